@@ -206,7 +206,7 @@ fn try_one(rules: &Triggers, trigger: &Trigger, event: &Event) -> Tried {
 fn job(wanted: &Wanted) -> Value {
     let mut shown = serde_json::to_value(&wanted.fields).unwrap_or_default();
     if let Some(fields) = shown.as_object_mut() {
-        fields.retain(|_, value| !value.is_null());
+        fields.retain(|_, value| !value.is_null() && *value != Value::Bool(false));
         fields.insert("id".into(), wanted.id.as_str().into());
         fields.insert("type".into(), wanted.job_type.as_str().into());
         fields.insert("data".into(), value_of(&wanted.data));

@@ -4,74 +4,42 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use serde::Serialize;
-use url::Url;
 
 use tidegate_core::{
     calendar::window::Window,
     job::{
-        Attributes, Body, Job, JobId, Payload, QueueName, Token, TypeName,
+        Attributes, Body, Job, JobId, JobOptions, Payload, QueueName, Token, TypeName,
         lifecycle::{Failure, Progress},
-        retry::Retry,
-        spec::{KeepResult, Unique},
     },
     port::job_store::StateFilter,
     time::{Seconds, Timestamp},
 };
 
 /// A job to be accepted. What is absent comes from its type, and then from the server's defaults.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct NewJob {
     /// Its type.
     pub job_type: TypeName,
     /// The id that makes the enqueue idempotent; absent, the server draws one.
-    #[serde(skip)]
     pub id: Option<JobId>,
     /// A client's `Idempotency-Key`.
-    #[serde(skip)]
     pub idempotency_key: Option<String>,
     /// What it carries.
-    #[serde(skip)]
     pub data: Payload,
-    /// Lower goes first.
-    pub priority: Option<i32>,
-    /// Capacity units it takes.
-    pub weight: Option<u32>,
-    /// Not held by limits. Whoever asks must have the scope, which the caller checks.
-    pub critical: bool,
     /// The earliest it may run; in the past means now.
     pub run_at: Option<Timestamp>,
     /// The same, from now; not together with `run_at`.
     pub delay_seconds: Option<Seconds>,
     /// Never started after it.
     pub expires_at: Option<Timestamp>,
-    /// When on the clock it may start; an empty list clears the type's.
-    pub windows: Option<Vec<Window>>,
-    /// From claim to result.
-    pub timeout_seconds: Option<Seconds>,
-    /// From creation to end.
-    pub deadline_seconds: Option<Seconds>,
-    /// Most attempts.
-    pub max_attempts: Option<u16>,
-    /// What follows a failed attempt.
-    pub retry: Option<Retry>,
-    /// What a later reply can build.
+    /// The key by which a later reply finds it.
     pub correlation_key: Option<String>,
-    /// Keeps duplicates out.
-    pub unique: Option<Unique>,
-    /// What limits look at; those extracted from the data win.
-    pub attributes: Attributes,
-    /// How long the result can be read.
-    pub keep_result: Option<KeepResult>,
-    /// Who is told when it ends.
-    pub callback_url: Option<Url>,
-    /// Passed on to the worker.
-    pub headers: BTreeMap<String, String>,
-    /// Headers of the trace that the request belongs to, passed on unless `headers` names another. A repeat may come in
-    /// another trace and is the same request all the same.
-    #[serde(skip)]
+    /// The options that it carries. The caller checks the scope that `critical` requires.
+    pub options: JobOptions,
+    /// Headers of the trace that the request belongs to, passed on unless `options.headers` names
+    /// another. They are not compared: a repeat of the request may belong to another trace.
     pub trace: BTreeMap<String, String>,
     /// The job it runs again.
-    #[serde(skip)]
     pub replay_of: Option<JobId>,
 }
 
@@ -83,29 +51,24 @@ impl NewJob {
             id: None,
             idempotency_key: None,
             data,
-            priority: None,
-            weight: None,
-            critical: false,
             run_at: None,
             delay_seconds: None,
             expires_at: None,
-            windows: None,
-            timeout_seconds: None,
-            deadline_seconds: None,
-            max_attempts: None,
-            retry: None,
             correlation_key: None,
-            unique: None,
-            attributes: Attributes::new(),
-            keep_result: None,
-            callback_url: None,
-            headers: BTreeMap::new(),
+            options: JobOptions::default(),
             trace: BTreeMap::new(),
             replay_of: None,
         }
     }
 
-    /// Whether a second sending can be told from a second job: it has an id or an idempotency key.
+    /// The same job after `set` has changed its options.
+    #[must_use]
+    pub fn with_options(mut self, set: impl FnOnce(&mut JobOptions)) -> Self {
+        set(&mut self.options);
+        self
+    }
+
+    /// Whether a repeat can be told from a second job: it has an id or an idempotency key.
     pub fn is_repeatable(&self) -> bool {
         self.id.is_some() || self.idempotency_key.is_some()
     }

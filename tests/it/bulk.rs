@@ -147,10 +147,9 @@ async fn an_operation_whose_start_was_not_answered_is_begun_by_its_repeat() {
 #[tokio::test]
 async fn cancelling_everything_does_not_keep_an_end_from_being_told() {
     let (server, _) = place().await;
-    let told = NewJob {
-        callback_url: Some("http://127.0.0.1:9/told".parse().unwrap()),
-        ..NewJob::new(name("work"), Payload::null())
-    };
+    let told = NewJob::new(name("work"), Payload::null()).with_options(|options| {
+        options.callback_url = Some("http://127.0.0.1:9/told".parse().unwrap())
+    });
     server.enqueue(told).await.unwrap();
     let callback = "tidegate.callback";
     until("somebody is to be told", async || (count(&server, callback).await == 1).then_some(()))

@@ -332,7 +332,9 @@ async fn as_many_workers_are_desired_as_drain_what_is_due_in_a_minute_within_the
     );
     let since = server.now();
     server
-        .enqueue(NewJob { critical: true, ..NewJob::new(name("a"), Payload::null()) })
+        .enqueue(
+            NewJob::new(name("a"), Payload::null()).with_options(|options| options.critical = true),
+        )
         .await
         .unwrap();
     clock.advance(Duration::from_secs(1));

@@ -172,7 +172,8 @@ async fn nothing_waits_for_a_strategy_that_loops() {
         })
         .await;
     }
-    let sane = NewJob { retry: Some(by("sane")), ..NewJob::new(name("work"), Payload::null()) };
+    let sane = NewJob::new(name("work"), Payload::null())
+        .with_options(|options| options.retry = Some(by("sane")));
     let pulled = || NewJob::new(name("pulled"), Payload::null());
     let lost = server.enqueue(pulled()).await.unwrap().job.id;
     let ask = LeaseRequest {

@@ -22,15 +22,14 @@ use serde_json::value::RawValue;
 use super::lower;
 use tidegate_core::{
     job::{
-        Attributes, Body, Job, JobId, Lifecycle, Outcome, Payload, QueueName, Spec, Token,
-        TypeName, Version,
+        Attributes, Body, Job, JobId, JobOptions, Lifecycle, Outcome, Payload, QueueName, Spec,
+        Token, TypeName, Version,
         lifecycle::{AttemptRecord, Failure, Reason, Waiting},
-        retry::Retry,
-        spec::KeepResult,
+        type_config::TypeConfig,
     },
     port::policy::{self, Call, PolicyState, RetryCall, RunningSet, ThrottleCall},
     queue::Grant,
-    time::{Seconds, Timestamp},
+    time::Timestamp,
 };
 
 /// Most bytes of data in a call that is kept.
@@ -293,29 +292,18 @@ impl JobWritten {
 
     /// The job, after `begun` attempts.
     fn job(self, queue: &QueueName, begun: u16) -> Job {
+        let options = JobOptions {
+            priority: Some(self.priority),
+            weight: Some(self.weight),
+            max_attempts: Some(self.attempts),
+            attributes: self.attributes,
+            ..JobOptions::default()
+        };
         let spec = Spec {
-            job_type: self.job_type,
             queue: queue.clone(),
-            priority: self.priority,
-            weight: self.weight,
-            critical: false,
-            created_at: self.created_at,
             expires_at: self.expires_at,
             deadline_at: self.deadline_at,
-            windows: Vec::new(),
-            timeout: Seconds::new(86_400),
-            max_attempts: self.attempts,
-            retry: Retry::default(),
-            correlation_key: None,
-            unique: None,
-            attributes: self.attributes,
-            keep_result: KeepResult::default(),
-            callback_url: None,
-            headers: BTreeMap::new(),
-            replay_of: None,
-            retention: Seconds::new(0),
-            partition: String::new(),
-            request_digest: [0; 16],
+            ..options.resolve(&self.job_type, &TypeConfig::default(), self.created_at)
         };
         let life = Lifecycle { attempt: begun, ..Lifecycle::new(self.run_at, Waiting::Due) };
         Job { id: self.id, spec: Arc::new(spec), data: Body::Inline(Payload::null()), life }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::{
     Decision, Event, Filter, Template, Trigger, TriggerConfig, Triggers,
     expression::Expression,
-    fields::{JobFields, NAMES},
+    fields::JobFields,
     read,
     trigger::{Reply, TriggerOutcome, Wanted},
     value::Extension,
@@ -491,11 +491,11 @@ fn a_rule_fills_the_fields_of_a_job() {
         &event,
     );
     assert_eq!(
-        (job.job_type.as_str(), job.fields.priority, job.fields.max_attempts),
+        (job.job_type.as_str(), job.fields.options.priority, job.fields.options.max_attempts),
         ("ship-east", Some(3), None)
     );
     assert_eq!(job.fields.correlation_key.as_deref(), Some("o-7"));
-    assert_eq!(job.fields.attributes.unwrap().keys().collect::<Vec<_>>(), ["fixed", "region"]);
+    assert_eq!(job.fields.options.attributes.keys().collect::<Vec<_>>(), ["fixed", "region"]);
     assert_eq!(
         serde_json::from_slice::<Value>(&job.data.bytes).unwrap(),
         json!({"order": "o-7", "lines": [{"sku": "a", "n": 2}], "kind": "x"})
@@ -831,10 +831,10 @@ fn what_is_large_about_a_failure_is_cut_and_the_job_fails_all_the_same() {
 #[test]
 fn every_field_of_a_rule_is_read_and_named_once() {
     let error = serde_json::from_value::<JobFields>(json!({"nothing": 1})).unwrap_err().to_string();
-    for name in NAMES {
+    for name in JobFields::names() {
         assert!(error.contains(&format!("`{name}`")), "{name}");
     }
-    assert_eq!(error.matches('`').count() / 2, NAMES.len() + 1, "{error}");
+    assert_eq!(error.matches('`').count() / 2, JobFields::names().count() + 1, "{error}");
     assert_eq!(JobFields::read(Map::new()).unwrap(), JobFields::default());
     let fault = JobFields::read(Map::from_iter([
         ("priority".into(), json!(1)),

@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::{
     expression::MOST_OUTPUT,
-    fields::{self, JobFields},
+    fields::JobFields,
     filter::Filter,
     template::{Compiled, Template},
     value::Event,
@@ -156,7 +156,7 @@ impl Trigger {
         };
         let known = |name: &str| {
             if enqueues {
-                matches!(name, "type" | "data") || fields::NAMES.contains(&name)
+                matches!(name, "type" | "data") || JobFields::has(name)
             } else {
                 COMPLETE.contains(&name)
             }
@@ -401,7 +401,7 @@ fn type_of(value: &Value) -> Result<TypeName, ValidationError> {
 /// Checks what the fields of a job are whatever the event, together, as `POST /v1/jobs` would.
 fn check_literals(fields: &BTreeMap<String, Compiled>) -> Result<(), ValidationError> {
     let literal = |(field, template): (&String, &Compiled)| match template {
-        Compiled::Literal(value) if fields::NAMES.contains(&field.as_str()) && !value.is_null() => {
+        Compiled::Literal(value) if JobFields::has(field) && !value.is_null() => {
             Some((field.clone(), value.clone()))
         }
         _ => None,

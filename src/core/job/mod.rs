@@ -7,6 +7,7 @@
 pub mod extract;
 pub mod lifecycle;
 pub mod name;
+pub mod options;
 pub mod payload;
 pub mod retry;
 pub mod spec;
@@ -23,6 +24,7 @@ use serde::Serialize;
 
 pub use lifecycle::{Event, Lifecycle, Outcome, Revision, State, Token, Version};
 pub use name::{JobId, PluginName, QueueName, ScheduleName, TriggerName, TypeName};
+pub use options::JobOptions;
 pub use payload::{Body, Encoding, Payload};
 pub use spec::{Attributes, Spec, Value};
 pub use trace::TraceContext;

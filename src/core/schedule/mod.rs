@@ -9,22 +9,20 @@
 //! The one thing to know: a schedule remembers **up to** which instant its occurrences are dealt with, and what is next
 //! follows from that and its rule alone. So nothing drifts, and whoever looks again after a crash decides the same.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use base64::engine::general_purpose::STANDARD as BASE64;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest, Sha256};
-use url::Url;
 
 use crate::calendar::{
     recurrence::{Cron, Recurrence, Rule},
-    window::{Window, Zone},
+    window::Zone,
 };
 use crate::{
     job::{
-        Attributes, Encoding, JobId, Payload, ScheduleName, TypeName,
-        retry::Retry,
-        spec::{KeepResult, Unique},
+        Encoding, JobId, Payload, ScheduleName, TypeName,
+        options::{JobOptions, Split},
     },
     time::{Seconds, Timestamp},
 };
@@ -44,7 +42,7 @@ pub const COUNTED: usize = 1000;
 
 /// What is made of each occurrence, and when there is one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "Self")]
 pub struct ScheduleConfig {
     /// The type of its jobs.
     #[serde(rename = "type")]
@@ -82,46 +80,24 @@ pub struct ScheduleConfig {
     /// Never started later than this after its occurrence (0.001 to 315360000).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_after_seconds: Option<Seconds>,
-    /// Lower goes first.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub priority: Option<i32>,
-    /// Capacity units it takes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub weight: Option<u32>,
-    /// Not held by limits, and takes no capacity.
-    #[serde(default)]
-    pub critical: bool,
-    /// When on the clock it may start; an empty list clears the type's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub windows: Option<Vec<Window>>,
-    /// From claim to result.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub timeout_seconds: Option<Seconds>,
-    /// From creation to end.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deadline_seconds: Option<Seconds>,
-    /// Most attempts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_attempts: Option<u16>,
-    /// What follows a failed attempt.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub retry: Option<Retry>,
-    /// Keeps an occurrence from making a job while that of an earlier one waits (or lives).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unique: Option<Unique>,
-    /// What limits, partitions and searches look at; those extracted from the data win.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schema(value_type = BTreeMap<String, crate::job::Value>)]
-    pub attributes: Attributes,
-    /// How long the result can be read.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub keep_result: Option<KeepResult>,
-    /// Who is told when it ends.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub callback_url: Option<Url>,
-    /// Passed on to the worker.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub headers: BTreeMap<String, String>,
+    /// What its jobs carry besides their data.
+    #[serde(flatten, skip_deserializing)]
+    #[schema(ignore)]
+    pub options: JobOptions,
+}
+
+impl<'de> Deserialize<'de> for ScheduleConfig {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut options = JobOptions::default();
+        let config = Self::deserialize(Split::new(deserializer, &mut options))?;
+        Ok(Self { options, ..config })
+    }
+}
+
+impl Serialize for ScheduleConfig {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Self::serialize(self, serializer)
+    }
 }
 
 fn usual_missed() -> u32 {
@@ -161,20 +137,15 @@ impl ScheduleConfig {
             max_missed: usual_missed(),
             paused: false,
             expires_after_seconds: None,
-            priority: None,
-            weight: None,
-            critical: false,
-            windows: None,
-            timeout_seconds: None,
-            deadline_seconds: None,
-            max_attempts: None,
-            retry: None,
-            unique: None,
-            attributes: Attributes::new(),
-            keep_result: None,
-            callback_url: None,
-            headers: BTreeMap::new(),
+            options: JobOptions::default(),
         }
+    }
+
+    /// The same schedule after `set` has changed the options of its jobs.
+    #[must_use]
+    pub fn with_options(mut self, set: impl FnOnce(&mut JobOptions)) -> Self {
+        set(&mut self.options);
+        self
     }
 
     /// When it occurs; none while it is paused, and for what no check lets pass: neither a pattern nor a span.

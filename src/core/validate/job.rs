@@ -8,7 +8,7 @@ use crate::error_code::ErrorCode;
 use crate::{
     calendar::window::{MAX_WINDOWS, Window},
     job::{
-        Attributes, Spec, extract,
+        Attributes, JobOptions, Spec, extract,
         retry::{BUILT_IN, Backoff, Retry},
         spec::{KeepResult, Unique},
         type_config::Delivery,
@@ -32,6 +32,30 @@ pub fn check_job(spec: &Spec, delivery: Delivery) -> Result<(), ValidationError>
     check_headers(&spec.headers)?;
     check_keys(spec.correlation_key.as_deref(), spec.unique.as_ref())?;
     spec.callback_url.as_ref().map_or(Ok(()), |url| check_url("callback_url", url))
+}
+
+/// Checks the options of a job whose type is not known yet, apart from `unique`, which
+/// [`check_keys`] checks.
+///
+/// # Errors
+///
+/// The first fault, with code `invalid_max_attempts` or `invalid_field`.
+pub fn check_options(options: &JobOptions) -> Result<(), ValidationError> {
+    fn each<T>(
+        value: Option<T>,
+        check: impl FnOnce(T) -> Result<(), ValidationError>,
+    ) -> Result<(), ValidationError> {
+        value.map_or(Ok(()), check)
+    }
+    each(options.max_attempts, |attempts| check_attempts(attempts, Delivery::AtLeastOnce))?;
+    each(options.timeout_seconds, check_timeout)?;
+    each(options.deadline_seconds, check_deadline)?;
+    each(options.windows.as_deref(), check_windows)?;
+    each(options.retry.as_ref(), check_retry)?;
+    check_attributes(&options.attributes)?;
+    each(options.keep_result, check_keep_result)?;
+    each(options.callback_url.as_ref(), |url| check_url("callback_url", url))?;
+    check_headers(&options.headers)
 }
 
 /// Checks how long an attempt may take.

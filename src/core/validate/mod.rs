@@ -17,7 +17,7 @@ pub use address::{check_host, unsafe_address, unsafe_host};
 pub use http::{MAX_HEADERS, check_headers, check_url, target_url};
 pub use job::{
     check_attempts, check_attributes, check_deadline, check_job, check_keep_result, check_keys,
-    check_lease, check_retry, check_start, check_timeout, check_windows,
+    check_lease, check_options, check_retry, check_start, check_timeout, check_windows,
 };
 pub use job_type::{check_type, check_type_hosts};
 pub use queue::{

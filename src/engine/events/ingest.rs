@@ -374,8 +374,8 @@ fn refused(task: &mut Task<'_>, error: Error) -> Option<Result<Did, Error>> {
 /// The job that an event asks for.
 fn new_job(wanted: Wanted, event: &Event) -> NewJob {
     let Wanted { id, job_type, data, fields } = wanted;
-    let mut headers = fields.headers.unwrap_or_default();
-    headers.insert(HOPS_HEADER.to_owned(), event.hops().saturating_add(1).to_string());
+    let mut options = fields.options;
+    options.headers.insert(HOPS_HEADER.to_owned(), event.hops().saturating_add(1).to_string());
     let text = |name: &str| match event.extensions.get(name) {
         Some(Extension::Text(text)) if text.len() <= 512 => Some((name.to_owned(), text.clone())),
         _ => None,
@@ -387,23 +387,11 @@ fn new_job(wanted: Wanted, event: &Event) -> NewJob {
         .unwrap_or_default();
     NewJob {
         id: Some(id),
-        priority: fields.priority,
-        weight: fields.weight,
-        critical: fields.critical.unwrap_or_default(),
         run_at: fields.run_at,
         delay_seconds: fields.delay_seconds,
         expires_at: fields.expires_at,
-        windows: fields.windows,
-        timeout_seconds: fields.timeout_seconds,
-        deadline_seconds: fields.deadline_seconds,
-        max_attempts: fields.max_attempts,
-        retry: fields.retry,
         correlation_key: fields.correlation_key,
-        unique: fields.unique,
-        attributes: fields.attributes.unwrap_or_default(),
-        keep_result: fields.keep_result,
-        callback_url: fields.callback_url,
-        headers,
+        options,
         trace,
         ..NewJob::new(job_type, data)
     }

@@ -17,7 +17,7 @@ use crate::{
 };
 use tidegate_core::{
     job::{
-        Body, Event, Job, JobId, Payload, State, TypeName, lifecycle::ResultBody,
+        Body, Event, Job, JobId, JobOptions, Payload, State, TypeName, lifecycle::ResultBody,
         payload::MAX_DEPTH, spec::KeepResult,
     },
     port::{Committed, StoreError, job_store::CurrentRecord},
@@ -235,12 +235,15 @@ impl Engine {
         let spec = &job.spec;
         let new = NewJob {
             idempotency_key,
-            priority: Some(with.priority.unwrap_or(spec.priority)),
-            weight: Some(with.weight.unwrap_or(spec.weight)),
-            critical: spec.critical,
             expires_at: with.expires_at.unwrap_or(spec.expires_at),
-            windows: Some(with.windows.unwrap_or_else(|| spec.windows.clone())),
-            attributes: with.attributes.unwrap_or_else(|| spec.attributes.clone()),
+            options: JobOptions {
+                priority: Some(with.priority.unwrap_or(spec.priority)),
+                weight: Some(with.weight.unwrap_or(spec.weight)),
+                critical: spec.critical,
+                windows: Some(with.windows.unwrap_or_else(|| spec.windows.clone())),
+                attributes: with.attributes.unwrap_or_else(|| spec.attributes.clone()),
+                ..JobOptions::default()
+            },
             trace: with.trace,
             replay_of: Some(job.id.clone()),
             ..NewJob::new(spec.job_type.clone(), data)

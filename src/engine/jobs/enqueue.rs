@@ -10,7 +10,9 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tidegate_core::error_code::ErrorCode;
 
+use serde::Serialize;
 use sha2::{Digest, Sha256};
+use url::Url;
 
 use crate::{
     Engine, Error,
@@ -20,17 +22,18 @@ use crate::{
     request::{Enqueued, NewJob},
 };
 use tidegate_core::{
-    calendar::window,
+    calendar::window::{self, Window},
     job::{
-        Attributes, Body, Job, JobId, Lifecycle, Payload, Revision, Spec, State, TypeName,
+        Attributes, Body, Job, JobId, JobOptions, Lifecycle, Payload, Revision, Spec, State,
+        TypeName,
         extract::{TEXT_BYTES, extract},
         lifecycle::Waiting,
         name::ROUTE_WORDS,
         payload::MAX_DEPTH,
         retry::Retry,
-        spec::UniqueWhile,
+        spec::{KeepResult, Unique, UniqueWhile},
         trace,
-        type_config::{Delivery, TypeConfig, TypeItem},
+        type_config::{TypeConfig, TypeItem},
     },
     port::{
         Committed, Txn, Write,
@@ -346,11 +349,11 @@ impl Engine {
         if let Some(key) = &new.correlation_key {
             keys.push((Key::Correlation(new.job_type.clone(), key.clone()), Expect::Absent));
         }
-        if let Some(unique) = &new.unique {
+        if let Some(unique) = &new.options.unique {
             keys.push((Key::Unique(new.job_type.clone(), unique.key.clone()), Expect::Absent));
         }
         if let Some(retry @ Retry::Plugin(..)) =
-            new.retry.as_ref().filter(|retry| **retry != job_type.config.retry)
+            new.options.retry.as_ref().filter(|retry| **retry != job_type.config.retry)
         {
             Box::pin(self.check_retry(catalog, retry, checked)).await?;
         }
@@ -438,7 +441,7 @@ impl Engine {
         self.catalog().await
     }
 
-    /// Precedence: job over type over server default, settled here once.
+    /// The job that `new` requests under its type, with every option settled and every bound checked.
     pub(crate) fn resolve(
         &self,
         new: &NewJob,
@@ -455,21 +458,18 @@ impl Engine {
             ));
         }
         validate::check_start(new.run_at, new.delay_seconds).map_err(fault)?;
-        if let Some(deadline) = new.deadline_seconds {
+        if let Some(deadline) = new.options.deadline_seconds {
             validate::check_deadline(deadline).map_err(fault)?;
         }
         if new.data.bytes.len() > self.rules.max_data_bytes {
             return Err(Error::TooLarge { field: "data", limit: self.rules.max_data_bytes });
         }
-        let attempts = new
-            .max_attempts
-            .or(config.max_attempts)
-            .unwrap_or(if config.delivery == Delivery::AtMostOnce { 1 } else { 3 });
         new.data.check(MAX_DEPTH).map_err(|malformed| Error::malformed("data", &malformed))?;
         let limits = catalog.limits(&config.queue);
-        let weight = new.weight.unwrap_or(config.weight);
+        let mut spec = new.options.resolve(&new.job_type, config, now);
+        let weight = spec.weight;
         if let Some(most) =
-            limits.queue.concurrency.filter(|most| *most > 0 && weight > *most && !new.critical)
+            limits.queue.concurrency.filter(|most| *most > 0 && weight > *most && !spec.critical)
         {
             let message = format!("{weight} is over the limit {most} of queue {}", config.queue);
             return Err(Error::Invalid {
@@ -478,51 +478,31 @@ impl Engine {
                 message,
             });
         }
-        let attributes = attributes(&config.attributes, &new.data, new.attributes.clone())?;
-        let partition = partition(&limits, &attributes);
-        let windows = new.windows.as_ref().unwrap_or(&config.windows).clone();
+        let given = std::mem::take(&mut spec.attributes);
+        spec.attributes = attributes(&config.attributes, &new.data, given)?;
+        spec.partition = partition(&limits, &spec.attributes);
         let asked = new
             .run_at
             .or_else(|| new.delay_seconds.map(|delay| now + delay.duration()))
             .unwrap_or(now)
             .max(now);
-        let run_at = window::next_opening(&windows, asked);
+        let run_at = window::next_opening(&spec.windows, asked);
         let waiting = if run_at == asked { Waiting::Due } else { Waiting::Window { due: asked } };
-        let deadline = new.deadline_seconds.or(config.deadline_seconds);
-        let mut headers = config.headers.clone();
-        headers.extend(new.headers.clone());
         // A job that names its own trace does not belong to the request's, and a trace makes no good request a bad one.
-        if trace::named(&headers, trace::PARENT).is_none()
-            && headers.len() + new.trace.len() <= validate::MAX_HEADERS
+        if trace::named(&spec.headers, trace::PARENT).is_none()
+            && spec.headers.len() + new.trace.len() <= validate::MAX_HEADERS
         {
-            headers.extend(new.trace.clone());
+            spec.headers.extend(new.trace.clone());
         }
-        let spec = Spec {
-            job_type: new.job_type.clone(),
-            queue: config.queue.clone(),
-            priority: new.priority.unwrap_or(config.priority),
-            weight,
-            critical: new.critical,
-            created_at: now,
-            expires_at: new.expires_at,
-            deadline_at: deadline.map(|deadline| now + deadline.duration()),
-            windows,
-            timeout: new.timeout_seconds.unwrap_or(config.timeout_seconds),
-            max_attempts: attempts,
-            retry: new.retry.as_ref().unwrap_or(&config.retry).clone(),
-            correlation_key: new.correlation_key.clone(),
-            unique: new.unique.clone(),
-            attributes,
-            keep_result: new.keep_result.unwrap_or(config.keep_result),
-            callback_url: new.callback_url.as_ref().or(config.callback_url.as_ref()).cloned(),
-            headers,
-            replay_of: new.replay_of.clone(),
-            retention: self.retention(new, config),
-            partition,
-            request_digest: digest,
-        };
+        spec.expires_at = new.expires_at;
+        spec.correlation_key.clone_from(&new.correlation_key);
+        spec.replay_of.clone_from(&new.replay_of);
+        spec.retention = self.retention(new, config);
+        spec.request_digest = digest;
         validate::check_job(&spec, config.delivery).map_err(fault)?;
-        if let Some(url) = new.callback_url.as_ref().filter(|_| self.rules.refuse_unsafe_hosts) {
+        if let Some(url) =
+            new.options.callback_url.as_ref().filter(|_| self.rules.refuse_unsafe_hosts)
+        {
             validate::check_host("callback_url", url).map_err(fault)?;
         }
         let id = new
@@ -604,15 +584,76 @@ pub fn fault(fault: validate::ValidationError) -> Error {
     Error::Invalid { code: fault.code, field: fault.field, message: fault.message }
 }
 
-/// What a repeat of a request must have in common with it: everything as it was sent.
+/// The part of a request that a repeat must have in common with it, apart from data and replayed job.
+///
+/// Digests are stored with jobs, so names and order of these fields are fixed. A field that is added
+/// later is skipped where it is absent.
+#[derive(Serialize)]
+struct DigestedRequest<'a> {
+    job_type: &'a TypeName,
+    priority: Option<i32>,
+    weight: Option<u32>,
+    critical: bool,
+    run_at: Option<Timestamp>,
+    delay_seconds: Option<Seconds>,
+    expires_at: Option<Timestamp>,
+    windows: &'a Option<Vec<Window>>,
+    timeout_seconds: Option<Seconds>,
+    deadline_seconds: Option<Seconds>,
+    max_attempts: Option<u16>,
+    retry: &'a Option<Retry>,
+    correlation_key: Option<&'a str>,
+    unique: &'a Option<Unique>,
+    attributes: &'a Attributes,
+    keep_result: Option<KeepResult>,
+    callback_url: Option<&'a Url>,
+    headers: BTreeMap<&'a str, &'a str>,
+}
+
+/// The digest of a request, by which a repeat is recognised.
 pub(crate) fn digest(new: &NewJob) -> [u8; 16] {
-    let mut sent = new.clone();
-    // A repeat comes with a trace of its own.
-    sent.headers.retain(|name, _| {
-        !name.eq_ignore_ascii_case(trace::PARENT) && !name.eq_ignore_ascii_case(trace::STATE)
-    });
+    let JobOptions {
+        priority,
+        weight,
+        critical,
+        windows,
+        timeout_seconds,
+        deadline_seconds,
+        max_attempts,
+        retry,
+        unique,
+        attributes,
+        keep_result,
+        callback_url,
+        headers,
+    } = &new.options;
+    // A repeat has a trace of its own.
+    let is_trace = |name: &str| {
+        name.eq_ignore_ascii_case(trace::PARENT) || name.eq_ignore_ascii_case(trace::STATE)
+    };
+    let headers = headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    let request = DigestedRequest {
+        job_type: &new.job_type,
+        priority: *priority,
+        weight: *weight,
+        critical: *critical,
+        run_at: new.run_at,
+        delay_seconds: new.delay_seconds,
+        expires_at: new.expires_at,
+        windows,
+        timeout_seconds: *timeout_seconds,
+        deadline_seconds: *deadline_seconds,
+        max_attempts: *max_attempts,
+        retry,
+        correlation_key: new.correlation_key.as_deref(),
+        unique,
+        attributes,
+        keep_result: *keep_result,
+        callback_url: callback_url.as_ref(),
+        headers: headers.filter(|(name, _)| !is_trace(name)).collect(),
+    };
     let mut hash = Sha256::new();
-    hash.update(serde_json::to_vec(&sent).unwrap_or_default());
+    hash.update(serde_json::to_vec(&request).unwrap_or_default());
     hash.update([u8::from(new.data.encoding == tidegate_core::job::Encoding::Json)]);
     hash.update(&new.data.bytes);
     if let Some(of) = &new.replay_of {

@@ -237,7 +237,7 @@ impl Engine {
         config: &ScheduleConfig,
         data: &Payload,
     ) -> Result<(), Error> {
-        if let Some(retry) = &config.retry {
+        if let Some(retry) = &config.options.retry {
             self.check_retry(catalog, retry, &mut Checked::default()).await?;
         }
         let job_type = &config.job_type;

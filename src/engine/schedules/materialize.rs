@@ -347,21 +347,9 @@ pub(crate) fn occurrence(
 ) -> NewJob {
     NewJob {
         id: Some(occurrence_id(name, at)),
-        priority: config.priority,
-        weight: config.weight,
-        critical: config.critical,
         run_at: Some(at),
         expires_at: config.expires_after_seconds.map(|span| at + span.duration()),
-        windows: config.windows.clone(),
-        timeout_seconds: config.timeout_seconds,
-        deadline_seconds: config.deadline_seconds,
-        max_attempts: config.max_attempts,
-        retry: config.retry.clone(),
-        unique: config.unique.clone(),
-        attributes: config.attributes.clone(),
-        keep_result: config.keep_result,
-        callback_url: config.callback_url.clone(),
-        headers: config.headers.clone(),
+        options: config.options.clone(),
         ..NewJob::new(config.job_type.clone(), data.clone())
     }
 }

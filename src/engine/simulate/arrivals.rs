@@ -8,7 +8,7 @@ use super::{
 };
 use crate::request::NewJob;
 use tidegate_core::{
-    job::{Attributes, Encoding, JobId, Payload, TypeName, Value},
+    job::{Attributes, Encoding, JobId, JobOptions, Payload, TypeName, Value},
     time::{Seconds, Timestamp},
 };
 
@@ -35,12 +35,15 @@ impl Coming<'_> {
         let payload = Payload { encoding: Encoding::Json, bytes: self.data.to_string().into() };
         NewJob {
             id: Some(id),
-            weight: self.weight,
-            priority: self.priority,
-            critical: self.critical,
             run_at: self.due,
             expires_at: self.expires,
-            attributes: self.attributes.clone(),
+            options: JobOptions {
+                weight: self.weight,
+                priority: self.priority,
+                critical: self.critical,
+                attributes: self.attributes.clone(),
+                ..JobOptions::default()
+            },
             ..NewJob::new(self.job_type.clone(), payload)
         }
     }

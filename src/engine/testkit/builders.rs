@@ -1,17 +1,15 @@
 //! Jobs for tests: everything has a default, and a test names only what it is about.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use bytes::Bytes;
 
 use tidegate_core::{
     job::{
-        Attributes, Body, Encoding, Job, JobId, Lifecycle, Payload, Spec, Value,
-        lifecycle::Waiting,
-        retry::Retry,
-        spec::{KeepResult, Unique},
+        Body, Encoding, Job, JobId, JobOptions, Lifecycle, Payload, Spec, Value,
+        lifecycle::Waiting, spec::Unique, type_config::TypeConfig,
     },
-    time::{Seconds, Timestamp},
+    time::Timestamp,
 };
 
 /// The text as a name or an id.
@@ -40,30 +38,8 @@ pub struct JobBuilder {
 
 /// A job `id` of type `work` in queue `default`, accepted and due at the epoch, with data `null`.
 pub fn job(id: &str) -> JobBuilder {
-    let spec = Spec {
-        job_type: name("work"),
-        queue: name("default"),
-        priority: 100,
-        weight: 1,
-        critical: false,
-        created_at: Timestamp::EPOCH,
-        expires_at: None,
-        deadline_at: None,
-        windows: Vec::new(),
-        timeout: Seconds::new(86_400),
-        max_attempts: 3,
-        retry: Retry::default(),
-        correlation_key: None,
-        unique: None,
-        attributes: Attributes::new(),
-        keep_result: KeepResult::default(),
-        callback_url: None,
-        headers: BTreeMap::new(),
-        replay_of: None,
-        retention: Seconds::new(30 * 86_400),
-        partition: String::new(),
-        request_digest: [0; 16],
-    };
+    let spec =
+        JobOptions::default().resolve(&name("work"), &TypeConfig::default(), Timestamp::EPOCH);
     JobBuilder { id: name(id), spec, data: Body::Inline(Payload::null()), run_at: Timestamp::EPOCH }
 }
 

@@ -31,7 +31,7 @@ use super::schema;
         (name = "tokens", description = "Who may ask what"),
         (name = "operate", description = "How the server is")
     ),
-    components(schemas(schema::Problem, schema::PushRequest, schema::PushCallback, schema::EndNotice, schema::EndError))
+    components(schemas(tidegate_core::job::JobOptions, schema::Problem, schema::PushRequest, schema::PushCallback, schema::EndNotice, schema::EndError))
 )]
 struct Base;
 
@@ -55,6 +55,7 @@ pub fn route(document: openapi::OpenApi) -> Router {
 /// `document` with what is true of all its operations.
 pub fn complete(document: openapi::OpenApi) -> Value {
     let mut document = serde_json::to_value(document).expect("a document has a JSON form");
+    embed_options(&mut document["components"]["schemas"]);
     let operations = document["paths"].as_object_mut().into_iter().flatten();
     for (_, operations) in operations {
         for (method, operation) in operations.as_object_mut().into_iter().flatten() {
@@ -72,6 +73,23 @@ pub fn complete(document: openapi::OpenApi) -> Value {
     });
     document["webhooks"] = webhooks();
     document
+}
+
+/// Lists the options of a job among the properties of each object that embeds them. One flat object
+/// is what clients send, and a generator reads it more easily than a composition.
+fn embed_options(schemas: &mut Value) {
+    let options = schemas.as_object_mut().and_then(|schemas| schemas.remove("JobOptions"));
+    let properties = options.as_ref().and_then(|options| options["properties"].as_object());
+    for embedding in ["NewJob", "ScheduleConfig"] {
+        if let Some(own) = schemas[embedding]["properties"].as_object_mut() {
+            own.extend(
+                properties
+                    .into_iter()
+                    .flatten()
+                    .map(|(name, schema)| (name.clone(), schema.clone())),
+            );
+        }
+    }
 }
 
 /// Adds the ways in which any such operation fails, and the other encoding of what it takes and gives.

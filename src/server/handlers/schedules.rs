@@ -311,7 +311,7 @@ async fn run(
     IdempotencyKey(key): IdempotencyKey,
 ) -> Answer {
     let (item, _) = api.server.schedule(&name).await?;
-    if item.config.critical {
+    if item.config.options.critical {
         caller.critical()?;
     }
     let data = tidegate_core::job::Body::Inline(item.data.clone());

@@ -40,7 +40,7 @@ impl Server {
             let entropy = &*self.inner.engine.ports().entropy;
             let begun: Vec<_> = jobs
                 .iter_mut()
-                .map(|job| traces.begin(&mut job.headers, &mut job.trace, entropy))
+                .map(|job| traces.begin(&mut job.options.headers, &mut job.trace, entropy))
                 .collect();
             (traces, begun, self.now())
         });

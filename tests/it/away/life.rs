@@ -16,7 +16,7 @@ use tidegate_core::{
     time::{Seconds, Timestamp},
 };
 use tidegate_engine::{
-    request::{BulkKind, JobFilter, LeaseRequest, NewJob, Report, ReportOutcome},
+    request::{BulkKind, JobFilter, LeaseRequest, Report, ReportOutcome},
     testkit::builders::name,
 };
 use tidegate_server::telemetry::emf::Emf;
@@ -337,8 +337,9 @@ fn a_schedule_that_is_paused_makes_nothing_and_one_that_is_resumed_goes_on_at_on
 #[test]
 fn an_end_is_told_to_its_callback_url() {
     let cloud = cloud(11, Some(1));
-    let told =
-        NewJob { callback_url: Some("http://client.example/told".parse().unwrap()), ..job("t", 0) };
+    let told = job("t", 0).with_options(|options| {
+        options.callback_url = Some("http://client.example/told".parse().unwrap())
+    });
     let start = cloud.time.now() + Duration::from_secs(1);
     cloud.enqueue_at(start, told);
     cloud.time.run(start + Duration::from_secs(5));

@@ -90,7 +90,9 @@ async fn limited(place: &mut Place, limit: u32) {
 }
 
 fn told() -> NewJob {
-    NewJob { callback_url: Some("http://127.0.0.1:9/told".parse().unwrap()), ..work() }
+    work().with_options(|options| {
+        options.callback_url = Some("http://127.0.0.1:9/told".parse().unwrap())
+    })
 }
 
 #[tokio::test]
@@ -102,9 +104,8 @@ async fn an_enqueue_that_dies_half_way_makes_one_job_in_the_end() {
         NewJob {
             idempotency_key: Some("i".into()),
             correlation_key: Some("c".into()),
-            unique,
             expires_at,
-            ..work()
+            ..work().with_options(|options| options.unique = unique)
         }
     };
     let before = async |place: &mut Place| limited(place, 2).await;
@@ -298,7 +299,7 @@ async fn of_two_enqueues_under_one_key_of_which_the_first_dies_half_way_one_job_
     let asked = [
         NewJob { idempotency_key: Some("i".into()), ..work() },
         NewJob { correlation_key: Some("c".into()), ..work() },
-        NewJob { unique: unique(), ..work() },
+        work().with_options(|options| options.unique = unique()),
     ];
     for (flight, asked) in [Duration::ZERO, Duration::from_secs(5)]
         .into_iter()

@@ -53,8 +53,12 @@ async fn a_job_outside_its_windows_waits_for_the_next() {
         let window = |from: &str, to: &str| {
             serde_json::from_value(serde_json::json!({"from": from, "to": to})).unwrap()
         };
-        let job =
-            place.enqueue(NewJob { windows: Some(vec![window("08:00", "09:00")]), ..work() }).await;
+        let job = place
+            .enqueue(
+                work()
+                    .with_options(|options| options.windows = Some(vec![window("08:00", "09:00")])),
+            )
+            .await;
         let opening = place.now() + Duration::from_hours(8);
         assert_eq!(held(&place, &job).await, ("window", None, Some(opening)));
         place.clock.set(opening);
@@ -85,8 +89,11 @@ async fn a_failed_job_waits_for_its_retry() {
             max_seconds: Seconds::new(60),
             jitter: Jitter::None,
         };
-        let job =
-            place.enqueue(NewJob { retry: Some(Retry::Exponential(backoff)), ..work() }).await;
+        let job = place
+            .enqueue(
+                work().with_options(|options| options.retry = Some(Retry::Exponential(backoff))),
+            )
+            .await;
         let running = place.lease(1).await.remove(0);
         place
             .tick(TickInput { reports: vec![report(&running, failed())], ..TickInput::default() })
@@ -171,7 +178,7 @@ async fn a_rate_says_when_its_next_token_comes() {
 async fn a_job_heavier_than_its_limit_can_never_run() {
     for place in everywhere() {
         place.with_limit(5).await;
-        let job = place.enqueue(NewJob { weight: Some(5), ..work() }).await;
+        let job = place.enqueue(work().with_options(|options| options.weight = Some(5))).await;
         place.with_limit(3).await;
         let (kind, _, earliest) = held(&place, &job).await;
         assert_eq!((kind, earliest), ("concurrency", None));
@@ -189,7 +196,7 @@ async fn a_job_behind_a_reservation_waits_for_its_turn() {
         place.with_limit(5).await;
         place.enqueue(work()).await;
         place.lease(1).await;
-        place.enqueue(NewJob { weight: Some(5), ..work() }).await;
+        place.enqueue(work().with_options(|options| options.weight = Some(5))).await;
         let light = place.enqueue(work()).await;
         assert_eq!(held(&place, &light).await.0, "order");
     }
@@ -209,9 +216,13 @@ async fn a_job_of_a_partition_is_told_whose_turn_comes_first() {
                 })
                 .await;
             place.set_type("work", TypeConfig::default()).await;
-            place.enqueue(NewJob { weight: Some(5), ..with("tenant", "b") }).await;
+            place
+                .enqueue(with("tenant", "b").with_options(|options| options.weight = Some(5)))
+                .await;
             let running = place.lease(1).await;
-            let heavy = place.enqueue(NewJob { weight: Some(10), ..with("tenant", heavy) }).await;
+            let heavy = place
+                .enqueue(with("tenant", heavy).with_options(|options| options.weight = Some(10)))
+                .await;
             let light = place.enqueue(with("tenant", light)).await;
             assert_eq!(held(&place, &light).await.0, kind, "{heavy:?}");
             assert_eq!(held(&place, &heavy).await.0, "concurrency");
@@ -256,9 +267,13 @@ async fn a_job_that_more_go_before_than_a_tick_looks_at_waits_for_its_turn() {
     for place in everywhere() {
         place.with_limit(5).await;
         for _ in 0..2 {
-            place.enqueue_many((0..600).map(|_| NewJob { weight: Some(0), ..work() })).await;
+            place
+                .enqueue_many(
+                    (0..600).map(|_| work().with_options(|options| options.weight = Some(0))),
+                )
+                .await;
         }
-        let last = place.enqueue(NewJob { weight: Some(0), ..work() }).await;
+        let last = place.enqueue(work().with_options(|options| options.weight = Some(0))).await;
         assert_eq!(held(&place, &last).await.0, "order");
     }
 }

@@ -145,7 +145,7 @@ async fn jobs_deep_in_several_partitions_are_all_looked_at() {
         let mut waiting = Vec::new();
         for tenant in ["a", "b", "c"] {
             let mut job = of_type("blocked");
-            job.attributes = with("tenant", tenant).attributes;
+            job.options.attributes = with("tenant", tenant).options.attributes;
             place.enqueue_many((0..50).map(|_| job.clone())).await;
             if tenant != "a" {
                 waiting.push(place.enqueue(with("tenant", tenant)).await.id);
@@ -207,7 +207,7 @@ async fn with_ageing_a_low_priority_job_runs_within_its_bound_under_a_flood() {
             .await;
         place.set_type("work", TypeConfig::default()).await;
         let mut low = work();
-        low.priority = Some(1000);
+        low.options.priority = Some(1000);
         let low = place.enqueue(low).await;
         let mut waited = 0;
         loop {
@@ -215,7 +215,7 @@ async fn with_ageing_a_low_priority_job_runs_within_its_bound_under_a_flood() {
             place
                 .enqueue_many((0..2).map(|_| {
                     let mut job = work();
-                    job.priority = Some(1);
+                    job.options.priority = Some(1);
                     job
                 }))
                 .await;
@@ -248,12 +248,12 @@ async fn with_ageing_the_wait_of_a_low_priority_job_is_its_bound_when_the_flood_
             .await;
         place.set_type("work", TypeConfig::default()).await;
         let mut low = work();
-        low.priority = Some(1000);
+        low.options.priority = Some(1000);
         let low = place.enqueue(low).await;
         let mut waited = 0;
         loop {
             let mut job = work();
-            job.priority = Some(1);
+            job.options.priority = Some(1);
             place.enqueue(job).await;
             let started = place.lease(1).await;
             if started[0].id == low.id {
@@ -276,7 +276,7 @@ async fn a_heavy_job_is_not_starved_by_six_hundred_light_ones() {
         assert_eq!(running.len(), 10);
         place.wait(1);
         let mut heavy = work();
-        heavy.weight = Some(10);
+        heavy.options.weight = Some(10);
         let heavy = place.enqueue(heavy).await;
         place.enqueue_many((0..600).map(|_| work())).await;
         for done in &running[..9] {
@@ -364,7 +364,8 @@ async fn hipqs_regions_get_their_shares() {
 }
 
 fn of_type_other(tenant: &str) -> NewJob {
-    NewJob { attributes: with("tenant", tenant).attributes, ..of_type("other") }
+    of_type("other")
+        .with_options(|options| options.attributes = with("tenant", tenant).options.attributes)
 }
 
 async fn both_types(place: &mut Place) -> TickOutcome {
@@ -434,7 +435,7 @@ async fn long_backlog(
     place.set_type("work", TypeConfig::default()).await;
     let mut jobs: Vec<NewJob> = (0..2500).map(|_| with("tenant", "held")).collect();
     let mut blocker = with("tenant", "held");
-    blocker.weight = Some(10);
+    blocker.options.weight = Some(10);
     jobs[0] = blocker;
     let (places, deep): (Vec<usize>, Vec<NewJob>) = deep.into_iter().unzip();
     for (place, job) in places.iter().zip(deep) {
@@ -450,7 +451,7 @@ async fn long_backlog(
 }
 
 fn of_tenant(tenant: &str, weight: u32) -> NewJob {
-    NewJob { weight: Some(weight), ..with("tenant", tenant) }
+    with("tenant", tenant).with_options(|options| options.weight = Some(weight))
 }
 
 #[tokio::test]

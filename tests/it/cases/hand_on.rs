@@ -76,7 +76,9 @@ async fn what_changed_since_it_was_sent_is_not_claimed() {
             .await;
         let shut =
             serde_json::from_value(serde_json::json!({"from": "00:00", "to": "00:01"})).unwrap();
-        let windowed = p.enqueue(NewJob { windows: Some(vec![shut]), ..after(&p, 0) }).await;
+        let windowed = p
+            .enqueue(after(&p, 0).with_options(|options| options.windows = Some(vec![shut])))
+            .await;
         let mut work = Vec::new();
         for job in [&patched, &cancelled, &expiring, &windowed] {
             work.push(work_of(&p, job).await);
@@ -124,7 +126,7 @@ async fn a_stretch_of_time_is_handed_on_whole_and_no_more() {
         for seconds in [10, 20, 20, 30] {
             ids.push(p.enqueue(after(&p, seconds)).await.id);
         }
-        p.enqueue(NewJob { critical: true, ..after(&p, 15) }).await;
+        p.enqueue(after(&p, 15).with_options(|options| options.critical = true)).await;
         p.enqueue(NewJob { job_type: name("pull"), ..after(&p, 15) }).await;
         let at = |seconds| start + Duration::from_secs(seconds);
         let done = p.engine.dispatch(&queue(), at(10), at(20), 1000).await.unwrap();

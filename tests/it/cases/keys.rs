@@ -22,7 +22,11 @@ use super::place::{Place, everywhere, in_every_home, work};
 
 fn with_keys(id: &str) -> NewJob {
     let unique = Unique { key: "u".into(), hold: UniqueWhile::Live, period_seconds: None };
-    NewJob { id: Some(name(id)), unique: Some(unique), correlation_key: Some("c".into()), ..work() }
+    NewJob {
+        id: Some(name(id)),
+        correlation_key: Some("c".into()),
+        ..work().with_options(|options| options.unique = Some(unique))
+    }
 }
 
 #[tokio::test]
@@ -43,7 +47,7 @@ async fn a_repeat_is_answered_by_its_id_though_its_keys_have_changed_hands() {
             matches!(&refused, Err(Error::Conflict { code: ErrorCode::IdTaken, .. })),
             "{refused:?}"
         );
-        let third = NewJob { unique: None, ..with_keys("third") };
+        let third = with_keys("third").with_options(|options| options.unique = None);
         let refused = place.engine.enqueue(vec![third]).await.pop().unwrap();
         assert!(
             matches!(&refused, Err(Error::Conflict { code: ErrorCode::CorrelationKeyTaken, .. })),
@@ -56,8 +60,14 @@ async fn a_repeat_is_answered_by_its_id_though_its_keys_have_changed_hands() {
 async fn a_repeat_is_answered_as_it_was_though_it_would_be_refused_today() {
     for mut place in everywhere() {
         place.with_limit(10).await;
-        let by_id = NewJob { id: Some(name("by-id")), weight: Some(5), ..work() };
-        let by_key = NewJob { idempotency_key: Some("k".into()), weight: Some(5), ..work() };
+        let by_id = NewJob {
+            id: Some(name("by-id")),
+            ..work().with_options(|options| options.weight = Some(5))
+        };
+        let by_key = NewJob {
+            idempotency_key: Some("k".into()),
+            ..work().with_options(|options| options.weight = Some(5))
+        };
         let first = place.enqueue_many([by_id.clone(), by_key.clone()]).await;
         let run = place.lease(1).await;
         place.succeed(&run).await;
@@ -66,7 +76,7 @@ async fn a_repeat_is_answered_as_it_was_though_it_would_be_refused_today() {
             let again = place.engine.enqueue(vec![sent]).await.pop().unwrap().unwrap();
             assert_eq!((&again.job.id, again.new), (&first.id, false));
         }
-        let other = NewJob { weight: Some(6), ..by_id };
+        let other = by_id.with_options(|options| options.weight = Some(6));
         let refused = place.engine.enqueue(vec![other]).await.pop().unwrap();
         assert!(
             matches!(&refused, Err(Error::Invalid { code: ErrorCode::WeightOverLimit, .. })),

@@ -60,8 +60,12 @@ async fn a_deadline_ends_a_waiting_job_and_a_running_one_and_frees_its_slot() {
     for mut place in everywhere() {
         place.with_limit(1).await;
         let deadline_seconds = Some(Seconds::new(20));
-        let running = place.enqueue(NewJob { deadline_seconds, ..work() }).await;
-        let waiting = place.enqueue(NewJob { deadline_seconds, ..work() }).await;
+        let running = place
+            .enqueue(work().with_options(|options| options.deadline_seconds = deadline_seconds))
+            .await;
+        let waiting = place
+            .enqueue(work().with_options(|options| options.deadline_seconds = deadline_seconds))
+            .await;
         let next = place.enqueue(work()).await;
         let claimed = place.lease(1).await;
         assert_eq!(claimed[0].id, running.id);
@@ -87,10 +91,10 @@ async fn a_deadline_ends_a_waiting_job_and_a_running_one_and_frees_its_slot() {
 }
 
 fn unique(hold: UniqueWhile, period: Option<u64>) -> NewJob {
-    NewJob {
-        unique: Some(Unique { key: "k".into(), hold, period_seconds: period.map(Seconds::new) }),
-        ..work()
-    }
+    work().with_options(|options| {
+        options.unique =
+            Some(Unique { key: "k".into(), hold, period_seconds: period.map(Seconds::new) })
+    })
 }
 
 #[tokio::test]
@@ -165,17 +169,18 @@ async fn callbacks(place: &Place) -> Vec<Job> {
 async fn the_end_of_a_job_is_told_once_however_it_ends() {
     for mut place in everywhere() {
         place.with_limit(10).await;
-        let told = || NewJob {
-            callback_url: Some("http://127.0.0.1:9/told".parse().unwrap()),
-            max_attempts: Some(2),
-            ..work()
+        let told = || {
+            work().with_options(|options| {
+                options.callback_url = Some("http://127.0.0.1:9/told".parse().unwrap());
+                options.max_attempts = Some(2);
+            })
         };
         let jobs = place
             .enqueue_many([
                 told(),
                 told(),
                 told(),
-                NewJob { deadline_seconds: Some(Seconds::new(100)), ..told() },
+                told().with_options(|options| options.deadline_seconds = Some(Seconds::new(100))),
                 work(),
             ])
             .await;
@@ -219,7 +224,7 @@ async fn the_end_of_a_job_is_told_once_however_it_ends() {
 
 async fn ended_with_result(place: &mut Place, keep: KeepResult) -> Job {
     place.with_limit(10).await;
-    place.enqueue(NewJob { keep_result: Some(keep), ..work() }).await;
+    place.enqueue(work().with_options(|options| options.keep_result = Some(keep))).await;
     let running = place.lease(1).await.remove(0);
     let result = Some(Body::Inline(Payload { encoding: Encoding::Json, bytes: "42".into() }));
     let ticked = place
@@ -264,10 +269,11 @@ async fn a_result_is_kept_as_long_as_was_asked() {
 async fn an_end_is_not_told_again_when_the_result_goes() {
     for mut place in everywhere() {
         place.with_limit(10).await;
-        let told = |keep| NewJob {
-            callback_url: Some("http://127.0.0.1:9/told".parse().unwrap()),
-            keep_result: Some(keep),
-            ..work()
+        let told = |keep| {
+            work().with_options(|options| {
+                options.callback_url = Some("http://127.0.0.1:9/told".parse().unwrap());
+                options.keep_result = Some(keep);
+            })
         };
         place.enqueue_many([told(KeepResult::Once), told(KeepResult::For(Seconds::new(60)))]).await;
         let result =
@@ -355,7 +361,8 @@ async fn a_running_job_that_is_cancelled_keeps_its_slot_until_its_result() {
 async fn a_replay_is_a_new_job_and_leaves_the_old_one_as_it_was() {
     for mut place in everywhere() {
         place.with_limit(1).await;
-        let old = place.enqueue(NewJob { max_attempts: Some(1), ..work() }).await;
+        let old =
+            place.enqueue(work().with_options(|options| options.max_attempts = Some(1))).await;
         let running = place.lease(1).await;
         place
             .tick(TickInput {
@@ -395,10 +402,8 @@ async fn new_data_brings_its_own_attributes_and_takes_the_old_ones_away() {
             .set_type("work", TypeConfig { attributes: pointers.into(), ..TypeConfig::default() })
             .await;
         let given = (0..14).map(|n| (format!("given{n:02}"), Value::Number(n.into()))).collect();
-        let new = NewJob {
-            attributes: given,
-            ..NewJob::new(name("work"), Payload::json(r#"{"region": "east", "tenant": "a"}"#))
-        };
+        let new = NewJob::new(name("work"), Payload::json(r#"{"region": "east", "tenant": "a"}"#))
+            .with_options(|options| options.attributes = given);
         let job = place.enqueue(new).await;
         assert_eq!(job.spec.attributes.len(), 16);
         let patch = |data: &'static str| JobPatch {
@@ -446,8 +451,14 @@ async fn a_patch_of_windows_brings_a_job_that_waits_for_one_forward_and_not_befo
             place.engine.patch(&job.id, None, patch, None).await.unwrap().1.life.run_at()
         };
         let noon = Some(windows(&[("12:00", "13:00")]));
-        let now = place.enqueue(NewJob { windows: noon.clone(), ..work() }).await;
-        let later = place.enqueue(NewJob { windows: noon, run_at: hour(3), ..work() }).await;
+        let now =
+            place.enqueue(work().with_options(|options| options.windows = noon.clone())).await;
+        let later = place
+            .enqueue(NewJob {
+                run_at: hour(3),
+                ..work().with_options(|options| options.windows = noon)
+            })
+            .await;
         assert_eq!((now.life.run_at(), later.life.run_at()), (hour(12), hour(12)));
         let early: &[_] = &[("01:00", "02:00"), ("04:00", "05:00")];
         assert_eq!(run_at(&now, early).await, hour(1));

@@ -125,13 +125,13 @@ async fn a_limit_of_zero_and_a_pause_admit_nothing_and_none_is_unlimited() {
     for mut place in everywhere() {
         place.with_limit(0).await;
         let mut critical = work();
-        critical.critical = true;
+        critical.options.critical = true;
         place.enqueue_many([work(), work(), critical]).await;
         assert_eq!(place.lease(10).await.len(), 1, "a critical job is not held by a limit");
         place.engine.pause_queue(&queue(), true).await.unwrap();
         place.set_queue(QueueConfig::default()).await;
         let mut critical = work();
-        critical.critical = true;
+        critical.options.critical = true;
         place.enqueue(critical).await;
         assert!(place.lease(10).await.is_empty(), "a pause holds everything");
         place.engine.pause_queue(&queue(), false).await.unwrap();
@@ -259,7 +259,7 @@ async fn a_job_heavier_than_the_limit_is_held_and_hinders_nobody() {
     for mut place in everywhere() {
         place.with_limit(5).await;
         let mut heavy = work();
-        heavy.weight = Some(5);
+        heavy.options.weight = Some(5);
         let heavy = place.enqueue(heavy).await;
         place.with_limit(3).await;
         place.enqueue_many([work(), work()]).await;

@@ -128,17 +128,22 @@ async fn a_refused_enqueue_leaves_no_body() {
         let first = NewJob {
             id: Some(name("a")),
             correlation_key: Some("c".into()),
-            unique: Some(unique.clone()),
-            ..carrying(large())
+            ..carrying(large()).with_options(|options| options.unique = Some(unique.clone()))
         };
         place.enqueue(first.clone()).await;
         let again = place.enqueue(first.clone()).await;
         assert_eq!(place.engine.data(&again).await.unwrap(), large());
-        place.enqueue(NewJob { unique: Some(unique), ..carrying(large()) }).await;
+        place
+            .enqueue(carrying(large()).with_options(|options| options.unique = Some(unique)))
+            .await;
         let clash = NewJob { correlation_key: Some("c".into()), ..carrying(large()) };
         assert!(place.engine.enqueue(vec![clash]).await[0].is_err());
         assert!(
-            place.engine.enqueue(vec![NewJob { priority: Some(1), ..first }]).await[0].is_err()
+            place
+                .engine
+                .enqueue(vec![first.with_options(|options| options.priority = Some(1))])
+                .await[0]
+                .is_err()
         );
         assert_eq!(objects(&place).await, 1, "that of the one job");
     }

@@ -279,7 +279,7 @@ pub fn of_type(job_type: &str) -> NewJob {
 /// A job of type `work` with this attribute.
 pub fn with(attribute: &str, value: &str) -> NewJob {
     let mut job = work();
-    job.attributes.insert(attribute.into(), Value::Text(value.into()));
+    job.options.attributes.insert(attribute.into(), Value::Text(value.into()));
     job
 }
 

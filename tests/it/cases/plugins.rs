@@ -19,7 +19,6 @@ use tidegate_core::{
 use tidegate_engine::{
     Error,
     plugins::registry::{NewCode, NewVersion, Stage},
-    request::NewJob,
     testkit::{FnPolicy, builders::name},
 };
 
@@ -288,7 +287,7 @@ async fn a_batch_has_each_strategy_checked_once_and_brings_no_more_than_so_many(
         let jobs = |configs: Vec<serde_json::Value>| {
             configs
                 .into_iter()
-                .map(|config| NewJob { retry: Some(retried(config)), ..work() })
+                .map(|config| work().with_options(|options| options.retry = Some(retried(config))))
                 .collect()
         };
         let mixed = |n: usize| {
@@ -401,8 +400,13 @@ async fn a_retry_strategy_is_checked_for_types_and_for_jobs() {
         place.push("guard", "v1", None, says()).await.unwrap();
         assert_eq!(blame(put(retried(json!({"bad": 1}))).await).0, "retry.config/shares/east");
         put(retried(json!({"fine": 1}))).await.unwrap();
-        let enqueue =
-            async |retry| place.engine.enqueue(vec![NewJob { retry, ..work() }]).await.remove(0);
+        let enqueue = async |retry| {
+            place
+                .engine
+                .enqueue(vec![work().with_options(|options| options.retry = retry)])
+                .await
+                .remove(0)
+        };
         assert_eq!(enqueue(None).await.unwrap().job.spec.retry, retried(json!({"fine": 1})));
         assert_eq!(
             blame(enqueue(Some(retried(json!({"bad": 1})))).await).0,

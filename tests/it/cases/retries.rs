@@ -176,7 +176,9 @@ async fn a_verdict_that_cannot_be_kept_now_holds_up_no_other_and_comes_later() {
     for (mut place, _) in places(Description::default(), answer).await {
         let objects = Arc::new(Objects::default());
         place.objects(Arc::clone(&objects) as _);
-        let (large, _) = failed_once(&mut place, NewJob { priority: Some(1), ..work() }).await;
+        let (large, _) =
+            failed_once(&mut place, work().with_options(|options| options.priority = Some(1)))
+                .await;
         let (small, _) = failed_once(&mut place, work()).await;
         objects.be_away(true);
         let changed = sweep(&place).await.changed;
@@ -247,7 +249,8 @@ async fn windows_and_the_targets_wish_apply_to_a_verdict() {
             json!([{"from": "00:00", "to": "00:10"}, {"from": "08:00", "to": "09:00"}]),
         )
         .unwrap();
-        let job = place.enqueue(NewJob { windows: Some(windows), ..work() }).await;
+        let job =
+            place.enqueue(work().with_options(|options| options.windows = Some(windows))).await;
         let running = place.lease(1).await.remove(0);
         let start = place.now();
         let busy = |wait| ReportOutcome::Failed {
@@ -279,7 +282,8 @@ async fn nobody_is_asked_when_no_attempt_may_follow() {
         let running = place.lease(1).await.remove(0);
         assert!(!fail(&mut place, &running, never()).await.pending);
         assert_eq!(place.job(&job.id).await.life.ended(), Some(Outcome::Failed));
-        let job = place.enqueue(NewJob { max_attempts: Some(1), ..work() }).await;
+        let job =
+            place.enqueue(work().with_options(|options| options.max_attempts = Some(1))).await;
         let running = place.lease(1).await.remove(0);
         fail(&mut place, &running, failed()).await;
         assert_eq!(place.job(&job.id).await.life.ended(), Some(Outcome::Failed));
@@ -399,7 +403,9 @@ async fn a_strategy_that_failed_is_left_alone_for_a_while_with_the_backoff_in_it
         }
         // Another configuration is another matter, and so is another version.
         let other = Retry::Plugin(name("planner"), Arc::new(json!({"k": 2})));
-        let (job, _) = failed_once(&mut place, NewJob { retry: Some(other), ..work() }).await;
+        let (job, _) =
+            failed_once(&mut place, work().with_options(|options| options.retry = Some(other)))
+                .await;
         assert_eq!(sweep(&place).await.faults.len(), 1);
         place.engine.cancel(&job.id, None, false).await.unwrap();
         place.push("planner", "v2", None, Some(Description::default())).await.unwrap();
@@ -421,7 +427,9 @@ async fn a_strategy_that_failed_is_left_alone_for_a_while_with_the_backoff_in_it
 async fn a_strategy_that_is_gone_falls_back_to_the_backoff() {
     for (mut place, _) in places(Description::default(), after(0)).await {
         place.set_type("work", TypeConfig::default()).await;
-        let (job, _) = failed_once(&mut place, NewJob { retry: Some(planner()), ..work() }).await;
+        let (job, _) =
+            failed_once(&mut place, work().with_options(|options| options.retry = Some(planner())))
+                .await;
         place.engine.delete_plugin(&name("planner")).await.unwrap();
         let verdicts = sweep(&place).await;
         assert_eq!(verdicts.faults.len(), 1);
@@ -464,9 +472,11 @@ async fn a_job_that_waits_for_its_verdict_expires_and_has_a_deadline() {
     for (mut place, calls) in places(Description::default(), after(60)).await {
         let expires_at = Some(place.now() + Duration::from_secs(10));
         let (expires, _) = failed_once(&mut place, NewJob { expires_at, ..work() }).await;
-        let (dies, _) =
-            failed_once(&mut place, NewJob { deadline_seconds: Some(Seconds::new(10)), ..work() })
-                .await;
+        let (dies, _) = failed_once(
+            &mut place,
+            work().with_options(|options| options.deadline_seconds = Some(Seconds::new(10))),
+        )
+        .await;
         place.wait(10);
         assert!(place.lease(5).await.is_empty());
         sweep(&place).await;

@@ -87,11 +87,13 @@ fn made(occurred: &Materialized) -> Vec<String> {
 async fn an_occurrence_makes_the_job_that_its_schedule_says_and_tells_when_to_look_next() {
     for place in in_every_home() {
         let mut config = ScheduleConfig {
-            priority: Some(7),
             expires_after_seconds: Some(Seconds::new(30)),
-            ..tens()
+            ..tens().with_options(|options| options.priority = Some(7))
         };
-        config.attributes.insert("region".into(), tidegate_core::job::Value::Text("east".into()));
+        config
+            .options
+            .attributes
+            .insert("region".into(), tidegate_core::job::Value::Text("east".into()));
         let place = place.scheduled(config).await;
         let early = place.occur_at(second(3)).await;
         assert_eq!((early.made.len(), early.next_at), (0, Some(second(10))));
@@ -270,7 +272,7 @@ async fn another_rule_starts_from_now_and_other_changes_leave_it_where_it_is() {
     for place in in_every_home() {
         let place = place.scheduled(tens()).await;
         place.clock.set(second(15));
-        place.put(ScheduleConfig { priority: Some(1), ..tens() }).await;
+        place.put(tens().with_options(|options| options.priority = Some(1))).await;
         assert_eq!(
             made(&place.occur_at(second(15)).await),
             ["beat:20260101T000010Z"],
@@ -740,7 +742,8 @@ async fn a_unique_key_keeps_an_occurrence_from_overlapping_the_last() {
     for place in in_every_home() {
         let unique =
             Some(Unique { key: "beat".into(), hold: UniqueWhile::Live, period_seconds: None });
-        let mut place = place.scheduled(ScheduleConfig { unique, ..tens() }).await;
+        let mut place =
+            place.scheduled(tens().with_options(|options| options.unique = unique)).await;
         place.occur_at(second(40)).await;
         assert_eq!(place.ids().await, at_seconds([10]), "it has not ended");
         assert_eq!(
@@ -789,18 +792,25 @@ async fn what_its_jobs_could_not_be_a_schedule_is_refused() {
             error => panic!("{error}"),
         };
         assert_eq!(blame(ScheduleConfig { every_seconds: None, ..tens() }).await, "cron");
-        assert_eq!(blame(ScheduleConfig { max_attempts: Some(0), ..tens() }).await, "max_attempts");
         assert_eq!(
-            blame(ScheduleConfig { timeout_seconds: Some(Seconds::new(0)), ..tens() }).await,
+            blame(tens().with_options(|options| options.max_attempts = Some(0))).await,
+            "max_attempts"
+        );
+        assert_eq!(
+            blame(tens().with_options(|options| options.timeout_seconds = Some(Seconds::new(0))))
+                .await,
             "timeout_seconds"
         );
         assert_eq!(
-            blame(ScheduleConfig { deadline_seconds: Some(Seconds::new(0)), ..tens() }).await,
+            blame(tens().with_options(|options| options.deadline_seconds = Some(Seconds::new(0))))
+                .await,
             "deadline_seconds"
         );
         assert_eq!(
-            blame(ScheduleConfig { headers: [("tidegate-x".into(), "1".into())].into(), ..tens() })
-                .await,
+            blame(tens().with_options(
+                |options| options.headers = [("tidegate-x".into(), "1".into())].into()
+            ))
+            .await,
             "headers.tidegate-x"
         );
         assert_eq!(

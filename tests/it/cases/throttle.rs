@@ -217,12 +217,12 @@ async fn the_throttler_is_asked_only_about_what_the_limits_leave_and_never_about
         let mut place = place.with_policy(policy);
         place.throttled(says(), limit(5)).await;
         place.set_type("small", TypeConfig { concurrency: Some(0), ..TypeConfig::default() }).await;
-        let critical = place.enqueue(NewJob { critical: true, ..work() }).await;
+        let critical = place.enqueue(work().with_options(|options| options.critical = true)).await;
         place.enqueue(of_type("small")).await;
-        place.enqueue(NewJob { weight: Some(4), ..work() }).await;
+        place.enqueue(work().with_options(|options| options.weight = Some(4))).await;
         assert_eq!(place.lease_of(&["work", "small"], 9).await.len(), 2);
         let light = place.enqueue(work()).await;
-        place.enqueue(NewJob { weight: Some(2), ..work() }).await;
+        place.enqueue(work().with_options(|options| options.weight = Some(2))).await;
         assert_eq!(place.lease_of(&["work", "small"], 7).await.len(), 1);
         let calls = calls.lock();
         let asked: Vec<Vec<u32>> = calls
@@ -276,7 +276,10 @@ async fn what_is_remembered_is_what_was_admitted_when_not_all_fit_together() {
         let mut place = place.with_policy(policy);
         place.throttled(says(), limit(10)).await;
         place
-            .enqueue_many([3, 3, 3, 3, 1].map(|weight| NewJob { weight: Some(weight), ..work() }))
+            .enqueue_many(
+                [3, 3, 3, 3, 1]
+                    .map(|weight| work().with_options(|options| options.weight = Some(weight))),
+            )
             .await;
         let leased = place.lease(9).await;
         assert_eq!(
@@ -322,7 +325,7 @@ async fn a_throttler_that_always_asks_for_more_than_fits_is_asked_three_times_at
         place
             .enqueue_many(
                 [9, 8, 7, 6, 5, 5, 4, 4, 3, 2, 1]
-                    .map(|weight| NewJob { weight: Some(weight), ..work() }),
+                    .map(|weight| work().with_options(|options| options.weight = Some(weight))),
             )
             .await;
         let leased = place.lease(20).await;
@@ -686,7 +689,7 @@ async fn a_throttler_that_fails_holds_everybody_but_critical_jobs_and_is_left_al
             "no storm"
         );
         assert_eq!(ticked.held[&Rule::Throttler(name("guard"))], 1);
-        place.enqueue(NewJob { critical: true, ..work() }).await;
+        place.enqueue(work().with_options(|options| options.critical = true)).await;
         let critical = place.lease(1).await;
         assert_eq!(critical.len(), 1, "critical jobs are not its affair");
         place.succeed(&critical).await;
@@ -928,7 +931,7 @@ async fn a_throttler_that_reads_data_is_not_asked_while_that_cannot_be_read() {
                 ..work()
             })
             .await;
-        place.enqueue(NewJob { critical: true, ..work() }).await;
+        place.enqueue(work().with_options(|options| options.critical = true)).await;
         objects.be_away(true);
         let ticked = place
             .tick(TickInput {

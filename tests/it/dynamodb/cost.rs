@@ -84,7 +84,9 @@ impl<T: Table + 'static> Shop<T> {
                 Payload::json(format!("{{\"text\":\"{}\"}}", "x".repeat(300))),
             );
             job.delay_seconds = (delay > 0).then(|| tidegate_core::time::Seconds::new(delay));
-            job.attributes.insert("region".into(), tidegate_core::job::Value::Text("east".into()));
+            job.options
+                .attributes
+                .insert("region".into(), tidegate_core::job::Value::Text("east".into()));
             job
         };
         let each = if at_once { jobs } else { 1 };
@@ -373,7 +375,7 @@ async fn grants_that_are_too_large_for_one_item_are_written_in_several() {
     let job = |number: usize| {
         let mut job = NewJob::new(name(TYPE), Payload::json("1"));
         let text = |index| format!("{number:04}{index:02}{}", "x".repeat(220));
-        job.attributes = (0..16)
+        job.options.attributes = (0..16)
             .map(|index| {
                 (format!("attribute-{index}"), tidegate_core::job::Value::Text(text(index)))
             })
@@ -448,7 +450,7 @@ async fn what_a_backlog_costs_a_round_in_each_order() {
         let job = |number: usize| {
             let mut job =
                 NewJob::new(name(TYPE), Payload::json(format!("\"{}\"", "x".repeat(300))));
-            job.attributes.insert(
+            job.options.attributes.insert(
                 "tenant".into(),
                 tidegate_core::job::Value::Text(format!("t{}", number % tenants)),
             );

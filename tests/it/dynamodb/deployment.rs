@@ -404,7 +404,7 @@ fn job(scenario: &Scenario) -> NewJob {
     let mut job =
         NewJob::new(name(TYPE), Payload::json(format!("\"{}\"", "x".repeat(scenario.size - 2))));
     job.delay_seconds = (!scenario.delay.is_zero()).then(|| Seconds::new(scenario.delay.as_secs()));
-    job.attributes.insert("region".into(), tidegate_core::job::Value::Text("east".into()));
+    job.options.attributes.insert("region".into(), tidegate_core::job::Value::Text("east".into()));
     job
 }
 

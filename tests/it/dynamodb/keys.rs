@@ -139,10 +139,9 @@ async fn a_forgotten_jobs_keys_and_id_are_free() {
         let unique = Unique { key: "u".into(), hold: UniqueWhile::Live, period_seconds: None };
         let all = |id: &str, data: &str| NewJob {
             id: Some(name(id)),
-            unique: Some(unique.clone()),
             idempotency_key: Some("i".into()),
             data: Payload::json(data.to_owned()),
-            ..keyed("c")
+            ..keyed("c").with_options(|options| options.unique = Some(unique.clone()))
         };
         let large = format!("\"{}\"", "x".repeat(5000));
         let first = shop.enqueue(all("first", &large)).await.unwrap();

@@ -896,20 +896,24 @@ impl World {
         let now = s.now();
         let mut job = NewJob::new(name(TYPES[s.draw(TYPES.len())]), Payload::null());
         job.id = Some(name(&format!("j{index}")));
-        job.priority = Some(s.pick(&[1, 5, 100]));
-        job.weight = Some(s.pick(&[0, 1, 1, 1, 2, 3]));
-        job.critical = s.happens(0.1);
-        job.attributes.insert("tenant".into(), Value::Text(s.pick(&["a", "b", "c"]).into()));
+        job.options.priority = Some(s.pick(&[1, 5, 100]));
+        job.options.weight = Some(s.pick(&[0, 1, 1, 1, 2, 3]));
+        job.options.critical = s.happens(0.1);
+        job.options
+            .attributes
+            .insert("tenant".into(), Value::Text(s.pick(&["a", "b", "c"]).into()));
         if s.happens(0.5) {
-            job.attributes.insert("region".into(), Value::Text(s.pick(&["east", "west"]).into()));
+            job.options
+                .attributes
+                .insert("region".into(), Value::Text(s.pick(&["east", "west"]).into()));
         }
         job.run_at =
             s.pick(&[None, None, Some(5), Some(20)]).map(|later| now + Duration::from_secs(later));
         job.expires_at = s.happens(0.1).then(|| now + Duration::from_secs(10) + s.span(60.0));
-        job.deadline_seconds =
+        job.options.deadline_seconds =
             s.happens(0.1).then(|| Seconds::from_millis(20_000 + s.draw(100_000) as u64));
-        job.windows = s.happens(0.15).then(every_other_minute);
-        job.callback_url =
+        job.options.windows = s.happens(0.15).then(every_other_minute);
+        job.options.callback_url =
             s.happens(0.3).then(|| "http://127.0.0.1:1/told".parse().expect("a URL"));
         job.correlation_key = s.happens(0.2).then(|| format!("key-{}", s.draw(4)));
         for _ in 0..4 {

@@ -7,35 +7,13 @@ mod stored;
 
 use proptest::prelude::*;
 
-use super::{Payload, Spec, spec::KeepResult};
-use crate::time::{Seconds, Timestamp};
+use super::{JobOptions, Payload, Spec, type_config::TypeConfig};
+use crate::time::Timestamp;
 
 /// A job with the defaults of SPEC.
 pub(crate) fn spec() -> Spec {
-    Spec {
-        job_type: "work".parse().unwrap(),
-        queue: "default".parse().unwrap(),
-        priority: 100,
-        weight: 1,
-        critical: false,
-        created_at: Timestamp::EPOCH,
-        expires_at: None,
-        deadline_at: None,
-        windows: Vec::new(),
-        timeout: Seconds::new(86_400),
-        max_attempts: 3,
-        retry: super::retry::Retry::default(),
-        correlation_key: None,
-        unique: None,
-        attributes: super::Attributes::new(),
-        keep_result: KeepResult::default(),
-        callback_url: None,
-        headers: std::collections::BTreeMap::new(),
-        replay_of: None,
-        retention: Seconds::new(30 * 86_400),
-        partition: String::new(),
-        request_digest: [0; 16],
-    }
+    let name = "work".parse().unwrap();
+    JobOptions::default().resolve(&name, &TypeConfig::default(), Timestamp::EPOCH)
 }
 
 /// A payload of MessagePack.

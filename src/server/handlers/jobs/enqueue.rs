@@ -10,9 +10,8 @@ use axum::{
     http::{HeaderMap, StatusCode, header},
     response::IntoResponse,
 };
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
-use url::Url;
 
 use super::{
     super::{
@@ -22,16 +21,14 @@ use super::{
         error::Problem,
         media::Accept,
         params::{IdempotencyKey, JobPath},
-        schema::{AnyValue, AttributeValue},
+        schema::AnyValue,
     },
     view::{Bodies, JobView, One, ShortView},
 };
 use tidegate_core::{
-    calendar::window::Window,
     job::{
-        self, Attributes, Job, JobId, TraceContext, TypeName,
-        retry::Retry,
-        spec::{KeepResult, Unique},
+        self, Job, JobId, TraceContext, TypeName,
+        options::{JobOptions, Split},
         trace,
     },
     time::{Seconds, Timestamp},
@@ -45,7 +42,7 @@ const MOST_STATE: usize = 512;
 
 /// A job to be accepted. What is absent comes from its type, and then from the server's defaults.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "Self")]
 #[schema(as = NewJob)]
 pub struct NewJobBody<'a> {
     /// Its type: 1 to 64 of `A-Z a-z 0-9 _ . -`. With PUT it may be left to the path.
@@ -59,42 +56,26 @@ pub struct NewJobBody<'a> {
     #[serde(borrow)]
     #[schema(value_type = AnyValue)]
     data: &'a RawValue,
-    /// Lower goes first (default 100).
-    priority: Option<i32>,
-    /// Capacity units it takes while it runs; 0 takes none (default 1).
-    weight: Option<u32>,
-    /// Not held by limits, and takes no capacity. Needs scope `enqueue:critical`.
-    critical: Option<bool>,
     /// The earliest it may run; in the past means now.
     run_at: Option<Timestamp>,
     /// The same, from now; not together with `run_at`.
     delay_seconds: Option<Seconds>,
     /// Never started after it.
     expires_at: Option<Timestamp>,
-    /// When on the clock it may start; an empty list clears the type's.
-    windows: Option<Vec<Window>>,
-    /// From claim to result (default 86400).
-    timeout_seconds: Option<Seconds>,
-    /// From creation to end.
-    deadline_seconds: Option<Seconds>,
-    /// Most attempts (default 3).
-    max_attempts: Option<u16>,
-    /// What follows a failed attempt.
-    retry: Option<Retry>,
     /// What both this request and a later reply can build; unique among the live jobs of the type.
     correlation_key: Option<String>,
-    /// What keeps duplicates out.
-    unique: Option<Unique>,
-    /// What limits, partitions and searches look at, at most 16; those extracted from the data win.
-    #[schema(value_type = Option<BTreeMap<String, AttributeValue>>)]
-    attributes: Option<Attributes>,
-    /// How long the result can be read.
-    keep_result: Option<KeepResult>,
-    /// Who is told when it ends.
-    #[schema(value_type = Option<String>)]
-    callback_url: Option<Url>,
-    /// Passed on to the worker.
-    headers: Option<BTreeMap<String, String>>,
+    /// The options that it carries.
+    #[serde(skip)]
+    #[schema(ignore)]
+    options: JobOptions,
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for NewJobBody<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut options = JobOptions::default();
+        let body = Self::deserialize(Split::new(deserializer, &mut options))?;
+        Ok(Self { options, ..body })
+    }
 }
 
 impl NewJobBody<'_> {
@@ -105,8 +86,7 @@ impl NewJobBody<'_> {
         caller: &May<Enqueue>,
         trace: &BTreeMap<String, String>,
     ) -> Result<NewJob, Problem> {
-        let critical = self.critical.unwrap_or_default();
-        if critical {
+        if self.options.critical {
             caller.critical()?;
         }
         let job_type = self.job_type.ok_or_else(|| Problem::invalid("type", "is required"))?;
@@ -115,23 +95,11 @@ impl NewJobBody<'_> {
             id: self.id,
             idempotency_key: None,
             data: text.value(self.data, "data", api.options.max_data_bytes)?,
-            priority: self.priority,
-            weight: self.weight,
-            critical,
             run_at: self.run_at,
             delay_seconds: self.delay_seconds,
             expires_at: self.expires_at,
-            windows: self.windows,
-            timeout_seconds: self.timeout_seconds,
-            deadline_seconds: self.deadline_seconds,
-            max_attempts: self.max_attempts,
-            retry: self.retry,
             correlation_key: self.correlation_key,
-            unique: self.unique,
-            attributes: self.attributes.unwrap_or_default(),
-            keep_result: self.keep_result,
-            callback_url: self.callback_url,
-            headers: self.headers.unwrap_or_default(),
+            options: self.options,
             trace: trace.clone(),
             replay_of: None,
         })

@@ -467,7 +467,7 @@ fn a_rule_can_say_every_field_of_a_job() {
     let own = ["id", "type", "data"];
     let theirs: BTreeSet<&str> =
         fields.keys().map(String::as_str).filter(|name| !own.contains(name)).collect();
-    assert_eq!(tidegate_core::event::fields::NAMES.into_iter().collect::<BTreeSet<_>>(), theirs);
+    assert_eq!(tidegate_core::event::fields::JobFields::names().collect::<BTreeSet<_>>(), theirs);
 }
 
 #[test]
