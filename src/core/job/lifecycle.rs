@@ -4,15 +4,15 @@
 //!                 ┌────────────── revoke, patch, move ──────────────┐
 //!                 ▼                                                 │
 //!   accepted ─▶ Scheduled ──Claim──▶ Running ──Succeed──▶ succeeded │
-//!                 ▲  │                 │ │ └──Deadline, Fail, LeaseOver──▶ failed (attempts spent)
+//!                 ▲  │                 │ │ └──Deadline, Fail, LeaseExpired──▶ failed (no attempts left)
 //!                 │  │                 │ └──Cancel marks; its end or a forced cancel──▶ cancelled
 //!                 │  └──Cancel, Expire, Deadline, Drop──▶ ended     │
-//!                 └───── attempts left: Fail, LeaseOver ◀───────────┘
-//!                        (said to have succeeded after all while the next attempt waits: succeeded)
-//!                        (a plugin's strategy: Scheduled for its Verdict, and then for the next attempt, or failed)
+//!                 └───── attempts left: Fail, LeaseExpired ◀────────┘
+//!                        (SucceedLate while the next attempt waits: succeeded)
+//!                        (a plugin's strategy: Scheduled until DecideRetry, then for the next attempt, or failed)
 //! ```
 //!
-//! [`Life::apply`] is the only code that moves a job. It does no I/O and reads no clock, so every
+//! [`Lifecycle::apply`] is the only code that moves a job. It does no I/O and reads no clock, so every
 //! store, the simulator and the dashboard agree on what may follow what. Two numbers guard it:
 //! the *version*, raised by everything that makes a grant void, and the *revision*, raised by
 //! every write, on which the store compares.
@@ -24,8 +24,8 @@ use serde::{Deserialize, Serialize};
 use super::{Spec, payload::Body, spec::KeepResult};
 use crate::{calendar::window, time::Timestamp};
 
-/// Which decision a grant was made on: raised by PATCH, cancel of a scheduled job, revoke, verdict,
-/// retry and end, and by nothing else, so that a grant decided on an older one is void.
+/// The version on which a grant is decided. PATCH, cancel of a scheduled job, revoke, retry
+/// decision, retry and end raise it, and nothing else. A grant decided on an older one is void.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Version(pub u64);
 
@@ -33,7 +33,7 @@ pub struct Version(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Revision(pub u64);
 
-/// A secret of one attempt: whoever shows it holds the attempt.
+/// The secret of one attempt: a worker that presents it holds the attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Token(pub u128);
 
@@ -43,7 +43,7 @@ impl std::fmt::Debug for Token {
     }
 }
 
-/// Which event brought a reply: its second delivery is known by it.
+/// The event that brought a reply, by which its second delivery is recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ReplyId(pub u128);
 
@@ -59,9 +59,9 @@ pub enum Waiting {
     },
     /// For its next attempt.
     Retry,
-    /// For the time that its queue's throttler gave it.
+    /// For the time that its queue's throttler set.
     Throttler,
-    /// For its retry strategy to say what follows its latest attempt: no candidate until then.
+    /// For the decision of its retry strategy about its latest attempt; no candidate until then.
     RetryDecision,
 }
 
@@ -72,21 +72,21 @@ pub struct Running {
     pub token: Token,
     /// When it was claimed.
     pub started_at: Timestamp,
-    /// A worker not heard of by then is given up.
+    /// Without a heartbeat or report by then, the lease expires.
     pub lease_until: Timestamp,
-    /// Over it the attempt fails with reason `timeout`.
+    /// After this instant the attempt fails with reason `timeout`.
     pub timeout_at: Timestamp,
-    /// Who has it, as it named itself.
+    /// The name that its worker gives itself.
     pub worker: Option<String>,
-    /// Whether a grant in the queue's head counts it.
+    /// Whether a grant in the queue's ledger counts it.
     pub granted: bool,
-    /// Somebody asked for its end; its worker is told at the next heartbeat.
+    /// Cancel was requested; the response to the next heartbeat says so.
     pub cancel: bool,
-    /// What its worker last said of it.
+    /// The latest progress that its worker reported.
     pub progress: Option<Progress>,
 }
 
-/// How far a worker says it is.
+/// The progress of an attempt, as its worker reports it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Progress {
     /// 0 to 100.
@@ -119,7 +119,7 @@ pub enum Outcome {
     Failed,
     /// It was not started in time.
     Expired,
-    /// Somebody cancelled it.
+    /// It was cancelled.
     Cancelled,
     /// The throttler, or a purge, dropped it.
     Dropped,
@@ -167,7 +167,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// The word, as it is serialised.
+    /// The reason in its serialised form.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Failed => "failed",
@@ -241,7 +241,7 @@ pub struct Lifecycle {
     pub version: Version,
     /// Where it stands.
     pub state: State,
-    /// Tries begun so far; only a claim raises it.
+    /// Attempts started so far; only a claim raises it.
     pub attempt: u16,
     /// When its latest attempt was claimed.
     pub started_at: Option<Timestamp>,
@@ -251,11 +251,11 @@ pub struct Lifecycle {
     pub error: Option<Failure>,
     /// What happened so far.
     pub history: Vec<AttemptRecord>,
-    /// What its throttler said when it gave it another time, while it waits for that.
+    /// The throttler's reason for deferring it, while it waits for that time.
     #[serde(default)]
     pub deferral_reason: Option<String>,
     /// The replies that it knows besides those in its history: those that came too late for it, and what the job knew that had
-    /// its correlation key before. The latest, at most [`HEARD`].
+    /// its correlation key before. The latest, at most [`MAX_PROCESSED_REPLIES`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub processed_replies: Vec<ReplyId>,
 }
@@ -308,13 +308,13 @@ impl ResultBody {
 pub enum RetryDecision {
     /// Another attempt after this long at least.
     Wait(Duration),
-    /// A plugin says: the job waits for its verdict. Another attempt comes after this long at least.
+    /// A plugin decides: the job waits for its decision. Another attempt comes after this long at least.
     AskPlugin(Duration),
     /// Nothing: it must not be tried again.
     GiveUp,
 }
 
-/// What a retry strategy that was asked says.
+/// The decision of a plugin's retry strategy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PluginRetry {
     /// Another attempt, due then; its windows apply.
@@ -376,7 +376,7 @@ pub enum Event {
         /// Why.
         failure: Failure,
     },
-    /// Nobody was heard of until the lease or the timeout ended.
+    /// No heartbeat or report came before the lease or the timeout ended.
     LeaseExpired {
         /// What its strategy says.
         next: RetryDecision,
@@ -414,12 +414,12 @@ pub enum Event {
         /// The new due time; in the past means now.
         run_at: Option<Timestamp>,
     },
-    /// Somebody wants it gone.
+    /// A caller cancels it.
     Cancel {
         /// At once, even while it runs.
         force: bool,
     },
-    /// The throttler or a purge wants it gone.
+    /// The throttler or a purge drops it.
     Drop {
         /// Why, for people.
         reason: String,
@@ -478,6 +478,38 @@ impl Lifecycle {
     ///
     /// A result must name the running attempt and a claim the version its grant was decided on,
     /// so a late report or a claim under a revoked grant is refused.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate_core::{
+    ///     job::{
+    ///         Event, JobOptions, Lifecycle, Outcome, Token, Version,
+    ///         lifecycle::Waiting, type_config::TypeConfig,
+    ///     },
+    ///     time::Timestamp,
+    /// };
+    ///
+    /// let now = Timestamp::EPOCH;
+    /// let spec = JobOptions::default().resolve(&"mail".parse()?, &TypeConfig::default(), now);
+    /// let claim = Event::Claim {
+    ///     version: Version(1),
+    ///     token: Token(7),
+    ///     worker: None,
+    ///     lease: Duration::from_secs(30),
+    ///     granted: false,
+    ///     decided_at: now,
+    /// };
+    /// let running = Lifecycle::new(now, Waiting::Due).apply(&spec, claim, now)?;
+    /// assert_eq!(running.attempt, 1);
+    ///
+    /// // A result must name the running attempt.
+    /// let late = Event::Succeed { attempt: 2, result: None };
+    /// assert!(running.apply(&spec, late, now).is_err());
+    /// let report = Event::Succeed { attempt: 1, result: None };
+    /// let ended = running.apply(&spec, report, now)?;
+    /// assert_eq!(ended.ended(), Some(Outcome::Succeeded));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -800,21 +832,21 @@ impl Lifecycle {
             .drain(..self.processed_replies.len().saturating_sub(MAX_PROCESSED_REPLIES));
     }
 
-    /// Whether `reply` was heard before, by this job or by one that had its correlation key before.
+    /// Whether `reply` was processed before, by this job or by one that had its correlation key before.
     pub fn has_processed(&self, reply: ReplyId) -> bool {
         self.processed_replies.contains(&reply)
             || self.history.iter().any(|entry| entry.reply == Some(reply))
     }
 
-    /// When something must be done with a job that is `spec` even if nobody asks: it expires, its
+    /// When a job that is `spec` needs attention without a request: it expires, its
     /// deadline comes, its lease ends without a grant to watch it, its result or itself is dropped.
     pub fn wake_at(&self, spec: &Spec) -> Option<Timestamp> {
         match &self.state {
             State::Scheduled { run_at, waiting } => {
-                // Whoever sweeps finds what waits for a verdict, since no round does.
+                // The sweep finds a job that waits for a retry decision; no tick does.
                 let failed_at = || self.history.last().map_or(*run_at, |entry| entry.ended_at);
-                let verdict = (*waiting == Waiting::RetryDecision).then(failed_at);
-                spec.expires_at.into_iter().chain(spec.deadline_at).chain(verdict).min()
+                let decision = (*waiting == Waiting::RetryDecision).then(failed_at);
+                spec.expires_at.into_iter().chain(spec.deadline_at).chain(decision).min()
             }
             State::Running(run) => {
                 let lease = (!run.granted).then_some(run.lease_until);

@@ -1,7 +1,7 @@
 //! **Where a job is admitted**: the decision, per candidate, as a fold of values.
 //!
 //! ```text
-//!   candidates in order ──▶ Admission::offer ──▶ Run | Hold (by which rule) | Move (to when)
+//!   candidates in order ──▶ Admission::try_admit ──▶ Run | Hold (by which rule) | Move (to when)
 //!                             │
 //!                             ├─ windows        outside all of them: move to the next opening
 //!                             ├─ pause          holds everything, critical jobs too
@@ -9,7 +9,8 @@
 //!                             └─ every limit that counts it: queue, type, constraints (and rates)
 //! ```
 //!
-//! A queue's throttler, a plugin, decides over what this leaves: candidates are judged alone first, then offered if it runs them.
+//! A queue's throttler, a plugin, decides within these limits: each candidate is evaluated alone
+//! first, and admitted if the throttler runs it.
 //!
 //! The one thing to know is **reservation**: a candidate that does not fit a limit reserves it, and
 //! no later candidate passes it in that limit, so that light jobs never starve a heavy one. One
@@ -33,13 +34,13 @@ use crate::{
     time::Timestamp,
 };
 
-/// When a candidate is looked at again that waits for room among the buckets.
+/// How soon a candidate is evaluated again that was held because all buckets were taken.
 const BUCKET_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A due job that asks for admission.
+/// A due job that waits for admission.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate<'a> {
-    /// What limits look at.
+    /// What limits compare.
     pub subject: Subject<'a>,
     /// Capacity units it takes.
     pub weight: u32,
@@ -123,24 +124,24 @@ impl Level {
     }
 }
 
-/// One round of admission: offer it candidates in order.
+/// The admissions of one tick, over candidates in order.
 #[derive(Clone, Debug)]
 pub struct Admission<'a> {
     limits: &'a Limits,
     now: Timestamp,
     usage: Usage,
-    /// Of the rates, by constraint and value; those that are not here are full.
+    /// The buckets of the rates, by constraint and value; an absent one is full.
     buckets: HashMap<usize, HashMap<String, Bucket>>,
-    /// What they take of [`MAX_BUCKET_BYTES`].
+    /// How many bytes they take of [`MAX_BUCKET_BYTES`].
     bucket_bytes: usize,
     reserved: Reservations,
-    /// The rates and the limits of 0, by constraint and value, that had nothing for a candidate and have nothing for anybody: whoever
-    /// comes later in this round or the next is held without a reservation.
+    /// The rates without tokens and the limits of 0, by constraint and value. Later candidates of
+    /// this tick and the next are held by them without a reservation.
     exhausted: HashMap<usize, HashSet<String>>,
 }
 
 impl<'a> Admission<'a> {
-    /// A round at `now`, with `usage` granted and `buckets` not full.
+    /// The admissions of a tick at `now`, with `usage` granted and `buckets` not full.
     pub fn new(
         limits: &'a Limits,
         usage: Usage,
@@ -174,7 +175,28 @@ impl<'a> Admission<'a> {
         }
     }
 
-    /// The verdict on the next candidate; a `Run` takes what it needs.
+    /// The decision on the next candidate. [`AdmissionDecision::Run`] takes its weight and tokens.
+    ///
+    /// ```
+    /// use tidegate_core::{
+    ///     job::{JobOptions, type_config::TypeConfig},
+    ///     queue::{Admission, AdmissionDecision, Candidate, Limits, QueueConfig, Rule, Usage},
+    ///     time::Timestamp,
+    /// };
+    ///
+    /// let queue = QueueConfig { concurrency: Some(1), ..QueueConfig::default() };
+    /// let limits = Limits { queue, ..Limits::default() };
+    /// let now = Timestamp::EPOCH;
+    /// let spec = JobOptions::default().resolve(&"mail".parse()?, &TypeConfig::default(), now);
+    ///
+    /// let mut admission = Admission::new(&limits, Usage::default(), Default::default(), now);
+    /// assert_eq!(admission.try_admit(Candidate::of(&spec)), AdmissionDecision::Run);
+    /// let AdmissionDecision::Hold(hold) = admission.try_admit(Candidate::of(&spec)) else {
+    ///     panic!("one job at a time");
+    /// };
+    /// assert_eq!(hold.rule, Rule::Concurrency);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn try_admit(&mut self, candidate: Candidate<'_>) -> AdmissionDecision {
         let counted = match self.evaluate(candidate) {
             Ok(counted) => counted,
