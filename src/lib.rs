@@ -4,6 +4,7 @@
 
 pub mod cli;
 
+pub use tidegate_api as api;
 pub use tidegate_backends as backends;
 pub use tidegate_core as core;
 pub use tidegate_engine as engine;

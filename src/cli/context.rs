@@ -105,7 +105,7 @@ impl Context {
     ///
     /// The machine's TLS settings are broken.
     pub fn client(&self) -> anyhow::Result<Client> {
-        Client::new(self.global.server(), self.global.token.clone())
+        Ok(Client::new(self.global.server(), self.global.token.clone())?)
     }
 
     /// Whether a program reads the answer.

@@ -17,7 +17,6 @@ mod enqueue;
 mod events;
 mod jobs;
 mod operation;
-mod pages;
 mod plugin;
 mod profile;
 mod queues;
@@ -38,6 +37,7 @@ use clap::{Parser, Subcommand};
 use url::Url;
 
 use profile::Profile;
+use tidegate_api::pages;
 use tidegate_backends::wasm::compile_process;
 
 pub use self::{

@@ -18,7 +18,7 @@ use crate::{
     calendar::window::Window,
     event::Template,
     job::{
-        JobId, PluginName, QueueName, ScheduleName, TriggerName, TypeName,
+        JobId, Payload, PluginName, QueueName, ScheduleName, TriggerName, TypeName,
         retry::{BUILT_IN, Backoff, Retry},
         spec,
     },
@@ -83,6 +83,15 @@ schema!(
     ObjectBuilder::new().schema_type(SchemaType::AnyValue).description(Some(
         "Any JSON value. Wherever in it an object {\"$expr\": \"...\"} stands, what that JMESPath expression yields for the event \
          takes its place: over the event's attributes and extensions by their names, and its `data`."
+    ))
+);
+
+schema!(
+    Payload,
+    "AnyValue",
+    ObjectBuilder::new().schema_type(SchemaType::AnyValue).description(Some(
+        "Any JSON or MessagePack value, kept byte for byte. What only MessagePack can say is shown in JSON as an object of one key, \
+         such as {\"$binary\": \"base64\"}."
     ))
 );
 

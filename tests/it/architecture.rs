@@ -1,7 +1,7 @@
 //! The shape of the source: which crate and which module may know which, and what no file may have.
 //!
 //! ```text
-//!   functions, main ─▶ server ─▶ engine ─▶ core        backends ─▶ core
+//!   functions, main ─▶ server ─▶ engine ─▶ core        backends ─▶ core        cli, server ─▶ api ─▶ core
 //! ```
 //!
 //! Cargo holds the arrows between crates; a test holds the manifests to them. Inside the core, a module knows only those before it.
@@ -18,7 +18,8 @@ const CRATES: &[(&str, &[&str])] = &[
     ("core", &[]),
     ("engine", &["core"]),
     ("backends", &["core"]),
-    ("server", &["core", "engine", "backends"]),
+    ("api", &["core"]),
+    ("server", &["core", "engine", "backends", "api"]),
 ];
 
 /// The modules of the core: each may know those before it.

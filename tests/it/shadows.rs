@@ -359,11 +359,11 @@ async fn a_shadow_says_where_it_differs_and_decides_nothing() {
     assert_eq!(differing, [4, 9, 14, 19].map(|index| jobs[index].clone()));
     assert_eq!(
         seen.differences[0].live,
-        ShadowDecision { action: "run", until: None, reason: None }
+        ShadowDecision { action: "run".into(), until: None, reason: None }
     );
     assert_eq!(
         seen.differences[0].shadow,
-        ShadowDecision { action: "hold", until: None, reason: Some("every fifth".into()) }
+        ShadowDecision { action: "hold".into(), until: None, reason: Some("every fifth".into()) }
     );
     server.shadow_plugin(&guard, None).await.unwrap();
     server.stop().await;

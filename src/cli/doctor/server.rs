@@ -81,7 +81,7 @@ async fn hear(client: &Client, report: &mut DoctorReport) -> anyhow::Result<()> 
             )));
             Ok(())
         }
-        Err(Error::Problem(problem)) if problem.code.as_deref() == Some("route_not_found") => {
+        Err(Error::Problem(problem)) if problem.code == "route_not_found" => {
             let found = "it is of a release that says nothing about itself";
             report.check(Some(finding(
                 CheckLevel::Warning,

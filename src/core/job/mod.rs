@@ -4,6 +4,7 @@
 //! before another attempt), [`payload`] and [`transcode`] (what it carries), [`extract`] (what limits see of that),
 //! [`name`] (how things are called), [`trace`] (whose trace it belongs to).
 
+pub mod end_notice;
 pub mod extract;
 pub mod lifecycle;
 pub mod name;

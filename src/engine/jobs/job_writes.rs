@@ -3,13 +3,14 @@
 
 use std::sync::Arc;
 
-use serde_json::{json, value::RawValue};
+use serde_json::value::RawValue;
 
 use super::objects;
 use crate::Engine;
 use tidegate_core::{
     job::{
         Body, Encoding, Job, Lifecycle, Payload, QueueName, Revision, Spec, TypeName,
+        end_notice::{EndError, EndNotice},
         lifecycle::{self, Waiting},
         spec::KeepResult,
         type_config::TypeConfig,
@@ -73,11 +74,21 @@ impl Engine {
             }
             Body::Beside(_) | Body::Object { .. } => None,
         });
-        let body = json!({
-            "id": job.id, "type": job.spec.job_type, "state": lifecycle::word(&job.life.state), "attempt": job.life.attempt,
-            "correlation_key": job.spec.correlation_key, "result": result, "ended_at": now,
-            "error": job.life.error.as_ref().map(|error| json!({"reason": error.reason, "message": error.message})),
-        });
+        let notice = EndNotice {
+            id: &job.id,
+            r#type: &job.spec.job_type,
+            state: lifecycle::word(&job.life.state),
+            attempt: job.life.attempt,
+            correlation_key: job.spec.correlation_key.as_deref(),
+            result: result.as_deref(),
+            ended_at: now,
+            error: job
+                .life
+                .error
+                .as_ref()
+                .map(|error| EndError { reason: error.reason, message: error.message.as_deref() }),
+        };
+        let body = serde_json::to_string(&notice).expect("a notice has a JSON form");
         let job_type: TypeName = CALLBACK_TYPE.parse().expect("a good name");
         let queue: QueueName = CALLBACK_QUEUE.parse().expect("a good name");
         let config = callback_type();
@@ -112,10 +123,7 @@ impl Engine {
         Some(Job {
             id: self.ports.store.assign_id(self.draw_id(now), &spec, now),
             spec: Arc::new(spec),
-            data: Body::Inline(Payload {
-                encoding: Encoding::Json,
-                bytes: body.to_string().into(),
-            }),
+            data: Body::Inline(Payload { encoding: Encoding::Json, bytes: body.into() }),
             life: Lifecycle::new(now, Waiting::Due),
         })
     }

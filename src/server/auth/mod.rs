@@ -7,14 +7,13 @@
 
 pub mod credentials;
 pub mod jwt;
-pub mod scope;
 pub mod token;
 
 use async_trait::async_trait;
 
 pub use credentials::Credentials;
 pub use jwt::JwtAuthenticator;
-pub use scope::{Scope, Scopes};
+pub use tidegate_api::{Scope, Scopes};
 pub use token::{TokenAuthenticator, TokenItem};
 
 /// Somebody who is known.

@@ -1,7 +1,7 @@
 //! How the server and its home are, for those who operate them.
 
 use axum::{extract::State, response::IntoResponse};
-use serde::Serialize;
+use tidegate_api::{CheckView, Doctor};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
@@ -11,37 +11,9 @@ use super::{
 };
 use tidegate_core::port::health_check::{Check, CheckLevel};
 
-/// How the server is.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
-struct Doctor {
-    /// Whether no check is an error.
-    ok: bool,
-    /// The server's version.
-    version: &'static str,
-    /// Everything that was looked at.
-    checks: Vec<CheckView>,
-}
-
-/// One thing that was looked at.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
-#[schema(as = Check)]
-struct CheckView {
-    /// `error`, `warning`, `note` or `ok`.
-    level: &'static str,
-    /// What it is about.
-    about: String,
-    /// What was found.
-    finding: String,
-    /// What to do; absent if it is as it should be.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    advice: Option<String>,
-}
-
-impl From<Check> for CheckView {
-    fn from(check: Check) -> Self {
-        let advice = Some(check.advice).filter(|advice| !advice.is_empty());
-        Self { level: check.level.word(), about: check.about, finding: check.found, advice }
-    }
+fn view(check: Check) -> CheckView {
+    let advice = Some(check.advice).filter(|advice| !advice.is_empty());
+    CheckView { level: check.level.word().into(), about: check.about, finding: check.found, advice }
 }
 
 /// Looks at what the server stands on, and says what is wrong and what to do. It leaves nothing behind, but on AWS a message
@@ -52,8 +24,8 @@ impl From<Check> for CheckView {
 async fn doctor(State(api): State<Api>, _: May<Admin>, accept: Accept) -> Answer {
     let checks = api.server.doctor().await;
     let ok = checks.iter().all(|check| check.level != CheckLevel::Error);
-    let checks = checks.into_iter().map(CheckView::from).collect();
-    Ok(accept.ok(Doctor { ok, version: env!("CARGO_PKG_VERSION"), checks }).into_response())
+    let checks = checks.into_iter().map(view).collect();
+    Ok(accept.ok(Doctor { ok, version: env!("CARGO_PKG_VERSION").into(), checks }).into_response())
 }
 
 /// The route of those who look after the server.

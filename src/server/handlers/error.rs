@@ -11,7 +11,7 @@ use axum::{
     http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use serde::{Serialize, Serializer, ser::SerializeMap};
+use serde::{Serialize, Serializer};
 
 use tidegate_core::job::JobId;
 use tidegate_engine::Error;
@@ -119,6 +119,22 @@ impl Problem {
         &self.0.detail
     }
 
+    /// The document that the client gets.
+    pub fn document(&self) -> tidegate_api::Problem {
+        let Inner { code, detail, field, holder, reasons, instance, .. } = &*self.0;
+        tidegate_api::Problem {
+            r#type: format!("urn:tidegate:problem:{code}"),
+            title: code.title().into(),
+            status: code.status(),
+            detail: detail.clone(),
+            code: code.as_str().into(),
+            instance: instance.clone(),
+            field: field.clone(),
+            holder: holder.as_ref().map(ToString::to_string),
+            reasons: reasons.clone(),
+        }
+    }
+
     /// What the log learns and the client does not.
     pub(super) fn cause(&self) -> Option<&str> {
         self.0.cause.as_deref()
@@ -154,28 +170,7 @@ fn whole_seconds(span: Duration) -> HeaderValue {
 
 impl Serialize for Problem {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Inner { code, detail, field, holder, reasons, instance, .. } = &*self.0;
-        let optional = [field.is_some(), holder.is_some(), !reasons.is_empty(), instance.is_some()];
-        let mut map = serializer
-            .serialize_map(Some(5 + optional.iter().filter(|present| **present).count()))?;
-        map.serialize_entry("type", &format_args!("urn:tidegate:problem:{code}"))?;
-        map.serialize_entry("title", &code.title())?;
-        map.serialize_entry("status", &code.status())?;
-        map.serialize_entry("detail", detail)?;
-        map.serialize_entry("code", code)?;
-        if let Some(instance) = instance {
-            map.serialize_entry("instance", instance)?;
-        }
-        if let Some(field) = field {
-            map.serialize_entry("field", field)?;
-        }
-        if let Some(holder) = holder {
-            map.serialize_entry("holder", holder)?;
-        }
-        if !reasons.is_empty() {
-            map.serialize_entry("reasons", reasons)?;
-        }
-        map.end()
+        self.document().serialize(serializer)
     }
 }
 

@@ -5,7 +5,10 @@ use axum::{
     http::{HeaderMap, StatusCode, header},
     response::IntoResponse,
 };
-use serde::{Deserialize, Serialize};
+use tidegate_api::{
+    AnyValue, CloudEvent, DeadLetterPage, DeadLetterView, EventAnswer, EventBatch, EventResult,
+    ReplayDeadLetters, ReplayedDeadLetters,
+};
 use tidegate_core::error_code::ErrorCode;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -13,59 +16,26 @@ use super::{
     Answer, Api, MOST_BATCH_BYTES,
     access::{Admin, Enqueue, May, Read},
     body::{Body, bounded},
+    convert,
     error::Problem,
-    media::Accept,
+    media::{self, Accept},
     params::{Name, Params},
-    reply::Raw,
-    schema::{AnyValue, CloudEvent},
 };
 use tidegate_core::{
     event::{Event, read},
     job::{Encoding, Payload, TriggerName},
-    time::Timestamp,
     validate::ValidationError,
 };
 use tidegate_engine::{
     self as engine, Error,
     events::{
         dead_letters::{DeadLetter, Replayed},
-        ingest::{Did, Ingested},
+        ingest::Did,
     },
 };
 
 /// What the text of an event may have beside its data: attributes, and base64 of binary data.
 const ENVELOPE: usize = 64 << 10;
-
-/// What became of each event of a batch, in order.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
-struct EventBatch {
-    /// One answer per event.
-    results: Vec<EventResult>,
-}
-
-/// What became of one event of a batch.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
-struct EventResult {
-    /// 200, or as the problem says.
-    status: u16,
-    /// What each trigger did about it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    event: Option<Ingested>,
-    /// Why it was not taken.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<super::schema::Problem>)]
-    error: Option<Problem>,
-}
-
-/// What is answered to one event, or to a batch.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
-#[serde(untagged)]
-enum EventAnswer {
-    /// To one.
-    One(Ingested),
-    /// To a batch.
-    Batch(EventBatch),
-}
 
 /// Events as they came.
 enum Came {
@@ -88,13 +58,7 @@ fn media_of(headers: &HeaderMap) -> Option<&str> {
 async fn came(request: Request, most: usize) -> Result<Came, Problem> {
     let headers = request.headers().clone();
     let content_type = media_of(&headers);
-    let media = content_type
-        .unwrap_or_default()
-        .split(';')
-        .next()
-        .unwrap_or_default()
-        .trim()
-        .to_ascii_lowercase();
+    let media = media::essence(&headers);
     let batch = media.starts_with("application/cloudevents-batch");
     let body = bounded(request, if batch { MOST_BATCH_BYTES } else { 2 * most + ENVELOPE }).await?;
     match media.as_str() {
@@ -156,9 +120,9 @@ async fn ingest(
         Came::One(event) => {
             let answer = api.server.ingest(std::slice::from_ref(&*event)).await.pop();
             Ok(accept
-                .ok(EventAnswer::One(
+                .ok(EventAnswer::One(convert::ingested(
                     answer.ok_or_else(|| Problem::internal("an event has no answer"))??,
-                ))
+                )))
                 .into_response())
         }
         Came::Batch(batch) => {
@@ -178,11 +142,15 @@ async fn ingest(
                         .and_then(|answer| Ok(answer?)),
                 };
                 match answer {
-                    Ok(event) => EventResult { status: 200, event: Some(event), error: None },
+                    Ok(event) => EventResult {
+                        status: 200,
+                        event: Some(convert::ingested(event)),
+                        error: None,
+                    },
                     Err(problem) => EventResult {
                         status: problem.status().as_u16(),
                         event: None,
-                        error: Some(problem),
+                        error: Some(problem.document()),
                     },
                 }
             });
@@ -193,45 +161,15 @@ async fn ingest(
     }
 }
 
-/// An event of which a trigger could make nothing.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
-#[schema(as = DeadLetter)]
-struct DeadView {
-    /// Its id here: the trigger and the event make it.
-    id: String,
-    /// The trigger; absent if it never was an event that one could see.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    trigger: Option<TriggerName>,
-    /// Why nothing could be made of it.
-    reason: String,
-    /// When.
-    failed_at: Timestamp,
-    /// The event.
-    #[schema(value_type = CloudEvent)]
-    event: Raw,
-}
-
-impl DeadView {
-    fn new(dead: DeadLetter, encoding: Encoding) -> Self {
-        let event = Raw::new(&Payload::json(dead.event.get().to_owned()), encoding);
-        Self {
-            id: dead.id,
-            trigger: dead.trigger,
-            reason: dead.reason,
-            failed_at: dead.failed_at,
-            event,
-        }
+fn dead_letter(letter: DeadLetter, encoding: Encoding) -> DeadLetterView {
+    let event = AnyValue::new(&Payload::json(letter.event.get().to_owned()), encoding);
+    DeadLetterView {
+        id: letter.id,
+        trigger: letter.trigger,
+        reason: letter.reason,
+        failed_at: letter.failed_at,
+        event,
     }
-}
-
-/// A page of dead letters.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
-struct DeadLetterPage {
-    /// The dead letters, in no particular order.
-    dead_letters: Vec<DeadView>,
-    /// Where the next page starts; absent on the last. A page may be short, even empty, and yet have a next one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    next_cursor: Option<String>,
 }
 
 /// Events of which a trigger could make nothing, with the reason.
@@ -248,14 +186,14 @@ async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: 
         (params.one::<TriggerName>("trigger")?, params.limit()?, params.one::<String>("cursor")?);
     params.done()?;
     let (letters, next_cursor) = api.server.dead_letters(trigger.as_ref(), cursor, limit).await?;
-    let dead_letters = letters.into_iter().map(|dead| DeadView::new(dead, accept.0)).collect();
+    let dead_letters = letters.into_iter().map(|dead| dead_letter(dead, accept.0)).collect();
     Ok(accept.ok(DeadLetterPage { dead_letters, next_cursor }).into_response())
 }
 
 /// One dead letter.
 #[utoipa::path(get, path = "/v1/dead-letters/{id}", operation_id = "get_dead_letter", tag = "events",
     params(("id" = String, Path, description = "Its id")),
-    responses((status = 200, description = "The dead letter", body = DeadView), (status = 404, description = "`dead_letter_not_found`")),
+    responses((status = 200, description = "The dead letter", body = DeadLetterView), (status = 404, description = "`dead_letter_not_found`")),
     security(("bearer" = ["read"]), ("basic" = ["read"])))]
 async fn get(
     State(api): State<Api>,
@@ -263,7 +201,7 @@ async fn get(
     _: May<Read>,
     Name(id): Name<String>,
 ) -> Answer {
-    Ok(accept.ok(DeadView::new(api.server.dead_letter(&id).await?, accept.0)).into_response())
+    Ok(accept.ok(dead_letter(api.server.dead_letter(&id).await?, accept.0)).into_response())
 }
 
 /// Delete a dead letter.
@@ -286,7 +224,7 @@ async fn delete(
 #[utoipa::path(post, path = "/v1/dead-letters/{id}/replay", operation_id = "replay_dead_letter", tag = "events",
     params(("id" = String, Path, description = "Its id")),
     responses(
-        (status = 200, description = "What the trigger did; `passed` if it is not about the event any more", body = Replayed),
+        (status = 200, description = "What the trigger did; `passed` if it is not about the event any more", body = tidegate_api::Replayed),
         (status = 404, description = "`dead_letter_not_found`, `trigger_not_found`"),
         (status = 409, description = "`not_replayable`: it never was an event that a trigger could see"),
     ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
@@ -296,40 +234,19 @@ async fn replay(
     _: May<Admin>,
     Name(id): Name<String>,
 ) -> Answer {
-    Ok(accept.ok(api.server.replay_dead_letter(&id).await?).into_response())
-}
-
-/// Which dead letters.
-#[derive(Debug, Default, Deserialize, utoipa::ToSchema)]
-#[serde(deny_unknown_fields, default)]
-struct ReplayDead {
-    /// Only this trigger's.
-    trigger: Option<TriggerName>,
-    /// `next_cursor` of the call before.
-    cursor: Option<String>,
-}
-
-/// What became of some dead letters.
-#[derive(Debug, Default, Serialize, utoipa::ToSchema)]
-struct ReplayedDead {
-    /// How many are gone: their triggers did something about them, or are not about them any more.
-    replayed: u64,
-    /// How many are dead still.
-    dead: u64,
-    /// Where the next call starts; absent when all were looked at.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    next_cursor: Option<String>,
+    let replayed = api.server.replay_dead_letter(&id).await?;
+    Ok(accept.ok(convert::replayed(replayed)).into_response())
 }
 
 /// Apply the triggers of many dead letters anew: a hundred in one call, which says where the next one starts.
-#[utoipa::path(post, path = "/v1/dead-letters/replay", operation_id = "replay_dead_letters", tag = "events", request_body = ReplayDead,
-    responses((status = 200, description = "How many are gone, and how many are dead still", body = ReplayedDead)),
+#[utoipa::path(post, path = "/v1/dead-letters/replay", operation_id = "replay_dead_letters", tag = "events", request_body = ReplayDeadLetters,
+    responses((status = 200, description = "How many are gone, and how many are dead still", body = ReplayedDeadLetters)),
     security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
 async fn replay_many(State(api): State<Api>, accept: Accept, _: May<Admin>, body: Body) -> Answer {
-    let asked: ReplayDead = body.read_or_default()?;
+    let asked: ReplayDeadLetters = body.read_or_default()?;
     let (letters, next_cursor) =
         api.server.dead_letters(asked.trigger.as_ref(), asked.cursor, 100).await?;
-    let mut done = ReplayedDead { next_cursor, ..ReplayedDead::default() };
+    let mut done = ReplayedDeadLetters { next_cursor, ..ReplayedDeadLetters::default() };
     for letter in letters {
         match api.server.replay_dead_letter(&letter.id).await {
             Ok(Replayed::Applied(Did::Dead { .. }))

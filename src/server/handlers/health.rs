@@ -1,11 +1,13 @@
 //! What those who operate the server look at: is it up, is it ready, what does it measure.
 
+use std::borrow::Cow;
+
 use axum::{
     extract::State,
     http::header,
     response::{IntoResponse, Response},
 };
-use serde::Serialize;
+use tidegate_api::Health;
 use tidegate_core::error_code::ErrorCode;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -16,16 +18,8 @@ use super::{
     media::Accept,
 };
 
-/// How the server is.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
-struct Health {
-    /// `ok`.
-    status: &'static str,
-    /// The server's version.
-    version: &'static str,
-}
-
-const HEALTH: Health = Health { status: "ok", version: env!("CARGO_PKG_VERSION") };
+const HEALTH: Health =
+    Health { status: Cow::Borrowed("ok"), version: Cow::Borrowed(env!("CARGO_PKG_VERSION")) };
 
 /// The routes that whoever watches over the process asks, however it comes to it.
 pub const ROUTES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];

@@ -3,13 +3,15 @@
 //! Secrets go in and never come out: signing secrets, passwords, and the values of headers whose
 //! names say that they are secret.
 
+use std::borrow::Cow;
+
 use axum::{
     extract::State,
     http::StatusCode,
     response::{IntoResponse, Response},
 };
-use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
+use tidegate_api::{JobTypePage, JobTypeView};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
@@ -33,31 +35,17 @@ use tidegate_engine::Error;
 /// How often a patch without `If-Match` is made again when somebody else was faster.
 const TRIES: usize = 5;
 
-/// A job type.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
-#[schema(as = JobType)]
-struct TypeView<'a> {
-    /// Its name.
-    #[schema(value_type = String)]
-    name: &'a TypeName,
-    /// What its owner said, without secrets.
-    #[serde(flatten)]
-    #[schema(value_type = TypeConfig)]
-    config: Value,
-    /// Raised by every change; what the `ETag` says.
-    version: u64,
-}
-
-impl<'a> TypeView<'a> {
-    fn new(name: &'a TypeName, item: &TypeItem) -> Result<Self, Problem> {
-        Ok(Self { name, config: without_secrets(&item.config)?, version: item.version })
-    }
+fn view<'a>(name: &'a TypeName, item: &TypeItem) -> Result<JobTypeView<'a>, Problem> {
+    let config = without_secrets(&item.config)?;
+    Ok(JobTypeView { name: Cow::Borrowed(name), config, version: item.version })
 }
 
 /// A configuration without its secrets.
-fn without_secrets(config: &TypeConfig) -> Result<Value, Problem> {
-    let mut value = shown(config)?;
-    if let Some(target) = value.get_mut("target").and_then(Value::as_object_mut) {
+fn without_secrets(config: &TypeConfig) -> Result<Map<String, Value>, Problem> {
+    let Value::Object(mut fields) = shown(config)? else {
+        return Err(Problem::internal("a configuration is not an object"));
+    };
+    if let Some(target) = fields.get_mut("target").and_then(Value::as_object_mut) {
         target.remove("signing_secret");
         if let Some(basic) = target.get_mut("basic_auth").and_then(Value::as_object_mut) {
             basic.remove("password");
@@ -66,7 +54,7 @@ fn without_secrets(config: &TypeConfig) -> Result<Value, Problem> {
             headers.retain(|name, _| !secret(name));
         }
     }
-    Ok(value)
+    Ok(fields)
 }
 
 /// Whether a header of this name carries a secret.
@@ -77,24 +65,13 @@ fn secret(name: &str) -> bool {
         .any(|word| name.contains(word))
 }
 
-/// A page of job types.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
-#[schema(as = JobTypePage)]
-struct TypePage<'a> {
-    /// The types, by name.
-    job_types: Vec<TypeView<'a>>,
-    /// Where the next page starts; absent on the last.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    next_cursor: Option<String>,
-}
-
 fn answer(
     accept: Accept,
     status: StatusCode,
     name: &TypeName,
     item: &TypeItem,
 ) -> Result<Response, Problem> {
-    Ok(accept.reply(status, TypeView::new(name, item)?).etag(item.version).into_response())
+    Ok(accept.reply(status, view(name, item)?).etag(item.version).into_response())
 }
 
 /// Configure a job type; what is absent is its default.
@@ -104,8 +81,8 @@ fn answer(
         ("If-Match" = Option<String>, Header, description = "The `ETag` that must still stand"),
     ),
     responses(
-        (status = 201, description = "The type is new", body = TypeView),
-        (status = 200, description = "Replaced", body = TypeView),
+        (status = 201, description = "The type is new", body = JobTypeView),
+        (status = 200, description = "Replaced", body = JobTypeView),
         (status = 409, description = "`type_has_live_jobs`: its queue cannot change while it has any"),
         (status = 412, description = "`precondition_failed`: it has changed since it was read"),
     ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
@@ -128,7 +105,7 @@ async fn put(
         ("If-Match" = Option<String>, Header, description = "The `ETag` that must still stand"),
     ),
     responses(
-        (status = 200, description = "Changed", body = TypeView),
+        (status = 200, description = "Changed", body = JobTypeView),
         (status = 404, description = "`job_type_not_found`"),
         (status = 409, description = "`type_has_live_jobs`: its queue cannot change while it has any"),
         (status = 412, description = "`precondition_failed`: it has changed since it was read"),
@@ -187,7 +164,7 @@ fn with_change(config: &TypeConfig, change: Patch) -> Result<TypeConfig, Problem
 /// A job type.
 #[utoipa::path(get, path = "/v1/job-types/{type}", operation_id = "get_job_type", tag = "job types",
     params(("type" = String, Path, description = "The type's name")),
-    responses((status = 200, description = "The type, its `ETag` the version", body = TypeView), (status = 404, description = "`job_type_not_found`")),
+    responses((status = 200, description = "The type, its `ETag` the version", body = JobTypeView), (status = 404, description = "`job_type_not_found`")),
     security(("bearer" = ["read"]), ("basic" = ["read"])))]
 async fn get(
     State(api): State<Api>,
@@ -204,15 +181,14 @@ async fn get(
         ("limit" = Option<u32>, Query, description = "Most types of the page, 1 to 1000 (default 100)"),
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before"),
     ),
-    responses((status = 200, description = "A page", body = TypePage)),
+    responses((status = 200, description = "A page", body = JobTypePage)),
     security(("bearer" = ["read"]), ("basic" = ["read"])))]
 async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: Params) -> Answer {
     let (limit, cursor) = (params.limit()?, params.one::<String>("cursor")?);
     params.done()?;
     let (items, next_cursor) = page(api.server.job_types().await?, cursor.as_deref(), limit);
-    let job_types =
-        items.iter().map(|(name, item)| TypeView::new(name, item)).collect::<Result<_, _>>()?;
-    Ok(accept.ok(TypePage { job_types, next_cursor }).into_response())
+    let job_types = items.iter().map(|(name, item)| view(name, item)).collect::<Result<_, _>>()?;
+    Ok(accept.ok(JobTypePage { job_types, next_cursor }).into_response())
 }
 
 /// Delete a job type without live jobs.
@@ -262,7 +238,7 @@ mod tests {
 
     #[test]
     fn secrets_are_not_shown() {
-        let value = without_secrets(&push()).unwrap();
+        let value = Value::Object(without_secrets(&push()).unwrap());
         assert!(!value.to_string().contains("hidden"), "{value}");
         assert_eq!(value["target"]["basic_auth"]["username"], "ann");
         assert_eq!(value["target"]["headers"], json!({"x-team": "blue"}));

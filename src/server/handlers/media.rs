@@ -1,7 +1,7 @@
-//! Which encoding a body has, and which one its answer is to have.
+//! The encoding of a request's body, and of its answer.
 //!
-//! Two are known, JSON and MessagePack. A client that states no preference is answered in the
-//! encoding it wrote in, so that `Content-Type` alone is enough to speak MessagePack.
+//! Two are supported, JSON and MessagePack. Without `Accept`, the answer has the encoding of the request, so that
+//! `Content-Type` alone is enough to use MessagePack.
 
 use std::convert::Infallible;
 use tidegate_core::error_code::ErrorCode;
@@ -11,10 +11,12 @@ use axum::{
     http::{HeaderMap, HeaderValue, header, request::Parts},
 };
 
+use mediatype::{MediaType, MediaTypeList, ReadParams as _, names};
+
 use super::error::Problem;
 use tidegate_core::job::Encoding;
 
-/// The media types of answers and of problems.
+/// The media type of an answer.
 pub fn name(encoding: Encoding) -> HeaderValue {
     HeaderValue::from_static(match encoding {
         Encoding::Json => "application/json",
@@ -30,19 +32,27 @@ pub fn problem_name(encoding: Encoding) -> HeaderValue {
     })
 }
 
-/// The encoding that a media type without its parameters names.
-fn known(media: &str) -> Option<Encoding> {
-    let subtype = media.strip_prefix("application/")?;
-    match subtype {
+/// The encoding of `media`, whatever its parameters.
+fn known(media: &MediaType<'_>) -> Option<Encoding> {
+    if media.ty != names::APPLICATION {
+        return None;
+    }
+    match media.suffix.unwrap_or(media.subty).as_str().to_ascii_lowercase().as_str() {
         "json" => Some(Encoding::Json),
-        "msgpack" | "x-msgpack" | "vnd.msgpack" => Some(Encoding::MessagePack),
-        _ if subtype.ends_with("+json") => Some(Encoding::Json),
-        _ if subtype.ends_with("+msgpack") => Some(Encoding::MessagePack),
+        "msgpack" => Some(Encoding::MessagePack),
+        "x-msgpack" | "vnd.msgpack" if media.suffix.is_none() => Some(Encoding::MessagePack),
         _ => None,
     }
 }
 
-/// The encoding of a request's body: JSON unless `Content-Type` says otherwise.
+/// The media type of a request's body without its parameters, in lower case; empty if the header is absent or malformed.
+pub fn essence(headers: &HeaderMap) -> String {
+    let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let media = value.and_then(|value| MediaType::parse(value).ok());
+    media.map(|media| media.essence().to_string().to_ascii_lowercase()).unwrap_or_default()
+}
+
+/// The encoding of a request's body: JSON unless `Content-Type` names another.
 ///
 /// # Errors
 ///
@@ -53,17 +63,10 @@ pub fn of_content(headers: &HeaderMap) -> Result<Encoding, Problem> {
     else {
         return Ok(Encoding::Json);
     };
-    let media = value
-        .to_str()
-        .unwrap_or_default()
-        .split(';')
-        .next()
-        .unwrap_or_default()
-        .trim()
-        .to_ascii_lowercase();
-    known(&media).ok_or_else(|| {
+    let text = value.to_str().unwrap_or_default();
+    MediaType::parse(text).ok().as_ref().and_then(known).ok_or_else(|| {
         let detail = format!(
-            "Content-Type {media:?} is not known here; send application/json or application/msgpack"
+            "Content-Type {text:?} is not supported; send application/json or application/msgpack"
         );
         Problem::new(ErrorCode::UnsupportedMediaType, detail)
     })
@@ -81,24 +84,23 @@ pub fn of_answer(headers: &HeaderMap) -> Result<Encoding, Problem> {
     if accepted.peek().is_none() {
         return Ok(own);
     }
-    // (how specific the range is, its weight) of the best range for each encoding.
+    // The specificity and the weight of the most specific range for each encoding.
     let mut best = [None::<(u8, f32)>; 2];
-    for range in accepted.flat_map(|value| value.split(',')) {
-        let mut parts = range.split(';');
-        let media = parts.next().unwrap_or_default().trim().to_ascii_lowercase();
-        let weight = parts
-            .find_map(|part| part.trim().strip_prefix("q=")?.parse::<f32>().ok())
+    for range in accepted.flat_map(MediaTypeList::new).filter_map(Result::ok) {
+        let weight = range
+            .get_param(names::Q)
+            .and_then(|weight| weight.as_str().parse::<f32>().ok())
             .unwrap_or(1.0);
         for encoding in [Encoding::Json, Encoding::MessagePack] {
-            let specific = match media.as_str() {
-                "*/*" => 1,
-                "application/*" => 2,
-                other if known(other) == Some(encoding) => 3,
+            let specificity = match (range.ty.as_str(), range.subty.as_str()) {
+                ("*", "*") => 1,
+                (kind, "*") if kind.eq_ignore_ascii_case("application") => 2,
+                _ if known(&range) == Some(encoding) => 3,
                 _ => continue,
             };
             let slot = &mut best[encoding as usize];
-            if slot.is_none_or(|(had, _)| specific > had) {
-                *slot = Some((specific, weight));
+            if slot.is_none_or(|(had, _)| specificity > had) {
+                *slot = Some((specificity, weight));
             }
         }
     }
@@ -108,13 +110,14 @@ pub fn of_answer(headers: &HeaderMap) -> Result<Encoding, Problem> {
         (mine, theirs) if mine > 0.0 && mine >= theirs => Ok(own),
         (_, theirs) if theirs > 0.0 => Ok(other),
         _ => {
-            let detail = "answers come as application/json or application/msgpack, and Accept allows neither";
+            let detail =
+                "answers are application/json or application/msgpack; Accept allows neither";
             Err(Problem::new(ErrorCode::NotAcceptable, detail))
         }
     }
 }
 
-/// The encoding that the client wants its answer in.
+/// The encoding of the answer, from the request's headers.
 #[derive(Clone, Copy, Debug)]
 pub struct Accept(pub Encoding);
 
@@ -163,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_follows_accept_and_else_the_request() {
+    fn an_answer_follows_accept_or_the_request_encoding() {
         for (accept, content, encoding) in [
             (None, None, Json),
             (None, Some("application/msgpack"), MessagePack),
@@ -186,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_wants_neither_encoding_is_told() {
+    fn neither_encoding_acceptable_is_refused() {
         for accept in ["text/csv", "application/json;q=0"] {
             assert_eq!(
                 of_answer(&headers(&[(header::ACCEPT, accept)])).unwrap_err().code(),

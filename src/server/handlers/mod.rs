@@ -14,6 +14,7 @@ mod access;
 mod body;
 mod bound;
 mod config;
+mod convert;
 mod doctor;
 mod envelope;
 mod error;
@@ -31,8 +32,6 @@ mod plugins;
 mod queues;
 mod reply;
 mod schedules;
-#[allow(unused_qualifications, reason = "the derive writes whole paths")]
-mod schema;
 mod tokens;
 mod triggers;
 mod workers;
@@ -42,9 +41,10 @@ use tidegate_core::error_code::ErrorCode;
 
 use axum::{Router, extract::FromRef, middleware, response::Response};
 use metrics_exporter_prometheus::PrometheusHandle;
+use tidegate_api::Bodies;
 use utoipa_axum::router::OpenApiRouter;
 
-use self::{error::Problem, host::Hosts, jobs::view::Bodies};
+use self::{error::Problem, host::Hosts};
 use crate::{
     auth::Authenticate,
     dashboard::{self, DashboardOptions},

@@ -10,7 +10,7 @@
 //! so that skipping needs no recursion and copying needs no structure at all.
 
 use bytes::Bytes;
-use serde::{Serialize, Serializer};
+use tidegate_api::FRAME;
 
 use tidegate_core::job::payload::MAX_DEPTH;
 
@@ -21,7 +21,6 @@ const LISTS: [&[u8]; 2] = [b"jobs", b"reports"];
 
 /// The extension type around a kept value in an answer that is not joined yet. No other extension
 /// occurs there, since everything else that is answered is text, numbers, lists and maps.
-const FRAME: i8 = 0x54;
 
 /// Why bytes are not one value of MessagePack that can be taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -234,18 +233,6 @@ impl Split<'_> {
     }
 }
 
-/// A value of MessagePack that [`join`] puts into its answer as it is.
-pub fn frame<S: Serializer>(value: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
-    struct Content<'a>(&'a [u8]);
-    impl Serialize for Content<'_> {
-        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-            serializer.serialize_bytes(self.0)
-        }
-    }
-    serializer
-        .serialize_newtype_struct(rmp_serde::MSGPACK_EXT_STRUCT_NAME, &(FRAME, Content(value)))
-}
-
 /// An answer with its frames taken off.
 pub fn join(framed: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(framed.len());
@@ -262,6 +249,8 @@ pub fn join(framed: &[u8]) -> Vec<u8> {
 mod tests {
     use proptest::prelude::*;
     use rmpv::Value;
+    use tidegate_api::AnyValue;
+    use tidegate_core::job::{Encoding, Payload};
 
     use super::*;
 
@@ -324,14 +313,10 @@ mod tests {
 
         #[test]
         fn kept_values_go_into_an_answer_as_they_were(value in any_value()) {
-            struct Framed(Bytes);
-            impl Serialize for Framed {
-                fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                    frame(&self.0, serializer)
-                }
-            }
             let bytes = pack(&value);
-            let framed = rmp_serde::to_vec(&(1, Framed(bytes.clone()), "end")).unwrap();
+            let payload = Payload { encoding: Encoding::MessagePack, bytes: bytes.clone() };
+            let value = AnyValue::new(&payload, Encoding::MessagePack);
+            let framed = rmp_serde::to_vec(&(1, value, "end")).unwrap();
             let wanted = [&[0x93, 1][..], &bytes, &[0xa3], b"end"].concat();
             prop_assert_eq!(join(&framed), wanted);
         }

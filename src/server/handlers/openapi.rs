@@ -7,9 +7,8 @@
 use axum::{Router, http::header, routing::get};
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
+use tidegate_core::job::end_notice::{EndError, EndNotice};
 use utoipa::{OpenApi, openapi};
-
-use super::schema;
 
 /// The document without its operations.
 #[derive(OpenApi)]
@@ -31,7 +30,14 @@ use super::schema;
         (name = "tokens", description = "Who may ask what"),
         (name = "operate", description = "How the server is")
     ),
-    components(schemas(tidegate_core::job::JobOptions, schema::Problem, schema::PushRequest, schema::PushCallback, schema::EndNotice, schema::EndError))
+    components(schemas(
+        tidegate_core::job::JobOptions,
+        tidegate_api::Problem,
+        tidegate_api::PushRequest,
+        tidegate_api::PushCallback,
+        EndNotice,
+        EndError
+    ))
 )]
 struct Base;
 

@@ -1,11 +1,13 @@
 //! Queues: configured, inspected, paused, purged.
 
+use std::borrow::Cow;
+
 use axum::{
     extract::State,
     http::StatusCode,
     response::{IntoResponse, Response},
 };
-use serde::Serialize;
+use tidegate_api::{OperationView, QueuePage, QueueView};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
@@ -13,6 +15,7 @@ use super::{
     access::{Admin, May, Read},
     body::Body,
     config::{Patch, patched},
+    convert,
     error::Problem,
     jobs::bulk,
     media::Accept,
@@ -31,45 +34,22 @@ use tidegate_engine::{
 /// How often a patch without `If-Match` is made again when somebody else was faster.
 const TRIES: usize = 5;
 
-/// A queue.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
-#[schema(as = Queue)]
-struct QueueView<'a> {
-    /// Its name.
-    #[schema(value_type = String)]
+fn view<'a>(
     name: &'a QueueName,
-    /// What its owner said.
-    #[serde(flatten)]
-    #[schema(value_type = QueueConfig)]
-    config: &'a QueueConfig,
-    /// Whether it holds everything.
-    paused: bool,
-    /// Raised by every change; what the `ETag` says.
-    version: u64,
-    /// How it stands; where it is looked at.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    item: &'a QueueItem,
     status: Option<QueueStatus>,
-}
-
-impl<'a> QueueView<'a> {
-    fn new(name: &'a QueueName, item: &'a QueueItem, status: Option<QueueStatus>) -> Self {
-        Self { name, config: &item.config, paused: item.paused, version: item.version, status }
+) -> QueueView<'a> {
+    QueueView {
+        name: Cow::Borrowed(name),
+        config: Cow::Borrowed(&item.config),
+        paused: item.paused,
+        version: item.version,
+        status: status.map(convert::queue_status),
     }
 }
 
-/// A page of queues.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
-#[schema(as = QueuePage)]
-struct QueuePage<'a> {
-    /// The queues, by name.
-    queues: Vec<QueueView<'a>>,
-    /// Where the next page starts; absent on the last.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    next_cursor: Option<String>,
-}
-
 fn answer(accept: Accept, status: StatusCode, name: &QueueName, item: &QueueItem) -> Response {
-    accept.reply(status, QueueView::new(name, item, None)).etag(item.version).into_response()
+    accept.reply(status, view(name, item, None)).etag(item.version).into_response()
 }
 
 /// Configure a queue; what is absent is its default.
@@ -139,7 +119,7 @@ async fn get(
 ) -> Answer {
     let item = api.server.queue(&name).await?;
     let status = api.server.queue_status(&name).await?;
-    Ok(accept.ok(QueueView::new(&name, &item, Some(status))).etag(item.version).into_response())
+    Ok(accept.ok(view(&name, &item, Some(status))).etag(item.version).into_response())
 }
 
 /// Queues, by name, and how they stand.
@@ -157,8 +137,7 @@ async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: 
     let statuses = api.server.queue_statuses(items.iter().map(|(name, _)| name)).await?;
     // Without a status are those that were deleted while the page was put together.
     let standing = items.iter().zip(statuses).filter(|(_, status)| status.is_some());
-    let queues =
-        standing.map(|((name, item), status)| QueueView::new(name, item, status)).collect();
+    let queues = standing.map(|((name, item), status)| view(name, item, status)).collect();
     Ok(accept.ok(QueuePage { queues, next_cursor }).into_response())
 }
 
@@ -219,7 +198,7 @@ async fn resume(
         ("Idempotency-Key" = Option<String>, Header, description = "A repeat under the same key starts nothing, while the operation is kept; at most 255 bytes"),
     ),
     responses(
-        (status = 202, description = "Under way, or the operation that the key started before", body = bulk::OperationView),
+        (status = 202, description = "Under way, or the operation that the key started before", body = OperationView),
         (status = 404, description = "`queue_not_found`"),
         (status = 409, description = "`idempotency_key_reused`"),
     ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]

@@ -4,16 +4,14 @@ use axum::{
     http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use bytes::Bytes;
-use serde::{Serialize, Serializer, ser::Error as _};
-use serde_json::value::RawValue;
+use serde::Serialize;
 
 use super::{
     error::Problem,
     media::{self, Accept},
     msgpack,
 };
-use tidegate_core::job::{Encoding, Payload};
+use tidegate_core::job::Encoding;
 
 /// As many headers as the usual answer has in the end, so that the map of them is made once.
 const HEADERS: usize = 8;
@@ -91,46 +89,18 @@ pub fn encode<T: Serialize>(value: &T, encoding: Encoding) -> Result<Vec<u8>, Pr
     Ok(bytes)
 }
 
-/// A stored value inside an answer: its own bytes where the encodings agree, else converted.
-#[derive(Clone, Debug)]
-pub struct Raw {
-    encoding: Encoding,
-    /// The bytes, or what is wrong with those that are stored.
-    value: Result<Bytes, String>,
-}
-
-impl Raw {
-    /// `payload` for an answer in `encoding`.
-    pub fn new(payload: &Payload, encoding: Encoding) -> Self {
-        let converted = match encoding {
-            Encoding::Json => payload.to_json(),
-            Encoding::MessagePack => payload.to_msgpack(),
-        };
-        Self { encoding, value: converted.map_err(|malformed| malformed.to_string()) }
-    }
-}
-
-impl Serialize for Raw {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let bytes = self.value.as_ref().map_err(S::Error::custom)?;
-        match self.encoding {
-            // Parsing checks the stored text, so that a damaged one never spoils what is around it.
-            Encoding::Json => serde_json::from_slice::<&RawValue>(bytes)
-                .map_err(S::Error::custom)?
-                .serialize(serializer),
-            Encoding::MessagePack => msgpack::frame(bytes, serializer),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+    use tidegate_api::AnyValue;
+    use tidegate_core::job::Payload;
+
     use super::*;
 
     #[derive(Serialize)]
     struct Answer {
         id: u8,
-        data: Raw,
+        data: AnyValue,
         at: tidegate_core::time::Timestamp,
     }
 
@@ -138,7 +108,7 @@ mod tests {
         encode(
             &Answer {
                 id: 1,
-                data: Raw::new(payload, encoding),
+                data: AnyValue::new(payload, encoding),
                 at: tidegate_core::time::Timestamp::EPOCH,
             },
             encoding,
@@ -187,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_damaged_stored_text_spoils_nothing_but_its_own_answer() {
-        let damaged = Raw::new(&Payload::json("{\"a\":"), Encoding::Json);
+        let damaged = AnyValue::new(&Payload::json("{\"a\":"), Encoding::Json);
         assert_eq!(
             encode(&damaged, Encoding::Json).unwrap_err().status(),
             StatusCode::INTERNAL_SERVER_ERROR

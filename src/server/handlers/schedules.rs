@@ -2,13 +2,16 @@
 //!
 //! `data` is kept byte for byte, as a job's is, so it is read apart from the settings, and a patch replaces it whole.
 
+use std::borrow::Cow;
+
 use axum::{
     extract::State,
     http::StatusCode,
     response::{IntoResponse, Response},
 };
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
+use tidegate_api::{AnyValue, JobView, ScheduleBody, SchedulePage, ScheduleView};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
@@ -17,15 +20,13 @@ use super::{
     body::{self, Body},
     config::{Patch, patched},
     error::Problem,
-    jobs::{enqueue::accepted, view::JobView},
+    jobs::enqueue::accepted,
     media::Accept,
     params::{IdempotencyKey, IfMatch, Name, Params, page},
-    reply::Raw,
-    schema::AnyValue,
 };
 use tidegate_core::{
-    job::{JobId, Payload, ScheduleName},
-    schedule::{SCHEDULE_DATA_BYTES, ScheduleConfig, ScheduleError, ScheduleItem, ScheduleState},
+    job::{Payload, ScheduleName},
+    schedule::{SCHEDULE_DATA_BYTES, ScheduleConfig, ScheduleItem, ScheduleState},
     time::Timestamp,
 };
 use tidegate_engine::Error;
@@ -33,82 +34,29 @@ use tidegate_engine::Error;
 /// How often a patch without `If-Match` is made again when somebody else was faster.
 const TRIES: usize = 5;
 /// How many of the occurrences to come are shown.
-const SHOWN: usize = 10;
+const MAX_SHOWN_OCCURRENCES: usize = 10;
 
-/// What a schedule shall be: its settings, and what its jobs carry.
-#[derive(utoipa::ToSchema)]
-#[expect(dead_code, reason = "describes what is read in two parts")]
-#[schema(as = NewSchedule)]
-struct ScheduleBody {
-    /// What its jobs carry: any value of at most 64 KiB, kept byte for byte (default null).
-    data: Option<AnyValue>,
-    #[serde(flatten)]
-    config: ScheduleConfig,
-}
-
-/// A schedule.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
-#[schema(as = Schedule)]
-struct ScheduleView<'a> {
-    /// Its name.
-    #[schema(value_type = String)]
+fn view<'a>(
     name: &'a ScheduleName,
-    /// What its owner said.
-    #[serde(flatten)]
-    #[schema(value_type = ScheduleConfig)]
-    config: &'a ScheduleConfig,
-    /// What its jobs carry.
-    #[schema(value_type = AnyValue)]
-    data: Raw,
-    /// Raised by every change; what the `ETag` says.
-    version: u64,
-    /// The next ten occurrences; none while it is paused.
-    next: Vec<Timestamp>,
-    /// The latest occurrence that made a job.
-    last_occurrence: Option<Timestamp>,
-    /// That job: its id is the schedule's name and the occurrence.
-    #[schema(value_type = Option<String>)]
-    last_job: Option<&'a JobId>,
-    /// Why the next occurrence made no job as yet; it is tried again.
-    last_error: Option<&'a ScheduleError>,
-    /// How many occurrences were missed and not made up for; of one stretch at most 1000 are counted.
-    missed_count: u64,
-}
-
-impl<'a> ScheduleView<'a> {
-    fn new(
-        name: &'a ScheduleName,
-        item: &'a ScheduleItem,
-        state: &'a ScheduleState,
-        now: Timestamp,
-        accept: Accept,
-    ) -> Self {
-        let recurrence = item.config.recurrence();
-        Self {
-            name,
-            config: &item.config,
-            data: Raw::new(&item.data, accept.0),
-            version: item.version,
-            next: recurrence
-                .map(|recurrence| recurrence.all_after(now).take(SHOWN).collect())
-                .unwrap_or_default(),
-            last_occurrence: state.last_occurrence,
-            last_job: state.last_job.as_ref(),
-            last_error: state.last_error.as_ref(),
-            missed_count: state.missed,
-        }
+    item: &'a ScheduleItem,
+    state: &'a ScheduleState,
+    now: Timestamp,
+    accept: Accept,
+) -> ScheduleView<'a> {
+    let recurrence = item.config.recurrence();
+    ScheduleView {
+        name: Cow::Borrowed(name),
+        config: Cow::Borrowed(&item.config),
+        data: AnyValue::new(&item.data, accept.0),
+        version: item.version,
+        next: recurrence
+            .map(|recurrence| recurrence.all_after(now).take(MAX_SHOWN_OCCURRENCES).collect())
+            .unwrap_or_default(),
+        last_occurrence: state.last_occurrence,
+        last_job: state.last_job.as_ref().map(Cow::Borrowed),
+        last_error: state.last_error.as_ref().map(Cow::Borrowed),
+        missed_count: state.missed,
     }
-}
-
-/// A page of schedules.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
-#[schema(as = SchedulePage)]
-struct SchedulePage<'a> {
-    /// The schedules, by name.
-    schedules: Vec<ScheduleView<'a>>,
-    /// Where the next page starts; absent on the last.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    next_cursor: Option<String>,
 }
 
 /// The schedule as it stands, with its `ETag`.
@@ -119,7 +67,7 @@ async fn shown(
     name: &ScheduleName,
 ) -> Result<Response, Problem> {
     let (item, state) = api.server.schedule(name).await?;
-    let view = ScheduleView::new(name, &item, &state, api.server.now(), accept);
+    let view = view(name, &item, &state, api.server.now(), accept);
     Ok(accept.reply(status, view).etag(item.version).into_response())
 }
 
@@ -232,10 +180,8 @@ async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: 
     params.done()?;
     let (items, next_cursor) = page(api.server.schedules().await?, cursor.as_deref(), limit);
     let now = api.server.now();
-    let schedules = items
-        .iter()
-        .map(|(name, (item, state))| ScheduleView::new(name, item, state, now, accept))
-        .collect();
+    let schedules =
+        items.iter().map(|(name, (item, state))| view(name, item, state, now, accept)).collect();
     Ok(accept.ok(SchedulePage { schedules, next_cursor }).into_response())
 }
 

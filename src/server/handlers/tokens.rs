@@ -1,7 +1,7 @@
 //! Access tokens: made, listed without their secrets, revoked.
 
 use axum::{extract::State, http::StatusCode, response::IntoResponse};
-use serde::{Deserialize, Serialize};
+use tidegate_api::{NewTokenBody, TokenPage, TokenView};
 use tidegate_core::error_code::ErrorCode;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -13,59 +13,16 @@ use super::{
     media::Accept,
     params::{Name, Params, page},
 };
-use crate::auth::{Scope, Scopes, TokenItem};
-use tidegate_core::time::Timestamp;
+use crate::auth::{Scope, TokenItem};
 
-/// A token to be made.
-#[derive(Debug, Deserialize, utoipa::ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = NewToken)]
-struct NewTokenBody {
-    /// What its owner calls it, 1 to 128 bytes.
-    name: String,
-    /// What it allows: `enqueue`, `enqueue:critical`, `work`, `read`, `admin`.
-    #[schema(value_type = Vec<String>)]
-    scopes: Scopes,
-}
-
-/// A token.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
-#[schema(as = Token)]
-struct TokenView {
-    /// Its id.
-    id: String,
-    /// What its owner calls it.
-    name: String,
-    /// What it allows.
-    #[schema(value_type = Vec<String>)]
-    scopes: Scopes,
-    /// When it was made.
-    created_at: Timestamp,
-    /// The token itself, which only the answer to its making has.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    token: Option<String>,
-}
-
-impl TokenView {
-    fn new(item: TokenItem, token: Option<String>) -> Self {
-        Self {
-            id: item.id,
-            name: item.name,
-            scopes: item.scopes,
-            created_at: item.created_at,
-            token,
-        }
+fn view(item: TokenItem, token: Option<String>) -> TokenView {
+    TokenView {
+        id: item.id,
+        name: item.name,
+        scopes: item.scopes,
+        created_at: item.created_at,
+        token,
     }
-}
-
-/// A page of tokens.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
-struct TokenPage {
-    /// The tokens, by id.
-    tokens: Vec<TokenView>,
-    /// Where the next page starts; absent on the last.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    next_cursor: Option<String>,
 }
 
 /// Make a token. Its text is shown this once.
@@ -93,7 +50,7 @@ async fn create(State(api): State<Api>, accept: Accept, admin: May<Admin>, body:
         TokenItem::mint(ask.name, ask.scopes, api.server.now(), &*api.options.entropy);
     let json = serde_json::to_vec(&item).map_err(|error| Problem::internal(error.to_string()))?;
     api.server.put_token(&item.id, json).await?;
-    Ok(accept.reply(StatusCode::CREATED, TokenView::new(item, Some(text))).into_response())
+    Ok(accept.reply(StatusCode::CREATED, view(item, Some(text))).into_response())
 }
 
 /// Tokens, without their secrets.
@@ -114,7 +71,7 @@ async fn list(State(api): State<Api>, accept: Accept, _: May<Admin>, mut params:
         items.push((item.id.clone(), item));
     }
     let (items, next_cursor) = page(items, cursor.as_deref(), limit);
-    let tokens = items.into_iter().map(|(_, item)| TokenView::new(item, None)).collect();
+    let tokens = items.into_iter().map(|(_, item)| view(item, None)).collect();
     Ok(accept.ok(TokenPage { tokens, next_cursor }).into_response())
 }
 

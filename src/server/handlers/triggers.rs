@@ -1,11 +1,13 @@
 //! Triggers: rules that make a job, or the reply to a waiting one, of each event that they are about.
 
+use std::borrow::Cow;
+
 use axum::{
     extract::State,
     http::StatusCode,
     response::{IntoResponse, Response},
 };
-use serde::Serialize;
+use tidegate_api::{TriggerPage, TriggerView};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
@@ -21,40 +23,16 @@ use tidegate_core::{
     job::TriggerName,
 };
 
-/// A trigger.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
-#[schema(as = Trigger)]
-struct TriggerView<'a> {
-    /// Its name.
-    #[schema(value_type = String)]
-    name: &'a TriggerName,
-    /// The rule.
-    #[serde(flatten)]
-    #[schema(value_type = TriggerConfig)]
-    config: &'a TriggerConfig,
-    /// Raised by every change; what the `ETag` says.
-    version: u64,
-}
-
-impl<'a> TriggerView<'a> {
-    fn new(name: &'a TriggerName, item: &'a TriggerItem) -> Self {
-        Self { name, config: &item.config, version: item.version }
+fn view<'a>(name: &'a TriggerName, item: &'a TriggerItem) -> TriggerView<'a> {
+    TriggerView {
+        name: Cow::Borrowed(name),
+        config: Cow::Borrowed(&item.config),
+        version: item.version,
     }
 }
 
-/// A page of triggers.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
-#[schema(as = TriggerPage)]
-struct TriggerPage<'a> {
-    /// The triggers, by name.
-    triggers: Vec<TriggerView<'a>>,
-    /// Where the next page starts; absent on the last.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    next_cursor: Option<String>,
-}
-
 fn answer(accept: Accept, status: StatusCode, name: &TriggerName, item: &TriggerItem) -> Response {
-    accept.reply(status, TriggerView::new(name, item)).etag(item.version).into_response()
+    accept.reply(status, view(name, item)).etag(item.version).into_response()
 }
 
 /// Set a trigger. It is checked as a whole, and counts for every event from the answer on.
@@ -108,7 +86,7 @@ async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: 
     let (limit, cursor) = (params.limit()?, params.one::<String>("cursor")?);
     params.done()?;
     let (items, next_cursor) = page(api.server.triggers().await?, cursor.as_deref(), limit);
-    let triggers = items.iter().map(|(name, item)| TriggerView::new(name, item)).collect();
+    let triggers = items.iter().map(|(name, item)| view(name, item)).collect();
     Ok(accept.ok(TriggerPage { triggers, next_cursor }).into_response())
 }
 

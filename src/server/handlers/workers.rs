@@ -1,38 +1,18 @@
 //! Pull workers: listed, registered with a capacity, drained, forgotten.
 
 use axum::{extract::State, http::StatusCode, response::IntoResponse};
-use serde::{Deserialize, Serialize};
+use tidegate_api::{RegistrationBody, Worker, WorkerPage};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Answer, Api,
     access::{May, Read, Work},
     body::Body,
+    convert,
     error::Problem,
     media::Accept,
     params::{Name, Params, page},
 };
-use tidegate_engine::request::Worker;
-
-/// A page of workers.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
-struct WorkerPage {
-    /// The workers, by name.
-    workers: Vec<Worker>,
-    /// Where the next page starts; absent on the last.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    next_cursor: Option<String>,
-}
-
-/// What a worker says of itself.
-#[derive(Debug, Default, Deserialize, utoipa::ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = Registration)]
-struct RegistrationBody {
-    /// How many jobs it runs at once: a lease call is given no more than are left of that. Absent: as many as it asks for. Said to this server
-    /// process alone: a worker says it when it starts, and again when the server has. The serverless home does not keep it.
-    capacity: Option<u32>,
-}
 
 /// Workers that were heard of in the last ten minutes, run something, or are drained.
 #[utoipa::path(get, path = "/v1/workers", operation_id = "list_workers", tag = "workers",
@@ -53,7 +33,7 @@ async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: 
         .map(|worker| (worker.name.clone(), worker))
         .collect();
     let (workers, next_cursor) = page(named, cursor.as_deref(), limit);
-    let workers = workers.into_iter().map(|(_, worker)| worker).collect();
+    let workers = workers.into_iter().map(|(_, worker)| convert::worker(worker)).collect();
     Ok(accept.ok(WorkerPage { workers, next_cursor }).into_response())
 }
 
@@ -70,7 +50,8 @@ async fn register(
     body: Body,
 ) -> Answer {
     let ask: RegistrationBody = body.read_or_default()?;
-    Ok(accept.ok(api.server.register_worker(&name, ask.capacity).await?).into_response())
+    let worker = api.server.register_worker(&name, ask.capacity).await?;
+    Ok(accept.ok(convert::worker(worker)).into_response())
 }
 
 /// Give a worker no more jobs, until it is undrained or deleted: also after a restart of either side.
@@ -87,7 +68,7 @@ async fn drain(
     _: May<Work>,
     Name(name): Name<String>,
 ) -> Answer {
-    Ok(accept.ok(api.server.drain_worker(&name, true).await?).into_response())
+    Ok(accept.ok(convert::worker(api.server.drain_worker(&name, true).await?)).into_response())
 }
 
 /// Give a drained worker jobs again.
@@ -101,7 +82,7 @@ async fn undrain(
     _: May<Work>,
     Name(name): Name<String>,
 ) -> Answer {
-    Ok(accept.ok(api.server.drain_worker(&name, false).await?).into_response())
+    Ok(accept.ok(convert::worker(api.server.drain_worker(&name, false).await?)).into_response())
 }
 
 /// Forget a worker that is gone. Its leases end in their time.

@@ -10,17 +10,18 @@
 //! With `at_most_once`, only a connection that was never established is retried. After any other
 //! failure the job may have run, and ends `outcome_unknown`.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc, time::Duration};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use bytes::Bytes;
 use chrono::DateTime;
 use serde_json::value::RawValue;
+use tidegate_api::{AnyValue, PushCallback, PushRequest};
 
 use super::Inner;
 use tidegate_core::{
     job::{
-        Attributes, Body, Encoding, Job, Payload, TypeName, Value,
+        Body, Encoding, Job, Payload, TypeName, Value,
         lifecycle::{Failure, Reason},
         spec::KeepResult,
         trace,
@@ -476,29 +477,6 @@ fn callback_secrets(job: &Job, catalog: &Catalog) -> Vec<String> {
     }
 }
 
-#[derive(serde::Serialize)]
-struct PushBody<'a> {
-    id: &'a str,
-    #[serde(rename = "type")]
-    job_type: &'a str,
-    attempt: u16,
-    max_attempts: u16,
-    data: &'a RawValue,
-    attributes: &'a Attributes,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    correlation_key: Option<&'a str>,
-    /// Only in messages, which have no HTTP headers.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    headers: Option<&'a BTreeMap<String, String>>,
-    callback: Callback<'a>,
-}
-
-#[derive(serde::Serialize)]
-struct Callback<'a> {
-    url: &'a str,
-    token: &'a str,
-}
-
 fn json_body(
     job: &Job,
     data: &Payload,
@@ -506,18 +484,16 @@ fn json_body(
     token: &str,
     headers: Option<&BTreeMap<String, String>>,
 ) -> Result<Bytes, String> {
-    let json = data.to_json().map_err(|malformed| malformed.to_string())?;
-    let data: &RawValue = serde_json::from_slice(&json).map_err(|error| error.to_string())?;
-    let body = PushBody {
-        id: job.id.as_str(),
-        job_type: job.spec.job_type.as_str(),
+    let body = PushRequest {
+        id: Cow::Borrowed(&job.id),
+        r#type: Cow::Borrowed(&job.spec.job_type),
         attempt: job.life.attempt,
         max_attempts: job.spec.max_attempts,
-        data,
-        attributes: &job.spec.attributes,
-        correlation_key: job.spec.correlation_key.as_deref(),
-        headers: headers.filter(|headers| !headers.is_empty()),
-        callback: Callback { url, token },
+        data: AnyValue::new(data, Encoding::Json),
+        attributes: Cow::Borrowed(&job.spec.attributes),
+        correlation_key: job.spec.correlation_key.as_deref().map(Cow::Borrowed),
+        headers: headers.filter(|headers| !headers.is_empty()).map(Cow::Borrowed),
+        callback: PushCallback { url: url.into(), token: token.into() },
     };
     serde_json::to_vec(&body).map(Bytes::from).map_err(|error| error.to_string())
 }

@@ -46,9 +46,10 @@ use tokio::sync::watch;
 pub use crate::runtime::embedded::handler::{Call, Handled, Handler, Work};
 #[cfg(feature = "embedded")]
 pub use crate::runtime::embedded::open::CannotOpen;
-pub use crate::runtime::plugin_registry::{CannotPush, PluginUser};
+pub use crate::runtime::plugin_registry::CannotPush;
 pub use crate::runtime::serverless::{NEAR, SweepReport};
-pub use shadow::{Comparison, Difference, ShadowDecision};
+pub use shadow::Comparison;
+pub use tidegate_api::{Difference, PluginUser, ShadowDecision};
 
 use crate::{
     runtime::embedded::queue_task::{Message, QueueHandle},

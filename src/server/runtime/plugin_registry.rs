@@ -7,7 +7,7 @@ use tidegate_core::error_code::ErrorCode;
 
 use bytes::Bytes;
 use object_store::ObjectStoreExt as _;
-use serde::Serialize;
+use tidegate_api::PluginUser;
 
 use super::{Builder, Server};
 use tidegate_backends::wasm::{
@@ -41,15 +41,6 @@ pub enum CannotPush {
     /// The engine or the compiler failed.
     #[error(transparent)]
     Failed(#[from] Error),
-}
-
-/// A queue or job type that uses a plugin.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
-pub struct PluginUser {
-    /// `queue` or `job_type`.
-    pub kind: &'static str,
-    /// Its name.
-    pub name: String,
 }
 
 impl Builder {
@@ -217,10 +208,12 @@ impl Server {
         let types = catalog.types.iter().filter(
             |(_, item)| matches!(&item.config.retry, Retry::Plugin(used, _) if used == plugin),
         );
-        let queues = queues.map(|(name, _)| PluginUser { kind: "queue", name: name.to_string() });
-        let types = types.map(|(name, _)| PluginUser { kind: "job_type", name: name.to_string() });
+        let queues =
+            queues.map(|(name, _)| PluginUser { kind: "queue".into(), name: name.to_string() });
+        let types =
+            types.map(|(name, _)| PluginUser { kind: "job_type".into(), name: name.to_string() });
         let mut users: Vec<_> = queues.chain(types).collect();
-        users.sort_unstable_by(|a, b| (a.kind, &a.name).cmp(&(b.kind, &b.name)));
+        users.sort_unstable_by(|a, b| (&a.kind, &a.name).cmp(&(&b.kind, &b.name)));
         Ok(users)
     }
 }

@@ -15,7 +15,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use serde::Serialize;
+use tidegate_api::{Difference, ShadowDecision};
 use tokio::sync::mpsc;
 
 use super::{Inner, WeakServer};
@@ -39,73 +39,41 @@ const MAX_WAITING_BYTES: usize = 64 << 20;
 /// Most bytes of new data that are shown.
 const MAX_SHOWN_DATA_BYTES: usize = 100;
 
-/// A plugin's decision on one job.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
-pub struct ShadowDecision {
-    /// `run`, `hold`, `reschedule` or `drop`; of a failed attempt `retry` or `give_up`.
-    pub action: &'static str,
-    /// Until when it holds the job, or when the job is due.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub until: Option<Timestamp>,
-    /// The reason, or what else changes before the next attempt.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
+fn of_decision(Decision { action, reason }: &Decision) -> ShadowDecision {
+    let (action, until) = match action {
+        Action::Run => ("run", None),
+        Action::Hold(until) => ("hold", *until),
+        Action::Reschedule(at) => ("reschedule", Some(*at)),
+        Action::Drop => ("drop", None),
+    };
+    ShadowDecision { action: action.into(), until, reason: reason.clone() }
 }
 
-impl From<&Decision> for ShadowDecision {
-    fn from(Decision { action, reason }: &Decision) -> Self {
-        let (action, until) = match action {
-            Action::Run => ("run", None),
-            Action::Hold(until) => ("hold", *until),
-            Action::Reschedule(at) => ("reschedule", Some(*at)),
-            Action::Drop => ("drop", None),
-        };
-        Self { action, until, reason: reason.clone() }
-    }
-}
-
-impl From<&RetryAnswer> for ShadowDecision {
-    fn from(answer: &RetryAnswer) -> Self {
-        match answer {
-            RetryAnswer::GiveUp(message) => {
-                Self { action: "give_up", until: None, reason: message.clone() }
-            }
-            RetryAnswer::Retry { at, data, priority } => {
-                let data = data
-                    .as_ref()
-                    .map(|data| format!("data {}", cut(data.clone(), MAX_SHOWN_DATA_BYTES)));
-                let changes: Vec<String> = priority
-                    .map(|priority| format!("priority {priority}"))
-                    .into_iter()
-                    .chain(data)
-                    .collect();
-                Self {
-                    action: "retry",
-                    until: Some(*at),
-                    reason: (!changes.is_empty()).then(|| changes.join(", ")),
-                }
+fn of_answer(answer: &RetryAnswer) -> ShadowDecision {
+    match answer {
+        RetryAnswer::GiveUp(message) => {
+            ShadowDecision { action: "give_up".into(), until: None, reason: message.clone() }
+        }
+        RetryAnswer::Retry { at, data, priority } => {
+            let data = data
+                .as_ref()
+                .map(|data| format!("data {}", cut(data.clone(), MAX_SHOWN_DATA_BYTES)));
+            let changes: Vec<String> = priority
+                .map(|priority| format!("priority {priority}"))
+                .into_iter()
+                .chain(data)
+                .collect();
+            ShadowDecision {
+                action: "retry".into(),
+                until: Some(*at),
+                reason: (!changes.is_empty()).then(|| changes.join(", ")),
             }
         }
     }
 }
 
-/// A job on which the live version and the shadow version decided differently.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
-pub struct Difference {
-    /// Its queue.
-    pub queue: QueueName,
-    /// The job.
-    pub job: JobId,
-    /// The time of the decision.
-    pub at: Timestamp,
-    /// The decision that counted.
-    pub live: ShadowDecision,
-    /// The decision of the shadow version.
-    pub shadow: ShadowDecision,
-}
-
-/// The comparison of a shadow version with the live one.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+/// How a version in the shadow does beside the live one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Comparison {
     /// The shadow version.
     pub version: u32,
@@ -117,8 +85,7 @@ pub struct Comparison {
     pub failed: u64,
     /// Calls that were not compared: there was no time, or the circuit of the shadow version was open.
     pub missed: u64,
-    /// The latest differences, oldest first; of each job only the latest.
-    #[schema(value_type = Vec<Difference>)]
+    /// The latest differences, oldest first; of a job that is decided about again and again the latest.
     pub differences: VecDeque<Difference>,
 }
 
@@ -316,7 +283,7 @@ async fn compare(
             }
             let both = answer.decisions.iter().zip(&said.decisions);
             let differs = both.map(|(live, shadow)| {
-                (live.action != shadow.action).then(|| (live.into(), shadow.into()))
+                (live.action != shadow.action).then(|| (of_decision(live), of_decision(shadow)))
             });
             Ok(call.candidates.iter().map(|job| job.id.clone()).zip(differs).collect())
         }
@@ -327,7 +294,7 @@ async fn compare(
                 .and_then(|said| said.sound(call))?;
             Ok(vec![(
                 call.job.id.clone(),
-                (*answer != said).then(|| (answer.into(), (&said).into())),
+                (*answer != said).then(|| (of_answer(answer), of_answer(&said))),
             )])
         }
     }

@@ -5,159 +5,99 @@
 use std::time::Duration;
 
 use axum::{extract::State, response::IntoResponse};
-use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
+use tidegate_api::{BeatView, Bodies, HeartbeatBody, JobView, ReportBody, Status};
 
-use super::{
-    super::{
-        Answer, Api,
-        access::{Holder, attempt_token},
-        body::{Body, present},
-        error::Problem,
-        media::Accept,
-        params::JobPath,
-        schema::AnyValue,
-    },
-    view::{Bodies, JobView},
+use super::super::{
+    Answer, Api,
+    access::{Holder, attempt_token},
+    body::Body,
+    error::Problem,
+    media::Accept,
+    params::JobPath,
 };
-use tidegate_core::{
-    job::{
-        JobId, Payload, Token, TypeName,
-        lifecycle::{Failure, Progress, Reason},
-    },
-    time::{Seconds, Timestamp},
+use tidegate_core::job::{
+    Payload, Token,
+    lifecycle::{Failure, Progress, Reason},
 };
 use tidegate_engine::request::{Heartbeat, Report, ReportOutcome};
 
 /// Most bytes of a failure's message.
-const MOST_MESSAGE: usize = 4 * 1024;
+const MAX_MESSAGE_BYTES: usize = 4 * 1024;
 /// Most bytes of what a worker sends along with a failure.
-const MOST_DETAILS: usize = 16 * 1024;
+const MAX_DETAILS_BYTES: usize = 16 * 1024;
 
-/// How an attempt went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Status {
-    /// It worked.
-    Succeeded,
-    /// It did not.
-    Failed,
+/// `report`, about the job in the path.
+fn about<'a>(mut report: ReportBody<'a>, path: &JobPath) -> Result<ReportBody<'a>, Problem> {
+    if report.id.get_or_insert_with(|| path.id.clone()) != &path.id {
+        return Err(Problem::invalid("id", "differs from the id in the path"));
+    }
+    if report.job_type.get_or_insert_with(|| path.job_type.clone()) != &path.job_type {
+        return Err(Problem::invalid("type", "differs from the type in the path"));
+    }
+    Ok(report)
 }
 
-/// A worker's report of one attempt.
-#[derive(Debug, Deserialize, utoipa::ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = Report)]
-pub struct ReportBody<'a> {
-    /// The job; needed among the reports of a lease call, elsewhere the path says it.
-    #[schema(value_type = Option<String>)]
-    id: Option<JobId>,
-    /// Its type, if it is to be checked.
-    #[serde(rename = "type")]
-    #[schema(value_type = Option<String>)]
-    job_type: Option<TypeName>,
-    /// How it went.
-    status: Status,
-    /// Which attempt, as the delivery or the lease said.
-    attempt: u16,
-    /// With `succeeded`: the result, any value, kept byte for byte.
-    #[serde(borrow, default, deserialize_with = "present")]
-    #[schema(value_type = AnyValue, required = false)]
-    result: Option<&'a RawValue>,
-    /// With `failed`: anything about the error, at most 16 KiB.
-    #[serde(borrow, default, deserialize_with = "present")]
-    #[schema(value_type = AnyValue, required = false)]
-    error: Option<&'a RawValue>,
-    /// With `failed`: what went wrong, for people, at most 4 KiB.
-    message: Option<String>,
-    /// With `failed`: why, as one of a few words (default `failed`).
-    reason: Option<Reason>,
-    /// With `failed`: whether another attempt makes sense (default true).
-    retryable: Option<bool>,
-    /// When the worker was done. It is read and not kept: the server's own clock is what counts.
-    #[allow(dead_code, reason = "part of the shape that workers send")]
-    finished_at: Option<Timestamp>,
-    /// The attempt's token. Whoever may work need not show it; shown, it must be the attempt's.
-    token: Option<String>,
-}
-
-impl ReportBody<'_> {
-    /// The same report, about the job in the path.
-    fn about(mut self, path: &JobPath) -> Result<Self, Problem> {
-        if self.id.get_or_insert_with(|| path.id.clone()) != &path.id {
-            return Err(Problem::invalid("id", "differs from the id in the path"));
-        }
-        if self.job_type.get_or_insert_with(|| path.job_type.clone()) != &path.job_type {
-            return Err(Problem::invalid("type", "differs from the type in the path"));
-        }
-        Ok(self)
-    }
-
-    /// The report as the server takes it.
-    ///
-    /// # Errors
-    ///
-    /// 400 or 413 with the field that is to blame.
-    pub fn into_report(
-        self,
-        body: &Body,
-        api: &Api,
-        token: Option<Token>,
-    ) -> Result<Report, Problem> {
-        let id = self.id.ok_or_else(|| Problem::invalid("id", "is required"))?;
-        let verdict = match self.status {
-            Status::Succeeded => {
-                let foreign = [
-                    ("error", self.error.is_some()),
-                    ("message", self.message.is_some()),
-                    ("reason", self.reason.is_some()),
-                ];
-                if let Some((field, _)) = foreign.into_iter().find(|(_, given)| *given) {
-                    return Err(Problem::invalid(field, "belongs to status failed"));
-                }
-                let most = api.options.max_data_bytes;
-                ReportOutcome::Succeeded {
-                    result: self
-                        .result
-                        .map(|raw| body.checked(raw, "result", most))
-                        .transpose()?
-                        .map(tidegate_core::job::Body::Inline),
-                }
+/// A report as the server takes it.
+///
+/// # Errors
+///
+/// 400 or 413 with the field that is wrong.
+pub fn read_report(
+    report: ReportBody<'_>,
+    body: &Body,
+    api: &Api,
+    token: Option<Token>,
+) -> Result<Report, Problem> {
+    let id = report.id.ok_or_else(|| Problem::invalid("id", "is required"))?;
+    let outcome = match report.status {
+        Status::Succeeded => {
+            let of_failure = [
+                ("error", report.error.is_some()),
+                ("message", report.message.is_some()),
+                ("reason", report.reason.is_some()),
+            ];
+            if let Some((field, _)) = of_failure.into_iter().find(|(_, given)| *given) {
+                return Err(Problem::invalid(field, "belongs to status failed"));
             }
-            Status::Failed => {
-                if self.result.is_some() {
-                    return Err(Problem::invalid("result", "belongs to status succeeded"));
-                }
-                if self.message.as_ref().is_some_and(|message| message.len() > MOST_MESSAGE) {
-                    return Err(Problem::invalid(
-                        "message",
-                        format!("must have at most {MOST_MESSAGE} bytes"),
-                    ));
-                }
-                let details = self
-                    .error
-                    .map(|raw| details(&body.checked(raw, "error", MOST_DETAILS)?))
-                    .transpose()?;
-                let failure = Failure {
-                    reason: self.reason.unwrap_or(Reason::Failed),
-                    message: self.message,
-                    details,
-                    status: None,
-                };
-                ReportOutcome::Failed {
-                    failure,
-                    retryable: self.retryable.unwrap_or(true),
-                    least_wait: Duration::ZERO,
-                }
+            let result = report
+                .result
+                .map(|raw| body.checked(raw, "result", api.options.max_data_bytes))
+                .transpose()?;
+            ReportOutcome::Succeeded { result: result.map(tidegate_core::job::Body::Inline) }
+        }
+        Status::Failed => {
+            if report.result.is_some() {
+                return Err(Problem::invalid("result", "belongs to status succeeded"));
             }
-        };
-        let shown = self.token.map(|text| {
-            attempt_token(&text)
-                .ok_or_else(|| Problem::invalid("token", "must be 32 hexadecimal digits"))
-        });
-        let token = shown.transpose()?.or(token);
-        Ok(Report { id, job_type: self.job_type, attempt: self.attempt, token, outcome: verdict })
-    }
+            if report.message.as_ref().is_some_and(|message| message.len() > MAX_MESSAGE_BYTES) {
+                return Err(Problem::invalid(
+                    "message",
+                    format!("must have at most {MAX_MESSAGE_BYTES} bytes"),
+                ));
+            }
+            let details = report
+                .error
+                .map(|raw| details(&body.checked(raw, "error", MAX_DETAILS_BYTES)?))
+                .transpose()?;
+            let failure = Failure {
+                reason: report.reason.unwrap_or(Reason::Failed),
+                message: report.message,
+                details,
+                status: None,
+            };
+            ReportOutcome::Failed {
+                failure,
+                retryable: report.retryable.unwrap_or(true),
+                least_wait: Duration::ZERO,
+            }
+        }
+    };
+    let shown = report.token.map(|text| {
+        attempt_token(&text)
+            .ok_or_else(|| Problem::invalid("token", "must be 32 hexadecimal digits"))
+    });
+    let token = shown.transpose()?.or(token);
+    Ok(Report { id, job_type: report.job_type, attempt: report.attempt, token, outcome })
 }
 
 /// What a worker sent along, as JSON text.
@@ -183,8 +123,7 @@ pub async fn report(
     path: JobPath,
     body: Body,
 ) -> Answer {
-    let ask: ReportBody<'_> = body.read()?;
-    let report = ask.about(&path)?.into_report(&body, &api, token)?;
+    let report = read_report(about(body.read()?, &path)?, &body, &api, token)?;
     let answer = api.server.report(vec![report]).await.pop();
     let job = answer.unwrap_or_else(|| {
         Err(tidegate_engine::Error::Internal("a report has no answer".into()))
@@ -193,31 +132,6 @@ pub async fn report(
         .ok(JobView::new(&job, accept.0, Bodies::Small))
         .etag(job.life.revision.0)
         .into_response())
-}
-
-/// A sign of life.
-#[derive(Debug, Deserialize, utoipa::ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = Heartbeat)]
-pub struct HeartbeatBody {
-    /// Which attempt.
-    attempt: u16,
-    /// How long the lease shall last from now (default: as the type says).
-    lease_seconds: Option<Seconds>,
-    /// How far it is, 0 to 100.
-    progress: Option<f64>,
-    /// A note on that, at most 4 KiB.
-    note: Option<String>,
-}
-
-/// The answer to a sign of life.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
-#[schema(as = Beat)]
-pub struct BeatView {
-    /// Whether somebody wants the job gone: stop, and report.
-    cancel: bool,
-    /// When the lease ends now.
-    expires_at: Timestamp,
 }
 
 /// Extend an attempt's lease, say how far it is, and learn of a cancel.
@@ -236,8 +150,11 @@ pub async fn heartbeat(
     body: Body,
 ) -> Answer {
     let ask: HeartbeatBody = body.read()?;
-    if ask.note.as_ref().is_some_and(|note| note.len() > MOST_MESSAGE) {
-        return Err(Problem::invalid("note", format!("must have at most {MOST_MESSAGE} bytes")));
+    if ask.note.as_ref().is_some_and(|note| note.len() > MAX_MESSAGE_BYTES) {
+        return Err(Problem::invalid(
+            "note",
+            format!("must have at most {MAX_MESSAGE_BYTES} bytes"),
+        ));
     }
     let progress = match ask.progress {
         Some(percent) if (0.0..=100.0).contains(&percent) => {

@@ -1,96 +1,37 @@
 //! Doing something to many jobs, as an operation in the background whose count can be looked at.
 
 use axum::{extract::State, http::StatusCode, response::IntoResponse};
-use serde::{Deserialize, Serialize};
+use tidegate_api::{BulkBody, FilterBody, OperationView, Words};
 
 use super::super::{
     Answer, Api,
     access::{Admin, May, Read},
     body::Body,
+    convert,
     error::Problem,
     media::Accept,
     params::{IdempotencyKey, NO_STATE, Name, states_of},
-    schema::AttributeValue,
 };
-use tidegate_core::{
-    job::{Attributes, QueueName, TypeName},
-    time::Timestamp,
-};
-use tidegate_engine::request::{BulkKind, JobFilter, Operation};
+use tidegate_engine::request::{BulkKind, JobFilter};
 
-/// Which jobs.
-#[derive(Debug, Deserialize, utoipa::ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = Bulk)]
-pub struct BulkBody {
-    /// What the jobs have in common; an empty filter means every job.
-    filter: FilterBody,
-}
-
-/// Conditions that all hold for a job that is meant.
-#[derive(Debug, Default, Deserialize, utoipa::ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = JobFilter)]
-pub struct FilterBody {
-    /// Only this type.
-    #[serde(rename = "type")]
-    #[schema(value_type = Option<String>)]
-    job_type: Option<TypeName>,
-    /// Only this queue.
-    #[schema(value_type = Option<String>)]
-    queue: Option<QueueName>,
-    /// Only these states: a word or a list of words, `ended` among them.
-    state: Option<Words>,
-    /// Only with these attribute values.
-    #[schema(value_type = Option<BTreeMap<String, AttributeValue>>)]
-    attribute: Option<Attributes>,
-    /// Only created at this instant or later.
-    from: Option<Timestamp>,
-    /// Only created before this instant.
-    to: Option<Timestamp>,
-}
-
-/// A word or a list of words.
-#[derive(Debug, Deserialize, utoipa::ToSchema)]
-#[serde(untagged, expecting = "expected a state or a list of states")]
-pub enum Words {
-    /// One.
-    One(String),
-    /// Several.
-    Many(Vec<String>),
-}
-
-impl FilterBody {
-    fn into_filter(self) -> Result<JobFilter, Problem> {
-        let words = match self.state {
-            None => Vec::new(),
-            Some(Words::One(word)) => vec![word],
-            Some(Words::Many(words)) => words,
-        };
-        let mut states = Vec::new();
-        for word in words {
-            states.extend(
-                states_of(&word).ok_or_else(|| Problem::invalid("filter.state", NO_STATE))?,
-            );
-        }
-        let attributes = self.attribute.unwrap_or_default();
-        Ok(JobFilter {
-            job_type: self.job_type,
-            queue: self.queue,
-            states,
-            attributes,
-            from: self.from,
-            to: self.to,
-        })
+fn read_filter(filter: FilterBody) -> Result<JobFilter, Problem> {
+    let words = match filter.state {
+        None => Vec::new(),
+        Some(Words::One(word)) => vec![word],
+        Some(Words::Many(words)) => words,
+    };
+    let mut states = Vec::new();
+    for word in words {
+        states.extend(states_of(&word).ok_or_else(|| Problem::invalid("filter.state", NO_STATE))?);
     }
-}
-
-/// A background operation.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
-#[schema(as = OperationAnswer)]
-pub struct OperationView {
-    /// How it stands.
-    operation: Operation,
+    Ok(JobFilter {
+        job_type: filter.job_type,
+        queue: filter.queue,
+        states,
+        attributes: filter.attribute.unwrap_or_default(),
+        from: filter.from,
+        to: filter.to,
+    })
 }
 
 /// Starts an operation, or finds the one that `key` started before, and answers where it can be looked at.
@@ -107,7 +48,8 @@ pub async fn start(
 ) -> Answer {
     let operation = api.server.bulk(kind, filter, key.as_deref()).await?;
     let place = format!("/v1/operations/{}", operation.id);
-    let reply = accept.reply(StatusCode::ACCEPTED, OperationView { operation });
+    let reply = accept
+        .reply(StatusCode::ACCEPTED, OperationView { operation: convert::operation(operation) });
     Ok(reply.header(axum::http::header::LOCATION, &place).into_response())
 }
 
@@ -127,7 +69,7 @@ pub async fn cancel(
     key: IdempotencyKey,
     body: Body,
 ) -> Answer {
-    start(&api, accept, BulkKind::Cancel, body.read::<BulkBody>()?.filter.into_filter()?, key).await
+    start(&api, accept, BulkKind::Cancel, read_filter(body.read::<BulkBody>()?.filter)?, key).await
 }
 
 /// Replay every job that a filter matches.
@@ -146,7 +88,7 @@ pub async fn replay(
     key: IdempotencyKey,
     body: Body,
 ) -> Answer {
-    start(&api, accept, BulkKind::Replay, body.read::<BulkBody>()?.filter.into_filter()?, key).await
+    start(&api, accept, BulkKind::Replay, read_filter(body.read::<BulkBody>()?.filter)?, key).await
 }
 
 /// How a background operation stands.
@@ -160,5 +102,6 @@ pub async fn operation(
     _: May<Read>,
     Name(id): Name<String>,
 ) -> Answer {
-    Ok(accept.ok(OperationView { operation: api.server.operation(&id).await? }).into_response())
+    let operation = convert::operation(api.server.operation(&id).await?);
+    Ok(accept.ok(OperationView { operation }).into_response())
 }

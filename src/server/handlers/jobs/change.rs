@@ -7,49 +7,20 @@ use axum::{
     http::{HeaderMap, StatusCode, header},
     response::IntoResponse,
 };
-use serde::Deserialize;
-use serde_json::value::RawValue;
+use tidegate_api::{Bodies, JobView, PatchBody, ReplayBody};
 
 use super::{
     super::{
         Answer, Api,
         access::{Enqueue, May},
-        body::{Body, present},
+        body::Body,
         media::Accept,
         params::{IdempotencyKey, IfMatch, JobPath, Name, Params},
-        schema::{AnyValue, AttributeValue},
     },
     enqueue::trace_of,
-    view::{Bodies, JobView},
 };
-use tidegate_core::{
-    calendar::window::Window,
-    job::{Attributes, JobId, TypeName},
-    time::Timestamp,
-};
+use tidegate_core::job::{JobId, TypeName};
 use tidegate_engine::request::{JobPatch, ReplayWith};
-
-/// Changes to a scheduled job; what is absent stays.
-#[derive(Debug, Deserialize, utoipa::ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = JobPatch)]
-#[expect(clippy::option_option, reason = "absent differs from null")]
-pub struct PatchBody<'a> {
-    /// The new due time; in the past means now.
-    run_at: Option<Timestamp>,
-    /// The new priority.
-    priority: Option<i32>,
-    /// The new data.
-    #[serde(borrow, default, deserialize_with = "present")]
-    #[schema(value_type = AnyValue, required = false)]
-    data: Option<&'a RawValue>,
-    /// The new end of its chance; null means never.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<Timestamp>)]
-    expires_at: Option<Option<Timestamp>>,
-    /// The new windows; an empty list means always.
-    windows: Option<Vec<Window>>,
-}
 
 /// Change a scheduled job.
 #[utoipa::path(patch, path = "/v1/jobs/{type}/{id}", operation_id = "patch_job", tag = "jobs", request_body = PatchBody,
@@ -118,31 +89,6 @@ pub async fn cancel(
     let status = if cancelled.ended { StatusCode::OK } else { StatusCode::ACCEPTED };
     let view = JobView::new(&cancelled.job, accept.0, Bodies::Small);
     Ok(accept.reply(status, view).etag(cancelled.job.life.revision.0).into_response())
-}
-
-/// What a replay changes in the new job; what is absent is the old job's.
-#[derive(Debug, Default, Deserialize, utoipa::ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = ReplayWith)]
-#[expect(clippy::option_option, reason = "absent differs from null")]
-pub struct ReplayBody<'a> {
-    /// Other data.
-    #[serde(borrow, default, deserialize_with = "present")]
-    #[schema(value_type = AnyValue, required = false)]
-    data: Option<&'a RawValue>,
-    /// Another priority.
-    priority: Option<i32>,
-    /// Another weight.
-    weight: Option<u32>,
-    /// Other attributes.
-    #[schema(value_type = Option<BTreeMap<String, AttributeValue>>)]
-    attributes: Option<Attributes>,
-    /// Other windows.
-    windows: Option<Vec<Window>>,
-    /// Another end of its chance; null means never.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<Timestamp>)]
-    expires_at: Option<Option<Timestamp>>,
 }
 
 /// Run a job again, as a new job with `replay_of`; the job by its id alone.

@@ -10,29 +10,21 @@ use axum::{
     http::{HeaderMap, StatusCode, header},
     response::IntoResponse,
 };
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::Deserialize;
 use serde_json::value::RawValue;
+use tidegate_api::{
+    BatchBody, BatchJob, BatchResult, BatchView, Bodies, JobView, NewJobBody, ShortView,
+};
 
-use super::{
-    super::{
-        Answer, Api,
-        access::{Enqueue, May},
-        body::{self, Body},
-        error::Problem,
-        media::Accept,
-        params::{IdempotencyKey, JobPath},
-        schema::AnyValue,
-    },
-    view::{Bodies, JobView, One, ShortView},
+use super::super::{
+    Answer, Api,
+    access::{Enqueue, May},
+    body::{self, Body},
+    error::Problem,
+    media::Accept,
+    params::{IdempotencyKey, JobPath},
 };
-use tidegate_core::{
-    job::{
-        self, Job, JobId, TraceContext, TypeName,
-        options::{JobOptions, Split},
-        trace,
-    },
-    time::{Seconds, Timestamp},
-};
+use tidegate_core::job::{self, Job, TraceContext, trace};
 use tidegate_engine::request::{Enqueued, NewJob};
 
 /// Most jobs of one batch.
@@ -40,70 +32,31 @@ const MOST: usize = 1000;
 /// Most bytes of what tracing systems add to a trace's context; more is left out.
 const MOST_STATE: usize = 512;
 
-/// A job to be accepted. What is absent comes from its type, and then from the server's defaults.
-#[derive(Debug, Deserialize, utoipa::ToSchema)]
-#[serde(deny_unknown_fields, remote = "Self")]
-#[schema(as = NewJob)]
-pub struct NewJobBody<'a> {
-    /// Its type: 1 to 64 of `A-Z a-z 0-9 _ . -`. With PUT it may be left to the path.
-    #[serde(rename = "type")]
-    #[schema(value_type = Option<String>)]
-    job_type: Option<TypeName>,
-    /// The id that makes the enqueue idempotent: 1 to 64 of `A-Z a-z 0-9 _ . : -`. Absent, the server draws one.
-    #[schema(value_type = Option<String>)]
-    id: Option<JobId>,
-    /// What it carries: any value, kept byte for byte.
-    #[serde(borrow)]
-    #[schema(value_type = AnyValue)]
-    data: &'a RawValue,
-    /// The earliest it may run; in the past means now.
-    run_at: Option<Timestamp>,
-    /// The same, from now; not together with `run_at`.
-    delay_seconds: Option<Seconds>,
-    /// Never started after it.
-    expires_at: Option<Timestamp>,
-    /// What both this request and a later reply can build; unique among the live jobs of the type.
-    correlation_key: Option<String>,
-    /// The options that it carries.
-    #[serde(skip)]
-    #[schema(ignore)]
-    options: JobOptions,
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for NewJobBody<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut options = JobOptions::default();
-        let body = Self::deserialize(Split::new(deserializer, &mut options))?;
-        Ok(Self { options, ..body })
+/// A job as the server takes it.
+fn read_job(
+    body: NewJobBody<'_>,
+    text: &Body,
+    api: &Api,
+    caller: &May<Enqueue>,
+    trace: &BTreeMap<String, String>,
+) -> Result<NewJob, Problem> {
+    if body.options.critical {
+        caller.critical()?;
     }
-}
-
-impl NewJobBody<'_> {
-    fn into_job(
-        self,
-        text: &Body,
-        api: &Api,
-        caller: &May<Enqueue>,
-        trace: &BTreeMap<String, String>,
-    ) -> Result<NewJob, Problem> {
-        if self.options.critical {
-            caller.critical()?;
-        }
-        let job_type = self.job_type.ok_or_else(|| Problem::invalid("type", "is required"))?;
-        Ok(NewJob {
-            job_type,
-            id: self.id,
-            idempotency_key: None,
-            data: text.value(self.data, "data", api.options.max_data_bytes)?,
-            run_at: self.run_at,
-            delay_seconds: self.delay_seconds,
-            expires_at: self.expires_at,
-            correlation_key: self.correlation_key,
-            options: self.options,
-            trace: trace.clone(),
-            replay_of: None,
-        })
-    }
+    let job_type = body.job_type.ok_or_else(|| Problem::invalid("type", "is required"))?;
+    Ok(NewJob {
+        job_type,
+        id: body.id,
+        idempotency_key: None,
+        data: text.value(body.data, "data", api.options.max_data_bytes)?,
+        run_at: body.run_at,
+        delay_seconds: body.delay_seconds,
+        expires_at: body.expires_at,
+        correlation_key: body.correlation_key,
+        options: body.options,
+        trace: trace.clone(),
+        replay_of: None,
+    })
 }
 
 /// The headers of a request's trace, which go on to the worker. A trace that is not well said is none.
@@ -169,8 +122,7 @@ pub async fn enqueue(
     headers: HeaderMap,
     body: Body,
 ) -> Answer {
-    let mut job =
-        body.read::<NewJobBody<'_>>()?.into_job(&body, &api, &caller, &trace_of(&headers))?;
+    let mut job = read_job(body.read()?, &body, &api, &caller, &trace_of(&headers))?;
     job.idempotency_key = key;
     let data = job::Body::Inline(job.data.clone());
     accepted(&api, accept, api.server.enqueue(job).await?, data).await
@@ -202,19 +154,9 @@ pub async fn put(
     if ask.id.get_or_insert_with(|| path.id.clone()) != &path.id {
         return Err(Problem::invalid("id", "differs from the id in the path"));
     }
-    let job = ask.into_job(&body, &api, &caller, &trace_of(&headers))?;
+    let job = read_job(ask, &body, &api, &caller, &trace_of(&headers))?;
     let data = job::Body::Inline(job.data.clone());
     accepted(&api, accept, api.server.enqueue(job).await?, data).await
-}
-
-/// Many jobs.
-#[derive(Debug, Deserialize, utoipa::ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = NewJobs)]
-pub struct BatchBody<'a> {
-    /// The jobs, at most 1000.
-    #[serde(borrow)]
-    jobs: Vec<NewJobBody<'a>>,
 }
 
 /// Many jobs, not read yet: for a batch in which one is wrong.
@@ -223,21 +165,6 @@ pub struct BatchBody<'a> {
 struct BatchTexts<'a> {
     #[serde(borrow)]
     jobs: Vec<&'a RawValue>,
-}
-
-/// What became of each job of a batch, in order.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
-struct BatchView<'a> {
-    /// One answer per job.
-    #[schema(value_type = Vec<super::super::schema::BatchResult>)]
-    results: Vec<BatchItem<'a>>,
-}
-
-#[derive(Debug, Serialize)]
-struct BatchItem<'a> {
-    status: u16,
-    #[serde(flatten)]
-    one: One<'a>,
 }
 
 /// Enqueue up to 1000 jobs.
@@ -267,7 +194,7 @@ pub async fn enqueue_many(
     let mut jobs = Vec::with_capacity(asked.len());
     let mut data = Vec::with_capacity(asked.len());
     for (index, ask) in asked.into_iter().enumerate() {
-        match ask.and_then(|ask| ask.into_job(&body, &api, &caller, &trace)) {
+        match ask.and_then(|ask| read_job(ask, &body, &api, &caller, &trace)) {
             Ok(mut job) => {
                 job.idempotency_key = key.as_ref().map(|key| format!("{key}#{index}"));
                 data.push(job::Body::Inline(job.data.clone()));
@@ -295,15 +222,17 @@ pub async fn enqueue_many(
                 let whole = |bodies| {
                     JobView::with_data(job, if *new { data } else { &job.data }, accept.0, bodies)
                 };
-                let one = bodies.map_or_else(
-                    || One::Short(ShortView::from(job)),
-                    |bodies| One::Job(Box::new(whole(bodies))),
+                let job = bodies.map_or_else(
+                    || BatchJob::Short(ShortView::from(job)),
+                    |bodies| BatchJob::Whole(Box::new(whole(bodies))),
                 );
-                BatchItem { status: if *new { 201 } else { 200 }, one }
+                BatchResult { status: if *new { 201 } else { 200 }, job: Some(job), error: None }
             }
-            Err(problem) => {
-                BatchItem { status: problem.status().as_u16(), one: One::Error(problem.clone()) }
-            }
+            Err(problem) => BatchResult {
+                status: problem.status().as_u16(),
+                job: None,
+                error: Some(problem.document()),
+            },
         });
         accept.ok(BatchView { results: results.collect() }).into_response()
     };

@@ -1,12 +1,11 @@
 //! Jobs: accepted ([`enqueue`]), looked at ([`read`]), changed ([`change`]), reported on by workers
-//! ([`attempt`]), and done something to in bulk ([`bulk`]). [`view`] is how they are shown.
+//! ([`attempt`]), and done something to in bulk ([`bulk`]).
 
 pub mod attempt;
 pub mod bulk;
 pub mod change;
 pub mod enqueue;
 pub mod read;
-pub mod view;
 
 use axum::Extension;
 use utoipa_axum::{router::OpenApiRouter, routes};

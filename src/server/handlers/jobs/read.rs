@@ -4,23 +4,20 @@ use std::time::Duration;
 use tidegate_core::error_code::ErrorCode;
 
 use axum::{extract::State, response::IntoResponse};
+use tidegate_api::{AnyValue, Bodies, Explanation, JobPage, JobView};
 
-use super::{
-    super::{
-        Answer, Api,
-        access::{May, Read},
-        error::Problem,
-        media::Accept,
-        params::{JobPath, Name, Params},
-        reply::Raw,
-    },
-    view::{Bodies, JobPage, JobView},
+use super::super::{
+    Answer, Api,
+    access::{May, Read},
+    convert,
+    error::Problem,
+    media::Accept,
+    params::{JobPath, Name, Params},
 };
 use tidegate_core::{
     job::{JobId, Payload, TypeName},
     time::Seconds,
 };
-use tidegate_engine::request::Explanation;
 
 /// The longest a request for a result may wait.
 const LONGEST_WAIT: Seconds = Seconds::new(60);
@@ -81,7 +78,7 @@ pub async fn by_type_and_id(
 pub async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, params: Params) -> Answer {
     let page = api.server.list(&params.jobs()?).await?;
     let jobs = page.jobs.iter().map(|job| JobView::new(job, accept.0, Bodies::Small)).collect();
-    Ok(accept.ok(JobPage { jobs, next_cursor: page.next_cursor.as_deref() }).into_response())
+    Ok(accept.ok(JobPage { jobs, next_cursor: page.next_cursor }).into_response())
 }
 
 /// A job's result, waited for if asked.
@@ -94,7 +91,7 @@ pub async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, params: 
         ("wait" = Option<f64>, Query, description = "Wait this many seconds for the job's end, 0 to 60 (default 0)"),
     ),
     responses(
-        (status = 200, description = "The result", body = super::super::schema::AnyValue),
+        (status = 200, description = "The result", body = AnyValue),
         (status = 404, description = "`job_not_found`"),
         (status = 408, description = "`wait_timeout`: the job has not ended; ask again"),
     ), security(("bearer" = ["read"]), ("basic" = ["read"])))]
@@ -111,7 +108,7 @@ pub async fn result(
         Some(_) => return Err(Problem::invalid("wait", "must be 0 to 60")),
     };
     params.done()?;
-    let shown = |result: &Payload| accept.ok(Raw::new(result, accept.0)).into_response();
+    let shown = |result: &Payload| accept.ok(AnyValue::new(result, accept.0)).into_response();
     // One that is read once is not to be lost with an answer that is too large.
     let fits =
         |result: &Payload| api.server.options().answer_bytes.is_none() || api.fits(&shown(result));
@@ -134,5 +131,6 @@ pub async fn explain(
     _: May<Read>,
     path: JobPath,
 ) -> Answer {
-    Ok(accept.ok(api.server.explain(&path.id, Some(&path.job_type)).await?).into_response())
+    let explanation = api.server.explain(&path.id, Some(&path.job_type)).await?;
+    Ok(accept.ok(convert::explanation(explanation)).into_response())
 }

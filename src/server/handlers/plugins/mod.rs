@@ -3,7 +3,7 @@
 //! What goes in is a component, and what comes out of a recorded call is one that can be made again
 //! (`tidegate plugin test`). What is compiled, and who may decide, the server's verbs know.
 
-mod seen;
+mod calls;
 mod view;
 
 use axum::{
@@ -12,11 +12,10 @@ use axum::{
     response::IntoResponse,
 };
 use bytes::Bytes;
-use serde::Deserialize;
+use tidegate_api::{PluginPage, PluginView, RollbackBody, ShadowBody, VersionPage, VersionView};
 use tidegate_core::error_code::ErrorCode;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use self::view::{PluginPage, PluginView, VersionPage, VersionView};
 use super::{
     Answer, Api,
     access::{Admin, May, Read},
@@ -94,7 +93,7 @@ async fn put(
     let status = if pushed.new { StatusCode::CREATED } else { StatusCode::OK };
     let view = PluginView {
         pushed: Some(pushed.number),
-        ..PluginView::of(&api.server, &name, &pushed.item).await?
+        ..view::plugin(&api.server, &name, &pushed.item).await?
     };
     Ok(accept.reply(status, view).etag(pushed.item.version).into_response())
 }
@@ -113,7 +112,7 @@ async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: 
     let (items, next_cursor) = page(api.server.plugins().await?, cursor.as_deref(), limit);
     let mut plugins = Vec::with_capacity(items.len());
     for (name, item) in &items {
-        plugins.push(PluginView::of(&api.server, name, item).await?);
+        plugins.push(view::plugin(&api.server, name, item).await?);
     }
     Ok(accept.ok(PluginPage { plugins, next_cursor }).into_response())
 }
@@ -125,7 +124,7 @@ async fn shown(
     name: &PluginName,
     item: &tidegate_core::queue::plugin::PluginItem,
 ) -> Answer {
-    let view = PluginView::of(&api.server, name, item).await?;
+    let view = view::plugin(&api.server, name, item).await?;
     Ok(accept.ok(view).etag(item.version).into_response())
 }
 
@@ -201,17 +200,8 @@ async fn component(State(api): State<Api>, _: May<Read>, path: VersionPath) -> A
     Ok(([(header::CONTENT_TYPE, "application/wasm")], wasm).into_response())
 }
 
-/// Which version.
-#[derive(Debug, Default, Deserialize, utoipa::ToSchema)]
-#[serde(deny_unknown_fields, default)]
-#[schema(as = PluginRollback)]
-struct Rollback {
-    /// The version that shall decide; absent, the one that was live before.
-    version: Option<u32>,
-}
-
 /// Make another version live: from the next round on it decides. Nothing is lost, and its state goes on if its shape is the same.
-#[utoipa::path(post, path = "/v1/plugins/{plugin}/rollback", operation_id = "rollback_plugin", tag = "plugins", request_body = Rollback,
+#[utoipa::path(post, path = "/v1/plugins/{plugin}/rollback", operation_id = "rollback_plugin", tag = "plugins", request_body = RollbackBody,
     params(("plugin" = String, Path, description = "The plugin's name")),
     responses(
         (status = 200, description = "The plugin as it stands", body = PluginView),
@@ -225,22 +215,13 @@ async fn rollback(
     Name(name): Name<PluginName>,
     body: Body,
 ) -> Answer {
-    let ask: Rollback = if body.is_empty() { Rollback::default() } else { body.read()? };
+    let ask: RollbackBody = body.read_or_default()?;
     let item = api.server.rollback_plugin(&name, ask.version).await?;
     shown(&api, accept, &name, &item).await
 }
 
-/// Which version.
-#[derive(Debug, Deserialize, utoipa::ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = PluginShadow)]
-struct InShadow {
-    /// The version that shall be asked beside the live one.
-    version: u32,
-}
-
 /// Ask a version beside the live one, to see where it would decide otherwise. It decides nothing.
-#[utoipa::path(put, path = "/v1/plugins/{plugin}/shadow", operation_id = "put_plugin_shadow", tag = "plugins", request_body = InShadow,
+#[utoipa::path(put, path = "/v1/plugins/{plugin}/shadow", operation_id = "put_plugin_shadow", tag = "plugins", request_body = ShadowBody,
     params(("plugin" = String, Path, description = "The plugin's name")),
     responses(
         (status = 200, description = "The plugin as it stands", body = PluginView),
@@ -253,7 +234,7 @@ async fn shadow(
     Name(name): Name<PluginName>,
     body: Body,
 ) -> Answer {
-    let ask: InShadow = body.read()?;
+    let ask: ShadowBody = body.read()?;
     let item = api.server.shadow_plugin(&name, Some(ask.version)).await?;
     shown(&api, accept, &name, &item).await
 }
@@ -282,5 +263,5 @@ pub fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(component))
         .routes(routes!(rollback))
         .routes(routes!(shadow, no_shadow))
-        .merge(seen::routes())
+        .merge(calls::routes())
 }

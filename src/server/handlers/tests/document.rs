@@ -5,11 +5,8 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use serde_json::{Value, json};
 
-use crate::handlers::{
-    self,
-    jobs::view::{Bodies, JobView},
-    openapi,
-};
+use crate::handlers::{self, openapi};
+use tidegate_api::{Bodies, JobView};
 use tidegate_core::{
     job::{
         self, Body, Encoding, Job, Lifecycle, Payload,
@@ -434,7 +431,7 @@ fn configurations_have_the_shape_that_the_document_says() {
 
 #[test]
 fn what_became_of_an_event_has_the_shape_that_the_document_says() {
-    use tidegate_engine::events::ingest::{Applied, Did, Ingested};
+    use tidegate_api::{Applied, Did, Ingested};
     let job = || "j1".parse().unwrap();
     let all = [
         Did::Enqueued { job: job(), job_type: "t".parse().unwrap() },

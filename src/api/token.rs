@@ -1,28 +1,80 @@
-//! What somebody may do: a small set of words.
+//! Access tokens, and the scopes that a token has.
 
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+use tidegate_core::time::Timestamp;
 
-/// One thing that somebody may do.
+/// A token to create.
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = NewToken)]
+pub struct NewTokenBody {
+    /// Its owner's name for it, 1 to 128 bytes.
+    pub name: String,
+    /// What it allows: `enqueue`, `enqueue:critical`, `work`, `read`, `admin`.
+    #[schema(value_type = Vec<String>)]
+    pub scopes: Scopes,
+}
+
+/// A token.
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[schema(as = Token)]
+pub struct TokenView {
+    /// Its id.
+    pub id: String,
+    /// Its owner's name for it.
+    pub name: String,
+    /// What it allows.
+    #[schema(value_type = Vec<String>)]
+    pub scopes: Scopes,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// The token itself; only the answer to its creation has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+}
+
+/// A page of tokens.
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct TokenPage {
+    /// The tokens, by id.
+    pub tokens: Vec<TokenView>,
+    /// Where the next page starts; absent on the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+}
+
+/// One permission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// Give jobs.
+    /// Enqueue jobs, and change single ones.
     Enqueue,
-    /// Give jobs that no limit holds; beside [`Scope::Enqueue`].
+    /// Enqueue jobs that no limit holds; in addition to [`Scope::Enqueue`].
     EnqueueCritical,
     /// Lease jobs, and report on any.
     Work,
-    /// See everything but secrets.
+    /// Read everything but secrets.
     Read,
-    /// Configure and operate. Whoever may do this may do everything.
+    /// Configure and operate. It includes every other scope.
     Admin,
 }
 
 /// A text is no scope.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a scope; there are enqueue, enqueue:critical, work, read and admin")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownScope(String);
+
+impl std::error::Error for UnknownScope {}
+
+impl fmt::Display for UnknownScope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "`{}` is not a scope; there are enqueue, enqueue:critical, work, read and admin",
+            self.0
+        )
+    }
+}
 
 impl Scope {
     /// Every scope, in order.
@@ -66,12 +118,12 @@ impl fmt::Display for Scope {
 pub struct Scopes(u8);
 
 impl Scopes {
-    /// Whether whoever has these may do what `scope` is for: it is among them, or `admin` is.
+    /// Whether these allow `scope`: it is among them, or `admin` is.
     pub fn allow(self, scope: Scope) -> bool {
         self.0 & (scope.bit() | Scope::Admin.bit()) != 0
     }
 
-    /// Those in the set, in the order of [`Scope::ALL`].
+    /// The scopes of the set, in the order of [`Scope::ALL`].
     pub fn iter(self) -> impl Iterator<Item = Scope> {
         Scope::ALL.into_iter().filter(move |scope| self.0 & scope.bit() != 0)
     }

@@ -1,4 +1,4 @@
-//! Lists: pages followed by their cursors until there is enough.
+//! Lists: pages, followed by their cursors up to a limit.
 
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
@@ -7,18 +7,18 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-use super::client::{Client, Error, Request};
+use crate::client::{Client, Error, Request};
 
 /// Most items of one request.
-const PAGE: usize = 1000;
+const MAX_PAGE_ITEMS: usize = 1000;
 
-/// A list, or a page of one. The field that holds it is named for what it lists, so whatever array
-/// stands there is the list. Written out again it is one page with all that was collected.
+/// A list, or a page of one. Its one array is the list, whatever the name of the field. Serialised again it is one page with all
+/// collected items.
 #[derive(Clone, Debug, Default)]
 pub struct Page {
-    /// What the list is called.
+    /// The name of the field that has the list.
     name: String,
-    /// What is listed, each as it came.
+    /// The items, each as it was received.
     pub items: Vec<Box<RawValue>>,
     /// Where the next page starts; `None` on the last.
     pub next_cursor: Option<String>,
@@ -28,7 +28,7 @@ pub struct Page {
 ///
 /// # Errors
 ///
-/// The server is away or refuses.
+/// The server is unreachable or refuses.
 pub async fn collect<'a>(
     request: impl Fn(&'a Client) -> Request<'a>,
     client: &'a Client,
@@ -36,8 +36,8 @@ pub async fn collect<'a>(
 ) -> Result<Page, Error> {
     let mut all = Page::default();
     loop {
-        let room = (limit - all.items.len()).min(PAGE);
-        let mut request = request(client).query("limit", &room.to_string());
+        let rest = (limit - all.items.len()).min(MAX_PAGE_ITEMS);
+        let mut request = request(client).query("limit", &rest.to_string());
         if let Some(cursor) = &all.next_cursor {
             request = request.query("cursor", cursor);
         }
@@ -61,7 +61,7 @@ impl Page {
     ///
     /// # Errors
     ///
-    /// One of them is no `T`.
+    /// One of them is not a `T`.
     pub fn read<T: DeserializeOwned>(&self, client: &Client) -> Result<Vec<T>, Error> {
         let read = |raw: &RawValue| serde_json::from_str(raw.get());
         let items: Result<_, _> = self.items.iter().map(|raw| read(raw)).collect();

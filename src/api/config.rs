@@ -1,0 +1,192 @@
+//! Queues, job types, schedules and triggers: a configuration with its name, its version and its state.
+
+use std::{borrow::Cow, collections::BTreeMap};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use tidegate_core::{
+    event::TriggerConfig,
+    job::{JobId, QueueName, ScheduleName, TriggerName, TypeName, type_config::TypeConfig},
+    queue::QueueConfig,
+    schedule::{ScheduleConfig, ScheduleError},
+    time::Timestamp,
+};
+
+use crate::AnyValue;
+
+/// A queue.
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[schema(as = Queue)]
+pub struct QueueView<'a> {
+    /// Its name.
+    #[schema(value_type = String)]
+    pub name: Cow<'a, QueueName>,
+    /// Its configuration.
+    #[serde(flatten)]
+    #[schema(value_type = QueueConfig)]
+    pub config: Cow<'a, QueueConfig>,
+    /// Whether it holds every job.
+    pub paused: bool,
+    /// Raised by every change; the `ETag` contains it.
+    pub version: u64,
+    /// Its current state; answers to reads have it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<QueueStatus>,
+}
+
+/// The current state of a queue.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct QueueStatus {
+    /// How many jobs are in each state, by the state's word.
+    #[schema(value_type = BTreeMap<String, u64>)]
+    pub depth: BTreeMap<Cow<'static, str>, u64>,
+    /// The weight that runs under grants.
+    pub running_weight: u64,
+    /// The due time of the job that has been due longest.
+    pub oldest_due_at: Option<Timestamp>,
+    /// How many of the candidates of the last tick each rule held.
+    pub held: BTreeMap<String, u64>,
+    /// How many workers would drain the due jobs in a minute, within the concurrency of the queue and its types; none if it is
+    /// paused. Of more than 10,000 due jobs the rest is not counted: then all scheduled jobs count as due.
+    pub desired_workers: u64,
+    /// How long after their due time attempts start, a moving mean since the server started.
+    pub lateness_seconds: f64,
+    /// The weight that runs under each constraint's concurrency, the heaviest first, at most 100 values.
+    pub constraints: Vec<ConstraintUse>,
+}
+
+/// The weight that runs under a constraint, or under one value of its attribute.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct ConstraintUse {
+    /// The constraint's name.
+    pub name: String,
+    /// The attribute whose values each have a limit of their own, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub per: Option<String>,
+    /// The value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    /// The weight that runs.
+    pub running_weight: u64,
+    /// The limit.
+    pub limit: u32,
+}
+
+/// A page of queues.
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[schema(as = QueuePage)]
+pub struct QueuePage<'a> {
+    /// The queues, by name.
+    #[schema(value_type = Vec<QueueView>)]
+    pub queues: Vec<QueueView<'a>>,
+    /// Where the next page starts; absent on the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+}
+
+/// A job type.
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[schema(as = JobType)]
+pub struct JobTypeView<'a> {
+    /// Its name.
+    #[schema(value_type = String)]
+    pub name: Cow<'a, TypeName>,
+    /// Its configuration without secrets, as JSON: a target without them need not be a valid one.
+    #[serde(flatten)]
+    #[schema(value_type = TypeConfig)]
+    pub config: Map<String, Value>,
+    /// Raised by every change; the `ETag` contains it.
+    pub version: u64,
+}
+
+/// A page of job types.
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[schema(as = JobTypePage)]
+pub struct JobTypePage<'a> {
+    /// The types, by name.
+    #[schema(value_type = Vec<JobTypeView>)]
+    pub job_types: Vec<JobTypeView<'a>>,
+    /// Where the next page starts; absent on the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+}
+
+/// A schedule's configuration, and the data of its jobs.
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[schema(as = NewSchedule)]
+pub struct ScheduleBody {
+    /// The data of its jobs: any value of at most 64 KiB, kept byte for byte (default null).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data: Option<AnyValue>,
+    /// Its configuration.
+    #[serde(flatten)]
+    pub config: ScheduleConfig,
+}
+
+/// A schedule.
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[schema(as = Schedule)]
+pub struct ScheduleView<'a> {
+    /// Its name.
+    #[schema(value_type = String)]
+    pub name: Cow<'a, ScheduleName>,
+    /// Its configuration.
+    #[serde(flatten)]
+    #[schema(value_type = ScheduleConfig)]
+    pub config: Cow<'a, ScheduleConfig>,
+    /// The data of its jobs.
+    pub data: AnyValue,
+    /// Raised by every change; the `ETag` contains it.
+    pub version: u64,
+    /// The next ten occurrences; none while it is paused.
+    pub next: Vec<Timestamp>,
+    /// The latest occurrence that created a job.
+    pub last_occurrence: Option<Timestamp>,
+    /// That job: its id is the schedule's name and the occurrence.
+    #[schema(value_type = Option<String>)]
+    pub last_job: Option<Cow<'a, JobId>>,
+    /// Why the next occurrence has not created its job yet; it is retried.
+    #[schema(value_type = Option<ScheduleError>)]
+    pub last_error: Option<Cow<'a, ScheduleError>>,
+    /// How many occurrences were missed without a job; of one stretch at most 1000 are counted.
+    pub missed_count: u64,
+}
+
+/// A page of schedules.
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[schema(as = SchedulePage)]
+pub struct SchedulePage<'a> {
+    /// The schedules, by name.
+    #[schema(value_type = Vec<ScheduleView>)]
+    pub schedules: Vec<ScheduleView<'a>>,
+    /// Where the next page starts; absent on the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+}
+
+/// A trigger.
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[schema(as = Trigger)]
+pub struct TriggerView<'a> {
+    /// Its name.
+    #[schema(value_type = String)]
+    pub name: Cow<'a, TriggerName>,
+    /// Its configuration.
+    #[serde(flatten)]
+    #[schema(value_type = TriggerConfig)]
+    pub config: Cow<'a, TriggerConfig>,
+    /// Raised by every change; the `ETag` contains it.
+    pub version: u64,
+}
+
+/// A page of triggers.
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[schema(as = TriggerPage)]
+pub struct TriggerPage<'a> {
+    /// The triggers, by name.
+    #[schema(value_type = Vec<TriggerView>)]
+    pub triggers: Vec<TriggerView<'a>>,
+    /// Where the next page starts; absent on the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+}

@@ -1,0 +1,226 @@
+//! Pull workers: leases, reports, heartbeats, registration.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use tidegate_core::{
+    job::{Encoding, Job, JobId, QueueName, TypeName, lifecycle::Reason},
+    time::{Seconds, Timestamp},
+};
+
+use crate::{AnyValue, Bodies, JobView, Problem, present};
+
+/// A request of a pull worker for jobs.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = LeaseRequest)]
+pub struct LeaseBody<'a> {
+    /// Only from this queue.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub queue: Option<QueueName>,
+    /// Only of these types; absent or empty means every pull type.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<String>>)]
+    pub types: Option<Vec<TypeName>>,
+    /// At most this many, 0 to 1000 (default 1); 0 only reports.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max: Option<u32>,
+    /// How long to wait for the first, 0 to 60 (default 0).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wait_seconds: Option<Seconds>,
+    /// The worker's name, at most 128 bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worker: Option<String>,
+    /// How long the leases last (default: the type's setting).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease_seconds: Option<Seconds>,
+    /// The results of earlier leases, at most 1000.
+    #[serde(borrow, default, skip_serializing_if = "Vec::is_empty")]
+    pub reports: Vec<ReportBody<'a>>,
+}
+
+/// The outcome of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// It succeeded.
+    Succeeded,
+    /// It failed.
+    Failed,
+}
+
+/// A worker's report of one attempt.
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Report)]
+pub struct ReportBody<'a> {
+    /// The job; required among the reports of a lease call, elsewhere the path names it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub id: Option<JobId>,
+    /// Its type, if it is to be checked.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub job_type: Option<TypeName>,
+    /// The outcome.
+    pub status: Status,
+    /// The attempt, as the delivery or the lease named it.
+    pub attempt: u16,
+    /// With `succeeded`: the result, any value, kept byte for byte.
+    #[serde(
+        borrow,
+        default,
+        deserialize_with = "present",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schema(value_type = AnyValue, required = false)]
+    pub result: Option<&'a RawValue>,
+    /// With `failed`: details of the error, any value of at most 16 KiB.
+    #[serde(
+        borrow,
+        default,
+        deserialize_with = "present",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schema(value_type = AnyValue, required = false)]
+    pub error: Option<&'a RawValue>,
+    /// With `failed`: what went wrong, for people, at most 4 KiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// With `failed`: the reason (default `failed`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
+    /// With `failed`: whether another attempt makes sense (default true).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retryable: Option<bool>,
+    /// When the worker finished. It is read and not kept: the server's own clock counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub finished_at: Option<Timestamp>,
+    /// The attempt's token. It is optional with scope `work`; if present, it must be the attempt's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+}
+
+/// Leases, and the answers to the reports.
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[schema(as = Leases)]
+pub struct LeasesView<'a> {
+    /// The leases; none if no job became available within the wait.
+    #[schema(value_type = Vec<LeaseView>)]
+    pub leases: Vec<LeaseView<'a>>,
+    /// One answer per report, in order.
+    #[schema(value_type = Vec<ReportedView>)]
+    pub reports: Cow<'a, [ReportedView]>,
+}
+
+/// One attempt at a job, and the right to report on it.
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[schema(as = Lease)]
+pub struct LeaseView<'a> {
+    /// The job.
+    pub job: JobView<'a>,
+    /// The attempt, from 1.
+    pub attempt: u16,
+    /// The attempt's secret: enough, as a bearer token, to report and to send heartbeats.
+    pub token: String,
+    /// Without a heartbeat the lease expires then.
+    pub expires_at: Timestamp,
+}
+
+impl<'a> LeaseView<'a> {
+    /// The lease of a running `job`; none if it does not run.
+    pub fn new(job: &'a Job, encoding: Encoding) -> Option<Self> {
+        let run = job.life.running()?;
+        Some(Self {
+            job: JobView::new(job, encoding, Bodies::Whole),
+            attempt: job.life.attempt,
+            token: format!("{:032x}", run.token.0),
+            expires_at: run.lease_until,
+        })
+    }
+}
+
+/// The answer to a report.
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[schema(as = Reported)]
+pub struct ReportedView {
+    /// The status with which the report alone would have been answered.
+    pub status: u16,
+    /// The job.
+    #[schema(value_type = String)]
+    pub id: JobId,
+    /// The job's state after the report.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub state: Option<Cow<'static, str>>,
+    /// Why the report was refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<Problem>,
+}
+
+/// A heartbeat of an attempt.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Heartbeat)]
+pub struct HeartbeatBody {
+    /// The attempt.
+    pub attempt: u16,
+    /// How long the lease lasts from now (default: the type's setting).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease_seconds: Option<Seconds>,
+    /// The attempt's progress, 0 to 100.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub progress: Option<f64>,
+    /// A note on the progress, at most 4 KiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+/// The answer to a heartbeat.
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[schema(as = Beat)]
+pub struct BeatView {
+    /// Whether a cancel was requested: stop, and report.
+    pub cancel: bool,
+    /// When the lease expires now.
+    pub expires_at: Timestamp,
+}
+
+/// A worker that called lately, runs something, or is drained.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Worker {
+    /// Its name.
+    pub name: String,
+    /// How many jobs it runs at once, if it is registered with a capacity: it is leased no more.
+    pub capacity: Option<u32>,
+    /// How many it runs now.
+    pub running: u64,
+    /// Whether it gets no more jobs.
+    pub draining: bool,
+    /// When it called last.
+    pub seen_at: Timestamp,
+}
+
+/// A page of workers.
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct WorkerPage {
+    /// The workers, by name.
+    pub workers: Vec<Worker>,
+    /// Where the next page starts; absent on the last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+}
+
+/// A worker's registration.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Registration)]
+pub struct RegistrationBody {
+    /// How many jobs it runs at once: a lease call gets no more than the rest of that. Absent: as many as it requests. The
+    /// capacity is kept in this server process alone: a worker registers at its start, and again after the server's. The
+    /// serverless deployment mode does not keep it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<u32>,
+}

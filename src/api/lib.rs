@@ -1,0 +1,78 @@
+//! The HTTP API of tidegate: the bodies that it reads, the views that it answers with, and their OpenAPI schemas.
+//!
+//! ```text
+//!   server ─▶ api ─▶ core        cli ─▶ api ─▶ core
+//! ```
+//!
+//! The server serialises these types and a client deserialises them, so the two cannot differ. A view borrows what the server
+//! has at hand (`Cow`); read by a client, it owns everything. With feature `client`, [`client`] sends requests.
+//!
+//! Configurations are defined in `tidegate-core`, schemas included, and re-exported here.
+
+mod any_value;
+#[cfg(feature = "client")]
+pub mod client;
+mod config;
+mod event;
+mod job;
+mod lease;
+mod operate;
+mod operation;
+#[cfg(feature = "client")]
+pub mod pages;
+mod plugin;
+mod problem;
+mod push;
+mod token;
+
+pub use any_value::{AnyValue, FRAME};
+pub use config::{
+    ConstraintUse, JobTypePage, JobTypeView, QueuePage, QueueStatus, QueueView, ScheduleBody,
+    SchedulePage, ScheduleView, TriggerPage, TriggerView,
+};
+pub use event::{
+    Applied, CloudEvent, DeadLetterPage, DeadLetterView, Did, EventAnswer, EventBatch, EventResult,
+    Ingested, ReplayDeadLetters, Replayed, ReplayedDeadLetters,
+};
+pub use job::{
+    BatchBody, BatchJob, BatchResult, BatchView, Bodies, EntryView, Explanation, FailureView,
+    HeldBy, JobPage, JobView, NewJobBody, PatchBody, ReplayBody, RunningView, ShortView,
+};
+pub use lease::{
+    BeatView, HeartbeatBody, LeaseBody, LeaseView, LeasesView, RegistrationBody, ReportBody,
+    ReportedView, Status, Worker, WorkerPage,
+};
+pub use operate::{CheckView, Doctor, Health};
+pub use operation::{BulkBody, BulkKind, FilterBody, Operation, OperationView, Words};
+pub use plugin::{
+    CompiledView, Difference, FaultView, LogView, LogsView, PluginHealth, PluginPage, PluginUser,
+    PluginView, RecordedFault, RecordedFaults, RollbackBody, ShadowBody, ShadowDecision,
+    ShadowView, UsageView, VersionPage, VersionView,
+};
+pub use problem::Problem;
+pub use push::{PushCallback, PushRequest};
+pub use tidegate_core::{
+    error_code::ErrorCode,
+    event::TriggerConfig,
+    job::{
+        Attributes, Value as AttributeValue,
+        lifecycle::{Outcome, Progress, Reason},
+        type_config::TypeConfig,
+    },
+    queue::{
+        QueueConfig,
+        plugin::{Description, Role},
+    },
+    schedule::{ScheduleConfig, ScheduleError},
+    time::{Seconds, Timestamp},
+};
+pub use token::{NewTokenBody, Scope, Scopes, TokenPage, TokenView, UnknownScope};
+
+use serde::{Deserialize, Deserializer};
+
+/// Reads a field so that an absent one differs from one that is null.
+fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}

@@ -1,0 +1,97 @@
+//! Bulk operations: cancel, replay or purge every job that a filter matches, in the background.
+
+use serde::{Deserialize, Serialize};
+use tidegate_core::{
+    job::{Attributes, QueueName, TypeName, Value as AttributeValue},
+    time::Timestamp,
+};
+
+/// Which jobs.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Bulk)]
+pub struct BulkBody {
+    /// What the jobs have in common; an empty filter matches every job.
+    pub filter: FilterBody,
+}
+
+/// Conditions; a job matches if all of them hold.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = JobFilter)]
+pub struct FilterBody {
+    /// Only this type.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub job_type: Option<TypeName>,
+    /// Only this queue.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub queue: Option<QueueName>,
+    /// Only these states: a word or a list of words, `ended` among them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<Words>,
+    /// Only with these attribute values.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<BTreeMap<String, AttributeValue>>)]
+    pub attribute: Option<Attributes>,
+    /// Only created at this instant or later.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<Timestamp>,
+    /// Only created before this instant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<Timestamp>,
+}
+
+/// A word or a list of words.
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(untagged, expecting = "expected a state or a list of states")]
+pub enum Words {
+    /// One.
+    One(String),
+    /// Several.
+    Many(Vec<String>),
+}
+
+/// What a bulk operation does to each job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum BulkKind {
+    /// Cancels it.
+    Cancel,
+    /// Replays it.
+    Replay,
+    /// Drops it if it is scheduled.
+    Purge,
+}
+
+/// A bulk operation, running or finished.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Operation {
+    /// Its id.
+    pub id: String,
+    /// What it does.
+    pub kind: BulkKind,
+    /// `running`, `done` or `failed`.
+    pub state: String,
+    /// Jobs that matched so far.
+    pub matched: u64,
+    /// Jobs that it changed.
+    pub done: u64,
+    /// Jobs that refused the change (they had ended, or were running).
+    pub refused: u64,
+    /// When it was requested.
+    pub created_at: Timestamp,
+    /// When it ended.
+    pub ended_at: Option<Timestamp>,
+    /// What stopped it, if something did.
+    pub error: Option<String>,
+}
+
+/// A background operation.
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[schema(as = OperationAnswer)]
+pub struct OperationView {
+    /// Its current state.
+    pub operation: Operation,
+}
