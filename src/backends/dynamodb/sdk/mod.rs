@@ -1,8 +1,11 @@
 //! The table behind a network: DynamoDB, or what speaks its protocol at another endpoint.
 //!
 //! The one thing to know: conditional writes go out as statements, 25 to a request, each with its own condition and answer;
-//! that costs no more than one by one. Requests are tried again by the client, so a write may find itself refused by itself:
-//! whoever asked reads what stands there.
+//! that costs no more than one by one. The client repeats requests, so the first try of a write may cause the refusal of the second:
+//! the caller then reads the current item.
+
+mod convert;
+mod error;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -10,25 +13,22 @@ use async_trait::async_trait;
 use aws_sdk_dynamodb::{
     Client,
     config::{self, retry::RetryConfig, timeout::TimeoutConfig},
-    error::{ProvideErrorMetadata, SdkError},
-    primitives::Blob,
     types::{
-        AttributeDefinition, AttributeValue, BatchStatementError,
-        BatchStatementErrorCodeEnum as Code, BatchStatementRequest, BillingMode,
-        CancellationReason, ConsumedCapacity, Delete, DeleteRequest, KeySchemaElement, KeyType,
-        KeysAndAttributes, Put, PutRequest, ReturnConsumedCapacity, ScalarAttributeType,
-        TimeToLiveSpecification, TransactWriteItem, Update, WriteRequest,
+        AttributeDefinition, AttributeValue, BatchStatementRequest, BillingMode, ConsumedCapacity,
+        KeySchemaElement, KeyType, KeysAndAttributes, ReturnConsumedCapacity, ScalarAttributeType,
+        TimeToLiveSpecification, WriteRequest,
     },
 };
-use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use parking_lot::Mutex;
 
 use super::{
     key::Key,
-    table::{Change, EXPIRES, Item, Name, Page, PageQuery, Table, Val},
+    table::{Change, EXPIRES, Item, Page, PageQuery, Table, Val},
 };
-use tidegate_core::{error_chain::ErrorChain, port::StoreError};
+use convert::{item_of, key_of, value_of, write_request};
+use error::{cancelled, failed, outcome, refused, throttled};
+use tidegate_core::port::StoreError;
 
 /// Writes, and statements, that one request takes.
 const MAX_BATCH_WRITES: usize = 25;
@@ -410,236 +410,6 @@ impl Table for SdkTable {
                     None => Err(failed(error)),
                 }
             }
-        }
-    }
-}
-
-/// What became of a statement that the table did not take: its condition does not hold, or (none) it is to be sent again.
-fn outcome(error: &BatchStatementError) -> Result<Option<bool>, StoreError> {
-    let message = || {
-        format!(
-            "a statement was refused: {} {}",
-            error.code().map_or("?", Code::as_str),
-            error.message().unwrap_or_default()
-        )
-    };
-    match error.code() {
-        Some(Code::ConditionalCheckFailed | Code::DuplicateItem) => Ok(Some(false)),
-        Some(
-            Code::ProvisionedThroughputExceeded
-            | Code::RequestLimitExceeded
-            | Code::ThrottlingError
-            | Code::TransactionConflict,
-        ) => {
-            refused("throttled");
-            Ok(None)
-        }
-        Some(Code::ValidationError | Code::ItemCollectionSizeLimitExceeded) => {
-            refused("invalid");
-            Err(StoreError::corrupt(message()))
-        }
-        // A right that is missing, or a table that is gone, is mended by a person: until then whoever knows a result tells it again.
-        _ => {
-            refused("other");
-            Err(StoreError::unavailable(message()))
-        }
-    }
-}
-
-/// Why a transaction was cancelled whose conditions hold.
-fn cancelled(reasons: &[CancellationReason]) -> StoreError {
-    let code = |reason: &CancellationReason| {
-        reason.code().filter(|code| *code != "None").map(str::to_owned)
-    };
-    let codes: Vec<String> = reasons.iter().filter_map(code).collect();
-    if codes
-        .iter()
-        .any(|code| code == "ValidationError" || code == "ItemCollectionSizeLimitExceeded")
-    {
-        refused("invalid");
-        let messages: Vec<&str> = reasons.iter().filter_map(CancellationReason::message).collect();
-        return StoreError::corrupt(format!(
-            "a transaction was refused: {} {}",
-            codes.join(", "),
-            messages.join(", ")
-        ));
-    }
-    refused("throttled");
-    throttled(&format!("others are writing the same items: {}", codes.join(", ")))
-}
-
-impl SdkTable {
-    /// A change as a part of a transaction.
-    fn action(&self, change: &Change) -> Result<TransactWriteItem, StoreError> {
-        let mut names: HashMap<String, String> = HashMap::new();
-        let mut values: HashMap<String, AttributeValue> = HashMap::new();
-        let mut holds = |when: &(Name, Val)| {
-            names.insert("#w".into(), when.0.to_string());
-            values.insert(":w".into(), value_of(&when.1));
-            "#w = :w".to_owned()
-        };
-        let table = Some(self.name.clone());
-        let action = TransactWriteItem::builder();
-        let built = match change {
-            Change::Put(item) => action.put(
-                Put::builder()
-                    .set_table_name(table)
-                    .set_item(Some(attributes(item)))
-                    .build()
-                    .map_err(StoreError::unavailable)?,
-            ),
-            Change::Insert(item) => {
-                let put = Put::builder()
-                    .set_table_name(table)
-                    .set_item(Some(attributes(item)))
-                    .condition_expression("attribute_not_exists(p)");
-                action.put(put.build().map_err(StoreError::unavailable)?)
-            }
-            Change::Delete { key, when } => {
-                let condition = when.as_ref().map(&mut holds);
-                let delete = Delete::builder()
-                    .set_table_name(table)
-                    .set_key(Some(key_of(key)))
-                    .set_condition_expression(condition);
-                let named = when.is_some();
-                let delete = delete
-                    .set_expression_attribute_names(named.then_some(names))
-                    .set_expression_attribute_values(named.then_some(values));
-                action.delete(delete.build().map_err(StoreError::unavailable)?)
-            }
-            Change::Update { key, set, remove, when } => {
-                let condition = holds(when);
-                let mut sets = Vec::new();
-                for (name, val) in set {
-                    names.insert(format!("#{name}"), name.to_string());
-                    values.insert(format!(":{name}"), value_of(val));
-                    sets.push(format!("#{name} = :{name}"));
-                }
-                let mut text = format!("SET {}", sets.join(", "));
-                if !remove.is_empty() {
-                    let removes: Vec<String> =
-                        remove.iter().map(|name| format!("#{name}")).collect();
-                    names.extend(remove.iter().map(|name| (format!("#{name}"), name.to_string())));
-                    text = format!("{text} REMOVE {}", removes.join(", "));
-                }
-                let update = Update::builder()
-                    .set_table_name(table)
-                    .set_key(Some(key_of(key)))
-                    .update_expression(text);
-                let update = update
-                    .condition_expression(condition)
-                    .set_expression_attribute_names(Some(names))
-                    .set_expression_attribute_values(Some(values));
-                action.update(update.build().map_err(StoreError::unavailable)?)
-            }
-        };
-        Ok(built.build())
-    }
-}
-
-fn write_request(change: &Change) -> Result<WriteRequest, StoreError> {
-    let request = match change {
-        Change::Put(item) => WriteRequest::builder().put_request(
-            PutRequest::builder()
-                .set_item(Some(attributes(item)))
-                .build()
-                .map_err(StoreError::unavailable)?,
-        ),
-        change => {
-            let delete = DeleteRequest::builder()
-                .set_key(Some(key_of(change.key())))
-                .build()
-                .map_err(StoreError::unavailable)?;
-            WriteRequest::builder().delete_request(delete)
-        }
-    };
-    Ok(request.build())
-}
-
-fn value_of(val: &Val) -> AttributeValue {
-    match val {
-        Val::S(text) => AttributeValue::S(text.clone()),
-        Val::N(number) => AttributeValue::N(number.to_string()),
-        Val::B(bytes) => AttributeValue::B(Blob::new(bytes.to_vec())),
-    }
-}
-
-fn key_of(key: &Key) -> HashMap<String, AttributeValue> {
-    HashMap::from([
-        ("p".into(), AttributeValue::S(key.p.clone())),
-        ("s".into(), AttributeValue::S(key.s.clone())),
-    ])
-}
-
-fn attributes(item: &Item) -> HashMap<String, AttributeValue> {
-    let mut all = key_of(&item.key);
-    all.extend(item.attrs.iter().map(|(name, val)| (name.to_string(), value_of(val))));
-    all
-}
-
-fn item_of(attributes: HashMap<String, AttributeValue>) -> Result<Item, StoreError> {
-    let (mut p, mut s) = (None, None);
-    let mut item = Item::new(Key::new("", ""), []);
-    for (name, value) in attributes {
-        let value = match value {
-            AttributeValue::S(text) => Val::S(text),
-            AttributeValue::N(number) => Val::N(
-                number.parse().map_err(|_| StoreError::corrupt(format!("{name} is {number}")))?,
-            ),
-            AttributeValue::B(blob) => Val::B(Bytes::from(blob.into_inner())),
-            other => return Err(StoreError::corrupt(format!("{name} is {other:?}"))),
-        };
-        match (name.as_str(), value) {
-            ("p", Val::S(text)) => p = Some(text),
-            ("s", Val::S(text)) => s = Some(text),
-            (name, value) => {
-                let mut letters = name.chars();
-                if let (Some(letter), None) = (letters.next(), letters.next()) {
-                    item.attrs.insert(letter, value);
-                }
-            }
-        }
-    }
-    item.key = p
-        .zip(s)
-        .map(|(p, s)| Key::new(p, s))
-        .ok_or_else(|| StoreError::corrupt("an item has no key"))?;
-    Ok(item)
-}
-
-fn throttled(message: &str) -> StoreError {
-    StoreError::Throttled { retry_after: Duration::from_millis(200), message: message.to_owned() }
-}
-
-/// Counts what the table refused: a request, or one statement of it.
-fn refused(reason: &'static str) {
-    metrics::counter!("tidegate_aws_errors_total", "service" => "dynamodb", "reason" => reason)
-        .increment(1);
-}
-
-/// What the caller should do about a failed request.
-fn failed<E, R>(error: SdkError<E, R>) -> StoreError
-where
-    E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
-    R: std::fmt::Debug + Send + Sync + 'static,
-{
-    let code = error.as_service_error().and_then(ProvideErrorMetadata::code);
-    match code {
-        Some(
-            "ProvisionedThroughputExceededException"
-            | "ThrottlingException"
-            | "RequestLimitExceeded",
-        ) => {
-            refused("throttled");
-            throttled(&ErrorChain(&error).to_string())
-        }
-        Some("ValidationException" | "SerializationException") => {
-            refused("invalid");
-            StoreError::corrupt(error)
-        }
-        _ => {
-            refused("other");
-            StoreError::unavailable(error)
         }
     }
 }

@@ -1,0 +1,101 @@
+//! The table's refusals as [`StoreError`]s.
+
+use std::time::Duration;
+
+use aws_sdk_dynamodb::{
+    error::{ProvideErrorMetadata, SdkError},
+    types::{BatchStatementError, BatchStatementErrorCodeEnum as Code, CancellationReason},
+};
+
+use tidegate_core::{error_chain::ErrorChain, port::StoreError};
+
+/// What became of a statement that the table did not take: its condition does not hold, or (none) it is to be sent again.
+pub(super) fn outcome(error: &BatchStatementError) -> Result<Option<bool>, StoreError> {
+    let message = || {
+        format!(
+            "a statement was refused: {} {}",
+            error.code().map_or("?", Code::as_str),
+            error.message().unwrap_or_default()
+        )
+    };
+    match error.code() {
+        Some(Code::ConditionalCheckFailed | Code::DuplicateItem) => Ok(Some(false)),
+        Some(
+            Code::ProvisionedThroughputExceeded
+            | Code::RequestLimitExceeded
+            | Code::ThrottlingError
+            | Code::TransactionConflict,
+        ) => {
+            refused("throttled");
+            Ok(None)
+        }
+        Some(Code::ValidationError | Code::ItemCollectionSizeLimitExceeded) => {
+            refused("invalid");
+            Err(StoreError::corrupt(message()))
+        }
+        // An operator must fix a missing permission or table. Until then callers repeat what they have to write.
+        _ => {
+            refused("other");
+            Err(StoreError::unavailable(message()))
+        }
+    }
+}
+
+/// Why a transaction was cancelled whose conditions hold.
+pub(super) fn cancelled(reasons: &[CancellationReason]) -> StoreError {
+    let code = |reason: &CancellationReason| {
+        reason.code().filter(|code| *code != "None").map(str::to_owned)
+    };
+    let codes: Vec<String> = reasons.iter().filter_map(code).collect();
+    if codes
+        .iter()
+        .any(|code| code == "ValidationError" || code == "ItemCollectionSizeLimitExceeded")
+    {
+        refused("invalid");
+        let messages: Vec<&str> = reasons.iter().filter_map(CancellationReason::message).collect();
+        return StoreError::corrupt(format!(
+            "a transaction was refused: {} {}",
+            codes.join(", "),
+            messages.join(", ")
+        ));
+    }
+    refused("throttled");
+    throttled(&format!("others are writing the same items: {}", codes.join(", ")))
+}
+
+pub(super) fn throttled(message: &str) -> StoreError {
+    StoreError::Throttled { retry_after: Duration::from_millis(200), message: message.to_owned() }
+}
+
+/// Counts what the table refused: a request, or one statement of it.
+pub(super) fn refused(why: &'static str) {
+    metrics::counter!("tidegate_aws_errors_total", "service" => "dynamodb", "why" => why)
+        .increment(1);
+}
+
+/// What the caller should do about a failed request.
+pub(super) fn failed<E, R>(error: SdkError<E, R>) -> StoreError
+where
+    E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
+    R: std::fmt::Debug + Send + Sync + 'static,
+{
+    let code = error.as_service_error().and_then(ProvideErrorMetadata::code);
+    match code {
+        Some(
+            "ProvisionedThroughputExceededException"
+            | "ThrottlingException"
+            | "RequestLimitExceeded",
+        ) => {
+            refused("throttled");
+            throttled(&ErrorChain(&error).to_string())
+        }
+        Some("ValidationException" | "SerializationException") => {
+            refused("invalid");
+            StoreError::corrupt(error)
+        }
+        _ => {
+            refused("other");
+            StoreError::unavailable(error)
+        }
+    }
+}
