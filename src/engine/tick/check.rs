@@ -1,6 +1,7 @@
-//! What becomes of grants whose time has come: the end of a lease, of the wait for a claim, or the minute's audit.
+//! Checks grants whose check time has come: after a lease, after the wait for a claim, or each minute.
 //!
-//! A grant is released only because its job was read and had left the granted version, or because this round makes it leave.
+//! A grant is released only if its job was read and had left the granted version, or if this tick
+//! makes it leave.
 
 use std::time::Duration;
 
@@ -13,15 +14,15 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-/// How long handed-on work may stay unclaimed before it is sent again.
+/// How long sent work may stay unclaimed before it is sent again.
 pub(super) const CLAIM_BY: Duration = Duration::from_secs(6);
 /// How often unclaimed work is sent before its grant is revoked.
-const SENDS: u8 = 3;
-/// Most grants that one round checks.
-const CHECKS: usize = 2000;
+const MAX_SENDS: u8 = 3;
+/// Grants that one tick checks at most, but for the rest of the last batch.
+const MAX_CHECKED_GRANTS: usize = 2000;
 
 impl Engine {
-    /// Looks at the grants of the batches whose time has come: releases, fences, sends again, revokes.
+    /// Checks the grants of the due batches: releases, fences, sends again or revokes them.
     pub(super) async fn check(
         &self,
         view: &View,
@@ -29,18 +30,18 @@ impl Engine {
         plan: &mut TickPlan,
         now: Timestamp,
     ) -> Result<(), Error> {
-        let mut looked = 0;
+        let mut checked = 0;
         for reference in view.due_checks(now) {
-            if looked >= CHECKS {
+            if checked >= MAX_CHECKED_GRANTS {
                 plan.again = true;
                 break;
             }
-            // Until their time has come, grants are left to whoever was sent them, or is about to claim them.
+            // Before their check time, grants are left to the receiver or to the tick that claims them.
             let due = reference.check_at <= now;
-            let resend = reference.sends > 0 && reference.sends < SENDS;
+            let resend = reference.sends > 0 && reference.sends < MAX_SENDS;
             let grants: Vec<&Grant> = view.live_of(reference).collect();
             let ids: Vec<JobId> = grants.iter().map(|grant| grant.job.clone()).collect();
-            looked += grants.len();
+            checked += grants.len();
             let (mut next, mut resent) = (now + AUDIT, false);
             for (grant, job) in grants.into_iter().zip(self.ports.store.get(&ids).await?) {
                 let release = (grant.job.clone(), grant.version);

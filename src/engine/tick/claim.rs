@@ -1,4 +1,4 @@
-//! `claim`: whoever gets work starts it, if its grant still stands, or if its queue still needs none.
+//! `claim`: the receiver of work starts it, if its grant is still valid or its queue still needs none.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,16 +11,16 @@ use tidegate_core::{
     port::{Committed, Txn, Work, Write, job_store::CurrentRecord},
 };
 
-/// How often free jobs are offered again when their queue's configuration changes meanwhile.
-const TRIES: usize = 3;
+/// How often ungranted jobs are offered again because their queue's configuration changed.
+const MAX_CLAIM_RETRIES: usize = 3;
 
 impl Engine {
-    /// Claims work, for one asker: one answer per piece, the running job, or none if it is void, was claimed before, or is not due.
-    /// A piece that arrives twice is claimed once.
+    /// Claims work for one worker. Returns per piece the running job, or none if the piece is void, was
+    /// claimed before, or is not due. A piece that arrives twice is claimed once.
     ///
     /// # Errors
     ///
-    /// The store's. Whether anything was claimed is not known then; what was is found again when its lease ends.
+    /// The store's. Then it is unknown what was claimed; those jobs are found when their lease ends.
     pub async fn claim(
         &self,
         work: &[Work],
@@ -44,7 +44,7 @@ impl Engine {
                 claims[index] = claimed.remove(&work.job);
             }
         }
-        // Whoever hears a reply that was kept for it is over. Its grant is released when its batch is looked at next.
+        // A pending reply ends the attempt of its job. Its grant is released at its batch's next check.
         let keyed: Vec<&Job> = claims
             .iter()
             .flatten()
@@ -52,9 +52,9 @@ impl Engine {
             .filter(|job| job.spec.correlation_key.is_some())
             .collect();
         if !keyed.is_empty() {
-            let heard = Box::pin(self.apply_pending_replies(&keyed)).await;
+            let changed = Box::pin(self.apply_pending_replies(&keyed)).await;
             let is_over =
-                |claimed: &Claimed| heard.iter().any(|(heard, _)| heard.id == claimed.job.id);
+                |claimed: &Claimed| changed.iter().any(|(job, _)| job.id == claimed.job.id);
             for claim in claims.iter_mut().filter(|claim| claim.as_ref().is_some_and(is_over)) {
                 *claim = None;
             }
@@ -62,7 +62,7 @@ impl Engine {
         Ok(claims)
     }
 
-    /// Claims what a head granted.
+    /// Claims granted work.
     async fn claim_granted(
         &self,
         work: &[(usize, &Work)],
@@ -116,7 +116,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Claims jobs of a queue that had no head when they were sent. If it has one now, nobody granted them, and its ticks find them.
+    /// Claims jobs of a queue that had no ledger when they were sent. If it has one now, they have no
+    /// grant, and its ticks find them.
     async fn claim_unlimited(
         &self,
         queue: &QueueName,
@@ -125,26 +126,26 @@ impl Engine {
     ) -> Result<HashMap<JobId, Claimed>, Error> {
         let mut claimed = HashMap::new();
         let mut named = named;
-        for _ in 0..TRIES {
+        for _ in 0..MAX_CLAIM_RETRIES {
             let catalog = self.catalog().await?;
             let limits = catalog.limits(queue);
             if !self.is_unlimited_under(queue, &catalog, &limits).await? {
                 break;
             }
             let types = catalog.types_of(queue).map(|(name, _)| name.clone()).collect();
-            let ask = Demand {
+            let demand = Demand {
                 types,
                 capacity: named.len() as u32,
                 worker: worker.map(str::to_owned),
                 lease: None,
                 dispatch: Dispatch::Claim,
             };
-            let ticked = self.tick_named(queue, &named, ask, &catalog, &limits).await?;
+            let outcome = self.tick_named(queue, &named, demand, &catalog, &limits).await?;
             claimed.extend(
-                ticked.claimed.into_iter().map(|claimed| (claimed.job.id.clone(), claimed)),
+                outcome.claimed.into_iter().map(|claimed| (claimed.job.id.clone(), claimed)),
             );
             named.retain(|work| !claimed.contains_key(&work.job));
-            if !ticked.again || named.is_empty() {
+            if !outcome.again || named.is_empty() {
                 break;
             }
         }

@@ -1,4 +1,4 @@
-//! What becomes of one candidate: it is skipped, ended, moved, held, or granted and claimed.
+//! Offers one candidate: it is skipped, ended, moved, held, or granted and claimed.
 
 use std::time::Duration;
 
@@ -17,13 +17,13 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-/// How long a push may take beyond its own timeout before its attempt is given up.
+/// How much longer than its response timeout a push may take before its attempt fails.
 const PUSH_MARGIN: Duration = Duration::from_secs(5);
 
 impl Search<'_> {
-    /// Offers one job; whether it was admitted.
+    /// Offers one job. Whether it was admitted.
     pub(super) fn try_admit(&mut self, job: &Job) -> bool {
-        let Some(ask) = self.consider(job) else {
+        let Some(demand) = self.consider(job) else {
             return false;
         };
         let bytes = self.capacities.bytes(job);
@@ -33,7 +33,7 @@ impl Search<'_> {
                 self.plan.await_window(job, opening, self.now)
             }
             Some(AdmissionDecision::Run) => {
-                self.admit(ask, job, bytes);
+                self.admit(demand, job, bytes);
                 return true;
             }
             None => {}
@@ -41,7 +41,8 @@ impl Search<'_> {
         false
     }
 
-    /// Who would take `job`, if it is a candidate: of this round once, granted to nobody, within its time.
+    /// The demand that would take `job`, if it is a candidate: not offered before in this tick, without
+    /// a grant, not overdue.
     pub(super) fn consider(&mut self, job: &Job) -> Option<usize> {
         if !self.plan.seen.insert(job.id.clone())
             || self.is_granted(job)
@@ -53,18 +54,19 @@ impl Search<'_> {
             && let Some(older) =
                 view.grant(&job.id).filter(|grant| grant.version < job.life.version)
         {
-            // This very read proves that the job left the version it was granted at. What it took is free once that is committed.
+            // This read proves that the job left the granted version. Its slot is free once the
+            // release is committed.
             let release = (job.id.clone(), older.version);
             if !self.plan.delta.released.contains(&release) {
                 self.plan.delta.released.push(release);
-                // For this round it is still taken: the next one is to use it at once.
+                // This tick still counts it as taken: the next one uses it at once.
                 self.plan.again = true;
                 if let Some(throttling) = &mut self.plan.throttling {
                     throttling.note_ended(older, job);
                 }
             }
         }
-        let ask = self.capacities.find(job)?;
+        let demand = self.capacities.find(job)?;
         if let Some(ended) = overdue(job, self.now) {
             self.plan.end(job, ended);
             return None;
@@ -75,30 +77,30 @@ impl Search<'_> {
             self.plan.end(job, ended);
             return None;
         }
-        // Its retry strategy is still to be asked.
-        (!job.life.awaits_retry_decision()).then_some(ask)
+        // A job that awaits its retry decision is no candidate.
+        (!job.life.awaits_retry_decision()).then_some(demand)
     }
 
-    /// Grants and claims (or sends) an admitted job that takes so much space.
-    pub(super) fn admit(&mut self, ask: usize, job: &Job, bytes: usize) {
+    /// Grants and claims (or sends) an admitted job of `bytes`.
+    pub(super) fn admit(&mut self, demand_index: usize, job: &Job, bytes: usize) {
         let now = self.now;
-        let asker = &self.capacities.demands[ask];
+        let demand = &self.capacities.demands[demand_index];
         let granted = self.granted.is_some();
-        if asker.dispatch == Dispatch::Queue && granted {
+        if demand.dispatch == Dispatch::Queue && granted {
             self.plan.delta.granted.push(grant(job, now));
             self.plan.delta.sent = false;
             self.plan.delta.check_at = earlier(self.plan.delta.check_at, now + CLAIM_BY);
             self.plan.wake(Some(now + CLAIM_BY));
-            self.capacities.take(ask, bytes);
+            self.capacities.take(demand_index, bytes);
             return;
         }
         let config = self.catalog.types.get(&job.spec.job_type).map(|item| &item.config);
         let push = config.is_some_and(|config| self.engine.is_pushed(config));
-        let lease = lease(config, push, asker, job);
+        let lease = lease(config, push, demand, job);
         let event = Event::Claim {
             version: job.life.version,
             token: Token(self.engine.ports.entropy.bits()),
-            worker: asker.worker.clone(),
+            worker: demand.worker.clone(),
             lease,
             granted,
             decided_at: now,
@@ -115,24 +117,24 @@ impl Search<'_> {
             let until = claimed.life.running().map_or(now, |run| run.lease_until);
             self.plan.delta.check_at = earlier(self.plan.delta.check_at, until.min(now + claim_by));
         }
-        let plain = !granted && push && config.is_some_and(is_unclaimed);
+        let is_unclaimed = !granted && push && config.is_some_and(is_unclaimed);
         let change = JobChange { job: claimed.clone(), was };
-        if plain {
+        if is_unclaimed {
             self.plan.unclaimed.push(change);
         } else {
             self.plan.claims.push(change);
         }
         self.plan.claimed.push(Claimed {
-            demand: ask,
+            demand: demand_index,
             run_at: job.life.run_at().unwrap_or(now),
             job: claimed,
         });
-        self.capacities.take(ask, bytes);
+        self.capacities.take(demand_index, bytes);
     }
 }
 
 impl TickPlan {
-    /// Counts a candidate that is held, and looks again when it can run.
+    /// Counts a held candidate, and wakes the queue when it may run.
     pub(super) fn hold(&mut self, hold: Hold) {
         self.wake(hold.earliest_at);
         *self.held.entry(hold.rule).or_default() += 1;
@@ -168,40 +170,40 @@ impl TickPlan {
     }
 }
 
-/// The earlier of two instants, of which the first may not be set yet.
+/// The earlier of two instants; the first may not be set yet.
 fn earlier(at: Timestamp, other: Timestamp) -> Timestamp {
     if at == Timestamp::EPOCH { other } else { at.min(other) }
 }
 
-/// How long a claimed job's worker may be silent.
-fn lease(config: Option<&TypeConfig>, push: bool, ask: &Demand, job: &Job) -> Duration {
+/// How long a claimed job's worker may go without a heartbeat.
+fn lease(config: Option<&TypeConfig>, push: bool, demand: &Demand, job: &Job) -> Duration {
     let Some(config) = config else {
         return job.spec.timeout.duration();
     };
     if config.hold_slot_until == HoldSlotUntil::Report {
         return job.spec.timeout.duration();
     }
-    match (push, ask.lease) {
+    match (push, demand.lease) {
         (_, Some(lease)) => lease.duration(),
         (true, None) => config.response_timeout_seconds.duration() + PUSH_MARGIN,
         (false, None) => config.lease_seconds.duration(),
     }
 }
 
-/// How long the deliverer of a claimed push may be silent.
+/// The lease of a claimed push.
 pub(crate) fn push_lease(catalog: &Catalog, job: &Job) -> Duration {
     let config = catalog.types.get(&job.spec.job_type).map(|item| &item.config);
-    let ask = Demand {
+    let demand = Demand {
         types: Vec::new(),
         capacity: 0,
         worker: None,
         lease: None,
         dispatch: Dispatch::Claim,
     };
-    lease(config, true, &ask, job)
+    lease(config, true, &demand, job)
 }
 
-/// Whether jobs of this push type are handed on without a claim.
+/// Whether jobs of this push type start by unclaimed dispatch.
 fn is_unclaimed(config: &TypeConfig) -> bool {
     config.start == Start::Plain && config.delivery == Delivery::AtLeastOnce
 }

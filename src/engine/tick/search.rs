@@ -1,8 +1,8 @@
-//! Which candidates a round looks at, and in what turn; each is offered to the [`Admission`], which decides, or a
-//! page of them to the queue's throttler.
+//! The order in which a tick offers candidates. Each is offered to the [`Admission`], which decides,
+//! or a page of them to the queue's throttler.
 //!
-//! Critical jobs go first. Without partitions a round looks from the front and then goes on where the last one stopped; with
-//! partitions they take turns, one candidate each.
+//! Critical jobs go first. Without partitions, a tick reads from the front and then continues where
+//! the last one stopped. Partitions take turns, one candidate each.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -23,19 +23,19 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-/// Candidates that every round looks at from the front of the order, wherever the scan stands.
-const FRONT: u32 = 100;
+/// Candidates that every tick offers from the front of the order, wherever the scan's cursor is.
+const FRONT_PAGE: u32 = 100;
 
-/// A round's search: what it looks at, and what it makes of it.
+/// A tick's search for jobs to admit; its decisions go to the plan.
 pub(super) struct Search<'a> {
     pub(super) engine: &'a Engine,
     pub(super) queue: &'a QueueName,
     pub(super) catalog: &'a Catalog,
     pub(super) limits: &'a Limits,
     pub(super) now: Timestamp,
-    /// The view, and what this round has released; none on a queue without a head.
+    /// The view, and the grants that this tick has released; none on a queue without a ledger.
     pub(super) granted: Option<(&'a View, HashMap<JobId, Version>)>,
-    /// What the limits say of a candidate, over those that were admitted before it.
+    /// The limits, over the running jobs and those that this tick has admitted.
     pub(super) admission: Admission<'a>,
     pub(super) capacities: Capacities<'a>,
     pub(super) plan: &'a mut TickPlan,
@@ -52,7 +52,8 @@ impl Search<'_> {
 }
 
 impl Search<'_> {
-    /// Offers candidates, critical ones first, until nobody takes more or nothing more fits. The token buckets as they are then.
+    /// Offers candidates, critical ones first, until no worker takes more or nothing more fits.
+    /// Returns the token buckets.
     pub(super) async fn run(mut self) -> Result<BTreeMap<(String, String), Bucket>, Error> {
         if self.capacities.total() > 0 {
             self.plan.searched = true;
@@ -68,7 +69,7 @@ impl Search<'_> {
         Ok(self.admission.finish().1)
     }
 
-    /// The types somebody still takes and of which one may be admitted.
+    /// The types that a worker still takes and of which a job may be admitted.
     fn types(&self, critical: bool) -> Vec<TypeName> {
         let mut types = self.capacities.types();
         if !critical {
@@ -77,36 +78,36 @@ impl Search<'_> {
         types
     }
 
-    /// Offers the jobs in `named` alone, those of them that are as they were when they were sent.
+    /// Offers the jobs in `named` alone, each if it is still at the version that was sent.
     pub(super) async fn run_named(mut self, named: &[Work]) -> Result<(), Error> {
         let ids: Vec<JobId> = named.iter().map(|work| work.job.clone()).collect();
         for (work, job) in named.iter().zip(self.engine.ports.store.get(&ids).await?) {
-            let stands = |job: &Job| {
+            let is_current = |job: &Job| {
                 job.life.version == work.version
                     && job.spec.queue == *self.queue
                     && job.life.run_at().is_some_and(|at| at <= self.now)
             };
-            if let Some(job) = job.filter(stands) {
+            if let Some(job) = job.filter(is_current) {
                 self.try_admit(&job);
             }
         }
         Ok(())
     }
 
-    /// Looks at a queue without partitions: from the front, and on from where the last round stopped.
+    /// Scans a queue without partitions: from the front, and then from where the last tick stopped.
     async fn scan_all(&mut self) -> Result<(), Error> {
-        let (look, reserved) =
+        let (cursor, reserved) =
             (self.plan.scan_cursor.take(), std::mem::take(&mut self.plan.reserved));
-        let front = if look.is_some() { FRONT } else { SCAN_BOUND };
+        let front = if cursor.is_some() { FRONT_PAGE } else { SCAN_BOUND };
         let stopped = self.scan(false, None, front).await?;
-        self.plan.scan_cursor = match (look, stopped) {
+        self.plan.scan_cursor = match (cursor, stopped) {
             // The front page took all there was, or nothing more can be taken.
             (_, None) => None,
             (None, Some(stopped)) => Some(stopped),
-            (Some(look), Some(_)) => {
-                // Whoever was passed on the way here is passed by nobody behind.
+            (Some(cursor), Some(_)) => {
+                // A job that was held on the way here keeps its reservation from the jobs behind it.
                 self.admission.restore_reservations(&reserved);
-                self.scan(false, Some(look), SCAN_BOUND).await?
+                self.scan(false, Some(cursor), SCAN_BOUND).await?
             }
         };
         if self.plan.scan_cursor.is_some() {
@@ -116,15 +117,15 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Offers at most `bound` candidates, the critical or the others, from `after` on. Where it stopped, if there are more that
-    /// could be admitted.
+    /// Offers at most `bound` candidates, the critical or the others, from `after` on. Returns where it
+    /// stopped, if more could be admitted.
     async fn scan(
         &mut self,
         critical: bool,
         mut after: Option<Position>,
         bound: u32,
     ) -> Result<Option<Position>, Error> {
-        let mut looked = 0;
+        let mut offered = 0;
         loop {
             let types = self.types(critical);
             if types.is_empty() || self.admission.closed(critical) {
@@ -135,10 +136,10 @@ impl Search<'_> {
                 return Ok(None);
             }
             let throttled = !critical && self.plan.asks_throttler();
-            // As many as are wanted; more each time that what was read did not do.
+            // As many as are wanted; more each time that the last page was not enough.
             let wanted =
                 if throttled { self.capacities.total().max(PAGE) } else { self.capacities.total() };
-            let limit = wanted.saturating_add(looked).min(bound - looked).clamp(1, SCAN_BOUND);
+            let limit = wanted.saturating_add(offered).min(bound - offered).clamp(1, SCAN_BOUND);
             let query = DueQuery {
                 queue: self.queue.clone(),
                 critical,
@@ -153,7 +154,7 @@ impl Search<'_> {
             self.plan.wake(page.next_due);
             let mut last = page.jobs.last().filter(|_| throttled).map(position);
             if throttled {
-                looked += page.jobs.len() as u32;
+                offered += page.jobs.len() as u32;
                 if let ControlFlow::Break(stopped) =
                     self.throttle(&mut page.jobs.into_iter(), SCAN_BOUND as usize).await?
                 {
@@ -164,7 +165,7 @@ impl Search<'_> {
                 }
             } else {
                 for job in page.jobs {
-                    looked += 1;
+                    offered += 1;
                     last = Some(position(&job));
                     self.try_admit(&job);
                     if self.admission.closed(critical) {
@@ -175,14 +176,14 @@ impl Search<'_> {
             if !page.more {
                 return Ok(None);
             }
-            if looked >= bound {
+            if offered >= bound {
                 return Ok(last);
             }
             after = last;
         }
     }
 
-    /// A queue that is closed before anybody was looked at holds everybody.
+    /// Records the rule that holds all jobs of a queue that was closed before the search.
     pub(super) fn held_if_closed(&mut self, critical: bool) {
         if critical || !self.plan.held.is_empty() || !self.admission.closed(false) {
             return;

@@ -1,4 +1,4 @@
-//! A queue's ledger with its grants, as one engine remembers it between ticks.
+//! A queue's ledger with its grants, as one engine keeps it between ticks.
 //!
 //! A view is a cache: the commit compares the ledger's version, so an old view costs a lost race and a
 //! new read, never a wrong admission.
@@ -20,15 +20,16 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-/// Every grant's job is read anew at least this often, so that a lost hint never leaks a slot for longer.
+/// Every grant's job is read at least this often, so that a lost hint leaks no slot for longer.
 pub const AUDIT: Duration = Duration::from_mins(1);
 /// More batches than this are merged, the emptiest first, so that the ledger stays small.
-const MOST_BATCHES: usize = 24;
+const MAX_BATCHES: usize = 24;
 /// A throttler's state of more bytes is a record of its own.
 const STATE_BYTES: usize = 512;
 /// The most that a batch's grants have, as [`bytes()`] reckons: a store may take no more than 400 KB in one record.
 const BATCH_BYTES: usize = 256 << 10;
-/// The records that one commit may draw from its nonce: this one for the throttler's state, those after it for batches.
+/// The records that one commit may number from its nonce: this one for the throttler's state, those
+/// after it for batches.
 const STATE_NUMBER: u64 = 2;
 
 /// A ledger, and the grants its batches hold.
@@ -47,14 +48,14 @@ pub struct View {
     state: Arc<PolicyState>,
 }
 
-/// What a tick does to the grants: worked out on the side, applied when it is committed.
+/// What a tick does to the grants: computed apart, applied when it is committed.
 #[derive(Debug, Default)]
 pub(crate) struct Delta {
     /// Grants whose jobs left the granted version.
     pub released: Vec<(JobId, Version)>,
     /// New grants.
     pub granted: Vec<Grant>,
-    /// When the new grants are looked at next.
+    /// When the new grants are checked next.
     pub check_at: Timestamp,
     /// Whether the new grants' work needs no sending.
     pub sent: bool,
@@ -62,7 +63,7 @@ pub(crate) struct Delta {
     pub read: Vec<BatchId>,
     /// New check times of batches whose time had come, and whether they were sent once more.
     pub checked: Vec<(BatchId, Timestamp, bool)>,
-    /// Batches whose work went out.
+    /// Batches whose work was sent.
     pub sent_batches: Vec<BatchId>,
     /// What the throttler remembers, if that changed.
     pub policy: Option<NewState>,
@@ -298,7 +299,7 @@ impl View {
             .iter()
             .filter(|reference| live(reference) * 4 < reference.count as usize)
             .count();
-        if ledger.batches.len() <= MOST_BATCHES && sparse < 2 {
+        if ledger.batches.len() <= MAX_BATCHES && sparse < 2 {
             return;
         }
         let mut order: Vec<(usize, BatchId)> = ledger
@@ -308,7 +309,7 @@ impl View {
             .map(|reference| (live(reference), reference.id))
             .collect();
         order.sort_unstable();
-        let many = order.len().saturating_sub(MOST_BATCHES / 2).max(sparse).max(2).min(order.len());
+        let many = order.len().saturating_sub(MAX_BATCHES / 2).max(sparse).max(2).min(order.len());
         let chosen: Vec<BatchId> = order[..many].iter().map(|(_, id)| *id).collect();
         if chosen.len() < 2 {
             return;

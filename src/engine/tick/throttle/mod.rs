@@ -1,18 +1,19 @@
-//! The throttler's part of a round: over what the native limits leave, the queue's plugin decides.
+//! The throttler's part of a tick: the queue's plugin decides within the native limits.
 //!
 //! ```text
-//!   page ─▶ each alone: does it fit the limits now? ─▶ ask the plugin about those that do
+//!   page ─▶ each alone: does it fit the limits now? ─▶ call the plugin about those that do
 //!                                                          │ runs, in order, offered to a copy of the admission
-//!             ask again without those that did not fit ◀───┤ some do not fit together
+//!            call again without those that did not fit ◀───┤ some do not fit together
 //!                                                          ▼ all fit
 //!                              the copy counts, and the state of this answer
 //! ```
 //!
-//! The one thing to know: **only the last answer of a page counts**. A plugin is a pure function of its call, so it may
-//! be asked again about fewer jobs, and what it remembers then is exactly what was admitted. Its state is
-//! committed with the head, or not at all.
+//! The one thing to know: **only the last answer of a page counts**. A plugin is a pure function of
+//! its call, so it may be called again about fewer jobs, and its state then matches what was
+//! admitted. Its state is committed with the ledger, or not at all.
 //!
-//! A fault is no answer: the page is held or run natively as the owner chose, and the plugin is left alone for a while.
+//! A fault is no answer: the page is held or run natively as the owner chose, and the plugin's circuit
+//! opens.
 
 mod explain;
 mod page;
@@ -35,28 +36,29 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-/// A page for a throttler has at least this many candidates, however few workers ask.
+/// A page for a throttler has at least this many candidates, even if workers take fewer.
 pub(super) const PAGE: u32 = 100;
-/// Most ended attempts that a round tells of.
-const ENDED: usize = 1000;
+/// Ended attempts that one tick reports at most.
+const MAX_ENDED: usize = 1000;
 
-/// A throttler's call, and what came of it.
+/// A throttler's call and its result.
 #[derive(Clone, Debug)]
 pub struct ThrottlerCall {
     /// The plugin.
     pub plugin: Plugin,
-    /// All that its answer depends on.
+    /// The input that its answer depends on.
     pub call: Arc<ThrottleCall>,
-    /// What it said.
+    /// The answer or the fault.
     pub answer: Result<ThrottleAnswer, Fault>,
 }
 
-/// The throttler of the round's queue.
+/// The throttler of the tick's queue.
 pub(super) struct Throttling {
     name: PluginName,
     /// Its live version; none if there is no such plugin.
     plugin: Option<Plugin>,
-    /// It failed in this round, or lately: nobody asks it any more, but what it said before stands.
+    /// Whether it failed in this tick or its circuit is open: it is not called again, but its earlier
+    /// decisions count.
     failed: bool,
     /// The version of the plugin's item, under which a commit is made.
     item_version: u64,
@@ -65,14 +67,15 @@ pub(super) struct Throttling {
     text: Arc<str>,
     /// As the last answer left it.
     state: Arc<PolicyState>,
-    /// Attempts that ended, and of which no answer has taken note yet.
+    /// Ended attempts that no answer has processed yet.
     ended: Arc<Vec<Ended>>,
     shadowed: bool,
     answered: bool,
 }
 
 impl Throttling {
-    /// The throttler of a queue with `limits`, if it has one. One in `trouble` is left alone. It is still to hear of `unreported`.
+    /// The throttler of a queue with `limits`, if it has one. It is not called while the circuit in
+    /// `trouble` is open. The attempts in `unreported` are still to be reported to it.
     pub(super) fn of(
         catalog: &crate::Catalog,
         limits: &Limits,
@@ -112,7 +115,7 @@ impl Throttling {
         Some(throttling)
     }
 
-    /// Whether it may be asked.
+    /// Whether it may be called.
     fn asks(&self) -> bool {
         self.plugin.is_some() && !self.failed
     }
@@ -125,16 +128,16 @@ impl Throttling {
         Rule::Throttler(self.name.clone())
     }
 
-    /// Whether the plugin wants to hear of attempts that ended.
+    /// Whether the plugin needs ended attempts.
     pub(super) fn listens(&self) -> bool {
         self.says().is_some_and(|says| says.needs_ended)
     }
 
-    /// Notes that the attempt which `grant` allowed is over, as `job` tells.
+    /// Records the end of the attempt that `grant` allowed; `job` has its history.
     pub(super) fn note_ended(&mut self, grant: &Grant, job: &Job) {
-        // A grant that nobody claimed allowed no attempt; what the history ends with then was before it.
+        // An unclaimed grant allowed no attempt: the last entry of the history is older then.
         let entry = job.life.history.last().filter(|entry| entry.ended_at >= grant.granted_at);
-        let Some(entry) = entry.filter(|_| self.listens() && self.ended.len() < ENDED) else {
+        let Some(entry) = entry.filter(|_| self.listens() && self.ended.len() < MAX_ENDED) else {
             return;
         };
         let error = entry.error.as_ref();
@@ -149,17 +152,17 @@ impl Throttling {
         });
     }
 
-    /// Attempts that ended, and of which no answer has taken note: they are told of in the next round.
+    /// Ended attempts that no answer has processed: the next tick reports them.
     pub(super) fn unreported(&self) -> &Arc<Vec<Ended>> {
         &self.ended
     }
 
-    /// The version of the plugin's item under which this round was decided, if the plugin decided anything.
+    /// The version of the plugin's item that decided in this tick, if the plugin was called.
     pub(super) fn decided_under(&self) -> Option<(&PluginName, u64)> {
         self.answered.then_some((&self.name, self.item_version))
     }
 
-    /// What the plugin remembers now, where that differs from what the head has.
+    /// The plugin's state, if it differs from the ledger's.
     pub(super) fn new_state(&self, view: &View) -> Option<NewState> {
         let plugin = self.plugin.as_ref().filter(|_| self.answered)?;
         let state_version = self.says()?.state_version;
@@ -173,12 +176,12 @@ impl Throttling {
 }
 
 impl TickPlan {
-    /// Whether the plugin is to be asked.
+    /// Whether the plugin is to be called.
     pub(super) fn asks_throttler(&self) -> bool {
         self.throttling.as_ref().is_some_and(Throttling::asks)
     }
 
-    /// Whether a throttler that cannot be asked holds everybody; they are counted as held without being looked at.
+    /// Whether a throttler that cannot be called holds all jobs. They count as held without a read.
     pub(super) fn throttler_holds_all(&mut self) -> bool {
         let holds = |throttling: &&Throttling| {
             !throttling.asks() && throttling.on_failure == OnFailure::Hold
@@ -194,7 +197,7 @@ impl TickPlan {
 }
 
 impl Engine {
-    /// Tells the throttler of the attempts whose grants this round has released so far.
+    /// Collects the attempts whose grants this tick has released so far, for the throttler.
     pub(in crate::tick) async fn note_ended(
         &self,
         view: &View,
@@ -208,7 +211,7 @@ impl Engine {
             plan.delta.released.iter().filter_map(|(job, version)| {
                 view.grant(job).filter(|grant| grant.version == *version)
             });
-        let grants: Vec<&Grant> = left.take(ENDED).collect();
+        let grants: Vec<&Grant> = left.take(MAX_ENDED).collect();
         let mut jobs: HashMap<&JobId, Job> =
             plan.before.iter().map(|change| (&change.job.id, change.job.clone())).collect();
         let missing: Vec<JobId> = grants
@@ -228,11 +231,12 @@ impl Engine {
         Ok(())
     }
 
-    /// The data of candidates as JSON text, if the plugin wants it. A body that is gone is left out. The caller bounds how much that is.
+    /// The data of candidates as JSON text, if the plugin needs it. A body that no longer exists is left
+    /// out. The caller bounds the size.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] if some cannot be read now: a plugin would take it for gone.
+    /// [`Error::Unavailable`] if some cannot be read now: to a plugin it would seem to be deleted.
     async fn data_for<'a>(
         &self,
         throttling: &Throttling,
@@ -254,14 +258,14 @@ impl Engine {
     }
 }
 
-/// How many of the first of `jobs` one call is about: as many as have no more than [`DATA_BYTES`] of data between them, and one at least. A
-/// plugin that does not look at data gets all of them at once.
+/// How many of the first of `jobs` one call has: as many as have at most [`DATA_BYTES`] of data
+/// together, and at least one. A plugin that needs no data gets all of them at once.
 fn one_call(throttling: Option<&Throttling>, jobs: &[Job]) -> usize {
     let needs_data = throttling.and_then(Throttling::says).is_some_and(|says| says.needs_data);
     needs_data.then(|| over(jobs.iter())).flatten().unwrap_or(jobs.len())
 }
 
-/// How many of the first of `jobs` one call is about, if not about all.
+/// How many of the first of `jobs` one call has, if not all.
 fn over<'a>(jobs: impl Iterator<Item = &'a Job>) -> Option<usize> {
     let mut bytes = 0;
     jobs.enumerate().position(|(index, job)| {
