@@ -517,7 +517,7 @@ impl<'de> Deserialize<'de> for BatchJob<'_> {
 }
 
 /// Why a job waits.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Explanation {
     /// The state's word.
     #[schema(value_type = String)]

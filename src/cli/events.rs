@@ -10,7 +10,9 @@ use super::{
     args::{self, Json},
     client::{Answer, Client},
     pages, show, triggers,
-    wire::{Dead, EventResult, Outcome, Outcomes, ReplayedDead},
+};
+use tidegate_api::{
+    Applied, DeadLetterView, Did, EventAnswer, EventResult, Replayed, ReplayedDeadLetters,
 };
 use tidegate_backends::system::SystemEntropy;
 use tidegate_core::port::Entropy as _;
@@ -191,20 +193,21 @@ fn worse(a: ExitCode, b: ExitCode) -> ExitCode {
     if a == ExitCode::Ok { b } else { a }
 }
 
-/// Shows what became of events.
+/// Prints the outcome of events.
 fn told(answer: &Answer, ctx: &Context) -> anyhow::Result<ExitCode> {
-    let outcomes: Outcomes = answer.read()?;
-    let one = EventResult { event: Some(outcomes.one), error: None };
-    let results = if outcomes.results.is_empty() { vec![one] } else { outcomes.results };
-    let mut code = ExitCode::Ok;
-    for result in &results {
-        let failed = result.event.as_ref().is_none_or(|event| {
-            event.outcomes.iter().any(|outcome| matches!(&*outcome.did, "dead" | "dropped"))
-        });
-        if failed {
-            code = ExitCode::Refused;
+    let results = match answer.read()? {
+        EventAnswer::One(event) => {
+            vec![EventResult { status: answer.status, event: Some(event), error: None }]
         }
-    }
+        EventAnswer::Batch(batch) => batch.results,
+    };
+    let failed = results.iter().any(|result| {
+        result
+            .event
+            .as_ref()
+            .is_none_or(|event| event.outcomes.iter().any(|outcome| lost(&outcome.did)))
+    });
+    let code = if failed { ExitCode::Refused } else { ExitCode::Ok };
     if ctx.json() {
         ctx.print_body(&answer.body)?;
         return Ok(code);
@@ -215,8 +218,8 @@ fn told(answer: &Answer, ctx: &Context) -> anyhow::Result<ExitCode> {
                 ctx.print(format_args!("{}: no trigger is about it", event.id))?
             }
             (Some(event), _) => {
-                for outcome in &event.outcomes {
-                    ctx.print(format_args!("{}: {}", event.id, line(outcome)))?;
+                for Applied { trigger, did } in &event.outcomes {
+                    ctx.print(format_args!("{}: {trigger}: {}", event.id, line(did)))?;
                 }
             }
             (None, error) => {
@@ -227,31 +230,23 @@ fn told(answer: &Answer, ctx: &Context) -> anyhow::Result<ExitCode> {
     Ok(code)
 }
 
+/// Whether a trigger could not handle the event.
+fn lost(did: &Did) -> bool {
+    matches!(did, Did::Dead { .. } | Did::Dropped { .. })
+}
+
 /// What a trigger did, in a line.
-fn line(outcome: &Outcome) -> String {
-    let job = outcome.job.as_deref().unwrap_or_default();
-    let reason = outcome.reason.as_deref().unwrap_or_default();
-    let did = match &*outcome.did {
-        "enqueued" => format!("enqueued {} {job}", outcome.job_type.as_deref().unwrap_or("job")),
-        "repeated" => format!("enqueued before: {job}"),
-        "completed" => format!("completed {job}"),
-        "recorded" => format!("recorded for {job}, whose retry waits"),
-        "known" => format!("heard before by {job}"),
-        "late" => format!("too late for {job}"),
-        "kept" => format!(
-            "kept until {}, for no such job waits yet",
-            outcome.until.as_deref().unwrap_or("then")
-        ),
-        "dead" => format!(
-            "nothing could be made of it ({}): {reason}",
-            outcome.letter.as_deref().unwrap_or_default()
-        ),
-        "dropped" => format!("dropped: {reason}"),
-        other => other.to_owned(),
-    };
-    match &outcome.trigger {
-        Some(trigger) => format!("{trigger}: {did}"),
-        None => did,
+fn line(did: &Did) -> String {
+    match did {
+        Did::Enqueued { job, job_type } => format!("enqueued {job_type} {job}"),
+        Did::Repeated { job } => format!("enqueued before: {job}"),
+        Did::Completed { job } => format!("completed {job}"),
+        Did::Recorded { job } => format!("recorded for {job}, whose retry waits"),
+        Did::Known { job } => format!("heard before by {job}"),
+        Did::Late { job } => format!("too late for {job}"),
+        Did::Kept { until } => format!("kept until {until}, for no such job waits yet"),
+        Did::Dead { letter, reason } => format!("nothing could be made of it ({letter}): {reason}"),
+        Did::Dropped { reason } => format!("dropped: {reason}"),
     }
 }
 
@@ -268,15 +263,17 @@ async fn dead(args: List, client: &Client, ctx: &Context) -> anyhow::Result<Exit
         ctx.print(serde_json::to_string(&page)?)?;
         return Ok(ExitCode::Ok);
     }
-    let mut letters: Vec<Dead> = page.read(client)?;
+    let mut letters: Vec<DeadLetterView> = page.read(client)?;
     letters.sort_by_key(|letter| std::cmp::Reverse(letter.failed_at));
     let now = ctx.now();
     let rows = letters.into_iter().map(|letter| {
-        let event = |name: &str| letter.event[name].as_str().map_or_else(show::dash, str::to_owned);
+        let text = letter.event.json().unwrap_or("null");
+        let attributes: Value = serde_json::from_str(text).unwrap_or_default();
+        let event = |name: &str| attributes[name].as_str().map_or_else(show::dash, str::to_owned);
         [
             letter.id.clone(),
-            letter.trigger.clone().unwrap_or_else(show::dash),
-            show::when_known(letter.failed_at, now),
+            letter.trigger.as_ref().map_or_else(show::dash, ToString::to_string),
+            show::when(letter.failed_at, now),
             event("type"),
             event("id"),
             letter.reason.clone(),
@@ -295,14 +292,18 @@ async fn replay(args: Replay, client: &Client, ctx: &Context) -> anyhow::Result<
     if !args.ids.is_empty() {
         for id in &args.ids {
             let answer = client.post(&["dead-letters", id, "replay"]).send().await?;
-            let outcome: Outcome = answer.read()?;
-            if matches!(&*outcome.did, "dead" | "dropped") {
+            let replayed: Replayed = answer.read()?;
+            if matches!(&replayed, Replayed::Applied(did) if lost(did)) {
                 code = ExitCode::Refused;
             }
             if ctx.json() {
                 ctx.print_body(&answer.body)?;
             } else {
-                ctx.print(format_args!("{id}: {}", line(&outcome)))?;
+                let said = match &replayed {
+                    Replayed::Applied(did) => line(did),
+                    Replayed::Passed { did } => did.to_string(),
+                };
+                ctx.print(format_args!("{id}: {said}"))?;
             }
         }
         return Ok(code);
@@ -310,7 +311,7 @@ async fn replay(args: Replay, client: &Client, ctx: &Context) -> anyhow::Result<
     let (mut replayed, mut dead, mut cursor) = (0, 0, None::<String>);
     loop {
         let body = json!({"trigger": args.trigger, "cursor": cursor});
-        let done: ReplayedDead =
+        let done: ReplayedDeadLetters =
             client.post(&["dead-letters", "replay"]).json(&body).send().await?.read()?;
         (replayed, dead) = (replayed + done.replayed, dead + done.dead);
         match done.next_cursor {

@@ -1,38 +1,39 @@
-//! Following a bulk change that the server does in the background, until it is over.
+//! The progress of a bulk operation, until it ends.
 //!
-//! The change does not depend on being followed: ending the program early leaves it running.
+//! The operation runs in the server: it continues if the program ends early.
 
 use std::time::Duration;
+
+use tidegate_api::OperationView;
 
 use super::{
     Context, ExitCode,
     client::{Answer, Client},
     context::{pause, print_error},
-    wire::Operating,
 };
 
-/// The longest wait between two looks.
-const SLOWEST: Duration = Duration::from_secs(1);
+/// The longest wait between two requests for the state.
+const MAX_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Follows the operation that `answer` started, and tells how it ended.
+/// Waits for the end of the operation that `answer` started, and prints its outcome.
 ///
 /// # Errors
 ///
-/// The server is away or does not know the operation.
+/// The server is unreachable or does not know the operation.
 pub async fn follow(
     client: &Client,
     mut answer: Answer,
     what: &'static str,
     ctx: &Context,
 ) -> anyhow::Result<ExitCode> {
-    let mut operation = answer.read::<Operating>()?.operation;
+    let mut operation = answer.read::<OperationView>()?.operation;
     let bar = ctx.progress(operation.matched, what);
     let mut wait = Duration::from_millis(50);
     while matches!(operation.state.as_str(), "pending" | "running") {
         pause(wait).await;
-        wait = (wait * 2).min(SLOWEST);
+        wait = (wait * 2).min(MAX_POLL_INTERVAL);
         answer = client.get(&["operations", &operation.id]).send().await?;
-        operation = answer.read::<Operating>()?.operation;
+        operation = answer.read::<OperationView>()?.operation;
         bar.set_length(operation.matched);
         bar.set_position(operation.done + operation.refused);
     }

@@ -187,7 +187,7 @@ mod tests {
     #[tokio::test]
     async fn a_purge_says_how_many_it_dropped() {
         let server =
-            FakeServer::answering(|_| (202, json!({"operation": {"id": "o", "state": "done", "matched": 5, "done": 5, "refused": 0}})))
+            FakeServer::answering(|_| (202, json!({"operation": {"kind": "cancel", "created_at": "2026-01-01T00:00:00Z", "id": "o", "state": "done", "matched": 5, "done": 5, "refused": 0}})))
                 .await;
         assert_eq!(
             server.run(&["queues", "purge", "q"]).await,

@@ -1,4 +1,4 @@
-//! What the server's answers hold, as far as tables show it. `--json` never passes through here.
+//! The columns of tables: the part of an answer that a list shows. `--json` never passes through here.
 //!
 //! Every field may be absent: a table with a dash is better than none.
 
@@ -55,25 +55,6 @@ pub struct HistoryEntry {
     pub ended_at: Option<Timestamp>,
     pub outcome: String,
     pub error: Option<Failure>,
-}
-
-/// Why a job waits.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct Explanation {
-    pub state: String,
-    pub held_by: Option<Rule>,
-    pub since: Option<Timestamp>,
-    pub reason: Option<String>,
-    pub earliest_at: Option<Timestamp>,
-}
-
-/// What holds a job.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct Rule {
-    pub kind: String,
-    pub name: Option<String>,
 }
 
 /// A queue: its settings and how it stands.
@@ -154,26 +135,6 @@ pub struct Token {
     pub secret: Option<String>,
 }
 
-/// A bulk change at work in the server.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct Operation {
-    pub id: String,
-    pub state: String,
-    pub matched: u64,
-    pub done: u64,
-    #[serde(alias = "failed")]
-    pub refused: u64,
-    /// What stopped it, if something did.
-    pub error: Option<String>,
-}
-
-/// An answer that holds an operation.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Operating {
-    pub operation: Operation,
-}
-
 /// A trigger's rule.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
@@ -183,70 +144,4 @@ pub struct Trigger {
     pub enqueue: Value,
     pub complete: Value,
     pub version: u64,
-}
-
-/// An event of which a trigger could make nothing.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct Dead {
-    pub id: String,
-    pub trigger: Option<String>,
-    pub reason: String,
-    pub failed_at: Option<Timestamp>,
-    pub event: Value,
-}
-
-/// What a trigger did about an event.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct Outcome {
-    pub trigger: Option<String>,
-    pub did: String,
-    pub job: Option<String>,
-    #[serde(rename = "type")]
-    pub job_type: Option<String>,
-    pub until: Option<String>,
-    pub letter: Option<String>,
-    pub reason: Option<String>,
-}
-
-/// What became of an event.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct EventOutcome {
-    pub id: String,
-    pub outcomes: Vec<Outcome>,
-}
-
-/// The answer to one event of a batch.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct EventResult {
-    pub event: Option<EventOutcome>,
-    pub error: Option<Refusal>,
-}
-
-/// Why one of many was refused.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct Refusal {
-    pub detail: String,
-}
-
-/// The answer to events: of a batch its results, of one itself.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct Outcomes {
-    pub results: Vec<EventResult>,
-    #[serde(flatten)]
-    pub one: EventOutcome,
-}
-
-/// What became of dead letters that were replayed.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct ReplayedDead {
-    pub replayed: u64,
-    pub dead: u64,
-    pub next_cursor: Option<String>,
 }

@@ -259,7 +259,7 @@ async fn a_retry_strategy_in_the_shadow_says_where_it_differs_and_is_left_alone_
     let said: Vec<_> = seen
         .differences
         .iter()
-        .map(|one| (one.job.clone(), one.live.action, one.shadow.action))
+        .map(|one| (one.job.clone(), &*one.live.action, &*one.shadow.action))
         .collect();
     assert_eq!(
         said,

@@ -35,7 +35,7 @@ use super::{
     context::pause,
     pages,
     show::{self, OutputStyle},
-    wire::{Explanation, Queue},
+    wire::Queue,
 };
 use book::{Book, Pages};
 use home::Home;
@@ -230,7 +230,7 @@ async fn play(
         explained.push(
             until_answered(|| client.get(&["jobs", job.kind.name(), &job.id, "explain"]))
                 .await?
-                .read::<Explanation>()?,
+                .read::<tidegate_api::Explanation>()?,
         );
     }
     let (accepted, pages): (Accepted, Pages) = (accepted.lock().clone(), book.read(Pages::clone));

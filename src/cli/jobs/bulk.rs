@@ -124,11 +124,11 @@ mod tests {
         let done = AtomicU64::new(0);
         let server = FakeServer::answering(move |seen| {
             if seen.method == "POST" {
-                return (202, json!({"operation": {"id": "op1", "state": "running", "matched": 0, "done": 0, "refused": 0}}));
+                return (202, json!({"operation": {"kind": "cancel", "created_at": "2026-01-01T00:00:00Z", "id": "op1", "state": "running", "matched": 0, "done": 0, "refused": 0}}));
             }
             let done = done.fetch_add(1, Ordering::Relaxed) + 1;
             let state = if done == 3 { "done" } else { "running" };
-            (200, json!({"operation": {"id": "op1", "state": state, "matched": 3, "done": done, "refused": 0}}))
+            (200, json!({"operation": {"kind": "cancel", "created_at": "2026-01-01T00:00:00Z", "id": "op1", "state": state, "matched": 3, "done": done, "refused": 0}}))
         })
         .await;
         let (code, out) = server
@@ -156,7 +156,7 @@ mod tests {
     #[tokio::test]
     async fn an_operation_that_failed_in_part_is_not_ok() {
         let server =
-            FakeServer::answering(|_| (202, json!({"operation": {"id": "o", "state": "done", "matched": 2, "done": 1, "refused": 1}})))
+            FakeServer::answering(|_| (202, json!({"operation": {"kind": "cancel", "created_at": "2026-01-01T00:00:00Z", "id": "o", "state": "done", "matched": 2, "done": 1, "refused": 1}})))
                 .await;
         assert_eq!(server.run(&["jobs", "replay", "--state", "failed"]).await.0, ExitCode::Refused);
     }

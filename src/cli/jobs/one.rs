@@ -9,8 +9,9 @@ use crate::cli::{
     args::{self, Fields, Json, When},
     client::{Client, Error, Problem},
     show::{self, OutputStyle},
-    wire::{Explanation, Failure, HistoryEntry, Job},
+    wire::{Failure, HistoryEntry, Job},
 };
+use tidegate_api::Explanation;
 use tidegate_core::time::{Seconds, Timestamp};
 
 /// The longest that the server lets one request wait for a result.
@@ -141,7 +142,7 @@ pub async fn explain(args: ExplainArgs, ctx: &Context) -> anyhow::Result<ExitCod
 
 /// The explanation as one sentence: `scheduled, held by constraint per-region since 2 min ago: …; earliest in 3 s`.
 fn sentence(explanation: &Explanation, now: Timestamp) -> String {
-    let mut text = explanation.state.clone();
+    let mut text = explanation.state.clone().into_owned();
     let Some(rule) = &explanation.held_by else {
         return text;
     };
@@ -153,8 +154,8 @@ fn sentence(explanation: &Explanation, now: Timestamp) -> String {
     if let Some(since) = explanation.since {
         text = text + " since " + &show::when(since, now);
     }
-    if let Some(reason) = &explanation.reason {
-        text = text + ": " + reason;
+    if !explanation.reason.is_empty() {
+        text = text + ": " + &explanation.reason;
     }
     match explanation.earliest_at {
         Some(at) => text + "; earliest " + &show::when(at, now),
@@ -254,10 +255,12 @@ mod tests {
             "scheduled, held by constraint per-region since 2 min ago: 3 of 3 are running; earliest in 3 s"
         );
         assert_eq!(
-            said(json!({"state": "scheduled", "held_by": {"kind": "worker"}, "earliest_at": null})),
+            said(
+                json!({"state": "scheduled", "held_by": {"kind": "worker"}, "reason": "", "earliest_at": null})
+            ),
             "scheduled, held by worker; no earliest time is known"
         );
-        assert_eq!(said(json!({"state": "running", "held_by": null})), "running");
+        assert_eq!(said(json!({"state": "running", "held_by": null, "reason": ""})), "running");
     }
 
     #[tokio::test]

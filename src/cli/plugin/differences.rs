@@ -1,9 +1,8 @@
 //! `tidegate plugin differences`: where the version in the shadow would have decided otherwise.
 
-use super::{
-    Named,
-    wire::{Said, Shadow},
-};
+use tidegate_api::{ShadowDecision, ShadowView};
+
+use super::Named;
 use crate::cli::{Context, ExitCode, show};
 
 /// Shows the differences.
@@ -17,7 +16,7 @@ pub async fn run(named: &Named, ctx: &Context) -> anyhow::Result<ExitCode> {
         ctx.print_body(&answer.body)?;
         return Ok(ExitCode::Ok);
     }
-    let found: Shadow = answer.read()?;
+    let found: ShadowView = answer.read()?;
     let Some(version) = found.version else {
         ctx.print(format_args!(
             "nothing ran in the shadow of {}; `tidegate plugin push --shadow` changes that",
@@ -25,7 +24,7 @@ pub async fn run(named: &Named, ctx: &Context) -> anyhow::Result<ExitCode> {
         ))?;
         return Ok(ExitCode::Ok);
     };
-    let Shadow { compared, different, failed, missed, .. } = found;
+    let ShadowView { compared, different, failed, missed, .. } = found;
     ctx.print(format_args!(
         "version {version} beside the live one: {compared} decisions compared, {different} different; {failed} calls failed, {missed} were not compared"
     ))?;
@@ -33,9 +32,9 @@ pub async fn run(named: &Named, ctx: &Context) -> anyhow::Result<ExitCode> {
         let now = ctx.now();
         let rows = found.differences.iter().map(|one| {
             [
-                show::when_known(one.at, now),
-                one.queue.clone(),
-                one.job.clone(),
+                show::when(one.at, now),
+                one.queue.to_string(),
+                one.job.to_string(),
                 said(&one.live),
                 said(&one.shadow),
             ]
@@ -48,7 +47,7 @@ pub async fn run(named: &Named, ctx: &Context) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::Ok)
 }
 
-fn said(said: &Said) -> String {
+fn said(said: &ShadowDecision) -> String {
     let until = said.until.map(|at| format!(" until {at}")).unwrap_or_default();
     let reason = said.reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
     format!("{}{until}{reason}", said.action)
@@ -83,7 +82,7 @@ mod tests {
     #[tokio::test]
     async fn without_a_shadow_it_says_how_to_get_one() {
         let server =
-            FakeServer::answering(|_| (200, json!({"version": null, "differences": []}))).await;
+            FakeServer::answering(|_| (200, json!({"version": null, "compared": 0, "different": 0, "failed": 0, "missed": 0, "differences": []}))).await;
         let (_, out) = server.run(&["plugin", "differences", "share"]).await;
         assert!(out.starts_with("nothing ran in the shadow of share"), "{out}");
     }

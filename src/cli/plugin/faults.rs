@@ -2,15 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
+use tidegate_api::{FaultView, RecordedFault, RecordedFaults, Role};
 
-use super::{
-    Named, case,
-    wire::{Fault, Faults},
-};
+use super::{Named, case};
 use crate::cli::{Context, ExitCode, show};
 use anyhow::Context as _;
-use tidegate_core::time::Timestamp;
 
 /// The options of `tidegate plugin faults`.
 #[derive(Debug, clap::Args)]
@@ -34,23 +32,22 @@ pub struct Args {
 pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let name = &args.name.name;
     let answer = ctx.client()?.get(&["plugins", name, "faults"]).send().await?;
-    let Faults { faults } = answer.read()?;
+    let RecordedFaults { faults } = answer.read()?;
     if ctx.json() {
         ctx.print_body(&answer.body)?;
     } else {
         let now = ctx.now();
-        let rows = faults.iter().map(|fault| {
-            let role = fault.role.clone();
+        let rows = faults.iter().map(|RecordedFault { fault, .. }| {
             let version = if fault.shadow {
                 format!("{} (shadow)", fault.version)
             } else {
                 fault.version.to_string()
             };
             [
-                show::when_known(fault.at, now),
+                show::when(fault.at, now),
                 version,
-                role,
-                fault.kind.clone(),
+                word(fault.role).to_owned(),
+                fault.kind.to_string(),
                 fault.message.clone(),
             ]
         });
@@ -70,20 +67,20 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
 }
 
 /// Writes a case for each fault that has its call; how many there were.
-async fn save(dir: &Path, name: &str, faults: &[Fault]) -> anyhow::Result<usize> {
+async fn save(dir: &Path, name: &str, faults: &[RecordedFault]) -> anyhow::Result<usize> {
     tokio::fs::create_dir_all(dir)
         .await
         .with_context(|| format!("{} cannot be made", dir.display()))?;
     let mut saved = 0;
-    for fault in faults {
-        if fault.call.is_null() {
+    for RecordedFault { fault, call } in faults {
+        let call: Value = serde_json::from_str(call.json().unwrap_or("null"))?;
+        if call.is_null() {
             continue;
         }
-        let Fault { at, version, kind, message, .. } = fault;
-        let at = at.unwrap_or_default();
+        let FaultView { at, version, kind, message, .. } = fault;
         let told = format!("{at}, version {version} of {name}: {kind}: {message}");
-        let case = case::recorded(&told, &fault.call).map_err(anyhow::Error::msg)?;
-        let file = dir.join(file_name(at, fault));
+        let case = case::recorded(&told, &call).map_err(anyhow::Error::msg)?;
+        let file = dir.join(file_name(fault, &call));
         tokio::fs::write(&file, format!("{case:#}\n"))
             .await
             .with_context(|| format!("{} cannot be written", file.display()))?;
@@ -93,15 +90,24 @@ async fn save(dir: &Path, name: &str, faults: &[Fault]) -> anyhow::Result<usize>
 }
 
 /// The same fault saved again goes to the same file, and each of many in one millisecond to its own: the end of the name is of the call.
-fn file_name(at: Timestamp, Fault { version, role, kind, call, .. }: &Fault) -> String {
+fn file_name(FaultView { at, version, role, kind, .. }: &FaultView, call: &Value) -> String {
     let at: String = at.to_string().chars().filter(char::is_ascii_alphanumeric).collect();
     let [a, b, c, d, ..] = <[u8; 32]>::from(Sha256::digest(call.to_string()));
+    let role = word(*role);
     format!("{at}-v{version}-{role}-{kind}-{:08x}.json", u32::from_be_bytes([a, b, c, d]))
+}
+
+/// The word for a role, as it is serialised.
+pub(super) fn word(role: Role) -> &'static str {
+    match role {
+        Role::Throttler => "throttler",
+        Role::Retry => "retry",
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
     use crate::cli::{plugin::case::Case, testing::FakeServer};
@@ -114,7 +120,7 @@ mod tests {
 
     #[tokio::test]
     async fn faults_are_listed_and_saved_as_cases() {
-        let fault = |kind: &str, call: Value| json!({"at": "2026-01-01T00:00:00.125Z", "version": 3, "role": "throttler", "kind": kind, "message": "why", "call": call});
+        let fault = |kind: &str, call: Value| json!({"at": "2026-01-01T00:00:00.125Z", "version": 3, "shadow": false, "role": "throttler", "kind": kind, "message": "why", "call": call});
         let mut shadowed = fault("rejected", Value::Null);
         shadowed["shadow"] = true.into();
         let mut other = a_call();

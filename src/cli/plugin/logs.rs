@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use super::{
-    Named,
-    wire::{LogLine, Logs},
-};
+use tidegate_api::{LogView, LogsView};
+
+use super::Named;
 use crate::cli::{Context, ExitCode, client::Client, context::pause};
 
 /// How often the server is asked what is new.
@@ -56,7 +55,7 @@ async fn show(
         request = request.query("after", &after.to_string());
     }
     let answer = request.send().await?;
-    let logs: Logs = answer.read()?;
+    let logs: LogsView = answer.read()?;
     if ctx.json() && !follow {
         ctx.print_body(&answer.body)?;
         return Ok(None);
@@ -68,9 +67,8 @@ async fn show(
     Ok(logs.logs.last().map(|line| line.number))
 }
 
-fn said(line: &LogLine) -> String {
-    let at = line.at.map(|at| at.to_string()).unwrap_or_default();
-    format!("{at} v{} {:5} {}", line.version, line.level, line.message)
+fn said(line: &LogView) -> String {
+    format!("{} v{} {:5} {}", line.at, line.version, line.level, line.message)
 }
 
 #[cfg(test)]

@@ -3,11 +3,9 @@
 use std::str::FromStr;
 
 use serde_json::json;
+use tidegate_api::VersionView;
 
-use super::{
-    Named,
-    wire::{Plugin, Version},
-};
+use super::{Named, faults::word, wire::Plugin};
 use crate::cli::{
     Context, ExitCode, pages,
     show::{self, OutputStyle},
@@ -78,7 +76,7 @@ pub async fn list(named: &Named, ctx: &Context) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::Ok)
 }
 
-fn render(look: OutputStyle, versions: &[Version], now: Timestamp) -> String {
+fn render(look: OutputStyle, versions: &[VersionView], now: Timestamp) -> String {
     let rows = versions.iter().map(|version| {
         let place = match (version.live, version.shadow) {
             (true, _) => "live".to_owned(),
@@ -88,8 +86,8 @@ fn render(look: OutputStyle, versions: &[Version], now: Timestamp) -> String {
         [
             version.number.to_string(),
             place,
-            show::when_known(version.pushed_at, now),
-            version.roles.join(", "),
+            show::when(version.pushed_at, now),
+            version.roles.iter().map(|role| word(*role)).collect::<Vec<_>>().join(", "),
             version.bytes.to_string(),
             version.sha256.chars().take(12).collect(),
         ]
@@ -170,9 +168,9 @@ mod tests {
     #[tokio::test]
     async fn versions_say_which_one_decides() {
         let versions = json!([
-            {"number": 1, "live": false, "shadow": false, "bytes": 70_000, "sha256": "a".repeat(64), "roles": ["throttler"]},
-            {"number": 2, "live": true, "shadow": false, "bytes": 71_000, "sha256": "b".repeat(64), "roles": ["throttler"]},
-            {"number": 3, "live": false, "shadow": true, "bytes": 72_000, "sha256": "c".repeat(64), "roles": ["throttler", "retry"]},
+            {"number": 1, "live": false, "shadow": false, "pushed_at": "2026-01-01T00:00:00Z", "compiled": [], "bytes": 70_000, "sha256": "a".repeat(64), "roles": ["throttler"]},
+            {"number": 2, "live": true, "shadow": false, "pushed_at": "2026-01-01T00:00:00Z", "compiled": [], "bytes": 71_000, "sha256": "b".repeat(64), "roles": ["throttler"]},
+            {"number": 3, "live": false, "shadow": true, "pushed_at": "2026-01-01T00:00:00Z", "compiled": [], "bytes": 72_000, "sha256": "c".repeat(64), "roles": ["throttler", "retry"]},
         ]);
         let server = FakeServer::answering(move |_| (200, json!({ "versions": versions }))).await;
         let (code, out) = server.run(&["plugin", "versions", "share"]).await;

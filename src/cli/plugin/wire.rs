@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde::Deserialize;
 
 use crate::cli::plugin::local;
 use tidegate_core::port::policy;
@@ -79,89 +78,12 @@ impl fmt::Display for Usage {
     }
 }
 
-/// The latest faults.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct Faults {
-    pub faults: Vec<Fault>,
-}
-
 /// A call that gave no answer.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Fault {
     pub at: Option<Timestamp>,
     pub version: u32,
-    pub shadow: bool,
-    pub role: String,
     pub kind: String,
     pub message: String,
-    /// What was asked; null if that is not told.
-    pub call: Value,
-}
-
-/// A version of a plugin.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct Version {
-    pub number: u32,
-    pub live: bool,
-    pub shadow: bool,
-    pub pushed_at: Option<Timestamp>,
-    pub sha256: String,
-    pub bytes: u64,
-    pub roles: Vec<String>,
-}
-
-/// The latest lines of a plugin's log.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct Logs {
-    pub logs: Vec<LogLine>,
-}
-
-/// A line that a plugin wrote.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct LogLine {
-    pub number: u64,
-    pub at: Option<Timestamp>,
-    pub version: u32,
-    pub role: String,
-    pub level: String,
-    pub message: String,
-}
-
-/// How the version in the shadow does.
-#[allow(clippy::struct_field_names, reason = "the names of the API")]
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct Shadow {
-    /// The version; none if nothing is in the shadow.
-    pub version: Option<u32>,
-    pub compared: u64,
-    pub different: u64,
-    pub failed: u64,
-    pub missed: u64,
-    pub differences: Vec<Difference>,
-}
-
-/// A job of which two versions said different things.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct Difference {
-    pub at: Option<Timestamp>,
-    pub queue: String,
-    pub job: String,
-    pub live: Said,
-    pub shadow: Said,
-}
-
-/// What a version said of a job.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct Said {
-    pub action: String,
-    pub until: Option<Timestamp>,
-    pub reason: Option<String>,
 }

@@ -20,7 +20,8 @@ use super::{
     producer::Accepted,
     web,
 };
-use crate::cli::wire::{Explanation, Failure, HistoryEntry};
+use crate::cli::wire::{Failure, HistoryEntry};
+use tidegate_api::Explanation;
 use tidegate_core::time::Timestamp;
 
 /// One promise.
@@ -179,11 +180,8 @@ impl<'a> Evidence<'a> {
             format!("{known} known"),
             sent == known && sent > 0,
         ));
-        let told: HashSet<&str> = self
-            .explained
-            .iter()
-            .filter_map(|why| Some(why.held_by.as_ref()?.kind.as_str()))
-            .collect();
+        let told: HashSet<&str> =
+            self.explained.iter().filter_map(|why| Some(&*why.held_by.as_ref()?.kind)).collect();
         let until = self.explained.iter().filter_map(|why| why.earliest_at).min();
         let mut told: Vec<&str> = told.into_iter().collect();
         told.sort_unstable();

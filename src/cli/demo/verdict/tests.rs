@@ -1,5 +1,6 @@
 use super::*;
-use crate::cli::{demo::plan, wire::Rule};
+use crate::cli::demo::plan;
+use tidegate_api::HeldBy;
 
 /// A run in which everything went as promised.
 #[derive(Clone)]
@@ -97,7 +98,7 @@ impl Run {
                 job.error = Some(Failure { reason: "outcome_unknown".to_owned(), message: None })
             }
             PlannedOutcome::Waits => {
-                let held_by = Some(Rule { kind: "window".to_owned(), name: None });
+                let held_by = Some(HeldBy { kind: "window".into(), name: None });
                 self.explained.push(Explanation { held_by, ..Explanation::default() });
             }
             PlannedOutcome::Cancelled => self.pages.told_to_stop.push(planned.id.clone()),
