@@ -1,4 +1,4 @@
-//! Who may ask what: a handler names the scope it needs as an argument, [`May`].
+//! Access tokens and their scopes: a handler names the scope it needs as an argument, [`May`].
 //!
 //! The argument is looked at before the body is read, so that nobody unknown makes the server read
 //! one. Single jobs are changed by whoever may enqueue, as their own; many at once, and everything

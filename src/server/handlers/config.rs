@@ -8,7 +8,7 @@ use super::{body, error::Problem};
 /// A merge patch of a configuration.
 pub type Patch = Map<String, Value>;
 
-/// `config` with `patch` merged into it (RFC 7396): null takes a setting back to its default.
+/// `config` with `patch` merged into it (RFC 7396): null resets a setting to its default.
 ///
 /// # Errors
 ///

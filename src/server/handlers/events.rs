@@ -89,11 +89,11 @@ async fn came(request: Request, most: usize) -> Result<Came, Problem> {
     }
 }
 
-/// Hand in events, in any mode of CloudEvents 1.0.
+/// Publish events, in any mode of CloudEvents 1.0.
 ///
 /// Structured (`application/cloudevents+json`), batched (`application/cloudevents-batch+json`, up to 1000 with an answer
 /// each), binary (attributes in `ce-` headers, the body is the data), and both of the first with `+msgpack`. An event whose
-/// source and id were seen before changes nothing. An event that no trigger is about is taken and counted.
+/// source and id were seen before changes nothing. An event that no trigger matches is accepted and counted.
 #[utoipa::path(post, path = "/v1/events", operation_id = "ingest", tag = "events",
     request_body(content(
         (CloudEvent = "application/cloudevents+json"),
@@ -106,7 +106,7 @@ async fn came(request: Request, most: usize) -> Result<Came, Problem> {
         ("ce-specversion" = Option<String>, Header, description = "In the binary mode: `1.0`. Each other attribute and extension has its header too: `ce-id`, `ce-source`, `ce-type`, ..."),
     ),
     responses(
-        (status = 200, description = "Taken: what each trigger did. In a batch each event has its own answer", body = EventAnswer),
+        (status = 200, description = "Accepted: what each trigger did. In a batch each event has its own answer", body = EventAnswer),
         (status = 413, description = "`too_large`: an event over the limit; `body_too_large`"),
     ), security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])))]
 async fn ingest(
@@ -172,12 +172,12 @@ fn dead_letter(letter: DeadLetter, encoding: Encoding) -> DeadLetterView {
     }
 }
 
-/// Events of which a trigger could make nothing, with the reason.
+/// Dead letters: events that a trigger could not handle, with the reason.
 #[utoipa::path(get, path = "/v1/dead-letters", operation_id = "list_dead_letters", tag = "events",
     params(
         ("trigger" = Option<String>, Query, description = "Only this trigger's"),
         ("limit" = Option<u32>, Query, description = "Most of the page, 1 to 1000 (default 100); no more than 100 are looked at"),
-        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before"),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the previous page"),
     ),
     responses((status = 200, description = "A page", body = DeadLetterPage)),
     security(("bearer" = ["read"]), ("basic" = ["read"])))]
@@ -218,15 +218,16 @@ async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Apply the trigger of a dead letter anew, as it stands now.
+/// Replay a dead letter: apply its trigger in its current form.
 ///
-/// What it makes has the id that it would have had then, so a repeat does nothing twice. Unless it fails again, the dead letter is gone.
+/// The resulting job has the id that it would have had then, so a repeat changes nothing. Unless the
+/// trigger fails again, the letter is deleted.
 #[utoipa::path(post, path = "/v1/dead-letters/{id}/replay", operation_id = "replay_dead_letter", tag = "events",
     params(("id" = String, Path, description = "Its id")),
     responses(
-        (status = 200, description = "What the trigger did; `passed` if it is not about the event any more", body = tidegate_api::Replayed),
+        (status = 200, description = "What the trigger did; `passed` if it no longer matches the event", body = tidegate_api::Replayed),
         (status = 404, description = "`dead_letter_not_found`, `trigger_not_found`"),
-        (status = 409, description = "`not_replayable`: it never was an event that a trigger could see"),
+        (status = 409, description = "`not_replayable`: it was never a valid event"),
     ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
 async fn replay(
     State(api): State<Api>,
@@ -238,9 +239,9 @@ async fn replay(
     Ok(accept.ok(convert::replayed(replayed)).into_response())
 }
 
-/// Apply the triggers of many dead letters anew: a hundred in one call, which says where the next one starts.
+/// Replay many dead letters: a hundred in one call, whose answer has the cursor of the next.
 #[utoipa::path(post, path = "/v1/dead-letters/replay", operation_id = "replay_dead_letters", tag = "events", request_body = ReplayDeadLetters,
-    responses((status = 200, description = "How many are gone, and how many are dead still", body = ReplayedDeadLetters)),
+    responses((status = 200, description = "How many were handled, and how many failed again", body = ReplayedDeadLetters)),
     security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
 async fn replay_many(State(api): State<Api>, accept: Accept, _: May<Admin>, body: Body) -> Answer {
     let asked: ReplayDeadLetters = body.read_or_default()?;

@@ -74,11 +74,11 @@ fn answer(
     Ok(accept.reply(status, view(name, item)?).etag(item.version).into_response())
 }
 
-/// Configure a job type; what is absent is its default.
+/// Configure a job type; absent settings have their defaults.
 #[utoipa::path(put, path = "/v1/job-types/{type}", operation_id = "put_job_type", tag = "job types", request_body = TypeConfig,
     params(
         ("type" = String, Path, description = "The type's name: 1 to 64 of `A-Z a-z 0-9 _ . -`"),
-        ("If-Match" = Option<String>, Header, description = "The `ETag` that must still stand"),
+        ("If-Match" = Option<String>, Header, description = "The `ETag` that must still be current"),
     ),
     responses(
         (status = 201, description = "The type is new", body = JobTypeView),
@@ -98,11 +98,11 @@ async fn put(
     answer(accept, if new { StatusCode::CREATED } else { StatusCode::OK }, &name, &item)
 }
 
-/// Change some settings of a job type, by JSON merge patch; null takes a setting back to its default.
+/// Change some settings of a job type, by JSON merge patch; null resets a setting to its default.
 #[utoipa::path(patch, path = "/v1/job-types/{type}", operation_id = "patch_job_type", tag = "job types", request_body = TypeConfig,
     params(
         ("type" = String, Path, description = "The type's name"),
-        ("If-Match" = Option<String>, Header, description = "The `ETag` that must still stand"),
+        ("If-Match" = Option<String>, Header, description = "The `ETag` that must still be current"),
     ),
     responses(
         (status = 200, description = "Changed", body = JobTypeView),
@@ -179,7 +179,7 @@ async fn get(
 #[utoipa::path(get, path = "/v1/job-types", operation_id = "list_job_types", tag = "job types",
     params(
         ("limit" = Option<u32>, Query, description = "Most types of the page, 1 to 1000 (default 100)"),
-        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before"),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the previous page"),
     ),
     responses((status = 200, description = "A page", body = JobTypePage)),
     security(("bearer" = ["read"]), ("basic" = ["read"])))]
@@ -195,7 +195,7 @@ async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: 
 #[utoipa::path(delete, path = "/v1/job-types/{type}", operation_id = "delete_job_type", tag = "job types",
     params(
         ("type" = String, Path, description = "The type's name"),
-        ("If-Match" = Option<String>, Header, description = "The `ETag` that must still stand"),
+        ("If-Match" = Option<String>, Header, description = "The `ETag` that must still be current"),
     ),
     responses(
         (status = 204, description = "Deleted"),

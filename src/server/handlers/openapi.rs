@@ -20,15 +20,15 @@ use utoipa::{OpenApi, openapi};
         license(name = "Apache-2.0", identifier = "Apache-2.0")
     ),
     tags(
-        (name = "jobs", description = "What is to be done"),
+        (name = "jobs", description = "Units of work"),
         (name = "queues", description = "Where jobs wait, and how they are admitted"),
         (name = "job types", description = "How jobs of one kind are run"),
         (name = "schedules", description = "Jobs that recur"),
-        (name = "events", description = "What happens elsewhere, and the triggers that make jobs and results of it"),
-        (name = "workers", description = "Those who do it"),
-        (name = "plugins", description = "Throttlers and retry strategies of one's own"),
-        (name = "tokens", description = "Who may ask what"),
-        (name = "operate", description = "How the server is")
+        (name = "events", description = "Events of other systems, and the triggers that turn them into jobs and results"),
+        (name = "workers", description = "Pull workers: leases, reports, heartbeats"),
+        (name = "plugins", description = "Custom throttlers and retry strategies"),
+        (name = "tokens", description = "Access tokens and their scopes"),
+        (name = "operate", description = "Health, metrics and diagnostics")
     ),
     components(schemas(
         tidegate_core::job::JobOptions,
@@ -137,7 +137,7 @@ fn complete_operation(method: &str, operation: &mut Value) {
         let special = conflict["description"].as_str().unwrap_or_default().to_owned();
         let comma = if special.is_empty() { "" } else { "; " };
         conflict["description"] = format!(
-            "{special}{comma}`concurrent_update`: somebody else keeps changing it, try again"
+            "{special}{comma}`concurrent_update`: concurrent requests keep changing it; retry"
         )
         .into();
     }
@@ -199,16 +199,16 @@ fn webhooks() -> Value {
             "responses": {
                 "2XX": {"description": "Succeeded; the body is the result"},
                 "202": {"description": "Accepted: the result comes to the callback's URL"},
-                "429": {"description": "Not now: tried again after `Retry-After`"},
-                "489": {"description": "Failed, and not to be tried again"},
-                "503": {"description": "Not now: tried again after `Retry-After`"},
-                "default": {"description": "Failed; tried again unless `Tidegate-Retryable: false`"},
+                "429": {"description": "Not now: retried after `Retry-After`"},
+                "489": {"description": "Failed, and not retried"},
+                "503": {"description": "Not now: retried after `Retry-After`"},
+                "default": {"description": "Failed; retried unless `Tidegate-Retryable: false`"},
             },
         }},
         "ended": {"post": {
             "summary": "A job with a `callback_url` has ended.",
             "operationId": "ended", "parameters": parameters, "requestBody": body("Ended"),
-            "responses": {"2XX": {"description": "Heard"}, "default": {"description": "Told again later"}},
+            "responses": {"2XX": {"description": "Received"}, "default": {"description": "Retried later"}},
         }},
     })
 }

@@ -52,11 +52,11 @@ fn answer(accept: Accept, status: StatusCode, name: &QueueName, item: &QueueItem
     accept.reply(status, view(name, item, None)).etag(item.version).into_response()
 }
 
-/// Configure a queue; what is absent is its default.
+/// Configure a queue; absent settings have their defaults.
 #[utoipa::path(put, path = "/v1/queues/{queue}", operation_id = "put_queue", tag = "queues", request_body = QueueConfig,
     params(
         ("queue" = String, Path, description = "The queue's name: 1 to 64 of `A-Z a-z 0-9 _ . -`"),
-        ("If-Match" = Option<String>, Header, description = "The `ETag` that must still stand"),
+        ("If-Match" = Option<String>, Header, description = "The `ETag` that must still be current"),
     ),
     responses(
         (status = 201, description = "The queue is new", body = QueueView),
@@ -75,11 +75,11 @@ async fn put(
     Ok(answer(accept, if new { StatusCode::CREATED } else { StatusCode::OK }, &name, &item))
 }
 
-/// Change some settings of a queue, by JSON merge patch; null takes a setting back to its default.
+/// Change some settings of a queue, by JSON merge patch; null resets a setting to its default.
 #[utoipa::path(patch, path = "/v1/queues/{queue}", operation_id = "patch_queue", tag = "queues", request_body = QueueConfig,
     params(
         ("queue" = String, Path, description = "The queue's name"),
-        ("If-Match" = Option<String>, Header, description = "The `ETag` that must still stand"),
+        ("If-Match" = Option<String>, Header, description = "The `ETag` that must still be current"),
     ),
     responses(
         (status = 200, description = "Changed", body = QueueView),
@@ -106,7 +106,7 @@ async fn patch(
     }
 }
 
-/// A queue: its settings and how it stands.
+/// A queue: its settings and its state.
 #[utoipa::path(get, path = "/v1/queues/{queue}", operation_id = "get_queue", tag = "queues",
     params(("queue" = String, Path, description = "The queue's name")),
     responses((status = 200, description = "The queue, its `ETag` the version", body = QueueView), (status = 404, description = "`queue_not_found`")),
@@ -122,11 +122,11 @@ async fn get(
     Ok(accept.ok(view(&name, &item, Some(status))).etag(item.version).into_response())
 }
 
-/// Queues, by name, and how they stand.
+/// Queues, by name, with their state.
 #[utoipa::path(get, path = "/v1/queues", operation_id = "list_queues", tag = "queues",
     params(
         ("limit" = Option<u32>, Query, description = "Most queues of the page, 1 to 1000 (default 100)"),
-        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before"),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the previous page"),
     ),
     responses((status = 200, description = "A page", body = QueuePage)),
     security(("bearer" = ["read"]), ("basic" = ["read"])))]
@@ -145,7 +145,7 @@ async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: 
 #[utoipa::path(delete, path = "/v1/queues/{queue}", operation_id = "delete_queue", tag = "queues",
     params(
         ("queue" = String, Path, description = "The queue's name"),
-        ("If-Match" = Option<String>, Header, description = "The `ETag` that must still stand"),
+        ("If-Match" = Option<String>, Header, description = "The `ETag` that must still be current"),
     ),
     responses(
         (status = 204, description = "Deleted"),
@@ -163,7 +163,7 @@ async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Hold every job of a queue, critical ones too. What runs goes on.
+/// Pause a queue: no job starts, critical ones included. Running jobs continue.
 #[utoipa::path(post, path = "/v1/queues/{queue}/pause", operation_id = "pause_queue", tag = "queues",
     params(("queue" = String, Path, description = "The queue's name")),
     responses((status = 200, description = "Paused", body = QueueView), (status = 404, description = "`queue_not_found`")),
@@ -177,10 +177,10 @@ async fn pause(
     Ok(answer(accept, StatusCode::OK, &name, &api.server.pause_queue(&name, true).await?))
 }
 
-/// Let a paused queue go on.
+/// Resume a paused queue.
 #[utoipa::path(post, path = "/v1/queues/{queue}/resume", operation_id = "resume_queue", tag = "queues",
     params(("queue" = String, Path, description = "The queue's name")),
-    responses((status = 200, description = "Going on", body = QueueView), (status = 404, description = "`queue_not_found`")),
+    responses((status = 200, description = "Resumed", body = QueueView), (status = 404, description = "`queue_not_found`")),
     security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
 async fn resume(
     State(api): State<Api>,
@@ -191,14 +191,14 @@ async fn resume(
     Ok(answer(accept, StatusCode::OK, &name, &api.server.pause_queue(&name, false).await?))
 }
 
-/// Drop every scheduled job of a queue. What runs goes on.
+/// Drop every scheduled job of a queue. Running jobs continue.
 #[utoipa::path(post, path = "/v1/queues/{queue}/purge", operation_id = "purge_queue", tag = "queues",
     params(
         ("queue" = String, Path, description = "The queue's name"),
-        ("Idempotency-Key" = Option<String>, Header, description = "A repeat under the same key starts nothing, while the operation is kept; at most 255 bytes"),
+        ("Idempotency-Key" = Option<String>, Header, description = "A repeat with the same key starts nothing, while the operation is kept; at most 255 bytes"),
     ),
     responses(
-        (status = 202, description = "Under way, or the operation that the key started before", body = OperationView),
+        (status = 202, description = "Started, or the operation that an earlier request with the key started", body = OperationView),
         (status = 404, description = "`queue_not_found`"),
         (status = 409, description = "`idempotency_key_reused`"),
     ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]

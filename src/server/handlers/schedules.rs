@@ -85,14 +85,15 @@ fn read(api: &Api, body: &Body) -> Result<(Patch, Option<Payload>), Problem> {
     Ok((settings, data.map(|raw| body.value(raw, "data", most)).transpose()?))
 }
 
-/// Make a schedule, or replace all of it; what is absent is its default.
+/// Create a schedule, or replace it; absent settings have their defaults.
 ///
-/// From now on it occurs by its rule: nothing is made up for that would have occurred before. If neither the rule nor `paused` changes,
-/// it goes on where it is, but that jobs which were made ahead of their time are made anew.
+/// Its rule applies from now on: earlier occurrences are not made up for. If neither the rule nor
+/// `paused` changes, it continues where it is; jobs that were created ahead of their time are created
+/// again.
 #[utoipa::path(put, path = "/v1/schedules/{schedule}", operation_id = "put_schedule", tag = "schedules", request_body = ScheduleBody,
     params(
         ("schedule" = String, Path, description = "The schedule's name: 1 to 64 of `A-Z a-z 0-9 _ . -`"),
-        ("If-Match" = Option<String>, Header, description = "The `ETag` that must still stand"),
+        ("If-Match" = Option<String>, Header, description = "The `ETag` that must still be current"),
     ),
     responses(
         (status = 201, description = "The schedule is new", body = ScheduleView),
@@ -116,11 +117,11 @@ async fn put(
     shown(&api, accept, if new { StatusCode::CREATED } else { StatusCode::OK }, &name).await
 }
 
-/// Change some settings of a schedule, by JSON merge patch; null takes a setting back to its default. `data` is replaced whole.
+/// Change some settings of a schedule, by JSON merge patch; null resets a setting to its default. `data` is replaced whole.
 #[utoipa::path(patch, path = "/v1/schedules/{schedule}", operation_id = "patch_schedule", tag = "schedules", request_body = ScheduleBody,
     params(
         ("schedule" = String, Path, description = "The schedule's name"),
-        ("If-Match" = Option<String>, Header, description = "The `ETag` that must still stand"),
+        ("If-Match" = Option<String>, Header, description = "The `ETag` that must still be current"),
     ),
     responses(
         (status = 200, description = "Changed", body = ScheduleView),
@@ -150,7 +151,7 @@ async fn patch(
     }
 }
 
-/// A schedule: its settings, what it came to, and its next ten occurrences.
+/// A schedule: its settings, its state and its next ten occurrences.
 #[utoipa::path(get, path = "/v1/schedules/{schedule}", operation_id = "get_schedule", tag = "schedules",
     params(("schedule" = String, Path, description = "The schedule's name")),
     responses(
@@ -171,7 +172,7 @@ async fn get(
 #[utoipa::path(get, path = "/v1/schedules", operation_id = "list_schedules", tag = "schedules",
     params(
         ("limit" = Option<u32>, Query, description = "Most schedules of the page, 1 to 1000 (default 100)"),
-        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before"),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the previous page"),
     ),
     responses((status = 200, description = "A page", body = SchedulePage)),
     security(("bearer" = ["read"]), ("basic" = ["read"])))]
@@ -185,13 +186,13 @@ async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: 
     Ok(accept.ok(SchedulePage { schedules, next_cursor }).into_response())
 }
 
-/// Delete a schedule. The jobs that it made stay, but for those whose time has not come.
+/// Delete a schedule. Its jobs stay, except those that are not due yet.
 ///
-/// A repeat of a removal that was cut short does what is left of it, whatever its `If-Match`.
+/// A repeat of an interrupted deletion completes it, whatever its `If-Match`.
 #[utoipa::path(delete, path = "/v1/schedules/{schedule}", operation_id = "delete_schedule", tag = "schedules",
     params(
         ("schedule" = String, Path, description = "The schedule's name"),
-        ("If-Match" = Option<String>, Header, description = "The `ETag` that must still stand"),
+        ("If-Match" = Option<String>, Header, description = "The `ETag` that must still be current"),
     ),
     responses(
         (status = 204, description = "Deleted"),
@@ -208,7 +209,7 @@ async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Let nothing occur. The jobs that were made stay, but for those whose time has not come.
+/// Pause a schedule. Its jobs stay, except those that are not due yet.
 #[utoipa::path(post, path = "/v1/schedules/{schedule}/pause", operation_id = "pause_schedule", tag = "schedules",
     params(("schedule" = String, Path, description = "The schedule's name")),
     responses((status = 200, description = "Paused", body = ScheduleView), (status = 404, description = "`schedule_not_found`")),
@@ -223,10 +224,10 @@ async fn pause(
     shown(&api, accept, StatusCode::OK, &name).await
 }
 
-/// Let a paused schedule go on from now. What would have occurred meanwhile is not made up for.
+/// Resume a paused schedule from now. Occurrences during the pause are not made up for.
 #[utoipa::path(post, path = "/v1/schedules/{schedule}/resume", operation_id = "resume_schedule", tag = "schedules",
     params(("schedule" = String, Path, description = "The schedule's name")),
-    responses((status = 200, description = "Going on", body = ScheduleView), (status = 404, description = "`schedule_not_found`")),
+    responses((status = 200, description = "Resumed", body = ScheduleView), (status = 404, description = "`schedule_not_found`")),
     security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
 async fn resume(
     State(api): State<Api>,
@@ -238,15 +239,15 @@ async fn resume(
     shown(&api, accept, StatusCode::OK, &name).await
 }
 
-/// Make a job of a schedule now, beside its occurrences, paused or not.
+/// Create a job of a schedule now, in addition to its occurrences, paused or not.
 #[utoipa::path(post, path = "/v1/schedules/{schedule}/run", operation_id = "run_schedule", tag = "schedules",
     params(
         ("schedule" = String, Path, description = "The schedule's name"),
-        ("Idempotency-Key" = Option<String>, Header, description = "A repeat under the same key makes nothing; at most 255 bytes"),
+        ("Idempotency-Key" = Option<String>, Header, description = "A repeat with the same key creates nothing; at most 255 bytes"),
     ),
     responses(
         (status = 201, description = "The job", body = JobView),
-        (status = 200, description = "The job that was made before", body = JobView),
+        (status = 200, description = "The job that an earlier request created", body = JobView),
         (status = 404, description = "`schedule_not_found`, `job_type_not_found`"),
     ), security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])))]
 async fn run(

@@ -25,14 +25,15 @@ fn view(item: TokenItem, token: Option<String>) -> TokenView {
     }
 }
 
-/// Make a token. Its text is shown this once.
+/// Create a token. Its text is shown only once.
 ///
-/// Once there is a token, nobody is let in without one; so on an open server the first must have scope `admin`. An `Idempotency-Key` is not
-/// looked at, for a repeat could not be told the text: if the answer was lost, make another, and revoke the one of that name that nobody has.
+/// With the first token the server requires one of every caller, so on an open server the first must
+/// have scope `admin`. An `Idempotency-Key` is ignored, because a repeat could not show the text
+/// again: if the answer is lost, create another token and revoke the lost one.
 #[utoipa::path(post, path = "/v1/tokens", operation_id = "create_token", tag = "tokens", request_body = NewTokenBody,
     responses(
         (status = 201, description = "The token", body = TokenView),
-        (status = 409, description = "`admin_token_required`: it would lock everybody out"),
+        (status = 409, description = "`admin_token_required`: no caller could administer the server"),
     ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
 async fn create(State(api): State<Api>, accept: Accept, admin: May<Admin>, body: Body) -> Answer {
     let ask: NewTokenBody = body.read()?;
@@ -57,7 +58,7 @@ async fn create(State(api): State<Api>, accept: Accept, admin: May<Admin>, body:
 #[utoipa::path(get, path = "/v1/tokens", operation_id = "list_tokens", tag = "tokens",
     params(
         ("limit" = Option<u32>, Query, description = "Most tokens of the page, 1 to 1000 (default 100)"),
-        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before"),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the previous page"),
     ),
     responses((status = 200, description = "A page", body = TokenPage)),
     security(("bearer" = ["admin"]), ("basic" = ["admin"])))]

@@ -35,16 +35,16 @@ fn answer(accept: Accept, status: StatusCode, name: &TriggerName, item: &Trigger
     accept.reply(status, view(name, item)).etag(item.version).into_response()
 }
 
-/// Set a trigger. It is checked as a whole, and counts for every event from the answer on.
+/// Configure a trigger. It is validated as a whole, and applies to every event after the answer.
 #[utoipa::path(put, path = "/v1/triggers/{trigger}", operation_id = "put_trigger", tag = "events", request_body = TriggerConfig,
     params(
         ("trigger" = String, Path, description = "The trigger's name: 1 to 64 of `A-Z a-z 0-9 _ . -`"),
-        ("If-Match" = Option<String>, Header, description = "The `ETag` that must still stand"),
+        ("If-Match" = Option<String>, Header, description = "The `ETag` that must still be current"),
     ),
     responses(
         (status = 201, description = "The trigger is new", body = TriggerView),
         (status = 200, description = "Replaced", body = TriggerView),
-        (status = 400, description = "`invalid_trigger`, `invalid_expression`, `unknown_field`; `field` names what is to blame"),
+        (status = 400, description = "`invalid_trigger`, `invalid_expression`, `unknown_field`; `field` names the field"),
         (status = 409, description = "`too_many_triggers`"),
         (status = 412, description = "`precondition_failed`: it has changed since it was read"),
     ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
@@ -78,7 +78,7 @@ async fn get(
 #[utoipa::path(get, path = "/v1/triggers", operation_id = "list_triggers", tag = "events",
     params(
         ("limit" = Option<u32>, Query, description = "Most triggers of the page, 1 to 1000 (default 100)"),
-        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before"),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the previous page"),
     ),
     responses((status = 200, description = "A page", body = TriggerPage)),
     security(("bearer" = ["read"]), ("basic" = ["read"])))]
@@ -94,7 +94,7 @@ async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: 
 #[utoipa::path(delete, path = "/v1/triggers/{trigger}", operation_id = "delete_trigger", tag = "events",
     params(
         ("trigger" = String, Path, description = "The trigger's name"),
-        ("If-Match" = Option<String>, Header, description = "The `ETag` that must still stand"),
+        ("If-Match" = Option<String>, Header, description = "The `ETag` that must still be current"),
     ),
     responses(
         (status = 204, description = "Deleted"),

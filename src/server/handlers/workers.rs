@@ -14,11 +14,11 @@ use super::{
     params::{Name, Params, page},
 };
 
-/// Workers that were heard of in the last ten minutes, run something, or are drained.
+/// Workers that called in the last ten minutes, run something, or are drained.
 #[utoipa::path(get, path = "/v1/workers", operation_id = "list_workers", tag = "workers",
     params(
         ("limit" = Option<u32>, Query, description = "Most workers of the page, 1 to 1000 (default 100)"),
-        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before"),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the previous page"),
     ),
     responses((status = 200, description = "A page", body = WorkerPage)),
     security(("bearer" = ["read"]), ("basic" = ["read"])))]
@@ -37,9 +37,9 @@ async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: 
     Ok(accept.ok(WorkerPage { workers, next_cursor }).into_response())
 }
 
-/// Register a worker, or say its capacity anew.
+/// Register a worker, or change its capacity.
 #[utoipa::path(put, path = "/v1/workers/{worker}", operation_id = "put_worker", tag = "workers", request_body = Option<RegistrationBody>,
-    params(("worker" = String, Path, description = "How the worker names itself, at most 128 bytes")),
+    params(("worker" = String, Path, description = "The worker's name, at most 128 bytes")),
     responses((status = 200, description = "The worker", body = Worker)),
     security(("bearer" = ["work"]), ("basic" = ["work"])))]
 async fn register(
@@ -54,12 +54,13 @@ async fn register(
     Ok(accept.ok(convert::worker(worker)).into_response())
 }
 
-/// Give a worker no more jobs, until it is undrained or deleted: also after a restart of either side.
+/// Drain a worker: it gets no more jobs until it is undrained or deleted, also after a restart of
+/// either side.
 #[utoipa::path(post, path = "/v1/workers/{worker}/drain", operation_id = "drain_worker", tag = "workers",
     params(("worker" = String, Path, description = "The worker's name")),
     responses(
         (status = 200, description = "The worker", body = Worker),
-        (status = 404, description = "`worker_not_found`; the serverless home drains whoever is named"),
+        (status = 404, description = "`worker_not_found`; the serverless deployment mode drains any name"),
         (status = 409, description = "`too_many_drains`"),
     ), security(("bearer" = ["work"]), ("basic" = ["work"])))]
 async fn drain(
@@ -85,10 +86,10 @@ async fn undrain(
     Ok(accept.ok(convert::worker(api.server.drain_worker(&name, false).await?)).into_response())
 }
 
-/// Forget a worker that is gone. Its leases end in their time.
+/// Delete a worker that is gone. Its leases expire in their time.
 #[utoipa::path(delete, path = "/v1/workers/{worker}", operation_id = "delete_worker", tag = "workers",
     params(("worker" = String, Path, description = "The worker's name")),
-    responses((status = 204, description = "Forgotten"), (status = 404, description = "`worker_not_found`")),
+    responses((status = 204, description = "Deleted"), (status = 404, description = "`worker_not_found`")),
     security(("bearer" = ["work"]), ("basic" = ["work"])))]
 async fn forget(
     State(api): State<Api>,

@@ -108,7 +108,8 @@ fn details(payload: &Payload) -> Result<String, Problem> {
 
 /// Report the result of an attempt.
 ///
-/// The same report again is a harmless 200; one for an attempt that is not running is 409 and changes nothing.
+/// A repeat of a report is answered with 200; a report of an attempt that does not run with 409, and
+/// changes nothing.
 #[utoipa::path(post, path = "/v1/jobs/{type}/{id}", operation_id = "report", tag = "workers", request_body = ReportBody,
     params(("type" = String, Path, description = "The job type"), ("id" = String, Path, description = "The job's id")),
     responses(
@@ -134,7 +135,7 @@ pub async fn report(
         .into_response())
 }
 
-/// Extend an attempt's lease, say how far it is, and learn of a cancel.
+/// Extend an attempt's lease, report its progress, and receive a cancel request.
 #[utoipa::path(post, path = "/v1/jobs/{type}/{id}/heartbeat", operation_id = "heartbeat", tag = "workers", request_body = HeartbeatBody,
     params(("type" = String, Path, description = "The job type"), ("id" = String, Path, description = "The job's id")),
     responses(

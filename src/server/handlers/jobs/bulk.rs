@@ -55,11 +55,12 @@ pub async fn start(
 
 /// Cancel every job that a filter matches.
 ///
-/// The server's own jobs, which tell of others' ends, are left alone unless the filter names their type or queue.
+/// The server's own jobs, which deliver completion callbacks, are excluded unless the filter names
+/// their type or queue.
 #[utoipa::path(post, path = "/v1/jobs/cancel", operation_id = "cancel_jobs", tag = "jobs", request_body = BulkBody,
-    params(("Idempotency-Key" = Option<String>, Header, description = "A repeat under the same key starts nothing, while the operation is kept; at most 255 bytes")),
+    params(("Idempotency-Key" = Option<String>, Header, description = "A repeat with the same key starts nothing, while the operation is kept; at most 255 bytes")),
     responses(
-        (status = 202, description = "Under way, or the operation that the key started before", body = OperationView),
+        (status = 202, description = "Started, or the operation that an earlier request with the key started", body = OperationView),
         (status = 409, description = "`idempotency_key_reused`"),
     ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
 pub async fn cancel(
@@ -74,11 +75,12 @@ pub async fn cancel(
 
 /// Replay every job that a filter matches.
 ///
-/// The server's own jobs, which tell of others' ends, are left alone unless the filter names their type or queue.
+/// The server's own jobs, which deliver completion callbacks, are excluded unless the filter names
+/// their type or queue.
 #[utoipa::path(post, path = "/v1/jobs/replay", operation_id = "replay_jobs", tag = "jobs", request_body = BulkBody,
-    params(("Idempotency-Key" = Option<String>, Header, description = "A repeat under the same key starts nothing, while the operation is kept; at most 255 bytes")),
+    params(("Idempotency-Key" = Option<String>, Header, description = "A repeat with the same key starts nothing, while the operation is kept; at most 255 bytes")),
     responses(
-        (status = 202, description = "Under way, or the operation that the key started before", body = OperationView),
+        (status = 202, description = "Started, or the operation that an earlier request with the key started", body = OperationView),
         (status = 409, description = "`idempotency_key_reused`"),
     ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
 pub async fn replay(
@@ -91,10 +93,10 @@ pub async fn replay(
     start(&api, accept, BulkKind::Replay, read_filter(body.read::<BulkBody>()?.filter)?, key).await
 }
 
-/// How a background operation stands.
+/// The state of a background operation.
 #[utoipa::path(get, path = "/v1/operations/{id}", operation_id = "get_operation", tag = "jobs",
     params(("id" = String, Path, description = "The operation's id")),
-    responses((status = 200, description = "How it stands", body = OperationView), (status = 404, description = "`operation_not_found`")),
+    responses((status = 200, description = "Its state", body = OperationView), (status = 404, description = "`operation_not_found`")),
     security(("bearer" = ["read"]), ("basic" = ["read"])))]
 pub async fn operation(
     State(api): State<Api>,

@@ -27,7 +27,7 @@ use tidegate_engine::request::{JobPatch, ReplayWith};
     params(
         ("type" = String, Path, description = "The job type"),
         ("id" = String, Path, description = "The job's id"),
-        ("If-Match" = Option<String>, Header, description = "The `ETag` that must still stand"),
+        ("If-Match" = Option<String>, Header, description = "The `ETag` that must still be current"),
     ),
     responses(
         (status = 200, description = "The job as it is now", body = JobView),
@@ -62,8 +62,9 @@ pub async fn patch(
 
 /// Cancel a job.
 ///
-/// A scheduled one never runs. A running one is marked: its worker is told at the next heartbeat, and it ends
-/// `cancelled` at its result, its lease's end or its timeout, or at once with `force=true`.
+/// A scheduled job never runs. A running one is marked: its worker receives the cancel with the next
+/// heartbeat. The job ends `cancelled` at its result, its lease's end or its timeout, or at once with
+/// `force=true`.
 #[utoipa::path(delete, path = "/v1/jobs/{type}/{id}", operation_id = "cancel_job", tag = "jobs",
     params(
         ("type" = String, Path, description = "The job type"),
@@ -72,7 +73,7 @@ pub async fn patch(
     ),
     responses(
         (status = 200, description = "Cancelled", body = JobView),
-        (status = 202, description = "Marked: it runs, and ends at its worker's next word", body = JobView),
+        (status = 202, description = "Marked: it runs, and ends at its worker's next report", body = JobView),
         (status = 404, description = "`job_not_found`"),
         (status = 409, description = "`ended`, `already_dispatched`"),
     ), security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])))]
@@ -97,11 +98,11 @@ pub async fn cancel(
 #[utoipa::path(post, path = "/v1/jobs/{id}/replay", operation_id = "replay_job_by_id", tag = "jobs", request_body = Option<ReplayBody>,
     params(
         ("id" = String, Path, description = "The job's id"),
-        ("Idempotency-Key" = Option<String>, Header, description = "A repeat under the same key replays nothing"),
+        ("Idempotency-Key" = Option<String>, Header, description = "A repeat with the same key replays nothing"),
     ),
     responses(
         (status = 201, description = "The new job", body = JobView),
-        (status = 200, description = "The job that this request made before", body = JobView),
+        (status = 200, description = "The job that an earlier request created", body = JobView),
         (status = 404, description = "`job_not_found`"),
         (status = 409, description = "`job_not_finished`: it will run anyway; `idempotency_key_reused`"),
     ), security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])))]
@@ -124,11 +125,11 @@ pub async fn replay_by_id(
     params(
         ("type" = String, Path, description = "The job type"),
         ("id" = String, Path, description = "The job's id"),
-        ("Idempotency-Key" = Option<String>, Header, description = "A repeat under the same key replays nothing"),
+        ("Idempotency-Key" = Option<String>, Header, description = "A repeat with the same key replays nothing"),
     ),
     responses(
         (status = 201, description = "The new job", body = JobView),
-        (status = 200, description = "The job that this request made before", body = JobView),
+        (status = 200, description = "The job that an earlier request created", body = JobView),
         (status = 404, description = "`job_not_found`"),
         (status = 409, description = "`job_not_finished`: it will run anyway; `idempotency_key_reused`"),
     ), security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])))]

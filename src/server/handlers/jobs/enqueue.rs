@@ -107,7 +107,7 @@ pub(crate) async fn accepted(
 ///
 /// With an `Idempotency-Key`, or an `id` in the body, a repeat answers 200 with the first job.
 #[utoipa::path(post, path = "/v1/jobs", operation_id = "enqueue", tag = "jobs", request_body = NewJobBody,
-    params(("Idempotency-Key" = Option<String>, Header, description = "A repeat under the same key enqueues nothing; at most 255 bytes")),
+    params(("Idempotency-Key" = Option<String>, Header, description = "A repeat with the same key enqueues nothing; at most 255 bytes")),
     responses(
         (status = 201, description = "Enqueued", body = JobView),
         (status = 200, description = "It was enqueued before", body = JobView),

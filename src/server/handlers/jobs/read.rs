@@ -71,7 +71,7 @@ pub async fn by_type_and_id(
         ("from" = Option<String>, Query, description = "Only created at this instant or later"),
         ("to" = Option<String>, Query, description = "Only created before this instant"),
         ("limit" = Option<u32>, Query, description = "Most jobs of the page, 1 to 1000 (default 100)"),
-        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before"),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the previous page"),
     ),
     responses((status = 200, description = "A page", body = JobPage)),
     security(("bearer" = ["read"]), ("basic" = ["read"])))]
@@ -81,7 +81,7 @@ pub async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, params: 
     Ok(accept.ok(JobPage { jobs, next_cursor: page.next_cursor }).into_response())
 }
 
-/// A job's result, waited for if asked.
+/// A job's result; with `wait`, the request waits for it.
 ///
 /// The answer is the value itself: null if there is none, it was taken, or (without `wait`) the job has not ended.
 #[utoipa::path(get, path = "/v1/jobs/{type}/{id}/result", operation_id = "get_result", tag = "jobs",

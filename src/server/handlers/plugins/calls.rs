@@ -74,7 +74,7 @@ async fn logs(
         .into_response())
 }
 
-/// The latest calls that gave no answer, each as it can be made again.
+/// The latest failed calls, each with its input.
 #[utoipa::path(get, path = "/v1/plugins/{plugin}/faults", operation_id = "get_plugin_faults", tag = "plugins",
     params(("plugin" = String, Path, description = "The plugin's name")),
     responses((status = 200, description = "The faults, latest first; at most 8 are kept of the live version and 8 of the one in its shadow. A call is kept with at most 64 KiB of data; `data-left-out` has the bytes of what is missing", body = RecordedFaults), (status = 404, description = "`plugin_not_found`")),
@@ -98,7 +98,7 @@ async fn faults(
     Ok(accept.ok(RecordedFaults { faults }).into_response())
 }
 
-/// Where the version in the shadow would have decided otherwise.
+/// The decisions in which the shadow version differs.
 #[utoipa::path(get, path = "/v1/plugins/{plugin}/differences", operation_id = "get_plugin_differences", tag = "plugins",
     params(("plugin" = String, Path, description = "The plugin's name")),
     responses(

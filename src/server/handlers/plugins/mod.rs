@@ -64,14 +64,14 @@ impl From<CannotPush> for Problem {
     }
 }
 
-/// Push a component: it becomes the plugin's next version, and decides from the next round on.
+/// Push a component: it becomes the plugin's next version, and decides from the next tick on.
 ///
 /// It is compiled once, here. The same bytes again change nothing and are answered with the version that has them.
 #[utoipa::path(put, path = "/v1/plugins/{plugin}", operation_id = "put_plugin", tag = "plugins",
     request_body(content = Vec<u8>, content_type = "application/wasm", description = "A component of at most 32 MiB"),
     params(
         ("plugin" = String, Path, description = "The plugin's name: 1 to 64 of `A-Z a-z 0-9 _ . -`"),
-        ("shadow" = Option<bool>, Query, description = "Whether the version is only asked beside the live one (default false); a plugin's first is live all the same"),
+        ("shadow" = Option<bool>, Query, description = "Whether the version becomes the shadow (default false); a plugin's first version is always live"),
     ),
     responses(
         (status = 201, description = "A new version; `pushed` is its number", body = PluginView),
@@ -98,11 +98,11 @@ async fn put(
     Ok(accept.reply(status, view).etag(pushed.item.version).into_response())
 }
 
-/// Plugins, by name, and how they do.
+/// Plugins, by name, with their health.
 #[utoipa::path(get, path = "/v1/plugins", operation_id = "list_plugins", tag = "plugins",
     params(
         ("limit" = Option<u32>, Query, description = "Most plugins of the page, 1 to 1000 (default 100)"),
-        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before"),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the previous page"),
     ),
     responses((status = 200, description = "A page", body = PluginPage)),
     security(("bearer" = ["read"]), ("basic" = ["read"])))]
@@ -128,7 +128,7 @@ async fn shown(
     Ok(accept.ok(view).etag(item.version).into_response())
 }
 
-/// A plugin: what it is, who uses it, how it does.
+/// A plugin: its roles, its users and its health.
 #[utoipa::path(get, path = "/v1/plugins/{plugin}", operation_id = "get_plugin", tag = "plugins",
     params(("plugin" = String, Path, description = "The plugin's name")),
     responses((status = 200, description = "The plugin", body = PluginView), (status = 404, description = "`plugin_not_found`")),
@@ -165,7 +165,7 @@ async fn delete(
     params(
         ("plugin" = String, Path, description = "The plugin's name"),
         ("limit" = Option<u32>, Query, description = "Most versions of the page, 1 to 1000 (default 100)"),
-        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before"),
+        ("cursor" = Option<String>, Query, description = "`next_cursor` of the previous page"),
     ),
     responses((status = 200, description = "A page", body = VersionPage), (status = 404, description = "`plugin_not_found`")),
     security(("bearer" = ["read"]), ("basic" = ["read"])))]
@@ -200,11 +200,11 @@ async fn component(State(api): State<Api>, _: May<Read>, path: VersionPath) -> A
     Ok(([(header::CONTENT_TYPE, "application/wasm")], wasm).into_response())
 }
 
-/// Make another version live: from the next round on it decides. Nothing is lost, and its state goes on if its shape is the same.
+/// Make another version live: it decides from the next tick on. Its state is kept if the shape is the same.
 #[utoipa::path(post, path = "/v1/plugins/{plugin}/rollback", operation_id = "rollback_plugin", tag = "plugins", request_body = RollbackBody,
     params(("plugin" = String, Path, description = "The plugin's name")),
     responses(
-        (status = 200, description = "The plugin as it stands", body = PluginView),
+        (status = 200, description = "The plugin after the change", body = PluginView),
         (status = 404, description = "`plugin_not_found`, `plugin_version_not_found`"),
         (status = 409, description = "`plugin_in_use`, `config_refused`: a queue or type that uses it could not go on with this version"),
     ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
@@ -220,11 +220,11 @@ async fn rollback(
     shown(&api, accept, &name, &item).await
 }
 
-/// Ask a version beside the live one, to see where it would decide otherwise. It decides nothing.
+/// Call a shadow version for comparison with the live one. It decides nothing.
 #[utoipa::path(put, path = "/v1/plugins/{plugin}/shadow", operation_id = "put_plugin_shadow", tag = "plugins", request_body = ShadowBody,
     params(("plugin" = String, Path, description = "The plugin's name")),
     responses(
-        (status = 200, description = "The plugin as it stands", body = PluginView),
+        (status = 200, description = "The plugin after the change", body = PluginView),
         (status = 404, description = "`plugin_not_found`, `plugin_version_not_found`"),
     ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
 async fn shadow(
@@ -239,10 +239,10 @@ async fn shadow(
     shown(&api, accept, &name, &item).await
 }
 
-/// Ask no version beside the live one.
+/// Remove the shadow version.
 #[utoipa::path(delete, path = "/v1/plugins/{plugin}/shadow", operation_id = "delete_plugin_shadow", tag = "plugins",
     params(("plugin" = String, Path, description = "The plugin's name")),
-    responses((status = 200, description = "The plugin as it stands", body = PluginView), (status = 404, description = "`plugin_not_found`")),
+    responses((status = 200, description = "The plugin after the change", body = PluginView), (status = 404, description = "`plugin_not_found`")),
     security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
 async fn no_shadow(
     State(api): State<Api>,
