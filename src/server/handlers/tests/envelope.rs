@@ -237,7 +237,7 @@ async fn a_page_of_another_site_changes_nothing() {
 }
 
 #[tokio::test]
-async fn what_came_unencrypted_to_a_proxy_is_refused_and_what_came_encrypted_is_to_stay_so() {
+async fn unencrypted_requests_through_a_proxy_are_refused() {
     let encrypted = Some("max-age=31536000");
     let cases = [
         ("", 200, None),
@@ -270,7 +270,7 @@ async fn what_came_unencrypted_to_a_proxy_is_refused_and_what_came_encrypted_is_
 }
 
 #[tokio::test]
-async fn an_open_server_answers_to_this_machines_names_and_its_own_alone() {
+async fn an_open_server_answers_to_local_and_own_names_alone() {
     let auth = Arc::new(BuiltIn::new(None, Anonymous::AdminWithoutTokens));
     let routes =
         Router::<Arc<ApiOptions>>::new().route("/v1/read", get(async |_: May<Read>| "read"));

@@ -93,7 +93,7 @@ async fn every_operation_asks_for_the_scope_that_it_documents() {
 }
 
 #[tokio::test]
-async fn data_comes_back_byte_for_byte_and_converted_for_the_other_encoding() {
+async fn data_is_byte_for_byte_or_converted_for_the_other_encoding() {
     let router = router().await;
     let text = r#"{"n":1.0e2,  "s":"\u00e9"}"#;
     let (made, body) =
@@ -243,7 +243,7 @@ async fn a_repeat_is_the_same_request_whatever_its_trace() {
 }
 
 #[tokio::test]
-async fn an_idempotency_key_counts_for_one_job_or_for_each_place_of_a_batch() {
+async fn an_idempotency_key_covers_one_job_or_each_item_of_a_batch() {
     let router = router().await;
     let key = ("idempotency-key", "k1");
     let one = r#"{"type":"invoice","data":1}"#;
@@ -264,7 +264,7 @@ async fn an_idempotency_key_counts_for_one_job_or_for_each_place_of_a_batch() {
 }
 
 #[tokio::test]
-async fn a_worker_leases_says_it_lives_and_reports_with_the_attempts_token_alone() {
+async fn an_attempt_token_alone_allows_heartbeats_and_the_report() {
     let router = router().await;
     json(&router, "PUT", "/v1/jobs/invoice/j1", json!({"data": {"a": 1}})).await;
     let (status, leased) = json(
@@ -606,7 +606,7 @@ async fn events_are_taken_in_every_mode() {
 }
 
 #[tokio::test]
-async fn a_bad_event_is_refused_with_what_is_to_blame_and_changes_nothing() {
+async fn an_invalid_event_is_refused_by_field_and_changes_nothing() {
     let router = with_trigger().await;
     let without = |name: &str| {
         let mut event = order("x");
