@@ -2,7 +2,10 @@
 //!
 //! This crate is the binary and a façade: a program that embeds tidegate names [`Server`] and the crates below it from here.
 
+mod bench;
 pub mod cli;
+mod demo;
+pub mod plugin_testing;
 
 pub use tidegate_api as api;
 pub use tidegate_backends as backends;

@@ -1,4 +1,4 @@
-//! What people write on the command line, read into values: spans, instants, attributes, JSON.
+//! Parsers of command-line values: spans, instants, attributes, JSON.
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
@@ -17,7 +17,7 @@ use tidegate_core::{
 ///
 /// # Errors
 ///
-/// A message for the person who wrote it.
+/// A message for the user.
 pub fn span(text: &str) -> Result<Seconds, String> {
     const HELP: &str = "a span such as 20s, 5m, 1h30m or 500ms is expected";
     let mut rest = text;
@@ -45,19 +45,19 @@ pub fn span(text: &str) -> Result<Seconds, String> {
     Seconds::try_from(total).map_err(str::to_owned)
 }
 
-/// An instant, said outright or by its distance from now.
+/// An instant, absolute or relative to now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     /// That instant.
     At(Timestamp),
-    /// So long after now.
+    /// This span after now.
     Ahead(Duration),
-    /// So long before now.
+    /// This span before now.
     Ago(Duration),
 }
 
 impl When {
-    /// The instant it names at `now`.
+    /// Returns the instant, with `now` as the base of a relative one.
     pub fn at(self, now: Timestamp) -> Timestamp {
         match self {
             Self::At(at) => at,
@@ -71,7 +71,7 @@ impl When {
 ///
 /// # Errors
 ///
-/// A message for the person who wrote it.
+/// A message for the user.
 pub fn when(text: &str) -> Result<When, String> {
     match text.as_bytes().first() {
         Some(b'+') => Ok(When::Ahead(span(&text[1..])?.duration())),
@@ -82,11 +82,11 @@ pub fn when(text: &str) -> Result<When, String> {
     }
 }
 
-/// Reads an attribute, `name=value`; a value that is a number is one.
+/// Reads an attribute, `name=value`. A numeric value becomes a number.
 ///
 /// # Errors
 ///
-/// A message for the person who wrote it.
+/// A message for the user.
 pub fn attribute(text: &str) -> Result<(String, Value), String> {
     let (name, value) = text
         .split_once('=')
@@ -101,14 +101,14 @@ pub fn attribute(text: &str) -> Result<(String, Value), String> {
 ///
 /// # Errors
 ///
-/// A message for the person who wrote it.
+/// A message for the user.
 pub fn field(text: &str) -> Result<(String, Json), String> {
     let (name, value) =
         text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or("name=JSON is expected")?;
     Ok((name.to_owned(), json(value)?))
 }
 
-/// JSON text, kept as it was written.
+/// JSON text, unchanged.
 #[derive(Clone, Debug, Serialize)]
 #[serde(transparent)]
 pub struct Json(pub Box<RawValue>);
@@ -124,14 +124,14 @@ impl Json {
 ///
 /// # Errors
 ///
-/// A message for the person who wrote it.
+/// A message for the user.
 pub fn json(text: &str) -> Result<Json, String> {
     serde_json::from_str::<Box<RawValue>>(text)
         .map(Json)
         .map_err(|err| format!("not JSON ({err}); a text needs its quotes: '\"like this\"'"))
 }
 
-/// The JSON given inline or in a file, `-` meaning standard input in both places; `None` if neither is.
+/// Returns the JSON given inline or in a file, where `-` means standard input, or `None` without both.
 ///
 /// # Errors
 ///
@@ -163,7 +163,7 @@ async fn read_stdin() -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// The body of a request, field by field; what was not said is absent, so that the server's default holds.
+/// The fields of a request body. An unset field is absent, so the server's default applies.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(transparent)]
 pub struct Fields(BTreeMap<String, Box<RawValue>>);
@@ -187,7 +187,7 @@ impl Fields {
         self.0.is_empty()
     }
 
-    /// Sets fields as `--field` gave them.
+    /// Sets the fields of `--field`.
     pub fn extend(&mut self, fields: &[(String, Json)]) {
         self.0.extend(fields.iter().map(|(name, json)| (name.clone(), json.0.clone())));
     }

@@ -1,12 +1,12 @@
-//! `tidegate backup`: a copy of a data directory, as it is at one instant, while its server runs.
+//! `tidegate backup`: a consistent copy of a data directory while its server runs.
 //!
 //! ```text
 //!   database at one instant ──▶ the bodies that it names ──▶ all written out ──▶ the copy gets its name
 //! ```
 //!
-//! The one thing to know: a body is written before the job that names it and never changed, so copying
-//! after the database finds every one, but for those whose jobs were removed meanwhile. When one is
-//! missing, the database is copied anew: it names that body no more, unless the body was lost before.
+//! A body is written before the job that names it and never changed. A copy of the bodies after the
+//! database therefore has every body, except those whose jobs were removed in between. When one is
+//! missing, the database is copied again: it no longer names that body, unless the body was lost before.
 
 use std::{
     collections::HashSet,
@@ -23,7 +23,7 @@ use super::{Context, ExitCode, UsageError, context::print_error};
 use tidegate_backends::sqlite::{self, Inspection, database};
 use tidegate_server::settings::Settings;
 
-/// How often the database is copied at most.
+/// Most copies of the database.
 const TRIES: usize = 3;
 
 /// The options of `tidegate backup`.
@@ -48,7 +48,8 @@ pub struct Args {
 ///
 /// # Errors
 ///
-/// There is none, it cannot be read, or the copy cannot be written; what there is of it then keeps the name `TO.part`.
+/// The directory has no data or cannot be read, or the copy cannot be written; a partial copy stays
+/// in `TO.part`.
 pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let from = data_dir(args.data, args.config.as_deref())?;
     let bar = ctx.progress(0, "bodies");
@@ -69,14 +70,14 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     }
     if missing > 0 {
         print_error(format_args!(
-            "error: {missing} bodies that jobs name were not there to copy; `tidegate doctor` has more"
+            "error: {missing} large bodies of jobs are missing; `tidegate doctor` has details"
         ));
         return Ok(ExitCode::Refused);
     }
     Ok(ExitCode::Ok)
 }
 
-/// The data directory that is meant: `--data`, or the setting of a server on this machine.
+/// Returns the data directory: `--data`, or the setting of a server on this machine.
 ///
 /// # Errors
 ///
@@ -145,14 +146,14 @@ fn copy(from: &Path, to: &Path, bar: &ProgressBar) -> anyhow::Result<Copied> {
     Ok(Copied { bytes, bodies, missing: missing.len() })
 }
 
-/// Where a copy is until it is whole.
+/// Returns the directory of an incomplete copy.
 fn part(to: &Path) -> PathBuf {
     let mut name = to.file_name().unwrap_or_default().to_owned();
     name.push(".part");
     to.with_file_name(name)
 }
 
-/// Copies one body, unless it is there already.
+/// Copies one body, unless it exists already.
 fn body(from: &Path, to: &Path) -> io::Result<()> {
     if to.exists() {
         return Ok(());
@@ -163,7 +164,7 @@ fn body(from: &Path, to: &Path) -> io::Result<()> {
     io::copy(&mut source, &mut File::create(to)?).map(drop)
 }
 
-/// Waits until the disk has everything under `dir`; its bytes.
+/// Syncs everything below `dir` to disk and returns its size in bytes.
 fn sync(dir: &Path) -> io::Result<u64> {
     let mut bytes = 0;
     for entry in fs::read_dir(dir)? {

@@ -1,4 +1,4 @@
-//! What every command is given: the server it talks to, where its answer goes, and how its end is told.
+//! The context of every command: its server, its output, and its exit code.
 
 use std::{
     fmt::Display,
@@ -14,28 +14,28 @@ use parking_lot::Mutex;
 use super::{
     Global,
     client::{self, Client},
-    show::OutputStyle,
+    output::OutputStyle,
 };
 use tidegate_core::time::Timestamp;
 
-/// What a command tells the script that ran it.
+/// The exit code of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExitCode {
-    /// It did what was asked.
+    /// Success.
     Ok = 0,
-    /// The server refused, or a part of it failed.
+    /// The server rejected the request, or a part of it failed.
     Refused = 1,
-    /// It was called wrongly.
+    /// The arguments are wrong.
     Usage = 2,
     /// No server answers at the URL.
     Unreachable = 3,
-    /// What was named is not there.
+    /// The named resource does not exist.
     NotFound = 4,
-    /// The wait ended first.
+    /// The wait timed out.
     TimedOut = 5,
 }
 
-/// [`ExitCode`] as `--help` tells it.
+/// The exit codes as `--help` lists them.
 pub const EXIT_CODES: &str = "Exit codes:\n  \
     0  done\n  \
     1  the server refused, or a part failed\n  \
@@ -51,7 +51,7 @@ impl From<ExitCode> for std::process::ExitCode {
 }
 
 impl ExitCode {
-    /// The code that a command's error ends with.
+    /// Returns the exit code for an error.
     pub fn of(error: &anyhow::Error) -> Self {
         if error.downcast_ref::<UsageError>().is_some() {
             return Self::Usage;
@@ -65,26 +65,26 @@ impl ExitCode {
     }
 }
 
-/// The command line asks for what cannot be; the message says what to write instead.
+/// Wrong arguments. The message has the correction.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct UsageError(pub String);
 
-/// Where a command's answer goes.
+/// The output of a command.
 pub type Output = Arc<Mutex<dyn Write + Send>>;
 
-/// What every command is given.
+/// The context of a command.
 #[derive(Clone)]
 pub struct Context {
     /// The options that every command has.
     pub global: Global,
-    /// What the terminal can show.
+    /// The capabilities of the terminal.
     pub look: OutputStyle,
     output: Output,
 }
 
 impl Context {
-    /// A command's surroundings on this machine.
+    /// Returns the context of a command in this process.
     pub fn new(global: Global) -> Self {
         let terminal = io::stdout().is_terminal();
         let look = OutputStyle {
@@ -94,7 +94,7 @@ impl Context {
         Self { global, look, output: Arc::new(Mutex::new(io::stdout())) }
     }
 
-    /// A command's surroundings whose answer goes to `output`, as a pipe would get it.
+    /// Returns a context that writes to `output` as to a pipe.
     pub fn captured(global: Global, output: Output) -> Self {
         Self { global, look: OutputStyle::default(), output }
     }
@@ -108,7 +108,7 @@ impl Context {
         Ok(Client::new(self.global.server(), self.global.token.clone())?)
     }
 
-    /// Whether a program reads the answer.
+    /// Returns whether the output is JSON.
     pub fn json(&self) -> bool {
         self.global.json
     }
@@ -128,7 +128,7 @@ impl Context {
         io::stderr().is_terminal() && !bare()
     }
 
-    /// Writes a line of the answer.
+    /// Writes a line of output.
     ///
     /// # Errors
     ///
@@ -139,13 +139,13 @@ impl Context {
         output.flush()
     }
 
-    /// Writes a server's body as it came.
+    /// Writes the body of a response unchanged.
     ///
     /// # Errors
     ///
     /// The reader is gone, which ends the program quietly.
     pub fn print_body(&self, body: &[u8]) -> io::Result<()> {
-        // Some answers say all with their status.
+        // Some responses have no body.
         if body.is_empty() {
             return Ok(());
         }
@@ -155,14 +155,14 @@ impl Context {
         output.flush()
     }
 
-    /// Tells the person at the terminal, beside the answer; a program that reads the answer is not told.
+    /// Prints a note to standard error, unless the output is JSON.
     pub fn note(&self, line: impl Display) {
         if !self.json() {
             print_error(line);
         }
     }
 
-    /// A bar that counts to `total`; hidden when nobody would see it.
+    /// Returns a progress bar up to `total`, hidden without a terminal.
     pub fn progress(&self, total: u64, what: &'static str) -> ProgressBar {
         let target =
             if self.json() { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
@@ -173,17 +173,17 @@ impl Context {
     }
 }
 
-/// Whether the person at the terminal wants no colours.
+/// Returns whether the user wants no colours.
 #[expect(
     clippy::disallowed_methods,
-    reason = "the command line is the edge: a terminal's wishes are told by the environment"
+    reason = "the command line is the edge: the environment has the terminal's preferences"
 )]
 fn bare() -> bool {
     std::env::var("NO_COLOR").is_ok_and(|wish| !wish.is_empty())
         || std::env::var("TERM").is_ok_and(|term| term == "dumb")
 }
 
-/// Writes a line to standard error; nothing is left to do when even that fails.
+/// Writes a line to standard error and ignores a failure.
 pub fn print_error(line: impl Display) {
     let _ = writeln!(io::stderr(), "{line}");
 }

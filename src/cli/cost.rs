@@ -1,6 +1,6 @@
-//! `tidegate cost`: what a deployment on AWS costs. Pure arithmetic: it asks no server and no cloud.
+//! `tidegate cost`: estimates the cost of a deployment on AWS, without a server and without AWS.
 //!
-//! The numbers are those of [`tidegate_backends::cost`], which the tests hold against metered runs.
+//! The numbers are those of [`tidegate_backends::cost`], which tests compare with metered runs.
 
 use std::{
     fs::File,
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::{
     Context, ExitCode, args,
     context::UsageError,
-    show::{self, OutputStyle},
+    output::{self, OutputStyle},
 };
 use tidegate_backends::cost::{
     Deployment, Line, Metered, Prices, Workload,
@@ -27,16 +27,16 @@ use tidegate_backends::cost::{
 
 /// Seconds of a month of thirty days.
 const MONTH: f64 = 2_592_000.0;
-/// Messages that come within so many seconds are taken to be received together.
+/// Messages that arrive within this many seconds are assumed to be received together.
 const TOGETHER: f64 = 0.2;
-/// The most bytes of data that a deployment can be set to take.
+/// Largest data of a job that a deployment can accept, in bytes.
 const MOST_BYTES: f64 = 4_500_000.0;
 
 /// The options of `tidegate cost`.
 #[derive(Debug, clap::Args)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag")]
 #[command(
-    after_help = "Without --jobs-per-month or --rate: what a million jobs cost, case by case, and a month in which nothing happens.\n\
+    after_help = "Without --jobs-per-month or --rate: the cost of a million jobs by case, and of an idle month.\n\
     What each job takes of each service is metered by the tests; how long functions run is assumed, and can be set.\n\nExamples:\n  \
     tidegate cost\n  \
     tidegate cost --size 2KB --jobs-per-month 10M\n  \
@@ -44,82 +44,82 @@ const MOST_BYTES: f64 = 4_500_000.0;
     tidegate cost --rate 100/s --delayed --deliver-ms 800 --price write=0.70 --json"
 )]
 pub struct Args {
-    /// Bytes of each job's data, such as 300, 2KB or 1MB.
+    /// Size of each job's data, such as 300, 2KB or 1MB.
     #[arg(long, default_value = "300", value_parser = bytes, help_heading = "Jobs")]
     size: usize,
-    /// How many jobs come in a month, such as 10M.
+    /// Jobs per month, such as 10M.
     #[arg(long, value_name = "COUNT", value_parser = count, conflicts_with = "rate", help_heading = "Jobs")]
     jobs_per_month: Option<f64>,
-    /// How many jobs come in a time, such as 5/s, 300/min or 1M/d.
+    /// Job rate, such as 5/s, 300/min or 1M/d.
     #[arg(long, value_name = "COUNT/TIME", value_parser = rate, help_heading = "Jobs")]
     rate: Option<f64>,
-    /// Their types hand them on without a claim.
+    /// The types of the jobs use unclaimed dispatch.
     #[arg(long, conflicts_with_all = ["limited", "pull"], help_heading = "Jobs")]
     plain: bool,
-    /// They are due more than a minute after they come.
+    /// The jobs are due more than a minute after their enqueue.
     #[arg(long, conflicts_with = "pull", help_heading = "Jobs")]
     delayed: bool,
-    /// Their queue has a limit, a rate or a throttler.
+    /// The queue of the jobs has a limit, a rate or a throttler.
     #[arg(long, help_heading = "Jobs")]
     limited: bool,
-    /// Workers lease them.
+    /// Workers lease the jobs.
     #[arg(long, help_heading = "Jobs")]
     pull: bool,
-    /// Workers answer 202 and call back, each job on its own.
+    /// Workers answer 202 and report each job by its own callback.
     #[arg(long, conflicts_with = "pull", help_heading = "Jobs")]
     callbacks: bool,
-    /// Attempts of each job beyond its first, on average.
+    /// Average number of retries of each job.
     #[arg(long, value_name = "SHARE", default_value = "0", value_parser = |text: &str| number(text, 0.0, 1000.0), help_heading = "Jobs")]
     retries: f64,
-    /// Messages that a function is called with, 1 to 10 [default: what comes within 0.2 s; 10 if no rate is given].
+    /// Messages in each call of a function, 1 to 10 [default: those of 0.2 s; 10 without a rate].
     #[arg(long, value_name = "MESSAGES", value_parser = |text: &str| number(text, 1.0, 10.0), help_heading = "Jobs")]
     batch: Option<f64>,
-    /// Jobs of one enqueue call, 1 to 1000.
+    /// Jobs in each enqueue call, 1 to 1000.
     #[arg(long, value_name = "JOBS", default_value = "1", value_parser = |text: &str| number(text, 1.0, 1000.0), help_heading = "Jobs")]
     per_call: f64,
-    /// How long each job is kept after its end.
+    /// Retention of each job after its end.
     #[arg(long, value_name = "SPAN", default_value = "7d", value_parser = days, help_heading = "Jobs")]
     keep: f64,
 
     /// Memory of the functions in MB.
-    #[arg(long, value_name = "MB", default_value = "512", value_parser = |text: &str| number(text, 128.0, 10_240.0), help_heading = "What is assumed")]
+    #[arg(long, value_name = "MB", default_value = "512", value_parser = |text: &str| number(text, 128.0, 10_240.0), help_heading = "Assumptions")]
     memory: f64,
-    /// How long a call of the API runs, in milliseconds.
-    #[arg(long, value_name = "MS", default_value = "8", value_parser = |text: &str| number(text, 1.0, 900_000.0), help_heading = "What is assumed")]
+    /// Duration of an API call, in milliseconds.
+    #[arg(long, value_name = "MS", default_value = "8", value_parser = |text: &str| number(text, 1.0, 900_000.0), help_heading = "Assumptions")]
     enqueue_ms: f64,
-    /// How long a round of a queue runs, in milliseconds.
-    #[arg(long, value_name = "MS", default_value = "60", value_parser = |text: &str| number(text, 1.0, 900_000.0), help_heading = "What is assumed")]
+    /// Duration of a tick of a queue, in milliseconds.
+    #[arg(long, value_name = "MS", default_value = "60", value_parser = |text: &str| number(text, 1.0, 900_000.0), help_heading = "Assumptions")]
     tick_ms: f64,
-    /// How long a batch of deliveries runs, in milliseconds: as long as its slowest target takes.
-    #[arg(long, value_name = "MS", default_value = "150", value_parser = |text: &str| number(text, 1.0, 900_000.0), help_heading = "What is assumed")]
+    /// Duration of a batch of deliveries, in milliseconds: that of its slowest target.
+    #[arg(long, value_name = "MS", default_value = "150", value_parser = |text: &str| number(text, 1.0, 900_000.0), help_heading = "Assumptions")]
     deliver_ms: f64,
-    /// Pollers that Lambda keeps on each queue but that of the work, which has 5: 2 to 5.
-    #[arg(long, default_value = "5", value_parser = |text: &str| number(text, 2.0, 5.0), help_heading = "What is assumed")]
+    /// Lambda pollers on each SQS queue, 2 to 5; the work queue always has 5.
+    #[arg(long, default_value = "5", value_parser = |text: &str| number(text, 2.0, 5.0), help_heading = "Assumptions")]
     pollers: f64,
-    /// Queues that have jobs: the minute's round looks at each.
-    #[arg(long, default_value = "1", value_parser = |text: &str| number(text, 0.0, 100_000.0), help_heading = "What is assumed")]
+    /// Queues that have jobs: the maintenance sweep reads each.
+    #[arg(long, default_value = "1", value_parser = |text: &str| number(text, 0.0, 100_000.0), help_heading = "Assumptions")]
     queues: f64,
-    /// Alarms of the stack; with events in there are 19.
-    #[arg(long, default_value = "17", value_parser = |text: &str| number(text, 0.0, 1000.0), help_heading = "What is assumed")]
+    /// CloudWatch alarms of the stack; 19 with events.
+    #[arg(long, default_value = "17", value_parser = |text: &str| number(text, 0.0, 1000.0), help_heading = "Assumptions")]
     alarms: f64,
-    /// The table cannot be restored to any second (`PointInTimeRecovery` is off).
-    #[arg(long, help_heading = "What is assumed")]
+    /// Point-in-time recovery of the table is off (`PointInTimeRecovery`).
+    #[arg(long, help_heading = "Assumptions")]
     no_recovery: bool,
-    /// The region whose list prices are taken.
+    /// The region of the list prices.
     #[arg(long, default_value = price::REGIONS[0], value_parser = price::REGIONS, help_heading = "Prices")]
     region: String,
-    /// A price that is another, NAME=DOLLARS: write, read, standard, fifo, fair, call (a million of each), gb-second, put, get (a million),
+    /// Override a price, NAME=DOLLARS: write, read, standard, fifo, fair, call (a million of each), gb-second, put, get (a million),
     /// table-gb, recovery-gb, object-gb, log-gb (a gigabyte), alarm.
     #[arg(long = "price", value_name = "NAME=DOLLARS", value_parser = one_price, help_heading = "Prices")]
     prices: Vec<(String, f64)>,
 
-    /// Reckon nothing: add up what the functions metered, from their logs in this file, or from standard input if it is `-`. They meter where
-    /// their stack has a `MetricsNamespace`.
+    /// Add up the metered requests in the functions' logs instead of an estimate; `-` reads standard input. Functions meter if their
+    /// stack has a `MetricsNamespace`.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["jobs_per_month", "rate", "plain", "delayed", "limited", "pull", "callbacks"])]
     metered: Option<PathBuf>,
 }
 
-/// Reads a number with a unit: what stands before the letters, and the letters.
+/// Splits a number with a unit into the digits and the letters.
 fn split(text: &str) -> Option<(f64, &str)> {
     let end =
         text.find(|letter: char| !(letter.is_ascii_digit() || letter == '.')).unwrap_or(text.len());
@@ -187,7 +187,7 @@ fn days(text: &str) -> Result<f64, String> {
 fn one_price(text: &str) -> Result<(String, f64), String> {
     let (name, dollars) = text.split_once('=').ok_or("NAME=DOLLARS is expected")?;
     if !Prices::NAMES.contains(&name) {
-        return Err(format!("there is no price {name}: {}", Prices::NAMES.join(", ")));
+        return Err(format!("unknown price {name}: {}", Prices::NAMES.join(", ")));
     }
     Ok((name.to_owned(), number(dollars, 0.0, 1e6)?))
 }
@@ -237,15 +237,14 @@ impl Args {
             UsageError(format!("the prices of --region {} are not known", self.region))
         })?;
         for (name, dollars) in &self.prices {
-            *prices
-                .named(name)
-                .ok_or_else(|| UsageError(format!("there is no --price {name}")))? = *dollars;
+            *prices.named(name).ok_or_else(|| UsageError(format!("unknown --price {name}")))? =
+                *dollars;
         }
         Ok(prices)
     }
 }
 
-/// Prints what it costs.
+/// Prints the cost.
 ///
 /// # Errors
 ///
@@ -295,7 +294,7 @@ pub fn run(args: &Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::Ok)
 }
 
-/// Prints what the functions metered in the log `file`, which must have some call.
+/// Prints the metered requests in the log `file`, which must have a call.
 fn metered(file: &Path, prices: &Prices, ctx: &Context) -> anyhow::Result<ExitCode> {
     let log: Box<dyn BufRead> = if file == Path::new("-") {
         Box::new(std::io::stdin().lock())
@@ -313,7 +312,7 @@ fn metered(file: &Path, prices: &Prices, ctx: &Context) -> anyhow::Result<ExitCo
     }
     if metered.calls == 0 {
         anyhow::bail!(
-            "{} has no call that was metered: functions meter where their stack has a MetricsNamespace",
+            "{} has no metered call: functions meter if their stack has a MetricsNamespace",
             file.display()
         );
     }
@@ -343,7 +342,7 @@ fn metered(file: &Path, prices: &Prices, ctx: &Context) -> anyhow::Result<ExitCo
         String::new(),
         dollars(a_job(sum)),
     ];
-    ctx.print(show::table(
+    ctx.print(output::table(
         ctx.look,
         ["metered", "count", "a job", "$ a million jobs"],
         pieces.iter().map(row).chain([sum]),
@@ -353,7 +352,7 @@ fn metered(file: &Path, prices: &Prices, ctx: &Context) -> anyhow::Result<ExitCo
 
 type Point = (tidegate_backends::cost::Units, f64);
 
-/// Each case with what a job takes and a million cost, dense and lone.
+/// Returns each case with the requests of a job and the cost of a million, batched and single.
 fn rows(
     workload: &Workload,
     deployment: &Deployment,
@@ -382,7 +381,7 @@ fn of_cases(look: OutputStyle, rows: &[(&'static str, Point, Point)]) -> String 
             dollars(*lone),
         ]
     });
-    show::table(
+    output::table(
         look,
         ["a job", "writes", "reads", "SQS", "calls", "$ a million", "one by one"],
         rows,
@@ -393,13 +392,9 @@ fn of_idle(look: OutputStyle, idle: &[Line]) -> String {
     let rows = idle.iter().map(|line| {
         [line.service.to_owned(), line.what.to_owned(), amount(line.amount), dollars(line.dollars)]
     });
-    let sum = [[
-        "total".to_owned(),
-        "a month in which nothing happens".to_owned(),
-        String::new(),
-        dollars(total(idle)),
-    ]];
-    show::table(look, ["idle", "what", "a month", "$ a month"], rows.chain(sum))
+    let sum =
+        [["total".to_owned(), "an idle month".to_owned(), String::new(), dollars(total(idle))]];
+    output::table(look, ["idle", "what", "a month", "$ a month"], rows.chain(sum))
 }
 
 fn of_month(look: OutputStyle, workload: &Workload, lines: &[Line], idle: &[Line]) -> String {
@@ -415,12 +410,12 @@ fn of_month(look: OutputStyle, workload: &Workload, lines: &[Line], idle: &[Line
     };
     let all = total(lines) + total(idle);
     let sums = [
-        ["idle", "what it costs without jobs", "", &dollars(total(idle)), &million(total(idle))]
+        ["idle", "cost without jobs", "", &dollars(total(idle)), &million(total(idle))]
             .map(ToString::to_string),
         ["total", &format!("{} jobs", amount(workload.jobs)), "", &dollars(all), &million(all)]
             .map(ToString::to_string),
     ];
-    show::table(
+    output::table(
         look,
         ["service", "what", "a month", "$ a month", "$ a million jobs"],
         lines.iter().map(row).chain(sums),
@@ -479,7 +474,7 @@ mod tests {
         let server = FakeServer::answering(|_| (500, Value::Null)).await;
         let (code, out) = server.run(&[&["cost"], args].concat()).await;
         assert_eq!(code, ExitCode::Ok, "{out}");
-        assert!(server.seen().is_empty(), "it asks nobody");
+        assert!(server.seen().is_empty(), "it sends no request");
         out
     }
 
@@ -532,7 +527,7 @@ mod tests {
         assert_eq!((&read["jobs"], &read["metered"][0]["count"]), (&json!(2), &json!(9)));
         let server = FakeServer::answering(|_| (500, Value::Null)).await;
         assert_eq!(server.run(&["cost", "--metered", "/nowhere/at/all"]).await.0, ExitCode::Usage);
-        // A log of functions that do not meter says nothing, and nothing is not a bill of zero.
+        // A log without metered calls is an error, not a bill of zero.
         std::fs::write(log.path(), lines[0]).unwrap();
         assert_eq!(server.run(&["cost", "--metered", path]).await.0, ExitCode::Refused);
     }

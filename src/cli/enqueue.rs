@@ -1,4 +1,4 @@
-//! `tidegate enqueue`: hand in one job, or many with their due times spread over a span.
+//! `tidegate enqueue`: enqueues one job, or many with their due times spread over a span.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -18,10 +18,10 @@ use tidegate_core::{
     time::{Seconds, Timestamp},
 };
 
-/// Most jobs of one request.
-const BATCH: usize = 1000;
-/// Most bytes of data in one request of several jobs.
-const BATCH_BYTES: usize = 4 << 20;
+/// Most jobs in one request.
+const MAX_BATCH_JOBS: usize = 1000;
+/// Most bytes of data in one request with several jobs.
+const MAX_BATCH_BYTES: usize = 4 << 20;
 
 /// The options of `tidegate enqueue`.
 #[derive(Debug, clap::Args)]
@@ -39,46 +39,46 @@ pub struct Args {
     /// A file with the job's data, JSON; `-` reads standard input.
     #[arg(long, value_name = "FILE")]
     data_file: Option<PathBuf>,
-    /// Lower goes first [default: the type's].
+    /// The priority: lower values start first [default: the type's].
     #[arg(long, allow_negative_numbers = true)]
     priority: Option<i32>,
-    /// Capacity units it takes [default: the type's].
+    /// Capacity units that the job occupies [default: the type's].
     #[arg(long)]
     weight: Option<u32>,
-    /// How long it waits at least, for example 20s or 1h30m.
+    /// Earliest start from now, for example 20s or 1h30m.
     #[arg(long, value_name = "SPAN", value_parser = args::span, conflicts_with = "run_at")]
     delay: Option<Seconds>,
-    /// The earliest it may run: RFC 3339, or a span from now such as +10m.
+    /// Earliest start: RFC 3339, or a span from now such as +10m.
     #[arg(long, value_name = "INSTANT", value_parser = args::when, allow_hyphen_values = true)]
     run_at: Option<When>,
-    /// It is never started after this: RFC 3339, or a span from now such as +1h.
+    /// The job expires if it has not started by then: RFC 3339, or a span from now such as +1h.
     #[arg(long, value_name = "INSTANT", value_parser = args::when, allow_hyphen_values = true)]
     expires_at: Option<When>,
-    /// Your own id: handing in the same job again changes nothing.
+    /// Your own id: a second enqueue with it changes nothing.
     #[arg(long, conflicts_with = "count")]
     id: Option<String>,
-    /// An attribute that limits and searches look at; may be given again.
+    /// An attribute for limits and searches; repeatable.
     #[arg(long = "attribute", value_name = "NAME=VALUE", value_parser = args::attribute)]
     attributes: Vec<(String, Value)>,
-    /// What both the request and a later reply can build.
+    /// The key that matches a later reply with this job.
     #[arg(long, value_name = "KEY")]
     correlation_key: Option<String>,
-    /// Keeps duplicates out: while a job of this type holds the key, it is the answer.
+    /// Prevents duplicates: while a job of this type holds the key, the server returns that job.
     #[arg(long, value_name = "KEY")]
     unique_key: Option<String>,
-    /// While what the unique key is held.
+    /// The states in which a job holds the unique key.
     #[arg(long, value_name = "STATES", requires = "unique_key", default_value = "live")]
     unique_while: UniqueWhile,
-    /// How long the unique key is held at least.
+    /// Minimum time for which the unique key is held.
     #[arg(long, value_name = "SPAN", requires = "unique_key", value_parser = args::span)]
     unique_period: Option<Seconds>,
-    /// Not held by limits; needs a token with `enqueue:critical`.
+    /// Bypasses the limits of the queue; needs a token with `enqueue:critical`.
     #[arg(long)]
     critical: bool,
-    /// Any other field of a job, for example `keep_result="once"`; may be given again.
+    /// Any other field of a job, for example `keep_result="once"`; repeatable.
     #[arg(long = "field", value_name = "NAME=JSON", value_parser = args::field)]
     fields: Vec<(String, Json)>,
-    /// How many jobs.
+    /// The number of jobs.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     count: u32,
     /// Spreads the due times of the jobs evenly over this span.
@@ -105,11 +105,11 @@ struct Unique<'a> {
     period_seconds: Option<Seconds>,
 }
 
-/// Hands in the jobs and prints their ids.
+/// Enqueues the jobs and prints their ids.
 ///
 /// # Errors
 ///
-/// The data is not JSON, or the server is away or refuses.
+/// The data is not JSON, or the server is unreachable or rejects the request.
 pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let client = ctx.client()?;
     let data = args::json_from(args.data.as_deref(), args.data_file.as_deref())
@@ -147,7 +147,8 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         }
         None => {
             job.set("type", &args.job_type);
-            let per_request = (BATCH_BYTES / data.0.get().len().max(1)).clamp(1, BATCH);
+            let per_request =
+                (MAX_BATCH_BYTES / data.0.get().len().max(1)).clamp(1, MAX_BATCH_JOBS);
             many(&client, &job, &due, spread(args.count, args.spread), per_request, ctx).await
         }
     }
@@ -169,7 +170,7 @@ struct Due {
 }
 
 impl Due {
-    /// Says in `job` that it is due `later` than the first. A delay is left to the server's clock.
+    /// Sets the due time of `job`, `later` than that of the first. The server's clock resolves a delay.
     fn set(&self, job: &mut Fields, later: Seconds) {
         let delay = Seconds::from_millis(self.delay.millis() + later.millis());
         match self.run_at {
@@ -179,8 +180,8 @@ impl Due {
     }
 }
 
-/// How much later than the first each of `count` jobs is due: equal steps that fill `span`, so that
-/// the same command run again when the span is over goes on in step.
+/// Returns the offset of each of `count` due times from the first: equal steps that fill `span`. The
+/// same command, run again at the end of the span, continues the pattern.
 fn spread(count: u32, span: Seconds) -> impl ExactSizeIterator<Item = Seconds> {
     (0..count).map(move |n| {
         Seconds::from_millis((u128::from(span.millis()) * u128::from(n) / u128::from(count)) as u64)
@@ -216,7 +217,7 @@ async fn many(
     let bar = ctx.progress(offsets.len() as u64, "enqueue");
     let offsets: Vec<Seconds> = offsets.collect();
     let mut all = BatchAnswer::default();
-    let mut refused: BTreeMap<String, usize> = BTreeMap::new();
+    let mut rejected: BTreeMap<String, usize> = BTreeMap::new();
     for chunk in offsets.chunks(per_request) {
         let jobs = chunk.iter().map(|later| {
             let mut job = job.clone();
@@ -229,10 +230,10 @@ async fn many(
             match answer.read_part(&raw)? {
                 Item { job: Some(job), .. } if !ctx.json() => bar.suspend(|| ctx.print(job.id))?,
                 Item { error: Some(problem), .. } => {
-                    *refused.entry(problem.to_string()).or_default() += 1
+                    *rejected.entry(problem.to_string()).or_default() += 1
                 }
                 Item { status, .. } if status >= 400 => {
-                    *refused.entry(format!("status {status}")).or_default() += 1
+                    *rejected.entry(format!("status {status}")).or_default() += 1
                 }
                 Item { .. } => {}
             }
@@ -241,21 +242,21 @@ async fn many(
         bar.inc(chunk.len() as u64);
     }
     bar.finish_and_clear();
-    for error in told(&refused) {
+    for error in error_lines(&rejected) {
         print_error(error);
     }
-    let refused: usize = refused.values().sum();
+    let rejected: usize = rejected.values().sum();
     if ctx.json() {
         ctx.print(serde_json::to_string(&all)?)?;
-    } else if refused > 0 {
-        ctx.note(format_args!("{refused} of {} jobs were refused", all.results.len()));
+    } else if rejected > 0 {
+        ctx.note(format_args!("{rejected} of {} jobs were rejected", all.results.len()));
     }
-    Ok(if refused == 0 { ExitCode::Ok } else { ExitCode::Refused })
+    Ok(if rejected == 0 { ExitCode::Ok } else { ExitCode::Refused })
 }
 
-/// Each error once, with how many jobs have it if several do.
-fn told(refused: &BTreeMap<String, usize>) -> impl Iterator<Item = String> {
-    refused.iter().map(|(error, count)| {
+/// Returns each error once, with the number of its jobs if there are several.
+fn error_lines(rejected: &BTreeMap<String, usize>) -> impl Iterator<Item = String> {
+    rejected.iter().map(|(error, count)| {
         if *count == 1 {
             format!("error: {error}")
         } else {
@@ -282,7 +283,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_job_is_sent_as_it_was_said_and_its_id_printed() {
+    async fn one_job_is_sent_with_its_options() {
         let server =
             FakeServer::answering(|_| (201, json!({"id": "j1", "state": "scheduled"}))).await;
         let args = "enqueue --type mail --data {\"to\":1} --priority -5 --weight 2 --delay 1m --attribute region=east --attribute size=3 \
@@ -299,7 +300,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_own_id_is_put_where_it_belongs() {
+    async fn own_id_is_part_of_the_route() {
         let server = FakeServer::answering(|_| (200, json!({"id": "order:17"}))).await;
         let (code, out) =
             server.run(&["enqueue", "--type", "mail", "--id", "order:17", "--json"]).await;
@@ -309,7 +310,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn many_jobs_go_in_batches_of_a_thousand_and_one_refusal_is_told() {
+    async fn many_jobs_go_in_batches_of_a_thousand() {
         let server = FakeServer::answering(|seen| {
             let results = seen.body["jobs"].as_array().unwrap().iter().map(|job| match job["delay_seconds"].as_f64() {
                 Some(2.4) => json!({"status": 400, "error": {"title": "Bad", "code": "bad"}}),
@@ -329,21 +330,21 @@ mod tests {
     }
 
     #[test]
-    fn an_error_that_many_jobs_have_is_told_once() {
-        let refused = [
+    fn an_error_of_many_jobs_is_printed_once() {
+        let rejected = [
             ("job type mail is not there".to_owned(), 100),
             ("weight: must be positive".to_owned(), 1),
         ]
         .into();
-        let said: Vec<String> = told(&refused).collect();
+        let lines: Vec<String> = error_lines(&rejected).collect();
         assert_eq!(
-            said,
+            lines,
             ["error: job type mail is not there (100 jobs)", "error: weight: must be positive"]
         );
     }
 
     #[tokio::test]
-    async fn data_that_is_not_json_never_leaves() {
+    async fn data_that_is_not_json_is_not_sent() {
         let server = FakeServer::answering(|_| (201, json!({}))).await;
         let (code, _) = server.run(&["enqueue", "--type", "a", "--data", "hello"]).await;
         assert_eq!(code, ExitCode::Usage);

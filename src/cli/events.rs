@@ -1,4 +1,4 @@
-//! `tidegate event`: hand in events, and look after those of which a trigger could make nothing.
+//! `tidegate event`: publishes events, and lists and replays dead letters.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use super::{
     Context, ExitCode, UsageError,
     args::{self, Json},
     client::{Answer, Client},
-    pages, show, triggers,
+    output, pages, triggers,
 };
 use tidegate_api::{
     Applied, DeadLetterView, Did, EventAnswer, EventResult, Replayed, ReplayedDeadLetters,
@@ -17,27 +17,29 @@ use tidegate_api::{
 use tidegate_backends::system::SystemEntropy;
 use tidegate_core::port::Entropy as _;
 
-/// What can be done with events.
+/// The commands about events.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Hand in an event, or those of a file.
+    /// Publish an event, or the events of a file.
     Send(Send),
-    /// List events of which a trigger could make nothing.
-    Dead(List),
-    /// Show one of them.
+    /// List dead letters: events that a trigger could not handle.
+    DeadLetters(List),
+    /// Show a dead letter.
     Get(One),
-    /// Apply the trigger anew, as it stands now.
+    /// Apply the current trigger to dead letters again.
     Replay(Replay),
-    /// Delete some of them.
+    /// Delete dead letters.
     Delete(Several),
 }
 
 /// The options of `tidegate event send`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Ends with 1 if nothing could be made of an event.\n\n\
+#[command(
+    after_help = "Exit code 1 means that an event became a dead letter, was dropped or was rejected.\n\n\
     Examples:\n  \
     tidegate event send --type order.paid --source /shop --data '{\"id\": 7}'\n  \
-    tidegate event send --file events.json")]
+    tidegate event send --file events.json"
+)]
 pub struct Send {
     /// A file with CloudEvents: one, a list, or one on each line; `-` reads standard input.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["event_type", "source", "id", "subject", "extensions", "data"])]
@@ -45,59 +47,59 @@ pub struct Send {
     /// The event's type.
     #[arg(long = "type", required_unless_present = "file")]
     event_type: Option<String>,
-    /// Where it happened: a URI reference.
+    /// The source of the event: a URI reference.
     #[arg(long, required_unless_present = "file")]
     source: Option<String>,
-    /// Its id, unique within its source [default: a new one].
+    /// The id of the event, unique within its source [default: a new one].
     #[arg(long)]
     id: Option<String>,
-    /// What it is about.
+    /// The subject of the event.
     #[arg(long)]
     subject: Option<String>,
-    /// An extension; may be given more than once.
+    /// An extension attribute; repeatable.
     #[arg(long = "extension", value_name = "NAME=VALUE", value_parser = extension)]
     extensions: Vec<(String, String)>,
-    /// Its data, JSON; `-` reads standard input.
+    /// The data of the event, JSON; `-` reads standard input.
     #[arg(long, value_name = "JSON")]
     data: Option<String>,
 }
 
-/// Which of them.
+/// The options of `tidegate event dead-letters`.
 #[derive(Debug, clap::Args)]
 pub struct List {
-    /// Only this trigger's.
+    /// Only those of this trigger.
     #[arg(long)]
     trigger: Option<String>,
-    /// At most this many.
+    /// The maximum number of dead letters.
     #[arg(long, default_value_t = 100)]
     limit: usize,
 }
 
-/// Which one.
+/// The options of `tidegate event get`.
 #[derive(Debug, clap::Args)]
 pub struct One {
-    /// Its id, as `dead` lists it.
+    /// The id of the dead letter.
     id: String,
 }
 
-/// Which ones.
+/// The options of `tidegate event delete`.
 #[derive(Debug, clap::Args)]
 pub struct Several {
-    /// Their ids, as `dead` lists them.
+    /// The ids of the dead letters.
     #[arg(required = true)]
     ids: Vec<String>,
 }
 
-/// Which ones.
+/// The options of `tidegate event replay`.
 #[derive(Debug, clap::Args)]
 pub struct Replay {
-    /// Their ids, as `dead` lists them.
+    /// The ids of the dead letters.
     #[arg(required_unless_present_any = ["trigger", "all"], conflicts_with_all = ["trigger", "all"])]
     ids: Vec<String>,
-    /// Every one of this trigger.
+    /// All dead letters of this trigger.
     #[arg(long, conflicts_with = "all")]
     trigger: Option<String>,
-    /// Every one.
+    /// All dead letters.
     #[arg(long)]
     all: bool,
 }
@@ -114,18 +116,18 @@ fn extension(text: &str) -> Result<(String, String), String> {
 ///
 /// # Errors
 ///
-/// The server is away or refuses; a file cannot be read.
+/// The server is unreachable or rejects the request; a file cannot be read.
 pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
     let client = ctx.client()?;
     match command {
         Command::Send(args) => send(args, &client, ctx).await,
-        Command::Dead(args) => dead(args, &client, ctx).await,
+        Command::DeadLetters(args) => dead_letters(args, &client, ctx).await,
         Command::Get(One { id }) => {
             let answer = client.get(&["dead-letters", &id]).send().await?;
             if ctx.json() {
                 ctx.print_body(&answer.body)?;
             } else {
-                ctx.print(show::fields(ctx.look, &answer.read()?, &[], ctx.now()))?;
+                ctx.print(output::fields(ctx.look, &answer.read()?, &[], ctx.now()))?;
             }
             Ok(ExitCode::Ok)
         }
@@ -133,15 +135,15 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
         Command::Delete(Several { ids }) => {
             for id in ids {
                 client.delete(&["dead-letters", &id]).send().await?;
-                ctx.note(format_args!("{id} is deleted"));
+                ctx.note(format_args!("{id} was deleted"));
             }
             Ok(ExitCode::Ok)
         }
     }
 }
 
-/// Events of one request.
-const BATCH: usize = 200;
+/// Most events in one request.
+const MAX_BATCH_EVENTS: usize = 200;
 
 async fn send(args: Send, client: &Client, ctx: &Context) -> anyhow::Result<ExitCode> {
     let mut code = ExitCode::Ok;
@@ -150,11 +152,11 @@ async fn send(args: Send, client: &Client, ctx: &Context) -> anyhow::Result<Exit
         let events = triggers::events(&text).into_iter().collect::<Result<Vec<_>, _>>();
         let events =
             events.map_err(|reason| UsageError(format!("{}: {reason}", file.display())))?;
-        for batch in events.chunks(BATCH) {
+        for batch in events.chunks(MAX_BATCH_EVENTS) {
             let request = client
                 .post(&["events"])
                 .body("application/cloudevents-batch+json", serde_json::to_vec(batch)?);
-            code = worse(code, told(&request.send().await?, ctx)?);
+            code = worse(code, print_outcomes(&request.send().await?, ctx)?);
         }
         return Ok(code);
     }
@@ -175,11 +177,11 @@ async fn send(args: Send, client: &Client, ctx: &Context) -> anyhow::Result<Exit
     event.insert("specversion".into(), "1.0".into());
     let mut body = serde_json::to_string(&event)?;
     if let Some(Json(data)) = args::json_from(args.data.as_deref(), None).await? {
-        // As it was written: a value would lose digits.
+        // The text itself: a parsed number could lose digits.
         body.truncate(body.len() - 1);
         body = format!("{body},\"data\":{}}}", data.get());
     }
-    told(
+    print_outcomes(
         &client
             .post(&["events"])
             .body("application/cloudevents+json", body.into_bytes())
@@ -194,7 +196,7 @@ fn worse(a: ExitCode, b: ExitCode) -> ExitCode {
 }
 
 /// Prints the outcome of events.
-fn told(answer: &Answer, ctx: &Context) -> anyhow::Result<ExitCode> {
+fn print_outcomes(answer: &Answer, ctx: &Context) -> anyhow::Result<ExitCode> {
     let results = match answer.read()? {
         EventAnswer::One(event) => {
             vec![EventResult { status: answer.status, event: Some(event), error: None }]
@@ -215,7 +217,7 @@ fn told(answer: &Answer, ctx: &Context) -> anyhow::Result<ExitCode> {
     for result in results {
         match (result.event, result.error) {
             (Some(event), _) if event.outcomes.is_empty() => {
-                ctx.print(format_args!("{}: no trigger is about it", event.id))?
+                ctx.print(format_args!("{}: no trigger matches", event.id))?
             }
             (Some(event), _) => {
                 for Applied { trigger, did } in &event.outcomes {
@@ -223,7 +225,7 @@ fn told(answer: &Answer, ctx: &Context) -> anyhow::Result<ExitCode> {
                 }
             }
             (None, error) => {
-                ctx.print(format_args!("refused: {}", error.unwrap_or_default().detail))?
+                ctx.print(format_args!("rejected: {}", error.unwrap_or_default().detail))?
             }
         }
     }
@@ -239,18 +241,18 @@ fn lost(did: &Did) -> bool {
 fn line(did: &Did) -> String {
     match did {
         Did::Enqueued { job, job_type } => format!("enqueued {job_type} {job}"),
-        Did::Repeated { job } => format!("enqueued before: {job}"),
+        Did::Repeated { job } => format!("already enqueued: {job}"),
         Did::Completed { job } => format!("completed {job}"),
-        Did::Recorded { job } => format!("recorded for {job}, whose retry waits"),
-        Did::Known { job } => format!("heard before by {job}"),
+        Did::Recorded { job } => format!("recorded for {job}, which waits for its retry"),
+        Did::Known { job } => format!("already processed by {job}"),
         Did::Late { job } => format!("too late for {job}"),
-        Did::Kept { until } => format!("kept until {until}, for no such job waits yet"),
-        Did::Dead { letter, reason } => format!("nothing could be made of it ({letter}): {reason}"),
+        Did::Kept { until } => format!("kept until {until}: no such job waits yet"),
+        Did::Dead { letter, reason } => format!("dead letter {letter}: {reason}"),
         Did::Dropped { reason } => format!("dropped: {reason}"),
     }
 }
 
-async fn dead(args: List, client: &Client, ctx: &Context) -> anyhow::Result<ExitCode> {
+async fn dead_letters(args: List, client: &Client, ctx: &Context) -> anyhow::Result<ExitCode> {
     let request = |client| {
         let request = Client::get(client, &["dead-letters"]);
         match &args.trigger {
@@ -269,17 +271,17 @@ async fn dead(args: List, client: &Client, ctx: &Context) -> anyhow::Result<Exit
     let rows = letters.into_iter().map(|letter| {
         let text = letter.event.json().unwrap_or("null");
         let attributes: Value = serde_json::from_str(text).unwrap_or_default();
-        let event = |name: &str| attributes[name].as_str().map_or_else(show::dash, str::to_owned);
+        let event = |name: &str| attributes[name].as_str().map_or_else(output::dash, str::to_owned);
         [
             letter.id.clone(),
-            letter.trigger.as_ref().map_or_else(show::dash, ToString::to_string),
-            show::when(letter.failed_at, now),
+            letter.trigger.as_ref().map_or_else(output::dash, ToString::to_string),
+            output::when(letter.failed_at, now),
             event("type"),
             event("id"),
             letter.reason.clone(),
         ]
     });
-    ctx.print(show::table(
+    ctx.print(output::table(
         ctx.look,
         ["id", "trigger", "failed", "event type", "event", "reason"],
         rows,
@@ -322,7 +324,7 @@ async fn replay(args: Replay, client: &Client, ctx: &Context) -> anyhow::Result<
     if ctx.json() {
         ctx.print(json!({"replayed": replayed, "dead": dead}))?;
     } else {
-        ctx.print(format_args!("replayed {replayed}, {dead} could not be mapped still"))?;
+        ctx.print(format_args!("replayed {replayed}, {dead} remain dead letters"))?;
     }
     Ok(if dead == 0 { ExitCode::Ok } else { ExitCode::Refused })
 }
@@ -333,7 +335,7 @@ mod tests {
     use crate::cli::testing::FakeServer;
 
     #[tokio::test]
-    async fn an_event_is_sent_with_what_was_said_of_it() {
+    async fn an_event_is_sent_with_its_options() {
         let server = FakeServer::answering(|_| {
             (200, json!({"id": "1", "source": "/shop", "outcomes": [{"trigger": "orders", "did": "enqueued", "job": "ev-1", "type": "ship"}]}))
         })
@@ -362,7 +364,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_of_events_goes_in_batches_and_what_failed_is_told() {
+    async fn a_file_of_events_goes_in_batches() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let event = |id: usize| json!({"specversion": "1.0", "id": id.to_string(), "source": "/s", "type": "t"});
         std::fs::write(file.path(), json!((0..250).map(event).collect::<Vec<_>>()).to_string())
@@ -377,7 +379,7 @@ mod tests {
         let (code, out) =
             server.run(&["event", "send", "--file", file.path().to_str().unwrap()]).await;
         assert_eq!((code, server.seen().len()), (ExitCode::Refused, 2));
-        assert!(out.starts_with("refused: id: is required\nx: no trigger is about it\n"), "{out}");
+        assert!(out.starts_with("rejected: id: is required\nx: no trigger matches\n"), "{out}");
     }
 
     #[tokio::test]
@@ -394,19 +396,16 @@ mod tests {
                 _ => (200, json!({"did": "dead", "letter": "a", "reason": "priority: no"})),
             })
             .await;
-        let (code, out) = server.run(&["event", "dead", "--trigger", "orders"]).await;
+        let (code, out) = server.run(&["event", "dead-letters", "--trigger", "orders"]).await;
         assert_eq!(code, ExitCode::Ok);
         assert!(out.find("b ").unwrap() < out.find("\na ").unwrap(), "{out}");
         assert_eq!(server.seen()[0].path, "/v1/dead-letters?trigger=orders&limit=100");
         assert_eq!(
             server.run(&["event", "replay", "--all"]).await,
-            (ExitCode::Refused, "replayed 105, 1 could not be mapped still\n".to_owned())
+            (ExitCode::Refused, "replayed 105, 1 remain dead letters\n".to_owned())
         );
         let (code, out) = server.run(&["event", "replay", "a"]).await;
-        assert_eq!(
-            (code, out.as_str()),
-            (ExitCode::Refused, "a: nothing could be made of it (a): priority: no\n")
-        );
+        assert_eq!((code, out.as_str()), (ExitCode::Refused, "a: dead letter a: priority: no\n"));
         assert_eq!(server.run(&["event", "delete", "a", "b"]).await.0, ExitCode::Ok);
         assert_eq!(server.seen().last().unwrap().line(), "DELETE /v1/dead-letters/b");
     }

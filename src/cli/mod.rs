@@ -1,15 +1,14 @@
 //! The command line: one file per command, each a thin client of the HTTP API.
 //!
-//! A command is a clap `Args` struct and `run(args, ctx)`. It decides nothing that the server decides: it
-//! sends what it was told and shows what came back, as a table for people or, with `--json`, as the server
-//! wrote it.
+//! A command is a clap `Args` struct and `run(args, ctx)`. It repeats no decision of the server: it sends
+//! its arguments and prints the response, as a table or, with `--json`, as the server wrote it.
 
 mod args;
 mod backup;
 mod bench;
-mod client;
+pub(crate) mod client;
 mod completions;
-mod context;
+pub(crate) mod context;
 mod cost;
 mod demo;
 mod doctor;
@@ -17,18 +16,18 @@ mod enqueue;
 mod events;
 mod jobs;
 mod operation;
+pub(crate) mod output;
 mod plugin;
 mod profile;
 mod queues;
 mod schedule;
-mod serve;
-mod show;
+pub(crate) mod serve;
 #[cfg(test)]
 mod testing;
 mod token;
 mod triggers;
 mod types;
-mod wire;
+pub(crate) mod wire;
 mod work;
 
 use std::io;
@@ -43,17 +42,17 @@ use tidegate_backends::wasm::compile_process;
 pub use self::{
     client::{Client, Error, Problem},
     context::{Context, ExitCode, Output, UsageError},
-    show::OutputStyle,
+    output::OutputStyle,
 };
 
 /// A durable job queue for work that must happen at the right time and at the right rate.
 #[derive(Debug, Parser)]
 #[command(name = "tidegate", version, after_help = context::EXIT_CODES)]
 pub struct Cli {
-    /// What every command is told.
+    /// The options of every command.
     #[command(flatten)]
     pub global: Global,
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -61,10 +60,10 @@ pub struct Cli {
 /// The options that every command has.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Global {
-    /// Where the server is [default: the profile's `url`, or 127.0.0.1:8080].
+    /// The URL of the server [default: the profile's `url`, or 127.0.0.1:8080].
     #[arg(long, global = true, env = "TIDEGATE_URL", value_parser = client::base_url, help_heading = "Common options")]
     pub url: Option<Url>,
-    /// The token to show to the server [default: the profile's].
+    /// The access token [default: the profile's].
     #[arg(
         long,
         global = true,
@@ -87,15 +86,15 @@ pub struct Global {
     pub json: bool,
 }
 
-/// Where the server is if nobody says otherwise.
+/// The server without `--url` and profile.
 const DEFAULT_URL: &str = "http://127.0.0.1:8080";
 
 impl Global {
-    /// The same with the server that the profile names, unless another is named.
+    /// Returns the options with the server of the profile, unless `--url` names one.
     ///
     /// # Errors
     ///
-    /// [`Misused`] if there is no such profile.
+    /// [`UsageError`] if there is no such profile.
     fn with_profile(mut self) -> anyhow::Result<Self> {
         // A profile's token is for its own server alone.
         if let (None, Some(name)) = (&self.url, &self.profile) {
@@ -105,40 +104,40 @@ impl Global {
         Ok(self)
     }
 
-    /// Where the server is.
+    /// Returns the URL of the server.
     pub fn server(&self) -> Url {
-        self.url.clone().unwrap_or_else(|| Url::parse(DEFAULT_URL).expect("it is one"))
+        self.url.clone().unwrap_or_else(|| Url::parse(DEFAULT_URL).expect("the default is a URL"))
     }
 }
 
-/// What tidegate can be told to do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// See it work: a server, workers, a mix of jobs, and a table of what happened.
+    /// Run a demonstration: a server, workers, a mix of jobs, and a table of checked promises.
     Demo(demo::Args),
-    /// Serve the jobs in a directory.
+    /// Run the embedded server on a data directory.
     Serve(serve::Args),
-    /// Hand in jobs.
+    /// Enqueue jobs.
     Enqueue(enqueue::Args),
-    /// Look at jobs and change them.
+    /// List, explain, change, cancel and replay jobs.
     #[command(subcommand)]
     Jobs(jobs::Command),
-    /// Look at queues, configure and operate them.
+    /// List, configure and operate queues.
     #[command(subcommand)]
     Queues(queues::Command),
-    /// Look at job types and configure them.
+    /// List and configure job types.
     #[command(subcommand)]
     Types(types::Command),
-    /// Look at schedules, which make jobs at their times, and configure them.
+    /// List and configure schedules, which create recurring jobs.
     #[command(subcommand)]
     Schedule(schedule::Command),
-    /// Write rules that make jobs and results of events, and try them.
+    /// List, configure and test triggers, which turn events into jobs and replies.
     #[command(subcommand)]
     Trigger(triggers::Command),
-    /// Hand in events, and look after those of which nothing could be made.
+    /// Publish events, and list and replay dead letters.
     #[command(subcommand)]
     Event(events::Command),
-    /// Write, test, push and watch plugins: throttlers and retry strategies.
+    /// Create, test, push and monitor plugins: throttlers and retry strategies.
     #[command(subcommand)]
     Plugin(plugin::Command),
     /// Create, list and revoke access tokens.
@@ -146,29 +145,29 @@ pub enum Command {
     Token(token::Command),
     /// Lease jobs and run a command for each.
     Work(work::Args),
-    /// Measure what the server reaches on this machine.
+    /// Measure the performance of the server on this machine.
     Bench(bench::Args),
-    /// Copy the data of a server, while it runs.
+    /// Back up the data of a server while it runs.
     Backup(backup::Args),
-    /// Find what is wrong with a server or its data, and what to do.
+    /// Check a server or its data for problems.
     Doctor(doctor::Args),
-    /// Reckon what a deployment on AWS costs.
+    /// Estimate the cost of a deployment on AWS.
     Cost(cost::Args),
-    /// Print completions for a shell.
+    /// Print a shell completion script.
     Completions(completions::Args),
-    /// Compile a plugin: what the server runs apart from itself, the component on standard input.
+    /// Compile a plugin from standard input, in a process apart from the server.
     #[command(hide = true)]
     CompilePlugin {
-        /// Bytes of memory that it may take.
+        /// Memory limit in bytes.
         #[arg(long, default_value_t = compile_process::MEMORY)]
         memory_bytes: u64,
-        /// Seconds of the processor that it may take.
+        /// CPU time limit in seconds.
         #[arg(long, default_value_t = compile_process::PROCESSOR_SECONDS, value_parser = clap::value_parser!(u64).range(1..=86_400))]
         processor_seconds: u64,
     },
 }
 
-/// Runs the command line and says with what code the program ends.
+/// Runs the command line and returns the exit code of the program.
 pub async fn run(cli: Cli) -> ExitCode {
     match cli.global.with_profile() {
         Ok(global) => run_in(cli.command, &Context::new(global)).await,
@@ -179,7 +178,7 @@ pub async fn run(cli: Cli) -> ExitCode {
     }
 }
 
-/// Runs `command` in given surroundings; an error is told on standard error in one line.
+/// Runs `command` in `ctx` and prints an error to standard error in one line.
 pub async fn run_in(command: Command, ctx: &Context) -> ExitCode {
     let outcome = match command {
         Command::Demo(args) => Box::pin(demo::run(args, ctx)).await,
@@ -210,7 +209,7 @@ pub async fn run_in(command: Command, ctx: &Context) -> ExitCode {
         }
     };
     outcome.unwrap_or_else(|error| {
-        // Whoever pipes into `head` has read enough.
+        // A closed pipe, as that of `head`, is no failure.
         if error
             .downcast_ref::<io::Error>()
             .is_some_and(|err| err.kind() == io::ErrorKind::BrokenPipe)
@@ -257,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn global_options_may_stand_after_the_command() {
+    fn global_options_may_follow_the_command() {
         let cli =
             Cli::try_parse_from(["tidegate", "queues", "list", "--json", "--url", "localhost:9"])
                 .unwrap();
@@ -277,7 +276,7 @@ mod tests {
         assert_eq!(
             (global.server().as_str(), global.token),
             ("http://localhost:9/", None),
-            "the URL is named, so the profile is not asked"
+            "--url wins over the profile"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Profiles: servers that have names, in a file of their own.
+//! Profiles: named servers in a file.
 //!
 //! ```toml
 //! [production]
@@ -6,7 +6,7 @@
 //! token = "tg_..."
 //! ```
 //!
-//! The one thing to know: a profile's token is sent to the profile's URL and nowhere else.
+//! A profile's token is sent only to the profile's URL.
 
 use std::{
     collections::BTreeMap,
@@ -23,7 +23,7 @@ use url::Url;
 
 use super::{UsageError, client};
 
-/// A server that has a name.
+/// A named server.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Profile {
@@ -32,14 +32,14 @@ pub(super) struct Profile {
 }
 
 impl Profile {
-    /// The profile of this name in the user's file: `$TIDEGATE_PROFILES`, or `tidegate/profiles.toml` where the user's settings are.
+    /// The profile of this name in the user's file: `$TIDEGATE_PROFILES`, or `tidegate/profiles.toml` in the user's configuration directory.
     ///
     /// # Errors
     ///
-    /// [`Misused`] if there is no such file or profile, or it cannot be read: the message names it.
+    /// [`UsageError`] if there is no such file or profile, or it cannot be read: the message names it.
     pub(super) fn named(name: &str) -> anyhow::Result<Self> {
         let file = file().context(
-            "--profile: no place for profiles is known: set TIDEGATE_PROFILES to a file",
+            "--profile: there is no configuration directory: set TIDEGATE_PROFILES to a file",
         )?;
         Self::in_file(name, &file)
     }
@@ -59,11 +59,11 @@ impl Profile {
             .ok_or_else(|| wrong(format!("has no such profile; it has: {known}")).into())
     }
 
-    /// Where the server is, and the token to show to it.
+    /// Returns the URL of the server and the token for it.
     ///
     /// # Errors
     ///
-    /// [`Misused`] if the URL is none.
+    /// [`UsageError`] if the URL is none.
     pub(super) fn server(self) -> anyhow::Result<(Url, Option<String>)> {
         let url = client::base_url(&self.url).map_err(|problem| {
             UsageError(format!("the profile's url {:?}: {problem}", self.url))

@@ -1,29 +1,30 @@
-//! `tidegate queues`: where jobs wait, how each queue stands, and the handles an operator turns.
+//! `tidegate queues`: lists, configures, pauses, purges and deletes queues.
 
 use clap::Subcommand;
 
 use super::{
     Context, ExitCode,
     client::Client,
-    operation, pages,
-    show::{self, OutputStyle},
+    operation,
+    output::{self, OutputStyle},
+    pages,
     types::{Configure, Name},
     wire::Queue,
 };
 use tidegate_core::time::Timestamp;
 
-/// What can be done with queues.
+/// The commands about queues.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// List queues and how they stand.
+    /// List queues with their status.
     List,
-    /// Show a queue, how it stands and all its settings.
+    /// Show a queue with its status and all its settings.
     Get(Name),
     /// Create a queue, or replace all its settings.
     Put(Configure),
     /// Change some of a queue's settings.
     Patch(Configure),
-    /// Start nothing from this queue until it is resumed; what runs goes on.
+    /// Stop starting jobs from this queue until it is resumed; running jobs continue.
     Pause(Name),
     /// Start jobs from this queue again.
     Resume(Name),
@@ -33,21 +34,21 @@ pub enum Command {
     Delete(Name),
 }
 
-/// How an answer is shown to people.
+/// How a response is printed.
 enum ShownQueue {
     /// As a row of the list.
     Row,
     /// With all its settings.
     Whole,
-    /// By a sentence.
-    Said(String),
+    /// As a sentence.
+    Sentence(String),
 }
 
 /// Runs the command.
 ///
 /// # Errors
 ///
-/// The server is away or refuses.
+/// The server is unreachable or rejects the request.
 pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
     let client = ctx.client()?;
     let (answer, shown) = match command {
@@ -69,15 +70,15 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
         ),
         Command::Pause(Name { name }) => (
             client.post(&["queues", &name, "pause"]).send().await?,
-            ShownQueue::Said(format!("{name} is paused; what runs goes on")),
+            ShownQueue::Sentence(format!("{name} is paused; running jobs continue")),
         ),
         Command::Resume(Name { name }) => (
             client.post(&["queues", &name, "resume"]).send().await?,
-            ShownQueue::Said(format!("{name} is resumed")),
+            ShownQueue::Sentence(format!("{name} is resumed")),
         ),
         Command::Delete(Name { name }) => (
             client.delete(&["queues", &name]).send().await?,
-            ShownQueue::Said(format!("{name} is deleted")),
+            ShownQueue::Sentence(format!("{name} is deleted")),
         ),
     };
     if ctx.json() {
@@ -89,10 +90,10 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
         ShownQueue::Whole => {
             let row = render(ctx.look, &[answer.read()?], ctx.now());
             let settings =
-                show::fields(ctx.look, &answer.read()?, &["name", "paused", "status"], ctx.now());
+                output::fields(ctx.look, &answer.read()?, &["name", "paused", "status"], ctx.now());
             ctx.print(format_args!("{row}\n\n{settings}"))?;
         }
-        ShownQueue::Said(sentence) => ctx.print(sentence)?,
+        ShownQueue::Sentence(sentence) => ctx.print(sentence)?,
     }
     Ok(ExitCode::Ok)
 }
@@ -110,7 +111,7 @@ async fn list(client: &Client, ctx: &Context) -> anyhow::Result<ExitCode> {
 fn render(look: OutputStyle, queues: &[Queue], now: Timestamp) -> String {
     let rows = queues.iter().map(|queue| {
         let status = queue.status.as_ref();
-        let count = |count: Option<u64>| count.map_or_else(show::dash, |count| count.to_string());
+        let count = |count: Option<u64>| count.map_or_else(output::dash, |count| count.to_string());
         let depth = |state: &str| {
             count(status.map(|status| status.depth.get(state).copied().unwrap_or_default()))
         };
@@ -126,13 +127,13 @@ fn render(look: OutputStyle, queues: &[Queue], now: Timestamp) -> String {
                 count(status.map(|status| status.running_weight)),
                 count(queue.concurrency)
             ),
-            show::when_known(status.and_then(|status| status.oldest_due_at), now),
-            if queue.paused { "paused".to_owned() } else { show::dash() },
+            output::when_known(status.and_then(|status| status.oldest_due_at), now),
+            if queue.paused { "paused".to_owned() } else { output::dash() },
             held.unwrap_or_default().join(", "),
             count(status.map(|status| status.desired_workers)),
         ]
     });
-    show::table(
+    output::table(
         look,
         [
             "name",
@@ -142,7 +143,7 @@ fn render(look: OutputStyle, queues: &[Queue], now: Timestamp) -> String {
             "oldest",
             "paused",
             "held by",
-            "wants workers",
+            "desired workers",
         ],
         rows,
     )
@@ -156,7 +157,7 @@ mod tests {
     use crate::cli::testing::FakeServer;
 
     #[test]
-    fn a_list_says_what_holds_each_queue() {
+    fn list_shows_the_status_of_each_queue() {
         let queues: Vec<Queue> = serde_json::from_value(json!([
             {"name": "default", "concurrency": 10, "paused": false, "status": {"depth": {"scheduled": 12000, "running": 3}, "running_weight": 7,
              "oldest_due_at": "2001-09-09T01:44:40Z", "held": {"concurrency": 11000, "due_time": 1000}, "desired_workers": 10}},

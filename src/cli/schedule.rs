@@ -1,4 +1,4 @@
-//! `tidegate schedule`: jobs that recur. `next` with a rule of its own needs no server.
+//! `tidegate schedule`: recurring jobs. `next` with a rule needs no server.
 
 use std::path::PathBuf;
 
@@ -10,8 +10,8 @@ use super::{
     Context, ExitCode, UsageError,
     args::{self, Fields, When},
     client::Client,
+    output::{self, OutputStyle},
     pages,
-    show::{self, OutputStyle},
     types::{Configure, Name},
     wire::{Job, Schedule},
 };
@@ -24,50 +24,50 @@ use tidegate_core::{
     time::{Seconds, Timestamp},
 };
 
-/// What can be done with schedules.
+/// The commands about schedules.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Make a schedule, or replace all its settings.
+    /// Create a schedule, or replace all its settings.
     Put(Box<Put>),
     /// Change some of a schedule's settings.
     Patch(Configure),
-    /// Show a schedule, what it came to and what is next.
+    /// Show a schedule with its last and next occurrence.
     Get(Name),
-    /// List schedules and what is next.
+    /// List schedules with their next occurrence.
     List,
-    /// Delete a schedule; the jobs that it made stay.
+    /// Delete a schedule; its jobs stay.
     Delete(Name),
-    /// Let nothing occur until it is resumed.
+    /// Pause a schedule until it is resumed.
     Pause(Name),
-    /// Let a schedule occur again, from now on.
+    /// Resume a schedule from now on.
     Resume(Name),
-    /// Make a job of a schedule now.
+    /// Create a job of a schedule now.
     Run(Name),
-    /// Say when a schedule occurs next, or when a rule would, for which no server is needed.
+    /// Show the next occurrences of a schedule, or of a rule without a server.
     Next(NextOccurrence),
 }
 
-/// What it shall be like.
+/// The settings of a schedule.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     tidegate schedule put nightly --type report --cron '0 3 * * *' --tz Europe/Berlin\n  \
     tidegate schedule put beat --type ping --every 30s --data '{\"host\": \"a\"}'\n  \
     tidegate schedule put nightly --config '{\"type\": \"report\", \"cron\": \"0 3 * * *\", \"max_attempts\": 5}'")]
 pub struct Put {
-    /// Its name.
+    /// The name of the schedule.
     name: String,
-    /// The type of its jobs.
+    /// The type of the jobs.
     #[arg(long = "type", value_name = "TYPE")]
     job_type: Option<String>,
     #[command(flatten)]
     rule: RuleArgs,
-    /// What its jobs carry, JSON; `-` reads standard input [default: null].
+    /// The data of the jobs, JSON; `-` reads standard input [default: null].
     #[arg(long, value_name = "JSON")]
     data: Option<String>,
-    /// What becomes of occurrences that are over a minute late [default: one].
+    /// The jobs for occurrences that are over a minute late [default: one].
     #[arg(long)]
     missed: Option<Missed>,
-    /// Other settings, JSON; `-` reads standard input. The options above come on top.
+    /// Other settings, JSON; `-` reads standard input. The options above win.
     #[arg(long, value_name = "JSON", conflicts_with = "file")]
     config: Option<String>,
     /// A file with other settings, JSON.
@@ -75,50 +75,50 @@ pub struct Put {
     file: Option<PathBuf>,
 }
 
-/// When it occurs.
+/// The rule of a schedule.
 #[derive(Debug, Args)]
 struct RuleArgs {
     /// A cron pattern: minute, hour, day of the month, month, day of the week; or six fields, the second first.
     #[arg(long, value_name = "PATTERN")]
     cron: Option<String>,
-    /// The IANA name of the time zone that the pattern is about [default: UTC].
+    /// The IANA name of the time zone of the pattern [default: UTC].
     #[arg(long, value_name = "ZONE", requires = "cron")]
     tz: Option<String>,
     /// The span from one occurrence to the next, for example 30s or 6h.
     #[arg(long, value_name = "SPAN", value_parser = args::span, conflicts_with = "cron")]
     every: Option<Seconds>,
-    /// An instant from which every occurrence is whole spans away [default: the epoch].
+    /// The instant of one occurrence; all others are whole spans away [default: the epoch].
     #[arg(long, value_name = "INSTANT", requires = "every")]
     anchor: Option<Timestamp>,
 }
 
-/// What becomes of occurrences that are over a minute late.
+/// The jobs for occurrences that are over a minute late.
 #[derive(Clone, Copy, Debug, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 enum Missed {
-    /// Nothing.
+    /// No job.
     Skip,
-    /// One job for all of them.
+    /// One job for all.
     One,
-    /// A job each.
+    /// One job for each.
     All,
 }
 
-/// Of what.
+/// The options of `tidegate schedule next`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     tidegate schedule next nightly\n  \
     tidegate schedule next --cron '30 2 * * *' --tz Europe/Berlin --from 2026-03-28T00:00:00Z --count 3")]
 pub struct NextOccurrence {
-    /// A schedule of the server's; or give a rule.
+    /// The schedule; or give a rule.
     #[arg(conflicts_with_all = ["cron", "every"], required_unless_present_any = ["cron", "every"])]
     name: Option<String>,
     #[command(flatten)]
     rule: RuleArgs,
-    /// The instant after which the rule is looked at: RFC 3339, or a span from now such as +10m [default: now].
+    /// Show occurrences after this instant: RFC 3339, or a span from now such as +10m [default: now].
     #[arg(long, value_name = "INSTANT", value_parser = args::when, allow_hyphen_values = true, conflicts_with = "name")]
     from: Option<When>,
-    /// How many occurrences of the rule are shown.
+    /// The number of occurrences.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000), conflicts_with = "name")]
     count: u32,
 }
@@ -154,7 +154,7 @@ impl Put {
 }
 
 impl RuleArgs {
-    /// The rule, read as a server reads it.
+    /// Parses the rule as the server does.
     fn rule(&self) -> anyhow::Result<Rule> {
         let misused =
             |option: &str, error: &dyn std::fmt::Display| UsageError(format!("--{option} {error}"));
@@ -180,7 +180,7 @@ impl RuleArgs {
 ///
 /// # Errors
 ///
-/// The server is away or refuses; a rule makes no sense.
+/// The server is unreachable or rejects the request; a rule is invalid.
 pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
     if let Command::Next(NextOccurrence { name: None, rule, from, count }) = &command {
         return next(rule, *from, *count as usize, ctx);
@@ -206,7 +206,7 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
         ),
         Command::Resume(Name { name }) => (
             client.post(&["schedules", &name, "resume"]).send().await?,
-            Some(format!("{name} goes on from now")),
+            Some(format!("{name} is resumed from now")),
         ),
         Command::Run(Name { name }) => {
             let answer = client.post(&["schedules", &name, "run"]).send().await?;
@@ -227,14 +227,14 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
             let shown = ["name", "paused", "next", "last_occurrence"];
             ctx.print(format_args!(
                 "{row}\n\n{}",
-                show::fields(ctx.look, &answer.read()?, &shown, ctx.now())
+                output::fields(ctx.look, &answer.read()?, &shown, ctx.now())
             ))?;
         }
     }
     Ok(ExitCode::Ok)
 }
 
-/// Says when a rule occurs.
+/// Prints the occurrences of a rule.
 fn next(
     rule: &RuleArgs,
     from: Option<When>,
@@ -259,8 +259,8 @@ fn told(next: &[Timestamp], zone: Option<&str>, ctx: &Context) -> anyhow::Result
     }
     let zone: Zone = zone.and_then(|name| name.parse().ok()).unwrap_or_default();
     let now = ctx.now();
-    let rows = next.iter().map(|at| [at.to_string(), zone.said(*at), show::when(*at, now)]);
-    ctx.print(show::table(ctx.look, ["occurs at", "local time", "from now"], rows))?;
+    let rows = next.iter().map(|at| [at.to_string(), zone.said(*at), output::when(*at, now)]);
+    ctx.print(output::table(ctx.look, ["occurs at", "local time", "from now"], rows))?;
     Ok(ExitCode::Ok)
 }
 
@@ -279,7 +279,7 @@ fn render(look: OutputStyle, schedules: &[Schedule], now: Timestamp) -> String {
         let rule = match (&schedule.cron, schedule.every_seconds) {
             (Some(cron), _) => format!("{cron} {}", schedule.tz.as_deref().unwrap_or("UTC")),
             (None, Some(seconds)) => format!("every {seconds} s"),
-            (None, None) => show::dash(),
+            (None, None) => output::dash(),
         };
         [
             schedule.name.clone(),
@@ -288,14 +288,14 @@ fn render(look: OutputStyle, schedules: &[Schedule], now: Timestamp) -> String {
             if schedule.paused {
                 "paused".to_owned()
             } else {
-                show::when_known(schedule.next.first().copied(), now)
+                output::when_known(schedule.next.first().copied(), now)
             },
-            show::when_known(schedule.last_occurrence, now),
+            output::when_known(schedule.last_occurrence, now),
             schedule.missed_count.to_string(),
-            schedule.last_error.as_ref().map_or_else(show::dash, |error| error.message.clone()),
+            schedule.last_error.as_ref().map_or_else(output::dash, |error| error.message.clone()),
         ]
     });
-    show::table(look, ["name", "type", "rule", "next", "last", "missed", "error"], rows)
+    output::table(look, ["name", "type", "rule", "next", "last", "missed", "error"], rows)
 }
 
 #[cfg(test)]
@@ -409,7 +409,7 @@ mod tests {
         .await;
         for (command, line, out) in [
             ("pause", "POST /v1/schedules/beat/pause", "beat is paused"),
-            ("resume", "POST /v1/schedules/beat/resume", "beat goes on from now"),
+            ("resume", "POST /v1/schedules/beat/resume", "beat is resumed from now"),
             ("run", "POST /v1/schedules/beat/run", "beat:run.1"),
             ("delete", "DELETE /v1/schedules/beat", "beat is deleted"),
             ("next", "GET /v1/schedules/beat", "occurs at"),

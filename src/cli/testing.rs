@@ -1,4 +1,4 @@
-//! A server on loopback that remembers what it was asked and answers what a test says.
+//! A fake server on loopback that records requests and sends the responses of a test.
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
@@ -92,7 +92,7 @@ impl FakeServer {
         Client::new(base_url(&self.url).unwrap(), Some("secret".to_owned())).unwrap()
     }
 
-    /// Where it is.
+    /// Returns the URL.
     pub fn url(&self) -> &str {
         &self.url
     }

@@ -1,12 +1,12 @@
-//! `tidegate token`: who may do what on the server.
+//! `tidegate token`: creates, lists and revokes access tokens.
 
 use clap::{Subcommand, ValueEnum};
 use serde::Serialize;
 
-use super::{Context, ExitCode, pages, show, wire::Token};
+use super::{Context, ExitCode, output, pages, wire::Token};
 use tidegate_core::time::Timestamp;
 
-/// What can be done with tokens.
+/// The commands about tokens.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Create a token and print its secret, which is never shown again.
@@ -20,10 +20,10 @@ pub enum Command {
 /// The options of `tidegate token create`.
 #[derive(Debug, clap::Args)]
 pub struct CreateArgs {
-    /// What to call it.
+    /// The name of the token.
     #[arg(long)]
     name: String,
-    /// What it may be used for; may be given again.
+    /// A scope of the token; repeatable.
     #[arg(long = "scope", value_name = "SCOPE", required = true, num_args = 1..)]
     scopes: Vec<Scope>,
 }
@@ -35,7 +35,7 @@ pub struct RevokeArgs {
     id: String,
 }
 
-/// What a token may be used for.
+/// The scopes of a token.
 #[derive(Clone, Copy, Debug, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 enum Scope {
@@ -47,7 +47,7 @@ enum Scope {
     EnqueueCritical,
     /// Lease jobs and report results.
     Work,
-    /// Look at everything.
+    /// Read everything.
     Read,
     /// Configure and operate.
     Admin,
@@ -63,7 +63,7 @@ struct NewToken<'a> {
 ///
 /// # Errors
 ///
-/// The server is away or refuses.
+/// The server is unreachable or rejects the request.
 pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
     let client = ctx.client()?;
     match command {
@@ -105,16 +105,16 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::Ok)
 }
 
-fn render(look: show::OutputStyle, tokens: &[Token], now: Timestamp) -> String {
+fn render(look: output::OutputStyle, tokens: &[Token], now: Timestamp) -> String {
     let rows = tokens.iter().map(|token| {
         [
             token.id.clone(),
             token.name.clone(),
             token.scopes.join(" "),
-            show::when_known(token.created_at, now),
+            output::when_known(token.created_at, now),
         ]
     });
-    show::table(look, ["id", "name", "scopes", "created"], rows)
+    output::table(look, ["id", "name", "scopes", "created"], rows)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! `tidegate trigger`: rules that make a job, or the reply to a waiting one, of each event that they are about.
+//! `tidegate trigger`: rules that turn a matching event into a job or into the reply to a waiting job.
 //!
-//! `test` needs no server: what a rule makes of an event follows from the two alone, so it is the same code.
+//! `test` needs no server: the outcome depends only on the rule and the event, and the code is the same.
 
 use std::path::{Path, PathBuf};
 
@@ -13,8 +13,8 @@ use tokio::io::AsyncReadExt as _;
 use super::{
     Context, ExitCode, UsageError,
     client::Client,
+    output::{self, OutputStyle},
     pages,
-    show::{self, OutputStyle},
     types::{Configure, Name},
     wire::Trigger as Row,
 };
@@ -26,7 +26,7 @@ use tidegate_core::{
     job::TriggerName,
 };
 
-/// What can be done with triggers.
+/// The commands about triggers.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// List triggers.
@@ -35,9 +35,9 @@ pub enum Command {
     Get(Name),
     /// Create a trigger, or replace it.
     Put(Configure),
-    /// Delete a trigger; events of which it could make nothing stay.
+    /// Delete a trigger; its dead letters stay.
     Delete(Name),
-    /// Show what a rule would do about sample events; needs no server.
+    /// Apply a rule to sample events without a server.
     Test(Test),
 }
 
@@ -66,7 +66,7 @@ pub struct Test {
 ///
 /// # Errors
 ///
-/// The server is away or refuses; a file cannot be read.
+/// The server is unreachable or rejects the request; a file cannot be read.
 pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
     if let Command::Test(args) = command {
         return test(args, ctx).await;
@@ -87,7 +87,7 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
     match deleted {
         _ if ctx.json() => ctx.print_body(&answer.body)?,
         Some(name) => ctx.print(format_args!("{name} is deleted"))?,
-        None => ctx.print(show::fields(ctx.look, &answer.read()?, &[], ctx.now()))?,
+        None => ctx.print(output::fields(ctx.look, &answer.read()?, &[], ctx.now()))?,
     }
     Ok(ExitCode::Ok)
 }
@@ -109,7 +109,7 @@ async fn list(client: &Client, ctx: &Context) -> anyhow::Result<ExitCode> {
             if row.filter == json!({}) { "every event".to_owned() } else { row.filter.to_string() };
         [row.name.clone(), does.to_owned(), text(&fields["type"]), filter, row.version.to_string()]
     });
-    ctx.print(show::table(ctx.look, ["name", "does", "type", "about", "version"], rows))?;
+    ctx.print(output::table(ctx.look, ["name", "does", "type", "about", "version"], rows))?;
     Ok(ExitCode::Ok)
 }
 
@@ -118,7 +118,7 @@ fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// What a rule makes of one event.
+/// The outcome of a rule for one event.
 #[derive(Debug, Serialize)]
 struct Tried {
     /// The event's id, if it is one.
@@ -128,12 +128,12 @@ struct Tried {
     source: Option<String>,
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     event_type: Option<String>,
-    /// `enqueue`, `complete`, `passed` (the filter lets it pass by), `failed`, or `refused` (it is no event).
+    /// `enqueue`, `complete`, `passed` (the filter does not match), `failed`, or `refused` (it is no event).
     does: &'static str,
-    /// What it would make.
+    /// The job or the reply.
     #[serde(skip_serializing_if = "Option::is_none")]
     job: Option<Value>,
-    /// Why it makes nothing.
+    /// Why there is no job and no reply.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
 }
@@ -202,7 +202,7 @@ fn try_one(rules: &Triggers, trigger: &Trigger, event: &Event) -> Tried {
     }
 }
 
-/// A job as `POST /v1/jobs` would be told of it.
+/// Returns a job as the body of `POST /v1/jobs`.
 fn job(wanted: &Wanted) -> Value {
     let mut shown = serde_json::to_value(&wanted.fields).unwrap_or_default();
     if let Some(fields) = shown.as_object_mut() {
@@ -214,7 +214,7 @@ fn job(wanted: &Wanted) -> Value {
     shown
 }
 
-/// A reply as a worker's report would say it.
+/// Returns a reply as a worker's report.
 fn answered(reply: &Reply) -> Value {
     let mut shown = json!({"type": reply.job_type, "correlation_key": reply.correlation_key});
     let more = match &reply.said {
@@ -244,19 +244,19 @@ fn value_of(payload: &tidegate_core::job::Payload) -> Value {
 
 fn render(look: OutputStyle, tried: &[Tried]) -> String {
     let rows = tried.iter().map(|one| {
-        let dash = |text: &Option<String>| text.clone().unwrap_or_else(show::dash);
+        let dash = |text: &Option<String>| text.clone().unwrap_or_else(output::dash);
         let what = match (&one.job, &one.reason) {
             (Some(job), _) => job.to_string(),
             (None, reason) => {
-                reason.clone().unwrap_or_else(|| "the filter lets it pass by".to_owned())
+                reason.clone().unwrap_or_else(|| "the filter does not match".to_owned())
             }
         };
         [dash(&one.id), dash(&one.event_type), one.does.to_owned(), what]
     });
-    show::table(look, ["event", "type", "does", "what"], rows)
+    output::table(look, ["event", "type", "does", "what"], rows)
 }
 
-/// What a file holds, `-` meaning standard input.
+/// Returns the content of a file, where `-` means standard input.
 ///
 /// # Errors
 ///
@@ -273,19 +273,19 @@ pub async fn contents(path: &Path) -> anyhow::Result<Bytes> {
         .into())
 }
 
-/// The events of a file: a list, one, or one on each line; or what a service of AWS calls a function with.
+/// Parses the events of a file: a list, one, one on each line, or the payload of an AWS service.
 pub fn events(text: &Bytes) -> Vec<Result<Event, String>> {
     let said =
         |fault: tidegate_core::validate::ValidationError| fault.to_string().trim().to_owned();
     let start = text.trim_ascii_start();
     if start.first() == Some(&b'[') {
-        // A list of any length: its bounds are a request's.
+        // A list of any length: the limit is that of a request.
         return match serde_json::from_slice::<Vec<&serde_json::value::RawValue>>(text) {
             Ok(list) => list
                 .into_iter()
                 .map(|raw| read::structured(&text.slice_ref(raw.get().as_bytes())).map_err(said))
                 .collect(),
-            Err(error) => vec![Err(format!("it is no list of events: {error}"))],
+            Err(error) => vec![Err(format!("not a list of events: {error}"))],
         };
     }
     match read::structured(text) {
@@ -312,13 +312,13 @@ pub fn events(text: &Bytes) -> Vec<Result<Event, String>> {
     }
 }
 
-/// The events of what Lambda calls a function with.
+/// Returns the events in the payload of a Lambda call.
 #[cfg(feature = "aws")]
 fn invoked(payload: &Bytes) -> Vec<Result<Event, String>> {
     tidegate_server::lambda::ingest::events(payload)
 }
 
-/// Its services are known to whoever was built for them.
+/// Without the feature `aws` the payloads of AWS services are unknown.
 #[cfg(not(feature = "aws"))]
 fn invoked(_: &Bytes) -> Vec<Result<Event, String>> {
     Vec::new()
@@ -343,7 +343,7 @@ mod tests {
         "enqueue": {"type": "ship", "correlation_key": {"$expr": "data.order"}, "priority": {"$expr": "data.priority"}, "data": {"$expr": "data.lines"}}}"#;
 
     #[tokio::test]
-    async fn a_rule_is_tried_on_events_without_a_server() {
+    async fn a_rule_is_tested_without_a_server() {
         let server = FakeServer::answering(|_| (500, json!({}))).await;
         let rule = file(RULE);
         let list = json!([
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn triggers_are_put_listed_and_deleted_by_their_routes() {
+    async fn triggers_are_put_listed_and_deleted() {
         let rule: Value = serde_json::from_str(RULE).unwrap();
         let mut shown = rule.clone();
         shown["name"] = json!("orders");

@@ -1,4 +1,4 @@
-//! `tidegate types`: how jobs of one kind are run.
+//! `tidegate types`: lists and configures job types.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -8,12 +8,12 @@ use super::{
     Context, ExitCode, UsageError,
     args::{self, Json},
     client::Client,
+    output::{self, OutputStyle},
     pages,
-    show::{self, OutputStyle},
     wire::JobType,
 };
 
-/// What can be done with job types.
+/// The commands about job types.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// List job types.
@@ -28,17 +28,17 @@ pub enum Command {
     Delete(Name),
 }
 
-/// Which one.
+/// The name of a resource.
 #[derive(Debug, clap::Args)]
 pub struct Name {
-    /// Its name.
+    /// The name.
     pub name: String,
 }
 
-/// What it shall be like.
+/// A name and settings.
 #[derive(Debug, clap::Args)]
 pub struct Configure {
-    /// Its name.
+    /// The name.
     pub name: String,
     /// A file with the settings, JSON; `-` reads standard input.
     #[arg(
@@ -71,7 +71,7 @@ impl Configure {
 ///
 /// # Errors
 ///
-/// The server is away or refuses.
+/// The server is unreachable or rejects the request.
 pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
     let client = ctx.client()?;
     let (answer, deleted) = match command {
@@ -92,7 +92,7 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
     match deleted {
         _ if ctx.json() => ctx.print_body(&answer.body)?,
         Some(name) => ctx.print(format_args!("{name} is deleted"))?,
-        None => ctx.print(show::fields(ctx.look, &answer.read()?, &[], ctx.now()))?,
+        None => ctx.print(output::fields(ctx.look, &answer.read()?, &[], ctx.now()))?,
     }
     Ok(ExitCode::Ok)
 }
@@ -110,7 +110,7 @@ async fn list(client: &Client, ctx: &Context) -> anyhow::Result<ExitCode> {
 fn render(look: OutputStyle, types: &[JobType]) -> String {
     let rows = types.iter().map(|job_type| {
         let number =
-            |number: Option<u64>| number.map_or_else(show::dash, |number| number.to_string());
+            |number: Option<u64>| number.map_or_else(output::dash, |number| number.to_string());
         [
             job_type.name.clone(),
             job_type.queue.clone(),
@@ -122,12 +122,12 @@ fn render(look: OutputStyle, types: &[JobType]) -> String {
             job_type.delivery.clone(),
             number(job_type.max_attempts.map(u64::from)),
             number(job_type.concurrency),
-            job_type.timeout_seconds.map_or_else(show::dash, |seconds| {
-                show::took(Duration::try_from_secs_f64(seconds).unwrap_or_default())
+            job_type.timeout_seconds.map_or_else(output::dash, |seconds| {
+                output::took(Duration::try_from_secs_f64(seconds).unwrap_or_default())
             }),
         ]
     });
-    show::table(look, ["name", "queue", "target", "delivery", "attempts", "limit", "timeout"], rows)
+    output::table(look, ["name", "queue", "target", "delivery", "max attempts", "limit", "timeout"], rows)
 }
 
 #[cfg(test)]

@@ -26,11 +26,11 @@ fn our_enqueue_is_shown_beside_the_bare_handler() {
     let figures = figures(&["enqueue"]);
     let rate = figure(&figures, "enqueue, 64");
     assert!(
-        rate["ours"].as_f64().unwrap() > 0.0 && rate["beside"]["value"].as_f64().unwrap() > 0.0,
+        rate["ours"].as_f64().unwrap() > 0.0 && rate["baseline"]["value"].as_f64().unwrap() > 0.0,
         "{rate}"
     );
     assert_eq!(
-        (rate["reach"].as_f64(), rate["beside"]["reach"].as_f64()),
+        (rate["reach"].as_f64(), rate["baseline"]["reach"].as_f64()),
         (Some(15_000.0), Some(0.5))
     );
 }
@@ -53,7 +53,7 @@ fn events_are_shown_beside_enqueues() {
     let figures = figures(&["events"]);
     let rate = figure(&figures, "events, batches of 1000");
     assert!(
-        rate["ours"].as_f64().unwrap() > 0.0 && rate["beside"]["value"].as_f64().unwrap() > 0.0,
+        rate["ours"].as_f64().unwrap() > 0.0 && rate["baseline"]["value"].as_f64().unwrap() > 0.0,
         "{rate}"
     );
 }

@@ -1,21 +1,21 @@
-//! What is said of queues and types. Pure.
+//! Checks of queues, job types and plugins. Pure.
 
 use std::{collections::HashMap, time::Duration};
 
 use super::{CheckLevel, DoctorReport, finding};
 use crate::cli::{
+    output,
     plugin::Plugin,
-    show,
     wire::{JobType, Queue},
 };
 use tidegate_core::time::Timestamp;
 
-/// The timeout of a type that says none, in seconds.
+/// The default timeout of a type, in seconds.
 const DEFAULT_TIMEOUT: f64 = 86_400.0;
-/// A job that is due for longer than this has waited long.
+/// How long a due job may wait without a finding.
 const LONG: Duration = Duration::from_hours(1);
 
-/// What there is to say of `queues` and `types` at `now`.
+/// Checks `queues` and `types` at `now`.
 pub fn look(queues: &[Queue], types: &[JobType], now: Timestamp) -> DoctorReport {
     let mut report = DoctorReport::default();
     let limited: HashMap<&str, bool> =
@@ -36,7 +36,7 @@ pub fn look(queues: &[Queue], types: &[JobType], now: Timestamp) -> DoctorReport
     report
 }
 
-/// What there is to say of those `plugins` that somebody uses.
+/// Checks the `plugins` in use.
 pub fn look_at_plugins(plugins: &[Plugin], now: Timestamp) -> DoctorReport {
     let mut report = DoctorReport::default();
     for plugin in plugins.iter().filter(|plugin| !plugin.used_by.is_empty()) {
@@ -57,7 +57,7 @@ pub fn look_at_plugins(plugins: &[Plugin], now: Timestamp) -> DoctorReport {
         }));
         let fault = plugin.health.last_fault.as_ref().filter(|_| plugin.health.failing);
         report.check(fault.map(|fault| {
-            let when = show::when_known(fault.at, now);
+            let when = output::when_known(fault.at, now);
             let found = format!("its latest call failed, {when} ({}): {}; it decides for {}", fault.kind, fault.message, users.join(", "));
             finding(
                 CheckLevel::Warning,
@@ -84,7 +84,7 @@ fn of_queue(queue: &Queue, now: Timestamp, report: &mut DoctorReport) {
             CheckLevel::Warning,
             &about,
             found,
-            format!("`tidegate queues resume {name}`, if nobody means it to be"),
+            format!("`tidegate queues resume {name}`, unless the pause is intended"),
         )
     }));
     report.check((queue.concurrency == Some(0)).then(|| {
@@ -97,7 +97,7 @@ fn of_queue(queue: &Queue, now: Timestamp, report: &mut DoctorReport) {
     report.check(late.filter(|_| !queue.paused).map(|(status, due)| {
         let held: Vec<String> = status.held.iter().map(|(rule, jobs)| format!("{jobs} by {rule}")).collect();
         let held = if held.is_empty() { String::new() } else { format!("; held: {}", held.join(", ")) };
-        let found = format!("a job was due {} and still waits{held}", show::when(due, now));
+        let found = format!("a job was due {} and still waits{held}", output::when(due, now));
         let advice = if status.held.contains_key("worker") {
             format!("start workers: `tidegate work --queue {name} -- COMMAND`")
         } else {

@@ -1,4 +1,4 @@
-//! A data directory, whether a server runs on it or not.
+//! Checks of a data directory, with or without a running server.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -29,12 +29,12 @@ const ROOM: u64 = 1 << 30;
 const NO_ROOM: u64 = 64 << 20;
 /// A log that is longer is not folded into the database any more: something reads for very long.
 const LONG_LOG: u64 = 256 << 20;
-/// A file younger than this may be in the making.
+/// A file younger than this may still be written.
 const SETTLED: Duration = Duration::from_hours(1);
 /// How far the newest job may be ahead of the clock.
 const AHEAD: Duration = Duration::from_mins(1);
 
-/// Looks at the data in `dir` at `now`.
+/// Checks the data in `dir` at `now`.
 pub fn look(dir: &Path, now: Timestamp) -> DoctorReport {
     let mut report = DoctorReport::default();
     report.check(served(dir));
@@ -53,7 +53,7 @@ pub fn look(dir: &Path, now: Timestamp) -> DoctorReport {
     report
 }
 
-/// What a server looks at in its own directory while it runs.
+/// The checks of a running server on its own directory.
 pub struct Served {
     dir: PathBuf,
     clock: Arc<dyn Clock>,
@@ -95,7 +95,7 @@ impl HealthCheck for Served {
     }
 }
 
-/// The message of such an error says what to do.
+/// Returns the advice for an error at the opening of the database.
 fn unusable(error: &OpenError) -> Finding {
     let advice = match error {
         OpenError::Io { .. } => "see that --data names the server's directory, and who may read it",
@@ -113,7 +113,7 @@ fn served(dir: &Path) -> Option<Finding> {
                 CheckLevel::Note,
                 "server",
                 format!("{by} serves the directory"),
-                "`tidegate doctor` without --data asks it, too",
+                "`tidegate doctor` without --data checks the server, too",
             )
         }),
         Err(error) => Some(finding(
@@ -148,7 +148,7 @@ fn log(dir: &Path) -> Option<Finding> {
     (bytes > LONG_LOG).then(|| finding(CheckLevel::Warning, "database", found, advice))
 }
 
-/// Backups that were broken off, here and beside the directory.
+/// Finds incomplete backups in the directory and next to it.
 fn parts(dir: &Path, now: Timestamp) -> Option<Finding> {
     let beside = dir.canonicalize().ok().and_then(|dir| dir.parent().map(Path::to_owned));
     let listed = [Some(dir.to_owned()), beside]
@@ -178,7 +178,7 @@ fn settled(about: &fs::Metadata, now: Timestamp) -> bool {
     about.modified().is_ok_and(|at| now.since(Timestamp::from_utc(at.into())) > SETTLED)
 }
 
-/// What the database says, and whether the files beside it agree.
+/// Checks the database and its large bodies.
 fn inside(
     dir: &Path,
     found: &Inspection,
@@ -199,12 +199,12 @@ fn inside(
     Ok(())
 }
 
-/// What there is to say of a newest job that was accepted in the future.
+/// Checks that the newest job was not accepted in the future.
 fn newest(found: &Inspection, now: Timestamp) -> Result<Option<Finding>, OpenError> {
     let newest = found.newest_job()?.filter(|newest| newest.since(now) > AHEAD);
     Ok(newest.map(|newest| {
         let told = format!(
-            "the newest job was accepted at {newest}, which is yet to come: the clock was set back"
+            "the newest job was accepted at {newest}, which is in the future: the clock was set back"
         );
         finding(
             CheckLevel::Error,
@@ -215,7 +215,8 @@ fn newest(found: &Inspection, now: Timestamp) -> Result<Option<Finding>, OpenErr
     }))
 }
 
-/// Configurations in the shapes of the API; one that cannot be read is the server's to complain of.
+/// Returns the configurations in the shapes of the API, without unreadable ones, which the server
+/// reports.
 fn shapes<T: DeserializeOwned>(items: &[Item]) -> Vec<T> {
     let shape = |item: &Item| {
         let stored: Value = serde_json::from_slice(&item.bytes).ok()?;
@@ -229,7 +230,7 @@ fn shapes<T: DeserializeOwned>(items: &[Item]) -> Vec<T> {
     items.iter().filter_map(shape).collect()
 }
 
-/// Push types without a signature, which only the file tells.
+/// Finds push types without a signature, which only the file shows.
 fn unsigned(types: &[Item]) -> Option<Finding> {
     let bare = |item: &&Item| {
         let Ok(stored) = serde_json::from_slice::<Value>(&item.bytes) else {
@@ -242,11 +243,12 @@ fn unsigned(types: &[Item]) -> Option<Finding> {
     };
     let names: Vec<&str> = types.iter().filter(bare).map(|item| item.name.as_str()).collect();
     let found = format!("pushed without signature or password: {}", names.join(", "));
-    let advice = "set `signing_secret` in their targets, so that their workers know the server from a stranger";
+    let advice =
+        "set `signing_secret` in their targets, so that their workers can authenticate the server";
     (!names.is_empty()).then(|| finding(CheckLevel::Note, "types", found, advice))
 }
 
-/// Bodies that jobs name and that are not there, and bodies that are there and that no job names.
+/// Finds missing bodies and orphaned bodies.
 fn bodies(dir: &Path, named: &HashSet<String>, now: Timestamp) -> [Option<Finding>; 2] {
     let root = dir.join("objects");
     let mut there = HashMap::new();
@@ -292,7 +294,7 @@ fn bodies(dir: &Path, named: &HashSet<String>, now: Timestamp) -> [Option<Findin
     ]
 }
 
-/// Every file under `dir`; none if it is not there.
+/// Returns every file below `dir`, and none if it does not exist.
 fn list(dir: &Path, files: &mut HashMap<PathBuf, fs::Metadata>) -> io::Result<()> {
     let entries = match fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -301,7 +303,7 @@ fn list(dir: &Path, files: &mut HashMap<PathBuf, fs::Metadata>) -> io::Result<()
     for entry in entries {
         let entry = entry?;
         let about = match entry.metadata() {
-            // A server at work has just removed it.
+            // A running server has just removed it.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             about => about?,
         };

@@ -1,7 +1,7 @@
-//! `tidegate doctor`: what is wrong with a server or a data directory, or soon will be, and what to do about it.
+//! `tidegate doctor`: finds present and future problems of a server or a data directory, with advice.
 //!
-//! It changes nothing (a deployment on AWS gets a message into each queue that asks for nothing). What it says of queues and types is decided in [`config`], pure, from the same
-//! shapes whether they were read over HTTP ([`server`]) or from the file ([`dir`]).
+//! It changes nothing, except that a deployment on AWS gets a no-op message in each SQS queue. The pure
+//! [`config`] checks queues and types, read over HTTP ([`server`]) or from the file ([`dir`]).
 
 mod config;
 mod dir;
@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
-use super::{Context, ExitCode, show};
+use super::{Context, ExitCode, output};
 use tidegate_core::port::health_check::{Check as Finding, CheckLevel};
 
 /// The options of `tidegate doctor`.
@@ -25,27 +25,27 @@ use tidegate_core::port::health_check::{Check as Finding, CheckLevel};
     tidegate doctor --data /var/lib/tidegate    the files, whether a server runs on them or not"
 )]
 pub struct Args {
-    /// Look at this data directory instead of at the server.
+    /// Check this data directory instead of the server.
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Show what is as it should be, too.
+    /// Also show passed checks.
     #[arg(long)]
     all: bool,
 }
 
-/// What was looked at, and what was found.
+/// The checks and their findings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DoctorReport {
-    /// How many things were looked at.
+    /// The number of checks.
     pub checks: usize,
-    /// What was found.
+    /// The findings.
     pub findings: Vec<Finding>,
-    /// What is said to be as it should be.
+    /// The passed checks.
     pub good: Vec<Finding>,
 }
 
 impl DoctorReport {
-    /// Takes in what a home says of itself.
+    /// Adds the health checks of a deployment mode.
     pub fn hear(&mut self, checks: Vec<Finding>) {
         self.checks += checks.len();
         let (good, bad): (Vec<_>, Vec<_>) =
@@ -54,13 +54,13 @@ impl DoctorReport {
         self.findings.extend(bad);
     }
 
-    /// Counts a thing that was looked at, and keeps what was found of it.
+    /// Counts a check and adds its finding.
     pub fn check(&mut self, finding: Option<Finding>) {
         self.checks += 1;
         self.findings.extend(finding);
     }
 
-    /// Takes in another report.
+    /// Adds another report.
     pub fn add(&mut self, other: Self) {
         self.checks += other.checks;
         self.findings.extend(other.findings);
@@ -78,11 +78,11 @@ pub fn finding(
     Finding::new(level, about, found, advice)
 }
 
-/// Looks, and tells.
+/// Runs the checks and prints the findings.
 ///
 /// # Errors
 ///
-/// The server is away or does not let this client look.
+/// The server is unreachable or does not let this client look.
 pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let mut report = match args.data {
         Some(data) => {
@@ -120,7 +120,7 @@ fn tell(report: &DoctorReport, all: bool, ctx: &Context) -> std::io::Result<()> 
             found.advice.clone(),
         ]
     });
-    ctx.print(show::table(ctx.look, ["level", "about", "finding", "what to do"], rows))?;
+    ctx.print(output::table(ctx.look, ["level", "about", "finding", "what to do"], rows))?;
     let count = |level| report.findings.iter().filter(|found| found.level == level).count();
     let (errors, warnings, notes) =
         (count(CheckLevel::Error), count(CheckLevel::Warning), count(CheckLevel::Note));

@@ -1,4 +1,4 @@
-//! A running server, over HTTP.
+//! Checks of a running server over HTTP.
 
 use std::time::Duration;
 
@@ -13,16 +13,16 @@ use crate::cli::{
 };
 use tidegate_core::time::Timestamp;
 
-/// Clocks that differ by more than this spoil due times that people reckon on their own machine.
+/// Clocks that differ by more than this make due times wrong that a client computes.
 const SKEW: Duration = Duration::from_secs(5);
 /// Clocks that differ by more than this make signatures look like replays.
 const BAD_SKEW: Duration = tidegate_core::target::signature::TOLERANCE;
 
-/// Looks at the server that the options name.
+/// Checks the server of the options.
 ///
 /// # Errors
 ///
-/// It is away, or does not let this client look at queues and types.
+/// It is unreachable, or the token does not permit to read queues and types.
 pub async fn look(ctx: &Context) -> anyhow::Result<DoctorReport> {
     let client = ctx.client()?;
     let mut report = DoctorReport::default();
@@ -30,7 +30,7 @@ pub async fn look(ctx: &Context) -> anyhow::Result<DoctorReport> {
     let before = ctx.now();
     let first = match client.get(&["queues"]).query("limit", "1").send().await {
         Ok(first) => first,
-        // It has said why.
+        // The finding has the reason.
         Err(Error::Problem(problem))
             if problem.status >= 500
                 && report.findings.iter().any(|found| found.level == CheckLevel::Error) =>
@@ -54,7 +54,7 @@ pub async fn look(ctx: &Context) -> anyhow::Result<DoctorReport> {
 
     let tokens = match pages::collect(|client| client.get(&["tokens"]), &client, usize::MAX).await {
         Ok(page) => Some(page.read::<Token>(&client)?.len()),
-        // To see tokens takes more than to look at the rest.
+        // Tokens need a wider scope than the rest.
         Err(Error::Problem(problem)) if problem.status == 403 => None,
         Err(error) => return Err(error.into()),
     };
@@ -62,7 +62,7 @@ pub async fn look(ctx: &Context) -> anyhow::Result<DoctorReport> {
     Ok(report)
 }
 
-/// What the server says of itself and its home.
+/// Returns the server's own health checks.
 async fn hear(client: &Client, report: &mut DoctorReport) -> anyhow::Result<()> {
     match client.get(&["doctor"]).send().await {
         Ok(answer) => {
@@ -72,7 +72,7 @@ async fn hear(client: &Client, report: &mut DoctorReport) -> anyhow::Result<()> 
             Ok(())
         }
         Err(Error::Problem(problem)) if problem.status == 403 => {
-            let found = "the token does not let this client ask the server about itself";
+            let found = "the token does not permit the health checks of the server";
             report.check(Some(finding(
                 CheckLevel::Note,
                 "server",
@@ -82,12 +82,12 @@ async fn hear(client: &Client, report: &mut DoctorReport) -> anyhow::Result<()> 
             Ok(())
         }
         Err(Error::Problem(problem)) if problem.code == "route_not_found" => {
-            let found = "it is of a release that says nothing about itself";
+            let found = "its release has no health checks";
             report.check(Some(finding(
                 CheckLevel::Warning,
                 "server",
                 found,
-                "bring it to the release of this command",
+                "upgrade it to the release of this command",
             )));
             Ok(())
         }
@@ -95,7 +95,7 @@ async fn hear(client: &Client, report: &mut DoctorReport) -> anyhow::Result<()> 
     }
 }
 
-/// What `GET /v1/doctor` answers.
+/// The response of `GET /v1/doctor`.
 #[derive(serde::Deserialize)]
 struct Told {
     version: Option<String>,
@@ -103,7 +103,7 @@ struct Told {
     checks: Vec<Finding>,
 }
 
-/// What there is to say of the server's version, `there`.
+/// Checks the server's version, `there`.
 fn version(there: &str) -> Option<Finding> {
     let here = env!("CARGO_PKG_VERSION");
     let found = format!("the server is {there}, and this command {here}");
@@ -112,14 +112,14 @@ fn version(there: &str) -> Option<Finding> {
             CheckLevel::Note,
             "version",
             found,
-            "use the command of the server's release, or bring the server up to this one",
+            "use the command of the server's release, or upgrade the server",
         )
     })
 }
 
-/// What there is to say of the server's clock, which showed `there` between `before` and `after`.
+/// Checks the server's clock, which showed `there` between `before` and `after`.
 fn skew(there: Timestamp, before: Timestamp, after: Timestamp) -> Option<Finding> {
-    // HTTP tells whole seconds.
+    // HTTP dates have whole seconds.
     let (behind, ahead) = (before.since(there + Duration::from_secs(1)), there.since(after));
     let (off, word) = if ahead > behind { (ahead, "ahead of") } else { (behind, "behind") };
     let found = format!("it is {} s {word} the clock here", off.as_secs());
@@ -134,7 +134,7 @@ fn skew(there: Timestamp, before: Timestamp, after: Timestamp) -> Option<Finding
     })
 }
 
-/// What there is to say of who may do what.
+/// Checks authentication and encryption.
 fn access(base: &Url, tokens: Option<usize>, shown: bool) -> Option<Finding> {
     let loopback = match base.host() {
         Some(Host::Ipv4(ip)) => ip.is_loopback(),
@@ -146,7 +146,7 @@ fn access(base: &Url, tokens: Option<usize>, shown: bool) -> Option<Finding> {
         return None;
     }
     if !shown && tokens.is_some() {
-        let found = "it let this client in without a token: whoever reaches it may do everything";
+        let found = "it needs no token: every client that reaches it may do everything";
         return Some(finding(
             CheckLevel::Error,
             "access",

@@ -1,6 +1,6 @@
-//! `tidegate jobs cancel` and `replay`: one job by its id, or every job that fits a filter.
+//! `tidegate jobs cancel` and `replay`: one job by its id, or every job that matches a filter.
 //!
-//! A call that names neither is refused, so that a forgotten option never means "all".
+//! A call with neither is rejected, so a forgotten option never means "all".
 
 use serde::Serialize;
 
@@ -20,7 +20,7 @@ use crate::cli::{
 pub struct CancelArgs {
     /// The job's id; without it, give a filter.
     id: Option<String>,
-    /// End the job at once even if it runs, without waiting for its worker; only with an id.
+    /// End a running job at once, without waiting for its worker; only with an id.
     #[arg(long, requires = "id")]
     force: bool,
     #[command(flatten)]
@@ -32,7 +32,7 @@ pub struct CancelArgs {
 pub struct ReplayArgs {
     /// The job's id; without it, give a filter.
     id: Option<String>,
-    /// A field that the new job has otherwise, for example `priority=10`; only with an id; may be given again.
+    /// A field to change in the new job, for example `priority=10`; only with an id; repeatable.
     #[arg(long = "field", value_name = "NAME=JSON", value_parser = args::field, requires = "id")]
     fields: Vec<(String, Json)>,
     #[command(flatten)]
@@ -51,7 +51,7 @@ fn choose(id: Option<String>, filter: &Filter) -> Result<Option<String>, UsageEr
         (None, true) => Err(UsageError(
             "which jobs? Give an id, or a filter such as --type or --state".to_owned(),
         )),
-        (Some(_), false) => Err(UsageError("an id and a filter do not go together".to_owned())),
+        (Some(_), false) => Err(UsageError("give either an id or a filter".to_owned())),
         (id, _) => Ok(id),
     }
 }
@@ -60,7 +60,7 @@ fn choose(id: Option<String>, filter: &Filter) -> Result<Option<String>, UsageEr
 ///
 /// # Errors
 ///
-/// Neither an id nor a filter is given, or the server is away or refuses.
+/// Neither an id nor a filter is given, or the server is unreachable or rejects the request.
 pub async fn cancel(args: CancelArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
     let client = ctx.client()?;
     let Some(id) = choose(args.id, &args.filter)? else {
@@ -78,7 +78,7 @@ pub async fn cancel(args: CancelArgs, ctx: &Context) -> anyhow::Result<ExitCode>
         ctx.print_body(&answer.body)?;
     } else if answer.status == 202 {
         ctx.print(format_args!(
-            "{id} is running; its worker is told at its next heartbeat (--force ends it at once)"
+            "{id} is running; its worker is notified at its next heartbeat (--force ends it at once)"
         ))?;
     } else {
         ctx.print(format_args!("{id} is cancelled"))?;
@@ -90,7 +90,7 @@ pub async fn cancel(args: CancelArgs, ctx: &Context) -> anyhow::Result<ExitCode>
 ///
 /// # Errors
 ///
-/// Neither an id nor a filter is given, or the server is away or refuses.
+/// Neither an id nor a filter is given, or the server is unreachable or rejects the request.
 pub async fn replay(args: ReplayArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
     let client = ctx.client()?;
     let Some(id) = choose(args.id, &args.filter)? else {

@@ -1,4 +1,4 @@
-//! Which jobs a command means: the same options for listing, cancelling and replaying.
+//! The job filter: the same options for list, cancel and replay.
 
 use serde::Serialize;
 
@@ -11,7 +11,7 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-/// Which jobs are meant: those that fit every option.
+/// The filter. A job matches if it fits every option.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "Filter")]
 pub struct Filter {
@@ -21,10 +21,10 @@ pub struct Filter {
     /// Jobs of this queue.
     #[arg(long)]
     queue: Option<String>,
-    /// Jobs in this state; several are separated by commas, `ended` is all of those that are over.
+    /// Jobs in this state; several are separated by commas, `ended` means all final states.
     #[arg(long = "state", value_name = "STATE", value_delimiter = ',')]
     states: Vec<String>,
-    /// Jobs with this attribute; may be given again.
+    /// Jobs with this attribute; repeatable.
     #[arg(long = "attribute", value_name = "NAME=VALUE", value_parser = args::attribute)]
     attributes: Vec<(String, Value)>,
     /// Jobs created at this instant or later: RFC 3339, or a span from now such as -1h.

@@ -2,7 +2,7 @@
 
 use super::filter::Filter;
 use crate::cli::{
-    Context, ExitCode, pages, show,
+    Context, ExitCode, output, pages,
     wire::{Failure, Job},
 };
 use tidegate_core::time::Timestamp;
@@ -10,18 +10,18 @@ use tidegate_core::time::Timestamp;
 /// The options of `tidegate jobs list`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Most jobs to list; pages are followed until then.
+    /// The maximum number of jobs.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
     #[command(flatten)]
     filter: Filter,
 }
 
-/// Lists the jobs that fit.
+/// Lists the matching jobs.
 ///
 /// # Errors
 ///
-/// The server is away or refuses.
+/// The server is unreachable or rejects the request.
 pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let client = ctx.client()?;
     // One instant for all pages, so that they are pages of one list.
@@ -45,7 +45,7 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::Ok)
 }
 
-fn render(look: show::OutputStyle, jobs: &[Job], now: Timestamp) -> String {
+fn render(look: output::OutputStyle, jobs: &[Job], now: Timestamp) -> String {
     let rows = jobs.iter().map(|job| {
         // The instant that matters most in the job's state: its end, its start, its due time.
         let at = job.ended_at.or(job.started_at.filter(|_| job.state == "running")).or(job.run_at);
@@ -55,12 +55,12 @@ fn render(look: show::OutputStyle, jobs: &[Job], now: Timestamp) -> String {
             job.queue.clone(),
             job.state.clone(),
             format!("{}/{}", job.attempt, job.max_attempts),
-            job.priority.map_or_else(show::dash, |priority| priority.to_string()),
-            show::when_known(at, now),
+            job.priority.map_or_else(output::dash, |priority| priority.to_string()),
+            output::when_known(at, now),
             job.error.as_ref().map(Failure::line).unwrap_or_default(),
         ]
     });
-    show::table(
+    output::table(
         look,
         ["id", "type", "queue", "state", "attempt", "priority", "when", "error"],
         rows,
@@ -75,7 +75,7 @@ mod tests {
     use crate::cli::testing::FakeServer;
 
     #[test]
-    fn a_list_says_where_each_job_stands() {
+    fn list_shows_the_state_of_each_job() {
         let jobs: Vec<Job> = serde_json::from_value(json!([
             {"id": "j1", "type": "mail", "queue": "default", "state": "scheduled", "attempt": 0, "max_attempts": 3, "priority": 100,
              "run_at": "2001-09-09T01:46:45Z"},
@@ -86,7 +86,7 @@ mod tests {
         ]))
         .unwrap();
         insta::assert_snapshot!(render(
-            show::OutputStyle::default(),
+            output::OutputStyle::default(),
             &jobs,
             Timestamp::from_millis(1_000_000_000_000)
         ));

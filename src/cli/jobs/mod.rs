@@ -1,4 +1,4 @@
-//! `tidegate jobs`: look at jobs and change them, one by id or many by a filter.
+//! `tidegate jobs`: lists and changes jobs, one by id or many by a filter.
 
 mod bulk;
 mod filter;
@@ -9,22 +9,22 @@ use clap::Subcommand;
 
 use super::{Context, ExitCode};
 
-/// What can be done with jobs.
+/// The commands about jobs.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// List jobs, newest first.
     List(list::Args),
     /// Show a job and its history.
     Get(one::GetArgs),
-    /// Say why a job waits.
+    /// Explain why a job waits.
     Explain(one::ExplainArgs),
-    /// Print a job's result.
+    /// Print the result of a job.
     Result(one::ResultArgs),
     /// Change a scheduled job.
     Patch(one::PatchArgs),
-    /// Cancel a job, or every job that fits a filter.
+    /// Cancel a job, or every job that matches a filter.
     Cancel(bulk::CancelArgs),
-    /// Run an ended job again as a new one, or every job that fits a filter.
+    /// Run an ended job again as a new one, or every job that matches a filter.
     Replay(bulk::ReplayArgs),
 }
 
@@ -32,7 +32,7 @@ pub enum Command {
 ///
 /// # Errors
 ///
-/// The server is away or refuses.
+/// The server is unreachable or rejects the request.
 pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
     match command {
         Command::List(args) => list::run(args, ctx).await,

@@ -1,6 +1,7 @@
 //! The commands about one job: `get`, `explain`, `result`, `patch`.
 //!
-//! Routes name a job by type and id; people know the id. So each command first asks which type it is.
+//! A route names a job by type and id, a user only by its id. Each command therefore looks up the type
+//! first.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -8,13 +9,13 @@ use crate::cli::{
     Context, ExitCode, UsageError,
     args::{self, Fields, Json, When},
     client::{Client, Error, Problem},
-    show::{self, OutputStyle},
+    output::{self, OutputStyle},
     wire::{Failure, HistoryEntry, Job},
 };
 use tidegate_api::Explanation;
 use tidegate_core::time::{Seconds, Timestamp};
 
-/// The longest that the server lets one request wait for a result.
+/// Longest wait for a result in one request.
 const LONGEST_WAIT: Duration = Duration::from_mins(1);
 
 /// The options of `tidegate jobs get`.
@@ -46,13 +47,13 @@ pub struct ResultArgs {
 pub struct PatchArgs {
     /// The job's id.
     id: String,
-    /// The earliest it may run: RFC 3339, or a span from now such as +10m.
+    /// Earliest start: RFC 3339, or a span from now such as +10m.
     #[arg(long, value_name = "INSTANT", value_parser = args::when, allow_hyphen_values = true)]
     run_at: Option<When>,
-    /// It is never started after this: RFC 3339, or a span from now such as +1h.
+    /// The job expires if it has not started by then: RFC 3339, or a span from now such as +1h.
     #[arg(long, value_name = "INSTANT", value_parser = args::when, allow_hyphen_values = true)]
     expires_at: Option<When>,
-    /// Lower goes first.
+    /// The priority: lower values start first.
     #[arg(long, allow_negative_numbers = true)]
     priority: Option<i32>,
     /// The job's data, JSON; `-` reads standard input.
@@ -61,7 +62,7 @@ pub struct PatchArgs {
     /// A file with the job's data, JSON; `-` reads standard input.
     #[arg(long, value_name = "FILE")]
     data_file: Option<PathBuf>,
-    /// Any other field, for example `windows=[]` or `expires_at=null`; may be given again.
+    /// Any other field, for example `windows=[]` or `expires_at=null`; repeatable.
     #[arg(long = "field", value_name = "NAME=JSON", value_parser = args::field)]
     fields: Vec<(String, Json)>,
 }
@@ -70,7 +71,7 @@ pub struct PatchArgs {
 ///
 /// # Errors
 ///
-/// There is no such job, or the server is away or refuses.
+/// There is no such job, or the server is unreachable or rejects the request.
 pub async fn type_of(client: &Client, id: &str) -> Result<String, Error> {
     Ok(client.get(&["jobs", id]).send().await?.read::<Job>()?.r#type)
 }
@@ -79,7 +80,7 @@ pub async fn type_of(client: &Client, id: &str) -> Result<String, Error> {
 ///
 /// # Errors
 ///
-/// There is no such job, or the server is away or refuses.
+/// There is no such job, or the server is unreachable or rejects the request.
 pub async fn get(args: GetArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
     let answer = ctx.client()?.get(&["jobs", &args.id]).send().await?;
     if ctx.json() {
@@ -97,37 +98,37 @@ pub async fn get(args: GetArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
 
 fn render_job(
     look: OutputStyle,
-    fields: &show::Fields,
+    fields: &output::Fields,
     history: &[HistoryEntry],
     now: Timestamp,
 ) -> String {
-    let job = show::fields(look, fields, &["history"], now);
+    let job = output::fields(look, fields, &["history"], now);
     if history.is_empty() {
         return job;
     }
     let rows = history.iter().map(|entry| {
         [
             entry.attempt.to_string(),
-            show::when_known(entry.started_at, now),
+            output::when_known(entry.started_at, now),
             entry
                 .started_at
                 .zip(entry.ended_at)
-                .map_or_else(show::dash, |(from, to)| show::took(to.since(from))),
+                .map_or_else(output::dash, |(from, to)| output::took(to.since(from))),
             entry.outcome.clone(),
             entry.error.as_ref().map(Failure::line).unwrap_or_default(),
         ]
     });
     format!(
         "{job}\n\n{}",
-        show::table(look, ["attempt", "started", "took", "outcome", "error"], rows)
+        output::table(look, ["attempt", "started", "took", "outcome", "error"], rows)
     )
 }
 
-/// Says why a job waits.
+/// Explains why a job waits.
 ///
 /// # Errors
 ///
-/// There is no such job, or the server is away or refuses.
+/// There is no such job, or the server is unreachable or rejects the request.
 pub async fn explain(args: ExplainArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
     let client = ctx.client()?;
     let job_type = type_of(&client, &args.id).await?;
@@ -152,22 +153,22 @@ fn sentence(explanation: &Explanation, now: Timestamp) -> String {
         text = text + " " + name;
     }
     if let Some(since) = explanation.since {
-        text = text + " since " + &show::when(since, now);
+        text = text + " since " + &output::when(since, now);
     }
     if !explanation.reason.is_empty() {
         text = text + ": " + &explanation.reason;
     }
     match explanation.earliest_at {
-        Some(at) => text + "; earliest " + &show::when(at, now),
+        Some(at) => text + "; earliest " + &output::when(at, now),
         None => text + "; no earliest time is known",
     }
 }
 
-/// Prints a job's result, waiting for it if told so.
+/// Prints the result of a job, after a wait if `--wait` is set.
 ///
 /// # Errors
 ///
-/// There is no such job, or the server is away or refuses.
+/// There is no such job, or the server is unreachable or rejects the request.
 pub async fn result(args: ResultArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
     let client = ctx.client()?;
     let job_type = type_of(&client, &args.id).await?;
@@ -190,7 +191,7 @@ pub async fn result(args: ResultArgs, ctx: &Context) -> anyhow::Result<ExitCode>
 ///
 /// # Errors
 ///
-/// Nothing is to be changed, the data is not JSON, or the server is away or refuses.
+/// No change is given, the data is not JSON, or the server is unreachable or rejects the request.
 pub async fn patch(args: PatchArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
     let client = ctx.client()?;
     let now = ctx.now();

@@ -7,11 +7,9 @@ use std::{path::PathBuf, time::Duration};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::{
-    case::Case,
-    local::{self, Local},
-};
-use crate::cli::{Context, ExitCode, UsageError, args, show};
+use super::local;
+use crate::cli::{Context, ExitCode, UsageError, args, output};
+use crate::plugin_testing::{Case, Component};
 use tidegate_backends::wasm::bounds;
 use tidegate_core::{port::policy::Usage, queue::plugin::Role};
 
@@ -76,7 +74,7 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         Some(json) => serde_json::from_str(json.0.get())?,
         None => json!({}),
     };
-    let plugin = Local::open(&args.file, ctx).await?;
+    let plugin = local::open(&args.file, ctx).await?;
     let roles: Vec<Role> = plugin.roles().map(|(role, _)| role).collect();
     let mut rows = Vec::new();
     for role in roles {
@@ -115,14 +113,14 @@ fn render(rows: &[Row], ctx: &Context) -> String {
         [
             local::word(row.role).to_owned(),
             shown(row),
-            row.fuel.map_or_else(show::dash, |fuel| fuel.to_string()),
+            row.fuel.map_or_else(output::dash, |fuel| fuel.to_string()),
             span(row.median_seconds),
             span(row.slowest_seconds),
             local::size(row.memory_bytes),
             row.host_calls.to_string(),
         ]
     });
-    let table = show::table(
+    let table = output::table(
         ctx.look,
         ["role", "shown", "fuel", "median", "slowest", "memory", "host calls"],
         table,
@@ -177,7 +175,7 @@ fn attributes(given: &[(String, Vec<String>)], place: usize) -> Map<String, Valu
 }
 
 /// What calls of `case` use.
-async fn measured(plugin: &Local, case: &Value, calls: u32) -> anyhow::Result<Row> {
+async fn measured(plugin: &Component, case: &Value, calls: u32) -> anyhow::Result<Row> {
     let case = Case::read(&case.to_string()).map_err(anyhow::Error::msg)?.remove(0);
     if let Some(problem) = plugin.problems(case.role, &case.config()).await?.into_iter().next() {
         let place =

@@ -7,11 +7,9 @@ use std::{fmt::Write as _, path::PathBuf};
 
 use serde_json::{Value, json};
 
-use super::{
-    case::Case,
-    local::{self, Local},
-};
+use super::local;
 use crate::cli::{Context, ExitCode, args};
+use crate::plugin_testing::{Case, Component};
 use tidegate_core::{
     port::policy::{Fault, Problem},
     queue::plugin::{Description, Role},
@@ -56,7 +54,7 @@ impl Found {
 pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let given = args::json_from(args.config.as_deref(), None).await?;
     let config = given.as_ref().map_or_else(|| "{}".to_owned(), |json| json.0.get().to_owned());
-    let plugin = Local::open(&args.file, ctx).await?;
+    let plugin = local::open(&args.file, ctx).await?;
     let mut found = Vec::new();
     for (role, description) in plugin.roles() {
         let problems = plugin.problems(role, &config).await;
@@ -93,7 +91,7 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
 
 /// One call with one job.
 async fn trial(
-    plugin: &Local,
+    plugin: &Component,
     role: Role,
     config: &str,
 ) -> Result<tidegate_core::port::policy::Usage, Fault> {

@@ -3,13 +3,13 @@
 use tidegate_api::{ShadowDecision, ShadowView};
 
 use super::Named;
-use crate::cli::{Context, ExitCode, show};
+use crate::cli::{Context, ExitCode, output};
 
 /// Shows the differences.
 ///
 /// # Errors
 ///
-/// The server is away or does not know the plugin.
+/// The server is unreachable or does not know the plugin.
 pub async fn run(named: &Named, ctx: &Context) -> anyhow::Result<ExitCode> {
     let answer = ctx.client()?.get(&["plugins", &named.name, "differences"]).send().await?;
     if ctx.json() {
@@ -32,7 +32,7 @@ pub async fn run(named: &Named, ctx: &Context) -> anyhow::Result<ExitCode> {
         let now = ctx.now();
         let rows = found.differences.iter().map(|one| {
             [
-                show::when(one.at, now),
+                output::when(one.at, now),
                 one.queue.to_string(),
                 one.job.to_string(),
                 said(&one.live),
@@ -41,7 +41,7 @@ pub async fn run(named: &Named, ctx: &Context) -> anyhow::Result<ExitCode> {
         });
         ctx.print(format_args!(
             "\n{}",
-            show::table(ctx.look, ["when", "queue", "job", "live", "shadow"], rows)
+            output::table(ctx.look, ["when", "queue", "job", "live", "shadow"], rows)
         ))?;
     }
     Ok(ExitCode::Ok)

@@ -6,8 +6,8 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use tidegate_api::{FaultView, RecordedFault, RecordedFaults, Role};
 
-use super::{Named, case};
-use crate::cli::{Context, ExitCode, show};
+use super::Named;
+use crate::cli::{Context, ExitCode, output};
 use anyhow::Context as _;
 
 /// The options of `tidegate plugin faults`.
@@ -28,7 +28,7 @@ pub struct Args {
 ///
 /// # Errors
 ///
-/// The server is away or does not know the plugin; the folder cannot be written to.
+/// The server is unreachable or does not know the plugin; the folder cannot be written to.
 pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let name = &args.name.name;
     let answer = ctx.client()?.get(&["plugins", name, "faults"]).send().await?;
@@ -44,14 +44,14 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
                 fault.version.to_string()
             };
             [
-                show::when(fault.at, now),
+                output::when(fault.at, now),
                 version,
                 word(fault.role).to_owned(),
                 fault.kind.to_string(),
                 fault.message.clone(),
             ]
         });
-        ctx.print(show::table(ctx.look, ["when", "version", "role", "kind", "message"], rows))?;
+        ctx.print(output::table(ctx.look, ["when", "version", "role", "kind", "message"], rows))?;
     }
     if let Some(dir) = &args.save {
         let saved = save(dir, name, &faults).await?;
@@ -78,8 +78,8 @@ async fn save(dir: &Path, name: &str, faults: &[RecordedFault]) -> anyhow::Resul
             continue;
         }
         let FaultView { at, version, kind, message, .. } = fault;
-        let told = format!("{at}, version {version} of {name}: {kind}: {message}");
-        let case = case::recorded(&told, &call).map_err(anyhow::Error::msg)?;
+        let title = format!("{at}, version {version} of {name}: {kind}: {message}");
+        let case = crate::plugin_testing::recorded(&title, &call).map_err(anyhow::Error::msg)?;
         let file = dir.join(file_name(fault, &call));
         tokio::fs::write(&file, format!("{case:#}\n"))
             .await
@@ -110,7 +110,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cli::{plugin::case::Case, testing::FakeServer};
+    use crate::{cli::testing::FakeServer, plugin_testing::Case};
 
     /// A call of the shape that servers record.
     fn a_call() -> Value {

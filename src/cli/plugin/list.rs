@@ -5,8 +5,9 @@ use super::{
     wire::{Health, Plugin},
 };
 use crate::cli::{
-    Context, ExitCode, pages,
-    show::{self, OutputStyle},
+    Context, ExitCode,
+    output::{self, OutputStyle},
+    pages,
 };
 use tidegate_core::time::Timestamp;
 
@@ -14,7 +15,7 @@ use tidegate_core::time::Timestamp;
 ///
 /// # Errors
 ///
-/// The server is away or refuses.
+/// The server is unreachable or rejects the request.
 pub async fn list(ctx: &Context) -> anyhow::Result<ExitCode> {
     let client = ctx.client()?;
     let page = pages::collect(|client| client.get(&["plugins"]), &client, usize::MAX).await?;
@@ -30,7 +31,7 @@ pub async fn list(ctx: &Context) -> anyhow::Result<ExitCode> {
 ///
 /// # Errors
 ///
-/// The server is away or does not know it.
+/// The server is unreachable or does not know it.
 pub async fn get(named: &Named, ctx: &Context) -> anyhow::Result<ExitCode> {
     let answer = ctx.client()?.get(&["plugins", &named.name]).send().await?;
     if ctx.json() {
@@ -60,7 +61,7 @@ pub async fn get(named: &Named, ctx: &Context) -> anyhow::Result<ExitCode> {
         ))?;
     }
     if let Some(fault) = &plugin.health.last_fault {
-        let when = show::when_known(fault.at, ctx.now());
+        let when = output::when_known(fault.at, ctx.now());
         ctx.print(format_args!(
             "latest fault, {when}, version {}: {}: {}",
             fault.version, fault.kind, fault.message
@@ -77,16 +78,16 @@ fn render(look: OutputStyle, plugins: &[Plugin], now: Timestamp) -> String {
             plugin.name.clone(),
             plugin.roles.join(", "),
             plugin.live.to_string(),
-            plugin.shadow.map_or_else(show::dash, |number| number.to_string()),
+            plugin.shadow.map_or_else(output::dash, |number| number.to_string()),
             calls.to_string(),
             faults.to_string(),
-            last_fault.as_ref().map_or_else(show::dash, |fault| {
-                format!("{} {}", fault.kind, show::when_known(fault.at, now))
+            last_fault.as_ref().map_or_else(output::dash, |fault| {
+                format!("{} {}", fault.kind, output::when_known(fault.at, now))
             }),
             plugin.used_by.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
         ]
     });
-    show::table(
+    output::table(
         look,
         ["name", "roles", "live", "shadow", "calls", "faults", "last fault", "used by"],
         rows,

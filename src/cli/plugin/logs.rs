@@ -27,7 +27,7 @@ pub struct Args {
 ///
 /// # Errors
 ///
-/// The server is away or does not know the plugin.
+/// The server is unreachable or does not know the plugin.
 pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let client = ctx.client()?;
     let name = &args.name.name;

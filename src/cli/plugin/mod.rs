@@ -5,7 +5,6 @@
 
 mod bench;
 mod build;
-mod case;
 mod check;
 mod differences;
 mod faults;
@@ -81,7 +80,7 @@ pub struct Named {
 ///
 /// # Errors
 ///
-/// The server is away or refuses; what is on this machine is not as it must be.
+/// The server is unreachable or rejects the request; what is on this machine is not as it must be.
 pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
     match command {
         Command::New(args) => new::run(args, ctx).await,

@@ -32,7 +32,7 @@ pub struct Args {
 ///
 /// # Errors
 ///
-/// The file cannot be read; the server is away or refuses.
+/// The file cannot be read; the server is unreachable or refuses.
 pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let bytes = component(&args.file).await?;
     let client = ctx.client()?;

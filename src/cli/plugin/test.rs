@@ -5,11 +5,9 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde_json::json;
 
-use super::{
-    case::Case,
-    local::{self, Local},
-};
+use super::local;
 use crate::cli::{Context, ExitCode, UsageError};
+use crate::plugin_testing::{Case, Component};
 use tidegate_core::port::policy::Usage;
 
 /// The options of `tidegate plugin test`.
@@ -50,7 +48,7 @@ struct CaseOutcome {
 /// The component is no plugin, or a case cannot be read.
 pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let cases = read(&args.cases).await?;
-    let plugin = Local::open(&args.file, ctx).await?;
+    let plugin = local::open(&args.file, ctx).await?;
     let mut outcomes = Vec::with_capacity(cases.len());
     for (file, case) in cases {
         let (wrong, usage) = made(&plugin, &case).await;
@@ -98,7 +96,7 @@ fn tell(outcome: &CaseOutcome, log: bool, ctx: &Context) -> std::io::Result<()> 
 }
 
 /// What is not as `case` expects, and what the call used.
-async fn made(plugin: &Local, case: &Case) -> (Vec<String>, Option<Usage>) {
+async fn made(plugin: &Component, case: &Case) -> (Vec<String>, Option<Usage>) {
     if !plugin.roles().any(|(role, _)| role == case.role) {
         return (
             vec![format!("the case is for a {}, which this plugin is not", local::word(case.role))],

@@ -38,7 +38,7 @@ fn since(text: &str) -> Result<args::When, String> {
 ///
 /// # Errors
 ///
-/// The server is away, or there is no such queue.
+/// The server is unreachable, or there is no such queue.
 pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let client = ctx.client()?;
     let now = ctx.now();

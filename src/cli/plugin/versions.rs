@@ -7,8 +7,9 @@ use tidegate_api::VersionView;
 
 use super::{Named, faults::word, wire::Plugin};
 use crate::cli::{
-    Context, ExitCode, pages,
-    show::{self, OutputStyle},
+    Context, ExitCode,
+    output::{self, OutputStyle},
+    pages,
 };
 use tidegate_core::time::Timestamp;
 
@@ -59,7 +60,7 @@ impl FromStr for Shadow {
 ///
 /// # Errors
 ///
-/// The server is away or does not know the plugin.
+/// The server is unreachable or does not know the plugin.
 pub async fn list(named: &Named, ctx: &Context) -> anyhow::Result<ExitCode> {
     let client = ctx.client()?;
     let page = pages::collect(
@@ -81,25 +82,25 @@ fn render(look: OutputStyle, versions: &[VersionView], now: Timestamp) -> String
         let place = match (version.live, version.shadow) {
             (true, _) => "live".to_owned(),
             (_, true) => "shadow".to_owned(),
-            _ => show::dash(),
+            _ => output::dash(),
         };
         [
             version.number.to_string(),
             place,
-            show::when(version.pushed_at, now),
+            output::when(version.pushed_at, now),
             version.roles.iter().map(|role| word(*role)).collect::<Vec<_>>().join(", "),
             version.bytes.to_string(),
             version.sha256.chars().take(12).collect(),
         ]
     });
-    show::table(look, ["version", "is", "pushed", "roles", "bytes", "sha256"], rows)
+    output::table(look, ["version", "is", "pushed", "roles", "bytes", "sha256"], rows)
 }
 
 /// Lets an earlier version decide.
 ///
 /// # Errors
 ///
-/// The server is away, does not know the version, or whoever uses the plugin cannot go on with it.
+/// The server is unreachable, does not know the version, or whoever uses the plugin cannot go on with it.
 pub async fn rollback(args: RollbackArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
     let client = ctx.client()?;
     let body = args.to.map_or_else(|| json!({}), |version| json!({"version": version}));
@@ -120,7 +121,7 @@ pub async fn rollback(args: RollbackArgs, ctx: &Context) -> anyhow::Result<ExitC
 ///
 /// # Errors
 ///
-/// The server is away or does not know the version.
+/// The server is unreachable or does not know the version.
 pub async fn shadow(args: ShadowArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
     let client = ctx.client()?;
     let path = ["plugins", args.name.name.as_str(), "shadow"];
@@ -148,7 +149,7 @@ pub async fn shadow(args: ShadowArgs, ctx: &Context) -> anyhow::Result<ExitCode>
 ///
 /// # Errors
 ///
-/// The server is away, does not know the plugin, or something uses it.
+/// The server is unreachable, does not know the plugin, or something uses it.
 pub async fn delete(named: &Named, ctx: &Context) -> anyhow::Result<ExitCode> {
     let answer = ctx.client()?.delete(&["plugins", &named.name]).send().await?;
     if ctx.json() {

@@ -1,14 +1,15 @@
-//! The listener: connections of HTTP/1 over which the routes answer.
+//! The HTTP/1 listener of the routes.
 //!
-//! The one thing to know: every connection is HTTP/1 from its first byte on. A listener that guesses the version holds the first bytes back,
-//! so that each connection reads in two pieces, into a buffer of twice the size, as long as it lives; hundreds of workers wait on theirs.
+//! Every connection is HTTP/1 from its first byte. A listener that detects the version holds the first
+//! bytes back: each connection then reads in two pieces, into a buffer of twice the size, for its whole
+//! life. Hundreds of workers wait on such connections.
 
 use axum::{Router, serve::Listener};
 use hyper::server::conn::http1;
 use hyper_util::{rt::TokioIo, server::graceful::GracefulShutdown, service::TowerToHyperService};
 use tokio::{net::TcpListener, sync::watch};
 
-/// Answers by `router` until `closing` says so; then nobody new is let in, and it returns when the last answer under way is finished.
+/// Serves `router` until `closing` is set, then accepts no connection and returns after the last response.
 pub(super) async fn listen(
     mut listener: TcpListener,
     router: Router,
@@ -25,7 +26,7 @@ pub(super) async fn listen(
         );
         tokio::spawn(async move {
             if let Err(error) = connection.await {
-                tracing::trace!(%peer, %error, "a connection broke off");
+                tracing::trace!(%peer, %error, "a connection broke");
             }
         });
     }

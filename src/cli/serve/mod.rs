@@ -37,7 +37,7 @@ mod memory;
 
 use listen::listen;
 
-/// Serve the jobs in a directory.
+/// Run the embedded server on a data directory.
 ///
 /// Settings are read from a TOML file, then from the environment (`TIDEGATE_...`), then from these flags;
 /// a later one wins.
@@ -53,10 +53,10 @@ pub struct Args {
     /// The directory of the data [default: ./tidegate-data].
     #[arg(long)]
     pub data: Option<PathBuf>,
-    /// What callback URLs start with [default: the address listened on].
+    /// The base of callback URLs [default: the listen address].
     #[arg(long)]
     pub public_url: Option<url::Url>,
-    /// Print the settings as they were read, without secrets, and end.
+    /// Print the effective settings without secrets, and exit.
     #[arg(long)]
     pub print_settings: bool,
 }
@@ -69,13 +69,13 @@ struct Flags<'a> {
     public_url: Option<&'a url::Url>,
 }
 
-/// How long what is needed no more stays in memory.
+/// The interval at which unused memory is released.
 #[cfg(target_os = "linux")]
 const MEMORY_STAYS: Duration = Duration::from_secs(2);
 /// The longest that a stop waits for the collector of spans.
 const SPANS: Duration = Duration::from_secs(5);
 
-/// Variables of the command line's own, which are no settings.
+/// Environment variables of the command line, which are no settings.
 const OWN_VARIABLES: [&str; 4] =
     ["TIDEGATE_URL", "TIDEGATE_TOKEN", "TIDEGATE_CONFIG", "TIDEGATE_SEEDS"];
 
@@ -100,7 +100,7 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         .iter()
         .filter(|name| !OWN_VARIABLES.contains(&name.as_str()))
     {
-        tracing::warn!("{name} is set but is no setting of tidegate");
+        tracing::warn!("{name} is set but is not a setting of tidegate");
     }
     let metrics = MetricsCollection::start(&settings)?;
     let serving = start(&settings, Some(metrics.prometheus())).await?;
@@ -114,7 +114,7 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         _ = terminate.recv() => {}
         done = tokio::signal::ctrl_c() => done?,
     }
-    tracing::info!("stopping: no job is admitted any more, answers are finished");
+    tracing::info!("stopping: no job is admitted, responses in progress finish");
     serving.stop().await;
     metrics.stop().await;
     Ok(ExitCode::Ok)
@@ -132,7 +132,7 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// Stops gracefully: nothing more is admitted, answers under way are finished, within the set time.
+    /// Stops gracefully: admits no job and finishes responses in progress, within the set time.
     pub async fn stop(self) {
         let wait = self.server.options().shutdown;
         self.server.stop().await;
@@ -141,7 +141,7 @@ impl Serving {
         let deadline = clock.now() + wait.max(Duration::from_millis(100));
         tokio::select! {
             _ = self.listener => {}
-            () = clock.sleep_until(deadline) => tracing::warn!("some answers were still under way at the stop"),
+            () = clock.sleep_until(deadline) => tracing::warn!("some responses were still in progress at the stop"),
         }
         if let Some(exporter) = self.exporter {
             exporter.stop(wait.clamp(Duration::from_secs(1), SPANS)).await;
@@ -236,8 +236,8 @@ pub async fn start(
     Ok(Serving { address, server, closing, listener, exporter })
 }
 
-/// Gives memory back, after the start and time and again: what is in use of the code is back within microseconds, and what is not would stay
-/// for ever, as would what was freed.
+/// Releases unused memory after the start and then at an interval. Code in use is mapped again within
+/// microseconds; without the release, unused code and freed heap would stay resident.
 #[cfg(target_os = "linux")]
 async fn keep_memory_small(mut closing: watch::Receiver<bool>) {
     let code = Arc::new(memory::Code::loaded());
@@ -247,7 +247,7 @@ async fn keep_memory_small(mut closing: watch::Receiver<bool>) {
             code.unload();
             memory::trim_heap();
         };
-        // It holds the heaps' locks one after the other, so it takes a thread that serves nobody.
+        // It holds the locks of the heaps one by one, so it runs on a thread that serves no request.
         let _ = tokio::task::spawn_blocking(give_back).await;
         if tokio::time::timeout(MEMORY_STAYS, closing.changed()).await.is_ok() {
             return;
@@ -255,13 +255,14 @@ async fn keep_memory_small(mut closing: watch::Receiver<bool>) {
     }
 }
 
-/// Compiles plugins in a process of its own: this same program, even if another release has taken its place on the disk.
+/// Compiles plugins in a separate process of this same program, even if another release has replaced
+/// its file on disk.
 fn compiler() -> anyhow::Result<Compiler> {
     let own = std::path::Path::new("/proc/self/exe");
     let program = if own.exists() {
         own.to_owned()
     } else {
-        std::env::current_exe().context("this program does not find itself")?
+        std::env::current_exe().context("the path of this program is unknown")?
     };
     Ok(Compiler::Process(Process::new(program, ["compile-plugin"])))
 }

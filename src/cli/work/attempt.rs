@@ -1,7 +1,7 @@
 //! One attempt: its command, and the heartbeats that keep its lease while the command runs.
 //!
-//! The lease is the right to run. When the server says that it is over, or nothing was heard of the server
-//! for as long as it lasts, the command is ended: another worker may have the job by then.
+//! The lease is the right to run. When the server reports its end, or no heartbeat is answered for as
+//! long as the lease lasts, the command is ended: another worker may have the job by then.
 
 use std::{convert::Infallible, io, sync::Arc, time::Duration};
 
@@ -20,13 +20,13 @@ use crate::cli::{
     context::print_error,
 };
 
-/// What a lease lasts if the server does not say.
-const USUAL_LEASE: Duration = Duration::from_secs(30);
-/// The least time between two heartbeats.
-const LEAST_BEAT: Duration = Duration::from_millis(50);
+/// The lease if the server does not return one.
+const DEFAULT_LEASE: Duration = Duration::from_secs(30);
+/// Shortest time between two heartbeats.
+const MIN_HEARTBEAT_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How an attempt ended: `None` when it is no longer this worker's and nobody wants to know.
-pub type Ended = io::Result<Option<ReportResult>>;
+/// The report of an attempt, or `None` if the worker lost its lease.
+pub type AttemptEnd = io::Result<Option<ReportResult>>;
 
 /// Runs the command for `lease`; `kill` ends it at once.
 ///
@@ -38,50 +38,50 @@ pub async fn run(
     plan: &WorkPlan,
     lease: Arc<Lease>,
     kill: watch::Receiver<bool>,
-) -> Ended {
-    let (tell, stop) = watch::channel(None);
-    let (say, progress) = watch::channel(None);
+) -> AttemptEnd {
+    let (stopper, stop) = watch::channel(None);
+    let (reporter, progress) = watch::channel(None);
     let outcome = tokio::select! {
-        outcome = command::run(&plan.command, &lease, say, stop, plan.grace) => outcome?,
-        never = keep(client, plan, &lease, progress, &tell) => match never {},
-        never = pass_on(kill, &tell) => match never {},
+        outcome = command::run(&plan.command, &lease, reporter, stop, plan.grace) => outcome?,
+        never = keep_lease(client, plan, &lease, progress, &stopper) => match never {},
+        never = forward_kill(kill, &stopper) => match never {},
     };
-    let lost = *tell.borrow() == Some(Stop::Lost);
+    let lost = *stopper.borrow() == Some(Stop::Lost);
     Ok((!lost).then_some(outcome))
 }
 
-/// Tells the command when the worker is killed.
-async fn pass_on(
+/// Ends the command when the worker is killed.
+async fn forward_kill(
     mut kill: watch::Receiver<bool>,
-    tell: &watch::Sender<Option<Stop>>,
+    stopper: &watch::Sender<Option<Stop>>,
 ) -> Infallible {
     if kill.wait_for(|kill| *kill).await.is_ok() {
-        tell.send_replace(Some(Stop::Killed));
+        stopper.send_replace(Some(Stop::Killed));
     }
     std::future::pending().await
 }
 
-/// Keeps the lease by heartbeats, a third of it apart, and tells the command when it must end.
-async fn keep(
+/// Sends heartbeats at a third of the lease, and ends the command when the lease is over.
+async fn keep_lease(
     client: &Client,
     plan: &WorkPlan,
     lease: &Lease,
     mut progress: watch::Receiver<Option<Progress>>,
-    tell: &watch::Sender<Option<Stop>>,
+    stopper: &watch::Sender<Option<Stop>>,
 ) -> Infallible {
-    let lasts = lasts(plan, lease);
-    let beat = (lasts / 3).max(LEAST_BEAT);
+    let duration = lease_duration(plan, lease);
+    let beat = (duration / 3).max(MIN_HEARTBEAT_INTERVAL);
     let mut beats = interval_at(Instant::now() + beat, beat);
     beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut until = Instant::now() + lasts;
-    let (job, stop) = (&lease.job, |why: Stop| {
-        // The first reason stands, except that a kill, told elsewhere, overrules it.
-        tell.send_if_modified(|told| told.is_none() && told.replace(why).is_none());
+    let mut until = Instant::now() + duration;
+    let (job, stop) = (&lease.job, |reason: Stop| {
+        // The first reason wins. Only a kill, which `forward_kill` sends, replaces it.
+        stopper.send_if_modified(|sent| sent.is_none() && sent.replace(reason).is_none());
     });
     loop {
         beats.tick().await;
         let sent = Instant::now();
-        // Said once: a heartbeat without news says nothing of progress.
+        // Progress is sent once: the next heartbeat without a change omits it.
         let news = if progress.has_changed().unwrap_or(false) {
             progress.borrow_and_update().clone()
         } else {
@@ -99,7 +99,7 @@ async fn keep(
         let answer = tokio::time::timeout_at(until, request.send()).await;
         match answer.map(|answer| answer.and_then(|answer| answer.read::<Beaten>())) {
             Ok(Ok(beaten)) => {
-                until = sent + lasts;
+                until = sent + duration;
                 if beaten.cancel {
                     stop(Stop::Cancelled);
                 }
@@ -112,7 +112,7 @@ async fn keep(
                 stop(Stop::Lost);
             }
             Ok(Err(err)) => {
-                // What the server refuses is not said again: the lease matters more.
+                // Rejected progress is not sent again: the heartbeat matters more.
                 if news.is_some() && err.passes() {
                     progress.mark_changed();
                 }
@@ -122,7 +122,7 @@ async fn keep(
         }
         if Instant::now() >= until {
             print_error(format_args!(
-                "[{}] no heartbeat was answered for as long as the lease lasts",
+                "[{}] the lease expired without an answer to a heartbeat",
                 job.id
             ));
             stop(Stop::Lost);
@@ -130,8 +130,11 @@ async fn keep(
     }
 }
 
-/// How long the lease lasts, by the server's clock alone, so that a clock that is off does no harm.
-fn lasts(plan: &WorkPlan, lease: &Lease) -> Duration {
-    let said = lease.expires_at.zip(lease.job.started_at).map(|(until, from)| until.since(from));
-    said.filter(|lasts| !lasts.is_zero()).or(plan.lease.map(Into::into)).unwrap_or(USUAL_LEASE)
+/// Returns the duration of the lease by the server's clock alone, so a wrong local clock does no harm.
+fn lease_duration(plan: &WorkPlan, lease: &Lease) -> Duration {
+    let granted = lease.expires_at.zip(lease.job.started_at).map(|(until, from)| until.since(from));
+    granted
+        .filter(|duration| !duration.is_zero())
+        .or(plan.lease.map(Into::into))
+        .unwrap_or(DEFAULT_LEASE)
 }

@@ -4,8 +4,8 @@
 //!   worker (leases, carries reports) ──▶ attempt (heartbeats) ──▶ command (the process)
 //! ```
 //!
-//! The worker loses no attempt that it knows of: told to stop, it ends the lease request in flight, runs
-//! what that brought and what runs already, and reports all of it.
+//! The worker loses no attempt that it knows of. On a stop it ends the lease request in flight, finishes
+//! every leased and running job, and reports all of them.
 
 mod attempt;
 mod command;
@@ -29,33 +29,33 @@ use worker::Worker;
     after_help = "The command gets the job's data on standard input as JSON, and in its environment TIDEGATE_JOB_ID, TIDEGATE_JOB_TYPE, \
     TIDEGATE_JOB_QUEUE, TIDEGATE_JOB_ATTEMPT, TIDEGATE_JOB_MAX_ATTEMPTS and TIDEGATE_JOB_ATTRIBUTES (JSON), and TRACEPARENT and TRACESTATE \
     if it has a trace.\n\n\
-    Exit code 0 means succeeded; what it wrote to standard output is the result: JSON if it is, else a text. \
-    Exit code 100 means failed for good. Every other one means failed, to be tried again. The end of standard error is the message. \
-    A line `::progress 40 halfway` on standard error tells how far it is.\n\n\
+    Exit code 0 means succeeded. Standard output is the result: JSON if it is valid JSON, otherwise a string. \
+    Exit code 100 means failed without a retry. Every other one means failed with a retry. The end of standard error is the message. \
+    A line `::progress 40 halfway` on standard error reports progress.\n\n\
     A cancelled job's command gets SIGTERM, and SIGKILL 5 s later. \
-    SIGTERM or Ctrl-C stops the worker when what runs has finished; a second one kills what runs.\n\n\
+    SIGTERM or Ctrl-C stops the worker after its running jobs; a second one kills them.\n\n\
     Example:\n  tidegate work --type mail --concurrency 4 -- ./send-mail"
 )]
 pub struct Args {
-    /// Lease jobs of this type; may be given again.
+    /// Lease jobs of this type; repeatable.
     #[arg(long = "type", value_name = "TYPE", required_unless_present = "queue")]
     types: Vec<String>,
     /// Lease jobs of this queue.
     #[arg(long)]
     queue: Option<String>,
-    /// How many commands run at once: a number, or `auto` for what the backlog of the queue, or of the types' queues, asks for.
+    /// Commands that run at once: a number, or `auto` for the desired workers of the queue, or of the types' queues.
     #[arg(long, value_name = "N|auto", default_value = "1", value_parser = concurrency)]
     concurrency: Concurrency,
-    /// With `--concurrency auto`, how many at most.
+    /// The maximum with `--concurrency auto`.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1000))]
     max: u16,
-    /// How long the server waits for this worker's next heartbeat [default: the type's].
+    /// The lease: how long the server waits for the next heartbeat [default: the type's].
     #[arg(long, value_name = "SECONDS", value_parser = args::span)]
     lease_seconds: Option<Seconds>,
-    /// How long one request waits for jobs, 5s to 20s; a stop takes up to as long.
+    /// How long one lease request waits for jobs, 5s to 20s; a stop can take as long.
     #[arg(long, value_name = "SPAN", default_value = "5s", value_parser = wait)]
     wait: Seconds,
-    /// What this worker is called in the server's answers [default: work-PID].
+    /// The name of this worker [default: work-PID].
     #[arg(long, value_name = "NAME")]
     worker: Option<String>,
     /// The command to run for each job, and its arguments.
@@ -63,12 +63,12 @@ pub struct Args {
     command: Vec<String>,
 }
 
-/// How many commands run at once.
+/// The number of commands that run at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Concurrency {
-    /// As many as the queue's backlog asks for.
+    /// The desired workers of the queue.
     Auto,
-    /// So many.
+    /// A fixed number.
     Fixed(u16),
 }
 
@@ -89,12 +89,12 @@ fn wait(text: &str) -> Result<Seconds, String> {
     }
 }
 
-/// What a worker does, settled.
+/// The validated options of a worker.
 #[derive(Clone, Debug)]
 struct WorkPlan {
     types: Vec<String>,
     queue: Option<String>,
-    /// How many commands run at once; with `auto` at most, and at first one.
+    /// Commands that run at once. With `auto` it is the maximum, and the worker starts with one.
     concurrency: usize,
     auto: bool,
     lease: Option<Seconds>,
@@ -103,15 +103,15 @@ struct WorkPlan {
     command: Vec<String>,
     /// From SIGTERM to SIGKILL.
     grace: Duration,
-    /// Between two looks at how many workers the queue asks for.
-    look: Duration,
+    /// The interval between two requests of the desired workers.
+    poll_interval: Duration,
 }
 
 /// Leases jobs and runs the command for each, until a signal.
 ///
 /// # Errors
 ///
-/// The server is not there at the start, or refuses; later the worker waits for it to come back.
+/// The server is unreachable at the start, or rejects a request. Later the worker waits for the server.
 pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let auto = args.concurrency == Concurrency::Auto;
     let plan = WorkPlan {
@@ -128,7 +128,7 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         worker: args.worker.unwrap_or_else(|| format!("work-{}", std::process::id())),
         command: args.command,
         grace: Duration::from_secs(5),
-        look: Duration::from_secs(5),
+        poll_interval: Duration::from_secs(5),
     };
     Worker::new(plan, ctx)?.run(stops()?).await
 }
@@ -137,19 +137,19 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
 fn stops() -> anyhow::Result<mpsc::Receiver<()>> {
     let (mut terminate, mut interrupt) =
         (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let (tell, told) = mpsc::channel(2);
+    let (sender, receiver) = mpsc::channel(2);
     tokio::spawn(async move {
         loop {
             tokio::select! {
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
             }
-            if tell.send(()).await.is_err() {
+            if sender.send(()).await.is_err() {
                 return;
             }
         }
     });
-    Ok(told)
+    Ok(receiver)
 }
 
 #[cfg(test)]

@@ -71,7 +71,7 @@ fn plan(script: &str) -> WorkPlan {
         worker: "w1".to_owned(),
         command: ["sh", "-c", script].map(str::to_owned).to_vec(),
         grace: Duration::from_millis(100),
-        look: Duration::from_millis(20),
+        poll_interval: Duration::from_millis(20),
     }
 }
 
@@ -356,7 +356,7 @@ async fn a_result_that_is_refused_becomes_a_failure() {
     let report = server.saw(direct).await;
     assert_eq!(
         report.body,
-        json!({"attempt": 2, "status": "failed", "message": "the result was refused: Too large (too_large)", "retryable": false})
+        json!({"attempt": 2, "status": "failed", "message": "the result was rejected: Too large (too_large)", "retryable": false})
     );
     assert_eq!(working.stop().await, ExitCode::Ok);
 }

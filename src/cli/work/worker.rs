@@ -1,7 +1,7 @@
-//! The worker's loop: ask for leases, start attempts, carry reports, stop in good order.
+//! The worker's loop: it leases jobs, starts attempts, sends reports, and stops gracefully.
 //!
-//! At most one lease request is in flight. A report rides with the next one; while one is in flight, or
-//! when none will follow, it goes on its own, so that no result waits for somebody else's long poll.
+//! At most one lease request is in flight. A report is part of the next one. While one is in flight, or
+//! when none will follow, the report is a request of its own, so no result waits for a long poll.
 
 use std::{collections::BTreeSet, io, mem, sync::Arc, time::Duration};
 
@@ -19,27 +19,27 @@ use crate::cli::{
     Context, ExitCode, UsageError,
     client::{Client, Error},
     context::{pause, print_error},
-    show,
+    output,
     wire::{JobType, Queue},
 };
 
-/// Most reports, and most bytes of results, that ride with one lease request.
-const RIDERS: usize = 100;
-const RIDER_BYTES: usize = 1 << 20;
-/// The waits of a worker whose server is away: the first, doubling to the last.
-const FIRST_WAIT: Duration = Duration::from_millis(250);
-const LAST_WAIT: Duration = Duration::from_secs(10);
-/// How long a report is tried on its own before it is given up; its lease is over by then, as a rule.
-const REPORTING: Duration = Duration::from_mins(1);
+/// Most reports, and most bytes of results, in one lease request.
+const MAX_LEASE_REPORTS: usize = 100;
+const MAX_LEASE_REPORT_BYTES: usize = 1 << 20;
+/// The backoff of a worker whose server is unreachable: the first wait doubles up to the last.
+const MIN_BACKOFF: Duration = Duration::from_millis(250);
+const MAX_BACKOFF: Duration = Duration::from_secs(10);
+/// How long a report is retried. Its lease has usually expired by then.
+const MAX_REPORT_TIME: Duration = Duration::from_mins(1);
 
-/// What a finished task brings.
+/// The result of an attempt.
 struct Finished {
     lease: Arc<Lease>,
-    ended: attempt::Ended,
+    ended: attempt::AttemptEnd,
     took: Duration,
 }
 
-/// The lease request in flight: how long it took, and its answer.
+/// The lease request in flight: its duration and its response.
 type Poll = JoinSet<(Duration, Result<Granted, Error>)>;
 
 /// A pull worker.
@@ -47,21 +47,21 @@ pub struct Worker<'a> {
     plan: Arc<WorkPlan>,
     client: Client,
     ctx: &'a Context,
-    /// How many attempts may run now.
+    /// Attempts that may run now.
     limit: usize,
     attempts: JoinSet<Finished>,
     poll: Poll,
-    /// Reports that the request in flight carries.
-    riding: Arc<Vec<Report>>,
-    /// Reports that the next one will carry.
-    riders: Vec<Report>,
-    /// Reports on their own; false for one that was given up.
+    /// Reports in the request in flight.
+    reports_in_flight: Arc<Vec<Report>>,
+    /// Reports for the next lease request.
+    pending_reports: Vec<Report>,
+    /// Reports in requests of their own; false for a failed one.
     posts: JoinSet<bool>,
     /// No lease request before then.
     not_before: Instant,
     wait: Duration,
-    /// Whether the server ever answered.
-    met: bool,
+    /// Whether the server has ever answered.
+    connected: bool,
     stopping: bool,
     kill: watch::Sender<bool>,
     failure: Option<anyhow::Error>,
@@ -69,7 +69,7 @@ pub struct Worker<'a> {
 }
 
 impl<'a> Worker<'a> {
-    /// A worker that has not begun.
+    /// Returns a worker that is not started.
     ///
     /// # Errors
     ///
@@ -82,12 +82,12 @@ impl<'a> Worker<'a> {
             plan: Arc::new(plan),
             attempts: JoinSet::new(),
             poll: JoinSet::new(),
-            riding: Arc::default(),
-            riders: Vec::new(),
+            reports_in_flight: Arc::default(),
+            pending_reports: Vec::new(),
             posts: JoinSet::new(),
             not_before: Instant::now(),
-            wait: FIRST_WAIT,
-            met: false,
+            wait: MIN_BACKOFF,
+            connected: false,
             stopping: false,
             kill: watch::channel(false).0,
             failure: None,
@@ -99,58 +99,66 @@ impl<'a> Worker<'a> {
     ///
     /// # Errors
     ///
-    /// The server was never there, or refuses to lease; or the command cannot be started, which would
-    /// spend the attempts of every job.
+    /// The server is unreachable at the start or rejects the lease request, or the command cannot be
+    /// started, which would use up the attempts of every job.
     pub async fn run(mut self, mut stops: mpsc::Receiver<()>) -> anyhow::Result<ExitCode> {
-        let (want, mut wanted) = watch::channel(self.limit);
-        let mut looking = JoinSet::new();
+        let (demand, mut demanded) = watch::channel(self.limit);
+        let mut polling = JoinSet::new();
         if self.plan.auto {
-            looking.spawn(follow_demand(self.client.clone(), Arc::clone(&self.plan), want.clone()));
+            polling.spawn(follow_demand(
+                self.client.clone(),
+                Arc::clone(&self.plan),
+                demand.clone(),
+            ));
         }
         loop {
             if !self.stopping
                 && self.poll.is_empty()
-                && self.room() > 0
+                && self.capacity() > 0
                 && Instant::now() >= self.not_before
             {
-                self.ask();
+                self.lease();
             }
             if self.stopping && self.poll.is_empty() {
-                for report in mem::take(&mut self.riders) {
+                for report in mem::take(&mut self.pending_reports) {
                     self.post(report);
                 }
                 if self.attempts.is_empty() && self.posts.is_empty() {
                     return self.failure.map_or(Ok(self.code), Err);
                 }
             }
-            let idle = !self.stopping && self.poll.is_empty() && self.room() > 0;
+            let idle = !self.stopping && self.poll.is_empty() && self.capacity() > 0;
             tokio::select! {
                 Some(answer) = self.poll.join_next() => {
                     let (took, answer) = answer?;
                     self.answered(took, answer);
                 }
                 Some(finished) = self.attempts.join_next() => self.finished(finished?)?,
-                Some(told) = self.posts.join_next() => if !told? {
+                Some(sent) = self.posts.join_next() => if !sent? {
                     self.code = ExitCode::Refused;
                 },
                 Some(()) = stops.recv() => self.stop(),
-                Ok(()) = wanted.changed() => self.limit = *wanted.borrow_and_update(),
+                Ok(()) = demanded.changed() => self.limit = *demanded.borrow_and_update(),
                 () = sleep_until(self.not_before), if idle => {}
             }
         }
     }
 
-    fn room(&self) -> usize {
+    fn capacity(&self) -> usize {
         self.limit.saturating_sub(self.attempts.len())
     }
 
     /// Sends the next lease request.
-    fn ask(&mut self) {
-        self.riding = Arc::new(mem::take(&mut self.riders));
-        let (client, plan, riding, max) =
-            (self.client.clone(), self.plan.clone(), self.riding.clone(), self.room());
+    fn lease(&mut self) {
+        self.reports_in_flight = Arc::new(mem::take(&mut self.pending_reports));
+        let (client, plan, riding, max) = (
+            self.client.clone(),
+            self.plan.clone(),
+            self.reports_in_flight.clone(),
+            self.capacity(),
+        );
         self.poll.spawn(async move {
-            let ask = LeaseRequest {
+            let body = LeaseRequest {
                 queue: plan.queue.as_deref(),
                 types: &plan.types,
                 max,
@@ -161,44 +169,44 @@ impl<'a> Worker<'a> {
             };
             let began = Instant::now();
             let answer =
-                client.post(&["leases"]).json(&ask).wait(plan.wait.duration()).send().await;
+                client.post(&["leases"]).json(&body).wait(plan.wait.duration()).send().await;
             (began.elapsed(), answer.and_then(|answer| answer.read()))
         });
     }
 
     fn answered(&mut self, took: Duration, answer: Result<Granted, Error>) {
-        let riders = self.landed();
+        let reports = self.take_reports_in_flight();
         match answer {
             Ok(granted) => {
-                self.met = true;
-                self.wait = FIRST_WAIT;
-                for (report, told) in riders.into_iter().zip(granted.reports) {
-                    match told.error {
-                        Some(problem) if told.status >= 400 => {
-                            self.refused(report, &Error::Problem(problem))
+                self.connected = true;
+                self.wait = MIN_BACKOFF;
+                for (report, reported) in reports.into_iter().zip(granted.reports) {
+                    match reported.error {
+                        Some(problem) if reported.status >= 400 => {
+                            self.rejected(report, &Error::Problem(problem))
                         }
                         _ => {}
                     }
                 }
-                // A server that does not wait as asked must not be asked in a hot loop.
-                if granted.leases.is_empty() && took < FIRST_WAIT {
-                    self.not_before = Instant::now() + FIRST_WAIT;
+                // A server that does not long-poll must not be called in a hot loop.
+                if granted.leases.is_empty() && took < MIN_BACKOFF {
+                    self.not_before = Instant::now() + MIN_BACKOFF;
                 }
                 granted.leases.into_iter().for_each(|lease| self.begin(lease));
             }
-            // It may be a report that is refused: alone, each is told what is wrong with it.
-            Err(err) if !err.passes() && !riders.is_empty() => {
-                print_error(format_args!("{err}; reporting {} results on their own", riders.len()));
-                for report in riders {
+            // One of the reports may be invalid: each gets its own error in a request of its own.
+            Err(err) if !err.passes() && !reports.is_empty() => {
+                print_error(format_args!("{err}; reporting {} results separately", reports.len()));
+                for report in reports {
                     self.post(report);
                 }
             }
             Err(err) => {
-                self.riders.splice(0..0, riders);
-                if self.met && err.passes() {
-                    print_error(format_args!("{err}; trying again in {}", show::took(self.wait)));
+                self.pending_reports.splice(0..0, reports);
+                if self.connected && err.passes() {
+                    print_error(format_args!("{err}; trying again in {}", output::took(self.wait)));
                     self.not_before = Instant::now() + self.wait;
-                    self.wait = (self.wait * 2).min(LAST_WAIT);
+                    self.wait = (self.wait * 2).min(MAX_BACKOFF);
                 } else {
                     self.failure.get_or_insert(err.into());
                     self.stopping = true;
@@ -207,9 +215,9 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// The reports that rode with the request that is over.
-    fn landed(&mut self) -> Vec<Report> {
-        Arc::unwrap_or_clone(mem::take(&mut self.riding))
+    /// Returns the reports of the finished request.
+    fn take_reports_in_flight(&mut self) -> Vec<Report> {
+        Arc::unwrap_or_clone(mem::take(&mut self.reports_in_flight))
     }
 
     fn begin(&mut self, lease: Lease) {
@@ -233,7 +241,7 @@ impl<'a> Worker<'a> {
                 ReportResult::failed(message)
             }
         };
-        self.tell(&lease, &outcome, took)?;
+        self.print_outcome(&lease, &outcome, took)?;
         let (id, job_type, token) =
             (lease.job.id.clone(), lease.job.r#type.clone(), lease.token.clone());
         self.report(Report {
@@ -245,8 +253,13 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Tells people on standard error, programs on standard output.
-    fn tell(&self, lease: &Lease, outcome: &ReportResult, took: Duration) -> io::Result<()> {
+    /// Prints the outcome: as text on standard error, or as JSON on standard output.
+    fn print_outcome(
+        &self,
+        lease: &Lease,
+        outcome: &ReportResult,
+        took: Duration,
+    ) -> io::Result<()> {
         let status = if outcome.status == Status::Succeeded { "succeeded" } else { "failed" };
         if self.ctx.json() {
             let (id, job_type, attempt) = (&lease.job.id, &lease.job.r#type, lease.attempt);
@@ -265,20 +278,23 @@ impl<'a> Worker<'a> {
             job.id,
             job.r#type,
             lease.attempt,
-            show::took(took)
+            output::took(took)
         ));
         Ok(())
     }
 
-    /// Sends a report with the next lease request, or on its own.
+    /// Sends a report with the next lease request, or in its own request.
     fn report(&mut self, report: Report) {
         let bytes = |report: &Report| {
             report.body.outcome.result.as_ref().map_or(0, |result| result.get().len())
         };
-        let riding: usize = self.riders.iter().map(bytes).sum();
-        let rides = !self.stopping && self.poll.is_empty() && self.room() > 0;
-        if rides && self.riders.len() < RIDERS && riding + bytes(&report) <= RIDER_BYTES {
-            self.riders.push(report);
+        let riding: usize = self.pending_reports.iter().map(bytes).sum();
+        let rides = !self.stopping && self.poll.is_empty() && self.capacity() > 0;
+        if rides
+            && self.pending_reports.len() < MAX_LEASE_REPORTS
+            && riding + bytes(&report) <= MAX_LEASE_REPORT_BYTES
+        {
+            self.pending_reports.push(report);
         } else {
             self.post(report);
         }
@@ -289,36 +305,36 @@ impl<'a> Worker<'a> {
         self.posts.spawn(post(client, report, kill));
     }
 
-    /// A report that the server did not take while it took the request.
-    fn refused(&mut self, report: Report, err: &Error) {
-        if let Some(instead) = instead(report, err) {
-            self.post(instead);
+    /// Handles a report that the server rejected within an accepted request.
+    fn rejected(&mut self, report: Report, err: &Error) {
+        if let Some(replacement) = replacement(report, err) {
+            self.post(replacement);
         }
     }
 
     fn stop(&mut self) {
         if self.stopping {
-            print_error("killing what runs");
+            print_error("killing the running jobs");
             self.code = ExitCode::Refused;
             self.kill.send_replace(true);
-            // Whoever kills does not wait for a long poll. Its reports are told again, which does no harm.
+            // A kill does not wait for the long poll. Its reports are sent again, which is idempotent.
             self.poll = JoinSet::new();
-            let riders = self.landed();
-            self.riders.extend(riders);
+            let reports = self.take_reports_in_flight();
+            self.pending_reports.extend(reports);
         } else {
             self.stopping = true;
             print_error(format_args!(
-                "stopping when {} running jobs have finished; once more kills them",
+                "stopping after {} running jobs; a second signal kills them",
                 self.attempts.len()
             ));
         }
     }
 }
 
-/// Reports an outcome on its own, through a server that is away for a while; false if it was given up.
+/// Sends a report and retries while the server is unreachable. Returns false if it gives up.
 async fn post(client: Client, mut report: Report, kill: watch::Receiver<bool>) -> bool {
-    let until = Instant::now() + REPORTING;
-    let mut wait = FIRST_WAIT;
+    let until = Instant::now() + MAX_REPORT_TIME;
+    let mut wait = MIN_BACKOFF;
     loop {
         let request = client
             .post(&["jobs", &report.r#type, &report.id])
@@ -328,54 +344,54 @@ async fn post(client: Client, mut report: Report, kill: watch::Receiver<bool>) -
             return true;
         };
         if !err.passes() {
-            match instead(report, &err) {
+            match replacement(report, &err) {
                 Some(other) => report = other,
                 None => return true,
             }
         } else if *kill.borrow() || Instant::now() >= until {
-            print_error(format_args!("[{}] its report is given up: {err}", report.id));
+            print_error(format_args!("[{}] its report failed: {err}", report.id));
             return false;
         } else {
             pause(wait).await;
-            wait = (wait * 2).min(LAST_WAIT);
+            wait = (wait * 2).min(MAX_BACKOFF);
         }
     }
 }
 
-/// What to report instead of a report that was refused: a job must not hang because its result is too
-/// large, say. `None` when the attempt is over anyway, or nothing better is left to say.
-fn instead(report: Report, err: &Error) -> Option<Report> {
-    print_error(format_args!("[{}] its report was refused: {err}", report.id));
+/// Returns a failure in place of a rejected report, so that a job does not hang because its result is
+/// too large. `None` if the attempt is over or the report was a failure already.
+fn replacement(report: Report, err: &Error) -> Option<Report> {
+    print_error(format_args!("[{}] its report was rejected: {err}", report.id));
     let over = matches!(err, Error::Problem(problem) if matches!(problem.status, 404 | 409 | 410));
     if over || report.body.outcome.status == Status::Failed {
         return None;
     }
     let outcome = ReportResult {
         retryable: Some(false),
-        ..ReportResult::failed(format!("the result was refused: {err}"))
+        ..ReportResult::failed(format!("the result was rejected: {err}"))
     };
     Some(Report { body: Body { outcome, ..report.body }, ..report })
 }
 
-/// Follows how many workers the plan's queues ask for, between 1 and its most.
-async fn follow_demand(client: Client, plan: Arc<WorkPlan>, want: watch::Sender<usize>) {
+/// Polls the desired workers of the plan's queues, between 1 and the maximum.
+async fn follow_demand(client: Client, plan: Arc<WorkPlan>, demanded: watch::Sender<usize>) {
     loop {
         match demand(&client, &plan).await {
             Ok(desired) => {
-                // One stays, so that the queue learns that somebody asks.
+                // At least one lease request keeps the queue aware of this worker.
                 let desired =
                     usize::try_from(desired).unwrap_or(usize::MAX).clamp(1, plan.concurrency);
-                want.send_if_modified(|wanted| mem::replace(wanted, desired) != desired);
+                demanded.send_if_modified(|limit| mem::replace(limit, desired) != desired);
             }
             Err(err) => {
-                print_error(format_args!("how many workers are asked for is unknown: {err}"))
+                print_error(format_args!("the number of desired workers is unknown: {err}"))
             }
         }
-        pause(plan.look).await;
+        pause(plan.poll_interval).await;
     }
 }
 
-/// How many workers the plan's queue asks for, or those that its types wait in.
+/// Returns the desired workers of the plan's queue, or of the queues of its types.
 async fn demand(client: &Client, plan: &WorkPlan) -> Result<u64, Error> {
     let mut queues: BTreeSet<String> = plan.queue.iter().cloned().collect();
     if queues.is_empty() {

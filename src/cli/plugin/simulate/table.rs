@@ -1,6 +1,6 @@
 //! The tables of `tidegate plugin simulate`.
 
-use crate::cli::show::{self, OutputStyle};
+use crate::cli::output::{self, OutputStyle};
 use tidegate_engine::simulate::{
     Agreement, Difference, Simulation, SimulationReport,
     report::{Over, Row, Spread, Waits},
@@ -40,7 +40,7 @@ pub fn render(
                     one.other.clone(),
                 ]
             });
-            parts.push(show::table(
+            parts.push(output::table(
                 look,
                 ["at", "job", one.report.by.as_str(), names[0].as_str(), names[1].as_str()],
                 rows,
@@ -95,10 +95,10 @@ fn cells(row: &Row) -> [String; 10] {
         format!(
             "{}/{}",
             row.most_running,
-            row.limit.map_or_else(show::dash, |limit| limit.to_string())
+            row.limit.map_or_else(output::dash, |limit| limit.to_string())
         ),
         figure(row.mean_running),
-        row.utilisation.map_or_else(show::dash, |part| format!("{:.0} %", part * 100.0)),
+        row.utilisation.map_or_else(output::dash, |part| format!("{:.0} %", part * 100.0)),
         listed(&[(row.retries, "retries"), (row.rescheduled, "moved")]),
     ]
 }
@@ -119,7 +119,7 @@ fn listed(counts: &[(u64, &str)]) -> String {
         .filter(|(count, _)| *count > 0)
         .map(|(count, what)| format!("{count} {what}"))
         .collect();
-    if some.is_empty() { show::dash() } else { some.join(", ") }
+    if some.is_empty() { output::dash() } else { some.join(", ") }
 }
 
 /// `first` and then `rest`, `N` together.
@@ -136,7 +136,7 @@ fn table(report: &SimulationReport, look: OutputStyle) -> String {
         .iter()
         .chain([&report.all])
         .map(|row| joined::<_, 11>(std::slice::from_ref(&row.value), &cells(row)));
-    show::table(look, joined::<_, 11>(&[report.by.as_str()], &COLUMNS), rows)
+    output::table(look, joined::<_, 11>(&[report.by.as_str()], &COLUMNS), rows)
 }
 
 /// Both reports' rows, one below the other, and by how much the numbers differ.
@@ -173,13 +173,13 @@ fn both(
             (None, None) => {}
         }
     }
-    show::table(look, joined::<_, 12>(&[one.by.as_str(), "of"], &COLUMNS), rows)
+    output::table(look, joined::<_, 12>(&[one.by.as_str(), "of"], &COLUMNS), rows)
 }
 
 /// By how much `b` differs from `a`.
 fn change(a: &Row, b: &Row) -> [String; 10] {
     let number = |a: f64, b: f64, unit: &str| match figure(b - a) {
-        zero if zero == "0" || zero == "-0" => show::dash(),
+        zero if zero == "0" || zero == "-0" => output::dash(),
         more if b > a => format!("+{more}{unit}"),
         less => format!("{less}{unit}"),
     };
@@ -221,19 +221,19 @@ fn below(report: &SimulationReport, of: &str, look: OutputStyle) -> Vec<String> 
             .held
             .iter()
             .filter(|(rule, _)| !rule.starts_with("throttler"))
-            .map(|(rule, count)| (show::dash(), rule.clone(), *count)),
+            .map(|(rule, count)| (output::dash(), rule.clone(), *count)),
     );
     held.sort_by(|a, b| (b.2, &a.0, &a.1).cmp(&(a.2, &b.0, &b.1)));
     held.truncate(REASONS);
     if !held.is_empty() {
         let rows =
             held.into_iter().map(|(value, reason, count)| [count.to_string(), value, reason]);
-        parts.push(show::table(look, ["times held", report.by.as_str(), "by"], rows));
+        parts.push(output::table(look, ["times held", report.by.as_str(), "by"], rows));
     }
     if !report.calls.is_empty() {
         let rows = report.calls.iter().map(|(role, calls)| {
             let spread = |spread: Option<Spread>, unit: &str, by: u64| {
-                spread.map_or_else(show::dash, |spread| {
+                spread.map_or_else(output::dash, |spread| {
                     format!("{}/{}{unit}", spread.median / by, spread.most / by)
                 })
             };
@@ -241,7 +241,7 @@ fn below(report: &SimulationReport, of: &str, look: OutputStyle) -> Vec<String> 
                 calls.faults.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
             let faults = match &calls.first_fault {
                 Some(first) => format!("{}: {first}", faults.join(", ")),
-                None => show::dash(),
+                None => output::dash(),
             };
             [
                 (*role).to_owned(),
@@ -252,7 +252,7 @@ fn below(report: &SimulationReport, of: &str, look: OutputStyle) -> Vec<String> 
                 faults,
             ]
         });
-        parts.push(show::table(
+        parts.push(output::table(
             look,
             ["plugin", "calls", "fuel median/most", "time", "memory", "faults"],
             rows,
@@ -263,7 +263,7 @@ fn below(report: &SimulationReport, of: &str, look: OutputStyle) -> Vec<String> 
             let met = if one.met { "met" } else { "NOT MET" };
             [one.name.clone(), one.wanted.clone(), one.got.clone(), met.to_owned()]
         });
-        parts.push(show::table(look, ["expected", "wanted", "got", ""], rows));
+        parts.push(output::table(look, ["expected", "wanted", "got", ""], rows));
     }
     parts
 }
@@ -282,7 +282,7 @@ fn agreed(real: &SimulationReport, agreement: &Agreement, look: OutputStyle) -> 
         waits("the live queue", agreement.real_wait_seconds),
         waits("simulated", agreement.simulated_wait_seconds),
     ];
-    let table = show::table(look, ["waits of", "median", "p99", "longest"], rows);
+    let table = output::table(look, ["waits of", "median", "p99", "longest"], rows);
     let overlap: Vec<String> = agreement
         .overlap
         .iter()

@@ -1,0 +1,91 @@
+//! `backlog`: what a million scheduled jobs that wait change. Half of them wait in the queue that is
+//! enqueued to and drained, half in the limited one.
+
+use std::{path::Path, time::Duration};
+
+use super::{
+    BenchPlan, DATA, drain,
+    embedded::{accepting, far, fill, job},
+    figure::Figure,
+    limit,
+    process::Process,
+    single, temp_dir,
+};
+use crate::cli::context::pause;
+use tidegate_core::{
+    job::{Payload, TypeName, type_config::TypeConfig},
+    queue::QueueConfig,
+};
+use tidegate_engine::request::NewJob;
+
+/// What ours is compared with.
+const WITHOUT: &str = "with an empty store";
+/// The part of it that is to be reached.
+const REACH: f64 = 0.8;
+
+/// What is measured with and without.
+struct Rates {
+    enqueue: f64,
+    drain: f64,
+    limit: f64,
+    others_cores: f64,
+}
+
+/// The measure.
+pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
+    let dir = temp_dir(&plan.dir)?;
+    let without = rates(dir.path(), plan).await?;
+    let dir = temp_dir(&plan.dir)?;
+    wait(dir.path(), plan.waiting).await?;
+    let with = rates(dir.path(), plan).await?;
+    let figure = |what, ours, baseline| {
+        Figure::rate(format!("{what} with {} waiting", plan.waiting), "jobs/s", ours)
+            .share(WITHOUT, baseline, REACH)
+            .among(with.others_cores)
+    };
+    Ok(vec![
+        figure("enqueue", with.enqueue, without.enqueue),
+        figure("drain", with.drain, without.drain),
+        figure("limit 10", with.limit, without.limit),
+    ])
+}
+
+/// Fills the store of `dir` with jobs that are due tomorrow.
+async fn wait(dir: &Path, jobs: u64) -> anyhow::Result<()> {
+    let server = accepting(dir).await?;
+    server.put_queue(&limit::QUEUE.parse()?, QueueConfig::default(), None).await?;
+    let limited: TypeName = limit::QUEUE.parse()?;
+    server
+        .put_type(
+            &limited,
+            TypeConfig { queue: limit::QUEUE.parse()?, ..TypeConfig::default() },
+            None,
+        )
+        .await?;
+    let waiting = |job: NewJob, number| NewJob { run_at: Some(far(&server, number)), ..job };
+    fill(&server, jobs / 2, |number| waiting(job(), number)).await?;
+    fill(&server, jobs / 2, |number| {
+        waiting(NewJob::new(limited.clone(), Payload::json(DATA)), number)
+    })
+    .await?;
+    server.stop().await;
+    Ok(())
+}
+
+async fn rates(dir: &Path, plan: &BenchPlan) -> anyhow::Result<Rates> {
+    let (drain, spent) = drain::run(dir, plan.drain).await?;
+    let server = loop {
+        // The embedded server lets go of the directory when the last of its tasks ends.
+        match Process::serve(dir).await {
+            Ok(server) => break server,
+            Err(error) if format!("{error:#}").contains("ended") => {
+                pause(Duration::from_millis(20)).await;
+            }
+            Err(error) => return Err(error),
+        }
+    };
+    let (limit, ..) = limit::run(&server, 10, limit::jobs(plan)).await?;
+    let enqueue = single::run(&server, plan.window).await?.rate();
+    server.stop().await?;
+    Ok(Rates { enqueue, drain, limit, others_cores: spent.others_cores })
+}

@@ -1,0 +1,157 @@
+//! The server under test in this process, as a program that embeds it has it.
+
+use std::{
+    future::Future,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use anyhow::{Context as _, ensure};
+use tokio::sync::Notify;
+
+use super::{DATA, JOB_TYPE};
+use crate::cli::context::pause;
+use tidegate_backends::{http::Guard, sqlite::OpenError};
+use tidegate_core::{
+    job::{Outcome, Payload, TypeName, type_config::TypeConfig},
+    port::job_store::StateFilter,
+    time::Timestamp,
+};
+use tidegate_engine::request::NewJob;
+use tidegate_server::runtime::{CannotOpen, Handled, Server};
+
+/// Jobs of one enqueue while a directory is filled.
+const FILL: u64 = 1000;
+/// How often opening a directory is tried again while another server lets go of it.
+const TRIES: u32 = 1000;
+
+/// The type that is measured.
+pub(super) fn job_type() -> TypeName {
+    JOB_TYPE.parse().expect("a good name")
+}
+
+/// A job of the measured type.
+pub(super) fn job() -> NewJob {
+    NewJob::new(job_type(), Payload::json(DATA))
+}
+
+/// What a handler saw.
+#[derive(Default)]
+pub(super) struct Handling {
+    calls: AtomicU64,
+    started: Notify,
+}
+
+impl Handling {
+    /// How many calls there were.
+    pub(super) fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    /// Gets a message at the start of each call.
+    pub(super) fn started(&self) -> &Notify {
+        &self.started
+    }
+}
+
+/// A server on `dir` that only accepts.
+pub(super) async fn accepting(dir: &Path) -> anyhow::Result<Server> {
+    open(dir, |builder| builder).await
+}
+
+/// A server on `dir` that runs at most `concurrency` jobs of the type, which do nothing.
+pub(super) async fn handling(
+    dir: &Path,
+    concurrency: u32,
+) -> anyhow::Result<(Server, Arc<Handling>)> {
+    let handling = Arc::new(Handling::default());
+    let seen = Arc::clone(&handling);
+    let server = open(dir, |builder| {
+        builder.handler(job_type(), concurrency, move |_| {
+            seen.calls.fetch_add(1, Ordering::Relaxed);
+            seen.started.notify_one();
+            Box::pin(std::future::ready(Handled::Succeeded(None)))
+        })
+    })
+    .await?;
+    Ok((server, handling))
+}
+
+async fn open(
+    dir: &Path,
+    with: impl FnOnce(tidegate_server::runtime::Builder) -> tidegate_server::runtime::Builder,
+) -> anyhow::Result<Server> {
+    let mut tries = 0;
+    let builder = loop {
+        match Server::open(dir, Guard::On) {
+            // The server before this one is stopped, and the last of its tasks is about to end.
+            Err(CannotOpen::Store(OpenError::Held { .. })) if tries < TRIES => {
+                tries += 1;
+                pause(Duration::from_millis(5)).await;
+            }
+            other => break other?,
+        }
+    };
+    let server = with(builder).start().await?;
+    if server.job_type(&job_type()).await.is_err() {
+        server.put_type(&job_type(), TypeConfig::default(), None).await?;
+    }
+    Ok(server)
+}
+
+/// Enqueues `jobs` jobs as `make` makes them, by number.
+pub(super) async fn fill(
+    server: &Server,
+    jobs: u64,
+    make: impl Fn(u64) -> NewJob,
+) -> anyhow::Result<()> {
+    let mut done = 0;
+    while done < jobs {
+        let upto = jobs.min(done + FILL);
+        for answer in server.enqueue_many((done..upto).map(&make).collect()).await {
+            answer.context("a job was not accepted")?;
+        }
+        done = upto;
+    }
+    Ok(())
+}
+
+/// Waits until `jobs` jobs of the type have succeeded.
+pub(super) async fn succeeded(
+    server: &Server,
+    jobs: u64,
+    patience: Duration,
+) -> anyhow::Result<()> {
+    let wait = async {
+        loop {
+            let depth = server.engine().ports().store.depth().await?;
+            let ended = depth.iter().filter(|one| {
+                one.state == StateFilter::Ended(Outcome::Succeeded) && one.job_type == job_type()
+            });
+            if ended.map(|one| one.jobs).sum::<u64>() >= jobs {
+                return anyhow::Ok(());
+            }
+            pause(Duration::from_millis(1)).await;
+        }
+    };
+    within(patience, wait).await?
+}
+
+/// What `work` answers, if it does in time.
+pub(super) async fn within<T>(
+    patience: Duration,
+    work: impl Future<Output = T>,
+) -> anyhow::Result<T> {
+    let done = tokio::time::timeout(patience, work).await;
+    ensure!(done.is_ok(), "not done within {} s", patience.as_secs());
+    Ok(done?)
+}
+
+/// An instant that no measure lasts until.
+pub(super) fn far(server: &Server, number: u64) -> Timestamp {
+    server.now() + Duration::from_hours(24) + Duration::from_millis(number)
+}

@@ -1,0 +1,149 @@
+//! `limit`: a queue that runs at most ten jobs at once, each 10 ms long, by workers over HTTP that report and
+//! lease in one call. Twenty workers then try to get past the limit.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicI64, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use super::{
+    BenchPlan, DATA, clock,
+    embedded::within,
+    figure::Figure,
+    process::{Process, ProcessorTime},
+    temp_dir,
+    worker::Worker,
+};
+
+/// The limit, and the workers of the measured run.
+const LIMIT: usize = 10;
+/// How long a job takes.
+const WORK: Duration = Duration::from_millis(10);
+/// How often runs with the queue and without it take turns, so that what else the machine does is the same for both.
+const TURNS: u32 = 4;
+/// The longest a run may take.
+const PATIENCE: Duration = Duration::from_mins(5);
+/// The limited queue, and its type.
+pub(super) const QUEUE: &str = "limited";
+
+/// The measure.
+pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
+    let dir = temp_dir(&plan.dir)?;
+    let server = Process::serve(dir.path()).await?;
+    let jobs = jobs(plan) / u64::from(TURNS);
+    let (mut alone, mut rate, mut micros, mut others) = (0.0, 0.0, 0.0, 0.0);
+    for _ in 0..TURNS {
+        alone += without_queue(jobs).await / f64::from(TURNS);
+        let (reached, most, spent) = run(&server, LIMIT, jobs).await?;
+        anyhow::ensure!(most <= LIMIT as i64, "{most} jobs ran at once under a limit of {LIMIT}");
+        rate += reached / f64::from(TURNS);
+        micros += spent.micros_per(jobs) / f64::from(TURNS);
+        others += spent.others_cores / f64::from(TURNS);
+    }
+    let (_, most, _) = run(&server, 2 * LIMIT, 2 * jobs).await?;
+    server.stop().await?;
+    anyhow::ensure!(most <= LIMIT as i64, "{most} jobs ran at once under a limit of {LIMIT}");
+    Ok(vec![
+        Figure::rate(format!("limit {LIMIT}, jobs of 10 ms, {LIMIT} workers"), "jobs/s", rate)
+            .reach(850.0)
+            .share("without a queue", alone, 0.9)
+            .among(others),
+        Figure::cost(format!("most at once with {} workers", 2 * LIMIT), "jobs", most as f64)
+            .reach(LIMIT as f64)
+            .among(others),
+        Figure::cost("limit: server's processor per job", "us", micros).among(others),
+    ])
+}
+
+/// How many jobs fill the window.
+pub(super) fn jobs(plan: &BenchPlan) -> u64 {
+    (plan.window.as_secs_f64() * 900.0) as u64 + 1
+}
+
+/// A job: 10 ms by a thread's own sleep, since the runtime's timer counts whole milliseconds and takes 11.2.
+async fn work() {
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "the length of the work is what is measured against"
+    )]
+    let slept = tokio::task::spawn_blocking(|| std::thread::sleep(WORK));
+    slept.await.expect("sleeping does not fail");
+}
+
+/// Runs `jobs` jobs: jobs per second, and how many ran at once at most.
+pub(super) async fn run(
+    server: &Process,
+    workers: usize,
+    jobs: u64,
+) -> anyhow::Result<(f64, i64, ProcessorTime)> {
+    server
+        .ask("PUT", &format!("/v1/queues/{QUEUE}"), &format!(r#"{{"concurrency":{LIMIT}}}"#))
+        .await?;
+    server
+        .ask("PUT", &format!("/v1/job-types/{QUEUE}"), &format!(r#"{{"queue":"{QUEUE}"}}"#))
+        .await?;
+    let mut left = jobs;
+    while left > 0 {
+        let some = left.min(1000);
+        let batch: Vec<String> =
+            (0..some).map(|_| format!(r#"{{"type":"{QUEUE}","data":{DATA}}}"#)).collect();
+        server
+            .ask("POST", "/v1/jobs/batch", &format!(r#"{{"jobs":[{}]}}"#, batch.join(",")))
+            .await?;
+        left -= some;
+    }
+    let (active, most) = (Arc::new(AtomicI64::new(0)), Arc::new(AtomicI64::new(0)));
+    let done = Arc::new(AtomicU64::new(0));
+    let meter = server.meter();
+    let start = clock::instant();
+    let mut working = Vec::new();
+    for number in 0..workers {
+        let mut worker = Worker::open(server.address, number, QUEUE).await?;
+        let (active, most, done) = (Arc::clone(&active), Arc::clone(&most), Arc::clone(&done));
+        working.push(tokio::spawn(async move {
+            while done.load(Ordering::Relaxed) < jobs {
+                for lease in worker.lease(1, 0.1).await? {
+                    most.fetch_max(active.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                    work().await;
+                    active.fetch_sub(1, Ordering::SeqCst);
+                    done.fetch_add(1, Ordering::Relaxed);
+                    worker.succeeded(&lease);
+                }
+            }
+            let end = clock::instant();
+            worker.lease(0, 0.0).await?;
+            anyhow::Ok(end)
+        }));
+    }
+    let mut end = start;
+    for worker in working {
+        // A worker without a job waits briefly. The end of the last job is the end of the measurement.
+        let ended = within(PATIENCE, worker).await???;
+        end = if end == start { ended } else { end.min(ended) };
+    }
+    let rate = jobs as f64 / end.duration_since(start).as_secs_f64();
+    Ok((rate, most.load(Ordering::SeqCst), meter.read()))
+}
+
+/// Runs the same workers and jobs without a queue.
+pub(super) async fn without_queue(jobs: u64) -> f64 {
+    let left = Arc::new(AtomicI64::new(jobs as i64));
+    let start = clock::instant();
+    let working: Vec<_> = (0..LIMIT)
+        .map(|_| {
+            let left = Arc::clone(&left);
+            tokio::spawn(async move {
+                while left.fetch_sub(1, Ordering::Relaxed) > 0 {
+                    work().await;
+                }
+            })
+        })
+        .collect();
+    for worker in working {
+        let _ = worker.await;
+    }
+    jobs as f64 / start.elapsed().as_secs_f64()
+}

@@ -1,0 +1,94 @@
+//! `memory`: what a server with 300 connected workers takes while jobs come and go, and what it costs while they wait.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use super::{
+    BenchPlan, DATA, JOB_TYPE, embedded::within, figure::Figure, http, process::Process, temp_dir,
+    worker::Worker,
+};
+use crate::cli::context::pause;
+
+/// Workers, each with a connection that waits for a job.
+const WORKERS: usize = 300;
+/// How long a job takes.
+const WORK: Duration = Duration::from_millis(50);
+/// Connections that enqueue meanwhile.
+const CLIENTS: usize = 8;
+/// How long the backlog may take to go.
+const PATIENCE: Duration = Duration::from_mins(5);
+
+/// The measure.
+pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
+    let dir = temp_dir(&plan.dir)?;
+    let server = Process::serve(dir.path()).await?;
+    let empty = server.memory();
+    let (done, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let mut working = Vec::new();
+    for number in 0..WORKERS {
+        let mut worker = Worker::open(server.address, number, "default").await?;
+        let (done, stop) = (Arc::clone(&done), Arc::clone(&stop));
+        working.push(tokio::spawn(async move {
+            while !stop.load(Ordering::Relaxed) {
+                for lease in worker.lease(1, 60.0).await? {
+                    pause(WORK).await;
+                    worker.succeeded(&lease);
+                    done.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            anyhow::Ok(())
+        }));
+    }
+    let meter = server.meter();
+    let request =
+        http::request("POST", "/v1/jobs", &format!(r#"{{"type":"{JOB_TYPE}","data":{DATA}}}"#));
+    let loading = tokio::spawn(http::load(server.address, CLIENTS, plan.window, request));
+    let mut most = empty;
+    while !loading.is_finished() {
+        most = most.max(server.memory());
+        pause(Duration::from_millis(50)).await;
+    }
+    let sent = loading.await??.requests;
+    within(PATIENCE, async {
+        while done.load(Ordering::Relaxed) < sent {
+            most = most.max(server.memory());
+            pause(Duration::from_millis(50)).await;
+        }
+    })
+    .await?;
+    let spent = meter.read();
+    // The last reports go out with the calls that now wait.
+    pause(Duration::from_millis(500)).await;
+    let meter = server.meter();
+    pause(plan.window).await;
+    let idle = meter.read();
+    stop.store(true, Ordering::Relaxed);
+    working.iter().for_each(tokio::task::JoinHandle::abort);
+    server.stop().await?;
+    let megabytes = |bytes: u64| bytes as f64 / 1e6;
+    Ok(vec![
+        Figure::cost(
+            format!("memory with {WORKERS} workers under load"),
+            "MB",
+            megabytes(most.all),
+        )
+        .reach(30.0)
+        .baseline("when it started", megabytes(empty.all))
+        .among(spent.others_cores),
+        Figure::cost("of it without the program's own file", "MB", megabytes(most.own))
+            .baseline("when it started", megabytes(empty.own))
+            .among(spent.others_cores),
+        Figure::cost(
+            format!("processor while {WORKERS} workers wait"),
+            "% of a core",
+            100.0 * idle.server.as_secs_f64() / idle.wall.as_secs_f64(),
+        )
+        .reach(1.0)
+        .among(idle.others_cores),
+    ])
+}

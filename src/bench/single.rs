@@ -1,0 +1,93 @@
+//! `enqueue`: one job per request, over HTTP, durable before it is answered.
+
+use std::time::Duration;
+
+use super::{
+    BenchPlan, DATA, JOB_TYPE, clock,
+    figure::Figure,
+    http,
+    process::{Process, ProcessorTime},
+    temp_dir,
+};
+
+/// How many connections enqueue at once.
+const CONNECTIONS: usize = 64;
+/// What ours is compared with.
+const BARE: &str = "bare handler";
+
+/// How often they take turns, so that what else the machine does is the same for both.
+const TURNS: u32 = 5;
+
+/// The measure.
+pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
+    let (bare_dir, dir) = (temp_dir(&plan.dir)?, temp_dir(&plan.dir)?);
+    let (bare, server) = (Process::bare(bare_dir.path()).await?, Process::serve(dir.path()).await?);
+    let (mut raw, mut ours) = (Run::default(), Run::default());
+    for _ in 0..TURNS {
+        raw.add(run(&bare, plan.window / TURNS).await?);
+        ours.add(run(&server, plan.window / TURNS).await?);
+    }
+    server.stop().await?;
+    let mut milliseconds = |share| {
+        (
+            clock::percentile(&mut ours.latencies, share),
+            clock::percentile(&mut raw.latencies, share),
+        )
+    };
+    let ((p50, raw_p50), (p99, raw_p99)) = (milliseconds(0.5), milliseconds(0.99));
+    let others = ours.others_cores();
+    let what = format!("enqueue, {CONNECTIONS} connections");
+    Ok(vec![
+        Figure::rate(&what, "jobs/s", ours.rate())
+            .reach(15_000.0)
+            .share(BARE, raw.rate(), 0.5)
+            .among(others),
+        Figure::cost(format!("{what}: p50"), "ms", p50).baseline(BARE, raw_p50).among(others),
+        Figure::cost(format!("{what}: p99"), "ms", p99).baseline(BARE, raw_p99).among(others),
+        Figure::cost("enqueue: server's processor per job", "us", ours.micros())
+            .baseline(BARE, raw.micros())
+            .among(others),
+    ])
+}
+
+/// What a server reaches in `window`, ours or the bare one.
+pub(super) async fn run(server: &Process, window: Duration) -> anyhow::Result<Run> {
+    let request =
+        http::request("POST", "/v1/jobs", &format!(r#"{{"type":"{JOB_TYPE}","data":{DATA}}}"#));
+    http::load(server.address, CONNECTIONS, window / 10, request.clone()).await?;
+    let meter = server.meter();
+    let load = http::load(server.address, CONNECTIONS, window, request).await?;
+    Ok(Run { latencies: load.latencies, wall: load.wall, spent: vec![meter.read()] })
+}
+
+/// What a server reached in its turns so far.
+#[derive(Default)]
+pub(super) struct Run {
+    latencies: Vec<Duration>,
+    wall: Duration,
+    spent: Vec<ProcessorTime>,
+}
+
+impl Run {
+    fn add(&mut self, other: Self) {
+        self.latencies.extend(other.latencies);
+        self.wall += other.wall;
+        self.spent.extend(other.spent);
+    }
+
+    /// Requests per second.
+    pub(super) fn rate(&self) -> f64 {
+        self.latencies.len() as f64 / self.wall.as_secs_f64()
+    }
+
+    /// Processor time of the server per request, in microseconds.
+    fn micros(&self) -> f64 {
+        let server: Duration = self.spent.iter().map(|spent| spent.server).sum();
+        server.as_secs_f64() * 1e6 / self.latencies.len().max(1) as f64
+    }
+
+    fn others_cores(&self) -> f64 {
+        self.spent.iter().map(|spent| spent.others_cores).sum::<f64>()
+            / self.spent.len().max(1) as f64
+    }
+}

@@ -1,0 +1,119 @@
+//! A call that a server recorded, as a case: for `tidegate plugin test` to make again.
+
+use serde_json::{Map, Value, json};
+
+/// The case of `call`, as the server's faults have it. It expects nothing but an answer.
+///
+/// # Errors
+///
+/// It is no call that this program knows.
+pub fn recorded(name: &str, call: &Value) -> Result<Value, String> {
+    let (role, inside) = match (call.get("throttle"), call.get("retry")) {
+        (Some(throttle), None) => ("throttler", throttle),
+        (None, Some(retry)) => ("retry", retry),
+        _ => return Err("the call is neither a throttler's nor a retry strategy's".to_owned()),
+    };
+    let mut case =
+        Map::from_iter([("name".to_owned(), name.into()), ("role".to_owned(), role.into())]);
+    for (field, value) in inside["context"].as_object().into_iter().flatten() {
+        case.insert(field.clone(), value.clone());
+    }
+    let left_out = match &inside["data-left-out"] {
+        Value::Object(jobs) => jobs.len(),
+        Value::Null => 0,
+        _ => 1,
+    };
+    if left_out > 0 {
+        case.insert(
+            "name".to_owned(),
+            format!("{name} (without the data of {left_out} jobs, which was too much to be kept)")
+                .into(),
+        );
+    }
+    let list = |value: &Value| {
+        value.as_array().cloned().unwrap_or_default().into_iter().map(renamed).collect::<Vec<_>>()
+    };
+    if role == "throttler" {
+        case.insert("concurrency".to_owned(), inside["round"]["concurrency"].clone());
+        case.insert("room".to_owned(), inside["round"]["room"].clone());
+        case.insert("ended".to_owned(), list(&inside["round"]["ended"]).into());
+        case.insert("running".to_owned(), list(&inside["running"]).into());
+        let mut candidates = list(&inside["candidates"]);
+        for candidate in &mut candidates {
+            let data = candidate["id"].as_str().and_then(|id| inside["data"].get(id));
+            if let (Some(data), Some(fields)) = (data, candidate.as_object_mut()) {
+                fields.insert("data".to_owned(), data.clone());
+            }
+        }
+        case.insert("candidates".to_owned(), candidates.into());
+        case.insert("state".to_owned(), inside["state"].clone());
+    } else {
+        let failed = &inside["failed"];
+        let mut job = renamed(failed["job"].clone());
+        if let (Some(fields), false) = (job.as_object_mut(), inside["data"].is_null()) {
+            fields.insert("data".to_owned(), inside["data"].clone());
+        }
+        case.insert("job".to_owned(), job);
+        case.insert("failure".to_owned(), renamed(failed["last"].clone()));
+        case.insert("earlier".to_owned(), list(&failed["earlier"]).into());
+        case.insert("not_before".to_owned(), failed["not-before"].clone());
+    }
+    case.insert("expect".to_owned(), json!({}));
+    case.retain(|_, value| !value.is_null());
+    Ok(case.into())
+}
+
+/// The fields of one thing in the words of cases, absent ones left out.
+fn renamed(value: Value) -> Value {
+    let Value::Object(fields) = value else {
+        return value;
+    };
+    let name = |name: String| {
+        if name == "job-type" { "type".to_owned() } else { name.replace('-', "_") }
+    };
+    fields
+        .into_iter()
+        .filter(|(_, value)| !value.is_null())
+        .map(|(field, value)| (name(field), value))
+        .collect::<Map<_, _>>()
+        .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plugin_testing::Case;
+    use tidegate_backends::wasm::record;
+
+    #[test]
+    fn a_recorded_call_becomes_a_case_that_makes_the_same_call() {
+        for text in [
+            r#"{"name": "a", "role": "throttler", "queue": "mail", "now": 1000, "seed": 18446744073709551615, "config": {"limit": 2.5},
+                "concurrency": 7, "room": 3, "running": [{"type": "t", "attributes": {"region": "east"}, "critical": true}],
+                "candidates": [{"data": {"rows": [1]}, "expires_at": 5000}, {"id": "b", "attempt": 4}],
+                "ended": [{"reason": "timeout", "status": 504}], "state": {"k": "v"}}"#,
+            r#"{"name": "a", "role": "retry", "job": {"attempt": 2, "data": {"x": 1}}, "failure": {"message": "no", "details": [1]},
+                "earlier": [{"reason": "lease_expired"}], "not_before": 90000}"#,
+        ] {
+            let original =
+                record::to_json(&Case::read(text).unwrap().pop().unwrap().call().unwrap());
+            let again = recorded("again", &serde_json::from_str(&original).unwrap()).unwrap();
+            let case = Case::read(&again.to_string()).unwrap().pop().unwrap();
+            assert_eq!(case.name, "again");
+            assert_eq!(record::to_json(&case.call().unwrap()), original);
+            assert!(record::from_json(&original).is_ok());
+            let as_recorded = Case::read(&original).unwrap().pop().unwrap();
+            assert_eq!(record::to_json(&as_recorded.call().unwrap()), original, "a log has it so");
+        }
+        let short =
+            json!({"throttle": {"candidates": [{"id": "a"}], "data-left-out": {"a": 70_000}}});
+        assert!(
+            recorded("a", &short).unwrap()["name"]
+                .as_str()
+                .unwrap()
+                .contains("without the data of 1 jobs")
+        );
+        assert!(record::from_json(&short.to_string()).is_ok());
+        assert!(recorded("a", &json!({"describe": {}})).is_err());
+    }
+}
