@@ -1,11 +1,11 @@
-//! The engine as a library: a program that accepts jobs and runs them itself, with nothing else started.
+//! An embedded server: one program that enqueues jobs and runs them with a handler.
 //!
 //! ```text
 //! cargo run --example embedded
 //! ```
 //!
-//! The one thing to know: jobs are in a file before `enqueue` answers. Here the file goes with the program, so that
-//! the example can be run again; a real program names its own directory, and finds there what it had not finished.
+//! Jobs are durable before `enqueue` returns. This example uses a temporary directory, so that it can run
+//! again. A real program names its own directory and finds its unfinished jobs there after a restart.
 
 use std::{
     sync::{
@@ -25,14 +25,14 @@ use tidegate_core::{
 use tidegate_engine::request::NewJob;
 use tidegate_server::{Server, runtime::Handled};
 
-/// At most this many greetings at once, however many workers there are.
+/// The concurrency limit of the queue.
 const LIMIT: u32 = 2;
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let dir = tempfile::tempdir()?;
-    // A handler is a function from a call to what came of it. It may be called again for the same job: at least once
-    // is the truth, so what it does outside should be known by the job's id.
+    // A handler is a function from a call to its outcome. Delivery is at least once, so a handler may be
+    // called again for the same job. Make its side effects idempotent by the job's id.
     let greet: TypeName = "greet".parse()?;
     let (running, most) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
     let seen = Arc::clone(&most);

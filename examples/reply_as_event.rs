@@ -1,11 +1,11 @@
-//! A request goes out over HTTP, and its answer comes back another way, later: as an event that only shares a key with it.
+//! A request over HTTP whose reply arrives later as an event, matched by a key.
 //!
 //! ```text
 //! cargo run --example reply_as_event
 //! ```
 //!
-//! The one thing to know: the other system here knows nothing of job ids or callbacks. It takes an order, says 200, and
-//! publishes "confirmed" when it is done; the order's number is in both, and a trigger says where to find it.
+//! The other system knows neither job ids nor callbacks. It accepts an order with status 200, and later
+//! publishes "confirmed". Both have the order's number, and a trigger has the expression that finds it.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use tidegate_engine::request::NewJob;
 use tidegate_server::Server;
 use tokio::sync::mpsc;
 
-/// The other system: orders come in over HTTP; confirmations go out as records, in an order of its own.
+/// The other system: it accepts orders over HTTP and publishes confirmations as records.
 async fn other_system() -> anyhow::Result<(String, mpsc::UnboundedReceiver<Value>)> {
     let (publish, records) = mpsc::unbounded_channel();
     let publish = Arc::new(publish);
@@ -48,7 +48,7 @@ async fn main() -> anyhow::Result<()> {
     let dir = tempfile::tempdir()?;
     let server = Server::open(dir.path(), Guard::On)?.start().await?;
 
-    // An answer of 200 only says that the order was taken: the result comes later.
+    // Status 200 only means that the order was accepted: the result comes later.
     let order: TypeName = "order".parse()?;
     let target = json!({"target": {"url": url, "complete": "on_result"}, "timeout_seconds": 60});
     server.put_type(&order, serde_json::from_value(target)?, None).await?;
@@ -67,7 +67,7 @@ async fn main() -> anyhow::Result<()> {
         jobs.push((number, server.enqueue(job).await?.job.id));
     }
 
-    // What reads the records hands each in until it is taken. Twice does no harm, and this one does it.
+    // A consumer publishes each record until it is accepted. Duplicates are harmless: this one sends two.
     for _ in &jobs {
         let Some(record) = records.recv().await else {
             break;

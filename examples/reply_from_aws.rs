@@ -1,12 +1,14 @@
-//! A request goes out over HTTP, and its answer comes back as a record of Kafka, or as a message of SNS: what Lambda would hand to the function
-//! `ingest` is handed here to the same code, over a server in this process. Nothing of AWS is needed.
+//! A request over HTTP whose reply arrives as a Kafka record or an SNS message.
+//!
+//! The example passes the payloads of the Lambda function `ingest` to the same code, with a server in
+//! this process. It needs no AWS account.
 //!
 //! ```text
 //! cargo run --features aws --example reply_from_aws
 //! ```
 //!
-//! The one thing to know: whatever it came as, a trigger sees an event. The order's number is in the request and in the answer, and one rule says
-//! where to find it for both.
+//! A trigger sees each payload as an event. The order's number is in the request and in the reply, and
+//! one rule has the expression that finds it in both.
 
 use std::sync::Arc;
 
@@ -79,7 +81,7 @@ async fn main() -> anyhow::Result<()> {
     let server = Server::open(dir.path(), Guard::On)?.start().await?;
     let ingest = Ingest::new(server.clone(), None);
 
-    // An answer of 200 only says that the order was taken: the result comes later.
+    // Status 200 only means that the order was accepted: the result comes later.
     let order: TypeName = "order".parse()?;
     let target = json!({"target": {"url": url, "complete": "on_result"}, "timeout_seconds": 60});
     server.put_type(&order, serde_json::from_value(target)?, None).await?;
@@ -101,7 +103,7 @@ async fn main() -> anyhow::Result<()> {
         jobs.push((number, server.enqueue(job).await?.job.id));
     }
 
-    // Lambda hands each over until it is taken. Twice does no harm, and this one does it.
+    // Lambda retries each payload until it is accepted. Duplicates are harmless: this one sends two.
     for _ in &jobs {
         let Some(invocation) = published.recv().await else {
             break;

@@ -1,6 +1,8 @@
 //! tidegate: a durable job queue for work that must happen at the right time and at the right rate.
 //!
-//! This crate is the binary and a façade: a program that embeds tidegate names [`Server`] and the crates below it from here.
+//! This crate is the binary and a façade over the library crates. A program that embeds tidegate opens a
+//! [`Server`] on a directory, registers a handler for a job type, enqueues jobs and reads their results.
+//! `examples/embedded.rs` is such a program. [`plugin_testing`] runs the test cases of a plugin.
 
 mod bench;
 pub mod cli;
