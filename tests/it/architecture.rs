@@ -86,7 +86,7 @@ fn files(dir: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// `text` without comments, without what stands in quotes, and without its inline module of tests.
+/// `text` without comments, string literals and its inline test module.
 fn code(text: &str) -> String {
     let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or(text);
     let mut code = String::with_capacity(text.len());

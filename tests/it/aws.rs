@@ -120,7 +120,7 @@ async fn answer(
 }
 
 #[tokio::test]
-async fn what_a_function_returns_is_the_result_and_what_it_throws_a_failure() {
+async fn a_lambda_return_is_the_result_and_an_exception_a_failure() {
     let returns = Service::new(200, &[], r#"{"done": true}"#);
     let url = returns.start().await;
     let answer = target(&at(&url)).send(message(function(Invocation::Wait))).await.unwrap();
@@ -251,7 +251,7 @@ async fn local_queue(client: &Client, end: &str) -> String {
     call.send().await.unwrap().queue_url.unwrap()
 }
 
-/// The bodies of what arrives, and the correlation keys beside them, until nothing more does.
+/// The bodies and correlation keys of all messages, until no more arrive.
 async fn arrived(client: &Client, url: &str) -> Vec<(Value, Option<String>)> {
     let mut found = Vec::new();
     loop {
@@ -284,7 +284,7 @@ async fn arrived(client: &Client, url: &str) -> Vec<(Value, Option<String>)> {
 
 #[tokio::test]
 #[ignore = "needs a local stack"]
-async fn on_a_local_stack_a_queue_a_topic_and_a_bus_get_the_job_with_its_callback() {
+async fn on_a_local_stack_queue_topic_and_bus_receive_the_job() {
     let config = aws::config(Calls::new().unwrap(), Duration::from_secs(10)).await;
     let (target, client) = (target(&config), Client::new(&config));
     let sent: Value = serde_json::from_slice(&message(function(Invocation::Wait)).body).unwrap();

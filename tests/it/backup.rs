@@ -28,7 +28,7 @@ fn job(data: Payload) -> NewJob {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_copy_made_while_jobs_come_in_has_every_job_accepted_before_it() {
+async fn a_backup_during_enqueues_has_every_job_accepted_before_it() {
     let dir = tempfile::tempdir().unwrap();
     let (data, to) = (dir.path().join("data"), dir.path().join("copy"));
     let server = Server::open(&data, Guard::On).unwrap().start().await.unwrap();

@@ -25,7 +25,7 @@ use tidegate_engine::{
 };
 use tidegate_server::{Server, runtime::Handled};
 
-/// Where nobody is ever reached.
+/// A target that is never reached.
 struct Nobody;
 
 #[async_trait]
@@ -35,7 +35,7 @@ impl Target for Nobody {
     }
 }
 
-/// A server whose jobs of type `work` succeed at once, and its store. Time stands still.
+/// A server whose jobs of type `work` succeed at once, and its store. Time does not advance.
 async fn place() -> (Server, Arc<FaultyStore>) {
     let store =
         Arc::new(FaultyStore::new(Arc::new(MemoryStore::new()), 1).with_flight(Duration::ZERO));
@@ -129,7 +129,7 @@ async fn a_repeated_bulk_replay_replays_nothing_again() {
 }
 
 #[tokio::test]
-async fn an_operation_whose_start_was_not_answered_is_begun_by_its_repeat() {
+async fn a_repeat_starts_an_operation_whose_response_was_lost() {
     let (server, store) = place().await;
     three_have_succeeded(&server).await;
     store.set_faults(Faults { lose_answer: 1.0, ..Faults::default() });
@@ -166,5 +166,6 @@ async fn cancelling_everything_does_not_keep_an_end_from_being_told() {
         .await
         .unwrap();
     assert_eq!(over(&server, &named).await.matched, 1);
-    // It is not stopped: that waits for the call to end, which is tried again later, and time stands still.
+    // It is not stopped: a stop waits for the call, whose retry is due later, and time does not
+    // advance.
 }

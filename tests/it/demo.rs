@@ -27,7 +27,7 @@ fn kept((output, table): &(Output, Value)) -> usize {
 }
 
 #[test]
-fn the_demo_keeps_every_promise_and_leaves_its_data_where_it_is_told() {
+fn the_demo_keeps_every_promise_and_leaves_its_data() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
     let run = demo(&["--data", data.to_str().unwrap()]);

@@ -1,4 +1,4 @@
-//! The store that fails does so where it is told to, and nowhere else.
+//! The faulty store fails where its faults say, and nowhere else.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 

@@ -1,4 +1,5 @@
-//! Leases of the embedded server: workers that wait for several queues, that go away, and jobs whose bodies are gone.
+//! Leases of the embedded server: workers that wait for several queues, workers that disconnect,
+//! jobs with missing bodies.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
@@ -24,15 +25,15 @@ use tidegate_engine::{
 };
 use tidegate_server::Server;
 
-struct Place {
+struct Harness {
     server: Server,
     clock: Arc<FakeClock>,
     objects: Arc<InMemory>,
     store: SharedStore,
 }
 
-/// A server with types `a` and `b`, in queues of these names. Time stands still unless it is moved.
-async fn place() -> Place {
+/// A server with types `a` and `b`, in queues of these names. Time is simulated.
+async fn harness() -> Harness {
     let (clock, objects) = (Arc::new(FakeClock::default()), Arc::new(InMemory::new()));
     let store: SharedStore = Arc::new(MemoryStore::new());
     let server = start(&store, &clock, &objects).await;
@@ -45,7 +46,7 @@ async fn place() -> Place {
         };
         server.put_type(&name(letter), config, None).await.unwrap();
     }
-    Place { server, clock, objects, store }
+    Harness { server, clock, objects, store }
 }
 
 async fn start(store: &SharedStore, clock: &Arc<FakeClock>, objects: &Arc<InMemory>) -> Server {
@@ -92,8 +93,8 @@ async fn when(server: &Server, id: &JobId, good: impl Fn(&Job) -> bool) -> Job {
 }
 
 #[tokio::test]
-async fn a_worker_that_waits_for_several_queues_gets_a_job_of_any_at_once() {
-    let Place { server, clock, .. } = place().await;
+async fn a_worker_waiting_for_several_queues_gets_any_job_at_once() {
+    let Harness { server, clock, .. } = harness().await;
     let mut lease = pin!(server.lease(ask(&["a", "b"], 5)));
     // Until it waits.
     for _ in 0..50 {
@@ -118,7 +119,7 @@ async fn a_worker_that_waits_for_several_queues_gets_a_job_of_any_at_once() {
         let server = server.clone();
         async move { server.lease(ask(&["a", "b"], 5)).await.unwrap().jobs }
     });
-    // Somebody who asks for another type makes the queue look for that alone.
+    // A demand for another type makes the tick read only that type.
     for _ in 0..50 {
         server.lease(LeaseRequest { wait: Duration::ZERO, ..ask(&["b"], 1) }).await.unwrap();
         assert!(!waiting.is_finished());
@@ -140,7 +141,7 @@ async fn a_worker_that_waits_for_several_queues_gets_a_job_of_any_at_once() {
 
 #[tokio::test]
 async fn who_waits_for_several_queues_is_answered_at_the_stop() {
-    let Place { server, .. } = place().await;
+    let Harness { server, .. } = harness().await;
     let mut lease = pin!(server.lease(ask(&["a", "b"], 5)));
     for _ in 0..50 {
         assert!(poll!(&mut lease).is_pending());
@@ -159,7 +160,7 @@ async fn who_waits_for_several_queues_is_answered_at_the_stop() {
 
 #[tokio::test]
 async fn who_waits_for_several_queues_is_known_to_each_of_them() {
-    let Place { server, .. } = place().await;
+    let Harness { server, .. } = harness().await;
     server
         .put_queue(&name("b"), QueueConfig { concurrency: Some(0), ..QueueConfig::default() }, None)
         .await
@@ -182,8 +183,8 @@ async fn who_waits_for_several_queues_is_known_to_each_of_them() {
 }
 
 #[tokio::test]
-async fn a_job_whose_body_is_gone_fails_its_attempt_and_keeps_no_other_from_its_worker() {
-    let Place { server, objects, .. } = place().await;
+async fn a_job_with_a_missing_body_fails_and_blocks_no_other() {
+    let Harness { server, objects, .. } = harness().await;
     let large =
         || NewJob::new(name("a"), Payload::json(format!("\"{}\"", "x".repeat(OBJECT_BYTES))));
     let broken = server.enqueue(large()).await.unwrap().job;
@@ -200,9 +201,9 @@ async fn a_job_whose_body_is_gone_fails_its_attempt_and_keeps_no_other_from_its_
 }
 
 #[tokio::test]
-async fn a_job_leased_to_somebody_who_has_gone_is_tried_again_before_its_lease_is_over() {
+async fn a_job_leased_to_a_gone_worker_is_retried_before_lease_end() {
     for types in [&["a"][..], &["a", "b"]] {
-        let Place { server, .. } = place().await;
+        let Harness { server, .. } = harness().await;
         let job = {
             let mut lease = Box::pin(server.lease(ask(types, 5)));
             // Until it waits.
@@ -251,7 +252,7 @@ async fn leased_by(server: &Server, worker: &str, done: &[Job]) -> Vec<Job> {
 
 #[tokio::test]
 async fn a_worker_is_leased_no_more_than_it_runs_at_once() {
-    let Place { server, .. } = place().await;
+    let Harness { server, .. } = harness().await;
     server.register_worker("w", Some(3)).await.unwrap();
     for _ in 0..10 {
         enqueue(&server, "a").await;
@@ -274,7 +275,7 @@ async fn a_worker_is_leased_no_more_than_it_runs_at_once() {
 
 #[tokio::test]
 async fn a_drain_outlasts_a_restart_and_the_silent_are_not_listed() {
-    let Place { server, clock, objects, store } = place().await;
+    let Harness { server, clock, objects, store } = harness().await;
     for worker in ["drained", "silent"] {
         server.register_worker(worker, None).await.unwrap();
     }
@@ -311,8 +312,8 @@ async fn a_drain_outlasts_a_restart_and_the_silent_are_not_listed() {
 }
 
 #[tokio::test]
-async fn as_many_workers_are_desired_as_drain_what_is_due_in_a_minute_within_the_limits() {
-    let Place { server, clock, .. } = place().await;
+async fn desired_workers_drain_the_due_jobs_in_a_minute_within_limits() {
+    let Harness { server, clock, .. } = harness().await;
     enqueue(&server, "a").await;
     let run = leased_by(&server, "w", &[]).await;
     clock.advance(Duration::from_secs(30));

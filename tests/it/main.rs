@@ -4,8 +4,6 @@
 
 mod architecture;
 #[cfg(feature = "aws")]
-mod away;
-#[cfg(feature = "aws")]
 mod aws;
 mod backup;
 mod bench;
@@ -25,6 +23,8 @@ mod plugins;
 #[cfg(feature = "aws")]
 mod secrets;
 mod server;
+#[cfg(feature = "aws")]
+mod serverless;
 mod shadows;
 mod shipped;
 mod simulation;

@@ -1,4 +1,4 @@
-//! What outlasts a store that is away for a while: results, verdicts, bulk operations.
+//! An outage of the store or the objects: results, retry decisions and bulk operations survive it.
 
 use std::{
     fmt::{self, Display, Formatter},
@@ -39,7 +39,7 @@ use tidegate_server::{
     runtime::{Builder, Handled},
 };
 
-/// Objects in memory, of which none can be put or read while they are away.
+/// Object storage in memory with outages, in which every put and get fails.
 #[derive(Debug, Default)]
 pub struct Objects {
     inner: InMemory,
@@ -48,12 +48,12 @@ pub struct Objects {
 }
 
 impl Objects {
-    /// From now on they are away, or are not.
+    /// Starts or ends an outage.
     pub fn be_away(&self, away: bool) {
         self.away.store(away, Ordering::SeqCst);
     }
 
-    /// How often they were asked in vain.
+    /// Requests that failed.
     pub fn refused(&self) -> usize {
         self.refused.load(Ordering::SeqCst)
     }
@@ -130,7 +130,7 @@ impl Target for TakesForLater {
     }
 }
 
-/// Where a test plays. Time stands still unless it is moved.
+/// The harness of a test. Time is simulated.
 #[derive(Default)]
 struct World {
     clock: Arc<FakeClock>,
@@ -196,7 +196,7 @@ async fn whoever_is_told_of_an_end_and_says_202_has_heard() {
 }
 
 #[tokio::test]
-async fn a_result_waits_for_objects_that_are_away_and_its_work_is_not_done_again() {
+async fn a_result_waits_for_object_storage_without_a_second_run() {
     let world = World::default();
     world.objects.be_away(true);
     let server = world.server(Arc::new(MemoryStore::new()));
@@ -254,7 +254,7 @@ fn faulty() -> Arc<FaultyStore> {
 }
 
 #[tokio::test]
-async fn a_bulk_operation_outlasts_a_store_that_is_away_and_refuses_nobody_for_it() {
+async fn a_bulk_operation_survives_a_store_outage() {
     let (world, store) = (World::default(), faulty());
     let server = world.server(Arc::clone(&store) as _).start().await.unwrap();
     filled(&server).await;
@@ -283,7 +283,7 @@ async fn a_bulk_operation_outlasts_a_store_that_is_away_and_refuses_nobody_for_i
 }
 
 #[tokio::test]
-async fn a_bulk_operation_goes_on_from_the_page_it_was_at_when_its_process_died() {
+async fn a_bulk_operation_resumes_at_its_page_after_a_crash() {
     let (world, store) = (World::default(), faulty());
     let server = world.server(Arc::clone(&store) as _).start().await.unwrap();
     filled(&server).await;

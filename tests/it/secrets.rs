@@ -43,7 +43,7 @@ impl Write for Log {
     }
 }
 
-/// An away server, its API, its queue.
+/// A serverless server, its API, its queue.
 struct Home {
     server: Server,
     api: Router,
@@ -106,7 +106,7 @@ impl Home {
 }
 
 #[tokio::test]
-async fn no_secret_is_logged_at_any_level_by_the_server_or_what_it_stands_on() {
+async fn no_secret_is_logged_at_any_level_by_server_or_dependencies() {
     let log = Log::default();
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt()

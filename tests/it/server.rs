@@ -123,7 +123,7 @@ impl Target for TakesForLater {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_that_was_taken_for_later_keeps_its_slot_though_the_store_failed_to_hear_it() {
+async fn an_accepted_push_keeps_its_slot_through_a_store_failure() {
     let store =
         Arc::new(FaultyStore::new(Arc::new(MemoryStore::new()), 1).with_flight(Duration::ZERO));
     let target = Arc::new(TakesForLater(Arc::clone(&store)));

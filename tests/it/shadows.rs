@@ -1,4 +1,4 @@
-//! The embedded server with plugins: verdicts without waiting, and versions in the shadow.
+//! The embedded server with plugins: retry decisions without delay, and shadow versions.
 
 use std::{
     sync::{
@@ -200,7 +200,7 @@ async fn nothing_waits_for_a_strategy_that_loops() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_retry_strategy_in_the_shadow_says_where_it_differs_and_is_left_alone_when_it_fails() {
+async fn a_shadow_strategy_reports_differences_and_pauses_on_failure() {
     // The new version waits an hour for every other job and changes the data of another; then it crashes.
     let (crashes, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
     let (told, count) = (Arc::clone(&crashes), Arc::clone(&asked));
@@ -370,7 +370,7 @@ async fn a_shadow_says_where_it_differs_and_decides_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_shadow_starts_from_what_the_live_version_remembers_and_tells_of_a_job_once() {
+async fn a_shadow_starts_from_the_live_state_and_reports_a_job_once() {
     // Both let so many jobs run as the state says: the live one none, the new one two. It charges what it lets run.
     let policy = FnPolicy::default().throttling(|plugin, call| {
         let mut left: u64 = call.state.get("left").map_or(2, |text| text.parse().unwrap());
@@ -411,7 +411,7 @@ async fn a_shadow_starts_from_what_the_live_version_remembers_and_tells_of_a_job
     };
     let job = server.enqueue(NewJob::new(name("work"), Payload::null())).await.unwrap().job;
     let mut seen = compared(1).await;
-    // Each of these has a round look, which offers the held jobs again.
+    // Each of these causes a tick, which offers the held jobs again.
     for _ in 0..4 {
         server.enqueue(NewJob::new(name("work"), Payload::null())).await.unwrap();
         seen = compared(seen.compared + 1).await;
@@ -428,7 +428,7 @@ async fn a_shadow_starts_from_what_the_live_version_remembers_and_tells_of_a_job
     server.stop().await;
 }
 
-/// What the shadow of another shape remembers, round by round.
+/// The state of a shadow with another state version, tick by tick.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shadow_with_a_state_of_its_own_forgets_it_when_it_was_off() {
     let heard: Arc<Mutex<Vec<Option<String>>>> = Arc::default();

@@ -91,7 +91,7 @@ fn each_shipped_component_is_what_its_sources_were_built_into() {
 }
 
 #[test]
-fn a_shipped_component_is_small_and_reaches_nothing_but_its_queue() {
+fn a_shipped_component_is_small_and_imports_only_its_queue() {
     use wasmparser::{Parser, Payload};
 
     for name in built().into_keys() {

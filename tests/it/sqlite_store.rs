@@ -172,7 +172,7 @@ fn a_damaged_file_is_refused_with_what_to_do() {
 }
 
 #[test]
-fn a_damaged_page_is_told_by_whoever_reads_it_and_harms_nobody_else() {
+fn a_damaged_page_is_reported_by_its_reader_and_harms_no_other() {
     let dir = filled(1);
     {
         let db = Connection::open(database(dir.path())).unwrap();
@@ -244,7 +244,7 @@ fn a_full_disk_refuses_new_jobs_and_keeps_the_accepted_ones() {
 }
 
 #[test]
-fn a_backup_is_a_store_of_one_instant_made_while_the_server_writes() {
+fn a_backup_during_writes_is_a_consistent_snapshot() {
     let dir = filled(2000);
     let store = opened(dir.path());
     let to = dir.path().join("copy/tidegate.db");

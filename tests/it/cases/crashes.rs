@@ -21,13 +21,13 @@ use tidegate_engine::{
     testkit::{builders::name, faults::FaultyStore},
 };
 
-use super::place::{Place, ask, failed, queue, report, work};
+use super::harness::{Harness, demand, failed, queue, report, work};
 
 /// Has `verb` die after each number of its writes in turn, until it needs no more; then it is asked again, and `check` looks at what came of it.
 async fn cut<T>(
-    before: impl AsyncFn(&mut Place) -> T,
-    verb: impl AsyncFn(&mut Place, &T) -> Result<(), Error>,
-    check: impl AsyncFn(&mut Place, &T),
+    before: impl AsyncFn(&mut Harness) -> T,
+    verb: impl AsyncFn(&mut Harness, &T) -> Result<(), Error>,
+    check: impl AsyncFn(&mut Harness, &T),
 ) {
     let stores: [fn() -> SharedStore; 2] =
         [|| Arc::new(MemoryStore::new()), || Arc::new(SqliteStore::open_temporary().unwrap())];
@@ -38,18 +38,18 @@ async fn cut<T>(
         let mut writes = 0;
         loop {
             let store = Arc::new(FaultyStore::new(store(), 1).with_flight(flight));
-            let mut place = Place::on(Arc::clone(&store) as SharedStore);
-            let scene = before(&mut place).await;
+            let mut harness = Harness::on(Arc::clone(&store) as SharedStore);
+            let scene = before(&mut harness).await;
             store.crash_after(writes);
-            let died = verb(&mut place, &scene).await;
+            let died = verb(&mut harness, &scene).await;
             store.revive();
-            place.restart();
-            let again = verb(&mut place, &scene).await;
+            harness.restart();
+            let again = verb(&mut harness, &scene).await;
             assert!(
                 matches!(again, Ok(()) | Err(Error::Conflict { .. })),
                 "after {writes} writes: {again:?}"
             );
-            check(&mut place, &scene).await;
+            check(&mut harness, &scene).await;
             if died.is_ok() {
                 break;
             }
@@ -61,32 +61,32 @@ async fn cut<T>(
 }
 
 /// Every job of type `work`.
-async fn jobs(place: &Place) -> Vec<Job> {
+async fn jobs(harness: &Harness) -> Vec<Job> {
     let query = ListQuery { job_type: Some(name("work")), limit: 100, ..ListQuery::default() };
-    place.store.list(&query).await.unwrap().jobs
+    harness.store.list(&query).await.unwrap().jobs
 }
 
 /// Leases and succeeds, a minute at a time, until every job has ended; no more than `limit` are ever granted. What is left holds no slot.
-async fn drain(place: &mut Place, limit: u64) {
+async fn drain(harness: &mut Harness, limit: u64) {
     for _ in 0..20 {
-        let run = place.lease(5).await;
-        assert!(place.granted().await <= limit, "{} are granted", place.granted().await);
-        place.succeed(&run).await;
-        place.wait(61);
-        if jobs(place).await.iter().all(|job| job.life.ended().is_some()) {
-            place.lease(5).await;
-            assert_eq!(place.granted().await, 0);
+        let run = harness.lease(5).await;
+        assert!(harness.granted().await <= limit, "{} are granted", harness.granted().await);
+        harness.succeed(&run).await;
+        harness.wait(61);
+        if jobs(harness).await.iter().all(|job| job.life.ended().is_some()) {
+            harness.lease(5).await;
+            assert_eq!(harness.granted().await, 0);
             return;
         }
     }
-    panic!("some never end: {:?}", jobs(place).await);
+    panic!("some never end: {:?}", jobs(harness).await);
 }
 
-async fn limited(place: &mut Place, limit: u32) {
-    place.with_limit(limit).await;
+async fn limited(harness: &mut Harness, limit: u32) {
+    harness.with_limit(limit).await;
     // A worker that died costs an attempt, and none of these is about that.
-    place.set_type("work", TypeConfig { max_attempts: Some(9), ..TypeConfig::default() }).await;
-    place.settle().await;
+    harness.set_type("work", TypeConfig { max_attempts: Some(9), ..TypeConfig::default() }).await;
+    harness.settle().await;
 }
 
 fn told() -> NewJob {
@@ -108,101 +108,101 @@ async fn an_enqueue_that_dies_half_way_makes_one_job_in_the_end() {
             ..work().with_options(|options| options.unique = unique)
         }
     };
-    let before = async |place: &mut Place| limited(place, 2).await;
-    let verb = async |place: &mut Place, (): &()| {
-        place.engine.enqueue(vec![asked()]).await.pop().unwrap().map(|_| ())
+    let before = async |harness: &mut Harness| limited(harness, 2).await;
+    let verb = async |harness: &mut Harness, (): &()| {
+        harness.engine.enqueue(vec![asked()]).await.pop().unwrap().map(|_| ())
     };
-    let check = async |place: &mut Place, (): &()| {
-        assert_eq!(jobs(place).await.len(), 1);
-        drain(place, 2).await;
-        assert_eq!(jobs(place).await[0].life.ended(), Some(Outcome::Succeeded));
+    let check = async |harness: &mut Harness, (): &()| {
+        assert_eq!(jobs(harness).await.len(), 1);
+        drain(harness, 2).await;
+        assert_eq!(jobs(harness).await[0].life.ended(), Some(Outcome::Succeeded));
     };
     cut(before, verb, check).await;
 }
 
 #[tokio::test]
 async fn a_round_that_dies_half_way_keeps_the_limit_and_loses_nobody() {
-    for hand in [Dispatch::Claim, Dispatch::Queue] {
-        let before = async |place: &mut Place| {
-            limited(place, 2).await;
-            place.enqueue_many((0..3).map(|_| work())).await;
+    for dispatch in [Dispatch::Claim, Dispatch::Queue] {
+        let before = async |harness: &mut Harness| {
+            limited(harness, 2).await;
+            harness.enqueue_many((0..3).map(|_| work())).await;
         };
-        let verb = async |place: &mut Place, (): &()| {
-            let round =
-                TickInput { demands: vec![ask(&["work"], 2, hand)], ..TickInput::default() };
-            place.engine.tick(&queue(), &mut place.memory, round).await.map(|_| ())
+        let verb = async |harness: &mut Harness, (): &()| {
+            let input =
+                TickInput { demands: vec![demand(&["work"], 2, dispatch)], ..TickInput::default() };
+            harness.engine.tick(&queue(), &mut harness.cache, input).await.map(|_| ())
         };
-        let check = async |place: &mut Place, (): &()| {
-            assert!(place.granted().await <= 2);
-            drain(place, 2).await;
+        let check = async |harness: &mut Harness, (): &()| {
+            assert!(harness.granted().await <= 2);
+            drain(harness, 2).await;
             assert!(
-                jobs(place).await.iter().all(|job| job.life.ended() == Some(Outcome::Succeeded))
+                jobs(harness).await.iter().all(|job| job.life.ended() == Some(Outcome::Succeeded))
             );
         };
         cut(before, verb, check).await;
     }
 }
 
-async fn one_runs(place: &mut Place) -> Job {
-    limited(place, 1).await;
-    place.enqueue(told()).await;
-    place.lease(1).await.remove(0)
+async fn one_runs(harness: &mut Harness) -> Job {
+    limited(harness, 1).await;
+    harness.enqueue(told()).await;
+    harness.lease(1).await.remove(0)
 }
 
-async fn reported(place: &mut Place, run: &Job, verdict: ReportOutcome) -> Result<(), Error> {
-    let round = TickInput { reports: vec![report(run, verdict)], ..TickInput::default() };
-    place.engine.tick(&queue(), &mut place.memory, round).await?.reports.remove(0).map(|_| ())
+async fn reported(harness: &mut Harness, run: &Job, verdict: ReportOutcome) -> Result<(), Error> {
+    let input = TickInput { reports: vec![report(run, verdict)], ..TickInput::default() };
+    harness.engine.tick(&queue(), &mut harness.cache, input).await?.reports.remove(0).map(|_| ())
 }
 
 #[tokio::test]
 async fn a_report_that_dies_half_way_counts_once_and_is_told_once() {
-    let verb = async |place: &mut Place, run: &Job| {
-        reported(place, run, ReportOutcome::Succeeded { result: None }).await
+    let verb = async |harness: &mut Harness, run: &Job| {
+        reported(harness, run, ReportOutcome::Succeeded { result: None }).await
     };
-    let check = async |place: &mut Place, run: &Job| {
-        let job = place.job(&run.id).await;
+    let check = async |harness: &mut Harness, run: &Job| {
+        let job = harness.job(&run.id).await;
         assert_eq!((job.life.ended(), job.life.attempt), (Some(Outcome::Succeeded), 1));
         let callbacks = ListQuery {
             job_type: Some(name("tidegate.callback")),
             limit: 10,
             ..ListQuery::default()
         };
-        assert_eq!(place.store.list(&callbacks).await.unwrap().jobs.len(), 1);
-        drain(place, 1).await;
+        assert_eq!(harness.store.list(&callbacks).await.unwrap().jobs.len(), 1);
+        drain(harness, 1).await;
     };
     cut(one_runs, verb, check).await;
 }
 
 #[tokio::test]
 async fn a_failure_whose_report_dies_half_way_is_retried_once() {
-    let verb = async |place: &mut Place, run: &Job| reported(place, run, failed()).await;
-    let check = async |place: &mut Place, run: &Job| {
-        assert_eq!(place.job(&run.id).await.life.history.len(), 1);
-        place.wait(61);
-        drain(place, 1).await;
-        let job = place.job(&run.id).await;
+    let verb = async |harness: &mut Harness, run: &Job| reported(harness, run, failed()).await;
+    let check = async |harness: &mut Harness, run: &Job| {
+        assert_eq!(harness.job(&run.id).await.life.history.len(), 1);
+        harness.wait(61);
+        drain(harness, 1).await;
+        let job = harness.job(&run.id).await;
         assert_eq!((job.life.ended(), job.life.attempt), (Some(Outcome::Succeeded), 2));
     };
     cut(one_runs, verb, check).await;
 }
 
 /// A job that is granted and not claimed, while another waits.
-async fn one_is_granted(place: &mut Place) -> JobId {
-    limited(place, 1).await;
-    let job = place.enqueue(told()).await;
-    place.enqueue(work()).await;
-    assert_eq!(place.send(1).await.len(), 1);
+async fn one_is_granted(harness: &mut Harness) -> JobId {
+    limited(harness, 1).await;
+    let job = harness.enqueue(told()).await;
+    harness.enqueue(work()).await;
+    assert_eq!(harness.send(1).await.len(), 1);
     job.id
 }
 
 #[tokio::test]
-async fn a_cancel_that_dies_half_way_ends_the_job_and_gives_its_slot_back() {
-    let verb = async |place: &mut Place, id: &JobId| {
-        place.engine.cancel(id, None, false).await.map(|_| ())
+async fn a_cancel_that_crashes_half_way_ends_the_job_and_frees_slots() {
+    let verb = async |harness: &mut Harness, id: &JobId| {
+        harness.engine.cancel(id, None, false).await.map(|_| ())
     };
-    let check = async |place: &mut Place, id: &JobId| {
-        drain(place, 1).await;
-        let job = place.job(id).await;
+    let check = async |harness: &mut Harness, id: &JobId| {
+        drain(harness, 1).await;
+        let job = harness.job(id).await;
         assert_eq!((job.life.ended(), job.life.attempt), (Some(Outcome::Cancelled), 0));
     };
     cut(one_is_granted, verb, check).await;
@@ -211,12 +211,12 @@ async fn a_cancel_that_dies_half_way_ends_the_job_and_gives_its_slot_back() {
 #[tokio::test]
 async fn a_patch_that_dies_half_way_is_made_and_the_job_runs_once() {
     let patch = JobPatch { priority: Some(7), ..JobPatch::default() };
-    let verb = async |place: &mut Place, id: &JobId| {
-        place.engine.patch(id, None, patch.clone(), None).await.map(|_| ())
+    let verb = async |harness: &mut Harness, id: &JobId| {
+        harness.engine.patch(id, None, patch.clone(), None).await.map(|_| ())
     };
-    let check = async |place: &mut Place, id: &JobId| {
-        drain(place, 1).await;
-        let job = place.job(id).await;
+    let check = async |harness: &mut Harness, id: &JobId| {
+        drain(harness, 1).await;
+        let job = harness.job(id).await;
         assert_eq!(
             (job.life.ended(), job.life.attempt, job.spec.priority),
             (Some(Outcome::Succeeded), 1, 7)
@@ -227,35 +227,39 @@ async fn a_patch_that_dies_half_way_is_made_and_the_job_runs_once() {
 
 #[tokio::test]
 async fn a_replay_that_dies_half_way_makes_one_job_in_the_end() {
-    let before = async |place: &mut Place| {
-        let run = one_runs(place).await;
-        place.succeed(std::slice::from_ref(&run)).await;
+    let before = async |harness: &mut Harness| {
+        let run = one_runs(harness).await;
+        harness.succeed(std::slice::from_ref(&run)).await;
         run.id
     };
-    let verb = async |place: &mut Place, id: &JobId| {
-        place.engine.replay(id, None, ReplayWith::default(), Some("again".into())).await.map(|_| ())
+    let verb = async |harness: &mut Harness, id: &JobId| {
+        harness
+            .engine
+            .replay(id, None, ReplayWith::default(), Some("again".into()))
+            .await
+            .map(|_| ())
     };
-    let check = async |place: &mut Place, _: &JobId| {
-        assert_eq!(jobs(place).await.len(), 2);
-        drain(place, 1).await;
+    let check = async |harness: &mut Harness, _: &JobId| {
+        assert_eq!(jobs(harness).await.len(), 2);
+        drain(harness, 1).await;
     };
     cut(before, verb, check).await;
 }
 
 #[tokio::test]
 async fn a_sweep_that_dies_half_way_ends_what_is_over() {
-    let before = async |place: &mut Place| {
-        limited(place, 1).await;
-        let expires_at = Some(place.now() + Duration::from_secs(10));
-        place.enqueue_many((0..2).map(|_| NewJob { expires_at, ..told() })).await;
-        place.wait(11);
+    let before = async |harness: &mut Harness| {
+        limited(harness, 1).await;
+        let expires_at = Some(harness.now() + Duration::from_secs(10));
+        harness.enqueue_many((0..2).map(|_| NewJob { expires_at, ..told() })).await;
+        harness.wait(11);
     };
-    let verb = async |place: &mut Place, (): &()| place.engine.sweep().await.map(|_| ());
-    let check = async |place: &mut Place, (): &()| {
+    let verb = async |harness: &mut Harness, (): &()| harness.engine.sweep().await.map(|_| ());
+    let check = async |harness: &mut Harness, (): &()| {
         assert!(
-            jobs(place).await.iter().all(|job| job.life.ended() == Some(Outcome::Expired)),
+            jobs(harness).await.iter().all(|job| job.life.ended() == Some(Outcome::Expired)),
             "{:?}",
-            jobs(place).await
+            jobs(harness).await
         );
     };
     cut(before, verb, check).await;
@@ -263,8 +267,8 @@ async fn a_sweep_that_dies_half_way_ends_what_is_over() {
 
 #[tokio::test]
 async fn a_first_limit_that_is_put_half_way_counts_what_runs_already() {
-    let before = async |place: &mut Place| {
-        place
+    let before = async |harness: &mut Harness| {
+        harness
             .set_type(
                 "work",
                 TypeConfig {
@@ -274,27 +278,28 @@ async fn a_first_limit_that_is_put_half_way_counts_what_runs_already() {
                 },
             )
             .await;
-        place.enqueue_many((0..3).map(|_| work())).await;
-        place.lease(2).await
+        harness.enqueue_many((0..3).map(|_| work())).await;
+        harness.lease(2).await
     };
     let limit = || QueueConfig { concurrency: Some(1), ..QueueConfig::default() };
-    let verb = async |place: &mut Place, _: &Vec<Job>| {
-        place.engine.put_queue(&queue(), limit(), None).await.map(|_| ())
+    let verb = async |harness: &mut Harness, _: &Vec<Job>| {
+        harness.engine.put_queue(&queue(), limit(), None).await.map(|_| ())
     };
-    let check = async |place: &mut Place, run: &Vec<Job>| {
+    let check = async |harness: &mut Harness, run: &Vec<Job>| {
         for _ in 0..3 {
-            assert!(place.lease(2).await.is_empty(), "two run, which is one too many");
-            place.wait(20);
+            assert!(harness.lease(2).await.is_empty(), "two run, which is one too many");
+            harness.wait(20);
         }
-        place.succeed(run).await;
-        drain(place, 1).await;
+        harness.succeed(run).await;
+        drain(harness, 1).await;
     };
     cut(before, verb, check).await;
 }
 
-/// Two requests under one key, of which the first dies half way: there is one job, and every answer names it.
+/// Two requests under one key, the first of which crashes half way: one job, named by both
+/// responses.
 #[tokio::test]
-async fn of_two_enqueues_under_one_key_of_which_the_first_dies_half_way_one_job_comes() {
+async fn a_crashed_enqueue_and_its_repeat_by_key_make_one_job() {
     let unique = || Some(Unique { key: "u".into(), hold: UniqueWhile::Live, period_seconds: None });
     let asked = [
         NewJob { idempotency_key: Some("i".into()), ..work() },
@@ -308,14 +313,14 @@ async fn of_two_enqueues_under_one_key_of_which_the_first_dies_half_way_one_job_
         for writes in 0..6 {
             let store =
                 Arc::new(FaultyStore::new(Arc::new(MemoryStore::new()), 1).with_flight(flight));
-            let mut place = Place::on(Arc::clone(&store) as SharedStore);
-            limited(&mut place, 1).await;
+            let mut harness = Harness::on(Arc::clone(&store) as SharedStore);
+            limited(&mut harness, 1).await;
             let enqueue = async |engine: &tidegate_engine::Engine| {
                 engine.enqueue(vec![asked.clone()]).await.pop().unwrap()
             };
-            let second = place.another();
+            let second = harness.another();
             store.crash_after(writes);
-            let first = enqueue(&place.engine).await;
+            let first = enqueue(&harness.engine).await;
             store.revive();
             let mut named = BTreeSet::new();
             for answer in [first, enqueue(&second).await, enqueue(&second).await] {
@@ -326,29 +331,30 @@ async fn of_two_enqueues_under_one_key_of_which_the_first_dies_half_way_one_job_
                     Err(error) => panic!("{error:?}"),
                 });
             }
-            let there: BTreeSet<JobId> = jobs(&place).await.into_iter().map(|job| job.id).collect();
+            let there: BTreeSet<JobId> =
+                jobs(&harness).await.into_iter().map(|job| job.id).collect();
             assert_eq!((there.len(), &there), (1, &named), "after {writes} writes");
-            place.restart();
-            drain(&mut place, 1).await;
+            harness.restart();
+            drain(&mut harness, 1).await;
         }
     }
 }
 
 /// As many as stand for a million: a round looks at no more of them than its bound, however many are due.
 #[tokio::test]
-async fn a_peak_of_jobs_that_are_due_at_midnight_is_taken_round_by_round() {
+async fn a_midnight_peak_of_due_jobs_is_taken_tick_by_tick() {
     const JOBS: usize = 10_000;
-    for mut place in super::place::everywhere() {
-        limited(&mut place, 1000).await;
-        let midnight = place.now() + Duration::from_hours(8);
+    for mut harness in super::harness::every_store() {
+        limited(&mut harness, 1000).await;
+        let midnight = harness.now() + Duration::from_hours(8);
         for _ in 0..JOBS / 1000 {
-            place
+            harness
                 .enqueue_many((0..1000).map(|_| NewJob { run_at: Some(midnight), ..work() }))
                 .await;
         }
-        let early = place
+        let early = harness
             .tick(TickInput {
-                demands: vec![ask(&["work"], 1000, Dispatch::Claim)],
+                demands: vec![demand(&["work"], 1000, Dispatch::Claim)],
                 ..TickInput::default()
             })
             .await;
@@ -357,16 +363,16 @@ async fn a_peak_of_jobs_that_are_due_at_midnight_is_taken_round_by_round() {
             "it looks again in time: {:?}",
             early.next_at
         );
-        place.clock.set(midnight);
+        harness.clock.set(midnight);
         let mut started = BTreeSet::new();
-        for round in 0..JOBS / 1000 {
-            let run = place.lease(5000).await;
-            assert_eq!((run.len(), place.granted().await), (1000, 1000), "round {round}");
+        for tick in 0..JOBS / 1000 {
+            let run = harness.lease(5000).await;
+            assert_eq!((run.len(), harness.granted().await), (1000, 1000), "tick {tick}");
             started.extend(run.iter().map(|job| job.id.clone()));
-            place.succeed(&run).await;
+            harness.succeed(&run).await;
         }
         assert_eq!(started.len(), JOBS, "each once");
-        let depth = place.store.depth().await.unwrap();
+        let depth = harness.store.depth().await.unwrap();
         let ended: u64 = depth
             .iter()
             .filter(|depth| depth.state == StateFilter::Ended(Outcome::Succeeded))

@@ -26,7 +26,7 @@ use tidegate_engine::{
     },
 };
 
-use super::place::{Place, in_every_home as everywhere};
+use super::harness::{Harness, every_store_and_table as every_store};
 
 #[allow(clippy::needless_pass_by_value, reason = "the value is written where it is used")]
 fn event(id: &str, more: Value) -> Event {
@@ -35,85 +35,87 @@ fn event(id: &str, more: Value) -> Event {
     read::structured(&Bytes::from(event.to_string())).unwrap()
 }
 
-async fn put(place: &Place, trigger: &str, rule: Value) {
-    place
+async fn put(harness: &Harness, trigger: &str, rule: Value) {
+    harness
         .engine
         .put_trigger(&name(trigger), serde_json::from_value(rule).unwrap(), None)
         .await
         .unwrap();
 }
 
-async fn done(place: &Place, event: &Event) -> Vec<Did> {
-    let answer = place.engine.ingest(std::slice::from_ref(event)).await.answers.remove(0).unwrap();
+async fn done(harness: &Harness, event: &Event) -> Vec<Did> {
+    let answer =
+        harness.engine.ingest(std::slice::from_ref(event)).await.answers.remove(0).unwrap();
     answer.outcomes.into_iter().map(|applied| applied.did).collect()
 }
 
 #[tokio::test]
 async fn an_event_delivered_twice_enqueues_once() {
-    for mut place in everywhere() {
-        place.set_type("work", TypeConfig::default()).await;
-        put(&place, "orders", json!({"filter": {"type": "order"}, "enqueue": {"type": "work", "correlation_key": {"$expr": "data.id"}}}))
+    for mut harness in every_store() {
+        harness.set_type("work", TypeConfig::default()).await;
+        put(&harness, "orders", json!({"filter": {"type": "order"}, "enqueue": {"type": "work", "correlation_key": {"$expr": "data.id"}}}))
             .await;
         let order = event("1", json!({}));
-        let first = done(&place, &order).await;
+        let first = done(&harness, &order).await;
         let [Did::Enqueued { job, .. }] = &first[..] else { panic!("{first:?}") };
-        assert_eq!(done(&place, &order).await, [Did::Repeated { job: job.clone() }]);
+        assert_eq!(done(&harness, &order).await, [Did::Repeated { job: job.clone() }]);
         // Twice in one batch, and under a rule that was changed meanwhile.
         put(
-            &place,
+            &harness,
             "orders",
             json!({"filter": {"type": "order"}, "enqueue": {"type": "work", "priority": 7}}),
         )
         .await;
-        for answer in place.engine.ingest(&[order.clone(), order.clone()]).await.answers {
+        for answer in harness.engine.ingest(&[order.clone(), order.clone()]).await.answers {
             assert_eq!(answer.unwrap().outcomes[0].did, Did::Repeated { job: job.clone() });
         }
-        place.restart();
-        assert_eq!(done(&place, &order).await, [Did::Repeated { job: job.clone() }]);
-        let stored = place.job(job).await;
+        harness.restart();
+        assert_eq!(done(&harness, &order).await, [Did::Repeated { job: job.clone() }]);
+        let stored = harness.job(job).await;
         assert_eq!(
             (stored.spec.correlation_key.as_deref(), stored.spec.priority),
             (Some("1"), 100)
         );
-        assert_eq!(place.engine.data(&stored).await.unwrap(), Payload::json(r#"{"id":"1"}"#));
-        assert_eq!(place.lease(10).await.len(), 1);
+        assert_eq!(harness.engine.data(&stored).await.unwrap(), Payload::json(r#"{"id":"1"}"#));
+        assert_eq!(harness.lease(10).await.len(), 1);
     }
 }
 
 #[tokio::test]
-async fn every_trigger_that_is_about_an_event_is_applied_and_an_unmatched_one_is_no_error() {
-    for place in everywhere() {
-        place.set_type("work", TypeConfig::default()).await;
-        assert_eq!(done(&place, &event("0", json!({}))).await, []);
-        put(&place, "b", json!({"enqueue": {"type": "work"}})).await;
-        put(&place, "a", json!({"filter": {"data": {"/id": "1"}}, "enqueue": {"type": "work"}}))
+async fn every_matching_trigger_applies_and_no_match_is_no_error() {
+    for harness in every_store() {
+        harness.set_type("work", TypeConfig::default()).await;
+        assert_eq!(done(&harness, &event("0", json!({}))).await, []);
+        put(&harness, "b", json!({"enqueue": {"type": "work"}})).await;
+        put(&harness, "a", json!({"filter": {"data": {"/id": "1"}}, "enqueue": {"type": "work"}}))
             .await;
-        put(&place, "c", json!({"filter": {"type": "other"}, "enqueue": {"type": "work"}})).await;
-        let answer = place.engine.ingest(&[event("1", json!({}))]).await.answers.remove(0).unwrap();
+        put(&harness, "c", json!({"filter": {"type": "other"}, "enqueue": {"type": "work"}})).await;
+        let answer =
+            harness.engine.ingest(&[event("1", json!({}))]).await.answers.remove(0).unwrap();
         assert_eq!(
             answer.outcomes.iter().map(|applied| applied.trigger.as_str()).collect::<Vec<_>>(),
             ["a", "b"]
         );
-        assert_eq!(done(&place, &event("2", json!({}))).await.len(), 1);
-        place.engine.delete_trigger(&name("b"), None).await.unwrap();
-        assert_eq!(done(&place, &event("3", json!({}))).await, []);
+        assert_eq!(done(&harness, &event("2", json!({}))).await.len(), 1);
+        harness.engine.delete_trigger(&name("b"), None).await.unwrap();
+        assert_eq!(done(&harness, &event("3", json!({}))).await, []);
     }
 }
 
 #[tokio::test]
-async fn what_cannot_be_mapped_is_a_dead_letter_until_its_rule_is_mended() {
-    for place in everywhere() {
-        place.set_type("work", TypeConfig::default()).await;
+async fn an_unmappable_event_is_a_dead_letter_until_its_rule_is_fixed() {
+    for harness in every_store() {
+        harness.set_type("work", TypeConfig::default()).await;
         let rule =
             |priority: &str| json!({"enqueue": {"type": "work", "priority": {"$expr": priority}}});
-        put(&place, "orders", rule("data.id")).await;
+        put(&harness, "orders", rule("data.id")).await;
         let order = event("x", json!({"region": "east"}));
         for _ in 0..2 {
-            let dead = done(&place, &order).await;
+            let dead = done(&harness, &order).await;
             let [Did::Dead { reason, .. }] = &dead[..] else { panic!("{dead:?}") };
             assert!(reason.starts_with("priority: invalid type: string"), "{reason}");
         }
-        let (letters, next) = place.engine.dead_letters(None, None, 100).await.unwrap();
+        let (letters, next) = harness.engine.dead_letters(None, None, 100).await.unwrap();
         assert_eq!((letters.len(), next), (1, None), "one letter, however often it came");
         let letter = &letters[0];
         assert_eq!(
@@ -121,23 +123,23 @@ async fn what_cannot_be_mapped_is_a_dead_letter_until_its_rule_is_mended() {
             ("orders", order.clone())
         );
         assert_eq!(
-            place.engine.dead_letters(Some(&name("other")), None, 100).await.unwrap().0.len(),
+            harness.engine.dead_letters(Some(&name("other")), None, 100).await.unwrap().0.len(),
             0
         );
         // Nothing is mended yet.
-        let (again, _) = place.engine.replay_dead_letter(&letter.id).await.unwrap();
+        let (again, _) = harness.engine.replay_dead_letter(&letter.id).await.unwrap();
         assert!(matches!(again, Replayed::Applied(Did::Dead { .. })), "{again:?}");
-        put(&place, "orders", rule("length(data.id)")).await;
-        let (replayed, ingestion) = place.engine.replay_dead_letter(&letter.id).await.unwrap();
+        put(&harness, "orders", rule("length(data.id)")).await;
+        let (replayed, ingestion) = harness.engine.replay_dead_letter(&letter.id).await.unwrap();
         let Replayed::Applied(Did::Enqueued { job, .. }) = replayed else { panic!("{replayed:?}") };
         assert_eq!(ingestion.enqueued.len(), 1);
-        let gone = place.engine.replay_dead_letter(&letter.id).await.unwrap_err();
+        let gone = harness.engine.replay_dead_letter(&letter.id).await.unwrap_err();
         assert!(
             matches!(gone, Error::NotFound { code: ErrorCode::DeadLetterNotFound, .. }),
             "{gone:?}"
         );
         assert_eq!(
-            done(&place, &order).await,
+            done(&harness, &order).await,
             [Did::Repeated { job }],
             "the same id as without the detour"
         );
@@ -158,9 +160,9 @@ async fn a_dead_letter_is_replayed_as_what_it_was() {
         vec![0xa1, b'x'],
         deep,
     ];
-    for place in everywhere() {
-        place.set_type("work", TypeConfig::default()).await;
-        put(&place, "orders", json!({"enqueue": {"type": "nobody"}})).await;
+    for harness in every_store() {
+        harness.set_type("work", TypeConfig::default()).await;
+        put(&harness, "orders", json!({"enqueue": {"type": "nobody"}})).await;
         let mut events = Vec::new();
         for (n, data) in datas.iter().enumerate() {
             for media in [
@@ -179,57 +181,60 @@ async fn a_dead_letter_is_replayed_as_what_it_was() {
                 });
             }
         }
-        for answer in place.engine.ingest(&events).await.answers {
+        for answer in harness.engine.ingest(&events).await.answers {
             assert!(matches!(answer.unwrap().outcomes[0].did, Did::Dead { .. }));
         }
-        put(&place, "orders", json!({"enqueue": {"type": "work"}})).await;
-        let (letters, _) = place.engine.dead_letters(None, None, 100).await.unwrap();
+        put(&harness, "orders", json!({"enqueue": {"type": "work"}})).await;
+        let (letters, _) = harness.engine.dead_letters(None, None, 100).await.unwrap();
         assert_eq!(letters.len(), events.len());
         for letter in letters {
             let event = letter.event().unwrap();
             assert!(events.contains(&event), "{event:?}");
-            let (replayed, _) = place.engine.replay_dead_letter(&letter.id).await.unwrap();
+            let (replayed, _) = harness.engine.replay_dead_letter(&letter.id).await.unwrap();
             let Replayed::Applied(Did::Enqueued { job, .. }) = replayed else {
                 panic!("{replayed:?}")
             };
-            assert_eq!(Some(place.engine.data(&place.job(&job).await).await.unwrap()), event.data);
+            assert_eq!(
+                Some(harness.engine.data(&harness.job(&job).await).await.unwrap()),
+                event.data
+            );
         }
     }
 }
 
 #[tokio::test]
 async fn a_dead_letter_that_cannot_be_read_keeps_none_of_the_others() {
-    for place in everywhere() {
-        put(&place, "orders", json!({"enqueue": {"type": "nobody"}})).await;
-        done(&place, &event("1", json!({}))).await;
+    for harness in every_store() {
+        put(&harness, "orders", json!({"enqueue": {"type": "nobody"}})).await;
+        done(&harness, &event("1", json!({}))).await;
         let damaged = Record {
             kind: RecordKind::DeadLetter,
             name: "damaged".into(),
-            until: place.now(),
+            until: harness.now(),
             bytes: b"{".to_vec(),
         };
-        place.store.commit(vec![vec![Write::PutRecord(damaged)]]).await.unwrap();
-        assert_eq!(place.engine.dead_letters(None, None, 100).await.unwrap().0.len(), 1);
-        assert!(matches!(place.engine.dead_letter("damaged").await, Err(Error::Internal(_))));
-        place.engine.delete_dead_letter("damaged").await.unwrap();
-        assert!(matches!(place.engine.dead_letter("damaged").await, Err(Error::NotFound { .. })));
+        harness.store.commit(vec![vec![Write::PutRecord(damaged)]]).await.unwrap();
+        assert_eq!(harness.engine.dead_letters(None, None, 100).await.unwrap().0.len(), 1);
+        assert!(matches!(harness.engine.dead_letter("damaged").await, Err(Error::Internal(_))));
+        harness.engine.delete_dead_letter("damaged").await.unwrap();
+        assert!(matches!(harness.engine.dead_letter("damaged").await, Err(Error::NotFound { .. })));
     }
 }
 
 #[tokio::test]
 async fn a_job_that_is_refused_is_a_dead_letter_with_the_reason() {
-    for place in everywhere() {
-        place.set_type("work", TypeConfig::default()).await;
-        put(&place, "a-unknown", json!({"enqueue": {"type": "nobody"}})).await;
+    for harness in every_store() {
+        harness.set_type("work", TypeConfig::default()).await;
+        put(&harness, "a-unknown", json!({"enqueue": {"type": "nobody"}})).await;
         put(
-            &place,
+            &harness,
             "b-bound",
             json!({"enqueue": {"type": "work", "max_attempts": {"$expr": "`0`"}}}),
         )
         .await;
-        put(&place, "c-clash", json!({"enqueue": {"type": "work", "correlation_key": "one"}}))
+        put(&harness, "c-clash", json!({"enqueue": {"type": "work", "correlation_key": "one"}}))
             .await;
-        let first = done(&place, &event("1", json!({}))).await;
+        let first = done(&harness, &event("1", json!({}))).await;
         assert!(
             matches!(&first[0], Did::Dead { reason, .. } if reason == "there is no job type nobody"),
             "{first:?}"
@@ -239,32 +244,32 @@ async fn a_job_that_is_refused_is_a_dead_letter_with_the_reason() {
             "{first:?}"
         );
         assert!(matches!(&first[2], Did::Enqueued { .. }));
-        let second = done(&place, &event("2", json!({}))).await;
+        let second = done(&harness, &event("2", json!({}))).await;
         assert!(
             matches!(&second[2], Did::Dead { reason, .. } if reason.contains("has this correlation key")),
             "{second:?}"
         );
         // Of one that is not to be about it any more nothing is left.
         put(
-            &place,
+            &harness,
             "a-unknown",
             json!({"filter": {"type": "none"}, "enqueue": {"type": "nobody"}}),
         )
         .await;
         let (letters, _) =
-            place.engine.dead_letters(Some(&name("a-unknown")), None, 100).await.unwrap();
+            harness.engine.dead_letters(Some(&name("a-unknown")), None, 100).await.unwrap();
         assert_eq!(letters.len(), 2);
-        let (passed, _) = place.engine.replay_dead_letter(&letters[0].id).await.unwrap();
+        let (passed, _) = harness.engine.replay_dead_letter(&letters[0].id).await.unwrap();
         assert_eq!(passed, Replayed::Passed { did: "passed" });
-        place.engine.delete_dead_letter(&letters[1].id).await.unwrap();
+        harness.engine.delete_dead_letter(&letters[1].id).await.unwrap();
         assert_eq!(
-            place.engine.dead_letters(Some(&name("a-unknown")), None, 100).await.unwrap().0.len(),
+            harness.engine.dead_letters(Some(&name("a-unknown")), None, 100).await.unwrap().0.len(),
             0
         );
-        place.engine.delete_trigger(&name("b-bound"), None).await.unwrap();
+        harness.engine.delete_trigger(&name("b-bound"), None).await.unwrap();
         let (letters, _) =
-            place.engine.dead_letters(Some(&name("b-bound")), None, 100).await.unwrap();
-        let gone = place.engine.replay_dead_letter(&letters[0].id).await.unwrap_err();
+            harness.engine.dead_letters(Some(&name("b-bound")), None, 100).await.unwrap();
+        let gone = harness.engine.replay_dead_letter(&letters[0].id).await.unwrap_err();
         assert!(
             matches!(gone, Error::NotFound { code: ErrorCode::TriggerNotFound, .. }),
             "{gone:?}"
@@ -273,26 +278,26 @@ async fn a_job_that_is_refused_is_a_dead_letter_with_the_reason() {
 }
 
 #[tokio::test]
-async fn a_flood_of_dead_letters_takes_no_more_room_than_allowed_and_the_oldest_go() {
-    for mut place in everywhere() {
-        place.rules(|rules| rules.events.max_dead_letters = 20);
-        put(&place, "broken", json!({"enqueue": {"type": "nobody"}})).await;
+async fn a_flood_of_dead_letters_evicts_the_oldest() {
+    for mut harness in every_store() {
+        harness.rules(|rules| rules.events.max_dead_letters = 20);
+        put(&harness, "broken", json!({"enqueue": {"type": "nobody"}})).await;
         for round in 0..5 {
-            place.wait(1);
+            harness.wait(1);
             let events: Vec<Event> =
                 (0..15).map(|n| event(&format!("{round}-{n}"), json!({}))).collect();
-            for answer in place.engine.ingest(&events).await.answers {
+            for answer in harness.engine.ingest(&events).await.answers {
                 assert!(matches!(answer.unwrap().outcomes[0].did, Did::Dead { .. }));
             }
-            let (letters, _) = place.engine.dead_letters(None, None, 100).await.unwrap();
+            let (letters, _) = harness.engine.dead_letters(None, None, 100).await.unwrap();
             assert!(letters.len() <= 20, "{}", letters.len());
-            let latest = letters.iter().filter(|letter| letter.failed_at == place.now()).count();
+            let latest = letters.iter().filter(|letter| letter.failed_at == harness.now()).count();
             assert_eq!(latest, 15, "those that just came are there");
         }
-        let swept = place.engine.sweep_dead().await.unwrap();
+        let swept = harness.engine.sweep_dead().await.unwrap();
         assert_eq!((swept.over + swept.left, swept.expired), (75, 0));
-        place.wait(15 * 86_400);
-        let swept = place.engine.sweep_dead().await.unwrap();
+        harness.wait(15 * 86_400);
+        let swept = harness.engine.sweep_dead().await.unwrap();
         assert_eq!((swept.left, swept.over), (0, 0));
         assert!(swept.expired > 0);
     }
@@ -300,24 +305,25 @@ async fn a_flood_of_dead_letters_takes_no_more_room_than_allowed_and_the_oldest_
 
 #[tokio::test]
 async fn a_rule_that_would_go_round_for_ever_is_stopped() {
-    for mut place in everywhere() {
-        place.set_type("work", TypeConfig::default()).await;
-        put(&place, "round", json!({"enqueue": {"type": "work"}})).await;
+    for mut harness in every_store() {
+        harness.set_type("work", TypeConfig::default()).await;
+        put(&harness, "round", json!({"enqueue": {"type": "work"}})).await;
         let mut hops = 0;
         for turn in 0..20 {
-            let did = done(&place, &event(&turn.to_string(), json!({"tidegatehops": hops})))
+            let did = done(&harness, &event(&turn.to_string(), json!({"tidegatehops": hops})))
                 .await
                 .remove(0);
             match did {
                 Did::Enqueued { job, .. } => {
                     // The worker passes the header on, as the extension of the event that it sends.
-                    hops = place.job(&job).await.spec.headers[HOPS_HEADER].parse::<i32>().unwrap();
+                    hops =
+                        harness.job(&job).await.spec.headers[HOPS_HEADER].parse::<i32>().unwrap();
                 }
                 Did::Dropped { reason } => {
                     assert_eq!((turn, hops), (8, 8));
                     assert!(reason.contains("8 triggers"), "{reason}");
                     assert_eq!(
-                        place.engine.dead_letters(None, None, 100).await.unwrap().0.len(),
+                        harness.engine.dead_letters(None, None, 100).await.unwrap().0.len(),
                         0
                     );
                     break;
@@ -326,17 +332,17 @@ async fn a_rule_that_would_go_round_for_ever_is_stopped() {
             }
             assert!(turn < 10, "it goes round");
         }
-        assert_eq!(place.lease(100).await.len(), 8);
+        assert_eq!(harness.lease(100).await.len(), 8);
     }
 }
 
 #[tokio::test]
-async fn an_event_over_the_limit_is_refused_and_its_neighbours_are_not() {
-    for place in everywhere() {
-        place.set_type("work", TypeConfig::default()).await;
-        put(&place, "all", json!({"enqueue": {"type": "work"}})).await;
+async fn an_oversized_event_is_refused_and_the_others_accepted() {
+    for harness in every_store() {
+        harness.set_type("work", TypeConfig::default()).await;
+        put(&harness, "all", json!({"enqueue": {"type": "work"}})).await;
         let large = event("large", json!({"data": "x".repeat(300_000)}));
-        let mut answers = place
+        let mut answers = harness
             .engine
             .ingest(&[event("1", json!({})), large, event("2", json!({}))])
             .await
@@ -362,9 +368,9 @@ fn resident() -> u64 {
 #[tokio::test]
 async fn a_million_events_that_match_nothing_leave_nothing_behind() {
     let mut rounds = 1000;
-    for place in everywhere() {
-        place.set_type("work", TypeConfig::default()).await;
-        put(&place, "other", json!({"filter": {"type": "other", "data": {"/id": "none"}}, "enqueue": {"type": "work"}})).await;
+    for harness in every_store() {
+        harness.set_type("work", TypeConfig::default()).await;
+        put(&harness, "other", json!({"filter": {"type": "other", "data": {"/id": "none"}}, "enqueue": {"type": "work"}})).await;
         let mut batch: Vec<Event> = (0..1000).map(|n| event(&n.to_string(), json!({}))).collect();
         let mut before = 0;
         for round in 0..rounds {
@@ -372,7 +378,7 @@ async fn a_million_events_that_match_nothing_leave_nothing_behind() {
                 event.id = format!("{round}-{n}");
             }
             assert!(
-                place.engine.ingest(&batch).await.answers.iter().all(|answer| answer
+                harness.engine.ingest(&batch).await.answers.iter().all(|answer| answer
                     .as_ref()
                     .unwrap()
                     .outcomes
@@ -384,10 +390,10 @@ async fn a_million_events_that_match_nothing_leave_nothing_behind() {
         }
         let more = resident().saturating_sub(before) >> 20;
         assert!(more < 8, "{rounds} thousand events left {more} MiB behind");
-        // No store is asked about them, so that of one is enough.
+        // They need no store, so one harness is enough.
         rounds = 20;
-        assert!(place.store.depth().await.unwrap().iter().all(|depth| depth.jobs == 0));
-        assert_eq!(place.engine.dead_letters(None, None, 100).await.unwrap().0.len(), 0);
+        assert!(harness.store.depth().await.unwrap().iter().all(|depth| depth.jobs == 0));
+        assert_eq!(harness.engine.dead_letters(None, None, 100).await.unwrap().0.len(), 0);
     }
 }
 
@@ -396,10 +402,10 @@ async fn a_million_events_that_match_nothing_leave_nothing_behind() {
 async fn an_event_that_is_sent_until_it_is_taken_makes_one_job() {
     for seed in 0..40 {
         let inner = Arc::new(MemoryStore::new());
-        let place = Place::on(inner.clone());
-        place.set_type("work", TypeConfig::default()).await;
+        let harness = Harness::on(inner.clone());
+        harness.set_type("work", TypeConfig::default()).await;
         put(
-            &place,
+            &harness,
             "orders",
             json!({"enqueue": {"type": "work", "correlation_key": {"$expr": "data.id"}}}),
         )
@@ -412,7 +418,7 @@ async fn an_event_that_is_sent_until_it_is_taken_makes_one_job() {
             throttled: 0.1,
             reads: 0.1,
         });
-        let troubled = Place::on(faulty);
+        let troubled = Harness::on(faulty);
         let mut open: Vec<Event> = (0..5).map(|n| event(&n.to_string(), json!({}))).collect();
         let mut tries = 0;
         while !open.is_empty() {
@@ -425,10 +431,10 @@ async fn an_event_that_is_sent_until_it_is_taken_makes_one_job() {
                 .filter_map(|(event, answer)| answer.is_err().then_some(event))
                 .collect();
         }
-        let jobs: u64 = place.store.depth().await.unwrap().iter().map(|depth| depth.jobs).sum();
+        let jobs: u64 = harness.store.depth().await.unwrap().iter().map(|depth| depth.jobs).sum();
         assert_eq!(jobs, 5, "seed {seed}");
         assert_eq!(
-            place.engine.dead_letters(None, None, 100).await.unwrap().0.len(),
+            harness.engine.dead_letters(None, None, 100).await.unwrap().0.len(),
             0,
             "seed {seed}"
         );

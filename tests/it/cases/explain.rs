@@ -21,15 +21,15 @@ use tidegate_engine::{
     testkit::builders::name,
 };
 
-use super::place::{Place, ask, everywhere, failed, queue, report, with, work};
+use super::harness::{Harness, demand, every_store, failed, queue, report, with, work};
 
-async fn explain(place: &Place, job: &Job) -> Explanation {
-    place.engine.explain(&job.id, None, |_| true).await.unwrap()
+async fn explain(harness: &Harness, job: &Job) -> Explanation {
+    harness.engine.explain(&job.id, None, |_| true).await.unwrap()
 }
 
 /// What holds `job`, its name, and the earliest it can run.
-async fn held(place: &Place, job: &Job) -> (&'static str, Option<String>, Option<Timestamp>) {
-    let explained = explain(place, job).await;
+async fn held(harness: &Harness, job: &Job) -> (&'static str, Option<String>, Option<Timestamp>) {
+    let explained = explain(harness, job).await;
     assert!(!explained.reason.is_empty());
     assert!(explained.since.is_some(), "{explained:?}");
     let by = explained.held_by.expect("something holds it");
@@ -38,31 +38,31 @@ async fn held(place: &Place, job: &Job) -> (&'static str, Option<String>, Option
 
 #[tokio::test]
 async fn a_job_that_is_not_due_waits_for_its_time() {
-    for place in everywhere() {
-        place.with_limit(1).await;
-        let run_at = place.now() + Duration::from_mins(1);
-        let job = place.enqueue(NewJob { run_at: Some(run_at), ..work() }).await;
-        assert_eq!(held(&place, &job).await, ("due_time", None, Some(run_at)));
+    for harness in every_store() {
+        harness.with_limit(1).await;
+        let run_at = harness.now() + Duration::from_mins(1);
+        let job = harness.enqueue(NewJob { run_at: Some(run_at), ..work() }).await;
+        assert_eq!(held(&harness, &job).await, ("due_time", None, Some(run_at)));
     }
 }
 
 #[tokio::test]
 async fn a_job_outside_its_windows_waits_for_the_next() {
-    for mut place in everywhere() {
-        place.with_limit(1).await;
+    for mut harness in every_store() {
+        harness.with_limit(1).await;
         let window = |from: &str, to: &str| {
             serde_json::from_value(serde_json::json!({"from": from, "to": to})).unwrap()
         };
-        let job = place
+        let job = harness
             .enqueue(
                 work()
                     .with_options(|options| options.windows = Some(vec![window("08:00", "09:00")])),
             )
             .await;
-        let opening = place.now() + Duration::from_hours(8);
-        assert_eq!(held(&place, &job).await, ("window", None, Some(opening)));
-        place.clock.set(opening);
-        place
+        let opening = harness.now() + Duration::from_hours(8);
+        assert_eq!(held(&harness, &job).await, ("window", None, Some(opening)));
+        harness.clock.set(opening);
+        harness
             .engine
             .patch(
                 &job.id,
@@ -72,9 +72,9 @@ async fn a_job_outside_its_windows_waits_for_the_next() {
             )
             .await
             .unwrap();
-        assert!(place.lease(1).await.is_empty());
+        assert!(harness.lease(1).await.is_empty());
         assert_eq!(
-            held(&place, &job).await,
+            held(&harness, &job).await,
             ("window", None, Some(opening + Duration::from_hours(2)))
         );
     }
@@ -82,47 +82,47 @@ async fn a_job_outside_its_windows_waits_for_the_next() {
 
 #[tokio::test]
 async fn a_failed_job_waits_for_its_retry() {
-    for mut place in everywhere() {
-        place.with_limit(1).await;
+    for mut harness in every_store() {
+        harness.with_limit(1).await;
         let backoff = Backoff {
             base_seconds: Seconds::new(30),
             max_seconds: Seconds::new(60),
             jitter: Jitter::None,
         };
-        let job = place
+        let job = harness
             .enqueue(
                 work().with_options(|options| options.retry = Some(Retry::Exponential(backoff))),
             )
             .await;
-        let running = place.lease(1).await.remove(0);
-        place
+        let running = harness.lease(1).await.remove(0);
+        harness
             .tick(TickInput { reports: vec![report(&running, failed())], ..TickInput::default() })
             .await;
         assert_eq!(
-            held(&place, &job).await,
-            ("retry", None, Some(place.now() + Duration::from_secs(30)))
+            held(&harness, &job).await,
+            ("retry", None, Some(harness.now() + Duration::from_secs(30)))
         );
     }
 }
 
 #[tokio::test]
 async fn a_paused_queue_holds_everything() {
-    for mut place in everywhere() {
-        place.with_limit(1).await;
-        let job = place.enqueue(work()).await;
-        let since = place.now();
-        place.engine.pause_queue(&queue(), true).await.unwrap();
-        place.lease(1).await;
-        place.wait(10);
-        place.lease(1).await;
-        assert_eq!(held(&place, &job).await, ("paused", None, None));
-        assert_eq!(explain(&place, &job).await.since, Some(since));
+    for mut harness in every_store() {
+        harness.with_limit(1).await;
+        let job = harness.enqueue(work()).await;
+        let since = harness.now();
+        harness.engine.pause_queue(&queue(), true).await.unwrap();
+        harness.lease(1).await;
+        harness.wait(10);
+        harness.lease(1).await;
+        assert_eq!(held(&harness, &job).await, ("paused", None, None));
+        assert_eq!(explain(&harness, &job).await.since, Some(since));
     }
 }
 
 #[tokio::test]
 async fn limits_hold_by_name() {
-    for mut place in everywhere() {
+    for mut harness in every_store() {
         let tenant = Constraint {
             name: "tenant".into(),
             matcher: Matcher::default(),
@@ -130,31 +130,33 @@ async fn limits_hold_by_name() {
             concurrency: Some(1),
             rate: None,
         };
-        place
+        harness
             .set_queue(QueueConfig {
                 concurrency: Some(2),
                 constraints: vec![tenant],
                 ..QueueConfig::default()
             })
             .await;
-        place.set_type("work", TypeConfig::default()).await;
-        place.enqueue(with("tenant", "a")).await;
-        place.lease(5).await;
-        let second = place.enqueue(with("tenant", "a")).await;
-        assert_eq!(held(&place, &second).await, ("constraint", Some("tenant (a)".into()), None));
-        place.enqueue(with("tenant", "b")).await;
-        place.lease(5).await;
-        let third = place.enqueue(with("tenant", "c")).await;
-        assert_eq!(held(&place, &third).await, ("concurrency", None, None));
-        place.set_queue(QueueConfig::default()).await;
-        place.set_type("work", TypeConfig { concurrency: Some(1), ..TypeConfig::default() }).await;
-        assert_eq!(held(&place, &third).await, ("type_concurrency", Some("work".into()), None));
+        harness.set_type("work", TypeConfig::default()).await;
+        harness.enqueue(with("tenant", "a")).await;
+        harness.lease(5).await;
+        let second = harness.enqueue(with("tenant", "a")).await;
+        assert_eq!(held(&harness, &second).await, ("constraint", Some("tenant (a)".into()), None));
+        harness.enqueue(with("tenant", "b")).await;
+        harness.lease(5).await;
+        let third = harness.enqueue(with("tenant", "c")).await;
+        assert_eq!(held(&harness, &third).await, ("concurrency", None, None));
+        harness.set_queue(QueueConfig::default()).await;
+        harness
+            .set_type("work", TypeConfig { concurrency: Some(1), ..TypeConfig::default() })
+            .await;
+        assert_eq!(held(&harness, &third).await, ("type_concurrency", Some("work".into()), None));
     }
 }
 
 #[tokio::test]
 async fn a_rate_says_when_its_next_token_comes() {
-    for mut place in everywhere() {
+    for mut harness in every_store() {
         let rate = Rate { count: 1, per_seconds: Seconds::new(10), burst: None };
         let constraint = Constraint {
             name: "calls".into(),
@@ -163,75 +165,78 @@ async fn a_rate_says_when_its_next_token_comes() {
             concurrency: None,
             rate: Some(rate),
         };
-        place
+        harness
             .set_queue(QueueConfig { constraints: vec![constraint], ..QueueConfig::default() })
             .await;
-        place.set_type("work", TypeConfig::default()).await;
-        let jobs = place.enqueue_many([work(), work()]).await;
-        place.lease(1).await;
-        let next = place.now() + Duration::from_secs(10);
-        assert_eq!(held(&place, &jobs[1]).await, ("constraint", Some("calls".into()), Some(next)));
+        harness.set_type("work", TypeConfig::default()).await;
+        let jobs = harness.enqueue_many([work(), work()]).await;
+        harness.lease(1).await;
+        let next = harness.now() + Duration::from_secs(10);
+        assert_eq!(
+            held(&harness, &jobs[1]).await,
+            ("constraint", Some("calls".into()), Some(next))
+        );
     }
 }
 
 #[tokio::test]
 async fn a_job_heavier_than_its_limit_can_never_run() {
-    for place in everywhere() {
-        place.with_limit(5).await;
-        let job = place.enqueue(work().with_options(|options| options.weight = Some(5))).await;
-        place.with_limit(3).await;
-        let (kind, _, earliest) = held(&place, &job).await;
+    for harness in every_store() {
+        harness.with_limit(5).await;
+        let job = harness.enqueue(work().with_options(|options| options.weight = Some(5))).await;
+        harness.with_limit(3).await;
+        let (kind, _, earliest) = held(&harness, &job).await;
         assert_eq!((kind, earliest), ("concurrency", None));
         assert!(
-            explain(&place, &job).await.reason.contains("weight 5"),
+            explain(&harness, &job).await.reason.contains("weight 5"),
             "{:?}",
-            explain(&place, &job).await
+            explain(&harness, &job).await
         );
     }
 }
 
 #[tokio::test]
 async fn a_job_behind_a_reservation_waits_for_its_turn() {
-    for mut place in everywhere() {
-        place.with_limit(5).await;
-        place.enqueue(work()).await;
-        place.lease(1).await;
-        place.enqueue(work().with_options(|options| options.weight = Some(5))).await;
-        let light = place.enqueue(work()).await;
-        assert_eq!(held(&place, &light).await.0, "order");
+    for mut harness in every_store() {
+        harness.with_limit(5).await;
+        harness.enqueue(work()).await;
+        harness.lease(1).await;
+        harness.enqueue(work().with_options(|options| options.weight = Some(5))).await;
+        let light = harness.enqueue(work()).await;
+        assert_eq!(held(&harness, &light).await.0, "order");
     }
 }
 
 #[tokio::test]
 async fn a_job_of_a_partition_is_told_whose_turn_comes_first() {
-    for mut place in everywhere() {
+    for mut harness in every_store() {
         // Whose turn comes after `b`'s, whose job runs.
         for (heavy, light, kind) in [("a", "b", "order"), ("b", "a", "worker")] {
             let partition_by = Some("tenant".to_owned());
-            place
+            harness
                 .set_queue(QueueConfig {
                     concurrency: Some(10),
                     partition_by,
                     ..QueueConfig::default()
                 })
                 .await;
-            place.set_type("work", TypeConfig::default()).await;
-            place
+            harness.set_type("work", TypeConfig::default()).await;
+            harness
                 .enqueue(with("tenant", "b").with_options(|options| options.weight = Some(5)))
                 .await;
-            let running = place.lease(1).await;
-            let heavy = place
+            let running = harness.lease(1).await;
+            let heavy = harness
                 .enqueue(with("tenant", heavy).with_options(|options| options.weight = Some(10)))
                 .await;
-            let light = place.enqueue(with("tenant", light)).await;
-            assert_eq!(held(&place, &light).await.0, kind, "{heavy:?}");
-            assert_eq!(held(&place, &heavy).await.0, "concurrency");
-            let mut leased = place.lease(1).await;
+            let light = harness.enqueue(with("tenant", light)).await;
+            assert_eq!(held(&harness, &light).await.0, kind, "{heavy:?}");
+            assert_eq!(held(&harness, &heavy).await.0, "concurrency");
+            let mut leased = harness.lease(1).await;
             assert_eq!(leased.len(), usize::from(kind == "worker"), "as it was told");
             leased.extend(running);
-            place.succeed(&leased).await;
-            while let Some(next) = place.lease(1).await.pop() {
-                place.succeed(&[next]).await;
+            harness.succeed(&leased).await;
+            while let Some(next) = harness.lease(1).await.pop() {
+                harness.succeed(&[next]).await;
             }
         }
     }
@@ -239,74 +244,74 @@ async fn a_job_of_a_partition_is_told_whose_turn_comes_first() {
 
 #[tokio::test]
 async fn a_job_that_nobody_asks_for_waits_for_a_worker() {
-    for place in everywhere() {
-        place.with_limit(5).await;
-        let job = place.enqueue(work()).await;
-        let explained = place.engine.explain(&job.id, None, |_| false).await.unwrap();
+    for harness in every_store() {
+        harness.with_limit(5).await;
+        let job = harness.enqueue(work()).await;
+        let explained = harness.engine.explain(&job.id, None, |_| false).await.unwrap();
         assert_eq!(explained.held_by.unwrap().kind, "worker");
     }
 }
 
 #[tokio::test]
 async fn a_granted_job_waits_for_its_worker_only() {
-    for mut place in everywhere() {
-        place.with_limit(1).await;
-        let job = place.enqueue(work()).await;
-        place
+    for mut harness in every_store() {
+        harness.with_limit(1).await;
+        let job = harness.enqueue(work()).await;
+        harness
             .tick(TickInput {
-                demands: vec![ask(&["work"], 1, Dispatch::Queue)],
+                demands: vec![demand(&["work"], 1, Dispatch::Queue)],
                 ..TickInput::default()
             })
             .await;
-        assert_eq!(held(&place, &job).await.0, "worker", "its own grant does not hold it");
+        assert_eq!(held(&harness, &job).await.0, "worker", "its own grant does not hold it");
     }
 }
 
 #[tokio::test]
-async fn a_job_that_more_go_before_than_a_tick_looks_at_waits_for_its_turn() {
-    for place in everywhere() {
-        place.with_limit(5).await;
+async fn explain_says_a_job_beyond_one_scan_waits_for_its_turn() {
+    for harness in every_store() {
+        harness.with_limit(5).await;
         for _ in 0..2 {
-            place
+            harness
                 .enqueue_many(
                     (0..600).map(|_| work().with_options(|options| options.weight = Some(0))),
                 )
                 .await;
         }
-        let last = place.enqueue(work().with_options(|options| options.weight = Some(0))).await;
-        assert_eq!(held(&place, &last).await.0, "order");
+        let last = harness.enqueue(work().with_options(|options| options.weight = Some(0))).await;
+        assert_eq!(held(&harness, &last).await.0, "order");
     }
 }
 
 #[tokio::test]
 async fn a_running_and_an_ended_job_are_held_by_nothing() {
-    for mut place in everywhere() {
-        place.with_limit(5).await;
-        let job = place.enqueue(work()).await;
-        let running = place.lease(1).await;
-        assert_eq!(explain(&place, &job).await.held_by, None);
-        place.succeed(&running).await;
-        let explained = explain(&place, &job).await;
+    for mut harness in every_store() {
+        harness.with_limit(5).await;
+        let job = harness.enqueue(work()).await;
+        let running = harness.lease(1).await;
+        assert_eq!(explain(&harness, &job).await.held_by, None);
+        harness.succeed(&running).await;
+        let explained = explain(&harness, &job).await;
         assert_eq!((explained.state, explained.held_by), ("succeeded", None));
     }
 }
 
 #[tokio::test]
 async fn who_is_taken_by_nobody_stands_in_nobodys_way() {
-    for place in everywhere() {
-        place.with_limit(1).await;
-        place.set_type("unleased", TypeConfig::default()).await;
-        place.enqueue(NewJob::new(name("unleased"), work().data)).await;
-        place.wait(120);
-        let job = place.enqueue(work()).await;
-        let explained = place
+    for harness in every_store() {
+        harness.with_limit(1).await;
+        harness.set_type("unleased", TypeConfig::default()).await;
+        harness.enqueue(NewJob::new(name("unleased"), work().data)).await;
+        harness.wait(120);
+        let job = harness.enqueue(work()).await;
+        let explained = harness
             .engine
             .explain(&job.id, None, |job| job.spec.job_type.as_str() == "work")
             .await
             .unwrap();
         assert_eq!(explained.held_by.unwrap().kind, "worker", "{}", explained.reason);
         assert_eq!(
-            held(&place, &job).await.0,
+            held(&harness, &job).await.0,
             "concurrency",
             "but for somebody who would be taken"
         );

@@ -1,4 +1,4 @@
-//! Nobody starves: not behind another tenant, not behind higher priorities, not behind lighter jobs.
+//! No job starves: not behind another tenant, higher priorities or lighter jobs.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use tidegate_engine::{
     request::{NewJob, ReportOutcome},
 };
 
-use super::place::{Place, ask, everywhere, of_type, queue, report, with, work};
+use super::harness::{Harness, demand, every_store, of_type, queue, report, with, work};
 
 fn per_tenant(concurrency: u32) -> Constraint {
     Constraint {
@@ -28,9 +28,9 @@ fn per_tenant(concurrency: u32) -> Constraint {
     }
 }
 
-async fn taking_turns(place: &Place, concurrency: u32, constraints: Vec<Constraint>) {
+async fn taking_turns(harness: &Harness, concurrency: u32, constraints: Vec<Constraint>) {
     let partition_by = Some("tenant".to_owned());
-    place
+    harness
         .set_queue(QueueConfig {
             concurrency: Some(concurrency),
             partition_by,
@@ -38,22 +38,22 @@ async fn taking_turns(place: &Place, concurrency: u32, constraints: Vec<Constrai
             ..QueueConfig::default()
         })
         .await;
-    place.set_type("work", TypeConfig::default()).await;
+    harness.set_type("work", TypeConfig::default()).await;
 }
 
 #[tokio::test]
-async fn ten_thousand_held_jobs_of_one_tenant_do_not_hide_anothers_single_job() {
-    for mut place in everywhere() {
-        taking_turns(&place, 100, vec![per_tenant(5)]).await;
+async fn ten_thousand_held_jobs_do_not_hide_another_tenants_job() {
+    for mut harness in every_store() {
+        taking_turns(&harness, 100, vec![per_tenant(5)]).await;
         for _ in 0..10 {
-            place.enqueue_many((0..1000).map(|_| with("tenant", "big"))).await;
+            harness.enqueue_many((0..1000).map(|_| with("tenant", "big"))).await;
         }
-        assert_eq!(place.lease(50).await.len(), 5, "the big tenant's share");
-        let single = place.enqueue(with("tenant", "small")).await;
+        assert_eq!(harness.lease(50).await.len(), 5, "the big tenant's share");
+        let single = harness.enqueue(with("tenant", "small")).await;
         let mut ticks = 0;
         loop {
             ticks += 1;
-            if place.lease(1).await.iter().any(|job| job.id == single.id) {
+            if harness.lease(1).await.iter().any(|job| job.id == single.id) {
                 break;
             }
             assert!(ticks < 2, "not after {ticks} ticks");
@@ -62,41 +62,41 @@ async fn ten_thousand_held_jobs_of_one_tenant_do_not_hide_anothers_single_job() 
 }
 
 #[tokio::test]
-async fn a_full_queue_serves_the_other_tenant_within_two_ticks_after_capacity_frees() {
-    for mut place in everywhere() {
-        taking_turns(&place, 5, Vec::new()).await;
+async fn freed_capacity_serves_the_other_tenant_within_two_ticks() {
+    for mut harness in every_store() {
+        taking_turns(&harness, 5, Vec::new()).await;
         for _ in 0..10 {
-            place.enqueue_many((0..1000).map(|_| with("tenant", "big"))).await;
+            harness.enqueue_many((0..1000).map(|_| with("tenant", "big"))).await;
         }
-        let running = place.lease(10).await;
+        let running = harness.lease(10).await;
         assert_eq!(running.len(), 5);
-        let single = place.enqueue(with("tenant", "small")).await;
-        assert!(place.lease(1).await.is_empty(), "it is full");
-        place.succeed(&running[..2]).await;
-        let mut started = place.lease(1).await;
-        started.extend(place.lease(1).await);
+        let single = harness.enqueue(with("tenant", "small")).await;
+        assert!(harness.lease(1).await.is_empty(), "it is full");
+        harness.succeed(&running[..2]).await;
+        let mut started = harness.lease(1).await;
+        started.extend(harness.lease(1).await);
         assert!(started.iter().any(|job| job.id == single.id), "{started:?}");
     }
 }
 
 #[tokio::test]
-async fn a_tenant_behind_more_held_tenants_than_one_round_visits_is_served() {
-    for mut place in everywhere() {
-        taking_turns(&place, 1000, vec![per_tenant(1)]).await;
+async fn a_tenant_behind_many_held_tenants_is_served() {
+    for mut harness in every_store() {
+        taking_turns(&harness, 1000, vec![per_tenant(1)]).await;
         let tenants = (0..200).map(|n| format!("t{n:03}"));
-        place
+        harness
             .enqueue_many(
                 tenants.flat_map(|tenant| [with("tenant", &tenant), with("tenant", &tenant)]),
             )
             .await;
         let mut started = 0;
         for _ in 0..8 {
-            started += place.lease(1000).await.len();
+            started += harness.lease(1000).await.len();
         }
         assert_eq!(started, 200, "every tenant has one running");
-        let late = place.enqueue(with("tenant", "t150-late")).await;
+        let late = harness.enqueue(with("tenant", "t150-late")).await;
         let mut ticks = 0;
-        while !place.lease(1000).await.iter().any(|job| job.id == late.id) {
+        while !harness.lease(1000).await.iter().any(|job| job.id == late.id) {
             ticks += 1;
             assert!(ticks < 6, "not within a turn of all tenants");
         }
@@ -105,25 +105,25 @@ async fn a_tenant_behind_more_held_tenants_than_one_round_visits_is_served() {
 
 #[tokio::test]
 async fn jobs_that_are_not_due_yet_do_not_hide_a_tenant_that_waits() {
-    for mut place in everywhere() {
-        taking_turns(&place, 10, Vec::new()).await;
-        let later = Some(place.engine.now() + std::time::Duration::from_hours(1));
+    for mut harness in every_store() {
+        taking_turns(&harness, 10, Vec::new()).await;
+        let later = Some(harness.engine.now() + std::time::Duration::from_hours(1));
         let planned =
             (0..150).map(|n| NewJob { run_at: later, ..with("tenant", &format!("t{n:03}")) });
-        place.enqueue_many(planned).await;
-        let due = place.enqueue(with("tenant", "z-due")).await;
+        harness.enqueue_many(planned).await;
+        let due = harness.enqueue(with("tenant", "z-due")).await;
         let mut ticks = 0;
         loop {
-            let ticked = place
+            let outcome = harness
                 .tick(TickInput {
-                    demands: vec![ask(&["work"], 5, Dispatch::Claim)],
+                    demands: vec![demand(&["work"], 5, Dispatch::Claim)],
                     ..TickInput::default()
                 })
                 .await;
-            if ticked.claimed.iter().any(|claimed| claimed.job.id == due.id) {
+            if outcome.claimed.iter().any(|claimed| claimed.job.id == due.id) {
                 break;
             }
-            assert!(ticked.again, "it must go on looking by itself");
+            assert!(outcome.again, "it must go on looking by itself");
             ticks += 1;
             assert!(ticks < 5);
         }
@@ -132,7 +132,7 @@ async fn jobs_that_are_not_due_yet_do_not_hide_a_tenant_that_waits() {
 
 #[tokio::test]
 async fn jobs_deep_in_several_partitions_are_all_looked_at() {
-    for mut place in everywhere() {
+    for mut harness in every_store() {
         let blocked = Constraint {
             name: "blocked".into(),
             matcher: serde_json::from_value(serde_json::json!({"type": "blocked"})).unwrap(),
@@ -140,30 +140,30 @@ async fn jobs_deep_in_several_partitions_are_all_looked_at() {
             concurrency: Some(0),
             rate: None,
         };
-        taking_turns(&place, 100, vec![blocked]).await;
-        place.set_type("blocked", TypeConfig::default()).await;
+        taking_turns(&harness, 100, vec![blocked]).await;
+        harness.set_type("blocked", TypeConfig::default()).await;
         let mut waiting = Vec::new();
         for tenant in ["a", "b", "c"] {
             let mut job = of_type("blocked");
             job.options.attributes = with("tenant", tenant).options.attributes;
-            place.enqueue_many((0..50).map(|_| job.clone())).await;
+            harness.enqueue_many((0..50).map(|_| job.clone())).await;
             if tenant != "a" {
-                waiting.push(place.enqueue(with("tenant", tenant)).await.id);
+                waiting.push(harness.enqueue(with("tenant", tenant)).await.id);
             }
         }
         let mut ticks = 0;
         while !waiting.is_empty() {
-            let ticked = place
+            let outcome = harness
                 .tick(TickInput {
-                    demands: vec![ask(&["work", "blocked"], 1, Dispatch::Claim)],
+                    demands: vec![demand(&["work", "blocked"], 1, Dispatch::Claim)],
                     ..TickInput::default()
                 })
                 .await;
-            waiting.retain(|id| !ticked.claimed.iter().any(|claimed| claimed.job.id == *id));
+            waiting.retain(|id| !outcome.claimed.iter().any(|claimed| claimed.job.id == *id));
             ticks += 1;
             assert!(ticks < 60, "still waiting: {waiting:?}");
             assert!(
-                ticked.again || !ticked.claimed.is_empty() || waiting.is_empty(),
+                outcome.again || !outcome.claimed.is_empty() || waiting.is_empty(),
                 "it must go on looking by itself"
             );
         }
@@ -172,17 +172,17 @@ async fn jobs_deep_in_several_partitions_are_all_looked_at() {
 
 #[tokio::test]
 async fn pages_of_one_round_that_overlap_admit_a_job_once() {
-    for mut place in everywhere() {
-        taking_turns(&place, 100, vec![per_tenant(0)]).await;
-        place.enqueue_many((0..40).map(|_| with("tenant", "a"))).await;
+    for mut harness in every_store() {
+        taking_turns(&harness, 100, vec![per_tenant(0)]).await;
+        harness.enqueue_many((0..40).map(|_| with("tenant", "a"))).await;
         assert!(
-            place.lease(1).await.is_empty(),
+            harness.lease(1).await.is_empty(),
             "it looks at some, and remembers where it stopped"
         );
-        taking_turns(&place, 100, Vec::new()).await;
+        taking_turns(&harness, 100, Vec::new()).await;
         let mut started = Vec::new();
         for _ in 0..3 {
-            started.extend(place.lease(40).await.into_iter().map(|job| job.id));
+            started.extend(harness.lease(40).await.into_iter().map(|job| job.id));
         }
         assert_eq!(started.len(), 40);
         started.sort_unstable();
@@ -192,12 +192,12 @@ async fn pages_of_one_round_that_overlap_admit_a_job_once() {
 }
 
 #[tokio::test]
-async fn with_ageing_a_low_priority_job_runs_within_its_bound_under_a_flood() {
+async fn ageing_runs_a_low_priority_job_within_its_bound_in_a_flood() {
     // Priority 1000 against 1: 999 steps of 2 s each. A flood job that arrives after that goes behind it.
     const BOUND: u64 = 999 * 2;
-    for mut place in everywhere() {
+    for mut harness in every_store() {
         let ageing_seconds = Some(Seconds::new(2));
-        place
+        harness
             .set_queue(QueueConfig {
                 concurrency: Some(1),
                 order: OrderKind::Priority,
@@ -205,26 +205,26 @@ async fn with_ageing_a_low_priority_job_runs_within_its_bound_under_a_flood() {
                 ..QueueConfig::default()
             })
             .await;
-        place.set_type("work", TypeConfig::default()).await;
+        harness.set_type("work", TypeConfig::default()).await;
         let mut low = work();
         low.options.priority = Some(1000);
-        let low = place.enqueue(low).await;
+        let low = harness.enqueue(low).await;
         let mut waited = 0;
         loop {
             // The flood: more arrive than can be run.
-            place
+            harness
                 .enqueue_many((0..2).map(|_| {
                     let mut job = work();
                     job.options.priority = Some(1);
                     job
                 }))
                 .await;
-            let started = place.lease(1).await;
+            let started = harness.lease(1).await;
             if started[0].id == low.id {
                 break;
             }
-            place.succeed(&started).await;
-            place.wait(10);
+            harness.succeed(&started).await;
+            harness.wait(10);
             waited += 10;
             // Those that came before the bound are ahead of it: at most two per step of ten seconds.
             assert!(waited <= 3 * BOUND, "waits since {waited} s");
@@ -234,11 +234,11 @@ async fn with_ageing_a_low_priority_job_runs_within_its_bound_under_a_flood() {
 }
 
 #[tokio::test]
-async fn with_ageing_the_wait_of_a_low_priority_job_is_its_bound_when_the_flood_is_kept_up_with() {
+async fn ageing_waits_exactly_its_bound_when_capacity_keeps_up() {
     const BOUND: u64 = 999 * 2;
-    for mut place in everywhere() {
+    for mut harness in every_store() {
         let ageing_seconds = Some(Seconds::new(2));
-        place
+        harness
             .set_queue(QueueConfig {
                 concurrency: Some(1),
                 order: OrderKind::Priority,
@@ -246,21 +246,21 @@ async fn with_ageing_the_wait_of_a_low_priority_job_is_its_bound_when_the_flood_
                 ..QueueConfig::default()
             })
             .await;
-        place.set_type("work", TypeConfig::default()).await;
+        harness.set_type("work", TypeConfig::default()).await;
         let mut low = work();
         low.options.priority = Some(1000);
-        let low = place.enqueue(low).await;
+        let low = harness.enqueue(low).await;
         let mut waited = 0;
         loop {
             let mut job = work();
             job.options.priority = Some(1);
-            place.enqueue(job).await;
-            let started = place.lease(1).await;
+            harness.enqueue(job).await;
+            let started = harness.lease(1).await;
             if started[0].id == low.id {
                 break;
             }
-            place.succeed(&started).await;
-            place.wait(10);
+            harness.succeed(&started).await;
+            harness.wait(10);
             waited += 10;
         }
         assert!((BOUND..=BOUND + 10).contains(&waited), "waited {waited} s");
@@ -269,22 +269,22 @@ async fn with_ageing_the_wait_of_a_low_priority_job_is_its_bound_when_the_flood_
 
 #[tokio::test]
 async fn a_heavy_job_is_not_starved_by_six_hundred_light_ones() {
-    for mut place in everywhere() {
-        place.with_limit(10).await;
-        let light = place.enqueue_many((0..10).map(|_| work())).await;
-        let running = place.lease(20).await;
+    for mut harness in every_store() {
+        harness.with_limit(10).await;
+        let light = harness.enqueue_many((0..10).map(|_| work())).await;
+        let running = harness.lease(20).await;
         assert_eq!(running.len(), 10);
-        place.wait(1);
+        harness.wait(1);
         let mut heavy = work();
         heavy.options.weight = Some(10);
-        let heavy = place.enqueue(heavy).await;
-        place.enqueue_many((0..600).map(|_| work())).await;
+        let heavy = harness.enqueue(heavy).await;
+        harness.enqueue_many((0..600).map(|_| work())).await;
         for done in &running[..9] {
-            place.succeed(std::slice::from_ref(done)).await;
-            assert!(place.lease(20).await.is_empty(), "the heavy one has reserved what is free");
+            harness.succeed(std::slice::from_ref(done)).await;
+            assert!(harness.lease(20).await.is_empty(), "the heavy one has reserved what is free");
         }
-        place.succeed(&running[9..]).await;
-        let next = place.lease(20).await;
+        harness.succeed(&running[9..]).await;
+        let next = harness.lease(20).await;
         assert_eq!(
             next.iter().map(|job| &job.id).collect::<Vec<_>>(),
             [&heavy.id],
@@ -295,23 +295,22 @@ async fn a_heavy_job_is_not_starved_by_six_hundred_light_ones() {
 }
 
 #[tokio::test]
-async fn without_partitions_every_due_job_is_looked_at_within_the_backlog_over_the_bound_of_a_scan()
-{
-    for mut place in everywhere() {
-        place
+async fn every_due_job_is_scanned_within_backlog_over_scan_bound() {
+    for mut harness in every_store() {
+        harness
             .set_queue(QueueConfig {
                 concurrency: Some(100),
                 constraints: vec![per_tenant(1)],
                 ..QueueConfig::default()
             })
             .await;
-        place.set_type("work", TypeConfig::default()).await;
+        harness.set_type("work", TypeConfig::default()).await;
         for _ in 0..5 {
-            place.enqueue_many((0..1000).map(|_| with("tenant", "big"))).await;
+            harness.enqueue_many((0..1000).map(|_| with("tenant", "big"))).await;
         }
-        let last = place.enqueue(with("tenant", "small")).await;
+        let last = harness.enqueue(with("tenant", "small")).await;
         let mut ticks = 0;
-        while !place.lease(10).await.iter().any(|job| job.id == last.id) {
+        while !harness.lease(10).await.iter().any(|job| job.id == last.id) {
             ticks += 1;
             assert!(ticks <= 6, "the backlog is five pages");
         }
@@ -320,7 +319,7 @@ async fn without_partitions_every_due_job_is_looked_at_within_the_backlog_over_t
 
 #[tokio::test]
 async fn hipqs_regions_get_their_shares() {
-    for mut place in everywhere() {
+    for mut harness in every_store() {
         let share = |region: &str, concurrency| Constraint {
             name: region.into(),
             matcher: serde_json::from_value(serde_json::json!({"attribute": {"region": region}}))
@@ -330,19 +329,19 @@ async fn hipqs_regions_get_their_shares() {
             rate: None,
         };
         let constraints = vec![share("east", 40), share("north", 30), share("west", 30)];
-        place
+        harness
             .set_queue(QueueConfig {
                 concurrency: Some(100),
                 constraints,
                 ..QueueConfig::default()
             })
             .await;
-        place.set_type("work", TypeConfig::default()).await;
+        harness.set_type("work", TypeConfig::default()).await;
         // hipq's example: far more of east than its share, before the others.
-        place.enqueue_many((0..300).map(|_| with("region", "east"))).await;
-        place.enqueue_many((0..20).map(|_| with("region", "north"))).await;
-        place.enqueue_many((0..100).map(|_| with("region", "west"))).await;
-        let running = place.lease(1000).await;
+        harness.enqueue_many((0..300).map(|_| with("region", "east"))).await;
+        harness.enqueue_many((0..20).map(|_| with("region", "north"))).await;
+        harness.enqueue_many((0..100).map(|_| with("region", "west"))).await;
+        let running = harness.lease(1000).await;
         let mut regions = BTreeMap::<String, usize>::new();
         for job in &running {
             *regions.entry(job.spec.attributes["region"].text()).or_default() += 1;
@@ -356,8 +355,8 @@ async fn hipqs_regions_get_their_shares() {
             .take(5)
             .cloned()
             .collect();
-        place.succeed(&east).await;
-        let next = place.lease(1000).await;
+        harness.succeed(&east).await;
+        let next = harness.lease(1000).await;
         assert_eq!(next.len(), 5, "what is freed goes to the region that may have it");
         assert!(next.iter().all(|job| job.spec.attributes["region"].text() == "east"));
     }
@@ -368,10 +367,10 @@ fn of_type_other(tenant: &str) -> NewJob {
         .with_options(|options| options.attributes = with("tenant", tenant).options.attributes)
 }
 
-async fn both_types(place: &mut Place) -> TickOutcome {
-    place
+async fn both_types(harness: &mut Harness) -> TickOutcome {
+    harness
         .tick(TickInput {
-            demands: vec![ask(&["work", "other"], 100, Dispatch::Claim)],
+            demands: vec![demand(&["work", "other"], 100, Dispatch::Claim)],
             ..TickInput::default()
         })
         .await
@@ -395,59 +394,59 @@ async fn a_backlog_that_one_limit_holds_is_not_walked_through() {
         (Constraint { rate: Some(rate), ..per_tenant(1) }, Some("tenant".to_owned()), true),
     ];
     for (constraint, partition_by, is_found) in cases {
-        for mut place in everywhere() {
+        for mut harness in every_store() {
             let constraints = vec![constraint.clone()];
-            place
+            harness
                 .set_queue(QueueConfig {
                     constraints,
                     partition_by: partition_by.clone(),
                     ..QueueConfig::default()
                 })
                 .await;
-            place.set_type("work", TypeConfig::default()).await;
-            place.set_type("other", TypeConfig::default()).await;
+            harness.set_type("work", TypeConfig::default()).await;
+            harness.set_type("other", TypeConfig::default()).await;
             for _ in 0..3 {
-                place.enqueue_many((0..1000).map(|_| with("tenant", "big"))).await;
+                harness.enqueue_many((0..1000).map(|_| with("tenant", "big"))).await;
             }
-            place.wait(1);
-            let last = place.enqueue(of_type_other("small")).await;
-            let ticked = both_types(&mut place).await;
-            assert!(!ticked.again, "{constraint:?}");
+            harness.wait(1);
+            let last = harness.enqueue(of_type_other("small")).await;
+            let outcome = both_types(&mut harness).await;
+            assert!(!outcome.again, "{constraint:?}");
             assert_eq!(
-                ticked.claimed.iter().any(|claimed| claimed.job.id == last.id),
+                outcome.claimed.iter().any(|claimed| claimed.job.id == last.id),
                 is_found,
                 "{constraint:?}"
             );
-            assert_eq!(ticked.claimed.len(), 1 + usize::from(is_found), "{constraint:?}");
-            assert_eq!(ticked.held.len(), 1, "{constraint:?}");
+            assert_eq!(outcome.claimed.len(), 1 + usize::from(is_found), "{constraint:?}");
+            assert_eq!(outcome.held.len(), 1, "{constraint:?}");
         }
     }
 }
 
 /// A backlog of two thousand and more that wait for one tenant, so that a scan takes several rounds.
 async fn long_backlog(
-    place: &Place,
+    harness: &Harness,
     deep: impl IntoIterator<Item = (usize, NewJob)>,
 ) -> Vec<JobId> {
-    place
+    harness
         .set_queue(QueueConfig { constraints: vec![per_tenant(10)], ..QueueConfig::default() })
         .await;
-    place.set_type("work", TypeConfig::default()).await;
+    harness.set_type("work", TypeConfig::default()).await;
     let mut jobs: Vec<NewJob> = (0..2500).map(|_| with("tenant", "held")).collect();
     let mut blocker = with("tenant", "held");
     blocker.options.weight = Some(10);
     jobs[0] = blocker;
     let (places, deep): (Vec<usize>, Vec<NewJob>) = deep.into_iter().unzip();
-    for (place, job) in places.iter().zip(deep) {
-        jobs[*place] = job;
+    for (harness, job) in places.iter().zip(deep) {
+        jobs[*harness] = job;
     }
     let mut ids = Vec::new();
     // A millisecond between them, so that they wait in this order.
     for some in jobs.chunks(100) {
-        ids.extend(place.enqueue_many(some.to_vec()).await.into_iter().map(|job| job.id));
-        place.clock.advance(std::time::Duration::from_millis(1));
+        ids.extend(harness.enqueue_many(some.to_vec()).await.into_iter().map(|job| job.id));
+        harness.clock.advance(std::time::Duration::from_millis(1));
     }
-    places.iter().map(|place| ids[*place].clone()).collect()
+    places.iter().map(|harness| ids[*harness].clone()).collect()
 }
 
 fn of_tenant(tenant: &str, weight: u32) -> NewJob {
@@ -455,33 +454,33 @@ fn of_tenant(tenant: &str, weight: u32) -> NewJob {
 }
 
 #[tokio::test]
-async fn a_light_job_does_not_pass_a_heavy_one_in_a_later_round_of_the_scan() {
-    for mut place in everywhere() {
+async fn a_light_job_does_not_overtake_a_heavy_one_in_a_later_tick() {
+    for mut harness in every_store() {
         // One of weight 5 runs; what is left is kept for the heavy one, however far behind it the light one is seen.
         let deep =
             [(1, of_tenant("east", 5)), (500, of_tenant("east", 10)), (2200, of_tenant("east", 1))];
-        let ids = long_backlog(&place, deep).await;
-        let first = place.lease(100).await;
+        let ids = long_backlog(&harness, deep).await;
+        let first = harness.lease(100).await;
         assert!(first.iter().any(|job| job.id == ids[0]) && first.len() == 2, "{first:?}");
         let mut rounds = 0;
         loop {
-            let ticked = place
+            let outcome = harness
                 .tick(TickInput {
-                    demands: vec![ask(&["work"], 100, Dispatch::Claim)],
+                    demands: vec![demand(&["work"], 100, Dispatch::Claim)],
                     ..TickInput::default()
                 })
                 .await;
-            assert!(ticked.claimed.is_empty(), "nobody passes the heavy one");
+            assert!(outcome.claimed.is_empty(), "nobody passes the heavy one");
             rounds += 1;
-            if !ticked.again {
+            if !outcome.again {
                 break;
             }
         }
         assert!(rounds >= 2, "the scan took {rounds} rounds");
         let running: Vec<_> = first.into_iter().filter(|job| job.id == ids[0]).collect();
-        place.succeed(&running).await;
+        harness.succeed(&running).await;
         assert_eq!(
-            place.lease(100).await.into_iter().map(|job| job.id).collect::<Vec<_>>(),
+            harness.lease(100).await.into_iter().map(|job| job.id).collect::<Vec<_>>(),
             ids[1..2],
             "it is its turn"
         );
@@ -489,11 +488,12 @@ async fn a_light_job_does_not_pass_a_heavy_one_in_a_later_round_of_the_scan() {
 }
 
 #[tokio::test]
-async fn what_becomes_free_while_a_scan_goes_on_is_found_when_it_is_through() {
-    for mut place in everywhere() {
+async fn capacity_freed_during_a_scan_is_used_after_it() {
+    for mut harness in every_store() {
         let ids =
-            long_backlog(&place, [(1, of_tenant("east", 10)), (500, of_tenant("east", 10))]).await;
-        let first = place.lease(100).await;
+            long_backlog(&harness, [(1, of_tenant("east", 10)), (500, of_tenant("east", 10))])
+                .await;
+        let first = harness.lease(100).await;
         let running: Vec<_> = first.into_iter().filter(|job| job.id == ids[0]).collect();
         // Its slot is free after the scan has passed who waits for it.
         let reports = running
@@ -503,10 +503,10 @@ async fn what_becomes_free_while_a_scan_goes_on_is_found_when_it_is_through() {
         let mut round = TickInput { reports, news: true, ..TickInput::default() };
         let mut started = Vec::new();
         for _ in 0..10 {
-            round.demands = vec![ask(&["work"], 100, Dispatch::Claim)];
-            let ticked = place.tick(std::mem::take(&mut round)).await;
-            started.extend(ticked.claimed.into_iter().map(|claimed| claimed.job.id));
-            if !ticked.again {
+            round.demands = vec![demand(&["work"], 100, Dispatch::Claim)];
+            let outcome = harness.tick(std::mem::take(&mut round)).await;
+            started.extend(outcome.claimed.into_iter().map(|claimed| claimed.job.id));
+            if !outcome.again {
                 break;
             }
         }
@@ -516,36 +516,36 @@ async fn what_becomes_free_while_a_scan_goes_on_is_found_when_it_is_through() {
 
 #[cfg(feature = "aws")]
 #[tokio::test]
-async fn what_a_process_saw_reserved_holds_nobody_in_a_scan_that_others_began() {
-    let mut place = super::place::in_the_cloud().unwrap();
+async fn a_stale_reservation_holds_no_job_in_a_scan_by_others() {
+    let mut harness = super::harness::on_a_table().unwrap();
     let ids = long_backlog(
-        &place,
+        &harness,
         [(1, of_tenant("east", 10)), (500, of_tenant("east", 10)), (2200, of_tenant("east", 1))],
     )
     .await;
-    place.settle().await;
+    harness.settle().await;
     let round = || TickInput {
-        demands: vec![ask(&["work"], 100, Dispatch::Claim)],
+        demands: vec![demand(&["work"], 100, Dispatch::Claim)],
         ..TickInput::default()
     };
     // One process sees that the second waits for the first, and is called again much later.
-    let ticked = place.tick(round()).await;
-    assert!(ticked.again && ticked.claimed[0].job.id == ids[0]);
-    let frozen = std::mem::take(&mut place.memory);
+    let outcome = harness.tick(round()).await;
+    assert!(outcome.again && outcome.claimed[0].job.id == ids[0]);
+    let frozen = std::mem::take(&mut harness.cache);
     // Another brings that scan to its end, and both theirs. Its next scan is on its way to the third.
     for id in &ids[..2] {
-        while place.tick(round()).await.again {}
-        let running = place.job(id).await;
-        place.succeed(&[running]).await;
+        while harness.tick(round()).await.again {}
+        let running = harness.job(id).await;
+        harness.succeed(&[running]).await;
     }
-    let ticked = place.tick(round()).await;
-    assert!(ticked.again && ticked.claimed.is_empty());
-    place.memory = frozen;
+    let outcome = harness.tick(round()).await;
+    assert!(outcome.again && outcome.claimed.is_empty());
+    harness.cache = frozen;
     let mut started = Vec::new();
     loop {
-        let ticked = place.tick(round()).await;
-        started.extend(ticked.claimed.into_iter().map(|claimed| claimed.job.id));
-        if !ticked.again {
+        let outcome = harness.tick(round()).await;
+        started.extend(outcome.claimed.into_iter().map(|claimed| claimed.job.id));
+        if !outcome.again {
             break;
         }
     }
@@ -554,16 +554,17 @@ async fn what_a_process_saw_reserved_holds_nobody_in_a_scan_that_others_began() 
 
 #[tokio::test]
 async fn a_scan_that_finds_nobody_writes_nothing() {
-    for mut place in everywhere() {
-        long_backlog(&place, []).await;
-        place.lease(100).await;
-        let version =
-            async |place: &Place| place.store.ledger(&queue()).await.unwrap().unwrap().0.version;
-        let before = version(&place).await;
+    for mut harness in every_store() {
+        long_backlog(&harness, []).await;
+        harness.lease(100).await;
+        let version = async |harness: &Harness| {
+            harness.store.ledger(&queue()).await.unwrap().unwrap().0.version
+        };
+        let before = version(&harness).await;
         let mut rounds = 0;
-        while place
+        while harness
             .tick(TickInput {
-                demands: vec![ask(&["work"], 100, Dispatch::Claim)],
+                demands: vec![demand(&["work"], 100, Dispatch::Claim)],
                 ..TickInput::default()
             })
             .await
@@ -572,14 +573,14 @@ async fn a_scan_that_finds_nobody_writes_nothing() {
             rounds += 1;
         }
         assert!(rounds >= 1);
-        assert_eq!(version(&place).await, before);
+        assert_eq!(version(&harness).await, before);
     }
 }
 
 #[tokio::test]
-async fn a_configuration_that_changes_while_a_scan_goes_on_counts_from_the_next_round() {
-    for mut place in everywhere() {
-        long_backlog(&place, []).await;
+async fn a_configuration_changed_during_a_scan_counts_next_tick() {
+    for mut harness in every_store() {
+        long_backlog(&harness, []).await;
         let other = Constraint {
             name: "other".into(),
             matcher: Matcher::default(),
@@ -588,16 +589,16 @@ async fn a_configuration_that_changes_while_a_scan_goes_on_counts_from_the_next_
             rate: None,
         };
         let config = |constraints| QueueConfig { constraints, ..QueueConfig::default() };
-        place.set_queue(config(vec![other.clone(), per_tenant(10)])).await;
+        harness.set_queue(config(vec![other.clone(), per_tenant(10)])).await;
         assert_eq!(
-            place.lease(100).await.len(),
+            harness.lease(100).await.len(),
             1,
             "the rest is held, and what the scan has reserved is kept"
         );
-        place.set_queue(config(vec![other])).await;
+        harness.set_queue(config(vec![other])).await;
         let mut started = 0;
         for _ in 0..3 {
-            started += place.lease(100).await.len();
+            started += harness.lease(100).await.len();
         }
         assert_eq!(started, 300);
     }

@@ -1,4 +1,4 @@
-//! What is lost, late or doubled, and processes that die: limits hold, and nothing is forgotten or done twice.
+//! Lost, late and duplicate messages, and crashes: limits hold, and no job is lost or run twice.
 
 use std::{
     sync::{
@@ -26,45 +26,47 @@ use tidegate_engine::{
     testkit::faults::FaultyStore,
 };
 
-use super::place::{Place, ask, everywhere, failed, queue, report, work};
+use super::harness::{Harness, demand, every_store, failed, queue, report, work};
 
 fn once() -> TypeConfig {
     TypeConfig { delivery: Delivery::AtMostOnce, ..TypeConfig::default() }
 }
 
 #[tokio::test]
-async fn an_at_most_once_job_whose_process_dies_before_it_is_sent_ends_unknown_and_never_starts_twice()
- {
-    for mut place in everywhere() {
-        place.with_limit(1).await;
-        place.set_type("work", once()).await;
-        let job = place.enqueue(work()).await;
-        assert_eq!(place.lease(1).await.len(), 1, "it is claimed; and now the process dies");
-        place.restart();
-        assert!(place.lease(1).await.is_empty());
-        place.wait(31);
-        assert!(place.lease(1).await.is_empty(), "its lease is over, and it is not started again");
-        let job = place.job(&job.id).await;
+async fn an_at_most_once_job_lost_before_its_send_never_starts_twice() {
+    for mut harness in every_store() {
+        harness.with_limit(1).await;
+        harness.set_type("work", once()).await;
+        let job = harness.enqueue(work()).await;
+        assert_eq!(harness.lease(1).await.len(), 1, "it is claimed; and now the process dies");
+        harness.restart();
+        assert!(harness.lease(1).await.is_empty());
+        harness.wait(31);
+        assert!(
+            harness.lease(1).await.is_empty(),
+            "its lease is over, and it is not started again"
+        );
+        let job = harness.job(&job.id).await;
         assert_eq!(job.life.ended(), Some(Outcome::Failed));
         assert_eq!(job.life.error.as_ref().unwrap().reason, Reason::OutcomeUnknown);
         assert_eq!(job.life.attempt, 1);
-        assert_eq!(place.granted().await, 0, "its slot is free");
+        assert_eq!(harness.granted().await, 0, "its slot is free");
     }
 }
 
 #[tokio::test]
-async fn a_job_that_waits_for_its_retry_is_not_started_once_its_type_says_at_most_once() {
-    for mut place in everywhere() {
-        place.with_limit(1).await;
-        let job = place.enqueue(work()).await;
-        let run = place.lease(1).await.remove(0);
-        place
+async fn a_type_turned_at_most_once_starts_no_waiting_retry() {
+    for mut harness in every_store() {
+        harness.with_limit(1).await;
+        let job = harness.enqueue(work()).await;
+        let run = harness.lease(1).await.remove(0);
+        harness
             .tick(TickInput { reports: vec![report(&run, failed())], ..TickInput::default() })
             .await;
-        place.set_type("work", once()).await;
-        place.wait(10);
-        assert!(place.lease(1).await.is_empty());
-        let job = place.job(&job.id).await;
+        harness.set_type("work", once()).await;
+        harness.wait(10);
+        assert!(harness.lease(1).await.is_empty());
+        let job = harness.job(&job.id).await;
         assert_eq!(
             (job.life.ended(), job.life.error.unwrap().reason),
             (Some(Outcome::Failed), Reason::OutcomeUnknown)
@@ -74,48 +76,48 @@ async fn a_job_that_waits_for_its_retry_is_not_started_once_its_type_says_at_mos
 
 #[tokio::test]
 async fn an_at_most_once_job_without_a_head_ends_unknown_too() {
-    for mut place in everywhere() {
-        place.set_type("work", once()).await;
-        let job = place.enqueue(work()).await;
-        assert_eq!(place.lease(1).await.len(), 1);
-        place.restart();
-        place.wait(31);
-        place.engine.sweep().await.unwrap();
-        assert!(place.lease(1).await.is_empty());
-        let job = place.job(&job.id).await;
+    for mut harness in every_store() {
+        harness.set_type("work", once()).await;
+        let job = harness.enqueue(work()).await;
+        assert_eq!(harness.lease(1).await.len(), 1);
+        harness.restart();
+        harness.wait(31);
+        harness.engine.sweep().await.unwrap();
+        assert!(harness.lease(1).await.is_empty());
+        let job = harness.job(&job.id).await;
         assert_eq!(job.life.error.unwrap().reason, Reason::OutcomeUnknown);
     }
 }
 
 #[tokio::test]
-async fn a_lost_hint_delays_the_next_job_of_a_queue_with_limit_one_by_at_most_a_minute() {
-    for mut place in everywhere() {
-        place.with_limit(1).await;
-        place
+async fn a_lost_hint_delays_a_limited_queue_by_a_minute_at_most() {
+    for mut harness in every_store() {
+        harness.with_limit(1).await;
+        harness
             .set_type(
                 "work",
                 TypeConfig { lease_seconds: Seconds::new(3600), ..TypeConfig::default() },
             )
             .await;
-        let first = place.enqueue(work()).await;
-        place.enqueue(work()).await;
-        assert_eq!(place.lease(1).await[0].id, first.id);
+        let first = harness.enqueue(work()).await;
+        harness.enqueue(work()).await;
+        assert_eq!(harness.lease(1).await[0].id, first.id);
         // Another process ends the job; what it tells this queue's ticks is lost.
-        place.engine.cancel(&first.id, None, true).await.unwrap();
-        assert!(place.lease(1).await.is_empty(), "nobody knows yet");
-        let began = place.now();
+        harness.engine.cancel(&first.id, None, true).await.unwrap();
+        assert!(harness.lease(1).await.is_empty(), "nobody knows yet");
+        let began = harness.now();
         loop {
             let next =
-                place.tick(TickInput::default()).await.next_at.expect("the audit is planned");
-            place.clock.set(next.max(place.now() + Duration::from_millis(1)));
-            if !place.lease(1).await.is_empty() {
+                harness.tick(TickInput::default()).await.next_at.expect("the audit is planned");
+            harness.clock.set(next.max(harness.now() + Duration::from_millis(1)));
+            if !harness.lease(1).await.is_empty() {
                 break;
             }
         }
         assert!(
-            place.now().since(began) <= Duration::from_secs(61),
+            harness.now().since(began) <= Duration::from_secs(61),
             "took {:?}",
-            place.now().since(began)
+            harness.now().since(began)
         );
     }
 }
@@ -123,28 +125,28 @@ async fn a_lost_hint_delays_the_next_job_of_a_queue_with_limit_one_by_at_most_a_
 #[tokio::test]
 async fn a_grant_that_nobody_claims_uses_up_no_attempt() {
     for config in [TypeConfig::default(), once()] {
-        for mut place in everywhere() {
-            place.with_limit(1).await;
-            place.set_type("work", config.clone()).await;
-            let job = place.enqueue(work()).await;
+        for mut harness in every_store() {
+            harness.with_limit(1).await;
+            harness.set_type("work", config.clone()).await;
+            let job = harness.enqueue(work()).await;
             let mut sent = 0;
             for _ in 0..20 {
                 // Every message is lost.
-                sent += place.send(1).await.len();
-                place.wait(7);
+                sent += harness.send(1).await.len();
+                harness.wait(7);
             }
             assert!(sent >= 6, "it was sent again and again, and granted anew: {sent}");
-            let there = place.job(&job.id).await;
+            let there = harness.job(&job.id).await;
             assert_eq!((there.life.attempt, there.life.history.len()), (0, 0));
             assert!(there.life.version.0 > 1, "its unclaimed grants were revoked");
-            let work = place.send(1).await;
+            let work = harness.send(1).await;
             let work = if work.is_empty() {
-                place.wait(7);
-                place.send(1).await
+                harness.wait(7);
+                harness.send(1).await
             } else {
                 work
             };
-            let claimed = place.engine.claim(&work, None).await.unwrap();
+            let claimed = harness.engine.claim(&work, None).await.unwrap();
             assert_eq!(claimed[0].as_ref().expect("the grant stands").job.life.attempt, 1);
         }
     }
@@ -152,59 +154,59 @@ async fn a_grant_that_nobody_claims_uses_up_no_attempt() {
 
 #[tokio::test]
 async fn a_message_that_comes_twice_starts_one_attempt() {
-    for mut place in everywhere() {
-        place.with_limit(2).await;
-        place.enqueue(work()).await;
-        let work = place.send(1).await;
+    for mut harness in every_store() {
+        harness.with_limit(2).await;
+        harness.enqueue(work()).await;
+        let work = harness.send(1).await;
         let twice: Vec<_> = work.iter().chain(&work).cloned().collect();
-        let started = place.engine.claim(&twice, None).await.unwrap();
+        let started = harness.engine.claim(&twice, None).await.unwrap();
         assert_eq!(started.iter().flatten().count(), 1);
-        assert!(place.engine.claim(&work, None).await.unwrap()[0].is_none());
+        assert!(harness.engine.claim(&work, None).await.unwrap()[0].is_none());
     }
 }
 
 #[tokio::test]
-async fn a_job_changed_between_grant_and_claim_is_not_started_by_the_old_grant() {
-    for mut place in everywhere() {
-        place.with_limit(1).await;
-        let job = place.enqueue(work()).await;
-        let old = place.send(1).await;
-        let (_, patched) = place
+async fn an_old_grant_does_not_start_a_changed_job() {
+    for mut harness in every_store() {
+        harness.with_limit(1).await;
+        let job = harness.enqueue(work()).await;
+        let old = harness.send(1).await;
+        let (_, patched) = harness
             .engine
             .patch(&job.id, None, JobPatch { priority: Some(1), ..JobPatch::default() }, None)
             .await
             .unwrap();
-        assert!(place.engine.claim(&old, None).await.unwrap()[0].is_none(), "the grant is void");
+        assert!(harness.engine.claim(&old, None).await.unwrap()[0].is_none(), "the grant is void");
         let hint = (job.id.clone(), old[0].version);
-        let ticked = place
+        let outcome = harness
             .tick(TickInput {
                 released: vec![hint],
-                demands: vec![ask(&["work"], 1, Dispatch::Queue)],
+                demands: vec![demand(&["work"], 1, Dispatch::Queue)],
                 ..TickInput::default()
             })
             .await;
-        assert_eq!(ticked.sent, 1, "it is granted anew at its new version, in the same round");
-        assert_eq!(place.granted().await, 1);
-        let there = place.job(&job.id).await;
+        assert_eq!(outcome.sent, 1, "it is granted anew at its new version, in the same round");
+        assert_eq!(harness.granted().await, 1);
+        let there = harness.job(&job.id).await;
         assert_eq!((there.life.version, there.life.attempt), (patched.life.version, 0));
     }
 }
 
 #[tokio::test]
-async fn a_job_changed_between_grant_and_claim_is_granted_anew_though_the_hint_is_lost() {
-    for mut place in everywhere() {
-        place.with_limit(1).await;
-        let job = place.enqueue(work()).await;
-        let old = place.send(1).await;
-        place
+async fn a_changed_job_gets_a_new_grant_though_its_hint_is_lost() {
+    for mut harness in every_store() {
+        harness.with_limit(1).await;
+        let job = harness.enqueue(work()).await;
+        let old = harness.send(1).await;
+        harness
             .engine
             .patch(&job.id, None, JobPatch { priority: Some(1), ..JobPatch::default() }, None)
             .await
             .unwrap();
         let mut sent = Vec::new();
         for _ in 0..3 {
-            sent.extend(place.send(1).await);
-            place.wait(7);
+            sent.extend(harness.send(1).await);
+            harness.wait(7);
         }
         assert!(sent.iter().any(|work| work.version > old[0].version), "{sent:?}");
     }
@@ -212,57 +214,57 @@ async fn a_job_changed_between_grant_and_claim_is_granted_anew_though_the_hint_i
 
 #[tokio::test]
 async fn a_job_cancelled_between_grant_and_claim_never_starts() {
-    for mut place in everywhere() {
-        place.with_limit(1).await;
-        let job = place.enqueue(work()).await;
-        let work = place.send(1).await;
-        let (_, cancelled) = place.engine.cancel(&job.id, None, false).await.unwrap();
+    for mut harness in every_store() {
+        harness.with_limit(1).await;
+        let job = harness.enqueue(work()).await;
+        let work = harness.send(1).await;
+        let (_, cancelled) = harness.engine.cancel(&job.id, None, false).await.unwrap();
         assert!(cancelled.ended);
-        assert!(place.engine.claim(&work, None).await.unwrap()[0].is_none());
-        place.wait(7);
-        place.send(1).await;
-        assert_eq!(place.granted().await, 0);
-        assert_eq!(place.job(&job.id).await.life.attempt, 0);
+        assert!(harness.engine.claim(&work, None).await.unwrap()[0].is_none());
+        harness.wait(7);
+        harness.send(1).await;
+        assert_eq!(harness.granted().await, 0);
+        assert_eq!(harness.job(&job.id).await.life.attempt, 0);
     }
 }
 
 #[tokio::test]
-async fn a_report_that_comes_twice_is_harmless_and_a_late_one_is_refused() {
-    for mut place in everywhere() {
-        place.with_limit(1).await;
-        place.enqueue(work()).await;
-        let first = place.lease(1).await.remove(0);
-        let again = place.succeed(std::slice::from_ref(&first)).await;
+async fn a_repeated_report_is_harmless_and_a_late_one_refused() {
+    for mut harness in every_store() {
+        harness.with_limit(1).await;
+        harness.enqueue(work()).await;
+        let first = harness.lease(1).await.remove(0);
+        let again = harness.succeed(std::slice::from_ref(&first)).await;
         assert_eq!(again[0].life.ended(), Some(Outcome::Succeeded));
-        assert_eq!(place.succeed(std::slice::from_ref(&first)).await[0].life, again[0].life);
+        assert_eq!(harness.succeed(std::slice::from_ref(&first)).await[0].life, again[0].life);
         let late = report(&first, failed());
-        let ticked = place.tick(TickInput { reports: vec![late], ..TickInput::default() }).await;
-        assert!(ticked.reports[0].is_err());
+        let outcome = harness.tick(TickInput { reports: vec![late], ..TickInput::default() }).await;
+        assert!(outcome.reports[0].is_err());
     }
 }
 
 #[tokio::test]
 async fn a_report_that_comes_again_is_answered_and_counts_for_nothing() {
     for limited in [true, false] {
-        for mut place in everywhere() {
+        for mut harness in every_store() {
             if limited {
-                place.with_limit(1).await;
+                harness.with_limit(1).await;
             } else {
-                place.set_type("work", TypeConfig::default()).await;
+                harness.set_type("work", TypeConfig::default()).await;
             }
-            place.enqueue(work()).await;
-            let run = place.lease(1).await.remove(0);
+            harness.enqueue(work()).await;
+            let run = harness.lease(1).await.remove(0);
             let done = || report(&run, ReportOutcome::Succeeded { result: None });
             // Twice at once, and then once more.
-            let ticked = place
+            let outcome = harness
                 .tick(TickInput { reports: vec![done(), done()], ..TickInput::default() })
                 .await;
-            assert!(ticked.reports.iter().all(Result::is_ok), "{:?}", ticked.reports);
-            assert_eq!(ticked.settled().map(|job| &job.id).collect::<Vec<_>>(), [&run.id]);
-            let ticked =
-                place.tick(TickInput { reports: vec![done()], ..TickInput::default() }).await;
-            assert!(ticked.reports[0].is_ok());
-            assert_eq!((ticked.settled().count(), ticked.repeated.contains(&0)), (0, true));
+            assert!(outcome.reports.iter().all(Result::is_ok), "{:?}", outcome.reports);
+            assert_eq!(outcome.settled().map(|job| &job.id).collect::<Vec<_>>(), [&run.id]);
+            let outcome =
+                harness.tick(TickInput { reports: vec![done()], ..TickInput::default() }).await;
+            assert!(outcome.reports[0].is_ok());
+            assert_eq!((outcome.settled().count(), outcome.repeated.contains(&0)), (0, true));
         }
     }
 }
@@ -271,32 +273,32 @@ async fn a_report_that_comes_again_is_answered_and_counts_for_nothing() {
 async fn a_damaged_job_is_left_out_and_keeps_nobody_else_waiting() {
     for limit in [Some(5), None] {
         let dir = tempfile::tempdir().unwrap();
-        let mut place = Place::on(Arc::new(SqliteStore::open(dir.path()).unwrap()));
-        place.set_queue(QueueConfig { concurrency: limit, ..QueueConfig::default() }).await;
-        place.set_type("work", TypeConfig::default()).await;
-        let expires_at = Some(place.now() + Duration::from_mins(1));
-        let jobs = place.enqueue_many((0..3).map(|_| NewJob { expires_at, ..work() })).await;
+        let mut harness = Harness::on(Arc::new(SqliteStore::open(dir.path()).unwrap()));
+        harness.set_queue(QueueConfig { concurrency: limit, ..QueueConfig::default() }).await;
+        harness.set_type("work", TypeConfig::default()).await;
+        let expires_at = Some(harness.now() + Duration::from_mins(1));
+        let jobs = harness.enqueue_many((0..3).map(|_| NewJob { expires_at, ..work() })).await;
         let db = rusqlite::Connection::open(database(dir.path())).unwrap();
         db.execute("UPDATE jobs SET life = x'0155aa' WHERE id = ?1", [jobs[0].id.as_str()])
             .unwrap();
         let (overdue, _) =
-            place.store.overdue(place.now() + Duration::from_secs(61), 10).await.unwrap();
+            harness.store.overdue(harness.now() + Duration::from_secs(61), 10).await.unwrap();
         assert_eq!(
             overdue.iter().map(|job| &job.id).collect::<Vec<_>>(),
             [&jobs[1].id, &jobs[2].id]
         );
-        // However little is asked for.
+        // However small the demand.
         for job in &jobs[1..] {
             assert_eq!(
-                place.lease(1).await.iter().map(|leased| &leased.id).collect::<Vec<_>>(),
+                harness.lease(1).await.iter().map(|leased| &leased.id).collect::<Vec<_>>(),
                 [&job.id]
             );
         }
-        assert!(place.lease(1).await.is_empty());
-        assert!(place.engine.job(&jobs[0].id, None).await.is_err(), "who asks for it is told");
+        assert!(harness.lease(1).await.is_empty());
+        assert!(harness.engine.job(&jobs[0].id, None).await.is_err(), "who asks for it is told");
         let all = ListQuery { limit: 1, ..ListQuery::default() };
-        let first = place.store.list(&all).await.unwrap();
-        let next = place
+        let first = harness.store.list(&all).await.unwrap();
+        let next = harness
             .store
             .list(&ListQuery { cursor: first.next_cursor.clone(), ..all.clone() })
             .await
@@ -309,10 +311,10 @@ async fn a_damaged_job_is_left_out_and_keeps_nobody_else_waiting() {
 #[tokio::test]
 async fn a_damaged_body_keeps_nobody_else_from_theirs() {
     let dir = tempfile::tempdir().unwrap();
-    let place = Place::on(Arc::new(SqliteStore::open(dir.path()).unwrap()));
-    place.set_type("work", TypeConfig::default()).await;
+    let harness = Harness::on(Arc::new(SqliteStore::open(dir.path()).unwrap()));
+    harness.set_type("work", TypeConfig::default()).await;
     let large = Payload::json(format!("\"{}\"", "x".repeat(50_000)));
-    let jobs = place.enqueue_many((0..3).map(|_| NewJob { data: large.clone(), ..work() })).await;
+    let jobs = harness.enqueue_many((0..3).map(|_| NewJob { data: large.clone(), ..work() })).await;
     // The table takes bytes and nothing else; as an ordinary one it takes what a damaged page may hold.
     let open = || rusqlite::Connection::open(database(dir.path())).unwrap();
     let ordinary = "PRAGMA writable_schema = ON; UPDATE sqlite_schema SET sql = replace(sql, 'STRICT', '') WHERE name = 'bodies'";
@@ -320,9 +322,12 @@ async fn a_damaged_body_keeps_nobody_else_from_theirs() {
     let damage =
         "UPDATE bodies SET bytes = 'no bytes' WHERE job = (SELECT n FROM jobs WHERE id = ?1)";
     assert_eq!(open().execute(damage, [jobs[1].id.as_str()]).unwrap(), 1);
-    let found =
-        place.store.get(&jobs.iter().map(|job| job.id.clone()).collect::<Vec<_>>()).await.unwrap();
-    let loaded = place.engine.load_each(found.into_iter().flatten().collect()).await;
+    let found = harness
+        .store
+        .get(&jobs.iter().map(|job| job.id.clone()).collect::<Vec<_>>())
+        .await
+        .unwrap();
+    let loaded = harness.engine.load_each(found.into_iter().flatten().collect()).await;
     assert!(matches!(&loaded[1], Err(Error::Internal(_))), "{:?}", loaded[1]);
     for loaded in [&loaded[0], &loaded[2]] {
         assert_eq!(loaded.as_ref().unwrap().data.inline(), Some(&large));
@@ -330,28 +335,28 @@ async fn a_damaged_body_keeps_nobody_else_from_theirs() {
 }
 
 #[tokio::test]
-async fn a_report_of_the_running_attempt_is_taken_by_an_engine_that_remembers_an_older_one() {
-    for mut place in everywhere() {
-        place.with_limit(1).await;
-        let job = place.enqueue(work()).await;
-        let first = place.lease(1).await.remove(0);
-        let (older, mut memory) = (
-            std::mem::replace(&mut place.engine, Place::on(Arc::clone(&place.store)).engine),
+async fn an_engine_with_a_stale_job_accepts_the_current_report() {
+    for mut harness in every_store() {
+        harness.with_limit(1).await;
+        let job = harness.enqueue(work()).await;
+        let first = harness.lease(1).await.remove(0);
+        let (older, mut cache) = (
+            std::mem::replace(&mut harness.engine, Harness::on(Arc::clone(&harness.store)).engine),
             TickCache::default(),
         );
         // The place has a new engine with a clock of its own; what matters is the store.
-        place.restart();
-        place.wait(31);
-        place.lease(1).await;
-        place.wait(10);
-        let second = place.lease(1).await.remove(0);
+        harness.restart();
+        harness.wait(31);
+        harness.lease(1).await;
+        harness.wait(10);
+        let second = harness.lease(1).await.remove(0);
         assert_eq!((&second.id, second.life.attempt), (&job.id, first.life.attempt + 1));
         let reports = vec![report(&second, ReportOutcome::Succeeded { result: None })];
-        let ticked = older
-            .tick(&queue(), &mut memory, TickInput { reports, ..TickInput::default() })
+        let outcome = older
+            .tick(&queue(), &mut cache, TickInput { reports, ..TickInput::default() })
             .await
             .unwrap();
-        assert!(ticked.reports[0].is_ok(), "{:?}", ticked.reports[0]);
+        assert!(outcome.reports[0].is_ok(), "{:?}", outcome.reports[0]);
     }
 }
 
@@ -361,21 +366,21 @@ fn engines_that_tick_at_once_never_exceed_the_limit() {
     const JOBS: usize = 300;
     const LIMIT: u64 = 3;
     let dir = tempfile::tempdir().unwrap();
-    let place = Place::on(Arc::new(SqliteStore::open(dir.path()).unwrap()));
+    let harness = Harness::on(Arc::new(SqliteStore::open(dir.path()).unwrap()));
     let runtime = || tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime().block_on(async {
-        place.with_limit(LIMIT as u32).await;
-        place.enqueue_many((0..JOBS).map(|_| work())).await;
+        harness.with_limit(LIMIT as u32).await;
+        harness.enqueue_many((0..JOBS).map(|_| work())).await;
     });
     let (running, most, done) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|threads| {
         for _ in 0..4 {
-            let mut place = Place::on(Arc::clone(&place.store));
+            let mut harness = Harness::on(Arc::clone(&harness.store));
             let (running, most, done) = (&running, &most, &done);
             threads.spawn(move || {
                 runtime().block_on(async {
                     while done.load(Ordering::SeqCst) < JOBS as u64 {
-                        let jobs = place.lease(2).await;
+                        let jobs = harness.lease(2).await;
                         most.fetch_max(
                             running.fetch_add(jobs.len() as u64, Ordering::SeqCst)
                                 + jobs.len() as u64,
@@ -383,7 +388,7 @@ fn engines_that_tick_at_once_never_exceed_the_limit() {
                         );
                         std::thread::yield_now();
                         running.fetch_sub(jobs.len() as u64, Ordering::SeqCst);
-                        done.fetch_add(place.succeed(&jobs).await.len() as u64, Ordering::SeqCst);
+                        done.fetch_add(harness.succeed(&jobs).await.len() as u64, Ordering::SeqCst);
                     }
                 });
             });
@@ -398,68 +403,68 @@ fn engines_that_tick_at_once_never_exceed_the_limit() {
 
 #[tokio::test]
 async fn a_queue_made_anew_after_it_was_deleted_works() {
-    for mut place in everywhere() {
-        place.with_limit(1).await;
+    for mut harness in every_store() {
+        harness.with_limit(1).await;
         for _ in 0..5 {
-            place.set_queue(QueueConfig { concurrency: Some(2), ..QueueConfig::default() }).await;
+            harness.set_queue(QueueConfig { concurrency: Some(2), ..QueueConfig::default() }).await;
         }
-        place.engine.delete_queue(&queue(), None).await.unwrap();
-        place.enqueue(work()).await;
-        let job = place.lease(1).await;
+        harness.engine.delete_queue(&queue(), None).await.unwrap();
+        harness.enqueue(work()).await;
+        let job = harness.lease(1).await;
         assert_eq!(job.len(), 1, "the default queue needs no configuration");
-        place.succeed(&job).await;
-        place.set_queue(QueueConfig { concurrency: Some(1), ..QueueConfig::default() }).await;
-        place.enqueue_many([work(), work()]).await;
-        place.restart();
-        assert_eq!(place.lease(2).await.len(), 1, "and a limit set again is kept");
+        harness.succeed(&job).await;
+        harness.set_queue(QueueConfig { concurrency: Some(1), ..QueueConfig::default() }).await;
+        harness.enqueue_many([work(), work()]).await;
+        harness.restart();
+        assert_eq!(harness.lease(2).await.len(), 1, "and a limit set again is kept");
     }
 }
 
 #[tokio::test]
-async fn a_worker_slower_than_its_lease_is_overtaken_and_its_report_refused() {
-    for mut place in everywhere() {
-        place.with_limit(1).await;
-        let job = place.enqueue(work()).await;
-        let slow = place.lease(1).await.remove(0);
-        place.wait(31);
-        place.lease(1).await;
-        assert!(matches!(place.job(&job.id).await.life.state, State::Scheduled { .. }));
-        place.wait(10);
-        let second = place.lease(1).await.remove(0);
+async fn a_worker_slower_than_its_lease_has_its_report_refused() {
+    for mut harness in every_store() {
+        harness.with_limit(1).await;
+        let job = harness.enqueue(work()).await;
+        let slow = harness.lease(1).await.remove(0);
+        harness.wait(31);
+        harness.lease(1).await;
+        assert!(matches!(harness.job(&job.id).await.life.state, State::Scheduled { .. }));
+        harness.wait(10);
+        let second = harness.lease(1).await.remove(0);
         assert_eq!(second.life.attempt, 2);
-        let ticked = place
+        let outcome = harness
             .tick(TickInput {
                 reports: vec![report(&slow, ReportOutcome::Succeeded { result: None })],
                 ..TickInput::default()
             })
             .await;
-        assert!(ticked.reports[0].is_err());
-        assert_eq!(place.succeed(&[second]).await[0].life.ended(), Some(Outcome::Succeeded));
+        assert!(outcome.reports[0].is_err());
+        assert_eq!(harness.succeed(&[second]).await[0].life.ended(), Some(Outcome::Succeeded));
     }
 }
 
 #[tokio::test]
-async fn processes_that_just_started_leave_fresh_grants_to_whoever_was_sent_them() {
-    for mut place in everywhere() {
-        place.with_limit(1).await;
-        place.enqueue(work()).await;
-        let sent = place.send(1).await;
+async fn a_new_process_leaves_fresh_grants_to_their_recipients() {
+    for mut harness in every_store() {
+        harness.with_limit(1).await;
+        harness.enqueue(work()).await;
+        let sent = harness.send(1).await;
         for _ in 0..5 {
-            place.restart();
+            harness.restart();
             assert!(
-                place.send(1).await.is_empty(),
+                harness.send(1).await.is_empty(),
                 "it is not sent again before its time to be claimed is over"
             );
         }
-        assert!(place.engine.claim(&sent, None).await.unwrap()[0].is_some(), "and not revoked");
+        assert!(harness.engine.claim(&sent, None).await.unwrap()[0].is_some(), "and not revoked");
     }
 }
 
-/// A place of which another process has changed one of two running jobs.
-async fn two_run_and_one_has_changed(place: &mut Place) -> Vec<tidegate_core::job::Job> {
-    place.enqueue_many([work(), work()]).await;
-    let run = place.lease(2).await;
-    let other = Place::on(Arc::clone(&place.store));
+/// A harness in which another process has changed one of two running jobs.
+async fn two_run_and_one_has_changed(harness: &mut Harness) -> Vec<tidegate_core::job::Job> {
+    harness.enqueue_many([work(), work()]).await;
+    let run = harness.lease(2).await;
+    let other = Harness::on(Arc::clone(&harness.store));
     let token = run[0].life.running().map(|run| run.token);
     let (id, attempt) = (run[0].id.clone(), run[0].life.attempt);
     let beat =
@@ -469,16 +474,16 @@ async fn two_run_and_one_has_changed(place: &mut Place) -> Vec<tidegate_core::jo
 }
 
 #[tokio::test]
-async fn a_report_beside_one_whose_job_had_changed_is_answered_as_it_was_settled() {
-    for mut place in everywhere() {
-        place
+async fn a_report_next_to_a_conflicting_one_gets_its_own_outcome() {
+    for mut harness in every_store() {
+        harness
             .set_type(
                 "work",
                 TypeConfig { retention_seconds: Seconds::new(0), ..TypeConfig::default() },
             )
             .await;
-        let run = two_run_and_one_has_changed(&mut place).await;
-        for answered in place.succeed(&run).await {
+        let run = two_run_and_one_has_changed(&mut harness).await;
+        for answered in harness.succeed(&run).await {
             assert_eq!(
                 answered.life.ended(),
                 Some(Outcome::Succeeded),
@@ -489,23 +494,27 @@ async fn a_report_beside_one_whose_job_had_changed_is_answered_as_it_was_settled
 }
 
 #[tokio::test]
-async fn what_a_round_claimed_is_handed_out_though_a_report_could_not_be_settled_again() {
+async fn claimed_jobs_are_delivered_though_a_report_was_not_settled() {
     let store =
         Arc::new(FaultyStore::new(Arc::new(MemoryStore::new()), 1).with_flight(Duration::ZERO));
-    let mut place = Place::on(Arc::clone(&store) as SharedStore);
-    place.set_type("work", TypeConfig::default()).await;
-    let run = two_run_and_one_has_changed(&mut place).await;
-    let waiting = place.enqueue(work()).await;
+    let mut harness = Harness::on(Arc::clone(&store) as SharedStore);
+    harness.set_type("work", TypeConfig::default()).await;
+    let run = two_run_and_one_has_changed(&mut harness).await;
+    let waiting = harness.enqueue(work()).await;
     // The process lives as long as the first commit: one report that is refused, and a claim.
     store.crash_after(3);
     let reports = vec![report(&run[0], ReportOutcome::Succeeded { result: None })];
-    let ticked = place
+    let outcome = harness
         .tick(TickInput {
             reports,
-            demands: vec![ask(&["work"], 1, Dispatch::Claim)],
+            demands: vec![demand(&["work"], 1, Dispatch::Claim)],
             ..TickInput::default()
         })
         .await;
-    assert_eq!(ticked.claimed[0].job.id, waiting.id);
-    assert!(matches!(ticked.reports[0], Err(Error::Unavailable { .. })), "{:?}", ticked.reports[0]);
+    assert_eq!(outcome.claimed[0].job.id, waiting.id);
+    assert!(
+        matches!(outcome.reports[0], Err(Error::Unavailable { .. })),
+        "{:?}",
+        outcome.reports[0]
+    );
 }

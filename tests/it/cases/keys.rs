@@ -1,4 +1,4 @@
-//! A job's id and its keys: a repeat is answered by the id, whoever holds the keys by then.
+//! A job's id and its keys: a repeat matches by id, even if another job holds the keys by then.
 
 use std::sync::Arc;
 use tidegate_core::error_code::ErrorCode;
@@ -18,7 +18,7 @@ use tidegate_engine::{
     testkit::{builders::name, faults::FaultyStore},
 };
 
-use super::place::{Place, everywhere, in_every_home, work};
+use super::harness::{Harness, every_store, every_store_and_table, work};
 
 fn with_keys(id: &str) -> NewJob {
     let unique = Unique { key: "u".into(), hold: UniqueWhile::Live, period_seconds: None };
@@ -30,25 +30,25 @@ fn with_keys(id: &str) -> NewJob {
 }
 
 #[tokio::test]
-async fn a_repeat_is_answered_by_its_id_though_its_keys_have_changed_hands() {
-    for mut place in everywhere() {
-        place.set_type("work", TypeConfig::default()).await;
-        let first = place.enqueue(with_keys("first")).await;
-        let run = place.lease(1).await;
-        place.succeed(&run).await;
-        let second = place.enqueue(with_keys("second")).await;
+async fn a_repeated_enqueue_matches_by_id_after_its_keys_moved() {
+    for mut harness in every_store() {
+        harness.set_type("work", TypeConfig::default()).await;
+        let first = harness.enqueue(with_keys("first")).await;
+        let run = harness.lease(1).await;
+        harness.succeed(&run).await;
+        let second = harness.enqueue(with_keys("second")).await;
         assert_eq!(second.id.as_str(), "second", "the keys of an ended job are free");
-        let again = place.engine.enqueue(vec![with_keys("first")]).await.pop().unwrap().unwrap();
+        let again = harness.engine.enqueue(vec![with_keys("first")]).await.pop().unwrap().unwrap();
         assert_eq!((&again.job.id, again.new), (&first.id, false));
         let mut other = with_keys("first");
         other.data = Payload::json("7");
-        let refused = place.engine.enqueue(vec![other]).await.pop().unwrap();
+        let refused = harness.engine.enqueue(vec![other]).await.pop().unwrap();
         assert!(
             matches!(&refused, Err(Error::Conflict { code: ErrorCode::IdTaken, .. })),
             "{refused:?}"
         );
         let third = with_keys("third").with_options(|options| options.unique = None);
-        let refused = place.engine.enqueue(vec![third]).await.pop().unwrap();
+        let refused = harness.engine.enqueue(vec![third]).await.pop().unwrap();
         assert!(
             matches!(&refused, Err(Error::Conflict { code: ErrorCode::CorrelationKeyTaken, .. })),
             "{refused:?}"
@@ -57,9 +57,9 @@ async fn a_repeat_is_answered_by_its_id_though_its_keys_have_changed_hands() {
 }
 
 #[tokio::test]
-async fn a_repeat_is_answered_as_it_was_though_it_would_be_refused_today() {
-    for mut place in everywhere() {
-        place.with_limit(10).await;
+async fn a_repeated_enqueue_succeeds_though_now_it_would_be_refused() {
+    for mut harness in every_store() {
+        harness.with_limit(10).await;
         let by_id = NewJob {
             id: Some(name("by-id")),
             ..work().with_options(|options| options.weight = Some(5))
@@ -68,16 +68,16 @@ async fn a_repeat_is_answered_as_it_was_though_it_would_be_refused_today() {
             idempotency_key: Some("k".into()),
             ..work().with_options(|options| options.weight = Some(5))
         };
-        let first = place.enqueue_many([by_id.clone(), by_key.clone()]).await;
-        let run = place.lease(1).await;
-        place.succeed(&run).await;
-        place.with_limit(2).await;
+        let first = harness.enqueue_many([by_id.clone(), by_key.clone()]).await;
+        let run = harness.lease(1).await;
+        harness.succeed(&run).await;
+        harness.with_limit(2).await;
         for (sent, first) in [by_id.clone(), by_key.clone()].into_iter().zip(&first) {
-            let again = place.engine.enqueue(vec![sent]).await.pop().unwrap().unwrap();
+            let again = harness.engine.enqueue(vec![sent]).await.pop().unwrap().unwrap();
             assert_eq!((&again.job.id, again.new), (&first.id, false));
         }
         let other = by_id.with_options(|options| options.weight = Some(6));
-        let refused = place.engine.enqueue(vec![other]).await.pop().unwrap();
+        let refused = harness.engine.enqueue(vec![other]).await.pop().unwrap();
         assert!(
             matches!(&refused, Err(Error::Invalid { code: ErrorCode::WeightOverLimit, .. })),
             "{refused:?}"
@@ -91,16 +91,16 @@ fn unnamed(data: &'static str) -> NewJob {
 }
 
 /// A place whose writes go out one by one, with others' turns between them, on `behind`.
-async fn one_by_one(behind: SharedStore) -> Place {
-    let place = Place::on(Arc::new(FaultyStore::new(behind, 1)));
-    place.set_type("work", TypeConfig::default()).await;
-    place
+async fn one_by_one(behind: SharedStore) -> Harness {
+    let harness = Harness::on(Arc::new(FaultyStore::new(behind, 1)));
+    harness.set_type("work", TypeConfig::default()).await;
+    harness
 }
 
 /// Begins to enqueue `job`, as far as its correlation key.
-async fn begun(place: &Place, job: NewJob) -> impl Future<Output = Result<Enqueued, Error>> {
-    let mut enqueue = Box::pin(place.engine.enqueue(vec![job]));
-    while place.store.keys(&[Key::Correlation(name("work"), "c".into())]).await.unwrap()[0]
+async fn begun(harness: &Harness, job: NewJob) -> impl Future<Output = Result<Enqueued, Error>> {
+    let mut enqueue = Box::pin(harness.engine.enqueue(vec![job]));
+    while harness.store.keys(&[Key::Correlation(name("work"), "c".into())]).await.unwrap()[0]
         .is_none()
     {
         assert!(poll!(&mut enqueue).is_pending(), "it ends after its key is written");
@@ -110,41 +110,41 @@ async fn begun(place: &Place, job: NewJob) -> impl Future<Output = Result<Enqueu
 
 #[tokio::test]
 async fn the_slower_of_two_that_share_a_correlation_key_is_told_so() {
-    for behind in in_every_home().into_iter().map(|place| place.store) {
-        let place = one_by_one(behind).await;
-        let slow = begun(&place, unnamed("1")).await;
-        let fast = place.another().enqueue(vec![unnamed("2")]).await.pop().unwrap();
+    for behind in every_store_and_table().into_iter().map(|harness| harness.store) {
+        let harness = one_by_one(behind).await;
+        let slow = begun(&harness, unnamed("1")).await;
+        let fast = harness.another().enqueue(vec![unnamed("2")]).await.pop().unwrap();
         let slow = slow.await;
         let accepted: Vec<_> = [slow, fast].into_iter().flatten().collect();
         assert_eq!(accepted.len(), 1, "one of them has the key: {accepted:?}");
-        let job = place.job(&accepted[0].job.id).await;
+        let job = harness.job(&accepted[0].job.id).await;
         assert_eq!(job.data, accepted[0].job.data, "what was accepted is what is done");
     }
 }
 
 #[tokio::test]
-async fn an_id_that_somebody_named_is_nobody_elses_though_it_looks_like_a_drawn_one() {
-    for behind in in_every_home().into_iter().map(|place| place.store) {
-        let place = one_by_one(behind).await;
+async fn a_client_id_that_looks_generated_is_never_shared() {
+    for behind in every_store_and_table().into_iter().map(|harness| harness.store) {
+        let harness = one_by_one(behind).await;
         let named = || NewJob { id: Some(name("01jcz0000000000000000000aa")), ..unnamed("1") };
         // It dies between its key and its job.
-        drop(begun(&place, named()).await);
-        let other = place.another().enqueue(vec![unnamed("2")]).await.pop().unwrap();
+        drop(begun(&harness, named()).await);
+        let other = harness.another().enqueue(vec![unnamed("2")]).await.pop().unwrap();
         assert!(matches!(&other, Err(Error::Unavailable { .. })), "{other:?}");
-        let again = place.engine.enqueue(vec![named()]).await.pop().unwrap().unwrap();
+        let again = harness.engine.enqueue(vec![named()]).await.pop().unwrap().unwrap();
         assert_eq!((again.new, &again.job.data), (true, &Body::Inline(Payload::json("1"))));
     }
 }
 
 #[tokio::test]
 async fn one_key_does_not_stand_for_replays_of_two_jobs() {
-    for mut place in everywhere() {
-        place.set_type("work", TypeConfig::default()).await;
-        let jobs = place.enqueue_many([work(), work()]).await;
-        let run = place.lease(2).await;
-        place.succeed(&run).await;
+    for mut harness in every_store() {
+        harness.set_type("work", TypeConfig::default()).await;
+        let jobs = harness.enqueue_many([work(), work()]).await;
+        let run = harness.lease(2).await;
+        harness.succeed(&run).await;
         let replay = |index: usize| {
-            place.engine.replay(&jobs[index].id, None, ReplayWith::default(), Some("k".into()))
+            harness.engine.replay(&jobs[index].id, None, ReplayWith::default(), Some("k".into()))
         };
         let first = replay(0).await.unwrap();
         let again = replay(0).await.unwrap();
@@ -159,16 +159,18 @@ async fn one_key_does_not_stand_for_replays_of_two_jobs() {
 
 #[tokio::test]
 async fn what_is_made_anew_is_not_taken_for_what_it_replaces() {
-    for place in everywhere() {
-        place.set_type("work", TypeConfig::default()).await;
+    for harness in every_store() {
+        harness.set_type("work", TypeConfig::default()).await;
         let (first, _) =
-            place.engine.put_type(&name("other"), TypeConfig::default(), None).await.unwrap();
-        place.engine.delete_type(&name("other"), None).await.unwrap();
+            harness.engine.put_type(&name("other"), TypeConfig::default(), None).await.unwrap();
+        harness.engine.delete_type(&name("other"), None).await.unwrap();
         let (second, new) =
-            place.engine.put_type(&name("other"), TypeConfig::default(), None).await.unwrap();
+            harness.engine.put_type(&name("other"), TypeConfig::default(), None).await.unwrap();
         assert!(new && second.version > first.version);
-        let refused =
-            place.engine.put_type(&name("other"), TypeConfig::default(), Some(first.version)).await;
+        let refused = harness
+            .engine
+            .put_type(&name("other"), TypeConfig::default(), Some(first.version))
+            .await;
         assert!(matches!(&refused, Err(Error::Stale { .. })), "{refused:?}");
     }
 }

@@ -20,30 +20,30 @@ use tidegate_engine::{
     request::{NewJob, ReportOutcome},
 };
 
-use super::place::{Place, ask, everywhere, queue, report, with, work};
+use super::harness::{Harness, demand, every_store, queue, report, with, work};
 
 #[tokio::test]
-async fn a_limit_lowered_below_what_runs_interrupts_nothing_and_admits_nothing_until_it_fits() {
-    for mut place in everywhere() {
-        place.with_limit(6).await;
-        place.enqueue_many((0..20).map(|_| work())).await;
-        let running = place.lease(20).await;
+async fn a_lowered_limit_interrupts_nothing_and_admits_when_it_fits() {
+    for mut harness in every_store() {
+        harness.with_limit(6).await;
+        harness.enqueue_many((0..20).map(|_| work())).await;
+        let running = harness.lease(20).await;
         assert_eq!(running.len(), 6);
-        place.with_limit(2).await;
-        assert!(place.lease(20).await.is_empty());
-        let done = place.succeed(&running[..4]).await;
+        harness.with_limit(2).await;
+        assert!(harness.lease(20).await.is_empty());
+        let done = harness.succeed(&running[..4]).await;
         assert!(done.iter().all(|job| job.life.ended().is_some()), "what ran was not interrupted");
-        assert!(place.lease(20).await.is_empty(), "two still run");
-        place.succeed(&running[4..5]).await;
-        assert_eq!(place.lease(20).await.len(), 1);
-        assert_eq!(place.granted().await, 2);
+        assert!(harness.lease(20).await.is_empty(), "two still run");
+        harness.succeed(&running[4..5]).await;
+        assert_eq!(harness.lease(20).await.len(), 1);
+        assert_eq!(harness.granted().await, 2);
     }
 }
 
 #[tokio::test]
-async fn a_large_job_that_a_limit_holds_leaves_its_space_to_those_behind_it() {
+async fn a_large_job_held_by_a_limit_leaves_its_bytes_to_others() {
     for fits in [false, true] {
-        for mut place in everywhere() {
+        for mut harness in every_store() {
             let matcher =
                 serde_json::from_value(serde_json::json!({"attribute": {"size": "large"}}))
                     .unwrap();
@@ -55,25 +55,25 @@ async fn a_large_job_that_a_limit_holds_leaves_its_space_to_those_behind_it() {
                 concurrency,
                 rate: None,
             }];
-            place.set_queue(QueueConfig { constraints, ..QueueConfig::default() }).await;
-            place.set_type("work", TypeConfig::default()).await;
+            harness.set_queue(QueueConfig { constraints, ..QueueConfig::default() }).await;
+            harness.set_type("work", TypeConfig::default()).await;
             let large = NewJob {
                 data: Payload::json(format!("\"{}\"", "x".repeat(100_000))),
                 ..with("size", "large")
             };
             for job in [work(), large, work(), work()] {
-                place.enqueue(job).await;
-                place.clock.advance(std::time::Duration::from_millis(1));
+                harness.enqueue(job).await;
+                harness.clock.advance(std::time::Duration::from_millis(1));
             }
             let space = Some(ByteBudget { left: 90_000, most: 90_000 });
             let mut taken = Vec::new();
             for _ in 0..3 {
                 let round = TickInput {
-                    demands: vec![ask(&["work"], 9, Dispatch::Claim)],
+                    demands: vec![demand(&["work"], 9, Dispatch::Claim)],
                     byte_budget: space,
                     ..TickInput::default()
                 };
-                taken.push(place.tick(round).await.claimed.len());
+                taken.push(harness.tick(round).await.claimed.len());
             }
             assert_eq!(
                 taken,
@@ -85,10 +85,10 @@ async fn a_large_job_that_a_limit_holds_leaves_its_space_to_those_behind_it() {
 }
 
 #[tokio::test]
-async fn the_first_limit_on_a_queue_with_thousands_in_flight_counts_them_all() {
+async fn the_first_limit_counts_thousands_of_jobs_in_flight() {
     const RUNNING: usize = 2500;
-    for mut place in everywhere() {
-        place
+    for mut harness in every_store() {
+        harness
             .set_type(
                 "work",
                 TypeConfig { lease_seconds: Seconds::new(3600), ..TypeConfig::default() },
@@ -96,52 +96,56 @@ async fn the_first_limit_on_a_queue_with_thousands_in_flight_counts_them_all() {
             .await;
         let mut running = Vec::new();
         while running.len() < RUNNING {
-            place.enqueue_many((0..500).map(|_| work())).await;
-            running.extend(place.lease(1000).await);
+            harness.enqueue_many((0..500).map(|_| work())).await;
+            running.extend(harness.lease(1000).await);
         }
-        place.enqueue_many((0..10).map(|_| work())).await;
-        place.with_limit(2).await;
-        place
+        harness.enqueue_many((0..10).map(|_| work())).await;
+        harness.with_limit(2).await;
+        harness
             .set_type(
                 "work",
                 TypeConfig { lease_seconds: Seconds::new(3600), ..TypeConfig::default() },
             )
             .await;
-        assert!(place.lease(10).await.is_empty(), "they run still");
-        assert_eq!(place.granted().await, RUNNING as u64);
+        assert!(harness.lease(10).await.is_empty(), "they run still");
+        assert_eq!(harness.granted().await, RUNNING as u64);
         let rest = running.split_off(RUNNING - 1);
         for some in running.chunks(500) {
-            place.succeed(some).await;
+            harness.succeed(some).await;
         }
-        assert_eq!(place.lease(10).await.len(), 1, "one that ran before and one new one make two");
-        place.succeed(&rest).await;
-        assert_eq!(place.lease(10).await.len(), 1);
-        assert_eq!(place.granted().await, 2);
+        assert_eq!(
+            harness.lease(10).await.len(),
+            1,
+            "one that ran before and one new one make two"
+        );
+        harness.succeed(&rest).await;
+        assert_eq!(harness.lease(10).await.len(), 1);
+        assert_eq!(harness.granted().await, 2);
     }
 }
 
 #[tokio::test]
-async fn a_limit_of_zero_and_a_pause_admit_nothing_and_none_is_unlimited() {
-    for mut place in everywhere() {
-        place.with_limit(0).await;
+async fn zero_and_a_pause_admit_nothing_no_limit_admits_everything() {
+    for mut harness in every_store() {
+        harness.with_limit(0).await;
         let mut critical = work();
         critical.options.critical = true;
-        place.enqueue_many([work(), work(), critical]).await;
-        assert_eq!(place.lease(10).await.len(), 1, "a critical job is not held by a limit");
-        place.engine.pause_queue(&queue(), true).await.unwrap();
-        place.set_queue(QueueConfig::default()).await;
+        harness.enqueue_many([work(), work(), critical]).await;
+        assert_eq!(harness.lease(10).await.len(), 1, "a critical job is not held by a limit");
+        harness.engine.pause_queue(&queue(), true).await.unwrap();
+        harness.set_queue(QueueConfig::default()).await;
         let mut critical = work();
         critical.options.critical = true;
-        place.enqueue(critical).await;
-        assert!(place.lease(10).await.is_empty(), "a pause holds everything");
-        place.engine.pause_queue(&queue(), false).await.unwrap();
-        assert_eq!(place.lease(10).await.len(), 3);
+        harness.enqueue(critical).await;
+        assert!(harness.lease(10).await.is_empty(), "a pause holds everything");
+        harness.engine.pause_queue(&queue(), false).await.unwrap();
+        assert_eq!(harness.lease(10).await.len(), 3);
     }
 }
 
 #[tokio::test]
-async fn the_limit_of_a_type_and_of_each_tenant_hold_beside_the_queues_own() {
-    for mut place in everywhere() {
+async fn limits_of_type_and_tenant_hold_with_that_of_the_queue() {
+    for mut harness in every_store() {
         let tenant = Constraint {
             name: "tenant".into(),
             matcher: Matcher::default(),
@@ -149,22 +153,24 @@ async fn the_limit_of_a_type_and_of_each_tenant_hold_beside_the_queues_own() {
             concurrency: Some(2),
             rate: None,
         };
-        place
+        harness
             .set_queue(QueueConfig {
                 concurrency: Some(6),
                 constraints: vec![tenant],
                 ..QueueConfig::default()
             })
             .await;
-        place.set_type("work", TypeConfig { concurrency: Some(5), ..TypeConfig::default() }).await;
+        harness
+            .set_type("work", TypeConfig { concurrency: Some(5), ..TypeConfig::default() })
+            .await;
         for tenant in ["a", "b", "c", "d"] {
-            place.enqueue_many((0..5).map(|_| with("tenant", tenant))).await;
+            harness.enqueue_many((0..5).map(|_| with("tenant", tenant))).await;
         }
-        let running = place.lease(100).await;
+        let running = harness.lease(100).await;
         assert_eq!(running.len(), 5, "the type's limit");
         assert!(by_tenant(&running).values().all(|count| *count <= 2));
-        place.set_type("work", TypeConfig::default()).await;
-        assert_eq!(place.lease(100).await.len(), 1, "the queue's limit");
+        harness.set_type("work", TypeConfig::default()).await;
+        assert_eq!(harness.lease(100).await.len(), 1, "the queue's limit");
     }
 }
 
@@ -178,7 +184,7 @@ fn by_tenant(jobs: &[Job]) -> BTreeMap<String, usize> {
 
 #[tokio::test]
 async fn a_rate_is_never_exceeded_and_its_tokens_come_back() {
-    for mut place in everywhere() {
+    for mut harness in every_store() {
         let rate = Rate { count: 5, per_seconds: Seconds::new(1), burst: Some(10) };
         let constraint = Constraint {
             name: "calls".into(),
@@ -187,28 +193,28 @@ async fn a_rate_is_never_exceeded_and_its_tokens_come_back() {
             concurrency: None,
             rate: Some(rate),
         };
-        place
+        harness
             .set_queue(QueueConfig { constraints: vec![constraint], ..QueueConfig::default() })
             .await;
-        place.set_type("work", TypeConfig::default()).await;
-        place.enqueue_many((0..60).map(|_| with("tenant", "a"))).await;
-        place.enqueue_many((0..3).map(|_| with("tenant", "b"))).await;
-        let began = place.now();
+        harness.set_type("work", TypeConfig::default()).await;
+        harness.enqueue_many((0..60).map(|_| with("tenant", "a"))).await;
+        harness.enqueue_many((0..3).map(|_| with("tenant", "b"))).await;
+        let began = harness.now();
         let mut starts: Vec<u64> = Vec::new();
         let mut others = 0;
         while starts.len() < 60 {
-            let ticked = place
+            let outcome = harness
                 .tick(TickInput {
-                    demands: vec![ask(&["work"], 100, Dispatch::Claim)],
+                    demands: vec![demand(&["work"], 100, Dispatch::Claim)],
                     ..TickInput::default()
                 })
                 .await;
-            let jobs: Vec<Job> = ticked.claimed.into_iter().map(|claimed| claimed.job).collect();
+            let jobs: Vec<Job> = outcome.claimed.into_iter().map(|claimed| claimed.job).collect();
             let own = by_tenant(&jobs).remove("a").unwrap_or(0);
             others += jobs.len() - own;
-            starts.extend(std::iter::repeat_n(place.now().since(began).as_millis() as u64, own));
-            place.succeed(&jobs).await;
-            place.clock.set(ticked.next_at.expect("the next token is planned for"));
+            starts.extend(std::iter::repeat_n(harness.now().since(began).as_millis() as u64, own));
+            harness.succeed(&jobs).await;
+            harness.clock.set(outcome.next_at.expect("the next token is planned for"));
         }
         assert_eq!(others, 3, "another tenant's bucket is its own");
         for (index, from) in starts.iter().enumerate() {
@@ -229,7 +235,7 @@ async fn a_rate_is_never_exceeded_and_its_tokens_come_back() {
 
 #[tokio::test]
 async fn an_attempt_takes_a_token_whatever_becomes_of_it() {
-    for mut place in everywhere() {
+    for mut harness in every_store() {
         let rate = Rate { count: 1, per_seconds: Seconds::new(60), burst: None };
         let constraint = Constraint {
             name: "calls".into(),
@@ -238,49 +244,49 @@ async fn an_attempt_takes_a_token_whatever_becomes_of_it() {
             concurrency: None,
             rate: Some(rate),
         };
-        place
+        harness
             .set_queue(QueueConfig { constraints: vec![constraint], ..QueueConfig::default() })
             .await;
-        place.set_type("work", TypeConfig::default()).await;
-        place.enqueue_many([work(), work()]).await;
-        let first = place.lease(5).await;
+        harness.set_type("work", TypeConfig::default()).await;
+        harness.enqueue_many([work(), work()]).await;
+        let first = harness.lease(5).await;
         assert_eq!(first.len(), 1);
-        place.succeed(&first).await;
-        place.restart();
-        place.wait(59);
-        assert!(place.lease(5).await.is_empty());
-        place.wait(1);
-        assert_eq!(place.lease(5).await.len(), 1);
+        harness.succeed(&first).await;
+        harness.restart();
+        harness.wait(59);
+        assert!(harness.lease(5).await.is_empty());
+        harness.wait(1);
+        assert_eq!(harness.lease(5).await.len(), 1);
     }
 }
 
 #[tokio::test]
 async fn a_job_heavier_than_the_limit_is_held_and_hinders_nobody() {
-    for mut place in everywhere() {
-        place.with_limit(5).await;
+    for mut harness in every_store() {
+        harness.with_limit(5).await;
         let mut heavy = work();
         heavy.options.weight = Some(5);
-        let heavy = place.enqueue(heavy).await;
-        place.with_limit(3).await;
-        place.enqueue_many([work(), work()]).await;
-        let running = place.lease(10).await;
+        let heavy = harness.enqueue(heavy).await;
+        harness.with_limit(3).await;
+        harness.enqueue_many([work(), work()]).await;
+        let running = harness.lease(10).await;
         assert_eq!(running.len(), 2);
         assert!(running.iter().all(|job| job.id != heavy.id));
-        place.succeed(&running).await;
-        place.with_limit(5).await;
-        assert_eq!(place.lease(10).await[0].id, heavy.id);
+        harness.succeed(&running).await;
+        harness.with_limit(5).await;
+        assert_eq!(harness.lease(10).await[0].id, heavy.id);
     }
 }
 
 /// As `SqliteStore` writes it.
-async fn head_bytes(place: &Place) -> usize {
-    let (head, _) = place.store.ledger(&queue()).await.unwrap().unwrap();
+async fn head_bytes(harness: &Harness) -> usize {
+    let (head, _) = harness.store.ledger(&queue()).await.unwrap().unwrap();
     rmp_serde::to_vec(&head).unwrap().len()
 }
 
 #[tokio::test]
 async fn the_head_is_small_whatever_runs() {
-    for mut place in everywhere() {
+    for mut harness in every_store() {
         let tenant = Constraint {
             name: "tenant".into(),
             matcher: Matcher::default(),
@@ -288,14 +294,14 @@ async fn the_head_is_small_whatever_runs() {
             concurrency: Some(1000),
             rate: None,
         };
-        place
+        harness
             .set_queue(QueueConfig {
                 concurrency: Some(10_000),
                 constraints: vec![tenant],
                 ..QueueConfig::default()
             })
             .await;
-        place
+        harness
             .set_type(
                 "work",
                 TypeConfig { lease_seconds: Seconds::new(36_000), ..TypeConfig::default() },
@@ -306,33 +312,33 @@ async fn the_head_is_small_whatever_runs() {
             let mut largest = 0;
             let mut rounds = 0;
             while running.len() < most {
-                let room = (most - running.len()).min(step);
-                place
+                let capacity = (most - running.len()).min(step);
+                harness
                     .enqueue_many(
-                        (0..room)
+                        (0..capacity)
                             .map(|n| with("tenant", &format!("t{}", (rounds * step + n) % 700))),
                     )
                     .await;
-                running.extend(place.lease(room as u32).await);
+                running.extend(harness.lease(capacity as u32).await);
                 // Some end in between, so that batches have holes.
                 if rounds % 3 == 0 {
                     let done: Vec<Job> =
                         running.iter().skip(rounds % 7).step_by(97).cloned().collect();
-                    place.succeed(&done).await;
+                    harness.succeed(&done).await;
                     running.retain(|job| !done.iter().any(|done| done.id == job.id));
                 }
-                largest = largest.max(head_bytes(&place).await);
+                largest = largest.max(head_bytes(&harness).await);
                 rounds += 1;
             }
             assert!(largest <= bytes, "{largest} bytes at {most} running");
-            assert_eq!(place.granted().await, most as u64);
+            assert_eq!(harness.granted().await, most as u64);
         }
     }
 }
 
 #[tokio::test]
 async fn the_head_stays_small_when_hundreds_of_tenants_are_held() {
-    for mut place in everywhere() {
+    for mut harness in every_store() {
         let tenant = Constraint {
             name: "tenant".into(),
             matcher: Matcher::default(),
@@ -340,56 +346,56 @@ async fn the_head_stays_small_when_hundreds_of_tenants_are_held() {
             concurrency: Some(1),
             rate: None,
         };
-        place
+        harness
             .set_queue(QueueConfig {
                 concurrency: Some(2000),
                 constraints: vec![tenant],
                 ..QueueConfig::default()
             })
             .await;
-        place.set_type("work", TypeConfig::default()).await;
+        harness.set_type("work", TypeConfig::default()).await;
         for _ in 0..2 {
-            place.enqueue_many((0..1000).map(|n| with("tenant", &format!("tenant-{n}")))).await;
+            harness.enqueue_many((0..1000).map(|n| with("tenant", &format!("tenant-{n}")))).await;
         }
         for _ in 0..6 {
-            place.lease(1000).await;
+            harness.lease(1000).await;
         }
-        assert_eq!(place.granted().await, 1000);
-        let bytes = head_bytes(&place).await;
+        assert_eq!(harness.granted().await, 1000);
+        let bytes = head_bytes(&harness).await;
         assert!(bytes <= 4 << 10, "{bytes} bytes");
     }
 }
 
 #[tokio::test]
 async fn at_most_ten_thousand_run_in_a_queue_with_a_head() {
-    let mut place = Place::on(std::sync::Arc::new(tidegate_engine::memory::MemoryStore::new()));
-    place.set_queue(QueueConfig { concurrency: Some(1_000_000), ..QueueConfig::default() }).await;
-    place.set_type("work", TypeConfig::default()).await;
+    let mut harness = Harness::on(std::sync::Arc::new(tidegate_engine::memory::MemoryStore::new()));
+    harness.set_queue(QueueConfig { concurrency: Some(1_000_000), ..QueueConfig::default() }).await;
+    harness.set_type("work", TypeConfig::default()).await;
     for _ in 0..11 {
-        place.enqueue_many((0..1000).map(|_| work())).await;
+        harness.enqueue_many((0..1000).map(|_| work())).await;
     }
     let mut running = 0;
     for _ in 0..12 {
-        running += place.lease(1000).await.len();
+        running += harness.lease(1000).await.len();
     }
     assert_eq!(running, 10_000);
 }
 
 #[tokio::test]
-async fn a_change_of_configuration_is_kept_by_an_engine_that_remembers_the_old_one() {
-    for mut place in everywhere() {
-        place.with_limit(5).await;
-        place.enqueue_many((0..10).map(|_| work())).await;
-        let mut other = Place::on(std::sync::Arc::clone(&place.store));
-        assert_eq!(place.lease(1).await.len(), 1, "both engines know the queue");
+async fn an_engine_with_a_cached_configuration_obeys_the_new_one() {
+    for mut harness in every_store() {
+        harness.with_limit(5).await;
+        harness.enqueue_many((0..10).map(|_| work())).await;
+        let mut other = Harness::on(std::sync::Arc::clone(&harness.store));
+        assert_eq!(harness.lease(1).await.len(), 1, "both engines know the queue");
         assert_eq!(other.lease(1).await.len(), 1);
         other.with_limit(3).await;
-        assert_eq!(place.lease(10).await.len(), 1, "the other's change counts at once");
-        let mut memory = TickCache::default();
-        std::mem::swap(&mut place.memory, &mut memory);
+        assert_eq!(harness.lease(10).await.len(), 1, "the other's change counts at once");
+        let mut cache = TickCache::default();
+        std::mem::swap(&mut harness.cache, &mut cache);
         other.engine.pause_queue(&queue(), true).await.unwrap();
-        place.with_limit(10).await;
-        assert!(place.lease(10).await.is_empty());
+        harness.with_limit(10).await;
+        assert!(harness.lease(10).await.is_empty());
     }
 }
 
@@ -401,61 +407,64 @@ fn plain() -> TypeConfig {
 
 #[tokio::test]
 async fn the_first_limit_counts_what_was_handed_on_without_a_claim() {
-    for mut place in everywhere() {
-        place.set_type("work", plain()).await;
-        place.enqueue_many((0..6).map(|_| work())).await;
-        let mut running = place.lease(3).await;
+    for mut harness in every_store() {
+        harness.set_type("work", plain()).await;
+        harness.enqueue_many((0..6).map(|_| work())).await;
+        let mut running = harness.lease(3).await;
         assert!(
-            place.job(&running[0].id).await.life.run_at().is_some(),
+            harness.job(&running[0].id).await.life.run_at().is_some(),
             "nobody wrote down that it runs"
         );
-        place.set_queue(QueueConfig { concurrency: Some(2), ..QueueConfig::default() }).await;
-        // One ends in the very round that sees the limit first.
-        place.succeed(&running.split_off(2)).await;
-        assert!(place.lease(5).await.is_empty(), "two are under way");
-        assert_eq!(place.granted().await, 2);
-        assert!(place.job(&running[0].id).await.life.running().is_some(), "now it is known to run");
-        let done = place.succeed(&running).await;
+        harness.set_queue(QueueConfig { concurrency: Some(2), ..QueueConfig::default() }).await;
+        // One ends in the tick that sees the limit first.
+        harness.succeed(&running.split_off(2)).await;
+        assert!(harness.lease(5).await.is_empty(), "two are under way");
+        assert_eq!(harness.granted().await, 2);
+        assert!(
+            harness.job(&running[0].id).await.life.running().is_some(),
+            "now it is known to run"
+        );
+        let done = harness.succeed(&running).await;
         assert!(done.iter().all(|job| job.life.ended().is_some() && job.life.attempt == 1));
-        assert_eq!(place.lease(5).await.len(), 2);
-        assert_eq!(place.granted().await, 2);
+        assert_eq!(harness.lease(5).await.len(), 2);
+        assert_eq!(harness.granted().await, 2);
     }
 }
 
 #[tokio::test]
 async fn another_process_counts_its_own_in_its_next_round() {
-    for mut place in everywhere() {
-        place.set_type("work", plain()).await;
-        place.enqueue_many((0..6).map(|_| work())).await;
-        let mut other = Place::on(std::sync::Arc::clone(&place.store));
+    for mut harness in every_store() {
+        harness.set_type("work", plain()).await;
+        harness.enqueue_many((0..6).map(|_| work())).await;
+        let mut other = Harness::on(std::sync::Arc::clone(&harness.store));
         let running = other.lease(2).await;
         assert_eq!(running.len(), 2);
-        place.set_queue(QueueConfig { concurrency: Some(3), ..QueueConfig::default() }).await;
-        place.tick(TickInput::default()).await;
+        harness.set_queue(QueueConfig { concurrency: Some(3), ..QueueConfig::default() }).await;
+        harness.tick(TickInput::default()).await;
         other.tick(TickInput::default()).await;
-        assert_eq!(place.granted().await, 2);
-        assert_eq!(place.lease(5).await.len(), 1);
+        assert_eq!(harness.granted().await, 2);
+        assert_eq!(harness.lease(5).await.len(), 1);
         assert!(other.succeed(&running).await.iter().all(|job| job.life.ended().is_some()));
     }
 }
 
 #[tokio::test]
-async fn a_plain_job_that_changed_hands_before_the_first_limit_does_not_stop_the_queue() {
-    for mut place in everywhere() {
-        place.set_type("work", plain()).await;
-        place.enqueue(work()).await;
-        let mine = place.lease(1).await;
+async fn an_unclaimed_job_changed_before_a_limit_stops_no_queue() {
+    for mut harness in every_store() {
+        harness.set_type("work", plain()).await;
+        harness.enqueue(work()).await;
+        let mine = harness.lease(1).await;
         // Another process, which knows nothing of that, had it too and was done.
-        let mut other = Place::on(std::sync::Arc::clone(&place.store));
+        let mut other = Harness::on(std::sync::Arc::clone(&harness.store));
         let theirs = other.lease(1).await;
         other.succeed(&theirs).await;
-        place.set_queue(QueueConfig { concurrency: Some(1), ..QueueConfig::default() }).await;
-        place.enqueue(work()).await;
-        assert_eq!(place.lease(1).await.len(), 1);
+        harness.set_queue(QueueConfig { concurrency: Some(1), ..QueueConfig::default() }).await;
+        harness.enqueue(work()).await;
+        assert_eq!(harness.lease(1).await.len(), 1);
         let reports =
             mine.iter().map(|job| report(job, ReportOutcome::Succeeded { result: None })).collect();
         assert!(
-            place.tick(TickInput { reports, ..TickInput::default() }).await.reports[0].is_err(),
+            harness.tick(TickInput { reports, ..TickInput::default() }).await.reports[0].is_err(),
             "its attempt was the other's"
         );
     }
@@ -463,13 +472,13 @@ async fn a_plain_job_that_changed_hands_before_the_first_limit_does_not_stop_the
 
 #[tokio::test]
 async fn a_plain_type_in_a_queue_with_limits_is_claimed() {
-    for mut place in everywhere() {
-        place.set_type("work", plain()).await;
-        place.set_queue(QueueConfig { concurrency: Some(1), ..QueueConfig::default() }).await;
-        place.enqueue_many([work(), work()]).await;
-        let running = place.lease(5).await;
+    for mut harness in every_store() {
+        harness.set_type("work", plain()).await;
+        harness.set_queue(QueueConfig { concurrency: Some(1), ..QueueConfig::default() }).await;
+        harness.enqueue_many([work(), work()]).await;
+        let running = harness.lease(5).await;
         assert_eq!(running.len(), 1);
-        assert!(place.job(&running[0].id).await.life.running().is_some());
-        assert_eq!(place.granted().await, 1);
+        assert!(harness.job(&running[0].id).await.life.running().is_some());
+        assert_eq!(harness.granted().await, 1);
     }
 }

@@ -5,21 +5,21 @@
 #![allow(clippy::unwrap_used, reason = "what a case sets up must work")]
 
 mod crashes;
+mod dispatch;
 mod events;
 mod explain;
 mod fairness;
 mod faults;
-mod hand_on;
+pub mod harness;
 mod keys;
 mod life;
 mod limits;
 mod moves;
 mod objects;
-pub mod place;
-mod plain;
 mod plugins;
 mod races;
 mod replies;
 mod retries;
 mod schedules;
 mod throttle;
+mod unclaimed;

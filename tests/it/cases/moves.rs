@@ -1,4 +1,5 @@
-//! A type that moves or is removed while jobs of it are being added: every job that was accepted waits where its type belongs.
+//! A type that moves or is removed during enqueues: every accepted job waits in the queue of its
+//! type.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 use tidegate_core::error_code::ErrorCode;
@@ -13,21 +14,21 @@ use tidegate_engine::{
     testkit::{builders::name, faults::FaultyStore},
 };
 
-use super::place::{Place, everywhere, of_type, work};
+use super::harness::{Harness, every_store, of_type, work};
 
 /// A place whose store gives others a turn before each transaction, or, if it takes its time, before each write.
-async fn place(flight: u64) -> Place {
+async fn harness(flight: u64) -> Harness {
     let store =
         FaultyStore::new(Arc::new(MemoryStore::new()), 1).with_flight(Duration::from_secs(flight));
-    let place = Place::on(Arc::new(store) as SharedStore);
-    place.engine.put_queue(&name("other"), QueueConfig::default(), None).await.unwrap();
-    place.set_type("work", TypeConfig::default()).await;
-    place
+    let harness = Harness::on(Arc::new(store) as SharedStore);
+    harness.engine.put_queue(&name("other"), QueueConfig::default(), None).await.unwrap();
+    harness.set_type("work", TypeConfig::default()).await;
+    harness
 }
 
 /// Lets both go on by turns until they have ended. Time passes only while no job is on its way, as the store promises.
 async fn both<A, B>(
-    place: &Place,
+    harness: &Harness,
     enqueue: impl Future<Output = A>,
     change: impl Future<Output = B>,
     head_start: (usize, usize),
@@ -48,7 +49,7 @@ async fn both<A, B>(
             changed = Some(answer);
         }
         if added.is_some() {
-            place.wait(1);
+            harness.wait(1);
         }
         if added.is_some() && changed.is_some() {
             break;
@@ -58,17 +59,17 @@ async fn both<A, B>(
 }
 
 #[tokio::test]
-async fn a_job_that_is_accepted_while_its_type_moves_waits_where_the_type_belongs() {
+async fn a_job_enqueued_while_its_type_moves_lands_in_the_new_queue() {
     let (mut moved, mut refused) = (0, 0);
     for flight in [0, 5] {
         for head_start in (0..6).flat_map(|n| [(n, 0), (0, n)]) {
-            let place = place(flight).await;
+            let harness = harness(flight).await;
             let to = TypeConfig { queue: name("other"), ..TypeConfig::default() };
             let of = name("work");
-            let change = place.engine.put_type(&of, to, None);
+            let change = harness.engine.put_type(&of, to, None);
             let (jobs, change) = both(
-                &place,
-                Box::pin(place.engine.enqueue(vec![work(), work()])),
+                &harness,
+                Box::pin(harness.engine.enqueue(vec![work(), work()])),
                 change,
                 head_start,
             )
@@ -78,11 +79,11 @@ async fn a_job_that_is_accepted_while_its_type_moves_waits_where_the_type_belong
                 Err(Error::Conflict { code: ErrorCode::TypeHasLiveJobs, .. }) => refused += 1,
                 Err(error) => panic!("{head_start:?}: {error}"),
             }
-            let queue = place.engine.job_type(&name("work")).await.unwrap().config.queue.clone();
+            let queue = harness.engine.job_type(&name("work")).await.unwrap().config.queue.clone();
             for job in jobs {
                 let job = job.unwrap().job;
                 assert_eq!(
-                    place.job(&job.id).await.spec.queue,
+                    harness.job(&job.id).await.spec.queue,
                     queue,
                     "flight {flight}, {head_start:?}"
                 );
@@ -94,17 +95,17 @@ async fn a_job_that_is_accepted_while_its_type_moves_waits_where_the_type_belong
 }
 
 #[tokio::test]
-async fn a_type_that_is_removed_while_a_job_is_added_leaves_no_job_behind() {
+async fn removing_a_type_during_an_enqueue_leaves_no_job_behind() {
     let (mut removed, mut refused) = (0, 0);
     for flight in [0, 5] {
         for head_start in (0..6).flat_map(|n| [(n, 0), (0, n)]) {
-            let place = place(flight).await;
+            let harness = harness(flight).await;
             let of = name("work");
-            let change = place.engine.delete_type(&of, None);
+            let change = harness.engine.delete_type(&of, None);
             let (jobs, change) =
-                both(&place, place.engine.enqueue(vec![work()]), change, head_start).await;
+                both(&harness, harness.engine.enqueue(vec![work()]), change, head_start).await;
             let live =
-                place.store.depth().await.unwrap().iter().map(|depth| depth.jobs).sum::<u64>();
+                harness.store.depth().await.unwrap().iter().map(|depth| depth.jobs).sum::<u64>();
             match (&jobs[0], change) {
                 (Err(Error::NotFound { code: ErrorCode::JobTypeNotFound, .. }), Ok(())) => {
                     removed += 1;
@@ -123,12 +124,12 @@ async fn a_type_that_is_removed_while_a_job_is_added_leaves_no_job_behind() {
 #[tokio::test]
 async fn a_type_that_joins_a_queue_while_it_is_removed_keeps_it() {
     for head_start in (0..4).flat_map(|n| [(n, 0), (0, n)]) {
-        let place = place(0).await;
+        let harness = harness(0).await;
         let to = TypeConfig { queue: name("other"), ..TypeConfig::default() };
         let (name, other) = (name("joins"), name("other"));
-        let join = place.engine.put_type(&name, to, None);
+        let join = harness.engine.put_type(&name, to, None);
         let (joined, removed) =
-            both(&place, join, place.engine.delete_queue(&other, None), head_start).await;
+            both(&harness, join, harness.engine.delete_queue(&other, None), head_start).await;
         match (joined, removed) {
             (Ok(_), Err(Error::Conflict { code: ErrorCode::QueueInUse, .. }))
             | (Err(Error::NotFound { code: ErrorCode::QueueNotFound, .. }), Ok(())) => {}
@@ -139,10 +140,10 @@ async fn a_type_that_joins_a_queue_while_it_is_removed_keeps_it() {
 
 #[tokio::test]
 async fn an_enqueue_that_finds_a_type_half_moved_keeps_it_where_it_is() {
-    for place in everywhere() {
-        place.set_type("work", TypeConfig::default()).await;
-        place.engine.put_queue(&name("other"), QueueConfig::default(), None).await.unwrap();
-        let item = place.engine.job_type(&name("work")).await.unwrap();
+    for harness in every_store() {
+        harness.set_type("work", TypeConfig::default()).await;
+        harness.engine.put_queue(&name("other"), QueueConfig::default(), None).await.unwrap();
+        let item = harness.engine.job_type(&name("work")).await.unwrap();
         let marked = tidegate_core::job::type_config::TypeItem {
             leaving: true,
             version: item.version + 1,
@@ -155,16 +156,16 @@ async fn an_enqueue_that_finds_a_type_half_moved_keeps_it_where_it_is() {
             version: marked.version,
             bytes: Some(serde_json::to_vec(&marked).unwrap()),
         };
-        place.store.commit(vec![vec![write]]).await.unwrap();
-        let job = place.enqueue(of_type("work")).await;
+        harness.store.commit(vec![vec![write]]).await.unwrap();
+        let job = harness.enqueue(of_type("work")).await;
         assert_eq!(job.spec.queue, item.config.queue);
         assert!(
-            !place.engine.job_type(&name("work")).await.unwrap().leaving,
+            !harness.engine.job_type(&name("work")).await.unwrap().leaving,
             "the next enqueue finds it as it is"
         );
-        place.engine.cancel(&job.id, None, false).await.unwrap();
+        harness.engine.cancel(&job.id, None, false).await.unwrap();
         let to = TypeConfig { queue: name("other"), ..TypeConfig::default() };
-        place.engine.put_type(&name("work"), to, None).await.unwrap();
-        assert_eq!(place.enqueue(work()).await.spec.queue, name("other"));
+        harness.engine.put_type(&name("work"), to, None).await.unwrap();
+        assert_eq!(harness.enqueue(work()).await.spec.queue, name("other"));
     }
 }

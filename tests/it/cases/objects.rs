@@ -1,4 +1,4 @@
-//! Large bodies, which lie among the objects: each is there as long as a job names it, and no longer.
+//! Large bodies in object storage: each exists as long as a job names it, and no longer.
 
 use futures_util::StreamExt;
 use tidegate_core::{
@@ -15,7 +15,7 @@ use tidegate_engine::{
     testkit::builders::name,
 };
 
-use super::place::{Place, everywhere, report, work};
+use super::harness::{Harness, every_store, report, work};
 
 fn large() -> Payload {
     Payload::json(format!("\"{}\"", "x".repeat(OBJECT_BYTES)))
@@ -25,52 +25,56 @@ fn carrying(data: Payload) -> NewJob {
     NewJob { data, ..work() }
 }
 
-async fn objects(place: &Place) -> usize {
-    place.engine.ports().objects.list(None).count().await
+async fn objects(harness: &Harness) -> usize {
+    harness.engine.ports().objects.list(None).count().await
 }
 
 /// Reports success with a large result, as the server does.
-async fn succeed(place: &mut Place, job: &Job) -> Result<Job, tidegate_engine::Error> {
+async fn succeed(harness: &mut Harness, job: &Job) -> Result<Job, tidegate_engine::Error> {
     let report = report(job, ReportOutcome::Succeeded { result: Some(Body::Inline(large())) });
-    let report = place.engine.prepare_report(report).await.unwrap();
-    place.tick(TickInput { reports: vec![report], ..TickInput::default() }).await.reports.remove(0)
+    let report = harness.engine.prepare_report(report).await.unwrap();
+    harness
+        .tick(TickInput { reports: vec![report], ..TickInput::default() })
+        .await
+        .reports
+        .remove(0)
 }
 
 #[tokio::test]
 async fn a_removed_job_takes_its_bodies_with_it() {
     for limited in [false, true] {
-        for mut place in everywhere() {
+        for mut harness in every_store() {
             if limited {
-                place.with_limit(5).await;
+                harness.with_limit(5).await;
             }
-            place
+            harness
                 .set_type(
                     "work",
                     TypeConfig { retention_seconds: Seconds::new(0), ..TypeConfig::default() },
                 )
                 .await;
-            place.enqueue(carrying(large())).await;
-            let run = place.lease(1).await.remove(0);
-            assert_eq!(objects(&place).await, 1);
-            succeed(&mut place, &run).await.unwrap();
-            assert_eq!(objects(&place).await, 0, "it is removed with its end");
-            let job = place.enqueue(carrying(large())).await;
-            place.engine.cancel(&job.id, None, false).await.unwrap();
-            assert_eq!(objects(&place).await, 0, "cancelled");
-            let expires = place.now() + std::time::Duration::from_secs(1);
-            place.enqueue(NewJob { expires_at: Some(expires), ..carrying(large()) }).await;
-            place.wait(2);
-            place.engine.sweep().await.unwrap();
-            assert_eq!(objects(&place).await, 0, "expired");
-            place
+            harness.enqueue(carrying(large())).await;
+            let run = harness.lease(1).await.remove(0);
+            assert_eq!(objects(&harness).await, 1);
+            succeed(&mut harness, &run).await.unwrap();
+            assert_eq!(objects(&harness).await, 0, "it is removed with its end");
+            let job = harness.enqueue(carrying(large())).await;
+            harness.engine.cancel(&job.id, None, false).await.unwrap();
+            assert_eq!(objects(&harness).await, 0, "cancelled");
+            let expires = harness.now() + std::time::Duration::from_secs(1);
+            harness.enqueue(NewJob { expires_at: Some(expires), ..carrying(large()) }).await;
+            harness.wait(2);
+            harness.engine.sweep().await.unwrap();
+            assert_eq!(objects(&harness).await, 0, "expired");
+            harness
                 .enqueue(NewJob {
-                    expires_at: Some(place.now() + std::time::Duration::from_secs(1)),
+                    expires_at: Some(harness.now() + std::time::Duration::from_secs(1)),
                     ..carrying(large())
                 })
                 .await;
-            place.wait(2);
-            assert!(place.lease(1).await.is_empty());
-            assert_eq!(objects(&place).await, 0, "found expired by a round");
+            harness.wait(2);
+            assert!(harness.lease(1).await.is_empty());
+            assert_eq!(objects(&harness).await, 0, "found expired by a round");
         }
     }
 }
@@ -78,26 +82,28 @@ async fn a_removed_job_takes_its_bodies_with_it() {
 #[tokio::test]
 async fn a_result_that_was_taken_or_kept_long_enough_is_removed() {
     for keep in [KeepResult::Once, KeepResult::For(Seconds::new(60))] {
-        for mut place in everywhere() {
-            place.set_type("work", TypeConfig { keep_result: keep, ..TypeConfig::default() }).await;
-            place.enqueue(work()).await;
-            let run = place.lease(1).await.remove(0);
-            let job = succeed(&mut place, &run).await.unwrap();
-            assert_eq!(objects(&place).await, 1);
-            assert_eq!(place.engine.take_result(&job).await.unwrap(), Some(large()));
+        for mut harness in every_store() {
+            harness
+                .set_type("work", TypeConfig { keep_result: keep, ..TypeConfig::default() })
+                .await;
+            harness.enqueue(work()).await;
+            let run = harness.lease(1).await.remove(0);
+            let job = succeed(&mut harness, &run).await.unwrap();
+            assert_eq!(objects(&harness).await, 1);
+            assert_eq!(harness.engine.take_result(&job).await.unwrap(), Some(large()));
             if keep == KeepResult::Once {
-                assert_eq!(objects(&place).await, 0, "it was taken");
+                assert_eq!(objects(&harness).await, 0, "it was taken");
                 assert_eq!(
-                    place.engine.take_result(&job).await.unwrap(),
+                    harness.engine.take_result(&job).await.unwrap(),
                     None,
                     "and is not there twice"
                 );
             } else {
-                assert_eq!(objects(&place).await, 1);
-                place.wait(61);
-                place.engine.sweep().await.unwrap();
-                assert_eq!(objects(&place).await, 0);
-                assert_eq!(place.engine.take_result(&job).await.unwrap(), None);
+                assert_eq!(objects(&harness).await, 1);
+                harness.wait(61);
+                harness.engine.sweep().await.unwrap();
+                assert_eq!(objects(&harness).await, 0);
+                assert_eq!(harness.engine.take_result(&job).await.unwrap(), None);
             }
         }
     }
@@ -105,78 +111,78 @@ async fn a_result_that_was_taken_or_kept_long_enough_is_removed() {
 
 #[tokio::test]
 async fn a_patch_leaves_the_body_that_the_job_carries() {
-    for place in everywhere() {
-        place.set_type("work", TypeConfig::default()).await;
-        let job = place.enqueue(carrying(large())).await;
+    for harness in every_store() {
+        harness.set_type("work", TypeConfig::default()).await;
+        let job = harness.enqueue(carrying(large())).await;
         let with = |data| JobPatch { data: Some(data), ..JobPatch::default() };
-        place.engine.patch(&job.id, None, with(large()), None).await.unwrap();
-        assert_eq!(objects(&place).await, 1);
-        assert_eq!(place.engine.data(&place.job(&job.id).await).await.unwrap(), large());
-        assert!(place.engine.patch(&job.id, None, with(large()), Some(99)).await.is_err());
-        assert_eq!(objects(&place).await, 1, "a refused one leaves nothing");
-        assert_eq!(place.engine.data(&place.job(&job.id).await).await.unwrap(), large());
-        place.engine.patch(&job.id, None, with(Payload::null()), None).await.unwrap();
-        assert_eq!(objects(&place).await, 0);
+        harness.engine.patch(&job.id, None, with(large()), None).await.unwrap();
+        assert_eq!(objects(&harness).await, 1);
+        assert_eq!(harness.engine.data(&harness.job(&job.id).await).await.unwrap(), large());
+        assert!(harness.engine.patch(&job.id, None, with(large()), Some(99)).await.is_err());
+        assert_eq!(objects(&harness).await, 1, "a refused one leaves nothing");
+        assert_eq!(harness.engine.data(&harness.job(&job.id).await).await.unwrap(), large());
+        harness.engine.patch(&job.id, None, with(Payload::null()), None).await.unwrap();
+        assert_eq!(objects(&harness).await, 0);
     }
 }
 
 #[tokio::test]
 async fn a_refused_enqueue_leaves_no_body() {
-    for place in everywhere() {
-        place.set_type("work", TypeConfig::default()).await;
+    for harness in every_store() {
+        harness.set_type("work", TypeConfig::default()).await;
         let unique = Unique { key: "u".into(), hold: UniqueWhile::Live, period_seconds: None };
         let first = NewJob {
             id: Some(name("a")),
             correlation_key: Some("c".into()),
             ..carrying(large()).with_options(|options| options.unique = Some(unique.clone()))
         };
-        place.enqueue(first.clone()).await;
-        let again = place.enqueue(first.clone()).await;
-        assert_eq!(place.engine.data(&again).await.unwrap(), large());
-        place
+        harness.enqueue(first.clone()).await;
+        let again = harness.enqueue(first.clone()).await;
+        assert_eq!(harness.engine.data(&again).await.unwrap(), large());
+        harness
             .enqueue(carrying(large()).with_options(|options| options.unique = Some(unique)))
             .await;
         let clash = NewJob { correlation_key: Some("c".into()), ..carrying(large()) };
-        assert!(place.engine.enqueue(vec![clash]).await[0].is_err());
+        assert!(harness.engine.enqueue(vec![clash]).await[0].is_err());
         assert!(
-            place
+            harness
                 .engine
                 .enqueue(vec![first.with_options(|options| options.priority = Some(1))])
                 .await[0]
                 .is_err()
         );
-        assert_eq!(objects(&place).await, 1, "that of the one job");
+        assert_eq!(objects(&harness).await, 1, "that of the one job");
     }
 }
 
 #[tokio::test]
 async fn a_result_that_is_not_taken_leaves_nothing() {
     for limited in [false, true] {
-        for mut place in everywhere() {
+        for mut harness in every_store() {
             if limited {
-                place.with_limit(5).await;
+                harness.with_limit(5).await;
             }
-            place
+            harness
                 .set_type(
                     "work",
                     TypeConfig { keep_result: KeepResult::Once, ..TypeConfig::default() },
                 )
                 .await;
-            place.enqueue(work()).await;
-            let run = place.lease(1).await.remove(0);
-            let job = succeed(&mut place, &run).await.unwrap();
-            succeed(&mut place, &run).await.expect("a repeat is harmless");
-            assert_eq!(objects(&place).await, 1);
+            harness.enqueue(work()).await;
+            let run = harness.lease(1).await.remove(0);
+            let job = succeed(&mut harness, &run).await.unwrap();
+            succeed(&mut harness, &run).await.expect("a repeat is harmless");
+            assert_eq!(objects(&harness).await, 1);
             assert_eq!(
-                place.engine.take_result(&job).await.unwrap(),
+                harness.engine.take_result(&job).await.unwrap(),
                 Some(large()),
                 "the first one's is kept"
             );
-            place.enqueue(work()).await;
-            let mut stale = place.lease(1).await.remove(0);
+            harness.enqueue(work()).await;
+            let mut stale = harness.lease(1).await.remove(0);
             stale.life.attempt = 7;
-            succeed(&mut place, &stale).await.expect_err("no such attempt");
-            assert_eq!(objects(&place).await, 0);
+            succeed(&mut harness, &stale).await.expect_err("no such attempt");
+            assert_eq!(objects(&harness).await, 0);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Versions of plugins: pushed, made live, taken back; and whoever uses one.
+//! Versions of plugins: pushed, made live, rolled back; and the queues and types that use one.
 
 use std::sync::{
     Arc,
@@ -22,7 +22,7 @@ use tidegate_engine::{
     testkit::{FnPolicy, builders::name},
 };
 
-use super::place::{Place, everywhere, queue, work};
+use super::harness::{Harness, every_store, queue, work};
 
 #[allow(clippy::unnecessary_wraps, reason = "as a push takes it")]
 fn says() -> Option<Description> {
@@ -67,11 +67,11 @@ fn blame<T: std::fmt::Debug>(answer: Result<T, Error>) -> (String, String) {
 
 #[tokio::test]
 async fn a_pushed_version_is_live_and_its_objects_are_there() {
-    for place in everywhere() {
-        let pushed = place.push("guard", "v1", says(), None).await.unwrap();
+    for harness in every_store() {
+        let pushed = harness.push("guard", "v1", says(), None).await.unwrap();
         assert_eq!((pushed.number, pushed.new, pushed.item.live), (1, true, 1));
         let version = pushed.item.numbered(1).unwrap();
-        let objects = &place.engine.ports().objects;
+        let objects = &harness.engine.ports().objects;
         assert_eq!(
             objects.get(&version.object_key().into()).await.unwrap().bytes().await.unwrap(),
             "v1"
@@ -86,10 +86,10 @@ async fn a_pushed_version_is_live_and_its_objects_are_there() {
                 .unwrap(),
             "compiled v1"
         );
-        let again = place.push("guard", "v1", says(), None).await.unwrap();
+        let again = harness.push("guard", "v1", says(), None).await.unwrap();
         assert_eq!((again.number, again.new, again.item.version), (1, false, 1));
-        assert_eq!(place.push("guard", "v2", says(), says()).await.unwrap().item.live, 2);
-        let names: Vec<String> = place
+        assert_eq!(harness.push("guard", "v2", says(), says()).await.unwrap().item.live, 2);
+        let names: Vec<String> = harness
             .engine
             .plugins()
             .await
@@ -103,8 +103,8 @@ async fn a_pushed_version_is_live_and_its_objects_are_there() {
 
 #[tokio::test]
 async fn the_same_bytes_bring_code_for_another_engine() {
-    for place in everywhere() {
-        place.push("guard", "v1", says(), None).await.unwrap();
+    for harness in every_store() {
+        harness.push("guard", "v1", says(), None).await.unwrap();
         let code = |engine: &str, code: &'static str| NewCode {
             target: "t".into(),
             engine: engine.into(),
@@ -116,7 +116,8 @@ async fn the_same_bytes_bring_code_for_another_engine() {
             retry: None,
             code: vec![code("f", "newer"), code("e", "other")],
         };
-        let pushed = place.engine.push_plugin(&name("guard"), version, Stage::Live).await.unwrap();
+        let pushed =
+            harness.engine.push_plugin(&name("guard"), version, Stage::Live).await.unwrap();
         assert_eq!((pushed.number, pushed.new), (1, false));
         let engines: Vec<String> =
             pushed.item.versions[0].compiled.iter().map(|code| code.engine.clone()).collect();
@@ -126,8 +127,8 @@ async fn the_same_bytes_bring_code_for_another_engine() {
 
 #[tokio::test]
 async fn the_oldest_versions_go_but_not_the_live_one() {
-    for place in everywhere() {
-        place.push("guard", "v1", says(), None).await.unwrap();
+    for harness in every_store() {
+        harness.push("guard", "v1", says(), None).await.unwrap();
         for n in 2..=MAX_VERSIONS + 2 {
             let version = NewVersion {
                 wasm: Bytes::from(format!("v{n}")),
@@ -135,9 +136,9 @@ async fn the_oldest_versions_go_but_not_the_live_one() {
                 retry: None,
                 code: vec![],
             };
-            place.engine.push_plugin(&name("guard"), version, Stage::Shadow).await.unwrap();
+            harness.engine.push_plugin(&name("guard"), version, Stage::Shadow).await.unwrap();
         }
-        let item = place.engine.plugin(&name("guard")).await.unwrap();
+        let item = harness.engine.plugin(&name("guard")).await.unwrap();
         assert_eq!(
             (item.versions.len(), item.live, item.versions[0].number, item.versions[1].number),
             (MAX_VERSIONS, 1, 1, 4)
@@ -147,46 +148,46 @@ async fn the_oldest_versions_go_but_not_the_live_one() {
 
 #[tokio::test]
 async fn a_rollback_goes_back_one_or_to_a_number() {
-    for place in everywhere() {
+    for harness in every_store() {
         for wasm in ["v1", "v2", "v3"] {
-            place.push("guard", wasm, says(), None).await.unwrap();
+            harness.push("guard", wasm, says(), None).await.unwrap();
         }
         let guard = name("guard");
-        assert_eq!(place.engine.rollback_plugin(&guard, None).await.unwrap().live, 2);
-        assert_eq!(place.engine.rollback_plugin(&guard, Some(3)).await.unwrap().live, 3);
-        assert_eq!(place.engine.rollback_plugin(&guard, Some(1)).await.unwrap().live, 1);
+        assert_eq!(harness.engine.rollback_plugin(&guard, None).await.unwrap().live, 2);
+        assert_eq!(harness.engine.rollback_plugin(&guard, Some(3)).await.unwrap().live, 3);
+        assert_eq!(harness.engine.rollback_plugin(&guard, Some(1)).await.unwrap().live, 1);
         for to in [None, Some(9)] {
             assert_eq!(
-                blame(place.engine.rollback_plugin(&guard, to).await).0,
+                blame(harness.engine.rollback_plugin(&guard, to).await).0,
                 "plugin_version_not_found"
             );
         }
         assert_eq!(
-            blame(place.engine.rollback_plugin(&name("nobody"), None).await).0,
+            blame(harness.engine.rollback_plugin(&name("nobody"), None).await).0,
             "plugin_not_found"
         );
     }
 }
 
 #[tokio::test]
-async fn a_rollback_goes_back_to_what_was_live_and_not_to_what_was_only_asked() {
-    for place in everywhere() {
+async fn a_rollback_restores_the_last_live_version_not_a_shadow() {
+    for harness in every_store() {
         let guard = name("guard");
-        place.push("guard", "v1", says(), None).await.unwrap();
+        harness.push("guard", "v1", says(), None).await.unwrap();
         let shadow =
             NewVersion { wasm: Bytes::from("v2"), throttler: says(), retry: None, code: vec![] };
-        place.engine.push_plugin(&guard, shadow, Stage::Shadow).await.unwrap();
-        place.push("guard", "v3", says(), None).await.unwrap();
-        assert_eq!(place.engine.rollback_plugin(&guard, None).await.unwrap().live, 1);
+        harness.engine.push_plugin(&guard, shadow, Stage::Shadow).await.unwrap();
+        harness.push("guard", "v3", says(), None).await.unwrap();
+        assert_eq!(harness.engine.rollback_plugin(&guard, None).await.unwrap().live, 1);
         assert_eq!(
-            blame(place.engine.rollback_plugin(&guard, None).await).0,
+            blame(harness.engine.rollback_plugin(&guard, None).await).0,
             "plugin_version_not_found"
         );
     }
 }
 
 #[tokio::test]
-async fn versions_that_say_much_of_themselves_are_forgotten_sooner_and_never_keep_a_push_out() {
+async fn large_version_records_are_evicted_first_and_block_no_push() {
     let says = |schema: usize| {
         Some(Description {
             config_schema: Some("x".repeat(schema << 10)),
@@ -199,12 +200,12 @@ async fn versions_that_say_much_of_themselves_are_forgotten_sooner_and_never_kee
         retry: says(schema),
         code: vec![],
     };
-    for place in everywhere() {
+    for harness in every_store() {
         let guard = name("guard");
         for n in 1..=MAX_VERSIONS as u32 {
-            place.engine.push_plugin(&guard, version(n, 60), Stage::Live).await.unwrap();
+            harness.engine.push_plugin(&guard, version(n, 60), Stage::Live).await.unwrap();
         }
-        let item = place.engine.plugin(&guard).await.unwrap();
+        let item = harness.engine.plugin(&guard).await.unwrap();
         assert_eq!(
             (item.versions.len(), item.live, item.previous()),
             (2, 50, Some(49)),
@@ -212,10 +213,10 @@ async fn versions_that_say_much_of_themselves_are_forgotten_sooner_and_never_kee
         );
         assert!(serde_json::to_vec(&*item).unwrap().len() <= MAX_ITEM_BYTES);
         assert_eq!(item.was_live, [49], "none that is forgotten");
-        // Two that are asked and do not fit together.
-        place.engine.push_plugin(&guard, version(51, 160), Stage::Live).await.unwrap();
+        // A live and a shadow version that are too large together.
+        harness.engine.push_plugin(&guard, version(51, 160), Stage::Live).await.unwrap();
         assert_eq!(
-            blame(place.engine.push_plugin(&guard, version(52, 60), Stage::Shadow).await).0,
+            blame(harness.engine.push_plugin(&guard, version(52, 60), Stage::Shadow).await).0,
             "config-schema"
         );
     }
@@ -223,31 +224,31 @@ async fn versions_that_say_much_of_themselves_are_forgotten_sooner_and_never_kee
 
 #[tokio::test]
 async fn a_version_may_run_in_the_shadow_first() {
-    for place in everywhere() {
-        place.push("guard", "v1", says(), None).await.unwrap();
+    for harness in every_store() {
+        harness.push("guard", "v1", says(), None).await.unwrap();
         let version =
             NewVersion { wasm: Bytes::from("v2"), throttler: says(), retry: None, code: vec![] };
         let item =
-            place.engine.push_plugin(&name("guard"), version, Stage::Shadow).await.unwrap().item;
+            harness.engine.push_plugin(&name("guard"), version, Stage::Shadow).await.unwrap().item;
         assert_eq!((item.live, item.shadow), (1, Some(2)));
         let guard = name("guard");
-        assert_eq!(blame(place.engine.shadow_plugin(&guard, Some(1)).await).0, "version");
+        assert_eq!(blame(harness.engine.shadow_plugin(&guard, Some(1)).await).0, "version");
         assert_eq!(
-            place.engine.rollback_plugin(&guard, Some(2)).await.unwrap().shadow,
+            harness.engine.rollback_plugin(&guard, Some(2)).await.unwrap().shadow,
             None,
             "live, it is no shadow"
         );
-        assert_eq!(place.engine.shadow_plugin(&guard, Some(1)).await.unwrap().shadow, Some(1));
-        assert_eq!(place.engine.shadow_plugin(&guard, None).await.unwrap().shadow, None);
+        assert_eq!(harness.engine.shadow_plugin(&guard, Some(1)).await.unwrap().shadow, Some(1));
+        assert_eq!(harness.engine.shadow_plugin(&guard, None).await.unwrap().shadow, None);
     }
 }
 
 #[tokio::test]
 async fn known_bytes_that_are_pushed_into_the_shadow_go_there() {
-    for place in everywhere() {
+    for harness in every_store() {
         let guard = name("guard");
-        place.push("guard", "v1", says(), None).await.unwrap();
-        place.push("guard", "v2", says(), None).await.unwrap();
+        harness.push("guard", "v1", says(), None).await.unwrap();
+        harness.push("guard", "v2", says(), None).await.unwrap();
         let version = |wasm: &'static str| NewVersion {
             wasm: Bytes::from(wasm),
             throttler: says(),
@@ -255,7 +256,7 @@ async fn known_bytes_that_are_pushed_into_the_shadow_go_there() {
             code: vec![],
         };
         let push = async |wasm, stage| {
-            place.engine.push_plugin(&guard, version(wasm), stage).await.unwrap()
+            harness.engine.push_plugin(&guard, version(wasm), stage).await.unwrap()
         };
         let kept = push("v1", Stage::Kept).await;
         assert_eq!((kept.number, kept.new, kept.item.live, kept.item.shadow), (1, false, 2, None));
@@ -273,17 +274,17 @@ async fn known_bytes_that_are_pushed_into_the_shadow_go_there() {
 }
 
 #[tokio::test]
-async fn a_batch_has_each_strategy_checked_once_and_brings_no_more_than_so_many() {
-    for place in everywhere() {
+async fn a_batch_checks_each_strategy_once_and_bounds_their_number() {
+    for harness in every_store() {
         let checks = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&checks);
-        let place = place.with_policy(FnPolicy::default().checking(move |_, _, config| {
+        let harness = harness.with_policy(FnPolicy::default().checking(move |_, _, config| {
             count.fetch_add(1, Ordering::Relaxed);
             let bad = Problem { path: "/bad".into(), message: "must not be".into() };
             Ok(if config.contains("bad") { vec![bad] } else { Vec::new() })
         }));
-        place.push("guard", "v1", None, says()).await.unwrap();
-        place.set_type("work", TypeConfig::default()).await;
+        harness.push("guard", "v1", None, says()).await.unwrap();
+        harness.set_type("work", TypeConfig::default()).await;
         let jobs = |configs: Vec<serde_json::Value>| {
             configs
                 .into_iter()
@@ -293,7 +294,7 @@ async fn a_batch_has_each_strategy_checked_once_and_brings_no_more_than_so_many(
         let mixed = |n: usize| {
             if n.is_multiple_of(2) { json!({"fine": 1}) } else { json!({"bad": n % 3}) }
         };
-        let answers = place.engine.enqueue(jobs((0..300).map(mixed).collect())).await;
+        let answers = harness.engine.enqueue(jobs((0..300).map(mixed).collect())).await;
         assert_eq!(checks.load(Ordering::Relaxed), 4, "one that is good and three that are not");
         assert_eq!(
             (answers.iter().filter(|answer| answer.is_ok()).count(), answers[0].is_ok()),
@@ -301,7 +302,8 @@ async fn a_batch_has_each_strategy_checked_once_and_brings_no_more_than_so_many(
         );
         assert_eq!(blame(answers.into_iter().nth(1).unwrap()).0, "retry.config/bad");
         checks.store(0, Ordering::Relaxed);
-        let answers = place.engine.enqueue(jobs((0..100).map(|n| json!({"n": n})).collect())).await;
+        let answers =
+            harness.engine.enqueue(jobs((0..100).map(|n| json!({"n": n})).collect())).await;
         assert_eq!(
             (
                 checks.load(Ordering::Relaxed),
@@ -316,50 +318,51 @@ async fn a_batch_has_each_strategy_checked_once_and_brings_no_more_than_so_many(
 
 #[tokio::test]
 async fn a_push_sees_the_queue_that_takes_the_plugin_meanwhile() {
-    for place in everywhere() {
+    for harness in every_store() {
         // While the new version looks at the first queue's configuration, a second queue is given one that it dislikes.
-        let other = Arc::new(Place::on(Arc::clone(&place.store)));
+        let other = Arc::new(Harness::on(Arc::clone(&harness.store)));
         let (taking, handle, taken) =
             (Arc::clone(&other), tokio::runtime::Handle::current(), Arc::new(AtomicUsize::new(0)));
         let times = Arc::clone(&taken);
-        let place = place.with_policy(FnPolicy::default().checking(move |plugin, _, config| {
-            if plugin.version.number == 2 && times.fetch_add(1, Ordering::Relaxed) == 0 {
-                let (taking, handle) = (Arc::clone(&taking), handle.clone());
-                let take = async move {
-                    taking
-                        .engine
-                        .put_queue(&name("second"), throttled(json!({"old": 1})), None)
-                        .await
-                        .map(drop)
-                };
-                std::thread::spawn(move || handle.block_on(take)).join().unwrap().unwrap();
-            }
-            let old = Problem { path: "/old".into(), message: "is no more".into() };
-            Ok(if plugin.version.number == 2 && config.contains("old") {
-                vec![old]
-            } else {
-                Vec::new()
-            })
-        }));
-        place.push("guard", "v1", says(), says()).await.unwrap();
-        place.engine.put_queue(&queue(), throttled(json!({})), None).await.unwrap();
-        let (code, words) = blame(place.push("guard", "v2", says(), says()).await);
+        let harness =
+            harness.with_policy(FnPolicy::default().checking(move |plugin, _, config| {
+                if plugin.version.number == 2 && times.fetch_add(1, Ordering::Relaxed) == 0 {
+                    let (taking, handle) = (Arc::clone(&taking), handle.clone());
+                    let take = async move {
+                        taking
+                            .engine
+                            .put_queue(&name("second"), throttled(json!({"old": 1})), None)
+                            .await
+                            .map(drop)
+                    };
+                    std::thread::spawn(move || handle.block_on(take)).join().unwrap().unwrap();
+                }
+                let old = Problem { path: "/old".into(), message: "is no more".into() };
+                Ok(if plugin.version.number == 2 && config.contains("old") {
+                    vec![old]
+                } else {
+                    Vec::new()
+                })
+            }));
+        harness.push("guard", "v1", says(), says()).await.unwrap();
+        harness.engine.put_queue(&queue(), throttled(json!({})), None).await.unwrap();
+        let (code, words) = blame(harness.push("guard", "v2", says(), says()).await);
         assert!(code == "config_refused" && words.contains("queue second"), "{words}");
-        assert_eq!(place.engine.plugin(&name("guard")).await.unwrap().live, 1);
+        assert_eq!(harness.engine.plugin(&name("guard")).await.unwrap().live, 1);
         // A type's taking is seen by the same means.
-        let before = place.engine.plugin(&name("guard")).await.unwrap().version;
-        place
+        let before = harness.engine.plugin(&name("guard")).await.unwrap().version;
+        harness
             .set_type("work", TypeConfig { retry: retried(json!({})), ..TypeConfig::default() })
             .await;
-        assert_eq!(place.engine.plugin(&name("guard")).await.unwrap().version, before + 1);
-        place
+        assert_eq!(harness.engine.plugin(&name("guard")).await.unwrap().version, before + 1);
+        harness
             .set_type(
                 "work",
                 TypeConfig { retry: retried(json!({})), weight: 2, ..TypeConfig::default() },
             )
             .await;
         assert_eq!(
-            place.engine.plugin(&name("guard")).await.unwrap().version,
+            harness.engine.plugin(&name("guard")).await.unwrap().version,
             before + 1,
             "it had it already"
         );
@@ -368,14 +371,14 @@ async fn a_push_sees_the_queue_that_takes_the_plugin_meanwhile() {
 
 #[tokio::test]
 async fn a_throttler_is_checked_when_a_queue_is_given_it() {
-    for place in everywhere() {
-        let place = place.with_policy(picky());
-        let put = async |config| place.engine.put_queue(&queue(), throttled(config), None).await;
+    for harness in every_store() {
+        let harness = harness.with_policy(picky());
+        let put = async |config| harness.engine.put_queue(&queue(), throttled(config), None).await;
         assert_eq!(blame(put(json!({})).await).0, "throttler.plugin", "there is none");
-        place.push("guard", "v1", None, says()).await.unwrap();
+        harness.push("guard", "v1", None, says()).await.unwrap();
         let (field, words) = blame(put(json!({})).await);
         assert!(field == "throttler.plugin" && words.contains("must be a throttler"), "{words}");
-        place.push("guard", "v2", says(), says()).await.unwrap();
+        harness.push("guard", "v2", says(), says()).await.unwrap();
         assert_eq!(blame(put(json!([])).await).0, "throttler.config");
         assert_eq!(blame(put(json!({"a": "x".repeat(70_000)})).await).0, "throttler.config");
         assert_eq!(
@@ -388,20 +391,20 @@ async fn a_throttler_is_checked_when_a_queue_is_given_it() {
 
 #[tokio::test]
 async fn a_retry_strategy_is_checked_for_types_and_for_jobs() {
-    for place in everywhere() {
-        let place = place.with_policy(picky());
+    for harness in every_store() {
+        let harness = harness.with_policy(picky());
         let put = async |retry| {
-            place
+            harness
                 .engine
                 .put_type(&name("work"), TypeConfig { retry, ..TypeConfig::default() }, None)
                 .await
         };
         assert_eq!(blame(put(retried(json!({}))).await).0, "retry.plugin");
-        place.push("guard", "v1", None, says()).await.unwrap();
+        harness.push("guard", "v1", None, says()).await.unwrap();
         assert_eq!(blame(put(retried(json!({"bad": 1}))).await).0, "retry.config/shares/east");
         put(retried(json!({"fine": 1}))).await.unwrap();
         let enqueue = async |retry| {
-            place
+            harness
                 .engine
                 .enqueue(vec![work().with_options(|options| options.retry = retry)])
                 .await
@@ -421,56 +424,56 @@ async fn a_retry_strategy_is_checked_for_types_and_for_jobs() {
 }
 
 #[tokio::test]
-async fn a_push_that_refuses_a_configuration_in_use_is_refused_by_name() {
-    for place in everywhere() {
-        let place = place.with_policy(picky());
-        place.push("guard", "v1", says(), says()).await.unwrap();
-        place.push("guard", "v2", says(), says()).await.unwrap();
-        place.engine.put_queue(&queue(), throttled(json!({"fine": 1})), None).await.unwrap();
-        let (code, words) = blame(place.push("guard", "v3", says(), None).await);
+async fn a_push_refusing_a_used_configuration_fails_with_its_name() {
+    for harness in every_store() {
+        let harness = harness.with_policy(picky());
+        harness.push("guard", "v1", says(), says()).await.unwrap();
+        harness.push("guard", "v2", says(), says()).await.unwrap();
+        harness.engine.put_queue(&queue(), throttled(json!({"fine": 1})), None).await.unwrap();
+        let (code, words) = blame(harness.push("guard", "v3", says(), None).await);
         assert!(
             code == "config_refused"
                 && words.contains("queue default")
                 && words.contains("must be good"),
             "{words}"
         );
-        let (code, words) = blame(place.push("guard", "v4", None, says()).await);
+        let (code, words) = blame(harness.push("guard", "v4", None, says()).await);
         assert!(code == "plugin_in_use" && words.contains("queue default"), "{words}");
-        assert_eq!(place.engine.plugin(&name("guard")).await.unwrap().live, 2);
-        place.engine.put_queue(&queue(), throttled(json!({"good": 1})), None).await.unwrap();
-        assert_eq!(place.push("guard", "v3", says(), says()).await.unwrap().item.live, 3);
-        place
+        assert_eq!(harness.engine.plugin(&name("guard")).await.unwrap().live, 2);
+        harness.engine.put_queue(&queue(), throttled(json!({"good": 1})), None).await.unwrap();
+        assert_eq!(harness.push("guard", "v3", says(), says()).await.unwrap().item.live, 3);
+        harness
             .set_type("work", TypeConfig { retry: retried(json!({})), ..TypeConfig::default() })
             .await;
-        let (code, words) = blame(place.push("guard", "v5", says(), None).await);
+        let (code, words) = blame(harness.push("guard", "v5", says(), None).await);
         assert!(code == "plugin_in_use" && words.contains("type work"), "{words}");
     }
 }
 
 #[tokio::test]
 async fn a_plugin_in_use_is_not_deleted() {
-    for place in everywhere() {
-        let place: Place = place.with_policy(picky());
+    for harness in every_store() {
+        let harness: Harness = harness.with_policy(picky());
         let guard = name("guard");
-        place.push("guard", "v1", says(), says()).await.unwrap();
-        place.engine.put_queue(&queue(), throttled(json!({})), None).await.unwrap();
-        assert_eq!(blame(place.engine.delete_plugin(&guard).await).0, "plugin_in_use");
-        place.set_queue(QueueConfig::default()).await;
-        place
+        harness.push("guard", "v1", says(), says()).await.unwrap();
+        harness.engine.put_queue(&queue(), throttled(json!({})), None).await.unwrap();
+        assert_eq!(blame(harness.engine.delete_plugin(&guard).await).0, "plugin_in_use");
+        harness.set_queue(QueueConfig::default()).await;
+        harness
             .set_type("work", TypeConfig { retry: retried(json!({})), ..TypeConfig::default() })
             .await;
-        assert_eq!(blame(place.engine.delete_plugin(&guard).await).0, "plugin_in_use");
-        place.set_type("work", TypeConfig::default()).await;
-        place.engine.delete_plugin(&guard).await.unwrap();
-        assert_eq!(blame(place.engine.delete_plugin(&guard).await).0, "plugin_not_found");
-        assert_eq!(place.push("guard", "v1", says(), says()).await.unwrap().number, 1);
+        assert_eq!(blame(harness.engine.delete_plugin(&guard).await).0, "plugin_in_use");
+        harness.set_type("work", TypeConfig::default()).await;
+        harness.engine.delete_plugin(&guard).await.unwrap();
+        assert_eq!(blame(harness.engine.delete_plugin(&guard).await).0, "plugin_not_found");
+        assert_eq!(harness.push("guard", "v1", says(), says()).await.unwrap().number, 1);
     }
 }
 
 #[tokio::test]
 async fn the_name_of_the_built_in_strategy_is_taken() {
-    for place in everywhere() {
-        assert_eq!(blame(place.push("exponential", "v1", None, says()).await).0, "name");
-        assert_eq!(blame(place.push("guard", "v1", None, None).await).0, "wasm");
+    for harness in every_store() {
+        assert_eq!(blame(harness.push("exponential", "v1", None, says()).await).0, "name");
+        assert_eq!(blame(harness.push("guard", "v1", None, None).await).0, "wasm");
     }
 }

@@ -1,4 +1,4 @@
-//! Rounds that lose their race: what they were told is not forgotten, and what they free is used at once.
+//! Ticks that lose a race: their reports are settled, and the capacity they free is used at once.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -15,66 +15,66 @@ use tidegate_engine::{
     testkit::faults::FaultyStore,
 };
 
-use super::place::{Place, ask, everywhere, queue, report, with, work};
+use super::harness::{Harness, demand, every_store, queue, report, with, work};
 
 #[tokio::test]
 async fn a_round_that_loses_every_race_leaves_its_hints_to_the_next() {
     // Others have a turn before each commit.
     let behind = Arc::new(MemoryStore::new()) as SharedStore;
     let store = FaultyStore::new(Arc::clone(&behind), 1).with_flight(Duration::ZERO);
-    let mut place = Place::on(Arc::new(store));
-    place.with_limit(2).await;
-    place.enqueue(work()).await;
-    let sent = place.send(1).await;
-    place
+    let mut harness = Harness::on(Arc::new(store));
+    harness.with_limit(2).await;
+    harness.enqueue(work()).await;
+    let sent = harness.send(1).await;
+    harness
         .engine
         .patch(&sent[0].job, None, JobPatch { priority: Some(200), ..JobPatch::default() }, None)
         .await
         .unwrap();
-    place.enqueue_many([work(), work(), work()]).await;
-    let run = place.lease(1).await.remove(0);
+    harness.enqueue_many([work(), work(), work()]).await;
+    let run = harness.lease(1).await.remove(0);
     let hint = (sent[0].job.clone(), sent[0].version);
     let own = (run.id.clone(), run.life.version);
 
-    let other = Place::on(behind);
-    let (of, mut memory) = (queue(), TickCache::default());
-    let round = TickInput {
+    let other = Harness::on(behind);
+    let (of, mut cache) = (queue(), TickCache::default());
+    let input = TickInput {
         reports: vec![report(&run, ReportOutcome::Succeeded { result: None })],
         released: vec![hint.clone()],
         ..TickInput::default()
     };
-    let ticked = {
-        let mut tick = pin!(place.engine.tick(&of, &mut memory, round));
+    let outcome = {
+        let mut tick = pin!(harness.engine.tick(&of, &mut cache, input));
         loop {
-            if let std::task::Poll::Ready(ticked) = poll!(&mut tick) {
-                break ticked.unwrap();
+            if let std::task::Poll::Ready(outcome) = poll!(&mut tick) {
+                break outcome.unwrap();
             }
-            // The head moves each time.
+            // The ledger changes each time.
             other.with_limit(2).await;
         }
     };
     assert_eq!(
-        ticked.reports[0].as_ref().unwrap().life.ended(),
+        outcome.reports[0].as_ref().unwrap().life.ended(),
         Some(Outcome::Succeeded),
         "the report is settled all the same"
     );
     assert!(
-        ticked.again && ticked.left.contains(&hint) && ticked.left.contains(&own),
+        outcome.again && outcome.left.contains(&hint) && outcome.left.contains(&own),
         "{:?}",
-        ticked.left
+        outcome.left
     );
-    let round = TickInput {
-        released: ticked.left,
-        demands: vec![ask(&["work"], 9, Dispatch::Claim)],
+    let input = TickInput {
+        released: outcome.left,
+        demands: vec![demand(&["work"], 9, Dispatch::Claim)],
         ..TickInput::default()
     };
-    let ticked = place.engine.tick(&of, &mut memory, round).await.unwrap();
-    assert_eq!(ticked.claimed.len(), 2, "both slots are free at once");
+    let outcome = harness.engine.tick(&of, &mut cache, input).await.unwrap();
+    assert_eq!(outcome.claimed.len(), 2, "both slots are free at once");
 }
 
 #[tokio::test]
 async fn a_slot_that_the_search_finds_free_is_used_at_once() {
-    for mut place in everywhere() {
+    for mut harness in every_store() {
         let constraint = Constraint {
             name: "tenant".into(),
             matcher: Matcher::default(),
@@ -82,29 +82,29 @@ async fn a_slot_that_the_search_finds_free_is_used_at_once() {
             concurrency: Some(1),
             rate: None,
         };
-        place.with_limit(5).await;
-        place
+        harness.with_limit(5).await;
+        harness
             .set_queue(QueueConfig {
                 concurrency: Some(5),
                 constraints: vec![constraint],
                 ..QueueConfig::default()
             })
             .await;
-        let job = place.enqueue(with("tenant", "a")).await;
-        place.send(1).await;
-        place
+        let job = harness.enqueue(with("tenant", "a")).await;
+        harness.send(1).await;
+        harness
             .engine
             .patch(&job.id, None, JobPatch { priority: Some(1), ..JobPatch::default() }, None)
             .await
             .unwrap();
         // The hint is lost: the search comes upon the job.
-        let asks = || vec![ask(&["work"], 1, Dispatch::Claim)];
-        let ticked = place.tick(TickInput { demands: asks(), ..TickInput::default() }).await;
+        let demands = || vec![demand(&["work"], 1, Dispatch::Claim)];
+        let outcome = harness.tick(TickInput { demands: demands(), ..TickInput::default() }).await;
         assert!(
-            ticked.claimed.is_empty() && ticked.again,
+            outcome.claimed.is_empty() && outcome.again,
             "what it held is released with this round, for the next"
         );
-        let ticked = place.tick(TickInput { demands: asks(), ..TickInput::default() }).await;
-        assert_eq!(ticked.claimed.len(), 1);
+        let outcome = harness.tick(TickInput { demands: demands(), ..TickInput::default() }).await;
+        assert_eq!(outcome.claimed.len(), 1);
     }
 }

@@ -1,4 +1,5 @@
-//! Replies by event: whichever of the reply and the attempt comes first, a job hears each reply once, and loses none.
+//! Replies by event: in any order of reply and attempt, a job processes each reply once, and loses
+//! none.
 
 use std::sync::Arc;
 
@@ -23,7 +24,7 @@ use tidegate_engine::{
     testkit::{builders::name, faults::FaultyStore},
 };
 
-use super::place::{Place, failed, in_every_home as everywhere, report, work};
+use super::harness::{Harness, every_store_and_table as every_store, failed, report, work};
 use tidegate_engine::TickInput;
 
 #[allow(clippy::needless_pass_by_value, reason = "the value is written where it is used")]
@@ -36,32 +37,32 @@ fn keyed(key: &str) -> NewJob {
     NewJob { correlation_key: Some(key.into()), ..work() }
 }
 
-async fn with_trigger(place: &Place) {
-    place.set_type("work", TypeConfig::default()).await;
+async fn with_trigger(harness: &Harness) {
+    harness.set_type("work", TypeConfig::default()).await;
     let rule = json!({"filter": {"type": "answer"}, "complete": {
         "type": "work", "correlation_key": {"$expr": "data.key"}, "attempt": {"$expr": "data.attempt"},
         "status": {"$expr": "data.failed && 'failed' || 'succeeded'"}, "message": {"$expr": "data.failed"}, "result": {"$expr": "data.answer"}}});
-    place
+    harness
         .engine
         .put_trigger(&name("answers"), serde_json::from_value(rule).unwrap(), None)
         .await
         .unwrap();
 }
 
-async fn ingest(place: &Place, events: &[Event]) -> Ingestion {
-    place.engine.ingest(events).await
+async fn ingest(harness: &Harness, events: &[Event]) -> Ingestion {
+    harness.engine.ingest(events).await
 }
 
 /// What the trigger did about one event.
-async fn did(place: &Place, event: Event) -> Did {
-    let mut answers = ingest(place, &[event]).await.answers;
+async fn did(harness: &Harness, event: Event) -> Did {
+    let mut answers = ingest(harness, &[event]).await.answers;
     answers.remove(0).unwrap().outcomes.remove(0).did
 }
 
-async fn kept(place: &Place) -> usize {
+async fn kept(harness: &Harness) -> usize {
     let query =
         RecordQuery { kind: RecordKind::Reply, prefix: String::new(), after: None, limit: 100 };
-    place.store.records(&[query]).await.unwrap()[0].len()
+    harness.store.records(&[query]).await.unwrap()[0].len()
 }
 
 fn ended(job: &Job) -> Option<Outcome> {
@@ -70,53 +71,53 @@ fn ended(job: &Job) -> Option<Outcome> {
 
 #[tokio::test]
 async fn a_reply_ends_the_running_attempt_and_frees_its_slot() {
-    for mut place in everywhere() {
-        place.set_queue(QueueConfig { concurrency: Some(1), ..QueueConfig::default() }).await;
-        with_trigger(&place).await;
-        place.settle().await;
-        let (a, b) = (place.enqueue(keyed("a")).await, place.enqueue(keyed("b")).await);
-        assert_eq!(place.lease(1).await[0].id, a.id);
-        let ingestion = ingest(&place, &[event("1", json!({"key": "a", "answer": 42}))]).await;
+    for mut harness in every_store() {
+        harness.set_queue(QueueConfig { concurrency: Some(1), ..QueueConfig::default() }).await;
+        with_trigger(&harness).await;
+        harness.settle().await;
+        let (a, b) = (harness.enqueue(keyed("a")).await, harness.enqueue(keyed("b")).await);
+        assert_eq!(harness.lease(1).await[0].id, a.id);
+        let ingestion = ingest(&harness, &[event("1", json!({"key": "a", "answer": 42}))]).await;
         assert_eq!(
             ingestion.answers[0].as_ref().unwrap().outcomes[0].did,
             Did::Completed { job: a.id.clone() }
         );
-        let done = place.job(&a.id).await;
+        let done = harness.job(&a.id).await;
         assert_eq!(ended(&done), Some(Outcome::Succeeded));
         assert_eq!(done.life.result.unwrap().bytes, "42");
         let released =
             ingestion.changed.iter().map(|(job, version)| (job.id.clone(), *version)).collect();
-        place.tick(TickInput { released, ..TickInput::default() }).await;
-        assert_eq!(place.lease(1).await[0].id, b.id, "the slot is free");
+        harness.tick(TickInput { released, ..TickInput::default() }).await;
+        assert_eq!(harness.lease(1).await[0].id, b.id, "the slot is free");
     }
 }
 
 #[tokio::test]
-async fn a_reply_that_comes_before_its_job_is_heard_when_its_attempt_starts() {
-    for mut place in everywhere() {
-        with_trigger(&place).await;
-        let early = did(&place, event("1", json!({"key": "a", "answer": "yes"}))).await;
+async fn a_reply_before_its_job_settles_it_when_the_attempt_starts() {
+    for mut harness in every_store() {
+        with_trigger(&harness).await;
+        let early = did(&harness, event("1", json!({"key": "a", "answer": "yes"}))).await;
         assert!(matches!(early, Did::Kept { .. }), "{early:?}");
-        assert_eq!(kept(&place).await, 1);
-        let job = place.enqueue(keyed("a")).await;
-        place.restart();
-        assert!(place.lease(1).await.is_empty(), "nobody is given a job that has its answer");
-        let done = place.job(&job.id).await;
+        assert_eq!(kept(&harness).await, 1);
+        let job = harness.enqueue(keyed("a")).await;
+        harness.restart();
+        assert!(harness.lease(1).await.is_empty(), "nobody is given a job that has its answer");
+        let done = harness.job(&job.id).await;
         assert_eq!((ended(&done), done.life.attempt), (Some(Outcome::Succeeded), 1));
-        assert_eq!(kept(&place).await, 0);
-        assert!(place.lease(1).await.is_empty());
+        assert_eq!(kept(&harness).await, 0);
+        assert!(harness.lease(1).await.is_empty());
     }
 }
 
 #[tokio::test]
 async fn a_reply_to_a_job_that_has_not_started_waits_for_its_attempt() {
-    for mut place in everywhere() {
-        with_trigger(&place).await;
-        let job = place.enqueue(keyed("a")).await;
-        assert!(matches!(did(&place, event("1", json!({"key": "a"}))).await, Did::Kept { .. }));
-        assert!(matches!(place.job(&job.id).await.life.state, State::Scheduled { .. }));
-        assert!(place.lease(1).await.is_empty());
-        assert_eq!(ended(&place.job(&job.id).await), Some(Outcome::Succeeded));
+    for mut harness in every_store() {
+        with_trigger(&harness).await;
+        let job = harness.enqueue(keyed("a")).await;
+        assert!(matches!(did(&harness, event("1", json!({"key": "a"}))).await, Did::Kept { .. }));
+        assert!(matches!(harness.job(&job.id).await.life.state, State::Scheduled { .. }));
+        assert!(harness.lease(1).await.is_empty());
+        assert_eq!(ended(&harness.job(&job.id).await), Some(Outcome::Succeeded));
     }
 }
 
@@ -128,10 +129,10 @@ async fn a_reply_whose_attempt_starts_while_it_is_kept_is_not_lost() {
         let inner = Arc::new(MemoryStore::new());
         let faulty =
             Arc::new(FaultyStore::new(inner.clone(), 1).with_flight(std::time::Duration::ZERO));
-        let mut claimer = Place::on(inner);
+        let mut claimer = Harness::on(inner);
         with_trigger(&claimer).await;
         let job = claimer.enqueue(keyed("a")).await;
-        let other = Place::on(faulty.clone());
+        let other = Harness::on(faulty.clone());
         let events = [event("1", json!({"key": "a"}))];
         let mut ingesting = Box::pin(other.engine.ingest(&events));
         // The faulty store gives up its turn before each write: the first poll ends right before the reply is stored.
@@ -161,26 +162,26 @@ async fn a_reply_whose_attempt_starts_while_it_is_kept_is_not_lost() {
     }
 }
 
-async fn place_state(place: &Place, job: &Job) -> State {
-    place.job(&job.id).await.life.state
+async fn place_state(harness: &Harness, job: &Job) -> State {
+    harness.job(&job.id).await.life.state
 }
 
 #[tokio::test]
-async fn a_success_while_a_retry_waits_ends_the_job_and_there_is_no_retry() {
-    for mut place in everywhere() {
-        with_trigger(&place).await;
-        place.enqueue(keyed("a")).await;
-        let run = place.lease(1).await;
-        place
+async fn a_success_reply_during_a_retry_wait_ends_the_job() {
+    for mut harness in every_store() {
+        with_trigger(&harness).await;
+        harness.enqueue(keyed("a")).await;
+        let run = harness.lease(1).await;
+        harness
             .tick(TickInput { reports: vec![report(&run[0], failed())], ..TickInput::default() })
             .await;
-        let waiting = place.job(&run[0].id).await;
+        let waiting = harness.job(&run[0].id).await;
         assert!(matches!(waiting.life.state, State::Scheduled { waiting: Waiting::Retry, .. }));
         assert_eq!(
-            did(&place, event("1", json!({"key": "a", "answer": 1}))).await,
+            did(&harness, event("1", json!({"key": "a", "answer": 1}))).await,
             Did::Completed { job: run[0].id.clone() }
         );
-        let done = place.job(&run[0].id).await;
+        let done = harness.job(&run[0].id).await;
         assert_eq!(
             (ended(&done), done.life.attempt, done.life.error.clone()),
             (Some(Outcome::Succeeded), 1, None)
@@ -189,53 +190,53 @@ async fn a_success_while_a_retry_waits_ends_the_job_and_there_is_no_retry() {
             done.life.history.iter().map(|entry| entry.outcome).collect::<Vec<_>>(),
             [Outcome::Failed, Outcome::Succeeded]
         );
-        place.wait(7200);
-        assert!(place.lease(1).await.is_empty(), "the retry is cancelled");
+        harness.wait(7200);
+        assert!(harness.lease(1).await.is_empty(), "the retry is cancelled");
     }
 }
 
 #[tokio::test]
 async fn a_failure_while_a_retry_waits_is_recorded_and_nothing_else() {
-    for mut place in everywhere() {
-        with_trigger(&place).await;
-        place.enqueue(keyed("a")).await;
-        let run = place.lease(1).await;
-        place
+    for mut harness in every_store() {
+        with_trigger(&harness).await;
+        harness.enqueue(keyed("a")).await;
+        let run = harness.lease(1).await;
+        harness
             .tick(TickInput { reports: vec![report(&run[0], failed())], ..TickInput::default() })
             .await;
-        let before = place.job(&run[0].id).await;
+        let before = harness.job(&run[0].id).await;
         let failure = event("1", json!({"key": "a", "failed": "no stock"}));
-        assert_eq!(did(&place, failure.clone()).await, Did::Recorded { job: run[0].id.clone() });
-        let after = place.job(&run[0].id).await;
+        assert_eq!(did(&harness, failure.clone()).await, Did::Recorded { job: run[0].id.clone() });
+        let after = harness.job(&run[0].id).await;
         assert_eq!(
             (&after.life.state, after.life.version),
             (&before.life.state, before.life.version)
         );
         let said = after.life.history.last().unwrap().error.as_ref().unwrap();
         assert_eq!((after.life.history.len(), said.message.as_deref()), (2, Some("no stock")));
-        assert_eq!(did(&place, failure).await, Did::Known { job: run[0].id.clone() });
-        assert_eq!(place.job(&run[0].id).await.life.history.len(), 2);
-        place.wait(7200);
-        assert_eq!(place.lease(1).await[0].life.attempt, 2, "the retry comes");
+        assert_eq!(did(&harness, failure).await, Did::Known { job: run[0].id.clone() });
+        assert_eq!(harness.job(&run[0].id).await.life.history.len(), 2);
+        harness.wait(7200);
+        assert_eq!(harness.lease(1).await[0].life.attempt, 2, "the retry comes");
     }
 }
 
 #[tokio::test]
 async fn a_failed_reply_is_tried_again_as_its_type_says() {
-    for mut place in everywhere() {
-        with_trigger(&place).await;
-        place.enqueue(keyed("a")).await;
-        place.lease(1).await;
+    for mut harness in every_store() {
+        with_trigger(&harness).await;
+        harness.enqueue(keyed("a")).await;
+        harness.lease(1).await;
         let failure = event("1", json!({"key": "a", "failed": "busy"}));
-        assert!(matches!(did(&place, failure.clone()).await, Did::Completed { .. }));
-        place.wait(7200);
-        let again = place.lease(1).await;
+        assert!(matches!(did(&harness, failure.clone()).await, Did::Completed { .. }));
+        harness.wait(7200);
+        let again = harness.lease(1).await;
         assert_eq!(again[0].life.attempt, 2);
         // The same event a second time says nothing of the second attempt.
-        assert!(matches!(did(&place, failure).await, Did::Known { .. }));
-        assert!(place.job(&again[0].id).await.life.running().is_some());
+        assert!(matches!(did(&harness, failure).await, Did::Known { .. }));
+        assert!(harness.job(&again[0].id).await.life.running().is_some());
         assert!(matches!(
-            did(&place, event("2", json!({"key": "a"}))).await,
+            did(&harness, event("2", json!({"key": "a"}))).await,
             Did::Completed { .. }
         ));
     }
@@ -243,33 +244,33 @@ async fn a_failed_reply_is_tried_again_as_its_type_says() {
 
 #[tokio::test]
 async fn a_reply_names_its_attempt() {
-    for mut place in everywhere() {
-        with_trigger(&place).await;
-        let job = place.enqueue(keyed("a")).await;
-        place.lease(1).await;
+    for mut harness in every_store() {
+        with_trigger(&harness).await;
+        let job = harness.enqueue(keyed("a")).await;
+        harness.lease(1).await;
         assert!(
             matches!(
-                did(&place, event("2", json!({"key": "a", "attempt": 2}))).await,
+                did(&harness, event("2", json!({"key": "a", "attempt": 2}))).await,
                 Did::Kept { .. }
             ),
             "that is still to come"
         );
         assert!(matches!(
-            did(&place, event("1", json!({"key": "a", "attempt": 1, "failed": "no"}))).await,
+            did(&harness, event("1", json!({"key": "a", "attempt": 1, "failed": "no"}))).await,
             Did::Completed { .. }
         ));
-        place.wait(60);
+        harness.wait(60);
         assert!(matches!(
-            did(&place, event("0", json!({"key": "a", "attempt": "x"}))).await,
+            did(&harness, event("0", json!({"key": "a", "attempt": "x"}))).await,
             Did::Dead { .. }
         ));
-        assert!(place.lease(1).await.is_empty(), "the second attempt has its answer");
+        assert!(harness.lease(1).await.is_empty(), "the second attempt has its answer");
         assert_eq!(
-            (ended(&place.job(&job.id).await), place.job(&job.id).await.life.attempt),
+            (ended(&harness.job(&job.id).await), harness.job(&job.id).await.life.attempt),
             (Some(Outcome::Succeeded), 2)
         );
         assert_eq!(
-            did(&place, event("3", json!({"key": "a", "attempt": 1}))).await,
+            did(&harness, event("3", json!({"key": "a", "attempt": 1}))).await,
             Did::Late { job: job.id }
         );
     }
@@ -277,73 +278,73 @@ async fn a_reply_names_its_attempt() {
 
 #[tokio::test]
 async fn a_second_delivery_does_not_answer_the_next_job_under_the_key() {
-    for mut place in everywhere() {
-        with_trigger(&place).await;
-        let first = place.enqueue(keyed("a")).await;
-        place.lease(1).await;
+    for mut harness in every_store() {
+        with_trigger(&harness).await;
+        let first = harness.enqueue(keyed("a")).await;
+        harness.lease(1).await;
         let answer = event("1", json!({"key": "a"}));
-        assert!(matches!(did(&place, answer.clone()).await, Did::Completed { .. }));
-        assert_eq!(did(&place, answer.clone()).await, Did::Known { job: first.id.clone() });
+        assert!(matches!(did(&harness, answer.clone()).await, Did::Completed { .. }));
+        assert_eq!(did(&harness, answer.clone()).await, Did::Known { job: first.id.clone() });
         let other = event("other", json!({"key": "a"}));
-        assert_eq!(did(&place, other.clone()).await, Did::Late { job: first.id.clone() });
-        assert_eq!(kept(&place).await, 0);
+        assert_eq!(did(&harness, other.clone()).await, Did::Late { job: first.id.clone() });
+        assert_eq!(kept(&harness).await, 0);
         // However often the key changes hands, and whether the attempt runs by then or not.
         for n in 0..3 {
-            let next = place.enqueue(keyed("a")).await;
+            let next = harness.enqueue(keyed("a")).await;
             for known in [&answer, &other] {
-                assert_eq!(did(&place, known.clone()).await, Did::Known { job: next.id.clone() });
+                assert_eq!(did(&harness, known.clone()).await, Did::Known { job: next.id.clone() });
             }
-            place.restart();
+            harness.restart();
             assert_eq!(
-                place.lease(1).await.len(),
+                harness.lease(1).await.len(),
                 1,
                 "the next job under the key is asked for anew"
             );
             for known in [&answer, &other] {
-                assert_eq!(did(&place, known.clone()).await, Did::Known { job: next.id.clone() });
+                assert_eq!(did(&harness, known.clone()).await, Did::Known { job: next.id.clone() });
             }
             assert!(matches!(
-                did(&place, event(&format!("own-{n}"), json!({"key": "a"}))).await,
+                did(&harness, event(&format!("own-{n}"), json!({"key": "a"}))).await,
                 Did::Completed { .. }
             ));
         }
-        assert_eq!(place.job(&first.id).await.life.ended(), Some(Outcome::Succeeded));
+        assert_eq!(harness.job(&first.id).await.life.ended(), Some(Outcome::Succeeded));
     }
 }
 
 #[tokio::test]
-async fn a_second_delivery_does_not_answer_the_next_job_though_ended_ones_are_not_kept() {
-    for mut place in everywhere() {
-        with_trigger(&place).await;
-        place
+async fn a_redelivered_reply_does_not_settle_the_next_job() {
+    for mut harness in every_store() {
+        with_trigger(&harness).await;
+        harness
             .set_type(
                 "work",
                 TypeConfig { retention_seconds: Seconds::new(0), ..TypeConfig::default() },
             )
             .await;
-        let first = place.enqueue(keyed("a")).await;
-        place.lease(1).await;
+        let first = harness.enqueue(keyed("a")).await;
+        harness.lease(1).await;
         let (answer, other) = (event("1", json!({"key": "a"})), event("2", json!({"key": "a"})));
-        assert!(matches!(did(&place, answer.clone()).await, Did::Completed { .. }));
-        place.wait(299);
-        place.engine.sweep().await.unwrap();
+        assert!(matches!(did(&harness, answer.clone()).await, Did::Completed { .. }));
+        harness.wait(299);
+        harness.engine.sweep().await.unwrap();
         assert_eq!(
-            did(&place, answer.clone()).await,
+            did(&harness, answer.clone()).await,
             Did::Known { job: first.id.clone() },
             "kept as long as an early answer is"
         );
-        assert_eq!(did(&place, other.clone()).await, Did::Late { job: first.id });
-        place.enqueue(keyed("a")).await;
-        let running = place.lease(1).await;
+        assert_eq!(did(&harness, other.clone()).await, Did::Late { job: first.id });
+        harness.enqueue(keyed("a")).await;
+        let running = harness.lease(1).await;
         for known in [answer, other] {
-            assert_eq!(did(&place, known).await, Did::Known { job: running[0].id.clone() });
+            assert_eq!(did(&harness, known).await, Did::Known { job: running[0].id.clone() });
         }
-        assert!(matches!(place.job(&running[0].id).await.life.state, State::Running(_)));
-        let unkeyed = place.enqueue(work()).await;
-        let run = place.lease(1).await;
-        place.succeed(&run).await;
+        assert!(matches!(harness.job(&running[0].id).await.life.state, State::Running(_)));
+        let unkeyed = harness.enqueue(work()).await;
+        let run = harness.lease(1).await;
+        harness.succeed(&run).await;
         assert!(
-            place.engine.job(&unkeyed.id, None).await.is_err(),
+            harness.engine.job(&unkeyed.id, None).await.is_err(),
             "one without a key goes at its end"
         );
     }
@@ -351,130 +352,136 @@ async fn a_second_delivery_does_not_answer_the_next_job_though_ended_ones_are_no
 
 /// A reply to an attempt that is over says nothing of the same attempt of the next job.
 #[tokio::test]
-async fn a_late_reply_to_a_job_that_lives_is_known_by_the_next_one_too() {
-    for mut place in everywhere() {
-        with_trigger(&place).await;
-        let first = place.enqueue(keyed("a")).await;
-        let run = place.lease(1).await;
-        place
+async fn a_late_reply_to_a_live_job_does_not_settle_the_next_one() {
+    for mut harness in every_store() {
+        with_trigger(&harness).await;
+        let first = harness.enqueue(keyed("a")).await;
+        let run = harness.lease(1).await;
+        harness
             .tick(TickInput { reports: vec![report(&run[0], failed())], ..TickInput::default() })
             .await;
-        place.wait(7200);
-        let again = place.lease(1).await;
+        harness.wait(7200);
+        let again = harness.lease(1).await;
         let late = event("late", json!({"key": "a", "attempt": 1}));
-        assert_eq!(did(&place, late.clone()).await, Did::Late { job: first.id.clone() });
-        assert_eq!(did(&place, late.clone()).await, Did::Known { job: first.id });
-        assert_eq!(place.succeed(&again).await.len(), 1, "its worker goes on");
-        place.enqueue(keyed("a")).await;
-        let next = place.lease(1).await;
-        assert_eq!(did(&place, late).await, Did::Known { job: next[0].id.clone() });
+        assert_eq!(did(&harness, late.clone()).await, Did::Late { job: first.id.clone() });
+        assert_eq!(did(&harness, late.clone()).await, Did::Known { job: first.id });
+        assert_eq!(harness.succeed(&again).await.len(), 1, "its worker goes on");
+        harness.enqueue(keyed("a")).await;
+        let next = harness.lease(1).await;
+        assert_eq!(did(&harness, late).await, Did::Known { job: next[0].id.clone() });
     }
 }
 
 #[tokio::test]
-async fn a_late_reply_to_a_job_that_was_handed_on_is_known_by_the_next_one_too() {
-    for mut place in everywhere() {
-        with_trigger(&place).await;
+async fn a_late_reply_to_a_dispatched_job_leaves_the_next_one_alone() {
+    for mut harness in every_store() {
+        with_trigger(&harness).await;
         let target = Some(TargetConfig::Push(Box::new(Push::to("http://127.0.0.1:1/"))));
-        place
+        harness
             .set_type("work", TypeConfig { target, start: Start::Plain, ..TypeConfig::default() })
             .await;
-        let first = place.enqueue(keyed("a")).await;
-        let run = place.lease(1).await;
-        place
+        let first = harness.enqueue(keyed("a")).await;
+        let run = harness.lease(1).await;
+        harness
             .tick(TickInput { reports: vec![report(&run[0], failed())], ..TickInput::default() })
             .await;
-        place.wait(7200);
-        let again = place.lease(1).await;
+        harness.wait(7200);
+        let again = harness.lease(1).await;
         assert_eq!(again[0].life.attempt, 2);
         let late = event("late", json!({"key": "a", "attempt": 1}));
-        assert_eq!(did(&place, late.clone()).await, Did::Late { job: first.id.clone() });
-        assert_eq!(place.succeed(&again).await.len(), 1, "its target goes on");
-        place.enqueue(keyed("a")).await;
-        let next = place.lease(1).await;
-        assert_eq!(did(&place, late).await, Did::Known { job: next[0].id.clone() });
+        assert_eq!(did(&harness, late.clone()).await, Did::Late { job: first.id.clone() });
+        assert_eq!(harness.succeed(&again).await.len(), 1, "its target goes on");
+        harness.enqueue(keyed("a")).await;
+        let next = harness.lease(1).await;
+        assert_eq!(did(&harness, late).await, Did::Known { job: next[0].id.clone() });
     }
 }
 
 #[tokio::test]
-async fn a_reply_nobody_ever_asked_for_is_kept_for_its_time_and_then_counted() {
-    for mut place in everywhere() {
-        with_trigger(&place).await;
-        assert!(matches!(did(&place, event("1", json!({"key": "never"}))).await, Did::Kept { .. }));
-        place.wait(299);
-        let heard = place.engine.sweep_replies(None).await.unwrap();
+async fn an_unmatched_reply_is_counted_after_its_retention() {
+    for mut harness in every_store() {
+        with_trigger(&harness).await;
+        assert!(matches!(
+            did(&harness, event("1", json!({"key": "never"}))).await,
+            Did::Kept { .. }
+        ));
+        harness.wait(299);
+        let heard = harness.engine.sweep_replies(None).await.unwrap();
         assert_eq!((heard.unmatched, heard.kept), (0, 1));
-        place.wait(2);
-        let heard = place.engine.sweep_replies(None).await.unwrap();
+        harness.wait(2);
+        let heard = harness.engine.sweep_replies(None).await.unwrap();
         assert_eq!((heard.unmatched, heard.kept), (1, 0));
-        place.enqueue(keyed("never")).await;
-        assert_eq!(place.lease(1).await.len(), 1);
+        harness.enqueue(keyed("never")).await;
+        assert_eq!(harness.lease(1).await.len(), 1);
     }
 }
 
 #[tokio::test]
-async fn a_kept_reply_that_is_too_late_when_the_attempt_starts_is_counted() {
-    for mut place in everywhere() {
-        with_trigger(&place).await;
+async fn replies_to_a_job_that_an_earlier_one_ended_are_unmatched() {
+    for mut harness in every_store() {
+        with_trigger(&harness).await;
         for id in ["1", "2", "3"] {
-            assert!(matches!(did(&place, event(id, json!({"key": "a"}))).await, Did::Kept { .. }));
+            assert!(matches!(
+                did(&harness, event(id, json!({"key": "a"}))).await,
+                Did::Kept { .. }
+            ));
         }
-        place.enqueue(keyed("a")).await;
-        assert!(place.lease(1).await.is_empty(), "the first of them ends it");
-        assert_eq!(kept(&place).await, 0);
-        assert_eq!(place.engine.sweep_replies(None).await.unwrap().unmatched, 2);
-        assert_eq!(place.engine.sweep_replies(None).await.unwrap().unmatched, 0, "once");
+        harness.enqueue(keyed("a")).await;
+        assert!(harness.lease(1).await.is_empty(), "the first of them ends it");
+        assert_eq!(kept(&harness).await, 0);
+        assert_eq!(harness.engine.sweep_replies(None).await.unwrap().unmatched, 2);
+        assert_eq!(harness.engine.sweep_replies(None).await.unwrap().unmatched, 0, "once");
     }
 }
 
 #[tokio::test]
 async fn many_replies_to_one_job_are_heard_one_after_the_other() {
-    for mut place in everywhere() {
-        with_trigger(&place).await;
-        let job = place.enqueue(keyed("a")).await;
-        place.lease(1).await;
+    for mut harness in every_store() {
+        with_trigger(&harness).await;
+        let job = harness.enqueue(keyed("a")).await;
+        harness.lease(1).await;
         let events: Vec<Event> =
             (0..20).map(|n| event(&n.to_string(), json!({"key": "a", "answer": n}))).collect();
-        let answers = ingest(&place, &events).await.answers;
+        let answers = ingest(&harness, &events).await.answers;
         let done: Vec<Did> =
             answers.into_iter().map(|answer| answer.unwrap().outcomes.remove(0).did).collect();
         assert_eq!(done.iter().filter(|did| matches!(did, Did::Completed { .. })).count(), 1);
         assert_eq!(done.iter().filter(|did| matches!(did, Did::Late { .. })).count(), 19);
-        assert_eq!(place.job(&job.id).await.life.history.len(), 1);
+        assert_eq!(harness.job(&job.id).await.life.history.len(), 1);
         // What goes over to the next job is bounded.
-        let next = place.enqueue(keyed("a")).await;
+        let next = harness.enqueue(keyed("a")).await;
         assert_eq!(next.life.processed_replies.len(), 16);
-        assert!(matches!(did(&place, events[19].clone()).await, Did::Known { .. }));
+        assert!(matches!(did(&harness, events[19].clone()).await, Did::Known { .. }));
     }
 }
 
 #[tokio::test]
-async fn a_large_answer_becomes_an_object_and_a_failed_one_is_final_where_it_must_not_run_twice() {
-    for mut place in everywhere() {
-        with_trigger(&place).await;
-        place
+async fn a_large_reply_becomes_an_object_and_a_failure_can_be_final() {
+    for mut harness in every_store() {
+        with_trigger(&harness).await;
+        harness
             .set_type(
                 "work",
                 TypeConfig { delivery: Delivery::AtMostOnce, ..TypeConfig::default() },
             )
             .await;
-        let (a, b) = (place.enqueue(keyed("a")).await, place.enqueue(keyed("b")).await);
-        place.lease(2).await;
+        let (a, b) = (harness.enqueue(keyed("a")).await, harness.enqueue(keyed("b")).await);
+        harness.lease(2).await;
         let large = "x".repeat(100_000);
         assert!(matches!(
-            did(&place, event("1", json!({"key": "a", "answer": large}))).await,
+            did(&harness, event("1", json!({"key": "a", "answer": large}))).await,
             Did::Completed { .. }
         ));
-        let done = place.job(&a.id).await;
+        let done = harness.job(&a.id).await;
         assert!(done.life.result.as_ref().unwrap().object.is_some());
         assert_eq!(
-            place.engine.take_result(&done).await.unwrap().unwrap(),
+            harness.engine.take_result(&done).await.unwrap().unwrap(),
             Payload::json(format!("\"{large}\""))
         );
         assert!(matches!(
-            did(&place, event("2", json!({"key": "b", "failed": "no"}))).await,
+            did(&harness, event("2", json!({"key": "b", "failed": "no"}))).await,
             Did::Completed { .. }
         ));
-        assert_eq!(ended(&place.job(&b.id).await), Some(Outcome::Failed));
+        assert_eq!(ended(&harness.job(&b.id).await), Some(Outcome::Failed));
     }
 }

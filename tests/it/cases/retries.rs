@@ -29,31 +29,32 @@ use tidegate_engine::{
     testkit::{FnPolicy, builders::name, policies::fault},
 };
 
-use super::place::{Place, everywhere, failed, report, work};
+use super::harness::{Harness, every_store, failed, report, work};
 use crate::outage::Objects;
 
-/// Places where type `work` is retried by a plugin that answers so, and what it was asked. Half of them have a limit.
+/// Harnesses whose type `work` has this retry strategy, with the calls it received. Half of them
+/// have a limit.
 async fn places(
     says: Description,
     answer: impl Fn(&RetryCall) -> RetryAnswer + Send + Sync + 'static,
-) -> Vec<(Place, Arc<Mutex<Vec<RetryCall>>>)> {
+) -> Vec<(Harness, Arc<Mutex<Vec<RetryCall>>>)> {
     let answer = Arc::new(answer);
     let mut places = Vec::new();
-    for (place, limit) in everywhere()
+    for (harness, limit) in every_store()
         .into_iter()
         .zip([Some(1), None])
-        .chain(everywhere().into_iter().zip([None, Some(1)]))
+        .chain(every_store().into_iter().zip([None, Some(1)]))
     {
         let calls: Arc<Mutex<Vec<RetryCall>>> = Arc::default();
         let (noted, answer) = (Arc::clone(&calls), Arc::clone(&answer));
-        let place = place.with_policy(FnPolicy::default().retrying(move |_, call| {
+        let harness = harness.with_policy(FnPolicy::default().retrying(move |_, call| {
             noted.lock().push(call.clone());
             Ok(answer(call))
         }));
-        place.set_queue(QueueConfig { concurrency: limit, ..QueueConfig::default() }).await;
-        place.push("planner", "v1", None, Some(says.clone())).await.unwrap();
-        place.set_type("work", TypeConfig { retry: planner(), ..TypeConfig::default() }).await;
-        places.push((place, calls));
+        harness.set_queue(QueueConfig { concurrency: limit, ..QueueConfig::default() }).await;
+        harness.push("planner", "v1", None, Some(says.clone())).await.unwrap();
+        harness.set_type("work", TypeConfig { retry: planner(), ..TypeConfig::default() }).await;
+        places.push((harness, calls));
     }
     places
 }
@@ -71,44 +72,46 @@ fn after(seconds: u64) -> impl Fn(&RetryCall) -> RetryAnswer + Send + Sync + 'st
 }
 
 /// Fails the running attempt.
-async fn fail(place: &mut Place, running: &Job, verdict: ReportOutcome) -> TickOutcome {
-    place.tick(TickInput { reports: vec![report(running, verdict)], ..TickInput::default() }).await
+async fn fail(harness: &mut Harness, running: &Job, verdict: ReportOutcome) -> TickOutcome {
+    harness
+        .tick(TickInput { reports: vec![report(running, verdict)], ..TickInput::default() })
+        .await
 }
 
 /// Enqueues `job`, runs it, fails it.
-async fn failed_once(place: &mut Place, job: NewJob) -> (Job, TickOutcome) {
-    let job = place.enqueue(job).await;
-    let running = place.lease(1).await.remove(0);
-    let ticked = fail(place, &running, failed()).await;
-    (place.job(&job.id).await, ticked)
+async fn failed_once(harness: &mut Harness, job: NewJob) -> (Job, TickOutcome) {
+    let job = harness.enqueue(job).await;
+    let running = harness.lease(1).await.remove(0);
+    let outcome = fail(harness, &running, failed()).await;
+    (harness.job(&job.id).await, outcome)
 }
 
-/// What the sweeper does: it finds what waits, and has it asked.
-async fn sweep(place: &Place) -> RetryDecisions {
-    let swept = place.engine.sweep().await.unwrap();
-    place.engine.verdicts(swept.pending).await.unwrap()
+/// Acts as the sweeper: finds jobs that await a retry decision and calls the strategy.
+async fn sweep(harness: &Harness) -> RetryDecisions {
+    let swept = harness.engine.sweep().await.unwrap();
+    harness.engine.verdicts(swept.pending).await.unwrap()
 }
 
 #[tokio::test]
 async fn a_failed_attempt_frees_its_slot_and_waits_for_its_verdict() {
-    for (mut place, calls) in places(Description::default(), after(30)).await {
-        let (job, ticked) = failed_once(&mut place, work()).await;
-        assert!(ticked.pending);
+    for (mut harness, calls) in places(Description::default(), after(30)).await {
+        let (job, outcome) = failed_once(&mut harness, work()).await;
+        assert!(outcome.pending);
         assert_eq!(
             job.life.state,
-            State::Scheduled { run_at: place.now(), waiting: Waiting::RetryDecision }
+            State::Scheduled { run_at: harness.now(), waiting: Waiting::RetryDecision }
         );
-        assert_eq!(place.granted().await, 0);
-        assert!(place.lease(5).await.is_empty(), "it is no candidate");
+        assert_eq!(harness.granted().await, 0);
+        assert!(harness.lease(5).await.is_empty(), "it is no candidate");
         assert!(calls.lock().is_empty(), "nobody was asked in the round");
-        let explained = place.engine.explain(&job.id, None, |_| true).await.unwrap();
+        let explained = harness.engine.explain(&job.id, None, |_| true).await.unwrap();
         let by = explained.held_by.unwrap();
         assert_eq!((by.kind, by.name.as_deref()), ("retry", Some("planner")));
-        let verdicts = sweep(&place).await;
+        let verdicts = sweep(&harness).await;
         assert_eq!((verdicts.changed.len(), verdicts.faults.len()), (1, 0));
         assert_eq!(verdicts.changed[0].1, job.life.version);
-        let planned = place.now() + Duration::from_secs(30);
-        let after = place.job(&job.id).await;
+        let planned = harness.now() + Duration::from_secs(30);
+        let after = harness.job(&job.id).await;
         assert_eq!(after.life.state, State::Scheduled { run_at: planned, waiting: Waiting::Retry });
         assert_eq!(after.life.history.len(), 1, "one entry for the attempt and what followed it");
         assert_eq!(after.life.history[0].retry_at, Some(planned));
@@ -117,9 +120,9 @@ async fn a_failed_attempt_frees_its_slot_and_waits_for_its_verdict() {
             (&*call.config, call.job.life.history.len(), call.not_before, call.data),
             ("{\"k\":1}", 1, None, None)
         );
-        assert!(sweep(&place).await.changed.is_empty(), "asked once");
-        place.wait(30);
-        assert_eq!(place.lease(1).await[0].life.attempt, 2);
+        assert!(sweep(&harness).await.changed.is_empty(), "asked once");
+        harness.wait(30);
+        assert_eq!(harness.lease(1).await[0].life.attempt, 2);
     }
 }
 
@@ -139,21 +142,21 @@ async fn a_verdict_may_change_data_and_priority() {
             priority: Some(7),
         }
     };
-    for (mut place, _) in places(says, rewrite).await {
+    for (mut harness, _) in places(says, rewrite).await {
         let attributes = [("region".to_owned(), "/region".to_owned())].into();
-        place
+        harness
             .set_type("work", TypeConfig { retry: planner(), attributes, ..TypeConfig::default() })
             .await;
         let packed = Payload::json("{\"region\": \"east\"}").to_msgpack().unwrap();
         let data = Payload { encoding: Encoding::MessagePack, bytes: packed };
-        let (job, _) = failed_once(&mut place, NewJob { data, ..work() }).await;
-        sweep(&place).await;
-        let job = place.job(&job.id).await;
+        let (job, _) = failed_once(&mut harness, NewJob { data, ..work() }).await;
+        sweep(&harness).await;
+        let job = harness.job(&job.id).await;
         assert_eq!(
             (job.spec.priority, job.spec.attributes["region"].text()),
             (7, "west".to_owned())
         );
-        let data = place.engine.data(&job).await.unwrap();
+        let data = harness.engine.data(&job).await.unwrap();
         assert_eq!(data.encoding, Encoding::MessagePack, "the encoding it had");
         assert_eq!(
             data,
@@ -162,75 +165,75 @@ async fn a_verdict_may_change_data_and_priority() {
                 bytes: Payload::json("{\"region\": \"west\"}").to_msgpack().unwrap()
             }
         );
-        assert_eq!(place.lease(1).await[0].life.attempt, 2);
+        assert_eq!(harness.lease(1).await[0].life.attempt, 2);
     }
 }
 
 #[tokio::test]
-async fn a_verdict_that_cannot_be_kept_now_holds_up_no_other_and_comes_later() {
+async fn an_unstorable_retry_decision_is_retried_and_blocks_no_other() {
     let answer = |call: &RetryCall| {
         let large = call.job.spec.priority == 1;
         let data = large.then(|| format!("\"{}\"", "x".repeat(OBJECT_BYTES)));
         RetryAnswer::Retry { at: call.now, data, priority: None }
     };
-    for (mut place, _) in places(Description::default(), answer).await {
+    for (mut harness, _) in places(Description::default(), answer).await {
         let objects = Arc::new(Objects::default());
-        place.objects(Arc::clone(&objects) as _);
+        harness.objects(Arc::clone(&objects) as _);
         let (large, _) =
-            failed_once(&mut place, work().with_options(|options| options.priority = Some(1)))
+            failed_once(&mut harness, work().with_options(|options| options.priority = Some(1)))
                 .await;
-        let (small, _) = failed_once(&mut place, work()).await;
+        let (small, _) = failed_once(&mut harness, work()).await;
         objects.be_away(true);
-        let changed = sweep(&place).await.changed;
+        let changed = sweep(&harness).await.changed;
         assert_eq!(changed.iter().map(|(job, _)| &job.id).collect::<Vec<_>>(), [&small.id]);
         assert_eq!(objects.refused(), 1);
-        assert!(place.job(&large.id).await.life.awaits_retry_decision());
+        assert!(harness.job(&large.id).await.life.awaits_retry_decision());
         objects.be_away(false);
-        assert_eq!(sweep(&place).await.changed.len(), 1);
-        let large = place.job(&large.id).await;
+        assert_eq!(sweep(&harness).await.changed.len(), 1);
+        let large = harness.job(&large.id).await;
         assert!(
             !large.life.awaits_retry_decision()
-                && place.engine.data(&large).await.unwrap().bytes.len() > OBJECT_BYTES
+                && harness.engine.data(&large).await.unwrap().bytes.len() > OBJECT_BYTES
         );
     }
 }
 
 #[tokio::test]
-async fn a_strategy_that_reads_data_is_not_asked_while_that_cannot_be_read() {
-    for (mut place, calls) in
+async fn a_strategy_is_not_called_while_the_data_is_unreadable() {
+    for (mut harness, calls) in
         places(Description { needs_data: true, ..Description::default() }, after(0)).await
     {
         let objects = Arc::new(Objects::default());
-        place.objects(Arc::clone(&objects) as _);
+        harness.objects(Arc::clone(&objects) as _);
         let large = || NewJob {
             data: Payload::json(format!("\"{}\"", "x".repeat(OBJECT_BYTES))),
             ..work()
         };
-        let (job, _) = failed_once(&mut place, large()).await;
+        let (job, _) = failed_once(&mut harness, large()).await;
         objects.be_away(true);
-        assert!(sweep(&place).await.changed.is_empty());
-        assert!(calls.lock().is_empty() && place.job(&job.id).await.life.awaits_retry_decision());
+        assert!(sweep(&harness).await.changed.is_empty());
+        assert!(calls.lock().is_empty() && harness.job(&job.id).await.life.awaits_retry_decision());
         objects.be_away(false);
-        assert_eq!(sweep(&place).await.changed.len(), 1);
+        assert_eq!(sweep(&harness).await.changed.len(), 1);
         assert!(calls.lock().remove(0).data.is_some());
-        place.engine.cancel(&job.id, None, false).await.unwrap();
-        // What is gone stays gone: better asked without it than never.
-        let (job, _) = failed_once(&mut place, large()).await;
+        harness.engine.cancel(&job.id, None, false).await.unwrap();
+        // Missing data stays missing: the strategy is called without it.
+        let (job, _) = failed_once(&mut harness, large()).await;
         let Body::Object { key, .. } = &job.data else { panic!("{:?}", job.data) };
         objects.delete(&key.as_str().into()).await.unwrap();
-        assert_eq!(sweep(&place).await.changed.len(), 1);
+        assert_eq!(sweep(&harness).await.changed.len(), 1);
         assert_eq!(calls.lock().remove(0).data, None);
     }
 }
 
 #[tokio::test]
 async fn a_strategy_may_give_up_with_a_message() {
-    for (mut place, _) in
+    for (mut harness, _) in
         places(Description::default(), |_| RetryAnswer::GiveUp(Some("hopeless".into()))).await
     {
-        let (job, _) = failed_once(&mut place, work()).await;
-        assert_eq!(sweep(&place).await.changed.len(), 1);
-        let job = place.job(&job.id).await;
+        let (job, _) = failed_once(&mut harness, work()).await;
+        assert_eq!(sweep(&harness).await.changed.len(), 1);
+        let job = harness.job(&job.id).await;
         assert_eq!(job.life.ended(), Some(Outcome::Failed));
         let error = job.life.error.unwrap();
         assert_eq!((error.reason, error.message.as_deref()), (Reason::Failed, Some("hopeless")));
@@ -244,68 +247,68 @@ async fn a_strategy_may_give_up_with_a_message() {
 
 #[tokio::test]
 async fn windows_and_the_targets_wish_apply_to_a_verdict() {
-    for (mut place, calls) in places(Description::default(), after(1)).await {
+    for (mut harness, calls) in places(Description::default(), after(1)).await {
         let windows = serde_json::from_value(
             json!([{"from": "00:00", "to": "00:10"}, {"from": "08:00", "to": "09:00"}]),
         )
         .unwrap();
         let job =
-            place.enqueue(work().with_options(|options| options.windows = Some(windows))).await;
-        let running = place.lease(1).await.remove(0);
-        let start = place.now();
+            harness.enqueue(work().with_options(|options| options.windows = Some(windows))).await;
+        let running = harness.lease(1).await.remove(0);
+        let start = harness.now();
         let busy = |wait| ReportOutcome::Failed {
             failure: Failure::new(Reason::NotDelivered, "busy"),
             retryable: true,
             least_wait: wait,
         };
-        fail(&mut place, &running, busy(Duration::from_mins(5))).await;
-        sweep(&place).await;
+        fail(&mut harness, &running, busy(Duration::from_mins(5))).await;
+        sweep(&harness).await;
         assert_eq!(calls.lock().remove(0).not_before, Some(start + Duration::from_mins(5)));
-        assert_eq!(place.job(&job.id).await.life.run_at(), Some(start + Duration::from_mins(5)));
-        place.wait(300);
-        let running = place.lease(1).await.remove(0);
-        fail(&mut place, &running, busy(Duration::from_mins(20))).await;
-        sweep(&place).await;
-        assert_eq!(place.job(&job.id).await.life.run_at(), Some(start + Duration::from_hours(8)));
+        assert_eq!(harness.job(&job.id).await.life.run_at(), Some(start + Duration::from_mins(5)));
+        harness.wait(300);
+        let running = harness.lease(1).await.remove(0);
+        fail(&mut harness, &running, busy(Duration::from_mins(20))).await;
+        sweep(&harness).await;
+        assert_eq!(harness.job(&job.id).await.life.run_at(), Some(start + Duration::from_hours(8)));
     }
 }
 
 #[tokio::test]
 async fn nobody_is_asked_when_no_attempt_may_follow() {
-    for (mut place, calls) in places(Description::default(), after(0)).await {
+    for (mut harness, calls) in places(Description::default(), after(0)).await {
         let never = || ReportOutcome::Failed {
             failure: Failure::new(Reason::Failed, "no"),
             retryable: false,
             least_wait: Duration::ZERO,
         };
-        let job = place.enqueue(work()).await;
-        let running = place.lease(1).await.remove(0);
-        assert!(!fail(&mut place, &running, never()).await.pending);
-        assert_eq!(place.job(&job.id).await.life.ended(), Some(Outcome::Failed));
+        let job = harness.enqueue(work()).await;
+        let running = harness.lease(1).await.remove(0);
+        assert!(!fail(&mut harness, &running, never()).await.pending);
+        assert_eq!(harness.job(&job.id).await.life.ended(), Some(Outcome::Failed));
         let job =
-            place.enqueue(work().with_options(|options| options.max_attempts = Some(1))).await;
-        let running = place.lease(1).await.remove(0);
-        fail(&mut place, &running, failed()).await;
-        assert_eq!(place.job(&job.id).await.life.ended(), Some(Outcome::Failed));
-        assert!(sweep(&place).await.changed.is_empty());
+            harness.enqueue(work().with_options(|options| options.max_attempts = Some(1))).await;
+        let running = harness.lease(1).await.remove(0);
+        fail(&mut harness, &running, failed()).await;
+        assert_eq!(harness.job(&job.id).await.life.ended(), Some(Outcome::Failed));
+        assert!(sweep(&harness).await.changed.is_empty());
         assert!(calls.lock().is_empty());
     }
 }
 
 #[tokio::test]
 async fn a_lost_worker_is_a_failure_like_any_other() {
-    for (mut place, _) in places(Description::default(), after(5)).await {
-        let job = place.enqueue(work()).await;
-        place.lease(1).await;
-        place.wait(31);
-        place.tick(TickInput::default()).await;
-        // Without a head it is the sweep that finds the end of the lease.
-        sweep(&place).await;
-        let after = place.job(&job.id).await;
+    for (mut harness, _) in places(Description::default(), after(5)).await {
+        let job = harness.enqueue(work()).await;
+        harness.lease(1).await;
+        harness.wait(31);
+        harness.tick(TickInput::default()).await;
+        // Without a ledger the sweep finds the expired lease.
+        sweep(&harness).await;
+        let after = harness.job(&job.id).await;
         assert_eq!(
             after.life.state,
             State::Scheduled {
-                run_at: place.now() + Duration::from_secs(5),
+                run_at: harness.now() + Duration::from_secs(5),
                 waiting: Waiting::Retry
             }
         );
@@ -314,11 +317,11 @@ async fn a_lost_worker_is_a_failure_like_any_other() {
 }
 
 #[tokio::test]
-async fn a_strategy_that_fails_or_talks_nonsense_falls_back_to_the_backoff() {
-    for place in everywhere() {
+async fn a_failing_or_invalid_strategy_falls_back_to_the_backoff() {
+    for harness in every_store() {
         let turn = Arc::new(AtomicU32::new(0));
         let at = Arc::clone(&turn);
-        let mut place = place.with_policy(FnPolicy::default().retrying(move |_, call| {
+        let mut harness = harness.with_policy(FnPolicy::default().retrying(move |_, call| {
             let (at_once, far) = (call.now, call.now + Duration::from_hours(367 * 24));
             match at.fetch_add(1, Ordering::Relaxed) {
                 0 => Err(fault("it divided by zero")),
@@ -331,26 +334,27 @@ async fn a_strategy_that_fails_or_talks_nonsense_falls_back_to_the_backoff() {
                 }),
             }
         }));
-        place.push("planner", "v1", None, Some(Description::default())).await.unwrap();
-        place.set_type("work", TypeConfig { retry: planner(), ..TypeConfig::default() }).await;
+        harness.push("planner", "v1", None, Some(Description::default())).await.unwrap();
+        harness.set_type("work", TypeConfig { retry: planner(), ..TypeConfig::default() }).await;
         for seconds in [0, 1, 2, 4] {
             // It is left alone for so long.
-            place.wait(seconds);
-            let (job, _) = failed_once(&mut place, work()).await;
-            let verdicts = sweep(&place).await;
+            harness.wait(seconds);
+            let (job, _) = failed_once(&mut harness, work()).await;
+            let verdicts = sweep(&harness).await;
             assert_eq!((verdicts.changed.len(), verdicts.faults.len()), (1, 1));
             assert_eq!(verdicts.faults[0].call.job.id, job.id, "with the input that did it");
-            let after = place.job(&job.id).await;
-            let wait = after.life.run_at().unwrap().since(place.now());
+            let after = harness.job(&job.id).await;
+            let wait = after.life.run_at().unwrap().since(harness.now());
             assert!(
                 wait >= Duration::from_millis(500) && wait <= Duration::from_secs(2),
                 "{wait:?}"
             );
             assert_eq!(after.data, job.data);
-            place.engine.cancel(&job.id, None, false).await.unwrap();
+            harness.engine.cancel(&job.id, None, false).await.unwrap();
         }
         assert_eq!(turn.load(Ordering::Relaxed), 4);
-        let found: Vec<FaultKind> = place.policy.faults().iter().map(|fault| fault.kind).collect();
+        let found: Vec<FaultKind> =
+            harness.policy.faults().iter().map(|fault| fault.kind).collect();
         assert_eq!(
             found,
             [FaultKind::InvalidAnswer],
@@ -360,11 +364,11 @@ async fn a_strategy_that_fails_or_talks_nonsense_falls_back_to_the_backoff() {
 }
 
 #[tokio::test]
-async fn a_strategy_that_failed_is_left_alone_for_a_while_with_the_backoff_in_its_place() {
-    for place in everywhere() {
+async fn a_failed_strategy_pauses_and_the_backoff_decides() {
+    for harness in every_store() {
         let (kind, asked) = (Arc::new(Mutex::new(FaultKind::Timeout)), Arc::new(AtomicU32::new(0)));
         let (fails, count) = (Arc::clone(&kind), Arc::clone(&asked));
-        let mut place = place.with_policy(FnPolicy::default().retrying(move |plugin, call| {
+        let mut harness = harness.with_policy(FnPolicy::default().retrying(move |plugin, call| {
             count.fetch_add(1, Ordering::Relaxed);
             if plugin.version.number == 2 {
                 return Ok(RetryAnswer::GiveUp(None));
@@ -374,126 +378,126 @@ async fn a_strategy_that_failed_is_left_alone_for_a_while_with_the_backoff_in_it
                 message: format!("took longer than 250 ms with {}", call.config),
             })
         }));
-        place.push("planner", "v1", None, Some(Description::default())).await.unwrap();
-        place.set_type("work", TypeConfig { retry: planner(), ..TypeConfig::default() }).await;
-        // A burst of failures: no more are asked about than at once.
-        place.enqueue_many((0..100).map(|_| work())).await;
-        let running = place.lease(100).await;
+        harness.push("planner", "v1", None, Some(Description::default())).await.unwrap();
+        harness.set_type("work", TypeConfig { retry: planner(), ..TypeConfig::default() }).await;
+        // A burst of failures: the number of concurrent calls is bounded.
+        harness.enqueue_many((0..100).map(|_| work())).await;
+        let running = harness.lease(100).await;
         let reports = running.iter().map(|job| report(job, failed())).collect();
-        place.tick(TickInput { reports, ..TickInput::default() }).await;
-        let verdicts = sweep(&place).await;
+        harness.tick(TickInput { reports, ..TickInput::default() }).await;
+        let verdicts = sweep(&harness).await;
         assert_eq!(verdicts.changed.len(), 100, "each has its backoff");
         assert!(verdicts.faults.len() <= 4, "{} were asked", verdicts.faults.len());
-        assert!(place.job(&running[99].id).await.life.run_at().unwrap() > place.now());
+        assert!(harness.job(&running[99].id).await.life.run_at().unwrap() > harness.now());
         for job in running {
-            place.engine.cancel(&job.id, None, false).await.unwrap();
+            harness.engine.cancel(&job.id, None, false).await.unwrap();
         }
         for seconds in [1, 2, 4, 8, 16, 30, 30] {
             for (wait, faults) in [(seconds - 1, 0), (1, 1)] {
-                place.wait(wait);
-                let (job, _) = failed_once(&mut place, work()).await;
-                let verdicts = sweep(&place).await;
+                harness.wait(wait);
+                let (job, _) = failed_once(&mut harness, work()).await;
+                let verdicts = sweep(&harness).await;
                 assert_eq!(
                     (verdicts.changed.len(), verdicts.faults.len()),
                     (1, faults),
                     "{wait} s of {seconds}"
                 );
-                place.engine.cancel(&job.id, None, false).await.unwrap();
+                harness.engine.cancel(&job.id, None, false).await.unwrap();
             }
         }
         // Another configuration is another matter, and so is another version.
         let other = Retry::Plugin(name("planner"), Arc::new(json!({"k": 2})));
         let (job, _) =
-            failed_once(&mut place, work().with_options(|options| options.retry = Some(other)))
+            failed_once(&mut harness, work().with_options(|options| options.retry = Some(other)))
                 .await;
-        assert_eq!(sweep(&place).await.faults.len(), 1);
-        place.engine.cancel(&job.id, None, false).await.unwrap();
-        place.push("planner", "v2", None, Some(Description::default())).await.unwrap();
-        failed_once(&mut place, work()).await;
-        assert_eq!(sweep(&place).await.changed[0].0.life.ended(), Some(Outcome::Failed));
+        assert_eq!(sweep(&harness).await.faults.len(), 1);
+        harness.engine.cancel(&job.id, None, false).await.unwrap();
+        harness.push("planner", "v2", None, Some(Description::default())).await.unwrap();
+        failed_once(&mut harness, work()).await;
+        assert_eq!(sweep(&harness).await.changed[0].0.life.ended(), Some(Outcome::Failed));
         // That it declines says something of one job alone.
         *kind.lock() = FaultKind::Rejected;
-        place.engine.rollback_plugin(&name("planner"), None).await.unwrap();
-        place.wait(30);
+        harness.engine.rollback_plugin(&name("planner"), None).await.unwrap();
+        harness.wait(30);
         asked.store(0, Ordering::Relaxed);
         for _ in 0..2 {
-            failed_once(&mut place, work()).await;
-            assert_eq!(sweep(&place).await.faults.len(), 1);
+            failed_once(&mut harness, work()).await;
+            assert_eq!(sweep(&harness).await.faults.len(), 1);
         }
     }
 }
 
 #[tokio::test]
 async fn a_strategy_that_is_gone_falls_back_to_the_backoff() {
-    for (mut place, _) in places(Description::default(), after(0)).await {
-        place.set_type("work", TypeConfig::default()).await;
+    for (mut harness, _) in places(Description::default(), after(0)).await {
+        harness.set_type("work", TypeConfig::default()).await;
         let (job, _) =
-            failed_once(&mut place, work().with_options(|options| options.retry = Some(planner())))
+            failed_once(&mut harness, work().with_options(|options| options.retry = Some(planner())))
                 .await;
-        place.engine.delete_plugin(&name("planner")).await.unwrap();
-        let verdicts = sweep(&place).await;
+        harness.engine.delete_plugin(&name("planner")).await.unwrap();
+        let verdicts = sweep(&harness).await;
         assert_eq!(verdicts.faults.len(), 1);
         assert!(matches!(
-            place.job(&job.id).await.life.state,
+            harness.job(&job.id).await.life.state,
             State::Scheduled { waiting: Waiting::Retry, .. }
         ));
     }
 }
 
 #[tokio::test]
-async fn a_job_that_waits_for_its_verdict_can_be_cancelled_and_changed() {
-    for (mut place, calls) in places(Description::default(), after(60)).await {
-        let (job, _) = failed_once(&mut place, work()).await;
-        place.engine.cancel(&job.id, None, false).await.unwrap();
-        assert_eq!(place.job(&job.id).await.life.ended(), Some(Outcome::Cancelled));
-        let (job, _) = failed_once(&mut place, work()).await;
+async fn a_job_awaiting_a_retry_decision_can_be_cancelled_or_changed() {
+    for (mut harness, calls) in places(Description::default(), after(60)).await {
+        let (job, _) = failed_once(&mut harness, work()).await;
+        harness.engine.cancel(&job.id, None, false).await.unwrap();
+        assert_eq!(harness.job(&job.id).await.life.ended(), Some(Outcome::Cancelled));
+        let (job, _) = failed_once(&mut harness, work()).await;
         let patch = JobPatch { priority: Some(3), ..JobPatch::default() };
-        let (_, patched) = place.engine.patch(&job.id, None, patch, None).await.unwrap();
+        let (_, patched) = harness.engine.patch(&job.id, None, patch, None).await.unwrap();
         assert!(patched.life.awaits_retry_decision(), "what follows is still to be said");
-        sweep(&place).await;
-        let job = place.job(&job.id).await;
+        sweep(&harness).await;
+        let job = harness.job(&job.id).await;
         assert_eq!(
             (job.spec.priority, job.life.run_at()),
-            (3, Some(place.now() + Duration::from_mins(1)))
+            (3, Some(harness.now() + Duration::from_mins(1)))
         );
-        place.engine.cancel(&job.id, None, false).await.unwrap();
+        harness.engine.cancel(&job.id, None, false).await.unwrap();
         calls.lock().clear();
-        let (job, _) = failed_once(&mut place, work()).await;
-        let patch = JobPatch { run_at: Some(place.now()), ..JobPatch::default() };
-        place.engine.patch(&job.id, None, patch, None).await.unwrap();
-        assert_eq!(place.lease(1).await[0].id, job.id, "somebody else said when");
-        assert!(sweep(&place).await.changed.is_empty());
+        let (job, _) = failed_once(&mut harness, work()).await;
+        let patch = JobPatch { run_at: Some(harness.now()), ..JobPatch::default() };
+        harness.engine.patch(&job.id, None, patch, None).await.unwrap();
+        assert_eq!(harness.lease(1).await[0].id, job.id, "somebody else said when");
+        assert!(sweep(&harness).await.changed.is_empty());
         assert!(calls.lock().is_empty());
     }
 }
 
 #[tokio::test]
 async fn a_job_that_waits_for_its_verdict_expires_and_has_a_deadline() {
-    for (mut place, calls) in places(Description::default(), after(60)).await {
-        let expires_at = Some(place.now() + Duration::from_secs(10));
-        let (expires, _) = failed_once(&mut place, NewJob { expires_at, ..work() }).await;
+    for (mut harness, calls) in places(Description::default(), after(60)).await {
+        let expires_at = Some(harness.now() + Duration::from_secs(10));
+        let (expires, _) = failed_once(&mut harness, NewJob { expires_at, ..work() }).await;
         let (dies, _) = failed_once(
-            &mut place,
+            &mut harness,
             work().with_options(|options| options.deadline_seconds = Some(Seconds::new(10))),
         )
         .await;
-        place.wait(10);
-        assert!(place.lease(5).await.is_empty());
-        sweep(&place).await;
-        assert_eq!(place.job(&expires.id).await.life.ended(), Some(Outcome::Expired));
-        assert_eq!(place.job(&dies.id).await.life.ended(), Some(Outcome::Failed));
+        harness.wait(10);
+        assert!(harness.lease(5).await.is_empty());
+        sweep(&harness).await;
+        assert_eq!(harness.job(&expires.id).await.life.ended(), Some(Outcome::Expired));
+        assert_eq!(harness.job(&dies.id).await.life.ended(), Some(Outcome::Failed));
         assert!(calls.lock().is_empty());
     }
 }
 
 #[tokio::test]
 async fn of_two_who_ask_one_writes() {
-    for (mut place, calls) in places(Description::default(), after(60)).await {
-        let (job, _) = failed_once(&mut place, work()).await;
-        let pending = place.engine.sweep().await.unwrap().pending;
-        let first = place.engine.verdicts(pending.clone()).await.unwrap();
-        let second = place.engine.verdicts(pending).await.unwrap();
+    for (mut harness, calls) in places(Description::default(), after(60)).await {
+        let (job, _) = failed_once(&mut harness, work()).await;
+        let pending = harness.engine.sweep().await.unwrap().pending;
+        let first = harness.engine.verdicts(pending.clone()).await.unwrap();
+        let second = harness.engine.verdicts(pending).await.unwrap();
         assert_eq!((first.changed.len(), second.changed.len(), calls.lock().len()), (1, 0, 2));
-        assert_eq!(place.job(&job.id).await.life.version, first.changed[0].0.life.version);
+        assert_eq!(harness.job(&job.id).await.life.version, first.changed[0].0.life.version);
     }
 }

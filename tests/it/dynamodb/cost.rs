@@ -40,7 +40,7 @@ struct Shop<T> {
     engine: Engine,
     table: Arc<Metered<T>>,
     clock: Arc<FakeClock>,
-    memory: TickCache,
+    cache: TickCache,
 }
 
 const TYPE: &str = "invoice";
@@ -73,10 +73,10 @@ impl<T: Table + 'static> Shop<T> {
             )
             .await
             .unwrap();
-        Self { engine, table, clock, memory: TickCache::default() }
+        Self { engine, table, clock, cache: TickCache::default() }
     }
 
-    /// Jobs of some 300 bytes, each asked for on its own or all at once.
+    /// Jobs of some 300 bytes, enqueued one by one or all at once.
     async fn enqueue(&self, jobs: usize, delay: u64, at_once: bool) -> Vec<Job> {
         let job = || {
             let mut job = NewJob::new(
@@ -98,19 +98,20 @@ impl<T: Table + 'static> Shop<T> {
         accepted
     }
 
-    async fn tick(&mut self, room: u32, hand: Dispatch, reports: Vec<Report>) -> TickOutcome {
+    async fn tick(
+        &mut self,
+        capacity: u32,
+        dispatch: Dispatch,
+        reports: Vec<Report>,
+    ) -> TickOutcome {
         let types: Vec<TypeName> = vec![name(TYPE)];
-        let asks = if room > 0 {
-            vec![Demand { types, capacity: room, worker: None, lease: None, dispatch: hand }]
+        let demands = if capacity > 0 {
+            vec![Demand { types, capacity, worker: None, lease: None, dispatch }]
         } else {
             Vec::new()
         };
         self.engine
-            .tick(
-                &queue(),
-                &mut self.memory,
-                TickInput { reports, demands: asks, ..TickInput::default() },
-            )
+            .tick(&queue(), &mut self.cache, TickInput { reports, demands, ..TickInput::default() })
             .await
             .unwrap()
     }
@@ -283,7 +284,7 @@ async fn an_idle_minute_takes_what_is_said_of_it() {
     );
 }
 
-/// Read units of a minute's round with so many replies that nobody asked for.
+/// Read units of a maintenance sweep with so many unmatched replies.
 async fn minute_with_replies(replies: usize) -> f64 {
     let (table, clock) = (Metered::new(MemoryTable::new()), Arc::new(FakeClock::default()));
     let ports = ports(Arc::clone(&table) as Arc<dyn Table>, &clock);
@@ -334,7 +335,7 @@ async fn a_minute_reads_each_kept_reply_once() {
     assert!(many < some * 4.5, "four times as many take {many} and not {some}");
 }
 
-/// Lets a new head settle.
+/// Waits until a new ledger has settled.
 async fn settle<T: Table + 'static>(shop: &mut Shop<T>) {
     shop.tick(1, Dispatch::Queue, Vec::new()).await;
     shop.clock.advance(Duration::from_secs(11));
@@ -342,7 +343,7 @@ async fn settle<T: Table + 'static>(shop: &mut Shop<T>) {
 }
 
 #[tokio::test]
-async fn a_batch_of_a_thousand_is_accepted_in_45_requests_and_admitted_in_60() {
+async fn accepting_1000_jobs_takes_45_requests_admitting_them_60() {
     let mut shop = Shop::new(
         MemoryTable::new(),
         QueueConfig { concurrency: Some(2000), ..QueueConfig::default() },
@@ -365,7 +366,7 @@ async fn a_batch_of_a_thousand_is_accepted_in_45_requests_and_admitted_in_60() {
 }
 
 #[tokio::test]
-async fn grants_that_are_too_large_for_one_item_are_written_in_several() {
+async fn grants_too_large_for_one_item_are_split_over_several() {
     let mut shop = Shop::new(
         MemoryTable::new(),
         QueueConfig { concurrency: Some(2000), ..QueueConfig::default() },
@@ -397,8 +398,8 @@ async fn grants_that_are_too_large_for_one_item_are_written_in_several() {
     assert!(largest > 100 << 10 && largest < 400 << 10, "{largest}");
     for some in claimed.chunks(50) {
         let reports = some.iter().map(|job| report(job, true)).collect();
-        let ticked = shop.tick(0, Dispatch::Claim, reports).await;
-        assert!(ticked.reports.iter().all(Result::is_ok), "{:?}", ticked.reports);
+        let tick_outcome = shop.tick(0, Dispatch::Claim, reports).await;
+        assert!(tick_outcome.reports.iter().all(Result::is_ok), "{:?}", tick_outcome.reports);
     }
     assert_eq!(shop.table.largest("G#"), 0, "every batch is spent");
 }

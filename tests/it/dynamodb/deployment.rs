@@ -251,7 +251,7 @@ impl Deployment {
             deployment.enqueue.put_type(&of, config, None).await.unwrap();
         }
         deployment.enqueue.flush().await.unwrap();
-        // A new head settles, and what each process reads once is read.
+        // A new ledger settles, and what each process reads once is read.
         deployment.run(deployment.clock.now() + Duration::from_mins(2)).await;
         deployment
     }
@@ -331,7 +331,7 @@ impl Deployment {
                             .unwrap()
                             .is_empty()
                     );
-                    // A round takes its time, in which more comes.
+                    // More jobs arrive during a tick.
                     self.clock.advance(Duration::from_millis(40));
                     continue;
                 }
@@ -373,7 +373,7 @@ impl Deployment {
         }
     }
 
-    /// What one round of the minute takes while nothing is to be done.
+    /// What one idle maintenance sweep consumes, averaged over ten minutes.
     pub async fn idle_minute(&self) -> Units {
         // What the last jobs leave to be tidied is over by then.
         self.run(self.clock.now() + Duration::from_mins(10)).await;

@@ -1,4 +1,4 @@
-//! A deployment that looks at itself: what is as it should be, and what each fault is told as.
+//! `doctor` on a deployment: a healthy one, and the report of each fault.
 
 use std::sync::Arc;
 
@@ -58,7 +58,7 @@ impl Patient {
 }
 
 #[tokio::test]
-async fn a_deployment_without_fault_is_said_to_have_none_and_nothing_stays() {
+async fn doctor_finds_no_fault_in_a_healthy_deployment() {
     let patient = Patient::new().await;
     for check in patient.checks().await {
         assert_eq!(check.level, CheckLevel::Ok, "{check:?}");
@@ -132,7 +132,7 @@ async fn what_was_deleted_is_named() {
 }
 
 #[tokio::test]
-async fn a_queue_of_another_region_is_told_apart_from_one_that_is_gone() {
+async fn doctor_names_the_wrong_region_of_a_queue() {
     let mut patient = Patient::new().await;
     patient.settings.queues.work = "https://sqs.eu-west-1.amazonaws.com/1/work".into();
     let check = patient.said("work queue").await;
@@ -144,7 +144,7 @@ async fn a_queue_of_another_region_is_told_apart_from_one_that_is_gone() {
 }
 
 #[tokio::test]
-async fn a_table_that_something_else_made_and_one_that_forgets_nothing_are_told_of() {
+async fn doctor_reports_a_wrong_schema_and_disabled_expiry() {
     let mut patient = Patient::new().await;
     let client = aws_sdk_dynamodb::Client::new(&patient.aws.config());
     let made = |name: &'static str, keys: [(&'static str, &'static str); 2]| {

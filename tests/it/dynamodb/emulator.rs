@@ -65,7 +65,7 @@ fn start() -> (Process, u16) {
     panic!("{} does not start; ./test installs it", program().display());
 }
 
-/// A new, empty table. Its requests are made on threads of its own, whoever asks.
+/// A new, empty table. Its requests run on threads of their own.
 pub struct EmulatedTable {
     runtime: Option<Runtime>,
     table: Arc<SdkTable>,

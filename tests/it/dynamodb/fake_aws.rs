@@ -27,13 +27,14 @@ pub struct FakeAws {
     http: reqwest::Client,
     /// Actions that fail, with how: `("DescribeTable", (400, "AccessDeniedException", "..."))`.
     pub fails: Mutex<HashMap<&'static str, (u16, &'static str, &'static str)>>,
-    /// Actions that are answered by the test, unless it leaves them to the service: the status and the body, by what was asked.
+    /// Actions that the test answers, with status and body by request, unless it leaves them to the
+    /// service.
     pub says: Mutex<HashMap<&'static str, Say>>,
     /// The queues by name, with their attributes.
     pub queues: Mutex<BTreeMap<String, Value>>,
     /// What was sent by itself: to which queue, and what.
     pub sent: Mutex<Vec<(String, String)>>,
-    /// What was asked for.
+    /// The requests so far.
     pub asked: Mutex<Vec<String>>,
     url: Mutex<String>,
 }

@@ -32,11 +32,11 @@ use tidegate_engine::{
 };
 
 use super::emulator::EmulatedTable;
-use crate::cases::place::{Place, work};
+use crate::cases::harness::{Harness, work};
 
 /// A place on a table, both in one time.
 struct Shop {
-    place: Place,
+    harness: Harness,
     clock: Arc<FakeClock>,
     /// The table, if it is to forget what is over at once, and not in two days.
     forgets: Option<Arc<MemoryTable>>,
@@ -47,14 +47,14 @@ impl Shop {
         let clock = Arc::new(FakeClock::default());
         let store =
             DynamoStore::new(table, Arc::clone(&clock) as _, Arc::new(SeededEntropy::new(5)));
-        let place = Place::on(Arc::new(store));
-        place
+        let harness = Harness::on(Arc::new(store));
+        harness
             .set_type(
                 "work",
                 TypeConfig { retention_seconds: Seconds::new(60), ..TypeConfig::default() },
             )
             .await;
-        Self { place, clock, forgets }
+        Self { harness, clock, forgets }
     }
 
     /// One of each kind: the row is there for two days, also at an emulator's, or goes at once.
@@ -68,7 +68,7 @@ impl Shop {
     }
 
     async fn wait(&self, seconds: u64) {
-        self.place.wait(seconds);
+        self.harness.wait(seconds);
         self.clock.advance(Duration::from_secs(seconds));
         if let Some(table) = &self.forgets {
             let now = self.clock.now().millis() as u64 / 1000;
@@ -84,16 +84,16 @@ impl Shop {
     }
 
     async fn enqueue(&self, job: NewJob) -> Result<Enqueued, Error> {
-        self.place.engine.enqueue(vec![job]).await.remove(0)
+        self.harness.engine.enqueue(vec![job]).await.remove(0)
     }
 
     async fn end(&self, id: &JobId) {
-        self.place.engine.cancel(id, None, false).await.unwrap();
+        self.harness.engine.cancel(id, None, false).await.unwrap();
     }
 
     async fn ingest(&self, event: &Event) -> Result<Did, Error> {
         Ok(self
-            .place
+            .harness
             .engine
             .ingest(std::slice::from_ref(event))
             .await
@@ -107,7 +107,7 @@ impl Shop {
     /// A key that leads to a job which is not there.
     async fn point(&self, key: &str, job: &JobId) {
         let key = Key::Correlation(name("work"), key.into());
-        self.place
+        self.harness
             .store
             .commit(vec![vec![Write::SetKey { key, job: job.clone(), was: Expect::Absent }]])
             .await
@@ -124,9 +124,9 @@ fn order(id: &str, key: &str) -> Event {
     read::structured(&Bytes::from(event.to_string())).unwrap()
 }
 
-async fn with_trigger(place: &Place) {
+async fn with_trigger(harness: &Harness) {
     let rule = json!({"enqueue": {"type": "work", "correlation_key": {"$expr": "data.key"}}});
-    place
+    harness
         .engine
         .put_trigger(&name("orders"), serde_json::from_value(rule).unwrap(), None)
         .await
@@ -155,14 +155,14 @@ async fn a_forgotten_jobs_keys_and_id_are_free() {
         // Under the id of the first, and not as a repeat of it.
         let third = shop.enqueue(all("first", "3")).await.unwrap();
         assert_eq!((third.job.id.as_str(), third.new), ("first", true));
-        let there = shop.place.job(&third.job.id).await;
+        let there = shop.harness.job(&third.job.id).await;
         assert_eq!(
-            (&there, shop.place.engine.data(&there).await.unwrap()),
+            (&there, shop.harness.engine.data(&there).await.unwrap()),
             (&third.job, Payload::json("3"))
         );
-        let run = shop.place.lease(10).await;
+        let run = shop.harness.lease(10).await;
         assert_eq!(run.iter().map(|job| job.id.as_str()).collect::<Vec<_>>(), ["first"]);
-        shop.place.succeed(&run).await;
+        shop.harness.succeed(&run).await;
         // One without an id takes none over either.
         shop.wait(400).await;
         let fourth = shop.enqueue(keyed("c")).await.unwrap();
@@ -173,7 +173,7 @@ async fn a_forgotten_jobs_keys_and_id_are_free() {
 #[tokio::test]
 async fn an_event_makes_one_job_though_its_key_led_to_a_forgotten_one() {
     for shop in Shop::each().await {
-        with_trigger(&shop.place).await;
+        with_trigger(&shop.harness).await;
         let Did::Enqueued { job: first, .. } = shop.ingest(&order("1", "c")).await.unwrap() else {
             panic!("it makes a job")
         };
@@ -191,7 +191,7 @@ async fn an_event_makes_one_job_though_its_key_led_to_a_forgotten_one() {
             Did::Repeated { job },
             "and when that has ended"
         );
-        assert_eq!(shop.place.engine.dead_letters(None, None, 100).await.unwrap().0.len(), 0);
+        assert_eq!(shop.harness.engine.dead_letters(None, None, 100).await.unwrap().0.len(), 0);
     }
 }
 
@@ -201,7 +201,7 @@ async fn a_key_whose_job_may_still_come_is_waited_for_and_no_longer() {
         if shop.forgets.is_some() {
             continue;
         }
-        with_trigger(&shop.place).await;
+        with_trigger(&shop.harness).await;
         // Two who began, and have not added their jobs: one was given an id, the other has one of its own.
         shop.point("given", &name("slow")).await;
         let drawn = shop
@@ -240,7 +240,7 @@ async fn a_key_whose_job_may_still_come_is_waited_for_and_no_longer() {
             free,
             "who has no id shares that of the slow one"
         );
-        // Whoever began and never added its job is waited for as long as a write may take.
+        // A key whose job was never added blocks as long as a write may be in flight.
         shop.point("died", &name("died")).await;
         shop.wait(19).await;
         assert!(matches!(shop.enqueue(keyed("died")).await, Err(Error::Unavailable { .. })));
@@ -248,7 +248,7 @@ async fn a_key_whose_job_may_still_come_is_waited_for_and_no_longer() {
         let Did::Enqueued { job, .. } = shop.ingest(&order("died", "died")).await.unwrap() else {
             panic!("it makes a job")
         };
-        assert_eq!(shop.place.job(&job).await.spec.correlation_key.as_deref(), Some("died"));
+        assert_eq!(shop.harness.job(&job).await.spec.correlation_key.as_deref(), Some("died"));
         assert!(job.as_str().starts_with("ev-"));
     }
 }

@@ -1,4 +1,4 @@
-//! The DynamoDB adapter, on a table in memory and on an emulator that runs beside the tests.
+//! The DynamoDB adapter, on a table in memory and on a local emulator.
 
 mod conformance;
 mod cost;
@@ -6,7 +6,7 @@ mod deployment;
 mod doctor;
 pub mod emulator;
 mod fake_aws;
+mod faults;
 mod keys;
-mod minute;
 mod shards;
-mod trouble;
+mod sweep;

@@ -49,7 +49,7 @@ async fn whoever_spreads_jobs_otherwise_finds_them_all_the_same() {
             Arc::clone(&clock) as _,
             Arc::new(SeededEntropy::new(u64::from(shards))),
         );
-        // What is settled is passed at once, and what is old is filed anew.
+        // Settled buckets are skipped at once, and old jobs are filed again.
         store
             .with_low_watermarks(LowWatermarks { worth: 1, stuck: 2, old: Duration::from_secs(30) })
             .with_shards(shards)

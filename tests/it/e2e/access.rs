@@ -1,4 +1,5 @@
-//! Who may ask what: tokens made and revoked by the command line, scopes, and a server that is open to nobody by mistake.
+//! Access: tokens made and revoked by the command line, scopes, and a server that is never open by
+//! mistake.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use reqwest::Method;
@@ -90,7 +91,7 @@ async fn a_token_opens_what_its_scopes_say_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn an_open_server_is_not_operated_by_a_page_whose_name_points_to_it() {
+async fn an_open_server_refuses_pages_that_rebind_its_dns_name() {
     let tide = Setup::new().env("TIDEGATE_PUBLIC_URL", "https://queue.example").start().await;
     let asked = async |api: &super::serve::Api, host: &str| {
         api.send(Method::GET, "/v1/jobs", &[("host", host)], "").await
@@ -105,7 +106,7 @@ async fn an_open_server_is_not_operated_by_a_page_whose_name_points_to_it() {
 }
 
 #[tokio::test]
-async fn a_critical_job_is_not_replayed_by_whoever_may_not_enqueue_one() {
+async fn replaying_a_critical_job_needs_the_right_to_enqueue_one() {
     let tide = Tidegate::start().await;
     tide.job_type("t", json!({"max_attempts": 1})).await;
     let id = tide.enqueue(json!({"type": "t", "data": 1, "critical": true})).await;
@@ -119,7 +120,7 @@ async fn a_critical_job_is_not_replayed_by_whoever_may_not_enqueue_one() {
 }
 
 #[tokio::test]
-async fn tokens_are_listed_without_secrets_and_revoked_at_once_and_survive_a_restart() {
+async fn tokens_hide_secrets_revoke_at_once_and_survive_a_restart() {
     let tide = Tidegate::start().await;
     let admin = make(&tide, None, "ops", &["admin"]).await;
     let reader = make(&tide, Some(&admin), "reader", &["read"]).await;

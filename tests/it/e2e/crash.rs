@@ -32,7 +32,7 @@ const KILLS: usize = 8;
 /// Jobs that each client hands in.
 const EACH: usize = 90;
 
-/// Somebody had an attempt, from when to when.
+/// An attempt of a worker, with its start and end.
 struct Held {
     queue: &'static str,
     from: Timestamp,
@@ -47,7 +47,7 @@ struct Books {
     events: AtomicU64,
     over: AtomicBool,
     acknowledged: Mutex<BTreeSet<String>>,
-    /// The attempts of each job that somebody was given.
+    /// The attempts of each delivered job.
     started: Mutex<BTreeMap<String, Vec<u64>>>,
     succeeded: Mutex<BTreeSet<String>>,
     held: Mutex<Vec<Held>>,
@@ -104,7 +104,8 @@ async fn client(books: Arc<Books>, way: usize) {
     while n < EACH {
         let job = |n: usize| json!({"type": kind(n), "data": {"n": n}});
         match way {
-            // A lost answer may have been an accepted job; it is nobody's, and must end all the same.
+            // A lost response may have accepted a job: no client knows it, and it must end all the
+            // same.
             0 => {
                 match books.ask(Method::POST, "/v1/jobs", &job(n)).await {
                     Some(answer) => books.acknowledge(&answer.is(201)),
@@ -242,7 +243,7 @@ async fn started(setup: Setup, books: &Books) -> Tidegate {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_killed_at_any_instant_loses_nothing_and_keeps_its_limits() {
+async fn a_server_killed_at_any_time_loses_nothing_and_keeps_limits() {
     let seed: u64 = 20_261_120;
     let mut chance = StdRng::seed_from_u64(seed);
     let books = Arc::new(Books::default());

@@ -1,7 +1,7 @@
 //! A deployment on a local stack, as `localstack/deploy` leaves it: the real template with the real functions, whose processes are killed
 //! while they work. `localstack/test` starts one and runs this.
 //!
-//! The one thing to know: what is believed is what the workers saw. Each call of a target is in the [`Book`] from its first byte to its answer.
+//! The one thing to know: what is believed is what the workers saw. Each call of a target is in the [`EventLog`] from its first byte to its answer.
 
 use std::{
     collections::BTreeMap,
@@ -34,7 +34,7 @@ const BETWEEN: Duration = Duration::from_secs(6);
 
 /// What the workers saw.
 #[derive(Default)]
-struct Book {
+struct EventLog {
     /// Weight at work now, and the most there was, by what it is counted for: a queue, or a region of the throttled one.
     at_work: BTreeMap<String, (u64, u64)>,
     /// Starts of each job, by id.
@@ -42,17 +42,17 @@ struct Book {
 }
 
 /// A call under way; over when it is dropped, as it is when its caller dies.
-struct AtWork(Arc<Mutex<Book>>, String);
+struct AtWork(Arc<Mutex<EventLog>>, String);
 
 impl AtWork {
-    fn begin(book: &Arc<Mutex<Book>>, scope: String, id: &str) -> Self {
-        let mut open = book.lock();
+    fn begin(event_log: &Arc<Mutex<EventLog>>, scope: String, id: &str) -> Self {
+        let mut open = event_log.lock();
         *open.starts.entry(id.to_owned()).or_default() += 1;
         let (now, most) = open.at_work.entry(scope.clone()).or_default();
         *now += 1;
         *most = (*most).max(*now);
         drop(open);
-        Self(Arc::clone(book), scope)
+        Self(Arc::clone(event_log), scope)
     }
 }
 
@@ -84,7 +84,7 @@ async fn takes(span: Duration) {
 }
 
 /// What a job of `kind` is answered in its `attempt`: a callback follows where the answer is 202.
-async fn work(book: Arc<Mutex<Book>>, api: Api, call: Call) -> axum::response::Response {
+async fn work(event_log: Arc<Mutex<EventLog>>, api: Api, call: Call) -> axum::response::Response {
     let job = call.json();
     let (id, attempt) = (job["id"].as_str().unwrap().to_owned(), job["attempt"].as_u64().unwrap());
     let kind = job["type"].as_str().unwrap().split_once('-').unwrap().1.to_owned();
@@ -96,7 +96,7 @@ async fn work(book: Arc<Mutex<Book>>, api: Api, call: Call) -> axum::response::R
     } else {
         scope
     };
-    let at_work = AtWork::begin(&book, scope, &id);
+    let at_work = AtWork::begin(&event_log, scope, &id);
     takes(Duration::from_millis(50)).await;
     let number = job["data"]["number"].as_u64().unwrap();
     match kind.as_str() {
@@ -132,7 +132,7 @@ fn answered(number: u64) -> axum::response::Response {
     ([("content-type", "application/json")], json!({"number": number}).to_string()).into_response()
 }
 
-/// Processes of the function `name`, of which there may be none at an instant.
+/// The processes of the function `name`; there may be none at an instant.
 fn processes(name: &str) -> Vec<Pid> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/localstack");
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
@@ -245,7 +245,7 @@ async fn enqueue(api: &Api, run: &str) -> Vec<String> {
 }
 
 /// Pulls what is to be pulled, and reports it, for ever.
-async fn pull(api: Api, run: String, book: Arc<Mutex<Book>>) {
+async fn pull(api: Api, run: String, event_log: Arc<Mutex<EventLog>>) {
     loop {
         let ask = json!({"types": [format!("{run}-pulled")], "max": 10, "wait_seconds": 5});
         let Some(answer) = api
@@ -264,7 +264,7 @@ async fn pull(api: Api, run: String, book: Arc<Mutex<Book>>) {
         }
         for lease in answer.value()["leases"].as_array().unwrap() {
             let id = lease["job"]["id"].as_str().unwrap();
-            let at_work = AtWork::begin(&book, "pulled".into(), id);
+            let at_work = AtWork::begin(&event_log, "pulled".into(), id);
             let report = json!({"attempt": lease["attempt"], "status": "succeeded", "result": {"number": lease["job"]["data"]["number"]}});
             drop(at_work);
             let path = format!("/v1/jobs/{run}-pulled/{id}");
@@ -280,7 +280,7 @@ async fn pull(api: Api, run: String, book: Arc<Mutex<Book>>) {
     }
 }
 
-/// Every job of the run as it stands, by id.
+/// Every job of the run by id, in its current state.
 async fn standing(api: &Api, run: &str) -> BTreeMap<String, Value> {
     let mut jobs = BTreeMap::new();
     for (kind, _) in MIX {
@@ -304,25 +304,25 @@ async fn standing(api: &Api, run: &str) -> BTreeMap<String, Value> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs a local stack"]
 #[allow(clippy::disallowed_methods, reason = "what is measured is a real deployment")]
-async fn on_a_local_stack_every_job_is_accounted_for_while_deliverers_are_killed() {
+async fn on_a_local_stack_no_job_is_lost_while_deliverers_are_killed() {
     let api = deployed();
     let run = format!("r{:x}", std::process::id());
-    let book: Arc<Mutex<Book>> = Arc::default();
+    let event_log: Arc<Mutex<EventLog>> = Arc::default();
     let worker = {
-        let (book, api) = (Arc::clone(&book), api.clone());
-        Target::start(move |call| work(Arc::clone(&book), api.clone(), call)).await
+        let (event_log, api) = (Arc::clone(&event_log), api.clone());
+        Target::start(move |call| work(Arc::clone(&event_log), api.clone(), call)).await
     };
     configure(&api, &run, &worker.url).await;
     let ids = enqueue(&api, &run).await;
     assert_eq!(ids.len(), 1000);
-    let puller = tokio::spawn(pull(api.clone(), run.clone(), Arc::clone(&book)));
+    let puller = tokio::spawn(pull(api.clone(), run.clone(), Arc::clone(&event_log)));
 
     let (began, mut killed, mut kill_at) = (Instant::now(), 0, Instant::now() + BETWEEN);
     let mut looks = tokio::time::interval(Duration::from_millis(500));
     let jobs = loop {
         looks.tick().await;
-        // Somebody is at work, so a process that dies has something to lose.
-        let busy = book.lock().at_work.values().any(|(now, _)| *now > 0);
+        // A worker is busy, so a killed process has something to lose.
+        let busy = event_log.lock().at_work.values().any(|(now, _)| *now > 0);
         if killed < KILLS && busy && Instant::now() >= kill_at {
             let victims = processes(if killed % 4 == 3 { "tick" } else { "deliver" });
             if let Some(victim) = victims.first() {
@@ -352,13 +352,13 @@ async fn on_a_local_stack_every_job_is_accounted_for_while_deliverers_are_killed
     puller.abort();
 
     assert_eq!(jobs.len(), ids.len(), "no job is lost, and none is there twice");
-    let book = book.lock();
+    let event_log = event_log.lock();
     let mut unknown = 0;
     for id in &ids {
         let job = &jobs[id];
         let number: u64 = id.rsplit('-').next().unwrap().parse().unwrap();
         let (state, starts) =
-            (job["state"].as_str().unwrap(), book.starts.get(id).copied().unwrap_or(0));
+            (job["state"].as_str().unwrap(), event_log.starts.get(id).copied().unwrap_or(0));
         if id.contains("-once-") {
             assert!(starts <= 1, "{id} started {starts} times");
             let in_doubt = job["error"]["reason"] == "outcome_unknown";
@@ -374,7 +374,7 @@ async fn on_a_local_stack_every_job_is_accounted_for_while_deliverers_are_killed
         }
     }
     assert!(killed >= KILLS / 2, "only {killed} processes were killed while there was work");
-    let most = |scope: &str| book.at_work.get(scope).map_or(0, |(_, most)| *most);
+    let most = |scope: &str| event_log.at_work.get(scope).map_or(0, |(_, most)| *most);
     assert_eq!(most("limited"), 10, "the limit is used up and never exceeded");
     let regions = ["east", "north", "west"].map(|region| most(&format!("shared {region}")));
     assert!(
@@ -444,7 +444,7 @@ impl Topic {
 #[cfg(feature = "aws")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs a local stack"]
-async fn on_a_local_stack_a_message_of_a_topic_becomes_a_request_and_another_its_answer() {
+async fn on_a_local_stack_topic_messages_are_requests_and_replies() {
     let (api, run) = (deployed(), format!("i{:x}", std::process::id()));
     let worker = Target::start(|_| async { StatusCode::OK }).await;
     let topic = Topic::new(&run).await;

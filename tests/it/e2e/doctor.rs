@@ -1,11 +1,11 @@
-//! A server that is asked how it is.
+//! `doctor` on the embedded server.
 
 use serde_json::json;
 
 use super::serve::Tidegate;
 
 #[tokio::test]
-async fn a_healthy_server_says_what_it_looked_at_and_leaves_nothing_behind() {
+async fn doctor_lists_the_checks_of_a_healthy_server() {
     let tide = Tidegate::start().await;
     let said = tide.get("/v1/doctor").await.is(200);
     assert_eq!(
@@ -35,7 +35,7 @@ async fn a_healthy_server_says_what_it_looked_at_and_leaves_nothing_behind() {
 #[tokio::test]
 async fn what_is_broken_under_a_server_is_told_with_what_to_do() {
     let tide = Tidegate::start().await;
-    // Whoever took its directory for large bodies away.
+    // Someone removed its directory for large bodies.
     let objects = tide.data().join("objects");
     std::fs::remove_dir_all(&objects).unwrap();
     std::fs::write(&objects, "in the way").unwrap();

@@ -35,7 +35,7 @@ fn order(n: usize) -> Value {
     json!({"specversion": "1.0", "id": n.to_string(), "source": "/shop", "type": "ordered", "data": {"order": format!("o-{n}")}})
 }
 
-/// Orders are asked about; answers complete what was asked.
+/// A trigger for orders that enqueues requests, and one for replies that completes them.
 async fn put_triggers(api: &Api) {
     let enqueue = json!({"filter": {"type": "ordered"}, "enqueue": {
         "type": "ask", "correlation_key": {"$expr": "data.order"}, "attributes": {"n": {"$expr": "id"}}}});
@@ -46,7 +46,7 @@ async fn put_triggers(api: &Api) {
 }
 
 #[tokio::test]
-async fn a_push_carries_its_correlation_key_and_its_job_waits_for_the_result() {
+async fn a_push_carries_its_correlation_key_and_awaits_the_result() {
     let tide = Tidegate::start().await;
     let target = Target::start(|_| async { (StatusCode::OK, "taken, thank you") }).await;
     put_triggers(&tide).await;
@@ -209,7 +209,7 @@ async fn other_system(world: Arc<World>, mut chance: StdRng) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn requests_over_http_are_answered_by_events_whenever_the_server_is_killed() {
+async fn reply_events_settle_requests_whenever_the_server_is_killed() {
     let mut chance = StdRng::seed_from_u64(20_261_121);
     let world = Arc::new(World::default());
     let seen = Arc::clone(&world);

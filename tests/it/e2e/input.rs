@@ -146,7 +146,7 @@ async fn a_job_with_a_wrong_field_is_refused_by_name_and_not_stored() {
 }
 
 #[tokio::test]
-async fn a_queue_or_type_with_a_wrong_setting_is_refused_by_name_and_stays_as_it_was() {
+async fn a_wrong_setting_is_refused_by_name_and_changes_nothing() {
     let tide = Tidegate::start().await;
     let queue = tide.queue("q", json!({"concurrency": 3})).await;
     let kind = tide.job_type("t", json!({"max_attempts": 4})).await;

@@ -1,4 +1,4 @@
-//! Handing in jobs, finding them again, and what becomes of them: ids, keys, pages, conditions, results.
+//! Enqueueing jobs, listing them, and their results: ids, keys, pages, conditions.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -389,7 +389,7 @@ async fn messagepack_with_binary_is_kept_byte_for_byte() {
 }
 
 #[tokio::test]
-async fn a_correlation_key_is_unique_among_live_jobs_and_a_unique_key_answers_with_its_holder() {
+async fn a_correlation_key_is_exclusive_a_unique_key_returns_its_job() {
     let tide = Tidegate::start().await;
     tide.job_type("t", json!({})).await;
     tide.job_type("u", json!({})).await;

@@ -1,4 +1,4 @@
-//! Changing what runs: limits, pauses, purges, bulk operations; and why a job waits.
+//! Operating a live server: limits, pauses, purges, bulk operations, and why a job waits.
 
 use serde_json::{Value, json};
 
@@ -60,7 +60,7 @@ async fn a_limit_is_raised_and_lowered_under_running_jobs() {
 }
 
 #[tokio::test]
-async fn a_paused_queue_holds_everything_and_a_purge_drops_what_is_scheduled() {
+async fn a_paused_queue_holds_all_jobs_and_a_purge_drops_them() {
     let tide = Tidegate::start().await;
     tide.job_type("t", json!({})).await;
     let running = tide.enqueue_a("t").await;

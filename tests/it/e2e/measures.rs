@@ -23,8 +23,7 @@ fn sum(lines: &[Value], metric: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn metrics_for_cloudwatch_are_all_there_is_on_standard_output_and_the_last_are_written_at_the_stop()
- {
+async fn cloudwatch_metrics_own_stdout_and_are_flushed_at_the_stop() {
     let setup = Setup::new()
         .env("TIDEGATE_EMF__OUTPUT", "stdout")
         .env("TIDEGATE_EMF__NAMESPACE", "Team/jobs")
@@ -70,7 +69,7 @@ async fn metrics_for_cloudwatch_are_all_there_is_on_standard_output_and_the_last
 }
 
 #[tokio::test]
-async fn a_file_of_metrics_grows_while_the_server_runs_and_may_be_moved_away() {
+async fn a_metrics_file_grows_and_may_be_rotated() {
     let dir = tempfile::tempdir().unwrap();
     let (file, moved) = (dir.path().join("metrics.json"), dir.path().join("old.json"));
     let setup = Setup::new()
@@ -96,7 +95,7 @@ async fn a_file_of_metrics_grows_while_the_server_runs_and_may_be_moved_away() {
 }
 
 #[tokio::test]
-async fn a_file_that_cannot_be_written_stops_the_start_with_the_setting_s_name() {
+async fn an_unwritable_metrics_file_fails_the_start_by_setting_name() {
     let (status, log) =
         Setup::new().env("TIDEGATE_EMF__OUTPUT", "/no/such/dir/metrics.json").refused().await;
     assert!(

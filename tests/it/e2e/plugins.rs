@@ -27,7 +27,7 @@ fn region_share() -> Vec<u8> {
     std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/plugins/dist/region-share.wasm")).unwrap()
 }
 
-/// The same component in other bytes: with one more custom section, which nobody reads.
+/// The same component in other bytes: with one more, unused custom section.
 fn rebuilt(mut wasm: Vec<u8>, mark: u8) -> Vec<u8> {
     wasm.extend([0, 3, 1, b'm', mark]);
     wasm
@@ -324,7 +324,7 @@ async fn a_shadow_decides_nothing_and_its_differences_are_listed() {
 }
 
 #[tokio::test]
-async fn a_plugin_that_loops_holds_only_its_own_queue_and_its_fault_can_be_replayed() {
+async fn a_looping_plugin_holds_only_its_queue_and_can_be_replayed() {
     let tide = Tidegate::start().await;
     let looping = Guest::throttler().decide(FOREVER).component();
     push(&tide, "looping", looping.clone()).await.is(201);
@@ -452,7 +452,7 @@ async fn a_configuration_that_the_plugin_refuses_names_the_field() {
 }
 
 #[tokio::test]
-async fn a_plugin_in_use_is_not_deleted_and_takes_no_version_that_its_users_cannot_go_on_with() {
+async fn a_used_plugin_is_not_deleted_and_takes_no_breaking_version() {
     let tide = Tidegate::start().await;
     push(&tide, "share", region_share()).await.is(201);
     throttled(&tide, "share", shares(5)).await;
@@ -469,7 +469,7 @@ async fn a_plugin_in_use_is_not_deleted_and_takes_no_version_that_its_users_cann
 }
 
 #[tokio::test]
-async fn a_retry_strategy_decides_what_follows_and_the_backoff_stands_in_for_one_that_fails() {
+async fn a_strategy_decides_the_retry_and_the_backoff_replaces_it() {
     let tide = Tidegate::start().await;
     push(&tide, "at-once", Guest::retry().component()).await.is(201);
     push(&tide, "broken", Guest::retry().on_failure("(unreachable)").component()).await.is(201);
@@ -549,7 +549,7 @@ async fn the_command_line_pushes_lists_and_follows() {
 }
 
 #[tokio::test]
-async fn an_answer_that_only_the_server_can_refuse_is_counted_and_shown_with_its_call() {
+async fn an_answer_refused_by_the_server_is_counted_with_its_call() {
     let tide = Tidegate::start().await;
     // It adds a seventeenth attribute: a job has sixteen at most.
     let body = "(local.set $r (call $alloc (i32.const 48))) (i32.store8 offset=24 (local.get $r) (i32.const 1))
@@ -615,7 +615,7 @@ async fn a_push_refuses_what_a_check_refuses() {
 }
 
 #[tokio::test]
-async fn a_bench_tells_at_which_size_a_call_fails_and_what_the_others_use() {
+async fn plugin_bench_shows_the_failing_size_and_the_use_of_others() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("small.wasm");
     let decide = "(if (i32.gt_u (local.get $n) (i32.const 100)) (then (unreachable))) (call $run (local.get $n))";

@@ -86,7 +86,7 @@ async fn governs_as_the_readme_says(lang: &str, left_out: &[&str]) {
     for line in serve {
         said(line, &place, &tide.base).await;
     }
-    // Shorter than printed, for nobody looks on.
+    // Shorter than printed, to save time.
     let _worker =
         typed(&format!("exec {}", work.replace("sleep 2", "sleep 0.5")), &place, &tide.base)
             .stdout(Stdio::null())
@@ -156,7 +156,7 @@ async fn governs_as_the_readme_says(lang: &str, left_out: &[&str]) {
 
 #[tokio::test]
 #[ignore = "needs the target wasm32-unknown-unknown, and fetches crates; ./test runs it where it can"]
-async fn a_throttler_made_in_rust_as_the_readme_says_governs_a_live_queue_as_its_simulation_says() {
+async fn a_rust_throttler_by_the_readme_acts_as_simulated() {
     governs_as_the_readme_says("rust", &[]).await;
 }
 
@@ -168,8 +168,7 @@ fn a_new_rust_retry_strategy_builds_and_its_cases_hold() {
 
 #[tokio::test]
 #[ignore = "needs Node.js, and fetches its tool; ./test runs it where it can"]
-async fn a_throttler_made_in_javascript_as_the_readme_says_governs_a_live_queue_as_its_simulation_says()
- {
+async fn a_javascript_throttler_by_the_readme_acts_as_simulated() {
     governs_as_the_readme_says("js", &[]).await;
 }
 
@@ -195,7 +194,7 @@ fn in_trouble(lang: &str, role: &str, source: &str, rule: &str, trouble: &str) -
 
 #[test]
 #[ignore = "needs Node.js, and fetches its tool; ./test runs it where it can"]
-fn what_a_javascript_plugin_throws_is_logged_and_what_it_logs_never_breaks_a_call() {
+fn a_javascript_exception_is_logged_and_logs_break_no_call() {
     let trouble = "console.log({ big: 1n }); throw new Error('no idea'); return candidates.map";
     let said = in_trouble("js", "throttler", "plugin.js", "return candidates.map", trouble);
     for part in [
@@ -209,7 +208,7 @@ fn what_a_javascript_plugin_throws_is_logged_and_what_it_logs_never_breaks_a_cal
 
 #[test]
 #[ignore = "needs Node.js, and fetches its tool; ./test runs it where it can"]
-fn what_a_javascript_retry_strategy_cannot_say_is_told_and_a_time_that_is_past_means_now() {
+fn a_javascript_strategy_gets_errors_and_a_past_time_means_now() {
     let trouble =
         "for (const wrong of [{ priority: 1.5 }, { priority: 2 ** 31 }, { priority: 'high' }]) {
       try { after(1, wrong); } catch (error) { console.log(error.message); }
@@ -268,8 +267,7 @@ fn a_new_python_retry_strategy_builds_and_its_cases_hold() {
 /// Each command that looks at a component from Python compiles it first, which takes most of a minute here.
 #[tokio::test]
 #[ignore = "needs Python, and fetches its tool; ./test runs it where it can"]
-async fn a_throttler_made_in_python_as_the_readme_says_governs_a_live_queue_as_its_simulation_says()
-{
+async fn a_python_throttler_by_the_readme_acts_as_simulated() {
     governs_as_the_readme_says("python", &["plugin check", "plugin simulate", "plugin bench"])
         .await;
 }

@@ -1,11 +1,11 @@
-//! Pull workers: leases, signs of life, cancels, drains, and the command-line worker.
+//! Pull workers: leases, heartbeats, cancels, drains, and the command-line worker.
 
 use serde_json::{Value, json};
 
 use super::serve::{Tidegate, eventually};
 
 #[tokio::test]
-async fn a_long_poll_is_answered_when_a_job_comes_and_else_when_its_wait_is_over() {
+async fn a_long_poll_returns_on_a_job_or_at_its_timeout() {
     let tide = Tidegate::start().await;
     tide.job_type("t", json!({})).await;
     assert_eq!(tide.lease(json!({"types": ["t"]})).await.len(), 0);
@@ -23,7 +23,7 @@ async fn a_long_poll_is_answered_when_a_job_comes_and_else_when_its_wait_is_over
 }
 
 #[tokio::test]
-async fn one_call_leases_from_several_types_and_queues_and_carries_reports() {
+async fn one_call_leases_from_several_queues_and_carries_reports() {
     let tide = Tidegate::start().await;
     for name in ["a", "b", "c"] {
         tide.queue(name, json!({"concurrency": if name == "c" { json!(3) } else { Value::Null }}))
@@ -141,7 +141,7 @@ async fn a_heartbeat_extends_shows_progress_and_tells_of_a_cancel() {
     assert_eq!(lease.id, next);
     tide.delete(&format!("{}?force=true", lease.path)).await.is(200);
     assert_eq!(tide.job(&next).await["state"], "cancelled");
-    // A worker that comes too late is told so: no result of its attempt was taken, and none is now.
+    // A late worker gets an error: no result of its attempt was accepted, and none is now.
     tide.report(&lease, "succeeded").await.problem(409, "stale_attempt");
     tide.post(&beat, json!({"attempt": 1})).await.problem(409, "stale_attempt");
     tide.enqueue_a("t").await;

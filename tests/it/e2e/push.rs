@@ -94,7 +94,7 @@ async fn a_push_carries_the_job_signed_and_its_answer_is_the_result() {
 }
 
 #[tokio::test]
-async fn an_accepted_push_ends_by_its_callback_and_by_that_attempts_token_alone() {
+async fn an_accepted_push_ends_only_by_a_callback_with_its_token() {
     let tide = Tidegate::start().await;
     let admin = tide.post("/v1/tokens", json!({"name": "ops", "scopes": ["admin"]})).await.is(201)
         ["token"]
@@ -136,7 +136,7 @@ async fn an_accepted_push_ends_by_its_callback_and_by_that_attempts_token_alone(
 }
 
 #[tokio::test]
-async fn a_result_may_be_as_large_as_data_and_a_larger_one_is_not_worked_out_again() {
+async fn an_oversized_result_fails_the_job_without_a_retry() {
     const MOST: usize = 12 << 20;
     let tide = Setup::new().env("TIDEGATE_MAX_DATA_BYTES", MOST.to_string()).start().await;
     let target = Target::start(|call| async move {
@@ -301,7 +301,7 @@ async fn a_long_retry_after_ends_the_attempt_and_is_the_least_wait() {
 }
 
 #[tokio::test]
-async fn a_target_that_is_not_there_is_tried_again_and_costs_an_attempt_at_last() {
+async fn an_unreachable_target_is_retried_and_then_costs_an_attempt() {
     let tide = Tidegate::start().await;
     for (name, delivery) in [("a", "at_least_once"), ("b", "at_most_once")] {
         let config = json!({"target": {"url": nobody()}, "max_attempts": 1, "delivery": delivery, "response_timeout_seconds": 1, "retry": at_once()});
@@ -355,7 +355,7 @@ async fn a_target_that_does_not_answer_means_what_its_type_says() {
 }
 
 #[tokio::test]
-async fn the_default_target_serves_types_that_name_none_and_packs_if_asked() {
+async fn the_default_target_serves_types_without_one() {
     let target = Target::start(|_| async { "ok" }).await;
     let tide = Setup::new()
         .env("TIDEGATE_DEFAULT_TARGET__URL", format!("{}/{{type}}", target.url))
@@ -412,7 +412,7 @@ async fn whoever_is_to_be_told_of_the_end_is_told_once_and_signed() {
 }
 
 #[tokio::test]
-async fn a_plain_job_stays_scheduled_until_its_result_and_cannot_be_called_back() {
+async fn an_unclaimed_job_stays_scheduled_and_accepts_no_callback() {
     let tide = Tidegate::start().await;
     let (go, wait) = tokio::sync::watch::channel(false);
     let target = Target::start(move |_| {

@@ -387,7 +387,7 @@ impl Tour<'_> {
         self.ask(M::DELETE, one, &[name], none, 204).await;
     }
 
-    /// The routes of tokens, which close the server to whoever has none.
+    /// The routes of tokens, which close the server to requests without one.
     async fn tokens(&mut self) {
         let minted = self
             .ask(Method::POST, "/v1/tokens", &[], json!({"name": "ops", "scopes": ["admin"]}), 201)

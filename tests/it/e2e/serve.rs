@@ -22,7 +22,7 @@ use tempfile::TempDir;
 /// How long a test waits for what must come. Generous: the machine may be busy with all tests at once.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What `ask` answers once it answers something. `what` says what was waited for in vain.
+/// The first value that `ask` yields. `what` names what was awaited if a timeout ends it.
 pub async fn eventually<T, F: Future<Output = Option<T>>>(
     what: &str,
     mut ask: impl FnMut() -> F,
@@ -41,7 +41,7 @@ pub async fn eventually<T, F: Future<Output = Option<T>>>(
         .unwrap_or_else(|_| panic!("waited in vain until {what}"))
 }
 
-/// What `ask` answers once it says that this is it. The last answer is told if it never is.
+/// The first answer of `ask` that it marks as good. A timeout shows the last one.
 pub async fn until<T: std::fmt::Debug, F: Future<Output = (bool, T)>>(
     mut ask: impl FnMut() -> F,
 ) -> T {
@@ -271,7 +271,7 @@ pub struct Ran {
 }
 
 impl Ran {
-    /// What it said, having done what it was told.
+    /// Its output after it exited with success.
     #[track_caller]
     pub fn ok(self) -> String {
         assert_eq!(self.code, Some(0), "{self:?}");
@@ -387,7 +387,7 @@ impl Api {
         self.enqueue(json!({"type": job_type, "data": null})).await
     }
 
-    /// A job as it stands.
+    /// A job's current view.
     pub async fn job(&self, id: &str) -> Value {
         self.get(&format!("/v1/jobs/{id}")).await.is(200)
     }
@@ -428,7 +428,7 @@ impl Api {
         leases.remove(0)
     }
 
-    /// Reports on a lease as whoever may work.
+    /// Reports on a lease with a worker's token.
     pub async fn report(&self, lease: &Lease, status: &str) -> Answer {
         self.post(&lease.path, json!({"attempt": lease.attempt, "status": status})).await
     }

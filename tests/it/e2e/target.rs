@@ -87,7 +87,7 @@ impl Drop for Target {
     }
 }
 
-/// A URL at which nobody listens.
+/// A URL without a listener.
 pub fn nobody() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     format!("http://{}/", listener.local_addr().unwrap())

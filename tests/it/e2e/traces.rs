@@ -1,4 +1,4 @@
-//! Traces: what a collector gets of a job's way, and what its worker is told.
+//! Traces: the spans that a collector receives for a job, and the context that its worker receives.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -48,7 +48,7 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// A span as a worker would be told of it.
+/// A span's context as a worker receives it.
 fn parent(span: &Span) -> String {
     format!("00-{}-{}-01", hex(&span.trace_id), hex(&span.span_id))
 }
@@ -160,7 +160,7 @@ async fn a_pushed_job_is_one_trace_from_its_enqueue_to_its_result() {
             (parent(attempt).as_str(), "team=blue")
         );
     }
-    // Whoever is told of the end is told in the same trace.
+    // The completion callback carries the same trace.
     let callback = named(&spans, "deliver tidegate.callbacks")[0];
     assert_eq!(
         (told.header("traceparent"), &callback.parent_span_id),
@@ -220,7 +220,7 @@ async fn a_pushed_job_is_one_trace_from_its_enqueue_to_its_result() {
 }
 
 #[tokio::test]
-async fn a_leased_job_carries_its_attempt_and_a_lost_lease_is_a_failed_one() {
+async fn a_leased_job_has_an_attempt_span_and_a_lost_lease_fails_it() {
     let collector = collector().await;
     let tide = traced(&collector).start().await;
     for (queue, limit) in [("free", Value::Null), ("limited", json!(1))] {
@@ -282,7 +282,7 @@ async fn a_job_keeps_its_trace_over_a_crash() {
 }
 
 #[tokio::test]
-async fn a_trace_that_nobody_records_is_passed_on_and_a_malformed_one_is_none() {
+async fn an_unsampled_trace_is_passed_on_and_a_malformed_one_ignored() {
     let collector = collector().await;
     let tide = traced(&collector).start().await;
     tide.job_type("t", json!({})).await;

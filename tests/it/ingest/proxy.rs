@@ -3,7 +3,7 @@
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
 
-use super::place::{Place, recorded};
+use super::harness::{Harness, recorded};
 
 /// A recorded request with this token.
 fn request(kind: &str, token: &str) -> Value {
@@ -26,8 +26,8 @@ fn posted(media: &str, body: &str, headers: &[(&str, &str)]) -> Value {
     request
 }
 
-async fn answered(place: &Place, request: &Value) -> (u64, Value) {
-    let answer = place.call(request).await.unwrap();
+async fn answered(harness: &Harness, request: &Value) -> (u64, Value) {
+    let answer = harness.call(request).await.unwrap();
     assert_eq!(answer["isBase64Encoded"], json!(false), "{answer}");
     assert!(answer["headers"]["content-type"].is_string(), "{answer}");
     (
@@ -39,33 +39,33 @@ async fn answered(place: &Place, request: &Value) -> (u64, Value) {
 #[tokio::test]
 async fn both_formats_are_answered_as_the_api_answers() {
     for kind in ["api-gateway-v1", "api-gateway-v2"] {
-        let place = Place::seeing().await;
+        let harness = Harness::seeing().await;
         for did in ["enqueued", "repeated"] {
-            let (status, body) = answered(&place, &request(kind, "tg_first_secret")).await;
+            let (status, body) = answered(&harness, &request(kind, "tg_first_secret")).await;
             assert_eq!(
                 (status, &body["id"], &body["outcomes"][0]["did"]),
                 (200, &json!("c-1"), &json!(did)),
                 "{kind}: {body}"
             );
         }
-        assert_eq!(place.seen().await[0]["data"], json!({"order": "o-1"}));
+        assert_eq!(harness.seen().await[0]["data"], json!({"order": "o-1"}));
     }
 }
 
 #[tokio::test]
 async fn nobody_is_let_in_without_a_token() {
     for kind in ["api-gateway-v1", "api-gateway-v2"] {
-        let place = Place::seeing().await;
+        let harness = Harness::seeing().await;
         for request in [recorded(kind), request(kind, "tg_first_wrong")] {
-            let (status, body) = answered(&place, &request).await;
-            assert_eq!((status, place.seen().await.len()), (401, 0), "{kind}: {body}");
+            let (status, body) = answered(&harness, &request).await;
+            assert_eq!((status, harness.seen().await.len()), (401, 0), "{kind}: {body}");
         }
     }
 }
 
 #[tokio::test]
 async fn every_mode_of_cloudevents_is_taken_and_what_is_wrong_is_told() {
-    let place = Place::seeing().await;
+    let harness = Harness::seeing().await;
     let binary = [
         ("ce-specversion", "1.0"),
         ("ce-id", "b-1"),
@@ -74,54 +74,55 @@ async fn every_mode_of_cloudevents_is_taken_and_what_is_wrong_is_told() {
         ("ce-name", "Zo%C3%AB"),
     ];
     let (status, body) =
-        answered(&place, &posted("application/json", r#"{"order": 1}"#, &binary)).await;
+        answered(&harness, &posted("application/json", r#"{"order": 1}"#, &binary)).await;
     assert_eq!((status, &body["id"]), (200, &json!("b-1")), "{body}");
     let batch = r#"[{"specversion": "1.0", "id": "b-2", "source": "/shop", "type": "paid"}, {"specversion": "1.0"}]"#;
     let (status, body) =
-        answered(&place, &posted("application/cloudevents-batch+json", batch, &[])).await;
+        answered(&harness, &posted("application/cloudevents-batch+json", batch, &[])).await;
     let statuses: Vec<&Value> =
         body["results"].as_array().unwrap().iter().map(|result| &result["status"]).collect();
     assert_eq!((status, statuses), (200, vec![&json!(200), &json!(400)]), "{body}");
-    let (status, body) = answered(&place, &posted("application/cloudevents+json", "{", &[])).await;
+    let (status, body) =
+        answered(&harness, &posted("application/cloudevents+json", "{", &[])).await;
     assert_eq!((status, &body["code"]), (400, &json!("invalid_body")), "{body}");
     // What HTTP cannot have is left out, and what is not ASCII is no reason to fail.
     let odd = [("x-name", "Zoë"), ("x bad", "1"), ("x-line", "a\nb")];
-    assert_eq!(answered(&place, &posted("application/cloudevents+json", "{", &odd)).await.0, 400);
-    let seen = place.seen().await;
+    assert_eq!(answered(&harness, &posted("application/cloudevents+json", "{", &odd)).await.0, 400);
+    let seen = harness.seen().await;
     assert_eq!(
         (seen.len(), &seen[0]["name"], &seen[0]["data"]),
         (2, &json!("Zoë"), &json!({"order": 1}))
     );
-    assert_eq!(place.dead().await.len(), 0, "its sender was told");
+    assert_eq!(harness.dead().await.len(), 0, "its sender was told");
 }
 
 #[tokio::test]
 async fn nothing_but_events_is_taken_whatever_the_path_is() {
-    let place = Place::seeing().await;
+    let harness = Harness::seeing().await;
     let mut get = request("api-gateway-v2", "tg_first_secret");
     get["requestContext"]["http"]["method"] = json!("GET");
     get["rawPath"] = json!("/v1/jobs");
     get["requestContext"]["http"]["path"] = json!("/v1/jobs");
-    assert_eq!(answered(&place, &get).await.0, 405);
+    assert_eq!(answered(&harness, &get).await.0, 405);
     get["requestContext"]["http"]["method"] = json!("DELETE");
-    assert_eq!(answered(&place, &get).await.0, 405);
+    assert_eq!(answered(&harness, &get).await.0, 405);
 }
 
 #[tokio::test]
 async fn a_store_that_does_not_answer_is_told_to_whoever_asked() {
-    let place = Place::seeing().await;
+    let harness = Harness::seeing().await;
     let good = request("api-gateway-v2", "tg_first_secret");
-    place.store.crash_after(0);
+    harness.store.crash_after(0);
     // It has not even the tokens.
-    assert_eq!(answered(&place, &good).await.0, 503);
-    place.store.revive();
-    assert_eq!(answered(&place, &good).await.0, 200);
-    place.store.crash_after(0);
+    assert_eq!(answered(&harness, &good).await.0, 503);
+    harness.store.revive();
+    assert_eq!(answered(&harness, &good).await.0, 200);
+    harness.store.crash_after(0);
     let mut another = posted(
         "application/cloudevents+json",
         r#"{"specversion": "1.0", "id": "z", "source": "/s", "type": "t"}"#,
         &[],
     );
     another["requestContext"]["requestId"] = json!("another");
-    assert_eq!(answered(&place, &another).await.0, 503);
+    assert_eq!(answered(&harness, &another).await.0, 503);
 }

@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 
-use super::place::{Place, recorded, text};
+use super::harness::{Harness, recorded, text};
 
 const KINDS: [&str; 16] = [
     "cloudevent",
@@ -29,10 +29,10 @@ const KINDS: [&str; 16] = [
 #[tokio::test]
 async fn every_kind_of_event_is_seen_as_the_table_in_the_docs_says() {
     for kind in KINDS {
-        let place = Place::seeing().await;
-        place.taken(&recorded(kind)).await;
-        let seen = place.seen().await;
-        assert_eq!(place.dead().await.len(), 0, "{kind}: {:?}", place.dead().await);
+        let harness = Harness::seeing().await;
+        harness.taken(&recorded(kind)).await;
+        let seen = harness.seen().await;
+        assert_eq!(harness.dead().await.len(), 0, "{kind}: {:?}", harness.dead().await);
         let file = format!("seen/{kind}.json");
         if std::env::var_os("UPDATE_EXPECT").is_some() {
             let path = format!("{}/tests/events/{file}", env!("CARGO_MANIFEST_DIR"));
@@ -67,20 +67,20 @@ fn delivered_again(value: &mut Value) {
 #[tokio::test]
 async fn a_second_delivery_of_any_kind_makes_no_second_job() {
     for kind in KINDS {
-        let place = Place::seeing().await;
-        place.taken(&recorded(kind)).await;
-        let first = place.seen().await.len();
+        let harness = Harness::seeing().await;
+        harness.taken(&recorded(kind)).await;
+        let first = harness.seen().await.len();
         assert_ne!(first, 0, "{kind}");
         let mut again = recorded(kind);
         delivered_again(&mut again);
-        place.taken(&again).await;
-        assert_eq!(place.seen().await.len(), first, "{kind}");
+        harness.taken(&again).await;
+        assert_eq!(harness.seen().await.len(), first, "{kind}");
     }
 }
 
 #[tokio::test]
 async fn an_event_is_the_same_by_whichever_way_it_came() {
-    let place = Place::seeing().await;
+    let harness = Harness::seeing().await;
     for (kind, events) in [
         ("eventbridge", 1),
         ("s3", 4),
@@ -90,40 +90,40 @@ async fn an_event_is_the_same_by_whichever_way_it_came() {
         ("msk", 16),
         ("kinesis", 19),
     ] {
-        place.taken(&recorded(kind)).await;
-        assert_eq!(place.seen().await.len(), events, "{kind}");
+        harness.taken(&recorded(kind)).await;
+        assert_eq!(harness.seen().await.len(), events, "{kind}");
     }
 }
 
 #[tokio::test]
 async fn data_is_kept_byte_for_byte() {
-    let place = Place::empty().await;
-    place.trigger("all", json!({"enqueue": {"type": "seen"}})).await;
+    let harness = Harness::empty().await;
+    harness.trigger("all", json!({"enqueue": {"type": "seen"}})).await;
     let detail = r#"{"total": 12.50, "big": 12345678901234567890123, "total": 1e2}"#;
     let event = format!(
         r#"{{"version": "0", "id": "1", "detail-type": "paid", "source": "my.shop", "account": "1", "time": "2026-05-04T10:11:12Z",
             "region": "eu-central-1", "resources": [], "detail": {detail}}}"#
     );
-    assert_eq!(place.call_text(event).await.unwrap(), json!({"batchItemFailures": []}));
-    let page = place
+    assert_eq!(harness.call_text(event).await.unwrap(), json!({"batchItemFailures": []}));
+    let page = harness
         .server
         .list(&tidegate_core::port::job_store::ListQuery { limit: 10, ..Default::default() })
         .await
         .unwrap();
     assert_eq!(page.jobs.len(), 1);
-    assert_eq!(place.server.engine().data(&page.jobs[0]).await.unwrap().bytes, detail);
+    assert_eq!(harness.server.engine().data(&page.jobs[0]).await.unwrap().bytes, detail);
 }
 
 #[tokio::test]
 async fn new_jobs_are_told_of_before_the_answer() {
-    let place = Place::empty().await;
+    let harness = Harness::empty().await;
     let push = json!({"target": {"url": "https://worker.example/work"}});
-    place
+    harness
         .server
         .put_type(&"push".parse().unwrap(), serde_json::from_value(push).unwrap(), None)
         .await
         .unwrap();
-    place.trigger("all", json!({"enqueue": {"type": "push"}})).await;
-    place.taken(&recorded("msk")).await;
-    assert_eq!(place.work.take(100, place.server.now()).len(), 6);
+    harness.trigger("all", json!({"enqueue": {"type": "push"}})).await;
+    harness.taken(&recorded("msk")).await;
+    assert_eq!(harness.work.take(100, harness.server.now()).len(), 6);
 }

@@ -1,12 +1,13 @@
-//! What a store that does not answer leads to: the source is told what is to come again, and in the end everything was done once.
+//! A store that does not answer: the source redelivers what failed, and in the end everything is
+//! done once.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::place::{Place, message, recorded, records};
+use super::harness::{Harness, message, recorded, records};
 
-/// Good records and one that is no event, of each source that is told in its own way.
+/// Valid records and a malformed one, of each source with its own kind of failure response.
 fn mixed(kind: &str) -> (Value, usize) {
     let mut payload = recorded(kind);
     match kind {
@@ -64,17 +65,17 @@ fn again(
 }
 
 #[tokio::test]
-async fn wherever_the_store_stops_answering_everything_is_done_once_in_the_end() {
+async fn a_store_outage_at_any_point_still_does_everything_once() {
     for kind in ["sqs", "kinesis", "dynamodb", "msk", "sns"] {
         let (payload, good) = mixed(kind);
-        let place = Place::seeing().await;
-        let before = place.store.writes();
-        place.taken(&payload).await;
-        let writes = place.store.writes() - before;
+        let harness = Harness::seeing().await;
+        let before = harness.store.writes();
+        harness.taken(&payload).await;
+        let writes = harness.store.writes() - before;
         for left in 0..=writes {
-            let place = Place::seeing().await;
-            place.store.crash_after(left);
-            let answer = place.call(&payload).await;
+            let harness = Harness::seeing().await;
+            harness.store.crash_after(left);
+            let answer = harness.call(&payload).await;
             assert_eq!(
                 answer.is_err()
                     || answer
@@ -82,13 +83,13 @@ async fn wherever_the_store_stops_answering_everything_is_done_once_in_the_end()
                         .is_ok_and(|answer| *answer != json!({"batchItemFailures": []})),
                 left < writes
             );
-            place.store.revive();
+            harness.store.revive();
             let mut next = again(kind, &payload, answer);
             while let Some(payload) = next {
-                next = again(kind, &payload, place.call(&payload).await);
+                next = again(kind, &payload, harness.call(&payload).await);
             }
             assert_eq!(
-                (place.seen().await.len(), place.dead().await.len()),
+                (harness.seen().await.len(), harness.dead().await.len()),
                 (good, 1),
                 "{kind}, stopped after {left}"
             );
@@ -114,13 +115,13 @@ async fn only_what_was_not_taken_is_named() {
     for kind in ["sqs", "kinesis", "dynamodb"] {
         let (all, names): (Vec<Value>, Vec<String>) = (0..1200).map(|n| numbered(kind, n)).unzip();
         // The first thousand are written, and then the store is gone.
-        let place = Place::seeing().await;
-        let before = place.store.writes();
-        place.taken(&records(all[..1000].to_vec())).await;
-        let writes = place.store.writes() - before;
-        let place = Place::seeing().await;
-        place.store.crash_after(writes);
-        let answer = place.call(&records(all)).await.unwrap();
+        let harness = Harness::seeing().await;
+        let before = harness.store.writes();
+        harness.taken(&records(all[..1000].to_vec())).await;
+        let writes = harness.store.writes() - before;
+        let harness = Harness::seeing().await;
+        harness.store.crash_after(writes);
+        let answer = harness.call(&records(all)).await.unwrap();
         let failures = answer["batchItemFailures"].as_array().unwrap();
         let named: Vec<&str> =
             failures.iter().map(|failure| failure["itemIdentifier"].as_str().unwrap()).collect();
@@ -131,11 +132,11 @@ async fn only_what_was_not_taken_is_named() {
 #[tokio::test]
 async fn nothing_taken_is_an_error_which_any_source_understands() {
     for kind in ["sqs", "kinesis", "dynamodb", "msk", "sns", "s3", "eventbridge", "cloudevent"] {
-        let place = Place::seeing().await;
-        place.store.crash_after(0);
-        let error = place.call(&recorded(kind)).await.unwrap_err().to_string();
+        let harness = Harness::seeing().await;
+        harness.store.crash_after(0);
+        let error = harness.call(&recorded(kind)).await.unwrap_err().to_string();
         assert!(error.contains("all are to come again: the read was not answered"), "{error}");
-        place.store.revive();
-        place.taken(&recorded(kind)).await;
+        harness.store.revive();
+        harness.taken(&recorded(kind)).await;
     }
 }

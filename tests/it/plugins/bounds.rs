@@ -216,7 +216,7 @@ async fn a_flood_of_the_log_is_ended() {
     );
 }
 
-/// Sets the keys 00 to 98 to a value of `len` bytes, whatever it is told.
+/// Sets the keys 00 to 98 to a value of `len` bytes, whatever its input.
 fn filler(len: usize) -> Guest {
     let body = format!(
         "(memory.fill (i32.const 4096) (i32.const 118) (i32.const {len}))

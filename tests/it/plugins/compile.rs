@@ -76,7 +76,7 @@ async fn a_compiler_that_does_not_start_is_no_fault_of_the_plugin() {
 }
 
 #[tokio::test]
-async fn a_compiler_that_panics_is_no_fault_of_the_plugin_and_one_that_lacks_memory_is() {
+async fn out_of_memory_blames_the_plugin_a_compiler_panic_does_not() {
     let wasm = Bytes::from(Guest::throttler().component());
     for (last, refused) in [
         ("memory allocation of 64 bytes failed\nnote: more", true),
@@ -122,7 +122,7 @@ async fn a_component_of_another_world_is_refused() {
 }
 
 #[tokio::test]
-async fn another_version_of_the_contract_is_refused_and_a_later_patch_is_not() {
+async fn another_contract_version_is_refused_a_later_patch_accepted() {
     refused_for(
         Guest::throttler().version("0.2.0"),
         "it is built for version 0.2.0 of the contract, and this server offers 0.1.0",
@@ -165,7 +165,7 @@ async fn an_interface_that_is_not_in_the_contract_is_refused() {
         .await;
 }
 
-/// The names are the contract's, and what stands behind them is not.
+/// The names are the contract's, and the types behind them are not.
 #[tokio::test]
 async fn a_role_of_another_shape_is_refused() {
     let role = r#"(component
@@ -270,8 +270,7 @@ async fn a_bomb_for_the_compiler_is_ended_in_its_time() {
 }
 
 #[tokio::test]
-async fn a_compiler_that_a_busy_machine_gives_too_little_is_ended_and_its_component_is_not_to_blame()
- {
+async fn a_starved_compiler_is_stopped_without_blaming_the_plugin() {
     let compiler = Compiler::Process(process().within(Duration::from_millis(100)));
     let error =
         new_host(&<_>::default()).compile(bomb().component().into(), &compiler).await.unwrap_err();

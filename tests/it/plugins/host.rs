@@ -236,7 +236,7 @@ async fn a_configuration_is_refused_by_its_own_check() {
 }
 
 #[tokio::test]
-async fn the_check_of_a_configuration_says_nothing_of_how_a_queues_calls_go() {
+async fn a_configuration_check_does_not_count_as_a_queue_call() {
     let failing = Plugged::new(Guest::throttler().decide("(unreachable)")).await;
     failing.throttle(offer(1, 0)).await.unwrap_err();
     failing.host.check(&failing.plugin, Role::Throttler, "{}").await.unwrap();
@@ -278,7 +278,7 @@ async fn a_retry_strategy_gives_up() {
 }
 
 #[tokio::test]
-async fn operators_see_the_log_the_use_and_the_faults_with_their_calls() {
+async fn operators_see_logs_usage_and_faults_with_their_calls() {
     // Logs, and answers one decision too many for an odd seed.
     let body = log("(i32.const 2048)", "(i32.const 5)")
         + "(call $run (i32.add (local.get $n) (i32.wrap_i64 (i64.and (local.get $seed) (i64.const 1)))))";
@@ -321,7 +321,7 @@ async fn operators_see_the_log_the_use_and_the_faults_with_their_calls() {
 }
 
 #[tokio::test]
-async fn calls_of_a_shadow_are_counted_apart_and_those_of_explain_not_at_all() {
+async fn shadow_calls_are_counted_apart_and_explain_calls_not_at_all() {
     let plugged = Plugged::new(Guest::throttler().decide("(call $run (i32.const 9))")).await;
     let ask = async |purpose| {
         plugged.host.throttle(&plugged.plugin, Arc::new(offer(1, 0)), purpose).await.unwrap_err()
@@ -336,7 +336,7 @@ async fn calls_of_a_shadow_are_counted_apart_and_those_of_explain_not_at_all() {
         (seen.live.calls, seen.live.failed.len(), seen.shadow.calls, seen.shadow.failed.len()),
         (1, 1, 20, 8)
     );
-    // The shadow that comes next starts anew.
+    // The next shadow starts from zero.
     let next = tidegate_core::queue::plugin::PluginVersion {
         number: 2,
         ..(*plugged.plugin.version).clone()

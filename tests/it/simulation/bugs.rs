@@ -1,4 +1,4 @@
-//! Planted bugs: ways to break the protocol from outside, to see that the simulation would notice.
+//! Planted bugs: ways to break the protocol from outside, which the simulation must detect.
 
 use std::time::Duration;
 
@@ -12,19 +12,19 @@ use super::model::Model;
 /// What is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
-    /// The head is replaced whatever its version is.
+    /// The ledger is replaced whatever its version is.
     HeadVersionIgnored,
     /// A job is replaced whatever its revision is.
     RevisionIgnored,
-    /// Nobody looks whether the configuration is still the one that was decided under.
+    /// A commit does not require the configuration that it was decided under.
     RequirementDropped,
     /// A store that writes one by one says that its transactions are atomic.
     FlightDenied,
     /// Jobs are claimed, and their grants are not committed.
     GrantsForgotten,
-    /// Nobody looks at a grant whose hint was lost.
+    /// A grant whose hint was lost is never checked.
     AuditDropped,
-    /// Taking back a grant that nobody claimed uses up an attempt.
+    /// Revoking an unclaimed grant uses up an attempt.
     RevokeUsesAttempt,
     /// A job is acknowledged and not written.
     JobsForgotten,

@@ -298,7 +298,7 @@ impl Model {
         if now + SKEW < run_at {
             self.fault(format!("{id} started at {now}, before its due time {run_at}"));
         }
-        // Whoever decides in time may be slow to write.
+        // A decision made in time may be written late.
         if old.spec.expires_at.is_some_and(|at| at <= run.started_at) {
             self.fault(format!("{id} started after it expired"));
         }
@@ -580,7 +580,7 @@ impl Model {
         }
     }
 
-    /// Looks at what no write shows: grants that are kept for nothing, and jobs that nobody would find.
+    /// Checks what no write shows: grants kept for nothing, and jobs that no query would find.
     pub fn look(&mut self, now: Timestamp, faults_until: Timestamp) {
         let mut faults = Vec::new();
         for queue in self.heads.keys() {

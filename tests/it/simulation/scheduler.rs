@@ -135,7 +135,7 @@ impl Scheduler {
             }
             asked = Some(state.steps);
             state.wake_at = at;
-            // Whoever waits for many of these looks only at those that say so.
+            // A future that waits for many of these polls only the woken ones.
             context.waker().wake_by_ref();
             Poll::Pending
         })
@@ -184,7 +184,7 @@ impl Scheduler {
         .await
     }
 
-    /// Runs every process until `end`, or until `over` says so (asked after every step).
+    /// Runs every process until `end`, or until `over` returns true (checked after every step).
     pub fn run(&self, end: Timestamp, mut over: impl FnMut() -> bool) {
         let mut processes: Vec<Process> = Vec::new();
         let mut context = Context::from_waker(Waker::noop());

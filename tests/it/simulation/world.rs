@@ -95,9 +95,9 @@ pub struct Plan {
     pub seed: u64,
     /// Writes arrive one by one, and a process may die between two of them.
     pub slow: bool,
-    /// The queue has no limit at first, so no head.
+    /// The queue has no limit at first, so no ledger.
     pub late_limit: bool,
-    /// Limits hold nobody back: a light load shows what a backlog hides.
+    /// Limits hold no job: a light load shows what a backlog hides.
     pub light: bool,
     /// Where everything is kept.
     pub home: Home,
@@ -577,7 +577,7 @@ impl World {
 
     /// Ticks until the end of the run.
     async fn tick(self: Arc<Self>, index: usize) {
-        let (mut memory, mut scanning) = (TickCache::default(), false);
+        let (mut cache, mut scanning) = (TickCache::default(), false);
         loop {
             let engine = Arc::clone(&self.engines.lock()[index]);
             let now = self.scheduler.now();
@@ -587,15 +587,14 @@ impl World {
                 let released = arrived(&mut mail.hints, now);
                 (reports, released)
             };
-            let asks = self.asks();
+            let demands = self.demands();
             let kept = reports.clone();
             let news = !scanning || !reports.is_empty() || !released.is_empty();
-            let round =
-                TickInput { reports, released, demands: asks, news, ..TickInput::default() };
-            let ticked = engine.tick(&self.queue, &mut memory, round).await;
-            scanning = ticked.as_ref().is_ok_and(|ticked| ticked.again);
-            if let Ok(ticked) = ticked {
-                for (report, answer) in kept.iter().zip(&ticked.reports) {
+            let round = TickInput { reports, released, demands, news, ..TickInput::default() };
+            let tick_outcome = engine.tick(&self.queue, &mut cache, round).await;
+            scanning = tick_outcome.as_ref().is_ok_and(|tick_outcome| tick_outcome.again);
+            if let Ok(tick_outcome) = tick_outcome {
+                for (report, answer) in kept.iter().zip(&tick_outcome.reports) {
                     if !matches!(answer, Err(Error::Unavailable { .. })) {
                         self.check_answer(report, answer);
                     } else if !self.bad(0.3) {
@@ -624,7 +623,7 @@ impl World {
                 self.mail.lock().reports.extend(repeated);
             }
             if self.bad(0.03) {
-                memory = TickCache::default();
+                cache = TickCache::default();
             }
             if !scanning {
                 let nap = self.scheduler.span(1.5);
@@ -657,7 +656,7 @@ impl World {
     }
 
     /// Who takes jobs at this moment.
-    fn asks(&self) -> Vec<Demand> {
+    fn demands(&self) -> Vec<Demand> {
         let types = |prefix: &str| {
             TYPES
                 .iter()
@@ -665,22 +664,22 @@ impl World {
                 .map(|of| name::<TypeName>(of))
                 .collect::<Vec<_>>()
         };
-        let ask = |types, room, hand| Demand {
+        let demand = |types, capacity, dispatch| Demand {
             types,
-            capacity: room,
+            capacity,
             worker: Some("worker".into()),
             lease: None,
-            dispatch: hand,
+            dispatch,
         };
-        let mut asks = Vec::new();
+        let mut demands = Vec::new();
         let busy = !self.faulty();
         if busy || self.scheduler.happens(0.7) {
-            asks.push(ask(types("push"), 1 + self.scheduler.draw(4) as u32, Dispatch::Queue));
+            demands.push(demand(types("push"), 1 + self.scheduler.draw(4) as u32, Dispatch::Queue));
         }
         if busy || self.scheduler.happens(0.4) {
-            asks.push(ask(types("pull"), 1 + self.scheduler.draw(3) as u32, Dispatch::Claim));
+            demands.push(demand(types("pull"), 1 + self.scheduler.draw(3) as u32, Dispatch::Claim));
         }
-        asks
+        demands
     }
 
     /// Sweeps until the end of the run.
@@ -850,7 +849,8 @@ impl World {
         self.scheduler.spawn(async move { world.own().await });
     }
 
-    /// Another system answers a job by its correlation key, before, while or after it is asked, once or several times.
+    /// Another system replies to a job by its correlation key: before, during or after its attempt,
+    /// once or several times.
     async fn answer(&self) {
         let s = &self.scheduler;
         let said = if s.happens(0.6) {
@@ -986,7 +986,7 @@ impl World {
         let s = &self.scheduler;
         if self.plan.late_limit {
             s.sleep(Duration::from_secs(40) + s.span(30.0)).await;
-            // The worst moment for a first limit: somebody is about to start without a grant.
+            // The worst moment for a first limit: a job is about to start without a grant.
             for _ in 0..200 {
                 if self.watched.claiming.load(Ordering::Relaxed) > 0 {
                     break;
@@ -1027,7 +1027,7 @@ impl World {
 
     /// Sets limits that let everything through in the end.
     async fn settle_down(self: Arc<Self>) {
-        // Whoever was paused before the faults ended may still write.
+        // A process that was paused before the faults ended may still write.
         self.scheduler.sleep(LONGEST_PAUSE).await;
         let engine = self.any_engine();
         let constraint = Constraint {

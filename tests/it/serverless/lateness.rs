@@ -57,7 +57,7 @@ fn delayed_jobs_of_a_queue_without_limits_start_within_a_second() {
     let (p50, p99) = (percentile(&late, 50), percentile(&late, 99));
     assert!(p99 < Duration::from_secs(1), "p50 {p50:?}, p99 {p99:?}");
     assert!(p50 < Duration::from_millis(500), "p50 {p50:?}");
-    // Handed on once: by whoever enqueued it, or by the look-ahead.
+    // Dispatched once: by its enqueue or by the lookahead.
     let messages = cloud.count("work");
     assert!(messages <= 6100, "{messages} messages for 6000 jobs");
 }

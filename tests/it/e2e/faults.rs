@@ -1,4 +1,4 @@
-//! What others break: a target that hangs, a disk that is full.
+//! Faults around the server: a target that hangs, a full disk.
 
 use std::{future::pending, sync::Arc, time::Duration};
 

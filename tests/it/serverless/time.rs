@@ -1,6 +1,7 @@
-//! Virtual time: it moves when everybody waits, to the next instant that somebody waits for.
+//! Virtual time: when every process waits, it moves to the earliest awaited instant.
 //!
-//! One thread polls every process, and a flag says whether any was woken since. If none was, nobody can go on but by time.
+//! One thread polls every process, and a flag says whether any was woken since. If none was, only
+//! time can move on.
 
 use std::{
     collections::BTreeMap,

@@ -1,4 +1,4 @@
-//! Jobs that are handed on without a claim: of a hand-on and a change of the same job one comes first, and nobody is told otherwise.
+//! Unclaimed dispatch: of a dispatch and a change of the same job, exactly one comes first.
 
 use std::{pin::pin, sync::Arc, task::Poll, time::Duration};
 use tidegate_core::error_code::ErrorCode;
@@ -20,7 +20,7 @@ use tidegate_engine::{
     testkit::{builders::name, faults::FaultyStore},
 };
 
-use super::place::{Place, ask, everywhere, queue, work};
+use super::harness::{Harness, demand, every_store, queue, work};
 
 /// A push type whose jobs are handed on without a claim.
 fn plain() -> TypeConfig {
@@ -29,75 +29,75 @@ fn plain() -> TypeConfig {
 }
 
 /// A place where others have a turn before each write, with a plain job and one that is claimed: its claim is a write.
-async fn with_turns() -> (Place, tidegate_core::job::Job) {
+async fn with_turns() -> (Harness, tidegate_core::job::Job) {
     let store = FaultyStore::new(Arc::new(MemoryStore::new()) as SharedStore, 1)
         .with_flight(Duration::ZERO);
-    let place = Place::on(Arc::new(store));
-    place.set_type("work", plain()).await;
-    place.set_type("claimed", TypeConfig::default()).await;
-    let job = place.enqueue(work()).await;
-    place.enqueue(NewJob::new(name("claimed"), work().data)).await;
-    (place, job)
+    let harness = Harness::on(Arc::new(store));
+    harness.set_type("work", plain()).await;
+    harness.set_type("claimed", TypeConfig::default()).await;
+    let job = harness.enqueue(work()).await;
+    harness.enqueue(NewJob::new(name("claimed"), work().data)).await;
+    (harness, job)
 }
 
 fn both() -> TickInput {
     TickInput {
-        demands: vec![ask(&["work", "claimed"], 2, Dispatch::Claim)],
+        demands: vec![demand(&["work", "claimed"], 2, Dispatch::Claim)],
         ..TickInput::default()
     }
 }
 
 #[tokio::test]
-async fn what_changes_between_the_look_and_the_hand_on_is_not_handed_on() {
+async fn a_job_changed_before_its_dispatch_is_not_dispatched() {
     for change in ["cancel", "patch", "pause"] {
-        let (place, job) = with_turns().await;
-        let (of, mut memory) = (queue(), TickCache::default());
-        let ticked = {
-            let mut tick = pin!(place.engine.tick(&of, &mut memory, both()));
+        let (harness, job) = with_turns().await;
+        let (of, mut cache) = (queue(), TickCache::default());
+        let outcome = {
+            let mut tick = pin!(harness.engine.tick(&of, &mut cache, both()));
             assert!(
                 poll!(&mut tick).is_pending(),
                 "it has looked, and is to write the other's claim"
             );
             match change {
-                "cancel" => drop(place.engine.cancel(&job.id, None, false).await.unwrap()),
+                "cancel" => drop(harness.engine.cancel(&job.id, None, false).await.unwrap()),
                 "patch" => {
                     let patch = JobPatch {
-                        run_at: Some(place.now() + Duration::from_mins(1)),
+                        run_at: Some(harness.now() + Duration::from_mins(1)),
                         ..JobPatch::default()
                     };
-                    place.engine.patch(&job.id, None, patch, None).await.unwrap();
+                    harness.engine.patch(&job.id, None, patch, None).await.unwrap();
                 }
-                _ => drop(place.engine.pause_queue(&queue(), true).await.unwrap()),
+                _ => drop(harness.engine.pause_queue(&queue(), true).await.unwrap()),
             }
             tick.await.unwrap()
         };
         assert!(
-            ticked.claimed.iter().all(|claimed| claimed.job.id != job.id),
+            outcome.claimed.iter().all(|claimed| claimed.job.id != job.id),
             "{change} was answered"
         );
-        assert!(ticked.again, "who was left out is looked for again");
+        assert!(outcome.again, "who was left out is looked for again");
     }
 }
 
 #[tokio::test]
 async fn a_job_is_not_handed_on_while_somebody_cancels_it() {
-    let (place, job) = with_turns().await;
-    let (of, mut memory) = (queue(), TickCache::default());
-    let mut cancel = pin!(place.engine.cancel(&job.id, None, false));
+    let (harness, job) = with_turns().await;
+    let (of, mut cache) = (queue(), TickCache::default());
+    let mut cancel = pin!(harness.engine.cancel(&job.id, None, false));
     assert!(poll!(&mut cancel).is_pending(), "it has looked, and is to write");
-    let ticked = place.engine.tick(&of, &mut memory, both()).await.unwrap();
-    assert!(ticked.again && ticked.claimed.iter().all(|claimed| claimed.job.id != job.id));
+    let outcome = harness.engine.tick(&of, &mut cache, both()).await.unwrap();
+    assert!(outcome.again && outcome.claimed.iter().all(|claimed| claimed.job.id != job.id));
     let Poll::Ready(cancelled) = poll!(&mut cancel) else { panic!("its turn has come") };
     assert!(cancelled.unwrap().1.ended);
 }
 
 #[tokio::test]
-async fn a_job_that_was_handed_on_and_then_changed_elsewhere_is_free_again() {
-    for mut place in everywhere() {
-        place.set_type("work", plain()).await;
-        place.enqueue(work()).await;
-        let run = place.lease(1).await.remove(0);
-        let other = Place::on(Arc::clone(&place.store));
+async fn a_dispatched_job_changed_elsewhere_can_be_dispatched_again() {
+    for mut harness in every_store() {
+        harness.set_type("work", plain()).await;
+        harness.enqueue(work()).await;
+        let run = harness.lease(1).await.remove(0);
+        let other = Harness::on(Arc::clone(&harness.store));
         other
             .engine
             .patch(&run.id, None, JobPatch { priority: Some(1), ..JobPatch::default() }, None)
@@ -111,33 +111,33 @@ async fn a_job_that_was_handed_on_and_then_changed_elsewhere_is_free_again() {
             lease_seconds: Some(Seconds::from_millis(60_000)),
             progress: None,
         };
-        let refused = place.engine.heartbeat(beat).await;
+        let refused = harness.engine.heartbeat(beat).await;
         assert!(
             matches!(refused, Err(Error::Conflict { code: ErrorCode::StaleAttempt, .. })),
             "{refused:?}"
         );
-        assert_eq!(place.lease(1).await.len(), 1, "nobody has it, so it is to be had");
+        assert_eq!(harness.lease(1).await.len(), 1, "nobody has it, so it is to be had");
     }
 }
 
 #[tokio::test]
 async fn a_sweep_looks_past_what_is_handed_on() {
-    for mut place in everywhere() {
-        place.set_type("work", plain()).await;
-        place.set_type("claimed", TypeConfig::default()).await;
-        let soon = Some(place.now() + Duration::from_secs(10));
-        place.enqueue_many((0..600).map(|_| NewJob { expires_at: soon, ..work() })).await;
-        assert_eq!(place.lease(600).await.len(), 600);
-        let later = Some(place.now() + Duration::from_secs(20));
-        let other = place
+    for mut harness in every_store() {
+        harness.set_type("work", plain()).await;
+        harness.set_type("claimed", TypeConfig::default()).await;
+        let soon = Some(harness.now() + Duration::from_secs(10));
+        harness.enqueue_many((0..600).map(|_| NewJob { expires_at: soon, ..work() })).await;
+        assert_eq!(harness.lease(600).await.len(), 600);
+        let later = Some(harness.now() + Duration::from_secs(20));
+        let other = harness
             .enqueue(NewJob { expires_at: later, ..NewJob::new(name("claimed"), work().data) })
             .await;
-        place.wait(30);
-        let swept = place.engine.sweep().await.unwrap();
-        assert_eq!(place.job(&other.id).await.life.ended(), Some(Outcome::Expired));
+        harness.wait(30);
+        let swept = harness.engine.sweep().await.unwrap();
+        assert_eq!(harness.job(&other.id).await.life.ended(), Some(Outcome::Expired));
         assert_ne!(
             swept.next_at,
-            Some(place.now()),
+            Some(harness.now()),
             "there is nothing else to do about those that are on their way"
         );
     }

@@ -70,7 +70,8 @@ fn a_limit_is_kept_and_a_freed_slot_is_used_at_once() {
     let cloud = cloud(1, Some(3));
     let start = cloud.time.now() + Duration::from_secs(1);
     (0..60).for_each(|number| cloud.enqueue_at(start, job("t", number)));
-    // Twenty rounds of three, each an answer, a hint and a message away from the next: seconds, not minutes.
+    // Twenty ticks of three jobs, each one response, hint and message after the last: seconds, not
+    // minutes.
     cloud.time.run(start + Duration::from_secs(20));
     all_succeeded(&cloud, 60);
     assert_eq!(cloud.most.lock().1, 3);
@@ -149,7 +150,7 @@ fn a_job_that_fails_is_tried_again_with_and_without_a_limit() {
 }
 
 #[test]
-fn messages_that_are_lost_or_doubled_lose_no_job_and_break_no_limit() {
+fn lost_or_doubled_messages_lose_no_job_and_break_no_limit() {
     for (seed, limit) in [(4, None), (5, Some(3)), (6, Some(1))] {
         let cloud = cloud(seed, limit);
         cloud.set_mishaps(Mishaps { lost: 0.3, twice: 0.3, fails: 0.1, refused: 0.1 });
@@ -167,7 +168,7 @@ fn messages_that_are_lost_or_doubled_lose_no_job_and_break_no_limit() {
 }
 
 #[test]
-fn the_first_limit_holds_for_work_that_is_on_its_way_without_a_grant() {
+fn the_first_limit_counts_work_sent_without_a_grant() {
     let cloud = cloud(7, None);
     let start = cloud.time.now() + Duration::from_secs(1);
     (0..40).for_each(|number| cloud.enqueue_at(start, job("t", number)));
@@ -193,7 +194,7 @@ fn a_wake_up_that_is_told_after_its_time_is_told_all_the_same() {
         cloud.now(cloud.server.enqueue(later)).unwrap();
         cloud.now(cloud.server.flush()).unwrap();
     }
-    // A round asks for the next, and is slow to say so.
+    // A tick requests the next one, and its response is slow.
     cloud
         .now(cloud.server.tick_queue(&name("q"), vec![HintKind::Due], now + Duration::from_mins(1)))
         .unwrap();
@@ -205,7 +206,7 @@ fn a_wake_up_that_is_told_after_its_time_is_told_all_the_same() {
 }
 
 #[test]
-fn plain_jobs_are_written_once_and_a_lost_message_is_made_up_for() {
+fn unclaimed_jobs_are_written_once_and_lost_messages_resent() {
     let cloud = cloud(8, None);
     let plain = TypeConfig { start: Start::Plain, ..push("q", "work") };
     cloud.now(cloud.server.put_type(&name("p"), plain, None)).unwrap();
@@ -218,7 +219,7 @@ fn plain_jobs_are_written_once_and_a_lost_message_is_made_up_for() {
 }
 
 #[test]
-fn a_worker_leases_what_a_limit_lets_through_and_its_report_makes_room() {
+fn a_worker_leases_within_a_limit_and_its_report_frees_it() {
     let cloud = Cloud::new(9);
     let limits = QueueConfig { concurrency: Some(1), ..QueueConfig::default() };
     cloud.now(cloud.server.put_queue(&name("q"), limits, None)).unwrap();
@@ -308,7 +309,7 @@ fn a_worker_that_waits_is_given_a_job_that_comes_meanwhile() {
 }
 
 #[test]
-fn a_schedule_that_is_paused_makes_nothing_and_one_that_is_resumed_goes_on_at_once() {
+fn a_paused_schedule_makes_no_job_and_resumes_at_once() {
     let cloud = cloud(14, None);
     let beat = ScheduleConfig::every(name("t"), Seconds::new(1));
     cloud.now(cloud.server.put_schedule(&name("beat"), beat, Payload::null(), None)).unwrap();

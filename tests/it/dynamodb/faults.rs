@@ -1,4 +1,4 @@
-//! What services refuse: each a clear error, counted, and nothing lost.
+//! Faults of AWS services: each is a clear error and counted, and nothing is lost.
 
 use std::{
     sync::{
@@ -63,7 +63,7 @@ impl Shop {
 }
 
 #[tokio::test]
-async fn each_refusal_of_the_table_is_a_clear_error_and_the_repeat_finds_everything_as_it_was() {
+async fn a_table_error_is_reported_and_a_repeat_finds_no_change() {
     let recorder = PrometheusBuilder::new().build_recorder();
     let counted = recorder.handle();
     let _counting = metrics::set_default_local_recorder(&recorder);
@@ -138,7 +138,7 @@ fn statements_refused(asked: &Value, code: &str) -> Option<(u16, Value)> {
 }
 
 #[tokio::test]
-async fn a_statement_that_is_refused_inside_an_answer_is_a_clear_error_and_counted() {
+async fn a_failed_statement_in_a_response_is_reported_and_counted() {
     let recorder = PrometheusBuilder::new().build_recorder();
     let counted = recorder.handle();
     let _counting = metrics::set_default_local_recorder(&recorder);
@@ -273,7 +273,7 @@ async fn a_result_is_told_again_while_a_right_is_missing() {
 }
 
 #[tokio::test]
-async fn an_item_that_is_too_large_is_refused_by_both_tables_and_changes_nothing() {
+async fn both_tables_refuse_an_oversized_item_without_a_change() {
     let shop = Shop::new().await;
     let key = Key { p: "X".into(), s: "a".into() };
     let item = |bytes: usize| {

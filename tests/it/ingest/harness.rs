@@ -1,4 +1,5 @@
-//! A deployment in memory that notes every event that its triggers see, and every message that it sends.
+//! A deployment in memory that records every event that its triggers see, and every message that it
+//! sends.
 
 use std::{sync::Arc, time::Duration};
 
@@ -31,7 +32,7 @@ use tidegate_server::{
 /// The SHA-256 of `secret`, in base64, as the token `tg_first_secret`.
 const FIRST: &str = "first:K7gNU3sdo+OL0wNhqoVWhr3g6s1xYv72ol/pe/Unols=";
 
-pub struct Place {
+pub struct Harness {
     pub server: Server,
     pub store: Arc<FaultyStore>,
     pub work: Arc<MemoryWorkQueue>,
@@ -55,12 +56,12 @@ impl Target for Services {
     }
 }
 
-impl Place {
+impl Harness {
     /// One whose trigger makes a job of every event, with the event as its data.
     pub async fn seeing() -> Self {
-        let place = Self::empty().await;
-        place.trigger("all", json!({"enqueue": {"type": "seen", "data": {"$expr": "@"}}})).await;
-        place
+        let harness = Self::empty().await;
+        harness.trigger("all", json!({"enqueue": {"type": "seen", "data": {"$expr": "@"}}})).await;
+        harness
     }
 
     /// One with a job type and no trigger.

@@ -1,9 +1,10 @@
-//! Round and round through the services of AWS: an event makes a job, the job is handed to a service, and what that hands on is the next event.
+//! Event loops through AWS services: an event makes a job, its target is a service, and the service
+//! emits the next event.
 
 use serde_json::{Value, json};
 use tidegate_core::port::target::ServiceMessage;
 
-use super::place::{Place, message, recorded, records};
+use super::harness::{Harness, message, recorded, records};
 
 const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
@@ -41,7 +42,8 @@ fn from_topic_by_queue(sent: &ServiceMessage, id: &str) -> Value {
     records([message(id, from_topic(sent, id)["Records"][0]["Sns"].to_string())])
 }
 
-/// An event of a bus, which has nothing beside its detail. A function that puts what it was called with on a bus makes the same.
+/// An event of a bus, which carries only its detail. A function that puts its input on a bus makes
+/// the same.
 fn from_bus(sent: &ServiceMessage, id: &str) -> Value {
     let mut event = recorded("eventbridge");
     event["id"] = json!(id);
@@ -53,7 +55,7 @@ fn from_bus(sent: &ServiceMessage, id: &str) -> Value {
 type Back = fn(&ServiceMessage, &str) -> Value;
 
 #[tokio::test]
-async fn what_goes_round_through_a_service_keeps_its_count_and_its_trace_and_is_stopped() {
+async fn an_event_loop_keeps_its_hop_count_and_trace_and_is_stopped() {
     let sqs =
         json!({"sqs": {"queue_url": "https://sqs.eu-central-1.amazonaws.com/111122223333/work"}});
     let sns = json!({"sns": {"topic_arn": "arn:aws:sns:eu-central-1:111122223333:work"}});
@@ -68,31 +70,31 @@ async fn what_goes_round_through_a_service_keeps_its_count_and_its_trace_and_is_
     ];
     for (mut target, back) in ways {
         target["complete"] = json!("on_delivery");
-        let place = Place::empty().await;
+        let harness = Harness::empty().await;
         let config = serde_json::from_value(json!({"target": target.clone()})).unwrap();
-        place.server.put_type(&"round".parse().unwrap(), config, None).await.unwrap();
-        place.trigger("all", json!({"enqueue": {"type": "round"}})).await;
+        harness.server.put_type(&"round".parse().unwrap(), config, None).await.unwrap();
+        harness.trigger("all", json!({"enqueue": {"type": "round"}})).await;
         let mut first = message("first", "{}");
         let trace = json!({"stringValue": TRACE, "stringListValues": [], "binaryListValues": [], "dataType": "String"});
         first["messageAttributes"] = json!({"traceparent": trace});
-        place.taken(&records([first])).await;
+        harness.taken(&records([first])).await;
         for turn in 1..=8 {
-            let sent = place.deliver().await;
+            let sent = harness.deliver().await;
             assert_eq!(sent.len(), 1, "turn {turn} by {target}");
             assert_eq!(
                 body(&sent[0])["headers"],
                 json!({"ce-tidegatehops": turn.to_string(), "traceparent": TRACE}),
                 "{target}"
             );
-            place.taken(&back(&sent[0], &format!("turn-{turn}"))).await;
+            harness.taken(&back(&sent[0], &format!("turn-{turn}"))).await;
         }
-        assert_eq!((place.deliver().await.len(), place.dead().await.len()), (0, 0), "{target}");
+        assert_eq!((harness.deliver().await.len(), harness.dead().await.len()), (0, 0), "{target}");
     }
 }
 
 #[tokio::test]
-async fn headers_in_data_that_are_none_of_ours_make_no_event_a_bad_one() {
-    let place = Place::seeing().await;
+async fn foreign_headers_in_data_do_not_make_an_event_malformed() {
+    let harness = Harness::seeing().await;
     let bodies = [
         json!({"headers": {"ce-tidegatehops": "many"}}),
         json!({"headers": {"ce-tidegatehops": 9}}),
@@ -101,6 +103,6 @@ async fn headers_in_data_that_are_none_of_ours_make_no_event_a_bad_one() {
     ];
     let messages =
         bodies.iter().enumerate().map(|(n, body)| message(&n.to_string(), body.to_string()));
-    place.taken(&records(messages)).await;
-    assert_eq!((place.seen().await.len(), place.dead().await.len()), (bodies.len(), 0));
+    harness.taken(&records(messages)).await;
+    assert_eq!((harness.seen().await.len(), harness.dead().await.len()), (bodies.len(), 0));
 }

@@ -1,10 +1,11 @@
-//! What is no event, or one of which nothing can be made: kept with the reason, and never a reason to send a batch again.
+//! Malformed and unmappable events: each becomes a dead letter with its reason, and no batch is
+//! redelivered for it.
 
 use serde_json::{Value, json};
 use tidegate_core::error_code::ErrorCode;
 use tidegate_engine::Error;
 
-use super::place::{Place, message, recorded, records};
+use super::harness::{Harness, message, recorded, records};
 
 /// A recorded invocation with one value replaced.
 fn with(kind: &str, path: &str, value: Value) -> Value {
@@ -21,7 +22,7 @@ fn without(kind: &str, path: &str, field: &str) -> Value {
 }
 
 #[tokio::test]
-async fn what_is_no_event_is_kept_with_the_reason_and_its_neighbours_go_on() {
+async fn a_malformed_record_is_a_dead_letter_and_others_go_on() {
     let deep = format!("{}{}", "[".repeat(70), "]".repeat(70));
     let cases = [
         // What is of nobody.
@@ -124,9 +125,9 @@ async fn what_is_no_event_is_kept_with_the_reason_and_its_neighbours_go_on() {
         ),
     ];
     for (payload, good, reason) in cases {
-        let place = Place::seeing().await;
-        place.taken(&payload).await;
-        let (letter, event) = place.one_dead().await;
+        let harness = Harness::seeing().await;
+        harness.taken(&payload).await;
+        let (letter, event) = harness.one_dead().await;
         assert!(letter.reason.starts_with(reason), "{:?} for {payload:#}", letter.reason);
         assert_eq!(
             (letter.trigger, &event["type"]),
@@ -134,51 +135,57 @@ async fn what_is_no_event_is_kept_with_the_reason_and_its_neighbours_go_on() {
             "{payload:#}"
         );
         assert!(event.get("data").is_some(), "it is kept as it came: {event}");
-        assert_eq!(place.seen().await.len(), good, "{payload:#}");
-        place.taken(&payload).await;
-        assert_eq!(place.dead().await.len(), 1, "kept once, however often it comes: {payload:#}");
+        assert_eq!(harness.seen().await.len(), good, "{payload:#}");
+        harness.taken(&payload).await;
+        assert_eq!(harness.dead().await.len(), 1, "kept once, however often it comes: {payload:#}");
     }
 }
 
 #[tokio::test]
-async fn what_never_was_an_event_says_where_it_came_from_and_cannot_be_replayed() {
-    let place = Place::seeing().await;
+async fn a_malformed_record_names_its_origin_and_is_not_replayable() {
+    let harness = Harness::seeing().await;
     let payload = without("sqs", "/Records/0", "body");
-    place.taken(&payload).await;
-    let (letter, event) = place.one_dead().await;
+    harness.taken(&payload).await;
+    let (letter, event) = harness.one_dead().await;
     let record = &payload["Records"][0];
     assert_eq!(
         (&event["id"], &event["source"], &event["data"]),
         (&record["messageId"], &record["eventSourceARN"], record)
     );
-    let refused = place.server.replay_dead_letter(&letter.id).await.unwrap_err();
+    let refused = harness.server.replay_dead_letter(&letter.id).await.unwrap_err();
     assert!(
         matches!(refused, Error::Conflict { code: ErrorCode::NotReplayable, .. }),
         "{refused:?}"
     );
     assert_eq!(
-        place.server.dead_letters(Some(&"all".parse().unwrap()), None, 100).await.unwrap().0.len(),
+        harness
+            .server
+            .dead_letters(Some(&"all".parse().unwrap()), None, 100)
+            .await
+            .unwrap()
+            .0
+            .len(),
         0
     );
-    place.server.delete_dead_letter(&letter.id).await.unwrap();
-    assert_eq!(place.dead().await.len(), 0);
+    harness.server.delete_dead_letter(&letter.id).await.unwrap();
+    assert_eq!(harness.dead().await.len(), 0);
 }
 
 #[tokio::test]
 async fn what_is_wrong_with_each_event_of_a_batch_is_kept() {
-    let place = Place::seeing().await;
+    let harness = Harness::seeing().await;
     let good = json!({"specversion": "1.0", "id": "1", "source": "/s", "type": "t"});
     let batch =
         json!([{"specversion": "1.0", "id": "1"}, good, {"specversion": "0.3"}, 7]).to_string();
     let mut payload = records([message("one", batch)]);
     payload["Records"][0]["messageAttributes"] = json!({"content-type": {"dataType": "String", "stringValue": "application/cloudevents-batch+json"}});
     for _ in 0..2 {
-        place.taken(&payload).await;
+        harness.taken(&payload).await;
         let mut reasons: Vec<String> =
-            place.dead().await.into_iter().map(|letter| letter.reason).collect();
+            harness.dead().await.into_iter().map(|letter| letter.reason).collect();
         reasons.sort_unstable();
         assert_eq!(
-            (reasons.len(), place.seen().await.len()),
+            (reasons.len(), harness.seen().await.len()),
             (3, 1),
             "each, and each once: {reasons:?}"
         );
@@ -191,21 +198,23 @@ async fn what_is_wrong_with_each_event_of_a_batch_is_kept() {
 
 #[tokio::test]
 async fn an_event_over_the_limit_is_kept_without_its_data() {
-    let place = Place::seeing().await;
+    let harness = Harness::seeing().await;
     let large = format!("\"{}\"", "x".repeat(300_000));
-    place.taken(&records([message("1", "{}"), message("large", large), message("2", "{}")])).await;
-    let (letter, event) = place.one_dead().await;
+    harness
+        .taken(&records([message("1", "{}"), message("large", large), message("2", "{}")]))
+        .await;
+    let (letter, event) = harness.one_dead().await;
     assert!(letter.reason.ends_with("bytes, and at most 262144 are allowed"), "{}", letter.reason);
     assert_eq!(
         (&event["id"], &event["data"]),
         (&json!("large"), &json!({"left_out_bytes": 300_002}))
     );
-    assert_eq!(place.seen().await.len(), 2);
+    assert_eq!(harness.seen().await.len(), 2);
     // And so is a record that is both.
-    let place = Place::seeing().await;
+    let harness = Harness::seeing().await;
     let record = json!({"eventSource": "aws:ses", "eventSourceARN": "arn:x", "messageId": "m", "data": "x".repeat(300_000)});
-    place.taken(&records([record])).await;
-    let (_, event) = place.one_dead().await;
+    harness.taken(&records([record])).await;
+    let (_, event) = harness.one_dead().await;
     assert_eq!(
         (&event["id"], event["data"]["left_out_bytes"].as_u64() > Some(300_000)),
         (&json!("m"), true)
@@ -213,28 +222,30 @@ async fn an_event_over_the_limit_is_kept_without_its_data() {
 }
 
 #[tokio::test]
-async fn an_expression_that_fails_is_a_dead_letter_of_its_trigger_and_the_batch_goes_on() {
-    let place = Place::empty().await;
-    place.trigger("all", json!({"enqueue": {"type": "seen", "data": {"$expr": "@"}, "priority": {"$expr": "length(data.order)"}}})).await;
-    place.taken(&recorded("msk")).await;
-    let dead = place.dead().await;
+async fn a_failing_expression_is_a_dead_letter_and_the_batch_goes_on() {
+    let harness = Harness::empty().await;
+    harness.trigger("all", json!({"enqueue": {"type": "seen", "data": {"$expr": "@"}, "priority": {"$expr": "length(data.order)"}}})).await;
+    harness.taken(&recorded("msk")).await;
+    let dead = harness.dead().await;
     assert!(dead.iter().all(|letter| {
         letter.trigger.as_ref().is_some_and(|trigger| trigger.as_str() == "all")
     }));
-    assert_eq!((place.seen().await.len(), dead.len()), (3, 3));
+    assert_eq!((harness.seen().await.len(), dead.len()), (3, 3));
     // Mended, they are what they would have been.
-    place.trigger("all", json!({"enqueue": {"type": "seen", "data": {"$expr": "@"}}})).await;
+    harness.trigger("all", json!({"enqueue": {"type": "seen", "data": {"$expr": "@"}}})).await;
     for letter in dead {
-        place.server.replay_dead_letter(&letter.id).await.unwrap();
+        harness.server.replay_dead_letter(&letter.id).await.unwrap();
     }
-    assert_eq!((place.seen().await.len(), place.dead().await.len()), (6, 0));
+    assert_eq!((harness.seen().await.len(), harness.dead().await.len()), (6, 0));
 }
 
 #[tokio::test]
-async fn events_that_nobody_asked_about_leave_nothing_behind_however_many_they_are() {
-    let place = Place::empty().await;
-    place.trigger("other", json!({"filter": {"type": "other"}, "enqueue": {"type": "seen"}})).await;
-    let before = place.store.writes();
+async fn unmatched_events_leave_nothing_behind() {
+    let harness = Harness::empty().await;
+    harness
+        .trigger("other", json!({"filter": {"type": "other"}, "enqueue": {"type": "seen"}}))
+        .await;
+    let before = harness.store.writes();
     let record = recorded("kinesis")["Records"][0].take();
     let record = |n: usize| {
         let mut record = record.clone();
@@ -242,9 +253,9 @@ async fn events_that_nobody_asked_about_leave_nothing_behind_however_many_they_a
         record
     };
     // As many as Lambda hands over at once.
-    place.taken(&records((0..10_000).map(record))).await;
+    harness.taken(&records((0..10_000).map(record))).await;
     assert_eq!(
-        (place.store.writes() - before, place.seen().await.len(), place.dead().await.len()),
+        (harness.store.writes() - before, harness.seen().await.len(), harness.dead().await.len()),
         (0, 0, 0)
     );
 }
@@ -252,8 +263,8 @@ async fn events_that_nobody_asked_about_leave_nothing_behind_however_many_they_a
 #[tokio::test]
 async fn what_goes_round_is_dropped_by_whichever_way_it_goes() {
     for (hops, seen) in [("7", 2), ("8", 0)] {
-        let place = Place::seeing().await;
-        place
+        let harness = Harness::seeing().await;
+        harness
             .taken(&with(
                 "sns",
                 "/Records/0/Sns/MessageAttributes/ce-tidegatehops/Value",
@@ -263,7 +274,11 @@ async fn what_goes_round_is_dropped_by_whichever_way_it_goes() {
         let bytes: Vec<u8> = hops.bytes().collect();
         let mut kafka = recorded("kafka-self-managed");
         kafka["records"]["replies-0"][0]["headers"] = json!([{"ce_tidegatehops": bytes}]);
-        place.taken(&kafka).await;
-        assert_eq!((place.seen().await.len(), place.dead().await.len()), (seen, 0), "after {hops}");
+        harness.taken(&kafka).await;
+        assert_eq!(
+            (harness.seen().await.len(), harness.dead().await.len()),
+            (seen, 0),
+            "after {hops}"
+        );
     }
 }

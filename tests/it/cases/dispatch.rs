@@ -1,4 +1,4 @@
-//! Jobs of a queue without a head are handed on without a grant, and claimed by whoever gets them.
+//! Jobs of a queue without a ledger are dispatched without a grant, and claimed by their recipient.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use tidegate_engine::{
     testkit::builders::name,
 };
 
-use super::place::{Place, everywhere, queue};
+use super::harness::{Harness, every_store, queue};
 
 fn push() -> TypeConfig {
     TypeConfig {
@@ -27,26 +27,26 @@ fn push() -> TypeConfig {
     }
 }
 
-async fn place(place: &Place) {
-    place.set_type("work", push()).await;
-    place.set_type("pull", TypeConfig::default()).await;
+async fn harness(harness: &Harness) {
+    harness.set_type("work", push()).await;
+    harness.set_type("pull", TypeConfig::default()).await;
 }
 
-fn after(place: &Place, seconds: u64) -> NewJob {
+fn after(harness: &Harness, seconds: u64) -> NewJob {
     NewJob {
-        run_at: Some(place.now() + Duration::from_secs(seconds)),
+        run_at: Some(harness.now() + Duration::from_secs(seconds)),
         ..NewJob::new(name("work"), Payload::null())
     }
 }
 
-async fn work_of(place: &Place, job: &tidegate_core::job::Job) -> Work {
-    place.engine.unlimited_work(&place.engine.catalog().await.unwrap(), job).unwrap()
+async fn work_of(harness: &Harness, job: &tidegate_core::job::Job) -> Work {
+    harness.engine.unlimited_work(&harness.engine.catalog().await.unwrap(), job).unwrap()
 }
 
 #[tokio::test]
 async fn work_is_claimed_when_it_is_due_and_once() {
-    for p in everywhere() {
-        place(&p).await;
+    for p in every_store() {
+        harness(&p).await;
         let job = p.enqueue(after(&p, 10)).await;
         let work = work_of(&p, &job).await;
         assert_eq!(
@@ -67,8 +67,8 @@ async fn work_is_claimed_when_it_is_due_and_once() {
 
 #[tokio::test]
 async fn what_changed_since_it_was_sent_is_not_claimed() {
-    for p in everywhere() {
-        place(&p).await;
+    for p in every_store() {
+        harness(&p).await;
         let patched = p.enqueue(after(&p, 0)).await;
         let cancelled = p.enqueue(after(&p, 0)).await;
         let expiring = p
@@ -100,14 +100,14 @@ async fn what_changed_since_it_was_sent_is_not_claimed() {
 
 #[tokio::test]
 async fn nothing_starts_without_a_grant_once_its_queue_has_a_limit() {
-    for mut p in everywhere() {
-        place(&p).await;
+    for mut p in every_store() {
+        harness(&p).await;
         let job = p.enqueue(after(&p, 0)).await;
         let work = work_of(&p, &job).await;
         p.set_queue(QueueConfig { concurrency: Some(1), ..QueueConfig::default() }).await;
         assert_eq!(p.engine.claim(std::slice::from_ref(&work), None).await.unwrap(), [None]);
         assert!(!p.engine.is_unlimited(&queue()).await.unwrap());
-        // Nor after the limit is gone: a queue that ever had a head keeps it.
+        // Nor after the limit is gone: a queue keeps its ledger for good.
         p.tick(tidegate_engine::TickInput::default()).await;
         p.set_queue(QueueConfig::default()).await;
         assert_eq!(p.engine.claim(&[work], None).await.unwrap(), [None]);
@@ -119,8 +119,8 @@ async fn nothing_starts_without_a_grant_once_its_queue_has_a_limit() {
 
 #[tokio::test]
 async fn a_stretch_of_time_is_handed_on_whole_and_no_more() {
-    for p in everywhere() {
-        place(&p).await;
+    for p in every_store() {
+        harness(&p).await;
         let start = p.now();
         let mut ids = Vec::new();
         for seconds in [10, 20, 20, 30] {
@@ -144,8 +144,8 @@ async fn a_stretch_of_time_is_handed_on_whole_and_no_more() {
 
 #[tokio::test]
 async fn each_stretch_is_looked_at_by_one_and_again_if_that_one_died() {
-    for p in everywhere() {
-        place(&p).await;
+    for p in every_store() {
+        harness(&p).await;
         let start = p.now();
         for seconds in [60, 140, 200] {
             p.enqueue(after(&p, seconds)).await;
@@ -155,7 +155,7 @@ async fn each_stretch_is_looked_at_by_one_and_again_if_that_one_died() {
         assert_eq!(p.engine.look_ahead(&[queue()]).await.unwrap().sent, 0, "it was just looked at");
         p.wait(60);
         assert_eq!(p.engine.look_ahead(&[queue()]).await.unwrap().sent, 1);
-        // Somebody moves the horizon and dies before handing anything on.
+        // A process moves the horizon and dies before it dispatches anything.
         p.enqueue(after(&p, 180)).await;
         p.wait(60);
         let item = p
@@ -188,9 +188,9 @@ async fn each_stretch_is_looked_at_by_one_and_again_if_that_one_died() {
 }
 
 #[tokio::test]
-async fn what_is_late_is_handed_on_again_and_a_plain_job_only_when_its_answer_is_late_too() {
-    for p in everywhere() {
-        place(&p).await;
+async fn late_jobs_are_redispatched_unclaimed_ones_after_a_timeout() {
+    for p in every_store() {
+        harness(&p).await;
         let plain = TypeConfig {
             start: Start::Plain,
             response_timeout_seconds: Seconds::new(100),
@@ -212,7 +212,7 @@ async fn what_is_late_is_handed_on_again_and_a_plain_job_only_when_its_answer_is
 
 #[tokio::test]
 async fn a_plain_job_is_written_when_its_result_comes() {
-    for p in everywhere() {
+    for p in every_store() {
         p.set_type("work", TypeConfig { start: Start::Plain, ..push() }).await;
         let job = p.enqueue(after(&p, 0)).await;
         let work = work_of(&p, &job).await;
@@ -226,17 +226,17 @@ async fn a_plain_job_is_written_when_its_result_comes() {
             token,
             outcome: ReportOutcome::Succeeded { result: None },
         };
-        let ticked = p.engine.report(&queue(), vec![report]).await.unwrap();
-        assert!(ticked.reports[0].is_ok(), "{:?}", ticked.reports);
+        let tick_outcome = p.engine.report(&queue(), vec![report]).await.unwrap();
+        assert!(tick_outcome.reports[0].is_ok(), "{:?}", tick_outcome.reports);
         assert_eq!(p.job(&job.id).await.life.ended(), Some(Outcome::Succeeded));
     }
 }
 
 #[tokio::test]
-async fn a_report_apart_from_any_round_leaves_a_hint_and_the_next_round_frees_the_slot() {
-    for mut p in everywhere() {
+async fn a_report_outside_a_tick_hints_and_the_next_tick_frees_slots() {
+    for mut p in every_store() {
         p.set_queue(QueueConfig { concurrency: Some(1), ..QueueConfig::default() }).await;
-        place(&p).await;
+        harness(&p).await;
         p.enqueue(after(&p, 0)).await;
         p.enqueue(after(&p, 0)).await;
         let work = p.send(5).await;
@@ -249,12 +249,13 @@ async fn a_report_apart_from_any_round_leaves_a_hint_and_the_next_round_frees_th
             token,
             outcome: ReportOutcome::Succeeded { result: None },
         };
-        let ticked = p.engine.report(&queue(), vec![report.clone()]).await.unwrap();
-        assert_eq!(ticked.left, [(job.id.clone(), Version(1))]);
+        let tick_outcome = p.engine.report(&queue(), vec![report.clone()]).await.unwrap();
+        assert_eq!(tick_outcome.left, [(job.id.clone(), Version(1))]);
         assert_eq!(p.granted().await, 1, "nobody but a round releases");
         let again = p.engine.report(&queue(), vec![report]).await.unwrap();
         assert!(again.reports[0].is_ok() && again.left.is_empty(), "a repeat leaves nothing");
-        let round = tidegate_engine::TickInput { released: ticked.left, ..Default::default() };
+        let round =
+            tidegate_engine::TickInput { released: tick_outcome.left, ..Default::default() };
         p.tick(round).await;
         assert_eq!(p.granted().await, 0);
         assert_eq!(p.send(5).await.len(), 1);

@@ -1,4 +1,5 @@
-//! The minute's round, when something of it is refused: the call fails, `doctor` says so, and what nobody can read is counted.
+//! The maintenance sweep when AWS refuses a part of it: the call fails, `doctor` reports it, and
+//! malformed messages are counted.
 
 use std::{sync::Arc, time::Duration};
 
@@ -115,7 +116,7 @@ impl Home {
             .map(|failures| assert!(failures.is_empty()))
     }
 
-    /// What is said of the minute's round, by a function that may do everything.
+    /// What `doctor` reports of the maintenance sweep to a function with every permission.
     async fn said(&self) -> Check {
         self.server
             .doctor()
@@ -129,7 +130,7 @@ impl Home {
 #[tokio::test]
 async fn a_minute_of_which_anything_is_refused_fails() {
     let home = Home::new().await;
-    // Without a job to admit, nothing is written; and a new limit admits nobody at first.
+    // Without a job to admit, nothing is written. A new limit admits no job at first.
     home.enqueue("one", 0).await;
     home.clock.advance(Duration::from_mins(1));
     for action in ["BatchExecuteStatement", "BatchGetItem", "Query"] {
@@ -153,7 +154,7 @@ async fn a_minute_that_fails_is_told_of_by_doctor_until_one_does_not() {
     let check = home.said().await;
     assert!(check.level == CheckLevel::Ok && check.found.contains("began 0 s ago"), "{check:?}");
 
-    // What is due soon is handed on, and a queue's round is not.
+    // Jobs due soon are dispatched; the queue's tick is not.
     home.clock.advance(Duration::from_mins(1));
     home.enqueue("one", 0).await;
     home.server.flush().await.unwrap();
@@ -169,7 +170,8 @@ async fn a_minute_that_fails_is_told_of_by_doctor_until_one_does_not() {
     assert_eq!(home.minute().await, Ok(()));
     assert_eq!(home.said().await.level, CheckLevel::Ok);
 
-    // A job is due soon and cannot be handed on: that a round begins again and again is not enough.
+    // A job is due soon and cannot be dispatched: a sweep that starts again and again is not
+    // enough.
     home.enqueue("free", 200).await;
     home.server.flush().await.unwrap();
     home.deny("SendMessageBatch");

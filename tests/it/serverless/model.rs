@@ -34,7 +34,7 @@ use super::time::Virtual;
 
 /// How long an invocation may run.
 const INVOCATION: Duration = Duration::from_mins(5);
-/// How long a message stays hidden that nobody speaks for.
+/// The visibility timeout of a message.
 const VISIBLE: Duration = Duration::from_mins(6);
 /// How long its reads and writes take before it does anything that shows.
 const STORE: Duration = Duration::from_millis(30);
@@ -48,7 +48,7 @@ pub struct Mishaps {
     pub twice: f64,
     /// How often a target answers 500.
     pub fails: f64,
-    /// How often a round fails: having done nothing, or everything but say so.
+    /// How often an invocation fails: before its work, or after it and before its response.
     pub refused: f64,
 }
 

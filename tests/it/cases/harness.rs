@@ -1,4 +1,4 @@
-//! Where a case plays: an engine on a store, with time that is moved by hand.
+//! The harness of the cases: an engine on a store, with simulated time.
 
 use std::{
     sync::{
@@ -32,33 +32,33 @@ use tidegate_engine::{
     testkit::{FnPolicy, builders::name},
 };
 
-/// A queue `default`, and whoever works on it.
-pub struct Place {
+/// A queue `default`, and its workers.
+pub struct Harness {
     pub clock: Arc<FakeClock>,
     pub store: SharedStore,
     pub engine: Engine,
-    pub memory: TickCache,
+    pub cache: TickCache,
     pub policy: FnPolicy,
     work: Arc<MemoryWorkQueue>,
 }
 
-/// One place on each store of a machine, and one in the cloud: there writes go out one by one, and take their time.
-pub fn in_every_home() -> Vec<Place> {
-    everywhere().into_iter().chain(in_the_cloud()).collect()
+/// One harness on each embedded store, and one on a table: there each write goes out by itself and takes time.
+pub fn every_store_and_table() -> Vec<Harness> {
+    every_store().into_iter().chain(on_a_table()).collect()
 }
 
-/// One place on each store of a machine.
-pub fn everywhere() -> [Place; 2] {
+/// One harness on each embedded store.
+pub fn every_store() -> [Harness; 2] {
     [
-        Place::on(Arc::new(MemoryStore::new())),
-        Place::on(Arc::new(SqliteStore::open_temporary().unwrap())),
+        Harness::on(Arc::new(MemoryStore::new())),
+        Harness::on(Arc::new(SqliteStore::open_temporary().unwrap())),
     ]
 }
 
-/// A place on a table of DynamoDB, in memory.
+/// A harness on a DynamoDB table in memory.
 #[cfg(feature = "aws")]
 #[allow(clippy::unnecessary_wraps, reason = "without the feature there is none")]
-pub fn in_the_cloud() -> Option<Place> {
+pub fn on_a_table() -> Option<Harness> {
     use tidegate_backends::dynamodb::{DynamoStore, memory::MemoryTable};
     let clock = Arc::new(FakeClock::default());
     let store = DynamoStore::new(
@@ -66,15 +66,15 @@ pub fn in_the_cloud() -> Option<Place> {
         Arc::clone(&clock) as _,
         Arc::new(SeededEntropy::new(11)),
     );
-    Some(Place::at(Arc::new(store), clock))
+    Some(Harness::at(Arc::new(store), clock))
 }
 
 #[cfg(not(feature = "aws"))]
-pub fn in_the_cloud() -> Option<Place> {
+pub fn on_a_table() -> Option<Harness> {
     None
 }
 
-impl Place {
+impl Harness {
     pub fn on(store: SharedStore) -> Self {
         Self::at(store, Arc::new(FakeClock::default()))
     }
@@ -83,23 +83,23 @@ impl Place {
         let work = Arc::new(MemoryWorkQueue::default());
         let policy = FnPolicy::default();
         let engine = engine(&store, &clock, &work, &policy);
-        Self { clock, store, engine, memory: TickCache::default(), policy, work }
+        Self { clock, store, engine, cache: TickCache::default(), policy, work }
     }
 
-    /// With plugins that do this: another process, as after a restart.
+    /// The same with these plugins, in a new process.
     pub fn with_policy(mut self, policy: FnPolicy) -> Self {
         self.policy = policy;
         self.restart();
         self
     }
 
-    /// Another process on the same store. What this one remembered is gone.
+    /// A new process on the same store: cached state is gone.
     pub fn restart(&mut self) {
         self.engine = engine(&self.store, &self.clock, &self.work, &self.policy);
-        self.memory = TickCache::default();
+        self.cache = TickCache::default();
     }
 
-    /// Another process beside this one.
+    /// A second process on the same store.
     pub fn another(&self) -> Engine {
         engine(&self.store, &self.clock, &self.work, &self.policy)
     }
@@ -109,14 +109,14 @@ impl Place {
         let mut rules = Rules::default();
         change(&mut rules);
         self.engine = Engine::new(self.engine.ports().clone(), rules);
-        self.memory = TickCache::default();
+        self.cache = TickCache::default();
     }
 
     /// Another process on the same store, whose objects are these.
     pub fn objects(&mut self, objects: Arc<dyn ObjectStore>) {
         self.engine =
             Engine::new(Ports { objects, ..self.engine.ports().clone() }, Rules::default());
-        self.memory = TickCache::default();
+        self.cache = TickCache::default();
     }
 
     pub fn now(&self) -> Timestamp {
@@ -142,7 +142,7 @@ impl Place {
         self.set_type("work", TypeConfig::default()).await;
     }
 
-    /// Pushes a version of a plugin: text stands for the component.
+    /// Pushes a version of a plugin, with text in place of the component.
     pub async fn push(
         &self,
         plugin: &str,
@@ -180,61 +180,61 @@ impl Place {
         answers.into_iter().map(|answer| answer.unwrap().job).collect()
     }
 
-    /// One round.
-    pub async fn tick(&mut self, round: TickInput) -> TickOutcome {
-        self.engine.tick(&queue(), &mut self.memory, round).await.unwrap()
+    /// One tick.
+    pub async fn tick(&mut self, input: TickInput) -> TickOutcome {
+        self.engine.tick(&queue(), &mut self.cache, input).await.unwrap()
     }
 
-    /// Leases at most `room` jobs of type `work`: one round.
-    pub async fn lease(&mut self, room: u32) -> Vec<Job> {
-        self.lease_of(&["work"], room).await
+    /// Leases at most `room` jobs of type `work`, in one tick.
+    pub async fn lease(&mut self, capacity: u32) -> Vec<Job> {
+        self.lease_of(&["work"], capacity).await
     }
 
-    pub async fn lease_of(&mut self, types: &[&str], room: u32) -> Vec<Job> {
-        let ticked = self
+    pub async fn lease_of(&mut self, types: &[&str], capacity: u32) -> Vec<Job> {
+        let outcome = self
             .tick(TickInput {
-                demands: vec![ask(types, room, Dispatch::Claim)],
+                demands: vec![demand(types, capacity, Dispatch::Claim)],
                 ..TickInput::default()
             })
             .await;
-        ticked.claimed.into_iter().map(|claimed| claimed.job).collect()
+        outcome.claimed.into_iter().map(|claimed| claimed.job).collect()
     }
 
     /// Admits at most `room` jobs of type `work` to the work queue, and takes what is there.
-    pub async fn send(&mut self, room: u32) -> Vec<Work> {
+    pub async fn send(&mut self, capacity: u32) -> Vec<Work> {
         self.tick(TickInput {
-            demands: vec![ask(&["work"], room, Dispatch::Queue)],
+            demands: vec![demand(&["work"], capacity, Dispatch::Queue)],
             ..TickInput::default()
         })
         .await;
         self.work.take(usize::MAX, self.now())
     }
 
-    /// What was handed on and is due, taken.
+    /// Takes the dispatched work that is due.
     pub fn work(&self) -> Vec<Work> {
         self.work.take(usize::MAX, self.now())
     }
 
-    /// Lets the queue's first limit begin to hold, which takes as long as a write may.
+    /// Waits until the queue's first limit holds: as long as a write may be in flight.
     pub async fn settle(&mut self) {
         self.lease(1).await;
         self.wait(self.store.capabilities().atomicity.max_in_flight_write().as_secs() + 1);
         self.lease(1).await;
     }
 
-    /// Reports success, in one round.
+    /// Reports success, in one tick.
     pub async fn succeed(&mut self, jobs: &[Job]) -> Vec<Job> {
         let reports =
             jobs.iter().map(|job| report(job, ReportOutcome::Succeeded { result: None })).collect();
-        let ticked = self.tick(TickInput { reports, ..TickInput::default() }).await;
-        ticked.reports.into_iter().map(Result::unwrap).collect()
+        let outcome = self.tick(TickInput { reports, ..TickInput::default() }).await;
+        outcome.reports.into_iter().map(Result::unwrap).collect()
     }
 
     pub async fn job(&self, id: &JobId) -> Job {
         self.engine.job(id, None).await.unwrap()
     }
 
-    /// How much weight is granted, as the store knows it.
+    /// The granted weight by the stored ledger.
     pub async fn granted(&self) -> u64 {
         let Some((head, batches)) = self.store.ledger(&queue()).await.unwrap() else {
             return 0;
@@ -283,25 +283,19 @@ pub fn with(attribute: &str, value: &str) -> NewJob {
     job
 }
 
-pub fn ask(types: &[&str], room: u32, hand: Dispatch) -> Demand {
+pub fn demand(types: &[&str], capacity: u32, dispatch: Dispatch) -> Demand {
     Demand {
         types: types.iter().map(|of| name::<TypeName>(of)).collect(),
-        capacity: room,
+        capacity,
         worker: None,
         lease: None,
-        dispatch: hand,
+        dispatch,
     }
 }
 
-pub fn report(job: &Job, verdict: ReportOutcome) -> Report {
+pub fn report(job: &Job, outcome: ReportOutcome) -> Report {
     let token = job.life.running().map(|run| run.token);
-    Report {
-        id: job.id.clone(),
-        job_type: None,
-        attempt: job.life.attempt,
-        token,
-        outcome: verdict,
-    }
+    Report { id: job.id.clone(), job_type: None, attempt: job.life.attempt, token, outcome }
 }
 
 pub fn failed() -> ReportOutcome {
