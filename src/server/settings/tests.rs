@@ -310,7 +310,11 @@ fn the_reference_names_every_setting_once_and_its_variables_work() {
     assert_eq!(all.len(), Settings::FIELDS.len() - tables.len() + tables.iter().sum::<usize>());
     let slots = all.iter().find(|one| one.name == "push_slots").unwrap();
     assert_eq!((slots.variable.as_str(), slots.default.as_str()), ("TIDEGATE_PUSH_SLOTS", "256"));
-    assert!(slots.meaning.starts_with("The most calls"), "{}", slots.meaning);
+    assert!(
+        slots.meaning.starts_with("Maximum number of concurrent push calls"),
+        "{}",
+        slots.meaning
+    );
     assert!(
         all.iter()
             .any(|one| one.variable == "TIDEGATE_JWT__SCOPE_CLAIM" && one.default == "\"scope\"")
