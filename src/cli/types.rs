@@ -127,7 +127,11 @@ fn render(look: OutputStyle, types: &[JobType]) -> String {
             }),
         ]
     });
-    output::table(look, ["name", "queue", "target", "delivery", "max attempts", "limit", "timeout"], rows)
+    output::table(
+        look,
+        ["name", "queue", "target", "delivery", "max attempts", "limit", "timeout"],
+        rows,
+    )
 }
 
 #[cfg(test)]

@@ -36,7 +36,6 @@ use crate::cli::{
     client::{Answer, Client, Error, Request},
     context::pause,
     output::{self, OutputStyle},
-    pages,
     wire::Queue,
 };
 use event_log::{EventLog, Pages};
@@ -44,6 +43,7 @@ use live::Live;
 use plan::{Planned, PlannedOutcome};
 use producer::{Accepted, Producer};
 use target::Target;
+use tidegate_api::pages;
 use tidegate_core::time::{Seconds, Timestamp};
 use verdict::{Evidence, ObservedJob, Row};
 

@@ -57,7 +57,7 @@ fn ulid() -> impl Strategy<Value = String> {
 fn location() -> impl Strategy<Value = JobLocation> {
     (ulid(), instant()).prop_map(|(tie, at)| {
         let job = builders::job("a").build();
-        JobLocation { lane: Partition::of(&job.spec, &tie, 8), at }
+        JobLocation { index_partition: Partition::of(&job.spec, &tie, 8), at }
     })
 }
 
@@ -75,8 +75,9 @@ fn foreign_keys_are_refused_or_can_be_written_again() {
         match SortKey::parse(&key.s) {
             Some(SortKey::Row(at)) => prop_assert!(key.s.starts_with(&key::instant(at))),
             Some(SortKey::Entry(at, id, revision)) => {
-                let lane = JobLocation::parse("0123456789ab0800000000").unwrap().lane;
-                let written = key::entry(&lane, at, false, &id, revision);
+                let index_partition =
+                    JobLocation::parse("0123456789ab0800000000").unwrap().index_partition;
+                let written = key::entry(&index_partition, at, false, &id, revision);
                 prop_assert_eq!(SortKey::parse(&written.s), SortKey::parse(&key.s));
             }
             None => {}
@@ -84,8 +85,8 @@ fn foreign_keys_are_refused_or_can_be_written_again() {
         if let Some(location) = JobLocation::parse(&key.s) {
             prop_assert_eq!(location.text(), key.s.as_str());
         }
-        if let Some((hour, lane)) = key::registered_of(&key.s) {
-            prop_assert_eq!(key::registered(hour, &lane), key.s.as_str());
+        if let Some((hour, index_partition)) = key::registered_of(&key.s) {
+            prop_assert_eq!(key::registered(hour, &index_partition), key.s.as_str());
             prop_assert!(hour.start() < hour.end());
         }
         if let Some((at, name)) = key::appointment_of(&key) {
@@ -128,8 +129,8 @@ fn keys_sort_as_their_instants_do() {
         prop_assert_eq!(hour_a.text().cmp(&hour_b.text()), hour_a.cmp(&hour_b));
         prop_assert!(hour_a.start() <= a && a < hour_a.end());
         prop_assert_eq!(Hour::parse(&hour_a.text()), Some(hour_a));
-        let registered = key::registered(hour_a, &location.lane);
-        prop_assert_eq!(key::registered_of(&registered), Some((hour_a, location.lane)));
+        let registered = key::registered(hour_a, &location.index_partition);
+        prop_assert_eq!(key::registered_of(&registered), Some((hour_a, location.index_partition)));
         Ok(())
     });
 }

@@ -431,9 +431,11 @@ async fn a_failed_strategy_pauses_and_the_backoff_decides() {
 async fn a_strategy_that_is_gone_falls_back_to_the_backoff() {
     for (mut harness, _) in places(Description::default(), after(0)).await {
         harness.set_type("work", TypeConfig::default()).await;
-        let (job, _) =
-            failed_once(&mut harness, work().with_options(|options| options.retry = Some(planner())))
-                .await;
+        let (job, _) = failed_once(
+            &mut harness,
+            work().with_options(|options| options.retry = Some(planner())),
+        )
+        .await;
         harness.engine.delete_plugin(&name("planner")).await.unwrap();
         let verdicts = sweep(&harness).await;
         assert_eq!(verdicts.faults.len(), 1);

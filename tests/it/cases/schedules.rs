@@ -277,7 +277,7 @@ async fn a_clock_that_was_far_ahead_does_not_silence_a_schedule() {
 
 #[tokio::test]
 async fn only_a_new_rule_restarts_a_schedule_from_now() {
-    for harness in in_every_home() {
+    for harness in every_store_and_table() {
         let harness = harness.scheduled(tens()).await;
         harness.clock.set(second(15));
         harness.put(tens().with_options(|options| options.priority = Some(1))).await;

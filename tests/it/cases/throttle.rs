@@ -216,8 +216,11 @@ async fn a_throttler_sees_only_non_critical_jobs_within_the_limits() {
         let (policy, calls) = watched(|call| each(call, |_| run()));
         let mut harness = harness.with_policy(policy);
         harness.throttled(says(), limit(5)).await;
-        harness.set_type("small", TypeConfig { concurrency: Some(0), ..TypeConfig::default() }).await;
-        let critical = harness.enqueue(work().with_options(|options| options.critical = true)).await;
+        harness
+            .set_type("small", TypeConfig { concurrency: Some(0), ..TypeConfig::default() })
+            .await;
+        let critical =
+            harness.enqueue(work().with_options(|options| options.critical = true)).await;
         harness.enqueue(of_type("small")).await;
         harness.enqueue(work().with_options(|options| options.weight = Some(4))).await;
         assert_eq!(harness.lease_of(&["work", "small"], 9).await.len(), 2);
@@ -692,7 +695,7 @@ async fn a_failing_throttler_holds_non_critical_jobs_and_pauses() {
             (0, 0, 0),
             "no storm"
         );
-        assert_eq!(ticked.held[&Rule::Throttler(name("guard"))], 1);
+        assert_eq!(outcome.held[&Rule::Throttler(name("guard"))], 1);
         harness.enqueue(work().with_options(|options| options.critical = true)).await;
         let critical = harness.lease(1).await;
         assert_eq!(critical.len(), 1, "critical jobs are not its affair");

@@ -12,7 +12,6 @@ use crate::{
     runtime::{Builder, embedded::handler::Handled},
 };
 use tidegate_backends::system::SystemEntropy;
-use tidegate_core::time::Seconds;
 use tidegate_core::{
     job::{Payload, type_config::TypeConfig},
     port::{
