@@ -314,7 +314,7 @@ async fn a_trace_is_replayed_and_compared() {
         |started: u64| json!([{"seconds": 10, "outcome": "succeeded", "started_seconds": started}]);
     let jobs: Vec<Value> = (0..4)
         .map(|n| {
-            json!({"id": format!("a{n}"), "type": "t", "at_seconds": 0, "attributes": {"region": "east"}, "max_attempts": attempt(n * 10),
+            json!({"id": format!("a{n}"), "type": "t", "at_seconds": 0, "attributes": {"region": "east"}, "attempts": attempt(n * 10),
                    "ended": "succeeded", "ended_seconds": n * 10 + 10})
         })
         .collect();

@@ -605,8 +605,11 @@ impl World {
                             .push((now + Duration::from_secs(1), report.clone()));
                     }
                 }
-                self.mail.lock().hints.extend(outcome.left.into_iter().map(|hint| (now, hint)));
-                for Claimed { job, .. } in outcome.claimed {
+                self.mail
+                    .lock()
+                    .hints
+                    .extend(tick_outcome.left.into_iter().map(|hint| (now, hint)));
+                for Claimed { job, .. } in tick_outcome.claimed {
                     let granted = job.life.running().is_some_and(|run| run.granted);
                     let claim =
                         if granted { StartPath::GrantedClaim } else { StartPath::UngrantedClaim };
