@@ -30,7 +30,7 @@ pub struct Client {
 pub enum Error {
     /// The server refused; it would refuse the same request again, unless the status says otherwise.
     #[error("{0}")]
-    Problem(Problem),
+    Problem(Box<Problem>),
     /// No answer came: the request may or may not have been processed.
     #[error(
         "{url} is not reachable: {cause}; is the server running? Start it with `tidegate serve`, or name it with --url"
@@ -279,7 +279,7 @@ impl<'a> Request<'a> {
             .ok()
             .filter(|problem| !problem.title.is_empty())
             .unwrap_or_else(foreign);
-        Err(Error::Problem(Problem { status: status.as_u16(), ..problem }))
+        Err(Error::Problem(Box::new(Problem { status: status.as_u16(), ..problem })))
     }
 }
 

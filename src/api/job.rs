@@ -103,7 +103,6 @@ impl Serialize for NewJobBody<'_> {
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = JobPatch)]
-#[expect(clippy::option_option, reason = "absent differs from null")]
 pub struct PatchBody<'a> {
     /// The new due time; in the past means now.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -133,7 +132,6 @@ pub struct PatchBody<'a> {
 #[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = ReplayWith)]
-#[expect(clippy::option_option, reason = "absent differs from null")]
 pub struct ReplayBody<'a> {
     /// Other data.
     #[serde(

@@ -1,4 +1,4 @@
-//! The HTTP API of tidegate: the bodies that it reads, the views that it answers with, and their OpenAPI schemas.
+//! The HTTP API of tidegate: the bodies that it reads, the views that it answers with, and their `OpenAPI` schemas.
 //!
 //! ```text
 //!   server ─▶ api ─▶ core        cli ─▶ api ─▶ core

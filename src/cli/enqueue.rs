@@ -230,10 +230,10 @@ async fn many(
             match answer.read_part(&raw)? {
                 Item { job: Some(job), .. } if !ctx.json() => bar.suspend(|| ctx.print(job.id))?,
                 Item { error: Some(problem), .. } => {
-                    *rejected.entry(problem.to_string()).or_default() += 1
+                    *rejected.entry(problem.to_string()).or_default() += 1;
                 }
                 Item { status, .. } if status >= 400 => {
-                    *rejected.entry(format!("status {status}")).or_default() += 1
+                    *rejected.entry(format!("status {status}")).or_default() += 1;
                 }
                 Item { .. } => {}
             }

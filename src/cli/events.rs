@@ -217,7 +217,7 @@ fn print_outcomes(answer: &Answer, ctx: &Context) -> anyhow::Result<ExitCode> {
     for result in results {
         match (result.event, result.error) {
             (Some(event), _) if event.outcomes.is_empty() => {
-                ctx.print(format_args!("{}: no trigger matches", event.id))?
+                ctx.print(format_args!("{}: no trigger matches", event.id))?;
             }
             (Some(event), _) => {
                 for Applied { trigger, did } in &event.outcomes {
@@ -225,7 +225,7 @@ fn print_outcomes(answer: &Answer, ctx: &Context) -> anyhow::Result<ExitCode> {
                 }
             }
             (None, error) => {
-                ctx.print(format_args!("rejected: {}", error.unwrap_or_default().detail))?
+                ctx.print(format_args!("rejected: {}", error.unwrap_or_default().detail))?;
             }
         }
     }

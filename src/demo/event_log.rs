@@ -15,11 +15,11 @@ use super::plan::{JobKind, PlannedJob, RANKED, SHOP};
 use tidegate_backends::system::SystemClock;
 use tidegate_core::{port::Clock as _, time::Timestamp};
 
-/// The event_log of all workers.
+/// The `event_log` of all workers.
 #[derive(Debug, Default)]
 pub struct EventLog(Mutex<Pages>);
 
-/// What is in the event_log.
+/// What is in the `event_log`.
 #[derive(Clone, Debug, Default)]
 pub struct Pages {
     /// Every attempt begun, in order.

@@ -298,7 +298,7 @@ pub fn mix(run: &str, size: usize) -> Vec<Planned> {
         };
     });
     mix.add(JobKind::Hopeless, part(2), |job, _| {
-        (job.errand.failures, job.fate) = (1, PlannedOutcome::Fails)
+        (job.errand.failures, job.fate) = (1, PlannedOutcome::Fails);
     });
     mix.add(JobKind::Later, part(8), |job, i| job.errand.work_ms = 200 + i * 97 % 500);
     mix.add(JobKind::Busy, part(3), |_, _| {});
@@ -326,10 +326,10 @@ pub fn mix(run: &str, size: usize) -> Vec<Planned> {
     });
     mix.add(JobKind::Call, 3, |job, _| job.timing = Timing::OpenWindow);
     mix.add(JobKind::Call, 2, |job, _| {
-        (job.timing, job.fate) = (Timing::ClosedWindow, PlannedOutcome::Waits)
+        (job.timing, job.fate) = (Timing::ClosedWindow, PlannedOutcome::Waits);
     });
     mix.add(JobKind::Call, 2, |job, _| {
-        (job.timing, job.fate) = (Timing::Expiring, PlannedOutcome::Expires)
+        (job.timing, job.fate) = (Timing::Expiring, PlannedOutcome::Expires);
     });
     mix.add(JobKind::Call, 3, |job, _| {
         (job.critical, job.wave) = (true, Wave::Behind);

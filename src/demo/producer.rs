@@ -120,7 +120,7 @@ impl Producer {
         let now = SystemClock.now();
         for (job, answer) in jobs.iter().zip(answers.results) {
             if let Some(problem) = answer.error {
-                return Err(Error::Problem(problem));
+                return Err(Error::Problem(Box::new(problem)));
             }
             self.accepted.lock().jobs.insert(job.id.clone(), (sent, now));
         }

@@ -146,7 +146,7 @@ impl Target {
                 match client.get(&["queues"]).query("limit", "1").send().await {
                     Ok(_) => return Ok(()),
                     Err(Error::Unreachable { .. }) if !matches!(self.process, Process::Remote) => {
-                        pause(Duration::from_millis(20)).await
+                        pause(Duration::from_millis(20)).await;
                     }
                     Err(error) => return Err(error.into()),
                 }

@@ -148,7 +148,7 @@ async fn a_repeat_starts_an_operation_whose_response_was_lost() {
 async fn cancelling_everything_does_not_keep_an_end_from_being_told() {
     let (server, _) = place().await;
     let told = NewJob::new(name("work"), Payload::null()).with_options(|options| {
-        options.callback_url = Some("http://127.0.0.1:9/told".parse().unwrap())
+        options.callback_url = Some("http://127.0.0.1:9/told".parse().unwrap());
     });
     server.enqueue(told).await.unwrap();
     let callback = "tidegate.callback";

@@ -43,7 +43,11 @@ fn documents() -> BTreeMap<String, String> {
     for dir in ["", "docs/", "docs/decisions/"] {
         let entries = fs::read_dir(root().join(dir)).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        paths.extend(names.filter(|name| name.ends_with(".md")).map(|name| format!("{dir}{name}")));
+        paths.extend(
+            names
+                .filter(|name| Path::new(name).extension().is_some_and(|end| end == "md"))
+                .map(|name| format!("{dir}{name}")),
+        );
     }
     paths
         .into_iter()
@@ -286,6 +290,7 @@ impl fmt::Display for Ran {
 }
 
 /// Runs a script of bash in an empty directory with `files`.
+#[allow(clippy::disallowed_methods, reason = "the programs of the session are found by PATH")]
 fn run(script: &str, files: &[(String, String)]) -> Ran {
     let places: Vec<String> =
         std::iter::once(8080).chain(9000..=9009).map(|port: u16| port.to_string()).collect();

@@ -179,7 +179,7 @@ async fn whoever_is_told_of_an_end_and_says_202_has_heard() {
         .unwrap();
     server.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
     let job = NewJob::new(name("work"), Payload::null()).with_options(|options| {
-        options.callback_url = Some("http://127.0.0.1:9/told".parse().unwrap())
+        options.callback_url = Some("http://127.0.0.1:9/told".parse().unwrap());
     });
     server.enqueue(job).await.unwrap();
     let all =

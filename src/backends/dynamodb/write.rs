@@ -80,7 +80,7 @@ impl DynamoStore {
                 match outcome {
                     Ok(()) => track.step += 1,
                     Err(standing) => {
-                        track.answer = Some(Committed::Conflict { step: track.step, standing })
+                        track.answer = Some(Committed::Conflict { step: track.step, standing });
                     }
                 }
             }

@@ -239,7 +239,7 @@ mod tests {
                 .commit(jobs.map(|job| vec![Write::AddJob(job)]).collect())
                 .await
                 .map(drop)
-                .unwrap()
+                .unwrap();
         });
         let mut query = ListQuery { queue: Some(name("rare")), limit: 10, ..ListQuery::default() };
         let (mut pages, mut found) = (0, Vec::new());

@@ -181,7 +181,7 @@ pub async fn result(args: ResultArgs, ctx: &Context) -> anyhow::Result<ExitCode>
                 ctx.print_body(&answer.body)?;
                 return Ok(ExitCode::Ok);
             }
-            Err(Error::Problem(Problem { status: 408, .. })) if ctx.now() < until => {}
+            Err(Error::Problem(problem)) if problem.status == 408 && ctx.now() < until => {}
             Err(err) => return Err(err.into()),
         }
     }

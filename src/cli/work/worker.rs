@@ -183,7 +183,7 @@ impl<'a> Worker<'a> {
                 for (report, reported) in reports.into_iter().zip(granted.reports) {
                     match reported.error {
                         Some(problem) if reported.status >= 400 => {
-                            self.rejected(report, &Error::Problem(problem))
+                            self.rejected(report, &Error::Problem(Box::new(problem)));
                         }
                         _ => {}
                     }
@@ -384,7 +384,7 @@ async fn follow_demand(client: Client, plan: Arc<WorkPlan>, demanded: watch::Sen
                 demanded.send_if_modified(|limit| mem::replace(limit, desired) != desired);
             }
             Err(err) => {
-                print_error(format_args!("the number of desired workers is unknown: {err}"))
+                print_error(format_args!("the number of desired workers is unknown: {err}"));
             }
         }
         pause(plan.poll_interval).await;

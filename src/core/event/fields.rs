@@ -105,7 +105,7 @@ impl JobFields {
 fn prepare(name: &str, value: &mut Value) {
     match (name, &mut *value) {
         ("attributes" | "headers", Value::Object(entries)) => {
-            entries.retain(|_, entry| !entry.is_null())
+            entries.retain(|_, entry| !entry.is_null());
         }
         ("correlation_key", Value::Number(number)) => *value = Value::String(number.to_string()),
         _ => {}

@@ -133,7 +133,7 @@ impl Walk<'_> {
         match value {
             _ if here.is_empty() => {}
             ValueRef::Boolean(value) => {
-                self.text(here, depth, if *value { "true" } else { "false" })
+                self.text(here, depth, if *value { "true" } else { "false" });
             }
             ValueRef::String(text) => self.text(here, depth, text.as_str().unwrap_or_default()),
             ValueRef::Integer(number) => {

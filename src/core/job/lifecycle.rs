@@ -633,7 +633,7 @@ impl Lifecycle {
                 life.end(now, Outcome::Failed);
             }
             (S::Scheduled { .. }, E::Expire) if spec.expires_at.is_some_and(|at| at <= now) => {
-                life.end(now, Outcome::Expired)
+                life.end(now, Outcome::Expired);
             }
             (S::Scheduled { .. }, E::Cancel { .. }) => life.end(now, Outcome::Cancelled),
             (S::Scheduled { .. }, E::Drop { reason }) => {

@@ -58,7 +58,7 @@ fn type_fields(config: &TypeConfig) -> Result<(), ValidationError> {
         }
         Some(TargetConfig::Pull(_)) | None => {}
         Some(TargetConfig::Push(push)) => {
-            check_push(push).map_err(|fault| fault.within("target"))?
+            check_push(push).map_err(|fault| fault.within("target"))?;
         }
         Some(TargetConfig::Aws(target)) => {
             check_service(&target.service).map_err(|fault| fault.within("target"))?;

@@ -1,6 +1,6 @@
 //! The final table: what was promised, what was seen, and whether the two agree.
 //!
-//! Pure. What ran at once, when, and how often comes from the workers' own event_log; what became of each job
+//! Pure. What ran at once, when, and how often comes from the workers' own `event_log`; what became of each job
 //! from the server's answers; the two are held against each other and against the plan.
 
 use std::{

@@ -95,7 +95,7 @@ impl Run {
                 self.pages.succeeded.insert((planned.id.clone(), attempt));
             }
             PlannedOutcome::Doubt => {
-                job.error = Some(Failure { reason: "outcome_unknown".to_owned(), message: None })
+                job.error = Some(Failure { reason: "outcome_unknown".to_owned(), message: None });
             }
             PlannedOutcome::Waits => {
                 let held_by = Some(HeldBy { kind: "window".into(), name: None });

@@ -197,7 +197,7 @@ impl Engine {
                 Ok(rule) => rules.push(rule),
                 // It was good when it was put: another release has other bounds. Everything else goes on without it.
                 Err(fault) => {
-                    tracing::error!(trigger = %name, %fault, "a trigger cannot be used; put it anew")
+                    tracing::error!(trigger = %name, %fault, "a trigger cannot be used; put it anew");
                 }
             }
             catalog.triggers.insert(name, trigger);

@@ -200,7 +200,7 @@ impl Engine {
                 &mut *answer,
             ) {
                 (Ok(did), Ok(ingested)) => {
-                    ingested.outcomes.push(Applied { trigger: trigger.name.clone(), did })
+                    ingested.outcomes.push(Applied { trigger: trigger.name.clone(), did });
                 }
                 (Err(error), Ok(_)) => *answer = Err(error),
                 (_, Err(_)) => {}
@@ -334,7 +334,7 @@ impl Engine {
                 match self.letter(dead) {
                     Ok(record) => txns.push(vec![Write::PutRecord(record)]),
                     Err(error) => {
-                        tracing::error!(trigger = %task.trigger.name, %error, "a dead letter cannot be written")
+                        tracing::error!(trigger = %task.trigger.name, %error, "a dead letter cannot be written");
                     }
                 }
                 places.push((place, Did::Dead { letter, reason: reason.clone() }));

@@ -49,7 +49,7 @@ impl StoredReply {
             TriggerOutcome::Succeeded(Some(payload)) => match payload.encoding {
                 Encoding::Json => result = serde_json::from_slice(&payload.bytes).ok(),
                 Encoding::MessagePack => {
-                    result_msgpack = Some(BASE64_STANDARD.encode(&payload.bytes))
+                    result_msgpack = Some(BASE64_STANDARD.encode(&payload.bytes));
                 }
             },
             TriggerOutcome::Failed { message, details, retryable } => {

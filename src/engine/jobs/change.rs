@@ -76,7 +76,7 @@ impl Engine {
                     return Ok((before, after));
                 }
                 Some(Committed::Conflict { standing: CurrentRecord::Job(there), .. }) => {
-                    before = *there
+                    before = *there;
                 }
                 _ => return Err(Error::no_job(id)),
             }

@@ -152,7 +152,7 @@ impl Engine {
                     });
                 }
                 Err(error) => {
-                    answers[index] = Some(Box::pin(self.unless_repeated(&job, error)).await)
+                    answers[index] = Some(Box::pin(self.unless_repeated(&job, error)).await);
                 }
             }
         }

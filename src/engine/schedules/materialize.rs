@@ -195,7 +195,7 @@ impl Engine {
                 }
                 // It stands there already: made by a call that died before it could say so, or by whoever took its id.
                 Ok(Enqueued { job, .. }) => {
-                    notes.add(planned, turn, ScheduleState { last_job: Some(job.id), ..state })?
+                    notes.add(planned, turn, ScheduleState { last_job: Some(job.id), ..state })?;
                 }
                 Err(Error::Conflict { code: ErrorCode::IdTaken, holder: Some(job), .. }) => {
                     notes.add(planned, turn, ScheduleState { last_job: Some(job), ..state })?;

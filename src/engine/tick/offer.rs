@@ -30,7 +30,7 @@ impl Search<'_> {
         match self.capacities.try_admit(&mut self.admission, Candidate::of(&job.spec), bytes) {
             Some(AdmissionDecision::Hold(hold)) => self.plan.hold(hold),
             Some(AdmissionDecision::Move(opening)) => {
-                self.plan.await_window(job, opening, self.now)
+                self.plan.await_window(job, opening, self.now);
             }
             Some(AdmissionDecision::Run) => {
                 self.admit(demand, job, bytes);

@@ -225,7 +225,7 @@ impl Search<'_> {
         for next in left {
             match reached.get(next.partition.as_str()) {
                 Some(last) if is_behind(next, last, order) => {
-                    drop(left_off.insert(next.partition.clone(), (*last).clone()))
+                    drop(left_off.insert(next.partition.clone(), (*last).clone()));
                 }
                 Some(_) => {}
                 // None of its candidates was decided on. No job is due a millisecond before the first.

@@ -203,7 +203,7 @@ impl Engine {
                     return Ok(*settled);
                 }
                 Some(Committed::Conflict { standing, .. }) => {
-                    drop(known.jobs.insert(report.id.clone(), current_job(standing)))
+                    drop(known.jobs.insert(report.id.clone(), current_job(standing)));
                 }
                 None => break,
             }

@@ -19,9 +19,6 @@ const KEPT: [&[u8]; 3] = [b"data", b"result", b"error"];
 /// Lists whose items have such fields.
 const LISTS: [&[u8]; 2] = [b"jobs", b"reports"];
 
-/// The extension type around a kept value in an answer that is not joined yet. No other extension
-/// occurs there, since everything else that is answered is text, numbers, lists and maps.
-
 /// Why bytes are not one value of MessagePack that can be taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {

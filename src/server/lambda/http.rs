@@ -59,7 +59,7 @@ pub async fn router(
         match read {
             Ok(tokens) => keeper.set_tokens(tokens.into_iter().chain(first.clone()).collect()),
             Err(error) => {
-                tracing::error!(%error, "the tokens stay as they were: one cannot be read")
+                tracing::error!(%error, "the tokens stay as they were: one cannot be read");
             }
         }
     });

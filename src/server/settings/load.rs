@@ -170,7 +170,7 @@ fn opentelemetry_layer(environment: &[(String, String)]) -> Layer {
     };
     let mut settings = Dict::new();
     let mut set = |name: &str, value: Value| {
-        insert(&mut settings, &["tracing".to_owned(), name.to_owned()], value)
+        insert(&mut settings, &["tracing".to_owned(), name.to_owned()], value);
     };
     let off =
         said("OTEL_SDK_DISABLED") == Some("true") || said("OTEL_TRACES_EXPORTER") == Some("none");
@@ -195,7 +195,7 @@ fn opentelemetry_layer(environment: &[(String, String)]) -> Layer {
     match (said("OTEL_TRACES_SAMPLER"), said("OTEL_TRACES_SAMPLER_ARG")) {
         (Some("always_off" | "parentbased_always_off"), _) => set("sample_ratio", 0.0.into()),
         (Some("traceidratio" | "parentbased_traceidratio"), Some(ratio)) => {
-            set("sample_ratio", ratio.into())
+            set("sample_ratio", ratio.into());
         }
         _ => {}
     }

@@ -47,7 +47,7 @@ pub(crate) fn enqueued<'a>(jobs: impl Iterator<Item = &'a Enqueued>) {
 pub(crate) fn materialized(materialized: &Materialized) {
     enqueued(materialized.made.iter().map(|(_, enqueued)| enqueued));
     let count = |name: &'static str, schedule: &ScheduleName, count: u64| {
-        counter!(name, "schedule" => schedule.to_string()).increment(count)
+        counter!(name, "schedule" => schedule.to_string()).increment(count);
     };
     for (schedule, _) in &materialized.made {
         count("tidegate_occurrences_total", schedule, 1);

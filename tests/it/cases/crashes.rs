@@ -91,7 +91,7 @@ async fn limited(harness: &mut Harness, limit: u32) {
 
 fn told() -> NewJob {
     work().with_options(|options| {
-        options.callback_url = Some("http://127.0.0.1:9/told".parse().unwrap())
+        options.callback_url = Some("http://127.0.0.1:9/told".parse().unwrap());
     })
 }
 

@@ -93,7 +93,7 @@ async fn a_deadline_ends_waiting_and_running_jobs_and_frees_slots() {
 fn unique(hold: UniqueWhile, period: Option<u64>) -> NewJob {
     work().with_options(|options| {
         options.unique =
-            Some(Unique { key: "k".into(), hold, period_seconds: period.map(Seconds::new) })
+            Some(Unique { key: "k".into(), hold, period_seconds: period.map(Seconds::new) });
     })
 }
 

@@ -112,7 +112,7 @@ async fn removing_a_type_during_an_enqueue_leaves_no_job_behind() {
                     assert_eq!(live, 0, "flight {flight}, {head_start:?}");
                 }
                 (Ok(_), Err(Error::Conflict { code: ErrorCode::TypeHasLiveJobs, .. })) => {
-                    refused += 1
+                    refused += 1;
                 }
                 other => panic!("flight {flight}, {head_start:?}: {other:?}"),
             }

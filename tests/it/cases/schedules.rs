@@ -700,7 +700,7 @@ async fn a_job_that_a_client_made_or_changed_is_never_withdrawn() {
         harness.enqueue(mine).await;
         harness.engine.materialize(minute).await.unwrap();
         let patch = async |at, patch: JobPatch| {
-            harness.engine.patch(&id(at), None, patch, None).await.map(drop).unwrap()
+            harness.engine.patch(&id(at), None, patch, None).await.map(drop).unwrap();
         };
         patch(30, JobPatch { data: Some(Payload::json("\"patched\"")), ..JobPatch::default() })
             .await;

@@ -156,7 +156,7 @@ fn lost_or_doubled_messages_lose_no_job_and_break_no_limit() {
         cloud.set_mishaps(Mishaps { lost: 0.3, twice: 0.3, fails: 0.1, refused: 0.1 });
         let start = cloud.time.now() + Duration::from_secs(1);
         (0..30).for_each(|number| {
-            cloud.enqueue_at(start + Duration::from_secs(number as u64), job("t", number))
+            cloud.enqueue_at(start + Duration::from_secs(number as u64), job("t", number));
         });
         cloud.time.run(start + Duration::from_mins(90));
         all_succeeded(&cloud, 30);
@@ -339,7 +339,7 @@ fn a_paused_schedule_makes_no_job_and_resumes_at_once() {
 fn an_end_is_told_to_its_callback_url() {
     let cloud = cloud(11, Some(1));
     let told = job("t", 0).with_options(|options| {
-        options.callback_url = Some("http://client.example/told".parse().unwrap())
+        options.callback_url = Some("http://client.example/told".parse().unwrap());
     });
     let start = cloud.time.now() + Duration::from_secs(1);
     cloud.enqueue_at(start, told);

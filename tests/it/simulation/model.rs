@@ -132,7 +132,7 @@ impl Model {
                 Write::RemoveBatch(queue, id) => self.remove_batch(queue, *id),
                 Write::SetLedger { queue, head, .. } => self.set_head(queue, head, now),
                 Write::SetItem { kind, name, bytes, version, .. } => {
-                    self.configure(*kind, name, bytes.as_deref(), *version)
+                    self.configure(*kind, name, bytes.as_deref(), *version);
                 }
                 Write::Together(writes) => self.see(writes, now),
                 Write::SetKey { .. }

@@ -459,7 +459,7 @@ impl World {
     fn start_sweeper(self: &Arc<Self>, index: usize) {
         let (world, heir) = (Arc::clone(self), Arc::clone(self));
         self.scheduler.spawn_with_heir(async move { world.sweep(index).await }, move || {
-            heir.start_sweeper(index)
+            heir.start_sweeper(index);
         });
     }
 

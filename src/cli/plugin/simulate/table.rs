@@ -160,7 +160,7 @@ fn both(
         .chain([(Some(one.all.clone()), Some(other.all.clone()))]);
     for pair in pairs {
         let mut row = |value: &str, of: &str, cells: &[String]| {
-            rows.push(joined::<_, 12>(&[value.to_owned(), of.to_owned()], cells))
+            rows.push(joined::<_, 12>(&[value.to_owned(), of.to_owned()], cells));
         };
         match pair {
             (Some(a), Some(b)) => {

@@ -108,7 +108,7 @@ impl Engine {
         // Version 0: the queue has no configuration, which the commit requires to be true still.
         if limits.version > 0 && limits.version < decided_under {
             // Another process has read a newer configuration: this snapshot is old.
-            self.catalog.store(Default::default());
+            self.catalog.store(std::sync::Arc::default());
             cache.view = None;
             return Ok(None);
         }

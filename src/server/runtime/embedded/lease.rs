@@ -218,7 +218,7 @@ impl Drop for LeasedJobs {
     fn drop(&mut self) {
         if let Some(inner) = self.server.upgrade() {
             self.jobs.drain(..).for_each(|job| {
-                not_delivered(&inner, &job, "its worker was gone before it got the job")
+                not_delivered(&inner, &job, "its worker was gone before it got the job");
             });
         }
     }

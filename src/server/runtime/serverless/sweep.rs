@@ -210,9 +210,9 @@ impl Server {
         let mut limited = Vec::new();
         for queue in queues {
             if engine.is_unlimited_in(&queue, &catalog).await? {
-                unlimited.push(queue)
+                unlimited.push(queue);
             } else {
-                limited.push(queue)
+                limited.push(queue);
             }
         }
         // First, because a late job is late for want of this dispatch.

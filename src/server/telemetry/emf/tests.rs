@@ -220,7 +220,7 @@ fn labels_that_cloudwatch_would_refuse_are_made_fit() {
 #[test]
 fn there_is_an_end_to_the_series() {
     let emf = measured(|| {
-        (0..MAX_SERIES + 5).for_each(|n| counter!("c", "n" => n.to_string()).increment(1))
+        (0..MAX_SERIES + 5).for_each(|n| counter!("c", "n" => n.to_string()).increment(1));
     });
     assert_eq!(lines(&emf.flush(NOW)).len(), MAX_SERIES);
 }

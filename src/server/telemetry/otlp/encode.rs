@@ -16,7 +16,7 @@ pub(super) fn request(service_name: &str, spans: &[Span]) -> Vec<u8> {
     nested(&mut out, 1, |resource_spans| {
         nested(resource_spans, 1, |resource| {
             nested(resource, 1, |pair| {
-                key_value(pair, "service.name", |value| text(value, 1, service_name))
+                key_value(pair, "service.name", |value| text(value, 1, service_name));
             });
         });
         nested(resource_spans, 2, |scope_spans| {
