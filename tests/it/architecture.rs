@@ -25,6 +25,7 @@ const CRATES: &[(&str, &[&str])] = &[
 /// The modules of the core: each may know those before it.
 const CORE: &[&str] = &[
     "lib",
+    "error_chain",
     "error_code",
     "time",
     "calendar",
@@ -49,7 +50,11 @@ impl Source {
     fn is_test(&self) -> bool {
         let path = Path::new(&self.path);
         !self.path.starts_with("src/")
-            || path.iter().any(|part| part == "tests" || part == "tests.rs" || part == "testing.rs")
+            || path.iter().any(|part| {
+                ["tests", "tests.rs", "testing.rs", "fuzz", "fuzz.rs"]
+                    .iter()
+                    .any(|name| part == *name)
+            })
     }
 }
 

@@ -26,8 +26,9 @@ const NOT_RUN: &str = "NOT RUN";
 /// A stage: its name, its environment variables, and its command.
 type Stage = (&'static str, &'static [(&'static str, &'static str)], &'static [&'static str]);
 
-const STAGES: [Stage; 11] = [
+const STAGES: [Stage; 12] = [
     ("tests", &[], &["./test"]),
+    ("each crate alone", &[], &["bash", "-c", ALONE]),
     (
         "simulation: two hundred seeds",
         &[("TIDEGATE_SEEDS", "200")],
@@ -66,6 +67,12 @@ const STAGES: [Stage; 11] = [
         ],
     ),
 ];
+
+/// Checks each crate with the features that are shipped, so that none of them borrows one from another.
+const ALONE: &str = "\
+    for crate in core engine api backends; do cargo check --locked --package tidegate-$crate || exit; done
+    cargo check --locked --package tidegate-server --features serverless &&
+        cargo check --locked --package tidegate";
 
 /// Runs simulation tests in the profile whose timeout allows for many seeds.
 const fn seeds(tests: &str) -> [&str; 9] {

@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use tidegate_plugin::{
-    About, Answer, Decision, Dimension, Ended, Job, Problem, Round, Seconds, Throttler, debug, export_throttler, quote, warn,
+    About, Answer, Decision, Dimension, Ended, Job, Problem, Round, Seconds, Throttler, debug,
+    export_throttler, quote, warn,
 };
 
 /// What a queue sets.
@@ -79,13 +80,16 @@ impl Throttler for Adaptive {
         state_version: 1,
         group_by: &["*"],
         needs_ended: true,
-        ..About::new("Widens a limit while its target keeps up, and halves it when the target refuses.")
+        ..About::new(
+            "Widens a limit while its target keeps up, and halves it when the target refuses.",
+        )
     };
 
     fn check(config: &Config) -> Vec<Problem> {
         let mut problems = Vec::new();
         if config.min == 0 {
-            problems.push(Problem::new("/min", "must be at least 1, or nothing would ever run again"));
+            problems
+                .push(Problem::new("/min", "must be at least 1, or nothing would ever run again"));
         }
         if config.max < config.min {
             problems.push(Problem::new("/max", format!("must be at least min, {}", config.min)));
@@ -124,14 +128,19 @@ impl Throttler for Adaptive {
         }
         let mut closed: BTreeSet<&str> = BTreeSet::new();
         let decisions = candidates.iter().map(|job| {
-            let Some(value) = config.value(|name| job.attribute(name)) else { return Decision::run() };
+            let Some(value) = config.value(|name| job.attribute(name)) else {
+                return Decision::run();
+            };
             let (wide, weight) = (config.wide(&kept, value) / UNIT, u64::from(job.weight));
             let used = used.entry(value.to_owned()).or_default();
             // A job heavier than the window is let through alone, or it would wait for good.
             if closed.contains(value) || (*used > 0 && *used + weight > wide) {
                 // Nothing of its value passes it.
                 closed.insert(value);
-                return Decision::hold(format!("{used} of {wide} run, and {} is the most", config.max));
+                return Decision::hold(format!(
+                    "{used} of {wide} run, and {} is the most",
+                    config.max
+                ));
             }
             *used += weight;
             Decision::run()
@@ -152,7 +161,9 @@ impl Config {
     }
 
     fn wide(&self, windows: &Windows, value: &str) -> u64 {
-        windows.get(value).map_or(self.most(), |window| window.wide.clamp(u64::from(self.min) * UNIT, self.most()))
+        windows.get(value).map_or(self.most(), |window| {
+            window.wide.clamp(u64::from(self.min) * UNIT, self.most())
+        })
     }
 
     /// Widens or cuts the window that an attempt was under. Whether it did.
@@ -206,11 +217,18 @@ mod tests {
 
     #[test]
     fn more_windows_than_the_state_holds_are_not_kept_and_the_call_succeeds() {
-        let config: Config = tidegate_plugin::parse(r#"{"attribute": "host", "max": 200}"#).unwrap();
+        let config: Config =
+            tidegate_plugin::parse(r#"{"attribute": "host", "max": 200}"#).unwrap();
         let ended: Vec<String> = (0..1000)
-            .map(|number| format!(r#"{{"reason": "not_delivered", "attributes": {{"host": "{number}{}"}}}}"#, "\\u0001".repeat(200)))
+            .map(|number| {
+                format!(
+                    r#"{{"reason": "not_delivered", "attributes": {{"host": "{number}{}"}}}}"#,
+                    "\\u0001".repeat(200)
+                )
+            })
             .collect();
-        let text = format!(r#"{{"name": "", "role": "throttler", "ended": [{}]}}"#, ended.join(","));
+        let text =
+            format!(r#"{{"name": "", "role": "throttler", "ended": [{}]}}"#, ended.join(","));
         let round = Case::read(&text).unwrap().remove(0).round();
         assert!(Adaptive::decide(&config, &round, &[]).is_ok());
         assert!(round.state.load::<Windows>(KEY).unwrap().len() > 5);
@@ -222,11 +240,13 @@ mod tests {
         let config: Config = tidegate_plugin::parse(r#"{"max": 200}"#).unwrap();
         let case = |text: &str| Case::read(text).unwrap().remove(0);
         let mut round = case(r#"{"name": "", "role": "throttler"}"#).round();
-        let jobs = case(r#"{"name": "", "role": "throttler", "candidates": [{"times": 300}]}"#).jobs();
+        let jobs =
+            case(r#"{"name": "", "role": "throttler", "candidates": [{"times": 300}]}"#).jobs();
         let mut runs = Vec::new();
         for _ in 0..400 {
             let answer = Adaptive::decide(&config, &round, &jobs).unwrap();
-            let run = answer.decisions.iter().filter(|decision| decision.action == Action::Run).count();
+            let run =
+                answer.decisions.iter().filter(|decision| decision.action == Action::Run).count();
             runs.push(run);
             let (taken, refused) = (run.min(20), run.saturating_sub(20));
             let ended = format!(

@@ -68,14 +68,21 @@ impl Throttler for BusinessHours {
 
     fn check(config: &Config) -> Vec<Problem> {
         let open = config.hours.iter().any(|(_, intervals)| !intervals.is_empty());
-        if open { Vec::new() } else { vec![Problem::new("/hours", "must open at least once a week")] }
+        if open {
+            Vec::new()
+        } else {
+            vec![Problem::new("/hours", "must open at least once a week")]
+        }
     }
 
     fn decide(config: &Config, round: &Round, candidates: &[Job]) -> Result<Answer, String> {
         let now = i64::try_from(round.now).map_err(|_| "the time is out of range")?;
         let decision = match config.opening(now) {
             Some(opens) if opens <= now => Decision::run(),
-            Some(opens) => Decision::hold_until(opens as u64, format!("closed until {}", wall(config.zone.local(opens)))),
+            Some(opens) => Decision::hold_until(
+                opens as u64,
+                format!("closed until {}", wall(config.zone.local(opens))),
+            ),
             None => Decision::hold("closed for a year to come"),
         };
         let more = decision == Decision::run();
@@ -88,11 +95,20 @@ impl Config {
     fn opening(&self, now: i64) -> Option<i64> {
         let today = self.zone.local(now).div_euclid(DAY);
         // What began yesterday may still be open.
-        let spans = (today - 1..=today + AHEAD).filter(|day| !self.closed.iter().any(|closed| closed.is(*day))).flat_map(|day| {
-            let today = move |(days, _): &(&Days, &Vec<Interval>)| days.0 & (1 << weekday(day)) != 0;
-            let intervals = self.hours.iter().filter(today).flat_map(|(_, intervals)| intervals);
-            intervals.map(move |interval| (self.zone.utc(day * DAY + interval.from), self.zone.utc(day * DAY + interval.until)))
-        });
+        let spans = (today - 1..=today + AHEAD)
+            .filter(|day| !self.closed.iter().any(|closed| closed.is(*day)))
+            .flat_map(|day| {
+                let today =
+                    move |(days, _): &(&Days, &Vec<Interval>)| days.0 & (1 << weekday(day)) != 0;
+                let intervals =
+                    self.hours.iter().filter(today).flat_map(|(_, intervals)| intervals);
+                intervals.map(move |interval| {
+                    (
+                        self.zone.utc(day * DAY + interval.from),
+                        self.zone.utc(day * DAY + interval.until),
+                    )
+                })
+            });
         let mut next: Option<i64> = None;
         for (from, until) in spans {
             // Days come in order, the intervals of a day need not.
@@ -148,7 +164,8 @@ impl Interval {
         let minutes = |clock: &str| {
             let (hour, minute) = clock.trim().split_once(':')?;
             let (hour, minute): (i64, i64) = (hour.parse().ok()?, minute.parse().ok()?);
-            ((0..=24).contains(&hour) && (0..60).contains(&minute) && hour * 60 + minute <= 24 * 60).then_some(hour * 60 + minute)
+            ((0..=24).contains(&hour) && (0..60).contains(&minute) && hour * 60 + minute <= 24 * 60)
+                .then_some(hour * 60 + minute)
         };
         let (from, until) = text.split_once('-')?;
         let (from, until) = (minutes(from)?, minutes(until)?);
@@ -166,7 +183,8 @@ impl Closed {
         };
         let (day, month) = (number(2)?, number(2)?);
         let year = if text.len() > 5 { Some(number(4)?) } else { None };
-        ((1..=12).contains(&month) && (1..=31).contains(&day) && parts.next().is_none()).then_some(Self { year, month, day })
+        ((1..=12).contains(&month) && (1..=31).contains(&day) && parts.next().is_none())
+            .then_some(Self { year, month, day })
     }
 }
 

@@ -54,7 +54,8 @@ impl Zone {
         let (year, ..) = date((utc + self.standard).div_euclid(DAY));
         let (begins, ends) = (begins.local(year) - self.standard, ends.local(year) - offset);
         // In the south the summer is over the turn of the year.
-        let summer = if begins < ends { begins <= utc && utc < ends } else { utc < ends || begins <= utc };
+        let summer =
+            if begins < ends { begins <= utc && utc < ends } else { utc < ends || begins <= utc };
         if summer { offset } else { self.standard }
     }
 
@@ -88,7 +89,11 @@ impl Turn {
     /// When it is in a year, by the clock on the wall until then.
     fn local(self, year: i64) -> i64 {
         let first = day_number(year, self.month, 1);
-        let next_month = if self.month == 12 { day_number(year + 1, 1, 1) } else { day_number(year, self.month + 1, 1) };
+        let next_month = if self.month == 12 {
+            day_number(year + 1, 1, 1)
+        } else {
+            day_number(year, self.month + 1, 1)
+        };
         let mut day = first + (self.weekday - weekday(first)).rem_euclid(7) + (self.week - 1) * 7;
         while day >= next_month {
             day -= 7;
@@ -136,7 +141,11 @@ fn clock(rest: &mut &str) -> Option<i64> {
 impl<'de> Deserialize<'de> for Zone {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        Self::read(&text).ok_or_else(|| de::Error::custom("must be a rule like UTC0, <+0530>-5:30 or CET-1CEST,M3.5.0,M10.5.0/3"))
+        Self::read(&text).ok_or_else(|| {
+            de::Error::custom(
+                "must be a rule like UTC0, <+0530>-5:30 or CET-1CEST,M3.5.0,M10.5.0/3",
+            )
+        })
     }
 }
 
@@ -152,20 +161,42 @@ mod tests {
     #[test]
     fn the_rules_of_the_world_say_when_the_clocks_change() {
         let berlin = "CET-1CEST,M3.5.0,M10.5.0/3";
-        assert_eq!([minutes(berlin, 2026, 3, 29, 0, 59), minutes(berlin, 2026, 3, 29, 1, 0)], [60, 120]);
-        assert_eq!([minutes(berlin, 2026, 10, 25, 0, 59), minutes(berlin, 2026, 10, 25, 1, 0)], [120, 60]);
+        assert_eq!(
+            [minutes(berlin, 2026, 3, 29, 0, 59), minutes(berlin, 2026, 3, 29, 1, 0)],
+            [60, 120]
+        );
+        assert_eq!(
+            [minutes(berlin, 2026, 10, 25, 0, 59), minutes(berlin, 2026, 10, 25, 1, 0)],
+            [120, 60]
+        );
         let new_york = "EST5EDT,M3.2.0,M11.1.0";
-        assert_eq!([minutes(new_york, 2026, 3, 8, 6, 59), minutes(new_york, 2026, 3, 8, 7, 0)], [-300, -240]);
-        assert_eq!([minutes(new_york, 2026, 11, 1, 5, 59), minutes(new_york, 2026, 11, 1, 6, 0)], [-240, -300]);
+        assert_eq!(
+            [minutes(new_york, 2026, 3, 8, 6, 59), minutes(new_york, 2026, 3, 8, 7, 0)],
+            [-300, -240]
+        );
+        assert_eq!(
+            [minutes(new_york, 2026, 11, 1, 5, 59), minutes(new_york, 2026, 11, 1, 6, 0)],
+            [-240, -300]
+        );
         let sydney = "AEST-10AEDT,M10.1.0,M4.1.0/3";
         assert_eq!(
-            [minutes(sydney, 2026, 1, 1, 0, 0), minutes(sydney, 2026, 7, 1, 0, 0), minutes(sydney, 2026, 12, 31, 23, 0)],
+            [
+                minutes(sydney, 2026, 1, 1, 0, 0),
+                minutes(sydney, 2026, 7, 1, 0, 0),
+                minutes(sydney, 2026, 12, 31, 23, 0)
+            ],
             [660, 600, 660]
         );
         let nuuk = "<-02>2<-01>,M3.5.0/-1,M10.5.0/0";
-        assert_eq!([minutes(nuuk, 2026, 3, 29, 0, 59), minutes(nuuk, 2026, 3, 29, 1, 0)], [-120, -60]);
+        assert_eq!(
+            [minutes(nuuk, 2026, 3, 29, 0, 59), minutes(nuuk, 2026, 3, 29, 1, 0)],
+            [-120, -60]
+        );
         let gaza = "EET-2EEST,M3.4.4/50,M10.4.4/50";
-        assert_eq!([minutes(gaza, 2026, 3, 27, 23, 59), minutes(gaza, 2026, 3, 28, 0, 0)], [120, 180]);
+        assert_eq!(
+            [minutes(gaza, 2026, 3, 27, 23, 59), minutes(gaza, 2026, 3, 28, 0, 0)],
+            [120, 180]
+        );
         assert_eq!(minutes("<+0545>-5:45", 2026, 1, 1, 0, 0), 345);
         assert_eq!(minutes("UTC0", 2026, 1, 1, 0, 0), 0);
     }
@@ -192,7 +223,10 @@ mod tests {
     fn the_clock_on_the_wall_leads_back_to_its_instant() {
         let zone = Zone::read("CET-1CEST,M3.5.0,M10.5.0/3").unwrap();
         let start = day_number(2026, 1, 1) * DAY;
-        let changes = (0..365 * 24).map(|hour| start + hour * 3_600_000).filter(|utc| zone.utc(zone.local(*utc)) != *utc).count();
+        let changes = (0..365 * 24)
+            .map(|hour| start + hour * 3_600_000)
+            .filter(|utc| zone.utc(zone.local(*utc)) != *utc)
+            .count();
         assert_eq!(changes, 1, "the first of the two hours of the autumn");
         let skipped = day_number(2026, 3, 29) * DAY + 2 * 3_600_000;
         assert_eq!(zone.utc(skipped), day_number(2026, 3, 29) * DAY + 3_600_000);

@@ -1,7 +1,9 @@
 //! What follows a failure is looked up in a table: the first rule whose condition holds says it.
 
 use serde::Deserialize;
-use tidegate_plugin::{About, Backoff, Call, FailedJob, Problem, RetryStrategy, Seconds, Verdict, When, export_retry};
+use tidegate_plugin::{
+    About, Backoff, Call, FailedJob, Problem, RetryStrategy, Seconds, Verdict, When, export_retry,
+};
 
 /// What a job type sets.
 #[derive(Debug, Deserialize)]
@@ -49,19 +51,30 @@ impl RetryStrategy for ByError {
     type Config = Config;
     const ABOUT: About = About {
         config_schema: Some(include_str!("../config.schema.json")),
-        ..About::new("Looks up in a table what follows which failure: a wait, a backoff, or the end.")
+        ..About::new(
+            "Looks up in a table what follows which failure: a wait, a backoff, or the end.",
+        )
     };
 
     fn check(config: &Config) -> Vec<Problem> {
-        let plans = config.rules.iter().enumerate().map(|(place, rule)| (format!("/rules/{place}/then"), &rule.then));
-        plans.chain([("/otherwise".to_owned(), &config.otherwise)]).flat_map(|(path, plan)| plan.check(&path)).collect()
+        let plans = config
+            .rules
+            .iter()
+            .enumerate()
+            .map(|(place, rule)| (format!("/rules/{place}/then"), &rule.then));
+        plans
+            .chain([("/otherwise".to_owned(), &config.otherwise)])
+            .flat_map(|(path, plan)| plan.check(&path))
+            .collect()
     }
 
     fn on_failure(config: &Config, call: &Call, failed: &FailedJob) -> Result<Verdict, String> {
         let rule = config.rules.iter().find(|rule| rule.when.holds(&failed.last));
         Ok(match rule.map_or(&config.otherwise, |rule| &rule.then) {
             Plan::WaitSeconds(wait) => Verdict::after(call, failed, wait.millis()),
-            Plan::Exponential(backoff) => Verdict::after(call, failed, backoff.after(failed.job.attempt, call.seed)),
+            Plan::Exponential(backoff) => {
+                Verdict::after(call, failed, backoff.after(failed.job.attempt, call.seed))
+            }
             Plan::GiveUp(message) => Verdict::GiveUp(message.clone()),
         })
     }

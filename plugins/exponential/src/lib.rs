@@ -2,7 +2,9 @@
 //!
 //! It decides as the server does without a plugin, and is here to be changed into something else.
 
-use tidegate_plugin::{About, Backoff, Call, FailedJob, Problem, RetryStrategy, Verdict, export_retry};
+use tidegate_plugin::{
+    About, Backoff, Call, FailedJob, Problem, RetryStrategy, Verdict, export_retry,
+};
 
 /// The retry strategy.
 #[derive(Debug)]

@@ -7,7 +7,9 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use tidegate_plugin::{About, Answer, Decision, Job, Problem, Round, Seconds, Throttler, export_throttler, quote};
+use tidegate_plugin::{
+    About, Answer, Decision, Job, Problem, Round, Seconds, Throttler, export_throttler, quote,
+};
 
 /// What a queue sets.
 #[derive(Debug, Deserialize)]
@@ -55,7 +57,9 @@ impl Throttler for RateLimit {
     const ABOUT: About = About {
         config_schema: Some(include_str!("../config.schema.json")),
         state_version: 1,
-        ..About::new("A rate for each value of an attribute: so many attempts per so many seconds, with a burst.")
+        ..About::new(
+            "A rate for each value of an attribute: so many attempts per so many seconds, with a burst.",
+        )
     };
 
     fn check(config: &Config) -> Vec<Problem> {
@@ -85,10 +89,15 @@ impl Throttler for RateLimit {
             let most = per * u64::from(config.burst(value));
             if debt + per > most {
                 let wait = (debt + per - most).div_ceil(count);
-                return Decision::hold_until(round.now + wait, format!("{count} per {} ms is the rate of {}", per, name(value)));
+                return Decision::hold_until(
+                    round.now + wait,
+                    format!("{count} per {} ms is the rate of {}", per, name(value)),
+                );
             }
             if debt == 0 && bytes + entry_bytes(value) > BYTES {
-                return Decision::hold("too many values are limited at once for the state of a plugin");
+                return Decision::hold(
+                    "too many values are limited at once for the state of a plugin",
+                );
             }
             if debt == 0 {
                 bytes += entry_bytes(value);
@@ -137,7 +146,11 @@ impl Config {
         // Not `retain`, which takes 10 KB of code.
         for (value, debt) in before.debts {
             // If the period was changed since: the same number of jobs is owed.
-            let debt = if before.per == per { debt } else { (u128::from(debt) * u128::from(per) / u128::from(before.per.max(1))) as u64 };
+            let debt = if before.per == per {
+                debt
+            } else {
+                (u128::from(debt) * u128::from(per) / u128::from(before.per.max(1))) as u64
+            };
             let debt = debt.min(per * u64::from(self.burst(&value)));
             let debt = debt.saturating_sub(passed.saturating_mul(u64::from(self.count(&value))));
             if debt > 0 {
@@ -171,41 +184,75 @@ mod tests {
 
     #[test]
     fn over_a_long_time_as_many_run_as_the_rate_says_and_never_more_than_the_burst_at_once() {
-        let config: Config = tidegate_plugin::parse(r#"{"count": 7, "per_seconds": 3, "burst": 4}"#).unwrap();
+        let config: Config =
+            tidegate_plugin::parse(r#"{"count": 7, "per_seconds": 3, "burst": 4}"#).unwrap();
         let mut round = Case::read(r#"{"name": "", "role": "throttler"}"#).unwrap()[0].round();
-        let jobs = Case::read(r#"{"name": "", "role": "throttler", "candidates": [{"times": 10}]}"#).unwrap()[0].jobs();
+        let jobs =
+            Case::read(r#"{"name": "", "role": "throttler", "candidates": [{"times": 10}]}"#)
+                .unwrap()[0]
+                .jobs();
         let start = round.now;
         let mut starts = Vec::new();
         while round.now < start + 3_000_000 {
             let answer = RateLimit::decide(&config, &round, &jobs).unwrap();
-            starts.extend(answer.decisions.iter().filter(|decision| decision.action == Action::Run).map(|_| round.now));
+            starts.extend(
+                answer
+                    .decisions
+                    .iter()
+                    .filter(|decision| decision.action == Action::Run)
+                    .map(|_| round.now),
+            );
             // To when it asks to be asked again, and not a millisecond later.
-            let Action::Hold(Some(until)) = answer.decisions[9].action else { panic!("{:?}", answer.decisions[9]) };
+            let Action::Hold(Some(until)) = answer.decisions[9].action else {
+                panic!("{:?}", answer.decisions[9])
+            };
             assert!(until > round.now);
             round.now = until;
             round.state = State::of(round.state.entries());
         }
-        assert_eq!(starts.len(), 7000 + 3, "1000 periods, and the burst that was full at the start");
+        assert_eq!(
+            starts.len(),
+            7000 + 3,
+            "1000 periods, and the burst that was full at the start"
+        );
         // Of any 4 + 7n starts, the last is n periods after the first at least; a millisecond for rounding.
         assert!(starts.windows(4 + 7).all(|window| window[10] - window[0] >= 2999));
     }
 
     #[test]
     fn a_rate_that_is_lowered_holds_nobody_for_longer_than_its_own_period() {
-        let jobs = Case::read(r#"{"name": "", "role": "throttler", "candidates": [{"times": 1000}]}"#).unwrap()[0].jobs();
+        let jobs =
+            Case::read(r#"{"name": "", "role": "throttler", "candidates": [{"times": 1000}]}"#)
+                .unwrap()[0]
+                .jobs();
         let mut round = Case::read(r#"{"name": "", "role": "throttler"}"#).unwrap()[0].round();
-        let decide = |config: &str, round: &Round| RateLimit::decide(&tidegate_plugin::parse(config).unwrap(), round, &jobs).unwrap();
-        assert_eq!(decide(r#"{"count": 1000, "per_seconds": 60}"#, &round).decisions[999].action, Action::Run);
+        let decide = |config: &str, round: &Round| {
+            RateLimit::decide(&tidegate_plugin::parse(config).unwrap(), round, &jobs).unwrap()
+        };
+        assert_eq!(
+            decide(r#"{"count": 1000, "per_seconds": 60}"#, &round).decisions[999].action,
+            Action::Run
+        );
         round.state = State::of(round.state.entries());
-        let Action::Hold(Some(until)) = decide(r#"{"count": 1, "per_seconds": 60}"#, &round).decisions[0].action else { panic!() };
+        let Action::Hold(Some(until)) =
+            decide(r#"{"count": 1, "per_seconds": 60}"#, &round).decisions[0].action
+        else {
+            panic!()
+        };
         assert_eq!(until, round.now + 60_000);
     }
 
     #[test]
     fn more_values_than_the_state_can_hold_wait_and_none_is_let_through_unlimited() {
-        let config: Config = tidegate_plugin::parse(r#"{"attribute": "tenant", "count": 1}"#).unwrap();
-        let candidates: Vec<String> = (0..1000).map(|number| format!(r#"{{"attributes": {{"tenant": "tenant-{number}"}}}}"#)).collect();
-        let text = format!(r#"{{"name": "", "role": "throttler", "candidates": [{}]}}"#, candidates.join(","));
+        let config: Config =
+            tidegate_plugin::parse(r#"{"attribute": "tenant", "count": 1}"#).unwrap();
+        let candidates: Vec<String> = (0..1000)
+            .map(|number| format!(r#"{{"attributes": {{"tenant": "tenant-{number}"}}}}"#))
+            .collect();
+        let text = format!(
+            r#"{{"name": "", "role": "throttler", "candidates": [{}]}}"#,
+            candidates.join(",")
+        );
         let case = Case::read(&text).unwrap().remove(0);
         let mut round = case.round();
         let runs = |round: &Round| {

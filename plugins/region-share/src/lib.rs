@@ -6,7 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
-use tidegate_plugin::{About, Answer, Decision, Dimension, Job, Problem, Round, Throttler, export_throttler};
+use tidegate_plugin::{
+    About, Answer, Decision, Dimension, Job, Problem, Round, Throttler, export_throttler,
+};
 
 /// What a queue sets.
 #[derive(Debug, Deserialize)]
@@ -32,7 +34,9 @@ impl Throttler for RegionShare {
     const ABOUT: About = About {
         config_schema: Some(include_str!("../config.schema.json")),
         group_by: &["*"],
-        ..About::new("Shares a limit by the values of an attribute, and lends what is not used if it may.")
+        ..About::new(
+            "Shares a limit by the values of an attribute, and lends what is not used if it may.",
+        )
     };
 
     fn check(config: &Config) -> Vec<Problem> {
@@ -43,14 +47,19 @@ impl Throttler for RegionShare {
         // In 64 bits, so that no sum of shares overflows.
         let sum: u64 = config.shares.values().copied().map(u64::from).sum();
         if sum > 100 {
-            problems.push(Problem::new("/shares", format!("must be 100 percent together at most, not {sum}")));
+            problems.push(Problem::new(
+                "/shares",
+                format!("must be 100 percent together at most, not {sum}"),
+            ));
         }
         problems
     }
 
     fn decide(config: &Config, round: &Round, candidates: &[Job]) -> Result<Answer, String> {
         let limit = config.limit.into_iter().chain(round.concurrency).min();
-        let limit = u64::from(limit.ok_or("neither the configuration nor the queue says a limit to share")?);
+        let limit = u64::from(
+            limit.ok_or("neither the configuration nor the queue says a limit to share")?,
+        );
         let mut ledger = Ledger {
             config,
             limit,
@@ -59,7 +68,8 @@ impl Throttler for RegionShare {
             closed: BTreeSet::new(),
         };
         // Owners first, in the queue's order; borrowers get what is left then.
-        let mut decisions: Vec<Option<Decision>> = candidates.iter().map(|job| ledger.own(job)).collect();
+        let mut decisions: Vec<Option<Decision>> =
+            candidates.iter().map(|job| ledger.own(job)).collect();
         if config.lend {
             let mut left = limit.saturating_sub(ledger.total + ledger.reserved());
             for (job, decision) in candidates.iter().zip(&mut decisions) {
@@ -68,14 +78,19 @@ impl Throttler for RegionShare {
                 }
             }
         }
-        let room = ledger.total < limit && (config.lend || ledger.shares().any(|(value, share)| ledger.used(value) < share));
+        let room = ledger.total < limit
+            && (config.lend || ledger.shares().any(|(value, share)| ledger.used(value) < share));
         // Of a flood everybody waits for the same reason, which is said once.
         let mut waits: BTreeMap<&str, Decision> = BTreeMap::new();
         let mut wait = |job| {
             let (value, share) = ledger.share(job).unwrap_or_default();
             waits.entry(value).or_insert_with(|| ledger.wait(value, share)).clone()
         };
-        let decisions = candidates.iter().zip(decisions).map(|(job, decision)| decision.unwrap_or_else(|| wait(job))).collect();
+        let decisions = candidates
+            .iter()
+            .zip(decisions)
+            .map(|(job, decision)| decision.unwrap_or_else(|| wait(job)))
+            .collect();
         Ok(Answer { decisions, more: room })
     }
 }
@@ -93,7 +108,10 @@ struct Ledger<'a> {
 impl<'a> Ledger<'a> {
     fn shares(&self) -> impl Iterator<Item = (&'a str, u64)> {
         let limit = self.limit;
-        self.config.shares.iter().map(move |(value, percent)| (value.as_str(), limit * u64::from(*percent) / 100))
+        self.config
+            .shares
+            .iter()
+            .map(move |(value, percent)| (value.as_str(), limit * u64::from(*percent) / 100))
     }
 
     fn used(&self, value: &str) -> u64 {
@@ -102,7 +120,8 @@ impl<'a> Ledger<'a> {
 
     /// The job's value as the configuration lists it, and its share.
     fn share(&self, job: &Job) -> Option<(&'a str, u64)> {
-        let (value, percent) = self.config.shares.get_key_value(job.attribute(&self.config.attribute)?)?;
+        let (value, percent) =
+            self.config.shares.get_key_value(job.attribute(&self.config.attribute)?)?;
         Some((value, self.limit * u64::from(*percent) / 100))
     }
 
@@ -131,7 +150,12 @@ impl<'a> Ledger<'a> {
         if weight > share {
             // It keeps nobody waiting, for it may wait for good: what it needs is never its value's own.
             let ever = self.config.lend && weight <= self.limit;
-            let never = || Decision::hold(format!("weighs {weight}, more than {} {value} can ever have", self.config.attribute));
+            let never = || {
+                Decision::hold(format!(
+                    "weighs {weight}, more than {} {value} can ever have",
+                    self.config.attribute
+                ))
+            };
             return (!ever).then(never);
         }
         if self.closed.contains(value) {
@@ -146,7 +170,10 @@ impl<'a> Ledger<'a> {
 
     /// What owners with a waiting job are short of: nobody may borrow that.
     fn reserved(&self) -> u64 {
-        self.shares().filter(|(value, _)| self.closed.contains(value)).map(|(value, share)| share.saturating_sub(self.used(value))).sum()
+        self.shares()
+            .filter(|(value, _)| self.closed.contains(value))
+            .map(|(value, share)| share.saturating_sub(self.used(value)))
+            .sum()
     }
 
     /// Runs a job on what others left, if it fits. The first that does not fit ends the lending, so that lighter ones do
@@ -154,7 +181,8 @@ impl<'a> Ledger<'a> {
     fn borrow(&mut self, job: &Job, left: &mut u64) -> Option<Decision> {
         let (value, share) = self.share(job)?;
         // The job may take what is kept for its own value, too.
-        let own = if self.closed.contains(value) { share.saturating_sub(self.used(value)) } else { 0 };
+        let own =
+            if self.closed.contains(value) { share.saturating_sub(self.used(value)) } else { 0 };
         let weight = u64::from(job.weight);
         if weight <= *left + own && self.total + weight <= self.limit {
             *left -= weight.saturating_sub(own);
@@ -168,7 +196,12 @@ impl<'a> Ledger<'a> {
 
     fn wait(&self, value: &str, share: u64) -> Decision {
         let attribute = &self.config.attribute;
-        Decision::hold(format!("{attribute} {value} uses {} of its {share}; {} of {} are used", self.used(value), self.total, self.limit))
+        Decision::hold(format!(
+            "{attribute} {value} uses {} of its {share}; {} of {} are used",
+            self.used(value),
+            self.total,
+            self.limit
+        ))
     }
 }
 
@@ -197,8 +230,9 @@ mod tests {
             let running: Vec<u32> = (0..3).map(|_| digit(5)).collect();
             let waiting: Vec<u32> = (0..3).map(|_| digit(4) * 4).collect();
             let list = |counts: &[u32]| {
-                let one =
-                    |(times, (value, _)): (&u32, &(&str, u32))| format!(r#"{{"attributes": {{"region": "{value}"}}, "times": {times}}}"#);
+                let one = |(times, (value, _)): (&u32, &(&str, u32))| {
+                    format!(r#"{{"attributes": {{"region": "{value}"}}, "times": {times}}}"#)
+                };
                 counts.iter().zip(&shares).map(one).collect::<Vec<_>>().join(",")
             };
             let text = format!(
@@ -216,21 +250,32 @@ mod tests {
             let jobs = case.jobs();
             let answer = RegionShare::decide(&config, &case.round(), &jobs).unwrap();
             let ran = |value: &str| {
-                let runs = jobs
-                    .iter()
-                    .zip(&answer.decisions)
-                    .filter(|(job, decision)| **decision == Decision::run() && job.attribute("region") == Some(value));
+                let runs = jobs.iter().zip(&answer.decisions).filter(|(job, decision)| {
+                    **decision == Decision::run() && job.attribute("region") == Some(value)
+                });
                 runs.count() as u32
             };
             let total: u32 = running.iter().sum();
             let runs: u32 = shares.iter().map(|(value, _)| ran(value)).sum();
-            let owned = |place: usize| (shares[place].1 / 10).saturating_sub(running[place]).min(waiting[place]);
+            let owned = |place: usize| {
+                (shares[place].1 / 10).saturating_sub(running[place]).min(waiting[place])
+            };
             assert!(runs == 0 || total + runs <= 10, "{text}");
-            assert_eq!(runs, 10u32.saturating_sub(total).min(waiting.iter().sum()), "nothing idles: {text}");
+            assert_eq!(
+                runs,
+                10u32.saturating_sub(total).min(waiting.iter().sum()),
+                "nothing idles: {text}"
+            );
             for place in 0..3 {
-                let borrowed = (0..3).filter(|other| *other != place).map(|other| ran(shares[other].0).saturating_sub(owned(other)));
+                let borrowed = (0..3)
+                    .filter(|other| *other != place)
+                    .map(|other| ran(shares[other].0).saturating_sub(owned(other)));
                 let short = owned(place).saturating_sub(ran(shares[place].0));
-                assert!(short == 0 || borrowed.sum::<u32>() == 0, "{} waits for its own while others borrow: {text}", shares[place].0);
+                assert!(
+                    short == 0 || borrowed.sum::<u32>() == 0,
+                    "{} waits for its own while others borrow: {text}",
+                    shares[place].0
+                );
             }
         }
     }

@@ -46,9 +46,15 @@ impl TryFrom<Written> for Edit {
 
     fn try_from(written: Written) -> Result<Self, Self::Error> {
         match written {
-            Written { set: Some(path), value: Some(value), remove: None, copy: None, to: None } => Ok(Self::Set(path, value)),
-            Written { remove: Some(path), set: None, value: None, copy: None, to: None } => Ok(Self::Remove(path)),
-            Written { copy: Some(from), to: Some(path), set: None, value: None, remove: None } => Ok(Self::Copy(from, path)),
+            Written { set: Some(path), value: Some(value), remove: None, copy: None, to: None } => {
+                Ok(Self::Set(path, value))
+            }
+            Written { remove: Some(path), set: None, value: None, copy: None, to: None } => {
+                Ok(Self::Remove(path))
+            }
+            Written { copy: Some(from), to: Some(path), set: None, value: None, remove: None } => {
+                Ok(Self::Copy(from, path))
+            }
             _ => Err("must have `set` and `value`, or `remove`, or `copy` and `to`"),
         }
     }
@@ -87,7 +93,8 @@ impl Container {
     fn write(&self) -> String {
         match self {
             Self::Object(members) => {
-                let members: Vec<String> = members.iter().map(|(key, value)| format!("{}:{value}", quote(key))).collect();
+                let members: Vec<String> =
+                    members.iter().map(|(key, value)| format!("{}:{value}", quote(key))).collect();
                 format!("{{{}}}", members.join(","))
             }
             Self::List(elements) => format!("[{}]", elements.join(",")),
@@ -122,7 +129,8 @@ impl Container {
 
 fn found(text: &str, pointer: &[String]) -> Result<String, String> {
     let Some((name, rest)) = pointer.split_first() else { return Ok(text.to_owned()) };
-    let container = Container::read(text).ok_or_else(|| format!("{name} would be within what is neither an object nor a list"))?;
+    let container = Container::read(text)
+        .ok_or_else(|| format!("{name} would be within what is neither an object nor a list"))?;
     let place = container.place(name).ok_or_else(|| format!("there is no {name}"))?;
     found(container.child(place), rest)
 }
@@ -132,7 +140,8 @@ fn changed(text: &str, pointer: &[String], value: Option<&str>) -> Result<String
     let Some((name, rest)) = pointer.split_first() else {
         return value.map(str::to_owned).ok_or_else(|| "the whole cannot be removed".to_owned());
     };
-    let mut container = Container::read(text).ok_or_else(|| format!("{name} would be within what is neither an object nor a list"))?;
+    let mut container = Container::read(text)
+        .ok_or_else(|| format!("{name} would be within what is neither an object nor a list"))?;
     let place = container.place(name);
     match (place, value) {
         (Some(place), None) if rest.is_empty() => container.replace(place, None),
@@ -219,15 +228,24 @@ mod tests {
     fn an_edit_changes_its_place_and_nothing_else() {
         let text = r#"{"b": 1.50, "a": {"x/y": [1, 2]}, "big": 12345678901234567890}"#;
         let set = r#"{"set": "/a/x~1y/1", "value": {"z": 9}}"#;
-        assert_eq!(edited(text, set), r#"{"b":1.50,"a":{"x/y":[1,{"z": 9}]},"big":12345678901234567890}"#);
+        assert_eq!(
+            edited(text, set),
+            r#"{"b":1.50,"a":{"x/y":[1,{"z": 9}]},"big":12345678901234567890}"#
+        );
         assert_eq!(
             edited(text, r#"{"set": "/c/d", "value": null}"#),
             r#"{"b":1.50,"a":{"x/y": [1, 2]},"big":12345678901234567890,"c":{"d":null}}"#
         );
         assert_eq!(edited(text, r#"{"remove": "/a"}"#), r#"{"b":1.50,"big":12345678901234567890}"#);
-        assert_eq!(edited(text, r#"{"copy": "/b", "to": "/a/x~1y/-"}"#), r#"{"b":1.50,"a":{"x/y":[1,2,1.50]},"big":12345678901234567890}"#);
+        assert_eq!(
+            edited(text, r#"{"copy": "/b", "to": "/a/x~1y/-"}"#),
+            r#"{"b":1.50,"a":{"x/y":[1,2,1.50]},"big":12345678901234567890}"#
+        );
         assert_eq!(edited(text, r#"{"set": "", "value": []}"#), "[]");
-        assert_eq!(edited(r#" {"a": {}}"#, r#"{"copy": "", "to": "/a/all"}"#), r#"{"a":{"all": {"a": {}}}}"#);
+        assert_eq!(
+            edited(r#" {"a": {}}"#, r#"{"copy": "", "to": "/a/all"}"#),
+            r#"{"a":{"all": {"a": {}}}}"#
+        );
     }
 
     #[test]
@@ -236,8 +254,14 @@ mod tests {
         assert_eq!(edited(text, r#"{"remove": "/c"}"#), "error: there is no c");
         assert_eq!(edited(text, r#"{"remove": "/a/1"}"#), "error: there is no 1");
         assert_eq!(edited(text, r#"{"remove": ""}"#), "error: the whole cannot be removed");
-        assert_eq!(edited(text, r#"{"set": "/a/7", "value": 1}"#), "error: the list has no place 7");
-        assert_eq!(edited(text, r#"{"set": "/b/c", "value": 1}"#), "error: c would be within what is neither an object nor a list");
+        assert_eq!(
+            edited(text, r#"{"set": "/a/7", "value": 1}"#),
+            "error: the list has no place 7"
+        );
+        assert_eq!(
+            edited(text, r#"{"set": "/b/c", "value": 1}"#),
+            "error: c would be within what is neither an object nor a list"
+        );
         assert_eq!(edited(text, r#"{"copy": "/c", "to": "/d"}"#), "error: there is no c");
     }
 }

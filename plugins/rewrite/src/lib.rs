@@ -6,7 +6,9 @@
 mod edit;
 
 use serde::Deserialize;
-use tidegate_plugin::{About, Backoff, Call, FailedJob, Problem, RetryStrategy, Verdict, When, export_retry, warn};
+use tidegate_plugin::{
+    About, Backoff, Call, FailedJob, Problem, RetryStrategy, Verdict, When, export_retry, warn,
+};
 
 use edit::Edit;
 
@@ -51,7 +53,8 @@ impl RetryStrategy for Rewrite {
     }
 
     fn on_failure(config: &Config, call: &Call, failed: &FailedJob) -> Result<Verdict, String> {
-        let mut verdict = Verdict::after(call, failed, config.backoff.after(failed.job.attempt, call.seed));
+        let mut verdict =
+            Verdict::after(call, failed, config.backoff.after(failed.job.attempt, call.seed));
         let rule = config.rules.iter().find(|rule| rule.when.holds(&failed.last));
         if let (Verdict::Retry(plan), Some(rule)) = (&mut verdict, rule) {
             plan.priority = rule.priority;

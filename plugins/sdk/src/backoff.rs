@@ -24,7 +24,9 @@ impl<'de> Deserialize<'de> for Seconds {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let Raw(written) = Raw::deserialize(deserializer)?;
         let millis = millis(&written);
-        millis.map(Self).ok_or_else(|| de::Error::custom("must be a number of seconds, not negative"))
+        millis
+            .map(Self)
+            .ok_or_else(|| de::Error::custom("must be a number of seconds, not negative"))
     }
 }
 
@@ -36,7 +38,11 @@ fn millis(written: &str) -> Option<u64> {
     if whole.len() > 10 || !digits(whole) || !digits(fraction) {
         return None;
     }
-    let thousandths = fraction.bytes().chain(*b"000").take(3).fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0'));
+    let thousandths = fraction
+        .bytes()
+        .chain(*b"000")
+        .take(3)
+        .fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0'));
     Some(whole.parse::<u64>().ok()? * 1000 + thousandths)
 }
 
@@ -65,7 +71,11 @@ pub enum Jitter {
 
 impl Default for Backoff {
     fn default() -> Self {
-        Self { base_seconds: Seconds::new(2), max_seconds: Seconds::new(3600), jitter: Jitter::Full }
+        Self {
+            base_seconds: Seconds::new(2),
+            max_seconds: Seconds::new(3600),
+            jitter: Jitter::Full,
+        }
     }
 }
 
@@ -76,7 +86,11 @@ impl Backoff {
     /// The wait after attempt `attempt` (from 1), in milliseconds.
     pub fn after(self, attempt: u32, seed: u64) -> u64 {
         let doublings = attempt.saturating_sub(1).min(40);
-        let whole = self.base_seconds.millis().saturating_mul(1 << doublings).min(self.max_seconds.millis());
+        let whole = self
+            .base_seconds
+            .millis()
+            .saturating_mul(1 << doublings)
+            .min(self.max_seconds.millis());
         match self.jitter {
             Jitter::None => whole,
             Jitter::Full => Chance::new(seed).below(whole + 1).max(Self::LEAST.min(whole)),
@@ -85,11 +99,16 @@ impl Backoff {
 
     /// What is wrong with it, where `path` leads to it.
     pub fn check(&self, path: &str) -> Vec<Problem> {
-        let fields = [("base_seconds", self.base_seconds, 86_400), ("max_seconds", self.max_seconds, 2_592_000)];
+        let fields = [
+            ("base_seconds", self.base_seconds, 86_400),
+            ("max_seconds", self.max_seconds, 2_592_000),
+        ];
         fields
             .into_iter()
             .filter(|(_, span, most)| *span > Seconds::new(*most))
-            .map(|(field, _, most)| Problem::new(format!("{path}/{field}"), format!("must be 0 to {most}")))
+            .map(|(field, _, most)| {
+                Problem::new(format!("{path}/{field}"), format!("must be 0 to {most}"))
+            })
             .collect()
     }
 }
@@ -114,7 +133,9 @@ mod tests {
 
     #[test]
     fn a_fraction_of_a_second_counts_to_the_millisecond() {
-        let read = |text| crate::parse::<Seconds>(text).map(Seconds::millis).map_err(|problem| problem.message);
+        let read = |text| {
+            crate::parse::<Seconds>(text).map(Seconds::millis).map_err(|problem| problem.message)
+        };
         assert_eq!(read("0.5"), Ok(500));
         assert_eq!(read("1.0004"), Ok(1000));
         assert_eq!(read("7"), Ok(7000));

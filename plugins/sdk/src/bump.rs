@@ -55,7 +55,9 @@ unsafe impl GlobalAlloc for Bump {
                 self.next.set(end);
                 return start as *mut u8;
             }
-            let Some(bytes) = layout.size().checked_add(layout.align()) else { return ptr::null_mut() };
+            let Some(bytes) = layout.size().checked_add(layout.align()) else {
+                return ptr::null_mut();
+            };
             if !self.grow(bytes) {
                 return ptr::null_mut();
             }
@@ -70,7 +72,9 @@ unsafe impl GlobalAlloc for Bump {
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         let start = block as usize;
-        if start + layout.size() == self.next.get() && start.checked_add(size).is_some_and(|end| end <= self.end.get()) {
+        if start + layout.size() == self.next.get()
+            && start.checked_add(size).is_some_and(|end| end <= self.end.get())
+        {
             self.next.set(start + size);
             return block;
         }

@@ -18,11 +18,16 @@ pub const fn date(day_number: i64) -> (i64, i64, i64) {
     let shifted = day_number + 719_468;
     let era = shifted.div_euclid(146_097);
     let day_of_era = shifted.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month_from_march = (5 * day_of_year + 2) / 153;
     let month = (month_from_march + 2) % 12 + 1;
-    (era * 400 + year_of_era + (month <= 2) as i64, month, day_of_year - (153 * month_from_march + 2) / 5 + 1)
+    (
+        era * 400 + year_of_era + (month <= 2) as i64,
+        month,
+        day_of_year - (153 * month_from_march + 2) / 5 + 1,
+    )
 }
 
 /// The weekday of a day's number: 0 is Sunday.

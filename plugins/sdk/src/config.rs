@@ -13,7 +13,10 @@ impl Problem {
 
 /// What is wrong with a configuration that is read into a `T`, and then looked at by `check`.
 #[doc(hidden)]
-pub fn check<T: DeserializeOwned>(text: &str, check: impl FnOnce(&T) -> Vec<Problem>) -> Vec<Problem> {
+pub fn check<T: DeserializeOwned>(
+    text: &str,
+    check: impl FnOnce(&T) -> Vec<Problem>,
+) -> Vec<Problem> {
     match parse(text) {
         Ok(config) => check(&config),
         Err(problem) => vec![problem],

@@ -38,7 +38,10 @@ impl Dimension {
 
 /// The value of the attribute `name`.
 pub(crate) fn attribute<'a>(attributes: &'a [Attribute], name: &str) -> Option<&'a str> {
-    attributes.iter().find(|attribute| attribute.name == name).map(|attribute| attribute.value.as_str())
+    attributes
+        .iter()
+        .find(|attribute| attribute.name == name)
+        .map(|attribute| attribute.value.as_str())
 }
 
 impl Job {

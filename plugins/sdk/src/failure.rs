@@ -24,8 +24,14 @@ impl When {
         let message = failure.message.as_deref().unwrap_or_default();
         self.attempts.as_ref().is_none_or(|those| those.contains(&failure.attempt))
             && self.reasons.as_ref().is_none_or(|those| those.contains(&failure.reason))
-            && self.statuses.as_ref().is_none_or(|those| failure.status.is_some_and(|status| those.contains(&status)))
-            && self.messages.as_ref().is_none_or(|those| those.iter().any(|start| message.starts_with(start)))
+            && self
+                .statuses
+                .as_ref()
+                .is_none_or(|those| failure.status.is_some_and(|status| those.contains(&status)))
+            && self
+                .messages
+                .as_ref()
+                .is_none_or(|those| those.iter().any(|start| message.starts_with(start)))
     }
 }
 
@@ -46,10 +52,15 @@ mod tests {
         };
         let holds = |text: &str| crate::parse::<When>(text).expect("a condition").holds(&failure);
         assert!(holds("{}"));
-        assert!(holds(r#"{"attempts": [1, 2], "reasons": ["failed"], "statuses": [503, 429], "messages": ["no", "quota"]}"#));
+        assert!(holds(
+            r#"{"attempts": [1, 2], "reasons": ["failed"], "statuses": [503, 429], "messages": ["no", "quota"]}"#
+        ));
         assert!(!holds(r#"{"attempts": [1]}"#));
         assert!(!holds(r#"{"statuses": [429], "reasons": ["timeout"]}"#));
         assert!(!holds(r#"{"messages": ["exceeded"]}"#));
-        assert!(!When { statuses: Some(vec![429]), ..When::default() }.holds(&Failure { status: None, ..failure.clone() }));
+        assert!(
+            !When { statuses: Some(vec![429]), ..When::default() }
+                .holds(&Failure { status: None, ..failure.clone() })
+        );
     }
 }

@@ -8,8 +8,8 @@ use std::fmt::{self, Display, Write};
 use serde::{
     Deserialize, Deserializer,
     de::{
-        self, DeserializeOwned, DeserializeSeed, EnumAccess, Expected, IntoDeserializer, MapAccess, SeqAccess, Unexpected, VariantAccess,
-        Visitor,
+        self, DeserializeOwned, DeserializeSeed, EnumAccess, Expected, IntoDeserializer, MapAccess,
+        SeqAccess, Unexpected, VariantAccess, Visitor,
     },
     forward_to_deserialize_any,
 };
@@ -122,9 +122,15 @@ impl de::Error for Error {
 
     fn invalid_value(unexpected: Unexpected, expected: &dyn Expected) -> Self {
         match unexpected {
-            Unexpected::Unsigned(number) => Self::custom(format_args!("expected {expected}, not {number}")),
-            Unexpected::Signed(number) => Self::custom(format_args!("expected {expected}, not {number}")),
-            Unexpected::Str(text) => Self::custom(format_args!("expected {expected}, not {text:?}")),
+            Unexpected::Unsigned(number) => {
+                Self::custom(format_args!("expected {expected}, not {number}"))
+            }
+            Unexpected::Signed(number) => {
+                Self::custom(format_args!("expected {expected}, not {number}"))
+            }
+            Unexpected::Str(text) => {
+                Self::custom(format_args!("expected {expected}, not {text:?}"))
+            }
             other => Self::invalid_type(other, expected),
         }
     }
@@ -181,7 +187,10 @@ impl<'a> Reader<'a> {
     #[inline(never)]
     fn number(&mut self) -> Result<Number<'a>, Error> {
         let rest = &self.text[self.at..];
-        let length = rest.bytes().take_while(|byte| matches!(byte, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E')).count();
+        let length = rest
+            .bytes()
+            .take_while(|byte| matches!(byte, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E'))
+            .count();
         let written = &rest[..length];
         if !is_number(written.as_bytes()) {
             return Err(self.syntax("a value"));
@@ -200,7 +209,8 @@ impl<'a> Reader<'a> {
         let mut string = String::new();
         loop {
             let rest = &self.text[self.at..];
-            let plain = rest.bytes().take_while(|byte| !matches!(byte, b'"' | b'\\' | 0..=0x1f)).count();
+            let plain =
+                rest.bytes().take_while(|byte| !matches!(byte, b'"' | b'\\' | 0..=0x1f)).count();
             string.push_str(&rest[..plain]);
             self.at += plain;
             match rest.as_bytes().get(plain) {
@@ -230,7 +240,9 @@ impl<'a> Reader<'a> {
             Some(b'u') => {
                 let mut unit = self.unit()?;
                 // What does not fit into one unit is written as a pair of them.
-                if (0xd800..0xdc00).contains(&unit) && self.text.as_bytes()[self.at..].starts_with(b"\\u") {
+                if (0xd800..0xdc00).contains(&unit)
+                    && self.text.as_bytes()[self.at..].starts_with(b"\\u")
+                {
                     self.at += 2;
                     let low = self.unit()?;
                     unit = 0x10000 + ((unit - 0xd800) << 10) + (low.wrapping_sub(0xdc00) & 0x3ff);
@@ -244,8 +256,13 @@ impl<'a> Reader<'a> {
 
     #[inline(never)]
     fn unit(&mut self) -> Result<u32, Error> {
-        let digits = self.text.get(self.at..self.at + 4).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
-        let unit = digits.and_then(|digits| u32::from_str_radix(digits, 16).ok()).ok_or_else(|| self.syntax("four digits"))?;
+        let digits = self
+            .text
+            .get(self.at..self.at + 4)
+            .filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        let unit = digits
+            .and_then(|digits| u32::from_str_radix(digits, 16).ok())
+            .ok_or_else(|| self.syntax("four digits"))?;
         self.at += 4;
         Ok(unit)
     }
@@ -275,7 +292,11 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a list or an object, whose first byte is next and whose last is `end`.
-    fn nested<T>(&mut self, end: u8, read: impl FnOnce(&mut Self, &mut List) -> Result<T, Error>) -> Result<T, Error> {
+    fn nested<T>(
+        &mut self,
+        end: u8,
+        read: impl FnOnce(&mut Self, &mut List) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let mut list = self.enter(end)?;
         let value = read(self, &mut list)?;
         self.leave(&mut list)?;
@@ -348,7 +369,8 @@ fn is_number(written: &[u8]) -> bool {
         rest = &fraction[length..];
     }
     if let [b'e' | b'E', exponent @ ..] = rest {
-        let exponent = if let [b'+' | b'-', exponent @ ..] = exponent { exponent } else { exponent };
+        let exponent =
+            if let [b'+' | b'-', exponent @ ..] = exponent { exponent } else { exponent };
         let length = digits(exponent);
         return length > 0 && length == exponent.len();
     }
@@ -403,7 +425,10 @@ struct Elements<'r, 'a, 'l> {
 impl<'de> SeqAccess<'de> for Elements<'_, '_, '_> {
     type Error = Error;
 
-    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Error> {
+    fn next_element_seed<T: DeserializeSeed<'de>>(
+        &mut self,
+        seed: T,
+    ) -> Result<Option<T::Value>, Error> {
         if !self.list.more(self.reader)? {
             return Ok(None);
         }
@@ -414,7 +439,10 @@ impl<'de> SeqAccess<'de> for Elements<'_, '_, '_> {
 impl<'de> MapAccess<'de> for Elements<'_, '_, '_> {
     type Error = Error;
 
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, Error> {
         if !self.list.member(self.reader)? {
             return Ok(None);
         }
@@ -447,7 +475,11 @@ impl<'de> Deserializer<'de> for Key<'_> {
         visitor.visit_str(self.0)
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, Error> {
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Error> {
         visitor.visit_newtype_struct(self)
     }
 
@@ -455,7 +487,12 @@ impl<'de> Deserializer<'de> for Key<'_> {
         visitor.visit_some(self)
     }
 
-    fn deserialize_enum<V: Visitor<'de>>(self, _: &'static str, _: &'static [&'static str], visitor: V) -> Result<V::Value, Error> {
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
         visitor.visit_enum(self.0.into_deserializer())
     }
 
@@ -500,7 +537,11 @@ impl<'de> VariantAccess<'de> for Variant<'_, '_> {
         self.reader.deserialize_seq(visitor).map_err(|error| error.under(self.name))
     }
 
-    fn struct_variant<V: Visitor<'de>>(self, _: &'static [&'static str], visitor: V) -> Result<V::Value, Error> {
+    fn struct_variant<V: Visitor<'de>>(
+        self,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
         self.reader.deserialize_map(visitor).map_err(|error| error.under(self.name))
     }
 }
@@ -526,7 +567,9 @@ impl<'de> Deserializer<'de> for &mut Reader<'_> {
             _ => match self.number()? {
                 Number::Unsigned(number) => visitor.visit_u64(number),
                 Number::Signed(number) => visitor.visit_i64(number),
-                Number::Other(written) => visitor.visit_f64(written.parse().map_err(de::Error::custom)?),
+                Number::Other(written) => {
+                    visitor.visit_f64(written.parse().map_err(de::Error::custom)?)
+                }
             },
         }
     }
@@ -549,11 +592,19 @@ impl<'de> Deserializer<'de> for &mut Reader<'_> {
     }
 
     fn deserialize_f64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        if matches!(self.peek(), Some(b'-' | b'0'..=b'9')) { self.deserialize_any(visitor) } else { Err(self.unexpected(&visitor)) }
+        if matches!(self.peek(), Some(b'-' | b'0'..=b'9')) {
+            self.deserialize_any(visitor)
+        } else {
+            Err(self.unexpected(&visitor))
+        }
     }
 
     fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        if self.peek() == Some(b'"') { visitor.visit_string(self.string()?) } else { Err(self.unexpected(&visitor)) }
+        if self.peek() == Some(b'"') {
+            visitor.visit_string(self.string()?)
+        } else {
+            Err(self.unexpected(&visitor))
+        }
     }
 
     fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
@@ -577,18 +628,34 @@ impl<'de> Deserializer<'de> for &mut Reader<'_> {
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        if self.peek() == Some(b'n') { self.word("null").and_then(|()| visitor.visit_none()) } else { visitor.visit_some(self) }
+        if self.peek() == Some(b'n') {
+            self.word("null").and_then(|()| visitor.visit_none())
+        } else {
+            visitor.visit_some(self)
+        }
     }
 
     fn deserialize_unit<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        if self.peek() == Some(b'n') { self.word("null").and_then(|()| visitor.visit_unit()) } else { Err(self.unexpected(&visitor)) }
+        if self.peek() == Some(b'n') {
+            self.word("null").and_then(|()| visitor.visit_unit())
+        } else {
+            Err(self.unexpected(&visitor))
+        }
     }
 
-    fn deserialize_unit_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, Error> {
+    fn deserialize_unit_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Error> {
         self.deserialize_unit(visitor)
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(self, name: &'static str, visitor: V) -> Result<V::Value, Error> {
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Error> {
         if name != Raw::NAME {
             return visitor.visit_newtype_struct(self);
         }
@@ -609,7 +676,12 @@ impl<'de> Deserializer<'de> for &mut Reader<'_> {
         self.deserialize_seq(visitor)
     }
 
-    fn deserialize_tuple_struct<V: Visitor<'de>>(self, _: &'static str, _: usize, visitor: V) -> Result<V::Value, Error> {
+    fn deserialize_tuple_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: usize,
+        visitor: V,
+    ) -> Result<V::Value, Error> {
         self.deserialize_seq(visitor)
     }
 
@@ -620,11 +692,21 @@ impl<'de> Deserializer<'de> for &mut Reader<'_> {
         self.nested(b'}', |reader, list| visitor.visit_map(Elements { reader, list }))
     }
 
-    fn deserialize_struct<V: Visitor<'de>>(self, _: &'static str, _: &'static [&'static str], visitor: V) -> Result<V::Value, Error> {
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
         self.deserialize_map(visitor)
     }
 
-    fn deserialize_enum<V: Visitor<'de>>(self, _: &'static str, _: &'static [&'static str], visitor: V) -> Result<V::Value, Error> {
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
         match self.peek() {
             Some(b'"') => {
                 let name: String = self.string()?;
@@ -695,9 +777,16 @@ mod tests {
     #[test]
     fn what_fits_is_read() {
         let text = r#" { "shares": {"e\u00e4\"": 1}, "steps": ["stop", {"wait": 2}, {"copy": {"from": "a", "to": [1.50, {}] }}], "days": {"3": 1.5, "4": null} } "#;
-        let steps = vec![Step::Stop, Step::Wait(2), Step::Copy { from: "a".into(), to: Raw("[1.50, {}]".into()) }];
+        let steps = vec![
+            Step::Stop,
+            Step::Wait(2),
+            Step::Copy { from: "a".into(), to: Raw("[1.50, {}]".into()) },
+        ];
         let days = [(3, Some(1.5)), (4, None)].into();
-        assert_eq!(parse(text), Ok(Config { shares: [("eä\"".to_owned(), 1)].into(), steps, days }));
+        assert_eq!(
+            parse(text),
+            Ok(Config { shares: [("eä\"".to_owned(), 1)].into(), steps, days })
+        );
     }
 
     #[test]
@@ -705,14 +794,34 @@ mod tests {
         let told = [
             (r#"{"shares": {"a/b": "x"}}"#, "/shares/a~1b", "expected u32, not a text"),
             (r#"{"shares": {"a": -1}}"#, "/shares/a", "expected u32, not -1"),
-            (r#"{"shares": {"a": 1.5}}"#, "/shares/a", "expected u32, not a number with a fraction"),
+            (
+                r#"{"shares": {"a": 1.5}}"#,
+                "/shares/a",
+                "expected u32, not a number with a fraction",
+            ),
             (r#"{"shares": {"a": 5000000000}}"#, "/shares/a", "expected u32, not 5000000000"),
             (r#"{"shares": []}"#, "/shares", "expected a map, not a list"),
             ("{}", "", "missing field `shares`"),
-            (r#"{"share": {}}"#, "/share", "unknown field `share`, expected one of `shares`, `steps`, `days`"),
-            (r#"{"steps": [{"wait": 1}, {"wait": null}]}"#, "/steps/1/wait", "expected u32, not null"),
-            (r#"{"steps": [{"walk": 1}]}"#, "/steps/0/walk", "unknown variant `walk`, expected one of `stop`, `wait`, `copy`"),
-            (r#"{"steps": [{"copy": {"from": 1}}]}"#, "/steps/0/copy/from", "expected a string, not a whole number"),
+            (
+                r#"{"share": {}}"#,
+                "/share",
+                "unknown field `share`, expected one of `shares`, `steps`, `days`",
+            ),
+            (
+                r#"{"steps": [{"wait": 1}, {"wait": null}]}"#,
+                "/steps/1/wait",
+                "expected u32, not null",
+            ),
+            (
+                r#"{"steps": [{"walk": 1}]}"#,
+                "/steps/0/walk",
+                "unknown variant `walk`, expected one of `stop`, `wait`, `copy`",
+            ),
+            (
+                r#"{"steps": [{"copy": {"from": 1}}]}"#,
+                "/steps/0/copy/from",
+                "expected a string, not a whole number",
+            ),
             (r#"{"days": {"mon": 1}}"#, "/days/mon", "expected u8, not \"mon\""),
             ("[]", "", "expected struct Config, not a list"),
         ];
@@ -736,7 +845,11 @@ mod tests {
             deep.as_str(),
         ];
         for text in good {
-            assert_eq!(parse::<Value>(text), Ok(serde_json::from_str::<Value>(text).unwrap()), "{text}");
+            assert_eq!(
+                parse::<Value>(text),
+                Ok(serde_json::from_str::<Value>(text).unwrap()),
+                "{text}"
+            );
             assert_eq!(parse::<Raw>(text), Ok(Raw(text.trim().to_owned())));
         }
         let deeper = format!("[{deep}]");

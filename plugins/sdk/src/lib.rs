@@ -69,7 +69,13 @@ mod queue;
 
 /// Made from `wit/plugin.wit` by `cargo run -p xtask -- bindings`.
 #[doc(hidden)]
-#[allow(clippy::all, clippy::pedantic, missing_docs, unused_qualifications, reason = "made by a generator")]
+#[allow(
+    clippy::all,
+    clippy::pedantic,
+    missing_docs,
+    unused_qualifications,
+    reason = "made by a generator"
+)]
 pub mod bindings {
     #[rustfmt::skip]
     pub mod retry;

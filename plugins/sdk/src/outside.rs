@@ -48,7 +48,8 @@ impl Running {
                 Dimension::Attribute(name) => job.attribute(name).map(str::to_owned),
             };
             if let Some(value) = value {
-                let group = groups.entry(value.clone()).or_insert(Group { value, count: 0, weight: 0 });
+                let group =
+                    groups.entry(value.clone()).or_insert(Group { value, count: 0, weight: 0 });
                 group.count += 1;
                 group.weight += u64::from(job.weight);
             }
@@ -101,7 +102,9 @@ impl State {
     pub fn set(&self, key: &str, value: &str) -> Result<(), StateError> {
         let mut entries = self.0.borrow_mut();
         let others = entries.iter().filter(|(other, _)| *other != key);
-        let (count, bytes) = others.fold((0, 0), |(count, bytes), (key, value)| (count + 1, bytes + key.len() + value.len()));
+        let (count, bytes) = others.fold((0, 0), |(count, bytes), (key, value)| {
+            (count + 1, bytes + key.len() + value.len())
+        });
         if key.len() > Self::KEY_BYTES {
             Err(StateError::KeyTooLong)
         } else if count == Self::KEYS || bytes + key.len() + value.len() > Self::BYTES {

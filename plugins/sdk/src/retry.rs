@@ -22,7 +22,11 @@ pub trait RetryStrategy {
     /// # Errors
     ///
     /// The built-in backoff decides, and the words are shown.
-    fn on_failure(config: &Self::Config, call: &Call, failed: &FailedJob) -> Result<Verdict, String>;
+    fn on_failure(
+        config: &Self::Config,
+        call: &Call,
+        failed: &FailedJob,
+    ) -> Result<Verdict, String>;
 }
 
 /// What a decision may depend on, beside the configuration and the failed job.
@@ -48,9 +52,13 @@ impl Verdict {
 
 /// Asks `T` with a call as it comes from the queue.
 #[doc(hidden)]
-pub fn on_failure<T: RetryStrategy>(context: Context, failed: &FailedJob) -> Result<Verdict, String> {
+pub fn on_failure<T: RetryStrategy>(
+    context: Context,
+    failed: &FailedJob,
+) -> Result<Verdict, String> {
     let config = of_call(&context.config)?;
-    let call = Call { queue: context.queue, now: context.now, seed: context.seed, data: Data::here() };
+    let call =
+        Call { queue: context.queue, now: context.now, seed: context.seed, data: Data::here() };
     T::on_failure(&config, &call, failed)
 }
 
@@ -72,7 +80,10 @@ macro_rules! export_retry {
                     $crate::glue::check(&config, <$plugin as $crate::RetryStrategy>::check)
                 }
 
-                fn on_failure(context: $crate::glue::Context, failed: $crate::FailedJob) -> Result<$crate::Verdict, String> {
+                fn on_failure(
+                    context: $crate::glue::Context,
+                    failed: $crate::FailedJob,
+                ) -> Result<$crate::Verdict, String> {
                     $crate::glue::report_panics();
                     $crate::glue::on_failure::<$plugin>(context, &failed)
                 }
@@ -80,7 +91,7 @@ macro_rules! export_retry {
 
             // Elsewhere a linker may not take the names that a component's exports have.
             #[cfg(target_arch = "wasm32")]
-    $crate::glue::__export_retry_world!(Component with_types_in $crate::bindings::retry);
+            $crate::glue::__export_retry_world!(Component with_types_in $crate::bindings::retry);
         };
     };
 }

@@ -7,7 +7,9 @@ use crate::{Data, State, parse, warn};
 impl State {
     /// What was saved under `key`; nothing if there is nothing, or if it is not a `T`, which is logged.
     pub fn load<T: DeserializeOwned>(&self, key: &str) -> Option<T> {
-        parse(&self.get(key)?).inspect_err(|problem| warn!("state {key}{}: {}", problem.path, problem.message)).ok()
+        parse(&self.get(key)?)
+            .inspect_err(|problem| warn!("state {key}{}: {}", problem.path, problem.message))
+            .ok()
     }
 
     /// Keeps `value` under `key` as JSON text, if the call succeeds.
@@ -29,6 +31,10 @@ impl Data {
     /// The data is not a `T`: where, and why.
     pub fn read<T: DeserializeOwned>(&self, id: &str) -> Result<Option<T>, String> {
         let text = self.text(id);
-        text.map(|text| parse(&text).map_err(|problem| format!("data of {id} {}: {}", problem.path, problem.message))).transpose()
+        text.map(|text| {
+            parse(&text)
+                .map_err(|problem| format!("data of {id} {}: {}", problem.path, problem.message))
+        })
+        .transpose()
     }
 }

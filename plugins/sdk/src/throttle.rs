@@ -58,7 +58,11 @@ pub struct Round {
 
 /// Asks `T` with a call as it comes from the queue.
 #[doc(hidden)]
-pub fn decide<T: Throttler>(context: Context, round: WitRound, candidates: &[Job]) -> Result<Answer, String> {
+pub fn decide<T: Throttler>(
+    context: Context,
+    round: WitRound,
+    candidates: &[Job],
+) -> Result<Answer, String> {
     let config = of_call(&context.config)?;
     let round = Round {
         queue: context.queue,

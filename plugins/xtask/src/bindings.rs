@@ -15,7 +15,9 @@ const SHARED: [&str; 3] = ["types", "log", "jobs"];
 
 /// Makes both worlds.
 pub fn make(plugins: &Path, outcome: Outcome) -> Result<()> {
-    for (world, file, with) in [("throttler", "throttler.rs", &[][..]), ("retry-strategy", "retry.rs", &SHARED[..])] {
+    for (world, file, with) in
+        [("throttler", "throttler.rs", &[][..]), ("retry-strategy", "retry.rs", &SHARED[..])]
+    {
         let made = world_bindings(&plugins.join("wit"), world, with)?;
         outcome.settle(&plugins.join("sdk/src/bindings").join(file), made.as_bytes())?;
     }

@@ -15,7 +15,15 @@ use sha2::{Digest, Sha256};
 use crate::{Outcome, sources};
 
 /// What is shipped, in the order of its names.
-pub const SHIPPED: [&str; 7] = ["adaptive", "business-hours", "by-error", "exponential", "rate-limit", "region-share", "rewrite"];
+pub const SHIPPED: [&str; 7] = [
+    "adaptive",
+    "business-hours",
+    "by-error",
+    "exponential",
+    "rate-limit",
+    "region-share",
+    "rewrite",
+];
 
 /// None may be larger, in bytes.
 const LARGEST: usize = 100_000;
@@ -25,18 +33,30 @@ const TARGET: &str = "wasm32-unknown-unknown";
 /// Builds the plugins `names`, or all. Whoever builds all also settles `dist/BUILT`, which says of what they are made.
 pub fn make(plugins: &Path, names: &[String], outcome: Outcome) -> Result<()> {
     let all = names.is_empty();
-    let names: Vec<&str> = if all { SHIPPED.to_vec() } else { names.iter().map(String::as_str).collect() };
+    let names: Vec<&str> =
+        if all { SHIPPED.to_vec() } else { names.iter().map(String::as_str).collect() };
     let mut built = format!("{}\n", compiler()?);
     let mut different = Vec::new();
     for name in names {
         ensure!(SHIPPED.contains(&name), "{name} is not a shipped plugin: {}", SHIPPED.join(", "));
         let component = component(plugins, name)?;
-        ensure!(component.len() <= LARGEST, "{name} has {} bytes, more than {LARGEST}", component.len());
+        ensure!(
+            component.len() <= LARGEST,
+            "{name} has {} bytes, more than {LARGEST}",
+            component.len()
+        );
         println!("{name:15} {:6} bytes", component.len());
-        if let Err(error) = outcome.settle(&plugins.join("dist").join(format!("{name}.wasm")), &component) {
+        if let Err(error) =
+            outcome.settle(&plugins.join("dist").join(format!("{name}.wasm")), &component)
+        {
             different.push(format!("{error:#}"));
         }
-        writeln!(built, "{name} {} {}", sources::hex(&Sha256::digest(&component)), sources::digest(plugins, name)?)?;
+        writeln!(
+            built,
+            "{name} {} {}",
+            sources::hex(&Sha256::digest(&component)),
+            sources::digest(plugins, name)?
+        )?;
     }
     if all && let Err(error) = outcome.settle(&plugins.join("dist/BUILT"), built.as_bytes()) {
         different.push(format!("{error:#}"));
@@ -48,8 +68,13 @@ pub fn make(plugins: &Path, names: &[String], outcome: Outcome) -> Result<()> {
 /// One plugin as a component. Each is built on its own, so that no other's features come into it.
 fn component(plugins: &Path, name: &str) -> Result<Vec<u8>> {
     let target = plugins.join("target");
-    let status = cargo(plugins)?.args(["build", "--locked", "--release", "--quiet", "--target", TARGET, "-p", name]).status()?;
-    ensure!(status.success(), "{name} did not compile (the target is installed by `rustup target add {TARGET}`)");
+    let status = cargo(plugins)?
+        .args(["build", "--locked", "--release", "--quiet", "--target", TARGET, "-p", name])
+        .status()?;
+    ensure!(
+        status.success(),
+        "{name} did not compile (the target is installed by `rustup target add {TARGET}`)"
+    );
     let core = target.join(TARGET).join("release").join(format!("{}.wasm", name.replace('-', "_")));
     let core = fs::read(&core).with_context(|| format!("reading {}", core.display()))?;
     wit_component::ComponentEncoder::default().module(&core)?.validate(true).encode()
@@ -88,7 +113,8 @@ fn cargo_home() -> Result<PathBuf> {
 
 /// The compiler's own name for itself.
 fn compiler() -> Result<String> {
-    let output = Command::new("rustc").arg("--version").output().context("asking rustc for its version")?;
+    let output =
+        Command::new("rustc").arg("--version").output().context("asking rustc for its version")?;
     if !output.status.success() {
         bail!("rustc does not say its version");
     }

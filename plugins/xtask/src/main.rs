@@ -26,7 +26,9 @@ impl Outcome {
     /// Puts `made` at `path`, or says that something else is there.
     fn settle(self, path: &Path, made: &[u8]) -> Result<()> {
         match self {
-            Self::Write => fs::write(path, made).with_context(|| format!("writing {}", path.display())),
+            Self::Write => {
+                fs::write(path, made).with_context(|| format!("writing {}", path.display()))
+            }
             Self::Check if fs::read(path).is_ok_and(|stands| stands == made) => Ok(()),
             Self::Check => bail!("{} is not what its source makes", path.display()),
         }

@@ -19,7 +19,11 @@ pub fn digest(plugins: &Path, plugin: &str) -> Result<String> {
     }
     let mut named: Vec<(String, PathBuf)> = Vec::new();
     for file in files {
-        let path = file.strip_prefix(plugins)?.to_str().context("a path that is not UTF-8")?.replace('\\', "/");
+        let path = file
+            .strip_prefix(plugins)?
+            .to_str()
+            .context("a path that is not UTF-8")?
+            .replace('\\', "/");
         if [".rs", ".toml", ".lock", ".wit", ".schema.json"].iter().any(|end| path.ends_with(end)) {
             named.push((path, file));
         }

@@ -8,7 +8,7 @@ use std::{path::PathBuf, time::Duration};
 use crate::cli::{
     Context, ExitCode, UsageError,
     args::{self, Fields, Json, When},
-    client::{Client, Error, Problem},
+    client::{Client, Error},
     output::{self, OutputStyle},
     wire::{Failure, HistoryEntry, Job},
 };

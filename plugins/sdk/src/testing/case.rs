@@ -6,7 +6,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::time::Instant;
-use crate::{Attribute, Call, Data, Ended, FailedJob, Failure, Job, Problem, Round, Running, RunningJob, State, parse};
+use crate::{
+    Attribute, Call, Data, Ended, FailedJob, Failure, Job, Problem, Round, Running, RunningJob,
+    State, parse,
+};
 
 /// What a case is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -195,7 +198,9 @@ fn room() -> u32 {
 }
 
 /// Tells `null` from nothing.
-fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Option<String>>, D::Error> {
+fn present<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Option<String>>, D::Error> {
     Option::deserialize(deserializer).map(Some)
 }
 
@@ -207,7 +212,11 @@ impl Case {
     /// What cannot be read.
     pub fn read(text: &str) -> Result<Vec<Self>, String> {
         let told = |problem: Problem| format!("{}: {}", problem.path, problem.message);
-        if text.trim_start().starts_with('[') { parse(text).map_err(told) } else { parse(text).map(|case| vec![case]).map_err(told) }
+        if text.trim_start().starts_with('[') {
+            parse(text).map_err(told)
+        } else {
+            parse(text).map(|case| vec![case]).map_err(told)
+        }
     }
 
     /// The configuration as a plugin is given it.
@@ -223,10 +232,24 @@ impl Case {
             seed: self.seed,
             concurrency: self.concurrency,
             room: self.room,
-            ended: many(&self.ended, |end| end.times).map(|(end, number)| end.value(number)).collect(),
-            running: Running::of(many(&self.running, |job| job.times).map(|(job, number)| job.value(number, self.now)).collect()),
-            state: State::of(self.state.iter().map(|(key, value)| (key.clone(), text(value))).collect()),
-            data: Data::of(self.numbered().filter_map(|(job, number)| Some((job.name(&number), job.data.as_ref()?.to_string()))).collect()),
+            ended: many(&self.ended, |end| end.times)
+                .map(|(end, number)| end.value(number))
+                .collect(),
+            running: Running::of(
+                many(&self.running, |job| job.times)
+                    .map(|(job, number)| job.value(number, self.now))
+                    .collect(),
+            ),
+            state: State::of(
+                self.state.iter().map(|(key, value)| (key.clone(), text(value))).collect(),
+            ),
+            data: Data::of(
+                self.numbered()
+                    .filter_map(|(job, number)| {
+                        Some((job.name(&number), job.data.as_ref()?.to_string()))
+                    })
+                    .collect(),
+            ),
         }
     }
 
@@ -241,8 +264,17 @@ impl Case {
 
     /// A retry strategy's call.
     pub fn call(&self) -> Call {
-        let data = self.job.data.as_ref().map(|data| (self.job.name(&Number::default()), data.to_string()));
-        Call { queue: self.queue.clone(), now: self.now.0, seed: self.seed, data: Data::of(data.into_iter().collect()) }
+        let data = self
+            .job
+            .data
+            .as_ref()
+            .map(|data| (self.job.name(&Number::default()), data.to_string()));
+        Call {
+            queue: self.queue.clone(),
+            now: self.now.0,
+            seed: self.seed,
+            data: Data::of(data.into_iter().collect()),
+        }
     }
 
     /// The job that failed.
@@ -250,7 +282,10 @@ impl Case {
         let job = self.job.value(&Number::default(), self.now);
         FailedJob {
             last: self.failure.value(job.attempt, self.now),
-            earlier: (1..).zip(&self.earlier).map(|(attempt, failure)| failure.value(attempt, self.now)).collect(),
+            earlier: (1..)
+                .zip(&self.earlier)
+                .map(|(attempt, failure)| failure.value(attempt, self.now))
+                .collect(),
             not_before: self.not_before.map(|at| at.0),
             job,
         }
@@ -276,9 +311,13 @@ impl Number {
 }
 
 /// Each of a list, as often as it says.
-pub fn many<T>(list: &[T], times: impl Fn(&T) -> Option<u32>) -> impl Iterator<Item = (&T, Number)> {
+pub fn many<T>(
+    list: &[T],
+    times: impl Fn(&T) -> Option<u32>,
+) -> impl Iterator<Item = (&T, Number)> {
     (1..).zip(list).flat_map(move |(place, one)| {
-        let repetitions: Vec<Option<u32>> = times(one).map_or(vec![None], |times| (1..=times).map(Some).collect());
+        let repetitions: Vec<Option<u32>> =
+            times(one).map_or(vec![None], |times| (1..=times).map(Some).collect());
         repetitions.into_iter().map(move |repetition| (one, Number(place, repetition)))
     })
 }
@@ -289,7 +328,10 @@ fn text(value: &Value) -> String {
 }
 
 fn attributes(written: &BTreeMap<String, Value>) -> Vec<Attribute> {
-    written.iter().map(|(name, value)| Attribute { name: name.clone(), value: text(value) }).collect()
+    written
+        .iter()
+        .map(|(name, value)| Attribute { name: name.clone(), value: text(value) })
+        .collect()
 }
 
 fn job_type(given: Option<&String>) -> String {
@@ -321,7 +363,11 @@ impl Candidate {
 impl Granted {
     fn value(&self, number: Number, now: Instant) -> RunningJob {
         RunningJob {
-            id: number.id(self.id.as_ref()).replacen("job-", "running-", usize::from(self.id.is_none())),
+            id: number.id(self.id.as_ref()).replacen(
+                "job-",
+                "running-",
+                usize::from(self.id.is_none()),
+            ),
             job_type: job_type(self.job_type.as_ref()),
             priority: self.priority.unwrap_or(100),
             weight: if self.critical { 0 } else { self.weight.unwrap_or(1) },
@@ -335,7 +381,11 @@ impl Granted {
 impl End {
     fn value(&self, number: Number) -> Ended {
         Ended {
-            id: number.id(self.id.as_ref()).replacen("job-", "ended-", usize::from(self.id.is_none())),
+            id: number.id(self.id.as_ref()).replacen(
+                "job-",
+                "ended-",
+                usize::from(self.id.is_none()),
+            ),
             job_type: job_type(self.job_type.as_ref()),
             attributes: attributes(&self.attributes),
             attempt: self.attempt.unwrap_or(1),

@@ -38,7 +38,8 @@ pub fn retry<T: RetryStrategy>(case: &Case) -> Vec<String> {
     let mut wrong = problems(&check(&config, T::check), &case.expect);
     if case.expect.decides() {
         let call = case.call();
-        let verdict = of_call(&config).and_then(|config| T::on_failure(&config, &call, &case.failed()));
+        let verdict =
+            of_call(&config).and_then(|config| T::on_failure(&config, &call, &case.failed()));
         wrong.extend(told(&verdict, &case.expect));
         if let Ok(verdict) = verdict {
             wrong.extend(follows(&verdict, call.now, &case.expect));
@@ -55,13 +56,22 @@ impl Expect {
 }
 
 fn problems(found: &[Problem], expect: &Expect) -> Vec<String> {
-    let missing = expect
-        .problems
+    let missing = expect.problems.iter().filter(|expected| {
+        !found.iter().any(|problem| {
+            problem.path == expected.path && problem.message.starts_with(&expected.message)
+        })
+    });
+    let missing =
+        missing.map(|expected| format!("no problem at {:?} {:?}", expected.path, expected.message));
+    let unexpected = found
         .iter()
-        .filter(|expected| !found.iter().any(|problem| problem.path == expected.path && problem.message.starts_with(&expected.message)));
-    let missing = missing.map(|expected| format!("no problem at {:?} {:?}", expected.path, expected.message));
-    let unexpected = found.iter().filter(|problem| !expect.problems.iter().any(|expected| problem.path == expected.path));
-    missing.chain(unexpected.map(|problem| format!("configuration {:?}: {}", problem.path, problem.message))).collect()
+        .filter(|problem| !expect.problems.iter().any(|expected| problem.path == expected.path));
+    missing
+        .chain(
+            unexpected
+                .map(|problem| format!("configuration {:?}: {}", problem.path, problem.message)),
+        )
+        .collect()
 }
 
 fn told<T>(answer: &Result<T, String>, expect: &Expect) -> Option<String> {
@@ -87,16 +97,21 @@ fn decided(answer: &Answer, case: &Case) -> Vec<String> {
         wrong.push(format!("more is {}", answer.more));
     }
     if let Some(expected) = &expect.decisions {
-        let expected: Vec<&ExpectDecision> = many(expected, |decision| decision.times).map(|(decision, _)| decision).collect();
+        let expected: Vec<&ExpectDecision> =
+            many(expected, |decision| decision.times).map(|(decision, _)| decision).collect();
         if expected.len() != answer.decisions.len() {
-            wrong.push(format!("{} decisions, expected {}", answer.decisions.len(), expected.len()));
+            wrong.push(format!(
+                "{} decisions, expected {}",
+                answer.decisions.len(),
+                expected.len()
+            ));
         }
         let pairs = (1..).zip(answer.decisions.iter().zip(expected));
-        wrong.extend(
-            pairs
-                .filter(|(_, (decision, expected))| !matches(decision, expected))
-                .map(|(place, (decision, expected))| format!("decision {place} is {decision:?}, expected {expected:?}")),
-        );
+        wrong.extend(pairs.filter(|(_, (decision, expected))| !matches(decision, expected)).map(
+            |(place, (decision, expected))| {
+                format!("decision {place} is {decision:?}, expected {expected:?}")
+            },
+        ));
     }
     wrong
 }
@@ -111,7 +126,9 @@ fn matches(decision: &Decision, expected: &ExpectDecision) -> bool {
     expected.action == action
         && expected.until.is_none_or(|expected| until == Some(expected.0))
         && expected.at.is_none_or(|expected| at == Some(expected.0))
-        && expected.reason.as_ref().is_none_or(|start| decision.reason.as_ref().is_some_and(|reason| reason.starts_with(start)))
+        && expected.reason.as_ref().is_none_or(|start| {
+            decision.reason.as_ref().is_some_and(|reason| reason.starts_with(start))
+        })
 }
 
 fn kept(state: &BTreeMap<String, String>, expect: &Expect) -> Option<String> {
@@ -129,22 +146,29 @@ fn kept(state: &BTreeMap<String, String>, expect: &Expect) -> Option<String> {
 fn follows(verdict: &Verdict, now: u64, expect: &Expect) -> Option<String> {
     let right = match (verdict, &expect.retry, &expect.give_up) {
         (Verdict::Retry(plan), Some(expected), None) => planned(plan, now, expected),
-        (Verdict::GiveUp(message), None, Some(expected)) => {
-            expected.as_ref().is_none_or(|start| message.as_ref().is_some_and(|message| message.starts_with(start)))
-        }
+        (Verdict::GiveUp(message), None, Some(expected)) => expected
+            .as_ref()
+            .is_none_or(|start| message.as_ref().is_some_and(|message| message.starts_with(start))),
         (_, None, None) => true,
         _ => false,
     };
     (!right).then(|| match verdict {
-        Verdict::Retry(plan) => format!("retries at {} ({} ms from now) with {plan:?}", plan.at, plan.at.saturating_sub(now)),
+        Verdict::Retry(plan) => format!(
+            "retries at {} ({} ms from now) with {plan:?}",
+            plan.at,
+            plan.at.saturating_sub(now)
+        ),
         Verdict::GiveUp(message) => format!("gives up: {message:?}"),
     })
 }
 
 fn planned(plan: &Plan, now: u64, expected: &ExpectRetry) -> bool {
-    let data = plan.data.as_ref().map(|data| serde_json::from_str::<Value>(data).unwrap_or(Value::Null));
+    let data =
+        plan.data.as_ref().map(|data| serde_json::from_str::<Value>(data).unwrap_or(Value::Null));
     expected.at.is_none_or(|at| at.0 == plan.at)
-        && expected.after_seconds.is_none_or(|seconds| now + (seconds * 1000.0).round() as u64 == plan.at)
+        && expected
+            .after_seconds
+            .is_none_or(|seconds| now + (seconds * 1000.0).round() as u64 == plan.at)
         && data == expected.data
         && plan.priority == expected.priority
 }

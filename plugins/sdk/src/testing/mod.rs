@@ -50,18 +50,24 @@ pub fn retry_cases<T: RetryStrategy>(folder: &str) {
 }
 
 fn run(folder: &str, check: impl Fn(&Case) -> Vec<String>) {
-    let entries = fs::read_dir(Path::new(folder)).unwrap_or_else(|error| panic!("{folder}: {error}"));
+    let entries =
+        fs::read_dir(Path::new(folder)).unwrap_or_else(|error| panic!("{folder}: {error}"));
     let mut files: Vec<_> = entries.map(|entry| entry.expect("a readable folder").path()).collect();
     files.retain(|file| file.extension().is_some_and(|end| end == "json"));
     files.sort();
     let mut wrong = Vec::new();
     let mut count = 0;
     for file in &files {
-        let text = fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        let text =
+            fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         let cases = Case::read(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         for case in cases {
             count += 1;
-            wrong.extend(check(&case).into_iter().map(|what| format!("{}: {}: {what}", file.display(), case.name)));
+            wrong.extend(
+                check(&case)
+                    .into_iter()
+                    .map(|what| format!("{}: {}: {what}", file.display(), case.name)),
+            );
         }
     }
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));

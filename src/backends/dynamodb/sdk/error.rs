@@ -69,7 +69,7 @@ pub(super) fn throttled(message: &str) -> StoreError {
 
 /// Counts what the table refused: a request, or one statement of it.
 pub(super) fn refused(why: &'static str) {
-    metrics::counter!("tidegate_aws_errors_total", "service" => "dynamodb", "why" => why)
+    metrics::counter!("tidegate_aws_errors_total", "service" => "dynamodb", "reason" => why)
         .increment(1);
 }
 
