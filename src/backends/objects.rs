@@ -167,12 +167,12 @@ mod tests {
         slow.get(&key).await.map(drop).unwrap_err();
         let counted = counted.render();
         assert!(
-            counted.contains(r#"tidegate_aws_errors_total{service="s3",why="other"} 1"#),
+            counted.contains(r#"tidegate_aws_errors_total{service="s3",reason="other"} 1"#),
             "{counted}"
         );
         assert!(
             counted.contains(&format!(
-                r#"tidegate_aws_errors_total{{service="s3",why="throttled"}} {}"#,
+                r#"tidegate_aws_errors_total{{service="s3",reason="throttled"}} {}"#,
                 MAX_RETRIES + 1
             )),
             "{counted}"

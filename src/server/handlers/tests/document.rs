@@ -333,7 +333,7 @@ fn a_job_has_the_shape_that_the_document_says() {
     ] {
         let value = shown(&job(state), Bodies::Whole);
         conforms("Job", &value);
-        for listed in "id type queue state attempt attempts priority weight critical run_at created_at started_at ended_at expires_at data attributes \
+        for listed in "id type queue state attempt max_attempts priority weight critical run_at created_at started_at ended_at expires_at data attributes \
                        correlation_key replay_of result error history"
             .split_whitespace()
         {
