@@ -24,7 +24,7 @@ pub const LIMIT: u64 = 10;
 pub const TENANT_LIMIT: u64 = 4;
 /// Attempts per second in [`PACED`], and how many may start at once.
 pub const RATE: (u64, u64) = (10, 5);
-/// How long a pull worker may be silent; [`Kind::Render`] takes longer.
+/// How long a pull worker may be silent; [`JobKind::Render`] takes longer.
 pub const LEASE: Duration = Duration::from_secs(4);
 /// Jobs that are enqueued twice, with the same id.
 pub const REPEATS: usize = 20;

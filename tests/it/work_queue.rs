@@ -201,7 +201,7 @@ mod sqs {
             run_at: local.now(),
             granted_at: None,
         };
-        let error = queue.send(&[work]).await.unwrap_err().to_string();
-        assert!(error.contains("-gone") && error.contains("NonExistentQueue"), "{error}");
+        let error = queue.send(&[work]).await.unwrap_err().chain().to_string();
+        assert!(error.contains("-gone") && error.contains("does not exist"), "{error}");
     }
 }

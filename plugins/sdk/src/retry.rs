@@ -91,7 +91,7 @@ macro_rules! export_retry {
 
             // Elsewhere a linker may not take the names that a component's exports have.
             #[cfg(target_arch = "wasm32")]
-            $crate::glue::__export_retry_world!(Component with_types_in $crate::bindings::retry);
+    $crate::glue::__export_retry_world!(Component with_types_in $crate::bindings::retry);
         };
     };
 }

@@ -165,7 +165,7 @@ pub struct PageQuery {
     pub backward: bool,
 }
 
-/// A part of the answer to an [`Ask`].
+/// A part of the answer to a [`PageQuery`].
 #[derive(Clone, Debug, Default)]
 pub struct Page {
     /// The items, in order.

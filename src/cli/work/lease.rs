@@ -24,7 +24,7 @@ pub struct LeaseRequest<'a> {
     pub reports: &'a [Report],
 }
 
-/// The answer to [`Ask`].
+/// The answer to [`LeaseRequest`].
 #[derive(Debug, Deserialize)]
 pub struct Granted {
     pub leases: Vec<Lease>,

@@ -52,7 +52,7 @@ impl<'a> EventView<'a> {
     ///
     /// # Errors
     ///
-    /// As for [`Look::fill`].
+    /// As for [`EventView::fill`].
     pub fn payload(
         &self,
         template: &Compiled,

@@ -332,7 +332,7 @@ pub enum Committed {
 }
 
 impl Committed {
-    /// The same answer for the transaction that [`apart`] took apart.
+    /// The same answer for the transaction that [`flatten`] took apart.
     #[must_use]
     pub fn regrouped(self, steps: &[usize]) -> Self {
         match self {

@@ -1,9 +1,9 @@
-//! Who may start now: order, limits, matchers, windows, the head. Pure.
+//! Which job may start now: order, limits, matchers, rates, the ledger. Pure.
 //!
-//! Read in this order: [`config`] (what an owner says), [`order`] (who goes first), [`admission`]
-//! (**where a job is admitted**), [`usage`] (what is taken), [`matcher`], [`rate`] and [`window`] (what limits are made of),
-//! [`ledger`] (where decisions are recorded), [`plugin`] (what is known of a throttler that users write), [`recurrence`] and [`schedule`]
-//! (when a schedule makes a job), [`check`] (what is wrong with what somebody said).
+//! Read in this order: [`config`] (a queue's configuration), [`order`] (which job is first),
+//! [`admission`] (**where a job is admitted**), [`usage`] (capacity in use), [`matcher`] and [`rate`]
+//! (the parts of limits), [`ledger`] (the record of a queue's grants), [`plugin`] (a throttler of the
+//! queue's owner).
 
 pub mod admission;
 pub mod config;

@@ -8,7 +8,7 @@
 //! two writes: a **mark** ([`TypeItem::leaving`]), then, if no job is live, the change itself, each at the version that
 //! was read. An enqueue commits only at the version it was resolved under: after the mark no older one can. One that
 //! finds the mark takes it away before it adds its job, and that refuses the change. What a store without atomic
-//! transactions had under way at the mark has landed after [`flight`](tidegate_core::port::JobStore::flight), which is waited
+//! transactions had under way at the mark has landed after its longest write in flight, which is waited
 //! for before the look. Whoever dies between the two leaves a mark that the next enqueue or change takes away.
 
 use std::sync::Arc;

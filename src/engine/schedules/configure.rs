@@ -9,7 +9,7 @@
 //! were read. That a rule begins anew is said in the item itself, by the version at which it did, so that the state of the old
 //! rule, stored apart, counts for nothing from that write on. If jobs were made ahead of their time and are to be others, or none,
 //! that write also says what made them. Nothing occurs while it says so, and whoever comes next, be it a repeat, another change or
-//! [`Engine::occur`], first does what is left: takes them back, as if they had never been made.
+//! [`Engine::materialize`], first does what is left: takes them back, as if they had never been made.
 //!
 //! Any number may do that at once and at any time, for only the jobs of the rule that is over are removed: a job begins with its
 //! rule as its revision, and a removal names that revision. So what the new rule made, what somebody changed and what a client put in

@@ -37,7 +37,7 @@ const BATCH: usize = 1000;
 /// Most commits of one call: what is left is for the next.
 const PASSES: usize = 100;
 
-/// What a call of [`Engine::occur`] did.
+/// What a call of [`Engine::materialize`] did.
 #[derive(Debug, Default)]
 pub struct Materialized {
     /// The jobs that were made, each with its schedule, in the order in which they were made.

@@ -125,7 +125,7 @@ pub(super) enum What {
 pub(super) struct Decided {
     pub at: Timestamp,
     pub what: What,
-    /// Why: an index into [`Seen::reasons`].
+    /// Why: an index into [`SeenDecisions::reasons`].
     pub reason: u32,
 }
 

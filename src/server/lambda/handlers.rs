@@ -39,7 +39,7 @@ struct Messages {
 ///
 /// # Errors
 ///
-/// [`MinuteFailed`], so that the invocation counts as failed and its alarm is heard.
+/// [`SweepFailed`], so that the invocation counts as failed and its alarm is heard.
 pub async fn tick(
     server: &Server,
     event: &Event,

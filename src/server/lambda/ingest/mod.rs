@@ -11,7 +11,7 @@
 //! makes an event of the same source and id, a batch that comes again as a whole does nothing twice.
 //!
 //! Read in this order: [`source`] (whose an invocation is), [`record`] (what is read of it), [`services`] and [`kafka`] (which event each
-//! record makes), [`message`] (what most of them have in common), [`sketch`] (an event in the making), [`proxy`] (API Gateway).
+//! record makes), [`message`] (what most of them have in common), [`event_builder`] (an event in the making), [`proxy`] (API Gateway).
 
 mod event_builder;
 mod kafka;
