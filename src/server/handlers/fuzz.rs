@@ -76,7 +76,9 @@ fn a_request_is_refused_or_split_as_the_reference_reads_it() {
                 prop_assert!(reference.is_ok());
                 prop_assert_eq!(at, bytes.len() - rest.len());
             }
-            Err(Malformed::Cut | Malformed::Marker(_)) => prop_assert!(reference.is_err()),
+            Err(Malformed::Cut) => prop_assert!(reference.is_err()),
+            // The one marker that the MessagePack specification leaves unused; the reference reads it as nil.
+            Err(Malformed::Marker(at)) => prop_assert_eq!(bytes[at], 0xc1),
             // What the reference takes and JSON cannot say.
             Err(Malformed::Deep(_) | Malformed::Envelope(_)) => {}
         }
