@@ -1,4 +1,4 @@
-//! The time, and waiting for it.
+//! The current time, and waiting for an instant.
 
 use async_trait::async_trait;
 
@@ -7,7 +7,7 @@ use crate::time::Timestamp;
 /// The one source of time. Tests move it by hand.
 #[async_trait]
 pub trait Clock: Send + Sync {
-    /// The present instant.
+    /// The current instant.
     fn now(&self) -> Timestamp;
 
     /// Returns at `at` or a little later, at once if it is past.

@@ -1,4 +1,4 @@
-//! Chance.
+//! Random numbers.
 
 /// The one source of randomness. Tests seed it.
 pub trait Entropy: Send + Sync {

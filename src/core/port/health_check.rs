@@ -1,26 +1,26 @@
-//! What a home says when it is asked how it is: its disks, tables, queues, rights and clocks.
+//! Health checks of a deployment: its disks, tables, queues, permissions and clocks.
 //!
-//! The one thing to know: a checkup leaves nothing behind, and what it finds is a value. It never fails as a whole.
+//! A health check changes nothing. Each finding is a value, and the check never fails as a whole.
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-/// How bad it is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CheckLevel {
-    /// Something is broken, lost or open to strangers.
+    /// Something is broken, lost or accessible to everyone.
     Error,
-    /// Something is likely to hurt.
+    /// Something is likely to cause a problem.
     Warning,
-    /// Good to know.
+    /// For information.
     Note,
     /// As it should be.
     Ok,
 }
 
 impl CheckLevel {
-    /// The word for it.
+    /// The name of the level.
     pub fn word(self) -> &'static str {
         match self {
             Self::Error => "error",
@@ -31,23 +31,23 @@ impl CheckLevel {
     }
 }
 
-/// One thing that was looked at.
+/// One checked item.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
-    /// How bad it is.
+    /// The severity of a finding.
     pub level: CheckLevel,
-    /// What it is about.
+    /// The subject.
     pub about: String,
-    /// What was found.
+    /// The finding.
     #[serde(rename = "finding")]
     pub found: String,
-    /// What to do; nothing if it is as it should be.
+    /// What to do; empty if nothing is wrong.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub advice: String,
 }
 
 impl Check {
-    /// Something that a person should know.
+    /// A finding at this level.
     pub fn new(
         level: CheckLevel,
         about: impl Into<String>,
@@ -57,15 +57,15 @@ impl Check {
         Self { level, about: about.into(), found: found.into(), advice: advice.into() }
     }
 
-    /// Something that is as it should be.
+    /// A finding that nothing is wrong.
     pub fn ok(about: impl Into<String>, found: impl Into<String>) -> Self {
         Self::new(CheckLevel::Ok, about, found, "")
     }
 }
 
-/// A home that can look at itself.
+/// A deployment that can check itself.
 #[async_trait]
 pub trait HealthCheck: Send + Sync {
-    /// Everything that was looked at, in the order in which it depends on each other. It takes a few seconds at most.
+    /// Every checked item, each after those that it depends on. Takes a few seconds at most.
     async fn checks(&self) -> Vec<Check>;
 }

@@ -1,4 +1,4 @@
-//! What stores share about lists: which jobs a query asks for, and where a page ended.
+//! What all stores share about lists: which jobs a query selects, and where a page ended.
 
 use std::{fmt, str::FromStr};
 
@@ -8,12 +8,12 @@ use crate::{
     time::Timestamp,
 };
 
-/// Where a page of a list ended: the place of its last job. Lists go from the newest to the oldest.
+/// Where a page of a list ended: the position of its last job. Lists go from new to old.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cursor {
     /// When that job was accepted.
     pub created_at: Timestamp,
-    /// What tells it from others of that instant: the store's own affair.
+    /// What distinguishes it from others of that instant, in a form of the store.
     pub tie: String,
 }
 
@@ -23,9 +23,9 @@ impl fmt::Display for Cursor {
     }
 }
 
-/// The text is no cursor that a page gave.
+/// The text is not the cursor of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a cursor that a page of this list gave")]
+#[error("must be the cursor of a page of this list")]
 pub struct BadCursor;
 
 impl FromStr for Cursor {
@@ -50,8 +50,8 @@ impl From<&State> for StateFilter {
 }
 
 impl ListQuery {
-    /// Whether it asks for `job`, wherever its page starts. Attributes are compared by their texts, so
-    /// that `attribute.size=5` finds the number 5.
+    /// Whether it selects `job`, regardless of its cursor. Attributes are compared by their texts,
+    /// so that `attribute.size=5` finds the number 5.
     pub fn asks_for(&self, job: &Job) -> bool {
         self.job_type.as_ref().is_none_or(|name| *name == job.spec.job_type)
             && self.queue.as_ref().is_none_or(|name| *name == job.spec.queue)

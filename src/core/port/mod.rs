@@ -1,4 +1,4 @@
-//! What the engine asks of the world, as traits with guarantees, bounds and units.
+//! What the engine needs from its environment, as traits with guarantees, bounds and units.
 //!
 //! Objects (large bodies) go through the `object_store` crate's own trait.
 

@@ -1,47 +1,47 @@
-//! Where spans go: what happened, from when to when, under which other span.
+//! Spans of traces, and where they go.
 
 use crate::{job::TraceContext, time::Timestamp};
 
-/// A piece of a trace, over and whole: nothing of it is known before its end.
+/// A finished span of a trace. A span is recorded only after its end.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Span {
     /// What happened, such as `enqueue mail`.
     pub name: String,
-    /// Who acted for whom.
+    /// The role of the server.
     pub kind: SpanKind,
-    /// Its own place in the trace.
+    /// Its own context in the trace.
     pub context: TraceContext,
-    /// The span that it is a part of.
+    /// Its parent span.
     pub parent: Option<Parent>,
-    /// The span of another trace that this one goes back to.
+    /// The span of another trace that caused this one.
     pub link: Option<TraceContext>,
     /// When it began.
     pub started_at: Timestamp,
-    /// When it was over.
+    /// When it ended.
     pub ended_at: Timestamp,
-    /// What went wrong, for people; none if nothing did.
+    /// The failure, for people; none if there was none.
     pub failure: Option<String>,
-    /// What else is known, by name.
+    /// Further attributes, by name.
     pub attributes: Vec<(&'static str, Attribute)>,
 }
 
-/// The span above another, in the same trace.
+/// The parent of a span, in the same trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parent {
     /// Its id.
     pub span: u64,
-    /// Whether another program wrote it.
+    /// Whether another program recorded it.
     pub remote: bool,
 }
 
-/// Who acted for whom.
+/// The role of the server in a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpanKind {
-    /// The server answered somebody.
+    /// The server answered a client.
     Server,
-    /// The server had somebody else do something.
+    /// The server called another process.
     Client,
-    /// Nobody else took part.
+    /// No other process took part.
     Internal,
 }
 
@@ -56,8 +56,9 @@ pub enum Attribute {
     Seconds(f64),
 }
 
-/// Takes spans.
+/// Records spans.
 pub trait Spans: Send + Sync {
-    /// Takes `span` without waiting for anything. What there is no room for is lost, and counted by whoever lost it.
+    /// Records `span` without waiting. A span that does not fit into the buffer is lost; the
+    /// implementation counts it.
     fn record(&self, span: Span);
 }

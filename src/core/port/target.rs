@@ -1,4 +1,4 @@
-//! Where push delivery goes: one request, or one message, out; what came back.
+//! Push delivery: one request or one message to a target, and its response.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::target::AwsService;
 pub struct Request {
     /// The URL, with its placeholders replaced.
     pub url: String,
-    /// Name and value of every header, `content-type` and signature among them.
+    /// Name and value of every header, including `content-type` and the signature.
     pub headers: Vec<(String, String)>,
     /// User and password of HTTP Basic.
     pub basic_auth: Option<(String, String)>,
@@ -20,22 +20,23 @@ pub struct Request {
     pub body: Bytes,
     /// How long the whole exchange may take.
     pub timeout: Duration,
-    /// How much of the answer's body is wanted. Of a longer one, one byte more is read, which tells.
+    /// Most bytes of the response's body. Of a longer one, one more byte is read, so that the
+    /// caller sees that it is longer.
     pub most_bytes: usize,
 }
 
 /// A message to a service.
 #[derive(Clone, Debug)]
 pub struct ServiceMessage {
-    /// Which service, and what of it.
+    /// The service, and its queue, topic, bus or function.
     pub to: AwsService,
-    /// Messages of one group may be kept in order.
+    /// The group; a service may keep the messages of a group in order.
     pub group: String,
-    /// The same for every repeat of one message.
+    /// The deduplication key: the same for every repeat of one message.
     pub key: String,
-    /// What kind of message it is, for a service that has such a word and was told no other.
+    /// The kind of message, for a service with kinds and without a configured one.
     pub kind: String,
-    /// Names and values beside the body: at most 10, none empty.
+    /// Names and values in addition to the body: at most 10, none empty.
     pub attributes: Vec<(&'static str, String)>,
     /// The body: JSON.
     pub body: Bytes,
@@ -43,14 +44,14 @@ pub struct ServiceMessage {
     pub timeout: Duration,
 }
 
-/// What a worker answered.
+/// The response of a worker.
 #[derive(Clone, Debug)]
 pub struct Response {
     /// The HTTP status.
     pub status: u16,
     /// `content-type`, `retry-after` and `tidegate-retryable`, where present; names in lower case.
     pub headers: Vec<(String, String)>,
-    /// The body, at most one byte more than was wanted.
+    /// The body, at most one byte longer than requested.
     pub body: Bytes,
 }
 
@@ -61,19 +62,19 @@ impl Response {
     }
 }
 
-/// Why there is no answer.
+/// Why there is no response.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
-    /// No connection was established: the worker saw nothing.
+    /// No connection was established: the worker received nothing.
     #[error("no connection: {0}")]
     NotConnected(String),
-    /// The request went out and no whole answer came back: the worker may have seen it.
+    /// The request was sent and no complete response came: the worker may have received it.
     #[error("no answer: {0}")]
     NoAnswer(String),
-    /// The time was over before an answer came: the worker may have seen it.
+    /// The time ended before a response came: the worker may have received it.
     #[error("no answer in time")]
     TimedOut,
-    /// The URL may not be called from here: nothing was sent.
+    /// The address must not be called: nothing was sent.
     #[error("address refused: {0}")]
     Forbidden(String),
 }
@@ -81,21 +82,29 @@ pub enum TargetError {
 /// Calls workers.
 #[async_trait]
 pub trait Target: Send + Sync {
-    /// The answer to `request`, asked once; no redirect is followed.
+    /// Sends `request` once, without following redirects, and returns the response.
     ///
     /// # Errors
     ///
-    /// [`TargetError`], which tells apart what the worker cannot have seen.
+    /// [`TargetError`], which shows whether the worker may have received the request.
     async fn call(&self, request: Request) -> Result<Response, TargetError>;
 
-    /// What a service says to `message`, asked once, in the words of HTTP: 200 if it took it, with what a function returned;
-    /// 429 if it has too much to do; 500 with what a function threw; else the status with which it refused.
+    /// Sends `message` to a service once, and returns its response as an HTTP status.
+    ///
+    /// - 200: accepted; the body is what a function returned.
+    /// - 429: the service is over its capacity.
+    /// - 500: a function threw; the body is its error.
+    /// - Any other: the status with which the service refused.
     ///
     /// # Errors
     ///
-    /// [`TargetError`]; [`TargetError::Forbidden`] where no service can be reached.
+    /// [`TargetError`]; [`TargetError::Forbidden`] if this server reaches no service.
     async fn send(&self, message: ServiceMessage) -> Result<Response, TargetError> {
         drop(message);
-        Err(TargetError::Forbidden("this server hands jobs to no service of AWS: it was built without, or is not set up to".into()))
+        Err(TargetError::Forbidden(
+            "this server sends no jobs to AWS services: it was built without them, or is not \
+             configured for them"
+                .into(),
+        ))
     }
 }

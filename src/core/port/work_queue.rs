@@ -1,7 +1,7 @@
-//! The ways between processes that do not stay: granted work to whoever claims it, hints and wake-ups to whoever ticks.
+//! Messages between short-lived processes: granted work to workers, hints and timers to ticks.
 //!
-//! The one thing to know: whatever is sent may arrive late, twice, or never. Each message says what it is about and not what to
-//! do, so that its reader looks at the store and decides.
+//! A message may arrive late, twice, or never. It names its subject and not an action, so that the
+//! receiver reads the store and decides.
 
 use async_trait::async_trait;
 
@@ -11,23 +11,26 @@ use crate::{
     time::Timestamp,
 };
 
-/// An attempt to be claimed and delivered. The claim's condition tells whether it still may be, and the tick
-/// sends again what nobody claims.
+/// An attempt to claim and deliver.
+///
+/// The condition of the claim decides whether the attempt may still start. The tick sends unclaimed
+/// work again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Work {
     /// The job's queue.
     pub queue: QueueName,
     /// The job.
     pub job: JobId,
-    /// The version that was granted, or seen.
+    /// The version that was granted or read.
     pub version: Version,
-    /// Not to be claimed before.
+    /// The earliest time of the claim.
     pub run_at: Timestamp,
-    /// The head's time at the decision; none if the queue had no head, so that nobody had to grant it.
+    /// The ledger's time at the decision; none if the queue had no ledger, so that no grant was
+    /// needed.
     pub granted_at: Option<Timestamp>,
 }
 
-/// What a queue's tick is to know.
+/// A hint to the ticks of a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hint {
     /// The queue.
@@ -39,41 +42,46 @@ pub struct Hint {
 /// What happened in a queue.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HintKind {
-    /// Something may be due, or may fit now.
+    /// A job may be due, or may fit now.
     Due,
-    /// A job left the version it may have been granted at.
+    /// A job left a version that may have been granted.
     Released(JobId, Version),
-    /// A job waits for its retry strategy to be asked.
+    /// A job waits for the decision of its retry plugin.
     RetryDecision(JobId),
-    /// A bulk operation has jobs left. It has no queue: [`OPERATIONS`] stands for one.
+    /// A bulk operation has jobs left. It has no queue; its hints name [`OPERATIONS`].
     Operation(String),
 }
 
-/// The queue in whose name bulk operations are told of. Names that start with `tidegate.` are the server's own.
+/// The queue name in hints about bulk operations. Names that start with `tidegate.` are reserved
+/// for the server.
 pub const OPERATIONS: &str = "tidegate.operations";
 
-/// A queue is to be looked at, at an instant.
+/// A tick of a queue at an instant.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Timer {
-    /// When.
+    /// The instant.
     pub at: Timestamp,
     /// The queue.
     pub queue: QueueName,
 }
 
-/// Carries what one process has for another. Every call takes many, and its repeat is harmless.
+/// Carries messages between processes. Every call takes many, and repeating it is harmless.
 #[async_trait]
 pub trait WorkQueue: Send + Sync {
-    /// Hands on every piece of `work`, to arrive half a second before its `run_at` at the earliest, or fails as a whole: some of it may
-    /// have gone out then. `run_at` may be at most [`REACH_SECONDS`] away.
+    /// Sends every item of `work`. It arrives half a second before its `run_at` at the earliest.
+    ///
+    /// `run_at` may be at most [`REACH_SECONDS`] away. After an error, some of it may have been
+    /// sent.
     async fn send(&self, work: &[Work]) -> Result<(), StoreError>;
 
-    /// Tells the ticks. Those of one queue arrive one after the other as far as that can be had, in the order they were told in.
+    /// Sends hints to the ticks. Those of one queue arrive in order and one at a time, as far as
+    /// the implementation can ensure it.
     async fn hint(&self, hints: &[Hint]) -> Result<(), StoreError>;
 
-    /// Has queues looked at: each at its instant, half a second before at the earliest. It may be at most [`REACH_SECONDS`] away.
+    /// Schedules a tick for each timer, half a second before its instant at the earliest. The
+    /// instant may be at most [`REACH_SECONDS`] away.
     async fn set_timers(&self, wakes: &[Timer]) -> Result<(), StoreError>;
 }
 
-/// The longest that anything sent can be delayed.
+/// The longest delay of a message, in seconds.
 pub const REACH_SECONDS: u64 = 900;

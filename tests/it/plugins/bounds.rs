@@ -392,7 +392,7 @@ async fn a_retry_strategy_s_plan_is_held_against_its_bounds() {
     assert_fault(
         &wrong,
         FaultKind::InvalidAnswer,
-        "replaces the data by what is no JSON text of at most 64 levels",
+        "replaces the data by text that is not JSON of at most 64 levels",
     );
     let deep = format!(r#"(data (i32.const 2048) "{}{}")"#, "[".repeat(65), "]".repeat(65));
     assert_fault(&fault(plan(&deep, &data(130))).await, FaultKind::InvalidAnswer, "64 levels");

@@ -1,0 +1,50 @@
+//! What a store guarantees beyond the port.
+
+use std::time::Duration;
+
+/// What a store guarantees beyond the port, so that the engine can skip what is then unnecessary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoreCapabilities {
+    /// How much of a transaction is visible when it is cut short.
+    pub atomicity: Atomicity,
+    /// Whether the store itself drops results and ended jobs at the end of their retention. Then
+    /// [`JobStore::overdue`](super::JobStore::overdue) omits ended jobs, and reads hide whatever is
+    /// past its retention.
+    pub expires_natively: bool,
+}
+
+/// How much of a transaction is visible when it is cut short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Atomicity {
+    /// Every write of a transaction happens, or none.
+    Atomic,
+    /// Writes happen one by one in their order, so that any prefix of a transaction may remain.
+    Steps {
+        /// The longest time between the check of a write's condition and the write. Not zero.
+        max_in_flight_write: Duration,
+    },
+}
+
+impl Atomicity {
+    /// Atomic if `max_in_flight_write` is zero, otherwise in steps.
+    pub fn from_max_in_flight_write(max_in_flight_write: Duration) -> Self {
+        if max_in_flight_write.is_zero() {
+            Self::Atomic
+        } else {
+            Self::Steps { max_in_flight_write }
+        }
+    }
+
+    /// Whether transactions are atomic.
+    pub fn is_atomic(self) -> bool {
+        self == Self::Atomic
+    }
+
+    /// The longest time between the check of a write's condition and the write; zero if atomic.
+    pub fn max_in_flight_write(self) -> Duration {
+        match self {
+            Self::Atomic => Duration::ZERO,
+            Self::Steps { max_in_flight_write } => max_in_flight_write,
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Why a call of a store failed.
+
+use std::{error::Error, sync::Arc, time::Duration};
+
+use crate::error_chain::ErrorChain;
+
+/// Why a call of a store failed. One variant per reaction of the caller.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The store is over its capacity or out of space. Nothing was written. Repeat after
+    /// `retry_after`.
+    #[error("the store accepts no writes at the moment: {message}")]
+    Throttled {
+        /// How long to wait.
+        retry_after: Duration,
+        /// What is exhausted.
+        message: String,
+    },
+    /// No answer: the write may or may not have happened. Repeat what is idempotent.
+    #[error("the store did not answer")]
+    Unavailable(#[source] ErrorSource),
+    /// The stored data is not what was written. Repeating cannot help; an operator must act.
+    #[error("the store holds damaged data")]
+    Corrupt(#[source] ErrorSource),
+}
+
+impl StoreError {
+    /// [`StoreError::Unavailable`], caused by `source`: an error or a message.
+    pub fn unavailable(source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::Unavailable(Arc::from(source.into()))
+    }
+
+    /// [`StoreError::Corrupt`], caused by `source`: an error or a message.
+    pub fn corrupt(source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::Corrupt(Arc::from(source.into()))
+    }
+
+    /// [`StoreError::Unavailable`], caused by `source` during the operation that `context` names.
+    pub fn unavailable_in(
+        context: impl Into<String>,
+        source: impl Into<Box<dyn Error + Send + Sync>>,
+    ) -> Self {
+        Self::unavailable(InContext { context: context.into(), source: source.into() })
+    }
+
+    /// [`StoreError::Corrupt`], caused by `source` while the store read or wrote what `context`
+    /// names.
+    pub fn corrupt_in(
+        context: impl Into<String>,
+        source: impl Into<Box<dyn Error + Send + Sync>>,
+    ) -> Self {
+        Self::corrupt(InContext { context: context.into(), source: source.into() })
+    }
+
+    /// Displays the error with its causes.
+    pub fn chain(&self) -> ErrorChain<'_> {
+        ErrorChain(self)
+    }
+}
+
+/// The cause of a [`StoreError`], shared because one failure may answer several calls.
+pub type ErrorSource = Arc<dyn Error + Send + Sync>;
+
+/// An error with the name of the operation or the data that it concerns.
+#[derive(Debug, thiserror::Error)]
+#[error("{context}")]
+struct InContext {
+    context: String,
+    source: Box<dyn Error + Send + Sync>,
+}

@@ -1,0 +1,161 @@
+//! Durable jobs, ledgers and configuration.
+//!
+//! A store keeps and compares; it never decides. Every write is conditional, and every call takes
+//! and returns many.
+//!
+//! A job is **found by its own record**. [`JobStore::due`] finds a scheduled job from its `run_at`
+//! on, and [`JobStore::overdue`] finds a job in any state from its `wake_at` on. A store whose
+//! index is separate from the record writes the index entry first.
+//!
+//! Read in this order: [`write`] (conditional writes), [`record`] (small records with an expiry),
+//! [`item`] (configuration), [`query`] (reads of jobs), [`capabilities`], [`error`], and the trait.
+
+pub mod capabilities;
+pub mod error;
+pub mod item;
+pub mod query;
+pub mod record;
+pub mod write;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use async_trait::async_trait;
+
+pub use capabilities::{Atomicity, StoreCapabilities};
+pub use error::{ErrorSource, StoreError};
+pub use item::{Item, ItemKind};
+pub use query::{Depth, DuePage, DueQuery, ListPage, ListQuery, StateFilter};
+pub use record::{Purged, RECORD_BYTES, Record, RecordKind, RecordQuery};
+pub use write::{Committed, CurrentRecord, Expect, Key, Txn, Write, flatten};
+
+use crate::{
+    job::{Body, Job, JobId, Payload, QueueName, Spec, TypeName},
+    queue::{GrantBatch, Ledger, ledger::BatchId},
+    time::Timestamp,
+};
+
+/// Durable jobs, one writer at a time per record.
+///
+/// After `Ok`, a write is durable and every later read sees it. Wrappers (metrics, faults)
+/// implement every method, so that none is bypassed by a default.
+#[async_trait]
+pub trait JobStore: Send + Sync {
+    /// Commits each transaction separately, in the order given: one answer per transaction.
+    ///
+    /// Within a transaction, writes happen in order up to the first refused one. After
+    /// [`StoreError::Unavailable`] each may or may not have happened.
+    async fn commit(&self, txns: Vec<Txn>) -> Result<Vec<Committed>, StoreError>;
+
+    /// What the store guarantees. It never changes during the life of a store.
+    fn capabilities(&self) -> StoreCapabilities;
+
+    /// Returns the id to store a new job under, given the generated `id`.
+    ///
+    /// A store may append the job's location after a dot. A store without atomic transactions
+    /// always does, which distinguishes a generated id from one that a client chose. An id that a
+    /// client chose is never changed.
+    fn assign_id(&self, id: JobId, spec: &Spec, run_at: Timestamp) -> JobId;
+
+    /// The jobs with these ids, in their order. A body over 1 KiB is [`Body::Beside`].
+    async fn get(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>, StoreError>;
+
+    /// The bodies that are stored separately from these jobs, in their order.
+    async fn bodies(&self, ids: &[JobId]) -> Result<Vec<Option<Payload>>, StoreError>;
+
+    /// Due jobs: one page per query.
+    ///
+    /// Several callers may get the same job; `commit` lets one of them win.
+    async fn due(&self, queries: &[DueQuery]) -> Result<Vec<DuePage>, StoreError>;
+
+    /// How many jobs of each of `types` of `queue` are due at `until`, including critical ones.
+    ///
+    /// Counting stops at `most` (1 to 10000) jobs in total. A type without due jobs may be missing.
+    async fn count_due(
+        &self,
+        queue: &QueueName,
+        types: &[TypeName],
+        until: Timestamp,
+        most: u32,
+    ) -> Result<BTreeMap<TypeName, u64>, StoreError>;
+
+    /// The partitions in which jobs of `types` of `queue` are scheduled: at most `limit`, in order,
+    /// starting after `after`.
+    async fn partitions(
+        &self,
+        queue: &QueueName,
+        types: &[TypeName],
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<String>, StoreError>;
+
+    /// At most `limit` jobs with a `wake_at` of `until` or before, earliest first; and the earliest
+    /// `wake_at` after it, which may be missing if the page is full.
+    async fn overdue(
+        &self,
+        until: Timestamp,
+        limit: u32,
+    ) -> Result<(Vec<Job>, Option<Timestamp>), StoreError>;
+
+    /// At most `limit` running jobs of `queue`, by id, starting after `after`.
+    async fn running(
+        &self,
+        queue: &QueueName,
+        after: Option<&JobId>,
+        limit: u32,
+    ) -> Result<Vec<Job>, StoreError>;
+
+    /// A queue's ledger with the batches that it names, if the queue has a ledger.
+    async fn ledger(
+        &self,
+        queue: &QueueName,
+    ) -> Result<Option<(Ledger, Vec<GrantBatch>)>, StoreError>;
+
+    /// The batches stored for `queue`, whether its ledger names them or not.
+    async fn batches(&self, queue: &QueueName) -> Result<Vec<(BatchId, u64)>, StoreError>;
+
+    /// The jobs that these keys point at, in their order.
+    async fn keys(&self, keys: &[Key]) -> Result<Vec<Option<JobId>>, StoreError>;
+
+    /// A page of jobs. The page is empty for a cursor that is not a [`super::listing::Cursor`].
+    async fn list(&self, query: &ListQuery) -> Result<ListPage, StoreError>;
+
+    /// How many jobs there are, by queue, type and state. Zeros may be missing.
+    async fn depth(&self) -> Result<Vec<Depth>, StoreError>;
+
+    /// Every item of a kind, by name.
+    async fn items(&self, kind: ItemKind) -> Result<Vec<Item>, StoreError>;
+
+    /// A number that changes whenever a queue, a type, a plugin, a schedule, a trigger or a drain
+    /// changes.
+    async fn items_version(&self) -> Result<u64, StoreError>;
+
+    /// Records by name: one page per query, in their order.
+    ///
+    /// A record that was dropped during the read may be missing; one that was just written is not.
+    async fn records(&self, queries: &[RecordQuery]) -> Result<Vec<Vec<Record>>, StoreError>;
+
+    /// Drops records of `kind`: first those that have expired at `now`, then as many as exceed
+    /// `keep`.
+    ///
+    /// Of the latter, those that expire first go first. One call drops at most `limit` (1 to
+    /// 10000). A store may leave some for a later call, and its count of what is left may be a
+    /// minute old.
+    async fn purge(
+        &self,
+        kind: RecordKind,
+        now: Timestamp,
+        keep: u64,
+        limit: u32,
+    ) -> Result<Purged, StoreError>;
+}
+
+/// A shared store.
+pub type SharedStore = Arc<dyn JobStore>;
+
+/// Most bytes of a body that is stored in its job's record; a larger one is stored separately.
+pub const INLINE_BYTES: usize = 1024;
+
+/// Whether `body` is too large to be stored in its job's record.
+pub fn is_stored_apart(body: &Body) -> bool {
+    body.inline().is_some_and(|payload| payload.bytes.len() > INLINE_BYTES)
+}

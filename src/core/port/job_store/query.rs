@@ -1,0 +1,96 @@
+//! Reads of jobs: due jobs, lists and counts.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    job::{Job, Outcome, QueueName, TypeName, Value},
+    queue::order::{Order, Position},
+    time::Timestamp,
+};
+
+/// A query for due jobs of one queue.
+#[derive(Clone, Debug)]
+pub struct DueQuery {
+    /// The queue.
+    pub queue: QueueName,
+    /// True for critical jobs only, false for the others only.
+    pub critical: bool,
+    /// Only jobs of these types.
+    pub types: Vec<TypeName>,
+    /// Only this partition; none for all, merged in order.
+    pub partition: Option<String>,
+    /// The order of the jobs.
+    pub order: Order,
+    /// Only jobs due at this instant or before.
+    pub until: Timestamp,
+    /// Only jobs after this position in the order.
+    pub after: Option<Position>,
+    /// At most this many (1 to 1000).
+    pub limit: u32,
+}
+
+/// Due jobs, in order.
+#[derive(Clone, Debug, Default)]
+pub struct DuePage {
+    /// The jobs. A body over 1 KiB is [`Body::Beside`](crate::job::Body::Beside).
+    pub jobs: Vec<Job>,
+    /// Whether there are more.
+    pub more: bool,
+    /// The earliest `run_at` after `until` of the requested types, if there is one.
+    pub next_due: Option<Timestamp>,
+}
+
+/// A query for a list of jobs, newest first by creation.
+#[derive(Clone, Debug, Default)]
+pub struct ListQuery {
+    /// Only this type.
+    pub job_type: Option<TypeName>,
+    /// Only this queue.
+    pub queue: Option<QueueName>,
+    /// Only these states; empty for all.
+    pub states: Vec<StateFilter>,
+    /// Only with these attribute values.
+    pub attributes: BTreeMap<String, Value>,
+    /// Only created at this instant or later.
+    pub from: Option<Timestamp>,
+    /// Only created before this instant.
+    pub to: Option<Timestamp>,
+    /// Where the page starts: the `next_cursor` of the page before.
+    pub cursor: Option<String>,
+    /// At most this many (1 to 1000).
+    pub limit: u32,
+}
+
+/// A state to list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum StateFilter {
+    /// Scheduled jobs.
+    Scheduled,
+    /// Running jobs.
+    Running,
+    /// Jobs that ended with this outcome.
+    Ended(Outcome),
+}
+
+/// A page of a list. It may be short or even empty and still have a cursor, so that a search for
+/// rare jobs takes several calls.
+#[derive(Clone, Debug, Default)]
+pub struct ListPage {
+    /// The jobs.
+    pub jobs: Vec<Job>,
+    /// Where the next page starts; none on the last.
+    pub next_cursor: Option<String>,
+}
+
+/// The number of jobs of a queue, a type and a state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Depth {
+    /// The queue.
+    pub queue: QueueName,
+    /// The type.
+    pub job_type: TypeName,
+    /// The state.
+    pub state: StateFilter,
+    /// The number of jobs.
+    pub jobs: u64,
+}

@@ -1,0 +1,65 @@
+//! Small records with an expiry, stored next to the jobs.
+
+use crate::time::Timestamp;
+
+/// Small data that is kept for a time and then dropped. Readers find it by a prefix of its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Its kind.
+    pub kind: RecordKind,
+    /// Its name, unique within its kind: 1 to 128 of `a-z 0-9 -`.
+    pub name: String,
+    /// When it expires. From then on it may be dropped; until it is, readers still find it.
+    pub until: Timestamp,
+    /// Its content, at most [`RECORD_BYTES`].
+    pub bytes: Vec<u8>,
+}
+
+/// Most bytes of a record's content. A store with smaller items puts the rest elsewhere.
+pub const RECORD_BYTES: usize = 2 << 20;
+
+/// The kinds of [`Record`]s.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RecordKind {
+    /// A reply that waits for its job, or for an attempt of it.
+    Reply,
+    /// A dead letter: an event that a trigger could not handle.
+    DeadLetter,
+}
+
+impl RecordKind {
+    /// Every kind.
+    pub const ALL: [Self; 2] = [Self::Reply, Self::DeadLetter];
+
+    /// The kind's name in stores.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Reply => "reply",
+            Self::DeadLetter => "dead_letter",
+        }
+    }
+}
+
+/// A query for records.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordQuery {
+    /// Only records of this kind.
+    pub kind: RecordKind,
+    /// Only names with this prefix; empty for all.
+    pub prefix: String,
+    /// Only names after this one.
+    pub after: Option<String>,
+    /// At most this many (1 to 1000).
+    pub limit: u32,
+}
+
+/// What a purge dropped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Purged {
+    /// How many records were dropped because they had expired.
+    pub expired: u64,
+    /// How many were dropped because there were too many; those that expire first go first.
+    pub over: u64,
+    /// How many are left.
+    pub left: u64,
+}

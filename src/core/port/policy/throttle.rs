@@ -1,0 +1,160 @@
+//! The call of a throttler, and its answer.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::{
+    REASON_BYTES, cut,
+    fault::{Fault, check_ahead, invalid, shown},
+};
+use crate::{
+    job::{Attributes, Job, JobId, QueueName, TypeName},
+    queue::{Grant, GrantBatch, ledger::Bits},
+    time::Timestamp,
+};
+
+/// A throttler's state, by key: at most 64 keys of 128 bytes, 16 KiB in total.
+pub type PolicyState = BTreeMap<String, String>;
+
+/// The granted jobs of a queue at one moment, cheap to copy.
+#[derive(Clone, Debug, Default)]
+pub struct RunningSet {
+    /// The batches that the ledger names, each with the set of its released grants.
+    pub batches: Vec<(Arc<GrantBatch>, Bits)>,
+    /// The grants of this tick so far.
+    pub admitted: Arc<Vec<Grant>>,
+}
+
+impl RunningSet {
+    /// The grants, the longest granted first.
+    pub fn iter(&self) -> impl Iterator<Item = &Grant> {
+        let stored = self.batches.iter().flat_map(|(batch, released)| {
+            let grants = batch.grants.iter().enumerate();
+            grants.filter(|(index, _)| !released.has(*index)).map(|(_, grant)| grant)
+        });
+        stored.chain(self.admitted.iter())
+    }
+}
+
+/// An attempt that ended since the last tick.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ended {
+    /// The job.
+    pub id: JobId,
+    /// The job's type.
+    pub job_type: TypeName,
+    /// The job's attributes.
+    pub attributes: Attributes,
+    /// The attempt.
+    pub attempt: u16,
+    /// Whether it succeeded.
+    pub succeeded: bool,
+    /// Why it failed.
+    pub reason: Option<String>,
+    /// The HTTP status of its target's response.
+    pub status: Option<u16>,
+}
+
+/// Everything that a throttler's decision depends on.
+#[derive(Clone, Debug)]
+pub struct ThrottleCall {
+    /// The queue.
+    pub queue: QueueName,
+    /// The tick's time.
+    pub now: Timestamp,
+    /// A seed for random numbers.
+    pub seed: u64,
+    /// The plugin's configuration as JSON text.
+    pub config: Arc<str>,
+    /// The queue's own concurrency.
+    pub concurrency: Option<u32>,
+    /// How many jobs workers can take now.
+    pub room: u32,
+    /// The granted jobs.
+    pub running: RunningSet,
+    /// The candidates, in order.
+    pub candidates: Vec<Job>,
+    /// The attempts that ended, if the plugin declares that it needs them.
+    pub ended: Arc<Vec<Ended>>,
+    /// The latest committed state.
+    pub state: Arc<PolicyState>,
+    /// The candidates' data as JSON text, if the plugin declares that it needs it; at most
+    /// [`DATA_BYTES`].
+    pub data: BTreeMap<JobId, String>,
+}
+
+/// What a throttler does with one candidate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// It starts.
+    Run,
+    /// It is held, and the throttler decides again at this instant at the latest.
+    Hold(Option<Timestamp>),
+    /// It gets this due time, which is after the time of the call and within 366 days of it.
+    Reschedule(Timestamp),
+    /// It ends, as dropped.
+    Drop,
+}
+
+/// An action and its reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// The action.
+    pub action: Action,
+    /// For people: at most 200 bytes.
+    pub reason: Option<String>,
+}
+
+/// The answer of a throttler.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ThrottleAnswer {
+    /// One per candidate, in order.
+    pub decisions: Vec<Decision>,
+    /// Whether later candidates may run too.
+    pub more: bool,
+    /// The new state, if it changed.
+    pub state: Option<PolicyState>,
+}
+
+impl ThrottleAnswer {
+    /// The answer, if it is valid for `call`, with its reasons cut at [`REASON_BYTES`].
+    ///
+    /// # Errors
+    ///
+    /// [`FaultKind::InvalidAnswer`] with the invalid decision, and what is valid.
+    pub fn validated(mut self, call: &ThrottleCall) -> Result<Self, Fault> {
+        let (offered, decided) = (call.candidates.len(), self.decisions.len());
+        if offered != decided {
+            return invalid(format!(
+                "answered {decided} decisions for {offered} candidates: \
+                 there must be one for each, in their order"
+            ));
+        }
+        for (index, decision) in self.decisions.iter_mut().enumerate() {
+            let named = match decision.action {
+                Action::Hold(Some(at)) => Some((at, "holds until")),
+                Action::Reschedule(at) => Some((at, "reschedules to")),
+                Action::Run | Action::Hold(None) | Action::Drop => None,
+            };
+            if let Some((at, does)) = named {
+                let said = || {
+                    format!(
+                        "decision {} (job {}) {does} {}",
+                        index + 1,
+                        call.candidates[index].id,
+                        shown(at)
+                    )
+                };
+                if at <= call.now {
+                    return invalid(format!(
+                        "{}, which is not after the time of the call, {}",
+                        said(),
+                        call.now
+                    ));
+                }
+                check_ahead(at, call.now, said)?;
+            }
+            decision.reason = decision.reason.take().map(|reason| cut(reason, REASON_BYTES));
+        }
+        Ok(self)
+    }
+}
