@@ -1,8 +1,8 @@
-//! Attributes: what limits, partitions and searches see of a job, given by its sender or taken from
-//! its data by JSON pointers.
+//! Attributes: the values that limits, partitions and searches compare, given by the job's sender
+//! or extracted from its data by JSON pointers.
 //!
-//! The data is walked once, and nothing of it is built but the values that are asked for. Those win
-//! over given ones, since the type's owner wrote the pointers and the sender only the job.
+//! The data is read once, and only the extracted values are built. They win over given ones,
+//! because the type's owner wrote the pointers.
 
 use std::{borrow::Cow, collections::BTreeMap, fmt};
 
@@ -22,21 +22,25 @@ pub const NAME_BYTES: usize = 64;
 /// Most bytes of an attribute's text.
 pub const TEXT_BYTES: usize = 256;
 
-/// Whether `text` is a JSON pointer of RFC 6901: empty, or tokens that each follow a `/`, with `~` only as `~0` and `~1`.
+/// Whether `text` is a JSON pointer of RFC 6901: empty, or tokens that each follow a `/`, with `~`
+/// only as `~0` and `~1`.
 pub fn is_pointer(text: &str) -> bool {
     let escaped = |(at, _): (usize, &str)| matches!(text.as_bytes().get(at + 1), Some(b'0' | b'1'));
     (text.is_empty() || text.starts_with('/')) && text.match_indices('~').all(escaped)
 }
 
-/// The attributes that `pointers` (name to JSON pointer) find in `data`, which is well formed.
+/// The attributes at `pointers` (name to JSON pointer) in `data`, which is well formed.
 ///
-/// A boolean becomes `"true"` or `"false"`; a text over `text_bytes` (of a job: [`TEXT_BYTES`]), null, a list, a map, binary and
-/// what is not there are no attribute. A pointer that is none finds nothing. Whoever adds them to given
-/// ones lets these win, and then checks the whole (`check_attributes`), where a text over 256 bytes is refused.
+/// A boolean becomes `"true"` or `"false"`. A text over `text_bytes` (for a job: [`TEXT_BYTES`]),
+/// null, a list, a map, binary and a missing value are no attribute. An invalid pointer finds
+/// nothing.
+///
+/// The caller replaces given attributes by these, and then checks all of them (`check_attributes`),
+/// which refuses a text over 256 bytes.
 ///
 /// # Errors
 ///
-/// [`Malformed`] if `data` cannot be read, which a payload that was checked can.
+/// [`Malformed`] if `data` cannot be read, which never happens for a checked payload.
 pub fn extract(
     pointers: &BTreeMap<String, String>,
     data: &Payload,
@@ -75,13 +79,13 @@ fn tokens(pointer: &str) -> Option<Vec<Cow<'_, str>>> {
     is_pointer(pointer).then(|| pointer.split('/').skip(1).map(plain).collect())
 }
 
-/// Which place a token names in a list.
+/// The index that a token names in a list.
 fn index_of(token: &str) -> Option<usize> {
     let canonical = token == "0" || !token.starts_with(['0', '+']);
     canonical.then(|| token.parse().ok()).flatten()
 }
 
-/// The pointers, and what each has found so far.
+/// The pointers, and the value that each has found so far.
 struct Walk<'a> {
     paths: Vec<Option<Vec<Cow<'a, str>>>>,
     found: Vec<Option<Value>>,
@@ -93,8 +97,9 @@ impl Walk<'_> {
         self.paths[pointer].as_ref()?.get(depth).map(Cow::as_ref)
     }
 
-    /// Which of the pointers that lead `here` lead on to `key`. The last of several equal keys counts,
-    /// so what they found below an earlier one is forgotten.
+    /// The pointers of `here` that continue with the next token.
+    ///
+    /// The last of several equal keys counts, so a value found below an earlier one is discarded.
     fn under(&mut self, here: &[usize], depth: usize, leads: impl Fn(&str) -> bool) -> Vec<usize> {
         let next: Vec<_> = here
             .iter()
@@ -107,7 +112,7 @@ impl Walk<'_> {
         next
     }
 
-    /// The pointers that end `here` have found `value`.
+    /// Stores `value` for the pointers that end `here`.
     fn found(&mut self, here: &[usize], depth: usize, value: &Value) {
         for pointer in here {
             if self.token(*pointer, depth).is_none() {
@@ -122,7 +127,7 @@ impl Walk<'_> {
         }
     }
 
-    /// None is a number that JSON cannot write, which is no attribute.
+    /// None is a number that JSON cannot express, which is no attribute.
     fn number(&mut self, here: &[usize], depth: usize, number: Option<Number>) {
         if let Some(number) = number {
             self.found(here, depth, &Value::Number(number));
@@ -163,7 +168,7 @@ impl Walk<'_> {
     }
 }
 
-/// A place in JSON that is about to be read, and the pointers that lead through it.
+/// A position in JSON that is read next, and the pointers that lead through it.
 struct PlaceSeed<'w, 'a> {
     walk: &'w mut Walk<'a>,
     depth: usize,
@@ -237,7 +242,7 @@ impl<'de> Visitor<'de> for PlaceSeed<'_, '_> {
     }
 }
 
-/// A key that is about to be read: answers with the pointers that lead on through it.
+/// A key that is read next: yields the pointers that continue through it.
 struct KeySeed<'w, 'a> {
     walk: &'w mut Walk<'a>,
     depth: usize,

@@ -1,8 +1,9 @@
-//! What a job is, what may happen to it, and when it is tried again. Pure.
+//! A job: its specification, its lifecycle, its retries and its data. Pure.
 //!
-//! Read in this order: [`spec`] (what it is), [`lifecycle`] (what happens to it), [`retry`] (the wait
-//! before another attempt), [`payload`] and [`transcode`] (what it carries), [`extract`] (what limits see of that),
-//! [`name`] (how things are called), [`trace`] (whose trace it belongs to).
+//! Read in this order: [`spec`] (what is fixed when it is accepted), [`lifecycle`] (its states),
+//! [`retry`] (the wait before another attempt), [`payload`] and [`transcode`] (its data),
+//! [`extract`] (the attributes in its data), [`name`] (names and ids), [`trace`] (its trace
+//! context).
 
 pub mod end_notice;
 pub mod extract;
@@ -30,16 +31,16 @@ pub use payload::{Body, Encoding, Payload};
 pub use spec::{Attributes, Spec, Value};
 pub use trace::TraceContext;
 
-/// One unit of work: what it is, what it carries, where it stands.
+/// One unit of work: its specification, its data and its state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {
     /// Its id.
     pub id: JobId,
-    /// What it is.
+    /// Its specification.
     pub spec: Arc<Spec>,
-    /// What it carries.
+    /// Its data.
     pub data: Body,
-    /// Where it stands.
+    /// Its state and history.
     pub life: Lifecycle,
 }
 
@@ -48,7 +49,7 @@ impl Job {
     ///
     /// # Errors
     ///
-    /// [`lifecycle::Refused`] if `event` cannot follow where the job stands.
+    /// [`lifecycle::Refused`] if `event` cannot follow the current state.
     #[allow(clippy::result_large_err, reason = "what it returns otherwise is larger")]
     pub fn apply(
         &self,
@@ -64,23 +65,24 @@ impl Job {
         })
     }
 
-    /// How many bytes it has at most where it is shown whole in the encoding of its data, or as a rule in JSON. Data that is all small numbers
-    /// or flags may be several times as long there.
+    /// An estimate of its size when all of it is shown: a bound in the encoding of its data, and
+    /// usually in JSON. MessagePack data of only small numbers or flags may be several times as
+    /// long in JSON.
     pub fn bytes(&self) -> usize {
-        let beside = written(&*self.spec) + written(&self.life);
+        let without_data = written(&*self.spec) + written(&self.life);
         // Instants are shown as texts, which are longer than their numbers.
         FIELDS
-            + beside
-            + beside / 2
+            + without_data
+            + without_data / 2
             + shown(&self.data)
             + self.life.result.as_ref().map_or(0, |result| shown(&result.body()))
     }
 }
 
-/// The names of a job's fields, and those that are always there.
+/// Bytes of the names of a job's fields, and of the fields that are always present.
 const FIELDS: usize = 1024;
 
-/// How many bytes `body` may have where it is shown: what is binary becomes base64 in JSON.
+/// Most bytes of `body` when it is shown: binary becomes base64 in JSON.
 fn shown(body: &Body) -> usize {
     match body {
         Body::Inline(Payload { encoding: Encoding::Json, .. })
@@ -89,7 +91,7 @@ fn shown(body: &Body) -> usize {
     }
 }
 
-/// How many bytes `value` has as JSON.
+/// The number of bytes of `value` as JSON.
 fn written(value: &impl Serialize) -> usize {
     struct Count(usize);
     impl io::Write for Count {
@@ -102,7 +104,7 @@ fn written(value: &impl Serialize) -> usize {
         }
     }
     let mut count = Count(0);
-    // What is stored as JSON can be written as JSON.
+    // The types are stored as JSON, so they can be written as JSON.
     let _ = serde_json::to_writer(&mut count, value);
     count.0
 }

@@ -4,7 +4,7 @@ use std::{borrow::Borrow, fmt, str::FromStr, sync::Arc};
 
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 
-/// The text is not of the form that its kind of name has.
+/// The text does not have the form of its kind of name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("must be 1 to 64 of {0}")]
 pub struct BadName(&'static str);
@@ -25,8 +25,10 @@ macro_rules! name {
         impl FromStr for $name {
             type Err = BadName;
             fn from_str(text: &str) -> Result<Self, BadName> {
-                let fits = (1..=64).contains(&text.len()) && text.bytes().all(|b| matches!(b, $allowed));
-                if fits && text != "." && text != ".." { Ok(Self(text.into())) } else { Err(BadName($form)) }
+                let fits = (1..=64).contains(&text.len())
+                    && text.bytes().all(|byte| matches!(byte, $allowed))
+                    && !matches!(text, "." | "..");
+                if fits { Ok(Self(text.into())) } else { Err(BadName($form)) }
             }
         }
 
@@ -95,7 +97,8 @@ name!(
     b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'_' | b'.' | b'-'
 );
 
-/// Words that stand in routes where an id or a name would: `POST /v1/jobs/batch` is not a job type.
+/// Words that routes use in the position of an id or a name: `POST /v1/jobs/batch` is not a job
+/// type.
 pub const ROUTE_WORDS: [&str; 4] = ["batch", "cancel", "replay", "result"];
 
 #[cfg(test)]

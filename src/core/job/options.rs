@@ -1,9 +1,9 @@
 //! The options that a job carries, and their precedence: the job's own, then its type's, then the
 //! server's default.
 //!
-//! A request, a schedule and a trigger embed the same [`JobOptions`]. [`JobOptions::resolve`] is the
-//! only code that combines them with the type. `#[serde(flatten)]` buffers values and loses the path
-//! of a wrong one, so [`Split`] reads the options of an object directly from its deserializer.
+//! A request, a schedule and a trigger embed the same [`JobOptions`]. [`JobOptions::resolve`] is
+//! the only code that combines them with the type. `#[serde(flatten)]` buffers values and loses the
+//! path of a wrong one, so [`Split`] reads the options of an object directly from its deserializer.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -37,7 +37,7 @@ pub struct JobOptions {
     /// Not held by limits, and takes no capacity. An enqueue needs scope `enqueue:critical`.
     #[schema(value_type = Option<bool>)]
     pub critical: bool,
-    /// When on the clock it may start; an empty list clears the type's.
+    /// When it may start; an empty list clears the type's windows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub windows: Option<Vec<Window>>,
     /// From claim to result (default 86400).
@@ -52,7 +52,7 @@ pub struct JobOptions {
     /// What follows a failed attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
-    /// A key that keeps duplicates out: no second job while one of the type has it.
+    /// A key that refuses duplicates: no second job of the type while one has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unique: Option<Unique>,
     /// What limits, partitions and searches compare, at most 16; those extracted from the data win.
@@ -73,7 +73,7 @@ pub struct JobOptions {
 }
 
 impl JobOptions {
-    /// Their names.
+    /// The names of the options.
     pub const NAMES: [&'static str; 13] = [
         "priority",
         "weight",
@@ -92,8 +92,9 @@ impl JobOptions {
 
     /// The spec of a job of `job_type` that is accepted at `now` with these options.
     ///
-    /// The job's own option wins over its type's, and that over the default. Headers are merged, name
-    /// by name. Keys, expiry, partition and digest follow from the request and are not set here.
+    /// The job's own option wins over its type's, and that over the default. Headers are merged,
+    /// name by name. Keys, expiry, partition and digest follow from the request and are not set
+    /// here.
     pub fn resolve(&self, job_type: &TypeName, config: &TypeConfig, now: Timestamp) -> Spec {
         let default_attempts = if config.delivery == Delivery::AtMostOnce { 1 } else { 3 };
         let deadline = self.deadline_seconds.or(config.deadline_seconds);
@@ -154,8 +155,8 @@ fn or_default<'de, A: MapAccess<'de>, T: Deserialize<'de> + Default>(
     map.next_value::<Option<T>>().map(Option::unwrap_or_default)
 }
 
-/// Reads an object that has fields of its own and the options of a job: the derived `deserialize` of
-/// a struct with named fields gets its own fields from here, and the options go to `options`.
+/// Reads an object that has fields of its own and the options of a job: the derived `deserialize`
+/// of a struct with named fields gets its own fields from here, and the options go to `options`.
 ///
 /// Each error is at the path of its value. A field that neither has is refused by name, and so is
 /// one that is given twice.
@@ -193,8 +194,9 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Split<'_, D> {
     }
 
     serde::forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit
-        unit_struct newtype_struct seq tuple tuple_struct map enum identifier ignored_any
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf
+        option unit unit_struct newtype_struct seq tuple tuple_struct map enum identifier
+        ignored_any
     }
 }
 
@@ -330,9 +332,11 @@ mod tests {
     fn every_option() -> serde_json::Value {
         json!({
             "priority": 1, "weight": 2, "critical": true,
-            "windows": [{"from": "08:00", "to": "09:00"}], "timeout_seconds": 3, "deadline_seconds": 4,
+            "windows": [{"from": "08:00", "to": "09:00"}],
+            "timeout_seconds": 3, "deadline_seconds": 4,
             "max_attempts": 5, "retry": {"strategy": "exponential"},
-            "unique": {"key": "k", "while": "live"}, "attributes": {"size": 3}, "keep_result": "once",
+            "unique": {"key": "k", "while": "live"},
+            "attributes": {"size": 3}, "keep_result": "once",
             "callback_url": "https://example.com/", "headers": {"x": "1"},
         })
     }

@@ -1,6 +1,7 @@
-//! What a job carries and what it answers: bytes in one of two encodings, kept as they came.
+//! The data and the result of a job: bytes in one of two encodings, kept as they arrived.
 //!
-//! Whoever reads in the other encoding gets the equal value; see [`crate::job::transcode`] for what has no equal.
+//! A reader of the other encoding gets an equal value. [`crate::job::transcode`] shows how it
+//! expresses values that the encoding lacks.
 
 use std::{
     cell::Cell,
@@ -18,7 +19,8 @@ use crate::job::transcode;
 /// Most levels of lists and maps in a payload.
 pub const MAX_DEPTH: usize = 64;
 
-/// Enough for the decoder of MessagePack, which counts a list or a map as two levels, and another value as up to four.
+/// The depth limit for the MessagePack decoder, which counts a list or a map as two levels, and any
+/// other value as up to four.
 pub(super) const DECODER_DEPTH: usize = 2 * MAX_DEPTH + 4;
 
 /// How the bytes of a payload are to be read.
@@ -76,13 +78,14 @@ impl Malformed {
 }
 
 impl Payload {
-    /// Checks that the bytes are one well-formed value of at most `max_depth` (up to [`MAX_DEPTH`]) nested lists and
-    /// maps, that its texts are UTF-8 and that its numbers fit a double. Builds nothing, and stops at the first level
-    /// too deep.
+    /// Checks that the bytes are one well-formed value of at most `max_depth` (up to [`MAX_DEPTH`])
+    /// nested lists and maps, that its texts are UTF-8 and that its numbers fit a double.
+    ///
+    /// Builds no value, and stops at the first level that is too deep.
     ///
     /// # Errors
     ///
-    /// [`Malformed`] with what is wrong.
+    /// [`Malformed`] with the reason.
     pub fn check(&self, max_depth: usize) -> Result<(), Malformed> {
         match self.encoding {
             Encoding::Json => {
@@ -135,11 +138,11 @@ impl Payload {
     }
 }
 
-/// A value of JSON that is about to be read, and how many levels it may have.
+/// A JSON value that is read next, and how many levels it may have.
 #[derive(Clone, Copy)]
 struct Level<'a> {
     left: usize,
-    /// Set when that was not enough.
+    /// Set when the value has more levels.
     deep: &'a Cell<bool>,
 }
 
@@ -206,7 +209,7 @@ impl<'de> Visitor<'de> for Level<'_> {
     }
 }
 
-/// Walks over MessagePack with a count of what is still to come on each level.
+/// Checks MessagePack with a count of the values that are left on each level.
 fn check_message_pack(bytes: &[u8], max_depth: usize) -> Result<(), Malformed> {
     fn take<'a>(rest: &mut &'a [u8], n: usize) -> Result<&'a [u8], Malformed> {
         let (taken, left) = rest
@@ -222,7 +225,7 @@ fn check_message_pack(bytes: &[u8], max_depth: usize) -> Result<(), Malformed> {
     let mut levels: Vec<usize> = Vec::new();
     loop {
         let marker = usize::from(take(&mut rest, 1)?[0]);
-        // What follows the marker: a text, other bytes, or this many values.
+        // After the marker: bytes of a text, bytes to skip, and the number of inner values.
         let (text, skip, inner) = match marker {
             0x80..=0x8f => (0, 0, Some((marker & 0xf) * 2)),
             0x90..=0x9f => (0, 0, Some(marker & 0xf)),
@@ -258,18 +261,18 @@ fn check_message_pack(bytes: &[u8], max_depth: usize) -> Result<(), Malformed> {
             return if rest.is_empty() {
                 Ok(())
             } else {
-                Err(Malformed::new("has something after its value"))
+                Err(Malformed::new("has more bytes after its value"))
             };
         }
     }
 }
 
-/// A payload, or where it is kept.
+/// A payload, or where it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// Here.
+    /// The payload itself.
     Inline(Payload),
-    /// In the job store beside its job, to be read when somebody needs it; this many bytes.
+    /// In the job store, separate from its job, with this many bytes. It is read when it is needed.
     Beside(u32),
     /// In the object store under `key`, `len` bytes.
     Object {
@@ -296,7 +299,7 @@ impl Body {
         self.len() == 0
     }
 
-    /// The payload, if it is here.
+    /// The payload, if it is inline.
     pub fn inline(&self) -> Option<&Payload> {
         match self {
             Self::Inline(payload) => Some(payload),

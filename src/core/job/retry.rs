@@ -1,6 +1,6 @@
 //! What follows a failed attempt: how long to wait before the next one.
 //!
-//! Pure: the random part is drawn by the caller and handed in.
+//! Pure: the caller draws the random part.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -17,17 +17,20 @@ use crate::time::Seconds;
 /// The name of the strategy that is built in; every other one is a plugin's.
 pub const BUILT_IN: &str = "exponential";
 
-/// How a job's next attempt is planned: `{"strategy": "exponential", "config": {...}}` or `{"plugin": name, "config": {...}}`.
+/// How a job's next attempt is planned: `{"strategy": "exponential", "config": {...}}` or
+/// `{"plugin": name, "config": {...}}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Retry {
     /// A wait that doubles from attempt to attempt.
     Exponential(Backoff),
-    /// As the plugin of this name says, with this configuration. (Under the name of the built-in strategy: a
-    /// configuration that it cannot read, which no check lets pass.)
+    /// The plugin of this name decides, with this configuration.
+    ///
+    /// Under the name of the built-in strategy this is a configuration that it cannot read; every
+    /// check refuses it.
     Plugin(PluginName, Arc<Value>),
 }
 
-/// [`Retry`] as people write it: a built-in strategy or a plugin, with its configuration.
+/// [`Retry`] in the API: a built-in strategy or a plugin, with its configuration.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename = "Retry")]
 struct Written {
@@ -54,7 +57,7 @@ impl TryFrom<Written> for Retry {
     fn try_from(Written { strategy, plugin, config }: Written) -> Result<Self, Self::Error> {
         match (strategy, plugin) {
             (Some(BuiltIn::Exponential), None) => Ok(Backoff::deserialize(&*config).map_or_else(
-                |_| Self::Plugin(BUILT_IN.parse().expect("a good name"), config),
+                |_| Self::Plugin(BUILT_IN.parse().expect("the built-in name is valid"), config),
                 Self::Exponential,
             )),
             (None, Some(plugin)) => Ok(Self::Plugin(plugin, config)),
@@ -65,7 +68,7 @@ impl TryFrom<Written> for Retry {
 
 impl Serialize for Retry {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        // What is stored always starts with `strategy`.
+        // The stored form always starts with `strategy`.
         let plugin = if serializer.is_human_readable() { "plugin" } else { "strategy" };
         let mut fields = serializer.serialize_struct("Retry", 2)?;
         match self {
@@ -92,7 +95,7 @@ impl<'de> Deserialize<'de> for Retry {
     }
 }
 
-/// Reads a [`Retry`] as it was stored: the strategy first, and in the same form of spans.
+/// Reads a stored [`Retry`]: the strategy comes first, and spans have their stored form.
 struct RetryVisitor;
 
 impl<'de> Visitor<'de> for RetryVisitor {
@@ -152,7 +155,7 @@ pub enum Jitter {
     /// Any part of the wait, at least half a second of it.
     #[default]
     Full,
-    /// The whole wait, always.
+    /// The whole wait.
     None,
 }
 
@@ -167,7 +170,7 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// The least wait that full jitter leaves, so that a failing target is never hammered.
+    /// The least wait with full jitter, so that retries never flood a failing target.
     pub const LEAST: Duration = Duration::from_millis(500);
 
     /// The wait after attempt `attempt` (from 1), where `drawn` is uniform in 0 up to 1.
@@ -185,7 +188,7 @@ impl Backoff {
         }
     }
 
-    /// What is wrong with these settings: the field and what it must be.
+    /// The first fault of these settings: the field and what it must be.
     pub fn fault(&self) -> Option<(&'static str, &'static str)> {
         if self.base_seconds > Seconds::new(86_400) {
             Some(("base_seconds", "must be 0 to 86400"))
@@ -213,7 +216,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn full_jitter_stays_between_half_a_second_and_the_whole(n in 1u16.., drawn in 0.0f64..1.0) {
+        fn full_jitter_stays_between_half_a_second_and_the_whole(
+            n in 1u16..,
+            drawn in 0.0f64..1.0,
+        ) {
             let backoff = Backoff::default();
             let whole = Backoff { jitter: Jitter::None, ..backoff }.after(n, 0.0);
             let wait = backoff.after(n, drawn);

@@ -1,4 +1,5 @@
-//! What a job is: everything that is settled when it is accepted and changes only by PATCH.
+//! The specification of a job: everything that is fixed when it is accepted and changes only by
+//! PATCH.
 
 use std::{borrow::Cow, collections::BTreeMap, fmt};
 
@@ -14,7 +15,7 @@ use crate::{
     time::{Seconds, Timestamp},
 };
 
-/// A value of an attribute: what limits, partitions and searches compare.
+/// The value of an attribute, which limits, partitions and searches compare.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Value {
@@ -30,7 +31,7 @@ impl<'de> Deserialize<'de> for Value {
     }
 }
 
-/// Reads a [`Value`]; public in the crate for what may be a value or something else.
+/// Reads a [`Value`]. Readers of a value or something else use it too.
 pub struct ValueVisitor;
 
 impl Visitor<'_> for ValueVisitor {
@@ -68,7 +69,8 @@ impl Visitor<'_> for ValueVisitor {
 }
 
 impl Value {
-    /// The value as the text that keys and partitions use: equal values have equal texts, 2 and 2.0 too.
+    /// The value as the text that keys and partitions use. Equal values have equal texts, so 2.0 is
+    /// `2`.
     pub fn text(&self) -> String {
         self.as_text().into_owned()
     }
@@ -94,15 +96,15 @@ pub type Attributes = BTreeMap<String, Value>;
 /// How long a job's result can be read: `"none"`, `"once"` or `{"seconds": n}`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeepResult {
-    /// It is dropped when it comes.
+    /// It is never kept.
     None,
-    /// The first read takes it; unread it goes after an hour.
+    /// The first read removes it; unread it is removed after an hour.
     Once,
-    /// It goes this long after the job's end.
+    /// It is removed this long after the job's end.
     For(Seconds),
 }
 
-/// [`KeepResult`] as people write it.
+/// [`KeepResult`] in the API.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged, expecting = "expected \"none\", \"once\" or {\"seconds\": n}")]
 enum KeepResultText {
@@ -165,7 +167,7 @@ impl Default for KeepResult {
     }
 }
 
-/// While which of its states a job holds its unique key.
+/// The states in which a job holds its unique key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum UniqueWhile {
@@ -175,7 +177,8 @@ pub enum UniqueWhile {
     Live,
 }
 
-/// A wish that no two jobs of a type with one key wait (or live) at once.
+/// The demand that no two jobs of a type with the same key are scheduled (or live) at the same
+/// time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Unique {
@@ -189,12 +192,12 @@ pub struct Unique {
     pub period_seconds: Option<Seconds>,
 }
 
-/// What a job is. Shared, never changed in place: PATCH makes a new one.
+/// The specification of a job. It is shared and never changed in place: PATCH makes a new one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spec {
     /// Its type.
     pub job_type: TypeName,
-    /// The queue it was put in when it was accepted.
+    /// The queue of its type when it was accepted.
     pub queue: QueueName,
     /// Lower goes first.
     pub priority: i32,
@@ -208,7 +211,7 @@ pub struct Spec {
     pub expires_at: Option<Timestamp>,
     /// Ends `failed` at this instant if it has not ended before.
     pub deadline_at: Option<Timestamp>,
-    /// When on the clock it may start; none means always.
+    /// When it may start; at any time without windows.
     pub windows: Vec<Window>,
     /// From claim to result.
     pub timeout: Seconds,
@@ -216,15 +219,15 @@ pub struct Spec {
     pub max_attempts: u16,
     /// What follows a failed attempt.
     pub retry: Retry,
-    /// What both the request and a later reply can build.
+    /// The key by which a later reply finds it.
     pub correlation_key: Option<String>,
-    /// A key that keeps duplicates out.
+    /// A key that refuses duplicates.
     pub unique: Option<Unique>,
-    /// What limits, partitions and searches look at.
+    /// The values that limits, partitions and searches compare.
     pub attributes: Attributes,
     /// How long its result can be read.
     pub keep_result: KeepResult,
-    /// Who is told when it ends.
+    /// The URL that is notified when it ends.
     pub callback_url: Option<Url>,
     /// Passed on to the worker.
     pub headers: BTreeMap<String, String>,
@@ -232,8 +235,8 @@ pub struct Spec {
     pub replay_of: Option<JobId>,
     /// How long it is kept after its end.
     pub retention: Seconds,
-    /// The partition of its queue it waits in; empty where the queue has none.
+    /// Its partition of the queue; empty if the queue has none.
     pub partition: String,
-    /// A digest of the request that made it, to tell a repeat from a clash.
+    /// A digest of its request, to distinguish a repeat from another request with the same id.
     pub request_digest: [u8; 16],
 }

@@ -1,43 +1,43 @@
-//! The context of a trace, as W3C Trace Context writes it: whose span the next one belongs under.
+//! The context of a trace, as in W3C Trace Context: the parent of the next span.
 //!
 //! ```text
 //!   traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01
 //!                version   trace                        span          flags
 //! ```
 //!
-//! The one thing to know: a context that is not written as the standard says is none, and nobody is told.
-//! A caller's broken tracing must not keep its jobs out.
+//! A malformed context is ignored without an error, so that a caller's broken tracing does not
+//! refuse its jobs.
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
 /// The header that carries a context.
 pub const PARENT: &str = "traceparent";
-/// The header with what tracing systems add to it; it means nothing without [`PARENT`].
+/// The header with additions of tracing systems; it has no meaning without [`PARENT`].
 pub const STATE: &str = "tracestate";
 
-/// The flag that says that the trace is recorded.
+/// The flag of a recorded trace.
 const SAMPLED: u8 = 1;
 /// The length of a context of version 0; later ones may be longer.
 const LENGTH: usize = 55;
 
-/// Which trace, which span of it, and whether it is recorded.
+/// A trace, one of its spans, and whether it is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceContext {
     /// The trace; never 0.
     pub trace: u128,
     /// The span; never 0.
     pub span: u64,
-    /// Whether whoever began the trace records it.
+    /// Whether the program that started the trace records it.
     pub sampled: bool,
 }
 
-/// The text is no context of a trace.
+/// The text is not a trace context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a traceparent such as 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")]
+#[error("must be a traceparent such as 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")]
 pub struct NotATrace;
 
 impl TraceContext {
-    /// The context that `headers` carry, whatever the case of its name.
+    /// The context in `headers`, in any letter case of its name.
     pub fn of(headers: &BTreeMap<String, String>) -> Option<Self> {
         named(headers, PARENT).and_then(|(_, text)| text.parse().ok())
     }
@@ -80,7 +80,8 @@ impl FromStr for TraceContext {
     }
 }
 
-/// The number that lower-case hexadecimal digits write; `from_str_radix` alone would take signs and capitals.
+/// The number of lower-case hexadecimal digits; `from_str_radix` alone would accept signs and
+/// capitals.
 fn hex(digits: Option<&str>) -> Option<u128> {
     let digits = digits
         .filter(|digits| digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')))?;
@@ -100,7 +101,7 @@ mod tests {
     const GOOD: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
     #[test]
-    fn a_context_is_read_and_written_alike() {
+    fn a_written_context_is_read_back() {
         let context: TraceContext = GOOD.parse().unwrap();
         assert_eq!(
             (context.trace, context.span),
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn of_the_flags_only_the_one_for_sampling_counts() {
+    fn only_the_sampling_flag_counts() {
         for (flags, sampled) in
             [("00", false), ("01", true), ("02", false), ("03", true), ("ff", true)]
         {
@@ -123,14 +124,14 @@ mod tests {
     }
 
     #[test]
-    fn a_later_version_is_read_as_far_as_it_is_known() {
+    fn the_known_part_of_a_later_version_is_read() {
         for text in [format!("01{}", &GOOD[2..]), format!("cc{}-what-comes", &GOOD[2..])] {
             assert_eq!(text.parse::<TraceContext>(), GOOD.parse(), "{text}");
         }
     }
 
     #[test]
-    fn what_is_written_otherwise_is_no_context() {
+    fn a_malformed_context_is_refused() {
         let swapped = |from: &str, to: &str| GOOD.replace(from, to);
         for text in [
             String::new(),
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_is_found_however_its_name_is_written() {
+    fn a_header_is_found_in_any_letter_case() {
         let headers = [("TraceParent".to_owned(), GOOD.to_owned())].into();
         assert_eq!(TraceContext::of(&headers), GOOD.parse().ok());
         assert_eq!(TraceContext::of(&[("traceparent".to_owned(), "x".to_owned())].into()), None);

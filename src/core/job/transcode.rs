@@ -1,17 +1,17 @@
 //! One value in two encodings: JSON and MessagePack.
 //!
-//! What only MessagePack can say is a JSON object of one key, and that object becomes what it stands
-//! for on the way back, so that MessagePack shown as JSON loses nothing:
+//! A value that only MessagePack has becomes a JSON object of one key, and that object becomes the
+//! value on the way back. So MessagePack that is shown as JSON loses nothing:
 //!
 //! ```text
 //!   binary                         {"$binary": "base64"}
 //!   an extension                   {"$ext": {"type": -1, "data": "base64"}}
 //!   NaN, the infinities            {"$float": "NaN"}, "Infinity", "-Infinity"
-//!   a map with a key that is no    {"$map": [[key, value], ...]}; also a map that
-//!   text                           would be taken for one of these objects
+//!   a map with a key that is not   {"$map": [[key, value], ...]}; also a map that
+//!   a text                         would be read as one of these objects
 //! ```
 //!
-//! Numbers are kept as whole numbers or doubles. Of several equal keys in one map the last counts.
+//! Numbers are kept as whole numbers or doubles. The last of several equal keys in a map counts.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use serde_json::{Value as Json, json};
@@ -41,7 +41,8 @@ pub(super) fn json_of(value: rmpv::Value) -> Json {
             }
         }
         V::Map(map) => {
-            json!({ "$map": map.into_iter().map(|(key, value)| [json_of(key), json_of(value)]).collect::<Vec<_>>() })
+            let pairs = map.into_iter().map(|(key, value)| [json_of(key), json_of(value)]);
+            json!({ "$map": pairs.collect::<Vec<_>>() })
         }
     }
 }
@@ -80,16 +81,16 @@ pub(super) fn message_pack_of(json: Json) -> rmpv::Value {
     }
 }
 
-/// What a JSON object of one key stands for.
+/// The meaning of a JSON object of one key.
 enum Meaning {
-    /// This.
+    /// This value.
     Value(rmpv::Value),
-    /// A map, the pairs of which are listed.
+    /// A map, as a list of its pairs.
     Map,
 }
 
-/// What `object` stands for, if it is one of those that stand for something. Looks no deeper than their own form,
-/// so that many within each other are read once.
+/// The meaning of `object`, if it has one of these special forms. Reads only the form itself, so
+/// that nested ones are read once.
 fn meaning(object: &serde_json::Map<String, Json>) -> Option<Meaning> {
     use rmpv::Value as V;
     let (key, value) = object.iter().next().filter(|_| object.len() == 1)?;

@@ -12,7 +12,7 @@ use crate::{calendar::window::Window, target::TargetConfig, time::Seconds};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TypeConfig {
-    /// The queue its jobs wait in (default `default`).
+    /// The queue of its jobs (default `default`).
     pub queue: QueueName,
     /// Where its jobs go (default: the server's default target, or pull workers).
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -27,7 +27,7 @@ pub struct TypeConfig {
     pub timeout_seconds: Seconds,
     /// How long a push target may take to answer (default 30; 0.001 to 31536000).
     pub response_timeout_seconds: Seconds,
-    /// How long a pull worker may be silent (default 30; 0.001 to 31536000).
+    /// How long a lease of a pull worker lasts without a heartbeat (default 30; 0.001 to 31536000).
     pub lease_seconds: Seconds,
     /// From a job's creation to its end, at most (0.001 to 315360000).
     pub deadline_seconds: Option<Seconds>,
@@ -37,33 +37,37 @@ pub struct TypeConfig {
     pub priority: i32,
     /// Its jobs' weight (default 1).
     pub weight: u32,
-    /// Attributes extracted from the data: at most 16, a name of 1 to 64 bytes to a JSON pointer of at most 1024 bytes.
+    /// Attributes extracted from the data, at most 16: a name of 1 to 64 bytes, and a JSON pointer
+    /// of at most 1024 bytes.
     pub attributes: BTreeMap<String, String>,
-    /// When on the clock its jobs may start: at most 32.
+    /// When its jobs may start: at most 32.
     pub windows: Vec<Window>,
     /// How long a result can be read (default 86400 s; 0 to 315360000).
     pub keep_result: KeepResult,
-    /// How long an ended job is kept (default 30 days; 0 to 315360000, 0 deletes it at its end). One with a correlation key is kept
-    /// for `reply_wait_seconds` at least, so that a second delivery of its reply is known for one.
+    /// How long an ended job is kept (default 30 days; 0 to 315360000, 0 deletes it at its end).
+    /// One with a correlation key is kept for `reply_wait_seconds` at least, so that a second
+    /// delivery of its reply is recognised.
     pub retention_seconds: Seconds,
     /// What frees a job's slot (default `at_lease_end`).
     pub hold_slot_until: HoldSlotUntil,
-    /// Whether a push is claimed before it is sent (default `claim`). `plain` goes only with a push target, `at_least_once`,
-    /// `on_response_timeout: fail` and no `concurrency`.
+    /// Whether a push is claimed before it is sent (default `claim`). `plain` needs a push target,
+    /// `at_least_once`, `on_response_timeout: fail` and no `concurrency`.
     pub start: Start,
-    /// What an answer that does not come in time means (default `fail`).
+    /// What follows when no response comes in time (default `fail`).
     pub on_response_timeout: OnResponseTimeout,
-    /// Who is told when a job ends: an http or https URL without credentials, at most 2048 bytes.
+    /// The URL that is notified when a job ends: http or https, without credentials, at most 2048
+    /// bytes.
     pub callback_url: Option<Url>,
-    /// Passed on to the worker: at most 32, names of 1 to 128 bytes, values of at most 4096 bytes of visible ASCII. Those
-    /// that frame the request, `webhook-` and `tidegate-` ones are refused.
+    /// Passed on to the worker: at most 32, names of 1 to 128 bytes, values of at most 4096 bytes
+    /// of visible ASCII. Headers that frame the request are refused, and so are `webhook-` and
+    /// `tidegate-` ones.
     pub headers: BTreeMap<String, String>,
 }
 
 impl Default for TypeConfig {
     fn default() -> Self {
         Self {
-            queue: "default".parse().expect("a good name"),
+            queue: "default".parse().expect("the default name is valid"),
             target: None,
             delivery: Delivery::AtLeastOnce,
             max_attempts: None,
@@ -92,21 +96,23 @@ impl Default for TypeConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Delivery {
-    /// Tried again until it succeeds or its attempts are spent.
+    /// Retried until it succeeds or no attempt is left.
     #[default]
     AtLeastOnce,
-    /// Started at most one time, ever; any doubt ends it `failed` with reason `unknown`.
+    /// Started at most once. If its outcome is unknown, it ends `failed` with reason
+    /// `outcome_unknown`.
     AtMostOnce,
 }
 
-/// What frees the slot of a worker that is not heard of.
+/// What frees the slot of a worker without a heartbeat.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum HoldSlotUntil {
     /// The end of its lease.
     #[default]
     LeaseEnd,
-    /// A report or `timeout_seconds`, so that work which ignores its lease is never overlapped.
+    /// A report or `timeout_seconds`, so that work which ignores its lease never overlaps the next
+    /// attempt.
     Report,
 }
 
@@ -117,35 +123,36 @@ pub enum Start {
     /// Yes: the job is `running` while its target works.
     #[default]
     Claim,
-    /// No: one write less for synchronous push without limits. Where its queue has limits, a rate or a pause, or had once,
-    /// a job is claimed all the same, for what is not written down cannot be counted.
+    /// No: one write less for synchronous push without limits. If its queue has or had limits, a
+    /// rate or a pause, a job is claimed nevertheless, because a limit counts only claimed jobs.
     ///
-    /// The first limit on a queue counts the jobs that are on their way: the process that handed them on claims them in its
-    /// first round under the limit. Of several processes on one store, each does so in its own next round, 5 s away at most;
-    /// until then the limit is kept without the jobs of the others.
+    /// The first limit on a queue counts the jobs that were already dispatched: the process that
+    /// dispatched them claims them in its first tick under the limit. Each of several processes on
+    /// one store does so in its own next tick, at most 5 s later. Until then the limit does not
+    /// count the jobs of the other processes.
     Plain,
 }
 
-/// What an answer that does not come in time means.
+/// What follows when no response comes in time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnResponseTimeout {
     /// The attempt failed with reason `timeout`.
     #[default]
     Fail,
-    /// The attempt goes on until its callback or its timeout.
+    /// The attempt continues until its callback or its timeout.
     Wait,
 }
 
 /// A job type as it is stored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TypeItem {
-    /// What its owner said.
+    /// Its configuration.
     pub config: TypeConfig,
     /// Raised by every change.
     pub version: u64,
-    /// Somebody looks whether it has live jobs, to move or remove it. Whoever means to add one takes this mark away
-    /// first, which refuses the change.
+    /// Whether a request is checking for live jobs, in order to move or remove the type. An enqueue
+    /// clears this mark before it adds a job, and the request is then refused.
     #[serde(default)]
     pub leaving: bool,
 }

@@ -38,7 +38,8 @@ fn both(data: &serde_json::Value) -> [Payload; 2] {
 #[test]
 fn every_kind_of_value_is_taken_or_ignored_as_the_rules_say() {
     let data = json!({
-        "text": "east", "yes": true, "n": -3, "half": 0.5, "big": u64::MAX, "none": null, "list": [10, [20]], "map": {"a/b": 1, "m~n": 2, "": 3},
+        "text": "east", "yes": true, "n": -3, "half": 0.5, "big": u64::MAX, "none": null,
+        "list": [10, [20]], "map": {"a/b": 1, "m~n": 2, "": 3},
         "long": "x".repeat(TEXT_BYTES + 1), "full": "x".repeat(TEXT_BYTES)
     });
     let asked = pointers(&[

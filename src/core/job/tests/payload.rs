@@ -38,7 +38,7 @@ fn json_that_is_no_value_is_refused(#[case] text: &'static str, #[case] why: &st
 #[case::a_map_longer_than_memory(&[0xdf, 0xff, 0xff, 0xff, 0xff, 0xc0], "ends in the middle")]
 #[case::a_text_that_is_not_utf_8(&[0xa1, 0xff], "not UTF-8")]
 #[case::the_unused_marker(&[0xc1], "starts no value")]
-#[case::more_than_one(&[0xc0, 0xc0], "something after")]
+#[case::more_than_one(&[0xc0, 0xc0], "more bytes after")]
 fn message_pack_that_is_no_value_is_refused(#[case] bytes: &[u8], #[case] why: &str) {
     let error = message_pack(bytes).check(MAX_DEPTH).unwrap_err().to_string();
     assert!(error.contains(why), "{error}");
@@ -85,8 +85,14 @@ fn nesting_is_bounded_in_both_encodings() {
 #[case::infinity(V::F64(f64::NEG_INFINITY), json!({"$float": "-Infinity"}))]
 #[case::not_a_number(V::F64(f64::NAN), json!({"$float": "NaN"}))]
 #[case::a_key_that_is_a_number(V::Map(vec![(1.into(), "a".into())]), json!({"$map": [[1, "a"]]}))]
-#[case::a_map_that_looks_like_binary(V::Map(vec![("$binary".into(), "aGk=".into())]), json!({"$map": [["$binary", "aGk="]]}))]
-#[case::a_map_that_does_not_quite(V::Map(vec![("$binary".into(), "hi!".into())]), json!({"$binary": "hi!"}))]
+#[case::a_map_that_looks_like_binary(
+    V::Map(vec![("$binary".into(), "aGk=".into())]),
+    json!({"$map": [["$binary", "aGk="]]}),
+)]
+#[case::a_map_that_does_not_quite(
+    V::Map(vec![("$binary".into(), "hi!".into())]),
+    json!({"$binary": "hi!"}),
+)]
 #[case::the_largest_number(V::from(u64::MAX), json!(u64::MAX))]
 #[case::a_whole_double(V::F64(1.0), json!(1.0))]
 fn what_only_message_pack_can_say_has_a_form_in_json(
@@ -140,7 +146,8 @@ fn any_value() -> impl Strategy<Value = V> {
     })
 }
 
-/// The same value with the keys of its text-keyed maps in order, each once, its last value standing: order says nothing in a map.
+/// The same value with the keys of its text-keyed maps in order, each once, its last value
+/// standing: order says nothing in a map.
 fn settled(value: V) -> V {
     match value {
         V::Array(list) => V::Array(list.into_iter().map(settled).collect()),
@@ -182,17 +189,24 @@ proptest! {
     }
 
     #[test]
-    fn the_check_takes_what_a_reader_takes_and_nothing_else(bytes in prop::collection::vec(any::<u8>(), 0..12)) {
+    fn the_check_takes_what_a_reader_takes_and_nothing_else(
+        bytes in prop::collection::vec(any::<u8>(), 0..12),
+    ) {
         let mut rest = &bytes[..];
         let read = rmpv::decode::read_value(&mut rest);
         // The reader also takes texts that are not UTF-8, and the unused marker for nil.
         let error = message_pack(&bytes).check(MAX_DEPTH).err().map(|error| error.to_string());
         match error {
             None => prop_assert!(read.is_ok() && rest.is_empty()),
-            Some(error) if read.is_ok() && rest.is_empty() => prop_assert!(error.contains("UTF-8") || error.contains("starts no value")),
+            Some(error) if read.is_ok() && rest.is_empty() => prop_assert!(
+                error.contains("UTF-8") || error.contains("starts no value"),
+            ),
             Some(_) => {}
         }
         let json = Payload::json(bytes.clone());
-        prop_assert_eq!(json.check(MAX_DEPTH).is_ok(), serde_json::from_slice::<serde_json::Value>(&bytes).is_ok());
+        prop_assert_eq!(
+            json.check(MAX_DEPTH).is_ok(),
+            serde_json::from_slice::<serde_json::Value>(&bytes).is_ok(),
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! What a store keeps comes back as it was: in MessagePack without field names, where a skipped field would shift the rest.
+//! What a store keeps comes back as it was: in MessagePack without field names, where a skipped
+//! field would shift the rest.
 
 use std::sync::Arc;
 

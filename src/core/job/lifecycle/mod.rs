@@ -1,0 +1,119 @@
+//! The life of a job, as a pure state machine.
+//!
+//! ```text
+//!                 ┌────────────── revoke, patch, move ──────────────┐
+//!                 ▼                                                 │
+//!   accepted ─▶ Scheduled ──Claim──▶ Running ──Succeed──▶ succeeded │
+//!                 ▲  │                 │ │ └──Deadline, Fail, LeaseExpired──▶ failed
+//!                 │  │                 │ │                         (no attempts left)
+//!                 │  │                 │ └──Cancel marks; its end or a forced cancel──▶ cancelled
+//!                 │  └──Cancel, Expire, Deadline, Drop──▶ ended     │
+//!                 └───── attempts left: Fail, LeaseExpired ◀────────┘
+//!
+//!   SucceedLate while the next attempt waits: succeeded.
+//!   A retry plugin: Scheduled until DecideRetry, then for the next attempt, or failed.
+//! ```
+//!
+//! [`Lifecycle::apply`] is the only code that moves a job. It does no I/O and reads no clock, so
+//! every store, the simulator and the dashboard agree on what may follow what. Two numbers guard
+//! it: the *version* is raised by every change that makes a grant void; the *revision* is raised by
+//! every write, and conditional writes of the store compare it.
+//!
+//! Read in this order: [`state`], [`failure`], [`result_body`], [`history`] (the parts), [`event`]
+//! (what may happen), `transition` (**what follows**), `replies` (duplicate replies), `wake` (when
+//! the maintenance sweep looks at a job).
+
+pub mod event;
+pub mod failure;
+pub mod history;
+mod replies;
+pub mod result_body;
+pub mod state;
+mod transition;
+mod wake;
+
+use serde::{Deserialize, Serialize};
+
+pub use event::{Event, PluginRetry, Refused, RetryDecision};
+pub use failure::{Failure, Reason};
+pub use history::{AttemptRecord, MAX_HISTORY, MAX_HISTORY_BYTES};
+pub use replies::{MAX_PROCESSED_REPLIES, ReplyId};
+pub use result_body::ResultBody;
+pub use state::{Outcome, Progress, Revision, Running, State, Token, Version, Waiting, word};
+
+use crate::time::Timestamp;
+
+/// A job's state, with everything that decides its future.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Lifecycle {
+    /// Raised by every write.
+    pub revision: Revision,
+    /// Raised by every change that makes a grant void.
+    pub version: Version,
+    /// The current state.
+    pub state: State,
+    /// The number of attempts started so far; only a claim raises it.
+    pub attempt: u16,
+    /// When its latest attempt was claimed.
+    pub started_at: Option<Timestamp>,
+    /// Its result, while it is kept.
+    pub result: Option<ResultBody>,
+    /// The latest failure.
+    pub error: Option<Failure>,
+    /// Its finished attempts, at most [`MAX_HISTORY`].
+    pub history: Vec<AttemptRecord>,
+    /// The throttler's reason for deferring it, while it waits for that time.
+    #[serde(default)]
+    pub deferral_reason: Option<String>,
+    /// The latest processed replies that are not in its history, at most [`MAX_PROCESSED_REPLIES`]:
+    /// those that came too late, and those of the previous job with its correlation key.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub processed_replies: Vec<ReplyId>,
+}
+
+impl Lifecycle {
+    /// The life of a job that was just accepted.
+    pub fn new(run_at: Timestamp, waiting: Waiting) -> Self {
+        Self {
+            revision: Revision(1),
+            version: Version(1),
+            state: State::Scheduled { run_at, waiting },
+            attempt: 0,
+            started_at: None,
+            result: None,
+            error: None,
+            history: Vec::new(),
+            deferral_reason: None,
+            processed_replies: Vec::new(),
+        }
+    }
+
+    /// Whether it waits for the decision of its retry plugin.
+    pub fn awaits_retry_decision(&self) -> bool {
+        matches!(self.state, State::Scheduled { waiting: Waiting::RetryDecision, .. })
+    }
+
+    /// The due time of a scheduled job.
+    pub fn run_at(&self) -> Option<Timestamp> {
+        match self.state {
+            State::Scheduled { run_at, .. } => Some(run_at),
+            _ => None,
+        }
+    }
+
+    /// The running attempt.
+    pub fn running(&self) -> Option<&Running> {
+        match &self.state {
+            State::Running(run) => Some(run),
+            _ => None,
+        }
+    }
+
+    /// How it ended, if it has.
+    pub fn ended(&self) -> Option<Outcome> {
+        match self.state {
+            State::Ended { outcome, .. } => Some(outcome),
+            _ => None,
+        }
+    }
+}

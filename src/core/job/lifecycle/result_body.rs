@@ -1,0 +1,45 @@
+//! The result of a job, as its record stores it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::job::payload::{Body, Encoding, Payload};
+
+/// Where a result is stored: the same shapes as [`Body`], serialisable.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResultBody {
+    /// How to read the bytes.
+    pub encoding: Encoding,
+    /// The bytes, unless they are an object.
+    pub bytes: bytes::Bytes,
+    /// The object's key and length, if they are.
+    pub object: Option<(String, u32)>,
+}
+
+impl ResultBody {
+    /// The result with the content of `body`; none for [`Body::Beside`], which a result never is.
+    pub fn of(body: &Body) -> Option<Self> {
+        match body {
+            Body::Inline(payload) => Some(Self {
+                encoding: payload.encoding,
+                bytes: payload.bytes.clone(),
+                object: None,
+            }),
+            Body::Object { encoding, key, len } => Some(Self {
+                encoding: *encoding,
+                bytes: bytes::Bytes::new(),
+                object: Some((key.clone(), *len)),
+            }),
+            Body::Beside(_) => None,
+        }
+    }
+
+    /// The result as a body.
+    pub fn body(&self) -> Body {
+        match &self.object {
+            Some((key, len)) => {
+                Body::Object { encoding: self.encoding, key: key.clone(), len: *len }
+            }
+            None => Body::Inline(Payload { encoding: self.encoding, bytes: self.bytes.clone() }),
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! The states of a job, and the values that they hold.
+
+use serde::{Deserialize, Serialize};
+
+use crate::time::Timestamp;
+
+/// The version on which a grant is decided.
+///
+/// A patch, a move, a revoke, a retry decision, a retry and an end raise it. A claim, a heartbeat,
+/// a cancel request to a running attempt, a late failure and the removal of a result do not. A
+/// grant decided on an older version is void.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Version(pub u64);
+
+/// How often a job was written. Conditional writes compare it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Revision(pub u64);
+
+/// The secret of one attempt: a worker that presents it holds the attempt.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Token(pub u128);
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token(..)")
+    }
+}
+
+/// What a scheduled job waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Waiting {
+    /// Its due time, and admission after that.
+    Due,
+    /// The opening of a window.
+    Window {
+        /// Its due time without windows. A change of its windows starts from this instant.
+        due: Timestamp,
+    },
+    /// Its next attempt.
+    Retry,
+    /// The time that its queue's throttler set.
+    Throttler,
+    /// The decision of its retry plugin about its latest attempt. It is no candidate until then.
+    RetryDecision,
+}
+
+/// A running attempt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Running {
+    /// The attempt's secret.
+    pub token: Token,
+    /// When it was claimed.
+    pub started_at: Timestamp,
+    /// When its lease expires, unless a heartbeat or a report comes first.
+    pub lease_until: Timestamp,
+    /// After this instant the attempt fails with reason `timeout`.
+    pub timeout_at: Timestamp,
+    /// The name that its worker gives itself.
+    pub worker: Option<String>,
+    /// Whether a grant in the queue's ledger counts it.
+    pub granted: bool,
+    /// Whether a cancel was requested. The response to the next heartbeat carries this flag.
+    pub cancel: bool,
+    /// The latest progress that its worker reported.
+    pub progress: Option<Progress>,
+}
+
+/// The progress of an attempt, as its worker reports it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Progress {
+    /// 0 to 100.
+    pub percent: f64,
+    /// A note for people.
+    pub note: Option<String>,
+}
+
+impl Eq for Progress {}
+
+/// How a job ended.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    utoipa::ToSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    /// An attempt succeeded.
+    Succeeded,
+    /// Every attempt failed, or the deadline came: a failed job. Only a replay follows it.
+    Failed,
+    /// It was not started in time.
+    Expired,
+    /// It was cancelled.
+    Cancelled,
+    /// The throttler, or a purge, dropped it.
+    Dropped,
+}
+
+/// The state of a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum State {
+    /// Waits for `run_at`, and then for admission.
+    Scheduled {
+        /// The earliest it may start.
+        run_at: Timestamp,
+        /// What it waits for.
+        waiting: Waiting,
+    },
+    /// An attempt runs.
+    Running(Running),
+    /// It ended; only its result may still be removed.
+    Ended {
+        /// When it ended.
+        at: Timestamp,
+        /// How it ended.
+        outcome: Outcome,
+    },
+}
+
+/// The name of a state in the API.
+pub fn word(state: &State) -> &'static str {
+    match state {
+        State::Scheduled { .. } => "scheduled",
+        State::Running(_) => "running",
+        State::Ended { outcome, .. } => match outcome {
+            Outcome::Succeeded => "succeeded",
+            Outcome::Failed => "failed",
+            Outcome::Expired => "expired",
+            Outcome::Cancelled => "cancelled",
+            Outcome::Dropped => "dropped",
+        },
+    }
+}

@@ -1,0 +1,36 @@
+//! The life of a job: scenarios as text files, properties of every life, history and results.
+
+mod history;
+mod properties;
+mod scenario;
+
+use std::time::Duration;
+
+use super::spec;
+use crate::{
+    job::{
+        Encoding, Event, Lifecycle, Token,
+        lifecycle::{Failure, Reason, ResultBody, RetryDecision},
+    },
+    time::Timestamp,
+};
+
+fn result() -> ResultBody {
+    ResultBody { encoding: Encoding::Json, bytes: bytes::Bytes::from_static(b"1"), object: None }
+}
+
+fn failed(attempt: u16, next: RetryDecision) -> Event {
+    Event::Fail { attempt, failure: Failure::new(Reason::Failed, "no"), next }
+}
+
+/// A claim of a job as it is now, without a grant and with a lease that ends at once.
+fn claim(life: &Lifecycle) -> Event {
+    Event::Claim {
+        version: life.version,
+        token: Token(1),
+        worker: None,
+        lease: Duration::ZERO,
+        granted: false,
+        decided_at: Timestamp::EPOCH,
+    }
+}
