@@ -1,4 +1,4 @@
-//! An event as rules look at it: once for all of them, and only as closely as they ask.
+//! An event in the form that rules read, shared by all rules.
 
 use std::{cell::OnceCell, collections::BTreeMap};
 
@@ -15,17 +15,18 @@ use crate::{
     validate::ValidationError,
 };
 
-/// An event as rules look at it: what is costly is done once, and only if a rule asks.
+/// An event in the form that rules read. Costly parts are computed once, when a rule first needs
+/// them.
 pub struct EventView<'a> {
     /// The event.
     pub event: &'a Event,
-    /// What its data holds where filters look, texts as long as they are.
+    /// The values of its data at the pointers of filters, with texts in full length.
     pub found: Attributes,
     whole: OnceCell<Result<Rcvar, String>>,
 }
 
 impl<'a> EventView<'a> {
-    /// `event`, with what its data holds where `pointers` (each under itself) lead.
+    /// `event`, with the values of its data at `pointers`; each key is its own value.
     pub fn new(event: &'a Event, pointers: &BTreeMap<String, String>) -> Self {
         let found = event
             .data
@@ -39,7 +40,8 @@ impl<'a> EventView<'a> {
         self.whole.get_or_init(|| whole(self.event)).as_ref().map_err(String::clone)
     }
 
-    /// What `template` is for it. Of `left`, the bytes that may still be answered, it takes what it uses.
+    /// Fills `template` from it. Subtracts the size of results from `left`, the bytes that the rule
+    /// may still yield.
     ///
     /// # Errors
     ///
@@ -48,7 +50,7 @@ impl<'a> EventView<'a> {
         template.fill(&mut |expression: &Expression| expression.evaluate(self.whole()?, left))
     }
 
-    /// The same as a payload: the event's own bytes where it is all of its data.
+    /// Fills `template` as a payload; the event's own bytes if it is exactly its data.
     ///
     /// # Errors
     ///
@@ -71,7 +73,8 @@ impl<'a> EventView<'a> {
     }
 }
 
-/// What expressions see: the attributes and extensions by name, and `data`; binary in it as `{"$binary": "base64"}`.
+/// The value that expressions read: the attributes and extensions by name, and `data`, in which
+/// binary is `{"$binary": "base64"}`.
 fn whole(event: &Event) -> Result<Rcvar, String> {
     let attribute = |value| match value {
         Extension::Text(text) => Variable::String(text),

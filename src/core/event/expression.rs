@@ -1,9 +1,10 @@
-//! Expressions over an event, in JMESPath, bounded before they are ever evaluated.
+//! Expressions over an event, in JMESPath, bounded before they are evaluated.
 //!
-//! The one thing to know: JMESPath has no loops and no recursion, so that what an expression costs follows from its form.
-//! [`growth`] is a bound on how many times the event's size it can touch or answer; an expression over [`MOST_GROWTH`] is
-//! refused when its rule is put, and so is one that nests too deeply for the parser's stack. The one function whose answer
-//! is a product of its arguments, `join`, is replaced by one that stops.
+//! JMESPath has no loops and no recursion, so the cost of an expression follows from its form.
+//! [`growth`] bounds how much it reads or yields, as a multiple of the event's size. An expression
+//! over [`MOST_GROWTH`] is refused when its rule is stored, and so is one that nests too deeply for
+//! the parser's stack. The result of `join` can be a product of the sizes of its arguments; it is
+//! replaced by a function that stops at a bound.
 
 use std::sync::LazyLock;
 
@@ -16,18 +17,18 @@ use serde_json::{Map, Number, Value};
 
 /// Most bytes of an expression.
 pub const TEXT_BYTES: usize = 1024;
-/// Most brackets inside one another, lists, wildcards, negations and references, all together.
+/// Most nested brackets and braces, plus lists, wildcards, negations and references.
 pub const NESTING: usize = 64;
-/// Most steps of an expression that follow on one another.
+/// Most levels of an expression's syntax tree.
 const DEPTH: usize = 128;
-/// How many times the event's own size an expression may touch or answer, by its form.
+/// Most that an expression may read or yield, as a multiple of the event's size.
 pub const MOST_GROWTH: u64 = 200;
-/// Most bytes that all the expressions of one rule may answer for one event.
+/// Most bytes that all expressions of one rule together may yield for one event.
 pub const MOST_OUTPUT: usize = 1 << 20;
-/// Past this an index or a step is no place in a list of any event's.
+/// Largest index or step. No list of an event has as many items.
 const MOST_INDEX: i32 = 1 << 24;
 
-/// An expression, read and known to be bounded.
+/// An expression that was parsed and is bounded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expression {
     text: String,
@@ -48,12 +49,12 @@ static FUNCTIONS: LazyLock<Runtime> = LazyLock::new(|| {
 });
 
 impl Expression {
-    /// The expression that `text` is.
+    /// Parses and checks an expression.
     ///
     /// # Errors
     ///
-    /// What is wrong with it, as a fragment for people: its syntax, a function that is not known or has too many or too few
-    /// arguments, or that it is not bounded.
+    /// A fragment for people: wrong syntax, an unknown function, a wrong number of arguments, or
+    /// too much nesting or growth.
     pub fn read(text: &str) -> Result<Self, String> {
         if text.len() > TEXT_BYTES {
             return Err(format!("must be at most {TEXT_BYTES} bytes"));
@@ -62,11 +63,11 @@ impl Expression {
             return Err(format!("must have at most {NESTING} brackets, wildcards and negations"));
         }
         let ast = jmespath::parse(text)
-            .map_err(|error| format!("is no JMESPath expression: {}", said(&error)))?;
+            .map_err(|error| format!("must be a JMESPath expression: {}", said(&error)))?;
         check(&ast, DEPTH)?;
         if growth(&ast) > MOST_GROWTH {
             return Err(format!(
-                "must not be able to answer more than {MOST_GROWTH} times what it is given"
+                "must not be able to yield more than {MOST_GROWTH} times the event's size"
             ));
         }
         Ok(Self { text: text.to_owned(), ast })
@@ -77,16 +78,17 @@ impl Expression {
         &self.text
     }
 
-    /// Whether it is the data of the event and nothing else.
+    /// Whether it is exactly `data`.
     pub fn is_data(&self) -> bool {
         matches!(&self.ast, Ast::Field { name, .. } if name == "data")
     }
 
-    /// What it yields for `event`. Of `left`, the bytes that may still be answered, it takes what it uses.
+    /// Its result for `event`. Subtracts the result's size from `left`, the bytes that its rule may
+    /// still yield.
     ///
     /// # Errors
     ///
-    /// What went wrong, as a fragment for people.
+    /// The reason, as a fragment for people.
     pub fn evaluate(&self, event: &Rcvar, left: &mut usize) -> Result<Value, String> {
         let mut context = Context::new(&self.text, &FUNCTIONS);
         let answer =
@@ -95,7 +97,7 @@ impl Expression {
     }
 }
 
-/// An error in one line, without the picture of where it is.
+/// An error in one line, without the drawing of its position.
 fn said(error: &JmespathError) -> String {
     let reason = match &error.reason {
         ErrorReason::Parse(reason) => reason.trim_end().to_owned(),
@@ -104,8 +106,10 @@ fn said(error: &JmespathError) -> String {
     format!("{reason} (at character {})", error.offset + 1)
 }
 
-/// How deep the parser may call itself over `text`, at most: once for each round bracket or brace that is open, and once more for
-/// whatever begins a projection or stands before another expression, which ends nobody knows where.
+/// A bound on the parser's recursion over `text`.
+///
+/// It recurses once for each open parenthesis or brace. It may also recurse for each start of a
+/// list, a wildcard, a negation or a reference, whose end is not known here; those are all counted.
 fn nesting(text: &str) -> usize {
     let bytes = text.as_bytes();
     let (mut open, mut deepest, mut begun) = (0usize, 0, 0);
@@ -126,10 +130,10 @@ fn nesting(text: &str) -> usize {
     deepest + begun
 }
 
-/// Checks every step: what it calls, which places it names, how deep it goes.
+/// Checks every node of the syntax tree: its function, its indexes, its depth.
 fn check(ast: &Ast, depth: usize) -> Result<(), String> {
     let Some(depth) = depth.checked_sub(1) else {
-        return Err(format!("must have at most {DEPTH} steps after one another"));
+        return Err(format!("must have at most {DEPTH} levels"));
     };
     match ast {
         Ast::Function { name, args, .. } => check_call(name, args)?,
@@ -151,27 +155,28 @@ fn check_index(index: i32) -> Result<(), String> {
     if index.unsigned_abs() <= MOST_INDEX.unsigned_abs() {
         Ok(())
     } else {
-        Err(format!("must not count past {MOST_INDEX}"))
+        Err(format!("must have indexes and steps of at most {MOST_INDEX}"))
     }
 }
 
-/// Checks that there is a function of this name, and that it takes so many arguments: it is asked with as many nulls, and
-/// looks at their number before anything else.
+/// Checks that the function exists and takes this number of arguments.
+///
+/// The function is called with as many nulls, because it checks their number first.
 fn check_call(name: &str, args: &[Ast]) -> Result<(), String> {
     let Some(function) = FUNCTIONS.get_function(name) else {
-        return Err(format!("calls {name}, which is no function of JMESPath"));
+        return Err(format!("calls {name}, which is not a function of JMESPath"));
     };
     let nulls = vec![Rcvar::new(Variable::Null); args.len()];
     match function.evaluate(&nulls, &mut Context::new("", &FUNCTIONS)) {
         Err(JmespathError {
             reason: ErrorReason::Runtime(RuntimeError::TooManyArguments { expected, actual }),
             ..
-        }) => Err(format!("calls {name} with {actual} arguments, and it takes {expected}")),
+        }) => Err(format!("calls {name} with {actual} arguments, but it takes {expected}")),
         Err(JmespathError {
             reason: ErrorReason::Runtime(RuntimeError::NotEnoughArguments { expected, actual }),
             ..
         }) => {
-            Err(format!("calls {name} with {actual} arguments, and it takes at least {expected}"))
+            Err(format!("calls {name} with {actual} arguments, but it takes at least {expected}"))
         }
         _ => Ok(()),
     }
@@ -200,10 +205,10 @@ fn children(ast: &Ast) -> Vec<&Ast> {
     }
 }
 
-/// A bound on how many times the size of what it is given `ast` can touch, and on how many times that size its answer is.
+/// A bound on how much `ast` reads and how large its result is, as a multiple of its input's size.
 ///
-/// What is applied to the answer of another multiplies; what stands beside another adds. A projection applies its right side
-/// to parts that are disjoint, so it multiplies no more than any other step.
+/// A node that is applied to the result of another multiplies; siblings add. A projection applies
+/// its right side to disjoint parts, so it multiplies no more than any other node.
 fn growth(ast: &Ast) -> u64 {
     let of = |ast: &Ast| growth(ast).max(1);
     match ast {
@@ -219,7 +224,7 @@ fn growth(ast: &Ast) -> u64 {
             .iter()
             .map(|pair| of(&pair.value).saturating_add(pair.key.len() as u64 / 16))
             .fold(0, u64::saturating_add),
-        // A function that takes an expression applies it to what else it takes.
+        // A function that takes an expression applies it to its other arguments.
         Ast::Function { args, .. } if args.iter().any(|arg| matches!(arg, Ast::Expref { .. })) => {
             args.iter().map(of).fold(1, u64::saturating_mul)
         }
@@ -227,7 +232,7 @@ fn growth(ast: &Ast) -> u64 {
     }
 }
 
-/// `join(glue, texts)`, which ends with an error before its answer is too large: its size is a product.
+/// `join(glue, texts)`, with an error if the result would be too large.
 fn join(args: &[Rcvar], ctx: &Context<'_>) -> Result<Rcvar, JmespathError> {
     let (Some(glue), Some(texts)) = (args[0].as_string(), args[1].as_array()) else {
         return Ok(Rcvar::new(Variable::Null));
@@ -240,13 +245,13 @@ fn join(args: &[Rcvar], ctx: &Context<'_>) -> Result<Rcvar, JmespathError> {
         .sum::<usize>()
         .saturating_add(glue.len().saturating_mul(texts.len()));
     if size > MOST_OUTPUT {
-        let reason = ErrorReason::Parse(format!("join would answer more than {MOST_OUTPUT} bytes"));
+        let reason = ErrorReason::Parse(format!("join would yield more than {MOST_OUTPUT} bytes"));
         return Err(JmespathError::from_ctx(ctx, reason));
     }
     Ok(Rcvar::new(Variable::String(texts.join(glue))))
 }
 
-/// An answer as a plain value, as long as it fits into `left`.
+/// A result as a plain value, if it fits into `left` bytes.
 fn value_of(answer: &Variable, left: &mut usize) -> Result<Value, String> {
     let mut take = |bytes: usize| {
         *left = left
@@ -286,11 +291,13 @@ fn value_of(answer: &Variable, left: &mut usize) -> Result<Value, String> {
             }
             Value::Object(fields)
         }
-        Variable::Expref(_) => return Err("yields an expression, which is no value".into()),
+        Variable::Expref(_) => {
+            return Err("yields an expression reference, which is not a value".into());
+        }
     })
 }
 
-/// JMESPath counts in fractions: 2.0, where it counted, is 2.
+/// A whole number without its fraction: functions of JMESPath yield 2.0 for 2.
 fn whole(number: &Number) -> Number {
     match number.as_f64() {
         Some(real) if number.is_f64() && real.fract() == 0.0 && real.abs() < 9e15 => {
@@ -300,7 +307,7 @@ fn whole(number: &Number) -> Number {
     }
 }
 
-/// JSON as what expressions look at.
+/// JSON in the form that expressions read.
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
-//! What a trigger can say of the job that it enqueues: the fields of `POST /v1/jobs` but `type` and `data`, which are read
-//! apart, and `id`, which follows from the event.
+//! The fields of a job that a trigger enqueues: those of `POST /v1/jobs` except `type` and `data`,
+//! which are read separately, and `id`, which follows from the event.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
@@ -10,19 +10,19 @@ use crate::{
     validate::{self, ValidationError},
 };
 
-/// The fields, each as for `POST /v1/jobs`; an absent or null one is left to the job's type.
+/// The fields, as in `POST /v1/jobs`. The job's type gives an absent or null one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, remote = "Self")]
 pub struct JobFields {
     /// The earliest it may run.
     pub run_at: Option<Timestamp>,
-    /// The same, from now.
+    /// The earliest it may run, from now.
     pub delay_seconds: Option<Seconds>,
     /// Never started after it.
     pub expires_at: Option<Timestamp>,
     /// The key by which a later reply finds it.
     pub correlation_key: Option<String>,
-    /// The options that it carries. A caller that may put the rule may also set `critical`.
+    /// Its options. A caller that may store the rule may also set `critical`.
     #[serde(flatten, skip_deserializing)]
     pub options: JobOptions,
 }
@@ -55,17 +55,17 @@ impl JobFields {
         Self::names().any(|known| known == name)
     }
 
-    /// The fields that these values are.
+    /// Reads the fields from values by name.
     ///
     /// # Errors
     ///
-    /// A fault that names the first field whose value cannot be one.
+    /// A fault that names the first field with an invalid value.
     pub fn read(mut values: Map<String, Value>) -> Result<Self, ValidationError> {
         for (name, value) in &mut values {
             prepare(name, value);
         }
         serde_json::from_value(Value::Object(values.clone())).map_err(|whole| {
-            // The message alone does not name the field: the one that fails alone is it.
+            // The message does not name the field. It is the one that fails when read alone.
             let alone = |(name, value): (String, Value)| {
                 let error =
                     serde_json::from_value::<Self>(Map::from_iter([(name.clone(), value)]).into())
@@ -79,7 +79,7 @@ impl JobFields {
         })
     }
 
-    /// Checks that a job could have these, as far as its type, its queue and the server have no say in it.
+    /// Checks the bounds that do not depend on the job's type, its queue or the server.
     ///
     /// # Errors
     ///
@@ -101,7 +101,7 @@ impl JobFields {
     }
 }
 
-/// What expressions yield as what the fields take: nothing is no entry of a map, and a number can be a key.
+/// Converts results of expressions: drops nulls from maps, and makes a text of a numeric key.
 fn prepare(name: &str, value: &mut Value) {
     match (name, &mut *value) {
         ("attributes" | "headers", Value::Object(entries)) => {

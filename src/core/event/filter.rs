@@ -1,4 +1,4 @@
-//! Which events a trigger is about: SPEC's matcher, over an event.
+//! Filters: which events a trigger handles. The conditions are those of matchers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,7 +46,8 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Whether `event` meets every condition; `found` has what its data holds where [`Filter::pointers`] lead.
+    /// Whether `event` meets every condition. `found` has the values of its data at
+    /// [`Filter::pointers`].
     pub fn matches(&self, event: &Event, found: &Attributes) -> bool {
         let text = |condition: &Option<Condition>, text: Option<&str>| {
             condition.as_ref().is_none_or(|c| c.holds(text.map(Operand::Text)))
@@ -67,7 +68,7 @@ impl Filter {
             && self.not.as_ref().is_none_or(|inner| !inner.matches(event, found))
     }
 
-    /// The pointers into the data that it looks at, added to `pointers`.
+    /// Adds its pointers into the data to `pointers`.
     pub fn pointers<'a>(&'a self, pointers: &mut BTreeSet<&'a str>) {
         pointers.extend(self.data.keys().map(String::as_str));
         for inner in self.all.iter().chain(&self.any).chain(self.not.as_deref()) {
@@ -120,7 +121,7 @@ impl Filter {
             if pointer.len() > 1024 || !is_pointer(pointer) {
                 return Err(ValidationError::new(
                     "data",
-                    "must have keys that are JSON pointers such as /order/total, at most 1024 bytes",
+                    "must have JSON pointers of at most 1024 bytes as keys, such as /order/total",
                 ));
             }
             check_condition(condition).map_err(|fault| fault.within(pointer).within("data"))?;

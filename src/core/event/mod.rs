@@ -1,16 +1,17 @@
-//! Events: what arrives from elsewhere, and the rules that make jobs and results of it. Pure.
+//! Events from elsewhere, and the rules that make jobs and replies of them. Pure.
 //!
 //! ```text
-//!   CloudEvents in any mode ─▶ Event ─▶ Trigger (filter, then templates) ─▶ a new job, or a reply to a waiting one
+//!   CloudEvents in any mode ─▶ Event ─▶ Trigger (filter, then templates) ─▶ a new job, or a reply
+//!                                                                           to a waiting job
 //! ```
 //!
-//! The one thing to know: whatever an event arrived as, it is an [`Event`] before any rule sees it, and what a rule makes
-//! of an event follows from the two alone. So a rule can be tried on sample events anywhere, and a second delivery makes the
-//! same job id.
+//! Every mode becomes an [`Event`] before a rule sees it, and what a rule makes of an event follows
+//! from the two alone. So a rule can be tried on sample events anywhere, and a second delivery
+//! makes the same job id.
 //!
-//! Read in this order: [`value`] (what an event is), [`read`] (its three modes), [`trigger`] (what a rule is and makes),
-//! [`filter`] and [`template`] (what a rule is made of), [`event_view`] (what it sees), [`expression`] (how expressions are bounded), [`fields`] (what a
-//! rule can say of a job).
+//! Read in this order: [`value`] (an event), [`read`] (its three modes), [`trigger`] (a rule and
+//! what it makes), [`filter`] and [`template`] (the parts of a rule), [`event_view`] (an event for
+//! rules), [`expression`] (the bounds of expressions), [`fields`] (the fields of a job in a rule).
 
 pub mod event_view;
 pub mod expression;

@@ -1,7 +1,12 @@
-//! CloudEvents as they arrive: structured (one JSON or MessagePack object), batched (a list of them), binary (attributes
-//! beside the data, as the headers of a request or the metadata of a record).
+//! CloudEvents in every mode in which they arrive.
 //!
-//! The data of a structured event is a slice of what came in, byte for byte.
+//! | mode | form |
+//! |---|---|
+//! | structured | one JSON or MessagePack object |
+//! | batched | a list of such objects |
+//! | binary | attributes as request headers or record metadata, data as the body |
+//!
+//! The data of a structured event is a slice of the input, byte for byte.
 
 use crate::error_code::ErrorCode;
 use std::{borrow::Cow, fmt};
@@ -24,26 +29,25 @@ use crate::{
 
 /// Most events of a batch.
 pub const MOST: usize = 1000;
-/// What the prefix of headers with attributes is.
+/// The prefix of headers that are attributes.
 const PREFIX: &str = "ce-";
 
-/// Events, or what is wrong with each.
+/// Events, or the fault of each invalid one.
 pub type Batch = Vec<Result<Event, ValidationError>>;
 
 fn not_json(error: &serde_json::Error) -> ValidationError {
-    // The words before the position are enough for whoever wrote a whole batch in one line.
     ValidationError {
         code: ErrorCode::InvalidBody,
         field: String::new(),
-        message: format!("is not JSON as CloudEvents has it: {error}"),
+        message: format!("must be JSON in the format of CloudEvents: {error}"),
     }
 }
 
-/// The event that a JSON object is.
+/// Reads an event from a JSON object.
 ///
 /// # Errors
 ///
-/// A fault that names the attribute; `invalid_body` if it is no JSON object.
+/// A fault that names the attribute; `invalid_body` if the input is not a JSON object.
 pub fn structured(json: &Bytes) -> Result<Event, ValidationError> {
     let Fields(fields) = serde_json::from_slice(json).map_err(|error| not_json(&error))?;
     let mut draft = Draft::default();
@@ -69,7 +73,7 @@ pub fn structured(json: &Bytes) -> Result<Event, ValidationError> {
             let bytes = bytes.map_err(|error| {
                 ValidationError::new("data_base64", format!("must be base64: {error}"))
             })?;
-            // What says nothing of its media type, and is not written as JSON, is binary.
+            // Base64 without a media type is binary.
             payload_of(draft.content_type().or(Some(OCTETS)), bytes.into())
         };
         draft.data(&name, payload)?;
@@ -77,7 +81,7 @@ pub fn structured(json: &Bytes) -> Result<Event, ValidationError> {
     draft.finish()
 }
 
-/// The event that these attributes and extensions, each under its name, and this data make.
+/// Makes an event of attributes and extensions, by name, and data.
 ///
 /// # Errors
 ///
@@ -96,8 +100,8 @@ pub fn parts(
     draft.finish()
 }
 
-/// Bytes of which nobody says what they are: JSON if they are a value of it, else a text if they are UTF-8, else binary. With the media
-/// type that this is.
+/// Bytes without a media type: JSON if they are a JSON value, else text if they are UTF-8, else
+/// binary. With the guessed media type.
 pub fn guessed(bytes: Bytes) -> (&'static str, Payload) {
     let json = Payload::json(bytes.clone());
     let media = match json.check(MAX_DEPTH) {
@@ -109,18 +113,18 @@ pub fn guessed(bytes: Bytes) -> (&'static str, Payload) {
     (media, payload_of(Some(media), bytes))
 }
 
-/// The events that a JSON list is, each or what is wrong with it.
+/// Reads a JSON list of events: each event, or its fault.
 ///
 /// # Errors
 ///
-/// `invalid_body` if it is no list; a fault if it has over 1000 events.
+/// `invalid_body` if the input is not a list; a fault if it has over 1000 events.
 pub fn batch(json: &Bytes) -> Result<Batch, ValidationError> {
     let Texts(texts) = serde_json::from_slice(json)
         .map_err(|error| too_many(&error).unwrap_or_else(|| not_json(&error)))?;
     Ok(texts.into_iter().map(|raw| structured(&json.slice_ref(raw.get().as_bytes()))).collect())
 }
 
-/// What [`Texts`] says of a list that is too long.
+/// The error of [`Texts`] for a list that is too long.
 const TOO_MANY: &str = "more than 1000 events";
 
 fn too_many(error: &serde_json::Error) -> Option<ValidationError> {
@@ -131,7 +135,9 @@ fn over() -> ValidationError {
     ValidationError::new("", format!("must have at most {MOST} events"))
 }
 
-/// The event whose attributes are headers (or other metadata) and whose data is the body. Other headers are nobody's affair.
+/// Reads an event whose attributes are headers (or other metadata) and whose data is the body.
+///
+/// Other headers are ignored.
 ///
 /// # Errors
 ///
@@ -156,7 +162,10 @@ pub fn binary<'a>(
         };
         let name = name.to_ascii_lowercase();
         if name == "datacontenttype" {
-            return Err(named(ValidationError::new(name, "is said by Content-Type in this mode")));
+            return Err(named(ValidationError::new(
+                name,
+                "must not be given in this mode: Content-Type is the media type",
+            )));
         }
         let text = decoded(value).ok_or_else(|| {
             named(ValidationError::new(shortened(&name), "must be UTF-8, percent-encoded"))
@@ -178,7 +187,7 @@ pub fn binary<'a>(
     })
 }
 
-/// A header's value: percent-encoded UTF-8, perhaps within double quotes.
+/// A header's value: percent-encoded UTF-8, which may be in double quotes.
 fn decoded(value: &[u8]) -> Option<String> {
     let value = value.trim_ascii();
     let quoted = value
@@ -204,7 +213,7 @@ fn decoded(value: &[u8]) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// The value of an attribute; none if it is null, which says that it is not set.
+/// The value of an attribute; none if it is null, which means not set.
 fn attribute(name: &str, raw: &RawValue) -> Result<Option<Extension>, ValidationError> {
     let wrong = |message: &str| Err(ValidationError::new(shortened(name), message));
     let text = raw.get();
@@ -223,10 +232,10 @@ fn attribute(name: &str, raw: &RawValue) -> Result<Option<Extension>, Validation
     }
 }
 
-/// The fields of a JSON object in their order, one given twice twice.
+/// The fields of a JSON object in their order, with duplicates.
 struct Fields<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
-/// The items of a JSON list, at most [`MOST`]: a longer one is not read to its end.
+/// The items of a JSON list, at most [`MOST`]. A longer list is not read to its end.
 struct Texts<'a>(Vec<&'a RawValue>);
 
 impl<'de> Deserialize<'de> for Fields<'de> {
@@ -283,11 +292,11 @@ fn not_msgpack(why: impl fmt::Display) -> ValidationError {
     ValidationError {
         code: ErrorCode::InvalidBody,
         field: String::new(),
-        message: format!("is not MessagePack as CloudEvents has it in JSON: {why}"),
+        message: format!("must be MessagePack in the form of CloudEvents JSON: {why}"),
     }
 }
 
-/// The event that a MessagePack map is: the same fields as in JSON, with binary data as binary in `data`.
+/// Reads an event from a MessagePack map: the same fields as in JSON; `data` may be binary.
 ///
 /// # Errors
 ///
@@ -295,10 +304,10 @@ fn not_msgpack(why: impl fmt::Display) -> ValidationError {
 pub fn structured_msgpack(bytes: &Bytes) -> Result<Event, ValidationError> {
     let mut rest = &bytes[..];
     let event = packed_event(bytes, &mut rest)?;
-    if rest.is_empty() { event } else { Err(not_msgpack("something follows the event")) }
+    if rest.is_empty() { event } else { Err(not_msgpack("there is more after the event")) }
 }
 
-/// The events that a MessagePack list is, each or what is wrong with it.
+/// Reads a MessagePack list of events: each event, or its fault.
 ///
 /// # Errors
 ///
@@ -306,23 +315,24 @@ pub fn structured_msgpack(bytes: &Bytes) -> Result<Event, ValidationError> {
 pub fn batch_msgpack(bytes: &Bytes) -> Result<Batch, ValidationError> {
     let mut rest = &bytes[..];
     let count =
-        length(&mut rest, [0x90, 0xdc, 0xdd]).ok_or_else(|| not_msgpack("it is no list"))?;
+        length(&mut rest, [0x90, 0xdc, 0xdd]).ok_or_else(|| not_msgpack("it is not a list"))?;
     if count > MOST {
         return Err(over());
     }
     let events = (0..count)
         .map(|_| packed_event(bytes, &mut rest))
         .collect::<Result<Batch, ValidationError>>()?;
-    if rest.is_empty() { Ok(events) } else { Err(not_msgpack("something follows the list")) }
+    if rest.is_empty() { Ok(events) } else { Err(not_msgpack("there is more after the list")) }
 }
 
-/// The next event of `bytes`, of which `rest` is still to be read; an outer error ends the reading.
+/// The next event of `bytes`; `rest` is the part that was not read yet. An outer error ends the
+/// batch.
 fn packed_event(
     bytes: &Bytes,
     rest: &mut &[u8],
 ) -> Result<Result<Event, ValidationError>, ValidationError> {
     let count =
-        length(rest, [0x80, 0xde, 0xdf]).ok_or_else(|| not_msgpack("an event is no map"))?;
+        length(rest, [0x80, 0xde, 0xdf]).ok_or_else(|| not_msgpack("an event is not a map"))?;
     let mut draft = Draft::default();
     let mut wrong = None;
     for _ in 0..count {
@@ -375,7 +385,9 @@ fn next<'a>(rest: &mut &'a [u8]) -> Result<ValueRef<'a>, ValidationError> {
     rmpv::decode::read_value_ref_with_max_depth(rest, 2 * MAX_DEPTH + 4).map_err(not_msgpack)
 }
 
-/// How many values (of a map: pairs) follow, by the markers of the short form and of those with two and four bytes.
+/// The length of the list or map that starts here; `None` if none does.
+///
+/// The markers are those of the short form and of lengths with two and four bytes.
 fn length(rest: &mut &[u8], [short, two, four]: [u8; 3]) -> Option<usize> {
     let (marker, after) = rest.split_first()?;
     let (count, after) = match *marker {

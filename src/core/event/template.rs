@@ -1,4 +1,4 @@
-//! Templates: JSON values in which an object `{"$expr": "..."}` stands for what an expression yields.
+//! Templates: JSON values in which `{"$expr": "..."}` is replaced by the result of an expression.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::expression::Expression;
 use crate::validate::ValidationError;
 
-/// The key of an object that stands for an expression.
+/// The key of an object that is an expression.
 pub const KEY: &str = "$expr";
 
 /// A template as its author wrote it.
@@ -14,12 +14,12 @@ pub const KEY: &str = "$expr";
 #[serde(transparent)]
 pub struct Template(pub Value);
 
-/// A template whose expressions are read.
+/// A template whose expressions are parsed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Compiled {
-    /// This, whatever the event.
+    /// The same value for every event.
     Literal(Value),
-    /// What this yields.
+    /// The result of an expression.
     Expression(Expression),
     /// A list of templates.
     List(Vec<Compiled>),
@@ -28,11 +28,11 @@ pub enum Compiled {
 }
 
 impl Template {
-    /// The template with its expressions read.
+    /// Parses the expressions of the template.
     ///
     /// # Errors
     ///
-    /// A fault with the path of the expression that is wrong.
+    /// A fault with the path of the invalid expression.
     pub fn compile(&self) -> Result<Compiled, ValidationError> {
         compile(&self.0)
     }
@@ -44,9 +44,7 @@ fn compile(value: &Value) -> Result<Compiled, ValidationError> {
             let Some(Value::String(text)) = fields.get(KEY).filter(|_| fields.len() == 1) else {
                 return Err(ValidationError::new(
                     "",
-                    format!(
-                        "must be {{\"{KEY}\": \"a JMESPath expression\"}} and nothing beside it"
-                    ),
+                    format!("must be {{\"{KEY}\": \"a JMESPath expression\"}} without other keys"),
                 ));
             };
             Expression::read(text)
@@ -75,7 +73,7 @@ fn compile(value: &Value) -> Result<Compiled, ValidationError> {
 }
 
 impl Compiled {
-    /// The value that it is for the event that `yields` evaluates expressions over.
+    /// The value of the template, where `yields` evaluates its expressions.
     ///
     /// # Errors
     ///
@@ -109,7 +107,7 @@ impl Compiled {
         }
     }
 
-    /// Whether it is the data of the event and nothing else, so that its bytes can be taken as they came.
+    /// Whether it is exactly the data of the event, so that its bytes can be used as they arrived.
     pub fn is_data(&self) -> bool {
         matches!(self, Self::Expression(expression) if expression.is_data())
     }

@@ -1,4 +1,4 @@
-//! What an event is: the attributes of CloudEvents 1.0, checked, and its data as it came.
+//! An event: the attributes of CloudEvents 1.0, checked, and the data as it arrived.
 
 use crate::error_code::ErrorCode;
 use std::collections::BTreeMap;
@@ -20,13 +20,13 @@ pub const TEXT_BYTES: usize = 1024;
 pub const NAME_BYTES: usize = 64;
 /// Most extensions of one event.
 pub const EXTENSIONS: usize = 32;
-/// The extension that counts through how many triggers an event has come to be.
+/// The extension with the number of triggers that led to the event.
 pub const HOPS: &str = "tidegatehops";
-/// The attributes that CloudEvents itself names.
+/// The attributes that CloudEvents defines.
 pub const ATTRIBUTES: [&str; 8] =
     ["specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema"];
 
-/// Something that happened elsewhere. Its `source` and `id` together name it: a second one with both is the same event.
+/// An event from elsewhere. Two events with the same `source` and `id` are the same event.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
     /// Its id, unique within its source.
@@ -43,9 +43,9 @@ pub struct Event {
     pub data_content_type: Option<String>,
     /// The schema that its data follows.
     pub data_schema: Option<String>,
-    /// What its sender says besides.
+    /// Further attributes from its sender.
     pub extensions: BTreeMap<String, Extension>,
-    /// What it carries: JSON and MessagePack byte for byte, text as a JSON text, anything else as binary.
+    /// Its data: JSON and MessagePack byte for byte, text as a JSON text, anything else as binary.
     pub data: Option<Payload>,
 }
 
@@ -62,7 +62,7 @@ pub enum Extension {
 }
 
 impl Event {
-    /// Through how many triggers it has come to be.
+    /// The number of triggers that led to it.
     pub fn hops(&self) -> u32 {
         match self.extensions.get(HOPS) {
             Some(Extension::Whole(hops)) => hops.unsigned_abs(),
@@ -70,7 +70,7 @@ impl Event {
         }
     }
 
-    /// How many bytes it takes, its data and its texts together.
+    /// The bytes of its data and its texts.
     pub fn size(&self) -> usize {
         let texts = [
             Some(&self.id),
@@ -105,15 +105,15 @@ impl Event {
         }
     }
 
-    /// Every attribute and extension that it has.
+    /// All its attributes and extensions.
     pub fn attributes(&self) -> impl Iterator<Item = (&str, Extension)> {
         let own = ATTRIBUTES.into_iter().filter_map(|name| Some((name, self.attribute(name)?)));
         own.chain(self.extensions.iter().map(|(name, value)| (name.as_str(), value.clone())))
     }
 }
 
-/// In the JSON format of CloudEvents; [`super::read::structured`] reads an event from it that is the same to whoever sees it in
-/// JSON: data in MessagePack comes back as JSON, unless its media type says what it is.
+/// In the JSON format of CloudEvents. [`super::read::structured`] reads an event from it that is
+/// equal as JSON: data in MessagePack comes back as JSON, unless its media type is MessagePack.
 impl Serialize for Event {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
@@ -135,7 +135,7 @@ impl Serialize for Event {
     }
 }
 
-/// An event while its parts are put together.
+/// An event that is being built.
 #[derive(Default)]
 pub(super) struct Draft {
     given: BTreeMap<String, Extension>,
@@ -150,7 +150,7 @@ impl Draft {
         {
             return Err(ValidationError::new(
                 shortened(&name),
-                format!("must be a name of 1 to {NAME_BYTES} small letters and digits"),
+                format!("must be a name of 1 to {NAME_BYTES} lower-case letters and digits"),
             ));
         }
         if let Extension::Text(text) = &value {
@@ -167,25 +167,27 @@ impl Draft {
         if self.given.len() == EXTENSIONS + ATTRIBUTES.len() {
             return Err(ValidationError::new(
                 name,
-                format!("is one extension too many: at most {EXTENSIONS}"),
+                format!("must not be given: an event has at most {EXTENSIONS} extensions"),
             ));
         }
         match self.given.insert(name.clone(), value) {
             None => Ok(()),
-            Some(_) => Err(ValidationError::new(name, "is given twice")),
+            Some(_) => Err(ValidationError::new(name, "must be given only once")),
         }
     }
 
-    /// Sets what it carries, under the name that it has there.
+    /// Sets its data; `field` is the name of the data in its source.
     pub fn data(&mut self, field: &str, data: Payload) -> Result<(), ValidationError> {
         data.check(MAX_DEPTH).map_err(|malformed| malformed_data(field, &malformed))?;
         match self.data.replace(data) {
             None => Ok(()),
-            Some(_) => Err(ValidationError::new(field, "must not stand beside other data")),
+            Some(_) => {
+                Err(ValidationError::new(field, "must not be given together with other data"))
+            }
         }
     }
 
-    /// The media type of its data, as far as it is known by now.
+    /// The media type of its data, if it was set already.
     pub fn content_type(&self) -> Option<&str> {
         match self.given.get("datacontenttype") {
             Some(Extension::Text(text)) => Some(text),
@@ -223,10 +225,7 @@ impl Draft {
         };
         let spaced = |text: &str| text.chars().any(char::is_whitespace);
         if spaced(&event.source) {
-            return Err(ValidationError::new(
-                "source",
-                "must be a URI reference, which has no spaces",
-            ));
+            return Err(ValidationError::new("source", "must be a URI reference, without spaces"));
         }
         if event.data_schema.as_deref().is_some_and(|uri| spaced(uri) || !uri.contains(':')) {
             return Err(ValidationError::new("dataschema", "must be a URI"));
@@ -247,16 +246,16 @@ impl Draft {
     }
 }
 
-/// The event with its extensions in order.
+/// The event, with its extensions checked.
 fn checked(mut event: Event) -> Result<Event, ValidationError> {
     if event.extensions.len() > EXTENSIONS {
         return Err(ValidationError::new("", format!("must have at most {EXTENSIONS} extensions")));
     }
     if let Some(reserved) = event.extensions.keys().find(|name| *name == "data") {
-        return Err(ValidationError::new(reserved.clone(), "is no name for an extension"));
+        return Err(ValidationError::new(reserved.clone(), "must not be the name of an extension"));
     }
     if let Some(hops) = event.extensions.get_mut(HOPS) {
-        // A header has only texts.
+        // The value of a header is a text.
         let whole = match hops {
             Extension::Whole(hops) => u16::try_from(*hops).ok(),
             Extension::Text(text) => text.parse::<u16>().ok(),
@@ -273,7 +272,7 @@ fn checked(mut event: Event) -> Result<Event, ValidationError> {
     Ok(event)
 }
 
-/// What is wrong with data that is not what its media type says.
+/// The fault of data that does not have the form of its media type.
 pub(super) fn malformed_data(
     field: &str,
     malformed: &crate::job::payload::Malformed,
@@ -286,11 +285,13 @@ pub(super) fn malformed_data(
     }
 }
 
-/// The media type of bytes of which nobody says what they are.
+/// The media type of bytes whose type is unknown.
 pub const OCTETS: &str = "application/octet-stream";
 
-/// Bytes of this media type as a payload: JSON and MessagePack as they are, UTF-8 text as a JSON text, anything else as
-/// binary. None says JSON, as CloudEvents does. Whether JSON and MessagePack are well formed is still to be checked.
+/// Bytes of this media type as a payload; JSON without one, as in CloudEvents.
+///
+/// JSON and MessagePack stay as they are, and are not checked here. UTF-8 text becomes a JSON text,
+/// anything else binary.
 pub fn payload_of(content_type: Option<&str>, bytes: Bytes) -> Payload {
     let Some(content_type) = content_type else {
         return Payload { encoding: Encoding::Json, bytes };
@@ -318,7 +319,7 @@ fn is_msgpack(media: &str) -> bool {
     ) || media.ends_with("+msgpack")
 }
 
-/// Bytes as a value of MessagePack, which alone can say binary.
+/// Bytes as a binary value of MessagePack; JSON has none.
 fn binary(bytes: &[u8]) -> Payload {
     let len = bytes.len() as u32;
     let mut packed = Vec::with_capacity(bytes.len() + 5);
@@ -328,7 +329,7 @@ fn binary(bytes: &[u8]) -> Payload {
     Payload { encoding: Encoding::MessagePack, bytes: packed.into() }
 }
 
-/// What [`payload_of`] makes `data` of again, if that is more than what JSON can say of it.
+/// The bytes from which [`payload_of`] makes `data` again, if JSON cannot express `data`.
 fn bytes_of<'a>(data: &'a Payload, content_type: Option<&str>) -> Option<&'a [u8]> {
     let content_type = content_type.unwrap_or(OCTETS);
     let back = |bytes: &'a [u8]| payload_of(Some(content_type), Bytes::copy_from_slice(bytes));
@@ -338,19 +339,19 @@ fn bytes_of<'a>(data: &'a Payload, content_type: Option<&str>) -> Option<&'a [u8
     }
 }
 
-/// The bytes that a payload is, if it is binary and nothing else.
+/// The bytes of a payload that is one binary value.
 fn binary_of(payload: &Payload) -> Option<&[u8]> {
     let bytes = &payload.bytes;
-    let head = match (payload.encoding, bytes.first()?) {
+    let header_bytes = match (payload.encoding, bytes.first()?) {
         (Encoding::MessagePack, 0xc4) => 2,
         (Encoding::MessagePack, 0xc5) => 3,
         (Encoding::MessagePack, 0xc6) => 5,
         _ => return None,
     };
-    bytes.get(head..)
+    bytes.get(header_bytes..)
 }
 
-/// A name for an answer, however long it was.
+/// A name, cut for an error message.
 pub(super) fn shortened(name: &str) -> String {
     name.chars().take(NAME_BYTES).collect()
 }

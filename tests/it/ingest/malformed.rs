@@ -121,7 +121,7 @@ async fn a_malformed_record_is_a_dead_letter_and_others_go_on() {
         (
             with("sqs-cloudevents", "/Records/2/body", json!("{}")),
             2,
-            "the event is not JSON as CloudEvents has it: ",
+            "the event must be JSON in the format of CloudEvents: ",
         ),
     ];
     for (payload, good, reason) in cases {
