@@ -13,23 +13,25 @@ use super::{
 };
 use crate::{job::TypeName, time::Seconds};
 
-/// Most candidates that one tick looks at.
+/// Most candidates that one tick reads.
 pub const SCAN_BOUND: u32 = 1000;
 
 /// Most live grants of a queue; critical jobs are exempt.
 pub const MAX_RUNNING: u64 = 10_000;
 
-/// Most bytes of a queue's token buckets that are not full, each taken as its constraint's name, its value and
-/// [`BUCKET_BYTES`]: they are part of the head, which is one item of a table, and that takes 400 KB.
+/// Most bytes of a queue's token buckets that are not full.
+///
+/// A bucket counts as its constraint's name, its value and [`BUCKET_BYTES`]. Buckets are part of
+/// the ledger, which is one item of a DynamoDB table, and an item has at most 400 KB.
 pub const MAX_BUCKET_BYTES: usize = 200_000;
 
-/// What a bucket takes beside its names, at most.
+/// Most bytes of a bucket without its constraint's name and its value.
 pub const BUCKET_BYTES: usize = 32;
 
 /// Most constraints of a queue.
 pub const MAX_CONSTRAINTS: usize = 32;
 
-/// How a queue admits.
+/// How a queue admits jobs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct QueueConfig {
@@ -37,16 +39,16 @@ pub struct QueueConfig {
     pub concurrency: Option<u32>,
     /// Which candidate goes first (default `time`).
     pub order: OrderKind,
-    /// The step in which `order: time` looks at due times (default 60; 0 to 300, 0 means exact).
+    /// The step to which `order: time` rounds due times (default 60; 0 to 300, 0 means exact).
     pub order_step_seconds: Seconds,
     /// With `order: priority`, this long a wait counts as one step of priority (0.001 to 31536000).
     pub ageing_seconds: Option<Seconds>,
-    /// The attribute whose values take turns: a name of 1 to 64 bytes. A job's turn is that of its value at the enqueue; a change here holds
-    /// for jobs that come, or whose data is changed, afterwards.
+    /// The attribute whose values take turns: a name of 1 to 64 bytes. The value at the enqueue
+    /// counts. A change applies to jobs that are enqueued, or whose data is changed, afterwards.
     pub partition_by: Option<String>,
-    /// Limits on what matches a condition: at most 32, at most one of a name.
+    /// Limits on jobs that match a condition: at most 32, with distinct names.
     pub constraints: Vec<Constraint>,
-    /// The plugin that decides over what the limits leave.
+    /// The plugin that decides on candidates within the limits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub throttler: Option<Throttler>,
 }
@@ -76,7 +78,8 @@ pub enum OrderKind {
     Priority,
 }
 
-/// A limit on the jobs that match a condition, each distinct value of an attribute apart if `per` is given.
+/// A limit on the jobs that match a condition. With `per`, each value of an attribute has its own
+/// limit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Constraint {
@@ -85,26 +88,28 @@ pub struct Constraint {
     /// Which jobs it counts (default: every job). At most 8 levels and 64 conditions.
     #[serde(default, rename = "match")]
     pub matcher: Matcher,
-    /// The attribute each value of which has the limit to itself; a job without it is not counted.
-    /// A name of 1 to 64 bytes.
+    /// The attribute whose values each have their own limit: a name of 1 to 64 bytes. A job without
+    /// it is not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub per: Option<String>,
-    /// Most weight that runs at once. This or `rate` must be given.
+    /// Most weight that runs at once. At least one of this and `rate` must be given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<u32>,
-    /// Most attempts that start in a stretch of time. With `per`, a queue counts as many values at once as 200,000 bytes hold with 32 and the
-    /// constraint's name each; a new one then waits until another has all its tokens back.
+    /// Most attempts that start in a period. With `per`, the buckets of a queue hold at most
+    /// 200,000 bytes: each value, its constraint's name and 32 bytes. A new value beyond that waits
+    /// until another one has all its tokens back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
 }
 
-/// A token bucket: `count` attempts per `per_seconds`, `burst` at once. A token is an attempt, whatever its weight.
+/// A token bucket: `count` attempts per `per_seconds`, `burst` at once. An attempt takes one token,
+/// whatever its weight.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Rate {
-    /// Tokens that come back in `per_seconds` (1 to 1000000).
+    /// Tokens that are added in `per_seconds` (1 to 1000000).
     pub count: u32,
-    /// The stretch (0.001 to 2592000).
+    /// The period (0.001 to 2592000).
     pub per_seconds: Seconds,
     /// The bucket's capacity (default `count`; 1 to 1000000).
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -114,31 +119,31 @@ pub struct Rate {
 /// A queue as it is stored.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct QueueItem {
-    /// What its owner said.
+    /// Its configuration.
     pub config: QueueConfig,
-    /// Whether it holds everything.
+    /// Whether it holds every job.
     pub paused: bool,
     /// Raised by every change of the queue or of a limit of one of its types.
     pub version: u64,
 }
 
-/// All that decides a queue's admissions, as one tick sees it.
+/// Everything that a queue's admissions depend on, as one tick reads it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Limits {
-    /// The queue's version that this was read at.
+    /// The version of the queue that was read.
     pub version: u64,
     /// The queue's own configuration.
     pub queue: QueueConfig,
-    /// Whether it holds everything.
+    /// Whether it holds every job.
     pub paused: bool,
     /// The limits of its types that have one.
     pub types: BTreeMap<TypeName, u32>,
-    /// The live version of its throttler's plugin; none also if there is no such plugin.
+    /// The live version of its throttler's plugin; also none if the plugin does not exist.
     pub throttler: Option<Arc<PluginVersion>>,
 }
 
 impl Limits {
-    /// Whether anything is limited, so that the queue needs a head.
+    /// Whether anything is limited, so that the queue needs a ledger.
     pub fn any(&self) -> bool {
         let Self { queue, paused, types, .. } = self;
         *paused
@@ -148,7 +153,7 @@ impl Limits {
             || queue.throttler.is_some()
     }
 
-    /// The attributes that constraints and the throttler look at: what a grant must remember of its job.
+    /// The attributes that constraints and the throttler read, which a grant must store.
     pub fn declared(&self) -> BTreeSet<&str> {
         let mut names = BTreeSet::new();
         for constraint in &self.queue.constraints {

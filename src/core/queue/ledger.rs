@@ -1,8 +1,8 @@
-//! The head: one record per limited queue, in which its admissions are decided.
+//! The ledger: one record per limited queue, in which its admissions are decided.
 //!
-//! It is a write-ahead log: *commit the grant, then start the work*. Whoever reads it knows the whole
-//! running set; whoever writes it wins only if nobody wrote since (its version). What a grant names is
-//! kept in [`GrantBatch`]es, written before the head that names them.
+//! It is a write-ahead log: *commit the grant, then start the work*. A reader of the ledger knows
+//! the whole running set. A write succeeds only if the version is still the one that was read.
+//! Grants are stored in [`GrantBatch`]es, which are written before the ledger that names them.
 
 use std::collections::BTreeMap;
 
@@ -14,42 +14,42 @@ use crate::{
     time::Timestamp,
 };
 
-/// The number of a grant batch: drawn, so that ticks that race for a head never write the same batch.
+/// The number of a grant batch. It is random, so that ticks that race never write the same batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct BatchId(pub u64);
 
-/// One queue's admissions.
+/// The record of one queue's admissions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Ledger {
     /// Raised by every commit; a commit names the version it read.
     pub version: u64,
-    /// Drawn for every commit, so that one whose answer was lost can be recognised.
+    /// Random in every commit, so that a commit whose answer was lost can be recognised.
     pub nonce: u64,
-    /// The configuration the latest commit was decided under; never goes back.
+    /// The configuration version of the latest commit; it never decreases.
     pub config_version: u64,
-    /// The latest tick's time; never goes back.
+    /// The latest tick's time; it never decreases.
     pub time: Timestamp,
-    /// Until then running jobs that nobody granted may still appear: nothing is admitted.
+    /// Until then, running jobs without a grant may still appear, and nothing is admitted.
     pub settling_until: Option<Timestamp>,
-    /// Where the current round of looking stopped.
+    /// Where the current scan of the queue stopped.
     pub scan_cursor: Option<Position>,
     /// The partition that was served last.
     pub last_partition: Option<String>,
-    /// Where the way through more partitions than one round visits began.
+    /// Where the current pass over the partitions started, if it takes more than one tick.
     pub lap_start: Option<String>,
     /// Token buckets that are not full, by constraint and value.
     pub buckets: BTreeMap<(String, String), Bucket>,
     /// The batches of live grants.
     pub batches: Vec<BatchRef>,
-    /// Since when each rule holds somebody.
+    /// Since when each rule holds a job.
     pub held: BTreeMap<Rule, Timestamp>,
-    /// What the queue's throttler remembers.
+    /// The state of the queue's throttler.
     #[serde(default)]
     pub policy: Option<KeptPolicyState>,
 }
 
 impl Ledger {
-    /// The batches that it names: what must be stored with it, and is read with it.
+    /// The batches that it names, which are stored and read with it.
     pub fn referenced_batches(&self) -> impl Iterator<Item = BatchId> {
         let state = self.policy.as_ref().and_then(|policy| match policy.state {
             StateLocation::Batch(id) => Some(id),
@@ -59,12 +59,13 @@ impl Ledger {
     }
 }
 
-/// What a throttler remembers from round to round, committed with the head and so with the decisions it goes with.
+/// The state of a throttler between ticks. It is committed with the ledger, and so with its
+/// decisions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KeptPolicyState {
-    /// Whose.
+    /// The plugin.
     pub plugin: PluginName,
-    /// Its shape: a version of the plugin that has another starts empty.
+    /// The format of the state: a plugin version with another one starts with an empty state.
     pub state_version: u32,
     /// The state itself, or where it is.
     pub state: StateLocation,
@@ -73,24 +74,25 @@ pub struct KeptPolicyState {
 /// Where a throttler's state is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum StateLocation {
-    /// In the head: it is small.
+    /// In the ledger, if it is small.
     Inline(BTreeMap<String, String>),
     /// In this batch, which has no grants.
     Batch(BatchId),
 }
 
-/// What the head knows of a batch.
+/// The entry of a batch in the ledger.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BatchRef {
-    /// Which.
+    /// The batch.
     pub id: BatchId,
     /// How many grants it was written with.
     pub count: u32,
     /// One bit per released grant.
     pub released: Bits,
-    /// When its grants are looked at next: claim-by, lease end, or the minute's audit.
+    /// When its grants are checked next: the latest time of a claim, the end of a lease, or the
+    /// audit of the maintenance sweep.
     pub check_at: Timestamp,
-    /// Whether its work is known to be sent (always, where admission claims).
+    /// Whether its work was sent; always true if admission claims.
     pub sent: bool,
     /// How often its unclaimed grants were sent.
     pub sends: u8,
@@ -127,7 +129,7 @@ impl std::fmt::Display for Rule {
 }
 
 impl Bits {
-    /// Adds `n`; whether it was new.
+    /// Adds `n`, and returns whether it was new.
     pub fn set(&mut self, n: usize) -> bool {
         let new = !self.has(n);
         if self.0.len() <= n / 8 {
@@ -153,20 +155,21 @@ impl Bits {
 pub struct Bucket {
     /// Tokens in it at `at`; fractions count.
     pub tokens: f64,
-    /// When it was filled last.
+    /// When it was last filled.
     pub at: Timestamp,
 }
 
-/// The grants of one commit; or, apart from any, a throttler's state.
+/// The grants of one commit, or the state of a throttler without grants.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GrantBatch {
     /// Its number.
     pub id: BatchId,
-    /// The head version it was written for: garbage once the head is past it and does not name it.
+    /// The ledger version that it was written for. It is garbage if a later ledger does not name
+    /// it.
     pub for_head: u64,
     /// The grants, in order.
     pub grants: Vec<Grant>,
-    /// A throttler's state that is too large for the head.
+    /// A throttler's state that is too large for the ledger.
     #[serde(default)]
     pub state: Option<BTreeMap<String, String>>,
 }
@@ -174,7 +177,7 @@ pub struct GrantBatch {
 /// The committed right to start one attempt.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Grant {
-    /// Whose.
+    /// The job.
     pub job: JobId,
     /// The job version it was decided on.
     pub version: Version,
@@ -182,11 +185,11 @@ pub struct Grant {
     pub job_type: TypeName,
     /// The job's priority.
     pub priority: i32,
-    /// What it counts; 0 for a critical job.
+    /// The weight that it takes; 0 for a critical job.
     pub weight: u32,
     /// Whether the job is critical.
     pub critical: bool,
-    /// The attributes that limits look at.
+    /// The attributes that limits compare.
     pub attributes: Attributes,
     /// When it was decided.
     #[serde(default)]
@@ -194,13 +197,13 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// What limits look at.
+    /// The values that limits compare.
     pub fn subject(&self) -> Subject<'_> {
         Subject { job_type: &self.job_type, priority: self.priority, attributes: &self.attributes }
     }
 }
 
-/// What holds a candidate.
+/// The rule that holds a candidate.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Rule {
     /// The queue is paused.

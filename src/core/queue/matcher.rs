@@ -1,4 +1,4 @@
-//! Matchers: conditions on a job that say whether a constraint counts it.
+//! Matchers: conditions on a job that decide whether a constraint counts it.
 
 use std::{cmp::Ordering, collections::BTreeMap, fmt};
 
@@ -51,7 +51,7 @@ pub enum Condition {
     Test(Box<Test>),
 }
 
-// By hand, because an untagged enum cannot say which comparison it does not know.
+// Not derived, because an untagged enum cannot name the unknown comparison in its error.
 impl<'de> Deserialize<'de> for Condition {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Reader;
@@ -120,12 +120,12 @@ pub struct Test {
     /// It is a text that starts with this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prefix: Option<String>,
-    /// Whether it is there at all.
+    /// Whether it is present.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exists: Option<bool>,
 }
 
-/// What a matcher looks at.
+/// The values of a job that a matcher compares.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
     /// The job's type.
@@ -155,12 +155,12 @@ impl Matcher {
             && self.not.as_ref().is_none_or(|m| !m.matches(subject))
     }
 
-    /// Whether it matches every job, since it says nothing.
+    /// Whether it has no conditions, so that it matches every job.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Whether it matches every job of this type: it looks at nothing else.
+    /// Whether it matches every job of this type, without further conditions.
     pub fn is_every(&self, job_type: &TypeName) -> bool {
         let Self { job_type: condition, priority, attribute, all, any, not } = self;
         let of_type = condition
@@ -174,7 +174,7 @@ impl Matcher {
             && not.is_none()
     }
 
-    /// The names of all attributes that it looks at, added to `names`.
+    /// Adds the names of all attributes that it compares to `names`.
     pub fn declare<'a>(&'a self, names: &mut std::collections::BTreeSet<&'a str>) {
         names.extend(self.attribute.keys().map(String::as_str));
         for inner in self.all.iter().chain(&self.any).chain(self.not.as_deref()) {
@@ -183,7 +183,7 @@ impl Matcher {
     }
 }
 
-/// A value of a job, borrowed: matchers are asked for every candidate and build nothing.
+/// A value of a job, borrowed: matchers run for every candidate and allocate nothing.
 #[derive(Clone, Copy, Debug)]
 pub enum Operand<'a> {
     /// A text.

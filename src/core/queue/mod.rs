@@ -1,9 +1,9 @@
 //! Which job may start now: order, limits, matchers, rates, the ledger. Pure.
 //!
 //! Read in this order: [`config`] (a queue's configuration), [`order`] (which job is first),
-//! [`admission`] (**where a job is admitted**), [`usage`] (capacity in use), [`matcher`] and [`rate`]
-//! (the parts of limits), [`ledger`] (the record of a queue's grants), [`plugin`] (a throttler of the
-//! queue's owner).
+//! [`admission`] (**where a job is admitted**), [`usage`] (capacity in use), [`matcher`] and
+//! [`rate`] (the parts of limits), [`ledger`] (the record of a queue's grants), [`plugin`] (a
+//! throttler of the queue's owner).
 
 pub mod admission;
 pub mod config;

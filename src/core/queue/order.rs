@@ -12,22 +12,24 @@ use crate::{job::JobId, time::Timestamp};
 /// How candidates are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Due time in steps of this many milliseconds (0: exact), then priority, then exact time, then id.
+    /// Due time in steps of this many milliseconds (0: exact), then priority, then exact time, then
+    /// id.
     Time {
         /// The step.
         step_millis: u64,
     },
-    /// Priority, then due time, then id; this many milliseconds of waiting, if any, count as one step of priority.
+    /// Priority, then due time, then id. With ageing, this many milliseconds of waiting count as
+    /// one step of priority.
     Priority {
         /// The wait that is worth a step.
         ageing_millis: Option<u64>,
     },
 }
 
-/// A place in a queue's order. Smaller goes first.
+/// A sort key of a queue's order. Smaller goes first.
 pub type OrderKey = (i128, i64, i64, JobId);
 
-/// Where a scan of a queue stopped: the last job looked at.
+/// Where a scan of a queue stopped: the last job that it read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Position {
     /// Its partition.
@@ -41,7 +43,7 @@ pub struct Position {
 }
 
 impl Order {
-    /// The order that `config` asks for.
+    /// The order of a queue with this configuration.
     pub fn of(config: &QueueConfig) -> Self {
         match config.order {
             OrderKind::Time => Self::Time { step_millis: config.order_step_seconds.millis() },
@@ -51,8 +53,8 @@ impl Order {
         }
     }
 
-    /// Where a job of this priority, due time and id stands. Among jobs of one priority the key grows
-    /// with (due time, id), whatever the order.
+    /// The sort key of a job. Among jobs of one priority the key grows with (due time, id) in every
+    /// order.
     pub fn key(self, priority: i32, run_at: Timestamp, id: &JobId) -> OrderKey {
         let (priority, at) = (i64::from(priority), run_at.millis());
         match self {

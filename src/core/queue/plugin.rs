@@ -1,4 +1,4 @@
-//! Plugins as data: how a queue names its throttler, and what is known of a plugin's versions.
+//! Plugins as data: the throttler of a queue, and the versions of a plugin.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{job::PluginName, time::Timestamp};
 
-/// Most versions of a plugin that are kept; the oldest that is neither live nor in the shadow goes first.
+/// Most versions of a plugin. The oldest one that is neither live nor the shadow is removed first.
 pub const MAX_VERSIONS: usize = 50;
-/// Most bytes of what is known of them together, their configurations' schemas above all: one record holds it, of which
-/// no store must take more than 400 KB.
+/// Most bytes of a plugin's item, which has all versions and their configuration schemas. A store
+/// needs to accept items of 400 KB at most.
 pub const MAX_ITEM_BYTES: usize = 350 << 10;
 
 /// A queue's throttler.
@@ -35,14 +35,14 @@ fn no_config() -> Arc<serde_json::Value> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnFailure {
-    /// They wait: nothing starts that nobody allowed.
+    /// They wait: no job starts without a decision.
     #[default]
     Hold,
     /// They start: only the queue's own limits hold them.
     Run,
 }
 
-/// What a plugin can be.
+/// The roles of a plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -52,26 +52,26 @@ pub enum Role {
     Retry,
 }
 
-/// What a plugin says about itself in one role: `description` in `plugins/wit`.
+/// The description that a plugin gives of itself in one role: `description` in `plugins/wit`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Description {
     /// A sentence for operators.
     pub about: String,
     /// JSON Schema of its configuration.
     pub config_schema: Option<String>,
-    /// The shape of its state: another number starts empty.
+    /// The format of its state; a version with another number starts with an empty state.
     pub state_version: u32,
-    /// Attributes by which it asks the running set.
+    /// Attributes by which it groups the running jobs.
     pub group_by: Vec<String>,
     /// Whether it reads the running jobs one by one.
     pub needs_running_jobs: bool,
     /// Whether it reads jobs' data.
     pub needs_data: bool,
-    /// Whether it is told of attempts that ended.
+    /// Whether it reads the attempts that ended.
     pub needs_ended: bool,
 }
 
-/// One version of a plugin. What it names never changes: objects are kept under the hash of their bytes.
+/// One version of a plugin. Its objects never change: their keys are hashes of their bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PluginVersion {
     /// Counted up from 1.
@@ -82,26 +82,26 @@ pub struct PluginVersion {
     pub bytes: u64,
     /// When it was pushed.
     pub pushed_at: Timestamp,
-    /// What it says as a throttler, if it is one.
+    /// Its description as a throttler, if it is one.
     pub throttler: Option<Description>,
-    /// What it says as a retry strategy, if it is one.
+    /// Its description as a retry strategy, if it is one.
     pub retry: Option<Description>,
-    /// What it was compiled to.
+    /// Its compiled forms.
     pub compiled: Vec<Compiled>,
 }
 
 impl PluginVersion {
-    /// The key of the object that is the component.
+    /// The key of the component's object.
     pub fn object_key(&self) -> String {
         format!("plugins/{}.wasm", self.sha256)
     }
 
-    /// The keys of every object that the version is made of.
+    /// The keys of all objects of the version.
     pub fn object_keys(&self) -> impl Iterator<Item = String> {
         std::iter::once(self.object_key()).chain(self.compiled.iter().map(Compiled::object_key))
     }
 
-    /// What it says about itself in `role`, if it has it.
+    /// Its description in `role`, if it has that role.
     pub fn description(&self, role: Role) -> Option<&Description> {
         match role {
             Role::Throttler => self.throttler.as_ref(),
@@ -110,19 +110,20 @@ impl PluginVersion {
     }
 }
 
-/// Machine code made from a component by the trusted side.
+/// Machine code that a trusted process compiled from a component.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Compiled {
-    /// For what machine, as a target triple.
+    /// The machine, as a target triple.
     pub target: String,
-    /// For what engine and settings; another cannot load it.
+    /// The engine and its settings; another engine cannot load it.
     pub engine: String,
-    /// The SHA-256 of the code, in hexadecimal: the object `plugins/<it>.cwasm`. Compared before it is loaded.
+    /// The SHA-256 of the code, in hexadecimal: the object `plugins/<it>.cwasm`. It is compared
+    /// before the code is loaded.
     pub sha256: String,
 }
 
 impl Compiled {
-    /// The key of the object that is the code.
+    /// The key of the code's object.
     pub fn object_key(&self) -> String {
         format!("plugins/{}.cwasm", self.sha256)
     }
@@ -135,10 +136,10 @@ pub struct PluginItem {
     pub version: u64,
     /// The number of the version that decides.
     pub live: u32,
-    /// The number of the version that is asked too, to see where it differs.
+    /// The number of the version that is called too, to compare its answers with the live ones.
     pub shadow: Option<u32>,
-    /// The numbers of those that decided before, the latest last. Going back to one forgets those after it, so that nobody who goes
-    /// back comes to what was given up.
+    /// The numbers of the versions that were live before, the latest last. A rollback to one
+    /// removes the later ones, so that a second rollback does not return to them.
     #[serde(default)]
     pub was_live: Vec<u32>,
     /// The versions, oldest first.
@@ -156,7 +157,7 @@ impl PluginItem {
         self.was_live.last().copied()
     }
 
-    /// Has version `number` decide.
+    /// Makes version `number` live.
     pub fn make_live(&mut self, number: u32) {
         match self.was_live.iter().position(|was| *was == number) {
             Some(index) => self.was_live.truncate(index),
@@ -167,7 +168,9 @@ impl PluginItem {
         self.shadow = self.shadow.filter(|shadow| *shadow != number);
     }
 
-    /// Forgets the oldest version that nobody needs; one that a rollback leads to only if there is no other. Whether there was one.
+    /// Removes the oldest version that is not needed, and returns whether there was one.
+    ///
+    /// The version that a rollback would return to is removed only if there is no other.
     pub fn forget_oldest(&mut self) -> bool {
         let kept = [Some(self.live), self.shadow, self.previous()];
         let unneeded = |kept: &[Option<u32>]| {

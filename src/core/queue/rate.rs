@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{config::Rate, ledger::Bucket};
 use crate::time::Timestamp;
 
-/// What counts as a token: a little less than one, which absorbs the rounding of many small refills.
+/// The least that counts as a token: slightly less than 1, to absorb the rounding of many refills.
 const WHOLE: f64 = 1.0 - 1e-9;
 
 impl Rate {
@@ -14,12 +14,12 @@ impl Rate {
         f64::from(self.burst.unwrap_or(self.count))
     }
 
-    /// Tokens that come back per millisecond.
+    /// Tokens that are added per millisecond.
     fn per_milli(&self) -> f64 {
         f64::from(self.count) / self.per_seconds.millis() as f64
     }
 
-    /// The bucket at `now`, filled up since; an absent bucket is full.
+    /// The bucket at `now`, with the tokens added since; an absent bucket is full.
     pub fn at(&self, bucket: Option<Bucket>, now: Timestamp) -> Bucket {
         let Some(bucket) = bucket else {
             return Bucket { tokens: self.capacity(), at: now };
@@ -29,7 +29,7 @@ impl Rate {
         Bucket { tokens: (bucket.tokens + back).min(self.capacity()), at: now }
     }
 
-    /// How long after its instant `bucket` has a whole token; none if it never has.
+    /// How long after its instant `bucket` has a whole token; none if it never will.
     pub fn wait(&self, bucket: Bucket) -> Option<Duration> {
         if self.capacity() < 1.0 {
             return None;
@@ -75,10 +75,12 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the instants of asking, no stretch of time sees more than burst + refill.
+        /// No period has more attempts than the burst and the refill.
         #[test]
-        fn no_stretch_sees_more_than_its_burst_and_refill(
-            count in 1u32..20, burst in 1u32..20, gaps in prop::collection::vec(0u64..400, 1..200)
+        fn no_period_exceeds_its_burst_and_refill(
+            count in 1u32..20,
+            burst in 1u32..20,
+            gaps in prop::collection::vec(0u64..400, 1..200),
         ) {
             let rate = rate(count, Some(burst));
             let (mut now, mut bucket, mut taken) = (0u64, None, Vec::new());

@@ -1,4 +1,4 @@
-//! How much of each limit is in use: a sum over the live grants, never counted on its own.
+//! How much of each limit is in use: a sum over the live grants, never stored separately.
 
 use std::{
     borrow::{Borrow, Cow},
@@ -15,12 +15,12 @@ pub struct Usage {
     weight: u64,
     live: u64,
     types: HashMap<TypeName, u64>,
-    /// By constraint and, where it has `per`, by value (else under the empty text).
+    /// By constraint and value; the value is the empty text without `per`.
     values: HashMap<usize, HashMap<String, u64>>,
 }
 
 impl Usage {
-    /// What `grants` take of `limits`.
+    /// The usage of `limits` by `grants`.
     pub fn of<'a>(limits: &Limits, grants: impl IntoIterator<Item = &'a Grant>) -> Self {
         let mut usage = Self::default();
         for grant in grants {
@@ -29,7 +29,7 @@ impl Usage {
         usage
     }
 
-    /// Counts `grant`.
+    /// Adds `grant`.
     pub fn add(&mut self, limits: &Limits, grant: &Grant) {
         if !grant.critical {
             let subject = grant.subject();
@@ -37,7 +37,7 @@ impl Usage {
         }
     }
 
-    /// Counts `grant` no more. It must have been counted under the same limits.
+    /// Subtracts `grant`. It must have been added under the same limits.
     pub fn remove(&mut self, limits: &Limits, grant: &Grant) {
         if grant.critical {
             return;
@@ -56,7 +56,7 @@ impl Usage {
         }
     }
 
-    /// Counts a job that the constraints `counted` count.
+    /// Adds a job; `counted` are the constraints that count it.
     pub(super) fn take<'a>(
         &mut self,
         limits: &Limits,
@@ -81,7 +81,7 @@ impl Usage {
         }
     }
 
-    /// How many jobs are granted, critical ones apart.
+    /// The number of granted jobs, without critical ones.
     pub fn live(&self) -> u64 {
         self.live
     }
@@ -91,25 +91,25 @@ impl Usage {
         self.weight
     }
 
-    /// What jobs take of each constraint's concurrency, by the constraint's index and the value.
+    /// The weight of jobs by constraint index and value, for constraints with a concurrency.
     pub fn values(&self) -> impl Iterator<Item = (usize, &str, u64)> {
         self.values.iter().flat_map(|(index, values)| {
             values.iter().map(|(value, weight)| (*index, value.as_str(), *weight))
         })
     }
 
-    /// What jobs of a type take, if it has a limit.
+    /// The weight of the jobs of a type, if it has a limit.
     pub(super) fn of_type(&self, job_type: &TypeName) -> u64 {
         self.types.get(job_type).copied().unwrap_or(0)
     }
 
-    /// What jobs take of a constraint's concurrency under a value.
+    /// The weight of the jobs that a constraint counts under a value.
     pub(super) fn of_value(&self, index: usize, value: &str) -> u64 {
         self.values.get(&index).and_then(|values| values.get(value)).copied().unwrap_or(0)
     }
 }
 
-/// Lowers a count, and forgets it at zero.
+/// Lowers a count, and removes it at zero.
 fn lower<K: Borrow<str> + Eq + Hash>(counts: &mut HashMap<K, u64>, key: &str, by: u64) {
     if let Some(count) = counts.get_mut(key) {
         *count = count.saturating_sub(by);
@@ -119,7 +119,8 @@ fn lower<K: Borrow<str> + Eq + Hash>(counts: &mut HashMap<K, u64>, key: &str, by
     }
 }
 
-/// The constraints that count `subject`: each one's index, and the value it is counted under (empty without `per`).
+/// The constraints that count `subject`: the index of each, and the value that it is counted under,
+/// which is empty without `per`.
 pub(super) fn counting<'a>(
     limits: &'a Limits,
     subject: Subject<'a>,

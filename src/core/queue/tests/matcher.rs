@@ -48,9 +48,15 @@ fn matches(matcher: Value) -> bool {
 #[case::a_fraction(json!({"attribute": {"share": {"gt": 0, "lt": 1}}}), true)]
 #[case::a_large_number(json!({"attribute": {"max": {"eq": u64::MAX, "gt": i64::MAX}}}), true)]
 #[case::text_compares_by_bytes(json!({"attribute": {"region": {"gt": "eas", "lt": "west"}}}), true)]
-#[case::in_and_prefix(json!({"attribute": {"region": {"in": ["east", "north"], "prefix": "ea"}}}), true)]
+#[case::in_and_prefix(
+    json!({"attribute": {"region": {"in": ["east", "north"], "prefix": "ea"}}}),
+    true,
+)]
 #[case::a_number_has_no_prefix(json!({"attribute": {"size": {"prefix": "3"}}}), false)]
-#[case::a_boolean_is_its_word(json!({"attribute": {"vip": [true], "region": {"in": ["east", false]}}}), true)]
+#[case::a_boolean_is_its_word(
+    json!({"attribute": {"vip": [true], "region": {"in": ["east", false]}}}),
+    true,
+)]
 #[case::all(json!({"all": [{"type": "mail"}, {"priority": 1}]}), false)]
 #[case::any(json!({"any": [{"type": "mail"}, {"priority": 1}]}), true)]
 #[case::none_of_any(json!({"any": [{"priority": 2}, {"priority": 1}]}), false)]
@@ -70,7 +76,10 @@ fn an_unknown_comparison_is_refused() {
 #[test]
 fn a_matcher_declares_every_attribute_that_it_looks_at() {
     let matcher: Matcher = serde_json::from_value(json!({
-        "attribute": {"a": 1}, "all": [{"attribute": {"b": 1}}], "any": [{"not": {"attribute": {"c": 1}}}], "not": {"attribute": {"d": 1}}
+        "attribute": {"a": 1},
+        "all": [{"attribute": {"b": 1}}],
+        "any": [{"not": {"attribute": {"c": 1}}}],
+        "not": {"attribute": {"d": 1}},
     }))
     .unwrap();
     let mut names = std::collections::BTreeSet::new();

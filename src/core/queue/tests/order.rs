@@ -21,8 +21,14 @@ fn order(json: &str) -> Order {
 #[case::exact_time(r#"{"order_step_seconds": 0}"#, [700, 50, 100, 1, 7])]
 #[case::time_in_steps_of_five_minutes(r#"{"order_step_seconds": 300}"#, [50, 100, 700, 1, 7])]
 #[case::priority(r#"{"order": "priority"}"#, [1, 7, 50, 100, 700])]
-#[case::priority_ageing_by_the_minute(r#"{"order": "priority", "ageing_seconds": 60}"#, [1, 7, 50, 100, 700])]
-#[case::priority_ageing_by_the_second(r#"{"order": "priority", "ageing_seconds": 1}"#, [50, 100, 1, 7, 700])]
+#[case::priority_ageing_by_the_minute(
+    r#"{"order": "priority", "ageing_seconds": 60}"#,
+    [1, 7, 50, 100, 700],
+)]
+#[case::priority_ageing_by_the_second(
+    r#"{"order": "priority", "ageing_seconds": 1}"#,
+    [50, 100, 1, 7, 700],
+)]
 fn the_table_of_hipq(#[case] config: &str, #[case] expected: [i32; 5]) {
     let order = order(config);
     let mut jobs = TABLE;
@@ -58,18 +64,30 @@ fn any_order() -> impl Strategy<Value = Order> {
 proptest! {
     #[test]
     fn among_equals_in_priority_every_order_goes_by_due_time_and_id(
-        order in any_order(), priority in any::<i32>(), a in any::<u32>(), b in any::<u32>(), ids in ("[a-c]", "[a-c]"),
+        order in any_order(),
+        priority in any::<i32>(),
+        a in any::<u32>(),
+        b in any::<u32>(),
+        ids in ("[a-c]", "[a-c]"),
     ) {
         let (a, b) = (Timestamp::from_millis(a.into()), Timestamp::from_millis(b.into()));
         let ids: (JobId, JobId) = (ids.0.parse().unwrap(), ids.1.parse().unwrap());
-        prop_assert_eq!(order.key(priority, a, &ids.0).cmp(&order.key(priority, b, &ids.1)), (a, &ids.0).cmp(&(b, &ids.1)));
+        prop_assert_eq!(
+            order.key(priority, a, &ids.0).cmp(&order.key(priority, b, &ids.1)),
+            (a, &ids.0).cmp(&(b, &ids.1)),
+        );
     }
 
-    /// With ageing of s, a job of priority p goes before every job of priority q that falls due later than
-    /// (p - q) x s after it: so nothing waits for more than the jobs that fall due in that time.
+    /// With ageing of s, a job of priority p goes before every job of priority q that falls due
+    /// later than (p - q) x s after it: so nothing waits for more than the jobs that fall due in
+    /// that time.
     #[test]
     fn a_low_priority_overtakes_after_its_bound(
-        ageing in 1u64..100_000, low in -1000i32..=1000, high in -1000i32..=1000, due in 0i64..1_000_000, later in 0i64..1_000_000_000,
+        ageing in 1u64..100_000,
+        low in -1000i32..=1000,
+        high in -1000i32..=1000,
+        due in 0i64..1_000_000,
+        later in 0i64..1_000_000_000,
     ) {
         let order = Order::Priority { ageing_millis: Some(ageing) };
         let id: JobId = "a".parse().unwrap();
@@ -81,7 +99,7 @@ proptest! {
 }
 
 #[test]
-fn a_priority_of_a_thousand_overtakes_priority_zero_after_a_thousand_steps() {
+fn ageing_lifts_a_job_by_one_priority_per_step() {
     let order = order(r#"{"order": "priority", "ageing_seconds": 2}"#);
     let id = |id: &str| id.parse().unwrap();
     let waits = order.key(1000, Timestamp::EPOCH, &id("a"));
