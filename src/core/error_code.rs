@@ -6,7 +6,8 @@ use serde::{Serialize, Serializer};
 
 macro_rules! error_codes {
     ($($(#[doc = $doc:literal])+ $name:ident = $status:literal $word:literal,)+) => {
-        /// Why a request failed, for programs. A code and its status never change; new codes may be added.
+        /// Why a request failed, for programs. A code and its status never change; new codes may be
+        /// added.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum ErrorCode {
             $($(#[doc = $doc])+ $name,)+
@@ -23,7 +24,7 @@ macro_rules! error_codes {
                 }
             }
 
-            /// The HTTP status that it is answered with.
+            /// The HTTP status of its response.
             pub const fn status(self) -> u16 {
                 match self {
                     $(Self::$name => $status,)+

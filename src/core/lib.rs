@@ -1,12 +1,14 @@
-//! The pure core of tidegate: what a job is, who may start now, when, and what follows; and the ports, the traits through which
-//! the engine reaches stores, queues, targets and plugins.
+//! The pure core of tidegate: jobs, their admission, their retries and schedules. It also has the
+//! ports, the traits through which the engine reaches stores, queues, targets and plugins.
 //!
 //! ```text
-//!   event ─▶ schedule ─▶ queue ─▶ job ─▶ target, calendar ─▶ time        port ─▶ job, queue        validate ─▶ all of them
+//!   event ─▶ schedule ─▶ queue ─▶ job ─▶ target, calendar ─▶ time
+//!   port ─▶ job, queue        validate ─▶ schedule, queue, job, target
 //! ```
 //!
-//! The one thing to know: nothing here does I/O, reads a clock or draws a random number. Time and chance are arguments, so the
-//! same values give the same decision in a server, in a Lambda function, in a simulation and in a test.
+//! Nothing here does I/O, reads a clock or draws a random number. Time and random numbers are
+//! arguments, so the same values give the same decision in a server, in a Lambda function, in a
+//! simulation and in a test.
 //!
 //! **Where is a job admitted?** In [`queue::admission`].
 

@@ -1,5 +1,5 @@
-//! The `OpenAPI` schemas of values whose form is no struct's: names, instants, spans. Structs and enums derive theirs where they
-//! are defined.
+//! The `OpenAPI` schemas of values that are not structs: names, instants, spans. Structs and enums
+//! derive theirs where they are defined.
 
 use std::borrow::Cow;
 
@@ -81,8 +81,8 @@ schema!(
     Template,
     "Template",
     ObjectBuilder::new().schema_type(SchemaType::AnyValue).description(Some(
-        "Any JSON value. Wherever in it an object {\"$expr\": \"...\"} stands, what that JMESPath expression yields for the event \
-         takes its place: over the event's attributes and extensions by their names, and its `data`."
+        "Any JSON value. Each object {\"$expr\": \"...\"} in it is replaced by the result of that \
+         JMESPath expression over the event: its attributes and extensions by name, and its `data`."
     ))
 );
 
@@ -90,8 +90,8 @@ schema!(
     Payload,
     "AnyValue",
     ObjectBuilder::new().schema_type(SchemaType::AnyValue).description(Some(
-        "Any JSON or MessagePack value, kept byte for byte. What only MessagePack can say is shown in JSON as an object of one key, \
-         such as {\"$binary\": \"base64\"}."
+        "Any JSON or MessagePack value, kept byte for byte. A value that only MessagePack has is shown \
+         in JSON as an object of one key, such as {\"$binary\": \"base64\"}."
     ))
 );
 

@@ -1,7 +1,7 @@
 //! Instants and spans, both in whole milliseconds, and nothing that asks the machine for the time.
 //!
-//! The one thing to know: an instant that arrives with a finer fraction is rounded **up**, so that
-//! "never before `run_at`" survives the rounding.
+//! An instant with a finer fraction than milliseconds is rounded **up**, so that no job starts
+//! before its `run_at`.
 
 use std::{fmt, ops, str::FromStr, time::Duration};
 
@@ -47,7 +47,8 @@ impl Timestamp {
             .unwrap_or_default()
     }
 
-    /// The instant as RFC 3339 writes it, in `text`. Every answer has several, so that they are written without a detour.
+    /// Writes the instant in RFC 3339 form to `text`. Each response has several, so this avoids a
+    /// general formatter.
     fn text(self, text: &mut [u8; 24]) -> &str {
         let at = self.to_utc();
         let mut put = |end: usize, digits: usize, mut number: u32| {
@@ -110,7 +111,8 @@ impl FromStr for Timestamp {
     fn from_str(text: &str) -> Result<Self, NotAnInstant> {
         let at = DateTime::parse_from_rfc3339(text).map_err(|_| NotAnInstant)?;
         let at = Self::from_utc(at.with_timezone(&Utc));
-        // Year 0, and what an offset or a fraction carries past year 9999, could not be written again.
+        // RFC 3339 cannot write year 0, nor an instant that an offset or a fraction moves past year
+        // 9999.
         if (Self::MIN_MILLIS..=Self::MAX.0).contains(&at.0) { Ok(at) } else { Err(NotAnInstant) }
     }
 }

@@ -1,4 +1,5 @@
-//! Calendar arithmetic: [`window`] (when on the clock a job may start) and [`recurrence`] (when a schedule occurs). Pure.
+//! Calendar arithmetic: [`window`] (when a job may start) and [`recurrence`] (when a schedule
+//! occurs). Pure.
 
 pub mod recurrence;
 pub mod window;

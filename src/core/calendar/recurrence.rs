@@ -1,14 +1,17 @@
 //! Recurrence: at which instants a schedule occurs.
 //!
 //! ```text
-//!   30 2 * * * in Berlin     28 March 02:30 ──▶ 29 March 03:00 (02:30 is skipped) ──▶ 30 March 02:30
+//!   30 2 * * * in Berlin   28 March 02:30 ──▶ 29 March 03:00 (no 02:30) ──▶ 30 March 02:30
 //!   every 90 s               anchor ──▶ anchor + 90 s ──▶ anchor + 180 s
 //! ```
 //!
-//! The one thing to know is what a cron pattern means when clocks change: every local time that it matches occurs
-//! **once**, at the first instant at which the zone's clock shows that time or later. So the times inside a gap all fall
-//! on its end, as one occurrence, and a time that comes twice occurs the first time. What has to go on at an even pace
-//! through a night that is an hour longer is said with `every`, or with a pattern in UTC.
+//! When clocks change, every local time that a cron pattern matches occurs **once**, at the first
+//! instant at which the zone's clock shows that time or later:
+//!
+//! - All times inside a gap fall on the end of the gap, as one occurrence.
+//! - A time that comes twice occurs the first time.
+//!
+//! For an even pace through such a night, use `every` or a pattern in UTC.
 
 use std::{fmt, str::FromStr, sync::Arc, time::Duration};
 
@@ -22,33 +25,33 @@ use crate::time::{Seconds, Timestamp};
 /// Most bytes of a cron pattern.
 pub const CRON_BYTES: usize = 256;
 
-/// When a schedule occurs: a rule, and between which instants it holds, both included.
+/// When a schedule occurs: a rule, and the first and last instant at which it applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recurrence {
     /// The rule.
     pub rule: Rule,
-    /// None before this.
+    /// No occurrence before this.
     pub starts_at: Option<Timestamp>,
-    /// None after this.
+    /// No occurrence after this.
     pub ends_at: Option<Timestamp>,
 }
 
-/// What repeats.
+/// A rule of repetition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rule {
     /// The local times that a pattern matches.
     Cron(Cron, Zone),
-    /// The instants that are whole spans away from one of them.
+    /// The instants at multiples of a span from an anchor.
     Every {
         /// The span; not zero.
         span: Seconds,
-        /// Any one of the instants.
+        /// One of the instants.
         anchor: Timestamp,
     },
 }
 
 impl Recurrence {
-    /// The first occurrence after `at`; none if there is none any more.
+    /// The first occurrence after `at`; none if there is none.
     pub fn after(&self, at: Timestamp) -> Option<Timestamp> {
         let at = self.starts_at.map_or(at, |starts| at.max(starts - Duration::from_millis(1)));
         let next = match &self.rule {
@@ -70,8 +73,8 @@ impl Recurrence {
 
     /// The latest `most` of the occurrences after `after` and not after `until`, in order.
     ///
-    /// It looks back over stretches that double, so that a year in which a schedule had thirty million occurrences costs
-    /// no more than a minute of them.
+    /// It searches backwards in periods that double, so that the cost depends on `most` and not on the
+    /// number of occurrences since `after`.
     pub fn latest(&self, after: Timestamp, until: Timestamp, most: usize) -> Vec<Timestamp> {
         if most == 0 {
             return Vec::new();
@@ -90,7 +93,8 @@ impl Recurrence {
     }
 }
 
-/// A cron pattern of 5 fields (minute, hour, day of the month, month, day of the week), or 6 with the second first.
+/// A cron pattern of 5 fields (minute, hour, day of the month, month, day of the week), or 6 with
+/// the second first.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Cron {
@@ -98,17 +102,19 @@ pub struct Cron {
     pattern: Arc<croner::Cron>,
 }
 
-/// The text is no cron pattern.
+/// The text is not a cron pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "must be a cron pattern of 5 fields (minute hour day month weekday), or 6 with the second first, of at most {CRON_BYTES} bytes{0}"
+    "must be a cron pattern of 5 fields (minute hour day month weekday), or 6 with the second first, \
+     of at most {CRON_BYTES} bytes{0}"
 )]
 pub struct BadCron(String);
 
 impl Cron {
     /// The first occurrence after `at`.
     fn after(&self, zone: Zone, at: Timestamp) -> Option<Timestamp> {
-        // While an hour is repeated, the times that follow on the clock have occurred already, and are passed over.
+        // While an hour is repeated, the next times on the clock have occurred already, and are
+        // skipped.
         let mut local = zone.shows(at.to_utc()).with_nanosecond(0)?;
         loop {
             local = self.pattern.find_next_occurrence(&local, false).ok()?;

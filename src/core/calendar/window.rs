@@ -1,4 +1,4 @@
-//! Windows: when on the clock a job may start.
+//! Windows: at which local times a job may start.
 //!
 //! A window opens on each of its days, in its zone's local time:
 //!
@@ -6,11 +6,13 @@
 //!   from 22:00, to 06:00, days fri       fri 22:00 ├────────────────┤ sat 06:00, exclusive
 //! ```
 //!
-//! The one thing to know is what happens when clocks change. A window opens at the **first** instant at
-//! which the local clock shows `from` or later, and closes at the instant from which it shows `to` or
-//! later **for good**. So an edge inside a gap falls on the gap's end; where an hour comes twice, the
-//! window opens in the first and closes in the second, and is never cut short; and a window that lies
-//! wholly inside a gap does not open that day.
+//! When clocks change, a window opens at the **first** instant at which the local clock shows `from` or
+//! later. It closes at the instant from which the clock **always** shows `to` or later. So:
+//!
+//! - An edge inside a gap falls on the gap's end.
+//! - If an hour comes twice, the window opens in the first and closes in the second. It is never cut
+//!   short.
+//! - A window that is completely inside a gap does not open that day.
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -26,14 +28,14 @@ use crate::time::Timestamp;
 /// Most windows of one job or type.
 pub const MAX_WINDOWS: usize = 32;
 
-/// A stretch of the local day in which a job may start.
+/// A part of the local day in which a job may start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Parts")]
 pub struct Window {
     from: ClockTime,
     to: ClockTime,
     tz: Zone,
-    // Last, because a field that is left out of a MessagePack array would shift those after it.
+    // The last field, because an omitted field of a MessagePack array would shift those after it.
     #[serde(skip_serializing_if = "Days::is_every")]
     days: Days,
 }
@@ -50,7 +52,7 @@ struct Parts {
     days: Days,
 }
 
-/// A window that would open and close at once.
+/// The error of a window that opens and closes at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a window's `from` and `to` must differ")]
 pub struct EmptyWindow;
@@ -63,8 +65,8 @@ impl TryFrom<Parts> for Window {
 }
 
 impl Window {
-    /// The window from `from` to `to` (exclusive; on the next day if it is not later than `from`) in
-    /// `tz`, opening on `days`.
+    /// The window from `from` to `to` (exclusive; on the next day if it is not later than `from`)
+    /// in `tz`, opening on `days`.
     ///
     /// # Errors
     ///
@@ -73,10 +75,12 @@ impl Window {
         if from == to { Err(EmptyWindow) } else { Ok(Self { from, to, tz, days }) }
     }
 
-    /// The openings that end after `at`, in order: from when to when. Of the next weeks only, which hold one for certain.
+    /// The openings that end after `at`, in order, as first instant and end. Only those of the next
+    /// weeks, which always include one.
     fn openings(self, at: Timestamp) -> impl Iterator<Item = (Timestamp, Timestamp)> {
         let today = at.to_utc().with_timezone(&self.tz.0).date_naive();
-        // Two days back: opened the day before yesterday, over midnight, and clocks went back over the next one.
+        // Starts two days back: a window may have opened the day before yesterday, passed midnight,
+        // and stayed open because clocks went back over the next one.
         let first = today.checked_sub_days(Span::new(2)).unwrap_or(today);
         let weeks = first.iter_days().take(35);
         weeks
@@ -85,7 +89,7 @@ impl Window {
             .filter(move |(_, to)| *to > at)
     }
 
-    /// From when to when it is open if it opens on `day`; none if a gap swallows it.
+    /// The first instant and the end of its opening on `day`; none if a gap contains all of it.
     fn on(self, day: NaiveDate) -> Option<(Timestamp, Timestamp)> {
         let last = if self.to > self.from { day } else { day.checked_add_days(Span::new(1))? };
         let from = self.tz.first(day.and_time(self.from.0));
@@ -103,8 +107,10 @@ pub fn next_opening(windows: &[Window], at: Timestamp) -> Timestamp {
     windows.iter().map(opening).min().unwrap_or(at)
 }
 
-/// When the windows that are open at `at` have closed, one following another counted as one: the first
-/// later instant that is inside none. None if none is open at `at`, or one is for [`FOLLOWED`] on end.
+/// The first instant after `at` that is in none of the windows; windows that follow each other count as
+/// one.
+///
+/// None if no window is open at `at`, or if they stay open for [`FOLLOWED`].
 pub fn closing(windows: &[Window], at: Timestamp) -> Option<Timestamp> {
     let mut end = at;
     while let Some(to) = windows
@@ -121,7 +127,7 @@ pub fn closing(windows: &[Window], at: Timestamp) -> Option<Timestamp> {
     (end > at).then_some(end)
 }
 
-/// How far ahead [`closing`] looks: eight days, so that every weekly pattern is seen whole.
+/// How far ahead [`closing`] looks: eight days, which includes every weekly pattern.
 pub const FOLLOWED: Duration = Duration::from_hours(8 * 24);
 
 /// A time of the local day, `HH:MM` or `HH:MM:SS`.
@@ -268,7 +274,8 @@ impl Zone {
     fn last(self, local: NaiveDateTime) -> Timestamp {
         match self.0.from_local_datetime(&local) {
             MappedLocalTime::Single(at) => instant(at.to_utc()),
-            // Clocks that go back to just this time showed none before it since they first showed it.
+            // Clocks that go back to just this time showed none before it since they first showed
+            // it.
             MappedLocalTime::Ambiguous(first, second)
                 if self.shows(second.to_utc() - TimeDelta::seconds(1)) > local =>
             {

@@ -1,8 +1,8 @@
 //! Runs a fuzz target: one property over generated input.
 //!
 //! Each target runs 256 cases, or as many as `PROPTEST_CASES` says, from a fixed seed: a failure is
-//! the fault of the commit that it appears in. With `TIDEGATE_FUZZ_SECONDS`, as in the full check, it
-//! draws new input until the time is over. A failure prints the smallest input found.
+//! the fault of the commit that it appears in. With `TIDEGATE_FUZZ_SECONDS`, as in the full check,
+//! it draws new input until the time is over. A failure prints the smallest input found.
 
 #![allow(clippy::disallowed_methods, reason = "a fuzz target measures its own time")]
 
@@ -14,7 +14,8 @@ use proptest::{
     test_runner::{RngSeed, TestCaseResult, TestRunner},
 };
 
-/// The longest that one case may take. A fault of complexity takes far longer, a busy machine does not.
+/// The longest that one case may take. A fault of complexity takes far longer, a busy machine does
+/// not.
 const MAX_CASE_TIME: Duration = Duration::from_secs(10);
 
 /// Checks `property` on values of `input`.
@@ -57,7 +58,8 @@ pub(crate) fn soup(parts: &'static [&'static str], most: usize) -> impl Strategy
     prop::collection::vec(prop::sample::select(parts), 0..=most).prop_map(|parts| parts.concat())
 }
 
-/// Bytes of `base` with up to four faults: a byte replaced, removed or inserted, or the end cut off.
+/// Bytes of `base` with up to four faults: a byte replaced, removed or inserted, or the end cut
+/// off.
 pub(crate) fn mutated(base: impl Strategy<Value = Vec<u8>>) -> impl Strategy<Value = Vec<u8>> {
     let fault = (0..4u8, any::<Index>(), any::<u8>());
     (base, prop::collection::vec(fault, 0..=4)).prop_map(|(mut bytes, faults)| {

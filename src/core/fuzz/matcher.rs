@@ -115,7 +115,9 @@ fn a_matcher_agrees_with_its_parts_and_reads_as_written() {
 #[test]
 fn a_filter_agrees_with_its_parts_and_reads_as_written() {
     let event = json!({
-        "specversion": "1.0", "id": "1", "source": "s", "type": "mail", "data": {"a": {"b": "east"}},
+        "specversion": "1.0", "id": "1", "source": "s", "type": "mail", "data": {
+            "a": {"b": "east"},
+        },
     });
     let event = read::structured(&event.to_string().into()).unwrap();
     let found: Attributes = serde_json::from_value(json!({"/a/b": "east"})).unwrap();

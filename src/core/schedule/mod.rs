@@ -1,13 +1,17 @@
-//! A schedule: the job that it makes, when, and what it has come to. Plain data, and the one decision that is taken on it.
+//! A schedule: the jobs that it makes, when, and its progress. Plain data, and one decision on it.
 //!
 //! ```text
-//!        skipped, or made up for (`missed`)            made at their time, or as soon as may be          ahead
-//!   ├───────────────────────────────────────┤├─────────────────────────────────────────────────────────┤├───▶
-//!   upto                              now - GRACE                                                     horizon
+//!     skipped, or made late (`missed`)     made at their time, or as soon as possible     later
+//!   ├──────────────────────────────────┤├──────────────────────────────────────────────┤├─────▶
+//!   upto                         now - GRACE                                          horizon
 //! ```
 //!
-//! The one thing to know: a schedule remembers **up to** which instant its occurrences are dealt with, and what is next
-//! follows from that and its rule alone. So nothing drifts, and whoever looks again after a crash decides the same.
+//! A schedule stores the instant **up to** which its occurrences are done. The next step follows
+//! from that instant and its rule alone. So nothing drifts, and the same decision is made after a
+//! crash.
+
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
@@ -29,37 +33,39 @@ use crate::{
 
 /// How late an occurrence may be without counting as missed.
 pub const GRACE: Duration = Duration::from_mins(1);
-/// How far a schedule may be ahead of the clock before the clock is taken to have been wrong.
+/// How far a schedule may be ahead of the clock. Beyond this, the clock is assumed to have been
+/// wrong.
 pub const FAR_AHEAD: Duration = Duration::from_hours(1);
 /// Most schedules of a server.
 pub const MAX_SCHEDULES: usize = 10_000;
 /// Most bytes of a schedule's data.
 pub const SCHEDULE_DATA_BYTES: usize = 64 << 10;
-/// Most occurrences that are made up for.
+/// Most missed occurrences that still make jobs.
 pub const MAX_MISSED: u32 = 1000;
-/// Most of the occurrences of one stretch that are counted as skipped.
+/// Most occurrences of one step that are counted as skipped.
 pub const COUNTED: usize = 1000;
 
-/// What is made of each occurrence, and when there is one.
+/// When a schedule occurs, and the job that each occurrence makes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct ScheduleConfig {
     /// The type of its jobs.
     #[serde(rename = "type")]
     pub job_type: TypeName,
-    /// A cron pattern: minute, hour, day of the month, month, day of the week; or those with the second first. At most 256
-    /// bytes. This or `every_seconds` must be given.
+    /// A cron pattern: minute, hour, day of the month, month, day of the week; or those after a
+    /// second. At most 256 bytes. Either this or `every_seconds` must be given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub cron: Option<Cron>,
-    /// The IANA name of the time zone whose clock `cron` is about (default UTC).
+    /// The IANA name of the time zone of `cron` (default UTC).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub tz: Option<Zone>,
     /// The span from one occurrence to the next (1 to 31536000).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub every_seconds: Option<Seconds>,
-    /// An instant from which every occurrence is whole spans of `every_seconds` away (default `starts_at`, else the epoch).
+    /// An instant from which every occurrence is a multiple of `every_seconds` away (default
+    /// `starts_at`, else the epoch).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub anchor: Option<Timestamp>,
     /// No occurrence before this.
@@ -68,19 +74,20 @@ pub struct ScheduleConfig {
     /// No occurrence after this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ends_at: Option<Timestamp>,
-    /// What becomes of occurrences that are over a minute late (default `one`).
+    /// What follows for occurrences that are over a minute late (default `one`).
     #[serde(default)]
     pub missed: Missed,
-    /// With `missed: all`, the most that are made up for, the latest ones (default 100; 1 to 1000).
+    /// With `missed: all`, how many of the latest missed occurrences make jobs (default 100; 1 to
+    /// 1000).
     #[serde(default = "usual_missed")]
     pub max_missed: u32,
-    /// Whether nothing occurs (default false). What would have occurred meanwhile is not made up for.
+    /// Whether nothing occurs (default false). Occurrences during the pause make no jobs later.
     #[serde(default)]
     pub paused: bool,
-    /// Never started later than this after its occurrence (0.001 to 315360000).
+    /// Most time between an occurrence and the start of its job (0.001 to 315360000).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_after_seconds: Option<Seconds>,
-    /// What its jobs carry besides their data.
+    /// The options of its jobs.
     #[serde(flatten, skip_deserializing)]
     #[schema(ignore)]
     pub options: JobOptions,
@@ -104,26 +111,27 @@ fn usual_missed() -> u32 {
     100
 }
 
-/// What becomes of occurrences that are over a minute late: the server was down, or the type was not there.
+/// What follows for occurrences that are over a minute late, because the server was down or the
+/// type did not exist.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Missed {
-    /// Nothing.
+    /// No job.
     Skip,
-    /// One job for all of them, under the instant of the latest.
+    /// One job for all of them, with the instant of the latest.
     #[default]
     One,
-    /// A job each, for the latest `max_missed` of them.
+    /// One job for each of the latest `max_missed` of them.
     All,
 }
 
 impl ScheduleConfig {
-    /// A schedule of jobs of `job_type` by a cron pattern in UTC, everything else by default.
+    /// A schedule of jobs of `job_type` by a cron pattern in UTC, with defaults otherwise.
     pub fn cron(job_type: TypeName, cron: Cron) -> Self {
         Self { cron: Some(cron), every_seconds: None, ..Self::every(job_type, Seconds::default()) }
     }
 
-    /// A schedule of a job of `job_type` every `span`, everything else by default.
+    /// A schedule of a job of `job_type` every `span`, with defaults otherwise.
     pub fn every(job_type: TypeName, span: Seconds) -> Self {
         Self {
             job_type,
@@ -148,7 +156,8 @@ impl ScheduleConfig {
         self
     }
 
-    /// When it occurs; none while it is paused, and for what no check lets pass: neither a pattern nor a span.
+    /// When it occurs; none while it is paused, or without a pattern and a span, which checks
+    /// refuse.
     pub fn recurrence(&self) -> Option<Recurrence> {
         let (starts_at, ends_at) = (self.starts_at, self.ends_at);
         let rule = match (&self.cron, self.every_seconds) {
@@ -161,7 +170,7 @@ impl ScheduleConfig {
         Some(Recurrence { rule, starts_at, ends_at }).filter(|_| !self.paused)
     }
 
-    /// How many of the occurrences that were missed are made up for.
+    /// How many missed occurrences make jobs.
     fn made_up_for(&self) -> usize {
         match self.missed {
             Missed::Skip => 0,
@@ -174,53 +183,55 @@ impl ScheduleConfig {
 /// A schedule as it is stored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ScheduleItem {
-    /// What its owner said.
+    /// Its configuration.
     pub config: ScheduleConfig,
-    /// What its jobs carry.
+    /// The data of its jobs.
     #[serde(with = "stored")]
     pub data: Payload,
     /// Raised by every change.
     pub version: u64,
-    /// The version at which it began anew: it was made, its rule was changed, it was paused or resumed, or jobs that it had made
-    /// ahead were to be others. Its jobs are made with this revision, so that they are told from those of before.
+    /// The version at which it restarted: it was created, its rule changed, it was paused or
+    /// resumed, or jobs made ahead had to be replaced. Its jobs store this number, which
+    /// distinguishes them from earlier ones.
     pub rule: u64,
-    /// When that was: what occurs after it counts.
+    /// When it restarted: only later occurrences count.
     pub since: Timestamp,
-    /// What made the jobs that are to be taken back. Until they are, nothing occurs.
+    /// The previous configuration, whose jobs made ahead are being removed. Until they are, nothing
+    /// occurs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaced: Option<Box<Replaced>>,
 }
 
-/// A schedule as it was when jobs made ahead of their time were taken from it.
+/// A schedule as it was before its jobs made ahead had to be removed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Replaced {
-    /// What its owner said.
+    /// Its configuration.
     pub config: ScheduleConfig,
-    /// What its jobs carry.
+    /// The data of its jobs.
     #[serde(with = "stored")]
     pub data: Payload,
-    /// The rule under which they were made.
+    /// The rule number of these jobs.
     pub rule: u64,
-    /// Occurrences up to this one were dealt with.
+    /// Occurrences up to this one were done.
     pub upto: Timestamp,
-    /// Whether the schedule is removed: nothing stands in its place but this.
+    /// Whether the schedule is removed: its item stays only until its jobs are removed.
     pub removed: bool,
 }
 
-/// How far a schedule has come. Stored apart, since it changes with every occurrence.
+/// The progress of a schedule. Stored separately, because it changes with every occurrence.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ScheduleState {
-    /// The version of its rule that `upto` is about.
+    /// The rule number that `upto` belongs to.
     pub rule: u64,
-    /// Occurrences up to this one are dealt with.
+    /// Occurrences up to this one are done.
     pub upto: Timestamp,
-    /// The latest that made a job, or found one that stands in its place.
+    /// The latest occurrence that made a job or found its job stored already.
     pub last_occurrence: Option<Timestamp>,
     /// That job.
     pub last_job: Option<JobId>,
-    /// Why the next one makes none as yet.
+    /// Why the next occurrence has not made a job yet.
     pub last_error: Option<ScheduleError>,
-    /// How many were missed and not made up for; at most 1000 of one stretch are counted.
+    /// How many missed occurrences made no job; at most 1000 are counted in one step.
     pub missed: u64,
 }
 
@@ -229,42 +240,44 @@ pub struct ScheduleState {
 pub struct ScheduleError {
     /// The occurrence.
     pub occurrence: Timestamp,
-    /// When it was tried first with this error.
+    /// When it first failed with this error.
     pub at: Timestamp,
-    /// What is wrong, in words.
+    /// The reason, for people.
     pub message: String,
 }
 
 /// What a schedule does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// The occurrence that makes a job; none if the step only passes over what was missed.
+    /// The occurrence that makes a job; none if the step only skips missed ones.
     pub occurrence: Option<Timestamp>,
-    /// How many before it are passed over, at most [`COUNTED`].
+    /// How many earlier occurrences are skipped, at most [`COUNTED`].
     pub skipped: u64,
-    /// Up to where everything is dealt with then.
+    /// Occurrences up to this one are done after the step.
     pub upto: Timestamp,
 }
 
 impl ScheduleItem {
-    /// The state that counts where `stored` is what is known: another rule begins anew, when it was made.
+    /// The current state, given the stored one: after a change of the rule it restarts at `since`.
     pub fn state(&self, stored: ScheduleState) -> ScheduleState {
         let upto = if stored.rule == self.rule { stored.upto } else { self.since };
         ScheduleState { rule: self.rule, upto, ..stored }
     }
 
-    /// When it occurs; none while it is paused, or what it replaced is to be taken back.
+    /// When it occurs; none while it is paused, or while replaced jobs are being removed.
     pub fn recurrence(&self) -> Option<Recurrence> {
         self.config.recurrence().filter(|_| self.replaced.is_none())
     }
 
-    /// Whether it is removed, and stands only until its jobs are taken back.
+    /// Whether it is removed, and its item stays only until its jobs are removed.
     pub fn is_removed(&self) -> bool {
         self.replaced.as_ref().is_some_and(|replaced| replaced.removed)
     }
 
-    /// The next step at `now` where everything up to `upto` is dealt with and occurrences up to `horizon` are wanted; none
-    /// if there is nothing to do.
+    /// The next step at `now`, if occurrences up to `upto` are done and those up to `horizon` are
+    /// due.
+    ///
+    /// None if there is nothing to do.
     pub fn step(&self, upto: Timestamp, now: Timestamp, horizon: Timestamp) -> Option<Step> {
         let recurrence = self.recurrence()?;
         let first = recurrence.after(upto).filter(|first| *first <= horizon)?;
@@ -285,7 +298,7 @@ impl ScheduleItem {
 }
 
 impl ScheduleState {
-    /// The state after `step`, where it went well.
+    /// The state after `step` has succeeded.
     #[must_use]
     pub fn after(&self, schedule: &ScheduleName, step: Step) -> Self {
         let last_job = step.occurrence.map(|at| occurrence_id(schedule, at));
@@ -299,7 +312,8 @@ impl ScheduleState {
         }
     }
 
-    /// The state after `occurrence` made no job at `now`; none if it says the same already.
+    /// The state after `occurrence` failed to make a job at `now`; none if the state shows this
+    /// error already.
     pub fn failed(&self, occurrence: Timestamp, message: &str, now: Timestamp) -> Option<Self> {
         let known = |last: &ScheduleError| last.occurrence == occurrence && last.message == message;
         if self.last_error.as_ref().is_some_and(known) {
@@ -312,16 +326,18 @@ impl ScheduleState {
     }
 }
 
-/// The id of the job that the occurrence of a schedule at `at` makes: the same from every engine, and whenever it is asked.
+/// The id of the job for the occurrence of a schedule at `at`: the same in every engine, at any
+/// time.
 ///
-/// It is the schedule's name, of a long one the beginning and a digest, and the instant: `nightly:20260329T010000Z`.
+/// It has the schedule's name and the instant: `nightly:20260329T010000Z`. A long name is replaced
+/// by its beginning and a digest.
 pub fn occurrence_id(schedule: &ScheduleName, at: Timestamp) -> JobId {
     let instant = at.to_utc();
     let form = if at.millis() % 1000 == 0 { "%Y%m%dT%H%M%SZ" } else { "%Y%m%dT%H%M%S%.3fZ" };
     id_under(schedule, &instant.format(form).to_string())
 }
 
-/// The id of the job that a schedule makes out of turn, for whoever asks under `key`.
+/// The id of a job that a schedule makes on request; `key` identifies the request.
 pub fn run_id(schedule: &ScheduleName, key: &str) -> JobId {
     id_under(schedule, &format!("run.{}", digest(key, 8)))
 }
@@ -335,10 +351,10 @@ fn id_under(schedule: &ScheduleName, rest: &str) -> JobId {
     };
     format!("{name}:{rest}")
         .parse()
-        .expect("40 bytes of a name and at most 20 more of its letters are a good id")
+        .expect("40 bytes of a name and at most 20 more letters are a valid id")
 }
 
-/// The first `bytes` of a text's digest, at most 8.
+/// The first `bytes` bytes of a text's digest, at most 8.
 fn digest(text: &str, bytes: usize) -> String {
     let start = Sha256::digest(text)[..bytes]
         .iter()
@@ -346,7 +362,8 @@ fn digest(text: &str, bytes: usize) -> String {
     format!("{start:0width$x}", width = bytes * 2)
 }
 
-/// A payload in an item, which is JSON: text stays text.
+/// The stored form of a payload in an item, which is JSON: JSON text is readable, MessagePack is
+/// base64.
 mod stored {
     use serde::{Deserializer, Serializer, de::Error as _};
 

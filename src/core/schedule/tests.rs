@@ -6,7 +6,15 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use rstest::rstest;
 
-use crate::{job::{Encoding, JobId, Payload}, schedule::{ScheduleConfig, COUNTED, GRACE, Missed, ScheduleItem, ScheduleState, Step, occurrence_id, run_id}, validate::check_schedule, time::{Seconds, Timestamp}};
+use crate::{
+    job::{Encoding, JobId, Payload},
+    schedule::{
+        COUNTED, GRACE, Missed, ScheduleConfig, ScheduleItem, ScheduleState, Step, occurrence_id,
+        run_id,
+    },
+    time::{Seconds, Timestamp},
+    validate::check_schedule,
+};
 
 fn at(text: &str) -> Timestamp {
     text.parse().unwrap()
@@ -18,8 +26,19 @@ fn second(second: u64) -> Timestamp {
 
 /// A schedule every ten seconds.
 fn item(missed: Missed, max_missed: u32) -> ScheduleItem {
-    let config = ScheduleConfig { missed, max_missed, ..ScheduleConfig::every("work".parse().unwrap(), Seconds::new(10)) };
-    ScheduleItem { config, data: Payload::null(), version: 1, rule: 1, since: second(0), replaced: None }
+    let config = ScheduleConfig {
+        missed,
+        max_missed,
+        ..ScheduleConfig::every("work".parse().unwrap(), Seconds::new(10))
+    };
+    ScheduleItem {
+        config,
+        data: Payload::null(),
+        version: 1,
+        rule: 1,
+        since: second(0),
+        replaced: None,
+    }
 }
 
 fn step(occurrence: Option<u64>, skipped: u64, upto: Timestamp) -> Step {
@@ -32,13 +51,21 @@ fn what_is_not_due_waits_and_what_is_due_is_one_step() {
     assert_eq!(item.step(second(0), second(9), second(9)), None);
     assert_eq!(item.step(second(0), second(10), second(10)), Some(step(Some(10), 0, second(10))));
     assert_eq!(item.step(second(10), second(10), second(10)), None, "once");
-    assert_eq!(item.step(second(10), second(10), second(40)), Some(step(Some(20), 0, second(20))), "ahead, one after the other");
+    assert_eq!(
+        item.step(second(10), second(10), second(40)),
+        Some(step(Some(20), 0, second(20))),
+        "ahead, one after the other",
+    );
 }
 
 #[test]
 fn what_is_late_within_the_grace_is_not_missed() {
     for missed in [Missed::Skip, Missed::One, Missed::All] {
-        assert_eq!(item(missed, 5).step(second(0), second(70), second(70)), Some(step(Some(10), 0, second(10))), "{missed:?}");
+        assert_eq!(
+            item(missed, 5).step(second(0), second(70), second(70)),
+            Some(step(Some(10), 0, second(10))),
+            "{missed:?}",
+        );
     }
 }
 
@@ -47,7 +74,12 @@ fn what_is_late_within_the_grace_is_not_missed() {
 #[case::one_for_all(Missed::One, 9, Some(930), 92)]
 #[case::each_of_the_latest(Missed::All, 9, Some(850), 84)]
 #[case::each(Missed::All, 1000, Some(10), 0)]
-fn what_is_later_is_missed(#[case] missed: Missed, #[case] most: u32, #[case] occurrence: Option<u64>, #[case] skipped: u64) {
+fn what_is_later_is_missed(
+    #[case] missed: Missed,
+    #[case] most: u32,
+    #[case] occurrence: Option<u64>,
+    #[case] skipped: u64,
+) {
     let made = item(missed, most).step(second(0), second(1000), second(1000));
     assert_eq!(made, Some(step(occurrence, skipped, second(occurrence.unwrap()))));
 }
@@ -70,7 +102,11 @@ fn a_year_of_seconds_is_passed_over_at_once() {
     let made = item.step(second(0), now, now).unwrap();
     assert_eq!(
         made,
-        Step { occurrence: Some(now - Duration::from_secs(63)), skipped: COUNTED as u64, upto: now - Duration::from_secs(63) }
+        Step {
+            occurrence: Some(now - Duration::from_secs(63)),
+            skipped: COUNTED as u64,
+            upto: now - Duration::from_secs(63),
+        }
     );
 }
 
@@ -84,7 +120,8 @@ fn nothing_occurs_while_it_is_paused() {
 #[test]
 fn another_rule_begins_when_it_was_made() {
     let item = ScheduleItem { rule: 4, version: 7, since: second(500), ..item(Missed::One, 1) };
-    let of = |rule: u64| ScheduleState { rule, upto: second(90), missed: 3, ..ScheduleState::default() };
+    let of =
+        |rule: u64| ScheduleState { rule, upto: second(90), missed: 3, ..ScheduleState::default() };
     assert_eq!(item.state(of(4)).upto, second(90));
     let anew = item.state(of(3));
     assert_eq!((anew.upto, anew.rule, anew.missed), (second(500), 4, 3));
@@ -93,7 +130,8 @@ fn another_rule_begins_when_it_was_made() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// However a schedule is called, each occurrence makes one job or is passed over, and both only once.
+    /// However a schedule is called, each occurrence makes one job or is passed over, and both only
+    /// once.
     #[test]
     fn steps_deal_with_every_occurrence_once(
         missed in prop::sample::select(vec![Missed::Skip, Missed::One, Missed::All]),
@@ -124,14 +162,24 @@ proptest! {
 #[rstest]
 #[case::short("nightly", "2026-03-29T01:00:00Z", "nightly:20260329T010000Z")]
 #[case::to_the_millisecond("nightly", "2026-03-29T01:00:00.25Z", "nightly:20260329T010000.250Z")]
-#[case::forty(&"n".repeat(40), "2026-03-29T01:00:00.25Z", &format!("{}:20260329T010000.250Z", "n".repeat(40)))]
-fn an_occurrence_s_id_is_the_schedule_and_the_instant(#[case] name: &str, #[case] instant: &str, #[case] id: &str) {
+#[case::forty(
+    &"n".repeat(40),
+    "2026-03-29T01:00:00.25Z",
+    &format!("{}:20260329T010000.250Z", "n".repeat(40)),
+)]
+fn an_occurrence_s_id_is_the_schedule_and_the_instant(
+    #[case] name: &str,
+    #[case] instant: &str,
+    #[case] id: &str,
+) {
     assert_eq!(occurrence_id(&name.parse().unwrap(), at(instant)).as_str(), id);
 }
 
 #[test]
 fn long_names_that_begin_alike_make_different_ids() {
-    let id = |last: &str| occurrence_id(&format!("{}{last}", "n".repeat(63)).parse().unwrap(), second(0));
+    let id = |last: &str| {
+        occurrence_id(&format!("{}{last}", "n".repeat(63)).parse().unwrap(), second(0))
+    };
     assert_ne!(id("a"), id("b"));
     assert_eq!(id("a"), id("a"));
     let run: JobId = run_id(&"n".repeat(64).parse().unwrap(), "key");
@@ -140,8 +188,10 @@ fn long_names_that_begin_alike_make_different_ids() {
 
 #[test]
 fn a_schedule_reads_as_it_was_stored() {
-    for data in [Payload::json("{\"n\": 1.0e2}"), Payload { encoding: Encoding::MessagePack, bytes: Bytes::from_static(&[0xc4, 1, 0xff]) }]
-    {
+    for data in [
+        Payload::json("{\"n\": 1.0e2}"),
+        Payload { encoding: Encoding::MessagePack, bytes: Bytes::from_static(&[0xc4, 1, 0xff]) },
+    ] {
         let stored = ScheduleItem { data, ..item(Missed::All, 7) };
         let bytes = serde_json::to_vec(&stored).unwrap();
         assert_eq!(serde_json::from_slice::<ScheduleItem>(&bytes).unwrap(), stored);
@@ -153,12 +203,18 @@ fn config(json: &str) -> ScheduleConfig {
 }
 
 #[rstest]
-#[case::no_rule("{}", "cron must be given, or `every_seconds`")]
-#[case::two_rules(r#"{"cron": "* * * * *", "every_seconds": 5}"#, "every_seconds must not be given together with `cron`")]
+#[case::no_rule("{}", "cron must be given, unless `every_seconds` is")]
+#[case::two_rules(
+    r#"{"cron": "* * * * *", "every_seconds": 5}"#,
+    "every_seconds must not be given together with `cron`"
+)]
 #[case::too_often(r#"{"every_seconds": 0.999}"#, "every_seconds must be 1 to 31536000")]
 #[case::too_seldom(r#"{"every_seconds": 31536001}"#, "every_seconds must be 1 to 31536000")]
-#[case::anchor_of_a_pattern(r#"{"cron": "* * * * *", "anchor": "2026-01-01T00:00:00Z"}"#, "anchor goes only with `every_seconds`")]
-#[case::zone_of_a_span(r#"{"every_seconds": 5, "tz": "UTC"}"#, "tz goes only with `cron`")]
+#[case::anchor_of_a_pattern(
+    r#"{"cron": "* * * * *", "anchor": "2026-01-01T00:00:00Z"}"#,
+    "anchor must be given only with `every_seconds`"
+)]
+#[case::zone_of_a_span(r#"{"every_seconds": 5, "tz": "UTC"}"#, "tz must be given only with `cron`")]
 #[case::never(r#"{"cron": "0 0 30 2 *"}"#, "cron matches no day of the calendar")]
 #[case::an_empty_list(r#"{"cron": "0 0 , * *"}"#, "cron matches no day of the calendar")]
 #[case::backward(
@@ -167,10 +223,15 @@ fn config(json: &str) -> ScheduleConfig {
 )]
 #[case::no_missed(r#"{"every_seconds": 5, "max_missed": 0}"#, "max_missed must be 1 to 1000")]
 #[case::many_missed(r#"{"every_seconds": 5, "max_missed": 1001}"#, "max_missed must be 1 to 1000")]
-#[case::expires_at_once(r#"{"every_seconds": 5, "expires_after_seconds": 0}"#, "expires_after_seconds must be 0.001 to 315360000")]
+#[case::expires_at_once(
+    r#"{"every_seconds": 5, "expires_after_seconds": 0}"#,
+    "expires_after_seconds must be 0.001 to 315360000"
+)]
 fn a_schedule_that_makes_no_sense_is_refused(#[case] json: &str, #[case] why: &str) {
-    let fault = check_schedule(&config(&json.replacen('{', r#"{"type": "work", "#, 1).replace(", }", "}"))).unwrap_err();
-    assert_eq!((fault.code, fault.to_string().as_str()), ("invalid_schedule", why));
+    let fault =
+        check_schedule(&config(&json.replacen('{', r#"{"type": "work", "#, 1).replace(", }", "}")))
+            .unwrap_err();
+    assert_eq!((fault.code.as_str(), fault.to_string().as_str()), ("invalid_schedule", why));
 }
 
 #[test]

@@ -12,7 +12,7 @@ pub enum TargetConfig {
     Pull(Pull),
     /// They are posted to a URL.
     Push(Box<Push>),
-    /// They are handed to a service of AWS.
+    /// They are sent to an AWS service.
     Aws(Box<AwsTarget>),
 }
 
@@ -82,26 +82,28 @@ impl TryFrom<TargetFields> for TargetConfig {
                 })))
             }
             _ => Err(
-                "a target has `url` and what goes with it, or `pull: true` alone, or one of `sqs`, `sns`, `event_bridge` and `lambda`, \
-                      with `complete` or without",
+                "a target has `url` and what goes with it, or `pull: true` alone, or one of `sqs`, \
+                 `sns`, `event_bridge` and `lambda`, with `complete` or without",
             ),
         }
     }
 }
 
-/// A service of AWS that jobs are handed to. What it is given is the JSON that a URL would be posted, with the callback's URL
-/// and token in it, and the job's `headers`; SQS and SNS have the job's `id`, `type`, `attempt` and `correlation_key` as message
-/// attributes beside it, and of its headers `ce-tidegatehops`, `traceparent` and `tracestate`.
+/// An AWS service that receives jobs.
+///
+/// A message is the JSON of a push to a URL, with the URL and the token of the callback and the job's
+/// `headers`. SQS and SNS also get message attributes: the job's `id`, `type`, `attempt` and
+/// `correlation_key`, and of its headers `ce-tidegatehops`, `traceparent` and `tracestate`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct AwsTarget {
-    /// Which.
+    /// The service.
     #[serde(flatten)]
     pub service: AwsService,
-    /// When a job is over (default `on_result`); `on_delivery` is when the service has taken it.
+    /// When a job ends (default `on_result`); `on_delivery` means when the service has accepted it.
     pub complete: Complete,
 }
 
-/// Which service, and what of it.
+/// The service, and its queue, topic, bus or function.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AwsService {
@@ -115,7 +117,8 @@ pub enum AwsService {
     Lambda(LambdaTarget),
 }
 
-/// A queue of SQS. In a FIFO queue the job's id is the message group, and each attempt is one message however often it is sent.
+/// A queue of SQS. In a FIFO queue the job's id is the message group, and repeats of one attempt are
+/// one message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SqsTarget {
@@ -123,7 +126,7 @@ pub struct SqsTarget {
     pub queue_url: String,
 }
 
-/// A topic of SNS; a FIFO topic as a FIFO queue.
+/// A topic of SNS. A FIFO topic is used like a FIFO queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SnsTarget {
@@ -158,7 +161,7 @@ fn default_source() -> String {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LambdaTarget {
-    /// Its name or ARN, with a version or alias or without (1 to 256 bytes).
+    /// Its name or ARN, optionally with a version or an alias (1 to 256 bytes).
     pub function: String,
     /// How it is called (default `wait`).
     #[serde(default)]
@@ -169,15 +172,15 @@ pub struct LambdaTarget {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Invocation {
-    /// What it returns is the result, what it throws a failure. `complete` says nothing then.
+    /// Its return value is the result, an error a failure. `complete` has no effect then.
     #[default]
     Wait,
-    /// It is told, and not waited for.
+    /// It is called without waiting for its result.
     Event,
 }
 
 impl AwsTarget {
-    /// Whether the result comes after the service has taken the job.
+    /// Whether the result comes after the service has accepted the job.
     pub fn is_later(&self) -> bool {
         let waits = matches!(
             &self.service,
@@ -199,28 +202,30 @@ pub struct Pull {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Push {
-    /// The URL, http or https, without credentials, at most 2048 bytes; `{type}` and `{id}` in its path and query are replaced.
+    /// The URL, http or https, without credentials, at most 2048 bytes; `{type}` and `{id}` in its
+    /// path and query are replaced.
     pub url: String,
-    /// Sent with every request; bounds as of a job's headers, and no `authorization` beside `basic_auth`.
+    /// Headers of every request, with the bounds of a job's headers. `authorization` must not be given
+    /// together with `basic_auth`.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
     /// HTTP Basic credentials.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basic_auth: Option<BasicAuth>,
-    /// Secrets that sign every request; write-only. Two while one replaces the other. Each is `whsec_` and the base64 of 24
-    /// to 64 bytes, or 1 to 256 bytes of text, which are the key themselves.
+    /// The secret that signs every request, or two during a rotation; write-only. Each is `whsec_` and
+    /// the base64 of 24 to 64 bytes, or 1 to 256 bytes of text, which is the key itself.
     #[serde(default, skip_serializing_if = "Secrets::is_empty")]
     pub signing_secret: Secrets,
     /// How the request's body is written.
     #[serde(default)]
     pub encoding: PushEncoding,
-    /// When a job is over.
+    /// When a job ends.
     #[serde(default, skip_serializing_if = "Complete::is_on_delivery")]
     pub complete: Complete,
 }
 
 impl Push {
-    /// A push to `url`, everything else by default.
+    /// A push to `url`, with defaults otherwise.
     pub fn to(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
@@ -233,14 +238,16 @@ impl Push {
     }
 }
 
-/// When a pushed job is over.
+/// When a pushed job ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Complete {
-    /// When its delivery is answered with 2xx: the answer is the result. 202 says that it comes later.
+    /// When its target responds with 2xx; the response is the result. 202 means that the result comes
+    /// later.
     #[default]
     OnDelivery,
-    /// When its result comes, by the callback or as an event. An answer of 2xx only says that the job was taken.
+    /// When its result comes, by the callback or as an event. A response of 2xx only means that the
+    /// target accepted the job.
     OnResult,
 }
 
@@ -267,7 +274,7 @@ impl std::fmt::Debug for BasicAuth {
     }
 }
 
-/// One secret, or two while one replaces the other.
+/// One secret, or two during a rotation.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "expected one secret, or a list of them")]
 pub enum Secrets {

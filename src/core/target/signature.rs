@@ -1,14 +1,15 @@
-//! Signatures of push requests and callbacks, after [Standard Webhooks](https://www.standardwebhooks.com).
+//! Signatures of push requests and callbacks, as in
+//! [Standard Webhooks](https://www.standardwebhooks.com).
 //!
 //! ```text
-//! webhook-id:        what is signed has this id; the same for every try, so that a receiver can drop repeats
+//! webhook-id:        the id of the message; the same in every try, so that a receiver drops repeats
 //! webhook-timestamp: seconds since the Unix epoch
-//! webhook-signature: v1,BASE64 v1,BASE64      one per secret, so that a secret can be replaced while both are live
+//! webhook-signature: v1,BASE64 v1,BASE64      one per secret, so that secrets can be rotated
 //!
 //! each signature = HMAC-SHA256(secret, "{id}.{timestamp}.{body}")
 //! ```
 //!
-//! Pure: the caller says what time it is.
+//! Pure: the caller passes the current time.
 
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ pub const SIGNATURE: &str = "webhook-signature";
 /// How far a signature's time may be from the receiver's before it counts as a replay.
 pub const TOLERANCE: Duration = Duration::from_mins(5);
 
-/// What a secret in base64 starts with.
+/// The prefix of a secret in base64.
 const PREFIX: &str = "whsec_";
 
 /// A secret cannot be used for signing.
@@ -36,21 +37,21 @@ pub enum BadSecret {
     /// It is empty.
     #[error("a signing secret must not be empty")]
     Empty,
-    /// What follows `whsec_` is not base64.
+    /// The text after `whsec_` is not base64.
     #[error("what follows whsec_ in a signing secret must be base64")]
     NotBase64,
 }
 
-/// A request is not signed by any of the secrets, or not now.
+/// A request has no valid signature of any of the secrets at this time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadSignature {
     /// The time is not a number of seconds.
     #[error("webhook-timestamp is not a number of seconds")]
     NotATime,
-    /// The time is too far from now: a replay, or clocks that differ.
+    /// The time is too far from now: the request is a replay, or clocks differ.
     #[error("webhook-timestamp is too far from the present")]
     TooFar,
-    /// No signature is that of a secret.
+    /// No signature matches a secret.
     #[error("no signature fits")]
     NoneFits,
     /// A secret cannot be used.
@@ -58,15 +59,15 @@ pub enum BadSignature {
     BadSecret(#[from] BadSecret),
 }
 
-/// A secret that signs: `whsec_` and base64, or any other text, taken as it is.
+/// A signing secret: `whsec_` and base64, or any other text as it is.
 pub struct Secret(Hmac<Sha256>);
 
 impl Secret {
-    /// The secret that `text` writes.
+    /// Reads the secret from its text.
     ///
     /// # Errors
     ///
-    /// [`BadSecret`] if it is empty or not what its prefix promises.
+    /// [`BadSecret`] if it is empty, or if it has the prefix and is not base64.
     pub fn parse(text: &str) -> Result<Self, BadSecret> {
         let key = match text.strip_prefix(PREFIX) {
             Some(coded) => BASE64.decode(coded).map_err(|_| BadSecret::NotBase64)?,
@@ -93,7 +94,7 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// The headers that sign `body` at `now` by each of `secrets`; none if there is no secret.
+/// The headers that sign `body` at `now` with each of `secrets`; none without secrets.
 ///
 /// # Errors
 ///
@@ -126,12 +127,15 @@ pub fn sign(
     ])
 }
 
-/// Whether a signature fits one of `secrets` and its time is within [`TOLERANCE`] of `now`: what a worker asks of every request.
-/// `id`, `timestamp` and `signatures` are the values of the three headers. Takes as long for a near miss as for a far one.
+/// Checks that a signature matches one of `secrets` and its time is within [`TOLERANCE`] of `now`. A
+/// worker calls this for every request.
+///
+/// `id`, `timestamp` and `signatures` are the values of the three headers. Signatures are compared in
+/// constant time.
 ///
 /// # Errors
 ///
-/// [`BadSignature`] says why not.
+/// [`BadSignature`] with the reason.
 pub fn verify(
     secrets: &[String],
     id: &str,

@@ -1,9 +1,8 @@
-//! Where requests may not go, as far as it can be read off: addresses from which a machine hands out its own credentials, and
-//! addresses that name no machine.
+//! Hosts that requests must not go to: addresses at which a machine gives out its own credentials,
+//! and addresses that belong to no machine.
 //!
-//! Addresses are values here, of `core`: nothing is resolved or called.
-//!
-//! Loopback and private ranges are allowed, for workers live there. What a name resolves to is judged when it is called, by the same rule.
+//! Nothing is resolved or called here. When a name is called, the same rule checks the addresses
+//! that it resolves to. Loopback and private ranges are allowed, because workers run there.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -11,7 +10,7 @@ use url::{Host, Url};
 
 use super::ValidationError;
 
-/// Names under which clouds offer their metadata, refused before they are resolved.
+/// Names of metadata services of clouds, refused before they are resolved.
 const METADATA_NAMES: [&str; 3] = ["metadata", "metadata.google.internal", "metadata.goog"];
 
 /// Metadata services outside the link-local range: Alibaba's, Oracle's and Azure's.
@@ -21,11 +20,11 @@ const METADATA_V4: [Ipv4Addr; 3] = [
     Ipv4Addr::new(168, 63, 129, 16),
 ];
 
-/// Refuses a URL whose host is unsafe as it is written.
+/// Refuses a URL whose host is unsafe before any resolution.
 ///
 /// # Errors
 ///
-/// The host names an address, or a service, that is not to be called.
+/// The host is an address or a service that must not be called.
 pub fn check_host(field: &str, url: &Url) -> Result<(), ValidationError> {
     url.host()
         .as_ref()
@@ -33,7 +32,7 @@ pub fn check_host(field: &str, url: &Url) -> Result<(), ValidationError> {
         .map_or(Ok(()), |why| Err(ValidationError::new(field, format!("cannot be called: {why}"))))
 }
 
-/// Why a host may not be called, if that can be read off it.
+/// Why a host must not be called, if its text shows it.
 pub fn unsafe_host(host: &Host<&str>) -> Option<String> {
     match host {
         Host::Ipv4(ip) => unsafe_address((*ip).into()),
@@ -46,7 +45,7 @@ pub fn unsafe_host(host: &Host<&str>) -> Option<String> {
     }
 }
 
-/// Why `ip` may not be called, if it may not.
+/// Why `ip` must not be called; none if it may be.
 pub fn unsafe_address(ip: IpAddr) -> Option<String> {
     let kind = match ip {
         IpAddr::V4(ip) => kind_v4(ip),
@@ -78,14 +77,14 @@ fn kind_v6(ip: Ipv6Addr) -> Option<&'static str> {
     } else if ip.is_multicast() {
         Some("multicast")
     } else if matches!(segments, [0xfd00, 0x0ec2, ..] | [0xfd20, 0x00ce, 0, 0, 0, 0, 0, 0x0254]) {
-        // Amazon's (the whole of its prefix gives out something of the machine's) and Google's.
+        // Amazon's, whose whole prefix serves data of the machine, and Google's.
         Some("a cloud metadata service")
     } else {
         embedded(segments).filter(|_| !ip.is_loopback()).and_then(kind_v4)
     }
 }
 
-/// The IPv4 address that an IPv6 one stands for: mapped, compatible, translated (NAT64) or tunnelled (6to4).
+/// The IPv4 address in an IPv6 one: mapped, compatible, translated (NAT64) or tunnelled (6to4).
 fn embedded(segments: [u16; 8]) -> Option<Ipv4Addr> {
     let ([0, 0, 0, 0, 0, 0 | 0xffff, high, low]
     | [0x64, 0xff9b, 0, 0, 0, 0, high, low]

@@ -1,4 +1,4 @@
-//! The bounds of what a delivery puts into its requests: URLs, headers, credentials.
+//! The bounds of URLs, headers and credentials in deliveries.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +46,7 @@ pub(super) fn check_push(push: &Push) -> Result<(), ValidationError> {
     ))
 }
 
-/// As Standard Webhooks has them, `whsec_` and base64; or any text, which is its own key.
+/// The key of a secret: `whsec_` and base64, as in Standard Webhooks, or any text as it is.
 fn good_secret(secret: &str) -> bool {
     match secret.strip_prefix("whsec_") {
         Some(key) => base64::engine::general_purpose::STANDARD
@@ -56,16 +56,18 @@ fn good_secret(secret: &str) -> bool {
     }
 }
 
-/// The URL that a target's `template` means for one job. `job_type` and `id` need no escaping in a path or a query.
+/// The URL of a target's `template` for one job. `job_type` and `id` need no escaping in a path or
+/// a query.
 pub fn target_url(template: &str, job_type: &str, id: &str) -> String {
     template.replace("{type}", job_type).replace("{id}", id)
 }
 
 fn check_template(template: &str) -> Result<(), ValidationError> {
     if target_url(template, "", "").contains(['{', '}']) {
-        return Err(ValidationError::new("url", "can have only {type} and {id} in braces"));
+        return Err(ValidationError::new("url", "must have only {type} and {id} in braces"));
     }
-    // A place that moves with the job would let whoever names a job choose the server that gets its secrets.
+    // A placeholder in the host would let the sender of a job choose the server that gets its
+    // secrets.
     let parse = |sample| {
         Url::parse(&target_url(template, sample, sample))
             .map_err(|_| ValidationError::new("url", "must be an http or https URL"))
@@ -97,7 +99,7 @@ pub fn check_url(field: &str, url: &Url) -> Result<(), ValidationError> {
     }
 }
 
-/// Names that the delivery itself sets, or that would change how the request is framed.
+/// Names that the delivery itself sets, or that would change the framing of the request.
 const RESERVED_HEADERS: [&str; 13] = [
     "connection",
     "content-encoding",
@@ -118,8 +120,8 @@ const RESERVED_HEADERS: [&str; 13] = [
 ///
 /// # Errors
 ///
-/// Over 32 of them, a name that is no header's (1 to 128 bytes) or that is reserved, a value that cannot stand in a request
-/// or is over 4096 bytes.
+/// More than 32 headers, an invalid (1 to 128 bytes) or reserved name, a value that is not valid in
+/// a request or is over 4096 bytes.
 pub fn check_headers(headers: &BTreeMap<String, String>) -> Result<(), ValidationError> {
     check_count("headers", headers.len(), MAX_HEADERS)?;
     for (name, value) in headers {
@@ -136,7 +138,7 @@ pub fn check_headers(headers: &BTreeMap<String, String>) -> Result<(), Validatio
             || lower.starts_with("webhook-")
             || lower.starts_with("tidegate-")
         {
-            return Err(ValidationError::new(field(), "is set by the delivery itself"));
+            return Err(ValidationError::new(field(), "must not be given: the delivery sets it"));
         }
         if value.len() > 4096
             || !value.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte))

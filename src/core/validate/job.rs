@@ -1,4 +1,4 @@
-//! The bounds of a job, and of what a job and its type both have.
+//! The bounds of a job, and of fields that a job and its type share.
 
 use super::{
     DECADE, HeaderUse, LEAST, ValidationError, YEAR, check_count, check_headers, check_name,
@@ -16,8 +16,10 @@ use crate::{
     time::{Seconds, Timestamp},
 };
 
-/// Checks every field of a job that is about to be accepted, but its deadline: that is an instant here, and was a span
-/// ([`check_deadline`]). Its limits on attempts depend on its type's `delivery`.
+/// Checks every field of a job before it is accepted. The bound on attempts depends on its type's
+/// `delivery`.
+///
+/// The deadline is not checked: it is an instant here, and [`check_deadline`] checked its span.
 ///
 /// # Errors
 ///
@@ -67,7 +69,7 @@ pub fn check_timeout(span: Seconds) -> Result<(), ValidationError> {
     check_span("timeout_seconds", span, LEAST, YEAR)
 }
 
-/// Checks what a job is known by among others.
+/// Checks the correlation key and the unique key of a job.
 ///
 /// # Errors
 ///
@@ -88,11 +90,11 @@ pub fn check_keys(
     Ok(())
 }
 
-/// Checks when a job is to start: at an instant, after a while, or neither.
+/// Checks when a job starts: at an instant, after a delay, or neither.
 ///
 /// # Errors
 ///
-/// Both; a while over ten years.
+/// Both are given, or the delay is over ten years.
 pub fn check_start(
     run_at: Option<Timestamp>,
     delay: Option<Seconds>,
@@ -115,7 +117,7 @@ pub fn check_deadline(span: Seconds) -> Result<(), ValidationError> {
     check_span("deadline_seconds", span, LEAST, DECADE)
 }
 
-/// Checks how long a lease is to last.
+/// Checks the length of a lease.
 ///
 /// # Errors
 ///
@@ -138,7 +140,7 @@ pub fn check_attempts(attempts: u16, delivery: Delivery) -> Result<(), Validatio
     Err(ValidationError::new("max_attempts", message).of(ErrorCode::InvalidMaxAttempts))
 }
 
-/// Checks how many windows there are; each was checked when it was made.
+/// Checks the number of windows; each window was checked when it was read.
 ///
 /// # Errors
 ///
@@ -164,7 +166,7 @@ pub fn check_retry(retry: &Retry) -> Result<(), ValidationError> {
     }
 }
 
-/// What the built-in strategy cannot read of its configuration, an object.
+/// The fault in the configuration of the built-in strategy, which is an object.
 fn unreadable(config: &serde_json::Value) -> ValidationError {
     for (field, value) in config.as_object().into_iter().flatten() {
         let alone = serde_json::Map::from_iter([(field.clone(), value.clone())]);
@@ -195,7 +197,7 @@ pub fn check_keep_result(keep: KeepResult) -> Result<(), ValidationError> {
 ///
 /// # Errors
 ///
-/// Over 16 of them, a name that is not 1 to 64 bytes, a text over 256 bytes.
+/// More than 16 attributes, a name that is not 1 to 64 bytes, a text over 256 bytes.
 pub fn check_attributes(attributes: &Attributes) -> Result<(), ValidationError> {
     check_count("attributes", attributes.len(), extract::MAX_ATTRIBUTES)?;
     for (name, value) in attributes {

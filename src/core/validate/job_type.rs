@@ -27,7 +27,8 @@ use crate::{
 ///
 /// # Errors
 ///
-/// The first fault, with code `invalid_max_attempts` for the number of attempts and `invalid_type` for everything else.
+/// The first fault, with code `invalid_max_attempts` for the number of attempts, else
+/// `invalid_type`.
 pub fn check_type(config: &TypeConfig) -> Result<(), ValidationError> {
     check_attempts(config.max_attempts.unwrap_or(1), config.delivery)?;
     type_fields(config).map_err(|fault| fault.of(ErrorCode::InvalidType))
@@ -54,7 +55,7 @@ fn type_fields(config: &TypeConfig) -> Result<(), ValidationError> {
             return Err(ValidationError::new("target.pull", "must be true"));
         }
         Some(TargetConfig::Pull(_)) if config.start == Start::Plain => {
-            return Err(ValidationError::new("start", "can be `plain` only with a push target"));
+            return Err(ValidationError::new("start", "must not be `plain` without a push target"));
         }
         Some(TargetConfig::Pull(_)) | None => {}
         Some(TargetConfig::Push(push)) => {
@@ -65,23 +66,24 @@ fn type_fields(config: &TypeConfig) -> Result<(), ValidationError> {
             if target.is_later() && config.start == Start::Plain {
                 return Err(ValidationError::new(
                     "start",
-                    "can be `plain` only with a target whose result is in its answer",
+                    "must not be `plain` without a target whose result is in its answer",
                 ));
             }
         }
     }
-    // A plain job has no record of being under way: nothing could tell a second start, count it, or wait for its result.
+    // An unclaimed dispatch is not recorded as running. So no rule can refuse a second start, count
+    // it or wait for its result.
     let unfit = [
         (
             config.delivery == Delivery::AtMostOnce,
-            "can be `plain` only with `delivery: at_least_once`",
+            "must not be `plain` without `delivery: at_least_once`",
         ),
         (
             config.on_response_timeout == OnResponseTimeout::Wait,
-            "can be `plain` only with `on_response_timeout: fail`",
+            "must not be `plain` without `on_response_timeout: fail`",
         ),
-        (config.concurrency.is_some(), "can be `plain` only without `concurrency`"),
-        (waits_for_result(config), "can be `plain` only with `complete: on_delivery`"),
+        (config.concurrency.is_some(), "must not be `plain` with `concurrency`"),
+        (waits_for_result(config), "must not be `plain` without `complete: on_delivery`"),
     ];
     match unfit.into_iter().find(|(unfit, _)| *unfit && config.start == Start::Plain) {
         Some((_, message)) => Err(ValidationError::new("start", message)),
@@ -147,11 +149,11 @@ fn check_pointers(pointers: &BTreeMap<String, String>) -> Result<(), ValidationE
     Ok(())
 }
 
-/// Refuses a type that would have a host called which may not be.
+/// Refuses a type with a URL whose host must not be called.
 ///
 /// # Errors
 ///
-/// At the URL that names the host.
+/// A fault at the URL with that host.
 pub fn check_type_hosts(config: &TypeConfig) -> Result<(), ValidationError> {
     if let Some(url) = &config.callback_url {
         check_host("callback_url", url).map_err(|fault| fault.of(ErrorCode::InvalidType))?;

@@ -1,7 +1,7 @@
-//! What is wrong with a configuration or a job, if something is: the field, and what it must be.
+//! Validation of configurations and jobs. A fault names the field and what it must be.
 //!
-//! Every bound is said in the message and beside the field it bounds. Checks stop at the first
-//! fault; nothing is stored after one.
+//! Every bound is in the message and in the documentation of its field. Checks stop at the first
+//! fault, and nothing is stored after one.
 
 mod address;
 mod http;
@@ -9,6 +9,9 @@ mod job;
 mod job_type;
 mod queue;
 mod schedule;
+
+#[cfg(test)]
+mod tests;
 
 use crate::error_code::ErrorCode;
 use std::fmt::Display;
@@ -30,18 +33,19 @@ use crate::{
     time::Seconds,
 };
 
-/// The longest of the spans that bound an attempt: a year.
+/// The longest span that bounds an attempt: a year.
 pub const YEAR: Seconds = Seconds::new(31_536_000);
-/// The longest of the spans that bound a job: ten years.
+/// The longest span that bounds a job: ten years.
 pub const DECADE: Seconds = Seconds::new(315_360_000);
-/// The shortest span that is one.
+/// The shortest span that is not zero.
 const LEAST: Seconds = Seconds::from_millis(1);
 
 /// A field outside its bounds.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field} {message}")]
 pub struct ValidationError {
-    /// A stable word for programs: `invalid_queue`, `invalid_type`, `invalid_schedule`, `invalid_max_attempts`, else `invalid_field`.
+    /// A stable code for programs: `invalid_queue`, `invalid_type`, `invalid_schedule`,
+    /// `invalid_max_attempts`, else `invalid_field`.
     pub code: ErrorCode,
     /// The field's path: `constraints[2].rate.count`.
     pub field: String,
@@ -50,12 +54,12 @@ pub struct ValidationError {
 }
 
 impl ValidationError {
-    /// `field` is wrong: it `message`.
+    /// The fault that `field` is invalid; `message` follows the path of the field.
     pub fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self { code: ErrorCode::InvalidField, field: field.into(), message: message.into() }
     }
 
-    /// The same fault, its field seen from one level up.
+    /// The same fault, with the path of its field from one level up.
     #[must_use]
     pub fn within(self, outer: impl Display) -> Self {
         let dot = if self.field.is_empty() || self.field.starts_with('[') { "" } else { "." };
@@ -72,7 +76,7 @@ impl ValidationError {
 ///
 /// # Errors
 ///
-/// It is not; the message names both bounds.
+/// The span is outside them; the message names both bounds.
 pub fn check_span(
     field: &str,
     span: Seconds,
@@ -89,7 +93,7 @@ pub fn check_span(
 ///
 /// # Errors
 ///
-/// It has not; the message names the bound.
+/// The text is empty or too long; the message names the bound.
 pub fn check_text(field: &str, text: &str, most: usize) -> Result<(), ValidationError> {
     if (1..=most).contains(&text.len()) {
         Ok(())
@@ -118,7 +122,7 @@ fn check_count(field: &str, count: usize, most: usize) -> Result<(), ValidationE
 /// Most bytes of a plugin's configuration, as JSON text.
 pub const PLUGIN_CONFIG_BYTES: usize = 64 << 10;
 
-/// Checks the form of a plugin's configuration; what it says is the plugin's to check.
+/// Checks the form of a plugin's configuration. The plugin itself checks the content.
 fn check_plugin_config(field: &str, config: &serde_json::Value) -> Result<(), ValidationError> {
     if !config.is_object() {
         return Err(ValidationError::new(field, "must be an object"));
@@ -132,7 +136,7 @@ fn check_plugin_config(field: &str, config: &serde_json::Value) -> Result<(), Va
     Ok(())
 }
 
-/// What a value may be.
+/// Which values are allowed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum HeaderUse {
     Text,

@@ -39,7 +39,10 @@ fn queue_fields(queue: &QueueConfig) -> Result<(), ValidationError> {
     )?;
     if let Some(ageing) = queue.ageing_seconds {
         if queue.order != OrderKind::Priority {
-            return Err(ValidationError::new("ageing_seconds", "goes only with `order: priority`"));
+            return Err(ValidationError::new(
+                "ageing_seconds",
+                "must be given only with `order: priority`",
+            ));
         }
         check_span("ageing_seconds", ageing, LEAST, YEAR)?;
     }
@@ -72,7 +75,7 @@ fn check_constraint(constraint: &Constraint) -> Result<(), ValidationError> {
     match &constraint.rate {
         Some(rate) => check_rate(rate).map_err(|fault| fault.within("rate")),
         None if constraint.concurrency.is_none() => {
-            Err(ValidationError::new("concurrency", "or `rate` must be given"))
+            Err(ValidationError::new("concurrency", "must be given, unless `rate` is"))
         }
         None => Ok(()),
     }
@@ -163,7 +166,7 @@ fn check_test(test: &Test, kind: HeaderUse) -> Result<(), ValidationError> {
         ));
     }
     if test.exists == Some(false) && *test != (Test { exists: Some(false), ..Test::default() }) {
-        return Err(ValidationError::new("exists", "must be alone when it is false"));
+        return Err(ValidationError::new("exists", "must be the only comparison if it is false"));
     }
     let compared = [
         ("eq", &test.eq),
@@ -182,7 +185,7 @@ fn check_test(test: &Test, kind: HeaderUse) -> Result<(), ValidationError> {
     }
     match &test.prefix {
         Some(_) if kind == HeaderUse::Number => {
-            Err(ValidationError::new("prefix", "goes only with text"))
+            Err(ValidationError::new("prefix", "must be given only with texts"))
         }
         Some(prefix) => check_text("prefix", prefix, extract::TEXT_BYTES),
         None => Ok(()),

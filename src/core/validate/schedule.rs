@@ -1,4 +1,4 @@
-//! The bounds of a schedule. What it says of its jobs is checked as an enqueue checks it.
+//! The bounds of a schedule. The options of its jobs are checked as in an enqueue.
 
 use super::{DECADE, LEAST, ValidationError, YEAR, check_span};
 use crate::error_code::ErrorCode;
@@ -22,7 +22,7 @@ pub fn check_schedule(config: &ScheduleConfig) -> Result<(), ValidationError> {
 fn fields(config: &ScheduleConfig) -> Result<(), ValidationError> {
     match (&config.cron, config.every_seconds) {
         (None, None) => {
-            return Err(ValidationError::new("cron", "must be given, or `every_seconds`"));
+            return Err(ValidationError::new("cron", "must be given, unless `every_seconds` is"));
         }
         (Some(_), Some(_)) => {
             return Err(ValidationError::new(
@@ -31,10 +31,10 @@ fn fields(config: &ScheduleConfig) -> Result<(), ValidationError> {
             ));
         }
         (Some(_), None) if config.anchor.is_some() => {
-            return Err(ValidationError::new("anchor", "goes only with `every_seconds`"));
+            return Err(ValidationError::new("anchor", "must be given only with `every_seconds`"));
         }
         (None, Some(_)) if config.tz.is_some() => {
-            return Err(ValidationError::new("tz", "goes only with `cron`"));
+            return Err(ValidationError::new("tz", "must be given only with `cron`"));
         }
         (Some(_), None) => {}
         (None, Some(span)) => check_span("every_seconds", span, SHORTEST, YEAR)?,

@@ -1,7 +1,9 @@
-//! Recurrence against an oracle that knows only what the local clock shows at each instant: it walks through time, and
-//! whenever the clock shows times that it has not shown before, holds them against the pattern's fields.
+//! Recurrence against an oracle that knows only what the local clock shows at each instant.
+//!
+//! The oracle walks through time. Whenever the clock shows a time that it has not shown before, the
+//! oracle compares that time with the fields of the pattern.
 
-use chrono::{DateTime, Datelike, Duration, NaiveDateTime, Timelike, Utc};
+use chrono::{Datelike, Duration, NaiveDateTime, Timelike};
 use chrono_tz::Tz;
 use proptest::prelude::*;
 use rstest::rstest;
@@ -41,26 +43,106 @@ fn next(recurrence: &Recurrence, from: &str, count: usize) -> Vec<String> {
 }
 
 #[rstest]
-#[case::every_minute("* * * * *", "UTC", "2026-01-01T00:00:30.5Z", &["2026-01-01T00:01:00Z", "2026-01-01T00:02:00Z"])]
+#[case::every_minute(
+    "* * * * *",
+    "UTC",
+    "2026-01-01T00:00:30.5Z",
+    &["2026-01-01T00:01:00Z", "2026-01-01T00:02:00Z"],
+)]
 #[case::strictly_after("* * * * *", "UTC", "2026-01-01T00:01:00Z", &["2026-01-01T00:02:00Z"])]
-#[case::seconds_come_first("*/20 30 6 * * *", "UTC", "2026-01-01T06:30:19.999Z", &["2026-01-01T06:30:20Z", "2026-01-01T06:30:40Z", "2026-01-02T06:30:00Z"])]
-#[case::by_the_zone_s_clock("0 9 * * MON-FRI", "America/New_York", "2026-01-02T15:00:00Z", &["2026-01-05T14:00:00Z"])]
-#[case::either_day("0 0 13 * FRI", "UTC", "2026-02-01T00:00:00Z", &["2026-02-06T00:00:00Z", "2026-02-13T00:00:00Z", "2026-02-20T00:00:00Z"])]
-#[case::both_days("0 0 13 * +FRI", "UTC", "2026-01-01T00:00:00Z", &["2026-02-13T00:00:00Z", "2026-03-13T00:00:00Z"])]
-#[case::the_last_day("0 12 L * *", "UTC", "2028-02-01T00:00:00Z", &["2028-02-29T12:00:00Z", "2028-03-31T12:00:00Z"])]
-#[case::the_second_tuesday("0 12 * * TUE#2", "UTC", "2026-01-01T00:00:00Z", &["2026-01-13T12:00:00Z"])]
+#[case::seconds_come_first(
+    "*/20 30 6 * * *",
+    "UTC",
+    "2026-01-01T06:30:19.999Z",
+    &["2026-01-01T06:30:20Z", "2026-01-01T06:30:40Z", "2026-01-02T06:30:00Z"],
+)]
+#[case::by_the_zone_s_clock(
+    "0 9 * * MON-FRI",
+    "America/New_York",
+    "2026-01-02T15:00:00Z",
+    &["2026-01-05T14:00:00Z"],
+)]
+#[case::either_day(
+    "0 0 13 * FRI",
+    "UTC",
+    "2026-02-01T00:00:00Z",
+    &["2026-02-06T00:00:00Z", "2026-02-13T00:00:00Z", "2026-02-20T00:00:00Z"],
+)]
+#[case::both_days(
+    "0 0 13 * +FRI",
+    "UTC",
+    "2026-01-01T00:00:00Z",
+    &["2026-02-13T00:00:00Z", "2026-03-13T00:00:00Z"],
+)]
+#[case::the_last_day(
+    "0 12 L * *",
+    "UTC",
+    "2028-02-01T00:00:00Z",
+    &["2028-02-29T12:00:00Z", "2028-03-31T12:00:00Z"],
+)]
+#[case::the_second_tuesday(
+    "0 12 * * TUE#2",
+    "UTC",
+    "2026-01-01T00:00:00Z",
+    &["2026-01-13T12:00:00Z"],
+)]
 #[case::a_nickname("@daily", "Asia/Kathmandu", "2026-01-01T00:00:00Z", &["2026-01-01T18:15:00Z"])]
 #[case::leap_days("0 0 29 2 *", "UTC", "2096-03-01T00:00:00Z", &["2104-02-29T00:00:00Z"])]
 // In Berlin 02:00 to 03:00 is skipped on 2026-03-29, and comes twice on 2026-10-25.
-#[case::in_a_gap_once("30 2 * * *", "Europe/Berlin", "2026-03-28T00:00:00Z", &["2026-03-28T01:30:00Z", "2026-03-29T01:00:00Z", "2026-03-30T00:30:00Z"])]
-#[case::all_of_a_gap_once("*/10 2 * * *", "Europe/Berlin", "2026-03-28T01:50:00Z", &["2026-03-29T01:00:00Z", "2026-03-30T00:00:00Z"])]
-#[case::with_what_is_due_at_its_end_once("0 2,3 * * *", "Europe/Berlin", "2026-03-28T03:00:00Z", &["2026-03-29T01:00:00Z", "2026-03-30T00:00:00Z"])]
-#[case::comes_twice_occurs_first("30 2 * * *", "Europe/Berlin", "2026-10-24T12:00:00Z", &["2026-10-25T00:30:00Z", "2026-10-26T01:30:00Z"])]
-#[case::the_second_hour_is_silent("*/30 * * * *", "Europe/Berlin", "2026-10-25T00:00:00Z", &["2026-10-25T00:30:00Z", "2026-10-25T02:00:00Z"])]
-#[case::asked_within_it("*/30 * * * *", "Europe/Berlin", "2026-10-25T01:10:00.25Z", &["2026-10-25T02:00:00Z"])]
-#[case::half_an_hour_skipped("15 2 * * *", "Australia/Lord_Howe", "2026-10-02T16:00:00Z", &["2026-10-03T15:30:00Z", "2026-10-04T15:15:00Z"])]
-#[case::half_an_hour_twice("45 1 * * *", "Australia/Lord_Howe", "2026-04-04T00:00:00Z", &["2026-04-04T14:45:00Z", "2026-04-05T15:15:00Z"])]
-#[case::a_day_skipped("0 12 30 12 *", "Pacific/Apia", "2011-12-01T00:00:00Z", &["2011-12-30T10:00:00Z", "2012-12-29T22:00:00Z"])]
+#[case::in_a_gap_once(
+    "30 2 * * *",
+    "Europe/Berlin",
+    "2026-03-28T00:00:00Z",
+    &["2026-03-28T01:30:00Z", "2026-03-29T01:00:00Z", "2026-03-30T00:30:00Z"],
+)]
+#[case::all_of_a_gap_once(
+    "*/10 2 * * *",
+    "Europe/Berlin",
+    "2026-03-28T01:50:00Z",
+    &["2026-03-29T01:00:00Z", "2026-03-30T00:00:00Z"],
+)]
+#[case::with_what_is_due_at_its_end_once(
+    "0 2,3 * * *",
+    "Europe/Berlin",
+    "2026-03-28T03:00:00Z",
+    &["2026-03-29T01:00:00Z", "2026-03-30T00:00:00Z"],
+)]
+#[case::comes_twice_occurs_first(
+    "30 2 * * *",
+    "Europe/Berlin",
+    "2026-10-24T12:00:00Z",
+    &["2026-10-25T00:30:00Z", "2026-10-26T01:30:00Z"],
+)]
+#[case::the_second_hour_is_silent(
+    "*/30 * * * *",
+    "Europe/Berlin",
+    "2026-10-25T00:00:00Z",
+    &["2026-10-25T00:30:00Z", "2026-10-25T02:00:00Z"],
+)]
+#[case::asked_within_it(
+    "*/30 * * * *",
+    "Europe/Berlin",
+    "2026-10-25T01:10:00.25Z",
+    &["2026-10-25T02:00:00Z"],
+)]
+#[case::half_an_hour_skipped(
+    "15 2 * * *",
+    "Australia/Lord_Howe",
+    "2026-10-02T16:00:00Z",
+    &["2026-10-03T15:30:00Z", "2026-10-04T15:15:00Z"],
+)]
+#[case::half_an_hour_twice(
+    "45 1 * * *",
+    "Australia/Lord_Howe",
+    "2026-04-04T00:00:00Z",
+    &["2026-04-04T14:45:00Z", "2026-04-05T15:15:00Z"],
+)]
+#[case::a_day_skipped(
+    "0 12 30 12 *",
+    "Pacific/Apia",
+    "2011-12-01T00:00:00Z",
+    &["2011-12-30T10:00:00Z", "2012-12-29T22:00:00Z"],
+)]
 fn a_pattern_occurs(
     #[case] pattern: &str,
     #[case] zone: &str,
@@ -170,8 +252,8 @@ impl Fields {
             && of_day
     }
 
-    /// The occurrences from after `from` to `to`, in seconds. The walk goes in steps, of which the changes of the zone's clock
-    /// and the times that the pattern matches are multiples.
+    /// The occurrences from after `from` to `to`, in seconds. The walk goes in steps, of which the
+    /// changes of the zone's clock and the times that the pattern matches are multiples.
     fn walk(&self, tz: Tz, from: i64, to: i64, step: usize) -> Vec<i64> {
         let stride = Duration::seconds(step as i64);
         // What was shown before the walk began.
@@ -230,10 +312,10 @@ fn instants(seconds: &[i64]) -> Vec<Timestamp> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(60))]
+    #![proptest_config(ProptestConfig::with_cases(20))]
 
     #[test]
-    fn near_a_change_every_time_occurs_once_as_the_walk_says((zone, change, fields, off) in scene()) {
+    fn near_a_change_every_time_occurs_as_in_the_walk((zone, change, fields, off) in scene()) {
         let tz: Tz = zone.parse().unwrap();
         let (from, to) = (change - 4 * 3600, change + 5 * 3600);
         let walked = instants(&fields.walk(tz, from, to, 1));
@@ -245,7 +327,14 @@ proptest! {
         // Asked anywhere, the answer is the same.
         let asked = Timestamp::from_millis(change * 1000 + off);
         let wanted = walked.iter().find(|at| **at > asked).copied();
-        prop_assert_eq!(rule.after(asked).filter(|at| *at <= end), wanted, "{} in {} after {}", fields.pattern(), zone, asked);
+        prop_assert_eq!(
+            rule.after(asked).filter(|at| *at <= end),
+            wanted,
+            "{} in {} after {}",
+            fields.pattern(),
+            zone,
+            asked,
+        );
         let latest = rule.latest(start, asked, 3);
         let upto: Vec<_> = walked.iter().copied().filter(|at| *at <= asked).collect();
         prop_assert_eq!(&latest[..], &upto[upto.len().saturating_sub(3)..]);
@@ -261,9 +350,11 @@ proptest! {
         weekdays in some_of((0..7).collect(), 2),
     ) {
         let hours = Some(hours.unwrap_or_else(|| vec![0, 13]));
-        let fields = Fields { sets: [Some(vec![0]), Some(vec![30]), hours, days, months, weekdays] };
+        let fields = Fields {
+            sets: [Some(vec![0]), Some(vec![30]), hours, days, months, weekdays],
+        };
         let tz: Tz = zone.parse().unwrap();
-        let from = DateTime::<Utc>::from_timestamp(1_420_070_400 + day * 86_400, 0).unwrap().timestamp();
+        let from = 1_420_070_400 + day * 86_400;
         let to = from + 40 * 86_400;
         let walked = instants(&fields.walk(tz, from, to, 60));
         let found: Vec<_> = cron(&fields.pattern(), zone)
@@ -274,20 +365,35 @@ proptest! {
     }
 
     #[test]
-    fn spans_are_whole_ones_from_the_anchor(span in 1000u64..100_000_000, anchor in -1_000_000_000_000i64..4_000_000_000_000, now in 0i64..4_000_000_000_000) {
+    fn spans_are_whole_ones_from_the_anchor(
+        span in 1000u64..100_000_000,
+        anchor in -1_000_000_000_000i64..4_000_000_000_000,
+        now in 0i64..4_000_000_000_000,
+    ) {
         let anchor = Timestamp::from_millis(anchor);
-        let rule = Recurrence { rule: Rule::Every { span: Seconds::from_millis(span), anchor }, starts_at: None, ends_at: None };
+        let rule = Recurrence {
+            rule: Rule::Every { span: Seconds::from_millis(span), anchor },
+            starts_at: None,
+            ends_at: None,
+        };
         let next = rule.after(Timestamp::from_millis(now)).unwrap().millis();
         prop_assert_eq!((next - anchor.millis()).rem_euclid(span as i64), 0);
         prop_assert!(next > now && next - now <= span as i64);
     }
 
     #[test]
-    fn the_latest_are_the_last_of_all(span in 1000u64..10_000_000, length in 0u64..100_000_000, most in 0usize..50) {
+    fn the_latest_are_the_last_of_all(
+        span in 1000u64..10_000_000,
+        length in 0u64..100_000_000,
+        most in 0usize..50,
+    ) {
         let from = at("2026-01-01T00:00:00Z");
         let until = from + std::time::Duration::from_millis(length);
         let rule = every(span, "2026-01-01T00:00:00.777Z");
         let all: Vec<_> = rule.all_after(from).take_while(|at| *at <= until).collect();
-        prop_assert_eq!(&rule.latest(from, until, most)[..], &all[all.len().saturating_sub(most)..]);
+        prop_assert_eq!(
+            &rule.latest(from, until, most)[..],
+            &all[all.len().saturating_sub(most)..],
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Windows against an oracle that knows only what the local clock shows at each instant and walks through time.
+//! Windows against an oracle that walks through time and knows only what the local clock shows.
 
 use std::{collections::HashMap, sync::LazyLock};
 
@@ -99,8 +99,8 @@ fn days_name_the_day_of_the_opening() {
     assert_eq!(next_opening(&friday, at("2026-06-06T06:00:00Z")), at("2026-06-12T22:00:00Z"));
 }
 
-/// In 2010 the clocks of St John's went from Sunday 00:01 back to Saturday 23:01: for that minute of Sunday,
-/// Friday's window, which closes on Saturday, is open.
+/// In 2010 the clocks of St John's went from Sunday 00:01 back to Saturday 23:01: for that minute
+/// of Sunday, Friday's window, which closes on Saturday, is open.
 #[test]
 fn midnight_may_come_twice() {
     let friday =
@@ -248,7 +248,12 @@ impl Drawn {
         };
         let names = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
         let days: Vec<_> = self.days.iter().map(|day| names[*day as usize]).collect();
-        let json = serde_json::json!({"from": clock(self.from), "to": clock(self.to), "tz": self.tz, "days": days});
+        let json = serde_json::json!({
+            "from": clock(self.from),
+            "to": clock(self.to),
+            "tz": self.tz,
+            "days": days,
+        });
         serde_json::from_value(json).unwrap()
     }
 
@@ -297,20 +302,33 @@ fn scene() -> impl Strategy<Value = (Vec<Drawn>, i64)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(100))]
+    #![proptest_config(ProptestConfig::with_cases(30))]
 
     #[test]
     fn openings_and_closings_are_those_of_the_walk((drawn, millis) in scene()) {
         let windows: Vec<_> = drawn.iter().map(Drawn::window).collect();
-        let mut spans: Vec<_> = drawn.iter().flat_map(|d| d.openings(millis.div_euclid(1000))).map(|(o, c)| (o * 1000, c * 1000)).collect();
+        let mut spans: Vec<_> = drawn
+            .iter()
+            .flat_map(|window| window.openings(millis.div_euclid(1000)))
+            .map(|(from, to)| (from * 1000, to * 1000))
+            .collect();
         spans.sort_unstable();
         let edges = spans.iter().flat_map(|(from, to)| [*from - 1, *from, *to - 1, *to]);
-        let near: Vec<_> = edges.filter(|edge| edge.abs_diff(millis) < 3 * 86_400_000).chain([millis]).collect();
+        let near: Vec<_> = edges
+            .filter(|edge| edge.abs_diff(millis) < 3 * 86_400_000)
+            .chain([millis])
+            .collect();
         for millis in near {
             let now = Timestamp::from_millis(millis);
             let open = spans.iter().any(|(from, to)| (*from..*to).contains(&millis));
-            let next = spans.iter().map(|(from, _)| *from).filter(|from| *from > millis).min().unwrap();
-            prop_assert_eq!(next_opening(&windows, now), if open { now } else { Timestamp::from_millis(next) }, "at {}", now);
+            let openings = spans.iter().map(|(from, _)| *from);
+            let next = openings.filter(|from| *from > millis).min().unwrap();
+            prop_assert_eq!(
+                next_opening(&windows, now),
+                if open { now } else { Timestamp::from_millis(next) },
+                "at {}",
+                now,
+            );
 
             let mut end = millis;
             for (from, to) in &spans {
@@ -332,7 +350,10 @@ proptest! {
         prop_assert_eq!(&serde_json::from_str::<Vec<Window>>(&json).unwrap(), &windows);
         // With something behind it, which a shifted field would swallow.
         let packed = rmp_serde::to_vec(&(&windows, "end")).unwrap();
-        prop_assert_eq!(rmp_serde::from_slice::<(Vec<Window>, String)>(&packed).unwrap(), (windows.clone(), "end".to_owned()));
+        prop_assert_eq!(
+            rmp_serde::from_slice::<(Vec<Window>, String)>(&packed).unwrap(),
+            (windows.clone(), "end".to_owned()),
+        );
         let named = rmp_serde::to_vec_named(&windows).unwrap();
         prop_assert_eq!(rmp_serde::from_slice::<Vec<Window>>(&named).unwrap(), windows);
     }
