@@ -73,8 +73,8 @@ impl Recurrence {
 
     /// The latest `most` of the occurrences after `after` and not after `until`, in order.
     ///
-    /// It searches backwards in periods that double, so that the cost depends on `most` and not on the
-    /// number of occurrences since `after`.
+    /// It searches backwards in periods that double, so that the cost depends on `most` and not on
+    /// the number of occurrences since `after`.
     pub fn latest(&self, after: Timestamp, until: Timestamp, most: usize) -> Vec<Timestamp> {
         if most == 0 {
             return Vec::new();

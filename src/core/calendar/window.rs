@@ -6,12 +6,13 @@
 //!   from 22:00, to 06:00, days fri       fri 22:00 ├────────────────┤ sat 06:00, exclusive
 //! ```
 //!
-//! When clocks change, a window opens at the **first** instant at which the local clock shows `from` or
-//! later. It closes at the instant from which the clock **always** shows `to` or later. So:
+//! When clocks change, a window opens at the **first** instant at which the local clock shows
+//! `from` or later. It closes at the instant from which the clock **always** shows `to` or later.
+//! So:
 //!
 //! - An edge inside a gap falls on the gap's end.
-//! - If an hour comes twice, the window opens in the first and closes in the second. It is never cut
-//!   short.
+//! - If an hour comes twice, the window opens in the first and closes in the second. It is never
+//!   cut short.
 //! - A window that is completely inside a gap does not open that day.
 
 use std::{fmt, str::FromStr, time::Duration};
@@ -107,8 +108,8 @@ pub fn next_opening(windows: &[Window], at: Timestamp) -> Timestamp {
     windows.iter().map(opening).min().unwrap_or(at)
 }
 
-/// The first instant after `at` that is in none of the windows; windows that follow each other count as
-/// one.
+/// The first instant after `at` that is in none of the windows; windows that follow each other
+/// count as one.
 ///
 /// None if no window is open at `at`, or if they stay open for [`FOLLOWED`].
 pub fn closing(windows: &[Window], at: Timestamp) -> Option<Timestamp> {

@@ -91,8 +91,8 @@ impl TryFrom<TargetFields> for TargetConfig {
 
 /// An AWS service that receives jobs.
 ///
-/// A message is the JSON of a push to a URL, with the URL and the token of the callback and the job's
-/// `headers`. SQS and SNS also get message attributes: the job's `id`, `type`, `attempt` and
+/// A message is the JSON of a push to a URL, with the URL and the token of the callback and the
+/// job's `headers`. SQS and SNS also get message attributes: the job's `id`, `type`, `attempt` and
 /// `correlation_key`, and of its headers `ce-tidegatehops`, `traceparent` and `tracestate`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct AwsTarget {
@@ -117,8 +117,8 @@ pub enum AwsService {
     Lambda(LambdaTarget),
 }
 
-/// A queue of SQS. In a FIFO queue the job's id is the message group, and repeats of one attempt are
-/// one message.
+/// A queue of SQS. In a FIFO queue the job's id is the message group, and repeats of one attempt
+/// are one message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SqsTarget {
@@ -205,15 +205,15 @@ pub struct Push {
     /// The URL, http or https, without credentials, at most 2048 bytes; `{type}` and `{id}` in its
     /// path and query are replaced.
     pub url: String,
-    /// Headers of every request, with the bounds of a job's headers. `authorization` must not be given
-    /// together with `basic_auth`.
+    /// Headers of every request, with the bounds of a job's headers. `authorization` must not be
+    /// given together with `basic_auth`.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
     /// HTTP Basic credentials.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basic_auth: Option<BasicAuth>,
-    /// The secret that signs every request, or two during a rotation; write-only. Each is `whsec_` and
-    /// the base64 of 24 to 64 bytes, or 1 to 256 bytes of text, which is the key itself.
+    /// The secret that signs every request, or two during a rotation; write-only. Each is `whsec_`
+    /// and the base64 of 24 to 64 bytes, or 1 to 256 bytes of text, which is the key itself.
     #[serde(default, skip_serializing_if = "Secrets::is_empty")]
     pub signing_secret: Secrets,
     /// How the request's body is written.
@@ -242,8 +242,8 @@ impl Push {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Complete {
-    /// When its target responds with 2xx; the response is the result. 202 means that the result comes
-    /// later.
+    /// When its target responds with 2xx; the response is the result. 202 means that the result
+    /// comes later.
     #[default]
     OnDelivery,
     /// When its result comes, by the callback or as an event. A response of 2xx only means that the

@@ -127,11 +127,11 @@ pub fn sign(
     ])
 }
 
-/// Checks that a signature matches one of `secrets` and its time is within [`TOLERANCE`] of `now`. A
-/// worker calls this for every request.
+/// Checks that a signature matches one of `secrets` and its time is within [`TOLERANCE`] of `now`.
+/// A worker calls this for every request.
 ///
-/// `id`, `timestamp` and `signatures` are the values of the three headers. Signatures are compared in
-/// constant time.
+/// `id`, `timestamp` and `signatures` are the values of the three headers. Signatures are compared
+/// in constant time.
 ///
 /// # Errors
 ///

@@ -252,8 +252,8 @@ impl Fields {
             && of_day
     }
 
-    /// The occurrences from after `from` to `to`, in seconds. The walk goes in steps, of which the
-    /// changes of the zone's clock and the times that the pattern matches are multiples.
+    /// The occurrences after `from` up to `to`, in seconds. The changes of the zone's clock and the
+    /// times that the pattern matches are multiples of `step`.
     fn walk(&self, tz: Tz, from: i64, to: i64, step: usize) -> Vec<i64> {
         let stride = Duration::seconds(step as i64);
         // What was shown before the walk began.

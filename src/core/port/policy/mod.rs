@@ -3,8 +3,8 @@
 //! A policy is a pure function of its call: the same call gets the same answer again. It is bounded
 //! in time and memory, and never takes the engine down: an error in it is a [`Fault`].
 //!
-//! Read in this order: [`throttle`] and [`retry`] (the calls and their answers), [`fault`] (why a call
-//! has no answer), and the trait.
+//! Read in this order: [`throttle`] and [`retry`] (the calls and their answers), [`fault`] (why a
+//! call has no answer), and the trait.
 
 pub mod fault;
 pub mod retry;
