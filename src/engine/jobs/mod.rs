@@ -1,5 +1,6 @@
 //! The verbs on jobs: enqueue, change, dispatch, report, heartbeat, explain, and what ends a job when its time is over.
 
+pub mod bodies;
 pub mod change;
 pub mod dispatch;
 pub mod enqueue;

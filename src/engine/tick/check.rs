@@ -5,7 +5,10 @@
 
 use std::time::Duration;
 
-use super::{JobChange, TickPlan, lease_over};
+use super::{
+    lease_over,
+    plan::{JobChange, TickPlan},
+};
 use crate::{Catalog, Engine, Error, View, tick::view::AUDIT};
 use tidegate_core::{
     job::{Event, Job, JobId, State},

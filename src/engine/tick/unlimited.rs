@@ -11,9 +11,12 @@ use std::{
 use tidegate_core::error_code::ErrorCode;
 
 use super::{
-    Candidates, Demand, JobChange, KnownJobs, MAX_TICK_RETRIES, TickCache, TickContext, TickInput,
-    TickOutcome, TickPlan, capacities::Capacities, current_job, delivery, same_claim,
-    search::Search,
+    Candidates, Demand, MAX_TICK_RETRIES, TickCache, TickContext, TickInput, TickOutcome,
+    current_job, delivery,
+    plan::{JobChange, TickPlan},
+    same_claim,
+    search::{Capacities, Search},
+    settle::KnownJobs,
 };
 use crate::{Catalog, Engine, Error, jobs::report::Settled, request::Report};
 use tidegate_core::{

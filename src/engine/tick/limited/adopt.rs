@@ -4,7 +4,10 @@ use std::collections::HashSet;
 
 use crate::{
     Engine, Error, View,
-    tick::{JobChange, TickPlan, grant},
+    tick::{
+        grant,
+        plan::{JobChange, TickPlan},
+    },
 };
 use tidegate_core::{
     job::{JobId, QueueName},

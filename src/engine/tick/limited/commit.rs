@@ -14,8 +14,8 @@ use super::LimitedDecision;
 use crate::{
     Engine, Error, View,
     tick::{
-        KnownJobs, Throttling, TickCache, TickContext, TickOutcome, TickPlan, current_job,
-        same_claim, view::Prepared,
+        TickCache, TickContext, TickOutcome, current_job, plan::TickPlan, same_claim,
+        settle::KnownJobs, throttle::Throttling, view::Prepared,
     },
 };
 use tidegate_core::{

@@ -10,8 +10,11 @@ mod send;
 use std::collections::{HashMap, HashSet};
 
 use super::{
-    KnownJobs, Throttling, TickCache, TickContext, TickOutcome, TickPlan, capacities::Capacities,
-    search::Search,
+    TickCache, TickContext, TickOutcome,
+    plan::TickPlan,
+    search::{Capacities, Search},
+    settle::KnownJobs,
+    throttle::Throttling,
 };
 use crate::{Engine, Error, View};
 use tidegate_core::{

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     Engine, Error, View,
-    tick::{TickCache, TickPlan, view::Delta},
+    tick::{TickCache, plan::TickPlan, view::Delta},
 };
 use tidegate_core::{
     job::QueueName,

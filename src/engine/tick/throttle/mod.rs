@@ -24,7 +24,7 @@ use std::{
     sync::Arc,
 };
 
-use super::TickPlan;
+use super::plan::TickPlan;
 use crate::{Engine, Error, View, plugins::circuit_breaker::OpenCircuit, tick::view::NewState};
 use tidegate_core::{
     job::{Job, JobId, PluginName},

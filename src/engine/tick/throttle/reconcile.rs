@@ -6,7 +6,7 @@ use super::ThrottlerCall;
 use crate::{
     Error,
     plugins::circuit_breaker::FIRST_WAIT,
-    tick::{capacities::Capacities, search::Search},
+    tick::search::{Capacities, Search},
 };
 use tidegate_core::{
     job::{Job, JobId},

@@ -4,12 +4,19 @@
 //! Critical jobs go first. Without partitions, a tick reads from the front and then continues where
 //! the last one stopped. Partitions take turns, one candidate each.
 
+mod admit;
+mod capacities;
+mod partitions;
+
+pub(super) use capacities::Capacities;
+pub(crate) use partitions::Turns;
+
 use std::{
     collections::{BTreeMap, HashMap},
     ops::ControlFlow,
 };
 
-use super::{TickPlan, capacities::Capacities, throttle::PAGE};
+use super::{plan::TickPlan, throttle::PAGE};
 use crate::{Catalog, Engine, Error, View};
 use tidegate_core::{
     job::{Job, JobId, QueueName, TypeName, Version},

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{ByteBudget, Demand, TickInput};
+use crate::tick::{ByteBudget, Demand, TickInput};
 use tidegate_core::{
     job::{Job, TypeName},
     queue::{Admission, AdmissionDecision, Candidate},
@@ -10,8 +10,8 @@ use tidegate_core::{
 
 /// The capacity that is left for each demand of a tick.
 #[derive(Clone)]
-pub(super) struct Capacities<'a> {
-    pub(super) demands: &'a [Demand],
+pub(in crate::tick) struct Capacities<'a> {
+    pub(in crate::tick) demands: &'a [Demand],
     /// How many jobs each demand still takes.
     jobs: Vec<u32>,
     /// How many more jobs each worker with a capacity takes, in all its demands.
@@ -20,11 +20,11 @@ pub(super) struct Capacities<'a> {
     byte_budget: Option<ByteBudget>,
     /// Whether a job was too large for the bytes that are left. No job is taken after it, so that
     /// smaller jobs do not overtake it.
-    pub(super) full: bool,
+    pub(in crate::tick) full: bool,
 }
 
 impl<'a> Capacities<'a> {
-    pub(super) fn of(input: &'a TickInput) -> Self {
+    pub(in crate::tick) fn of(input: &'a TickInput) -> Self {
         let workers = input.workers.iter().map(|(name, free)| (name.as_str(), *free)).collect();
         Self {
             demands: &input.demands,
@@ -36,7 +36,7 @@ impl<'a> Capacities<'a> {
     }
 
     /// The types that some demand still takes.
-    pub(super) fn types(&self) -> Vec<TypeName> {
+    pub(in crate::tick) fn types(&self) -> Vec<TypeName> {
         let open = self.demands.iter().enumerate().filter(|(index, _)| self.takes(*index));
         let mut types: Vec<TypeName> =
             open.flat_map(|(_, demand)| demand.types.iter().cloned()).collect();
@@ -52,14 +52,14 @@ impl<'a> Capacities<'a> {
     }
 
     /// The index of the first demand that takes `job`.
-    pub(super) fn find(&self, job: &Job) -> Option<usize> {
+    pub(in crate::tick) fn find(&self, job: &Job) -> Option<usize> {
         (0..self.demands.len()).find(|index| {
             self.takes(*index) && self.demands[*index].types.contains(&job.spec.job_type)
         })
     }
 
     /// How many more jobs are taken, if their bytes fit.
-    pub(super) fn total(&self) -> u32 {
+    pub(in crate::tick) fn total(&self) -> u32 {
         let mut workers = self.workers.clone();
         self.demands.iter().zip(&self.jobs).fold(0, |sum: u32, (demand, jobs)| {
             let mut taken = *jobs;
@@ -72,13 +72,13 @@ impl<'a> Capacities<'a> {
     }
 
     /// How many bytes of the budget `job` takes. That serializes the job, so callers keep the number.
-    pub(super) fn bytes(&self, job: &Job) -> usize {
+    pub(in crate::tick) fn bytes(&self, job: &Job) -> usize {
         self.byte_budget.map_or(0, |budget| budget.bytes(job))
     }
 
     /// The decision of `admission` on a candidate of `bytes`. None if it would run but exceeds the
     /// bytes that are left.
-    pub(super) fn try_admit(
+    pub(in crate::tick) fn try_admit(
         &mut self,
         admission: &mut Admission<'_>,
         candidate: Candidate<'_>,
@@ -94,7 +94,7 @@ impl<'a> Capacities<'a> {
     }
 
     /// Takes the capacity of one job of `bytes` from the demand at `index`.
-    pub(super) fn take(&mut self, index: usize, bytes: usize) {
+    pub(in crate::tick) fn take(&mut self, index: usize, bytes: usize) {
         self.jobs[index] -= 1;
         if let Some(free) =
             self.demands[index].worker.as_deref().and_then(|name| self.workers.get_mut(name))

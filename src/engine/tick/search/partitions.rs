@@ -6,11 +6,8 @@ use std::{
     time::Duration,
 };
 
-use super::{
-    search::{Search, position},
-    throttle::PAGE,
-};
-use crate::{Engine, Error};
+use super::{Search, position};
+use crate::{Engine, Error, tick::throttle::PAGE};
 use tidegate_core::{
     job::{Job, QueueName, TypeName},
     port::job_store::DueQuery,

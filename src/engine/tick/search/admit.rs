@@ -1,28 +1,22 @@
 //! Offers one candidate: it is skipped, ended, moved, held, or granted and claimed.
 
-use std::time::Duration;
-
-use super::{
-    Claimed, Demand, Dispatch, JobChange, TickPlan, check::CLAIM_BY, delivery, grant, overdue,
-    search::Search,
+use super::Search;
+use crate::tick::{
+    Claimed, Dispatch, check::CLAIM_BY, delivery, grant, lease::lease, overdue, plan::JobChange,
+    view::AUDIT,
 };
-use crate::{Catalog, tick::view::AUDIT};
 use tidegate_core::{
     job::{
         Event, Job, Token,
-        lifecycle::{State, Waiting},
-        type_config::{Delivery, HoldSlotUntil, Start, TypeConfig},
+        type_config::{Delivery, Start, TypeConfig},
     },
-    queue::{AdmissionDecision, Candidate, admission::Hold},
+    queue::{AdmissionDecision, Candidate},
     time::Timestamp,
 };
 
-/// How much longer than its response timeout a push may take before its attempt fails.
-const PUSH_MARGIN: Duration = Duration::from_secs(5);
-
 impl Search<'_> {
     /// Offers one job. Whether it was admitted.
-    pub(super) fn try_admit(&mut self, job: &Job) -> bool {
+    pub(in crate::tick) fn try_admit(&mut self, job: &Job) -> bool {
         let Some(demand) = self.consider(job) else {
             return false;
         };
@@ -43,7 +37,7 @@ impl Search<'_> {
 
     /// The demand that would take `job`, if it is a candidate: not offered before in this tick, without
     /// a grant, not overdue.
-    pub(super) fn consider(&mut self, job: &Job) -> Option<usize> {
+    pub(in crate::tick) fn consider(&mut self, job: &Job) -> Option<usize> {
         if !self.plan.seen.insert(job.id.clone())
             || self.is_granted(job)
             || self.engine.unclaimed.is_dispatched(&job.id)
@@ -82,7 +76,7 @@ impl Search<'_> {
     }
 
     /// Grants and claims (or sends) an admitted job of `bytes`.
-    pub(super) fn admit(&mut self, demand_index: usize, job: &Job, bytes: usize) {
+    pub(in crate::tick) fn admit(&mut self, demand_index: usize, job: &Job, bytes: usize) {
         let now = self.now;
         let demand = &self.capacities.demands[demand_index];
         let granted = self.granted.is_some();
@@ -133,74 +127,9 @@ impl Search<'_> {
     }
 }
 
-impl TickPlan {
-    /// Counts a held candidate, and wakes the queue when it may run.
-    pub(super) fn hold(&mut self, hold: Hold) {
-        self.wake(hold.earliest_at);
-        *self.held.entry(hold.rule).or_default() += 1;
-    }
-
-    /// Lets a candidate wait for a window to open.
-    pub(super) fn await_window(&mut self, job: &Job, opening: Timestamp, now: Timestamp) {
-        let due = job.life.run_at().unwrap_or(now);
-        self.put_off(job, opening, Waiting::Window { due }, None, now);
-    }
-
-    /// Gives a candidate another due time.
-    pub(super) fn put_off(
-        &mut self,
-        job: &Job,
-        run_at: Timestamp,
-        waiting: Waiting,
-        reason: Option<String>,
-        now: Timestamp,
-    ) {
-        let event = Event::Move { version: job.life.version, run_at, waiting, reason };
-        if let Ok(moved) = job.apply(event, now) {
-            self.before.push(JobChange { was: job.life.revision, job: moved });
-        }
-        self.wake(Some(run_at));
-    }
-
-    /// Ends a candidate.
-    pub(super) fn end(&mut self, job: &Job, ended: Job) {
-        debug_assert!(matches!(ended.life.state, State::Ended { .. }), "it has ended");
-        self.ended.push(job.id.clone());
-        self.before.push(JobChange { was: job.life.revision, job: ended });
-    }
-}
-
 /// The earlier of two instants; the first may not be set yet.
 fn earlier(at: Timestamp, other: Timestamp) -> Timestamp {
     if at == Timestamp::EPOCH { other } else { at.min(other) }
-}
-
-/// How long a claimed job's worker may go without a heartbeat.
-fn lease(config: Option<&TypeConfig>, push: bool, demand: &Demand, job: &Job) -> Duration {
-    let Some(config) = config else {
-        return job.spec.timeout.duration();
-    };
-    if config.hold_slot_until == HoldSlotUntil::Report {
-        return job.spec.timeout.duration();
-    }
-    match (push, demand.lease) {
-        (_, Some(lease)) => lease.duration(),
-        (true, None) => config.response_timeout_seconds.duration() + PUSH_MARGIN,
-        (false, None) => config.lease_seconds.duration(),
-    }
-}
-
-/// The lease of a claimed push.
-pub(crate) fn push_lease(catalog: &Catalog, job: &Job) -> Duration {
-    let config = catalog.types.get(&job.spec.job_type).map(|item| &item.config);
-    let demand = Demand {
-        types: Vec::new(),
-        capacity: 0,
-        worker: None,
-        lease: None,
-        dispatch: Dispatch::Claim,
-    };
-    lease(config, true, &demand, job)
 }
 
 /// Whether jobs of this push type start by unclaimed dispatch.

@@ -1,0 +1,95 @@
+//! What one engine keeps of a queue between ticks.
+
+use std::sync::Arc;
+
+use super::{ThrottlerCall, TickInput, plan::TickPlan};
+use crate::{View, plugins::circuit_breaker::OpenCircuit};
+use tidegate_core::{
+    port::policy::Ended,
+    queue::{Limits, admission::Reservations, order::Position},
+    time::Timestamp,
+};
+
+/// What one engine keeps of a queue between ticks. Losing it costs reads, and the reservations of a
+/// scan in progress.
+#[derive(Debug, Default)]
+pub struct TickCache {
+    pub(super) view: Option<View>,
+    /// The version of the catalog under which the queue had no ledger: without a new version none
+    /// appears.
+    pub(super) unlimited_under: Option<u64>,
+    pub(super) last_partition: Option<String>,
+    pub(super) lap_start: Option<String>,
+    pub(super) scan_cursor: Option<Position>,
+    /// What candidates before the scan's cursor have reserved.
+    reservations: (Scan, Reservations),
+    /// Whether a job arrived or a slot became free since the scan in progress began.
+    pub(super) news: bool,
+    /// When the next job becomes due, as far as that scan read.
+    pub(super) next_at: Option<Timestamp>,
+    /// The throttler that failed last.
+    pub(super) trouble: Option<OpenCircuit>,
+    /// Ended attempts that the throttler has not received: it failed, or its circuit was open.
+    pub(super) unreported: Arc<Vec<Ended>>,
+    /// Failed calls that no outcome has reported yet.
+    pub(super) faults: Vec<ThrottlerCall>,
+}
+
+/// Identifies a scan and its progress. Another process may end it and begin the next, which writes
+/// the ledger. Reservations are valid only under the configuration that they were made with.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Scan {
+    config_version: u64,
+    ledger_version: u64,
+    cursor: Option<Position>,
+}
+
+impl Scan {
+    fn of(view: &View, limits: &Limits) -> Self {
+        Self {
+            config_version: limits.version,
+            ledger_version: view.ledger.version,
+            cursor: view.ledger.scan_cursor.clone(),
+        }
+    }
+}
+
+impl TickCache {
+    /// The view of the queue's ledger, if there is one and it was read.
+    pub fn view(&self) -> Option<&View> {
+        self.view.as_ref()
+    }
+
+    /// What earlier ticks of this engine have reserved in the scan that `view` is in.
+    pub(super) fn reserved(&self, view: &View, limits: &Limits) -> Reservations {
+        let (scan, reserved) = &self.reservations;
+        if view.ledger.scan_cursor.is_some() && *scan == Scan::of(view, limits) {
+            reserved.clone()
+        } else {
+            Reservations::default()
+        }
+    }
+
+    /// Records news that a scan in progress may have passed.
+    pub(super) fn note_news(&mut self, input: &TickInput, now: Timestamp) {
+        let (cursor, lap_start) =
+            self.view.as_ref().map_or((&self.scan_cursor, &self.lap_start), |view| {
+                (&view.ledger.scan_cursor, &view.ledger.lap_start)
+            });
+        let goes_on = cursor.is_some() || lap_start.is_some();
+        self.news |= goes_on && (input.news || self.next_at.is_some_and(|at| at <= now));
+    }
+
+    /// Keeps what `plan` leaves to the next tick's scan. A completed scan starts again if there were
+    /// news.
+    pub(super) fn keep_scan(&mut self, plan: &mut TickPlan, limits: &Limits) {
+        let scan = self.view.as_ref().map(|view| Scan::of(view, limits)).unwrap_or_default();
+        self.reservations = (scan, std::mem::take(&mut plan.reserved));
+        if plan.goes_on() {
+            self.next_at = self.next_at.into_iter().chain(plan.next_at).min();
+        } else if plan.searched {
+            plan.wake(self.next_at.take());
+            plan.again |= std::mem::take(&mut self.news);
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! The input of a tick: reports, hints, and the demands of workers.
+
+use std::collections::BTreeMap;
+
+use crate::request::Report;
+use tidegate_core::{
+    job::{Job, JobId, TypeName, Version},
+    time::Seconds,
+};
+
+/// A request for jobs of some types.
+#[derive(Clone, Debug)]
+pub struct Demand {
+    /// The requested types.
+    pub types: Vec<TypeName>,
+    /// How many jobs at most.
+    pub capacity: u32,
+    /// The worker's name.
+    pub worker: Option<String>,
+    /// How long its leases last; absent: the type's setting.
+    pub lease: Option<Seconds>,
+    /// What happens to the admitted jobs.
+    pub dispatch: Dispatch,
+}
+
+/// What happens to an admitted job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dispatch {
+    /// It is claimed in the same commit and returned to the caller.
+    Claim,
+    /// It is sent through the work queue, and its receiver claims it.
+    Queue,
+}
+
+/// The input of a tick.
+#[derive(Clone, Debug, Default)]
+pub struct TickInput {
+    /// Results of attempts.
+    pub reports: Vec<Report>,
+    /// Hints: jobs that left the version at which they were granted.
+    pub released: Vec<(JobId, Version)>,
+    /// Requests for jobs.
+    pub demands: Vec<Demand>,
+    /// How many more jobs each worker with a capacity takes, in all its demands.
+    pub workers: BTreeMap<String, u32>,
+    /// Whether a job arrived or a slot became free since the last tick. A scan in progress may have
+    /// passed it, so another scan follows.
+    pub news: bool,
+    /// How many bytes the claimed jobs may have together; absent: any.
+    pub byte_budget: Option<ByteBudget>,
+}
+
+/// A budget of bytes for jobs, each counted as it is serialized: a response may have a bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ByteBudget {
+    /// The bytes that are left.
+    pub left: usize,
+    /// The whole budget. A larger job counts as this much: it is taken alone, so that it does not
+    /// wait forever, and the caller decides what happens to it.
+    pub most: usize,
+}
+
+impl ByteBudget {
+    /// The budget that is left after `job`, if it fits.
+    #[must_use]
+    pub fn after(self, job: &Job) -> Option<Self> {
+        let left = self.left.checked_sub(self.bytes(job))?;
+        Some(Self { left, ..self })
+    }
+
+    /// The bytes that `job` takes.
+    pub(super) fn bytes(self, job: &Job) -> usize {
+        job.bytes().min(self.most)
+    }
+}

@@ -1,0 +1,139 @@
+//! A tick, computed and not yet committed.
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::{Claimed, ThrottlerCall, TickOutcome, throttle::Throttling, view::Delta};
+use crate::{Error, plugins::circuit_breaker::OpenCircuit};
+use tidegate_core::{
+    job::{
+        Event, Job, JobId, Lifecycle, Revision,
+        lifecycle::{State, Waiting},
+    },
+    port::Work,
+    queue::{
+        Rule,
+        admission::{Hold, Reservations},
+        ledger::Bucket,
+        order::Position,
+    },
+    time::Timestamp,
+};
+
+/// A job's change in a tick.
+pub(super) struct JobChange {
+    pub(super) job: Job,
+    pub(super) was: Revision,
+}
+
+/// A tick, computed and not yet committed.
+#[derive(Default)]
+pub(super) struct TickPlan {
+    /// Settled, fenced, revoked and moved jobs: written before the ledger.
+    pub(super) before: Vec<JobChange>,
+    /// Claims: written after it.
+    pub(super) claims: Vec<JobChange>,
+    /// Unclaimed dispatches: not written until their result arrives.
+    pub(super) unclaimed: Vec<JobChange>,
+    pub(super) claimed: Vec<Claimed>,
+    /// Jobs that this tick has handled. Its pages may overlap, and a job is offered once.
+    pub(super) seen: HashSet<JobId>,
+    pub(super) send: Vec<Work>,
+    pub(super) sent: usize,
+    pub(super) delta: Delta,
+    pub(super) ended: Vec<JobId>,
+    /// Reports that repeated a known result.
+    pub(super) repeated: HashSet<usize>,
+    pub(super) lapsed: Vec<Job>,
+    pub(super) held: BTreeMap<Rule, u64>,
+    /// Whether there was capacity, so that candidates were searched.
+    pub(super) searched: bool,
+    pub(super) next_at: Option<Timestamp>,
+    pub(super) again: bool,
+    pub(super) scan_cursor: Option<Position>,
+    /// What candidates before the cursor have reserved.
+    pub(super) reserved: Reservations,
+    pub(super) last_partition: Option<String>,
+    pub(super) lap_start: Option<String>,
+    pub(super) buckets: BTreeMap<(String, String), Bucket>,
+    /// The queue's throttler.
+    pub(super) throttling: Option<Throttling>,
+    pub(super) trouble: Option<OpenCircuit>,
+    pub(super) asked: Vec<ThrottlerCall>,
+    pub(super) faults: Vec<ThrottlerCall>,
+    /// Whether the throttler moved or dropped a job, which is valid only under this ledger.
+    pub(super) decided: bool,
+}
+
+impl TickPlan {
+    pub(super) fn wake(&mut self, at: Option<Timestamp>) {
+        self.next_at = self.next_at.into_iter().chain(at).min();
+    }
+
+    /// Whether the scan stopped before its end.
+    pub(super) fn goes_on(&self) -> bool {
+        self.scan_cursor.is_some() || self.lap_start.is_some()
+    }
+
+    /// The outcome of the tick, once it is committed; `reports` has one answer per report.
+    pub(super) fn into_outcome(mut self, reports: Vec<Result<Job, Error>>) -> TickOutcome {
+        // The search did not see these jobs: a retry that is due first must be found in time.
+        let changed = || self.before.iter().map(|change| &change.job.life);
+        let pending = changed().any(Lifecycle::awaits_retry_decision);
+        let decided = changed().filter(|life| !life.awaits_retry_decision());
+        let next_at = decided.filter_map(Lifecycle::run_at).min();
+        self.wake(next_at);
+        let ended: HashSet<&JobId> = self.ended.iter().collect();
+        let ended =
+            self.before.iter().map(|change| &change.job).filter(|job| ended.contains(&job.id));
+        TickOutcome {
+            reports,
+            ended: ended.cloned().collect(),
+            pending,
+            repeated: self.repeated,
+            claimed: self.claimed,
+            sent: self.sent,
+            lapsed: self.lapsed,
+            held: self.held,
+            next_at: self.next_at,
+            again: self.again,
+            left: Vec::new(),
+            asked: self.asked,
+            faults: Vec::new(),
+        }
+    }
+
+    /// Counts a held candidate, and wakes the queue when it may run.
+    pub(super) fn hold(&mut self, hold: Hold) {
+        self.wake(hold.earliest_at);
+        *self.held.entry(hold.rule).or_default() += 1;
+    }
+
+    /// Lets a candidate wait for a window to open.
+    pub(super) fn await_window(&mut self, job: &Job, opening: Timestamp, now: Timestamp) {
+        let due = job.life.run_at().unwrap_or(now);
+        self.put_off(job, opening, Waiting::Window { due }, None, now);
+    }
+
+    /// Gives a candidate another due time.
+    pub(super) fn put_off(
+        &mut self,
+        job: &Job,
+        run_at: Timestamp,
+        waiting: Waiting,
+        reason: Option<String>,
+        now: Timestamp,
+    ) {
+        let event = Event::Move { version: job.life.version, run_at, waiting, reason };
+        if let Ok(moved) = job.apply(event, now) {
+            self.before.push(JobChange { was: job.life.revision, job: moved });
+        }
+        self.wake(Some(run_at));
+    }
+
+    /// Ends a candidate.
+    pub(super) fn end(&mut self, job: &Job, ended: Job) {
+        debug_assert!(matches!(ended.life.state, State::Ended { .. }), "it has ended");
+        self.ended.push(job.id.clone());
+        self.before.push(JobChange { was: job.life.revision, job: ended });
+    }
+}

@@ -1,0 +1,123 @@
+//! Settles the reports of a tick: each is applied to the job that it names.
+
+use std::collections::HashMap;
+
+use super::{
+    Candidates, TickCache, TickContext, TickInput, TickOutcome, delivery,
+    plan::{JobChange, TickPlan},
+};
+use crate::{Catalog, Engine, Error, jobs::report::Settled, request::Report};
+use tidegate_core::{
+    job::{Job, JobId, QueueName, Revision, Version},
+    time::Timestamp,
+};
+
+/// The jobs that the reports name, as this process last saw them; none if a job does not exist.
+pub(super) struct KnownJobs {
+    pub(super) jobs: HashMap<JobId, Option<Job>>,
+}
+
+impl Engine {
+    /// The jobs that `reports` name, from the cache or the store.
+    pub(super) async fn known_jobs(&self, reports: &[Report]) -> Result<KnownJobs, Error> {
+        let attempts: Vec<(JobId, u16)> =
+            reports.iter().map(|report| (report.id.clone(), report.attempt)).collect();
+        let jobs =
+            if attempts.is_empty() { Vec::new() } else { self.cached_attempts(&attempts).await? };
+        Ok(KnownJobs { jobs: attempts.into_iter().map(|(id, _)| id).zip(jobs).collect() })
+    }
+
+    /// Settles the reports of jobs of `queue` and admits nothing, for a caller that leaves ticks to
+    /// other processes. The slots become free when a tick takes the hints in [`TickOutcome::left`].
+    ///
+    /// # Errors
+    ///
+    /// The store's; repeating the reports is harmless.
+    pub async fn report(
+        &self,
+        queue: &QueueName,
+        reports: Vec<Report>,
+    ) -> Result<TickOutcome, Error> {
+        let mut known = self.known_jobs(&reports).await?;
+        self.settle_without_ledger(queue, reports, &mut known).await
+    }
+
+    /// Settles each report in a transaction of its own, and does not touch the ledger if there is
+    /// one. What the reports release is returned as hints.
+    pub(super) async fn settle_without_ledger(
+        &self,
+        queue: &QueueName,
+        reports: Vec<Report>,
+        known: &mut KnownJobs,
+    ) -> Result<TickOutcome, Error> {
+        let running = |job: &Job| job.life.running().map(|_| job.life.version);
+        let before: Vec<Option<Version>> =
+            reports.iter().map(|report| running(known.jobs.get(&report.id)?.as_ref()?)).collect();
+        let input = TickInput { reports, ..TickInput::default() };
+        let catalog = self.catalog().await?;
+        let limits = catalog.limits(queue);
+        let context = TickContext { queue, input: &input, catalog: &catalog, limits: &limits };
+        let cache = &mut TickCache::default();
+        let mut outcome = self.tick_unlimited(&context, cache, known, Candidates::Due).await?;
+        let settled = outcome.reports.iter().zip(before);
+        outcome.left = settled
+            .filter_map(|(answer, version)| Some((answer.as_ref().ok()?, version?)))
+            .filter(|(job, version)| job.life.version > *version)
+            .map(|(job, version)| (job.id.clone(), version))
+            .collect();
+        Box::pin(self.forget_after(&input.reports, &outcome)).await;
+        Ok(outcome)
+    }
+
+    /// Applies each report to its job: adds the changes to the plan and returns the answers.
+    pub(super) fn settle_all(
+        &self,
+        input: &TickInput,
+        known: &KnownJobs,
+        catalog: &Catalog,
+        plan: &mut TickPlan,
+        now: Timestamp,
+    ) -> Vec<Result<Job, Error>> {
+        let mut settled: HashMap<&JobId, Job> = HashMap::new();
+        input
+            .reports
+            .iter()
+            .enumerate()
+            .map(|(index, report)| {
+                let job = match settled.get(&report.id) {
+                    Some(job) => job.clone(),
+                    None => known
+                        .jobs
+                        .get(&report.id)
+                        .cloned()
+                        .flatten()
+                        .ok_or_else(|| Error::no_job(&report.id))?,
+                };
+                match self.settle(&job, report, delivery(catalog, &job), now)? {
+                    Settled::Repeated => {
+                        plan.repeated.insert(index);
+                        Ok(job)
+                    }
+                    Settled::Changed(after) => {
+                        let was = self.unclaimed.revision(&report.id).unwrap_or(job.life.revision);
+                        let mut after = *after;
+                        after.life.revision = Revision(was.0 + 1);
+                        plan.before.push(JobChange { job: after.clone(), was });
+                        settled.insert(&report.id, after.clone());
+                        Ok(after)
+                    }
+                }
+            })
+            .collect()
+    }
+
+    /// Removes reported jobs from the cache, except unclaimed dispatches, which only it has.
+    pub(super) fn forget(&self, input: &TickInput) {
+        let mut running = self.running.lock();
+        for report in
+            input.reports.iter().filter(|report| !self.unclaimed.is_dispatched(&report.id))
+        {
+            running.remove(&report.id);
+        }
+    }
+}
