@@ -1,4 +1,4 @@
-//! A clock that only moves when it is moved.
+//! A clock that only a caller moves.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use tidegate_core::{port::Clock, time::Timestamp};
 
-/// A clock moved by hand: a sleep until an instant ends when the clock is moved to it or past it.
+/// A clock that a caller moves. A sleep ends when the clock is moved to its instant or past it.
 #[derive(Debug)]
 pub struct FakeClock(watch::Sender<Timestamp>);
 
@@ -22,7 +22,7 @@ impl FakeClock {
         self.0.send_modify(|now| *now = *now + span);
     }
 
-    /// Moves it to `now`, backward too.
+    /// Moves it to `now`, which may be in the past.
     pub fn set(&self, now: Timestamp) {
         self.0.send_replace(now);
     }
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_sleeper_wakes_when_its_instant_has_come_and_not_before() {
+    async fn a_sleep_ends_at_its_instant_and_not_before() {
         let clock = FakeClock::default();
         assert_eq!(clock.now().to_string(), "2026-01-01T00:00:00.000Z");
         let mut sleeper = pin!(clock.sleep_until(clock.now() + Duration::from_secs(10)));
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_sleeper_until_the_past_wakes_at_once() {
+    async fn a_sleep_until_a_past_instant_ends_at_once() {
         let clock = FakeClock::default();
         assert!(clock.sleep_until(clock.now()).now_or_never().is_some());
     }

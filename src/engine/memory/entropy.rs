@@ -1,11 +1,12 @@
-//! Chance that repeats itself.
+//! A reproducible source of random numbers.
 
 use parking_lot::Mutex;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 use tidegate_core::port::Entropy;
 
-/// The same sequence for the same seed, so that a failed run can be run again. Not fit for secrets.
+/// Returns the same sequence for the same seed, so that a failed run can be repeated. Not for
+/// secrets.
 #[derive(Debug)]
 pub struct SeededEntropy(Mutex<StdRng>);
 

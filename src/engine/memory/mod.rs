@@ -1,8 +1,8 @@
-//! The job store in memory: the reference that the others are compared with.
+//! The job store in memory: the reference with which the other stores are compared.
 //!
-//! It prefers the plainest reading of the port over speed: one lock, jobs in a map, and an ordered
-//! set for each question that a job is found by. Transactions are atomic: every condition is looked
-//! at before the first write.
+//! It implements the port in the simplest way, not the fastest: one lock, jobs in a map, and an
+//! ordered set for each query. Transactions are atomic: every condition is checked before the first
+//! write.
 
 mod clock;
 mod entropy;
@@ -18,7 +18,7 @@ use std::{collections::BTreeMap, ops::Bound};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 
-use state::{Records, shown};
+use state::{Records, without_large_body};
 use tidegate_core::{
     job::{Job, JobId, Payload, QueueName, Spec, TypeName},
     port::{
@@ -33,7 +33,7 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-/// A job store that lasts as long as it is kept.
+/// A job store whose records exist only in this value.
 #[derive(Debug, Default)]
 pub struct MemoryStore {
     records: Mutex<Records>,
@@ -67,7 +67,7 @@ impl JobStore for MemoryStore {
 
     async fn get(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>, StoreError> {
         let records = self.records.lock();
-        Ok(ids.iter().map(|id| records.jobs.get(id).map(shown)).collect())
+        Ok(ids.iter().map(|id| records.jobs.get(id).map(without_large_body)).collect())
     }
 
     async fn bodies(&self, ids: &[JobId]) -> Result<Vec<Option<Payload>>, StoreError> {
@@ -95,11 +95,11 @@ impl JobStore for MemoryStore {
         most: u32,
     ) -> Result<BTreeMap<TypeName, u64>, StoreError> {
         let records = self.records.lock();
-        let asked = |job: &&Job| {
+        let is_counted = |job: &&Job| {
             types.contains(&job.spec.job_type) && job.life.run_at().is_some_and(|at| at <= until)
         };
         let mut counts = BTreeMap::new();
-        for job in records.scheduled(queue).filter(asked).take(most as usize) {
+        for job in records.scheduled(queue).filter(is_counted).take(most as usize) {
             *counts.entry(job.spec.job_type.clone()).or_default() += 1;
         }
         Ok(counts)
@@ -129,7 +129,7 @@ impl JobStore for MemoryStore {
     ) -> Result<(Vec<Job>, Option<Timestamp>), StoreError> {
         let records = self.records.lock();
         let due = records.wakes.iter().take_while(|(at, _)| *at <= until).take(limit as usize);
-        let jobs = due.map(|(_, id)| shown(&records.jobs[id])).collect();
+        let jobs = due.map(|(_, id)| without_large_body(&records.jobs[id])).collect();
         Ok((jobs, records.wakes.iter().map(|(at, _)| *at).find(|at| *at > until)))
     }
 
@@ -145,7 +145,7 @@ impl JobStore for MemoryStore {
         };
         let ids =
             ids.iter().filter(|id| after.is_none_or(|after| after < *id)).take(limit as usize);
-        Ok(ids.map(|id| shown(&records.jobs[id])).collect())
+        Ok(ids.map(|id| without_large_body(&records.jobs[id])).collect())
     }
 
     async fn ledger(
@@ -153,12 +153,12 @@ impl JobStore for MemoryStore {
         queue: &QueueName,
     ) -> Result<Option<(Ledger, Vec<GrantBatch>)>, StoreError> {
         let records = self.records.lock();
-        let Some(head) = records.heads.get(queue) else {
+        let Some(ledger) = records.ledgers.get(queue) else {
             return Ok(None);
         };
         let named =
-            head.referenced_batches().filter_map(|id| records.batches.get(&(queue.clone(), id)));
-        Ok(Some((head.clone(), named.cloned().collect())))
+            ledger.referenced_batches().filter_map(|id| records.batches.get(&(queue.clone(), id)));
+        Ok(Some((ledger.clone(), named.cloned().collect())))
     }
 
     async fn batches(&self, queue: &QueueName) -> Result<Vec<(BatchId, u64)>, StoreError> {
@@ -186,26 +186,29 @@ impl JobStore for MemoryStore {
             .jobs
             .values()
             .filter(|job| query.asks_for(job))
-            .map(|job| (place(job), job))
+            .map(|job| (list_position(job), job))
             .collect();
         found.retain(|(at, _)| after.as_ref().is_none_or(|after| at < after));
         found.sort_by(|(a, _), (b, _)| b.cmp(a));
         let more = found.len() > query.limit as usize;
         found.truncate(query.limit as usize);
         let next_cursor = found.last().filter(|_| more).map(|(at, _)| at.to_string());
-        Ok(ListPage { jobs: found.into_iter().map(|(_, job)| shown(job)).collect(), next_cursor })
+        Ok(ListPage {
+            jobs: found.into_iter().map(|(_, job)| without_large_body(job)).collect(),
+            next_cursor,
+        })
     }
 
     async fn depth(&self) -> Result<Vec<Depth>, StoreError> {
         let records = self.records.lock();
         let mut counts = BTreeMap::<_, u64>::new();
         for job in records.jobs.values() {
-            let place = (
+            let group = (
                 job.spec.queue.clone(),
                 job.spec.job_type.clone(),
                 StateFilter::from(&job.life.state),
             );
-            *counts.entry(place).or_default() += 1;
+            *counts.entry(group).or_default() += 1;
         }
         Ok(counts
             .into_iter()
@@ -239,10 +242,10 @@ impl JobStore for MemoryStore {
                 .kept
                 .range((start.map(|name| (query.kind, name.clone())), Bound::Unbounded))
                 .map(|(_, record)| record);
-            let asked = named.take_while(|record| {
+            let matching = named.take_while(|record| {
                 record.kind == query.kind && record.name.starts_with(&query.prefix)
             });
-            asked.take(query.limit as usize).cloned().collect()
+            matching.take(query.limit as usize).cloned().collect()
         };
         Ok(queries.iter().map(page).collect())
     }
@@ -258,7 +261,7 @@ impl JobStore for MemoryStore {
     }
 }
 
-/// The place of `job` in a list: equally old ones go by id, downwards.
-fn place(job: &Job) -> Cursor {
+/// The position of `job` in a list. Jobs created at the same instant are ordered by id, descending.
+fn list_position(job: &Job) -> Cursor {
     Cursor { created_at: job.spec.created_at, tie: job.id.to_string() }
 }

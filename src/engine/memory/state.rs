@@ -1,4 +1,4 @@
-//! What the memory store holds, and how a transaction changes it.
+//! The records of the memory store, and how a transaction changes them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -12,27 +12,27 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-/// Every record, and the sets that jobs are found by.
+/// Every record, and the sets by which jobs are found.
 #[derive(Debug, Default)]
 pub(super) struct Records {
-    /// Jobs with their bodies; what is read of them is [`shown`].
+    /// Jobs with their bodies. Readers get them through [`without_large_body`].
     pub jobs: HashMap<JobId, Job>,
     /// The scheduled jobs of each queue by due time.
     scheduled: HashMap<QueueName, BTreeSet<(Timestamp, JobId)>>,
     /// The running jobs of each queue.
     pub running: HashMap<QueueName, BTreeSet<JobId>>,
-    /// The jobs with a `wake_at`, by it.
+    /// The jobs with a `wake_at`, in its order.
     pub wakes: BTreeSet<(Timestamp, JobId)>,
     pub keys: BTreeMap<Key, JobId>,
-    pub heads: HashMap<QueueName, Ledger>,
+    pub ledgers: HashMap<QueueName, Ledger>,
     pub batches: BTreeMap<(QueueName, BatchId), GrantBatch>,
     pub items: BTreeMap<(ItemKind, String), Item>,
     pub items_version: u64,
     pub kept: BTreeMap<(RecordKind, String), Record>,
 }
 
-/// `job` as readers see it: without a body that is stored apart.
-pub(super) fn shown(job: &Job) -> Job {
+/// A copy of `job` for readers: without a body that is stored apart.
+pub(super) fn without_large_body(job: &Job) -> Job {
     let data = if is_stored_apart(&job.data) {
         Body::Beside(job.data.len() as u32)
     } else {
@@ -42,7 +42,7 @@ pub(super) fn shown(job: &Job) -> Job {
 }
 
 impl Records {
-    /// Takes every write of `txn`, or none of them.
+    /// Applies every write of `txn`, or none of them.
     pub(super) fn commit(&mut self, txn: Txn) -> Committed {
         for (step, write) in txn.iter().enumerate() {
             if let Some(standing) = self.refusal(write) {
@@ -50,17 +50,17 @@ impl Records {
             }
         }
         for write in txn {
-            self.take(write);
+            self.apply(write);
         }
         Committed::All
     }
 
-    /// What stands in the way of `write`.
+    /// The current record, if it violates the condition of `write`.
     fn refusal(&self, write: &Write) -> Option<CurrentRecord> {
         let job = |id| {
-            self.jobs
-                .get(id)
-                .map_or(CurrentRecord::Nothing, |job| CurrentRecord::Job(Box::new(shown(job))))
+            self.jobs.get(id).map_or(CurrentRecord::Nothing, |job| {
+                CurrentRecord::Job(Box::new(without_large_body(job)))
+            })
         };
         let version = |version| {
             if version == 0 { CurrentRecord::Nothing } else { CurrentRecord::Version(version) }
@@ -80,7 +80,7 @@ impl Records {
                 })
             }
             Write::SetLedger { queue, was, .. } => {
-                let now = self.heads.get(queue).map(|head| head.version);
+                let now = self.ledgers.get(queue).map(|ledger| ledger.version);
                 (now.as_ref() != expected(was))
                     .then(|| now.map_or(CurrentRecord::Nothing, CurrentRecord::Version))
             }
@@ -97,7 +97,8 @@ impl Records {
         }
     }
 
-    fn take(&mut self, write: Write) {
+    /// Applies one write whose condition holds.
+    fn apply(&mut self, write: Write) {
         match write {
             Write::AddJob(job) => self.put(job),
             Write::SetJob { mut job, all, .. } => {
@@ -123,11 +124,11 @@ impl Records {
             Write::RemoveBatch(queue, id) => {
                 self.batches.remove(&(queue, id));
             }
-            Write::SetLedger { queue, head, .. } => {
-                self.heads.insert(queue, head);
+            Write::SetLedger { queue, head: ledger, .. } => {
+                self.ledgers.insert(queue, ledger);
             }
             Write::RequireItem { .. } => {}
-            Write::Together(_) => unreachable!("it was taken apart"),
+            Write::Together(_) => unreachable!("it was flattened"),
             Write::SetItem { kind, name, version, bytes, .. } => {
                 match bytes {
                     Some(bytes) => {
@@ -153,7 +154,7 @@ impl Records {
         }
     }
 
-    /// Drops records; see the port.
+    /// Removes records; see the port.
     pub(super) fn purge(
         &mut self,
         kind: RecordKind,
@@ -181,7 +182,7 @@ impl Records {
         purged
     }
 
-    /// Files `job` under everything it is found by.
+    /// Adds `job` to the map, and to the sets by which it is found.
     fn put(&mut self, job: Job) {
         if let Some(run_at) = job.life.run_at() {
             self.scheduled
@@ -198,6 +199,7 @@ impl Records {
         self.jobs.insert(job.id.clone(), job);
     }
 
+    /// Removes a job from the map and from the sets.
     fn remove(&mut self, id: &JobId) -> Option<Job> {
         let job = self.jobs.remove(id)?;
         if let (Some(run_at), Some(set)) =
@@ -219,9 +221,9 @@ impl Records {
         self.scheduled.get(queue).into_iter().flatten().map(|(_, id)| &self.jobs[id])
     }
 
-    /// The answer to `query`: all that fit it, sorted, and cut.
+    /// The answer to `query`: the matching jobs, sorted, and limited to a page.
     pub(super) fn due(&self, query: &DueQuery) -> DuePage {
-        let mut asked = self.scheduled(&query.queue).filter(|job| {
+        let mut matching = self.scheduled(&query.queue).filter(|job| {
             job.spec.critical == query.critical
                 && query.types.contains(&job.spec.job_type)
                 && query.partition.as_ref().is_none_or(|name| *name == job.spec.partition)
@@ -229,7 +231,7 @@ impl Records {
         let after =
             query.after.as_ref().map(|last| query.order.key(last.priority, last.run_at, &last.id));
         let (mut due, mut next_due) = (Vec::new(), None);
-        for job in asked.by_ref() {
+        for job in matching.by_ref() {
             let run_at = job.life.run_at().expect("it is scheduled");
             if run_at > query.until {
                 next_due = Some(run_at);
@@ -243,7 +245,11 @@ impl Records {
         due.sort_by(|(a, _), (b, _)| a.cmp(b));
         let more = due.len() > query.limit as usize;
         due.truncate(query.limit as usize);
-        DuePage { jobs: due.into_iter().map(|(_, job)| shown(job)).collect(), more, next_due }
+        DuePage {
+            jobs: due.into_iter().map(|(_, job)| without_large_body(job)).collect(),
+            more,
+            next_due,
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-/// Messages in lists. They are gone with their process; the ticks resend what is not claimed.
+/// Messages in lists. They are lost when the process ends; ticks send unclaimed work again.
 #[derive(Debug, Default)]
 pub struct MemoryWorkQueue(Mutex<Lists>);
 
@@ -23,7 +23,8 @@ struct Lists {
 }
 
 impl MemoryWorkQueue {
-    /// At most `most` pieces of work whose time has come by `now`, in the order they were sent; they are here no more.
+    /// Removes and returns at most `most` pieces of work that are ready at `now`, in the order in
+    /// which they were sent. Granted work is always ready.
     pub fn take(&self, most: usize, now: Timestamp) -> Vec<Work> {
         let work = &mut self.0.lock().work;
         let mut taken = Vec::new();
@@ -37,12 +38,12 @@ impl MemoryWorkQueue {
         taken
     }
 
-    /// Every hint, in the order they were told in; they are here no more.
+    /// Removes and returns every hint, in the order in which they were sent.
     pub fn take_hints(&self) -> Vec<Hint> {
         std::mem::take(&mut self.0.lock().hints)
     }
 
-    /// Every wake-up whose time has come by `now`; they are here no more.
+    /// Removes and returns every timer whose time has come at `now`.
     pub fn take_wakes(&self, now: Timestamp) -> Vec<Timer> {
         let wakes = &mut self.0.lock().wakes;
         let (come, later) = std::mem::take(wakes).into_iter().partition(|wake| wake.at <= now);
@@ -50,7 +51,7 @@ impl MemoryWorkQueue {
         come
     }
 
-    /// When the next piece of work or wake-up can be taken; hints can be at once.
+    /// When the next piece of work or timer is due. Hints can be taken at once.
     pub fn next_at(&self) -> Option<Timestamp> {
         let lists = self.0.lock();
         lists

@@ -1,4 +1,5 @@
-//! The store in memory keeps the contract of the job store, with atomic transactions and without.
+//! The store in memory passes the conformance tests of job stores, with atomic transactions and
+//! without.
 
 use std::sync::Arc;
 
