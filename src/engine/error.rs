@@ -1,4 +1,4 @@
-//! Why a verb could not do as asked, in words that a client can act on.
+//! Why an operation failed, in terms that a client can act on.
 
 use std::time::Duration;
 use tidegate_core::{error_chain::ErrorChain, error_code::ErrorCode};
@@ -8,8 +8,8 @@ use tidegate_core::{
     port::StoreError,
 };
 
-/// The answer to a request that changes nothing. Each has a stable code; `api/error.rs` is the one
-/// table from these to HTTP statuses.
+/// The answer to a request that changed nothing. Each has a stable code, which gives the HTTP
+/// status.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// A value is outside its bounds.
@@ -22,22 +22,22 @@ pub enum Error {
         /// What it must be.
         message: String,
     },
-    /// There is no such thing.
+    /// The named thing does not exist.
     #[error("there is no {what}")]
     NotFound {
         /// `job_not_found`, `job_type_not_found`, `queue_not_found`, ...
         code: ErrorCode,
-        /// What was looked for, named.
+        /// The kind and name of the thing.
         what: String,
     },
-    /// It clashes with what is there.
+    /// The request conflicts with the current state.
     #[error("{message}")]
     Conflict {
         /// Such as `correlation_key_taken`, `id_taken`, `not_running`, `already_dispatched`.
         code: ErrorCode,
-        /// What clashes.
+        /// What conflicts.
         message: String,
-        /// The job it clashes with.
+        /// The job that it conflicts with, if there is one.
         holder: Option<JobId>,
     },
     /// A body is larger than it may be.
@@ -48,30 +48,30 @@ pub enum Error {
         /// The most bytes.
         limit: usize,
     },
-    /// What was to be changed has changed since it was read.
+    /// The changed thing has another version than the request expects.
     #[error("it has changed since: its version is now {version}")]
     Stale {
-        /// The version now.
+        /// The current version.
         version: u64,
     },
-    /// It may not be done with these credentials.
+    /// The credentials do not allow the request.
     #[error("{0}")]
     Forbidden(String),
-    /// The server takes no requests of this kind at present.
+    /// The server cannot handle the request at present.
     #[error("{message}")]
     Unavailable {
-        /// When to try again.
+        /// How long to wait before the next try.
         retry_after: Duration,
         /// Why.
         message: String,
     },
-    /// Something is broken; a person must look at the log.
+    /// A fault of the server or its store. An operator must read the log.
     #[error("internal error: {0}")]
     Internal(String),
 }
 
 impl Error {
-    /// The stable code; it gives the HTTP status too.
+    /// The stable code, which also gives the HTTP status.
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::Invalid { code, .. }
@@ -86,7 +86,7 @@ impl Error {
         }
     }
 
-    /// A value is wrong.
+    /// A value is out of bounds.
     pub fn invalid(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Invalid {
             code: ErrorCode::InvalidField,
@@ -105,12 +105,12 @@ impl Error {
         Self::Invalid { code, field: field.into(), message: malformed.to_string() }
     }
 
-    /// There is no such job.
+    /// The job does not exist.
     pub fn no_job(id: &JobId) -> Self {
         Self::NotFound { code: ErrorCode::JobNotFound, what: format!("job {id}") }
     }
 
-    /// What was asked cannot follow where the job stands.
+    /// The job's state does not allow the request.
     pub fn refused(code: ErrorCode, refused: &Refused) -> Self {
         Self::Conflict { code, message: refused.to_string(), holder: None }
     }
