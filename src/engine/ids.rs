@@ -1,25 +1,25 @@
-//! New ids: ULIDs in lower case, growing within one engine, so that ids sort by creation.
+//! New ids: lower-case ULIDs that ascend within one engine, so that ids sort by creation.
 
 use ulid::Ulid;
 
 use tidegate_core::{job::JobId, port::Entropy, time::Timestamp};
 
-/// The id drawn last.
+/// The last id that was drawn.
 #[derive(Default)]
 pub(super) struct Ids(Ulid);
 
-/// Whether `id` was drawn for a job and given its place by the store, so that nobody asked for it by name: what somebody names is used as it
-/// is, and may well be a ULID.
+/// Whether `id` was drawn by an engine and completed by the store, so that no caller chose it. An
+/// id that a caller chose is kept as it is, and may be a ULID too.
 pub(super) fn is_drawn(id: &JobId) -> bool {
     id.as_str().split_once('.').is_some_and(|(ulid, _)| Ulid::from_string(ulid).is_ok())
 }
 
 impl Ids {
-    /// The next id at `now`: greater than every one before it.
+    /// Draws an id at `now` that is greater than every one before.
     pub(super) fn draw(&mut self, now: Timestamp, entropy: &dyn Entropy) -> JobId {
         let fresh =
             Ulid::from_parts(now.millis().max(0) as u64, entropy.bits() & (u128::MAX >> 49));
-        // A burst within one millisecond counts up instead of drawing anew, so that order holds.
+        // Within one millisecond the last id is incremented, so that ids keep their order.
         self.0 = if fresh.timestamp_ms() > self.0.timestamp_ms() {
             fresh
         } else {
@@ -27,6 +27,6 @@ impl Ids {
         };
         let mut text = self.0.to_string();
         text.make_ascii_lowercase();
-        text.parse().expect("a ULID is a good id")
+        text.parse().expect("a ULID is a valid id")
     }
 }

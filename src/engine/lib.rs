@@ -1,10 +1,10 @@
-//! The verbs: what can be asked of a set of queues, whatever they are stored in.
+//! The operations on a set of queues, independent of the store.
 //!
-//! The one thing to know: an [`Engine`] remembers nothing that matters. What it caches (the
-//! configuration, running jobs, a queue's head) only saves reads; every write is conditional, so
-//! any number of engines may work on one store.
+//! The one thing to know: an [`Engine`] keeps no state that matters. Its caches (the configuration,
+//! running jobs, a queue's ledger) only save reads. Every write is conditional, so any number of
+//! engines may use one store.
 //!
-//! Read [`tick`] first: it is where a queue's jobs are released, admitted and claimed in one commit.
+//! Read [`tick`] first: it releases, admits and claims a queue's jobs in one commit.
 
 pub mod config;
 pub mod error;
@@ -31,9 +31,10 @@ use object_store::ObjectStore;
 use parking_lot::Mutex;
 
 pub use crate::config::catalog::Catalog;
-pub use crate::jobs::dispatch::{Dispatched, LastSweep, Lookahead};
+pub use crate::jobs::dispatch::Dispatched;
 pub use crate::jobs::enqueue::fault;
 pub use crate::jobs::job_writes::{CALLBACK_QUEUE, CALLBACK_TYPE};
+pub use crate::jobs::lookahead::{LastSweep, Lookahead};
 pub use crate::jobs::sweep::Swept;
 pub use crate::plugins::circuit_breaker::CircuitBreaker;
 pub use crate::schedules::materialize::Materialized;
@@ -49,37 +50,38 @@ use tidegate_core::{
     target::{AwsTarget, Push, TargetConfig},
 };
 
-/// What an engine is built from.
+/// The ports of an engine.
 #[derive(Clone)]
 pub struct Ports {
-    /// Jobs, heads and configuration.
+    /// Jobs, ledgers and configuration.
     pub store: SharedStore,
     /// Large bodies.
     pub objects: Arc<dyn ObjectStore>,
-    /// Where granted work goes that another process claims.
+    /// Carries granted work to the process that claims it.
     pub work: Arc<dyn WorkQueue>,
-    /// The time.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// Chance.
+    /// The source of random numbers.
     pub entropy: Arc<dyn Entropy>,
     /// Plugins; [`NoPolicy`](tidegate_core::port::policy::NoPolicy) where nothing runs them.
     pub policy: Arc<dyn Policy>,
 }
 
-/// The rules of a server that no queue or type changes.
+/// The settings of a server that no queue or type overrides.
 #[derive(Clone, Debug)]
 pub struct Rules {
     /// Most bytes of a job's data or of a result.
     pub max_data_bytes: usize,
     /// Whether an enqueue of an unknown type creates it with defaults.
     pub create_unknown_types: bool,
-    /// Where types go that name no target of their own.
+    /// The target of the types that have none of their own.
     pub default_target: Option<Push>,
-    /// Whether targets and callbacks are refused whose host is unsafe as it is written: whoever calls them refuses it too.
+    /// Whether targets and callbacks with an unsafe host name or address are refused. The caller of
+    /// a target also checks the address that the name resolves to.
     pub refuse_unsafe_hosts: bool,
     /// The bounds of events.
     pub events: EventRules,
-    /// Bodies over this many bytes become objects: as many as are cheaper in the store.
+    /// Bodies over this many bytes are stored as objects. Smaller ones are cheaper in the store.
     pub object_bytes: usize,
 }
 
@@ -101,22 +103,23 @@ impl Default for Rules {
 pub enum PushTarget<'a> {
     /// They are posted to a URL.
     Url(&'a Push),
-    /// They are handed to a service of AWS.
+    /// They are sent to a service of AWS.
     Aws(&'a AwsTarget),
 }
 
-/// The bounds of events, and of what is kept of them.
+/// The bounds of events, pending replies and dead letters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventRules {
     /// Most bytes of an event.
     pub max_bytes: usize,
-    /// Through how many triggers an event may have come to be; past it, it enqueues nothing.
+    /// The longest chain of triggers that may lead to an event. An event of a longer chain enqueues
+    /// nothing.
     pub max_hops: u32,
-    /// How long a reply is kept whose job or attempt is not there yet.
+    /// How long a reply is kept whose job or attempt does not exist yet.
     pub reply_wait: Duration,
     /// How long a dead letter is kept.
     pub dead_letter_retention: Duration,
-    /// Most dead letters; past it the oldest are dropped.
+    /// Most dead letters; of more, the oldest are dropped.
     pub max_dead_letters: u64,
 }
 
@@ -132,10 +135,10 @@ impl Default for EventRules {
     }
 }
 
-/// Bodies over this many bytes become objects, unless [`Rules`] say otherwise.
+/// The default of [`Rules::object_bytes`].
 pub const OBJECT_BYTES: usize = 64 << 10;
 
-/// The verbs over one set of ports.
+/// The operations over one set of ports.
 pub struct Engine {
     ports: Ports,
     rules: Rules,
@@ -143,19 +146,23 @@ pub struct Engine {
     ids: Mutex<ids::Ids>,
     running: Mutex<jobs::running::RunningJobs>,
     unclaimed: jobs::unclaimed::UnclaimedJobs,
-    /// Queues that were seen to have no head, and under which version of the configuration: without a change of it none appears.
+    /// Queues that had no ledger, each with the version of the configuration at that time. Without
+    /// a new version no ledger appears.
     unlimited: Mutex<HashMap<QueueName, u64>>,
-    /// Strategies of jobs' own choice that were found good, and under which configuration.
+    /// Retry strategies of single jobs that were valid, with the version of the configuration at
+    /// that time.
     good_retries: Mutex<(u64, Vec<Retry>)>,
     /// The plugin strategies that failed.
     breaker: CircuitBreaker,
-    /// The schedules and when each occurs next.
+    /// The schedules and the next occurrence of each.
     agenda: Mutex<schedules::materialize::Agenda>,
-    /// How many dead letters there are at most, as far as this engine knows.
+    /// An upper bound of the number of dead letters.
     dead_letters: AtomicU64,
-    /// How many were dropped since somebody asked, for being too many.
+    /// How many dead letters were dropped because there were too many, since the last read of this
+    /// counter.
     dead_letters_dropped: AtomicU64,
-    /// How many kept replies came too late for the attempts that started since somebody asked.
+    /// How many pending replies were too late for their attempts, since the last read of this
+    /// counter.
     replies_late: AtomicU64,
 }
 
@@ -179,12 +186,12 @@ impl Engine {
         }
     }
 
-    /// What it was built from.
+    /// The engine's ports.
     pub fn ports(&self) -> &Ports {
         &self.ports
     }
 
-    /// The server's rules.
+    /// The server's settings.
     pub fn rules(&self) -> &Rules {
         &self.rules
     }
@@ -194,7 +201,7 @@ impl Engine {
         self.ports.clock.now()
     }
 
-    /// Where jobs of a type are sent; none if pull workers take them.
+    /// The target of the jobs of a type; none if pull workers lease them.
     pub fn push_target<'a>(&'a self, config: &'a TypeConfig) -> Option<PushTarget<'a>> {
         match &config.target {
             Some(TargetConfig::Push(push)) => Some(PushTarget::Url(push)),
@@ -204,20 +211,20 @@ impl Engine {
         }
     }
 
-    /// Whether jobs of a type are sent to somebody, rather than taken by pull workers.
+    /// Whether jobs of a type are sent to a target, not leased by pull workers.
     pub fn is_pushed(&self, config: &TypeConfig) -> bool {
         self.push_target(config).is_some()
     }
 
-    /// How many jobs each worker runs, without the attempts that `over` reports as finished.
+    /// How many jobs each worker runs, without the attempts that `reports` finish.
     ///
-    /// It counts the jobs in this engine's cache: those it saw running, less what was evicted.
-    pub fn running_by_worker(&self, over: &[request::Report]) -> BTreeMap<String, u64> {
-        let over: HashSet<(&JobId, u16)> =
-            over.iter().map(|report| (&report.id, report.attempt)).collect();
+    /// It counts the running jobs in this engine's cache, which may have evicted some.
+    pub fn running_by_worker(&self, reports: &[request::Report]) -> BTreeMap<String, u64> {
+        let finished: HashSet<(&JobId, u16)> =
+            reports.iter().map(|report| (&report.id, report.attempt)).collect();
         let mut by_worker = BTreeMap::new();
         let running = self.running.lock();
-        for job in running.iter().filter(|job| !over.contains(&(&job.id, job.life.attempt))) {
+        for job in running.iter().filter(|job| !finished.contains(&(&job.id, job.life.attempt))) {
             if let Some(worker) = job.life.running().and_then(|run| run.worker.as_ref()) {
                 *by_worker.entry(worker.clone()).or_default() += 1;
             }
@@ -235,7 +242,7 @@ impl Engine {
         }
     }
 
-    /// The jobs with these ids, as they were last seen, or else as they are stored.
+    /// The jobs with these ids, from the cache or else from the store.
     ///
     /// # Errors
     ///
@@ -245,8 +252,9 @@ impl Engine {
         self.cached_attempts(&any).await
     }
 
-    /// The same, each in the given attempt or a later one. A cached job of an earlier attempt does not
-    /// count, since another engine may have ended that attempt and started the next.
+    /// The jobs with these ids, from the cache if they have reached the given attempt, or else from
+    /// the store. Another engine may have ended the attempt of an older cached job and started the
+    /// next.
     pub(crate) async fn cached_attempts(
         &self,
         attempts: &[(JobId, u16)],

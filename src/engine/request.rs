@@ -1,10 +1,11 @@
-//! What callers ask of the engine and what it answers: plain values, shared by the HTTP API, the
-//! library and the functions.
+//! The requests and answers of the engine: plain values, shared by the HTTP API, the library and
+//! the functions.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use serde::Serialize;
 
+use crate::jobs::report::MAX_INLINE_RESULT_BYTES;
 use tidegate_core::{
     calendar::window::Window,
     job::{
@@ -15,7 +16,7 @@ use tidegate_core::{
     time::{Seconds, Timestamp},
 };
 
-/// A job to be accepted. What is absent comes from its type, and then from the server's defaults.
+/// A job to enqueue. An absent value comes from its type, and then from the server's defaults.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewJob {
     /// Its type.
@@ -24,27 +25,27 @@ pub struct NewJob {
     pub id: Option<JobId>,
     /// A client's `Idempotency-Key`.
     pub idempotency_key: Option<String>,
-    /// What it carries.
+    /// Its data.
     pub data: Payload,
-    /// The earliest it may run; in the past means now.
+    /// When it is due; an instant in the past means now.
     pub run_at: Option<Timestamp>,
-    /// The same, from now; not together with `run_at`.
+    /// The time from now until it is due; not together with `run_at`.
     pub delay_seconds: Option<Seconds>,
-    /// Never started after it.
+    /// It does not start after this instant.
     pub expires_at: Option<Timestamp>,
     /// The key by which a later reply finds it.
     pub correlation_key: Option<String>,
-    /// The options that it carries. The caller checks the scope that `critical` requires.
+    /// Its options. The caller checks the scope that `critical` requires.
     pub options: JobOptions,
-    /// Headers of the trace that the request belongs to, passed on unless `options.headers` names
-    /// another. They are not compared: a repeat of the request may belong to another trace.
+    /// Headers of the request's trace. The job has them unless `options.headers` names another
+    /// trace. They are not part of the digest: a repeated request may belong to another trace.
     pub trace: BTreeMap<String, String>,
-    /// The job it runs again.
+    /// The job that it replays.
     pub replay_of: Option<JobId>,
 }
 
 impl NewJob {
-    /// A job of `job_type` that carries `data`, everything else as its type says.
+    /// A job of `job_type` with `data`, and with its type's value for everything else.
     pub fn new(job_type: TypeName, data: Payload) -> Self {
         Self {
             job_type,
@@ -61,14 +62,14 @@ impl NewJob {
         }
     }
 
-    /// The same job after `set` has changed its options.
+    /// Changes the options with `set`.
     #[must_use]
     pub fn with_options(mut self, set: impl FnOnce(&mut JobOptions)) -> Self {
         set(&mut self.options);
         self
     }
 
-    /// Whether a repeat can be told from a second job: it has an id or an idempotency key.
+    /// Whether a repeated request is recognised: the job has an id or an idempotency key.
     pub fn is_repeatable(&self) -> bool {
         self.id.is_some() || self.idempotency_key.is_some()
     }
@@ -79,7 +80,7 @@ impl NewJob {
 pub struct Enqueued {
     /// The job.
     pub job: Job,
-    /// Whether this call added it; else it was there already.
+    /// Whether this call added it. If not, it existed before.
     pub new: bool,
 }
 
@@ -92,13 +93,13 @@ pub struct JobPatch {
     pub priority: Option<i32>,
     /// The new data.
     pub data: Option<Payload>,
-    /// The new end of its chance; `Some(None)` means never.
+    /// The new expiry; `Some(None)` means never.
     pub expires_at: Option<Option<Timestamp>>,
     /// The new windows.
     pub windows: Option<Vec<Window>>,
 }
 
-/// What a replay changes in the new job; what is absent is the old job's.
+/// The changes that a replay makes in the new job. An absent value is the old job's.
 #[derive(Clone, Debug, Default)]
 pub struct ReplayWith {
     /// Other data.
@@ -111,27 +112,27 @@ pub struct ReplayWith {
     pub attributes: Option<Attributes>,
     /// Other windows.
     pub windows: Option<Vec<Window>>,
-    /// Another end of its chance; `Some(None)` means never.
+    /// Another expiry; `Some(None)` means never.
     pub expires_at: Option<Option<Timestamp>>,
-    /// Headers of the trace that the request belongs to.
+    /// Headers of the request's trace.
     pub trace: BTreeMap<String, String>,
 }
 
-/// What became of an attempt.
+/// The outcome of an attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ReportOutcome {
-    /// It worked.
+    /// It succeeded.
     Succeeded {
-        /// With this.
+        /// Its result, if it has one.
         result: Option<Body>,
     },
-    /// It did not.
+    /// It failed.
     Failed {
         /// Why.
         failure: Failure,
-        /// Whether another attempt makes sense.
+        /// Whether another attempt may succeed.
         retryable: bool,
-        /// The least wait before it.
+        /// The shortest wait before the next attempt.
         least_wait: Duration,
     },
 }
@@ -147,18 +148,21 @@ pub struct Report {
     pub attempt: u16,
     /// The attempt's secret; none if the caller's own credentials allow the report.
     pub token: Option<Token>,
-    /// What became of it.
+    /// Its outcome.
     pub outcome: ReportOutcome,
 }
 
 impl Report {
     /// Whether its result is too large to be kept in its job's record.
     pub fn is_large(&self) -> bool {
-        matches!(&self.outcome, ReportOutcome::Succeeded { result: Some(body) } if body.len() > crate::jobs::report::RESULT_INLINE_BYTES)
+        matches!(
+            &self.outcome,
+            ReportOutcome::Succeeded { result: Some(body) } if body.len() > MAX_INLINE_RESULT_BYTES
+        )
     }
 }
 
-/// A sign of life.
+/// A heartbeat of a running attempt.
 #[derive(Clone, Debug)]
 pub struct Heartbeat {
     /// The job.
@@ -169,22 +173,22 @@ pub struct Heartbeat {
     pub attempt: u16,
     /// The attempt's secret; none if the caller's own credentials allow it.
     pub token: Option<Token>,
-    /// How long the lease shall last from now; absent: as its type says.
+    /// How long the lease lasts from now; absent: the type's setting.
     pub lease_seconds: Option<Seconds>,
-    /// How far it is.
+    /// The attempt's progress.
     pub progress: Option<Progress>,
 }
 
-/// The answer to a sign of life.
+/// The answer to a heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Beat {
-    /// Whether somebody wants the job gone: stop, and report.
+    /// Whether the job is to be cancelled: the worker stops, and reports.
     pub cancel: bool,
-    /// When the lease ends now.
+    /// When the extended lease ends.
     pub expires_at: Timestamp,
 }
 
-/// A pull worker's wish.
+/// A pull worker's request for jobs.
 #[derive(Clone, Debug)]
 pub struct LeaseRequest {
     /// Only from this queue.
@@ -193,17 +197,17 @@ pub struct LeaseRequest {
     pub types: Vec<TypeName>,
     /// At most this many (0 to 1000; 0 only reports).
     pub max: u32,
-    /// How long to wait for the first (0 to 60 s).
+    /// How long to wait for the first job (0 to 60 s).
     pub wait: Duration,
-    /// How the worker names itself, at most 128 bytes.
+    /// The worker's name, at most 128 bytes.
     pub worker: Option<String>,
-    /// How long the leases last; absent: as the type says.
+    /// How long the leases last; absent: the type's setting.
     pub lease_seconds: Option<Seconds>,
-    /// What became of earlier leases.
+    /// Reports of earlier leases.
     pub reports: Vec<Report>,
 }
 
-/// Leases, and the fate of the reports.
+/// Leases, and the answers to the reports.
 #[derive(Debug)]
 pub struct Leased {
     /// The leased jobs, running, their bodies inline.
@@ -212,41 +216,42 @@ pub struct Leased {
     pub reports: Vec<Result<Job, super::Error>>,
 }
 
-/// How a cancel went.
+/// The result of a cancel.
 #[derive(Clone, Debug)]
 pub struct Cancelled {
     /// The job.
     pub job: Job,
-    /// Whether it has ended; else its worker is told at the next heartbeat.
+    /// Whether it has ended. If not, its worker learns of the cancel from its next heartbeat.
     pub ended: bool,
 }
 
 /// Why a job waits.
 #[derive(Clone, Debug, PartialEq, Serialize, utoipa::ToSchema)]
 pub struct Explanation {
-    /// The state's word.
+    /// The name of its state.
     pub state: &'static str,
     /// What holds it; absent if nothing does.
     pub held_by: Option<HeldBy>,
     /// Since when.
     pub since: Option<Timestamp>,
-    /// For people.
+    /// An explanation for people.
     pub reason: String,
-    /// The earliest it can run, where that is known.
+    /// When it can run at the earliest, if that is known.
     pub earliest_at: Option<Timestamp>,
 }
 
 /// What holds a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct HeldBy {
-    /// `due_time`, `window`, `paused`, `concurrency`, `type_concurrency`, `constraint`, `throttler`, `order`, `worker` or `retry`.
+    /// `due_time`, `window`, `paused`, `concurrency`, `type_concurrency`, `constraint`,
+    /// `throttler`, `order`, `worker` or `retry`.
     pub kind: &'static str,
-    /// Which, where there are several.
+    /// The name of the type, constraint or plugin.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
 
-/// Which jobs a bulk operation takes.
+/// The jobs that a bulk operation applies to.
 #[derive(Clone, Debug, Default)]
 pub struct JobFilter {
     /// Only this type.
@@ -263,7 +268,7 @@ pub struct JobFilter {
     pub to: Option<Timestamp>,
 }
 
-/// What a bulk operation does to each job.
+/// The change that a bulk operation makes to each job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, serde::Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum BulkKind {
@@ -275,77 +280,79 @@ pub enum BulkKind {
     Purge,
 }
 
-/// A bulk operation, under way or over.
+/// A bulk operation, running or finished.
 #[derive(Clone, Debug, PartialEq, Serialize, serde::Deserialize, utoipa::ToSchema)]
 pub struct Operation {
     /// Its id.
     pub id: String,
-    /// What it does.
+    /// The change that it makes.
     pub kind: BulkKind,
     /// `running`, `done` or `failed`.
     pub state: String,
     /// Jobs that matched so far.
     pub matched: u64,
-    /// Jobs it was done to.
+    /// Jobs that were changed.
     pub done: u64,
-    /// Jobs that refused it (they had ended, or were running).
+    /// Jobs whose state did not allow the change.
     pub refused: u64,
-    /// When it was asked for.
+    /// When it was requested.
     pub created_at: Timestamp,
-    /// When it was over.
+    /// When it ended.
     pub ended_at: Option<Timestamp>,
     /// What stopped it, if something did.
     pub error: Option<String>,
 }
 
-/// What a queue looks like from outside.
+/// The status of a queue.
 #[derive(Clone, Debug, PartialEq, Serialize, utoipa::ToSchema)]
 pub struct QueueStatus {
-    /// How many jobs are in each state, by the state's word.
+    /// How many jobs are in each state, by the state's name.
     pub depth: BTreeMap<&'static str, u64>,
-    /// The weight that runs under grants.
+    /// The weight of the running jobs that have grants.
     pub running_weight: u64,
-    /// The due time of the job that is due longest and still waits.
+    /// The due time of the waiting job that has been due for the longest time.
     pub oldest_due_at: Option<Timestamp>,
-    /// How many of the candidates looked at last each rule held.
+    /// How many candidates each rule held in the last tick that searched for some.
     pub held: BTreeMap<String, u64>,
-    /// How many workers would drain what is due in a minute, within what the queue's and its types' concurrency admits; none if it is
-    /// paused. Of over 10,000 due jobs no more are counted: all that are scheduled then count as due.
+    /// How many workers would drain the due jobs in a minute, within the concurrency of the queue
+    /// and its types; 0 if the queue is paused. Due jobs are counted up to 10,000. If there are
+    /// more, all scheduled jobs count as due.
     pub desired_workers: u64,
-    /// How long after their due time attempts start, a moving mean since the server started.
+    /// How many seconds after their due time attempts start: a moving mean since the server
+    /// started.
     pub lateness_seconds: f64,
-    /// What runs under each constraint's concurrency, the heaviest first, at most 100 values.
+    /// The use of each constraint's concurrency, the heaviest value first, at most 100 values.
     pub constraints: Vec<ConstraintUse>,
 }
 
-/// What runs under a constraint, or under one value of its attribute.
+/// The use of a constraint, or of one value of its attribute.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct ConstraintUse {
     /// The constraint's name.
     pub name: String,
-    /// The attribute each value of which has the limit to itself, if it has one.
+    /// The attribute, if each of its values has a limit of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub per: Option<String>,
     /// The value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
-    /// The weight that runs.
+    /// The weight of its running jobs.
     pub running_weight: u64,
-    /// The most that may.
+    /// The largest weight that may run.
     pub limit: u32,
 }
 
-/// A worker that was heard of lately, runs something, or is drained.
+/// A worker that sent a request recently, runs jobs, or is drained.
 #[derive(Clone, Debug, PartialEq, Serialize, utoipa::ToSchema)]
 pub struct Worker {
-    /// How it names itself.
+    /// Its name.
     pub name: String,
-    /// How many jobs it runs at once, if it said so: it is leased no more.
+    /// How many jobs it runs at most, if it announced a capacity. It gets no more leases than that.
     pub capacity: Option<u32>,
-    /// How many it runs now.
+    /// How many jobs it runs now.
     pub running: u64,
     /// Whether it gets no more jobs.
     pub draining: bool,
-    /// When it was heard of last.
+    /// When its last request arrived.
     pub seen_at: Timestamp,
 }

@@ -12,22 +12,25 @@ use tidegate_core::{
     port::StoreError,
 };
 
-/// How many bodies are read at once for one question.
-const READS: usize = 16;
+/// How many bodies one request reads at the same time.
+const MAX_CONCURRENT_READS: usize = 16;
 
 impl Engine {
-    /// What a job carries, wherever it is kept.
+    /// Reads the data of a job: from its record, from the store, or from the object store.
     ///
     /// # Errors
     ///
-    /// [`Error::Internal`] if the body is gone, which it stays; [`Error::Unavailable`] if it cannot be read now.
+    /// [`Error::Internal`] if the body no longer exists; [`Error::Unavailable`] if it cannot be
+    /// read now.
     pub async fn data(&self, job: &Job) -> Result<Payload, Error> {
         match &job.data {
             Body::Inline(payload) => Ok(payload.clone()),
             Body::Beside(_) => {
                 let found =
                     self.ports.store.bodies(std::slice::from_ref(&job.id)).await?.pop().flatten();
-                found.ok_or_else(|| Error::Internal(format!("the body of job {} is gone", job.id)))
+                found.ok_or_else(|| {
+                    Error::Internal(format!("the body of job {} is missing", job.id))
+                })
             }
             Body::Object { encoding, key, .. } => {
                 let fetched = async {
@@ -45,23 +48,24 @@ impl Engine {
         }
     }
 
-    /// The jobs with every body and result read in.
+    /// Reads the bodies and results of jobs into them.
     ///
     /// # Errors
     ///
-    /// As for [`Engine::data`].
+    /// Those of [`Engine::data`].
     pub async fn load(&self, jobs: Vec<Job>) -> Result<Vec<Job>, Error> {
         self.load_each(jobs).await.into_iter().collect()
     }
 
-    /// The same, with an answer per job: one whose body is gone or damaged does not keep the others from theirs.
+    /// Reads the bodies and results of jobs into them. Returns one answer per job, so that one
+    /// missing or damaged body does not affect the others.
     pub async fn load_each(&self, mut jobs: Vec<Job>) -> Vec<Result<Job, Error>> {
-        let beside: Vec<usize> =
+        let apart: Vec<usize> =
             (0..jobs.len()).filter(|i| matches!(jobs[*i].data, Body::Beside(_))).collect();
-        if !beside.is_empty() {
-            let ids: Vec<JobId> = beside.iter().map(|i| jobs[*i].id.clone()).collect();
+        if !apart.is_empty() {
+            let ids: Vec<JobId> = apart.iter().map(|i| jobs[*i].id.clone()).collect();
             match self.bodies(&ids).await {
-                Ok(bodies) => beside.into_iter().zip(bodies).for_each(|(i, body)| {
+                Ok(bodies) => apart.into_iter().zip(bodies).for_each(|(i, body)| {
                     if let Some(body) = body {
                         jobs[i].data = Body::Inline(body);
                     }
@@ -77,10 +81,11 @@ impl Engine {
             return jobs.into_iter().map(Ok).collect();
         }
         let each: Vec<_> = jobs.into_iter().map(|job| self.load_objects(job)).collect();
-        stream::iter(each).buffered(READS).collect().await
+        stream::iter(each).buffered(MAX_CONCURRENT_READS).collect().await
     }
 
-    /// The bodies that lie beside jobs, read together, and one by one if one of them is damaged: then it alone is missing.
+    /// Reads bodies that are stored apart from their jobs, all at once. If one is damaged, they are
+    /// read one by one, and only the damaged one is missing.
     async fn bodies(&self, ids: &[JobId]) -> Result<Vec<Option<Payload>>, Error> {
         match self.ports.store.bodies(ids).await {
             Err(StoreError::Corrupt(_)) => {}
@@ -99,13 +104,14 @@ impl Engine {
         Ok(bodies)
     }
 
+    /// Reads a body and a result that are objects.
     async fn load_objects(&self, mut job: Job) -> Result<Job, Error> {
         match &job.data {
             Body::Inline(_) => {}
             Body::Object { .. } => job.data = Body::Inline(self.data(&job).await?),
             Body::Beside(_) => {
                 return Err(Error::Internal(format!(
-                    "the body of job {} is gone or damaged",
+                    "the body of job {} is missing or damaged",
                     job.id
                 )));
             }
@@ -117,20 +123,22 @@ impl Engine {
         Ok(job)
     }
 
-    /// The result of an ended job, taking it if it may be read once; `None` if there is none, or it was taken.
+    /// Reads the result of an ended job, and removes it if it may be read only once. `None` if
+    /// there is no result, or if it was taken before.
     ///
     /// # Errors
     ///
-    /// 409 `concurrent_update` if many take it at once; as for [`Engine::data`].
+    /// 409 `concurrent_update` if many callers take it at once; those of [`Engine::data`].
     pub async fn take_result(&self, job: &Job) -> Result<Option<Payload>, Error> {
         self.take_result_if(job, |_| true).await
     }
 
-    /// The same, but one that does not `fit` where it goes is not taken: it is to be had some other way.
+    /// Reads the result as [`Engine::take_result`] does, but does not remove one for which `fits`
+    /// is false: the caller cannot pass it on, and it can still be read in another way.
     ///
     /// # Errors
     ///
-    /// As for [`Engine::take_result`].
+    /// Those of [`Engine::take_result`].
     pub async fn take_result_if(
         &self,
         job: &Job,
@@ -139,7 +147,7 @@ impl Engine {
         let Some(result) = &job.life.result else {
             return Ok(None);
         };
-        // It is read before it is taken: taking removes it, and what could not be read is not lost.
+        // The result is read before it is removed, so that one that cannot be read is not lost.
         let read = self.data(&Job { data: result.body(), ..job.clone() }).await;
         if read.is_err() && self.job(&job.id, None).await?.life.result.is_none() {
             return Ok(None);

@@ -1,11 +1,11 @@
-//! The verbs on one job that are not a queue's round: read, change, cancel, run again, take the result.
+//! The operations on one job outside a tick: read, patch, cancel, drop, replay.
 //!
-//! Each is the same loop, [`Engine::alter`]: see the job, work out the new one, write it if the job is
-//! still the one that was seen, else look again.
+//! Every change is the same loop, [`Engine::alter`]: read the job, compute the new one, and write
+//! it if the job is unchanged since. If it has changed, the loop starts again.
 
 use std::sync::Arc;
 
-use super::enqueue::{extract_anew, fault};
+use super::enqueue::{extract_again, fault};
 use crate::{
     Engine, Error,
     jobs::{job_writes::note, unclaimed::Held},
@@ -13,20 +13,21 @@ use crate::{
 };
 use tidegate_core::{
     error_code::ErrorCode,
-    job::{Body, Event, Job, JobId, JobOptions, State, TypeName, payload::MAX_DEPTH},
+    job::{Body, Event, Job, JobId, JobOptions, Payload, State, TypeName, payload::MAX_DEPTH},
     port::{Committed, job_store::CurrentRecord},
     time::Timestamp,
     validate::check_windows,
 };
 
-/// How often a change is worked out anew when the job changed meanwhile.
-const TRIES: usize = 16;
+/// How often a change is computed again because the job changed meanwhile.
+const MAX_CHANGE_RETRIES: usize = 16;
 
-/// A job's change worked out: the new job, and whether more than its life changed. None: it stays as it is.
+/// A computed change: the new job, and whether more than its lifecycle changed. None if the job
+/// stays as it is.
 pub(crate) type Altered = Option<(Job, bool)>;
 
 impl Engine {
-    /// The job, of the type if one is named.
+    /// Returns a job, of the given type if there is one.
     ///
     /// # Errors
     ///
@@ -38,11 +39,12 @@ impl Engine {
             .ok_or_else(|| Error::no_job(id))
     }
 
-    /// Changes a job: `make` is asked, again if need be, what becomes of it at `now`. Before and after come back.
+    /// Changes a job. `make` computes the change at an instant, and again if the job changed
+    /// meanwhile. Returns the job before and after.
     ///
     /// # Errors
     ///
-    /// What `make` answers; 409 `concurrent_update` if the job keeps changing.
+    /// Those of `make`; 409 `concurrent_update` if the job keeps changing.
     pub(crate) async fn alter(
         &self,
         id: &JobId,
@@ -50,7 +52,7 @@ impl Engine {
         make: impl Fn(&Job, Timestamp) -> Result<Altered, Error>,
     ) -> Result<(Job, Job), Error> {
         let mut before = self.job(id, job_type).await?;
-        for _ in 0..TRIES {
+        for _ in 0..MAX_CHANGE_RETRIES {
             let now = self.now();
             let Some((after, all)) = make(&before, now)? else {
                 return Ok((before.clone(), before));
@@ -80,21 +82,27 @@ impl Engine {
         })
     }
 
-    /// Refuses what cannot follow a job's being handed on without a claim. It is not handed on while what comes back lives.
-    fn not_handed_on(&self, id: &JobId) -> Result<Held<'_>, Error> {
+    /// Holds a job that was not dispatched without a claim, so that it is not dispatched while the
+    /// returned guard lives.
+    ///
+    /// # Errors
+    ///
+    /// 409 `already_dispatched`.
+    fn hold_undispatched(&self, id: &JobId) -> Result<Held<'_>, Error> {
         let held = self.unclaimed.hold([id]);
         if held.holds(id) {
             return Ok(held);
         }
-        let message = "it was handed on without a claim, and its worker may have it".to_owned();
+        let message = "it was dispatched without a claim, and its worker may have it".to_owned();
         Err(Error::Conflict { code: ErrorCode::AlreadyDispatched, message, holder: None })
     }
 
-    /// Changes a scheduled job. Before and after come back.
+    /// Changes a scheduled job. Returns the job before and after.
     ///
     /// # Errors
     ///
-    /// 409 `not_scheduled` or `already_dispatched`; 412 if `if_match` is not its revision; 400 and 413 for bad values.
+    /// 409 `not_scheduled` or `already_dispatched`; 412 if `if_match` is not its revision; 400 and
+    /// 413 for bad values.
     pub async fn patch(
         &self,
         id: &JobId,
@@ -105,22 +113,11 @@ impl Engine {
         if let Some(windows) = &patch.windows {
             check_windows(windows).map_err(fault)?;
         }
-        let _held = self.not_handed_on(id)?;
-        let mut body = None;
-        if let Some(data) = patch.data.take() {
-            data.check(MAX_DEPTH).map_err(|malformed| Error::malformed("data", &malformed))?;
-            if data.bytes.len() > self.rules.max_data_bytes {
-                return Err(Error::TooLarge { field: "data", limit: self.rules.max_data_bytes });
-            }
-            body = Some((
-                data.clone(),
-                if data.bytes.len() > self.rules.object_bytes {
-                    self.put_object(data).await?
-                } else {
-                    Body::Inline(data)
-                },
-            ));
-        }
+        let _held = self.hold_undispatched(id)?;
+        let body = match patch.data.take() {
+            Some(data) => Some(self.patched_body(data).await?),
+            None => None,
+        };
         let catalog = self.catalog().await?;
         let altered = self.alter(id, job_type, |job, now| {
             if if_match.is_some_and(|version| version != job.life.revision.0) {
@@ -133,7 +130,7 @@ impl Engine {
                 spec.windows.clone_from(windows);
             }
             if let Some((data, _)) = &body {
-                extract_anew(&catalog, &mut spec, data)?;
+                extract_again(&catalog, &mut spec, data)?;
             }
             let run_at = patch.run_at.map(|at| at.max(now));
             let changed = Job {
@@ -155,7 +152,22 @@ impl Engine {
         altered
     }
 
-    /// Cancels a job: a scheduled one ends, a running one is marked (with `force` it ends too). Before and after come back.
+    /// Checks the new data of a patch. Returns it with the body under which it is kept.
+    async fn patched_body(&self, data: Payload) -> Result<(Payload, Body), Error> {
+        data.check(MAX_DEPTH).map_err(|malformed| Error::malformed("data", &malformed))?;
+        if data.bytes.len() > self.rules.max_data_bytes {
+            return Err(Error::TooLarge { field: "data", limit: self.rules.max_data_bytes });
+        }
+        let body = if data.bytes.len() > self.rules.object_bytes {
+            self.put_object(data.clone()).await?
+        } else {
+            Body::Inline(data.clone())
+        };
+        Ok((data, body))
+    }
+
+    /// Cancels a job. A scheduled job ends. A running job is marked, or ends if `force` is set.
+    /// Returns the job before and after.
     ///
     /// # Errors
     ///
@@ -166,7 +178,7 @@ impl Engine {
         job_type: Option<&TypeName>,
         force: bool,
     ) -> Result<(Job, Cancelled), Error> {
-        let _held = self.not_handed_on(id)?;
+        let _held = self.hold_undispatched(id)?;
         let (before, job) = self
             .alter(id, job_type, |job, now| {
                 if job.life.running().is_some_and(|run| run.cancel && !force) {
@@ -184,13 +196,13 @@ impl Engine {
         Ok((before, Cancelled { job, ended }))
     }
 
-    /// A scheduled job ended as dropped. Before and after come back.
+    /// Ends a scheduled job as dropped. Returns the job before and after.
     ///
     /// # Errors
     ///
     /// 409 `not_scheduled` or `already_dispatched`.
     pub async fn drop_job(&self, id: &JobId, reason: &str) -> Result<(Job, Job), Error> {
-        let _held = self.not_handed_on(id)?;
+        let _held = self.hold_undispatched(id)?;
         self.alter(id, None, |job, now| {
             let event = Event::Drop { reason: reason.to_owned() };
             Ok(Some((
@@ -202,11 +214,11 @@ impl Engine {
         .await
     }
 
-    /// A new job that does again what `id` did (or does), now.
+    /// Enqueues a new job that repeats job `id`, due now.
     ///
     /// # Errors
     ///
-    /// 409 `job_not_finished`: a job that waits is not replayed. As for enqueue else.
+    /// 409 `job_not_finished` if the job is scheduled; otherwise those of [`Engine::enqueue`].
     pub async fn replay(
         &self,
         id: &JobId,
@@ -243,6 +255,6 @@ impl Engine {
         self.enqueue(vec![new])
             .await
             .pop()
-            .unwrap_or_else(|| Err(Error::Internal("an enqueue went unanswered".into())))
+            .unwrap_or_else(|| Err(Error::Internal("an enqueue has no answer".into())))
     }
 }

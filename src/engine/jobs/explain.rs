@@ -1,6 +1,10 @@
 //! `explain`: why a job waits, found by deciding again without committing.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    vec::IntoIter,
+};
 
 use crate::{
     Engine, Error, View,
@@ -15,14 +19,15 @@ use tidegate_core::{
     },
     port::job_store::DueQuery,
     queue::{
-        Admission, AdmissionDecision, Candidate, Limits, Rule, Usage, config::SCAN_BOUND,
-        order::Order,
+        Admission, AdmissionDecision, Candidate, Limits, Rule, Usage, admission::Hold,
+        config::SCAN_BOUND, order::Order,
     },
     time::Timestamp,
 };
 
 impl Engine {
-    /// Why the job waits. `asked` says whether anybody takes jobs of its type at present.
+    /// Explains why a job waits. `is_requested` says whether a worker takes jobs of its type at
+    /// present.
     ///
     /// # Errors
     ///
@@ -31,70 +36,57 @@ impl Engine {
         &self,
         id: &JobId,
         job_type: Option<&TypeName>,
-        asked: impl Fn(&Job) -> bool,
+        is_requested: impl Fn(&Job) -> bool,
     ) -> Result<Explanation, Error> {
         let job = self.job(id, job_type).await?;
         let now = self.now();
-        let state = lifecycle::word(&job.life.state);
         let State::Scheduled { run_at, waiting } = job.life.state else {
-            let reason = if job.life.running().is_some() {
-                "an attempt is under way"
-            } else {
-                "it has ended"
-            };
-            return Ok(Explanation {
-                state,
-                held_by: None,
-                since: job.life.started_at,
-                reason: reason.into(),
-                earliest_at: None,
-            });
-        };
-        let held = |kind, name, since, reason: String, earliest_at| Explanation {
-            state,
-            held_by: Some(HeldBy { kind, name }),
-            since,
-            reason,
-            earliest_at,
+            return Ok(started(&job));
         };
         if waiting == Waiting::RetryDecision {
-            let since = job.life.history.last().map(|entry| entry.ended_at);
-            let name = if let Retry::Plugin(name, _) = &job.spec.retry {
-                Some(name.to_string())
-            } else {
-                None
-            };
-            return Ok(held(
-                "retry",
-                name,
-                since,
-                "its retry strategy is being asked what follows".into(),
-                None,
-            ));
+            return Ok(awaits_retry_decision(&job));
         }
         if run_at > now {
-            let (kind, reason) = match waiting {
-                Waiting::Due => ("due_time", "its due time has not come"),
-                Waiting::Window { .. } => ("window", "its windows are closed"),
-                Waiting::Retry | Waiting::RetryDecision => {
-                    ("retry", "its next attempt is planned for later")
-                }
-                Waiting::Throttler => (
-                    "throttler",
-                    job.life
-                        .deferral_reason
-                        .as_deref()
-                        .unwrap_or("the throttler gave it a later time"),
-                ),
-            };
-            let by = if waiting == Waiting::Throttler {
-                self.throttler_of(&job.spec.queue).await?
-            } else {
-                None
-            };
-            let since = job.life.history.last().map_or(job.spec.created_at, |entry| entry.ended_at);
-            return Ok(held(kind, by, Some(since), reason.into(), Some(run_at)));
+            return self.explain_not_due(&job, run_at, waiting).await;
         }
+        self.explain_due(&job, run_at, is_requested, now).await
+    }
+
+    /// Explains a job that is due at `run_at`, in the future.
+    async fn explain_not_due(
+        &self,
+        job: &Job,
+        run_at: Timestamp,
+        waiting: Waiting,
+    ) -> Result<Explanation, Error> {
+        let (kind, reason) = match waiting {
+            Waiting::Due => ("due_time", "its due time has not come"),
+            Waiting::Window { .. } => ("window", "its windows are closed"),
+            Waiting::Retry | Waiting::RetryDecision => {
+                ("retry", "its next attempt is planned for later")
+            }
+            Waiting::Throttler => (
+                "throttler",
+                job.life.deferral_reason.as_deref().unwrap_or("the throttler gave it a later time"),
+            ),
+        };
+        let name = if waiting == Waiting::Throttler {
+            self.throttler_of(&job.spec.queue).await?
+        } else {
+            None
+        };
+        let since = job.life.history.last().map_or(job.spec.created_at, |entry| entry.ended_at);
+        Ok(held(job, HeldBy { kind, name }, Some(since), reason, Some(run_at)))
+    }
+
+    /// Explains a job that is due since `run_at`.
+    async fn explain_due(
+        &self,
+        job: &Job,
+        run_at: Timestamp,
+        is_requested: impl Fn(&Job) -> bool,
+        now: Timestamp,
+    ) -> Result<Explanation, Error> {
         let catalog = self.catalog().await?;
         let limits = catalog.limits(&job.spec.queue);
         let view = self
@@ -102,61 +94,42 @@ impl Engine {
             .store
             .ledger(&job.spec.queue)
             .await?
-            .map(|(head, batches)| View::new(head, batches));
-        let known = view.as_ref().map(|view| view.ledger.held.clone()).unwrap_or_default();
-        let since = |rule: &Rule| known.get(rule).copied().or(Some(run_at));
+            .map(|(ledger, batches)| View::new(ledger, batches));
+        let held_since = view.as_ref().map(|view| view.ledger.held.clone()).unwrap_or_default();
+        let since = |rule: &Rule| held_since.get(rule).copied().or(Some(run_at));
         if view.as_ref().is_some_and(|view| view.granted(&job.id) == Some(job.life.version)) {
             let reason = "it is admitted, and about to be handed to a worker";
-            return Ok(held("worker", None, Some(run_at), reason.into(), Some(now)));
+            return Ok(held(job, unnamed("worker"), Some(run_at), reason, Some(now)));
         }
         if limits.paused {
-            return Ok(held(
-                "paused",
-                None,
-                since(&Rule::Paused),
-                "the queue is paused".into(),
-                None,
-            ));
+            let since = since(&Rule::Paused);
+            return Ok(held(job, unnamed("paused"), since, "the queue is paused", None));
         }
-        if !asked(&job) {
-            let push = catalog
+        if !is_requested(job) {
+            let is_pushed = catalog
                 .types
                 .get(&job.spec.job_type)
                 .is_some_and(|item| self.is_pushed(&item.config));
-            let reason = if push {
+            let reason = if is_pushed {
                 "every delivery slot of its queue is in use"
             } else {
-                "no worker asks for jobs of its type"
+                "no worker requests jobs of its type"
             };
-            return Ok(held("worker", None, Some(run_at), reason.into(), None));
+            return Ok(held(job, unnamed("worker"), Some(run_at), reason, None));
         }
-        let verdict = self.decide(&job, &limits, view, &asked, now).await?;
-        Ok(match verdict {
+        let due = Some(run_at);
+        Ok(match self.decide(job, &limits, view, &is_requested, now).await? {
             Some(AdmissionDecision::Hold(hold)) => {
-                let (kind, name) = match &hold.rule {
-                    _ if hold.reserved => ("order", None),
-                    Rule::Paused => ("paused", None),
-                    Rule::Concurrency => ("concurrency", None),
-                    Rule::TypeConcurrency(name) => ("type_concurrency", Some(name.to_string())),
-                    Rule::Constraint(name, None) => ("constraint", Some(name.clone())),
-                    Rule::Constraint(name, Some(value)) => {
-                        ("constraint", Some(format!("{name} ({value})")))
-                    }
-                    Rule::Throttler(name) => ("throttler", Some(name.to_string())),
-                };
-                held(kind, name, since(&hold.rule), hold.reason, hold.earliest_at)
+                held(job, held_by(&hold), since(&hold.rule), hold.reason, hold.earliest_at)
             }
             Some(AdmissionDecision::Move(at)) => {
-                held("window", None, Some(run_at), "its windows are closed".into(), Some(at))
+                held(job, unnamed("window"), due, "its windows are closed", Some(at))
             }
-            Some(AdmissionDecision::Run) => held(
-                "worker",
-                None,
-                Some(run_at),
-                "nothing holds it: it is about to be handed to a worker".into(),
-                Some(now),
-            ),
-            None => held("order", None, Some(run_at), "others go before it".into(), None),
+            Some(AdmissionDecision::Run) => {
+                let reason = "nothing holds it: it is about to be handed to a worker";
+                held(job, unnamed("worker"), due, reason, Some(now))
+            }
+            None => held(job, unnamed("order"), due, "other jobs go before it", None),
         })
     }
 
@@ -166,13 +139,14 @@ impl Engine {
         Ok(limits.queue.throttler.as_ref().map(|throttler| throttler.plugin.to_string()))
     }
 
-    /// The verdict on `job`, others that somebody takes being offered before it; `None` if more go before it than a tick looks at.
+    /// The decision of the next tick on `job`, after the candidates before it that a worker takes.
+    /// `None` if more of them go before it than a tick reads.
     async fn decide(
         &self,
         job: &Job,
-        limits: &std::sync::Arc<Limits>,
+        limits: &Arc<Limits>,
         mut view: Option<View>,
-        asked: impl Fn(&Job) -> bool,
+        is_requested: impl Fn(&Job) -> bool,
         now: Timestamp,
     ) -> Result<Option<AdmissionDecision>, Error> {
         let (usage, buckets) = match &mut view {
@@ -180,7 +154,44 @@ impl Engine {
             None => (Usage::default(), BTreeMap::new()),
         };
         let mut admission = Admission::new(limits, usage, buckets, now);
-        let order = Order::of(&limits.queue);
+        let last_partition = view.as_ref().and_then(|view| view.ledger.last_partition.as_deref());
+        let mut partitions = self.due_partitions(job, limits, last_partition, now).await?;
+        let throttled = limits.queue.throttler.as_ref().filter(|_| !job.spec.critical).and(view);
+        // A tick reads only jobs that a worker takes.
+        let mut taken: HashMap<TypeName, bool> = HashMap::from([(job.spec.job_type.clone(), true)]);
+        let is_candidate = |other: &Job| {
+            !other.life.awaits_retry_decision()
+                && match taken.get(&other.spec.job_type) {
+                    Some(taken) => *taken,
+                    None => *taken
+                        .entry(other.spec.job_type.clone())
+                        .or_insert_with(|| is_requested(other)),
+                }
+        };
+        let candidates = Turns::of(&mut partitions).filter(is_candidate);
+        let Some(view) = throttled else {
+            return Ok(decide_in_turn(&mut admission, candidates, job));
+        };
+        match check_in_turn(&mut admission, candidates, job, &view) {
+            Some((AdmissionDecision::Run, page)) => {
+                let held =
+                    self.explain_throttler(limits, &view, &job.spec.queue, &page, now).await?;
+                Ok(Some(held.map_or(AdmissionDecision::Run, AdmissionDecision::Hold)))
+            }
+            Some((decision, _)) => Ok(Some(decision)),
+            None => Ok(decide_last(&mut admission, job)),
+        }
+    }
+
+    /// The due jobs that a tick reads together with `job`: one list for each partition in turn, or
+    /// one list if the queue has no partitions.
+    async fn due_partitions(
+        &self,
+        job: &Job,
+        limits: &Limits,
+        last_partition: Option<&str>,
+        now: Timestamp,
+    ) -> Result<Vec<IntoIter<Job>>, Error> {
         let types: Vec<TypeName> =
             self.catalog().await?.types_of(&job.spec.queue).map(|(name, _)| name.clone()).collect();
         let query = DueQuery {
@@ -192,16 +203,16 @@ impl Engine {
                 vec![job.spec.job_type.clone()]
             },
             partition: None,
-            order,
+            order: Order::of(&limits.queue),
             until: now,
             after: None,
             limit: SCAN_BOUND,
         };
         let by_turns = limits.queue.partition_by.is_some() && !job.spec.critical;
         let queries = if by_turns {
-            // Partitions take turns, and whoever of another goes first may reserve what this one needs.
-            let turn = view.as_ref().and_then(|view| view.ledger.last_partition.as_deref());
-            let names = self.partitions_in_turn(&job.spec.queue, &query.types, turn).await?;
+            // A job of another partition that goes first may reserve what this one needs.
+            let names =
+                self.partitions_in_turn(&job.spec.queue, &query.types, last_partition).await?;
             let limit = (SCAN_BOUND / names.len().max(1) as u32).max(1);
             names
                 .into_iter()
@@ -210,55 +221,116 @@ impl Engine {
         } else {
             vec![query]
         };
-        let mut lanes: Vec<_> = self
-            .ports
-            .store
-            .due(&queries)
-            .await?
-            .into_iter()
-            .map(|page| page.jobs.into_iter())
-            .collect();
-        let throttler = limits.queue.throttler.as_ref().filter(|_| !job.spec.critical).and(view);
-        let mut before = Vec::new();
-        // A round looks at those alone whom somebody takes.
-        let mut taken: HashMap<TypeName, bool> = HashMap::from([(job.spec.job_type.clone(), true)]);
-        let looked_at = |other: &Job| {
-            !other.life.awaits_retry_decision()
-                && match taken.get(&other.spec.job_type) {
-                    Some(taken) => *taken,
-                    None => {
-                        *taken.entry(other.spec.job_type.clone()).or_insert_with(|| asked(other))
-                    }
-                }
-        };
-        for other in Turns::of(&mut lanes).filter(looked_at) {
-            let candidate = Candidate::of(&other.spec);
-            let Some(view) = &throttler else {
-                let verdict = admission.try_admit(candidate);
-                if other.id == job.id {
-                    return Ok(Some(verdict));
-                }
-                continue;
-            };
-            // The throttler is asked about those that fit the limits one by one, as in a round.
-            let (verdict, last) = (admission.check(candidate), other.id == job.id);
-            if verdict == AdmissionDecision::Run
-                && view.granted(&other.id) != Some(other.life.version)
-            {
-                before.push(other);
-            }
-            if last && verdict == AdmissionDecision::Run {
-                let held = self.ask_about(limits, view, &job.spec.queue, &before, now).await?;
-                return Ok(Some(held.map_or(AdmissionDecision::Run, AdmissionDecision::Hold)));
-            }
-            if last {
-                return Ok(Some(verdict));
-            }
+        let pages = self.ports.store.due(&queries).await?;
+        Ok(pages.into_iter().map(|page| page.jobs.into_iter()).collect())
+    }
+}
+
+/// Admits the candidates up to `job`, in order. Returns the decision on `job`; `None` if it would
+/// run but is not among the candidates.
+fn decide_in_turn(
+    admission: &mut Admission<'_>,
+    candidates: impl Iterator<Item = Job>,
+    job: &Job,
+) -> Option<AdmissionDecision> {
+    for other in candidates {
+        let decision = admission.try_admit(Candidate::of(&other.spec));
+        if other.id == job.id {
+            return Some(decision);
         }
-        // Beyond what a tick looks at from the front: the job is told what would hold it if its turn came.
-        Ok(match admission.try_admit(Candidate::of(&job.spec)) {
-            AdmissionDecision::Run => None,
-            verdict => Some(verdict),
-        })
+    }
+    decide_last(admission, job)
+}
+
+/// Checks the candidates up to `job` one by one, as a tick does for a throttler. Returns the
+/// decision on `job`, and those that fit the limits alone; `None` if `job` is not among the
+/// candidates.
+fn check_in_turn(
+    admission: &mut Admission<'_>,
+    candidates: impl Iterator<Item = Job>,
+    job: &Job,
+    view: &View,
+) -> Option<(AdmissionDecision, Vec<Job>)> {
+    let mut fitting = Vec::new();
+    for other in candidates {
+        let decision = admission.check(Candidate::of(&other.spec));
+        let is_last = other.id == job.id;
+        if decision == AdmissionDecision::Run && view.granted(&other.id) != Some(other.life.version)
+        {
+            fitting.push(other);
+        }
+        if is_last {
+            return Some((decision, fitting));
+        }
+    }
+    None
+}
+
+/// What would hold `job` if its turn came now. `None` if nothing would: only the jobs before it
+/// keep it waiting, and they are more than a tick reads.
+fn decide_last(admission: &mut Admission<'_>, job: &Job) -> Option<AdmissionDecision> {
+    match admission.try_admit(Candidate::of(&job.spec)) {
+        AdmissionDecision::Run => None,
+        decision => Some(decision),
+    }
+}
+
+/// The explanation of a job that runs or has ended.
+fn started(job: &Job) -> Explanation {
+    let reason =
+        if job.life.running().is_some() { "an attempt is under way" } else { "it has ended" };
+    Explanation {
+        state: lifecycle::word(&job.life.state),
+        held_by: None,
+        since: job.life.started_at,
+        reason: reason.into(),
+        earliest_at: None,
+    }
+}
+
+fn awaits_retry_decision(job: &Job) -> Explanation {
+    let name = match &job.spec.retry {
+        Retry::Plugin(name, _) => Some(name.to_string()),
+        Retry::Exponential(_) => None,
+    };
+    let since = job.life.history.last().map(|entry| entry.ended_at);
+    let reason = "its retry plugin has not decided about the next attempt yet";
+    held(job, HeldBy { kind: "retry", name }, since, reason, None)
+}
+
+/// The explanation of a job that something holds.
+fn held(
+    job: &Job,
+    by: HeldBy,
+    since: Option<Timestamp>,
+    reason: impl Into<String>,
+    earliest_at: Option<Timestamp>,
+) -> Explanation {
+    Explanation {
+        state: lifecycle::word(&job.life.state),
+        held_by: Some(by),
+        since,
+        reason: reason.into(),
+        earliest_at,
+    }
+}
+
+fn unnamed(kind: &'static str) -> HeldBy {
+    HeldBy { kind, name: None }
+}
+
+fn held_by(hold: &Hold) -> HeldBy {
+    match &hold.rule {
+        _ if hold.reserved => unnamed("order"),
+        Rule::Paused => unnamed("paused"),
+        Rule::Concurrency => unnamed("concurrency"),
+        Rule::TypeConcurrency(name) => {
+            HeldBy { kind: "type_concurrency", name: Some(name.to_string()) }
+        }
+        Rule::Constraint(name, None) => HeldBy { kind: "constraint", name: Some(name.clone()) },
+        Rule::Constraint(name, Some(value)) => {
+            HeldBy { kind: "constraint", name: Some(format!("{name} ({value})")) }
+        }
+        Rule::Throttler(name) => HeldBy { kind: "throttler", name: Some(name.to_string()) },
     }
 }

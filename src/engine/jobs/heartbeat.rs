@@ -1,4 +1,4 @@
-//! `heartbeat`: a worker is alive; it learns whether somebody wants its job gone.
+//! `heartbeat`: a worker extends its lease, and learns whether its job is to be cancelled.
 
 use crate::{
     Engine, Error,
@@ -10,25 +10,26 @@ use tidegate_core::{
     port::{Committed, job_store::CurrentRecord},
 };
 
-/// How often a sign of life is tried against others' writes.
-const TRIES: usize = 8;
+/// How often a heartbeat is computed again because the job changed meanwhile.
+const MAX_HEARTBEAT_RETRIES: usize = 8;
 
 impl Engine {
     /// Extends the lease of a running attempt.
     ///
     /// # Errors
     ///
-    /// 404 `job_not_found`; 409 `stale_attempt` for an attempt that is not the running one; 403 for another's token.
+    /// 404 `job_not_found`; 409 `stale_attempt` for an attempt that does not run; 403 for the token
+    /// of another attempt.
     pub async fn heartbeat(&self, beat: Heartbeat) -> Result<Beat, Error> {
         let catalog = self.catalog().await?;
         let known = self.cached_attempts(&[(beat.id.clone(), beat.attempt)]).await?.pop().flatten();
         let mut job = known.ok_or_else(|| Error::no_job(&beat.id))?;
-        for _ in 0..TRIES {
+        for _ in 0..MAX_HEARTBEAT_RETRIES {
             if beat.job_type.as_ref().is_some_and(|name| *name != job.spec.job_type) {
                 return Err(Error::no_job(&beat.id));
             }
             let config = catalog.types.get(&job.spec.job_type).map(|item| &item.config);
-            match self.beat(&beat, &job, config).await? {
+            match self.try_heartbeat(&beat, &job, config).await? {
                 Ok(beat) => return Ok(beat),
                 Err(Some(there)) => job = *there,
                 Err(None) => return Err(Error::no_job(&beat.id)),
@@ -41,8 +42,9 @@ impl Engine {
         })
     }
 
-    /// One try; the job that stands there instead if it was refused.
-    async fn beat(
+    /// Tries once. If the write is refused, returns the current job, or none if it no longer
+    /// exists.
+    async fn try_heartbeat(
         &self,
         beat: &Heartbeat,
         job: &Job,
@@ -66,7 +68,7 @@ impl Engine {
             progress: beat.progress.clone(),
         };
         let mut after = job.apply(event, now).map_err(|_| stale())?;
-        // A job that was handed on without a claim is claimed by its first sign of life: its worker has answered.
+        // The first heartbeat of an unclaimed dispatch claims the job: its worker has answered.
         let was = self.unclaimed.revision(&job.id).unwrap_or(job.life.revision);
         after.life.revision = Revision(was.0 + 1);
         let writes = self.change(was, &after, false, now);
@@ -78,7 +80,7 @@ impl Engine {
                 Ok(Beat { cancel: run.cancel, expires_at: run.lease_until })
             }
             refused => {
-                // Whatever it was when it was handed on, it is something else now.
+                // The job has changed since it was dispatched or cached.
                 self.unclaimed.forget(&job.id);
                 self.running.lock().remove(&job.id);
                 match refused {

@@ -1,4 +1,4 @@
-//! The writes that one change of a job makes: its record, and, when it ends, the job that tells its
+//! The writes that one change of a job needs: its record and, when it ends, the job that calls its
 //! `callback_url`.
 
 use std::sync::Arc;
@@ -20,15 +20,16 @@ use tidegate_core::{
     time::{Seconds, Timestamp},
 };
 
-/// The type of the jobs that tell a `callback_url` of an end. Names that start with `tidegate.` are the server's own.
+/// The type of the jobs that report the end of a job to its `callback_url`. Names that start with
+/// `tidegate.` are reserved for the server.
 pub const CALLBACK_TYPE: &str = "tidegate.callback";
-/// The queue they wait in.
+/// The queue of these jobs.
 pub const CALLBACK_QUEUE: &str = "tidegate.callbacks";
 
-/// How completion callbacks are run: like any push, with more patience.
+/// The configuration of completion callbacks: a push with eight attempts and a timeout of a minute.
 pub(crate) fn callback_type() -> TypeConfig {
     TypeConfig {
-        queue: CALLBACK_QUEUE.parse().expect("a good name"),
+        queue: CALLBACK_QUEUE.parse().expect("it is a valid name"),
         target: Some(TargetConfig::Push(Box::new(Push::to("http://callback.invalid")))),
         max_attempts: Some(8),
         timeout_seconds: Seconds::new(60),
@@ -38,15 +39,15 @@ pub(crate) fn callback_type() -> TypeConfig {
     }
 }
 
-/// The write of what changes nothing of a job but what it knows or keeps, as when its result is taken: an end that was is not
-/// told again.
+/// The write of a change that does not end the job, for example when its result is taken. It makes
+/// no callback, so the end of an ended job is not reported again.
 pub(crate) fn note(was: Revision, job: &Job) -> Vec<Write> {
     vec![Write::SetJob { job: job.clone(), was, all: false }]
 }
 
 impl Engine {
-    /// The writes that replace what stands at revision `was`, and had not ended, by `job`. `all` says whether more than its life
-    /// changed.
+    /// The writes that replace the stored job at revision `was`, which has not ended, with `job`.
+    /// `all` says whether more than its lifecycle changed.
     pub(crate) fn change(&self, was: Revision, job: &Job, all: bool, now: Timestamp) -> Vec<Write> {
         let write = if objects::is_removed(job) {
             Write::RemoveJob { id: job.id.clone(), was }
@@ -55,42 +56,21 @@ impl Engine {
         };
         let callback = job.life.ended().and_then(|_| self.callback(job, now));
         match callback {
-            // Nobody is told of an end that does not come, and no end goes untold.
+            // Written together, so that a callback exists if and only if the job has ended.
             Some(callback) => vec![Write::Together(vec![Write::AddJob(callback), write])],
             None => vec![write],
         }
     }
 
-    /// The job that tells of the end of `job`, if somebody is to be told.
+    /// The job that reports the end of `job` to its `callback_url`, if it has one.
     fn callback(&self, job: &Job, now: Timestamp) -> Option<Job> {
         let url = job
             .spec
             .callback_url
             .as_ref()
             .filter(|_| job.spec.job_type.as_str() != CALLBACK_TYPE)?;
-        let result = job.life.result.as_ref().and_then(|result| match result.body() {
-            Body::Inline(payload) => {
-                RawValue::from_string(String::from_utf8(payload.to_json().ok()?.into()).ok()?).ok()
-            }
-            Body::Beside(_) | Body::Object { .. } => None,
-        });
-        let notice = EndNotice {
-            id: &job.id,
-            r#type: &job.spec.job_type,
-            state: lifecycle::word(&job.life.state),
-            attempt: job.life.attempt,
-            correlation_key: job.spec.correlation_key.as_deref(),
-            result: result.as_deref(),
-            ended_at: now,
-            error: job
-                .life
-                .error
-                .as_ref()
-                .map(|error| EndError { reason: error.reason, message: error.message.as_deref() }),
-        };
-        let body = serde_json::to_string(&notice).expect("a notice has a JSON form");
-        let job_type: TypeName = CALLBACK_TYPE.parse().expect("a good name");
-        let queue: QueueName = CALLBACK_QUEUE.parse().expect("a good name");
+        let job_type: TypeName = CALLBACK_TYPE.parse().expect("it is a valid name");
+        let queue: QueueName = CALLBACK_QUEUE.parse().expect("it is a valid name");
         let config = callback_type();
         let spec = Spec {
             job_type,
@@ -123,13 +103,42 @@ impl Engine {
         Some(Job {
             id: self.ports.store.assign_id(self.draw_id(now), &spec, now),
             spec: Arc::new(spec),
-            data: Body::Inline(Payload { encoding: Encoding::Json, bytes: body.into() }),
+            data: Body::Inline(Payload {
+                encoding: Encoding::Json,
+                bytes: notice(job, now).into(),
+            }),
             life: Lifecycle::new(now, Waiting::Due),
         })
     }
 
-    /// A new id.
+    /// Draws a new id.
     pub(crate) fn draw_id(&self, now: Timestamp) -> tidegate_core::job::JobId {
         self.ids.lock().draw(now, &*self.ports.entropy)
     }
+}
+
+/// The body of the callback for a job that ended at `now`, as JSON. A result that is not in the
+/// job's record is left out.
+fn notice(job: &Job, now: Timestamp) -> String {
+    let result = job.life.result.as_ref().and_then(|result| match result.body() {
+        Body::Inline(payload) => {
+            RawValue::from_string(String::from_utf8(payload.to_json().ok()?.into()).ok()?).ok()
+        }
+        Body::Beside(_) | Body::Object { .. } => None,
+    });
+    let notice = EndNotice {
+        id: &job.id,
+        r#type: &job.spec.job_type,
+        state: lifecycle::word(&job.life.state),
+        attempt: job.life.attempt,
+        correlation_key: job.spec.correlation_key.as_deref(),
+        result: result.as_deref(),
+        ended_at: now,
+        error: job
+            .life
+            .error
+            .as_ref()
+            .map(|error| EndError { reason: error.reason, message: error.message.as_deref() }),
+    };
+    serde_json::to_string(&notice).expect("a notice can be written as JSON")
 }

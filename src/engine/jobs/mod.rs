@@ -1,4 +1,5 @@
-//! The verbs on jobs: enqueue, change, dispatch, report, heartbeat, explain, and what ends a job when its time is over.
+//! The operations on jobs: enqueue, read, change, dispatch, explain, heartbeat, report, and the
+//! sweep, which acts on jobs whose time is over.
 
 pub mod bodies;
 pub mod change;
@@ -7,6 +8,7 @@ pub mod enqueue;
 pub mod explain;
 pub mod heartbeat;
 pub mod job_writes;
+pub mod lookahead;
 pub mod objects;
 pub mod report;
 pub(crate) mod running;

@@ -1,7 +1,9 @@
-//! Large bodies: put among the objects before anything names them, removed once nothing names them any more.
+//! Large bodies: written to the object store before a job names them, deleted when no job names
+//! them.
 //!
-//! The one thing to know: an object is removed only after the commit that took its name out of the store. Who dies in
-//! between leaves a body that no job names, which does no harm and which `doctor` finds; never a job without its body.
+//! The one thing to know: an object is deleted only after the commit that removed its key from the
+//! store. A crash in between leaves an object that no job names. That is harmless, and `doctor`
+//! finds it. No crash leaves a job without its body.
 
 use object_store::{ObjectStoreExt, path::Path};
 
@@ -15,20 +17,20 @@ use tidegate_core::{
 };
 
 impl Engine {
-    /// Puts a large payload among the objects, before anything names it.
+    /// Writes a large payload to the object store. The caller then stores a job that names it.
     pub(crate) async fn put_object(&self, payload: Payload) -> Result<Body, Error> {
         let key = format!("bodies/{}", self.draw_id(self.now()));
         let len = payload.bytes.len() as u32;
         self.ports.objects.put(&Path::from(key.as_str()), payload.bytes.into()).await.map_err(
             |error| Error::Unavailable {
                 retry_after: std::time::Duration::from_secs(1),
-                message: format!("the object store took no body: {error}"),
+                message: format!("the object store did not accept a body: {error}"),
             },
         )?;
         Ok(Body::Object { encoding: payload.encoding, key, len })
     }
 
-    /// Removes what `before` named and `after`, which stands in its place now, does not.
+    /// Deletes the objects that `before` named and `after`, which replaced it, does not.
     pub(crate) async fn forget_replaced(&self, before: &Job, after: &Job) {
         for key in names(before) {
             if is_removed(after) || !names(after).any(|kept| kept == key) {
@@ -37,14 +39,15 @@ impl Engine {
         }
     }
 
-    /// Removes every object that a job named which is there no more.
+    /// Deletes every object that a removed job named.
     pub(crate) async fn forget_objects(&self, job: &Job) {
         for key in names(job) {
             self.forget_object(key).await;
         }
     }
 
-    /// Removes what nothing names after a round: the bodies of jobs that it removed, and results that it did not take.
+    /// Deletes the objects that no job names after a tick: bodies of the jobs that it removed, and
+    /// results that it did not accept.
     pub(crate) async fn forget_after(&self, reports: &[Report], ticked: &TickOutcome) {
         for (report, answer) in reports.iter().zip(&ticked.reports) {
             if let ReportOutcome::Succeeded { result: Some(Body::Object { key, .. }) } =
@@ -61,7 +64,8 @@ impl Engine {
         }
     }
 
-    /// Removes the body of a job that was not added, unless `answer`, the one that its enqueue gets, may name it.
+    /// Deletes the body of a job that was not added, unless the job in `answer`, the answer of its
+    /// enqueue, may name it.
     pub(crate) async fn forget_refused(&self, body: &Body, answer: &Result<Enqueued, Error>) {
         if let Body::Object { key, .. } = body
             && !may_name(answer.as_ref().map(|enqueued| &enqueued.job), key)
@@ -70,16 +74,18 @@ impl Engine {
         }
     }
 
-    /// Removes an object that nothing names.
+    /// Deletes an object that no job names. A failure is logged: the object stays.
     pub(crate) async fn forget_object(&self, key: &str) {
         match self.ports.objects.delete(&Path::from(key)).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
-            Err(error) => tracing::warn!(key, %error, "a body that no job names stays behind"),
+            Err(error) => {
+                tracing::warn!(key, %error, "an object that no job names was not deleted");
+            }
         }
     }
 }
 
-/// Whether a job's record goes with its end.
+/// Whether a job's record is removed when the job ends.
 pub(crate) fn is_removed(job: &Job) -> bool {
     job.life.ended().is_some() && job.spec.retention == Seconds::new(0)
 }
@@ -99,7 +105,7 @@ fn names(job: &Job) -> impl Iterator<Item = &str> {
     data.into_iter().chain(result)
 }
 
-/// Whether something in the store names `key`, as far as an answer tells; without an answer it may.
+/// Whether the job in an answer names `key`. If the outcome is unknown, the stored job may name it.
 fn may_name(answer: Result<&Job, &Error>, key: &str) -> bool {
     match answer {
         Ok(job) => names(job).any(|named| named == key),

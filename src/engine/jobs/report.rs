@@ -1,4 +1,5 @@
-//! What a report makes of its job: a result is accepted at most once, and only for the running attempt.
+//! Applies a report to its job: a result is accepted at most once, and only for the running
+//! attempt.
 
 use std::time::Duration;
 use tidegate_core::error_code::ErrorCode;
@@ -18,23 +19,24 @@ use tidegate_core::{
 };
 
 /// Results over this many bytes become objects.
-pub(crate) const RESULT_INLINE_BYTES: usize = 16 << 10;
+pub(crate) const MAX_INLINE_RESULT_BYTES: usize = 16 << 10;
 
-/// What a report makes of a job.
+/// The effect of a report on its job.
 #[derive(Clone, Debug)]
 pub(crate) enum Settled {
-    /// This; to be written.
+    /// The job after it, which is not written yet.
     Changed(Box<Job>),
-    /// Nothing: the same was reported before.
+    /// None: the same result was reported before.
     Repeated,
 }
 
 impl Engine {
-    /// What `report` makes of `job` at `now`.
+    /// Applies `report` to `job` at `now`.
     ///
     /// # Errors
     ///
-    /// 404 for another type; 403 for another attempt's token; 409 `not_running` or `stale_attempt`.
+    /// 404 for another type; 403 for the token of another attempt; 409 `not_running` or
+    /// `stale_attempt`.
     pub(crate) fn settle(
         &self,
         job: &Job,
@@ -46,10 +48,10 @@ impl Engine {
             return Err(Error::no_job(&job.id));
         }
         let State::Running(run) = &job.life.state else {
-            return repeated(&job.life.history, report).map(|()| Settled::Repeated);
+            return check_repeated(&job.life.history, report).map(|()| Settled::Repeated);
         };
         if job.life.attempt != report.attempt {
-            return repeated(&job.life.history, report).map(|()| Settled::Repeated);
+            return check_repeated(&job.life.history, report).map(|()| Settled::Repeated);
         }
         if report.token.is_some_and(|token| token != run.token) {
             return Err(Error::Forbidden("the token is not that of the running attempt".into()));
@@ -78,7 +80,7 @@ impl Engine {
         Ok(Settled::Changed(Box::new(job)))
     }
 
-    /// What the retry strategy of `job` says after its latest attempt.
+    /// The decision of the retry strategy of `job` after its latest attempt.
     pub(crate) fn next(&self, job: &Job) -> RetryDecision {
         match &job.spec.retry {
             Retry::Exponential(backoff) => {
@@ -88,7 +90,7 @@ impl Engine {
         }
     }
 
-    /// The report with a large result put among the objects.
+    /// Moves a large result of a report to the object store.
     ///
     /// # Errors
     ///
@@ -98,7 +100,7 @@ impl Engine {
             if payload.bytes.len() > self.rules.max_data_bytes {
                 return Err(Error::TooLarge { field: "result", limit: self.rules.max_data_bytes });
             }
-            if payload.bytes.len() > RESULT_INLINE_BYTES {
+            if payload.bytes.len() > MAX_INLINE_RESULT_BYTES {
                 report.outcome = ReportOutcome::Succeeded {
                     result: Some(self.put_object(payload.clone()).await?),
                 };
@@ -108,11 +110,16 @@ impl Engine {
     }
 }
 
-/// Whether `report` repeats what is recorded.
-fn repeated(history: &[AttemptRecord], report: &Report) -> Result<(), Error> {
+/// Checks that `report` repeats the recorded result of its attempt.
+///
+/// # Errors
+///
+/// 403 for the token of another attempt; 409 `stale_attempt` if the result differs.
+fn check_repeated(history: &[AttemptRecord], report: &Report) -> Result<(), Error> {
     let entry = history.iter().rev().find(|entry| entry.attempt == report.attempt);
     let same = entry.is_some_and(|entry| match report.outcome {
-        // An attempt that was ended by force is recorded as cancelled: no result of it was taken.
+        // An attempt that a forced cancel ended is recorded as cancelled: its result was not
+        // accepted.
         ReportOutcome::Succeeded { .. } => entry.outcome == Outcome::Succeeded,
         ReportOutcome::Failed { .. } => entry.outcome == Outcome::Failed,
     });

@@ -1,7 +1,7 @@
 //! The running jobs as this engine last saw them: saves a read per report.
 //!
-//! The one thing to know: a cached job may be evicted, because the store has it. An unclaimed dispatch
-//! is never evicted, because the store still has it as scheduled.
+//! The one thing to know: a cached job may be evicted, because the store has it. An unclaimed
+//! dispatch is never evicted, because the store still has it as scheduled.
 
 use std::{collections::HashMap, num::NonZeroUsize};
 

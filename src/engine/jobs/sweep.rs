@@ -1,55 +1,58 @@
-//! `sweep`: what must happen to a job although nobody asks: it expires, its deadline comes, its lease
-//! ends with no grant to watch it, its result or itself is no longer kept.
+//! `sweep`: applies the passing of time to jobs that no request concerns: they expire, miss their
+//! deadline, lose a lease that no grant watches, or reach the end of their retention.
 
-use crate::{Engine, Error, jobs::job_writes::note, tick};
+use crate::{Catalog, Engine, Error, jobs::job_writes::note, tick};
 use tidegate_core::{
     job::{Event, Job, State, Version},
     port::{Committed, Txn, Write},
     time::Timestamp,
 };
 
-/// Most jobs that one sweep takes, unless nothing can be done about any of them.
-const SWEEP: u32 = 500;
-/// Most jobs that one sweep looks at.
-const MOST: u32 = 16 * SWEEP;
+/// Jobs that one sweep reads, unless it can change none of them.
+const MIN_SWEPT_JOBS: u32 = 500;
+/// Jobs that one sweep reads at most.
+const MAX_SWEPT_JOBS: u32 = 16 * MIN_SWEPT_JOBS;
 
-/// What a sweep did.
+/// The result of a sweep.
 #[derive(Debug, Default)]
 pub struct Swept {
-    /// Jobs that were scheduled or running and changed, with the version they left.
+    /// Scheduled or running jobs that changed, each with the version before the change.
     pub changed: Vec<(Job, Version)>,
-    /// Jobs that wait for their retry strategy to be asked.
+    /// Jobs that await a retry decision.
     pub pending: Vec<Job>,
     /// How many ended jobs were removed.
     pub removed: usize,
-    /// When the next sweep is due; now if there is more.
+    /// When the next sweep is due; now if there are more jobs.
     pub next_at: Option<Timestamp>,
-    /// Whether there were as many as were looked at.
+    /// Whether the sweep read as many jobs as it may.
     full: bool,
 }
 
 impl Engine {
-    /// Does what is due for at most 500 jobs.
+    /// Applies what is due to 500 jobs.
     ///
-    /// Those about which nothing can be done now, since they were handed on without a claim or wait for a verdict, are looked
-    /// past: however many there are, they keep nobody else waiting.
+    /// A sweep cannot change a job that was dispatched without a claim or that awaits a retry
+    /// decision. If it can change no job that it read, it reads more, up to 8,000, so that such
+    /// jobs do not keep the others waiting.
     ///
     /// # Errors
     ///
     /// The store's; a repeat is harmless.
     pub async fn sweep(&self) -> Result<Swept, Error> {
-        let mut limit = SWEEP;
+        let mut limit = MIN_SWEPT_JOBS;
         loop {
             let swept = self.sweep_first(limit).await?;
             let stuck = swept.full && swept.changed.is_empty() && swept.removed == 0;
-            if !stuck || limit >= MOST {
-                // At once only if something moved: else the same would be found again.
+            if !stuck || limit >= MAX_SWEPT_JOBS {
+                // The next sweep follows at once only if this one changed a job. Otherwise it would
+                // find the same jobs again.
                 return Ok(Swept { next_at: swept.next_at.filter(|_| !stuck), ..swept });
             }
             limit *= 2;
         }
     }
 
+    /// Sweeps the first `limit` overdue jobs.
     async fn sweep_first(&self, limit: u32) -> Result<Swept, Error> {
         let now = self.now();
         let catalog = self.catalog().await?;
@@ -60,20 +63,11 @@ impl Engine {
         let mut changes: Vec<(Job, Option<Job>)> = Vec::with_capacity(jobs.len());
         let held = self.unclaimed.hold(jobs.iter().map(|job| &job.id));
         for job in jobs {
-            // Handed on without a claim: its result says what becomes of it.
+            // A job that was dispatched without a claim waits for its result.
             if !held.holds(&job.id) {
                 continue;
             }
-            let kept_until = |at: Timestamp| at + job.spec.retention.duration();
-            let after = match &job.life.state {
-                State::Ended { at, .. } if kept_until(*at) <= now => None,
-                State::Ended { .. } => job.apply(Event::ForgetResult, now).ok(),
-                State::Scheduled { .. } => tick::overdue(&job, now),
-                State::Running(_) => {
-                    let over = || job.apply(tick::lease_over(self, &catalog, &job), now).ok();
-                    job.apply(Event::Deadline, now).ok().or_else(over)
-                }
-            };
+            let after = self.overdue_change(&catalog, &job, now);
             if after.is_some() || job.life.ended().is_some() {
                 changes.push((job, after));
             } else if job.life.awaits_retry_decision() {
@@ -93,26 +87,42 @@ impl Engine {
         }
         let outcomes = self.ports.store.commit(txns).await?;
         for ((job, after), outcome) in changes.into_iter().zip(outcomes) {
-            if !matches!(outcome, Committed::All) {
-                continue;
-            }
-            match after {
-                None => {
-                    Box::pin(self.forget_objects(&job)).await;
-                    swept.removed += 1;
-                }
-                Some(after) => {
-                    self.cache_job(&after);
-                    Box::pin(self.forget_replaced(&job, &after)).await;
-                    if after.life.awaits_retry_decision() {
-                        swept.pending.push(after.clone());
-                    }
-                    if job.life.ended().is_none() {
-                        swept.changed.push((after, job.life.version));
-                    }
-                }
+            if matches!(outcome, Committed::All) {
+                self.finish_change(&mut swept, job, after).await;
             }
         }
         Ok(swept)
+    }
+
+    /// The job after what is due at `now`. None if nothing is due, or if an ended job is to be
+    /// removed.
+    fn overdue_change(&self, catalog: &Catalog, job: &Job, now: Timestamp) -> Option<Job> {
+        let kept_until = |at: Timestamp| at + job.spec.retention.duration();
+        match &job.life.state {
+            State::Ended { at, .. } if kept_until(*at) <= now => None,
+            State::Ended { .. } => job.apply(Event::ForgetResult, now).ok(),
+            State::Scheduled { .. } => tick::overdue(job, now),
+            State::Running(_) => {
+                let expired = || job.apply(tick::lease_expired(self, catalog, job), now).ok();
+                job.apply(Event::Deadline, now).ok().or_else(expired)
+            }
+        }
+    }
+
+    /// Adds a committed change to the result, and deletes the objects that no job names after it.
+    async fn finish_change(&self, swept: &mut Swept, job: Job, after: Option<Job>) {
+        let Some(after) = after else {
+            Box::pin(self.forget_objects(&job)).await;
+            swept.removed += 1;
+            return;
+        };
+        self.cache_job(&after);
+        Box::pin(self.forget_replaced(&job, &after)).await;
+        if after.life.awaits_retry_decision() {
+            swept.pending.push(after.clone());
+        }
+        if job.life.ended().is_none() {
+            swept.changed.push((after, job.life.version));
+        }
     }
 }

@@ -1,9 +1,9 @@
-//! Unclaimed dispatches: the store has these jobs as scheduled, and only this process knows that they
-//! run.
+//! Unclaimed dispatches: the store has these jobs as scheduled, and only this process knows that
+//! they run.
 //!
-//! The one thing to know: a dispatch and a change of the same job (cancel, PATCH, expiry) exclude each
-//! other. A change **holds** the job while it lasts. A held job is not dispatched, and a dispatched
-//! job is not held.
+//! The one thing to know: a dispatch and a change of the same job (cancel, PATCH, expiry) exclude
+//! each other. A change **holds** the job while it lasts. A held job is not dispatched, and a
+//! dispatched job is not held.
 
 use std::collections::{HashMap, HashSet};
 

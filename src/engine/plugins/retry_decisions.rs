@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use futures_util::{StreamExt, stream};
 
-use crate::{Engine, Error, config::catalog::Catalog, jobs::enqueue::extract_anew};
+use crate::{Engine, Error, config::catalog::Catalog, jobs::enqueue::extract_again};
 use tidegate_core::{
     job::{
         Body, Encoding, Event, Job, Payload, PluginName, Spec, Version,
@@ -225,7 +225,7 @@ impl Engine {
                 Err(fault) => return Ok(Err(fault)),
             };
             let mut spec = (*job.spec).clone();
-            if let Err(error) = extract_anew(catalog, &mut spec, &payload) {
+            if let Err(error) = extract_again(catalog, &mut spec, &payload) {
                 return Ok(Err(nonsense(format!("the attributes of its data: {error}"))));
             }
             changed.spec = Arc::new(spec);

@@ -28,7 +28,7 @@ pub struct TickCache {
     /// When the next job becomes due, as far as that scan read.
     pub(super) next_at: Option<Timestamp>,
     /// The throttler that failed last.
-    pub(super) trouble: Option<OpenCircuit>,
+    pub(super) open_circuit: Option<OpenCircuit>,
     /// Ended attempts that the throttler has not received: it failed, or its circuit was open.
     pub(super) unreported: Arc<Vec<Ended>>,
     /// Failed calls that no outcome has reported yet.
@@ -80,8 +80,8 @@ impl TickCache {
         self.news |= goes_on && (input.news || self.next_at.is_some_and(|at| at <= now));
     }
 
-    /// Keeps what `plan` leaves to the next tick's scan. A completed scan starts again if there were
-    /// news.
+    /// Keeps what `plan` leaves to the next tick's scan. A completed scan starts again if there
+    /// were news.
     pub(super) fn keep_scan(&mut self, plan: &mut TickPlan, limits: &Limits) {
         let scan = self.view.as_ref().map(|view| Scan::of(view, limits)).unwrap_or_default();
         self.reservations = (scan, std::mem::take(&mut plan.reserved));

@@ -1,4 +1,5 @@
-//! Checks grants whose check time has come: after a lease, after the wait for a claim, or each minute.
+//! Checks grants whose check time has come: after a lease, after the wait for a claim, or every
+//! minute.
 //!
 //! A grant is released only if its job was read and had left the granted version, or if this tick
 //! makes it leave.
@@ -6,10 +7,10 @@
 use std::time::Duration;
 
 use super::{
-    lease_over,
+    lease_expired,
     plan::{JobChange, TickPlan},
 };
-use crate::{Catalog, Engine, Error, View, tick::view::AUDIT};
+use crate::{Catalog, Engine, Error, View, tick::view::AUDIT_INTERVAL};
 use tidegate_core::{
     job::{Event, Job, JobId, State},
     port::Work,
@@ -18,11 +19,24 @@ use tidegate_core::{
 };
 
 /// How long sent work may stay unclaimed before it is sent again.
-pub(super) const CLAIM_BY: Duration = Duration::from_secs(6);
+pub(super) const CLAIM_TIMEOUT: Duration = Duration::from_secs(6);
 /// How often unclaimed work is sent before its grant is revoked.
 const MAX_SENDS: u8 = 3;
-/// Grants that one tick checks at most, but for the rest of the last batch.
+/// Grants that one tick checks at most, not counting the rest of the last batch.
 const MAX_CHECKED_GRANTS: usize = 2000;
+
+/// The check of one batch.
+struct BatchCheck {
+    /// Whether its check time has come. Before that, grants are left to the receiver or to the tick
+    /// that claims them.
+    is_due: bool,
+    /// Whether unclaimed work is sent again; otherwise its grants are revoked.
+    resends: bool,
+    /// When it is checked next.
+    next: Timestamp,
+    /// Whether work was sent again.
+    resent: bool,
+}
 
 impl Engine {
     /// Checks the grants of the due batches: releases, fences, sends again or revokes them.
@@ -39,64 +53,77 @@ impl Engine {
                 plan.again = true;
                 break;
             }
-            // Before their check time, grants are left to the receiver or to the tick that claims them.
-            let due = reference.check_at <= now;
-            let resend = reference.sends > 0 && reference.sends < MAX_SENDS;
+            let mut batch = BatchCheck {
+                is_due: reference.check_at <= now,
+                resends: reference.sends > 0 && reference.sends < MAX_SENDS,
+                next: now + AUDIT_INTERVAL,
+                resent: false,
+            };
             let grants: Vec<&Grant> = view.live_of(reference).collect();
             let ids: Vec<JobId> = grants.iter().map(|grant| grant.job.clone()).collect();
             checked += grants.len();
-            let (mut next, mut resent) = (now + AUDIT, false);
             for (grant, job) in grants.into_iter().zip(self.ports.store.get(&ids).await?) {
-                let release = (grant.job.clone(), grant.version);
-                if plan.delta.released.contains(&release) {
-                    continue;
-                }
-                let Some(job) = job.filter(|job| job.life.version == grant.version) else {
-                    plan.delta.released.push(release);
-                    continue;
-                };
-                let event = match &job.life.state {
-                    State::Running(run) if run.lease_until <= now => {
-                        lease_over(self, catalog, &job)
-                    }
-                    State::Running(run) => {
-                        next = next.min(run.lease_until);
-                        continue;
-                    }
-                    State::Scheduled { .. } if !due => continue,
-                    State::Scheduled { .. } if resend => {
-                        resent = true;
-                        plan.send.push(work(&job, now));
-                        continue;
-                    }
-                    State::Scheduled { .. } => Event::Revoke { version: grant.version },
-                    State::Ended { .. } => continue,
-                };
-                let (was, lapsed) =
-                    (job.life.revision, matches!(event, Event::LeaseExpired { .. }));
-                if let Ok(job) = job.apply(event, now) {
-                    plan.delta.released.push(release);
-                    if job.life.ended().is_some() {
-                        plan.ended.push(job.id.clone());
-                    } else if lapsed {
-                        plan.lapsed.push(job.clone());
-                    }
-                    plan.before.push(JobChange { job, was });
-                }
+                self.check_grant(grant, job, &mut batch, catalog, plan, now);
             }
-            if resent {
-                next = next.min(now + CLAIM_BY);
+            if batch.resent {
+                batch.next = batch.next.min(now + CLAIM_TIMEOUT);
             }
             plan.delta.read.push(reference.id);
-            if due {
-                plan.delta.checked.push((reference.id, next, resent));
-                plan.wake(Some(next));
+            if batch.is_due {
+                plan.delta.checked.push((reference.id, batch.next, batch.resent));
+                plan.wake(Some(batch.next));
             }
         }
         Ok(())
     }
+
+    /// Checks one grant against its job as it was just read.
+    fn check_grant(
+        &self,
+        grant: &Grant,
+        job: Option<Job>,
+        batch: &mut BatchCheck,
+        catalog: &Catalog,
+        plan: &mut TickPlan,
+        now: Timestamp,
+    ) {
+        let release = (grant.job.clone(), grant.version);
+        if plan.delta.released.contains(&release) {
+            return;
+        }
+        let Some(job) = job.filter(|job| job.life.version == grant.version) else {
+            plan.delta.released.push(release);
+            return;
+        };
+        let event = match &job.life.state {
+            State::Running(run) if run.lease_until <= now => lease_expired(self, catalog, &job),
+            State::Running(run) => {
+                batch.next = batch.next.min(run.lease_until);
+                return;
+            }
+            State::Scheduled { .. } if !batch.is_due => return,
+            State::Scheduled { .. } if batch.resends => {
+                batch.resent = true;
+                plan.send.push(work(&job, now));
+                return;
+            }
+            State::Scheduled { .. } => Event::Revoke { version: grant.version },
+            State::Ended { .. } => return,
+        };
+        let (was, lapsed) = (job.life.revision, matches!(event, Event::LeaseExpired { .. }));
+        if let Ok(job) = job.apply(event, now) {
+            plan.delta.released.push(release);
+            if job.life.ended().is_some() {
+                plan.ended.push(job.id.clone());
+            } else if lapsed {
+                plan.lapsed.push(job.clone());
+            }
+            plan.before.push(JobChange { job, was });
+        }
+    }
 }
 
+/// The message that sends granted work again.
 fn work(job: &Job, now: Timestamp) -> Work {
     Work {
         queue: job.spec.queue.clone(),

@@ -1,4 +1,5 @@
-//! `claim`: the receiver of work starts it, if its grant is still valid or its queue still needs none.
+//! `claim`: the receiver of work starts it, if its grant is still valid or its queue still needs
+//! none.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,12 +16,13 @@ use tidegate_core::{
 const MAX_CLAIM_RETRIES: usize = 3;
 
 impl Engine {
-    /// Claims work for one worker. Returns per piece the running job, or none if the piece is void, was
-    /// claimed before, or is not due. A piece that arrives twice is claimed once.
+    /// Claims work for one worker. Returns per piece the running job, or none if the piece is void,
+    /// was claimed before, or is not due. A piece that arrives twice is claimed once.
     ///
     /// # Errors
     ///
-    /// The store's. Then it is unknown what was claimed; those jobs are found when their lease ends.
+    /// The store's. Then it is unknown what was claimed; those jobs are found when their lease
+    /// ends.
     pub async fn claim(
         &self,
         work: &[Work],
@@ -44,7 +46,8 @@ impl Engine {
                 claims[index] = claimed.remove(&work.job);
             }
         }
-        // A pending reply ends the attempt of its job. Its grant is released at its batch's next check.
+        // A pending reply ends the attempt of its job. Its grant is released at its batch's next
+        // check.
         let keyed: Vec<&Job> = claims
             .iter()
             .flatten()
@@ -102,7 +105,8 @@ impl Engine {
         for ((index, claimed), outcome) in claiming.into_iter().zip(outcomes) {
             let done = match outcome {
                 Committed::All => true,
-                // A refused claim that finds its own token has succeeded: its first answer was lost.
+                // A refused claim that finds its own token has succeeded: its first answer was
+                // lost.
                 Committed::Conflict { standing: CurrentRecord::Job(there), .. } => {
                     tick::same_claim(&there, &claimed.job)
                 }
@@ -116,8 +120,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Claims jobs of a queue that had no ledger when they were sent. If it has one now, they have no
-    /// grant, and its ticks find them.
+    /// Claims jobs of a queue that had no ledger when they were sent. If it has one now, they have
+    /// no grant, and its ticks find them.
     async fn claim_unlimited(
         &self,
         queue: &QueueName,

@@ -7,45 +7,71 @@
 //!             └─────── refused: another process wrote; read it again ◀─────┘
 //! ```
 //!
-//! The one thing to know: **nothing changes before the commit**. A tick is computed from the view, the
-//! jobs and the configuration as they were read. Each write requires the version that it was computed
-//! from, so a tick that read old values is refused and computed again. On a queue without a ledger
-//! every change is a transaction of its own.
+//! The one thing to know: **nothing changes before the commit**. A tick is computed from the view,
+//! the jobs and the configuration as they were read. Each write requires the version that it was
+//! computed from, so a tick that read old values is refused and computed again. On a queue without
+//! a ledger every change is a transaction of its own.
 //!
-//! The order of the writes makes any prefix safe: settled jobs, then batch, then ledger, then claims.
+//! The order of the writes makes any prefix safe: settled jobs, then batch, then ledger, then
+//! claims.
+//!
+//! # Where a job is admitted
+//!
+//! `Search::try_admit` in `search/admit.rs` is the only caller that offers one candidate to the
+//! limits (`Admission::try_admit` in tidegate-core) and acts on the decision. With a throttler,
+//! `throttle/reconcile.rs` offers a page of candidates to the same `Admission`. Both end in
+//! `Search::admit`, which adds the grant and the claim to the plan.
 //!
 //! # How a job starts
 //!
 //! There are four paths. The queue's ledger and the job's type decide which one a job takes.
 //!
-//! | path | when | embedded | serverless |
+//! | path | the queue | who claims | who knows the attempt |
 //! |---|---|---|---|
-//! | granted claim | the queue has a ledger; the process that ticks runs or leases the job | pull, push, handlers | pull: the lease call |
-//! | granted dispatch | the queue has a ledger; the tick sends the job through the work queue | not used | push: `tick` grants, `deliver` claims |
-//! | ungranted claim | the queue has no ledger | pull, push, handlers | pull: the lease call; push: a message without a grant, `deliver` claims |
-//! | unclaimed dispatch | the queue has no ledger and the type has `start: "plain"` | push | push: `deliver`, for its own invocation |
+//! | granted claim | has a ledger | the tick | job and ledger |
+//! | granted dispatch | has a ledger | the receiver of the message | ledger, then job |
+//! | ungranted claim | has no ledger | the tick, or the receiver | the job |
+//! | unclaimed dispatch | has no ledger | no claim | the process that sent it |
 //!
-//! A store is atomic if a commit is one transaction: its `max_in_flight_write` is zero.
+//! - **Granted claim**: the process that ticks runs or leases the job. Embedded: pull, push and
+//!   handlers. Serverless: pull, in the lease call.
+//! - **Granted dispatch**: the tick grants the job and sends it through the work queue. The
+//!   receiver claims it at the granted version. Serverless push only: `tick` grants, `deliver`
+//!   claims.
+//! - **Ungranted claim**: one transaction per job. Embedded: pull, push and handlers. Serverless:
+//!   pull, in the lease call, and push, where `deliver` claims a message without a grant.
+//! - **Unclaimed dispatch**: for a push type with `start: "plain"`. The first write is a result or
+//!   a heartbeat. Embedded: push. Serverless: push, where `deliver` does it for its own invocation.
 //!
-//! | path | store | who claims | who remembers the attempt | what a crash costs |
-//! |---|---|---|---|---|
-//! | granted claim | atomic | the tick, in the transaction of the grant | job and ledger | before the commit nothing, after it one attempt |
-//! | granted claim | not atomic | the tick, in a third commit after jobs and ledger | job and ledger | as above; between ledger and claim no attempt, but the slot until `check_at` |
-//! | granted dispatch | either | the receiver of the message, at the granted version | the ledger from the grant, the job from the claim | before the claim no attempt, the work is sent up to three times; after it one attempt |
-//! | ungranted claim | either | the tick or the receiver, in one transaction per job | the job | before the claim no attempt; after it one attempt |
-//! | unclaimed dispatch | either | no claim; the first write is a result or a heartbeat | only the process that sent it | no attempt, but the target may run the job twice |
+//! A store is atomic if a commit is one transaction: its `max_in_flight_write` is zero. What a
+//! crash costs depends on the path, and for a granted claim on the store:
 //!
-//! "One attempt" fails with `lease_expired`; for `at_most_once` the job ends with `outcome_unknown`.
-//! The simulation (`tests/it/simulation`) counts the first three paths on both kinds of store.
-//! Scenarios in `tests/it/cases/plain.rs` cover the fourth.
+//! | path | before | after |
+//! |---|---|---|
+//! | granted claim, atomic store | the commit: nothing | one attempt |
+//! | granted claim, other store | the ledger's commit: nothing | the claim: one attempt |
+//! | granted dispatch | the claim: no attempt | one attempt |
+//! | ungranted claim | the claim: no attempt | one attempt |
+//! | unclaimed dispatch | no attempt | no attempt, but the target may run the job twice |
+//!
+//! - An atomic store takes grant and claim in one transaction. On another store the claim is a
+//!   third commit, after jobs and ledger. A crash between ledger and claim costs no attempt, but
+//!   the slot until `check_at`.
+//! - Granted work that is not claimed is sent up to three times.
+//!
+//! "One attempt" fails with `lease_expired`; for `at_most_once` the job ends with
+//! `outcome_unknown`. The simulation (`tests/it/simulation`) counts the first three paths on both
+//! kinds of store. Scenarios in `tests/it/cases/plain.rs` cover the fourth.
 //!
 //! # Reading order
 //!
-//! This file (what a tick consists of), [`limited`] (a tick of a queue with a ledger) and
-//! [`unlimited`] (of one without), [`search`] and [`partitions`] (which candidates are offered, in
-//! which order), [`capacities`] (how many the workers take), [`offer`] (what happens to one
-//! candidate), [`throttle`] (the queue's plugin decides on a page), [`check`] (grants whose check
-//! time has come).
+//! 1. This file: the loop of a tick.
+//! 2. [`input`], [`outcome`], [`plan`] and [`cache`]: the values that it works on.
+//! 3. [`settle`]: reports are applied to their jobs.
+//! 4. [`limited`] and [`unlimited`]: a tick of a queue with a ledger, and of one without.
+//! 5. [`search`]: which candidates are offered, in which order, and what happens to each.
+//! 6. [`throttle`]: the queue's plugin decides on a page of candidates.
+//! 7. [`check`]: grants whose check time has come. [`claim`]: the receiver of work starts it.
 
 mod cache;
 mod check;
@@ -73,7 +99,7 @@ use tidegate_core::{
 
 pub use cache::TickCache;
 pub use input::{ByteBudget, Demand, Dispatch, TickInput};
-pub(super) use lease::{lease_over, push_lease};
+pub(super) use lease::{lease_expired, push_lease};
 pub use outcome::{Claimed, TickOutcome};
 pub(super) use search::Turns;
 pub use throttle::ThrottlerCall;
@@ -105,8 +131,8 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// The store's. Then it is unknown what was committed. `cache` is cleared, and the caller answers
-    /// its reports with the error (repeating them is harmless) and ticks again.
+    /// The store's. Then it is unknown what was committed. `cache` is cleared, and the caller
+    /// answers its reports with the error (repeating them is harmless) and ticks again.
     pub async fn tick(
         &self,
         queue: &QueueName,
@@ -187,10 +213,13 @@ pub(super) fn delivery(catalog: &Catalog, job: &Job) -> Delivery {
     catalog.types.get(&job.spec.job_type).map_or(Delivery::AtLeastOnce, |item| item.config.delivery)
 }
 
-pub(super) fn same_claim(there: &Job, ours: &Job) -> bool {
-    matches!((there.life.running(), ours.life.running()), (Some(there), Some(ours)) if there.token == ours.token)
+/// Whether the running attempt of `stored` is the one that `ours` claimed.
+pub(super) fn same_claim(stored: &Job, ours: &Job) -> bool {
+    let (stored, ours) = (stored.life.running(), ours.life.running());
+    stored.zip(ours).is_some_and(|(stored, ours)| stored.token == ours.token)
 }
 
+/// The job that a refused write found, if it found one.
 fn current_job(current: CurrentRecord) -> Option<Job> {
     match current {
         CurrentRecord::Job(job) => Some(*job),

@@ -57,7 +57,7 @@ pub(super) struct TickPlan {
     pub(super) buckets: BTreeMap<(String, String), Bucket>,
     /// The queue's throttler.
     pub(super) throttling: Option<Throttling>,
-    pub(super) trouble: Option<OpenCircuit>,
+    pub(super) open_circuit: Option<OpenCircuit>,
     pub(super) asked: Vec<ThrottlerCall>,
     pub(super) faults: Vec<ThrottlerCall>,
     /// Whether the throttler moved or dropped a job, which is valid only under this ledger.
@@ -65,6 +65,7 @@ pub(super) struct TickPlan {
 }
 
 impl TickPlan {
+    /// Plans the next tick for `at`, unless it is planned for earlier.
     pub(super) fn wake(&mut self, at: Option<Timestamp>) {
         self.next_at = self.next_at.into_iter().chain(at).min();
     }

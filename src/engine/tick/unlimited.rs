@@ -164,7 +164,8 @@ impl Engine {
                 self.running.lock().remove(id);
             } else {
                 let job = &plan.claims[index - plan.before.len()].job;
-                // A refused claim that finds its own token has succeeded: its first answer was lost.
+                // A refused claim that finds its own token has succeeded: its first answer was
+                // lost.
                 if !matches!(&standing, CurrentRecord::Job(there) if same_claim(there, job)) {
                     refused.claims.insert(job.id.clone());
                 }
@@ -189,7 +190,8 @@ impl Engine {
                 .cloned()
                 .flatten()
                 .ok_or_else(|| Error::no_job(&report.id))?;
-            // Another process's write may have led to the same revision. Only the same life is ours.
+            // Another process's write may have led to the same revision. Only the same life is
+            // ours.
             if answer.as_ref().is_ok_and(|answered| answered.life == job.life) {
                 return Ok(job);
             }

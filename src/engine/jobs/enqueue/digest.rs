@@ -18,13 +18,14 @@ use tidegate_core::{
     time::{Seconds, Timestamp},
 };
 
-/// The digest of a request that has no name to be repeated under: neither an id nor a key of its own.
-pub(super) const UNNAMED: [u8; 16] = [0; 16];
+/// The digest of a request that cannot be repeated: it has neither an id nor an idempotency key.
+pub(super) const NO_DIGEST: [u8; 16] = [0; 16];
 
-/// The part of a request that a repeat must have in common with it, apart from data and replayed job.
+/// The fields that a repeated request must have in common with the first one, in addition to its
+/// data and the job that it replays.
 ///
-/// Digests are stored with jobs, so names and order of these fields are fixed. A field that is added
-/// later is skipped where it is absent.
+/// Digests are stored with jobs, so names and order of these fields are fixed. A field that is
+/// added later is skipped where it is absent.
 #[derive(Serialize)]
 struct DigestedRequest<'a> {
     job_type: &'a TypeName,

@@ -1,8 +1,9 @@
-//! The keys of a job: what follows when one of them belongs to another job.
+//! A key that another job holds: it is taken over, it refuses the request, or its holder is the
+//! answer.
 
 use std::time::Duration;
 
-use super::{EnqueueItem, digest::UNNAMED};
+use super::{EnqueueItem, digest::NO_DIGEST};
 use crate::{Engine, Error, ids, request::Enqueued};
 use tidegate_core::{
     error_code::ErrorCode,
@@ -12,88 +13,111 @@ use tidegate_core::{
 };
 
 impl Engine {
-    /// What follows when key `step` of `entry` points at `holder` since then: the job is there already, the holder is the answer,
-    /// it is a clash, or (`None`) the key can be had and `entry` says so now.
-    pub(super) async fn contend(
+    /// Handles a key of `item` that points at `holder`, since `since` if the store knows it.
+    ///
+    /// Returns the job that answers the request. None if the key may be taken over: then `item`
+    /// expects `holder` at that key, and is inserted again.
+    pub(super) async fn on_taken_key(
         &self,
-        entry: &mut EnqueueItem,
-        step: usize,
+        item: &mut EnqueueItem,
+        key_index: usize,
         holder: JobId,
         since: Option<Timestamp>,
     ) -> Result<Option<Enqueued>, Error> {
-        let (key, was) = &mut entry.keys[step];
-        let mut found = self.ports.store.get(&[entry.job.id.clone(), holder.clone()]).await?;
-        let standing = found.pop().flatten();
-        // A repeat is answered by its id, whoever has come to hold its keys since.
-        if let Some(there) = found.pop().flatten() {
-            return same_request(&entry.job, there).map(Some);
+        let mut found = self.ports.store.get(&[item.job.id.clone(), holder.clone()]).await?;
+        let holding_job = found.pop().flatten();
+        // A repeat is answered by its id, no matter which job holds its keys now.
+        if let Some(stored) = found.pop().flatten() {
+            return same_request(&item.job, stored).map(Some);
         }
-        let Some(standing) = standing else {
-            // A key without its job: pruned, or its enqueue is under way and may still insert. Where that can be,
-            // the job is inserted under the id that the key fixed; the slow first one then finds it taken. An id that
-            // somebody gave stands for his request alone: he waits, or is waited for.
-            if holder != entry.job.id && self.may_be_under_way(since) {
-                if entry.asked.id.is_some() || !ids::is_drawn(&holder) {
-                    let message = format!("job {holder} is being added under the same key");
-                    return Err(Error::Unavailable {
-                        retry_after: Duration::from_secs(1),
-                        message,
-                    });
-                }
-                entry.job.id = holder.clone();
-            }
-            *was = Expect::Is(holder);
-            return Ok(None);
-        };
-        let ended = standing.life.ended().is_some();
-        let holds = match key {
-            Key::Idempotency(_) => {
-                return if standing.spec.request_digest == entry.job.spec.request_digest {
-                    Ok(Some(Enqueued { job: standing, new: false }))
-                } else {
-                    let message = "another request was sent with this idempotency key".to_owned();
-                    Err(Error::Conflict {
-                        code: ErrorCode::IdempotencyKeyReused,
-                        message,
-                        holder: Some(holder),
-                    })
-                };
-            }
-            Key::Correlation(..) => !ended,
-            Key::Unique(..) => {
-                let unique = standing.spec.unique.as_ref();
-                let in_period =
-                    unique.and_then(|unique| unique.period_seconds).is_some_and(|period| {
-                        entry.job.spec.created_at < standing.spec.created_at + period.duration()
-                    });
-                in_period
-                    || match unique.map(|unique| unique.hold) {
-                        Some(UniqueWhile::Scheduled) => {
-                            matches!(standing.life.state, State::Scheduled { .. })
-                                && standing.life.attempt == 0
-                        }
-                        Some(UniqueWhile::Live) | None => !ended,
-                    }
-            }
-        };
-        if !holds {
-            if matches!(key, Key::Correlation(..)) {
-                entry.job.life.inherit_replies(&standing.life);
-            }
-            *was = Expect::Is(holder);
-            return Ok(None);
+        match holding_job {
+            Some(job) => answer_of_holder(item, key_index, job),
+            None => self.take_key_without_job(item, key_index, holder, since).map(|()| None),
         }
-        if matches!(key, Key::Unique(..)) {
-            return Ok(Some(Enqueued { job: standing, new: false }));
-        }
-        Err(correlation_key_taken(holder))
     }
 
-    /// Whether who pointed a key at a job that is not there, at `since`, may still add it. Clocks differ by less than a flight.
+    /// Takes a key whose job is not in the store: the job was pruned, or another enqueue wrote the
+    /// key and has not added its job yet.
+    ///
+    /// If the other enqueue may still run, `item` uses the id that the key names. The slower of the
+    /// two then finds that id taken. An id that a caller chose belongs to that caller's request
+    /// alone, so then `item` is refused and its caller tries again.
+    fn take_key_without_job(
+        &self,
+        item: &mut EnqueueItem,
+        key_index: usize,
+        holder: JobId,
+        since: Option<Timestamp>,
+    ) -> Result<(), Error> {
+        if holder != item.job.id && self.may_be_under_way(since) {
+            if item.request.id.is_some() || !ids::is_drawn(&holder) {
+                let message = format!("job {holder} is being added under the same key");
+                return Err(Error::Unavailable { retry_after: Duration::from_secs(1), message });
+            }
+            item.job.id = holder.clone();
+        }
+        item.keys[key_index].1 = Expect::Is(holder);
+        Ok(())
+    }
+
+    /// Whether an enqueue that wrote a key at `since` may still add its job. The factor of two
+    /// covers clocks that differ by less than the longest write.
     fn may_be_under_way(&self, since: Option<Timestamp>) -> bool {
         let flight = self.ports.store.capabilities().atomicity.max_in_flight_write();
         !flight.is_zero() && since.is_none_or(|since| self.now() < since + 2 * flight)
     }
+}
+
+/// The answer to a request whose key belongs to `holder`. None if `holder` gives up the key.
+fn answer_of_holder(
+    item: &mut EnqueueItem,
+    key_index: usize,
+    holder: Job,
+) -> Result<Option<Enqueued>, Error> {
+    let key = &item.keys[key_index].0;
+    let holds = match key {
+        Key::Idempotency(_) => return repeated_request(&item.job, holder).map(Some),
+        Key::Correlation(..) => holder.life.ended().is_none(),
+        Key::Unique(..) => holds_unique_key(&holder, item.job.spec.created_at),
+    };
+    if !holds {
+        if matches!(key, Key::Correlation(..)) {
+            item.job.life.inherit_replies(&holder.life);
+        }
+        item.keys[key_index].1 = Expect::Is(holder.id);
+        return Ok(None);
+    }
+    if matches!(key, Key::Unique(..)) {
+        return Ok(Some(Enqueued { job: holder, new: false }));
+    }
+    Err(correlation_key_taken(holder.id))
+}
+
+/// The answer to a request with the idempotency key of `holder`.
+fn repeated_request(requested: &Job, holder: Job) -> Result<Enqueued, Error> {
+    if holder.spec.request_digest == requested.spec.request_digest {
+        return Ok(Enqueued { job: holder, new: false });
+    }
+    Err(Error::Conflict {
+        code: ErrorCode::IdempotencyKeyReused,
+        message: "another request was sent with this idempotency key".to_owned(),
+        holder: Some(holder.id),
+    })
+}
+
+/// Whether `holder` keeps its `unique` key from a job created at `now`.
+fn holds_unique_key(holder: &Job, now: Timestamp) -> bool {
+    let unique = holder.spec.unique.as_ref();
+    let in_period = unique
+        .and_then(|unique| unique.period_seconds)
+        .is_some_and(|period| now < holder.spec.created_at + period.duration());
+    in_period
+        || match unique.map(|unique| unique.hold) {
+            Some(UniqueWhile::Scheduled) => {
+                matches!(holder.life.state, State::Scheduled { .. }) && holder.life.attempt == 0
+            }
+            Some(UniqueWhile::Live) | None => holder.life.ended().is_none(),
+        }
 }
 
 fn correlation_key_taken(holder: JobId) -> Error {
@@ -101,15 +125,16 @@ fn correlation_key_taken(holder: JobId) -> Error {
     Error::Conflict { code: ErrorCode::CorrelationKeyTaken, message, holder: Some(holder) }
 }
 
-/// The answer where `wanted`'s id is taken by `there`.
-pub(super) fn same_request(wanted: &Job, there: Job) -> Result<Enqueued, Error> {
-    // Whoever asks by no name shares an id only with who found the key that both have pointing at it, and came first.
-    if wanted.spec.request_digest == UNNAMED && wanted.spec.correlation_key.is_some() {
-        return Err(correlation_key_taken(there.id));
+/// The answer to a request for the job `requested` if `stored` has its id.
+pub(super) fn same_request(requested: &Job, stored: Job) -> Result<Enqueued, Error> {
+    // Without a digest the request chose no id. It shares an id only with the request that found
+    // the same key without a job, and that one was first.
+    if requested.spec.request_digest == NO_DIGEST && requested.spec.correlation_key.is_some() {
+        return Err(correlation_key_taken(stored.id));
     }
-    if wanted.spec.request_digest == there.spec.request_digest {
-        return Ok(Enqueued { job: there, new: false });
+    if requested.spec.request_digest == stored.spec.request_digest {
+        return Ok(Enqueued { job: stored, new: false });
     }
-    let message = format!("another request made job {}", there.id);
-    Err(Error::Conflict { code: ErrorCode::IdTaken, message, holder: Some(there.id) })
+    let message = format!("another request created job {}", stored.id);
+    Err(Error::Conflict { code: ErrorCode::IdTaken, message, holder: Some(stored.id) })
 }

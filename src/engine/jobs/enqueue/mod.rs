@@ -1,11 +1,15 @@
-//! `enqueue`: a job is accepted once, whatever is repeated.
+//! `enqueue`: a job is accepted once, even if the request is repeated.
 //!
-//! A job's keys are written before the job, and the job before the answer. A key that is taken leads
-//! to its holder: a live one makes a clash (or, for `unique` and repeats, the answer), an ended one
-//! gives the key up by compare-and-set.
+//! A job's keys are written before the job, and the job before the answer. A taken key leads to its
+//! holder. A live holder is a conflict, or the answer for `unique` and for a repeated request. An
+//! ended holder loses the key by compare-and-set.
 //!
-//! A job is added only while its type is as it was resolved under: a type that has moved to another queue
-//! since, or is gone, makes the job be resolved anew.
+//! A job is added only while its type is at the version under which the job was resolved. If the
+//! type has moved to another queue or was deleted, the job is resolved again.
+//!
+//! Read in this order: this file (the loop that inserts), [`resolve`] (from the request to the
+//! job), [`keys`] (a key that another job holds), [`digest`](mod@digest) (how a repeat is
+//! recognised).
 
 mod digest;
 mod keys;
@@ -15,7 +19,7 @@ use std::sync::Arc;
 
 pub(crate) use digest::digest;
 pub use resolve::fault;
-pub(crate) use resolve::{extract_anew, is_reserved};
+pub(crate) use resolve::{extract_again, is_reserved};
 
 use crate::{
     Engine, Error,
@@ -23,7 +27,7 @@ use crate::{
     plugins::registry::Checked,
     request::{Enqueued, NewJob},
 };
-use digest::UNNAMED;
+use digest::NO_DIGEST;
 use keys::same_request;
 use tidegate_core::{
     error_code::ErrorCode,
@@ -35,37 +39,40 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-/// How often a key may change hands, or the type change, while one enqueue wants it.
-const KEY_TRIES: usize = 8;
+/// How often an enqueue is tried again because a key changed its holder, or the type changed.
+const MAX_ENQUEUE_RETRIES: usize = 8;
 
-/// What is written with a job: the job is added if all of it can be, and where transactions are atomic only then.
+/// The writes that belong to a job's enqueue. The job is added if all of them succeed; on an atomic
+/// store, only then.
 #[derive(Clone, Default)]
 pub(crate) struct With {
-    /// What must stand before the job is added.
+    /// Conditions and writes before the job.
     pub require: Vec<Write>,
-    /// What is written after it. Of items only.
+    /// Writes of items after the job.
     pub then: Vec<Write>,
-    /// The revision that the job begins with, if it is not to be the first.
+    /// The revision that the job starts with, if not the first.
     pub revision: Option<Revision>,
 }
 
-/// A job on its way into the store.
+/// A job that is not in the store yet.
 struct EnqueueItem {
+    /// The index of its answer.
     index: usize,
     with: With,
-    /// What was asked for, in case it is to be resolved anew.
-    asked: NewJob,
+    /// The request, in case it is resolved again.
+    request: NewJob,
     job: Job,
-    /// The version of its type that it was resolved under.
+    /// The version of its type under which it was resolved.
     type_version: u64,
     keys: Keys,
 }
 
-/// The keys of a job, and what they must point at.
+/// The keys of a job, each with the holder that it must have when the job is added.
 type Keys = Vec<(Key, Expect<JobId>)>;
 
 impl EnqueueItem {
-    /// What adds the job: what it requires, its type as it was, its keys, itself, and what follows it.
+    /// The transaction that adds the job: its conditions, its type's version, its keys, the job,
+    /// and the writes after it.
     fn writes(&self) -> Txn {
         let (kind, name) = (ItemKind::Type, self.job.spec.job_type.to_string());
         let mut writes = Vec::with_capacity(
@@ -84,7 +91,7 @@ impl EnqueueItem {
         writes
     }
 
-    /// Which part of its writes number `step` is.
+    /// The part of the transaction that the write at index `step` belongs to.
     fn part(&self, step: usize) -> Part {
         match step.checked_sub(self.with.require.len()) {
             Some(0) => Part::Type,
@@ -95,24 +102,28 @@ impl EnqueueItem {
     }
 }
 
-/// A part of an entry's writes that may be refused.
+/// A part of the transaction that the store may refuse.
 enum Part {
     Type,
+    /// The key at this index.
     Key(usize),
     Job,
     With,
 }
 
 impl Engine {
-    /// Accepts jobs: one answer each, in order. After `Ok` a job is durable.
+    /// Accepts jobs. Returns one answer per job, in order. After `Ok` a job is durable.
     ///
-    /// Repeating a call is harmless where the job has an id or an idempotency key.
+    /// A repeated call is harmless if the job has an id or an idempotency key.
     pub async fn enqueue(&self, jobs: Vec<NewJob>) -> Vec<Result<Enqueued, Error>> {
         self.enqueue_with(jobs, Vec::new()).await
     }
 
-    /// The same, each with the writes that stand in its place in `with`, as far as that goes: if one of those is refused, so
-    /// is the job, with [`Error::Stale`]. Where the answer is a job that was there before, what was to follow is not written.
+    /// Accepts jobs, each with the writes at its index in `with`. Jobs past the end of `with` have
+    /// none.
+    ///
+    /// If one of the writes is refused, the job is refused with [`Error::Stale`]. If the answer is
+    /// a job that existed before, [`With::then`] is not written.
     pub(crate) async fn enqueue_with(
         &self,
         jobs: Vec<NewJob>,
@@ -124,18 +135,18 @@ impl Engine {
             Err(error) => return jobs.iter().map(|_| Err(error.clone())).collect(),
         };
         let now = self.now();
-        let mut entries = Vec::with_capacity(jobs.len());
+        let mut items = Vec::with_capacity(jobs.len());
         let mut with = with.into_iter();
         let mut checked = Checked::default();
         for (index, job) in jobs.into_iter().enumerate() {
             let with = with.next().unwrap_or_default();
-            match self.entry(&job, &mut catalog, &mut checked, now).await {
+            match self.enqueue_item_parts(&job, &mut catalog, &mut checked, now).await {
                 Ok((mut made, type_version, keys)) => {
                     made.life.revision = with.revision.unwrap_or(made.life.revision);
-                    entries.push(EnqueueItem {
+                    items.push(EnqueueItem {
                         index,
                         with,
-                        asked: job,
+                        request: job,
                         job: made,
                         type_version,
                         keys,
@@ -146,89 +157,57 @@ impl Engine {
                 }
             }
         }
-        for _ in 0..KEY_TRIES {
-            if entries.is_empty() {
+        for _ in 0..MAX_ENQUEUE_RETRIES {
+            if items.is_empty() {
                 break;
             }
-            entries = self.insert(entries, &mut answers).await;
+            items = self.insert(items, &mut answers).await;
         }
-        for entry in entries {
+        for item in items {
             let message = "its type or its keys changed too often".to_owned();
             let refused =
                 Err(Error::Conflict { code: ErrorCode::ConcurrentUpdate, message, holder: None });
-            Box::pin(self.forget_refused(&entry.job.data, &refused)).await;
-            answers[entry.index] = Some(refused);
+            Box::pin(self.forget_refused(&item.job.data, &refused)).await;
+            answers[item.index] = Some(refused);
         }
         answers
             .into_iter()
             .map(|answer| {
-                answer.unwrap_or_else(|| Err(Error::Internal("an enqueue went unanswered".into())))
+                answer.unwrap_or_else(|| Err(Error::Internal("an enqueue has no answer".into())))
             })
             .collect()
     }
 
-    /// One attempt to insert `entries`; those whose keys were given up by ended jobs, or whose type changed, come back.
+    /// Tries once to insert `items`. Returns those that must be tried again: an ended job gave up
+    /// their key, or their type changed.
     async fn insert(
         &self,
-        entries: Vec<EnqueueItem>,
+        items: Vec<EnqueueItem>,
         answers: &mut [Option<Result<Enqueued, Error>>],
     ) -> Vec<EnqueueItem> {
-        let txns: Vec<Txn> = entries.iter().map(EnqueueItem::writes).collect();
+        let txns: Vec<Txn> = items.iter().map(EnqueueItem::writes).collect();
         let committed = match self.ports.store.commit(txns).await {
             Ok(committed) => committed,
             Err(error) => {
-                for entry in entries {
-                    answers[entry.index] = Some(Err(error.clone().into()));
+                for item in items {
+                    answers[item.index] = Some(Err(error.clone().into()));
                 }
                 return Vec::new();
             }
         };
         let mut again = Vec::new();
-        for (mut entry, outcome) in entries.into_iter().zip(committed) {
-            let (index, body) = (entry.index, entry.job.data.clone());
+        for (mut item, outcome) in items.into_iter().zip(committed) {
+            let (index, body) = (item.index, item.job.data.clone());
             let answer = match outcome {
-                Committed::All => Some(Ok(Enqueued { job: entry.job, new: true })),
-                Committed::Conflict { standing: CurrentRecord::Job(there), .. } => {
-                    Some(same_request(&entry.job, *there))
+                Committed::All => Some(Ok(Enqueued { job: item.job, new: true })),
+                Committed::Conflict { step, standing } => {
+                    let conflict = Box::pin(self.on_enqueue_conflict(&mut item, step, standing));
+                    let answer = conflict.await.transpose();
+                    if answer.is_none() {
+                        again.push(item);
+                    }
+                    answer
                 }
-                Committed::Conflict { step, standing } => match (entry.part(step), standing) {
-                    (Part::Key(key), CurrentRecord::Key { job, since }) => {
-                        match Box::pin(self.contend(&mut entry, key, job, since)).await {
-                            Ok(None) => {
-                                again.push(entry);
-                                None
-                            }
-                            Ok(Some(enqueued)) => Some(Ok(enqueued)),
-                            Err(error) => Some(Err(error)),
-                        }
-                    }
-                    (Part::Key(key), _) => {
-                        // The key was freed since: ask again for an absent one.
-                        entry.keys[key].1 = Expect::Absent;
-                        again.push(entry);
-                        None
-                    }
-                    (Part::Type, _) => match Box::pin(self.resolve_anew(&mut entry)).await {
-                        Ok(()) => {
-                            again.push(entry);
-                            None
-                        }
-                        Err(error) => Some(Err(error)),
-                    },
-                    // What stood there is gone by now.
-                    (Part::Job, _) => {
-                        again.push(entry);
-                        None
-                    }
-                    (Part::With, standing) => {
-                        let version = if let CurrentRecord::Version(version) = standing {
-                            version
-                        } else {
-                            0
-                        };
-                        Some(Err(Error::Stale { version }))
-                    }
-                },
             };
             if let (Body::Object { .. }, Some(answer)) = (&body, &answer) {
                 Box::pin(self.forget_refused(&body, answer)).await;
@@ -238,9 +217,35 @@ impl Engine {
         again
     }
 
-    /// The job that `new` asks for, with everything resolved and checked, and its keys.
-    /// What is rare is boxed, so that it takes no room in the future of every enqueue.
-    async fn entry(
+    /// Handles a refused write of `item`: returns its answer, or none if it must be inserted again.
+    async fn on_enqueue_conflict(
+        &self,
+        item: &mut EnqueueItem,
+        step: usize,
+        current: CurrentRecord,
+    ) -> Result<Option<Enqueued>, Error> {
+        match (item.part(step), current) {
+            (_, CurrentRecord::Job(stored)) => same_request(&item.job, *stored).map(Some),
+            (Part::Key(key), CurrentRecord::Key { job, since }) => {
+                self.on_taken_key(item, key, job, since).await
+            }
+            (Part::Key(key), _) => {
+                // The key became free since it was read.
+                item.keys[key].1 = Expect::Absent;
+                Ok(None)
+            }
+            (Part::Type, _) => self.resolve_again(item).await.map(|()| None),
+            // The job that had the id no longer exists.
+            (Part::Job, _) => Ok(None),
+            (Part::With, CurrentRecord::Version(version)) => Err(Error::Stale { version }),
+            (Part::With, _) => Err(Error::Stale { version: 0 }),
+        }
+    }
+
+    /// The job that `new` requests, resolved and checked, the version of its type, and its keys.
+    ///
+    /// Futures of rare steps are boxed, so that the future of every enqueue stays small.
+    async fn enqueue_item_parts(
         &self,
         new: &NewJob,
         catalog: &mut Arc<Catalog>,
@@ -248,17 +253,7 @@ impl Engine {
         now: Timestamp,
     ) -> Result<(Job, u64, Keys), Error> {
         let job_type = self.type_of(&new.job_type, catalog).await?;
-        let digest = if new.is_repeatable() { digest(new) } else { UNNAMED };
-        let mut keys = Vec::new();
-        if let Some(key) = &new.idempotency_key {
-            keys.push((Key::Idempotency(key.clone()), Expect::Absent));
-        }
-        if let Some(key) = &new.correlation_key {
-            keys.push((Key::Correlation(new.job_type.clone(), key.clone()), Expect::Absent));
-        }
-        if let Some(unique) = &new.options.unique {
-            keys.push((Key::Unique(new.job_type.clone(), unique.key.clone()), Expect::Absent));
-        }
+        let digest = if new.is_repeatable() { digest(new) } else { NO_DIGEST };
         if let Some(retry @ Retry::Plugin(..)) =
             new.options.retry.as_ref().filter(|retry| **retry != job_type.config.retry)
         {
@@ -273,10 +268,11 @@ impl Engine {
         {
             job.data = Box::pin(self.put_object(large)).await?;
         }
-        Ok((job, job_type.version, keys))
+        Ok((job, job_type.version, keys_of(new)))
     }
 
-    /// The answer to a request that is refused now: the job that it made before, if it was sent and accepted before.
+    /// The answer to a request that is refused with `error` now: the job that it created, if it was
+    /// accepted before.
     async fn unless_repeated(&self, new: &NewJob, error: Error) -> Result<Enqueued, Error> {
         if !new.is_repeatable() {
             return Err(error);
@@ -298,17 +294,33 @@ impl Engine {
         same.map(|job| Enqueued { job, new: false }).ok_or(error)
     }
 
-    /// The same entry under its type as it stands now.
-    async fn resolve_anew(&self, entry: &mut EnqueueItem) -> Result<(), Error> {
+    /// Resolves `item` again under the current version of its type.
+    async fn resolve_again(&self, item: &mut EnqueueItem) -> Result<(), Error> {
         let mut catalog = self.catalog().await?;
-        let job_type = self.type_of(&entry.asked.job_type, &mut catalog).await?;
-        let digest = entry.job.spec.request_digest;
+        let job_type = self.type_of(&item.request.job_type, &mut catalog).await?;
+        let digest = item.job.spec.request_digest;
         let Job { spec, mut life, .. } =
-            self.resolve(&entry.asked, &catalog, &job_type, digest, self.now())?;
-        // Its id stays, its revision, what it took over with its key, and its body, which may be an object by now.
-        life.revision = entry.job.life.revision;
-        life.processed_replies = std::mem::take(&mut entry.job.life.processed_replies);
-        (entry.job.spec, entry.job.life, entry.type_version) = (spec, life, job_type.version);
+            self.resolve(&item.request, &catalog, &job_type, digest, self.now())?;
+        // The job keeps its id and revision, the replies that it inherited with its key, and its
+        // body, which may be an object by now.
+        life.revision = item.job.life.revision;
+        life.processed_replies = std::mem::take(&mut item.job.life.processed_replies);
+        (item.job.spec, item.job.life, item.type_version) = (spec, life, job_type.version);
         Ok(())
     }
+}
+
+/// The keys of the job that `new` requests. None of them has a holder as far as is known.
+fn keys_of(new: &NewJob) -> Keys {
+    let mut keys = Vec::new();
+    if let Some(key) = &new.idempotency_key {
+        keys.push((Key::Idempotency(key.clone()), Expect::Absent));
+    }
+    if let Some(key) = &new.correlation_key {
+        keys.push((Key::Correlation(new.job_type.clone(), key.clone()), Expect::Absent));
+    }
+    if let Some(unique) = &new.options.unique {
+        keys.push((Key::Unique(new.job_type.clone(), unique.key.clone()), Expect::Absent));
+    }
+    keys
 }

@@ -1,11 +1,11 @@
-//! The job that a request leads to: every option settled, every bound checked.
+//! From a request to its job: every option settled, every bound checked.
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::KEY_TRIES;
+use super::MAX_ENQUEUE_RETRIES;
 use crate::{Engine, Error, config::catalog::Catalog, request::NewJob};
 use tidegate_core::{
-    calendar::window,
+    calendar::window::{self, Window},
     error_code::ErrorCode,
     job::{
         Attributes, Body, Job, Lifecycle, Payload, Spec, TypeName,
@@ -16,18 +16,20 @@ use tidegate_core::{
         trace,
         type_config::{TypeConfig, TypeItem},
     },
+    queue::Limits,
     time::{Seconds, Timestamp},
     validate,
 };
 
 impl Engine {
-    /// The type of a new job: made if the rules say so, and without the mark of somebody who means to move it.
+    /// The type of a new job. An unknown type is created if the rules allow it, and a type that is
+    /// about to move to another queue stays.
     pub(super) async fn type_of(
         &self,
         name: &TypeName,
         catalog: &mut Arc<Catalog>,
     ) -> Result<Arc<TypeItem>, Error> {
-        for _ in 0..KEY_TRIES {
+        for _ in 0..MAX_ENQUEUE_RETRIES {
             *catalog = match catalog.types.get(name).filter(|_| !is_reserved(name.as_str())) {
                 Some(item) if !item.leaving => return Ok(Arc::clone(item)),
                 Some(_) => Box::pin(self.keep_type(name)).await?,
@@ -41,7 +43,7 @@ impl Engine {
         })
     }
 
-    /// The catalog with a type that it did not have.
+    /// Creates a type with defaults and returns the catalog with it.
     async fn create_unknown_type(&self, name: &TypeName) -> Result<Arc<Catalog>, Error> {
         if !self.rules.create_unknown_types || is_reserved(name.as_str()) {
             return Err(Error::NotFound {
@@ -50,14 +52,15 @@ impl Engine {
             });
         }
         match self.put_type(name, TypeConfig::default(), Some(0)).await {
-            // Somebody else created it meanwhile: as good.
+            // If another process created it meanwhile, that type is used.
             Ok(_) | Err(Error::Stale { .. }) => {}
             Err(error) => return Err(error),
         }
         self.catalog().await
     }
 
-    /// The job that `new` requests under its type, with every option settled and every bound checked.
+    /// The job that `new` requests under its type, with every option settled and every bound
+    /// checked.
     pub(crate) fn resolve(
         &self,
         new: &NewJob,
@@ -67,44 +70,16 @@ impl Engine {
         now: Timestamp,
     ) -> Result<Job, Error> {
         let config = &item.config;
-        if new.id.as_ref().is_some_and(|id| ROUTE_WORDS.contains(&id.as_str())) {
-            return Err(Error::invalid(
-                "id",
-                format!("must not be one of {}", ROUTE_WORDS.join(", ")),
-            ));
-        }
-        validate::check_start(new.run_at, new.delay_seconds).map_err(fault)?;
-        if let Some(deadline) = new.options.deadline_seconds {
-            validate::check_deadline(deadline).map_err(fault)?;
-        }
-        if new.data.bytes.len() > self.rules.max_data_bytes {
-            return Err(Error::TooLarge { field: "data", limit: self.rules.max_data_bytes });
-        }
-        new.data.check(MAX_DEPTH).map_err(|malformed| Error::malformed("data", &malformed))?;
+        self.check_request(new)?;
         let limits = catalog.limits(&config.queue);
         let mut spec = new.options.resolve(&new.job_type, config, now);
-        let weight = spec.weight;
-        if let Some(most) =
-            limits.queue.concurrency.filter(|most| *most > 0 && weight > *most && !spec.critical)
-        {
-            let message = format!("{weight} is over the limit {most} of queue {}", config.queue);
-            return Err(Error::Invalid {
-                code: ErrorCode::WeightOverLimit,
-                field: "weight".into(),
-                message,
-            });
-        }
+        check_weight(&spec, &limits)?;
         let given = std::mem::take(&mut spec.attributes);
         spec.attributes = attributes(&config.attributes, &new.data, given)?;
         spec.partition = partition(&limits, &spec.attributes);
-        let asked = new
-            .run_at
-            .or_else(|| new.delay_seconds.map(|delay| now + delay.duration()))
-            .unwrap_or(now)
-            .max(now);
-        let run_at = window::next_opening(&spec.windows, asked);
-        let waiting = if run_at == asked { Waiting::Due } else { Waiting::Window { due: asked } };
-        // A job that names its own trace does not belong to the request's, and a trace makes no good request a bad one.
+        let (run_at, waiting) = first_start(new, &spec.windows, now);
+        // A job that names its own trace does not join the trace of its request. A trace that
+        // exceeds the number of headers is left out: the request is still valid.
         if trace::named(&spec.headers, trace::PARENT).is_none()
             && spec.headers.len() + new.trace.len() <= validate::MAX_HEADERS
         {
@@ -133,8 +108,26 @@ impl Engine {
         })
     }
 
-    /// How long the job is kept when it has ended. One that waits for a reply knows a second delivery for one, and so is kept as
-    /// long as an early reply would be, even where others go at their end.
+    /// Checks the values of a request that do not depend on its type.
+    fn check_request(&self, new: &NewJob) -> Result<(), Error> {
+        if new.id.as_ref().is_some_and(|id| ROUTE_WORDS.contains(&id.as_str())) {
+            let message = format!("must not be one of {}", ROUTE_WORDS.join(", "));
+            return Err(Error::invalid("id", message));
+        }
+        validate::check_start(new.run_at, new.delay_seconds).map_err(fault)?;
+        if let Some(deadline) = new.options.deadline_seconds {
+            validate::check_deadline(deadline).map_err(fault)?;
+        }
+        if new.data.bytes.len() > self.rules.max_data_bytes {
+            return Err(Error::TooLarge { field: "data", limit: self.rules.max_data_bytes });
+        }
+        new.data.check(MAX_DEPTH).map_err(|malformed| Error::malformed("data", &malformed))
+    }
+
+    /// How long the job is kept after its end.
+    ///
+    /// A job with a correlation key recognises a second delivery of its reply. So it is kept at
+    /// least as long as an early reply, even if its type keeps no ended jobs.
     fn retention(&self, new: &NewJob, config: &TypeConfig) -> Seconds {
         let waits =
             new.correlation_key.as_ref().map(|_| self.rules.events.reply_wait.as_millis() as u64);
@@ -142,13 +135,40 @@ impl Engine {
     }
 }
 
-/// Takes the attributes of a job anew from its new data. What its type's pointers found in the old data and do not find in the new
-/// is gone.
+/// Refuses a job that is heavier than its queue's concurrency. Critical jobs are not limited.
+fn check_weight(spec: &Spec, limits: &Limits) -> Result<(), Error> {
+    let weight = spec.weight;
+    let Some(most) =
+        limits.queue.concurrency.filter(|most| *most > 0 && weight > *most && !spec.critical)
+    else {
+        return Ok(());
+    };
+    Err(Error::Invalid {
+        code: ErrorCode::WeightOverLimit,
+        field: "weight".into(),
+        message: format!("{weight} is over the limit {most} of queue {}", spec.queue),
+    })
+}
+
+/// When the job can start first, and what it waits for until then.
+fn first_start(new: &NewJob, windows: &[Window], now: Timestamp) -> (Timestamp, Waiting) {
+    let due = new
+        .run_at
+        .or_else(|| new.delay_seconds.map(|delay| now + delay.duration()))
+        .unwrap_or(now)
+        .max(now);
+    let run_at = window::next_opening(windows, due);
+    let waiting = if run_at == due { Waiting::Due } else { Waiting::Window { due } };
+    (run_at, waiting)
+}
+
+/// Extracts the attributes of a job again, from its new data. An attribute that its type's pointers
+/// found only in the old data is removed.
 ///
 /// # Errors
 ///
-/// 400 if what is found is out of bounds.
-pub(crate) fn extract_anew(
+/// 400 if an extracted value is out of bounds.
+pub(crate) fn extract_again(
     catalog: &Catalog,
     spec: &mut Spec,
     data: &Payload,
@@ -166,8 +186,9 @@ pub(crate) fn extract_anew(
     Ok(())
 }
 
-/// The partition of a job with `attributes`: the value of the queue's attribute; empty without one.
-fn partition(limits: &tidegate_core::queue::Limits, attributes: &Attributes) -> String {
+/// The partition of a job with `attributes`: the value of the attribute by which its queue is
+/// partitioned. Empty if the queue has no partitions or the job lacks the attribute.
+fn partition(limits: &Limits, attributes: &Attributes) -> String {
     limits
         .queue
         .partition_by
@@ -177,7 +198,8 @@ fn partition(limits: &tidegate_core::queue::Limits, attributes: &Attributes) -> 
         .unwrap_or_default()
 }
 
-/// The attributes of a job that carries `data`: those that `pointers` find win over the `given` ones.
+/// The attributes of a job with `data`. Those that `pointers` find replace `given` ones of the same
+/// name.
 fn attributes(
     pointers: &BTreeMap<String, String>,
     data: &Payload,
@@ -190,12 +212,12 @@ fn attributes(
     Ok(given)
 }
 
-/// Whether a type's or queue's name is one of the server's own.
+/// Whether the name of a type or queue is reserved for the server.
 pub(crate) fn is_reserved(name: &str) -> bool {
     name.starts_with("tidegate.")
 }
 
-/// A fault of a value as an answer.
+/// The error that reports a value out of bounds.
 pub fn fault(fault: validate::ValidationError) -> Error {
     Error::Invalid { code: fault.code, field: fault.field, message: fault.message }
 }

@@ -14,8 +14,8 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-/// Running jobs that one read returns.
-const PAGE: u32 = 1000;
+/// Running jobs that one read returns at most.
+const MAX_RUNNING_PAGE: u32 = 1000;
 
 impl Engine {
     /// Takes every running job of a queue whose ledger has just settled as a grant.
@@ -28,7 +28,7 @@ impl Engine {
     ) -> Result<(), Error> {
         let mut after = None;
         loop {
-            let page = self.ports.store.running(queue, after.as_ref(), PAGE).await?;
+            let page = self.ports.store.running(queue, after.as_ref(), MAX_RUNNING_PAGE).await?;
             let Some(last) = page.last() else { break };
             after = Some(last.id.clone());
             let new = page.iter().filter(|job| view.granted(&job.id).is_none());

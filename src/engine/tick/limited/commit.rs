@@ -244,8 +244,8 @@ impl Engine {
         Ok(all_committed)
     }
 
-    /// Commits the claims of `plan`, each on its own, and removes old batches. Returns the jobs that
-    /// were not claimed.
+    /// Commits the claims of `plan`, each on its own, and removes old batches. Returns the jobs
+    /// that were not claimed.
     async fn commit_claims(
         &self,
         claims: Vec<Txn>,
@@ -260,7 +260,8 @@ impl Engine {
         let mut lost = HashSet::new();
         for (claim, outcome) in plan.claims.iter().zip(self.ports.store.commit(txns).await?) {
             if let Committed::Conflict { standing, .. } = outcome
-                // A refused claim that finds its own token has succeeded: its first answer was lost.
+                // A refused claim that finds its own token has succeeded: its first answer was
+                // lost.
                 && !matches!(&standing, CurrentRecord::Job(there) if same_claim(there, &claim.job))
             {
                 lost.insert(claim.job.id.clone());

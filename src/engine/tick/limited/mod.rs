@@ -76,8 +76,8 @@ impl Engine {
     }
 
     /// Removes the batches of ticks that crashed between writing a batch and the ledger that names
-    /// it. A tick that is about to name its batch wrote it for a later version of the ledger, or its
-    /// commit will be refused.
+    /// it. A tick that is about to name its batch wrote it for a later version of the ledger, or
+    /// its commit will be refused.
     async fn remove_unreferenced_batches(
         &self,
         queue: &QueueName,
@@ -119,7 +119,7 @@ impl Engine {
         let view = cache.view.as_mut().expect("the caller read it");
         self.admit_limited(context, view, &mut decision).await?;
         // The plugin failed, even if this tick does not commit.
-        cache.trouble = decision.plan.trouble.take();
+        cache.open_circuit = decision.plan.open_circuit.take();
         cache.faults.append(&mut decision.plan.faults);
         cache.faults.truncate(MAX_REPORTED_FAULTS);
         self.commit_limited(context, cache, known, decision).await
@@ -146,10 +146,16 @@ impl Engine {
         let answers = self.settle_all(input, known, catalog, &mut plan, now);
         plan.release(view, &input.released);
         self.check(view, catalog, &mut plan, now).await?;
-        plan.throttling =
-            Throttling::of(catalog, limits, view, cache.trouble.as_ref(), &cache.unreported, now);
-        plan.trouble.clone_from(&cache.trouble);
-        self.note_ended(view, &mut plan).await?;
+        plan.throttling = Throttling::of(
+            catalog,
+            limits,
+            view,
+            cache.open_circuit.as_ref(),
+            &cache.unreported,
+            now,
+        );
+        plan.open_circuit.clone_from(&cache.open_circuit);
+        self.collect_ended(view, &mut plan).await?;
 
         let mut ledger = view.ledger.clone();
         match ledger.settling_until {

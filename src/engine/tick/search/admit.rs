@@ -2,8 +2,8 @@
 
 use super::Search;
 use crate::tick::{
-    Claimed, Dispatch, check::CLAIM_BY, delivery, grant, lease::lease, overdue, plan::JobChange,
-    view::AUDIT,
+    Claimed, Dispatch, check::CLAIM_TIMEOUT, delivery, grant, lease::lease, overdue,
+    plan::JobChange, view::AUDIT_INTERVAL,
 };
 use tidegate_core::{
     job::{
@@ -35,8 +35,8 @@ impl Search<'_> {
         false
     }
 
-    /// The demand that would take `job`, if it is a candidate: not offered before in this tick, without
-    /// a grant, not overdue.
+    /// The demand that would take `job`, if it is a candidate: not offered before in this tick,
+    /// without a grant, not overdue.
     pub(in crate::tick) fn consider(&mut self, job: &Job) -> Option<usize> {
         if !self.plan.seen.insert(job.id.clone())
             || self.is_granted(job)
@@ -56,7 +56,7 @@ impl Search<'_> {
                 // This tick still counts it as taken: the next one uses it at once.
                 self.plan.again = true;
                 if let Some(throttling) = &mut self.plan.throttling {
-                    throttling.note_ended(older, job);
+                    throttling.record_ended(older, job);
                 }
             }
         }
@@ -83,8 +83,8 @@ impl Search<'_> {
         if demand.dispatch == Dispatch::Queue && granted {
             self.plan.delta.granted.push(grant(job, now));
             self.plan.delta.sent = false;
-            self.plan.delta.check_at = earlier(self.plan.delta.check_at, now + CLAIM_BY);
-            self.plan.wake(Some(now + CLAIM_BY));
+            self.plan.delta.check_at = earlier(self.plan.delta.check_at, now + CLAIM_TIMEOUT);
+            self.plan.wake(Some(now + CLAIM_TIMEOUT));
             self.capacities.take(demand_index, bytes);
             return;
         }
@@ -107,7 +107,8 @@ impl Search<'_> {
             self.plan.delta.granted.push(grant(job, now));
             let flight = self.engine.ports.store.capabilities().atomicity.max_in_flight_write();
             // Without atomic transactions the grant may be written and the claim not.
-            let claim_by = if flight.is_zero() { AUDIT } else { CLAIM_BY.max(flight) };
+            let claim_by =
+                if flight.is_zero() { AUDIT_INTERVAL } else { CLAIM_TIMEOUT.max(flight) };
             let until = claimed.life.running().map_or(now, |run| run.lease_until);
             self.plan.delta.check_at = earlier(self.plan.delta.check_at, until.min(now + claim_by));
         }

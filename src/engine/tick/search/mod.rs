@@ -1,5 +1,5 @@
-//! The order in which a tick offers candidates. Each is offered to the [`Admission`], which decides,
-//! or a page of them to the queue's throttler.
+//! The order in which a tick offers candidates. Each is offered to the [`Admission`], which
+//! decides, or a page of them to the queue's throttler.
 //!
 //! Critical jobs go first. Without partitions, a tick reads from the front and then continues where
 //! the last one stopped. Partitions take turns, one candidate each.
@@ -16,11 +16,14 @@ use std::{
     ops::ControlFlow,
 };
 
-use super::{plan::TickPlan, throttle::PAGE};
+use super::{plan::TickPlan, throttle::MIN_THROTTLER_PAGE};
 use crate::{Catalog, Engine, Error, View};
 use tidegate_core::{
     job::{Job, JobId, QueueName, TypeName, Version},
-    port::{Work, job_store::DueQuery},
+    port::{
+        Work,
+        job_store::{DuePage, DueQuery},
+    },
     queue::{
         Admission, Limits, Rule,
         config::SCAN_BOUND,
@@ -31,7 +34,7 @@ use tidegate_core::{
 };
 
 /// Candidates that every tick offers from the front of the order, wherever the scan's cursor is.
-const FRONT_PAGE: u32 = 100;
+const MAX_FRONT_CANDIDATES: u32 = 100;
 
 /// A tick's search for jobs to admit; its decisions go to the plan.
 pub(super) struct Search<'a> {
@@ -46,16 +49,6 @@ pub(super) struct Search<'a> {
     pub(super) admission: Admission<'a>,
     pub(super) capacities: Capacities<'a>,
     pub(super) plan: &'a mut TickPlan,
-}
-
-impl Search<'_> {
-    /// Whether `job` is granted at its current version.
-    pub(super) fn is_granted(&self, job: &Job) -> bool {
-        self.granted.as_ref().is_some_and(|(view, released)| {
-            view.granted(&job.id) == Some(job.life.version)
-                && released.get(&job.id) != Some(&job.life.version)
-        })
-    }
 }
 
 impl Search<'_> {
@@ -76,7 +69,15 @@ impl Search<'_> {
         Ok(self.admission.finish().1)
     }
 
-    /// The types that a worker still takes and of which a job may be admitted.
+    /// Whether `job` is granted at its current version.
+    fn is_granted(&self, job: &Job) -> bool {
+        self.granted.as_ref().is_some_and(|(view, released)| {
+            view.granted(&job.id) == Some(job.life.version)
+                && released.get(&job.id) != Some(&job.life.version)
+        })
+    }
+
+    /// The types that a worker still takes and whose jobs may be admitted.
     fn types(&self, critical: bool) -> Vec<TypeName> {
         let mut types = self.capacities.types();
         if !critical {
@@ -105,14 +106,15 @@ impl Search<'_> {
     async fn scan_all(&mut self) -> Result<(), Error> {
         let (cursor, reserved) =
             (self.plan.scan_cursor.take(), std::mem::take(&mut self.plan.reserved));
-        let front = if cursor.is_some() { FRONT_PAGE } else { SCAN_BOUND };
+        let front = if cursor.is_some() { MAX_FRONT_CANDIDATES } else { SCAN_BOUND };
         let stopped = self.scan(false, None, front).await?;
         self.plan.scan_cursor = match (cursor, stopped) {
             // The front page took all there was, or nothing more can be taken.
             (_, None) => None,
             (None, Some(stopped)) => Some(stopped),
             (Some(cursor), Some(_)) => {
-                // A job that was held on the way here keeps its reservation from the jobs behind it.
+                // A job that was held on the way here keeps its reservation from the jobs behind
+                // it.
                 self.admission.restore_reservations(&reserved);
                 self.scan(false, Some(cursor), SCAN_BOUND).await?
             }
@@ -124,8 +126,8 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Offers at most `bound` candidates, the critical or the others, from `after` on. Returns where it
-    /// stopped, if more could be admitted.
+    /// Offers at most `bound` candidates, the critical or the others, from `after` on. Returns
+    /// where it stopped, if more could be admitted.
     async fn scan(
         &mut self,
         critical: bool,
@@ -142,45 +144,21 @@ impl Search<'_> {
             if !critical && self.plan.throttler_holds_all() {
                 return Ok(None);
             }
-            let throttled = !critical && self.plan.asks_throttler();
+            let throttled = !critical && self.plan.may_call_throttler();
             // As many as are wanted; more each time that the last page was not enough.
-            let wanted =
-                if throttled { self.capacities.total().max(PAGE) } else { self.capacities.total() };
-            let limit = wanted.saturating_add(offered).min(bound - offered).clamp(1, SCAN_BOUND);
-            let query = DueQuery {
-                queue: self.queue.clone(),
-                critical,
-                types,
-                partition: None,
-                order: Order::of(&self.limits.queue),
-                until: self.now,
-                after: after.take(),
-                limit,
-            };
-            let page = self.engine.ports.store.due(&[query]).await?.pop().unwrap_or_default();
-            self.plan.wake(page.next_due);
-            let mut last = page.jobs.last().filter(|_| throttled).map(position);
-            if throttled {
-                offered += page.jobs.len() as u32;
-                if let ControlFlow::Break(stopped) =
-                    self.throttle(&mut page.jobs.into_iter(), SCAN_BOUND as usize).await?
-                {
-                    return Ok(stopped);
-                }
-                if self.admission.closed(critical) {
-                    return Ok(None);
-                }
+            let wanted = if throttled {
+                self.capacities.total().max(MIN_THROTTLER_PAGE)
             } else {
-                for job in page.jobs {
-                    offered += 1;
-                    last = Some(position(&job));
-                    self.try_admit(&job);
-                    if self.admission.closed(critical) {
-                        return Ok(None);
-                    }
-                }
+                self.capacities.total()
+            };
+            let limit = wanted.saturating_add(offered).min(bound - offered).clamp(1, SCAN_BOUND);
+            let page = self.due_page(critical, types, after.take(), limit).await?;
+            let (last, more) = (page.jobs.last().map(position), page.more);
+            offered += page.jobs.len() as u32;
+            if let ControlFlow::Break(stopped) = self.offer_page(page, critical, throttled).await? {
+                return Ok(stopped);
             }
-            if !page.more {
+            if !more {
                 return Ok(None);
             }
             if offered >= bound {
@@ -188,6 +166,51 @@ impl Search<'_> {
             }
             after = last;
         }
+    }
+
+    /// Reads a page of due jobs of `types`, in the queue's order.
+    async fn due_page(
+        &mut self,
+        critical: bool,
+        types: Vec<TypeName>,
+        after: Option<Position>,
+        limit: u32,
+    ) -> Result<DuePage, Error> {
+        let query = DueQuery {
+            queue: self.queue.clone(),
+            critical,
+            types,
+            partition: None,
+            order: Order::of(&self.limits.queue),
+            until: self.now,
+            after,
+            limit,
+        };
+        let page = self.engine.ports.store.due(&[query]).await?.pop().unwrap_or_default();
+        self.plan.wake(page.next_due);
+        Ok(page)
+    }
+
+    /// Offers the jobs of a page, or lets the throttler decide on them. Breaks if the scan ends,
+    /// with the position where the next tick continues.
+    async fn offer_page(
+        &mut self,
+        page: DuePage,
+        critical: bool,
+        throttled: bool,
+    ) -> Result<ControlFlow<Option<Position>>, Error> {
+        if throttled {
+            let flow = self.throttle(&mut page.jobs.into_iter(), SCAN_BOUND as usize).await?;
+            let closed = flow.is_continue() && self.admission.closed(critical);
+            return Ok(if closed { ControlFlow::Break(None) } else { flow });
+        }
+        for job in page.jobs {
+            self.try_admit(&job);
+            if self.admission.closed(critical) {
+                return Ok(ControlFlow::Break(None));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
     }
 
     /// Records the rule that holds all jobs of a queue that was closed before the search.

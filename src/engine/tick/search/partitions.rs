@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{Search, position};
-use crate::{Engine, Error, tick::throttle::PAGE};
+use crate::{Engine, Error, tick::throttle::MIN_THROTTLER_PAGE};
 use tidegate_core::{
     job::{Job, QueueName, TypeName},
     port::job_store::DueQuery,
@@ -24,8 +24,8 @@ const PAGE_MARGIN: u32 = 8;
 
 /// The first page of each partition that a tick visits, and where each continues.
 struct PartitionPages {
-    /// The candidates of each partition; the last one may be the page behind the cursor.
-    lanes: Vec<std::vec::IntoIter<Job>>,
+    /// The candidates of each partition. The last page may be the one behind the cursor.
+    jobs: Vec<std::vec::IntoIter<Job>>,
     /// Where the partitions continue that have more due jobs.
     ends: BTreeMap<String, Position>,
     /// Where the partition continues that the cursor is in.
@@ -64,13 +64,13 @@ impl Search<'_> {
         }
         let mut pages = self.partition_pages(&names, types, start.cursor.as_ref()).await?;
         let mut stopped = false;
-        if self.plan.asks_throttler() {
-            match self.throttle_lanes(&mut pages.lanes, start.cursor.as_ref()).await? {
+        if self.plan.may_call_throttler() {
+            match self.throttle_in_turn(&mut pages.jobs, start.cursor.as_ref()).await? {
                 Some(left_off) => pages.resume_at(left_off, start.cursor.as_ref()),
                 None => stopped = true,
             }
         } else {
-            self.offer_in_turn(&mut pages.lanes);
+            self.offer_in_turn(&mut pages.jobs);
         }
         if stopped || self.admission.closed(false) || self.capacities.types().is_empty() {
             (self.plan.scan_cursor, self.plan.lap_start) = (start.cursor, None);
@@ -87,8 +87,8 @@ impl Search<'_> {
         types: Vec<TypeName>,
         cursor: Option<&Position>,
     ) -> Result<PartitionPages, Error> {
-        let wanted = if self.plan.asks_throttler() {
-            self.capacities.total().max(PAGE)
+        let wanted = if self.plan.may_call_throttler() {
+            self.capacities.total().max(MIN_THROTTLER_PAGE)
         } else {
             self.capacities.total().saturating_add(PAGE_MARGIN)
         };
@@ -107,7 +107,7 @@ impl Search<'_> {
         // One partition at a time is read beyond its first page, so that jobs deep in it are found.
         queries.extend(cursor.map(|cursor| query(&cursor.partition, Some(cursor.clone()))));
         let mut pages = PartitionPages {
-            lanes: Vec::with_capacity(queries.len()),
+            jobs: Vec::with_capacity(queries.len()),
             ends: BTreeMap::new(),
             deeper: None,
         };
@@ -119,18 +119,19 @@ impl Search<'_> {
                 }
                 end => pages.deeper = end,
             }
-            pages.lanes.push(page.jobs.into_iter());
+            pages.jobs.push(page.jobs.into_iter());
         }
         Ok(pages)
     }
 
-    /// Offers one candidate of each lane in turn, until no worker takes more or nothing more fits.
-    fn offer_in_turn(&mut self, lanes: &mut [std::vec::IntoIter<Job>]) {
+    /// Offers one candidate of each partition in turn, until no worker takes more or nothing more
+    /// fits.
+    fn offer_in_turn(&mut self, partitions: &mut [std::vec::IntoIter<Job>]) {
         let mut offered = true;
         while offered && !self.admission.closed(false) && self.capacities.total() > 0 {
             offered = false;
-            for lane in &mut *lanes {
-                let Some(job) = lane.next() else { continue };
+            for partition in &mut *partitions {
+                let Some(job) = partition.next() else { continue };
                 offered = true;
                 if self.try_admit(&job) {
                     self.plan.last_partition = Some(job.spec.partition.clone());
@@ -170,21 +171,21 @@ impl Search<'_> {
         self.plan.again |= self.plan.goes_on();
     }
 
-    /// Lets the throttler decide on the candidates of partitions in turn, page by page. Once that has
-    /// used up the tick's time, it decides on one more page, from `cursor` on, so that the scan
+    /// Lets the throttler decide on the candidates of partitions in turn, page by page. Once that
+    /// has used up the tick's time, it decides on one more page, from `cursor` on, so that the scan
     /// makes progress.
     ///
-    /// Returns where it left off in each partition that has undecided candidates; none if the search
-    /// stops here.
-    async fn throttle_lanes(
+    /// Returns where it left off in each partition that has undecided candidates; none if the
+    /// search stops here.
+    async fn throttle_in_turn(
         &mut self,
-        lanes: &mut [std::vec::IntoIter<Job>],
+        partitions: &mut [std::vec::IntoIter<Job>],
         cursor: Option<&Position>,
     ) -> Result<Option<BTreeMap<String, Position>>, Error> {
         let order = Order::of(&self.limits.queue);
-        let first = self.capacities.total().max(PAGE) as usize;
+        let first = self.capacities.total().max(MIN_THROTTLER_PAGE) as usize;
         let mut size = first;
-        let mut line = Turns::of(lanes).collect::<Vec<Job>>().into_iter();
+        let mut line = Turns::of(partitions).collect::<Vec<Job>>().into_iter();
         let positions: Vec<Position> = line.as_slice().iter().map(position).collect();
         let mut late = false;
         while !late && line.len() > 0 {
@@ -218,24 +219,7 @@ impl Search<'_> {
             return Ok(None);
         }
         record_reached(&mut reached, order, &more_positions[..more_positions.len() - more.len()]);
-        let mut left_off = BTreeMap::new();
-        for next in left {
-            match reached.get(next.partition.as_str()) {
-                Some(last) if is_behind(next, last, order) => {
-                    drop(left_off.insert(next.partition.clone(), (*last).clone()));
-                }
-                Some(_) => {}
-                // None of its candidates was decided on. No job is due a millisecond before the first.
-                None => {
-                    let before = || Position {
-                        run_at: next.run_at - Duration::from_millis(1),
-                        ..next.clone()
-                    };
-                    left_off.entry(next.partition.clone()).or_insert_with(before);
-                }
-            }
-        }
-        Ok(Some(left_off))
+        Ok(Some(left_off(left, &reached, order)))
     }
 }
 
@@ -268,25 +252,25 @@ impl Engine {
     }
 }
 
-/// Takes one job from each lane in turn, until all are empty.
+/// Takes one job of each partition in turn, until all are empty.
 pub(crate) struct Turns<'a> {
-    lanes: &'a mut [std::vec::IntoIter<Job>],
+    partitions: &'a mut [std::vec::IntoIter<Job>],
     next: usize,
 }
 
 impl<'a> Turns<'a> {
-    pub(crate) fn of(lanes: &'a mut [std::vec::IntoIter<Job>]) -> Self {
-        Self { lanes, next: 0 }
+    pub(crate) fn of(partitions: &'a mut [std::vec::IntoIter<Job>]) -> Self {
+        Self { partitions, next: 0 }
     }
 }
 
 impl Iterator for Turns<'_> {
     type Item = Job;
     fn next(&mut self) -> Option<Job> {
-        (0..self.lanes.len()).find_map(|_| {
-            let lane = self.next % self.lanes.len();
+        (0..self.partitions.len()).find_map(|_| {
+            let partition = self.next % self.partitions.len();
             self.next += 1;
-            self.lanes[lane].next()
+            self.partitions[partition].next()
         })
     }
 }
@@ -305,13 +289,38 @@ fn record_reached<'a>(
     }
 }
 
+/// Where each partition continues that has candidates among `undecided`: behind the last candidate
+/// that was decided on.
+fn left_off(
+    undecided: &[Position],
+    reached: &HashMap<&str, &Position>,
+    order: Order,
+) -> BTreeMap<String, Position> {
+    let mut left_off = BTreeMap::new();
+    for next in undecided {
+        match reached.get(next.partition.as_str()) {
+            Some(last) if is_behind(next, last, order) => {
+                drop(left_off.insert(next.partition.clone(), (*last).clone()));
+            }
+            Some(_) => {}
+            // None of its candidates was decided on. No job is due a millisecond before the first.
+            None => {
+                let before =
+                    || Position { run_at: next.run_at - Duration::from_millis(1), ..next.clone() };
+                left_off.entry(next.partition.clone()).or_insert_with(before);
+            }
+        }
+    }
+    left_off
+}
+
 /// Whether `position` comes after `other`, which is in the same partition.
 fn is_behind(position: &Position, other: &Position, order: Order) -> bool {
     let key = |position: &Position| order.key(position.priority, position.run_at, &position.id);
     position.partition == other.partition && key(position) > key(other)
 }
 
-/// Whether the cyclic way from after `from` up to `to` passes `start`.
+/// Whether the cyclic range that starts after `from` and ends with `to` contains `start`.
 fn passes(start: &str, from: &str, to: &str) -> bool {
     if from < to { from < start && start <= to } else { start > from || start <= to }
 }

@@ -1,19 +1,24 @@
-//! What a throttler would say of a job that waits, without its saying it: for `explain`.
+//! The throttler's decision on a waiting job, without committing it: for `explain`.
 
 use std::sync::Arc;
 
-use super::{Throttling, over};
+use super::{Throttling, call_bound};
 use crate::{Engine, Error, View};
 use tidegate_core::{
     job::{Job, QueueName},
     port::policy::{Action, Decision, Purpose, RunningSet, ThrottleCall},
-    queue::{Limits, Rule, admission::Hold, plugin::OnFailure},
+    queue::{
+        Limits, Rule,
+        admission::Hold,
+        plugin::{OnFailure, Throttler},
+    },
     time::Timestamp,
 };
 
 impl Engine {
-    /// What the throttler would say of the last of `jobs`, which fit the limits alone; none if it would run.
-    pub(crate) async fn ask_about(
+    /// Returns how the throttler would hold the last of `jobs`, which fit the limits alone. None if
+    /// that job would run.
+    pub(crate) async fn explain_throttler(
         &self,
         limits: &Limits,
         view: &View,
@@ -24,32 +29,41 @@ impl Engine {
         let Some(throttler) = &limits.queue.throttler else {
             return Ok(None);
         };
-        let rule = Rule::Throttler(throttler.plugin.clone());
-        let held = |reason: String, earliest_at| {
-            Ok(Some(Hold { rule: rule.clone(), reason, reserved: false, earliest_at }))
-        };
-        let failed =
-            |why: &dyn std::fmt::Display| format!("plugin {} failed: {why}", throttler.plugin);
         let catalog = self.catalog().await?;
         let Some(throttling) = Throttling::of(&catalog, limits, view, None, &Arc::default(), now)
         else {
             return Ok(None);
         };
         let Some(plugin) = throttling.plugin.clone() else {
-            return if throttler.on_failure == OnFailure::Run {
-                Ok(None)
-            } else {
-                held(failed(&"there is no such plugin"), None)
-            };
+            return Ok(failure(throttler, &"there is no such plugin"));
         };
-        // A call has so much data and no more: then as it would be asked about the last of them.
-        let most = if throttling.says().is_some_and(|says| says.needs_data) {
-            over(jobs.iter().rev())
+        let call = self.explain_call(&throttling, limits, view, queue, jobs, now).await?;
+        let answer = self.ports.policy.throttle(&plugin, Arc::clone(&call), Purpose::Explain).await;
+        let decision = match answer.and_then(|answer| answer.validated(&call)) {
+            Ok(mut answer) => answer.decisions.pop(),
+            Err(fault) => return Ok(failure(throttler, &fault)),
+        };
+        Ok(decision.and_then(|decision| hold_of(throttler, decision, now)))
+    }
+
+    /// The call about `jobs`. If the plugin needs data, it is about the last of them only: as many
+    /// as one call may have.
+    async fn explain_call(
+        &self,
+        throttling: &Throttling,
+        limits: &Limits,
+        view: &View,
+        queue: &QueueName,
+        jobs: &[Job],
+        now: Timestamp,
+    ) -> Result<Arc<ThrottleCall>, Error> {
+        let most = if throttling.description().is_some_and(|description| description.needs_data) {
+            call_bound(jobs.iter().rev())
         } else {
             None
         };
         let jobs = &jobs[most.map_or(0, |most| jobs.len() - most)..];
-        let call = Arc::new(ThrottleCall {
+        Ok(Arc::new(ThrottleCall {
             queue: queue.clone(),
             now,
             seed: self.ports.entropy.bits() as u64,
@@ -60,31 +74,30 @@ impl Engine {
             candidates: jobs.to_vec(),
             ended: Arc::default(),
             state: Arc::clone(&throttling.state),
-            data: self.data_for(&throttling, jobs.iter()).await?,
-        });
-        let answer = self.ports.policy.throttle(&plugin, Arc::clone(&call), Purpose::Explain).await;
-        let answer = answer.and_then(|answer| answer.validated(&call));
-        let decision = match answer {
-            Ok(mut answer) => answer.decisions.pop(),
-            Err(fault) if throttler.on_failure == OnFailure::Hold => {
-                return held(failed(&fault), None);
-            }
-            Err(_) => None,
-        };
-        let Some(Decision { action, reason }) = decision else {
-            return Ok(None);
-        };
-        let name = &throttler.plugin;
-        match action {
-            Action::Run => Ok(None),
-            Action::Hold(until) => held(
-                reason.unwrap_or_else(|| format!("{name} holds it")),
-                until.filter(|at| *at > now),
-            ),
-            Action::Reschedule(at) => {
-                held(reason.unwrap_or_else(|| format!("{name} gives it a later time")), Some(at))
-            }
-            Action::Drop => held(reason.unwrap_or_else(|| format!("{name} drops it")), None),
-        }
+            data: self.data_for(throttling, jobs.iter()).await?,
+        }))
     }
+}
+
+/// How a throttler that failed holds the job. None if its owner lets the limits alone decide.
+fn failure(throttler: &Throttler, why: &dyn std::fmt::Display) -> Option<Hold> {
+    let reason = format!("plugin {} failed: {why}", throttler.plugin);
+    (throttler.on_failure == OnFailure::Hold).then(|| hold(throttler, reason, None))
+}
+
+/// How `decision` holds the job. None if the job runs.
+fn hold_of(throttler: &Throttler, decision: Decision, now: Timestamp) -> Option<Hold> {
+    let Decision { action, reason } = decision;
+    let name = &throttler.plugin;
+    let (default_reason, earliest_at) = match action {
+        Action::Run => return None,
+        Action::Hold(until) => (format!("{name} holds it"), until.filter(|at| *at > now)),
+        Action::Reschedule(at) => (format!("{name} gives it a later time"), Some(at)),
+        Action::Drop => (format!("{name} drops it"), None),
+    };
+    Some(hold(throttler, reason.unwrap_or(default_reason), earliest_at))
+}
+
+fn hold(throttler: &Throttler, reason: String, earliest_at: Option<Timestamp>) -> Hold {
+    Hold { rule: Rule::Throttler(throttler.plugin.clone()), reason, reserved: false, earliest_at }
 }

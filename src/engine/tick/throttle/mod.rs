@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   page ─▶ each alone: does it fit the limits now? ─▶ call the plugin about those that do
-//!                                                          │ runs, in order, offered to a copy of the admission
+//!                                                          │ what runs is tried on a copy of
+//!                                                          │ the admission, in order
 //!            call again without those that did not fit ◀───┤ some do not fit together
 //!                                                          ▼ all fit
 //!                              the copy counts, and the state of this answer
@@ -12,8 +13,8 @@
 //! its call, so it may be called again about fewer jobs, and its state then matches what was
 //! admitted. Its state is committed with the ledger, or not at all.
 //!
-//! A fault is no answer: the page is held or run natively as the owner chose, and the plugin's circuit
-//! opens.
+//! A fault is no answer: the page is held or run natively as the owner chose, and the plugin's
+//! circuit opens.
 
 mod explain;
 mod page;
@@ -36,8 +37,8 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-/// A page for a throttler has at least this many candidates, even if workers take fewer.
-pub(super) const PAGE: u32 = 100;
+/// The fewest candidates of a throttler's page, even if workers take fewer.
+pub(super) const MIN_THROTTLER_PAGE: u32 = 100;
 /// Ended attempts that one tick reports at most.
 const MAX_ENDED: usize = 1000;
 
@@ -57,8 +58,8 @@ pub(super) struct Throttling {
     name: PluginName,
     /// Its live version; none if there is no such plugin.
     plugin: Option<Plugin>,
-    /// Whether it failed in this tick or its circuit is open: it is not called again, but its earlier
-    /// decisions count.
+    /// Whether it failed in this tick or its circuit is open: it is not called again, but its
+    /// earlier decisions count.
     failed: bool,
     /// The version of the plugin's item, under which a commit is made.
     item_version: u64,
@@ -74,13 +75,13 @@ pub(super) struct Throttling {
 }
 
 impl Throttling {
-    /// The throttler of a queue with `limits`, if it has one. It is not called while the circuit in
-    /// `trouble` is open. The attempts in `unreported` are still to be reported to it.
+    /// The throttler of a queue with `limits`, if it has one. It is not called while
+    /// `open_circuit` is open. The attempts in `unreported` are still to be reported to it.
     pub(super) fn of(
         catalog: &crate::Catalog,
         limits: &Limits,
         view: &View,
-        trouble: Option<&OpenCircuit>,
+        open_circuit: Option<&OpenCircuit>,
         unreported: &Arc<Vec<Ended>>,
         now: Timestamp,
     ) -> Option<Self> {
@@ -88,11 +89,11 @@ impl Throttling {
         let plugin = limits.throttler.clone().map(|version| Plugin { name: name.clone(), version });
         let state = plugin.as_ref().map(|plugin| view.state(plugin)).unwrap_or_default();
         let text = if plugin.is_some() { config.to_string() } else { String::new() }.into();
-        let in_trouble = |trouble: &OpenCircuit| {
-            now < trouble.until
-                && plugin.as_ref().is_some_and(|plugin| trouble.is_of(plugin, &text))
+        let is_open = |open_circuit: &OpenCircuit| {
+            now < open_circuit.until
+                && plugin.as_ref().is_some_and(|plugin| open_circuit.is_of(plugin, &text))
         };
-        let failed = trouble.is_some_and(in_trouble);
+        let failed = open_circuit.is_some_and(is_open);
         let item = catalog.plugins.get(&name);
         let (item_version, shadowed) =
             item.map_or((0, false), |item| (item.version, item.shadow.is_some()));
@@ -109,18 +110,18 @@ impl Throttling {
             shadowed,
             answered,
         };
-        if throttling.listens() {
+        if throttling.needs_ended() {
             throttling.ended = Arc::clone(unreported);
         }
         Some(throttling)
     }
 
     /// Whether it may be called.
-    fn asks(&self) -> bool {
+    fn may_be_called(&self) -> bool {
         self.plugin.is_some() && !self.failed
     }
 
-    fn says(&self) -> Option<&Description> {
+    fn description(&self) -> Option<&Description> {
         self.plugin.as_ref()?.version.throttler.as_ref()
     }
 
@@ -129,15 +130,16 @@ impl Throttling {
     }
 
     /// Whether the plugin needs ended attempts.
-    pub(super) fn listens(&self) -> bool {
-        self.says().is_some_and(|says| says.needs_ended)
+    pub(super) fn needs_ended(&self) -> bool {
+        self.description().is_some_and(|description| description.needs_ended)
     }
 
     /// Records the end of the attempt that `grant` allowed; `job` has its history.
-    pub(super) fn note_ended(&mut self, grant: &Grant, job: &Job) {
+    pub(super) fn record_ended(&mut self, grant: &Grant, job: &Job) {
         // An unclaimed grant allowed no attempt: the last entry of the history is older then.
         let entry = job.life.history.last().filter(|entry| entry.ended_at >= grant.granted_at);
-        let Some(entry) = entry.filter(|_| self.listens() && self.ended.len() < MAX_ENDED) else {
+        let Some(entry) = entry.filter(|_| self.needs_ended() && self.ended.len() < MAX_ENDED)
+        else {
             return;
         };
         let error = entry.error.as_ref();
@@ -165,7 +167,7 @@ impl Throttling {
     /// The plugin's state, if it differs from the ledger's.
     pub(super) fn new_state(&self, view: &View) -> Option<NewState> {
         let plugin = self.plugin.as_ref().filter(|_| self.answered)?;
-        let state_version = self.says()?.state_version;
+        let state_version = self.description()?.state_version;
         let differs = *view.state(plugin) != *self.state;
         differs.then(|| NewState {
             plugin: self.name.clone(),
@@ -177,20 +179,20 @@ impl Throttling {
 
 impl TickPlan {
     /// Whether the plugin is to be called.
-    pub(super) fn asks_throttler(&self) -> bool {
-        self.throttling.as_ref().is_some_and(Throttling::asks)
+    pub(super) fn may_call_throttler(&self) -> bool {
+        self.throttling.as_ref().is_some_and(Throttling::may_be_called)
     }
 
     /// Whether a throttler that cannot be called holds all jobs. They count as held without a read.
     pub(super) fn throttler_holds_all(&mut self) -> bool {
         let holds = |throttling: &&Throttling| {
-            !throttling.asks() && throttling.on_failure == OnFailure::Hold
+            !throttling.may_be_called() && throttling.on_failure == OnFailure::Hold
         };
         let Some(rule) = self.throttling.as_ref().filter(holds).map(Throttling::rule) else {
             return false;
         };
         self.held.entry(rule).or_insert(1);
-        let until = self.trouble.as_ref().map(|trouble| trouble.until);
+        let until = self.open_circuit.as_ref().map(|open_circuit| open_circuit.until);
         self.wake(until);
         true
     }
@@ -198,12 +200,13 @@ impl TickPlan {
 
 impl Engine {
     /// Collects the attempts whose grants this tick has released so far, for the throttler.
-    pub(in crate::tick) async fn note_ended(
+    pub(in crate::tick) async fn collect_ended(
         &self,
         view: &View,
         plan: &mut TickPlan,
     ) -> Result<(), Error> {
-        let Some(throttling) = plan.throttling.as_mut().filter(|throttling| throttling.listens())
+        let Some(throttling) =
+            plan.throttling.as_mut().filter(|throttling| throttling.needs_ended())
         else {
             return Ok(());
         };
@@ -225,14 +228,14 @@ impl Engine {
         }
         for grant in grants {
             if let Some(job) = jobs.get(&grant.job) {
-                throttling.note_ended(grant, job);
+                throttling.record_ended(grant, job);
             }
         }
         Ok(())
     }
 
-    /// The data of candidates as JSON text, if the plugin needs it. A body that no longer exists is left
-    /// out. The caller bounds the size.
+    /// The data of candidates as JSON text, if the plugin needs it. A body that no longer exists is
+    /// left out. The caller bounds the size.
     ///
     /// # Errors
     ///
@@ -242,7 +245,7 @@ impl Engine {
         throttling: &Throttling,
         jobs: impl Iterator<Item = &'a Job> + Send,
     ) -> Result<BTreeMap<JobId, String>, Error> {
-        if !throttling.says().is_some_and(|says| says.needs_data) {
+        if !throttling.description().is_some_and(|description| description.needs_data) {
             return Ok(BTreeMap::new());
         }
         let text = |job: &Job| String::from_utf8(job.data.inline()?.to_json().ok()?.into()).ok();
@@ -258,15 +261,17 @@ impl Engine {
     }
 }
 
-/// How many of the first of `jobs` one call has: as many as have at most [`DATA_BYTES`] of data
-/// together, and at least one. A plugin that needs no data gets all of them at once.
-fn one_call(throttling: Option<&Throttling>, jobs: &[Job]) -> usize {
-    let needs_data = throttling.and_then(Throttling::says).is_some_and(|says| says.needs_data);
-    needs_data.then(|| over(jobs.iter())).flatten().unwrap_or(jobs.len())
+/// How many of `jobs`, from the front, one call contains: as many as have at most [`DATA_BYTES`] of
+/// data together, and at least one. A plugin that needs no data gets all of them at once.
+fn first_call_len(throttling: Option<&Throttling>, jobs: &[Job]) -> usize {
+    let needs_data = throttling
+        .and_then(Throttling::description)
+        .is_some_and(|description| description.needs_data);
+    needs_data.then(|| call_bound(jobs.iter())).flatten().unwrap_or(jobs.len())
 }
 
-/// How many of the first of `jobs` one call has, if not all.
-fn over<'a>(jobs: impl Iterator<Item = &'a Job>) -> Option<usize> {
+/// How many of `jobs`, from the front, fit into one call; none if all do.
+fn call_bound<'a>(jobs: impl Iterator<Item = &'a Job>) -> Option<usize> {
     let mut bytes = 0;
     jobs.enumerate().position(|(index, job)| {
         bytes += job.data.len();

@@ -3,7 +3,7 @@
 use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
 use super::{
-    ThrottlerCall, Throttling, one_call,
+    ThrottlerCall, Throttling, first_call_len,
     reconcile::{Agreed, CandidateOutcome, PageJob, Reconciled},
 };
 use crate::{
@@ -35,7 +35,7 @@ impl Search<'_> {
     ) -> Result<ControlFlow<Option<Position>>, Error> {
         let mut left = size.min(line.len());
         while left > 0 {
-            let call = one_call(self.plan.throttling.as_ref(), &line.as_slice()[..left]);
+            let call = first_call_len(self.plan.throttling.as_ref(), &line.as_slice()[..left]);
             let jobs: Vec<Job> = line.take(call).collect();
             left -= jobs.len();
             let last = jobs.last().map(position);
@@ -55,8 +55,8 @@ impl Search<'_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Records that `job` was admitted: the next partition is the one behind its own.
-    fn pass_turn(&mut self, job: &Job) {
+    /// Records that `job` was admitted, so that the partition after its own is next.
+    fn set_last_partition(&mut self, job: &Job) {
         if self.limits.queue.partition_by.is_some() {
             self.plan.last_partition = Some(job.spec.partition.clone());
         }
@@ -65,11 +65,11 @@ impl Search<'_> {
     /// Lets the throttler decide on as many candidates as one call may have. Whether the scan
     /// continues.
     async fn throttle_at_once(&mut self, page: Vec<Job>) -> Result<bool, Error> {
-        if !self.plan.asks_throttler() {
+        if !self.plan.may_call_throttler() {
             // It has failed since, and its owner lets the limits alone decide.
             for job in &page {
                 if self.try_admit(job) {
-                    self.pass_turn(job);
+                    self.set_last_partition(job);
                 }
             }
             return Ok(true);
@@ -103,7 +103,7 @@ impl Search<'_> {
     /// Reports ended attempts to a throttler that wants them, if no candidates led to a call.
     pub(crate) async fn report_ended(&mut self) -> Result<(), Error> {
         if self.plan.throttling.as_ref().is_some_and(|throttling: &Throttling| {
-            throttling.asks() && !throttling.ended.is_empty()
+            throttling.may_be_called() && !throttling.ended.is_empty()
         }) {
             self.apply_throttler(Vec::new()).await?;
         }
@@ -126,7 +126,7 @@ impl Search<'_> {
         }
         let rule = throttling.rule();
         let shadowed = throttling.plugin.clone().filter(|_| throttling.shadowed);
-        self.plan.trouble = None;
+        self.plan.open_circuit = None;
         let mut held = 0;
         for (page_job, outcome) in page.iter().zip(outcomes) {
             let decision = match outcome {
@@ -161,7 +161,7 @@ impl Search<'_> {
             Action::Run => {
                 let demand = self.capacities.find(job).expect("the trial found a worker for it");
                 self.admit(demand, job, fits.unwrap_or_default());
-                self.pass_turn(job);
+                self.set_last_partition(job);
             }
             // Called again at once, the plugin would decide the same.
             Action::Hold(until) => self.plan.wake(until.filter(|at| *at > now)),
@@ -185,10 +185,14 @@ impl Search<'_> {
     fn apply_failure(&mut self, page: &[PageJob], call: ThrottlerCall) -> bool {
         let throttling = self.plan.throttling.as_mut().expect("it was just called");
         throttling.failed = true;
-        let circuit =
-            OpenCircuit::after(self.plan.trouble.take(), &call.plugin, &throttling.text, self.now);
+        let circuit = OpenCircuit::after(
+            self.plan.open_circuit.take(),
+            &call.plugin,
+            &throttling.text,
+            self.now,
+        );
         let until = circuit.until;
-        self.plan.trouble = Some(circuit);
+        self.plan.open_circuit = Some(circuit);
         let (hold, rule) = (throttling.on_failure == OnFailure::Hold, throttling.rule());
         self.plan.wake(Some(until));
         self.plan.faults.push(call);
@@ -210,7 +214,7 @@ impl Search<'_> {
                 Some(AdmissionDecision::Hold(hold)) => self.plan.hold(hold),
                 Some(AdmissionDecision::Run) => {
                     self.admit(demand, job, bytes);
-                    self.pass_turn(job);
+                    self.set_last_partition(job);
                 }
                 Some(AdmissionDecision::Move(_)) | None => {}
             }

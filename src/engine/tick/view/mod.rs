@@ -1,7 +1,7 @@
 //! A queue's ledger with its grants, as one engine keeps it between ticks.
 //!
-//! A view is a cache: the commit compares the ledger's version, so an old view costs a lost race and a
-//! new read, never a wrong admission.
+//! A view is a cache. The commit compares the ledger's version, so an old view costs a lost race
+//! and a new read, but never a wrong admission.
 
 mod prepare;
 
@@ -24,25 +24,28 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-/// Every grant's job is read at least this often, so that a lost hint leaks no slot for longer.
-pub const AUDIT: Duration = Duration::from_mins(1);
-/// A ledger, and the grants its batches hold.
+/// The longest time between two reads of a grant's job. A slot whose hint was lost is free after
+/// it.
+pub const AUDIT_INTERVAL: Duration = Duration::from_mins(1);
+/// A ledger and the grants of its batches.
 #[derive(Clone, Debug)]
 pub struct View {
-    /// The ledger as it was read or committed last.
+    /// The ledger as last read or committed.
     pub ledger: Ledger,
     batches: HashMap<BatchId, Arc<GrantBatch>>,
+    /// The batch of each live grant, and the grant's index in it.
     places: HashMap<JobId, (BatchId, usize)>,
-    /// Batches whose jobs were not read since the ledger was: hints about them may have been lost.
+    /// Batches whose jobs were not read since the ledger was read. Hints about them may be lost.
     unread: HashSet<BatchId>,
     usage: Usage,
-    /// The limits that `usage` was counted for. Two of one version may differ where items are written one by one.
+    /// The limits that `usage` was counted for. Two values of one version may differ, because a
+    /// queue's limits also depend on its types and its plugin, which are separate items.
     counted: Option<Arc<Limits>>,
-    /// What the throttler remembers.
+    /// The throttler's state.
     state: Arc<PolicyState>,
 }
 
-/// What a tick does to the grants: computed apart, applied when it is committed.
+/// The changes that a tick makes to the grants. They are applied to the view after the commit.
 #[derive(Debug, Default)]
 pub(crate) struct Delta {
     /// Grants whose jobs left the granted version.
@@ -51,19 +54,20 @@ pub(crate) struct Delta {
     pub granted: Vec<Grant>,
     /// When the new grants are checked next.
     pub check_at: Timestamp,
-    /// Whether the new grants' work needs no sending.
+    /// Whether the work of the new grants is not sent: this tick claims it.
     pub sent: bool,
     /// Batches whose jobs were read.
     pub read: Vec<BatchId>,
-    /// New check times of batches whose time had come, and whether they were sent once more.
+    /// The new check time of each batch whose check time has come, and whether its work was sent
+    /// again.
     pub checked: Vec<(BatchId, Timestamp, bool)>,
     /// Batches whose work was sent.
     pub sent_batches: Vec<BatchId>,
-    /// What the throttler remembers, if that changed.
+    /// The throttler's new state, if it changed.
     pub policy: Option<NewState>,
 }
 
-/// What a throttler remembers from now on.
+/// The new state of a throttler.
 #[derive(Clone, Debug)]
 pub(crate) struct NewState {
     pub plugin: PluginName,
@@ -72,7 +76,7 @@ pub(crate) struct NewState {
 }
 
 impl View {
-    /// The view of a ledger and its batches. Every grant's job is read once, whoever wrote it.
+    /// The view of a ledger and its batches. The next tick reads the job of every grant.
     pub fn new(ledger: Ledger, batches: Vec<GrantBatch>) -> Self {
         let unread = ledger.batches.iter().map(|reference| reference.id).collect();
         let batches = batches.into_iter().map(|batch| (batch.id, Arc::new(batch))).collect();
@@ -84,11 +88,12 @@ impl View {
         view
     }
 
-    /// The same, of what a store gave.
+    /// The view of a ledger and its batches as a store returned them.
     ///
     /// # Errors
     ///
-    /// [`Error::Internal`] if a batch is missing that the ledger names: its grants would be taken for released.
+    /// [`Error::Internal`] if a batch is missing that the ledger names. Without it, its grants
+    /// would seem to be released.
     pub(crate) fn whole(ledger: Ledger, batches: Vec<GrantBatch>) -> Result<Self, Error> {
         let there: HashSet<BatchId> = batches.iter().map(|batch| batch.id).collect();
         let missing = ledger.referenced_batches().find(|id| !there.contains(id));
@@ -101,6 +106,7 @@ impl View {
         }
     }
 
+    /// The throttler's state in the ledger, or in the record that the ledger names.
     fn read_state(&self) -> Arc<PolicyState> {
         let kept = self.ledger.policy.as_ref().map(|policy| &policy.state);
         Arc::new(match kept {
@@ -112,11 +118,13 @@ impl View {
         })
     }
 
-    /// What `plugin` remembers: nothing, if what is kept is another plugin's or of another shape.
+    /// The state of `plugin`. Empty if the ledger has the state of another plugin or of another
+    /// state version.
     pub fn state(&self, plugin: &Plugin) -> Arc<PolicyState> {
-        let shape = plugin.version.throttler.as_ref().map(|says| says.state_version);
+        let state_version =
+            plugin.version.throttler.as_ref().map(|description| description.state_version);
         let fits = |policy: &KeptPolicyState| {
-            policy.plugin == plugin.name && Some(policy.state_version) == shape
+            policy.plugin == plugin.name && Some(policy.state_version) == state_version
         };
         if self.ledger.policy.as_ref().is_some_and(fits) {
             Arc::clone(&self.state)
@@ -125,7 +133,8 @@ impl View {
         }
     }
 
-    /// The end of what is kept for a throttler that the queue has no more.
+    /// The empty state that replaces the stored one, if the queue has another throttler now, or
+    /// none.
     pub(crate) fn forgotten_state(&self, limits: &Limits) -> Option<NewState> {
         let KeptPolicyState { plugin, state_version, .. } = self.ledger.policy.as_ref()?;
         let gone =
@@ -137,7 +146,8 @@ impl View {
         })
     }
 
-    /// The batches, each with those of its grants that are released, or are in `released`.
+    /// The batches, each with the bits of its released grants. Those in `released` count as
+    /// released.
     pub(crate) fn running(&self, released: &[(JobId, Version)]) -> Vec<(Arc<GrantBatch>, Bits)> {
         let named = self.ledger.batches.iter().filter_map(|named| {
             Some((Arc::clone(self.batches.get(&named.id)?), named.released.clone()))
@@ -154,6 +164,7 @@ impl View {
         running
     }
 
+    /// Fills `places` with the live grants.
     fn index(&mut self) {
         self.places.clear();
         for reference in &self.ledger.batches {
@@ -195,12 +206,12 @@ impl View {
         self.batches.get(batch)?.grants.get(*index)
     }
 
-    /// The weight that live grants take, as it was counted last.
+    /// The weight of the live grants, as last counted.
     pub fn weight(&self) -> u64 {
         self.usage.weight()
     }
 
-    /// What live grants take of `limits`.
+    /// The part of `limits` that the live grants use.
     pub fn usage(&mut self, limits: &Arc<Limits>) -> &Usage {
         if !self.is_counted(limits) {
             self.usage = Usage::of(limits, self.live().collect::<Vec<_>>());
@@ -209,27 +220,28 @@ impl View {
         &self.usage
     }
 
+    /// Whether `usage` was counted for `limits`.
     fn is_counted(&self, limits: &Arc<Limits>) -> bool {
         self.counted
             .as_ref()
             .is_some_and(|counted| Arc::ptr_eq(counted, limits) || **counted == **limits)
     }
 
-    /// The batches to be looked at by `now`, and those that were not yet.
+    /// The batches whose check time has come at `now`, and those whose jobs were not read yet.
     pub(crate) fn due_checks(&self, now: Timestamp) -> impl Iterator<Item = &BatchRef> {
         self.ledger.batches.iter().filter(move |reference| {
             reference.check_at <= now || self.unread.contains(&reference.id)
         })
     }
 
-    /// Takes note of the batches whose jobs were read.
+    /// Records that the jobs of some batches were read.
     pub(crate) fn note_read(&mut self, delta: &Delta) {
         for id in &delta.read {
             self.unread.remove(id);
         }
     }
 
-    /// The next instant at which a batch is looked at.
+    /// The next check time of any batch.
     pub fn next_check(&self) -> Option<Timestamp> {
         self.ledger.batches.iter().map(|reference| reference.check_at).min()
     }

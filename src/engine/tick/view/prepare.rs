@@ -12,19 +12,22 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-/// More batches than this are merged, the emptiest first, so that the ledger stays small.
+/// Batches that a ledger has at most. More are merged, the emptiest first, so that the ledger stays
+/// small.
 const MAX_BATCHES: usize = 24;
-/// A throttler's state of more bytes is a record of its own.
-const STATE_BYTES: usize = 512;
-/// The most that a batch's grants have, as [`bytes()`] reckons: a store may take no more than 400 KB in one record.
-const BATCH_BYTES: usize = 256 << 10;
-/// The records that one commit may number from its nonce: this one for the throttler's state, those
-/// after it for batches.
-const STATE_NUMBER: u64 = 2;
+/// The largest state of a throttler that is kept in the ledger. A larger one is a record of its
+/// own.
+const MAX_INLINE_STATE_BYTES: usize = 512;
+/// The largest size of a batch's grants, as [`bytes()`] estimates it. A record of some stores has
+/// at most 400 KB.
+const MAX_BATCH_BYTES: usize = 256 << 10;
+/// The offset from a commit's nonce that numbers the record of a throttler's state. Batches use the
+/// other offsets.
+const STATE_OFFSET: u64 = 2;
 
-/// What committing a [`Delta`] takes.
+/// The writes that commit a [`Delta`].
 pub(crate) struct Prepared {
-    /// The view after the commit.
+    /// The ledger after the commit.
     pub ledger: Ledger,
     /// Batches to write before the ledger.
     pub add: Vec<GrantBatch>,
@@ -33,8 +36,8 @@ pub(crate) struct Prepared {
 }
 
 impl View {
-    /// The ledger after `delta`, with what must be written around it. `ledger` is this view's ledger with
-    /// everything but its batches already changed.
+    /// The ledger after `delta`, with the batches to write and to remove. In `ledger`, everything
+    /// but the batches is changed already.
     pub(crate) fn prepare(&self, mut ledger: Ledger, delta: &Delta) -> Prepared {
         for (job, version) in &delta.released {
             if let Some((batch, index)) =
@@ -57,10 +60,11 @@ impl View {
         {
             reference.sent = true;
         }
-        let (live, spent): (Vec<_>, Vec<_>) = std::mem::take(&mut ledger.batches)
+        let (live, exhausted): (Vec<_>, Vec<_>) = std::mem::take(&mut ledger.batches)
             .into_iter()
             .partition(|reference| reference.released.count() < reference.count as usize);
-        let mut remove: Vec<BatchId> = spent.into_iter().map(|reference| reference.id).collect();
+        let mut remove: Vec<BatchId> =
+            exhausted.into_iter().map(|reference| reference.id).collect();
         ledger.batches = live;
         let mut add = Vec::new();
         for grants in parts(delta.granted.clone()) {
@@ -74,7 +78,8 @@ impl View {
         Prepared { ledger, add, remove }
     }
 
-    /// Merges the emptiest batches into one when there are too many, or one is under a quarter live.
+    /// Merges the emptiest batches into one when there are too many, or one is under a quarter
+    /// live.
     fn merge(&self, ledger: &mut Ledger, add: &mut Vec<GrantBatch>, remove: &mut Vec<BatchId>) {
         let live = |reference: &BatchRef| reference.count as usize - reference.released.count();
         let sparse = ledger
@@ -98,13 +103,14 @@ impl View {
             return;
         }
         let size: usize = chosen.iter().flat_map(|id| self.bytes_of(ledger, add, *id)).sum();
-        // Those that are large already stay apart.
-        if size.div_ceil(BATCH_BYTES) * 2 > chosen.len() {
+        // Large batches are not merged.
+        if size.div_ceil(MAX_BATCH_BYTES) * 2 > chosen.len() {
             return;
         }
         let mut grants = Vec::new();
         let mut check_at = Timestamp::MAX;
-        // Those that are claimed where they are admitted were never sent; the others go on counting.
+        // Batches that the tick claimed were never sent. The others keep the smallest number of
+        // sends.
         let sends = ledger
             .batches
             .iter()
@@ -128,7 +134,7 @@ impl View {
         }
     }
 
-    /// How large the live grants of a batch are, whether it is new or not.
+    /// The sizes of the live grants of a batch, which may be new.
     fn bytes_of(&self, ledger: &Ledger, add: &[GrantBatch], id: BatchId) -> Vec<usize> {
         if let Some(fresh) = add.iter().find(|batch| batch.id == id) {
             return fresh.grants.iter().map(bytes).collect();
@@ -137,7 +143,7 @@ impl View {
         reference.map(|reference| self.live_of(reference).map(bytes).collect()).unwrap_or_default()
     }
 
-    /// The view after `prepared` was committed.
+    /// Updates the view after `prepared` was committed.
     pub(crate) fn committed(&mut self, prepared: Prepared, delta: &Delta, limits: &Arc<Limits>) {
         if self.is_counted(limits) {
             for (job, version) in &delta.released {
@@ -174,36 +180,39 @@ impl View {
     }
 }
 
-/// About how many bytes a grant takes.
+/// The approximate size of a grant in bytes.
 fn bytes(grant: &Grant) -> usize {
     let value = |value: &Value| match value {
         Value::Text(text) => text.len(),
         Value::Number(_) => 20,
     };
     let attributes: usize =
-        grant.attributes.iter().map(|(name, said)| name.len() + value(said) + 4).sum();
+        grant.attributes.iter().map(|(name, given)| name.len() + value(given) + 4).sum();
     grant.job.as_str().len() + grant.job_type.as_str().len() + attributes + 32
 }
 
-/// `grants` in as many parts as are records.
+/// Splits `grants` into the parts that fit in one record each.
 fn parts(grants: Vec<Grant>) -> Vec<Vec<Grant>> {
     let mut parts: Vec<Vec<Grant>> = Vec::new();
-    let mut room = 0;
+    let mut bytes_left = 0;
     for grant in grants {
         let size = bytes(&grant);
-        if let Some(part) = parts.last_mut().filter(|_| size <= room) {
+        if let Some(part) = parts.last_mut().filter(|_| size <= bytes_left) {
             part.push(grant);
         } else {
-            room = BATCH_BYTES;
+            bytes_left = MAX_BATCH_BYTES;
             parts.push(vec![grant]);
         }
-        room = room.saturating_sub(size);
+        bytes_left = bytes_left.saturating_sub(size);
     }
     parts
 }
 
-/// Adds a batch of `grants` to `ledger`. Its number comes from the commit's nonce: one that counted up would be taken by two ticks at once, and
-/// the loser's late write would change what the winner's ledger names.
+/// Adds a batch of `grants` to `ledger`.
+///
+/// Its number comes from the commit's nonce. With ascending numbers two concurrent ticks would use
+/// the same one, and the late write of the loser would replace a batch that the winner's ledger
+/// names.
 fn append(
     ledger: &mut Ledger,
     add: &mut Vec<GrantBatch>,
@@ -214,7 +223,7 @@ fn append(
 ) {
     let mut numbers = (0..)
         .map(|nth| BatchId((ledger.nonce >> 1) ^ nth))
-        .filter(|id| id.0 != (ledger.nonce >> 1) ^ STATE_NUMBER);
+        .filter(|id| id.0 != (ledger.nonce >> 1) ^ STATE_OFFSET);
     let id = numbers
         .find(|id| ledger.referenced_batches().all(|named| named != *id))
         .expect("there are more numbers than batches");
@@ -229,7 +238,7 @@ fn append(
     add.push(GrantBatch { id, for_head: ledger.version, grants, state: None });
 }
 
-/// Puts a throttler's new state into `ledger`, or into a record that `ledger` names.
+/// Stores a throttler's new state in `ledger`, or in a record that `ledger` names.
 fn keep_state(
     ledger: &mut Ledger,
     new: &NewState,
@@ -244,10 +253,10 @@ fn keep_state(
         return;
     }
     let bytes: usize = state.iter().map(|(key, value)| key.len() + value.len()).sum();
-    let state = if bytes <= STATE_BYTES {
+    let state = if bytes <= MAX_INLINE_STATE_BYTES {
         StateLocation::Inline(state)
     } else {
-        let id = BatchId((ledger.nonce >> 1) ^ STATE_NUMBER);
+        let id = BatchId((ledger.nonce >> 1) ^ STATE_OFFSET);
         add.push(GrantBatch {
             id,
             for_head: ledger.version,
