@@ -18,7 +18,7 @@ use tidegate_core::error_code::ErrorCode;
 use crate::{
     Catalog, Engine, Error,
     config::configure::bytes,
-    jobs::enqueue::With,
+    jobs::enqueue::EnqueueWrites,
     request::{Enqueued, NewJob},
 };
 use tidegate_core::{
@@ -94,7 +94,7 @@ impl Planned {
     }
 
     /// What must stand when its state is written, and the write.
-    fn writes(&self, name: &ScheduleName, state: &ScheduleState) -> Result<With, Error> {
+    fn writes(&self, name: &ScheduleName, state: &ScheduleState) -> Result<EnqueueWrites, Error> {
         let (name, revision) = (name.to_string(), Some(Revision(self.item.rule)));
         let (was, version, bytes) = (self.was, self.was + 1, Some(bytes(state)?));
         let require = vec![
@@ -107,7 +107,7 @@ impl Planned {
         ];
         let then =
             vec![Write::SetItem { kind: ItemKind::ScheduleState, name, was, version, bytes }];
-        Ok(With { require, then, revision })
+        Ok(EnqueueWrites { require, then, revision })
     }
 }
 
@@ -293,7 +293,7 @@ struct Notes {
 
 impl Notes {
     fn add(&mut self, planned: &Planned, turn: Turn, state: ScheduleState) -> Result<(), Error> {
-        let With { require, then, .. } = planned.writes(&turn.name, &state)?;
+        let EnqueueWrites { require, then, .. } = planned.writes(&turn.name, &state)?;
         self.txns.push([require, then].concat());
         self.turns.push((turn, state));
         Ok(())

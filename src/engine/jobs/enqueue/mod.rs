@@ -45,7 +45,7 @@ const MAX_ENQUEUE_RETRIES: usize = 8;
 /// The writes that belong to a job's enqueue. The job is added if all of them succeed; on an atomic
 /// store, only then.
 #[derive(Clone, Default)]
-pub(crate) struct With {
+pub(crate) struct EnqueueWrites {
     /// Conditions and writes before the job.
     pub require: Vec<Write>,
     /// Writes of items after the job.
@@ -58,7 +58,7 @@ pub(crate) struct With {
 struct EnqueueItem {
     /// The index of its answer.
     index: usize,
-    with: With,
+    with: EnqueueWrites,
     /// The request, in case it is resolved again.
     request: NewJob,
     job: Job,
@@ -97,7 +97,7 @@ impl EnqueueItem {
             Some(0) => Part::Type,
             Some(step) if step <= self.keys.len() => Part::Key(step - 1),
             Some(step) if step == self.keys.len() + 1 => Part::Job,
-            _ => Part::With,
+            _ => Part::Attached,
         }
     }
 }
@@ -108,7 +108,8 @@ enum Part {
     /// The key at this index.
     Key(usize),
     Job,
-    With,
+    /// One of the enqueue's own writes.
+    Attached,
 }
 
 impl Engine {
@@ -123,11 +124,11 @@ impl Engine {
     /// none.
     ///
     /// If one of the writes is refused, the job is refused with [`Error::Stale`]. If the answer is
-    /// a job that existed before, [`With::then`] is not written.
+    /// a job that existed before, [`EnqueueWrites::then`] is not written.
     pub(crate) async fn enqueue_with(
         &self,
         jobs: Vec<NewJob>,
-        with: Vec<With>,
+        with: Vec<EnqueueWrites>,
     ) -> Vec<Result<Enqueued, Error>> {
         let mut answers: Vec<Option<Result<Enqueued, Error>>> = jobs.iter().map(|_| None).collect();
         let mut catalog = match self.catalog().await {
@@ -237,8 +238,8 @@ impl Engine {
             (Part::Type, _) => self.resolve_again(item).await.map(|()| None),
             // The job that had the id no longer exists.
             (Part::Job, _) => Ok(None),
-            (Part::With, CurrentRecord::Version(version)) => Err(Error::Stale { version }),
-            (Part::With, _) => Err(Error::Stale { version: 0 }),
+            (Part::Attached, CurrentRecord::Version(version)) => Err(Error::Stale { version }),
+            (Part::Attached, _) => Err(Error::Stale { version: 0 }),
         }
     }
 
