@@ -78,7 +78,7 @@ impl Engine {
     /// # Errors
     ///
     /// The store's.
-    pub async fn last_round(&self) -> Result<Option<LastSweep>, Error> {
+    pub async fn last_sweep(&self) -> Result<Option<LastSweep>, Error> {
         Ok(self.read_horizon().await?.1.last)
     }
 
@@ -88,7 +88,7 @@ impl Engine {
     /// # Errors
     ///
     /// The store's.
-    pub async fn note_round(&self, lookahead: Lookahead, failed: usize) -> Result<(), Error> {
+    pub async fn record_sweep(&self, lookahead: Lookahead, failed: usize) -> Result<(), Error> {
         let Some((version, mut horizon)) = lookahead.recorded else {
             return Ok(());
         };

@@ -134,7 +134,7 @@ impl Server {
         let error =
             |found: String, advice: &str| Check::new(CheckLevel::Error, about, found, advice);
         let missing = "see that the rule is enabled and may invoke `tick`, and look into the log of `tick`: without it what was lost is not found";
-        Some(match self.inner.engine.last_round().await {
+        Some(match self.inner.engine.last_sweep().await {
             Err(why) => error(why.to_string(), missing),
             Ok(None) => Check::new(
                 CheckLevel::Warning,

@@ -188,7 +188,7 @@ impl Server {
             report.failed += 1;
         }
         if let Some(lookahead) = lookahead
-            && let Err(error) = self.engine().note_round(lookahead, report.failed).await
+            && let Err(error) = self.engine().record_sweep(lookahead, report.failed).await
         {
             tracing::warn!(%error, "the report of the maintenance sweep was not stored");
         }
