@@ -47,7 +47,7 @@ pub struct TickOutcome {
     /// Whether jobs await a retry decision: sweep at once.
     pub pending: bool,
     /// The throttler's calls, page by page, if it has a shadow version.
-    pub asked: Vec<ThrottlerCall>,
+    pub shadowed_calls: Vec<ThrottlerCall>,
     /// Failed calls of the throttler.
     pub faults: Vec<ThrottlerCall>,
 }

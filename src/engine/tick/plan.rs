@@ -58,7 +58,7 @@ pub(super) struct TickPlan {
     /// The queue's throttler.
     pub(super) throttling: Option<Throttling>,
     pub(super) open_circuit: Option<OpenCircuit>,
-    pub(super) asked: Vec<ThrottlerCall>,
+    pub(super) shadowed_calls: Vec<ThrottlerCall>,
     pub(super) faults: Vec<ThrottlerCall>,
     /// Whether the throttler moved or dropped a job, which is valid only under this ledger.
     pub(super) decided: bool,
@@ -98,7 +98,7 @@ impl TickPlan {
             next_at: self.next_at,
             again: self.again,
             left: Vec::new(),
-            asked: self.asked,
+            shadowed_calls: self.shadowed_calls,
             faults: Vec::new(),
         }
     }

@@ -147,7 +147,7 @@ impl Search<'_> {
         }
         let more = answer.more;
         if let Some(plugin) = shadowed {
-            self.plan.asked.push(ThrottlerCall { plugin, call, answer: Ok(answer) });
+            self.plan.shadowed_calls.push(ThrottlerCall { plugin, call, answer: Ok(answer) });
         }
         Ok(more)
     }

@@ -145,7 +145,7 @@ impl Server {
         metrics::tick(queue, outcome, began, self.now().since(began));
         self.inner.record_throttling(
             queue,
-            std::mem::take(&mut outcome.asked),
+            std::mem::take(&mut outcome.shadowed_calls),
             std::mem::take(&mut outcome.faults),
         );
         outcome.lapsed.iter().for_each(|job| self.inner.on_attempt_finished(job));

@@ -283,7 +283,7 @@ impl Task {
         }
         inner.record_throttling(
             &self.queue,
-            std::mem::take(&mut outcome.asked),
+            std::mem::take(&mut outcome.shadowed_calls),
             std::mem::take(&mut outcome.faults),
         );
         Ok(Committed { catalog, requesters, outcome, has_news })
