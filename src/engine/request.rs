@@ -181,7 +181,7 @@ pub struct Heartbeat {
 
 /// The answer to a heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Beat {
+pub struct HeartbeatAnswer {
     /// Whether the job is to be cancelled: the worker stops, and reports.
     pub cancel: bool,
     /// When the extended lease ends.

@@ -2,7 +2,7 @@
 
 use crate::{
     Engine, Error,
-    request::{Beat, Heartbeat},
+    request::{Heartbeat, HeartbeatAnswer},
 };
 use tidegate_core::error_code::ErrorCode;
 use tidegate_core::{
@@ -20,7 +20,7 @@ impl Engine {
     ///
     /// 404 `job_not_found`; 409 `stale_attempt` for an attempt that does not run; 403 for the token
     /// of another attempt.
-    pub async fn heartbeat(&self, beat: Heartbeat) -> Result<Beat, Error> {
+    pub async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatAnswer, Error> {
         let catalog = self.catalog().await?;
         let known = self.cached_attempts(&[(beat.id.clone(), beat.attempt)]).await?.pop().flatten();
         let mut job = known.ok_or_else(|| Error::no_job(&beat.id))?;
@@ -49,7 +49,7 @@ impl Engine {
         beat: &Heartbeat,
         job: &Job,
         config: Option<&TypeConfig>,
-    ) -> Result<Result<Beat, Option<Box<Job>>>, Error> {
+    ) -> Result<Result<HeartbeatAnswer, Option<Box<Job>>>, Error> {
         let now = self.now();
         let stale = || {
             let message = format!("attempt {} is not the running one", beat.attempt);
@@ -77,7 +77,7 @@ impl Engine {
                 self.unclaimed.forget(&after.id);
                 self.cache_job(&after);
                 let run = after.life.running().ok_or_else(stale)?;
-                Ok(Beat { cancel: run.cancel, expires_at: run.lease_until })
+                Ok(HeartbeatAnswer { cancel: run.cancel, expires_at: run.lease_until })
             }
             refused => {
                 // The job has changed since it was dispatched or cached.

@@ -12,7 +12,8 @@ use tidegate_core::{
 use tidegate_engine::{
     Error, fault,
     request::{
-        Beat, Cancelled, Enqueued, Explanation, Heartbeat, JobPatch, NewJob, ReplayWith, Report,
+        Cancelled, Enqueued, Explanation, Heartbeat, HeartbeatAnswer, JobPatch, NewJob, ReplayWith,
+        Report,
     },
 };
 
@@ -171,7 +172,7 @@ impl Server {
     /// # Errors
     ///
     /// 400 for a lease out of bounds; 404; 409 `stale_attempt`; 403.
-    pub async fn heartbeat(&self, beat: Heartbeat) -> Result<Beat, Error> {
+    pub async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatAnswer, Error> {
         beat.lease_seconds.map_or(Ok(()), check_lease).map_err(fault)?;
         self.inner.engine.heartbeat(beat).await
     }
