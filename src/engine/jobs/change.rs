@@ -27,7 +27,7 @@ const MAX_CHANGE_RETRIES: usize = 16;
 pub(crate) type Altered = Option<(Job, bool)>;
 
 impl Engine {
-    /// Returns a job, of the given type if there is one.
+    /// Returns a job. If `job_type` is given, the job must be of that type.
     ///
     /// # Errors
     ///

@@ -32,8 +32,8 @@ impl Engine {
 
     /// Deletes the objects that `before` named and `after`, which replaced it, does not.
     pub(crate) async fn forget_replaced(&self, before: &Job, after: &Job) {
-        for key in names(before) {
-            if is_removed(after) || !names(after).any(|kept| kept == key) {
+        for key in object_keys(before) {
+            if is_removed(after) || !object_keys(after).any(|kept| kept == key) {
                 self.forget_object(key).await;
             }
         }
@@ -41,7 +41,7 @@ impl Engine {
 
     /// Deletes every object that a removed job named.
     pub(crate) async fn forget_objects(&self, job: &Job) {
-        for key in names(job) {
+        for key in object_keys(job) {
             self.forget_object(key).await;
         }
     }
@@ -91,7 +91,7 @@ pub(crate) fn is_removed(job: &Job) -> bool {
 }
 
 /// The keys of the objects that a job's record names.
-fn names(job: &Job) -> impl Iterator<Item = &str> {
+fn object_keys(job: &Job) -> impl Iterator<Item = &str> {
     let data = match &job.data {
         Body::Object { key, .. } => Some(key.as_str()),
         _ => None,
@@ -108,7 +108,7 @@ fn names(job: &Job) -> impl Iterator<Item = &str> {
 /// Whether the job in an answer names `key`. If the outcome is unknown, the stored job may name it.
 fn may_name(answer: Result<&Job, &Error>, key: &str) -> bool {
     match answer {
-        Ok(job) => names(job).any(|named| named == key),
+        Ok(job) => object_keys(job).any(|named| named == key),
         Err(error) => matches!(error, Error::Unavailable { .. } | Error::Internal(_)),
     }
 }

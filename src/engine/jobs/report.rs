@@ -63,7 +63,7 @@ impl Engine {
             }
             ReportOutcome::Failed { failure, retryable, least_wait } => {
                 let next = if *retryable && delivery == Delivery::AtLeastOnce {
-                    match self.next(job) {
+                    match self.retry_decision(job) {
                         RetryDecision::Wait(wait) => RetryDecision::Wait(wait.max(*least_wait)),
                         RetryDecision::AskPlugin(_) => RetryDecision::AskPlugin(*least_wait),
                         RetryDecision::GiveUp => RetryDecision::GiveUp,
@@ -81,7 +81,7 @@ impl Engine {
     }
 
     /// The decision of the retry strategy of `job` after its latest attempt.
-    pub(crate) fn next(&self, job: &Job) -> RetryDecision {
+    pub(crate) fn retry_decision(&self, job: &Job) -> RetryDecision {
         match &job.spec.retry {
             Retry::Exponential(backoff) => {
                 RetryDecision::Wait(backoff.after(job.life.attempt, self.ports.entropy.fraction()))

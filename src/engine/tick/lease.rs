@@ -48,6 +48,6 @@ pub(crate) fn push_lease(catalog: &Catalog, job: &Job) -> Duration {
 
 /// The event of an expired lease, here so that sweeps and checks agree.
 pub(crate) fn lease_expired(engine: &Engine, catalog: &Catalog, job: &Job) -> Event {
-    let next: RetryDecision = engine.next(job);
+    let next: RetryDecision = engine.retry_decision(job);
     Event::LeaseExpired { next, at_most_once: delivery(catalog, job) == Delivery::AtMostOnce }
 }

@@ -17,10 +17,10 @@
 //!
 //! # Where a job is admitted
 //!
-//! `Search::try_admit` in `search/admit.rs` is the only caller that offers one candidate to the
-//! limits (`Admission::try_admit` in tidegate-core) and acts on the decision. With a throttler,
-//! `throttle/reconcile.rs` offers a page of candidates to the same `Admission`. Both end in
-//! `Search::admit`, which adds the grant and the claim to the plan.
+//! `Search::try_admit` in `search/admit.rs` offers one candidate to the limits, which decide in
+//! `Admission::try_admit` of tidegate-core. With a throttler, `throttle/reconcile.rs` and
+//! `throttle/page.rs` offer a page of candidates to the same `Admission`. Every admitted job passes
+//! through `Search::admit`, which adds its grant and its claim to the plan.
 //!
 //! # How a job starts
 //!
@@ -44,19 +44,19 @@
 //!   a heartbeat. Embedded: push. Serverless: push, where `deliver` does it for its own invocation.
 //!
 //! A store is atomic if a commit is one transaction: its `max_in_flight_write` is zero. What a
-//! crash costs depends on the path, and for a granted claim on the store:
+//! crash costs depends on when it happens:
 //!
-//! | path | before | after |
-//! |---|---|---|
-//! | granted claim, atomic store | the commit: nothing | one attempt |
-//! | granted claim, other store | the ledger's commit: nothing | the claim: one attempt |
-//! | granted dispatch | the claim: no attempt | one attempt |
-//! | ungranted claim | the claim: no attempt | one attempt |
-//! | unclaimed dispatch | no attempt | no attempt, but the target may run the job twice |
+//! | path | decisive write | a crash before it costs | after it |
+//! |---|---|---|---|
+//! | granted claim, atomic store | the commit | nothing | one attempt |
+//! | granted claim, other store | the claim | no attempt, but perhaps the slot | one attempt |
+//! | granted dispatch | the claim | no attempt | one attempt |
+//! | ungranted claim | the claim | no attempt | one attempt |
+//! | unclaimed dispatch | the result | no attempt, but the target may run it twice | nothing |
 //!
-//! - An atomic store takes grant and claim in one transaction. On another store the claim is a
-//!   third commit, after jobs and ledger. A crash between ledger and claim costs no attempt, but
-//!   the slot until `check_at`.
+//! - An atomic store takes the grant and the claim in one transaction. On another store the claim
+//!   is a third commit, after jobs and ledger. A crash between ledger and claim occupies the slot
+//!   until `check_at`.
 //! - Granted work that is not claimed is sent up to three times.
 //!
 //! "One attempt" fails with `lease_expired`; for `at_most_once` the job ends with
