@@ -108,7 +108,7 @@ impl Engine {
     ) -> Result<Option<TickOutcome>, Error> {
         let limits = context.limits;
         let decided_under = cache.view().map_or(0, |view| view.ledger.config_version);
-        // Version 0: the queue has no configuration, which the commit requires to be true still.
+        // At version 0 the queue has no configuration. The commit requires that it still has none.
         if limits.version > 0 && limits.version < decided_under {
             // Another process has read a newer configuration: this snapshot is old.
             self.catalog.store(std::sync::Arc::default());

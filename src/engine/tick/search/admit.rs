@@ -15,7 +15,7 @@ use tidegate_core::{
 };
 
 impl Search<'_> {
-    /// Offers one job. Whether it was admitted.
+    /// Offers one job. Returns whether it was admitted.
     pub(in crate::tick) fn try_admit(&mut self, job: &Job) -> bool {
         let Some(demand) = self.consider(job) else {
             return false;

@@ -1,5 +1,5 @@
 //! The order in which a tick offers candidates. Each is offered to the [`Admission`], which
-//! decides, or a page of them to the queue's throttler.
+//! decides. With a throttler, a page of candidates is offered to the queue's plugin first.
 //!
 //! Critical jobs go first. Without partitions, a tick reads from the front and then continues where
 //! the last one stopped. Partitions take turns, one candidate each.
@@ -109,7 +109,7 @@ impl Search<'_> {
         let front = if cursor.is_some() { MAX_FRONT_CANDIDATES } else { SCAN_BOUND };
         let stopped = self.scan(false, None, front).await?;
         self.plan.scan_cursor = match (cursor, stopped) {
-            // The front page took all there was, or nothing more can be taken.
+            // The front page contained all candidates, or no more can be admitted.
             (_, None) => None,
             (None, Some(stopped)) => Some(stopped),
             (Some(cursor), Some(_)) => {
@@ -145,7 +145,7 @@ impl Search<'_> {
                 return Ok(None);
             }
             let throttled = !critical && self.plan.may_call_throttler();
-            // As many as are wanted; more each time that the last page was not enough.
+            // Each page that was not enough makes the next one larger.
             let wanted = if throttled {
                 self.capacities.total().max(MIN_THROTTLER_PAGE)
             } else {

@@ -19,16 +19,16 @@ use tidegate_core::{
 
 /// Partitions that one tick visits at most.
 const MAX_PARTITIONS: u32 = 64;
-/// Candidates that a page has more than the workers take, for those that are held.
+/// How many more candidates a page has than the workers take, because some of them are held.
 const PAGE_MARGIN: u32 = 8;
 
 /// The first page of each partition that a tick visits, and where each continues.
 struct PartitionPages {
     /// The candidates of each partition. The last page may be the one behind the cursor.
     jobs: Vec<std::vec::IntoIter<Job>>,
-    /// Where the partitions continue that have more due jobs.
+    /// The last position that was read in each partition with more due jobs.
     ends: BTreeMap<String, Position>,
-    /// Where the partition continues that the cursor is in.
+    /// The last position that was read behind the cursor, if its partition has more due jobs.
     deeper: Option<Position>,
 }
 
@@ -156,7 +156,7 @@ impl Search<'_> {
             None => ends.find(is_open),
         });
         if self.plan.scan_cursor.is_some() {
-            // These partitions to their end first.
+            // These partitions are scanned to their end first.
             self.plan.last_partition = last_partition;
         } else {
             let from = last_partition.as_deref().unwrap_or_default();
@@ -204,7 +204,8 @@ impl Search<'_> {
         let mut reached: HashMap<&str, &Position> =
             cursor.iter().map(|cursor| (cursor.partition.as_str(), *cursor)).collect();
         record_reached(&mut reached, order, decided);
-        // One partition after the other, as the search goes on: many may have a few left each.
+        // One partition after the other, in the order of the scan: many may have few candidates
+        // left.
         let behind = |job: &Job, cursor: &Position| {
             job.spec.partition > cursor.partition || is_behind(&position(job), cursor, order)
         };

@@ -17,9 +17,10 @@ use tidegate_core::{
     queue::{AdmissionDecision, Candidate, Rule, order::Position, plugin::OnFailure},
 };
 
-/// A tick that has lasted this long begins no further page, except the one at the scan's cursor, so
-/// that the scan makes progress: reports from the queue's workers wait for the tick. One call takes
-/// a quarter of this at most; reading the candidates' data comes in addition.
+/// How long a tick lets the throttler decide, because reports of the queue's workers wait for the
+/// tick. After this time it begins no further page, except the one at the scan's cursor, so that
+/// the scan makes progress. One call takes a quarter of this at most; reading the candidates' data
+/// comes in addition.
 const MAX_THROTTLING_TIME: Duration = Duration::from_secs(1);
 
 impl Search<'_> {
@@ -62,8 +63,8 @@ impl Search<'_> {
         }
     }
 
-    /// Lets the throttler decide on as many candidates as one call may have. Whether the scan
-    /// continues.
+    /// Lets the throttler decide on as many candidates as one call may have. Returns whether the
+    /// scan continues.
     async fn throttle_at_once(&mut self, page: Vec<Job>) -> Result<bool, Error> {
         if !self.plan.may_call_throttler() {
             // It has failed since, and its owner lets the limits alone decide.
@@ -110,8 +111,8 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Calls the throttler about the jobs that fit the limits (the others keep what they reserve),
-    /// and applies its decisions. Whether the scan continues.
+    /// Calls the throttler about the jobs that fit the limits, and applies its decisions. The other
+    /// jobs keep what they reserve. Returns whether the scan continues.
     async fn apply_throttler(&mut self, page: Vec<PageJob>) -> Result<bool, Error> {
         let agreed = match self.reconcile(&page).await? {
             Reconciled::Agreed(agreed) => agreed,
@@ -180,8 +181,8 @@ impl Search<'_> {
         }
     }
 
-    /// Handles a failed call: the page is held, or the limits alone decide. Whether the scan
-    /// continues.
+    /// Handles a failed call: the page is held, or the limits alone decide. Returns whether the
+    /// scan continues.
     fn apply_failure(&mut self, page: &[PageJob], call: ThrottlerCall) -> bool {
         let throttling = self.plan.throttling.as_mut().expect("it was just called");
         throttling.failed = true;
@@ -206,7 +207,8 @@ impl Search<'_> {
                 self.admission.check(Candidate::of(&job.spec));
                 continue;
             };
-            // It was found to be a candidate before.
+            // The job was found to be a candidate before, but other jobs may have used up its
+            // demand.
             let Some(demand) = self.capacities.find(job) else {
                 continue;
             };

@@ -23,7 +23,7 @@ pub(super) struct PageJob {
     pub(super) fits: Option<usize>,
 }
 
-/// What a page's calls led to.
+/// The result of a page's calls.
 pub(super) enum Reconciled {
     /// Everything that runs fits together.
     Agreed(Agreed),
@@ -62,7 +62,7 @@ struct PageData {
     fault: Option<Fault>,
 }
 
-/// A copy of the admission to which the candidates are applied that the plugin runs.
+/// A copy of the admission, on which the candidates that the plugin runs are tried.
 struct Trial<'a> {
     admission: Admission<'a>,
     capacities: Capacities<'a>,
@@ -78,8 +78,8 @@ impl<'a> Search<'a> {
     /// Calls the throttler until everything that it runs fits together: at most three times.
     ///
     /// The second call leaves out the candidates that did not fit. The third is only about those
-    /// that ran and fitted. Each is offered in its place with no more admitted before it than the
-    /// last time, so all of them fit again.
+    /// that ran and fitted. Each of them is offered at the same place as before, and no additional
+    /// job is admitted before it, so all of them fit again.
     pub(super) async fn reconcile(&mut self, page: &[PageJob]) -> Result<Reconciled, Error> {
         let data = self.page_data(page).await?;
         let mut outcomes: Vec<CandidateOutcome> =
@@ -102,7 +102,7 @@ impl<'a> Search<'a> {
             if trial.misfits == 0 {
                 self.admission = trial.admission;
                 if trial.would_fit && self.capacities.total() as usize > trial.ran.len() {
-                    // The jobs that they did not fit together with do not run in the end.
+                    // A candidate that was left out fits now: the jobs in its way do not run.
                     self.plan.wake(Some(self.now + FIRST_WAIT));
                 }
                 return Ok(Reconciled::Agreed(Agreed { call, answer, outcomes, full }));
@@ -212,7 +212,7 @@ impl<'a> Search<'a> {
         for (index, (page_job, outcome)) in page.iter().zip(outcomes).enumerate() {
             let candidate = Candidate::of(&page_job.job.spec);
             match outcome {
-                // In its place it reserves what it lacks.
+                // It reserves the capacity that it lacks from the candidates behind it.
                 CandidateOutcome::OverLimits => drop(trial.admission.check(candidate)),
                 CandidateOutcome::LeftOut(_) => {
                     trial.would_fit |= trial.admission.check(candidate) == AdmissionDecision::Run;
