@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::enqueue::{extract_again, fault};
 use crate::{
     Engine, Error,
-    jobs::{job_writes::note, unclaimed::Held},
+    jobs::{job_writes::note, unclaimed::HoldGuard},
     request::{Cancelled, Enqueued, JobPatch, NewJob, ReplayWith},
 };
 use tidegate_core::{
@@ -88,7 +88,7 @@ impl Engine {
     /// # Errors
     ///
     /// 409 `already_dispatched`.
-    fn hold_undispatched(&self, id: &JobId) -> Result<Held<'_>, Error> {
+    fn hold_undispatched(&self, id: &JobId) -> Result<HoldGuard<'_>, Error> {
         let held = self.unclaimed.hold([id]);
         if held.holds(id) {
             return Ok(held);

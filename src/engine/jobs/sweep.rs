@@ -29,7 +29,7 @@ pub struct Swept {
 }
 
 impl Engine {
-    /// Applies what is due to 500 jobs.
+    /// Applies what is due to at most 500 jobs.
     ///
     /// A sweep cannot change a job that was dispatched without a claim or that awaits a retry
     /// decision. If it can change no job that it read, it reads more, up to 8,000, so that such

@@ -71,31 +71,31 @@ impl UnclaimedJobs {
     }
 
     /// Holds those of `ids` that were not dispatched, until the returned guard is dropped.
-    pub(crate) fn hold<'a>(&self, ids: impl IntoIterator<Item = &'a JobId>) -> Held<'_> {
+    pub(crate) fn hold<'a>(&self, ids: impl IntoIterator<Item = &'a JobId>) -> HoldGuard<'_> {
         let mut known = self.known.lock();
         let ids: HashSet<JobId> =
             ids.into_iter().filter(|id| !known.dispatched.contains_key(*id)).cloned().collect();
         for id in &ids {
             *known.held.entry(id.clone()).or_default() += 1;
         }
-        Held { unclaimed: self, ids }
+        HoldGuard { unclaimed: self, ids }
     }
 }
 
 /// Jobs that are not dispatched while this guard lives.
-pub(crate) struct Held<'a> {
+pub(crate) struct HoldGuard<'a> {
     unclaimed: &'a UnclaimedJobs,
     ids: HashSet<JobId>,
 }
 
-impl Held<'_> {
+impl HoldGuard<'_> {
     /// Whether `id` is held; if not, it was dispatched before.
     pub(crate) fn holds(&self, id: &JobId) -> bool {
         self.ids.contains(id)
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for HoldGuard<'_> {
     fn drop(&mut self) {
         let mut known = self.unclaimed.known.lock();
         known.changes += u64::from(!self.ids.is_empty());

@@ -22,7 +22,7 @@ pub struct TickCache {
     pub(super) lap_start: Option<String>,
     pub(super) scan_cursor: Option<Position>,
     /// What candidates before the scan's cursor have reserved.
-    reservations: (Scan, Reservations),
+    reservations: (ScanProgress, Reservations),
     /// Whether a job arrived or a slot became free since the scan in progress began.
     pub(super) news: bool,
     /// When the next job becomes due, as far as that scan read.
@@ -38,13 +38,13 @@ pub struct TickCache {
 /// Identifies a scan and its progress. Another process may end it and begin the next, which writes
 /// the ledger. Reservations are valid only under the configuration that they were made with.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Scan {
+struct ScanProgress {
     config_version: u64,
     ledger_version: u64,
     cursor: Option<Position>,
 }
 
-impl Scan {
+impl ScanProgress {
     fn of(view: &View, limits: &Limits) -> Self {
         Self {
             config_version: limits.version,
@@ -63,7 +63,7 @@ impl TickCache {
     /// What earlier ticks of this engine have reserved in the scan that `view` is in.
     pub(super) fn reserved(&self, view: &View, limits: &Limits) -> Reservations {
         let (scan, reserved) = &self.reservations;
-        if view.ledger.scan_cursor.is_some() && *scan == Scan::of(view, limits) {
+        if view.ledger.scan_cursor.is_some() && *scan == ScanProgress::of(view, limits) {
             reserved.clone()
         } else {
             Reservations::default()
@@ -83,7 +83,8 @@ impl TickCache {
     /// Keeps what `plan` leaves to the next tick's scan. A completed scan starts again if there
     /// were news.
     pub(super) fn keep_scan(&mut self, plan: &mut TickPlan, limits: &Limits) {
-        let scan = self.view.as_ref().map(|view| Scan::of(view, limits)).unwrap_or_default();
+        let scan =
+            self.view.as_ref().map(|view| ScanProgress::of(view, limits)).unwrap_or_default();
         self.reservations = (scan, std::mem::take(&mut plan.reserved));
         if plan.goes_on() {
             self.next_at = self.next_at.into_iter().chain(plan.next_at).min();

@@ -64,11 +64,11 @@ struct EnqueueItem {
     job: Job,
     /// The version of its type under which it was resolved.
     type_version: u64,
-    keys: Keys,
+    keys: JobKeys,
 }
 
 /// The keys of a job, each with the holder that it must have when the job is added.
-type Keys = Vec<(Key, Expect<JobId>)>;
+type JobKeys = Vec<(Key, Expect<JobId>)>;
 
 impl EnqueueItem {
     /// The transaction that adds the job: its conditions, its type's version, its keys, the job,
@@ -252,7 +252,7 @@ impl Engine {
         catalog: &mut Arc<Catalog>,
         checked: &mut Checked,
         now: Timestamp,
-    ) -> Result<(Job, u64, Keys), Error> {
+    ) -> Result<(Job, u64, JobKeys), Error> {
         let job_type = self.type_of(&new.job_type, catalog).await?;
         let digest = if new.is_repeatable() { digest(new) } else { NO_DIGEST };
         if let Some(retry @ Retry::Plugin(..)) =
@@ -312,7 +312,7 @@ impl Engine {
 }
 
 /// The keys of the job that `new` requests. None of them has a holder as far as is known.
-fn keys_of(new: &NewJob) -> Keys {
+fn keys_of(new: &NewJob) -> JobKeys {
     let mut keys = Vec::new();
     if let Some(key) = &new.idempotency_key {
         keys.push((Key::Idempotency(key.clone()), Expect::Absent));
