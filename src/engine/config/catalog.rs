@@ -2,14 +2,20 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
+    str::FromStr,
     sync::Arc,
 };
+
+use serde::de::DeserializeOwned;
 
 use crate::{Engine, Error, jobs::job_writes};
 use tidegate_core::{
     event::{Trigger, Triggers, trigger::TriggerItem},
     job::{PluginName, QueueName, ScheduleName, TriggerName, TypeName, type_config::TypeItem},
-    port::{job_store::ItemKind, policy::Plugin},
+    port::{
+        job_store::{Item, ItemKind},
+        policy::Plugin,
+    },
     queue::{
         Limits,
         config::QueueItem,
@@ -99,6 +105,24 @@ impl Catalog {
         (catalog.queues, catalog.types, catalog.limits) = (queues, types, limits);
         catalog
     }
+
+    /// Adds the triggers, and compiles those that can be used.
+    fn add_triggers(&mut self, items: Vec<(TriggerName, u64, TriggerItem)>) {
+        let mut rules = Vec::new();
+        for (name, version, item) in items {
+            let trigger = TriggerItem { version, ..item };
+            match Trigger::new(&name, &trigger.config) {
+                Ok(rule) => rules.push(rule),
+                // It was valid when it was put: another release has other bounds. Everything else
+                // goes on without it.
+                Err(fault) => {
+                    tracing::error!(trigger = %name, %fault, "a trigger cannot be used; put it again");
+                }
+            }
+            self.triggers.insert(name, trigger);
+        }
+        self.rules = Arc::new(Triggers::new(rules));
+    }
 }
 
 impl Engine {
@@ -129,82 +153,54 @@ impl Engine {
         if seen.version == version && version > 0 {
             return Ok(seen);
         }
-        let damaged = |name: &str, error: serde_json::Error| {
-            Error::Internal(format!("the configuration of {name} cannot be read: {error}"))
-        };
         let mut queues = HashMap::new();
-        for item in self.ports.store.items(ItemKind::Queue).await? {
-            let name = item
-                .name
-                .parse()
-                .map_err(|_| Error::Internal(format!("bad queue name {:?}", item.name)))?;
-            let mut queue: QueueItem =
-                serde_json::from_slice(&item.bytes).map_err(|error| damaged(&item.name, error))?;
-            queue.version = item.version;
-            queues.insert(name, queue);
+        for (name, version, queue) in self.read_items(ItemKind::Queue, "queue").await? {
+            queues.insert(name, QueueItem { version, ..queue });
         }
         let mut types = HashMap::new();
-        for item in self.ports.store.items(ItemKind::Type).await? {
-            let name = item
-                .name
-                .parse()
-                .map_err(|_| Error::Internal(format!("bad type name {:?}", item.name)))?;
-            let mut job_type: TypeItem =
-                serde_json::from_slice(&item.bytes).map_err(|error| damaged(&item.name, error))?;
-            job_type.version = item.version;
-            types.insert(name, Arc::new(job_type));
+        for (name, version, job_type) in self.read_items(ItemKind::Type, "type").await? {
+            types.insert(name, Arc::new(TypeItem { version, ..job_type }));
         }
         let mut plugins = HashMap::new();
-        for item in self.ports.store.items(ItemKind::Plugin).await? {
-            let name = item
-                .name
-                .parse()
-                .map_err(|_| Error::Internal(format!("bad plugin name {:?}", item.name)))?;
-            let mut plugin: PluginItem =
-                serde_json::from_slice(&item.bytes).map_err(|error| damaged(&item.name, error))?;
-            plugin.version = item.version;
-            plugins.insert(name, Arc::new(plugin));
+        for (name, version, plugin) in self.read_items(ItemKind::Plugin, "plugin").await? {
+            plugins.insert(name, Arc::new(PluginItem { version, ..plugin }));
         }
         let mut schedules = BTreeMap::new();
-        for item in self.ports.store.items(ItemKind::Schedule).await? {
-            let name = item
-                .name
-                .parse()
-                .map_err(|_| Error::Internal(format!("bad schedule name {:?}", item.name)))?;
-            let mut schedule: ScheduleItem =
-                serde_json::from_slice(&item.bytes).map_err(|error| damaged(&item.name, error))?;
-            schedule.version = item.version;
-            schedules.insert(name, Arc::new(schedule));
+        for (name, version, schedule) in self.read_items(ItemKind::Schedule, "schedule").await? {
+            schedules.insert(name, Arc::new(ScheduleItem { version, ..schedule }));
         }
         let mut drains = BTreeMap::new();
-        for item in self.ports.store.items(ItemKind::Drain).await? {
-            let since =
-                serde_json::from_slice(&item.bytes).map_err(|error| damaged(&item.name, error))?;
-            drains.insert(item.name, since);
+        for (name, _, since) in self.read_items(ItemKind::Drain, "drain").await? {
+            drains.insert(name, since);
         }
         let mut catalog =
             Catalog { schedules, drains, ..Catalog::of(version, queues, types, plugins) };
-        let mut rules = Vec::new();
-        for item in self.ports.store.items(ItemKind::Trigger).await? {
-            let name: TriggerName = item
-                .name
-                .parse()
-                .map_err(|_| Error::Internal(format!("bad trigger name {:?}", item.name)))?;
-            let mut trigger: TriggerItem =
-                serde_json::from_slice(&item.bytes).map_err(|error| damaged(&item.name, error))?;
-            trigger.version = item.version;
-            match Trigger::new(&name, &trigger.config) {
-                Ok(rule) => rules.push(rule),
-                // It was good when it was put: another release has other bounds. Everything else goes on without it.
-                Err(fault) => {
-                    tracing::error!(trigger = %name, %fault, "a trigger cannot be used; put it anew");
-                }
-            }
-            catalog.triggers.insert(name, trigger);
-        }
-        catalog.rules = Arc::new(Triggers::new(rules));
+        let triggers = self.read_items(ItemKind::Trigger, "trigger").await?;
+        catalog.add_triggers(triggers);
         let catalog = Arc::new(catalog);
         self.catalog.store(Arc::clone(&catalog));
         Ok(catalog)
+    }
+
+    /// The items of `kind`, each with its name and version. `what` is the kind in error messages.
+    async fn read_items<N: FromStr, T: DeserializeOwned>(
+        &self,
+        kind: ItemKind,
+        what: &str,
+    ) -> Result<Vec<(N, u64, T)>, Error> {
+        let read = |item: Item| {
+            let name = item
+                .name
+                .parse()
+                .map_err(|_| Error::Internal(format!("bad {what} name {:?}", item.name)))?;
+            let value = serde_json::from_slice(&item.bytes).map_err(|error| {
+                Error::Internal(format!(
+                    "the configuration of {} cannot be read: {error}",
+                    item.name
+                ))
+            })?;
+            Ok((name, item.version, value))
+        };
+        self.ports.store.items(kind).await?.into_iter().map(read).collect()
     }
 }

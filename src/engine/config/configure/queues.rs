@@ -1,0 +1,190 @@
+//! Queues: their configuration, and the version of it in their ledgers.
+
+use super::{DEFAULT_QUEUE, TRIES, bytes, contended, refuse_reserved};
+use crate::{Catalog, Engine, Error, jobs::enqueue::fault};
+use tidegate_core::{
+    error_code::ErrorCode,
+    job::QueueName,
+    port::{
+        Write,
+        job_store::{Expect, ItemKind},
+    },
+    queue::{QueueConfig, config::QueueItem, ledger::Ledger, plugin::Role},
+    validate,
+};
+
+impl Engine {
+    /// Sets a queue's configuration as a whole. The item, and whether it is new.
+    ///
+    /// # Errors
+    ///
+    /// 400 for a bad value, of the throttler's configuration too; 403 for a name of the server's own; 412 if `if_match` is
+    /// not its version; 503 if the throttler cannot be asked here.
+    pub async fn put_queue(
+        &self,
+        name: &QueueName,
+        config: QueueConfig,
+        if_match: Option<u64>,
+    ) -> Result<(QueueItem, bool), Error> {
+        validate::check_queue(&config).map_err(fault)?;
+        refuse_reserved(name.as_str())?;
+        self.alter_queue(name, if_match, |item| QueueItem { config: config.clone(), ..item }).await
+    }
+
+    /// Pauses or resumes a queue.
+    ///
+    /// # Errors
+    ///
+    /// 404 `queue_not_found`.
+    pub async fn pause_queue(&self, name: &QueueName, paused: bool) -> Result<QueueItem, Error> {
+        self.queue(name).await?;
+        Ok(self.alter_queue(name, None, |item| QueueItem { paused, ..item }).await?.0)
+    }
+
+    async fn alter_queue(
+        &self,
+        name: &QueueName,
+        if_match: Option<u64>,
+        change: impl Fn(QueueItem) -> QueueItem,
+    ) -> Result<(QueueItem, bool), Error> {
+        for _ in 0..TRIES {
+            let catalog = self.catalog().await?;
+            let standing = catalog.queues.get(name);
+            let was = standing.map_or(0, |item| item.version);
+            if if_match.is_some_and(|version| version != was) {
+                return Err(Error::Stale { version: was });
+            }
+            let mut item = change(standing.cloned().unwrap_or_default());
+            let mut writes = self.check_throttler(&catalog, standing, &item).await?;
+            item.version = self.next_version(name, was).await?;
+            writes.push(queue_write(name, was, &item)?);
+            if self.write_items(writes).await? {
+                self.move_head(name, item.version).await?;
+                return Ok((item, standing.is_none()));
+            }
+        }
+        Err(contended(name.as_str()))
+    }
+
+    /// Checks a throttler that is new to its queue: what is to be written with it.
+    async fn check_throttler(
+        &self,
+        catalog: &Catalog,
+        standing: Option<&QueueItem>,
+        item: &QueueItem,
+    ) -> Result<Vec<Write>, Error> {
+        let before = standing.and_then(|item| item.config.throttler.as_ref());
+        let Some(throttler) =
+            item.config.throttler.as_ref().filter(|throttler| before != Some(throttler))
+        else {
+            return Ok(Vec::new());
+        };
+        let (name, fields) = (&throttler.plugin, ["throttler.plugin", "throttler.config"]);
+        Ok(vec![
+            self.check_plugin(catalog, Role::Throttler, name, &throttler.config, fields).await?,
+        ])
+    }
+
+    /// The version after `was`. A queue made anew goes on after what its head has seen, which never goes back.
+    pub(super) async fn next_version(&self, name: &QueueName, was: u64) -> Result<u64, Error> {
+        let seen = if was == 0 {
+            self.ports.store.ledger(name).await?.map_or(0, |(head, _)| head.config_version)
+        } else {
+            was
+        };
+        Ok(seen.max(self.version_before(was).await?) + 1)
+    }
+
+    /// A queue's configuration; that of the default queue even if nobody set it.
+    ///
+    /// # Errors
+    ///
+    /// 404 `queue_not_found`.
+    pub async fn queue(&self, name: &QueueName) -> Result<QueueItem, Error> {
+        let catalog = self.catalog().await?;
+        let missing =
+            || Error::NotFound { code: ErrorCode::QueueNotFound, what: format!("queue {name}") };
+        let implicit = (name.as_str() == DEFAULT_QUEUE).then(QueueItem::default);
+        catalog.queues.get(name).cloned().or(implicit).ok_or_else(missing)
+    }
+
+    /// Removes a queue's configuration.
+    ///
+    /// # Errors
+    ///
+    /// 404; 412; 409 `queue_has_live_jobs` or `queue_in_use`.
+    pub async fn delete_queue(&self, name: &QueueName, if_match: Option<u64>) -> Result<(), Error> {
+        for _ in 0..TRIES {
+            let item = self.queue(name).await?;
+            let catalog = self.catalog().await?;
+            if let Some((job_type, _)) =
+                catalog.types_of(name).next().filter(|_| name.as_str() != DEFAULT_QUEUE)
+            {
+                let message = format!("type {job_type} belongs to it");
+                return Err(Error::Conflict { code: ErrorCode::QueueInUse, message, holder: None });
+            }
+            self.refuse_live(None, Some(name), ErrorCode::QueueHasLiveJobs).await?;
+            if if_match.is_some_and(|version| version != item.version) {
+                return Err(Error::Stale { version: item.version });
+            }
+            // A type that joins raises the queue's version, so none has since, and without a type no job comes in.
+            let write = Write::SetItem {
+                kind: ItemKind::Queue,
+                name: name.to_string(),
+                was: item.version,
+                version: item.version + 1,
+                bytes: None,
+            };
+            if self.write_items(vec![write]).await? {
+                return Ok(());
+            }
+        }
+        Err(contended(name.as_str()))
+    }
+
+    /// Moves a queue's head to config version `version`, or further; makes one if the queue needs one now.
+    pub(super) async fn move_head(&self, queue: &QueueName, version: u64) -> Result<(), Error> {
+        for _ in 0..TRIES {
+            let (was, head) = match self.ports.store.ledger(queue).await? {
+                Some((head, _)) if head.config_version >= version => return Ok(()),
+                Some((head, _)) => (
+                    Expect::Is(head.version),
+                    Ledger { version: head.version + 1, config_version: version, ..head },
+                ),
+                None => {
+                    if !self.catalog().await?.limits(queue).any() {
+                        return Ok(());
+                    }
+                    let now = self.now();
+                    let settling_until =
+                        Some(now + self.ports.store.capabilities().atomicity.max_in_flight_write());
+                    (
+                        Expect::Absent,
+                        Ledger {
+                            version: 1,
+                            config_version: version,
+                            time: now,
+                            settling_until,
+                            ..Ledger::default()
+                        },
+                    )
+                }
+            };
+            let write = Write::SetLedger { queue: queue.clone(), head, was };
+            if self.write_items(vec![write]).await? {
+                return Ok(());
+            }
+        }
+        Err(contended(queue.as_str()))
+    }
+}
+
+pub(super) fn queue_write(name: &QueueName, was: u64, item: &QueueItem) -> Result<Write, Error> {
+    Ok(Write::SetItem {
+        kind: ItemKind::Queue,
+        name: name.to_string(),
+        was,
+        version: item.version,
+        bytes: Some(bytes(item)?),
+    })
+}

@@ -1,0 +1,192 @@
+//! Job types: their configuration, and their move from one queue to another.
+
+use std::sync::Arc;
+
+use super::{TRIES, bytes, contended, queues::queue_write, refuse_reserved};
+use crate::{
+    Catalog, Engine, Error,
+    jobs::enqueue::{fault, is_reserved},
+};
+use tidegate_core::{
+    error_code::ErrorCode,
+    job::{
+        QueueName, TypeName,
+        type_config::{TypeConfig, TypeItem},
+    },
+    port::{Write, job_store::ItemKind},
+    validate,
+};
+
+impl Engine {
+    /// Sets a type's configuration as a whole. The item, and whether it is new.
+    ///
+    /// # Errors
+    ///
+    /// 400 for a bad value; 403 for a name of the server's own; 404 `queue_not_found`; 409 `type_has_live_jobs`
+    /// if its queue changes while jobs wait; 412 if `if_match` is not its version.
+    pub async fn put_type(
+        &self,
+        name: &TypeName,
+        config: TypeConfig,
+        if_match: Option<u64>,
+    ) -> Result<(TypeItem, bool), Error> {
+        validate::check_type(&config).map_err(fault)?;
+        if self.rules.refuse_unsafe_hosts {
+            validate::check_type_hosts(&config).map_err(fault)?;
+        }
+        refuse_reserved(name.as_str())?;
+        refuse_reserved(config.queue.as_str())?;
+        for _ in 0..TRIES {
+            let catalog = self.catalog().await?;
+            let standing = catalog.types.get(name).cloned();
+            let mut was = standing.as_ref().map_or(0, |item| item.version);
+            if if_match.is_some_and(|version| version != was) {
+                return Err(Error::Stale { version: was });
+            }
+            self.queue(&config.queue).await?;
+            let new_retry = standing.as_ref().is_none_or(|item| item.config.retry != config.retry);
+            let taken =
+                if new_retry { self.take_retry(&catalog, &config.retry).await? } else { None };
+            if let Some(item) = standing.as_deref().filter(|item| item.config.queue != config.queue)
+            {
+                let Some(marked) = self.mark_leaving(name, item).await? else {
+                    continue;
+                };
+                was = marked;
+            }
+            let item = TypeItem {
+                config: config.clone(),
+                version: self.version_before(was).await? + 1,
+                leaving: false,
+            };
+            if self.write_type(name, &catalog, was, standing.as_deref(), Some(&item), taken).await?
+            {
+                return Ok((item, standing.is_none()));
+            }
+        }
+        Err(contended(name.as_str()))
+    }
+
+    /// A type's configuration.
+    ///
+    /// # Errors
+    ///
+    /// 404 `job_type_not_found`.
+    pub async fn job_type(&self, name: &TypeName) -> Result<Arc<TypeItem>, Error> {
+        let missing = || Error::NotFound {
+            code: ErrorCode::JobTypeNotFound,
+            what: format!("job type {name}"),
+        };
+        self.catalog()
+            .await?
+            .types
+            .get(name)
+            .filter(|_| !is_reserved(name.as_str()))
+            .cloned()
+            .ok_or_else(missing)
+    }
+
+    /// Removes a type.
+    ///
+    /// # Errors
+    ///
+    /// 404; 412; 409 `type_has_live_jobs`.
+    pub async fn delete_type(&self, name: &TypeName, if_match: Option<u64>) -> Result<(), Error> {
+        for _ in 0..TRIES {
+            let item = self.job_type(name).await?;
+            if if_match.is_some_and(|version| version != item.version) {
+                return Err(Error::Stale { version: item.version });
+            }
+            let Some(marked) = self.mark_leaving(name, &item).await? else {
+                continue;
+            };
+            let catalog = self.catalog().await?;
+            if self.write_type(name, &catalog, marked, Some(&item), None, None).await? {
+                return Ok(());
+            }
+        }
+        Err(contended(name.as_str()))
+    }
+
+    /// Marks a type as about to leave its queue, then looks whether it has live jobs. The version of the marked item;
+    /// none if somebody else changed it.
+    async fn mark_leaving(&self, name: &TypeName, item: &TypeItem) -> Result<Option<u64>, Error> {
+        // A type that has them for sure is not even marked.
+        self.refuse_live(Some(name), None, ErrorCode::TypeHasLiveJobs).await?;
+        let marked = TypeItem { version: item.version + 1, leaving: true, ..item.clone() };
+        if !self.write_items(vec![type_write(name, item.version, Some(&marked))?]).await? {
+            return Ok(None);
+        }
+        let flight = self.ports.store.capabilities().atomicity.max_in_flight_write();
+        if !flight.is_zero() {
+            self.ports.clock.sleep_until(self.now() + flight).await;
+        }
+        self.refuse_live(Some(name), None, ErrorCode::TypeHasLiveJobs).await?;
+        Ok(Some(marked.version))
+    }
+
+    /// The catalog in which the type, if it is there, stays where it is: whoever means to move or remove it is refused.
+    pub(crate) async fn keep_type(&self, name: &TypeName) -> Result<Arc<Catalog>, Error> {
+        for _ in 0..TRIES {
+            let catalog = self.catalog().await?;
+            let Some(item) = catalog.types.get(name).filter(|item| item.leaving) else {
+                return Ok(catalog);
+            };
+            let kept = TypeItem { version: item.version + 1, leaving: false, ..(**item).clone() };
+            self.write_items(vec![type_write(name, item.version, Some(&kept))?]).await?;
+        }
+        Err(contended(name.as_str()))
+    }
+
+    /// Writes a type at version `was` together with the versions of the queues that it joins or whose limits it changes, and of the plugin
+    /// that it takes. False if something stood in the way.
+    async fn write_type(
+        &self,
+        name: &TypeName,
+        catalog: &Catalog,
+        was: u64,
+        before: Option<&TypeItem>,
+        after: Option<&TypeItem>,
+        taken: Option<Write>,
+    ) -> Result<bool, Error> {
+        let limit = |item: Option<&TypeItem>| {
+            item.and_then(|item| {
+                item.config.concurrency.map(|most| (item.config.queue.clone(), most))
+            })
+        };
+        let (old, new) = (limit(before), limit(after));
+        let mut moved: Vec<QueueName> = Vec::new();
+        if old != new {
+            moved.extend([old, new].into_iter().flatten().map(|(queue, _)| queue));
+        }
+        // A queue that is there when a type joins it is so that its removal, which looked for types before, is refused.
+        let queue = |item: &TypeItem| item.config.queue.clone();
+        let joined = after.map(queue).filter(|joined| before.map(queue).as_ref() != Some(joined));
+        moved.extend(joined.filter(|joined| catalog.queues.contains_key(joined)));
+        moved.sort_unstable();
+        moved.dedup();
+        let mut writes = vec![type_write(name, was, after)?];
+        writes.extend(taken);
+        let mut versions = Vec::new();
+        for queue in &moved {
+            let was = catalog.queues.get(queue).map_or(0, |item| item.version);
+            let mut item = catalog.queues.get(queue).cloned().unwrap_or_default();
+            item.version = self.next_version(queue, was).await?;
+            writes.push(queue_write(queue, was, &item)?);
+            versions.push(item.version);
+        }
+        if !self.write_items(writes).await? {
+            return Ok(false);
+        }
+        for (queue, version) in moved.iter().zip(versions) {
+            self.move_head(queue, version).await?;
+        }
+        Ok(true)
+    }
+}
+
+fn type_write(name: &TypeName, was: u64, item: Option<&TypeItem>) -> Result<Write, Error> {
+    let version = item.map_or(was + 1, |item| item.version);
+    let bytes = item.map(bytes).transpose()?;
+    Ok(Write::SetItem { kind: ItemKind::Type, name: name.to_string(), was, version, bytes })
+}
