@@ -89,6 +89,33 @@ struct MatchPass {
     again: Vec<(OpenReply, JobId)>,
 }
 
+impl MatchBatch<'_> {
+    /// Answers a reply that changes nothing.
+    fn answer_unchanged(&mut self, pass: &mut MatchPass, one: &OpenReply, replied: Replied) {
+        self.matches.answers[one.index] = Ok(replied);
+        pass.removals.extend(one.remove_record().map(|write| vec![write]));
+    }
+}
+
+impl MatchPass {
+    /// Adds a reply to the change of its job, or leaves it for the next pass. Returns it if this
+    /// pass does not change the job yet.
+    ///
+    /// One change of a job at a time. All late replies to it are one change.
+    fn join_change(&mut self, reply: &Reply, one: OpenReply, id: &JobId) -> Option<OpenReply> {
+        let Some(change) = self.changes.iter_mut().find(|change| change.before.id == *id) else {
+            return Some(one);
+        };
+        if change.is_late() && matches!(reply_match(&change.after, reply), ReplyMatch::Late) {
+            change.after.life.record_late_reply(reply.id);
+            change.by.push(one);
+        } else {
+            self.again.push((one, id.clone()));
+        }
+        None
+    }
+}
+
 impl Engine {
     /// Applies those of the `open` replies that match their jobs. Those whose job or attempt does not
     /// exist yet stay open.
@@ -163,24 +190,16 @@ impl Engine {
         let Some(job) = running.as_ref().or_else(|| batch.jobs.get(&id)) else {
             return Ok(());
         };
-        // One change of a job at a time. All late replies to it are one change.
-        if let Some(change) = pass.changes.iter_mut().find(|change| change.before.id == id) {
-            if change.is_late() && matches!(reply_match(&change.after, reply), ReplyMatch::Late) {
-                change.after.life.record_late_reply(reply.id);
-                change.by.push(one);
-            } else {
-                pass.again.push((one, id));
-            }
+        let Some(one) = pass.join_change(reply, one, &id) else {
             return Ok(());
-        }
+        };
         let (was, (mut after, replied)) = match reply_match(job, reply) {
             ReplyMatch::NotYet => {
                 batch.open.push(one);
                 return Ok(());
             }
             ReplyMatch::Known => {
-                batch.matches.answers[one.index] = Ok(Replied::Known(id));
-                pass.removals.extend(one.remove_record().map(|write| vec![write]));
+                batch.answer_unchanged(pass, &one, Replied::Known(id));
                 return Ok(());
             }
             // An unclaimed dispatch is not written before its end. Until then only the cache has
@@ -189,8 +208,7 @@ impl Engine {
                 if let Some(job) = self.running.lock().get_mut(&id) {
                     job.life.record_late_reply(reply.id);
                 }
-                batch.matches.answers[one.index] = Ok(Replied::Late(id));
-                pass.removals.extend(one.remove_record().map(|write| vec![write]));
+                batch.answer_unchanged(pass, &one, Replied::Late(id));
                 return Ok(());
             }
             ReplyMatch::Late => {
