@@ -127,7 +127,7 @@ impl Engine {
         stream::iter(asked).buffered(SHARE).collect().await
     }
 
-    /// The job with its verdict; none if none can follow any more.
+    /// The job with the decision on its retry; none if the job changed and needs none.
     async fn verdict(&self, catalog: &Catalog, job: &Job) -> Result<Option<Made>, Error> {
         let Retry::Plugin(name, config) = &job.spec.retry else {
             return Ok(self.fall_back(job, None));
@@ -156,16 +156,33 @@ impl Engine {
             return Ok(self.fall_back(job, None));
         }
         if plugin.version.retry.as_ref().is_some_and(|says| says.needs_data) {
-            call.data = match self.data(job).await {
-                Ok(data) => {
-                    data.to_json().ok().and_then(|json| String::from_utf8(json.into()).ok())
-                }
-                // A body that is gone stays gone: better asked without it than never.
-                Err(Error::Internal(_)) => None,
-                Err(error) => return Err(error),
-            };
+            call.data = self.json_data(job).await?;
         }
-        let call = Arc::new(call);
+        self.call_strategy(catalog, job, plugin, Arc::new(call)).await
+    }
+
+    /// The data of `job` as JSON text; none if it is not JSON or its body is gone.
+    async fn json_data(&self, job: &Job) -> Result<Option<String>, Error> {
+        match self.data(job).await {
+            Ok(data) => {
+                Ok(data.to_json().ok().and_then(|json| String::from_utf8(json.into()).ok()))
+            }
+            // A body that is gone stays gone: the strategy decides without it.
+            Err(Error::Internal(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Calls the strategy, and applies its answer to the job. A fault opens its circuit and falls
+    /// back to the built-in backoff.
+    async fn call_strategy(
+        &self,
+        catalog: &Catalog,
+        job: &Job,
+        plugin: Plugin,
+        call: Arc<RetryCall>,
+    ) -> Result<Option<Made>, Error> {
+        let now = call.now;
         let answer = self
             .ports
             .policy
@@ -185,7 +202,8 @@ impl Engine {
         Ok(match made {
             Ok(made) => {
                 self.breaker.answered(&plugin, &call.config);
-                let shadowed = catalog.plugins.get(name).is_some_and(|item| item.shadow.is_some());
+                let item = catalog.plugins.get(&plugin.name);
+                let shadowed = item.is_some_and(|item| item.shadow.is_some());
                 let asked = answer.ok().filter(|_| shadowed).map(|answer| RetryAsked {
                     plugin,
                     call,

@@ -157,13 +157,7 @@ impl Engine {
         look_ahead: Duration,
         told: &mut Materialized,
     ) -> Result<bool, Error> {
-        let mut catalog = self.catalog().await?;
-        if agenda.catalog != catalog.version || catalog.version == 0 {
-            if self.finish_schedules(&catalog, told).await {
-                catalog = self.catalog().await?;
-            }
-            *agenda = self.agenda(&catalog).await?;
-        }
+        self.refresh_agenda(agenda, told).await?;
         let now = self.now();
         let turns = agenda.turns(now, now + look_ahead);
         if turns.is_empty() {
@@ -193,7 +187,7 @@ impl Engine {
                     planned.written(state);
                     told.made.push((turn.name, enqueued));
                 }
-                // It stands there already: made by a call that died before it could say so, or by whoever took its id.
+                // Another call added it and died before it recorded that, or its id was taken.
                 Ok(Enqueued { job, .. }) => {
                     notes.add(planned, turn, ScheduleState { last_job: Some(job.id), ..state })?;
                 }
@@ -202,23 +196,46 @@ impl Engine {
                 }
                 Err(Error::Stale { .. }) => stale = true,
                 Err(error) => {
-                    let store = matches!(error, Error::Unavailable { .. });
-                    planned.rests_until = now + if store { RETRY_STORE } else { RETRY };
-                    let step = Step { skipped: 0, ..turn.step };
-                    if let Some(at) = step.occurrence.filter(|_| !store)
-                        && let Some(state) = planned.state.failed(at, &error.to_string(), now)
-                    {
-                        notes.add(planned, Turn { name: turn.name.clone(), step }, state)?;
-                    }
+                    notes.add_failure(planned, &turn, &error, now)?;
                     told.errors.push((turn.name, error));
                 }
             }
         }
-        let committed = if notes.txns.is_empty() {
-            Vec::new()
-        } else {
-            self.ports.store.commit(notes.txns).await?
-        };
+        if self.commit_states(notes, agenda, told).await? || stale {
+            agenda.catalog = 0;
+        }
+        Ok(true)
+    }
+
+    /// Rebuilds the agenda if the catalog changed since.
+    async fn refresh_agenda(
+        &self,
+        agenda: &mut Agenda,
+        told: &mut Materialized,
+    ) -> Result<(), Error> {
+        let mut catalog = self.catalog().await?;
+        if agenda.catalog != catalog.version || catalog.version == 0 {
+            if self.finish_schedules(&catalog, told).await {
+                catalog = self.catalog().await?;
+            }
+            *agenda = self.agenda(&catalog).await?;
+        }
+        Ok(())
+    }
+
+    /// Commits the states that are written without a job. Returns true if one was refused, which
+    /// means that the agenda is outdated.
+    async fn commit_states(
+        &self,
+        notes: Notes,
+        agenda: &mut Agenda,
+        told: &mut Materialized,
+    ) -> Result<bool, Error> {
+        if notes.txns.is_empty() {
+            return Ok(false);
+        }
+        let mut stale = false;
+        let committed = self.ports.store.commit(notes.txns).await?;
         for (committed, (turn, state)) in committed.into_iter().zip(notes.turns) {
             match committed {
                 Committed::All => {
@@ -228,10 +245,7 @@ impl Engine {
                 Committed::Conflict { .. } => stale = true,
             }
         }
-        if stale {
-            agenda.catalog = 0;
-        }
-        Ok(true)
+        Ok(stale)
     }
 
     /// Does what is left of changes that are under way, or died half way. Whether there were any.
@@ -296,6 +310,26 @@ impl Notes {
         let EnqueueWrites { require, then, .. } = planned.writes(&turn.name, &state)?;
         self.txns.push([require, then].concat());
         self.turns.push((turn, state));
+        Ok(())
+    }
+
+    /// Suspends a schedule whose occurrence made no job. Its state records the reason, unless the
+    /// store did not answer.
+    fn add_failure(
+        &mut self,
+        planned: &mut Planned,
+        turn: &Turn,
+        error: &Error,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        let store = matches!(error, Error::Unavailable { .. });
+        planned.rests_until = now + if store { RETRY_STORE } else { RETRY };
+        let step = Step { skipped: 0, ..turn.step };
+        if let Some(at) = step.occurrence.filter(|_| !store)
+            && let Some(state) = planned.state.failed(at, &error.to_string(), now)
+        {
+            self.add(planned, Turn { name: turn.name.clone(), step }, state)?;
+        }
         Ok(())
     }
 }
