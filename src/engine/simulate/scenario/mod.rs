@@ -1,0 +1,145 @@
+//! A scenario: which jobs arrive when, how long their attempts take, and what is expected of the queue. Plain data, read from
+//! JSON; what its fields may hold is checked in [`check`](super::check).
+
+mod arrivals;
+mod service;
+mod traced;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+pub use arrivals::{Arrival, Burst, Choice};
+pub use service::{Drawn, FailureRule, Service, Span};
+pub use traced::{TracedAttempt, TracedJob};
+
+use tidegate_core::{
+    job::{QueueName, TypeName, type_config::TypeConfig},
+    queue::QueueConfig,
+    time::{Seconds, Timestamp},
+};
+
+/// A simulation, whole. Every field may be absent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Scenario {
+    /// A sentence for people.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub about: String,
+    /// Fixes everything that is drawn (default 1).
+    pub seed: u64,
+    /// The instant it begins at (default 2026-01-01T00:00:00Z).
+    pub start: Timestamp,
+    /// It ends after this long, or before if every job has ended (default 86400; 0.001 to 31622400).
+    pub duration_seconds: Seconds,
+    /// Rounds of the queue are at least this far apart (default 0.001; 0.001 to 3600). A longer one makes long simulations fast.
+    pub tick_seconds: Seconds,
+    /// The queue's name (default `simulated`).
+    pub name: QueueName,
+    /// The queue's configuration, as of `PUT /v1/queues/{q}`.
+    pub queue: QueueConfig,
+    /// Job types, as of `PUT /v1/job-types/{t}`; types that are not here have the defaults. Where their jobs go and who is
+    /// told makes no difference here: simulated workers run them.
+    pub types: BTreeMap<TypeName, TypeConfig>,
+    /// How many jobs workers run at once, whatever the limits say (default 10000; 1 to 100000).
+    pub workers: u32,
+    /// Streams of jobs: at most 1000, and 1000000 jobs in all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub arrivals: Vec<Arrival>,
+    /// Jobs one by one, as a trace has them; counted with the streams.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub jobs: Vec<TracedJob>,
+    /// How long attempts take and how they end: the first rule that matches a job (default: a second, and success). At most 100.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub service: Vec<Service>,
+    /// What must be so in the end.
+    #[serde(skip_serializing_if = "Expect::is_empty")]
+    pub expect: Expect,
+}
+
+impl Default for Scenario {
+    fn default() -> Self {
+        Self {
+            about: String::new(),
+            seed: 1,
+            start: Timestamp::from_millis(1_767_225_600_000),
+            duration_seconds: Seconds::new(86_400),
+            tick_seconds: Seconds::from_millis(1),
+            name: "simulated".parse().expect("a good name"),
+            queue: QueueConfig::default(),
+            types: BTreeMap::new(),
+            workers: 10_000,
+            arrivals: Vec::new(),
+            jobs: Vec::new(),
+            service: Vec::new(),
+            expect: Expect::default(),
+        }
+    }
+}
+
+/// What must be so in the end; what is absent may be as it will.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Expect {
+    /// The most weight that may run at once: of jobs with `attribute=value`, of `type=name`, or (by an empty text) of all.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub max_running: BTreeMap<String, u64>,
+    /// Every job has ended by then, from the scenario's start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub done_by_seconds: Option<Seconds>,
+    /// No job waits longer from its due time to its first attempt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub longest_wait_seconds: Option<Seconds>,
+    /// Exactly this many jobs end `dropped`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dropped: Option<u64>,
+    /// Exactly this many jobs end `failed`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failed: Option<u64>,
+}
+
+impl Expect {
+    /// Whether nothing is expected.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Why a text is no scenario: where in it, and what is wrong there.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}{message}", if field.is_empty() { String::new() } else { format!("{field}: ") })]
+pub struct BadScenario {
+    /// The field's path: `arrivals[2].count`; empty for the whole.
+    pub field: String,
+    /// What it must be, or why it cannot be read.
+    pub message: String,
+}
+
+impl Scenario {
+    /// Reads a scenario from JSON, and checks it.
+    ///
+    /// # Errors
+    ///
+    /// The first fault: a text that is not JSON, an unknown field, a value outside its bounds.
+    pub fn read(text: &str) -> Result<Self, BadScenario> {
+        let mut reader = serde_json::Deserializer::from_str(text);
+        let scenario: Self = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
+            let path = error.path().to_string();
+            BadScenario {
+                field: if path == "." { String::new() } else { path },
+                message: error.inner().to_string(),
+            }
+        })?;
+        reader
+            .end()
+            .map_err(|error| BadScenario { field: String::new(), message: error.to_string() })?;
+        scenario.check()?;
+        Ok(scenario)
+    }
+
+    /// How many jobs come.
+    pub fn job_count(&self) -> u64 {
+        self.arrivals.iter().map(|arrival| u64::from(arrival.count)).sum::<u64>()
+            + self.jobs.len() as u64
+    }
+}

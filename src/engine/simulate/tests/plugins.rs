@@ -1,0 +1,126 @@
+//! Throttlers and retry strategies.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::{hipq, run, shares, throttled, unmet, version, with};
+use crate::{
+    simulate::{Plugins, report::Over},
+    testkit::FnPolicy,
+};
+use tidegate_core::port::policy::{
+    Action, Decision, Fault, FaultKind, RetryAnswer, ThrottleAnswer,
+};
+
+#[tokio::test]
+async fn shares_are_never_passed_and_a_throttler_that_passes_them_is_found_out() {
+    let right = with(&hipq(), &shares(40)).await;
+    assert_eq!((right.report.over, unmet(&right.report)), (Over::Done, vec![]));
+    let most: Vec<(&str, u64)> =
+        right.report.groups.iter().map(|row| (row.value.as_str(), row.most_running)).collect();
+    assert_eq!(most, [("east", 40), ("north", 30), ("west", 30)]);
+    assert!(
+        right.report.groups[0].held.contains_key("east uses # of #"),
+        "{:?}",
+        right.report.groups[0].held
+    );
+    assert!(right.report.calls["throttler"].calls > 0);
+
+    let wrong = with(&hipq(), &shares(41)).await;
+    assert_eq!(unmet(&wrong.report), ["max_running region=east"]);
+    // The forty-first job of the east is what they first differ in, at once.
+    let (first, count) = right.differences(&wrong);
+    assert!(count > 0);
+    assert_eq!((first[0].at_seconds, first[0].value.as_str()), (0.0, "east"));
+    assert_eq!((first[0].one.as_str(), first[0].other.as_str()), ("hold: east uses # of #", "run"));
+    assert_eq!(right.differences(&with(&hipq(), &shares(40)).await), (Vec::new(), 0));
+}
+
+#[tokio::test]
+async fn a_throttler_drops_and_reschedules() {
+    let plugins = throttled(|call| {
+        let decide = |job: &tidegate_core::job::Job| match job.spec.priority {
+            1 => (Action::Drop, "not wanted".to_owned()),
+            2 if call.now < job.spec.created_at + std::time::Duration::from_mins(1) => (
+                Action::Reschedule(call.now + std::time::Duration::from_mins(1)),
+                "later".to_owned(),
+            ),
+            _ => (Action::Run, String::new()),
+        };
+        call.candidates.iter().map(decide).collect()
+    });
+    let arrivals: Vec<Value> =
+        [1, 2, 3].map(|priority| json!({"type": "t", "count": 2, "priority": priority})).to_vec();
+    let report = with(
+        &json!({"arrivals": arrivals, "expect": {"dropped": 2, "longest_wait_seconds": 60}}),
+        &plugins,
+    )
+    .await
+    .report;
+    assert_eq!((report.all.dropped, report.all.succeeded, report.all.rescheduled), (2, 4, 2));
+    assert_eq!(unmet(&report), [""; 0]);
+    assert!((report.seconds - 61.0).abs() < 0.01, "{}", report.seconds);
+}
+
+#[tokio::test]
+async fn faults_of_a_throttler_are_counted_and_its_queue_goes_on_after_them() {
+    let calls = std::sync::atomic::AtomicU32::new(0);
+    let policy = FnPolicy::default().throttling(move |_, call| {
+        if calls.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0 {
+            return Err(Fault { kind: FaultKind::Trapped, message: "it panicked".into() });
+        }
+        let decisions = call
+            .candidates
+            .iter()
+            .map(|_| Decision { action: Action::Run, reason: None })
+            .collect();
+        Ok(ThrottleAnswer { decisions, more: false, state: None })
+    });
+    let plugins = Plugins { policy: Arc::new(policy), ..throttled(|_| Vec::new()) };
+    let report = with(&json!({"arrivals": [{"type": "t", "count": 3}]}), &plugins).await.report;
+    assert_eq!(report.over, Over::Done);
+    assert_eq!(report.calls["throttler"].faults, [("trapped".to_owned(), 1)].into());
+    assert_eq!(report.calls["throttler"].first_fault.as_deref(), Some("it panicked"));
+}
+
+#[tokio::test]
+async fn attempts_fail_while_they_are_said_to_and_are_tried_again() {
+    let retry =
+        json!({"strategy": "exponential", "config": {"base_seconds": 30, "jitter": "none"}});
+    let json = json!({
+        "types": {"t": {"retry": retry}},
+        "arrivals": [{"type": "t", "count": 10, "every_seconds": 10}],
+        "service": [{"seconds": 1, "failure": {"rate": 1, "reason": "not_delivered", "status": 503, "seconds": 0.5, "during_seconds": [20, 50]}}],
+    });
+    let report = run(json.clone()).await;
+    // Those that come at 20, 30 and 40 s fail once; a retry at 50.5 s or later does not.
+    assert_eq!((report.all.retries, report.all.succeeded), (3, 10));
+
+    let policy = FnPolicy::default().retrying(|_, call| {
+        let failure = call.job.life.error.clone().unwrap();
+        assert_eq!(failure.status, Some(503));
+        let attempt = call.job.life.attempt;
+        Ok(if attempt > 1 {
+            RetryAnswer::GiveUp(Some("enough".into()))
+        } else {
+            RetryAnswer::Retry { at: call.now, data: None, priority: None }
+        })
+    });
+    let plugins = Plugins {
+        policy: Arc::new(policy),
+        retry: Some((version(false), Arc::new(json!({})))),
+        ..Plugins::default()
+    };
+    let mut json = json;
+    json["types"] = json!({});
+    let simulation = with(&json, &plugins).await;
+    assert_eq!(
+        (
+            simulation.report.all.retries,
+            simulation.report.all.failed,
+            simulation.report.calls["retry"].calls
+        ),
+        (3, 3, 6)
+    );
+}

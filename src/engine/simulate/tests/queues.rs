@@ -1,0 +1,150 @@
+//! Limits, workers, traces and the report of a queue.
+
+use serde_json::{Value, json};
+
+use super::{hipq, run, shares, throttled, unmet, with};
+use crate::simulate::{
+    Plugins, SimulationReport, picture,
+    report::{Over, Waits},
+};
+use tidegate_core::port::policy::Action;
+
+#[tokio::test]
+async fn jobs_run_one_after_the_other_under_a_limit_of_one() {
+    let report = run(json!({
+        "queue": {"concurrency": 1}, "arrivals": [{"type": "t", "count": 4}], "service": [{"seconds": 10}],
+        "expect": {"max_running": {"": 1}, "done_by_seconds": 40, "longest_wait_seconds": 30, "dropped": 0, "failed": 0},
+    }))
+    .await;
+    assert_eq!((report.over, report.all.succeeded), (Over::Done, 4));
+    assert_eq!(unmet(&report), [""; 0]);
+    assert_eq!(report.all.wait_seconds, Waits { median: 10.0, p99: 30.0, longest: 30.0 });
+    assert_eq!((report.all.most_running, report.all.utilisation), (1, Some(1.0)));
+}
+
+#[tokio::test]
+async fn an_expectation_that_is_not_met_is_told_with_what_was_so() {
+    let report = run(json!({
+        "arrivals": [{"type": "t", "count": 4, "attributes": {"region": "east"}}], "service": [{"seconds": 10, "failure": {"rate": 1, "retryable": false}}],
+        "expect": {"max_running": {"region=east": 3, "type=t": 4}, "done_by_seconds": 9, "longest_wait_seconds": 0, "dropped": 1, "failed": 4},
+    }))
+    .await;
+    assert_eq!(unmet(&report), ["max_running region=east", "done", "dropped"]);
+    assert_eq!(
+        (report.expectations[0].wanted.as_str(), report.expectations[0].got.as_str()),
+        ("at most 3", "4")
+    );
+}
+
+#[tokio::test]
+async fn the_same_seed_gives_the_same_report_byte_for_byte() {
+    let text = |report: &SimulationReport| serde_json::to_string(report).unwrap();
+    let mut json = hipq();
+    let (one, again) = (with(&json, &shares(40)).await, with(&json, &shares(40)).await);
+    assert_eq!(text(&one.report), text(&again.report));
+    json["seed"] = json!(2);
+    assert_ne!(text(&one.report), text(&with(&json, &shares(40)).await.report));
+}
+
+#[tokio::test]
+async fn a_queue_that_will_never_go_on_is_stalled() {
+    let report = with(
+        &json!({"arrivals": [{"type": "t", "count": 3}]}),
+        &throttled(|call| {
+            call.candidates.iter().map(|_| (Action::Hold(None), "never".to_owned())).collect()
+        }),
+    )
+    .await
+    .report;
+    assert_eq!((report.over, report.all.waiting), (Over::Stalled, 3));
+    let report = run(
+        json!({"duration_seconds": 25, "queue": {"concurrency": 1}, "arrivals": [{"type": "t", "count": 9}], "service": [{"seconds": 10}]}),
+    )
+    .await;
+    assert_eq!(
+        (report.over, report.seconds, report.all.succeeded, report.all.running, report.all.waiting),
+        (Over::Duration, 25.0, 2, 1, 6)
+    );
+    assert!(
+        (report.all.wait_seconds.longest - 25.0).abs() < 1e-9,
+        "who still waits has waited until now"
+    );
+}
+
+#[tokio::test]
+async fn an_attempt_that_takes_longer_than_its_timeout_is_given_up() {
+    for queue in [json!({}), json!({"concurrency": 5})] {
+        let report = run(json!({
+            "queue": queue, "types": {"t": {"timeout_seconds": 5, "max_attempts": 1}},
+            "arrivals": [{"type": "t", "count": 2}], "service": [{"seconds": 10}],
+        }))
+        .await;
+        assert_eq!((report.all.failed, report.over, report.seconds), (2, Over::Done, 5.0));
+    }
+}
+
+#[tokio::test]
+async fn limits_by_type_and_value_and_workers_hold() {
+    let report = run(json!({
+        "queue": {"constraints": [{"name": "each", "per": "region", "concurrency": 2}]},
+        "arrivals": [{"type": "t", "count": 40, "attributes": {"region": {"a": 1, "b": 1}}}], "service": [{"seconds": {"exponential": 1}}], "workers": 3,
+        "expect": {"max_running": {"": 3}},
+    }))
+    .await;
+    assert_eq!((unmet(&report).len(), report.all.most_running), (0, 3));
+    // A worker that is done takes the next job at once.
+    assert!(report.all.mean_running > 2.5, "{}", report.all.mean_running);
+    assert!(
+        report
+            .groups
+            .iter()
+            .all(|row| row.limit == Some(2) && row.most_running <= 2 && row.jobs > 0),
+        "{:#?}",
+        report.groups
+    );
+    assert!(report.held.keys().any(|rule| rule.contains("each")), "{:?}", report.held);
+}
+
+#[tokio::test]
+async fn a_trace_is_replayed_and_compared() {
+    let attempt =
+        |started: u64| json!([{"seconds": 10, "outcome": "succeeded", "started_seconds": started}]);
+    let jobs: Vec<Value> = (0..4)
+        .map(|n| {
+            json!({"id": format!("a{n}"), "type": "t", "at_seconds": 0, "attributes": {"region": "east"}, "attempts": attempt(n * 10),
+                   "ended": "succeeded", "ended_seconds": n * 10 + 10})
+        })
+        .collect();
+    let simulation =
+        with(&json!({"queue": {"concurrency": 1}, "jobs": jobs}), &Plugins::default()).await;
+    let (real, agreement) = simulation.real.unwrap();
+    assert_eq!((real.all.succeeded, real.all.most_running, real.seconds), (4, 1, 40.0));
+    assert_eq!((agreement.jobs, agreement.mean_difference_seconds), (4, 0.0));
+    assert!(
+        agreement.overlap.values().all(|part| (part - 1.0).abs() < 1e-9),
+        "{:?}",
+        agreement.overlap
+    );
+    // Two at once would have been done in half the time.
+    let simulation =
+        with(&json!({"queue": {"concurrency": 2}, "jobs": jobs}), &Plugins::default()).await;
+    let (_, agreement) = simulation.real.unwrap();
+    assert!(
+        (agreement.overlap["east"] - 1.0 / 3.0).abs() < 0.01
+            && agreement.simulated_wait_seconds.longest < 11.0,
+        "{agreement:?}"
+    );
+}
+
+#[tokio::test]
+async fn the_picture_shows_each_value_against_its_limit() {
+    let json = json!({
+        "queue": {"concurrency": 3},
+        "arrivals": [{"type": "t", "count": 3, "attributes": {"region": "east"}}, {"type": "t", "count": 4, "attributes": {"region": "we<st"}, "from_seconds": 5}],
+        "service": [{"seconds": 10}], "expect": {"max_running": {"region=east": 3}},
+    });
+    let simulation = with(&json, &Plugins::default()).await;
+    insta::assert_snapshot!(picture::draw(&[("one", &simulation.report)]));
+    let two = picture::draw(&[("one", &simulation.report), ("other", &simulation.report)]);
+    assert_eq!(two.matches("running, by region").count(), 2);
+}

@@ -1,0 +1,188 @@
+//! What a simulation starts from: the engine with its ports, and the configuration of the queue.
+
+use std::{
+    collections::{BTreeSet, BinaryHeap},
+    sync::Arc,
+};
+
+use parking_lot::Mutex;
+
+use super::{Failed, Ran, World};
+use crate::{
+    Engine, Ports, Rules, TickCache,
+    memory::{FakeClock, MemoryWorkQueue, SeededEntropy},
+    plugins::registry::Stage,
+    simulate::{
+        arrivals::{self, Coming},
+        policies::{Plugins, SeenDecisions, Watched},
+        record::{By, Recording},
+        scenario::Scenario,
+        store::SimulationStore,
+    },
+};
+use tidegate_core::{
+    job::{
+        PluginName, QueueName, TypeName,
+        retry::Retry,
+        spec::KeepResult,
+        type_config::{HoldSlotUntil, OnResponseTimeout, Start, TypeConfig},
+    },
+    port::Clock,
+    queue::Order,
+    validate::DECADE,
+};
+
+/// What types that name no retry strategy of their own call the simulated one.
+const RETRY: &str = "simulated-retry";
+
+/// Simulates `scenario`, its jobs told apart by `by`; `tell` is told now and then how many jobs have ended.
+///
+/// # Errors
+///
+/// The scenario is not sound, or the queue refuses its configuration or one of its jobs.
+pub(in crate::simulate) async fn run(
+    scenario: &Scenario,
+    plugins: &Plugins,
+    by: By,
+    tell: &mut (dyn FnMut(u64) + Send),
+) -> Result<Ran, Failed> {
+    scenario.check()?;
+    let coming = arrivals::coming(scenario);
+    let ids = arrivals::ids(&coming)?;
+    let record = Arc::new(Mutex::new(recording(scenario, by)));
+    let clock = Arc::new(FakeClock::new(scenario.start));
+    let seen = Arc::new(Mutex::new(SeenDecisions::default()));
+    let ports = ports(scenario, plugins, &record, &clock, &seen);
+    let mut world = World {
+        scenario,
+        plugins,
+        seen,
+        engine: Engine::new(ports, Rules::default()),
+        clock,
+        record,
+        memory: TickCache::default(),
+        types: types(scenario, &coming),
+        coming,
+        ids,
+        came: 0,
+        under_way: BinaryHeap::new(),
+        started: 0,
+        reports: Vec::new(),
+        left: Vec::new(),
+        tick_at: None,
+        news: false,
+        ticked_at: None,
+        rounds: 0,
+    };
+    world.configure().await?;
+    let over = world.live(tell).await?;
+    let end = world.clock.now().since(scenario.start).as_millis() as u64;
+    let World { record, seen, rounds, ids, .. } = world;
+    let (record, seen) = (record.lock().clone(), std::mem::take(&mut *seen.lock()));
+    Ok(Ran { record, over, end, rounds, ids, seen })
+}
+
+impl World<'_> {
+    async fn configure(&self) -> Result<(), Failed> {
+        let refused = |what: String| move |error| Failed::Refused { what, error };
+        let (name, mut queue) = (&self.scenario.name, self.scenario.queue.clone());
+        if let Some((version, throttler)) = &self.plugins.throttler {
+            let pushed =
+                self.engine.push_plugin(&throttler.plugin, version.clone(), Stage::Live).await;
+            pushed.map_err(refused(format!("plugin {}", throttler.plugin)))?;
+            queue.throttler = Some(throttler.clone());
+        }
+        if let Some((version, _)) = &self.plugins.retry {
+            for strategy in self.strategies() {
+                let pushed = self.engine.push_plugin(&strategy, version.clone(), Stage::Live).await;
+                pushed.map_err(refused(format!("plugin {strategy}")))?;
+            }
+        }
+        self.engine.put_queue(name, queue, None).await.map_err(refused(format!("queue {name}")))?;
+        for job_type in &self.types {
+            let mut config =
+                simulated(self.scenario.types.get(job_type).cloned().unwrap_or_default(), name);
+            if let (Some((_, given)), Retry::Exponential(_)) = (&self.plugins.retry, &config.retry)
+            {
+                config.retry =
+                    Retry::Plugin(RETRY.parse().expect("a good name"), Arc::clone(given));
+            }
+            self.engine
+                .put_type(job_type, config, None)
+                .await
+                .map_err(refused(format!("type {job_type}")))?;
+        }
+        Ok(())
+    }
+
+    /// The names that the retry strategy is given: those by which types name theirs.
+    fn strategies(&self) -> BTreeSet<PluginName> {
+        let named = self.scenario.types.values().filter_map(|config| match &config.retry {
+            Retry::Plugin(name, _) => Some(name.clone()),
+            Retry::Exponential(_) => None,
+        });
+        named.chain([RETRY.parse().expect("a good name")]).collect()
+    }
+}
+
+/// A recording without jobs, which watches what the scenario expects of `max_running`.
+fn recording(scenario: &Scenario, by: By) -> Recording {
+    let watches =
+        scenario.expect.max_running.keys().map(|key| {
+            key.split_once('=').map(|(name, value)| (By::named(name), value.to_owned()))
+        });
+    Recording::new(scenario.start, by, watches)
+}
+
+/// What the engine of a simulation is built from.
+fn ports(
+    scenario: &Scenario,
+    plugins: &Plugins,
+    record: &Arc<Mutex<Recording>>,
+    clock: &Arc<FakeClock>,
+    seen: &Arc<Mutex<SeenDecisions>>,
+) -> Ports {
+    let store = SimulationStore::new(
+        scenario.name.clone(),
+        Order::of(&scenario.queue),
+        clock.clone(),
+        Arc::clone(record),
+    );
+    let policy = Watched {
+        policy: Arc::clone(&plugins.policy),
+        meter: plugins.meter.clone(),
+        seen: Arc::clone(seen),
+    };
+    Ports {
+        store: Arc::new(store),
+        objects: Arc::clone(&plugins.objects),
+        policy: Arc::new(policy),
+        work: Arc::new(MemoryWorkQueue::default()),
+        clock: clock.clone(),
+        entropy: Arc::new(SeededEntropy::new(scenario.seed)),
+    }
+}
+
+/// The job types of a scenario: of the jobs that come, and those that it configures.
+fn types(scenario: &Scenario, coming: &[Coming<'_>]) -> Vec<TypeName> {
+    let mut types: Vec<TypeName> =
+        coming.iter().map(|job| job.job_type).chain(scenario.types.keys()).cloned().collect();
+    types.sort_unstable();
+    types.dedup();
+    types
+}
+
+/// The type as it is simulated: in this queue, for workers who always answer, and with nobody to tell.
+fn simulated(config: TypeConfig, queue: &QueueName) -> TypeConfig {
+    TypeConfig {
+        queue: queue.clone(),
+        target: None,
+        callback_url: None,
+        keep_result: KeepResult::None,
+        retention_seconds: DECADE,
+        hold_slot_until: HoldSlotUntil::LeaseEnd,
+        start: Start::Claim,
+        on_response_timeout: OnResponseTimeout::Fail,
+        ..config
+    }
+}
