@@ -1,0 +1,17 @@
+//! Jobs and transactions: added, changed, removed, and found by what they are.
+
+mod bodies;
+mod found;
+mod transactions;
+mod written;
+
+pub use bodies::*;
+pub use found::*;
+pub use transactions::*;
+pub use written::*;
+
+use tidegate_core::port::job_store::Committed;
+
+fn is_all(committed: &Committed) -> bool {
+    matches!(committed, Committed::All)
+}

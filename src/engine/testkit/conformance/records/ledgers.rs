@@ -1,0 +1,177 @@
+//! Ledgers and their batches of grants.
+
+use std::collections::BTreeMap;
+
+use super::super::{commit, done, refused, run};
+use crate::testkit::builders::{at, name};
+use tidegate_core::{
+    job::{Value, Version},
+    port::job_store::{Committed, CurrentRecord, Expect, JobStore, Write},
+    queue::{
+        Grant, GrantBatch, Ledger, Rule,
+        ledger::{BatchId, BatchRef, Bits, Bucket, KeptPolicyState, StateLocation},
+        order::Position,
+    },
+};
+
+fn batch(id: u64, for_head: u64) -> GrantBatch {
+    let grant = Grant {
+        job: name("a:job"),
+        version: Version(u64::MAX),
+        job_type: name("invoice"),
+        priority: -1,
+        weight: 7,
+        critical: true,
+        attributes: BTreeMap::from([
+            ("region".into(), Value::Text("east".into())),
+            ("size".into(), Value::Number(5.into())),
+        ]),
+        granted_at: at(9),
+    };
+    GrantBatch { id: BatchId(id), for_head, grants: vec![grant; 3], state: None }
+}
+
+fn head(version: u64, batches: &[u64]) -> Ledger {
+    let mut released = Bits::default();
+    released.set(9);
+    let named = |id: &u64| BatchRef {
+        id: BatchId(*id),
+        count: 3,
+        released: released.clone(),
+        check_at: at(77),
+        sent: true,
+        sends: 2,
+    };
+    Ledger {
+        version,
+        nonce: u64::MAX,
+        config_version: 5,
+        time: at(1_700_000_000_001),
+        settling_until: Some(at(3)),
+        scan_cursor: Some(Position {
+            partition: "p".into(),
+            priority: -9,
+            run_at: at(-1),
+            id: name("x"),
+        }),
+        last_partition: Some(String::new()),
+        lap_start: Some("a".into()),
+        buckets: BTreeMap::from([(("c".into(), "v".into()), Bucket { tokens: 0.125, at: at(4) })]),
+        batches: batches.iter().map(named).collect(),
+        held: BTreeMap::from([
+            (Rule::Paused, at(1)),
+            (Rule::TypeConcurrency(name("t")), at(2)),
+            (Rule::Constraint("c".into(), Some("v".into())), at(3)),
+            (Rule::Throttler(name("t")), at(4)),
+        ]),
+        policy: Some(KeptPolicyState {
+            plugin: name("t"),
+            state_version: 7,
+            state: StateLocation::Inline(state("small")),
+        }),
+    }
+}
+
+fn state(value: &str) -> BTreeMap<String, String> {
+    BTreeMap::from([("key".to_owned(), value.to_owned())])
+}
+
+/// A head is read with the batches that it names and no others; unnamed ones are listed until they are removed.
+pub async fn a_head_comes_with_the_batches_that_it_names(store: &dyn JobStore) {
+    let queue = || name("mail");
+    assert_eq!(store.ledger(&queue()).await.expect("the store is well"), None);
+    assert_eq!(store.batches(&queue()).await.expect("the store is well"), []);
+    let first = Write::SetLedger { queue: queue(), head: head(1, &[3, 1]), was: Expect::Absent };
+    let added = [1, 2, 3].map(|id| Write::AddBatch(queue(), batch(id, 1)));
+    done(
+        store,
+        added.into_iter().chain([Write::AddBatch(name("other"), batch(1, 8)), first]).collect(),
+    )
+    .await;
+    let found = store.ledger(&queue()).await.expect("the store is well");
+    assert_eq!(found, Some((head(1, &[3, 1]), vec![batch(3, 1), batch(1, 1)])));
+    let all = store.batches(&queue()).await.expect("the store is well");
+    assert_eq!(all, [(BatchId(1), 1), (BatchId(2), 1), (BatchId(3), 1)]);
+    // A batch that was written for a commit that never came is written over by the next one.
+    done(
+        store,
+        vec![Write::AddBatch(queue(), batch(2, 2)), Write::RemoveBatch(queue(), BatchId(9))],
+    )
+    .await;
+    done(store, vec![Write::RemoveBatch(queue(), BatchId(1))]).await;
+    assert_eq!(
+        store.batches(&queue()).await.expect("the store is well"),
+        [(BatchId(2), 2), (BatchId(3), 1)]
+    );
+    assert_eq!(store.batches(&name("other")).await.expect("the store is well"), [(BatchId(1), 8)]);
+}
+
+/// A throttler's state that is too large for the head is a batch that the head names apart from the others.
+pub async fn a_head_comes_with_the_record_of_its_throttlers_state(store: &dyn JobStore) {
+    let mut head = head(1, &[3]);
+    head.policy = Some(KeptPolicyState {
+        plugin: name("t"),
+        state_version: 1,
+        state: StateLocation::Batch(BatchId(8)),
+    });
+    let large = GrantBatch {
+        id: BatchId(8),
+        for_head: 1,
+        grants: Vec::new(),
+        state: Some(state(&"é".repeat(8000))),
+    };
+    let batches =
+        [batch(3, 1), batch(5, 1), large.clone()].map(|batch| Write::AddBatch(name("mail"), batch));
+    let set = Write::SetLedger { queue: name("mail"), head: head.clone(), was: Expect::Absent };
+    done(store, batches.into_iter().chain([set]).collect()).await;
+    let found = store.ledger(&name("mail")).await.expect("the store is well");
+    assert_eq!(found, Some((head, vec![batch(3, 1), large])));
+}
+
+/// Of two who read the same head, one commits.
+pub async fn a_head_is_replaced_only_at_its_version(store: &dyn JobStore) {
+    let set =
+        |version, was| Write::SetLedger { queue: name("mail"), head: head(version, &[]), was };
+    assert!(matches!(
+        refused(store, vec![set(2, Expect::Is(1))]).await,
+        (0, CurrentRecord::Nothing)
+    ));
+    done(store, vec![set(1, Expect::Absent)]).await;
+    done(store, vec![set(2, Expect::Is(1))]).await;
+    for was in [Expect::Absent, Expect::Is(1), Expect::Is(3)] {
+        assert!(matches!(refused(store, vec![set(9, was)]).await, (0, CurrentRecord::Version(2))));
+    }
+    let found = store.ledger(&name("mail")).await.expect("the store is well");
+    assert_eq!(found, Some((head(2, &[]), vec![])));
+}
+
+/// Eight writers count up one head by compare and set; none of their steps is lost.
+pub async fn of_many_writers_each_increment_counts_once(store: &dyn JobStore) {
+    const WRITERS: u64 = 8;
+    const STEPS: u64 = 25;
+    std::thread::scope(|threads| {
+        for _ in 0..WRITERS {
+            threads.spawn(|| run(count_up(store, STEPS)));
+        }
+    });
+    let (head, _) =
+        store.ledger(&name("mail")).await.expect("the store is well").expect("it was set");
+    assert_eq!((head.version, head.nonce), (WRITERS * STEPS, WRITERS * STEPS));
+}
+
+async fn count_up(store: &dyn JobStore, mut steps: u64) {
+    while steps > 0 {
+        let (was, mut head) = match store.ledger(&name("mail")).await.expect("the store is well") {
+            Some((head, _)) => (Expect::Is(head.version), head),
+            None => (Expect::Absent, Ledger::default()),
+        };
+        head.version += 1;
+        head.nonce += 1;
+        if matches!(
+            commit(store, vec![Write::SetLedger { queue: name("mail"), head, was }]).await,
+            Committed::All
+        ) {
+            steps -= 1;
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Records with a name and an end: pending replies and dead letters.
+
+use super::super::{done, refused};
+use crate::testkit::builders::{at, job};
+use tidegate_core::port::job_store::{JobStore, Purged, Record, RecordKind, RecordQuery, Write};
+
+fn record(kind: RecordKind, name: &str, until: i64) -> Record {
+    Record {
+        kind,
+        name: name.into(),
+        until: at(until),
+        bytes: format!("{{\"of\": \"{name} é\"}}").into_bytes(),
+    }
+}
+
+async fn names(
+    store: &dyn JobStore,
+    kind: RecordKind,
+    prefix: &str,
+    after: Option<&str>,
+    limit: u32,
+) -> Vec<String> {
+    let query = RecordQuery { kind, prefix: prefix.into(), after: after.map(str::to_owned), limit };
+    let page = store.records(&[query]).await.expect("the store is well").remove(0);
+    page.into_iter().map(|record| record.name).collect()
+}
+
+/// Records are read in pages by name, each kind on its own, and come back as they were.
+pub async fn records_are_found_by_the_beginning_of_their_names(store: &dyn JobStore) {
+    use RecordKind::{DeadLetter, Reply};
+    let puts = [
+        (Reply, "b-2"),
+        (Reply, "a-1"),
+        (DeadLetter, "b-9"),
+        (Reply, "b-1"),
+        (Reply, "b-10"),
+        (Reply, "bb-1"),
+        (Reply, "c"),
+    ];
+    done(store, puts.map(|(kind, name)| Write::PutRecord(record(kind, name, 5))).to_vec()).await;
+    assert_eq!(names(store, Reply, "b-", None, 1000).await, ["b-1", "b-10", "b-2"]);
+    assert_eq!(names(store, Reply, "b-", None, 2).await, ["b-1", "b-10"]);
+    assert_eq!(names(store, Reply, "b-", Some("b-10"), 2).await, ["b-2"]);
+    assert_eq!(names(store, Reply, "b-", Some("a"), 1).await, ["b-1"]);
+    assert_eq!(names(store, Reply, "", Some("b-2"), 1000).await, ["bb-1", "c"]);
+    assert_eq!(names(store, DeadLetter, "", None, 1000).await, ["b-9"]);
+    let query =
+        |kind, prefix: &str| RecordQuery { kind, prefix: prefix.into(), after: None, limit: 1 };
+    let pages = store
+        .records(&[query(DeadLetter, "b"), query(Reply, "x"), query(Reply, "c")])
+        .await
+        .expect("the store is well");
+    assert_eq!(pages, [vec![record(DeadLetter, "b-9", 5)], vec![], vec![record(Reply, "c", 5)]]);
+}
+
+/// A record is written over by the next one of its name, removed whoever asks, and left alone by who means another.
+pub async fn a_record_takes_the_place_of_one_of_its_name(store: &dyn JobStore) {
+    let kind = RecordKind::Reply;
+    let all = async || {
+        let query = RecordQuery { kind, prefix: String::new(), after: None, limit: 10 };
+        store.records(&[query]).await.expect("the store is well").remove(0)
+    };
+    done(store, vec![Write::PutRecord(record(kind, "a", 5))]).await;
+    let large = Record { bytes: vec![b'x'; 300_000], ..record(kind, "a", 9) };
+    done(store, vec![Write::PutRecord(large.clone())]).await;
+    assert_eq!(all().await, [large]);
+    let remove = |name: &str, until: Option<i64>| Write::RemoveRecord {
+        kind,
+        name: name.into(),
+        until: until.map(at),
+    };
+    done(store, vec![remove("a", Some(5)), remove("b", None)]).await;
+    assert_eq!(all().await.len(), 1, "it has another time by now");
+    done(store, vec![Write::AddJob(job("with").build()), remove("a", Some(9))]).await;
+    assert_eq!(all().await, []);
+    done(store, vec![remove("a", None)]).await;
+    // Within a refused transaction nothing is kept, where transactions are atomic.
+    if store.capabilities().atomicity.is_atomic() {
+        refused(
+            store,
+            vec![Write::PutRecord(record(kind, "a", 5)), Write::AddJob(job("with").build())],
+        )
+        .await;
+        assert_eq!(all().await, []);
+    }
+}
+
+/// What is over goes first, then what has the least time left, no more than asked for at once, and no other kind.
+pub async fn a_purge_drops_what_is_over_and_what_is_too_much(store: &dyn JobStore) {
+    let kind = RecordKind::DeadLetter;
+    let puts = (0..10).map(|n| Write::PutRecord(record(kind, &format!("n{n}"), 100 - n)));
+    done(store, puts.chain([Write::PutRecord(record(RecordKind::Reply, "r", 1))]).collect()).await;
+    let purge = async |now: i64, keep: u64, limit: u32| {
+        store.purge(kind, at(now), keep, limit).await.expect("the store is well")
+    };
+    assert_eq!(purge(90, 10, 100).await, Purged { expired: 0, over: 0, left: 10 });
+    assert_eq!(purge(92, 10, 1).await, Purged { expired: 1, over: 0, left: 9 });
+    assert_eq!(
+        names(store, kind, "", None, 20).await.last().map(String::as_str),
+        Some("n8"),
+        "the oldest went"
+    );
+    assert_eq!(purge(92, 5, 100).await, Purged { expired: 1, over: 3, left: 5 });
+    assert_eq!(names(store, kind, "", None, 20).await, ["n0", "n1", "n2", "n3", "n4"]);
+    assert_eq!(purge(1000, 5, 100).await, Purged { expired: 5, over: 0, left: 0 });
+    assert_eq!(names(store, RecordKind::Reply, "", None, 20).await, ["r"]);
+}
