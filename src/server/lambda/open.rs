@@ -17,6 +17,7 @@ use tidegate_backends::{
     wasm::{PluginHost, Run},
 };
 use tidegate_core::{
+    error_chain::ErrorChain,
     port::{
         job_store::SharedStore,
         policy::{Fault, NoPolicy},
@@ -44,19 +45,11 @@ pub enum CannotOpen {
     #[error(transparent)]
     Plugins(#[from] Fault),
     /// AWS cannot be asked.
-    #[error("the client for AWS cannot be set up: {}", why(.0))]
+    #[error("the client for AWS cannot be set up: {}", ErrorChain(.0))]
     Calls(#[from] reqwest::Error),
     /// Outgoing connections cannot be made secure.
     #[error("push delivery cannot be set up: {0}")]
     Target(String),
-}
-
-/// The causes of an error, each behind the other.
-fn why(error: &reqwest::Error) -> String {
-    std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source())
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(": ")
 }
 
 /// An away server as `settings` say, which delivers nothing: it carries no client for what jobs are delivered to.

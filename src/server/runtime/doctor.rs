@@ -7,7 +7,10 @@ use object_store::{ObjectStoreExt, path::Path};
 
 use super::Server;
 use tidegate_backends::wasm::{ENGINE, TARGET};
-use tidegate_core::port::health_check::{Check, CheckLevel};
+use tidegate_core::{
+    error_chain::ErrorChain,
+    port::health_check::{Check, CheckLevel},
+};
 
 /// The age at which the latest maintenance sweep counts as missing. Two sweeps may be late.
 const MAX_SWEEP_AGE: Duration = Duration::from_secs(150);
@@ -86,7 +89,7 @@ impl Server {
             Err((what, error)) => Check::new(
                 CheckLevel::Error,
                 "objects",
-                format!("a probe could not be {what}: {}", with_causes(&error)),
+                format!("a probe could not be {what}: {}", ErrorChain(&error)),
                 advice,
             ),
         }
@@ -203,19 +206,4 @@ impl Server {
             ),
         }
     }
-}
-
-/// An error with its causes.
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        source = cause.source();
-    }
-    text
 }

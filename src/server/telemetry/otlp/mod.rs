@@ -10,8 +10,6 @@
 mod encode;
 
 use std::{
-    error::Error,
-    fmt::Write as _,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -33,7 +31,10 @@ use tokio::{
 };
 use url::Url;
 
-use tidegate_core::port::spans::{Span, Spans};
+use tidegate_core::{
+    error_chain::ErrorChain,
+    port::spans::{Span, Spans},
+};
 
 /// Most spans that wait to be sent.
 const QUEUE: usize = 16_384;
@@ -214,7 +215,10 @@ impl Sender {
     async fn post(&self, body: Bytes) -> Result<(), Failed> {
         let answer = self.client.post(self.endpoint.clone()).body(body).send().await;
         let status = answer
-            .map_err(|fault| Failed { why: chain(&fault.without_url()), passes: true })?
+            .map_err(|fault| Failed {
+                why: ErrorChain(&fault.without_url()).to_string(),
+                passes: true,
+            })?
             .status();
         if status.is_success() {
             return Ok(());
@@ -260,16 +264,6 @@ fn take(message: Option<Message>, batch: &mut Vec<Span>) -> bool {
         }
         Some(Message::Stop) | None => true,
     }
-}
-
-/// A fault with its causes, in one line.
-fn chain(fault: &dyn Error) -> String {
-    let (mut text, mut cause) = (fault.to_string(), fault.source());
-    while let Some(fault) = cause {
-        write!(text, ": {fault}").expect("a text takes text");
-        cause = fault.source();
-    }
-    text
 }
 
 #[cfg(test)]
