@@ -397,7 +397,7 @@ async fn it_says_how_it_is_even_if_its_table_does_not_answer() {
         .as_array()
         .unwrap()
         .iter()
-        .find(|check| check["about"] == "minute's round")
+        .find(|check| check["about"] == "maintenance sweep")
         .unwrap();
     assert_eq!(minute["level"], "warning", "nobody has called it yet: {minute}");
 

@@ -37,7 +37,7 @@ async fn a_minute_that_fails_is_an_error_of_the_call() {
     assert!(
         error["errorMessage"]
             .as_str()
-            .is_some_and(|said| said.contains("the minute's round failed")),
+            .is_some_and(|said| said.contains("the maintenance sweep failed")),
         "{error}"
     );
 }

@@ -1,8 +1,8 @@
-//! What functions are called with, and what they answer: as much of it as is looked at.
+//! The events and answers of functions that SQS invokes. Only the fields in use are declared.
 
 use serde::{Deserialize, Serialize};
 
-/// Messages of a queue, or (without any) the minute's round.
+/// Messages of a queue. An event without messages requests the maintenance sweep.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Event {
     /// The messages.
@@ -13,31 +13,31 @@ pub struct Event {
 /// A message of a queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Record {
-    /// Names it in the answer.
+    /// The id that names the message in the answer.
     #[serde(rename = "messageId")]
     pub id: String,
-    /// What stands in it.
+    /// The content.
     pub body: String,
-    /// Names this receive of it to its queue.
+    /// The handle of this receive.
     #[serde(default, rename = "receiptHandle")]
     pub receipt: String,
     /// The ARN of its queue.
     #[serde(default, rename = "eventSourceARN")]
     pub queue: String,
-    /// What its queue says of it.
+    /// Metadata of the queue.
     #[serde(default)]
     pub attributes: Attributes,
 }
 
-/// What a queue says of a message.
+/// The metadata of a message.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Attributes {
-    /// How often it was received, as a text.
+    /// How often it was received, as decimal digits.
     #[serde(default, rename = "ApproximateReceiveCount")]
     pub receives: String,
 }
 
-/// The messages that are to come again; the others are done.
+/// The messages that SQS must redeliver; the others are done.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Failures {
     #[serde(rename = "batchItemFailures")]
@@ -56,7 +56,7 @@ impl Failures {
         self.failures.is_empty()
     }
 
-    /// The ids of the messages that are to come again.
+    /// The ids of the messages that SQS must redeliver.
     pub fn ids(&self) -> impl Iterator<Item = &str> {
         self.failures.iter().map(|failure| failure.id.as_str())
     }

@@ -1,4 +1,5 @@
-//! From messages to rounds, deliveries and ends: which message is done, and which is to come again.
+//! Messages become ticks, deliveries and failed attempts. The answer names the messages that SQS
+//! must redeliver.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -14,39 +15,40 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-/// Queues that one call ticks side by side.
-const AT_ONCE: usize = 10;
-/// A wake-up that is earlier than this goes back, to arrive in time.
-const SOON: Duration = Duration::from_secs(1);
+/// Most queues that one invocation ticks concurrently.
+const MAX_CONCURRENT_QUEUES: usize = 10;
+/// The longest wait for a timer that arrived early. An earlier one goes back to its queue.
+const MAX_TIMER_WAIT: Duration = Duration::from_secs(1);
+/// Most characters of a malformed message in the log: enough to recognise its sender.
+const MAX_LOGGED_CHARS: usize = 200;
 
-/// As much of a message that nobody can read is logged: enough to see whose it is.
-const BEGINNING: usize = 200;
-
-/// Parts of the minute's round failed. The next one does again what this one did not.
+/// Parts of the maintenance sweep failed. The next sweep repeats them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0} parts of the minute's round failed, as the log says")]
+#[error("{0} parts of the maintenance sweep failed; the log has their errors")]
 pub struct SweepFailed(pub usize);
 
-/// What the messages of one call say of a queue.
+/// The content of an invocation's messages for one queue.
 #[derive(Default)]
-struct Messages {
-    news: Vec<HintKind>,
-    wakes: Vec<Timestamp>,
+struct QueueMessages {
+    hints: Vec<HintKind>,
+    timers: Vec<Timestamp>,
+    /// The indices of the messages in the event.
     records: Vec<usize>,
 }
 
-/// Takes the rounds that `event` asks for, until `until`: of the queues that its messages name, or (it has none) the minute's.
+/// Runs the ticks that `event` requests, until `until`: of the queues that its messages name, or of
+/// the maintenance sweep if it has no messages.
 ///
 /// # Errors
 ///
-/// [`SweepFailed`], so that the invocation counts as failed and its alarm is heard.
+/// [`SweepFailed`], so that the invocation counts as failed and its alarm fires.
 pub async fn tick(
     server: &Server,
     event: &Event,
     until: Timestamp,
 ) -> Result<Failures, SweepFailed> {
     if !event.records.is_empty() {
-        return Ok(read_messages(server, event, until).await);
+        return Ok(tick_queues(server, event, until).await);
     }
     let done = server.maintenance_sweep(until).await;
     tracing::info!(
@@ -54,92 +56,100 @@ pub async fn tick(
         ahead = done.ahead,
         late = done.late,
         failed = done.failed,
-        "the minute's round"
+        "the maintenance sweep ended"
     );
     if done.failed == 0 { Ok(Failures::default()) } else { Err(SweepFailed(done.failed)) }
 }
 
-/// Takes the rounds of the queues that the messages name.
-async fn read_messages(server: &Server, event: &Event, until: Timestamp) -> Failures {
+/// Ticks the queues that the messages name.
+async fn tick_queues(server: &Server, event: &Event, until: Timestamp) -> Failures {
     count_sqs_requests(event);
     let mut failures = Failures::default();
-    let mut queues: BTreeMap<QueueName, Messages> = BTreeMap::new();
+    let mut queues: BTreeMap<QueueName, QueueMessages> = BTreeMap::new();
     for (index, record) in event.records.iter().enumerate() {
         match Message::parse(&record.body) {
             Ok(Message::Hints(hints)) => {
                 for hint in hints {
-                    let told = queues.entry(hint.queue).or_default();
-                    told.news.push(hint.kind);
-                    told.records.push(index);
+                    let messages = queues.entry(hint.queue).or_default();
+                    messages.hints.push(hint.kind);
+                    messages.records.push(index);
                 }
             }
-            Ok(Message::Wake(wake)) => {
-                let told = queues.entry(wake.queue).or_default();
-                told.wakes.push(wake.at);
-                told.records.push(index);
+            Ok(Message::Wake(timer)) => {
+                let messages = queues.entry(timer.queue).or_default();
+                messages.timers.push(timer.at);
+                messages.records.push(index);
             }
-            other => strange(record, &other, &mut failures),
+            other => reject(record, &other, &mut failures),
         }
     }
-    let rounds: Vec<_> =
-        queues.iter().map(|(queue, told)| tick_queues(server, queue, told, until)).collect();
-    let done: Vec<bool> = stream::iter(rounds).buffered(AT_ONCE).collect().await;
-    let told = server.flush().await.is_ok();
-    for (done, told_of) in done.into_iter().zip(queues.values()) {
-        // What could not be told is worked out again, by whoever gets the messages next.
-        if !done || !told {
-            told_of.records.iter().for_each(|index| failures.add(&event.records[*index]));
+    let ticks: Vec<_> =
+        queues.iter().map(|(queue, messages)| tick_queue(server, queue, messages, until)).collect();
+    let done: Vec<bool> = stream::iter(ticks).buffered(MAX_CONCURRENT_QUEUES).collect().await;
+    let published = server.flush().await.is_ok();
+    for (done, messages) in done.into_iter().zip(queues.values()) {
+        // Unpublished messages are computed again when these messages are redelivered.
+        if !done || !published {
+            messages.records.iter().for_each(|index| failures.add(&event.records[*index]));
         }
     }
     failures
 }
 
-/// The rounds of one queue: one for the news and the wake-ups that have come, one for each that is about to. Whether all were taken.
-async fn tick_queues(
+/// Ticks one queue: once for its hints and expired timers, and once for each timer that expires
+/// soon. Returns whether all ticks succeeded.
+async fn tick_queue(
     server: &Server,
     queue: &QueueName,
-    told: &Messages,
+    messages: &QueueMessages,
     until: Timestamp,
 ) -> bool {
     let clock = &server.engine().ports().clock;
     let now = clock.now();
-    let (early, mut wakes): (Vec<Timestamp>, Vec<Timestamp>) =
-        told.wakes.iter().partition(|at| **at > now + SOON);
-    wakes.sort_unstable();
-    wakes.dedup();
-    let back: Vec<Timer> = early.into_iter().map(|at| Timer { at, queue: queue.clone() }).collect();
-    let mut done = back.is_empty() || server.engine().ports().work.set_timers(&back).await.is_ok();
-    let come = wakes.partition_point(|at| *at <= now);
-    let mut news = told.news.clone();
-    if come > 0 {
-        news.push(HintKind::Due);
+    let (early, mut timers): (Vec<Timestamp>, Vec<Timestamp>) =
+        messages.timers.iter().partition(|at| **at > now + MAX_TIMER_WAIT);
+    timers.sort_unstable();
+    timers.dedup();
+    let early: Vec<Timer> =
+        early.into_iter().map(|at| Timer { at, queue: queue.clone() }).collect();
+    let mut done =
+        early.is_empty() || server.engine().ports().work.set_timers(&early).await.is_ok();
+    let expired = timers.partition_point(|at| *at <= now);
+    let mut hints = messages.hints.clone();
+    if expired > 0 {
+        hints.push(HintKind::Due);
     }
-    if !news.is_empty() {
-        done &= taken(server, queue, news, until).await;
+    if !hints.is_empty() {
+        done &= tick_once(server, queue, hints, until).await;
     }
-    for at in &wakes[come..] {
+    for at in &timers[expired..] {
         clock.sleep_until(*at).await;
-        done &= taken(server, queue, vec![HintKind::Due], until).await;
+        done &= tick_once(server, queue, vec![HintKind::Due], until).await;
     }
     done
 }
 
-async fn taken(server: &Server, queue: &QueueName, news: Vec<HintKind>, until: Timestamp) -> bool {
-    match server.tick_queue(queue, news, until).await {
+async fn tick_once(
+    server: &Server,
+    queue: &QueueName,
+    hints: Vec<HintKind>,
+    until: Timestamp,
+) -> bool {
+    match server.tick_queue(queue, hints, until).await {
         Ok(()) => true,
         Err(error) => {
-            tracing::warn!(%queue, %error, "a round failed; its messages come again");
+            tracing::warn!(%queue, %error, "a tick failed; SQS redelivers its messages");
             false
         }
     }
 }
 
-/// Claims and delivers the work in `event`; what has no answer by `until` is given up.
+/// Claims and delivers the work in `event`. A call without a response by `until` fails.
 pub async fn deliver(server: &Server, event: &Event, until: Timestamp) -> Failures {
     count_sqs_requests(event);
     let mut failures = Failures::default();
-    let (work, places) = work_of(event, &mut failures);
-    for (done, index) in server.deliver(work, until).await.into_iter().zip(places) {
+    let (work, sources) = work_in(event, &mut failures);
+    for (done, index) in server.deliver(work, until).await.into_iter().zip(sources) {
         if !done {
             failures.add(&event.records[index]);
         }
@@ -147,38 +157,30 @@ pub async fn deliver(server: &Server, event: &Event, until: Timestamp) -> Failur
     failures
 }
 
-/// Ends as failed attempts the work that was given up, and takes the rounds that were.
+/// Fails the attempts of undeliverable work, and runs the ticks that failed messages requested.
 pub async fn handle_dead_letter(server: &Server, event: &Event, until: Timestamp) -> Failures {
+    let (mut work, mut requests) = (Vec::new(), Vec::new());
+    for record in &event.records {
+        match Message::parse(&record.body) {
+            Ok(Message::Work(_)) => work.push(record.clone()),
+            Ok(_) => requests.push(record.clone()),
+            Err(_) => drop_malformed(record),
+        }
+    }
     let mut failures = Failures::default();
-    let (rounds, work): (Vec<Record>, Vec<Record>) = event
-        .records
-        .iter()
-        .cloned()
-        .partition(|record| !matches!(Message::parse(&record.body), Ok(Message::Work(_))));
     if !work.is_empty() {
         let event = Event { records: work };
-        let (work, places) = work_of(&event, &mut failures);
-        tracing::error!(pieces = work.len(), "work was given up by its queue");
-        for (done, index) in server.fail_undeliverable(work).await.into_iter().zip(places) {
+        let (work, sources) = work_in(&event, &mut failures);
+        tracing::error!(pieces = work.len(), "work became a dead letter of its queue");
+        for (done, index) in server.fail_undeliverable(work).await.into_iter().zip(sources) {
             if !done {
                 failures.add(&event.records[index]);
             }
         }
     }
-    let (rounds, unreadable): (Vec<Record>, Vec<Record>) =
-        rounds.into_iter().partition(|record| Message::parse(&record.body).is_ok());
-    for record in unreadable {
-        // Nobody can ever take it, and here it would come again for two weeks.
-        metrics::counter!("tidegate_messages_malformed_total").increment(1);
-        tracing::error!(
-            message = record.id,
-            body = beginning(&record.body),
-            "a message that nobody can read is dropped"
-        );
-    }
-    if !rounds.is_empty() {
-        let event = Event { records: rounds };
-        let failed = read_messages(server, &event, until).await;
+    if !requests.is_empty() {
+        let event = Event { records: requests };
+        let failed = tick_queues(server, &event, until).await;
         event
             .records
             .iter()
@@ -188,37 +190,50 @@ pub async fn handle_dead_letter(server: &Server, event: &Event, until: Timestamp
     failures
 }
 
-/// The work in the messages, and in which message each piece is.
-fn work_of(event: &Event, failures: &mut Failures) -> (Vec<Work>, Vec<usize>) {
-    let (mut work, mut places) = (Vec::new(), Vec::new());
+/// Logs and counts a malformed message, which is then deleted.
+///
+/// No function can ever handle it, and the dead-letter queue would redeliver it for two weeks.
+fn drop_malformed(record: &Record) {
+    metrics::counter!("tidegate_messages_malformed_total").increment(1);
+    tracing::error!(
+        message = record.id,
+        body = beginning(&record.body),
+        "a malformed message was dropped"
+    );
+}
+
+/// The work in the messages, and for each piece the index of its message.
+fn work_in(event: &Event, failures: &mut Failures) -> (Vec<Work>, Vec<usize>) {
+    let (mut work, mut sources) = (Vec::new(), Vec::new());
     for (index, record) in event.records.iter().enumerate() {
         match Message::parse(&record.body) {
             Ok(Message::Work(pieces)) => {
-                places.extend(pieces.iter().map(|_| index));
+                sources.extend(pieces.iter().map(|_| index));
                 work.extend(pieces);
             }
-            other => strange(record, &other, failures),
+            other => reject(record, &other, failures),
         }
     }
-    (work, places)
+    (work, sources)
 }
 
-/// A message that does not belong here is given up by its queue in the end, and `dead-letter` does what can be done with it.
-fn strange<E: std::fmt::Display>(
+/// Logs a message that this function cannot handle. It becomes a dead letter of its queue, and then
+/// the function `dead-letter` handles it as far as possible.
+fn reject<E: std::fmt::Display>(
     record: &Record,
-    read: &Result<Message, E>,
+    parsed: &Result<Message, E>,
     failures: &mut Failures,
 ) {
-    let why = read
+    let why = parsed
         .as_ref()
         .err()
         .map_or_else(|| "it belongs in another queue".to_owned(), ToString::to_string);
-    tracing::error!(message = record.id, why, "a message cannot be used");
+    tracing::error!(message = record.id, why, "a message cannot be handled");
     failures.add(record);
 }
 
 fn beginning(body: &str) -> &str {
-    body.char_indices().nth(BEGINNING).map_or(body, |(end, _)| &body[..end])
+    body.char_indices().nth(MAX_LOGGED_CHARS).map_or(body, |(end, _)| &body[..end])
 }
 
 #[cfg(test)]
@@ -226,8 +241,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_logged_of_a_message_is_its_beginning() {
-        assert_eq!(beginning("what nobody can read"), "what nobody can read");
-        assert_eq!(beginning(&"ü".repeat(5000)).chars().count(), BEGINNING);
+    fn the_log_has_the_beginning_of_a_malformed_message() {
+        assert_eq!(beginning("not a message"), "not a message");
+        assert_eq!(beginning(&"ü".repeat(5000)).chars().count(), MAX_LOGGED_CHARS);
     }
 }

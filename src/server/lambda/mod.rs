@@ -1,17 +1,19 @@
-//! The serverless home: what each function does with what it is called with. The functions themselves, in `functions/`, only wire.
+//! The serverless mode: what each function does with its events. The crates in `functions/` contain
+//! only wiring.
 //!
 //! ```text
-//!   enqueue: HTTP ─▶ [`http`] ─▶ Server (away) ─▶ notes ─▶ SQS
-//!   tick: hints, wake-ups, the minute ─▶ [`tick`] ─▶ rounds ─▶ work ─▶ SQS
+//!   enqueue: HTTP ─▶ [`http`] ─▶ Server (serverless) ─▶ messages ─▶ SQS
+//!   tick: hints, timers, the maintenance sweep ─▶ [`tick`] ─▶ ticks ─▶ work ─▶ SQS
 //!   deliver: work ─▶ [`deliver`] ─▶ claims ─▶ targets ─▶ results ─▶ hints ─▶ SQS
-//!   dead-letter: what SQS gave up on ─▶ [`give_up`] ─▶ failed attempts
-//!   ingest: what other services send ─▶ [`ingest`] ─▶ events ─▶ Server ─▶ notes ─▶ SQS
+//!   dead-letter: dead letters of SQS ─▶ [`handle_dead_letter`] ─▶ failed attempts
+//!   ingest: records of other services ─▶ [`ingest`] ─▶ events ─▶ Server ─▶ messages ─▶ SQS
 //! ```
 //!
-//! The one thing to know: a function may be called with the same messages twice, at once, late, or be ended half way. What it answers says only
-//! which messages are to come again; [`redelivery`] says how soon.
+//! The one thing to know: Lambda may invoke a function with the same messages twice, concurrently
+//! or late, and may end an invocation half way. The answer of a function names only the messages
+//! that SQS must redeliver; [`redelivery`] decides how soon.
 //!
-//! `docs/decisions/0010-serverless-deployment-mode.md` says what must be deployed around it.
+//! `docs/decisions/0010-serverless-deployment-mode.md` describes the rest of the deployment.
 
 pub mod doctor;
 pub mod event;
@@ -29,6 +31,6 @@ pub use event::{Event, Failures};
 pub use handlers::{SweepFailed, deliver, handle_dead_letter, tick};
 pub use http::{router, strip_stage_prefix};
 pub use ingest::Ingest;
-pub use open::{CannotOpen, deadline, open, open_to_deliver};
+pub use open::{DeploymentOpenError, deadline, open, open_to_deliver};
 pub use redelivery::Redelivery;
 pub use settings::CloudSettings;

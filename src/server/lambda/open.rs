@@ -1,11 +1,12 @@
-//! A server on a deployment: the table, the bucket, the queues, the machine's clock and chance.
+//! Opens a server on a deployment: the table, the bucket, the queues, the system's clock and
+//! entropy.
 
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use object_store::{ObjectStore, memory::InMemory, prefix::PrefixStore};
 
-use super::{doctor::CloudCheckup, http::ANSWER_BYTES, settings::CloudSettings};
+use super::{doctor::CloudHealthCheck, http::MAX_ANSWER_BYTES, settings::CloudSettings};
 use crate::runtime::{Builder, Options, Server};
 use tidegate_backends::{
     aws::{self, AwsTarget, Calls, SdkConfig},
@@ -27,55 +28,55 @@ use tidegate_core::{
 };
 use tidegate_engine::{Ports, memory::MemoryStore};
 
-/// The word for a table or a bucket of this process alone.
-const MEMORY: &str = "memory:";
-/// How long a call of a service may go unanswered: less than any function may run.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The name of a table or a bucket in the memory of this process.
+const IN_MEMORY: &str = "memory:";
+/// The timeout of a call to a service: less than the timeout of any function.
+const SERVICE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a call keeps of its time for writing down and telling what became of everything.
-const MARGIN: Duration = Duration::from_secs(3);
+/// The time at the end of an invocation that is reserved for storing and publishing its results.
+const FINISH_TIME: Duration = Duration::from_secs(3);
 
-/// Why a deployment cannot be served.
+/// Why a deployment cannot be opened.
 #[derive(Debug, thiserror::Error)]
-pub enum CannotOpen {
+pub enum DeploymentOpenError {
     /// The bucket cannot be used.
     #[error("the bucket cannot be used: {0}")]
     Bucket(#[from] object_store::Error),
-    /// Plugins cannot be run.
+    /// The plugin host cannot start.
     #[error(transparent)]
     Plugins(#[from] Fault),
-    /// AWS cannot be asked.
-    #[error("the client for AWS cannot be set up: {}", ErrorChain(.0))]
-    Calls(#[from] reqwest::Error),
-    /// Outgoing connections cannot be made secure.
-    #[error("push delivery cannot be set up: {0}")]
+    /// The HTTP client for AWS cannot start.
+    #[error("the HTTP client for AWS cannot start: {}", ErrorChain(.0))]
+    AwsClient(#[from] reqwest::Error),
+    /// The HTTP client for push delivery cannot start.
+    #[error("the HTTP client for push delivery cannot start: {0}")]
     Target(String),
 }
 
-/// An away server as `settings` say, which delivers nothing: it carries no client for what jobs are delivered to.
+/// A serverless server with these `settings` that delivers nothing. It has no clients for targets.
 ///
 /// # Errors
 ///
-/// [`CannotOpen`].
-pub async fn open(settings: &CloudSettings) -> Result<Builder, CannotOpen> {
+/// [`DeploymentOpenError`].
+pub async fn open(settings: &CloudSettings) -> Result<Builder, DeploymentOpenError> {
     open_with(settings, |_| Ok(Arc::new(NoTarget))).await
 }
 
-/// An away server as `settings` say, which delivers.
+/// A serverless server with these `settings` that delivers jobs to their targets.
 ///
 /// # Errors
 ///
-/// [`CannotOpen`].
-pub async fn open_to_deliver(settings: &CloudSettings) -> Result<Builder, CannotOpen> {
-    let target = |config: &SdkConfig| -> Result<Arc<dyn Target>, CannotOpen> {
-        let http =
-            HttpTarget::new(Guard::On).map_err(|error| CannotOpen::Target(error.to_string()))?;
+/// [`DeploymentOpenError`].
+pub async fn open_to_deliver(settings: &CloudSettings) -> Result<Builder, DeploymentOpenError> {
+    let target = |config: &SdkConfig| -> Result<Arc<dyn Target>, DeploymentOpenError> {
+        let http = HttpTarget::new(Guard::On)
+            .map_err(|error| DeploymentOpenError::Target(error.to_string()))?;
         Ok(Arc::new(AwsTarget::new(config, Arc::new(http))))
     };
     open_with(settings, target).await
 }
 
-/// What a server has in the place of targets that delivers nothing.
+/// The target of a server that delivers nothing.
 struct NoTarget;
 
 #[async_trait]
@@ -87,10 +88,10 @@ impl Target for NoTarget {
 
 async fn open_with(
     settings: &CloudSettings,
-    target: impl FnOnce(&SdkConfig) -> Result<Arc<dyn Target>, CannotOpen>,
-) -> Result<Builder, CannotOpen> {
+    target: impl FnOnce(&SdkConfig) -> Result<Arc<dyn Target>, DeploymentOpenError>,
+) -> Result<Builder, DeploymentOpenError> {
     let calls = Calls::new()?;
-    let config = aws::config(calls.clone(), PATIENCE).await;
+    let config = aws::config(calls.clone(), SERVICE_TIMEOUT).await;
     let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
     let objects = objects(settings, calls)?;
     let queue = SqsWorkQueue::new(
@@ -109,17 +110,18 @@ async fn open_with(
         policy: Arc::new(NoPolicy),
     };
     let public_url = settings.public_url.clone().unwrap_or_default();
-    let options = Options { public_url, answer_bytes: Some(ANSWER_BYTES), ..Options::default() };
+    let options =
+        Options { public_url, answer_bytes: Some(MAX_ANSWER_BYTES), ..Options::default() };
     let builder = Server::builder(ports, target(&config)?)
         .rules(settings.rules())
         .options(options)
         .run_plugins(Arc::new(host))
         .serverless();
-    // What this process has to itself needs no rights.
-    let builder = if settings.table == MEMORY {
+    // A table in memory needs no permissions.
+    let builder = if settings.table == IN_MEMORY {
         builder
     } else {
-        builder.health_check(Arc::new(CloudCheckup::new(
+        builder.health_check(Arc::new(CloudHealthCheck::new(
             settings.clone(),
             &config,
             Arc::new(SystemClock),
@@ -129,11 +131,11 @@ async fn open_with(
     Ok(builder)
 }
 
-/// What is left of a call that Lambda ends at `deadline`, in milliseconds since the epoch: until then nothing new is begun, and
-/// what runs is given up.
+/// When an invocation that Lambda ends at `deadline` (milliseconds since the epoch) must stop work:
+/// it starts nothing later, and calls still without a response then fail.
 pub fn deadline(deadline: u64) -> Timestamp {
     Timestamp::from_millis(
-        i64::try_from(deadline).unwrap_or(i64::MAX).saturating_sub(MARGIN.as_millis() as i64),
+        i64::try_from(deadline).unwrap_or(i64::MAX).saturating_sub(FINISH_TIME.as_millis() as i64),
     )
 }
 
@@ -143,17 +145,21 @@ fn store(
     clock: Arc<SystemClock>,
     entropy: Arc<SystemEntropy>,
 ) -> SharedStore {
-    if settings.table == MEMORY {
+    if settings.table == IN_MEMORY {
         return Arc::new(MemoryStore::new());
     }
     let table = Arc::new(SdkTable::open(config, settings.table.as_str()));
     Arc::new(DynamoStore::new(table, clock, entropy).with_shards(settings.shards))
 }
 
-fn objects(settings: &CloudSettings, calls: Calls) -> Result<Arc<dyn ObjectStore>, CannotOpen> {
-    if settings.bucket == MEMORY {
+fn objects(
+    settings: &CloudSettings,
+    calls: Calls,
+) -> Result<Arc<dyn ObjectStore>, DeploymentOpenError> {
+    if settings.bucket == IN_MEMORY {
         return Ok(Arc::new(InMemory::new()));
     }
-    let bucket = objects::from_env(calls, PATIENCE).with_bucket_name(&settings.bucket).build()?;
+    let bucket =
+        objects::from_env(calls, SERVICE_TIMEOUT).with_bucket_name(&settings.bucket).build()?;
     Ok(Arc::new(PrefixStore::new(bucket, settings.prefix.as_str())))
 }

@@ -1,6 +1,8 @@
-//! A message that failed comes again within seconds, and only then as late as its queue has it come.
+//! Failed messages are redelivered within seconds at first, and later after the visibility timeout
+//! of their queue.
 //!
-//! The one thing to know: hints of a queue are kept in order, so that one that is waited for holds up all that come after it.
+//! The one thing to know: a FIFO queue delivers the hints of a queue in order. A failed hint holds
+//! up all later ones until it is redelivered.
 
 use std::time::Duration;
 
@@ -20,24 +22,28 @@ use tidegate_backends::{
     aws::{self, Calls, SdkConfig},
     sqs::SqsQueues,
 };
+use tidegate_core::error_chain::ErrorChain;
 
-/// The waits after the first receives. A throttle is mostly over by then; what fails for longer is left to the queue, which gives it up in the end.
-const WAITS: [Duration; 3] =
+/// The waits after the first receives. Throttling is usually over by then. A message that still
+/// fails waits for its visibility timeout, and becomes a dead letter in the end.
+const REDELIVERY_WAITS: [Duration; 3] =
     [Duration::from_secs(2), Duration::from_secs(10), Duration::from_mins(1)];
-/// Messages of one call.
-const BATCH: usize = 10;
-/// How long the queue may take to answer, which it is asked once: less than what a call keeps of its time for its end.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Most messages of one `ChangeMessageVisibilityBatch` call.
+const MAX_ENTRIES: usize = 10;
+/// The timeout of a call, which is not retried: less than the time that an invocation reserves for
+/// its end.
+const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long after its receive number `receives` a message that failed comes again; none if its queue is to say.
+/// The wait before the redelivery of a message that failed at its receive number `receives`.
+/// `None`: the visibility timeout of its queue decides.
 pub fn after(receives: usize) -> Option<Duration> {
-    WAITS.get(receives.checked_sub(1)?).copied()
+    REDELIVERY_WAITS.get(receives.checked_sub(1)?).copied()
 }
 
-/// Tells the queues of a deployment when what failed is to come again.
+/// Sets when the queues of a deployment redeliver failed messages.
 pub struct Redelivery {
     queues: SqsQueues,
-    /// Made when something fails: most calls need none.
+    /// Built at the first failure: most processes need none.
     client: OnceCell<Client>,
 }
 
@@ -47,44 +53,48 @@ impl Redelivery {
         Self { queues: settings.queues.clone(), client: OnceCell::new() }
     }
 
-    /// Has the `failures` among the messages of `event` come again soon. What cannot be told comes when its visibility timeout is over.
+    /// Shortens the wait of the `failures` among the messages of `event`. If that fails, a message
+    /// is redelivered after the visibility timeout of its queue.
     pub async fn schedule(&self, event: &Event, failures: &Failures) {
         let failed: Vec<(&Record, i32)> = failures
             .ids()
             .filter_map(|id| event.records.iter().find(|record| record.id == id))
             .filter_map(wait_of)
             .collect();
-        // All messages of a call are of one queue.
+        // All messages of an invocation come from one queue.
         let Some(url) = failed.first().and_then(|(record, _)| self.url(&record.queue)) else {
             return;
         };
-        let made = self
+        let client = self
             .client
-            .get_or_try_init(async || Ok(client(&aws::config(Calls::new()?, PATIENCE).await)))
+            .get_or_try_init(async || Ok(client(&aws::config(Calls::new()?, CALL_TIMEOUT).await)))
             .await;
-        let client = match made {
+        let client = match client {
             Ok(client) => client,
-            Err::<_, reqwest::Error>(error) => return not_told(&error.to_string()),
+            Err::<_, reqwest::Error>(error) => {
+                return not_shortened(&ErrorChain(&error).to_string());
+            }
         };
-        for batch in failed.chunks(BATCH) {
+        for batch in failed.chunks(MAX_ENTRIES) {
             let entries = batch.iter().enumerate().filter_map(|(index, (record, seconds))| {
                 let entry =
                     ChangeMessageVisibilityBatchRequestEntry::builder().id(index.to_string());
                 entry.receipt_handle(&record.receipt).visibility_timeout(*seconds).build().ok()
             });
-            let asked = client
+            let call = client
                 .change_message_visibility_batch()
                 .queue_url(url)
                 .set_entries(Some(entries.collect()));
-            metrics::counter!("tidegate_sqs_requests_total", "kind" => if is_fifo(url) { "fifo" } else { "standard" }).increment(1);
-            match asked.send().await {
-                Ok(answer) => answer.failed.iter().for_each(|failed| not_told(&failed.code)),
-                Err(error) => not_told(&DisplayErrorContext(&error).to_string()),
+            let kind = if is_fifo(url) { "fifo" } else { "standard" };
+            metrics::counter!("tidegate_sqs_requests_total", "kind" => kind).increment(1);
+            match call.send().await {
+                Ok(answer) => answer.failed.iter().for_each(|failed| not_shortened(&failed.code)),
+                Err(error) => not_shortened(&DisplayErrorContext(&error).to_string()),
             }
         }
     }
 
-    /// The URL of the queue with this ARN: both end in its name.
+    /// The URL of the queue with this ARN. Both end in its name.
     fn url(&self, arn: &str) -> Option<&str> {
         let name = arn.rsplit(':').next().filter(|name| !name.is_empty())?;
         let urls = [&self.queues.work, &self.queues.hints, &self.queues.wakes];
@@ -96,7 +106,7 @@ fn client(config: &SdkConfig) -> Client {
     Client::from_conf(Builder::from(config).retry_config(RetryConfig::disabled()).build())
 }
 
-/// A message with the seconds until it is to come again.
+/// A message with the seconds until its redelivery.
 fn wait_of(record: &Record) -> Option<(&Record, i32)> {
     Some((record, i32::try_from(after(record.attributes.receives.parse().ok()?)?.as_secs()).ok()?))
 }
@@ -105,9 +115,6 @@ fn is_fifo(url: &str) -> bool {
     url.rsplit('.').next() == Some("fifo")
 }
 
-fn not_told(why: &str) {
-    tracing::warn!(
-        why,
-        "a message that failed comes again only when its visibility timeout is over"
-    );
+fn not_shortened(why: &str) {
+    tracing::warn!(why, "a failed message waits for the visibility timeout of its queue");
 }

@@ -1,4 +1,6 @@
-//! What a deployment says to its functions: their environment, read once.
+//! The settings of the functions: their environment variables, read once.
+
+use std::collections::HashMap;
 
 use tracing::level_filters::LevelFilter;
 
@@ -6,45 +8,45 @@ use crate::auth::TokenItem;
 use tidegate_backends::sqs::SqsQueues;
 use tidegate_engine::Rules;
 
-use super::http::{DATA_BYTES, first_token};
+use super::http::{MAX_DATA_BYTES, first_token};
 
-/// Each is read by every round of its queue.
-const MOST_SHARDS: u8 = 16;
+/// Most shards of a queue. Every tick of a queue reads all of them.
+const MAX_SHARDS: u8 = 16;
 
-/// Everything that can be set. `docs/decisions/0010-serverless-deployment-mode.md` lists the variables.
+/// The settings. `docs/decisions/0010-serverless-deployment-mode.md` lists the variables.
 #[derive(Clone, Debug)]
 pub struct CloudSettings {
-    /// The table; `memory:` for one that this process has to itself, to try a function with.
+    /// The table. `memory:` is a table in this process, for tests of a function.
     pub table: String,
-    /// The bucket for large bodies and plugins; `memory:` likewise.
+    /// The bucket for large bodies and plugins. `memory:` is a bucket in this process.
     pub bucket: String,
-    /// What the names of its objects start with.
+    /// The prefix of its objects' names.
     pub prefix: String,
-    /// The queues' URLs.
+    /// The URLs of the queues.
     pub queues: SqsQueues,
-    /// What callback URLs start with, without a slash at the end.
+    /// The prefix of callback URLs, without a slash at the end.
     pub public_url: Option<String>,
-    /// The engine's rules.
+    /// Most bytes of a job's data, 1024 to 4,500,000.
     pub max_data_bytes: usize,
     /// Whether an enqueue of an unknown type creates it.
     pub create_unknown_types: bool,
-    /// A token that is good before there are any.
+    /// The admin token of the stack, which is valid before any token is stored.
     pub first_token: Option<TokenItem>,
-    /// The least important level that is logged.
+    /// The lowest level that is logged.
     pub log_level: LevelFilter,
-    /// The namespace of metrics for CloudWatch; without one there are none.
+    /// The namespace of the CloudWatch metrics; `None`: no metrics are written.
     pub metrics_namespace: Option<String>,
-    /// Over how many partitions of the table the waiting jobs of a kind are spread.
+    /// Over how many partitions of the table the waiting jobs of each queue and type are spread.
     pub shards: u8,
 }
 
-/// A variable is missing or has a value that it must not have.
+/// A variable that is missing or has a bad value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{variable} {problem}")]
 pub struct BadVariable {
-    /// Which.
+    /// The name of the variable.
     pub variable: &'static str,
-    /// What it must be.
+    /// What is wrong with it.
     pub problem: &'static str,
 }
 
@@ -53,95 +55,59 @@ impl CloudSettings {
     ///
     /// # Errors
     ///
-    /// The first variable that is missing or wrong.
+    /// The first variable that is missing or has a bad value.
     pub fn from_vars(
         vars: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, BadVariable> {
-        let vars: std::collections::HashMap<String, String> =
-            vars.into_iter().filter(|(_, value)| !value.is_empty()).collect();
-        let required = |variable| {
-            vars.get(variable).cloned().ok_or(BadVariable { variable, problem: "is not set" })
-        };
-        let queue = |variable| {
-            let url = required(variable)?;
-            if url.starts_with("http") {
-                Ok(url)
-            } else {
-                Err(BadVariable { variable, problem: "must be the URL of a queue" })
-            }
-        };
-        let size = |variable, default: usize| match vars.get(variable) {
-            None => Ok(default),
-            Some(text) => {
-                let bytes = text.parse().ok().filter(|bytes| (1024..=DATA_BYTES).contains(bytes));
-                bytes.ok_or(BadVariable { variable, problem: "must be 1024 to 4500000" })
-            }
-        };
-        let first_token = match vars.get("TIDEGATE_ADMIN_TOKEN") {
-            None => None,
-            Some(text) => Some(first_token(text).ok_or(BadVariable {
-                variable: "TIDEGATE_ADMIN_TOKEN",
-                problem: "must be a token's id, `:`, and the base64 of its secret's SHA-256",
-            })?),
-        };
-        let create_unknown_types =
-            match vars.get("TIDEGATE_CREATE_UNKNOWN_TYPES").map(String::as_str) {
-                None | Some("false") => false,
-                Some("true") => true,
-                Some(_) => {
-                    return Err(BadVariable {
-                        variable: "TIDEGATE_CREATE_UNKNOWN_TYPES",
-                        problem: "must be true or false",
-                    });
-                }
-            };
+        let vars = Variables(vars.into_iter().filter(|(_, value)| !value.is_empty()).collect());
         Ok(Self {
-            table: required("TIDEGATE_TABLE")?,
-            bucket: required("TIDEGATE_BUCKET")?,
-            prefix: vars.get("TIDEGATE_PREFIX").cloned().unwrap_or_default(),
+            table: vars.required("TIDEGATE_TABLE")?,
+            bucket: vars.required("TIDEGATE_BUCKET")?,
+            prefix: vars.text("TIDEGATE_PREFIX").unwrap_or_default().to_owned(),
             queues: SqsQueues {
-                work: queue("TIDEGATE_WORK_QUEUE_URL")?,
-                hints: queue("TIDEGATE_HINT_QUEUE_URL")?,
-                wakes: queue("TIDEGATE_WAKE_QUEUE_URL")?,
+                work: vars.queue_url("TIDEGATE_WORK_QUEUE_URL")?,
+                hints: vars.queue_url("TIDEGATE_HINT_QUEUE_URL")?,
+                wakes: vars.queue_url("TIDEGATE_WAKE_QUEUE_URL")?,
             },
             public_url: vars
-                .get("TIDEGATE_PUBLIC_URL")
+                .text("TIDEGATE_PUBLIC_URL")
                 .map(|url| url.trim_end_matches('/').to_owned()),
-            max_data_bytes: size("TIDEGATE_MAX_DATA_BYTES", Rules::default().max_data_bytes)?,
-            create_unknown_types,
-            first_token,
-            log_level: match vars.get("TIDEGATE_LOG_LEVEL").map(|text| text.parse()) {
-                None => LevelFilter::INFO,
-                Some(Ok(level)) => level,
-                Some(Err(_)) => {
-                    return Err(BadVariable {
-                        variable: "TIDEGATE_LOG_LEVEL",
-                        problem: "must be off, error, warn, info, debug or trace",
-                    });
-                }
-            },
-            metrics_namespace: match vars.get("TIDEGATE_EMF_NAMESPACE") {
-                Some(name) if name.starts_with("AWS/") || name.starts_with(':') => {
-                    let problem =
-                        "must begin neither with AWS/, which is CloudWatch's own, nor with a colon";
-                    return Err(BadVariable { variable: "TIDEGATE_EMF_NAMESPACE", problem });
-                }
-                name => name.cloned(),
-            },
-            shards: match vars.get("TIDEGATE_SHARDS").map(|text| text.parse()) {
-                None => 1,
-                Some(Ok(shards @ 1..=MOST_SHARDS)) => shards,
-                Some(_) => {
-                    return Err(BadVariable {
-                        variable: "TIDEGATE_SHARDS",
-                        problem: "must be 1 to 16",
-                    });
-                }
-            },
+            max_data_bytes: vars
+                .parsed("TIDEGATE_MAX_DATA_BYTES", "must be 1024 to 4500000", |text| {
+                    text.parse().ok().filter(|bytes| (1024..=MAX_DATA_BYTES).contains(bytes))
+                })?
+                .unwrap_or(Rules::default().max_data_bytes),
+            create_unknown_types: vars
+                .parsed("TIDEGATE_CREATE_UNKNOWN_TYPES", "must be true or false", |text| {
+                    text.parse().ok()
+                })?
+                .unwrap_or(false),
+            first_token: vars.parsed(
+                "TIDEGATE_ADMIN_TOKEN",
+                "must be a token's id, `:`, and the base64 of its secret's SHA-256",
+                first_token,
+            )?,
+            log_level: vars
+                .parsed(
+                    "TIDEGATE_LOG_LEVEL",
+                    "must be off, error, warn, info, debug or trace",
+                    |text| text.parse().ok(),
+                )?
+                .unwrap_or(LevelFilter::INFO),
+            metrics_namespace: vars.parsed(
+                "TIDEGATE_EMF_NAMESPACE",
+                "must not begin with AWS/, which CloudWatch reserves, or a colon",
+                |name| (!name.starts_with("AWS/") && !name.starts_with(':')).then(|| name.into()),
+            )?,
+            shards: vars
+                .parsed("TIDEGATE_SHARDS", "must be 1 to 16", |text| {
+                    text.parse().ok().filter(|shards| (1..=MAX_SHARDS).contains(shards))
+                })?
+                .unwrap_or(1),
         })
     }
 
-    /// The same, for a function that tells workers where to call back.
+    /// The same settings, for a function that builds callback URLs.
     ///
     /// # Errors
     ///
@@ -154,13 +120,50 @@ impl CloudSettings {
         }
     }
 
-    /// The engine's rules. What events and replies are bounded by is fixed here, at the defaults that `docs/events.md` names.
+    /// The engine's rules. The bounds of events and replies have the defaults that `docs/events.md`
+    /// lists.
     pub fn rules(&self) -> Rules {
         Rules {
             max_data_bytes: self.max_data_bytes,
             create_unknown_types: self.create_unknown_types,
             object_bytes: tidegate_backends::cost::OBJECT_BYTES,
             ..Rules::default()
+        }
+    }
+}
+
+/// The environment variables that are set and not empty.
+struct Variables(HashMap<String, String>);
+
+impl Variables {
+    fn text(&self, variable: &str) -> Option<&str> {
+        self.0.get(variable).map(String::as_str)
+    }
+
+    fn required(&self, variable: &'static str) -> Result<String, BadVariable> {
+        let text = self.text(variable);
+        text.map(str::to_owned).ok_or(BadVariable { variable, problem: "is not set" })
+    }
+
+    fn queue_url(&self, variable: &'static str) -> Result<String, BadVariable> {
+        let url = self.required(variable)?;
+        if url.starts_with("http") {
+            Ok(url)
+        } else {
+            Err(BadVariable { variable, problem: "must be the URL of a queue" })
+        }
+    }
+
+    /// The parsed value of a variable; `None` if it is not set. `problem` describes a bad value.
+    fn parsed<T>(
+        &self,
+        variable: &'static str,
+        problem: &'static str,
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<Option<T>, BadVariable> {
+        match self.text(variable) {
+            None => Ok(None),
+            Some(text) => parse(text).map(Some).ok_or(BadVariable { variable, problem }),
         }
     }
 }
@@ -183,10 +186,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_wrong_is_named() {
+    fn the_error_names_a_missing_or_bad_variable() {
         assert_eq!(CloudSettings::from_vars(vars()).unwrap().shards, 1);
-        let most = vars().into_iter().chain([("TIDEGATE_SHARDS".to_owned(), "16".to_owned())]);
-        assert_eq!(CloudSettings::from_vars(most).unwrap().shards, 16);
+        let max_shards =
+            vars().into_iter().chain([("TIDEGATE_SHARDS".to_owned(), "16".to_owned())]);
+        assert_eq!(CloudSettings::from_vars(max_shards).unwrap().shards, 16);
         for (name, _) in vars() {
             let without = vars().into_iter().filter(|(of, _)| *of != name);
             assert_eq!(CloudSettings::from_vars(without).unwrap_err().variable, name);
@@ -206,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn who_tells_workers_where_to_call_back_must_know_it() {
+    fn a_function_with_callback_urls_needs_the_public_url() {
         let without = CloudSettings::from_vars(vars()).unwrap();
         assert_eq!(without.with_public_url().unwrap_err().variable, "TIDEGATE_PUBLIC_URL");
         let with = vars()

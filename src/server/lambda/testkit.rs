@@ -1,7 +1,8 @@
-//! The Lambda runtime API, and enough of SQS to see what a function sends, for a real binary to run against.
+//! The Lambda runtime API, and enough of SQS to see what a function sends, to test a function's
+//! binary.
 //!
-//! The one thing to know: the function under test is a process of its own, as it is in Lambda. It is given one event after the
-//! other, so that what it remembers between calls is tested too.
+//! The one thing to know: the function under test is a separate process, as in Lambda. It receives
+//! one event after the other, so the tests also cover its caches.
 
 use std::{
     collections::HashMap,
@@ -23,19 +24,20 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 
-/// How long an answer may take: a cold start on a busy machine.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// The timeout of a call. It allows for a cold start on a busy machine.
+const CALL_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// When every call must be over, in milliseconds since the epoch: in the year 2100, since nobody here ends a call.
+/// The deadline of every call, in milliseconds since the epoch: in the year 2100, because nothing
+/// here ends a call.
 const DEADLINE: &str = "4102444800000";
 
-/// The most bytes that Lambda takes of an answer.
-const MOST_ANSWER: usize = 6_291_556;
+/// Most bytes of an answer that Lambda accepts.
+const MAX_ANSWER_BYTES: usize = 6_291_556;
 
-/// What a function answers: a value, or the error that it reported.
-pub type Answered = Result<Value, Value>;
+/// The answer of a function: a value, or the error that it reported.
+pub type FunctionAnswer = Result<Value, Value>;
 
-/// A function's process, and what it is called through.
+/// A process that runs a function, with the API through which it is called.
 pub struct Function {
     process: Child,
     shared: Arc<Shared>,
@@ -44,17 +46,17 @@ pub struct Function {
 struct Shared {
     events: mpsc::UnboundedSender<Value>,
     waiting: tokio::sync::Mutex<mpsc::UnboundedReceiver<Value>>,
-    answers: Mutex<HashMap<String, oneshot::Sender<Answered>>>,
+    answers: Mutex<HashMap<String, oneshot::Sender<FunctionAnswer>>>,
     next: Mutex<u64>,
     sent: Mutex<Vec<(String, Value)>>,
 }
 
 impl Function {
-    /// Starts the binary at `path` with these variables beside those of Lambda.
+    /// Starts the binary at `path` with these variables and those of Lambda.
     ///
     /// # Panics
     ///
-    /// If it cannot be started.
+    /// If the binary cannot be started.
     pub async fn start(path: &Path, vars: &[(&str, &str)]) -> Self {
         let (events, waiting) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
@@ -90,16 +92,16 @@ impl Function {
         Self { process, shared }
     }
 
-    /// Calls it with `event`.
+    /// Calls the function with `event`.
     ///
     /// # Errors
     ///
-    /// What it reported as its error.
+    /// The error that the function reported.
     ///
     /// # Panics
     ///
     /// If there is no answer within a minute.
-    pub async fn call(&self, event: Value) -> Answered {
+    pub async fn call(&self, event: Value) -> FunctionAnswer {
         let (answer, answered) = oneshot::channel();
         let id = {
             let mut next = self.shared.next.lock();
@@ -108,14 +110,14 @@ impl Function {
         };
         self.shared.answers.lock().insert(id.clone(), answer);
         self.shared.events.send(json!({"id": id, "event": event})).expect("the server runs");
-        tokio::time::timeout(PATIENCE, answered)
+        tokio::time::timeout(CALL_TIMEOUT, answered)
             .await
-            .expect("it answers in time")
+            .expect("the function answers in time")
             .expect("the server runs")
     }
 
-    /// What it has told queues since the last call, messages that it sends and when others are to come again: each the last word of the queue's URL, and
-    /// the message as it was told of.
+    /// The entries that the function sent to queues since the last call: messages, and the
+    /// redelivery times of messages. Each has the last segment of the queue's URL.
     pub fn sent(&self) -> Vec<(String, Value)> {
         std::mem::take(&mut self.shared.sent.lock())
     }
@@ -155,7 +157,7 @@ async fn next(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
     (headers, event["event"].to_string())
 }
 
-fn answer(shared: &Shared, id: &str, answer: Answered) -> StatusCode {
+fn answer(shared: &Shared, id: &str, answer: FunctionAnswer) -> StatusCode {
     if let Some(waiting) = shared.answers.lock().remove(id) {
         let _ = waiting.send(answer);
     }
@@ -167,7 +169,7 @@ async fn response(
     extract::Path(id): extract::Path<String>,
     request: extract::Request,
 ) -> StatusCode {
-    let Ok(body) = axum::body::to_bytes(request.into_body(), MOST_ANSWER).await else {
+    let Ok(body) = axum::body::to_bytes(request.into_body(), MAX_ANSWER_BYTES).await else {
         answer(&shared, &id, Err(json!({"errorType": "Function.ResponseSizeTooLarge"})));
         return StatusCode::PAYLOAD_TOO_LARGE;
     };
@@ -182,41 +184,41 @@ async fn error(
     answer(&shared, &id, Err(serde_json::from_slice(&body).unwrap_or(Value::Null)))
 }
 
-/// `SendMessageBatch` and `ChangeMessageVisibilityBatch`, which take everything.
+/// `SendMessageBatch` and `ChangeMessageVisibilityBatch`. Both accept every entry.
 async fn sqs(
     State(shared): State<Arc<Shared>>,
     headers: HeaderMap,
-    asked: bytes::Bytes,
+    body: bytes::Bytes,
 ) -> Result<impl IntoResponse, StatusCode> {
-    let asked: Value = serde_json::from_slice(&asked).map_err(|_| StatusCode::BAD_REQUEST)?;
+    let request: Value = serde_json::from_slice(&body).map_err(|_| StatusCode::BAD_REQUEST)?;
     let action =
         headers.get("x-amz-target").and_then(|value| value.to_str().ok()).unwrap_or_default();
     if !["AmazonSQS.SendMessageBatch", "AmazonSQS.ChangeMessageVisibilityBatch"].contains(&action) {
         return Err(StatusCode::NOT_IMPLEMENTED);
     }
-    let queue = asked["QueueUrl"]
+    let queue = request["QueueUrl"]
         .as_str()
         .and_then(|url| url.rsplit('/').next())
         .unwrap_or_default()
         .to_owned();
-    let entries = asked["Entries"].as_array().cloned().unwrap_or_default();
-    let taken: Vec<Value> = entries
+    let entries = request["Entries"].as_array().cloned().unwrap_or_default();
+    let accepted: Vec<Value> = entries
         .iter()
         .map(|entry| json!({"Id": entry["Id"], "MessageId": entry["Id"], "MD5OfMessageBody": ""}))
         .collect();
     shared.sent.lock().extend(entries.into_iter().map(|entry| (queue.clone(), entry)));
     Ok((
         [("content-type", "application/x-amz-json-1.0")],
-        json!({"Successful": taken, "Failed": []}).to_string(),
+        json!({"Successful": accepted, "Failed": []}).to_string(),
     ))
 }
 
-/// Messages as Lambda's poller hands them to a function.
+/// The event in which Lambda's poller delivers messages to a function.
 pub fn messages<'a>(bodies: impl IntoIterator<Item = &'a str>) -> Value {
     messages_of("queue", 1, bodies)
 }
 
-/// Messages of a queue, received for the time `receives`.
+/// The event for messages of a queue that were received `receives` times.
 pub fn messages_of<'a>(
     queue: &str,
     receives: usize,
@@ -224,32 +226,63 @@ pub fn messages_of<'a>(
 ) -> Value {
     let record = |(index, body): (usize, &str)| {
         json!({
-            "messageId": format!("message-{index}"), "receiptHandle": format!("receipt-{index}"), "body": body,
-            "attributes": {"ApproximateReceiveCount": receives.to_string(), "SentTimestamp": "1545082649183", "SenderId": "AIDAIENQZJOLO23YVJ4VO",
-                           "ApproximateFirstReceiveTimestamp": "1545082649185"},
-            "messageAttributes": {}, "md5OfBody": "e4e68fb7bd0e697a0ae8f1bb342846b3", "eventSource": "aws:sqs",
-            "eventSourceARN": format!("arn:aws:sqs:us-east-2:123456789012:{queue}"), "awsRegion": "us-east-2",
+            "messageId": format!("message-{index}"),
+            "receiptHandle": format!("receipt-{index}"),
+            "body": body,
+            "attributes": {
+                "ApproximateReceiveCount": receives.to_string(),
+                "SentTimestamp": "1545082649183",
+                "SenderId": "AIDAIENQZJOLO23YVJ4VO",
+                "ApproximateFirstReceiveTimestamp": "1545082649185",
+            },
+            "messageAttributes": {},
+            "md5OfBody": "e4e68fb7bd0e697a0ae8f1bb342846b3",
+            "eventSource": "aws:sqs",
+            "eventSourceARN": format!("arn:aws:sqs:us-east-2:123456789012:{queue}"),
+            "awsRegion": "us-east-2",
         })
     };
     json!({"Records": bodies.into_iter().enumerate().map(record).collect::<Vec<_>>()})
 }
 
-/// A request as a function URL makes it (payload version 2.0).
+/// The event for a request to a function URL (payload version 2.0).
 pub fn request(method: &str, path: &str, token: Option<&str>, body: Option<&Value>) -> Value {
     let mut headers = json!({
-        "host": "abc.lambda-url.us-east-1.on.aws", "accept": "application/json", "content-type": "application/json",
-        "x-forwarded-proto": "https", "x-forwarded-port": "443", "x-forwarded-for": "127.0.0.1",
+        "host": "abc.lambda-url.us-east-1.on.aws",
+        "accept": "application/json",
+        "content-type": "application/json",
+        "x-forwarded-proto": "https",
+        "x-forwarded-port": "443",
+        "x-forwarded-for": "127.0.0.1",
     });
     if let Some(token) = token {
         headers["authorization"] = json!(format!("Bearer {token}"));
     }
     json!({
-        "version": "2.0", "routeKey": "$default", "rawPath": path, "rawQueryString": "", "headers": headers,
+        "version": "2.0",
+        "routeKey": "$default",
+        "rawPath": path,
+        "rawQueryString": "",
+        "headers": headers,
         "requestContext": {
-            "accountId": "anonymous", "apiId": "abc", "domainName": "abc.lambda-url.us-east-1.on.aws", "domainPrefix": "abc",
-            "http": {"method": method, "path": path, "protocol": "HTTP/1.1", "sourceIp": "127.0.0.1", "userAgent": "test"},
-            "requestId": "id", "routeKey": "$default", "stage": "$default", "time": "12/Mar/2020:19:03:58 +0000", "timeEpoch": 1_583_348_638_390_u64,
+            "accountId": "anonymous",
+            "apiId": "abc",
+            "domainName": "abc.lambda-url.us-east-1.on.aws",
+            "domainPrefix": "abc",
+            "http": {
+                "method": method,
+                "path": path,
+                "protocol": "HTTP/1.1",
+                "sourceIp": "127.0.0.1",
+                "userAgent": "test",
+            },
+            "requestId": "id",
+            "routeKey": "$default",
+            "stage": "$default",
+            "time": "12/Mar/2020:19:03:58 +0000",
+            "timeEpoch": 1_583_348_638_390_u64,
         },
-        "body": body.map(Value::to_string), "isBase64Encoded": false,
+        "body": body.map(Value::to_string),
+        "isBase64Encoded": false,
     })
 }

@@ -10,19 +10,36 @@ use tidegate_backends::wasm::{ENGINE, TARGET};
 use tidegate_core::{
     error_chain::ErrorChain,
     port::health_check::{Check, CheckLevel},
+    queue::plugin::PluginItem,
 };
+use tidegate_engine::LastSweep;
 
 /// The age at which the latest maintenance sweep counts as missing. Two sweeps may be late.
 const MAX_SWEEP_AGE: Duration = Duration::from_secs(150);
 /// The prefix of the objects that test whether objects can be written.
-const PROBE: &str = "doctor";
+const PROBE_PREFIX: &str = "doctor";
+/// What the check of the maintenance sweep is about.
+const SWEEP_CHECK: &str = "maintenance sweep";
+/// The remedy for a maintenance sweep that does not run.
+const MISSING_SWEEP_ADVICE: &str = "see that the rule is enabled and may invoke `tick`, and read \
+    the log of `tick`: without the sweep, jobs whose messages were lost do not run";
+/// The version of this program.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The operation on the probe that failed, and its error.
+type FailedStep = (&'static str, object_store::Error);
+
+/// What a read and a listing returned of the probe.
+struct Probe {
+    content_matches: bool,
+    is_listed: bool,
+}
 
 impl Server {
-    /// The results of all checks, with remedies. They leave nothing behind, except on AWS one message
-    /// to each queue that carries no work and disappears when its function receives it.
+    /// The results of all checks, with remedies. They leave nothing behind, except on AWS one
+    /// message to each queue that carries no work and disappears when its function receives it.
     pub async fn doctor(&self) -> Vec<Check> {
-        let mut checks =
-            vec![Check::ok("version", format!("tidegate {}", env!("CARGO_PKG_VERSION")))];
+        let mut checks = vec![Check::ok("version", format!("tidegate {VERSION}"))];
         let store = self.inner.engine.catalog().await;
         checks.push(match &store {
             Ok(catalog) => Check::ok(
@@ -36,8 +53,8 @@ impl Server {
             Err(error) => Check::new(
                 CheckLevel::Error,
                 "store",
-                error.to_string(),
-                "see the other checks of it; until it answers, no job is accepted",
+                ErrorChain(error).to_string(),
+                "see the other checks of the store; no job is accepted until it answers",
             ),
         });
         checks.push(self.check_objects().await);
@@ -52,126 +69,120 @@ impl Server {
         checks
     }
 
-    /// Writes an object, reads it, lists it and removes it.
+    /// Checks whether objects can be written, read, listed and removed.
     async fn check_objects(&self) -> Check {
-        let objects = &self.inner.engine.ports().objects;
-        let path = Path::from(format!("{PROBE}/{:032x}", self.inner.engine.ports().entropy.bits()));
-        let probe = async {
-            objects.put(&path, "probe".into()).await.map_err(|error| ("put", error))?;
-            let read = objects
-                .get(&path)
-                .await
-                .map_err(|error| ("read", error))?
-                .bytes()
-                .await
-                .map_err(|error| ("read", error))?;
-            let prefix = Path::from(PROBE);
-            let listed: Vec<_> = objects
-                .list(Some(&prefix))
-                .try_collect()
-                .await
-                .map_err(|error| ("listed", error))?;
-            objects.delete(&path).await.map_err(|error| ("removed", error))?;
-            Ok((&read[..] == b"probe", listed.iter().any(|object| object.location == path)))
-        };
-        let advice = "large bodies and plugins lie there: see that it exists, in this region, and that this server may put, get, list and \
-                      delete its objects";
-        match probe.await {
-            Ok((true, true)) => Check::ok("objects", "a probe was put, read, listed and removed"),
-            Ok((read, _)) => {
-                let found = if read {
-                    "a probe that was put is not in the list"
-                } else {
-                    "a probe came back as something else"
-                };
-                Check::new(CheckLevel::Error, "objects", found, advice)
+        let finding = match self.exercise_probe().await {
+            Ok(Probe { content_matches: true, is_listed: true }) => {
+                return Check::ok("objects", "a probe was put, read, listed and removed");
             }
-            Err((what, error)) => Check::new(
-                CheckLevel::Error,
-                "objects",
-                format!("a probe could not be {what}: {}", ErrorChain(&error)),
-                advice,
-            ),
-        }
+            Ok(Probe { content_matches: true, .. }) => {
+                "a probe that was put is not in the list".to_owned()
+            }
+            Ok(_) => "a probe was read with other content than was put".to_owned(),
+            Err((step, error)) => {
+                format!("a probe could not be {step}: {}", ErrorChain(&error))
+            }
+        };
+        Check::new(
+            CheckLevel::Error,
+            "objects",
+            finding,
+            "large bodies and plugins are stored there: see that it exists, in this region, and \
+             that this server may put, get, list and delete its objects",
+        )
+    }
+
+    async fn exercise_probe(&self) -> Result<Probe, FailedStep> {
+        let ports = self.inner.engine.ports();
+        let objects = &ports.objects;
+        let path = Path::from(format!("{PROBE_PREFIX}/{:032x}", ports.entropy.bits()));
+        let step = |what: &'static str| move |error| (what, error);
+
+        objects.put(&path, "probe".into()).await.map_err(step("put"))?;
+        let found = objects.get(&path).await.map_err(step("read"))?;
+        let content = found.bytes().await.map_err(step("read"))?;
+        let prefix = Path::from(PROBE_PREFIX);
+        let listed: Vec<_> =
+            objects.list(Some(&prefix)).try_collect().await.map_err(step("listed"))?;
+        objects.delete(&path).await.map_err(step("removed"))?;
+        Ok(Probe {
+            content_matches: &content[..] == b"probe",
+            is_listed: listed.iter().any(|object| object.location == path),
+        })
     }
 
     /// Checks that the live version of each plugin has code for this release.
-    async fn check_plugins(&self) -> Vec<Check> {
-        let Ok(catalog) = self.inner.engine.catalog().await else {
-            return Vec::new();
-        };
-        let runnable = |item: &tidegate_core::queue::plugin::PluginItem| {
+    async fn check_plugins(&self) -> Option<Check> {
+        let catalog = self.inner.engine.catalog().await.ok()?;
+        let runnable = |item: &PluginItem| {
             item.numbered(item.live).is_some_and(|version| {
                 version.compiled.iter().any(|code| code.target == TARGET && code.engine == ENGINE)
             })
         };
-        let mut old: Vec<&str> = catalog
+        let mut outdated: Vec<&str> = catalog
             .plugins
             .iter()
             .filter(|(_, item)| !runnable(item))
             .map(|(name, _)| name.as_str())
             .collect();
-        old.sort_unstable();
-        vec![if old.is_empty() {
-            Check::ok(
+        if outdated.is_empty() {
+            return Some(Check::ok(
                 "plugins",
-                format!("{} are there, each with code for this release", catalog.plugins.len()),
-            )
+                format!("{} exist, each with code for this release", catalog.plugins.len()),
+            ));
+        }
+        outdated.sort_unstable();
+        let advice = if self.inner.is_serverless() {
+            "one request to the function `plugins` compiles them \
+             (`curl \"${PLUGINS_URL%/}/healthz\"`); until then each holds its jobs or is skipped"
         } else {
-            let found = format!("no code for this release has been made of: {}", old.join(", "));
-            let advice = if self.inner.is_serverless() {
-                "one request to the function `plugins` compiles them (`curl \"${PLUGINS_URL%/}/healthz\"`); they hold or are passed over until then"
-            } else {
-                "push their components again: `tidegate plugin push NAME FILE`"
-            };
-            Check::new(CheckLevel::Error, "plugins", found, advice)
-        }]
+            "push their components again: `tidegate plugin push NAME FILE`"
+        };
+        let finding = format!("no code for this release was compiled of: {}", outdated.join(", "));
+        Some(Check::new(CheckLevel::Error, "plugins", finding, advice))
     }
 
-    /// Checks the age, failures and release of the latest maintenance sweep.
+    /// Checks the age, failures and release of the latest maintenance sweep. `None` in the embedded
+    /// mode, which has none.
     async fn check_maintenance_sweep(&self) -> Option<Check> {
         if !self.inner.is_serverless() {
             return None;
         }
-        let about = "minute's round";
-        let error =
-            |found: String, advice: &str| Check::new(CheckLevel::Error, about, found, advice);
-        let missing = "see that the rule is enabled and may invoke `tick`, and look into the log of `tick`: without it what was lost is not found";
-        Some(match self.inner.engine.last_sweep().await {
-            Err(why) => error(why.to_string(), missing),
-            Ok(None) => Check::new(
+        let (level, finding) = match self.inner.engine.last_sweep().await {
+            Ok(Some(latest)) => return Some(self.check_latest_sweep(&latest)),
+            Ok(None) => (CheckLevel::Warning, "none has dispatched the jobs due soon".to_owned()),
+            Err(error) => (CheckLevel::Error, ErrorChain(&error).to_string()),
+        };
+        Some(Check::new(level, SWEEP_CHECK, finding, MISSING_SWEEP_ADVICE))
+    }
+
+    fn check_latest_sweep(&self, latest: &LastSweep) -> Check {
+        let age = self.now().since(latest.at);
+        let seconds = age.as_secs();
+        if age > MAX_SWEEP_AGE {
+            Check::new(
+                CheckLevel::Error,
+                SWEEP_CHECK,
+                format!("the latest that dispatched the jobs due soon began {seconds} s ago"),
+                MISSING_SWEEP_ADVICE,
+            )
+        } else if latest.failed > 0 {
+            Check::new(
+                CheckLevel::Error,
+                SWEEP_CHECK,
+                format!("{} parts of the latest one failed", latest.failed),
+                "the log of `tick` has the errors; the next sweep repeats the failed parts",
+            )
+        } else if latest.release != VERSION {
+            Check::new(
                 CheckLevel::Warning,
-                about,
-                "there was none yet that handed on what is due soon",
-                missing,
-            ),
-            Ok(Some(last)) => {
-                let ago = self.now().since(last.at).as_secs();
-                if self.now().since(last.at) > MAX_SWEEP_AGE {
-                    error(
-                        format!("the last one that handed on what was due soon began {ago} s ago"),
-                        missing,
-                    )
-                } else if last.failed > 0 {
-                    let advice = "the log of `tick` says which and why; what failed is done by the next one that can";
-                    error(format!("{} parts of the latest one failed", last.failed), advice)
-                } else if last.release != env!("CARGO_PKG_VERSION") {
-                    let found = format!(
-                        "`tick` runs tidegate {}, and this function {}",
-                        last.release,
-                        env!("CARGO_PKG_VERSION")
-                    );
-                    Check::new(
-                        CheckLevel::Warning,
-                        about,
-                        found,
-                        "an upgrade may be under way; if not, deploy the stack as a whole from one CodePrefix",
-                    )
-                } else {
-                    Check::ok(about, format!("the last one began {ago} s ago, of this release"))
-                }
-            }
-        })
+                SWEEP_CHECK,
+                format!("`tick` runs tidegate {}, and this function {VERSION}", latest.release),
+                "an upgrade may be in progress; if not, deploy the whole stack from one CodePrefix",
+            )
+        } else {
+            Check::ok(SWEEP_CHECK, format!("the latest began {seconds} s ago, with this release"))
+        }
     }
 
     /// Checks the prefix of callback URLs.
@@ -181,28 +192,24 @@ impl Server {
         if url.is_empty() && self.inner.is_serverless() {
             return Check::ok(
                 about,
-                "this function builds no callback URLs; the setting is that of `deliver`",
+                "this function builds no callback URLs; the function `deliver` has the setting",
             );
         }
-        match url::Url::parse(url) {
-            Ok(parsed) if matches!(parsed.scheme(), "http" | "https") && parsed.has_host() => {
-                let clear = self.inner.is_serverless() && parsed.scheme() == "http";
-                if clear {
-                    Check::new(
-                        CheckLevel::Warning,
-                        about,
-                        format!("{url} is not encrypted"),
-                        "attempts' tokens go over it: make it https",
-                    )
-                } else {
-                    Check::ok(about, format!("callback URLs start with {url}"))
-                }
-            }
+        let scheme =
+            url::Url::parse(url).ok().filter(url::Url::has_host).map(|url| url.scheme().to_owned());
+        match scheme.as_deref() {
+            Some("http") if self.inner.is_serverless() => Check::new(
+                CheckLevel::Warning,
+                about,
+                format!("{url} is not encrypted"),
+                "the tokens of attempts are sent to it: make it https",
+            ),
+            Some("http" | "https") => Check::ok(about, format!("callback URLs start with {url}")),
             _ => Check::new(
                 CheckLevel::Error,
                 about,
-                format!("{url:?} is no URL"),
-                "workers that answer later cannot call back: set it to where this server is reached",
+                format!("{url:?} is not an HTTP URL"),
+                "workers that answer later cannot call back: set it to the URL of this server",
             ),
         }
     }

@@ -10,7 +10,7 @@ use tidegate_core::port::{
     HealthCheck,
     health_check::{Check, CheckLevel},
 };
-use tidegate_server::lambda::{CloudSettings, doctor::CloudCheckup};
+use tidegate_server::lambda::{CloudSettings, doctor::CloudHealthCheck};
 
 use super::{emulator::EmulatedTable, fake_aws::FakeAws};
 
@@ -37,13 +37,13 @@ impl Patient {
     }
 
     async fn checks(&self) -> Vec<Check> {
-        let checkup = CloudCheckup::new(
+        let health_check = CloudHealthCheck::new(
             self.settings.clone(),
             &self.aws.config(),
             Arc::new(SystemClock),
             Arc::new(SystemEntropy),
         );
-        checkup.checks().await
+        health_check.checks().await
     }
 
     /// What is said about one thing.
@@ -67,7 +67,7 @@ async fn doctor_finds_no_fault_in_a_healthy_deployment() {
     let client = aws_sdk_dynamodb::Client::new(&patient.aws.config());
     let left = client.scan().table_name("tidegate").send().await.unwrap();
     assert_eq!(left.count(), 0, "{left:?}");
-    // Each queue was sent what says nothing to its reader.
+    // Each queue received one message without content.
     let sent = patient.aws.sent.lock().clone();
     assert_eq!(
         sent.iter().map(|(queue, _)| queue.as_str()).collect::<Vec<_>>(),
@@ -83,17 +83,17 @@ async fn doctor_finds_no_fault_in_a_healthy_deployment() {
 }
 
 #[tokio::test]
-async fn a_missing_right_is_named_with_what_lacks_it() {
+async fn doctor_reports_each_missing_permission() {
     let patient = Patient::new().await;
     let denied = "User: arn:aws:sts::1:assumed-role/enqueue is not authorized to perform this";
     for (action, about) in [
         ("DescribeTable", "table"),
-        ("DescribeTimeToLive", "table's forgetting"),
-        ("BatchWriteItem", "table's rights"),
-        ("BatchExecuteStatement", "table's rights"),
-        ("TransactWriteItems", "table's rights"),
-        ("Query", "table's rights"),
-        ("BatchGetItem", "table's rights"),
+        ("DescribeTimeToLive", "table expiry"),
+        ("BatchWriteItem", "table permissions"),
+        ("BatchExecuteStatement", "table permissions"),
+        ("TransactWriteItems", "table permissions"),
+        ("Query", "table permissions"),
+        ("BatchGetItem", "table permissions"),
         ("GetQueueAttributes", "work queue"),
         ("SendMessage", "sending to the wake queue"),
     ] {
@@ -101,7 +101,8 @@ async fn a_missing_right_is_named_with_what_lacks_it() {
         let check = patient.said(about).await;
         assert_eq!(check.level, CheckLevel::Error, "{action}: {check:?}");
         assert!(
-            check.found.contains("AccessDenied") && check.advice.contains("role lacks this right"),
+            check.found.contains("AccessDenied")
+                && check.advice.contains("role lacks this permission"),
             "{action}: {check:?}"
         );
         patient.aws.fails.lock().clear();
@@ -109,7 +110,7 @@ async fn a_missing_right_is_named_with_what_lacks_it() {
 }
 
 #[tokio::test]
-async fn what_was_deleted_is_named() {
+async fn doctor_names_a_deleted_queue_or_table() {
     let mut patient = Patient::new().await;
     patient.aws.queues.lock().remove("hint.fifo");
     let check = patient.said("hint queue").await;
@@ -173,7 +174,7 @@ async fn doctor_reports_a_wrong_schema_and_disabled_expiry() {
     );
     patient.settings.table = "plain".into();
     assert_eq!(patient.said("table").await.level, CheckLevel::Ok);
-    let check = patient.said("table's forgetting").await;
+    let check = patient.said("table expiry").await;
     assert!(
         check.level == CheckLevel::Warning && check.advice.contains("update-time-to-live"),
         "{check:?}"
@@ -181,11 +182,11 @@ async fn doctor_reports_a_wrong_schema_and_disabled_expiry() {
 }
 
 #[tokio::test]
-async fn a_queue_that_nobody_takes_from_is_told_of_with_who_should() {
+async fn doctor_names_the_function_that_should_receive_a_backlog() {
     let patient = Patient::new().await;
     patient.aws.queues.lock().get_mut("hint.fifo").unwrap()["ApproximateNumberOfMessages"] =
         "70".into();
-    let check = patient.said("hint queue's backlog").await;
+    let check = patient.said("hint queue backlog").await;
     assert!(
         check.level == CheckLevel::Warning
             && check.found.starts_with("70 wait")
@@ -199,7 +200,7 @@ async fn dead_letters_that_wait_are_counted() {
     let patient = Patient::new().await;
     patient.aws.queues.lock().get_mut("work-dead").unwrap()["ApproximateNumberOfMessages"] =
         "7".into();
-    let check = patient.said("work queue's dead letters").await;
+    let check = patient.said("work queue dead letters").await;
     assert!(
         check.level == CheckLevel::Warning && check.found.contains("7 wait in work-dead"),
         "{check:?}"

@@ -122,7 +122,7 @@ impl Home {
             .doctor()
             .await
             .into_iter()
-            .find(|check| check.about == "minute's round")
+            .find(|check| check.about == "maintenance sweep")
             .unwrap()
     }
 }

@@ -26,7 +26,7 @@ use tidegate_engine::{
 };
 use tidegate_server::{
     Server,
-    lambda::{Ingest, http::first_token, ingest::NotTaken},
+    lambda::{Ingest, http::first_token, ingest::IngestFailed},
 };
 
 /// The SHA-256 of `secret`, in base64, as the token `tg_first_secret`.
@@ -101,12 +101,12 @@ impl Harness {
     }
 
     /// Calls the function with `payload`.
-    pub async fn call(&self, payload: &Value) -> Result<Value, NotTaken> {
+    pub async fn call(&self, payload: &Value) -> Result<Value, IngestFailed> {
         self.call_text(payload.to_string()).await
     }
 
     /// The same, byte for byte.
-    pub async fn call_text(&self, payload: String) -> Result<Value, NotTaken> {
+    pub async fn call_text(&self, payload: String) -> Result<Value, IngestFailed> {
         self.ingest.call(RawValue::from_string(payload).unwrap()).await
     }
 

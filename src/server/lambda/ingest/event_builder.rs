@@ -1,11 +1,11 @@
-//! An event in the making.
+//! Builds an event from the metadata and the content of a record.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use serde::Deserialize;
 
-use super::record::{Read, Unread};
+use super::record::{EventResult, MalformedRecord};
 use tidegate_core::{
     event::{
         read,
@@ -16,14 +16,14 @@ use tidegate_core::{
 };
 use tidegate_engine::events::ingest::HOPS_HEADER;
 
-/// What a service says of a record, as far as it is known by now.
-pub struct Sketch {
+/// The attributes and the data of an event, as far as they are known.
+pub struct EventBuilder {
     attributes: BTreeMap<String, Extension>,
     data: Option<Payload>,
 }
 
-impl Sketch {
-    /// What names it, and its type: without one of these there is no event.
+impl EventBuilder {
+    /// A builder with the required attributes.
     pub fn new(
         id: impl Into<String>,
         source: impl Into<String>,
@@ -41,55 +41,57 @@ impl Sketch {
         }
     }
 
-    /// What else is known of it. What no attribute can be (nothing, over 1024 bytes, with control characters) is left out.
+    /// Sets an attribute. A value that no attribute can have (empty, over 1024 bytes, with control
+    /// characters) is left out.
     #[must_use]
-    pub fn say(mut self, name: &str, value: Option<impl Into<String>>) -> Self {
+    pub fn attribute(mut self, name: &str, value: Option<impl Into<String>>) -> Self {
         if let Some(value) = value.map(Into::into).filter(|value| fits(value)) {
             self.attributes.insert(name.to_owned(), Extension::Text(value));
         }
         self
     }
 
-    /// When it happened, in milliseconds since the epoch.
+    /// Sets the time of the event, in milliseconds since the epoch.
     #[must_use]
-    pub fn at(self, millis: Option<i64>) -> Self {
-        self.say("time", millis.map(|millis| Timestamp::from_millis(millis).to_string()))
+    pub fn time(self, millis: Option<i64>) -> Self {
+        self.attribute("time", millis.map(|millis| Timestamp::from_millis(millis).to_string()))
     }
 
-    /// What stands beside its data, as extensions. What is there already stays, and there are never too many.
+    /// Adds headers as extensions, up to the bound of extensions. Attributes that are already set
+    /// stay.
     #[must_use]
-    pub fn beside<'a>(mut self, beside: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
-        for (name, value) in beside {
+    pub fn extensions<'a>(mut self, headers: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
+        for (name, value) in headers {
             let name = extension_name(name);
-            let own = ATTRIBUTES.contains(&name.as_str())
+            let is_set = ATTRIBUTES.contains(&name.as_str())
                 || name == "data"
                 || self.attributes.contains_key(&name);
-            let room = self.attributes.len() < EXTENSIONS;
-            if room && !own && (1..=NAME_BYTES).contains(&name.len()) && fits(value) {
+            let has_room = self.attributes.len() < EXTENSIONS;
+            if has_room && !is_set && (1..=NAME_BYTES).contains(&name.len()) && fits(value) {
                 self.attributes.insert(name, Extension::Text(value.to_owned()));
             }
         }
         self
     }
 
-    /// What it carries, of this media type.
+    /// Sets the data and its media type.
     #[must_use]
-    pub fn carry(mut self, media: &str, data: Payload) -> Self {
+    pub fn data(mut self, media: &str, data: Payload) -> Self {
         self.data = Some(data);
-        self.say("datacontenttype", Some(media))
+        self.attribute("datacontenttype", Some(media))
     }
 
-    /// The event, or why `raw` makes none.
-    pub fn finish(self, raw: &Bytes) -> Read {
+    /// The event, or why the record `raw` is malformed.
+    pub fn build(self, raw: &Bytes) -> EventResult {
         let headers = self.data.as_ref().map(headers_in).unwrap_or_default();
         let Self { attributes, data } =
-            self.beside(headers.iter().map(|(name, value)| (*name, value.as_str())));
-        read::parts(attributes, data).map_err(|fault| Unread::faulty(raw, &fault))
+            self.extensions(headers.iter().map(|(name, value)| (*name, value.as_str())));
+        read::parts(attributes, data).map_err(|fault| MalformedRecord::faulty(raw, &fault))
     }
 }
 
-/// How far round a job is that was handed to a service, and its trace: of its own headers, which the message has in its body, since not
-/// every service has room beside that.
+/// The hop count and the trace of a job that was sent to a service. They are among the job's
+/// headers in the body of the message, because not every service has message attributes.
 fn headers_in(data: &Payload) -> Vec<(&'static str, String)> {
     #[derive(Deserialize)]
     struct Message {
@@ -101,7 +103,7 @@ fn headers_in(data: &Payload) -> Vec<(&'static str, String)> {
     let Ok(Message { mut headers }) = serde_json::from_slice(&data.bytes) else {
         return Vec::new();
     };
-    // Whatever else calls itself so makes no event a bad one.
+    // A malformed hop count is left out: it must not make the event malformed.
     headers.retain(|name, value| name != HOPS_HEADER || value.parse::<u16>().is_ok());
     [HOPS_HEADER, trace::PARENT, trace::STATE]
         .into_iter()
@@ -113,7 +115,8 @@ fn fits(value: &str) -> bool {
     (1..=TEXT_BYTES).contains(&value.len()) && !value.chars().any(char::is_control)
 }
 
-/// The name of a header or attribute as an extension may be called: small letters and digits, without what marks it as one of CloudEvents.
+/// The name of a header as the name of an extension: lower-case letters and digits, without the
+/// prefix of CloudEvents.
 fn extension_name(name: &str) -> String {
     let name = name.to_ascii_lowercase();
     let own = name.strip_prefix("ce_").or_else(|| name.strip_prefix("ce-")).unwrap_or(&name);

@@ -1,6 +1,8 @@
-//! Kafka, of MSK or one's own: lists of records by topic and partition, keys and values in base64, headers as numbers.
+//! Kafka, on MSK or self-managed: lists of records by topic and partition, with keys and values in
+//! base64 and headers as numbers.
 //!
-//! The one thing to know: a topic that was made anew counts its offsets from 0 again, so a record's id has its timestamp too.
+//! The one thing to know: the offsets of a recreated topic start at 0 again, so the id of a record
+//! contains its timestamp.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -10,13 +12,14 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{
-    message::{LEVELS, Message},
-    record::{Read, Record, RedeliveryScope, Unread},
+    message::{MAX_NESTING, Message},
+    record::{EventResult, MalformedRecord, Record, RedeliveryScope},
     source::{Fields, text},
 };
-use crate::lambda::ingest::event_builder::Sketch;
+use crate::lambda::ingest::event_builder::EventBuilder;
 
-/// A record, with headers that may have no value; the types of `aws_lambda_events` take none, and panic at a timestamp with a fraction.
+/// A record. Its headers may have no value. The types of `aws_lambda_events` reject such headers,
+/// and panic at a timestamp with a fraction.
 #[derive(Deserialize)]
 struct KafkaRecord {
     topic: String,
@@ -25,15 +28,15 @@ struct KafkaRecord {
     timestamp: Option<i64>,
     key: Option<String>,
     value: Option<String>,
-    /// Each with one header. Bytes are numbers, those of 128 and over negative.
+    /// One header in each map. Bytes are numbers; those from 128 are negative.
     #[serde(default)]
     headers: Vec<BTreeMap<String, Option<Vec<i16>>>>,
 }
 
-/// The records of an invocation by Kafka; none if it is by somebody else.
+/// The records of an invocation by Kafka; `None` if it has another source.
 ///
-/// All of them are to come again if one is: Lambda understands names of Kafka's records only in its provisioned mode, and otherwise takes an
-/// answer with names for one that says all is well.
+/// If one fails, all are redelivered. Lambda understands the names of single Kafka records only in
+/// its provisioned mode, and otherwise takes an answer with names for a success.
 pub fn records(fields: &Fields<'_>, payload: &Bytes) -> Option<Vec<Record>> {
     let service = text(fields, "eventSource")?;
     if !matches!(service.as_ref(), "aws:kafka" | "SelfManagedKafka") {
@@ -45,12 +48,12 @@ pub fn records(fields: &Fields<'_>, payload: &Bytes) -> Option<Vec<Record>> {
         text(fields, "eventSourceArn").map_or_else(|| named_by_servers(fields), Cow::into_owned);
     let raw = partitions.into_values().flatten().map(|raw| payload.slice_ref(raw.get().as_bytes()));
     Some(
-        raw.map(|raw| Record { again: RedeliveryScope::Whole, events: read(&raw, &cluster) })
+        raw.map(|raw| Record { redelivery: RedeliveryScope::Whole, events: read(&raw, &cluster) })
             .collect(),
     )
 }
 
-/// A cluster without a name of its own: by its servers, in an order that does not change.
+/// The name of a cluster without an ARN: its servers, sorted.
 fn named_by_servers(fields: &Fields<'_>) -> String {
     let servers = text(fields, "bootstrapServers").unwrap_or_default();
     let mut servers: Vec<&str> = servers.split(',').map(str::trim).collect();
@@ -58,35 +61,38 @@ fn named_by_servers(fields: &Fields<'_>) -> String {
     format!("kafka://{}", servers.join(","))
 }
 
-fn read(raw: &Bytes, cluster: &str) -> Vec<Read> {
-    message(raw, cluster)
-        .map_or_else(|why| vec![Err(Unread::new(raw, why))], |message| message.read(raw, LEVELS))
+fn read(raw: &Bytes, cluster: &str) -> Vec<EventResult> {
+    message(raw, cluster).map_or_else(
+        |why| vec![Err(MalformedRecord::new(raw, why))],
+        |message| message.read(raw, MAX_NESTING),
+    )
 }
 
 fn message(raw: &Bytes, cluster: &str) -> Result<Message, String> {
-    let record: KafkaRecord = serde_json::from_slice(raw)
-        .map_err(|error| format!("the record is not as Kafka's poller makes it: {error}"))?;
+    let record: KafkaRecord = serde_json::from_slice(raw).map_err(|error| {
+        format!("the record does not match the format of Kafka's poller: {error}")
+    })?;
     let decoded = |what: &str, text: Option<String>| match text {
         None => Ok(None),
         Some(text) => BASE64_STANDARD
             .decode(text)
             .map(Some)
-            .map_err(|error| format!("the record's {what} is no base64: {error}")),
+            .map_err(|error| format!("the record's {what} is not valid base64: {error}")),
     };
     let key = decoded("key", record.key)?.and_then(|key| String::from_utf8(key).ok());
     let bytes = decoded("value", record.value)?.map(Bytes::from);
-    // Before brokers wrote timestamps, it was -1.
+    // Records of brokers before version 0.10 have -1.
     let at = record.timestamp.filter(|millis| *millis >= 0);
-    let place = format!("{}-{}-{}", record.topic, record.partition, record.offset);
-    let id = at.map_or_else(|| place.clone(), |at| format!("{place}@{at}"));
-    let sketch = Sketch::new(id, cluster, "org.apache.kafka.Record")
-        .at(at)
-        .say("subject", Some(record.topic))
-        .say("partitionkey", key);
+    let position = format!("{}-{}-{}", record.topic, record.partition, record.offset);
+    let id = at.map_or_else(|| position.clone(), |at| format!("{position}@{at}"));
+    let builder = EventBuilder::new(id, cluster, "org.apache.kafka.Record")
+        .time(at)
+        .attribute("subject", Some(record.topic))
+        .attribute("partitionkey", key);
     let header = |(name, value): (String, Option<Vec<i16>>)| {
         let value: Vec<u8> = value?.into_iter().map(|byte| byte as u8).collect();
         Some((name, String::from_utf8(value).ok()?))
     };
-    let beside = record.headers.into_iter().flatten().filter_map(header).collect();
-    Ok(Message { sketch, beside, bytes })
+    let headers = record.headers.into_iter().flatten().filter_map(header).collect();
+    Ok(Message { builder, headers, bytes })
 }

@@ -1,17 +1,19 @@
-//! `ingest`: what other services send becomes events, whatever it came as, before any trigger sees it.
+//! `ingest`: records of other services become events, before any trigger receives them.
 //!
 //! ```text
-//!   an invocation ─▶ whose is it? ─┬▶ records, each read by itself ─▶ events ─▶ Server::ingest, a thousand at once ─▶ what is to come again
-//!                                  │        └▶ what cannot be one ─▶ dead letters
-//!                                  └▶ an HTTP request ─▶ POST /v1/events ─▶ its answer
+//!   an invocation ─┬▶ records ─▶ events ─▶ Server::ingest, by the thousand ─▶ failures
+//!                  │        └▶ malformed records ─▶ dead letters
+//!                  └▶ an HTTP request ─▶ POST /v1/events ─▶ its answer
 //! ```
 //!
-//! The one thing to know: nothing but a store that does not answer makes a record come again. What is wrong with a record is wrong at every
-//! delivery, so it is kept as a dead letter, with the reason, and its neighbours go on. And since a second delivery of a record
-//! makes an event of the same source and id, a batch that comes again as a whole does nothing twice.
+//! The one thing to know: only an unavailable store causes a redelivery. A malformed record is
+//! malformed at every delivery, so it is kept as a dead letter with the reason, and the other
+//! records proceed. A redelivered record becomes an event with the same source and id, so the
+//! redelivery of a whole batch does nothing twice.
 //!
-//! Read in this order: [`source`] (whose an invocation is), [`record`] (what is read of it), [`services`] and [`kafka`] (which event each
-//! record makes), [`message`] (what most of them have in common), [`event_builder`] (an event in the making), [`proxy`] (API Gateway).
+//! Read in this order: [`source`] (the source of an invocation), [`record`] (a record and its
+//! events), [`services`] and [`kafka`] (the event of each kind of record), [`message`] (what
+//! messages have in common), [`event_builder`] (how an event is built), [`proxy`] (API Gateway).
 
 mod event_builder;
 mod kafka;
@@ -35,44 +37,47 @@ use source::Invocation;
 use tidegate_core::event::{Event, read};
 use tidegate_engine::Error;
 
-/// Takes invocations for one server, which may be of either home.
+/// Handles invocations for one server, of either deployment mode.
 pub struct Ingest {
     server: Server,
     first: Option<TokenItem>,
-    /// The HTTP API: made, and the tokens read, when the first request comes.
+    /// The HTTP API. The first request builds it and reads the tokens.
     api: OnceCell<Router>,
 }
 
-/// Not everything was taken, and its source is to send all of it again.
+/// Records were not stored, and the source must send the whole invocation again.
 #[derive(Debug, thiserror::Error)]
-#[error("{failed} of {of} records were not taken, and all are to come again: {why}")]
-pub struct NotTaken {
+#[error("{failed} of {of} records were not stored, and all must be redelivered: {why}")]
+pub struct IngestFailed {
     failed: usize,
     of: usize,
     why: String,
 }
 
-/// The records of an invocation that were not taken, by their place, and why the last of them was not.
+/// The indices of the records that were not stored, and the error of the last of them.
 #[derive(Default)]
-struct Failed {
-    places: Vec<usize>,
+struct FailedRecords {
+    indices: Vec<usize>,
     why: String,
 }
 
 impl Ingest {
-    /// One over `server`. Whoever asks through API Gateway is let in by one of the stored tokens, or by `first`.
+    /// Ingests into `server`. A request through API Gateway needs a stored token, or `first`.
     pub fn new(server: Server, first: Option<TokenItem>) -> Self {
         Self { server, first, api: OnceCell::new() }
     }
 
-    /// Takes one invocation, whoever made it. The answer says which records are to come again; to API Gateway it is that of the API.
+    /// Handles one invocation. The answer names the records to redeliver; for API Gateway it is the
+    /// response of the API.
     ///
-    /// After `Ok` whatever it does not name is stored, as far as a trigger was about it. A repeat does nothing twice.
+    /// After `Ok`, every record that the answer does not name is stored, if a trigger matched it. A
+    /// repeat does nothing twice.
     ///
     /// # Errors
     ///
-    /// [`NotTaken`], when the source is to send the whole again: none of it was taken, or its source knows no other way.
-    pub async fn call(&self, payload: Box<RawValue>) -> Result<Value, NotTaken> {
+    /// [`IngestFailed`] if the source must send the whole invocation again: no record was stored,
+    /// or the source cannot redeliver single records.
+    pub async fn call(&self, payload: Box<RawValue>) -> Result<Value, IngestFailed> {
         match source::read(&Bytes::from(String::from(Box::<str>::from(payload)))) {
             Invocation::Request(request) => {
                 let most = self.server.engine().rules().max_data_bytes;
@@ -83,104 +88,109 @@ impl Ingest {
                 Ok(proxy::answer(answer).await)
             }
             Invocation::Records(records) => {
-                let (again, events): (Vec<RedeliveryScope>, Vec<_>) =
-                    records.into_iter().map(|Record { again, events }| (again, events)).unzip();
-                let failed = self.take(events).await;
-                // What cannot be told is found by the minute's round: the jobs are in the store.
+                let (redelivery, events): (Vec<RedeliveryScope>, Vec<_>) = records
+                    .into_iter()
+                    .map(|Record { redelivery, events }| (redelivery, events))
+                    .unzip();
+                let failed = self.store(events).await;
+                // The jobs are stored: the maintenance sweep finds those of unpublished messages.
                 let _ = self.server.flush().await;
-                answer(&again, failed)
+                answer(&redelivery, failed)
             }
         }
     }
 
-    /// Takes the events of each record, and keeps what cannot be one.
-    async fn take(&self, records: Vec<Vec<record::Read>>) -> Failed {
-        let mut failed = Failed::default();
-        let (mut events, mut places) = (Vec::new(), Vec::new());
-        let (mut unread, mut unread_places) = (Vec::new(), Vec::new());
-        for (place, reads) in records.into_iter().enumerate() {
-            let mut wrong = 0;
+    /// Ingests the events of each record, and keeps malformed records as dead letters.
+    async fn store(&self, records: Vec<Vec<record::EventResult>>) -> FailedRecords {
+        let mut failed = FailedRecords::default();
+        let (mut events, mut indices) = (Vec::new(), Vec::new());
+        let (mut malformed, mut malformed_indices) = (Vec::new(), Vec::new());
+        for (index, reads) in records.into_iter().enumerate() {
+            let mut malformed_so_far = 0;
             for read in reads {
                 match read {
                     Ok(event) => {
                         events.push(event);
-                        places.push(place);
+                        indices.push(index);
                     }
                     Err(record) => {
                         tracing::warn!(
                             record.reason,
-                            "what came is no event; it is kept as a dead one"
+                            "a malformed record is kept as a dead letter"
                         );
-                        unread.push(record.kept(wrong));
-                        unread_places.push(place);
-                        wrong += 1;
+                        malformed.push(record.kept(malformed_so_far));
+                        malformed_indices.push(index);
+                        malformed_so_far += 1;
                     }
                 }
             }
         }
-        for (batch, places) in events.chunks(read::MOST).zip(places.chunks(read::MOST)) {
-            for ((answer, event), place) in
-                self.server.ingest(batch).await.into_iter().zip(batch).zip(places)
+        for (batch, indices) in events.chunks(read::MOST).zip(indices.chunks(read::MOST)) {
+            for ((answer, event), index) in
+                self.server.ingest(batch).await.into_iter().zip(batch).zip(indices)
             {
                 match answer {
                     Ok(_) => {}
                     Err(Error::TooLarge { limit, .. }) => {
-                        unread.push(too_large(event, limit));
-                        unread_places.push(*place);
+                        malformed.push(too_large(event, limit));
+                        malformed_indices.push(*index);
                     }
-                    Err(error) => failed.add([*place], &error),
+                    Err(error) => failed.add([*index], &error),
                 }
             }
         }
-        for (batch, places) in unread.chunks(read::MOST).zip(unread_places.chunks(read::MOST)) {
+        for (batch, indices) in
+            malformed.chunks(read::MOST).zip(malformed_indices.chunks(read::MOST))
+        {
             if let Err(error) = self.keep(batch).await {
-                failed.add(places.iter().copied(), &error);
+                failed.add(indices.iter().copied(), &error);
             }
         }
         failed
     }
 
-    async fn keep(&self, unread: &[(Event, String)]) -> Result<(), Error> {
-        self.server.keep_unread(unread).await
+    async fn keep(&self, malformed: &[(Event, String)]) -> Result<(), Error> {
+        self.server.keep_unread(malformed).await
     }
 }
 
-/// The events that an invocation with `payload` makes, or why a record makes none; none at all for a request of API Gateway.
+/// The events of an invocation with `payload`, each an event or why its record has none. A request
+/// of API Gateway has no events.
 pub fn events(payload: &Bytes) -> Vec<Result<Event, String>> {
     match source::read(payload) {
         Invocation::Request(_) => Vec::new(),
         Invocation::Records(records) => {
             let events = records.into_iter().flat_map(|record| record.events);
-            events.map(|event| event.map_err(|unread| unread.reason)).collect()
+            events.map(|event| event.map_err(|malformed| malformed.reason)).collect()
         }
     }
 }
 
-impl Failed {
-    fn add(&mut self, places: impl IntoIterator<Item = usize>, why: &Error) {
-        self.places.extend(places);
+impl FailedRecords {
+    fn add(&mut self, indices: impl IntoIterator<Item = usize>, why: &Error) {
+        self.indices.extend(indices);
         self.why = why.to_string();
     }
 }
 
-/// Names the records that were not taken, where their source knows them by name.
+/// The answer that names the records to redeliver, if their source can redeliver single records.
 ///
-/// That all failed is told as an error: it comes to the same, it counts among the function's errors, and a source whose mapping was made
-/// without `ReportBatchItemFailures` hears it too.
+/// If all failed, the answer is an error. The effect is the same, the invocation counts as failed,
+/// and a source whose mapping lacks `ReportBatchItemFailures` redelivers as well.
 fn answer(
     records: &[RedeliveryScope],
-    Failed { mut places, why }: Failed,
-) -> Result<Value, NotTaken> {
-    places.sort_unstable();
-    places.dedup();
-    let names: Option<Vec<Value>> = places
+    FailedRecords { mut indices, why }: FailedRecords,
+) -> Result<Value, IngestFailed> {
+    indices.sort_unstable();
+    indices.dedup();
+    let names: Option<Vec<Value>> = indices
         .iter()
-        .map(|place| Some(json!({"itemIdentifier": records[*place].name()?})))
+        .map(|index| Some(json!({"itemIdentifier": records[*index].name()?})))
         .collect();
     match names {
         Some(names) if names.is_empty() || names.len() < records.len() => {
             Ok(json!({ "batchItemFailures": names }))
         }
-        _ => Err(NotTaken { failed: places.len(), of: records.len(), why }),
+        _ => Err(IngestFailed { failed: indices.len(), of: records.len(), why }),
     }
 }

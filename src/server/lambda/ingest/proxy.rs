@@ -1,7 +1,7 @@
-//! API Gateway: what it hands on, as a request to `POST /v1/events`, and the answer as it wants it.
+//! API Gateway: its event becomes a request to `POST /v1/events`, and the response its answer.
 //!
-//! The one thing to know: it is the very route of the API, tokens and all, whatever path the gateway was asked for. A gateway may check more in
-//! front of it, never less.
+//! The one thing to know: the request always goes to this route of the API, which checks its token,
+//! whatever the path was. A gateway can add checks in front, but cannot remove any.
 
 use std::collections::HashMap;
 
@@ -16,16 +16,18 @@ use serde_json::{Value, json};
 
 const PATH: &str = "/v1/events";
 
-/// What is looked at of a request in either format, that of REST APIs (1.0) and that of HTTP APIs and function URLs (2.0).
+/// The fields in use of a request in either format: 1.0 (REST APIs), 2.0 (HTTP APIs, function
+/// URLs).
 ///
-/// A header that HTTP cannot have is left out. The types of `aws_lambda_events` fail at it, and there would be nobody to answer.
+/// A header that HTTP does not permit is left out. The types of `aws_lambda_events` fail at it, and
+/// the caller would get no answer.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Proxied {
     http_method: Option<String>,
     request_context: Context,
     headers: Option<HashMap<String, Option<String>>>,
-    /// In format 1.0 all values of a header, of which `headers` has the last.
+    /// In format 1.0, all values of each header. `headers` has only the last value.
     multi_value_headers: Option<HashMap<String, Option<Vec<String>>>>,
     body: Option<String>,
     #[serde(default)]
@@ -42,7 +44,7 @@ struct Http {
     method: String,
 }
 
-/// The request that `payload` hands on, if it is one.
+/// The request that `payload` contains, if there is one.
 pub fn request(payload: &Bytes) -> Option<Request<Body>> {
     let proxied: Proxied = serde_json::from_slice(payload).ok()?;
     let method = proxied.request_context.http.map(|http| http.method).or(proxied.http_method)?;
@@ -80,10 +82,10 @@ fn add(headers: &mut HeaderMap, name: &str, value: &str) {
     }
 }
 
-/// `answer` in the format that both kinds of API take.
+/// `answer` in the format that both kinds of API accept.
 pub async fn answer(answer: Response<Body>) -> Value {
     let (head, body) = answer.into_parts();
-    // It was made here, and has its bytes: nothing of it can be missing.
+    // The body was created in this process and is complete, so the read cannot fail.
     let body = to_bytes(body, usize::MAX).await.unwrap_or_default();
     let headers: HashMap<&str, &str> = head
         .headers
@@ -94,5 +96,10 @@ pub async fn answer(answer: Response<Body>) -> Value {
         Ok(text) => (text, false),
         Err(_) => (BASE64_STANDARD.encode(&body), true),
     };
-    json!({ "statusCode": head.status.as_u16(), "headers": headers, "body": body, "isBase64Encoded": encoded })
+    json!({
+        "statusCode": head.status.as_u16(),
+        "headers": headers,
+        "body": body,
+        "isBase64Encoded": encoded,
+    })
 }

@@ -1,4 +1,4 @@
-//! What was read: a record's events, or why it has none.
+//! A record: its events, or why it has none.
 
 use bytes::Bytes;
 use serde::Deserialize;
@@ -14,22 +14,22 @@ use tidegate_core::{
     validate::ValidationError,
 };
 
-/// The type of the event that stands for a record of which none can be made.
-pub const UNREAD: &str = "tidegate.unread";
-/// Most bytes of a record that is kept as it came.
-const KEPT_BYTES: usize = 128 << 10;
+/// The type of the event that represents a malformed record.
+pub const MALFORMED_TYPE: &str = "tidegate.unread";
+/// Most bytes of a malformed record that are kept. A larger one is left out.
+const MAX_KEPT_BYTES: usize = 128 << 10;
 
-/// A record: the events that it holds, and by what name it can be asked for again.
+/// A record: its events, and the scope of its redelivery.
 pub struct Record {
-    pub again: RedeliveryScope,
-    pub events: Vec<Read>,
+    pub redelivery: RedeliveryScope,
+    pub events: Vec<EventResult>,
 }
 
-/// By what name a source is told which records are to come again.
+/// What a source must redeliver if the record fails.
 pub enum RedeliveryScope {
-    /// By this one of the record's own.
+    /// The record with this name.
     Named(String),
-    /// By none: all of an invocation come again.
+    /// All records of the invocation.
     Whole,
 }
 
@@ -42,52 +42,53 @@ impl RedeliveryScope {
     }
 }
 
-/// An event, or what came in its place.
-pub type Read = Result<Event, Unread>;
+/// An event, or the record that cannot be one.
+pub type EventResult = Result<Event, MalformedRecord>;
 
-/// What cannot be an event, and why.
-pub struct Unread {
+/// A record that cannot be an event, and why.
+pub struct MalformedRecord {
     pub reason: String,
-    /// The record, in JSON, as it came.
+    /// The record as it arrived, in JSON.
     raw: Bytes,
 }
 
-impl Unread {
-    /// `raw`, which is `wrong`.
-    pub fn new(raw: &Bytes, wrong: impl std::fmt::Display) -> Self {
-        Self { reason: wrong.to_string(), raw: raw.clone() }
+impl MalformedRecord {
+    /// The record `raw`, with the reason.
+    pub fn new(raw: &Bytes, reason: impl std::fmt::Display) -> Self {
+        Self { reason: reason.to_string(), raw: raw.clone() }
     }
 
-    /// `raw`, which makes an event with a fault.
+    /// The record `raw`, whose event is not valid.
     pub fn faulty(raw: &Bytes, fault: &ValidationError) -> Self {
         let field = if fault.field.is_empty() { "the event" } else { &fault.field };
         Self::new(raw, format_args!("{field} {}", fault.message))
     }
 
-    /// The event that stands for it, and why it is none: the same at a second delivery. `others` of its record came before it, as
-    /// in a batch of events: each is kept.
+    /// The event that represents the record, and why it is malformed. A redelivery gives the same
+    /// event. `others` malformed events came before it in the same record: each gets an id of its
+    /// own.
     pub fn kept(&self, others: usize) -> (Event, String) {
         let raw = Payload::json(self.raw.clone());
         let data = match raw.check(MAX_DEPTH) {
-            Ok(()) if raw.bytes.len() <= KEPT_BYTES => raw,
+            Ok(()) if raw.bytes.len() <= MAX_KEPT_BYTES => raw,
             _ => left_out(raw.bytes.len()),
         };
-        let known: Known = serde_json::from_slice(&self.raw).unwrap_or_default();
+        let identity: RecordIdentity = serde_json::from_slice(&self.raw).unwrap_or_default();
         let nth = if others == 0 { String::new() } else { format!("-{}", others + 1) };
         let by_content = || hex(&digest(&[&String::from_utf8_lossy(&self.raw)])[..20]) + &nth;
         let named = stand_in(
-            known.id.map_or_else(by_content, |id| if id.is_empty() { id } else { id + &nth }),
-            known.source.unwrap_or_else(|| "aws:lambda".into()),
+            identity.id.map_or_else(by_content, |id| if id.is_empty() { id } else { id + &nth }),
+            identity.source.unwrap_or_else(|| "aws:lambda".into()),
             data.clone(),
         );
         let event = named.or_else(|_| stand_in(by_content(), "aws:lambda".into(), data));
-        (event.expect("a digest and a word make an event"), self.reason.clone())
+        (event.expect("a digest and a constant source make a valid event"), self.reason.clone())
     }
 }
 
-/// What most services call a record and where it is from.
+/// The id and the source of a record, as most services name them.
 #[derive(Default, Deserialize)]
-struct Known {
+struct RecordIdentity {
     #[serde(rename = "eventID", alias = "messageId", alias = "id")]
     id: Option<String>,
     #[serde(rename = "eventSourceARN", alias = "source")]
@@ -95,15 +96,19 @@ struct Known {
 }
 
 fn stand_in(id: String, source: String, data: Payload) -> Result<Event, ValidationError> {
-    let attributes =
-        [("specversion", "1.0".into()), ("id", id), ("source", source), ("type", UNREAD.into())];
+    let attributes = [
+        ("specversion", "1.0".into()),
+        ("id", id),
+        ("source", source),
+        ("type", MALFORMED_TYPE.into()),
+    ];
     read::parts(
         attributes.map(|(name, value)| (name.to_owned(), Extension::Text(value))),
         Some(data),
     )
 }
 
-/// `event` without its data, since it is over `limit`, and why.
+/// `event` without its data, because it has more than `limit` bytes, and the reason.
 pub fn too_large(event: &Event, limit: usize) -> (Event, String) {
     let bytes = event.size();
     let data = event.data.as_ref().map(|data| left_out(data.bytes.len()));
@@ -112,6 +117,6 @@ pub fn too_large(event: &Event, limit: usize) -> (Event, String) {
 }
 
 fn left_out(bytes: usize) -> Payload {
-    let said: Value = json!({ "left_out_bytes": bytes });
-    Payload::json(said.to_string())
+    let data: Value = json!({ "left_out_bytes": bytes });
+    Payload::json(data.to_string())
 }

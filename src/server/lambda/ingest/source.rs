@@ -1,7 +1,7 @@
-//! Whose an invocation is, and what it holds.
+//! The source of an invocation, and its records.
 //!
-//! The one thing to know: only the shape tells the services apart. What has none that is known here is kept as a dead letter, so that
-//! nobody sends it again and again.
+//! The one thing to know: only the format tells the services apart. A payload of unknown format is
+//! kept as a dead letter, so that no source redelivers it for ever.
 
 use std::{borrow::Cow, collections::HashMap};
 
@@ -12,30 +12,30 @@ use serde_json::value::RawValue;
 
 use super::{
     kafka,
-    message::LEVELS,
+    message::MAX_NESTING,
     proxy,
-    record::{Read, Record, RedeliveryScope, Unread},
+    record::{EventResult, MalformedRecord, Record, RedeliveryScope},
     services,
 };
 use tidegate_core::event::read as cloud_events;
 
-/// What a function was called with.
+/// The content of an invocation.
 pub enum Invocation {
-    /// Records, in the order in which they came.
+    /// Records, in their order.
     Records(Vec<Record>),
-    /// A request that API Gateway hands on.
+    /// A request to API Gateway.
     Request(Box<Request<Body>>),
 }
 
-/// The fields of a JSON object, each as it was written.
+/// The fields of a JSON object, unparsed.
 pub type Fields<'a> = HashMap<String, &'a RawValue>;
 
-/// What `payload` is.
+/// The invocation with this payload.
 pub fn read(payload: &Bytes) -> Invocation {
     let whole =
-        |events| Invocation::Records(vec![Record { again: RedeliveryScope::Whole, events }]);
+        |events| Invocation::Records(vec![Record { redelivery: RedeliveryScope::Whole, events }]);
     let Ok(fields) = serde_json::from_slice::<Fields<'_>>(payload) else {
-        return whole(vec![Err(Unread::new(payload, "what came is no JSON object"))]);
+        return whole(vec![Err(MalformedRecord::new(payload, "the payload is not a JSON object"))]);
     };
     if let Some(request) = fields.get("requestContext").and_then(|_| proxy::request(payload)) {
         return Invocation::Request(Box::new(request));
@@ -51,12 +51,12 @@ pub fn read(payload: &Bytes) -> Invocation {
     if let Some(records) = kafka::records(&fields, payload) {
         return Invocation::Records(records);
     }
-    whole(event_of(&fields, payload, LEVELS).unwrap_or_else(|| {
-        vec![Err(Unread::new(payload, "what came is of no service that is known here"))]
+    whole(event_of(&fields, payload, MAX_NESTING).unwrap_or_else(|| {
+        vec![Err(MalformedRecord::new(payload, "the payload matches no supported service"))]
     }))
 }
 
-/// The record of a service that hands them over in `Records`.
+/// The record of a service that sends `Records`.
 fn record(raw: &Bytes) -> Record {
     let read = match service(raw).as_deref() {
         Some("aws:sqs") => services::sqs(raw),
@@ -64,21 +64,22 @@ fn record(raw: &Bytes) -> Record {
         Some("aws:s3") => services::s3(raw),
         Some("aws:kinesis") => services::kinesis(raw),
         Some("aws:dynamodb") => services::dynamodb(raw),
-        Some(other) => Err(format!("the record is of {other}, which is not known here")),
-        None => Err("the record does not say of which service it is".to_owned()),
+        Some(other) => Err(format!("the record is of {other}, which is not supported")),
+        None => Err("the record names no service".to_owned()),
     };
-    read.unwrap_or_else(|why| Record {
-        again: RedeliveryScope::Whole,
-        events: vec![Err(Unread::new(raw, why))],
+    read.unwrap_or_else(|reason| Record {
+        redelivery: RedeliveryScope::Whole,
+        events: vec![Err(MalformedRecord::new(raw, reason))],
     })
 }
 
-/// The events that an object is if it is a `CloudEvent` or a service's own, wherever it was found; none if it is only data.
-pub fn event_of(fields: &Fields<'_>, bytes: &Bytes, levels: usize) -> Option<Vec<Read>> {
+/// The events in an object that is a `CloudEvent` or an event of a service; `None` if it is only
+/// data.
+pub fn event_of(fields: &Fields<'_>, bytes: &Bytes, nesting: usize) -> Option<Vec<EventResult>> {
     let has = |names: &[&str]| names.iter().all(|name| fields.contains_key(*name));
     if has(&["specversion"]) {
         return Some(vec![
-            cloud_events::structured(bytes).map_err(|fault| Unread::faulty(bytes, &fault)),
+            cloud_events::structured(bytes).map_err(|fault| MalformedRecord::faulty(bytes, &fault)),
         ]);
     }
     if has(&["detail-type", "detail", "source", "account", "id"]) {
@@ -87,7 +88,7 @@ pub fn event_of(fields: &Fields<'_>, bytes: &Bytes, levels: usize) -> Option<Vec
     if has(&["MessageId", "TopicArn", "Message"])
         && text(fields, "Type").as_deref() == Some("Notification")
     {
-        return Some(services::notification(bytes, levels));
+        return Some(services::notification(bytes, nesting));
     }
     let records: Vec<Bytes> =
         list(fields)?.into_iter().map(|raw| bytes.slice_ref(raw.get().as_bytes())).collect();
@@ -101,7 +102,7 @@ fn list<'a>(fields: &Fields<'a>) -> Option<Vec<&'a RawValue>> {
     serde_json::from_str(fields.get("Records")?.get()).ok()
 }
 
-/// Which service a record says it is of.
+/// The service that a record names.
 fn service(raw: &Bytes) -> Option<String> {
     #[derive(Deserialize)]
     struct Of {
@@ -111,7 +112,7 @@ fn service(raw: &Bytes) -> Option<String> {
     serde_json::from_slice::<Of>(raw).ok().map(|of| of.service)
 }
 
-/// The text under `name`.
+/// The text in the field `name`.
 pub fn text<'a>(fields: &Fields<'a>, name: &str) -> Option<Cow<'a, str>> {
     serde_json::from_str(fields.get(name)?.get()).ok()
 }
