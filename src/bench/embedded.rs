@@ -22,7 +22,7 @@ use tidegate_core::{
     time::Timestamp,
 };
 use tidegate_engine::request::NewJob;
-use tidegate_server::runtime::{CannotOpen, Handled, Server};
+use tidegate_server::runtime::{DirectoryOpenError, Handled, Server};
 
 /// Jobs of one enqueue while a directory is filled.
 const FILL: u64 = 1000;
@@ -89,7 +89,7 @@ async fn open(
     let builder = loop {
         match Server::open(dir, Guard::On) {
             // The server before this one is stopped, and the last of its tasks is about to end.
-            Err(CannotOpen::Store(OpenError::Held { .. })) if tries < TRIES => {
+            Err(DirectoryOpenError::Store(OpenError::Held { .. })) if tries < TRIES => {
                 tries += 1;
                 pause(Duration::from_millis(5)).await;
             }

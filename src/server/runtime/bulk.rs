@@ -41,24 +41,24 @@ pub(super) struct StoredOperation {
     to: Timestamp,
     cursor: Option<String>,
     /// The digest of the request, which a repeat under the same key must match.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    asked: String,
+    #[serde(rename = "asked", default, skip_serializing_if = "String::is_empty")]
+    request_digest: String,
 }
 
 impl StoredOperation {
-    /// Whether the operation includes `job`. Internal jobs are completion callbacks: only an operation
-    /// that names their type or queue includes them.
+    /// Whether the operation includes `job`. Internal jobs are completion callbacks: only an
+    /// operation that names their type or queue includes them.
     fn includes(&self, job: &Job) -> bool {
-        let own = |name: &str| name.starts_with("tidegate.");
-        let named = self.job_type.as_ref().is_some_and(|name| own(name.as_str()))
-            || self.queue.as_ref().is_some_and(|name| own(name.as_str()));
-        named || !own(job.spec.job_type.as_str())
+        let is_internal = |name: &str| name.starts_with("tidegate.");
+        let named = self.job_type.as_ref().is_some_and(|name| is_internal(name.as_str()))
+            || self.queue.as_ref().is_some_and(|name| is_internal(name.as_str()));
+        named || !is_internal(job.spec.job_type.as_str())
     }
 }
 
 impl Server {
-    /// Starts a bulk operation and returns at once. A repeat with the same `idempotency_key` returns
-    /// the first operation while that is kept.
+    /// Starts a bulk operation and returns at once. A repeat with the same `idempotency_key`
+    /// returns the first operation while that is kept.
     ///
     /// # Errors
     ///
@@ -77,7 +77,7 @@ impl Server {
         );
         let states: Vec<String> =
             filter.states.iter().map(|state| state_word(*state).to_owned()).collect();
-        let asked = digest(&(
+        let request_digest = digest(&(
             kind,
             &filter.job_type,
             &filter.queue,
@@ -107,10 +107,11 @@ impl Server {
             from: filter.from,
             to: filter.to.unwrap_or(end).min(end),
             cursor: None,
-            asked,
+            request_digest,
         };
         let stored = self.add(stored).await?;
-        // A repeat whose first answer from the store was lost: no process runs the operation yet.
+        // Also for a repeat: the store's answer to the first request may be lost, and then no process
+        // runs the operation yet.
         if stored.operation.ended_at.is_none() {
             self.continue_operation(stored.clone());
         }
@@ -126,9 +127,9 @@ impl Server {
         {
             return Ok(stored);
         }
-        let there = self.stored(&stored.operation.id).await?;
-        match there {
-            Some(there) if there.asked == stored.asked => Ok(there),
+        let existing = self.stored(&stored.operation.id).await?;
+        match existing {
+            Some(existing) if existing.request_digest == stored.request_digest => Ok(existing),
             Some(_) => {
                 let message =
                     "another operation was requested with this idempotency key".to_owned();
@@ -225,8 +226,8 @@ impl Server {
             .collect())
     }
 
-    /// Processes page after page, and stops after the first that ends past `until`. Returns whether all
-    /// pages are done.
+    /// Processes page after page, and stops after the first that ends past `until`. Returns whether
+    /// all pages are done.
     pub(super) async fn run_operation(
         &self,
         stored: &mut StoredOperation,
@@ -245,12 +246,12 @@ impl Server {
             };
             let list = || async { Ok(self.inner.engine.ports().store.list(&query).await?) };
             let page = self.persist(list).await?;
-            let meant: Vec<Job> =
+            let matching: Vec<Job> =
                 page.jobs.into_iter().filter(|job| stored.includes(job)).collect();
-            for job in meant {
-                let taken = self.persist(|| self.take_one(stored, &job)).await;
+            for job in matching {
+                let applied = self.persist(|| self.apply_to(stored, &job)).await;
                 stored.operation.matched += 1;
-                match taken {
+                match applied {
                     Ok(()) => stored.operation.done += 1,
                     Err(error @ Error::Internal(_)) => return Err(error),
                     Err(_) => stored.operation.refused += 1,
@@ -284,7 +285,7 @@ impl Server {
         }
     }
 
-    async fn take_one(&self, stored: &StoredOperation, job: &Job) -> Result<(), Error> {
+    async fn apply_to(&self, stored: &StoredOperation, job: &Job) -> Result<(), Error> {
         match stored.operation.kind {
             BulkKind::Cancel => self.cancel(&job.id, None, false).await.map(|_| ()),
             BulkKind::Replay => {

@@ -226,7 +226,8 @@ impl Server {
         self.result_if(id, job_type, wait, |_| true).await
     }
 
-    /// As [`Server::result`]. A result that can be read only once is kept if it does not fit (`fits`).
+    /// As [`Server::result`]. A result that can be read only once is kept if it does not fit
+    /// (`fits`).
     ///
     /// # Errors
     ///

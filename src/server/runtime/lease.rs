@@ -5,11 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use super::{Server, deliver, workers::check_name};
 use tidegate_core::{
     error_code::ErrorCode,
-    job::{
-        Job, QueueName, TypeName,
-        lifecycle::{Failure, Reason},
-        type_config::TypeConfig,
-    },
+    job::{Job, QueueName, TypeName, type_config::TypeConfig},
     validate::check_lease,
 };
 use tidegate_engine::{
@@ -57,14 +53,7 @@ impl Server {
 
     /// Ends the attempts of leased jobs that cannot be sent to their worker, for this `reason`.
     pub async fn give_back(&self, jobs: &[Job], reason: &str, retryable: bool) {
-        let reports = jobs.iter().map(|job| {
-            deliver::failed(
-                job,
-                Failure::new(Reason::NotDelivered, reason),
-                retryable,
-                Duration::ZERO,
-            )
-        });
+        let reports = jobs.iter().map(|job| deliver::not_delivered(job, reason, retryable));
         for answer in Box::pin(self.report(reports.collect())).await {
             // The attempt ends with its lease.
             if let Err(error) = answer {

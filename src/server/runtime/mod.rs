@@ -15,6 +15,7 @@
 //! arrives during a commit goes into the next tick, so batches grow with load.
 
 mod autoscaling;
+mod builder;
 pub(crate) mod bulk;
 pub(crate) mod deliver;
 mod doctor;
@@ -43,9 +44,10 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+pub use crate::runtime::builder::Builder;
 pub use crate::runtime::embedded::handler::{Call, Handled, Handler, Work};
 #[cfg(feature = "embedded")]
-pub use crate::runtime::embedded::open::CannotOpen;
+pub use crate::runtime::embedded::open::DirectoryOpenError;
 pub use crate::runtime::plugin_registry::CannotPush;
 pub use crate::runtime::serverless::{NEAR, SweepReport};
 pub use shadow::Comparison;
@@ -57,10 +59,10 @@ use crate::{
 };
 use tidegate_core::{
     job::{Job, QueueName, TypeName, Version},
-    port::{HealthCheck, Policy, Spans, Target},
+    port::{HealthCheck, Target},
     time::Timestamp,
 };
-use tidegate_engine::{Engine, Error, Ports, Rules};
+use tidegate_engine::{Engine, Error};
 
 /// The options of a server, in addition to the engine's rules.
 #[derive(Clone, Debug)]
@@ -136,129 +138,7 @@ enum StopPhase {
     Stopped,
 }
 
-/// The parts of a server before its start.
-pub struct Builder {
-    ports: Ports,
-    rules: Rules,
-    options: Options,
-    target: Arc<dyn Target>,
-    handlers: HashMap<TypeName, Handler>,
-    traces: Option<crate::telemetry::traces::Traces>,
-    hosted: Option<plugin_registry::Hosted>,
-    health_check: Option<Arc<dyn HealthCheck>>,
-    serverless: bool,
-}
-
-impl Builder {
-    /// Runs jobs of `job_type`, a pull type, in this process, at most `concurrency` at once.
-    #[must_use]
-    pub fn handler(
-        mut self,
-        job_type: TypeName,
-        concurrency: u32,
-        handler: impl Fn(Call) -> Work + Send + Sync + 'static,
-    ) -> Self {
-        self.handlers.insert(job_type, Handler::new(concurrency, handler));
-        self
-    }
-
-    /// Sets the engine's rules.
-    #[must_use]
-    pub fn rules(mut self, rules: Rules) -> Self {
-        self.rules = rules;
-        self
-    }
-
-    /// Sets the options.
-    #[must_use]
-    pub fn options(mut self, options: Options) -> Self {
-        self.options = options;
-        self
-    }
-
-    /// Adds checks to `doctor`.
-    #[must_use]
-    pub fn health_check(mut self, check: Arc<dyn HealthCheck>) -> Self {
-        self.health_check = Some(check);
-        self
-    }
-
-    /// Sets the policy that runs plugins.
-    #[must_use]
-    pub fn policy(mut self, policy: Arc<dyn Policy>) -> Self {
-        self.ports.policy = policy;
-        self
-    }
-
-    /// Sends the spans of each job to `spans`. `ratio`, 0 to 1, is the share of new traces that are
-    /// recorded; incoming traces keep the sampling decision of their caller.
-    #[must_use]
-    pub fn traces(mut self, spans: Arc<dyn Spans>, ratio: f64) -> Self {
-        self.traces = Some(crate::telemetry::traces::Traces::new(spans, ratio));
-        self
-    }
-
-    /// Starts the server and resumes what was under way at its stop. A
-    /// [serverless](Builder::serverless) server has nothing to start.
-    ///
-    /// # Errors
-    ///
-    /// The store's.
-    pub async fn start(self) -> Result<Server, Error> {
-        let (busy, idle) = tokio::sync::mpsc::channel(1);
-        let (shadow, shadow_calls) = shadow::Shadow::new();
-        let inner = Arc::new(Inner {
-            engine: Arc::new(Engine::new(self.ports, self.rules)),
-            target: self.target,
-            options: self.options,
-            handlers: self.handlers,
-            queues: Mutex::default(),
-            waiters: waiters::Waiters::default(),
-            workers: workers::Workers::default(),
-            operations: Mutex::default(),
-            traces: self.traces,
-            shadow,
-            hosted: self.hosted,
-            health_check: self.health_check,
-            serverless: self.serverless.then(serverless::Serverless::default),
-            pending: Arc::default(),
-            rescheduled: Arc::default(),
-            tokens: Mutex::default(),
-            stopping: watch::Sender::new(StopPhase::Serving),
-            busy: Mutex::new(Some(busy)),
-            idle: tokio::sync::Mutex::new(idle),
-        });
-        let server = Server { inner };
-        if server.inner.is_serverless() {
-            return Ok(server);
-        }
-        plugin_registry::recompile(&server).await?;
-        server.wake_all().await?;
-        embedded::sweeper::spawn(&server.inner);
-        embedded::schedules::spawn(&server.inner);
-        shadow::spawn(Arc::downgrade(&server.inner), shadow_calls);
-        embedded::operations::resume(&server).await?;
-        Ok(server)
-    }
-}
-
 impl Server {
-    /// A builder of a server on `ports` that pushes to `target`.
-    pub fn builder(ports: Ports, target: Arc<dyn Target>) -> Builder {
-        let (rules, options) = (Rules::default(), Options::default());
-        Builder {
-            ports,
-            rules,
-            options,
-            target,
-            handlers: HashMap::new(),
-            traces: None,
-            hosted: None,
-            health_check: None,
-            serverless: false,
-        }
-    }
-
     /// The engine of the server.
     pub fn engine(&self) -> &Engine {
         &self.inner.engine

@@ -78,7 +78,12 @@ pub(super) async fn recompile(server: &Server) -> Result<(), Error> {
     for (name, item) in server.plugins().await? {
         for number in [Some(item.live), item.shadow].into_iter().flatten() {
             if let Err(error) = server.prepare(&name, |_| Some(number)).await {
-                tracing::error!(plugin = %name, version = number, %error, "a plugin cannot be compiled for this release; push it again");
+                tracing::error!(
+                    plugin = %name,
+                    version = number,
+                    %error,
+                    "a plugin cannot be compiled for this release; push it again"
+                );
             }
         }
     }
@@ -86,8 +91,8 @@ pub(super) async fn recompile(server: &Server) -> Result<(), Error> {
 }
 
 impl Server {
-    /// Compiles the live and shadow versions that have no code for this release, as an embedded server
-    /// does at its start.
+    /// Compiles the live and shadow versions that have no code for this release, as an embedded
+    /// server does at its start.
     ///
     /// # Errors
     ///
@@ -111,7 +116,11 @@ impl Server {
         if self.inner.hosted.is_none() {
             return Ok(());
         }
-        tracing::info!(plugin = %name, version = version.number, "compiling a plugin for this release");
+        tracing::info!(
+            plugin = %name,
+            version = version.number,
+            "compiling a plugin for this release"
+        );
         let wasm = self.plugin_component(name, version.number).await?;
         match self.push_component(name, wasm, Stage::Kept).await {
             Ok(_) => Ok(()),
@@ -126,8 +135,8 @@ impl Server {
         }
     }
 
-    /// Compiles the component `wasm` and adds it as the plugin's next version: live at the next tick
-    /// of every queue, or as the shadow version. A repeat with the same bytes changes nothing.
+    /// Compiles the component `wasm` and adds it as the plugin's next version: live at the next
+    /// tick of every queue, or as the shadow version. A repeat with the same bytes changes nothing.
     ///
     /// # Errors
     ///
@@ -150,7 +159,10 @@ impl Server {
             .ok_or_else(|| unavailable("this server runs no plugins".into()))?;
         let compiler = hosted.compiler.as_ref().ok_or_else(|| Error::Unavailable {
             retry_after: std::time::Duration::from_mins(1),
-            message: "this server has no compiler for plugins; on AWS they are pushed to the URL that is the output PluginsUrl".into(),
+            message:
+                "this server has no compiler for plugins; on AWS, push them to the URL in the \
+                      output PluginsUrl of the stack"
+                    .into(),
         })?;
         let artifact = hosted.host.compile(wasm, compiler).await.map_err(|error| match error {
             CompileError::Refused(refused) => CannotPush::Refused(refused.messages),

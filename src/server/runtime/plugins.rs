@@ -40,7 +40,8 @@ impl Inner {
         }
     }
 
-    /// Announces retry decisions, submits their calls to the shadow version, and logs the failed ones.
+    /// Announces retry decisions, submits their calls to the shadow version, and logs the failed
+    /// ones.
     pub(super) fn on_retry_decisions(self: &Arc<Self>, decisions: &mut RetryDecisions) {
         for asked in decisions.asked.drain(..) {
             self.shadow.submit(&asked.plugin, LiveCall::Retry(asked.call, asked.answer));
@@ -49,7 +50,11 @@ impl Inner {
             if let Some(plugin) = plugin {
                 self.log_fault(plugin, &call.queue, fault, &Call::Retry(Arc::clone(call)));
             } else {
-                tracing::warn!(job = %call.job.id, %fault, "the built-in backoff replaced a retry strategy");
+                tracing::warn!(
+                    job = %call.job.id,
+                    %fault,
+                    "the built-in backoff replaced a retry strategy"
+                );
             }
         }
         for (job, version) in &decisions.changed {
@@ -57,15 +62,23 @@ impl Inner {
         }
     }
 
-    /// Logs a failed call. The plugin host records faults with their calls. A serverless process may
-    /// end before the record is read, so there the log contains the call.
+    /// Logs a failed call. The plugin host records faults with their calls. A serverless process
+    /// may end before the record is read, so there the log contains the call.
     fn log_fault(&self, plugin: &Plugin, queue: &QueueName, fault: &Fault, call: &Call) {
         let (version, kind, call) = (
             plugin.version.number,
             fault.kind.as_str(),
             self.is_serverless().then(|| record::to_bounded_json(call)),
         );
-        tracing::warn!(plugin = %plugin.name, version, %queue, kind, %fault, call, "a plugin failed");
+        tracing::warn!(
+            plugin = %plugin.name,
+            version,
+            %queue,
+            kind,
+            %fault,
+            call,
+            "a plugin failed"
+        );
     }
 
     /// Applies changed plugins to every queue.

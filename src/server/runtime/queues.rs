@@ -50,7 +50,7 @@ impl Server {
         let mut queues: BTreeMap<QueueName, QueueItem> =
             catalog.queues.iter().map(|(name, item)| (name.clone(), item.clone())).collect();
         queues
-            .entry(tidegate_engine::config::configure::DEFAULT_QUEUE.parse().expect("a good name"))
+            .entry(tidegate_engine::config::configure::DEFAULT_QUEUE.parse().expect("a valid name"))
             .or_default();
         Ok(queues.into_iter().collect())
     }

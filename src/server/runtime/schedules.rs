@@ -15,7 +15,7 @@ impl Inner {
     pub(super) fn on_materialized(self: &Arc<Self>, materialized: &Materialized) {
         metrics::materialized(materialized);
         for (schedule, error) in &materialized.errors {
-            tracing::warn!(%schedule, %error, "an occurrence made no job; it will be retried");
+            tracing::warn!(%schedule, %error, "an occurrence created no job; it will be retried");
         }
         for (schedule, missed) in &materialized.missed {
             tracing::warn!(%schedule, missed, "missed occurrences are skipped");
@@ -29,7 +29,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// 400; 404 `job_type_not_found`; 409 `too_many_schedules`; 412 if `if_match` is not its version; 413.
+    /// 400; 404 `job_type_not_found`; 409 `too_many_schedules`; 412 if `if_match` is not its
+    /// version; 413.
     pub async fn put_schedule(
         &self,
         name: &ScheduleName,

@@ -72,7 +72,7 @@ fn of_answer(answer: &RetryAnswer) -> ShadowDecision {
     }
 }
 
-/// How a version in the shadow does beside the live one.
+/// How a shadow version compares with the live one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Comparison {
     /// The shadow version.
@@ -83,9 +83,10 @@ pub struct Comparison {
     pub different: u64,
     /// Calls of the shadow version that failed.
     pub failed: u64,
-    /// Calls that were not compared: there was no time, or the circuit of the shadow version was open.
+    /// Calls that were not compared: there was no time, or the circuit of the shadow version was
+    /// open.
     pub missed: u64,
-    /// The latest differences, oldest first; of a job that is decided about again and again the latest.
+    /// The latest differences, oldest first, at most one per job.
     pub differences: VecDeque<Difference>,
 }
 
@@ -151,7 +152,7 @@ impl Shadow {
         (Self { sender, waiting_bytes: AtomicUsize::new(0), seen: Mutex::default() }, receiver)
     }
 
-    /// Submits a call to the shadow version of `plugin`, if there is room.
+    /// Submits a call to the shadow version of `plugin`, if the queue has room.
     pub(super) fn submit(&self, plugin: &Plugin, live: LiveCall) {
         let bytes = live.data_bytes();
         let before = self.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -187,7 +188,7 @@ impl Shadow {
             Some(Ok(jobs)) => {
                 for (job, differs) in jobs {
                     comparison.compared += 1;
-                    let Some((live_said, shadow)) = differs else {
+                    let Some((live_decision, shadow)) = differs else {
                         continue;
                     };
                     comparison.different += 1;
@@ -200,7 +201,7 @@ impl Shadow {
                         queue,
                         job,
                         at,
-                        live: live_said,
+                        live: live_decision,
                         shadow,
                     });
                 }
@@ -218,7 +219,7 @@ type States = HashMap<(PluginName, QueueName), (u64, Arc<PolicyState>)>;
 pub(super) fn spawn(server: WeakServer, mut calls: mpsc::Receiver<(Plugin, LiveCall)>) {
     tokio::spawn(async move {
         let (mut states, breaker) = (States::new(), CircuitBreaker::default());
-        while let Some((asked, live)) = calls.recv().await {
+        while let Some((plugin, live)) = calls.recv().await {
             let Some(inner) = server.upgrade() else { return };
             inner.shadow.waiting_bytes.fetch_sub(live.data_bytes(), Ordering::Relaxed);
             let Ok(catalog) = inner.engine.catalog().await else {
@@ -227,13 +228,13 @@ pub(super) fn spawn(server: WeakServer, mut calls: mpsc::Receiver<(Plugin, LiveC
             states.retain(|(name, _), (of, _)| {
                 catalog.plugins.get(name).is_some_and(|item| item.version == *of)
             });
-            let Some(item) = catalog.plugins.get(&asked.name) else {
+            let Some(item) = catalog.plugins.get(&plugin.name) else {
                 continue;
             };
             let Some(version) = item.shadow.and_then(|number| item.numbered(number)) else {
                 continue;
             };
-            let shadow = Plugin { name: asked.name.clone(), version: Arc::clone(version) };
+            let shadow = Plugin { name: plugin.name.clone(), version: Arc::clone(version) };
             let now = inner.engine.now();
             let compared = if version.description(live.role()).is_none() {
                 let message =
@@ -244,57 +245,59 @@ pub(super) fn spawn(server: WeakServer, mut calls: mpsc::Receiver<(Plugin, LiveC
                 None
             } else {
                 let compared =
-                    compare(&inner, (&mut states, item.version), &asked, &shadow, &live).await;
+                    compare(&inner, (&mut states, item.version), &plugin, &shadow, &live).await;
                 match &compared {
                     Ok(_) => breaker.answered(&shadow, live.config()),
                     Err(_) => breaker.failed(&shadow, live.config(), now, inner.engine.now()),
                 }
                 Some(compared)
             };
-            inner.shadow.record(&asked.name, shadow.version.number, &live, compared);
+            inner.shadow.record(&plugin.name, shadow.version.number, &live, compared);
         }
     });
 }
 
-/// Calls `shadow` with the call of `asked`, the live version, and compares the answers.
+/// Calls `shadow` with a call of `plugin`, the live version, and compares the answers.
 async fn compare(
     inner: &Inner,
     (states, item_version): (&mut States, u64),
-    asked: &Plugin,
+    plugin: &Plugin,
     shadow: &Plugin,
     live: &LiveCall,
 ) -> Result<Vec<Compared>, Fault> {
     let policy = &inner.engine.ports().policy;
     match live {
         LiveCall::Tick(call, answer) => {
-            let shape =
-                |plugin: &Plugin| plugin.version.throttler.as_ref().map(|says| says.state_version);
-            let (key, alike) =
-                ((shadow.name.clone(), call.queue.clone()), shape(asked) == shape(shadow));
+            let state_version =
+                |plugin: &Plugin| plugin.version.throttler.as_ref().map(|role| role.state_version);
+            let (key, shares_state) = (
+                (shadow.name.clone(), call.queue.clone()),
+                state_version(plugin) == state_version(shadow),
+            );
             let own = || states.get(&key).map(|(_, state)| Arc::clone(state)).unwrap_or_default();
-            let state = if alike { Arc::clone(&call.state) } else { own() };
+            let state = if shares_state { Arc::clone(&call.state) } else { own() };
             let call = Arc::new(ThrottleCall { state: Arc::clone(&state), ..(**call).clone() });
-            let said = policy
+            let answered = policy
                 .throttle(shadow, Arc::clone(&call), Purpose::Shadow)
                 .await
-                .and_then(|said| said.validated(&call))?;
-            if let Some(state) = said.state.filter(|_| !alike) {
+                .and_then(|answer| answer.validated(&call))?;
+            if let Some(state) = answered.state.filter(|_| !shares_state) {
                 states.insert(key, (item_version, Arc::new(state)));
             }
-            let both = answer.decisions.iter().zip(&said.decisions);
+            let both = answer.decisions.iter().zip(&answered.decisions);
             let differs = both.map(|(live, shadow)| {
                 (live.action != shadow.action).then(|| (of_decision(live), of_decision(shadow)))
             });
             Ok(call.candidates.iter().map(|job| job.id.clone()).zip(differs).collect())
         }
         LiveCall::Retry(call, answer) => {
-            let said = policy
+            let answered = policy
                 .retry(shadow, Arc::clone(call), Purpose::Shadow)
                 .await
-                .and_then(|said| said.sound(call))?;
+                .and_then(|answer| answer.sound(call))?;
             Ok(vec![(
                 call.job.id.clone(),
-                (*answer != said).then(|| (of_answer(answer), of_answer(&said))),
+                (*answer != answered).then(|| (of_answer(answer), of_answer(&answered))),
             )])
         }
     }

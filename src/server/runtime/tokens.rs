@@ -1,4 +1,5 @@
-//! Tokens as methods of the server: stored items, and the listener that receives them after a change.
+//! Tokens as methods of the server: stored items, and the listener that receives them after a
+//! change.
 
 use std::sync::Arc;
 
@@ -22,7 +23,8 @@ impl Server {
         *self.inner.tokens.lock() = Some(Arc::new(listener));
     }
 
-    /// Reloads the tokens for the [listener](Self::watch_tokens): another process may have changed one.
+    /// Reloads the tokens for the [listener](Self::watch_tokens): another process may have changed
+    /// one.
     ///
     /// # Errors
     ///

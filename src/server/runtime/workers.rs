@@ -1,7 +1,7 @@
-//! The pull workers that called lately: their capacity, what they run, and which are drained.
+//! The pull workers that called recently: their capacity, what they run, and which are drained.
 //!
-//! A drain is configuration, so it outlasts a restart and holds in every process. Everything else is
-//! known to this process only, and ends with it.
+//! A drain is configuration, so it outlasts a restart and holds in every process. Everything else
+//! is known to this process only, and ends with it.
 
 use std::{collections::BTreeMap, time::Duration};
 use tidegate_core::error_code::ErrorCode;
@@ -58,7 +58,8 @@ impl Workers {
         self.0.lock().get(name).and_then(|entry| entry.capacity)
     }
 
-    /// The list at `now`. `running` has what each worker runs, `drains` since when some are drained.
+    /// The list at `now`. `running` has the number of jobs that each worker runs, `drains` the
+    /// start of each drain.
     fn list(
         &self,
         running: &BTreeMap<String, u64>,
@@ -117,7 +118,7 @@ impl Server {
         self.worker(name).await
     }
 
-    /// The pull workers that called lately, run a job, or are drained.
+    /// The pull workers that called in the last 10 minutes, run a job, or are drained.
     ///
     /// # Errors
     ///

@@ -28,7 +28,7 @@ pub enum Handled {
     Succeeded(Option<Payload>),
     /// The attempt failed.
     Failed {
-        /// Why.
+        /// The reason.
         failure: Failure,
         /// Whether another attempt makes sense.
         retryable: bool,
@@ -36,7 +36,7 @@ pub enum Handled {
 }
 
 impl Handled {
-    /// A failure that may be tried again.
+    /// A failure that may be retried.
     pub fn failed(message: impl Into<String>) -> Self {
         Self::Failed { failure: Failure::new(Reason::Failed, message), retryable: true }
     }
@@ -50,7 +50,7 @@ pub type Work = Pin<Box<dyn Future<Output = Handled> + Send>>;
 pub struct Handler {
     /// Most calls at once.
     pub(super) concurrency: u32,
-    /// Makes the work of a call.
+    /// Creates the work of a call.
     pub(super) run: Arc<dyn Fn(Call) -> Work + Send + Sync>,
 }
 

@@ -3,12 +3,9 @@
 //! One queue settles the reports and leases in one commit. A call for several queues watches them
 //! and reads each queue that has news.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
 };
 
 use tokio::sync::{Notify, oneshot};
@@ -19,10 +16,7 @@ use crate::runtime::{
     lease::{QueueSelection, outcome_unknown},
 };
 use tidegate_core::{
-    job::{
-        Job, QueueName, TypeName,
-        lifecycle::{Failure, Reason},
-    },
+    job::{Job, QueueName, TypeName},
     time::Timestamp,
 };
 use tidegate_engine::{
@@ -150,21 +144,9 @@ impl Server {
                 if !watch.notified.swap(false, Ordering::AcqRel) {
                     continue;
                 }
-                let (reply, answer) = oneshot::channel();
                 let max = request.max - leased.len() as u32;
-                let (worker, lease) = (request.worker.clone(), request.lease_seconds);
-                let call = LeaseCall {
-                    types: types.clone(),
-                    max,
-                    until: now,
-                    worker,
-                    lease,
-                    reports: Vec::new(),
-                    reply,
-                };
-                self.inner.queue(queue).send(Message::Lease(call));
-                match answer.await.map_err(|_| outcome_unknown()).and_then(|answered| answered) {
-                    Ok((jobs, _)) => leased.add(jobs.take()),
+                match self.lease_now(queue, types.as_deref(), max, request).await {
+                    Ok(jobs) => leased.add(jobs.take()),
                     // The jobs of the other queues are leased already: return them.
                     Err(error) if leased.len() == 0 => return Err(error),
                     Err(_) => return Ok(leased.take()),
@@ -182,6 +164,31 @@ impl Server {
             }
         }
         Ok(leased.take())
+    }
+}
+
+impl Server {
+    /// Leases at most `max` jobs from one queue, without waiting for some to become due.
+    async fn lease_now(
+        &self,
+        queue: &QueueName,
+        types: Option<&[TypeName]>,
+        max: u32,
+        request: &LeaseRequest,
+    ) -> Result<LeasedJobs, Error> {
+        let (reply, answer) = oneshot::channel();
+        let call = LeaseCall {
+            types: types.map(<[TypeName]>::to_vec),
+            max,
+            until: self.now(),
+            worker: request.worker.clone(),
+            lease: request.lease_seconds,
+            reports: Vec::new(),
+            reply,
+        };
+        self.inner.queue(queue).send(Message::Lease(call));
+        let (jobs, _) = answer.await.map_err(|_| outcome_unknown())??;
+        Ok(jobs)
     }
 }
 
@@ -228,7 +235,6 @@ impl Drop for LeasedJobs {
 ///
 /// The claim is committed and counts as an attempt. The type's retry strategy decides what follows.
 pub(super) fn not_delivered(inner: &Arc<Inner>, job: &Job, reason: impl Into<String>) {
-    let report =
-        deliver::failed(job, Failure::new(Reason::NotDelivered, reason), true, Duration::ZERO);
+    let report = deliver::not_delivered(job, reason, true);
     inner.queue(&job.spec.queue).send(Message::Done(None, Some(report), inner.busy()));
 }

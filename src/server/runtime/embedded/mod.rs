@@ -1,7 +1,7 @@
 //! The embedded deployment mode: one process on SQLite, with a task per active queue.
 //!
 //! Read in this order: [`open`] (the ports), [`queue_task`] (ticks), `lease` (pull workers),
-//! [`sweeper`] (what becomes due without a request), `schedules`, `operations`, `handler`.
+//! [`sweeper`] (work that becomes due without a request), `schedules`, `operations`, `handler`.
 
 pub(super) mod handler;
 pub(super) mod lease;

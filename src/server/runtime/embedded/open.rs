@@ -1,4 +1,5 @@
-//! A server on a directory: SQLite for jobs, files for large bodies, the machine's clock and entropy.
+//! A server on a directory: SQLite for jobs, files for large bodies, the machine's clock and
+//! entropy.
 
 use std::{path::Path, sync::Arc};
 
@@ -16,18 +17,18 @@ use tidegate_engine::{Ports, memory::MemoryWorkQueue};
 
 /// Why a directory cannot be served.
 #[derive(Debug, thiserror::Error)]
-pub enum CannotOpen {
+pub enum DirectoryOpenError {
     /// The job store cannot be used.
     #[error(transparent)]
     Store(#[from] OpenError),
     /// The directory for large bodies cannot be used.
     #[error("the directory for large bodies cannot be used: {0}")]
     Objects(String),
-    /// Plugins cannot be run on this machine.
+    /// The plugin host cannot start on this machine.
     #[error(transparent)]
     Plugins(#[from] Fault),
-    /// Outgoing connections cannot be made secure.
-    #[error("push delivery cannot be set up: {0}")]
+    /// The HTTP client for push delivery cannot start.
+    #[error("the HTTP client for push delivery cannot start: {0}")]
     Target(String),
 }
 
@@ -38,11 +39,12 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// [`CannotOpen`], for example if another process serves the directory. Its message has the remedy.
-    pub fn open(dir: &Path, guard: Guard) -> Result<Builder, CannotOpen> {
+    /// [`DirectoryOpenError`], for example if another process serves the directory. Its message has
+    /// the remedy.
+    pub fn open(dir: &Path, guard: Guard) -> Result<Builder, DirectoryOpenError> {
         let store = SqliteStore::open(dir)?;
         let objects = dir.join("objects");
-        let failed = |error: &dyn std::fmt::Display| CannotOpen::Objects(error.to_string());
+        let failed = |error: &dyn std::fmt::Display| DirectoryOpenError::Objects(error.to_string());
         std::fs::create_dir_all(&objects).map_err(|error| failed(&error))?;
         let objects = LocalFileSystem::new_with_prefix(&objects).map_err(|error| failed(&error))?;
         // A body must be as durable as the job that names it.
@@ -56,8 +58,8 @@ impl Server {
             entropy: Arc::new(SystemEntropy),
             policy: Arc::new(NoPolicy),
         };
-        let target =
-            HttpTarget::new(guard).map_err(|error| CannotOpen::Target(error.to_string()))?;
+        let target = HttpTarget::new(guard)
+            .map_err(|error| DirectoryOpenError::Target(error.to_string()))?;
         Ok(Self::builder(ports, Arc::new(target)).plugins(Arc::new(host), Compiler::Here))
     }
 }

@@ -11,7 +11,11 @@ pub(in crate::runtime) async fn resume(server: &Server) -> Result<(), Error> {
             Ok(stored) if stored.operation.ended_at.is_none() => server.spawn_operation(stored),
             Ok(_) => {}
             Err(error) => {
-                tracing::warn!(operation = item.name, %error, "a stored operation cannot be decoded");
+                tracing::warn!(
+                    operation = item.name,
+                    %error,
+                    "a stored operation cannot be decoded"
+                );
             }
         }
     }

@@ -6,14 +6,7 @@ use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnord
 
 use super::super::{Server, deliver};
 use crate::telemetry::metrics;
-use tidegate_core::{
-    job::{
-        Job,
-        lifecycle::{Failure, Reason},
-    },
-    port::Work,
-    time::Timestamp,
-};
+use tidegate_core::{job::Job, port::Work, time::Timestamp};
 use tidegate_engine::{Catalog, Claimed, Error, request::Report};
 
 /// Work that is due later than this goes back to the queue, to arrive in time.
@@ -47,7 +40,10 @@ impl Server {
             } else if at > now + MAX_CLAIM_WAIT {
                 let early: Vec<Work> = pieces.iter().map(|index| work[*index].clone()).collect();
                 if let Err(error) = self.engine().ports().work.send(&early).await {
-                    tracing::warn!(error = %error.chain(), "work that arrived too early was not sent back");
+                    tracing::warn!(
+                        error = %error.chain(),
+                        "work that arrived too early was not sent back"
+                    );
                     redeliver(&mut done, &pieces);
                 }
             } else {
@@ -105,12 +101,7 @@ impl Server {
         let report = match catalog {
             Ok(catalog) => deliver::push(&self.inner, job, &catalog, until).await,
             // Without its type its target is unknown.
-            Err(error) => Some(deliver::failed(
-                &job,
-                Failure::new(Reason::NotDelivered, error.to_string()),
-                true,
-                Duration::ZERO,
-            )),
+            Err(error) => Some(deliver::not_delivered(&job, error.to_string(), true)),
         };
         Step::Over(report)
     }
@@ -150,24 +141,23 @@ impl Server {
                 return vec![false; work.len()];
             }
         };
-        let why = "its message was received again and again, and never dealt with";
-        let (mut reports, mut places) = (Vec::new(), Vec::new());
+        let why = "its message was received repeatedly without success";
+        let (mut reports, mut indices) = (Vec::new(), Vec::new());
         for (index, claim) in claimed.into_iter().enumerate() {
             let Some(claimed) = claim else { continue };
             metrics::claimed(std::slice::from_ref(&claimed), self.now());
             let job = claimed.job;
-            reports.push(deliver::failed(
-                &job,
-                Failure::new(Reason::NotDelivered, why),
-                true,
-                Duration::ZERO,
-            ));
-            places.push(index);
+            reports.push(deliver::not_delivered(&job, why, true));
+            indices.push(index);
         }
-        for (place, answer) in places.into_iter().zip(self.report(reports).await) {
-            // It is claimed but not settled, so its lease ends the attempt.
+        for (index, answer) in indices.into_iter().zip(self.report(reports).await) {
+            // The job is claimed but not settled, so its lease ends the attempt.
             if let Err(error) = answer {
-                tracing::warn!(job = %work[place].job, %error, "the failure of undeliverable work was not recorded");
+                tracing::warn!(
+                    job = %work[index].job,
+                    %error,
+                    "the failure of undeliverable work was not recorded"
+                );
             }
         }
         let _ = self.flush().await;

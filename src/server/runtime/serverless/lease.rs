@@ -8,10 +8,7 @@ use std::time::Duration;
 
 use super::super::{Server, deliver, lease::QueueSelection, workers::is_drained};
 use tidegate_core::{
-    job::{
-        Job, JobId, QueueName, TypeName, Version,
-        lifecycle::{Failure, Reason},
-    },
+    job::{Job, JobId, QueueName, TypeName, Version},
     time::Timestamp,
 };
 use tidegate_engine::{
@@ -67,18 +64,7 @@ impl Server {
     ) -> Result<Leased, Error> {
         let before: Vec<(JobId, Version)> = self.versions(&request.reports).await?;
         let reports = Box::pin(self.report(request.reports.clone())).await;
-        let settled = reports.iter().flatten();
-        let mut freed: Vec<(QueueName, (JobId, Version))> = settled
-            .filter_map(|job| {
-                Some((
-                    job,
-                    before
-                        .iter()
-                        .find(|(id, version)| *id == job.id && job.life.version > *version)?,
-                ))
-            })
-            .map(|(job, left)| (job.spec.queue.clone(), left.clone()))
-            .collect();
+        let mut freed = left_versions(&before, reports.iter().flatten());
         let most = self
             .inner
             .options
@@ -101,7 +87,8 @@ impl Server {
                 {
                     Ok(leased) => leased,
                     Err(error) if jobs.is_empty() => return Err(error),
-                    // The jobs of other queues are leased already, and the next queue may have more.
+                    // The jobs of other queues are leased already, and the next queue may have
+                    // more.
                     Err(error) => {
                         tracing::warn!(%queue, %error, "a tick for a lease failed");
                         continue;
@@ -183,7 +170,11 @@ impl Server {
         let mut ticked = ticked?;
         if let Err(error) = self.follow(queue, &mut ticked, began).await {
             // The claimed jobs must be returned whatever else fails.
-            tracing::warn!(%queue, %error, "the follow-up of a lease failed; the maintenance sweep repairs it");
+            tracing::warn!(
+                %queue,
+                %error,
+                "the follow-up of a lease failed; the maintenance sweep repairs it"
+            );
         }
         Ok(ticked.claimed.into_iter().map(|claimed| claimed.job).collect())
     }
@@ -196,8 +187,7 @@ impl Server {
             match loaded {
                 Ok(job) => whole.push(job),
                 Err(error) => {
-                    let failure = Failure::new(Reason::NotDelivered, error.to_string());
-                    failed.push(deliver::failed(job, failure, true, Duration::ZERO));
+                    failed.push(deliver::not_delivered(job, error.to_string(), true));
                 }
             }
         }
@@ -206,4 +196,15 @@ impl Server {
         }
         whole
     }
+}
+
+/// The versions of `before` that jobs left, each with the queue of its job.
+fn left_versions<'a>(
+    before: &[(JobId, Version)],
+    after: impl Iterator<Item = &'a Job>,
+) -> Vec<(QueueName, (JobId, Version))> {
+    let left = |job: &Job| {
+        before.iter().find(|(id, version)| *id == job.id && job.life.version > *version).cloned()
+    };
+    after.filter_map(|job| Some((job.spec.queue.clone(), left(job)?))).collect()
 }

@@ -1,4 +1,5 @@
-//! The outbox: follow-up messages of a verb, collected while it runs and published before its answer.
+//! The outbox: follow-up messages of a verb, collected while it runs and published before its
+//! answer.
 //!
 //! A changed job of an unlimited queue is dispatched from here if it is due before the horizon. A
 //! job of a queue with a ledger is left to the queue's tick, which gets a hint now or a timer.
@@ -18,8 +19,8 @@ use tidegate_core::{
 };
 use tidegate_engine::{Catalog, Error};
 
-/// What is due sooner than this gets a message. The maintenance sweep, even a late one, sees the rest
-/// in time.
+/// A job that is due sooner than this gets a message. For later jobs the maintenance sweep is in
+/// time, even if it is late.
 pub const NEAR: Duration = Duration::from_secs(90);
 /// Most changed jobs that are kept while they cannot be published.
 const MAX_UNSENT: usize = 10_000;
@@ -51,22 +52,22 @@ struct Outgoing {
 }
 
 impl Outbox {
-    /// `job` was written in this state, and left `version` if one is given.
+    /// Records that `job` was written in this state, and left `version` if one is given.
     pub(crate) fn job_changed(&self, job: &Job, version: Option<Version>) {
         self.pending.lock().jobs.push((job.clone(), version));
     }
 
-    /// Something may be due in `queue`.
+    /// Records that jobs may be due in `queue`.
     pub(crate) fn queue_due(&self, queue: &QueueName) {
         self.pending.lock().due.insert(queue.clone());
     }
 
-    /// A bulk operation has jobs left.
+    /// Records that a bulk operation has jobs left.
     pub(crate) fn operation_left(&self, id: &str) {
         self.pending.lock().operations.insert(id.to_owned());
     }
 
-    /// `queue` must tick at `at`.
+    /// Records that `queue` must tick at `at`.
     pub(super) fn timer(&self, queue: &QueueName, at: Timestamp) {
         let timers = &mut self.pending.lock().timers;
         let earliest = timers.entry(queue.clone()).or_insert(at);
@@ -76,8 +77,8 @@ impl Outbox {
     /// Puts back messages that could not be published.
     fn put_back(&self, taken: Pending) {
         let mut now = self.pending.lock();
-        let room = MAX_UNSENT.saturating_sub(now.jobs.len());
-        now.jobs.extend(taken.jobs.into_iter().take(room));
+        let capacity = MAX_UNSENT.saturating_sub(now.jobs.len());
+        now.jobs.extend(taken.jobs.into_iter().take(capacity));
         now.due.extend(taken.due);
         now.operations.extend(taken.operations);
         drop(now);
@@ -88,7 +89,7 @@ impl Outbox {
     fn has_timer(&self, queue: &QueueName, at: Timestamp, now: Timestamp) -> bool {
         let mut scheduled = self.scheduled_timers.lock();
         scheduled.retain(|(_, at)| *at > now);
-        // For what is due already, no timer is in time.
+        // No timer is in time for a job that is due already.
         at >= now && scheduled.range((queue.clone(), now)..=(queue.clone(), at)).next().is_some()
     }
 }
@@ -113,7 +114,10 @@ impl Server {
         };
         sent.inspect_err(|error| {
             metrics::counter!("tidegate_dispatch_failures_total").increment(1);
-            tracing::warn!(%error, "follow-up messages were not published; the maintenance sweep repairs it");
+            tracing::warn!(
+                %error,
+                "follow-up messages were not published; the maintenance sweep repairs it"
+            );
             outbox.put_back(taken);
         })
     }
@@ -147,7 +151,8 @@ impl Server {
         }
         outgoing.hints.extend(due.iter().map(|queue| hint(queue, HintKind::Due)));
         let now = self.now();
-        let outbox = &self.inner.serverless.as_ref().expect("the caller checked").outbox;
+        let outbox =
+            &self.inner.serverless.as_ref().expect("only a serverless server calls this").outbox;
         let timers = timers
             .into_iter()
             .filter(|(queue, at)| !due.contains(queue) && !outbox.has_timer(queue, *at, now));
@@ -178,7 +183,8 @@ impl Server {
             if work.run_at > now {
                 let until = match *horizon {
                     Some(until) => until,
-                    // Read after the job was written: a lookahead that missed the job has moved the horizon before.
+                    // Read after the job was written: a lookahead that missed the job has moved the
+                    // horizon before.
                     None => *horizon.insert(engine.horizon().await?),
                 };
                 if work.run_at > until {
@@ -217,7 +223,12 @@ impl Server {
         }
         if !outgoing.timers.is_empty() {
             queue.set_timers(&outgoing.timers).await?;
-            let outbox = &self.inner.serverless.as_ref().expect("the caller checked").outbox;
+            let outbox = &self
+                .inner
+                .serverless
+                .as_ref()
+                .expect("only a serverless server calls this")
+                .outbox;
             outbox
                 .scheduled_timers
                 .lock()

@@ -23,7 +23,8 @@ const MAX_TICKS: usize = 64;
 const MAX_CONCURRENT_QUEUES: usize = 16;
 /// How far back a hint about an unlimited queue scans for undispatched jobs.
 const HINT_LOOKBACK: Duration = Duration::from_secs(5);
-/// How far ahead the maintenance sweep materializes schedules: past the next sweep, even a late one.
+/// How far ahead the maintenance sweep materializes schedules: past the next sweep, even a late
+/// one.
 const LOOKAHEAD: Duration = Duration::from_secs(150);
 /// Most pending replies that are dropped together.
 const MAX_DROPPED_REPLIES: u32 = 10_000;
@@ -97,7 +98,8 @@ impl Server {
         until: Timestamp,
     ) -> Result<(), Error> {
         let engine = self.engine();
-        let outbox = &self.inner.serverless.as_ref().expect("the caller checked").outbox;
+        let outbox =
+            &self.inner.serverless.as_ref().expect("only a serverless server calls this").outbox;
         for number in 0..MAX_TICKS {
             let catalog = engine.catalog().await?;
             let pushed = catalog.types_of(queue).filter(|(_, item)| engine.is_pushed(&item.config));
@@ -175,14 +177,14 @@ impl Server {
     }
 
     /// Runs the maintenance sweep: lookahead dispatch, sweep, a tick of every queue with a ledger,
-    /// repeated dispatch of late jobs, and bulk operations. A part that fails is logged and counted,
-    /// and the next sweep repeats it. [`doctor`](Self::doctor) reports the count.
+    /// repeated dispatch of late jobs, and bulk operations. A part that fails is logged and
+    /// counted, and the next sweep repeats it. [`doctor`](Self::doctor) reports the count.
     pub async fn maintenance_sweep(&self, until: Timestamp) -> SweepReport {
         let mut report = SweepReport::default();
         let mut lookahead = None;
         if let Err(error) = self.every_queue(until, &mut report, &mut lookahead).await {
             report.failed += 1;
-            tracing::error!(%error, "the maintenance sweep was cut short");
+            tracing::error!(%error, "the maintenance sweep ended early");
         }
         if self.flush().await.is_err() {
             report.failed += 1;
@@ -215,7 +217,7 @@ impl Server {
                 limited.push(queue);
             }
         }
-        // First, because a late job is late for want of this dispatch.
+        // First, so that no job becomes late because this dispatch waits.
         match engine.look_ahead(&unlimited).await {
             Ok(done) => {
                 report.ahead = done.sent;
@@ -239,6 +241,25 @@ impl Server {
         }
         // The messages so far do not wait for the ticks.
         let _ = self.flush().await;
+        self.tick_all(&limited, &unlimited, until, report).await;
+        for id in self.unfinished().await? {
+            if self.now() >= until {
+                break;
+            }
+            Box::pin(self.operate(&id, until)).await?;
+        }
+        Ok(())
+    }
+
+    /// Ticks the `limited` queues, and dispatches the late jobs of the `unlimited` ones again.
+    async fn tick_all(
+        &self,
+        limited: &[QueueName],
+        unlimited: &[QueueName],
+        until: Timestamp,
+        report: &mut SweepReport,
+    ) {
+        let engine = self.engine();
         let ticks = limited.iter().map(|queue| self.tick_queue(queue, vec![HintKind::Due], until));
         let lates = unlimited.iter().map(|queue| engine.dispatch_late(queue, MAX_LATE_JOBS));
         let ticks: Vec<_> = ticks.collect();
@@ -254,13 +275,6 @@ impl Server {
             }
         }
         ticked.iter().filter_map(|done| done.as_ref().err()).for_each(|error| report.failed(error));
-        for id in self.unfinished().await? {
-            if self.now() >= until {
-                break;
-            }
-            Box::pin(self.operate(&id, until)).await?;
-        }
-        Ok(())
     }
 }
 

@@ -99,8 +99,8 @@ async fn bounded(inner: &Inner, report: Report) -> Report {
     loop {
         match inner.engine.prepare_report(report.clone()).await {
             Ok(report) => return report,
-            // The work is done: a retry of the storage avoids another attempt. If it does not succeed
-            // in time, the lease ends the attempt.
+            // The work is done: a retry of the storage avoids another attempt. If it does not
+            // succeed in time, the lease ends the attempt.
             Err(Error::Unavailable { retry_after, .. })
                 if *inner.stopping.borrow() < StopPhase::Stopped =>
             {

@@ -15,8 +15,8 @@ pub(super) type Unsettled = (Report, Option<StopGuard>);
 /// Callers that wait for the answers to their reports.
 type Callers = Vec<(oneshot::Sender<Vec<Result<Job, Error>>>, Vec<Result<Job, Error>>)>;
 
-/// Where a report of the batch came from.
-enum Source {
+/// The source of a report.
+enum ReportSource {
     /// The lease call with this index.
     Lease(usize),
     /// The caller with this index.
@@ -25,11 +25,11 @@ enum Source {
     Own,
 }
 
-/// What one tick takes from the task's inbox.
+/// The messages of one tick.
 pub(super) struct Batch {
     pub(super) reports: Vec<Report>,
-    /// Where each report came from.
-    sources: Vec<Source>,
+    /// The source of each report.
+    sources: Vec<ReportSource>,
     callers: Callers,
     /// The reports of this process's own attempts, in order.
     own: Vec<Unsettled>,
@@ -40,15 +40,15 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// Where the answers to the reports go, for a tick that took this long.
+    /// The recipients of the answers to the reports. `took`: when the tick began and was committed.
     pub(super) fn recipients(self, took: (Timestamp, Timestamp)) -> Recipients {
         Recipients { sources: self.sources, callers: self.callers, own: self.own, took }
     }
 }
 
-/// Where the answers to a tick's reports go.
+/// The recipients of the answers to a tick's reports.
 pub(super) struct Recipients {
-    sources: Vec<Source>,
+    sources: Vec<ReportSource>,
     callers: Callers,
     own: Vec<Unsettled>,
     /// When the tick began and when it was committed.
@@ -65,7 +65,7 @@ impl Task {
         };
         let mut batch = Batch {
             reports: own.iter().map(|(report, _)| report.clone()).collect(),
-            sources: own.iter().map(|_| Source::Own).collect(),
+            sources: own.iter().map(|_| ReportSource::Own).collect(),
             callers: Vec::new(),
             own,
             has_messages: !inbox.is_empty(),
@@ -77,7 +77,7 @@ impl Task {
                 Message::Released(job, version) => self.released.push((job, version)),
                 Message::Reports(reports, reply) => {
                     let caller = batch.callers.len();
-                    batch.sources.extend(reports.iter().map(|_| Source::Caller(caller)));
+                    batch.sources.extend(reports.iter().map(|_| ReportSource::Caller(caller)));
                     batch.reports.extend(reports);
                     batch.callers.push((reply, Vec::new()));
                 }
@@ -86,14 +86,16 @@ impl Task {
                         *count = count.saturating_sub(1);
                     }
                     if let Some(report) = report {
-                        batch.sources.push(Source::Own);
+                        batch.sources.push(ReportSource::Own);
                         batch.reports.push(report.clone());
                         batch.own.push((report, guard));
                     }
                 }
                 Message::Lease(mut call) => {
                     let reports = std::mem::take(&mut call.reports);
-                    batch.sources.extend(reports.iter().map(|_| Source::Lease(self.leases.len())));
+                    batch
+                        .sources
+                        .extend(reports.iter().map(|_| ReportSource::Lease(self.leases.len())));
                     batch.reports.extend(reports);
                     self.leases.push_back(Waiting { call, answers: Vec::new() });
                 }
@@ -103,7 +105,7 @@ impl Task {
         batch
     }
 
-    /// Gives each report's answer to where the report came from.
+    /// Sends the answer of each report to its source.
     pub(super) fn answer_reports(
         &mut self,
         inner: &Arc<Inner>,
@@ -120,16 +122,16 @@ impl Task {
         for (source, answer) in sources.into_iter().zip(std::mem::take(&mut outcome.reports)) {
             if let Ok(job) = &answer {
                 if let Some(traces) = &inner.traces {
-                    traces.reported(job, !matches!(source, Source::Own), from, to);
+                    traces.reported(job, !matches!(source, ReportSource::Own), from, to);
                 }
                 if job.life.ended().is_some() {
                     inner.on_job_finished(job);
                 }
             }
             match source {
-                Source::Lease(index) => self.leases[index].answers.push(answer),
-                Source::Caller(index) => callers[index].1.push(answer),
-                Source::Own => self.keep_unsettled(own.next(), answer),
+                ReportSource::Lease(index) => self.leases[index].answers.push(answer),
+                ReportSource::Caller(index) => callers[index].1.push(answer),
+                ReportSource::Own => self.keep_unsettled(own.next(), answer),
             }
         }
         for (reply, answers) in callers {
@@ -165,7 +167,7 @@ impl Task {
             let has_reports = batch
                 .sources
                 .iter()
-                .any(|source| matches!(source, Source::Lease(of) if *of == index));
+                .any(|source| matches!(source, ReportSource::Lease(of) if *of == index));
             if has_reports {
                 let _ = lease.call.reply.send(Err(error.clone()));
             } else {

@@ -1,4 +1,4 @@
-//! Who takes jobs of the queue now: handlers, push slots and waiting workers.
+//! The demands for jobs of the queue: of handlers, push slots and waiting workers.
 
 use std::{
     collections::BTreeMap,
@@ -19,8 +19,8 @@ pub(super) enum Requester {
 }
 
 impl Task {
-    /// A tick's input with the demands of all who take jobs once `reports` are settled, and the
-    /// requester of each demand.
+    /// A tick's input, and the requester of each of its demands. The input has the demands of all
+    /// handlers, push slots and workers once `reports` are settled.
     pub(super) fn demands(
         &self,
         inner: &Inner,
@@ -67,7 +67,7 @@ impl Task {
         (TickInput { demands, workers, ..TickInput::default() }, requesters)
     }
 
-    /// The demand of the free slots of one kind, of which there are `most`.
+    /// The demand of the free slots of one kind. `most` is the number of all its slots.
     fn slot_demand(&self, types: Vec<TypeName>, slot: &ExecutionSlot, most: u32) -> Demand {
         Demand {
             types,
@@ -78,7 +78,7 @@ impl Task {
         }
     }
 
-    /// How many slots of one kind are free, of which there are `most`.
+    /// How many slots of one kind are free. `most` is the number of all its slots.
     pub(super) fn free_slots(&self, slot: &ExecutionSlot, most: u32) -> u32 {
         most.saturating_sub(self.running.get(slot).copied().unwrap_or(0))
     }

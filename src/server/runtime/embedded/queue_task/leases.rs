@@ -42,8 +42,8 @@ impl LeaseCall {
 /// The jobs of a lease call, and the answers to its reports.
 pub(crate) type LeaseAnswer = (LeasedJobs, Vec<Result<Job, Error>>);
 
-/// What a worker that waits for several queues requests of one of them. The queue notifies the
-/// worker when there may be jobs, and the worker then sends a lease call.
+/// The watch of one queue by a worker that waits for several. The queue notifies the worker when
+/// there may be jobs, and the worker then sends a lease call.
 pub(crate) struct QueueWatch {
     pub(crate) types: Option<Vec<TypeName>>,
     pub(crate) max: u32,

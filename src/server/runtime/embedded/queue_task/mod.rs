@@ -1,7 +1,7 @@
 //! The task of one queue: it collects messages, runs a tick with them, and distributes the outcome.
 //!
 //! Read in this order: [`Task::tick`], `batch` (messages become a batch, and its reports get their
-//! answers), `demands` (who takes jobs now), `leases` (waiting workers), `attempts` (what this
+//! answers), `demands` (requests for jobs), `leases` (waiting workers), `attempts` (what this
 //! process runs itself), `snapshot` (what the queue's status shows).
 
 mod attempts;
@@ -42,7 +42,7 @@ pub(crate) use self::{
     snapshot::QueueSnapshot,
 };
 
-/// Most messages that one tick takes.
+/// Most messages of one tick.
 const MAX_BATCH: usize = 2048;
 /// The longest time between two ticks: another process may have written to the store.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
@@ -53,7 +53,7 @@ const NOT_IDLE: u64 = u64::MAX;
 
 /// A message to a queue's task.
 pub(crate) enum Message {
-    /// Something may be due.
+    /// Jobs may be due.
     Wake,
     /// A job left the version at which it may hold a grant.
     Released(JobId, Version),
@@ -241,7 +241,7 @@ impl Task {
         let ended = inner.engine.now();
         let Committed { catalog, requesters, outcome, has_news } = committed;
         metrics::tick(&self.queue, &outcome, began, ended.since(began));
-        // A scan that starts nothing leaves half of the processor to other tasks.
+        // A scan that claims nothing leaves half of the processor time to other tasks.
         let pause = if has_news || !outcome.claimed.is_empty() {
             Duration::ZERO
         } else {
@@ -258,7 +258,7 @@ impl Task {
         if self.scanning { Some(ended + pause) } else { self.next_tick_at(due_at, began) }
     }
 
-    /// Commits a tick: the batch's reports, and grants for those who take jobs now.
+    /// Commits a tick: the batch's reports, and grants for the demands of this moment.
     async fn commit(
         &mut self,
         inner: &Inner,

@@ -1,4 +1,4 @@
-//! What a queue's task shows of itself, for its status, `explain` and the metrics.
+//! The state of a queue's task, for the queue's status, `explain` and the metrics.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -30,7 +30,7 @@ pub(crate) struct QueueSnapshot {
 }
 
 impl Task {
-    /// Records what a tick held, how long attempts took and how late they started.
+    /// Records the candidates that a tick held, and the duration and start delay of attempts.
     pub(super) fn update_means(&self, outcome: &TickOutcome) {
         let mut snapshot = self.snapshot.lock();
         snapshot.held =
@@ -51,7 +51,7 @@ impl Task {
         }
     }
 
-    /// Records who waits for jobs and what runs.
+    /// Records the waiting workers and the running attempts.
     pub(super) fn update_snapshot(&mut self, inner: &Inner, catalog: &Catalog) {
         let mut snapshot = self.snapshot.lock();
         snapshot.wanted.clear();

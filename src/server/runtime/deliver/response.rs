@@ -1,0 +1,155 @@
+//! The outcome that the response of a worker means.
+
+use std::time::Duration;
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use chrono::DateTime;
+use serde_json::value::RawValue;
+
+use super::{DeliveryOutcome, failed_permanently};
+use tidegate_core::{
+    job::{
+        Body, Encoding, Payload,
+        lifecycle::{Failure, Reason},
+        payload::MAX_DEPTH,
+    },
+    port::target::Response,
+    target::Complete,
+    time::Timestamp,
+};
+use tidegate_engine::request::ReportOutcome;
+
+/// The status by which a worker rejects further attempts.
+const STATUS_NOT_RETRYABLE: u16 = 489;
+/// Most bytes of a response that go into an error message.
+const MAX_MESSAGE_BYTES: usize = 1024;
+/// Most bytes of a response that go into the details of a failure.
+const MAX_DETAILS_BYTES: usize = 16 << 10;
+/// The longest wait that a `Retry-After` can request.
+const MAX_RETRY_AFTER: Duration = Duration::from_hours(24);
+
+/// What decides how a response is classified.
+pub(super) struct ResponseRules {
+    /// Whether the job must not run twice.
+    pub(super) at_most_once: bool,
+    /// Whether the job is a completion callback, which has no result.
+    pub(super) is_callback: bool,
+    pub(super) complete: Complete,
+    /// Most bytes of the result; `None` if it is not kept.
+    pub(super) max_result_bytes: Option<usize>,
+}
+
+/// A classified response.
+pub(super) enum ResponseClass {
+    Done(DeliveryOutcome),
+    NotDelivered(NotDelivered),
+}
+
+/// The worker did not accept the job: the delivery is retried.
+pub(super) struct NotDelivered {
+    pub(super) message: String,
+    /// The wait that the worker requested.
+    pub(super) after: Option<Duration>,
+    /// The status of the response, if there was one.
+    pub(super) status: Option<u16>,
+}
+
+impl ResponseRules {
+    /// Classifies a response that arrived at `now`.
+    pub(super) fn classify(&self, response: &Response, now: Timestamp) -> ResponseClass {
+        match response.status {
+            202 if !self.is_callback => ResponseClass::Done(DeliveryOutcome::Later),
+            // With any 2xx it has accepted the job; the result comes later.
+            200..=299 if self.complete == Complete::OnResult => {
+                ResponseClass::Done(DeliveryOutcome::Later)
+            }
+            200..=299 => ResponseClass::Done(self.succeeded(response)),
+            status @ (429 | 503) if !self.at_most_once => {
+                let after = response.header("retry-after").and_then(|text| retry_after(text, now));
+                let message = message(response);
+                ResponseClass::NotDelivered(NotDelivered { message, after, status: Some(status) })
+            }
+            _ => ResponseClass::Done(rejected(response)),
+        }
+    }
+
+    /// The outcome of a job whose work is done, with its result.
+    fn succeeded(&self, response: &Response) -> DeliveryOutcome {
+        let kept = self
+            .max_result_bytes
+            .filter(|_| !self.is_callback)
+            .and_then(|most| Some((most, result(response)?)));
+        match kept {
+            // The work is done. Another attempt would repeat it, with the same response.
+            Some((most, long)) if long.bytes.len() > most => failed_permanently(
+                Reason::Failed,
+                format!("the response has more than the {most} bytes that a result may have"),
+            ),
+            kept => DeliveryOutcome::Report(ReportOutcome::Succeeded {
+                result: kept.map(|(_, result)| Body::Inline(result)),
+            }),
+        }
+    }
+}
+
+/// The outcome of a job whose worker answered with an error.
+fn rejected(response: &Response) -> DeliveryOutcome {
+    let forbids_retry = response
+        .header("tidegate-retryable")
+        .is_some_and(|value| value.eq_ignore_ascii_case("false"));
+    let details = serde_json::from_slice::<&RawValue>(&response.body)
+        .ok()
+        .filter(|raw| raw.get().len() <= MAX_DETAILS_BYTES)
+        .map(|raw| raw.get().to_owned());
+    DeliveryOutcome::Report(ReportOutcome::Failed {
+        failure: Failure {
+            reason: Reason::Failed,
+            message: Some(message(response)),
+            details,
+            status: Some(response.status),
+        },
+        retryable: response.status != STATUS_NOT_RETRYABLE && !forbids_retry,
+        least_wait: Duration::ZERO,
+    })
+}
+
+/// The wait that a `Retry-After` requests: seconds, or an HTTP date.
+fn retry_after(text: &str, now: Timestamp) -> Option<Duration> {
+    if let Ok(seconds) = text.trim().parse::<u64>() {
+        return Some(Duration::from_secs(seconds).min(MAX_RETRY_AFTER));
+    }
+    let at = DateTime::parse_from_rfc2822(text.trim()).ok()?;
+    Some(Timestamp::from_utc(at.to_utc()).since(now).min(MAX_RETRY_AFTER))
+}
+
+fn message(response: &Response) -> String {
+    let text =
+        String::from_utf8_lossy(&response.body[..response.body.len().min(MAX_MESSAGE_BYTES)]);
+    let text = text.trim();
+    if text.is_empty() {
+        format!("HTTP {}", response.status)
+    } else {
+        format!("HTTP {}: {text}", response.status)
+    }
+}
+
+/// The body of a response as a result: JSON or MessagePack as declared, text as a JSON string,
+/// other bytes as binary.
+fn result(response: &Response) -> Option<Payload> {
+    if response.body.is_empty() {
+        return None;
+    }
+    let kind = response.header("content-type").unwrap_or_default();
+    let payload = |encoding| Payload { encoding, bytes: response.body.clone() };
+    if kind.contains("msgpack") && payload(Encoding::MessagePack).check(MAX_DEPTH).is_ok() {
+        return Some(payload(Encoding::MessagePack));
+    }
+    if payload(Encoding::Json).check(MAX_DEPTH).is_ok() {
+        return Some(payload(Encoding::Json));
+    }
+    let value = match std::str::from_utf8(&response.body) {
+        Ok(text) => serde_json::Value::from(text),
+        Err(_) => serde_json::json!({"$binary": BASE64_STANDARD.encode(&response.body)}),
+    };
+    Some(Payload::json(value.to_string()))
+}
