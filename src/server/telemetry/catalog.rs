@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use metrics::{Recorder, Unit};
 
-/// What kind of values a metric has.
+/// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
     /// A number that only grows.
@@ -77,63 +77,105 @@ const fn histogram(
 pub const METRICS: &[Metric] = &[
     counter("tidegate_enqueued_total", &["queue", "type"], "jobs accepted"),
     counter("tidegate_attempts_started_total", &["queue"], "attempts started"),
-    counter("tidegate_attempts_finished_total", &["queue", "type", "outcome"], "attempts with a result"),
+    counter(
+        "tidegate_attempts_finished_total", &["queue", "type", "outcome"],
+        "attempts with a result",
+    ),
     counter("tidegate_jobs_finished_total", &["queue", "type", "state"], "jobs that ended"),
-    counter("tidegate_occurrences_total", &["schedule"], "occurrences of a schedule that created a job"),
+    counter(
+        "tidegate_occurrences_total", &["schedule"],
+        "occurrences of a schedule that created a job",
+    ),
     counter(
         "tidegate_occurrences_missed_total", &["schedule"],
         "missed occurrences without a job; at most 1000 per gap are counted",
     ),
     counter(
         "tidegate_occurrence_errors_total", &["schedule"],
-        "attempts at an occurrence that created no job; `last_error` of the schedule has the reason",
+        "failures to create the job of an occurrence; `last_error` of the schedule has the reason",
     ),
     histogram(
         "tidegate_job_start_delay_seconds", &["queue"],
-        "from a job's due time to the start of its attempt, including admission",
+        "time from a job's due time to the start of its attempt, including admission, in seconds",
     ),
-    histogram("tidegate_attempt_duration_seconds", &["queue"], "from an attempt's start to its result"),
-    histogram("tidegate_tick_duration_seconds", &["queue"], "duration of a queue's ticks, including the commit"),
+    histogram(
+        "tidegate_attempt_duration_seconds", &["queue"],
+        "time from an attempt's start to its result, in seconds",
+    ),
+    histogram(
+        "tidegate_tick_duration_seconds", &["queue"],
+        "duration of a queue's ticks, including the commit, in seconds",
+    ),
     gauge("tidegate_jobs", &["queue", "state"], "number of jobs, read every 2 s"),
-    gauge("tidegate_running_weight", &["queue"], "weight that runs under grants (queues that have or had a limit)"),
-    gauge("tidegate_jobs_held", &["queue"], "candidates that rules held in the latest tick"),
+    gauge(
+        "tidegate_running_weight", &["queue"],
+        "total weight of the granted jobs (only of queues that have or had a limit)",
+    ),
+    gauge(
+        "tidegate_jobs_held", &["queue"],
+        "due jobs that the rules of the queue held back in the latest tick",
+    ),
     counter(
         "tidegate_plugin_calls_total", &["plugin", "role", "purpose"],
-        "calls of a plugin; the purpose is `live`, `shadow` (compared, without effect), `explain` (a user requested the \
-         reason) or `check` (of a configuration)",
+        "calls of a plugin, by purpose: `live`, `shadow` (compared, without effect), `explain` (a \
+         user requested the reason), `check` (of a configuration)",
     ),
     counter(
         "tidegate_plugin_faults_total", &["plugin", "kind", "purpose"],
-        "failed calls of a plugin: `rejected`, `timeout`, `resource_exhausted`, `trapped`, `invalid_answer`, `unavailable`",
+        "failed calls of a plugin, by kind: `rejected`, `timeout`, `resource_exhausted`, \
+         `trapped`, `invalid_answer`, `unavailable`",
     ),
-    histogram("tidegate_plugin_seconds", &["plugin", "role", "purpose"], "duration of calls"),
-    counter("tidegate_plugin_fuel_total", &["plugin", "role", "purpose"], "fuel used by calls: roughly, instructions"),
+    histogram(
+        "tidegate_plugin_seconds", &["plugin", "role", "purpose"],
+        "duration of plugin calls, in seconds",
+    ),
+    counter(
+        "tidegate_plugin_fuel_total", &["plugin", "role", "purpose"],
+        "fuel that plugin calls consumed: about one unit per WebAssembly instruction",
+    ),
     counter(
         "tidegate_aws_errors_total", &["service", "reason"],
-        "requests, and parts of them, that `dynamodb`, `sqs` or `s3` refused: `throttled`, `invalid`, `other` (a missing \
-         permission; a deleted table, queue or bucket); `tidegate doctor` has details",
+        "requests, and parts of them, that `dynamodb`, `sqs` or `s3` refused, by reason: \
+         `throttled`, `invalid`, `other` (a missing permission; a deleted table, queue or bucket); \
+         `tidegate doctor` has details",
     ),
     aws_counter("tidegate_lambda_invocations_total", &[], "invocations of a function"),
-    aws_counter("tidegate_dynamodb_requests_total", &["kind"], "requests to DynamoDB, `read` or `write`"),
-    aws_counter("tidegate_dynamodb_units_total", &["kind"], "units that requests to DynamoDB consumed, `read` or `write`"),
+    aws_counter(
+        "tidegate_dynamodb_requests_total", &["kind"],
+        "requests to DynamoDB, by kind: `read`, `write`",
+    ),
+    aws_counter(
+        "tidegate_dynamodb_units_total", &["kind"],
+        "capacity units that requests to DynamoDB consumed, by kind: `read`, `write`",
+    ),
     aws_counter(
         "tidegate_sqs_requests_total", &["kind"],
-        "billed SQS requests, `standard` or `fifo`, without polls of empty queues",
+        "billed requests to SQS, without polls of empty queues, by kind: `standard`, `fifo`",
     ),
     aws_counter(
         "tidegate_dispatch_failures_total", &[],
-        "publishes after a change that failed; the maintenance sweep repairs each",
+        "failures to publish the messages of a change; the maintenance sweep repairs each",
     ),
     aws_counter(
         "tidegate_messages_malformed_total", &[],
-        "malformed messages: `dead-letter` logged their beginning and dropped them",
+        "malformed messages that `dead-letter` dropped; its log has the first 200 characters",
     ),
-    counter("tidegate_http_requests_total", &["status"], "requests answered, by class: `2xx`, `4xx`, ..."),
-    counter("tidegate_spans_lost_total", &[], "spans that the collector refused, or that did not fit the buffer"),
-    counter("tidegate_events_total", &["outcome"], "events received: `matched` by a trigger, `unmatched`, `refused`"),
+    counter(
+        "tidegate_http_requests_total", &["status"],
+        "requests answered, by class of status: `2xx`, `4xx`, ...",
+    ),
+    counter(
+        "tidegate_spans_lost_total", &[],
+        "spans that the collector refused, or that exceeded the buffer",
+    ),
+    counter(
+        "tidegate_events_total", &["outcome"],
+        "events received, by outcome: `matched` by a trigger, `unmatched`, `refused`",
+    ),
     counter(
         "tidegate_trigger_total", &["trigger", "did"],
-        "results of triggers: `enqueued`, `repeated`, `completed`, `recorded`, `known`, `late`, `kept`, `dead`, `dropped`",
+        "results of triggers: `enqueued`, `repeated`, `completed`, `recorded`, `known`, `late`, \
+         `kept`, `dead`, `dropped`",
     ),
     gauge("tidegate_replies_pending", &[], "replies that wait for their job or its attempt"),
     counter(
@@ -142,11 +184,17 @@ pub const METRICS: &[Metric] = &[
     ),
     counter(
         "tidegate_events_malformed_total", &[],
-        "records from other services that are no event, or exceed the limit: kept as dead letters",
+        "records from other services that are no events, or exceed the limit: kept as dead letters",
     ),
-    gauge("tidegate_dead_letters", &[], "events that no trigger could handle"),
-    counter("tidegate_dead_letters_dropped_total", &["reason"], "dead letters dropped: `expired`, `too_many`"),
-    counter("tidegate_dead_letters_replayed_total", &["action"], "dead letters replayed, by the result of the replay"),
+    gauge("tidegate_dead_letters", &[], "dead letters: events that no trigger could handle"),
+    counter(
+        "tidegate_dead_letters_dropped_total", &["reason"],
+        "dead letters dropped, by reason: `expired`, `too_many`",
+    ),
+    counter(
+        "tidegate_dead_letters_replayed_total", &["action"],
+        "dead letters replayed, by the result of the replay",
+    ),
 ];
 
 /// Describes every metric to `recorder`.
@@ -162,7 +210,7 @@ pub fn describe(recorder: &impl Recorder) {
     }
 }
 
-/// The unit of a metric, which its name ends with.
+/// The unit of a metric, by the ending of its name.
 pub fn unit(name: &str) -> Unit {
     if name.ends_with("_seconds") {
         Unit::Seconds
@@ -196,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn metric_names_are_unique_and_say_their_kind() {
+    fn metric_names_are_unique_and_end_with_kind_or_unit() {
         let names: BTreeSet<&str> = METRICS.iter().map(|metric| metric.name).collect();
         assert_eq!(names.len(), METRICS.len());
         for metric in METRICS {

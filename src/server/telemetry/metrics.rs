@@ -39,11 +39,12 @@ pub(crate) fn enqueued<'a>(jobs: impl Iterator<Item = &'a Enqueued>) {
         }
     }
     for (queue, job_type, count) in counts {
-        counter!("tidegate_enqueued_total", "queue" => queue.to_owned(), "type" => job_type.to_owned()).increment(count);
+        let labels = [("queue", queue.to_owned()), ("type", job_type.to_owned())];
+        counter!("tidegate_enqueued_total", &labels).increment(count);
     }
 }
 
-/// Counts what schedules made, missed and failed to make.
+/// Counts the occurrences that created a job, were missed, or failed to create a job.
 pub(crate) fn materialized(materialized: &Materialized) {
     enqueued(materialized.made.iter().map(|(_, enqueued)| enqueued));
     let count = |name: &'static str, schedule: &ScheduleName, count: u64| {
@@ -75,9 +76,10 @@ pub(crate) fn claimed(claimed: &[Claimed], now: Timestamp) {
         let queue = claimed[0].job.spec.queue.as_str();
         counter!("tidegate_attempts_started_total", "queue" => queue.to_owned())
             .increment(claimed.len() as u64);
-        let lateness = histogram!("tidegate_job_start_delay_seconds", "queue" => queue.to_owned());
+        let start_delay =
+            histogram!("tidegate_job_start_delay_seconds", "queue" => queue.to_owned());
         for claimed in claimed {
-            lateness.record(now.since(claimed.run_at).as_secs_f64());
+            start_delay.record(now.since(claimed.run_at).as_secs_f64());
         }
     }
 }
@@ -98,8 +100,12 @@ pub(crate) fn settled(queue: &str, ticked: &TickOutcome) {
             .record(entry.ended_at.since(entry.started_at).as_secs_f64());
     }
     for ((job_type, outcome), count) in attempts {
-        counter!("tidegate_attempts_finished_total", "queue" => queue.to_owned(), "type" => job_type.to_owned(), "outcome" => outcome)
-            .increment(count);
+        let labels = [
+            ("queue", queue.to_owned()),
+            ("type", job_type.to_owned()),
+            ("outcome", outcome.to_owned()),
+        ];
+        counter!("tidegate_attempts_finished_total", &labels).increment(count);
     }
 }
 
@@ -113,8 +119,12 @@ pub(crate) fn queue(queue: &QueueName, running_weight: u64, held: &BTreeMap<Stri
 /// Counts a job that ended.
 pub(crate) fn job_finished(job: &Job) {
     let state = lifecycle::word(&job.life.state);
-    counter!("tidegate_jobs_finished_total", "queue" => job.spec.queue.to_string(), "type" => job.spec.job_type.to_string(), "state" => state)
-        .increment(1);
+    let labels = [
+        ("queue", job.spec.queue.to_string()),
+        ("type", job.spec.job_type.to_string()),
+        ("state", state.to_owned()),
+    ];
+    counter!("tidegate_jobs_finished_total", &labels).increment(1);
 }
 
 /// Records the number of jobs.

@@ -32,7 +32,7 @@ pub enum CannotCollect {
     Output {
         /// The setting's value.
         output: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// The process collects metrics already.
@@ -76,7 +76,7 @@ impl MetricsCollection {
         Ok(Self { prometheus, emf: writer })
     }
 
-    /// What `/metrics` shows.
+    /// The handle that renders `/metrics`.
     pub fn prometheus(&self) -> PrometheusHandle {
         self.prometheus.clone()
     }

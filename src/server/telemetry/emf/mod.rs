@@ -1,14 +1,16 @@
 //! Metrics for CloudWatch in its embedded metric format: lines of JSON in a log.
 //!
 //! ```text
-//!   {"_aws":{"Timestamp":1700000000000,"CloudWatchMetrics":[{"Namespace":"tidegate","Dimensions":[["queue"]],
-//!    "Metrics":[{"Name":"tidegate_attempts_started_total","Unit":"Count"}]}]},"queue":"mail","tidegate_attempts_started_total":12}
+//!   {"_aws":{"Timestamp":1700000000000,"CloudWatchMetrics":[{"Namespace":"tidegate",
+//!    "Dimensions":[["queue"]],
+//!    "Metrics":[{"Name":"tidegate_attempts_started_total","Unit":"Count"}]}]},
+//!    "queue":"mail","tidegate_attempts_started_total":12}
 //! ```
 //!
-//! A counter is written as its increase since the last line, and omitted if there is none; a gauge
-//! as its value; a histogram as values with their counts. Memory does not grow with the number of
-//! values: a histogram has fixed buckets, each a fifth wider than the one below, so a value is at
-//! most 9 % off.
+//! A counter is written as its increase since the last line, and omitted without an increase. A
+//! gauge is written as its value, a histogram as values with their counts. Memory does not grow
+//! with the number of values: a histogram has fixed buckets, each a fifth wider than the one below,
+//! so a value is at most 9 % off.
 
 mod output;
 
@@ -46,7 +48,8 @@ const MAX_SERIES: usize = 10_000;
 const MIN_VALUE: f64 = 1.0 / 4096.0;
 /// Buckets per doubling.
 const STEPS: f64 = 4.0;
-/// The buckets from [`MIN_VALUE`] to 4096, one below and one above. CloudWatch takes at most 100 values at once.
+/// The buckets from [`MIN_VALUE`] to 4096, one below and one above. CloudWatch takes at most 100
+/// values at once.
 const BUCKETS: usize = 98;
 
 /// A recorder that collects metrics until they are flushed.
@@ -190,7 +193,8 @@ impl Emf {
         if all.len() >= MAX_SERIES && !all.contains_key(key) {
             if !self.warned.swap(true, Ordering::Relaxed) {
                 tracing::warn!(
-                    "there are over {MAX_SERIES} metrics with their labels; further ones are not written for CloudWatch"
+                    "there are over {MAX_SERIES} series (a metric with its labels); further ones \
+                     are not written for CloudWatch"
                 );
             }
             return None;

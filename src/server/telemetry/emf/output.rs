@@ -93,7 +93,10 @@ async fn run(emf: Arc<Emf>, output: Output, interval: Duration, mut stop: watch:
         );
         // Only the first of several failures is logged.
         if let Some(error) = error.as_ref().filter(|_| !failing) {
-            tracing::warn!(%error, "metrics for CloudWatch cannot be written; jobs are not affected");
+            tracing::warn!(
+                %error,
+                "metrics for CloudWatch cannot be written; jobs are not affected"
+            );
         }
         failing = error.is_some();
         if last {

@@ -1,23 +1,16 @@
+use std::collections::BTreeSet;
+
 use metrics::{counter, gauge, histogram, with_local_recorder};
 
 use super::*;
 
 const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
 
-/// What the specification of the format asks of one line, by its sections "root node", "metadata object", "metric directive",
-/// "metric definition" and "target members"; the bounds are those of CloudWatch.
+/// Checks a line against the specification of the format, section by section: root node, metadata
+/// object, metric directive, metric definition, target members. The bounds are those of CloudWatch.
 fn check(line: &str) -> Value {
     assert!(line.len() <= 256 << 10, "a log event has at most 256 KiB, not {}", line.len());
     let root: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
-    let members = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
-    let text = |value: &Value, most: usize| {
-        let text = value.as_str().unwrap_or_else(|| panic!("{value} is no text")).to_owned();
-        assert!(
-            (1..=most).contains(&text.len()) && text.is_ascii() && !text.trim().is_empty(),
-            "{text:?}"
-        );
-        text
-    };
     assert_eq!(members(&root["_aws"]), ["CloudWatchMetrics", "Timestamp"]);
     assert!(
         root["_aws"]["Timestamp"].as_u64().is_some_and(|millis| millis > 1_000_000_000_000),
@@ -32,53 +25,75 @@ fn check(line: &str) -> Value {
                 .chars()
                 .all(|letter| letter.is_ascii_alphanumeric() || "._-/#:".contains(letter))
         );
-        let mut targets = std::collections::BTreeSet::from(["_aws".to_owned()]);
-        for set in directive["Dimensions"].as_array().unwrap() {
-            let set = set.as_array().unwrap();
-            assert!(set.len() <= 30, "a dimension set has at most 30");
-            for name in set {
-                let value = text(&root[text(name, 250)], 1024);
-                assert!(!value.starts_with(':') && targets.insert(text(name, 250)), "{name}");
-            }
-        }
-        let metrics = directive["Metrics"].as_array().unwrap();
-        assert!(
-            (1..=100).contains(&metrics.len()),
-            "a directive has at most 100 metrics, not {}",
-            metrics.len()
-        );
-        for metric in metrics {
-            assert_eq!(members(metric), ["Name", "Unit"]);
-            assert!(
-                ["Seconds", "Bytes", "Count"].contains(&text(&metric["Unit"], 20).as_str()),
-                "{metric}"
-            );
-            let name = text(&metric["Name"], 255);
-            assert!(targets.insert(name.clone()), "{name} stands for two things");
-            match &root[&name] {
-                Value::Number(_) => {}
-                many => {
-                    assert_eq!(members(many), ["Counts", "Values"]);
-                    let (values, counts) =
-                        (many["Values"].as_array().unwrap(), many["Counts"].as_array().unwrap());
-                    assert!(
-                        (1..=100).contains(&values.len()) && values.len() == counts.len(),
-                        "{many}"
-                    );
-                    assert!(
-                        values.iter().all(Value::is_number)
-                            && counts.iter().all(|count| count.as_u64().is_some_and(|n| n > 0))
-                    );
-                }
-            }
-        }
+        let mut targets = BTreeSet::from(["_aws".to_owned()]);
+        check_dimensions(&root, directive, &mut targets);
+        check_metrics(&root, directive, &mut targets);
         assert_eq!(
             targets,
             members(&root).into_iter().collect(),
-            "what stands in the line is what is said of it"
+            "each member of the line is declared, and nothing else"
         );
     }
     root
+}
+
+fn check_dimensions(root: &Value, directive: &Value, targets: &mut BTreeSet<String>) {
+    for set in directive["Dimensions"].as_array().unwrap() {
+        let set = set.as_array().unwrap();
+        assert!(set.len() <= 30, "a dimension set has at most 30");
+        for name in set {
+            let value = text(&root[text(name, 250)], 1024);
+            assert!(!value.starts_with(':') && targets.insert(text(name, 250)), "{name}");
+        }
+    }
+}
+
+fn check_metrics(root: &Value, directive: &Value, targets: &mut BTreeSet<String>) {
+    let metrics = directive["Metrics"].as_array().unwrap();
+    assert!(
+        (1..=100).contains(&metrics.len()),
+        "a directive has at most 100 metrics, not {}",
+        metrics.len()
+    );
+    for metric in metrics {
+        assert_eq!(members(metric), ["Name", "Unit"]);
+        assert!(
+            ["Seconds", "Bytes", "Count"].contains(&text(&metric["Unit"], 20).as_str()),
+            "{metric}"
+        );
+        let name = text(&metric["Name"], 255);
+        assert!(targets.insert(name.clone()), "{name} names two members");
+        match &root[&name] {
+            Value::Number(_) => {}
+            many => {
+                assert_eq!(members(many), ["Counts", "Values"]);
+                let (values, counts) =
+                    (many["Values"].as_array().unwrap(), many["Counts"].as_array().unwrap());
+                assert!(
+                    (1..=100).contains(&values.len()) && values.len() == counts.len(),
+                    "{many}"
+                );
+                assert!(
+                    values.iter().all(Value::is_number)
+                        && counts.iter().all(|count| count.as_u64().is_some_and(|n| n > 0))
+                );
+            }
+        }
+    }
+}
+
+fn members(value: &Value) -> Vec<String> {
+    value.as_object().unwrap().keys().cloned().collect()
+}
+
+/// The string `value`, which must be ASCII of 1 to `most` bytes.
+fn text(value: &Value, most: usize) -> String {
+    let text = value.as_str().unwrap_or_else(|| panic!("{value} is not a string")).to_owned();
+    assert!(
+        (1..=most).contains(&text.len()) && text.is_ascii() && !text.trim().is_empty(),
+        "{text:?}"
+    );
+    text
 }
 
 fn lines(flushed: &[u8]) -> Vec<Value> {
@@ -87,7 +102,7 @@ fn lines(flushed: &[u8]) -> Vec<Value> {
     text.lines().map(check).collect()
 }
 
-/// What `measure` measures, in a namespace of its own.
+/// A recorder with what `measure` recorded.
 fn measured(measure: impl FnOnce()) -> Emf {
     let emf = Emf::new("Team/tidegate");
     with_local_recorder(&emf, measure);
@@ -108,14 +123,17 @@ fn each_set_of_labels_has_a_line_with_all_its_metrics() {
         lines,
         [
             json!({"_aws": {"Timestamp": 1_700_000_000_000_u64, "CloudWatchMetrics": [
-                {"Namespace": "Team/tidegate", "Dimensions": [[]], "Metrics": [{"Name": "free_bytes", "Unit": "Bytes"}]}]},
+                {"Namespace": "Team/tidegate", "Dimensions": [[]],
+                 "Metrics": [{"Name": "free_bytes", "Unit": "Bytes"}]}]},
                 "free_bytes": 1024.0}),
             json!({"_aws": {"Timestamp": 1_700_000_000_000_u64, "CloudWatchMetrics": [
-                {"Namespace": "Team/tidegate", "Dimensions": [["queue"]], "Metrics": [{"Name": "running_weight", "Unit": "Count"}]}]},
+                {"Namespace": "Team/tidegate", "Dimensions": [["queue"]],
+                 "Metrics": [{"Name": "running_weight", "Unit": "Count"}]}]},
                 "queue": "mail", "running_weight": 7.5}),
             json!({"_aws": {"Timestamp": 1_700_000_000_000_u64, "CloudWatchMetrics": [
                 {"Namespace": "Team/tidegate", "Dimensions": [["queue", "type"]],
-                 "Metrics": [{"Name": "ended_total", "Unit": "Count"}, {"Name": "enqueued_total", "Unit": "Count"}]}]},
+                 "Metrics": [{"Name": "ended_total", "Unit": "Count"},
+                             {"Name": "enqueued_total", "Unit": "Count"}]}]},
                 "queue": "mail", "type": "invoice", "ended_total": 1, "enqueued_total": 5}),
         ]
     );
@@ -148,7 +166,7 @@ fn a_flush_has_everything_since_the_last_and_nothing_twice() {
 }
 
 #[test]
-fn a_histogram_keeps_every_count_and_each_value_nearly() {
+fn a_histogram_keeps_all_counts_and_approximate_values() {
     let values: Vec<f64> =
         (0..200).map(|step| 0.0003 * 1.08_f64.powi(step)).filter(|value| *value < 4000.0).collect();
     for value in &values {
@@ -183,7 +201,7 @@ fn a_histogram_keeps_every_count_and_each_value_nearly() {
 }
 
 #[test]
-fn a_line_is_bounded_however_much_is_measured() {
+fn a_line_has_at_most_100_metrics() {
     let emf = measured(|| {
         for metric in 0..250 {
             let histogram =
@@ -198,7 +216,7 @@ fn a_line_is_bounded_however_much_is_measured() {
 }
 
 #[test]
-fn labels_that_cloudwatch_would_refuse_are_made_fit() {
+fn labels_become_dimensions_that_cloudwatch_accepts() {
     let emf = measured(|| {
         for value in ["", " ", ":x", "café", "a\nb", &"x".repeat(2000)] {
             gauge!("g", "label" => value.to_owned()).set(1.0);
@@ -218,7 +236,7 @@ fn labels_that_cloudwatch_would_refuse_are_made_fit() {
 }
 
 #[test]
-fn there_is_an_end_to_the_series() {
+fn the_number_of_series_is_bounded() {
     let emf = measured(|| {
         (0..MAX_SERIES + 5).for_each(|n| counter!("c", "n" => n.to_string()).increment(1));
     });

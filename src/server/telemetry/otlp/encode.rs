@@ -1,8 +1,9 @@
-//! Spans as OTLP's protobuf has them.
+//! Encodes spans in the protobuf format of OTLP.
 //!
-//! Written by hand: the messages are few, their field numbers are fixed for good, and the library that would do it brings
-//! seven others along. The tests read with that library what is written here. Each function writes the message of its name; the
-//! numbers are those of `opentelemetry/proto/trace/v1/trace.proto` and `common/v1/common.proto`.
+//! The encoder is written by hand: there are few messages, their field numbers never change, and
+//! the library for them has seven dependencies. The tests decode the result with that library. Each
+//! function writes the message of its name; the field numbers are those of
+//! `opentelemetry/proto/trace/v1/trace.proto` and `common/v1/common.proto`.
 
 use tidegate_core::{
     job::TraceContext,
@@ -64,11 +65,11 @@ fn span(out: &mut Vec<u8>, span: &Span) {
     if let Some(failure) = &span.failure {
         nested(out, 15, |status| {
             text(status, 2, failure);
-            // The status of an error.
+            // STATUS_CODE_ERROR.
             number(status, 3, 2);
         });
     }
-    // Two more flags say that it is known whether the parent is another program's, and that it is.
+    // The flags 0x100 and 0x200: whether the parent is remote is known, and it is remote.
     let remote = span.parent.map_or(0, |parent| 0x100 | u32::from(parent.remote) << 9);
     fixed32(out, 16, flags(span.context) | remote);
 }
@@ -92,7 +93,8 @@ fn key_value(out: &mut Vec<u8>, key: &str, value: impl FnOnce(&mut Vec<u8>)) {
     nested(out, 2, value);
 }
 
-// What protobuf is made of: a field is its number and the shape of its value, and then that value.
+// The primitives of protobuf: a field is its number with the wire type of its value, then the
+// value.
 
 const VARINT: u32 = 0;
 const FIXED64: u32 = 1;
@@ -107,8 +109,8 @@ fn varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-fn tag(out: &mut Vec<u8>, field: u32, shape: u32) {
-    varint(out, (field << 3 | shape).into());
+fn tag(out: &mut Vec<u8>, field: u32, wire_type: u32) {
+    varint(out, (field << 3 | wire_type).into());
 }
 
 fn number(out: &mut Vec<u8>, field: u32, value: u64) {
@@ -136,7 +138,7 @@ fn text(out: &mut Vec<u8>, field: u32, value: &str) {
     bytes(out, field, value.as_bytes());
 }
 
-/// A message within another: its length comes first, so it is written beside.
+/// Writes a message in another. Its length comes first, so it is written to a buffer of its own.
 fn nested(out: &mut Vec<u8>, field: u32, write: impl FnOnce(&mut Vec<u8>)) {
     let mut inner = Vec::new();
     write(&mut inner);

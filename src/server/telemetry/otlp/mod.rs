@@ -1,11 +1,12 @@
 //! Sends spans to a collector by OTLP over HTTP.
 //!
 //! ```text
-//!   record ─▶ a queue of 16,384 ─▶ batches of at most 512, a second old at most ─▶ POST /v1/traces
+//!   record ─▶ a queue of 16,384 ─▶ batches of up to 512, after at most 1 s ─▶ POST /v1/traces
 //! ```
 //!
-//! The one thing to know: whoever records a span waits for nothing. While the collector cannot be reached the queue fills, and
-//! what there is no room for is lost; the log says so once a minute, and `tidegate_spans_lost_total` counts it.
+//! The one thing to know: a caller that records a span never waits. While the collector is
+//! unavailable the queue fills, and further spans are lost. The log reports the loss once a minute,
+//! and `tidegate_spans_lost_total` counts it.
 
 mod encode;
 
@@ -36,37 +37,37 @@ use tidegate_core::{
     port::spans::{Span, Spans},
 };
 
-/// Most spans that wait to be sent.
-const QUEUE: usize = 16_384;
+/// Most spans in the queue.
+const MAX_QUEUED_SPANS: usize = 16_384;
 /// Most spans of one request.
-const BATCH: usize = 512;
-/// How long a span waits for others.
-const LINGER: Duration = Duration::from_secs(1);
-/// How long a request may take.
-const TIMEOUT: Duration = Duration::from_secs(10);
-/// The waits before a request that the collector did not take is sent again.
-const WAITS: [Duration; 3] =
+const MAX_BATCH_SPANS: usize = 512;
+/// The longest wait for more spans before a request.
+const MAX_BATCH_DELAY: Duration = Duration::from_secs(1);
+/// The timeout of a request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// The waits before a failed request is repeated.
+const RETRY_WAITS: [Duration; 3] =
     [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
-/// The least time between two lines in the log.
-const QUIET: Duration = Duration::from_mins(1);
+/// The least time between two warnings in the log.
+const MIN_WARNING_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Where spans are sent.
+/// The collector that receives the spans.
 #[derive(Clone)]
 pub struct Collector {
-    /// Its address; `/v1/traces` is added unless it ends so.
+    /// The URL. `/v1/traces` is appended unless the path ends with it.
     pub endpoint: Url,
     /// Headers of every request.
     pub headers: Vec<(String, String)>,
-    /// What the sender is called.
+    /// The service name in every request.
     pub service_name: String,
 }
 
-/// Why spans cannot be sent at all.
+/// Why the exporter cannot start.
 #[derive(Debug, thiserror::Error)]
 #[error("spans cannot be sent: {0}")]
 pub struct CannotExport(String);
 
-/// Takes spans and sends them in the background.
+/// Queues spans and sends them in the background.
 pub struct Exporter {
     queue: mpsc::Sender<Message>,
     lost: Arc<AtomicU64>,
@@ -76,21 +77,24 @@ pub struct Exporter {
 
 enum Message {
     Span(Box<Span>),
-    /// Everything before it is to be sent, and nothing else.
+    /// The exporter ends after the spans before this message.
     Stop,
 }
 
 impl Exporter {
-    /// An exporter to `collector`, on the current runtime.
+    /// Starts an exporter to `collector` on the current runtime.
     ///
     /// # Errors
     ///
-    /// A header that cannot be one; the TLS library could not be set up.
+    /// A header is not valid, or the TLS library cannot start.
     pub fn start(collector: &Collector) -> Result<Self, CannotExport> {
         let mut headers = HeaderMap::new();
         for (name, value) in &collector.headers {
-            let bad =
-                || CannotExport(format!("the header {name:?} has characters that HTTP has not"));
+            let bad = || {
+                CannotExport(format!(
+                    "the header {name:?} has characters that HTTP does not permit"
+                ))
+            };
             let mut value = HeaderValue::from_str(value).map_err(|_| bad())?;
             value.set_sensitive(true);
             headers.insert(HeaderName::from_bytes(name.as_bytes()).map_err(|_| bad())?, value);
@@ -101,13 +105,13 @@ impl Exporter {
             Client::builder()
                 .user_agent(agent)
                 .default_headers(headers.clone())
-                .timeout(TIMEOUT)
+                .timeout(REQUEST_TIMEOUT)
                 .redirect(redirect::Policy::none())
         };
-        // A bare container has no certificates; a collector on plain HTTP is to be reached all the same.
+        // A container without certificates can still send to a collector over plain HTTP.
         let client = builder().build().or_else(|_| builder().tls_certs_only([]).build());
-        let client = client.map_err(|fault| CannotExport(fault.to_string()))?;
-        let (queue, spans) = mpsc::channel(QUEUE);
+        let client = client.map_err(|error| CannotExport(ErrorChain(&error).to_string()))?;
+        let (queue, spans) = mpsc::channel(MAX_QUEUED_SPANS);
         let lost = Arc::new(AtomicU64::new(0));
         let (stopping, stop) = watch::channel(false);
         let sender = Sender {
@@ -115,14 +119,14 @@ impl Exporter {
             endpoint: traces(&collector.endpoint),
             service_name: collector.service_name.clone(),
             lost: Arc::clone(&lost),
-            told_at: None,
+            warned_at: None,
             stop,
         };
         let sending = Mutex::new(Some(tokio::spawn(sender.run(spans))));
         Ok(Self { queue, lost, stopping, sending })
     }
 
-    /// Sends what was recorded so far and stops, within `wait`. What is recorded later is lost.
+    /// Sends the recorded spans and stops, within `wait`. Spans that are recorded later are lost.
     pub async fn stop(&self, wait: Duration) {
         let Some(mut sending) = self.sending.lock().take() else {
             return;
@@ -135,7 +139,7 @@ impl Exporter {
         });
         if sent.await.is_err() {
             sending.abort();
-            tracing::warn!("some spans were not sent before the stop");
+            tracing::warn!("the stop timed out before all spans were sent");
         }
     }
 }
@@ -149,7 +153,7 @@ impl Spans for Exporter {
     }
 }
 
-/// Where a collector takes traces.
+/// The URL for traces of an endpoint.
 fn traces(endpoint: &Url) -> Url {
     let mut url = endpoint.clone();
     let path = url.path().trim_end_matches('/').to_owned();
@@ -164,18 +168,18 @@ struct Sender {
     client: Client,
     endpoint: Url,
     service_name: String,
-    /// How many spans were lost since the log said so.
+    /// Spans lost since the last warning.
     lost: Arc<AtomicU64>,
-    told_at: Option<Instant>,
-    /// Whether there is no time to wait any more.
+    warned_at: Option<Instant>,
+    /// Whether a stop was requested: then no retry waits.
     stop: watch::Receiver<bool>,
 }
 
 /// Why a request failed.
-struct Failed {
+struct FailedRequest {
     why: String,
-    /// Whether it may go better soon.
-    passes: bool,
+    /// Whether a repeated request may succeed.
+    transient: bool,
 }
 
 impl Sender {
@@ -191,16 +195,17 @@ impl Sender {
         }
     }
 
-    /// Sends a batch, again if that may help. What the collector does not take then is lost.
+    /// Sends a batch, with retries after transient failures. If the last one fails, the batch is
+    /// lost.
     async fn send(&mut self, batch: &[Span]) {
         let body = Bytes::from(encode::request(&self.service_name, batch));
-        let mut waits = WAITS.iter();
+        let mut waits = RETRY_WAITS.iter();
         let failed = loop {
             let Err(failed) = self.post(body.clone()).await else {
-                self.tell(None);
+                self.warn_of_losses(None);
                 return;
             };
-            match waits.next().filter(|_| failed.passes) {
+            match waits.next().filter(|_| failed.transient) {
                 Some(wait) => {
                     let _ = timeout(*wait, self.stop.wait_for(|stop| *stop)).await;
                 }
@@ -209,53 +214,53 @@ impl Sender {
         };
         self.lost.fetch_add(batch.len() as u64, Ordering::Relaxed);
         metrics::counter!("tidegate_spans_lost_total").increment(batch.len() as u64);
-        self.tell(Some(&failed.why));
+        self.warn_of_losses(Some(&failed.why));
     }
 
-    async fn post(&self, body: Bytes) -> Result<(), Failed> {
+    async fn post(&self, body: Bytes) -> Result<(), FailedRequest> {
         let answer = self.client.post(self.endpoint.clone()).body(body).send().await;
         let status = answer
-            .map_err(|fault| Failed {
-                why: ErrorChain(&fault.without_url()).to_string(),
-                passes: true,
+            .map_err(|error| FailedRequest {
+                why: ErrorChain(&error.without_url()).to_string(),
+                transient: true,
             })?
             .status();
         if status.is_success() {
             return Ok(());
         }
-        let passes = matches!(status.as_u16(), 429 | 502..=504);
-        Err(Failed { why: format!("the collector answered {status}"), passes })
+        let transient = matches!(status.as_u16(), 429 | 502..=504);
+        Err(FailedRequest { why: format!("the collector answered {status}"), transient })
     }
 
-    /// Says in the log how many spans were lost, if some were and nothing was said lately.
-    fn tell(&mut self, why: Option<&str>) {
+    /// Logs the number of lost spans, unless there are none or the last warning is recent.
+    fn warn_of_losses(&mut self, why: Option<&str>) {
         if self.lost.load(Ordering::Relaxed) == 0
-            || self.told_at.is_some_and(|at| at.elapsed() < QUIET)
+            || self.warned_at.is_some_and(|at| at.elapsed() < MIN_WARNING_INTERVAL)
         {
             return;
         }
-        self.told_at = Some(Instant::now());
+        self.warned_at = Some(Instant::now());
         let lost = self.lost.swap(0, Ordering::Relaxed);
-        let why = why.unwrap_or("they came faster than the collector takes them");
+        let why = why.unwrap_or("they were recorded faster than the collector accepts them");
         tracing::warn!(lost, why, "spans were lost; jobs are not affected");
     }
 }
 
-/// The spans of the next request, and whether it is the last.
+/// The spans of the next request, and whether it is the last request.
 async fn gather(queue: &mut mpsc::Receiver<Message>) -> (Vec<Span>, bool) {
     let mut batch = Vec::new();
     let mut stop = take(queue.recv().await, &mut batch);
-    // What is in the batch stays there if the time is over first.
+    // A timeout drops this future. The spans in the batch remain.
     let more = async {
-        while !stop && batch.len() < BATCH {
+        while !stop && batch.len() < MAX_BATCH_SPANS {
             stop = take(queue.recv().await, &mut batch);
         }
     };
-    let _ = timeout(LINGER, more).await;
+    let _ = timeout(MAX_BATCH_DELAY, more).await;
     (batch, stop)
 }
 
-/// Puts a span into the batch; whether there is none and nothing follows.
+/// Adds a span to the batch. Returns whether the queue ended instead.
 fn take(message: Option<Message>, batch: &mut Vec<Span>) -> bool {
     match message {
         Some(Message::Span(span)) => {

@@ -112,7 +112,7 @@ fn every_field_of_a_span_is_read_as_it_was_written() {
 }
 
 #[test]
-fn the_path_of_traces_is_added_to_an_endpoint_that_has_it_not() {
+fn the_traces_path_is_appended_if_it_is_missing() {
     for (given, called) in [
         ("http://a:4318", "http://a:4318/v1/traces"),
         ("http://a:4318/", "http://a:4318/v1/traces"),
@@ -124,16 +124,16 @@ fn the_path_of_traces_is_added_to_an_endpoint_that_has_it_not() {
     }
 }
 
-/// A collector whose answers are given; what it was sent comes out of the channel.
+/// A collector that returns these statuses, last first. The channel has what it received.
 async fn collector(answers: Vec<u16>) -> (Url, mpsc::UnboundedReceiver<Vec<Decoded>>) {
-    let (said, heard) = mpsc::unbounded_channel();
+    let (sender, receiver) = mpsc::unbounded_channel();
     let answers = Arc::new(Mutex::new(answers));
     let take = move |headers: HeaderMap, body: Sent| {
-        let (said, answers) = (said.clone(), answers.clone());
+        let (sender, answers) = (sender.clone(), answers.clone());
         async move {
             assert_eq!(headers["x-key"], "secret");
             assert_eq!(headers[CONTENT_TYPE], "application/x-protobuf");
-            let _ = said.send(decoded(&body));
+            let _ = sender.send(decoded(&body));
             StatusCode::from_u16(answers.lock().pop().unwrap_or(200)).unwrap()
         }
     };
@@ -142,7 +142,7 @@ async fn collector(answers: Vec<u16>) -> (Url, mpsc::UnboundedReceiver<Vec<Decod
     tokio::spawn(async move {
         axum::serve(listener, Router::new().route("/v1/traces", post(take))).await
     });
-    (url, heard)
+    (url, receiver)
 }
 
 fn exporter(endpoint: Url) -> Exporter {
@@ -151,17 +151,17 @@ fn exporter(endpoint: Url) -> Exporter {
 }
 
 #[tokio::test]
-async fn what_was_recorded_is_sent_in_batches_and_all_of_it_before_the_stop() {
-    let (url, mut heard) = collector(Vec::new()).await;
+async fn a_stop_sends_all_recorded_spans_in_batches() {
+    let (url, mut received) = collector(Vec::new()).await;
     let exporter = exporter(url);
-    let names: Vec<String> = (0..BATCH * 2 + 10).map(|n| n.to_string()).collect();
+    let names: Vec<String> = (0..MAX_BATCH_SPANS * 2 + 10).map(|n| n.to_string()).collect();
     for name in &names {
         exporter.record(span(name));
     }
     exporter.stop(Duration::from_secs(20)).await;
     let mut batches = Vec::new();
-    while let Ok(batch) = heard.try_recv() {
-        assert!(batch.len() <= BATCH);
+    while let Ok(batch) = received.try_recv() {
+        assert!(batch.len() <= MAX_BATCH_SPANS);
         batches.push(batch);
     }
     let sent: Vec<String> = batches.into_iter().flatten().map(|span| span.name).collect();
@@ -171,41 +171,41 @@ async fn what_was_recorded_is_sent_in_batches_and_all_of_it_before_the_stop() {
 
 #[tokio::test]
 async fn a_span_is_sent_soon_without_a_stop() {
-    let (url, mut heard) = collector(Vec::new()).await;
+    let (url, mut received) = collector(Vec::new()).await;
     let exporter = exporter(url);
     exporter.record(span("one"));
-    let batch = timeout(Duration::from_secs(20), heard.recv()).await.unwrap().unwrap();
+    let batch = timeout(Duration::from_secs(20), received.recv()).await.unwrap().unwrap();
     assert_eq!(batch[0].name, "one");
 }
 
 #[tokio::test]
-async fn what_may_pass_is_tried_again_and_what_cannot_is_lost() {
-    // The last comes first.
-    let (url, mut heard) = collector(vec![400, 503]).await;
+async fn only_a_transient_failure_is_retried() {
+    // The last status is returned first.
+    let (url, mut received) = collector(vec![400, 503]).await;
     let exporter = exporter(url);
     exporter.record(span("one"));
-    assert_eq!(timeout(Duration::from_secs(20), heard.recv()).await.unwrap().unwrap().len(), 1);
-    // The second try is refused for good.
+    assert_eq!(timeout(Duration::from_secs(20), received.recv()).await.unwrap().unwrap().len(), 1);
+    // The second request gets a permanent error.
     assert_eq!(
-        timeout(Duration::from_secs(20), heard.recv()).await.unwrap().unwrap()[0].name,
+        timeout(Duration::from_secs(20), received.recv()).await.unwrap().unwrap()[0].name,
         "one"
     );
     exporter.record(span("two"));
     exporter.stop(Duration::from_secs(20)).await;
-    assert_eq!(heard.recv().await.unwrap()[0].name, "two");
-    assert!(heard.try_recv().is_err());
+    assert_eq!(received.recv().await.unwrap()[0].name, "two");
+    assert!(received.try_recv().is_err());
 }
 
 #[tokio::test]
-async fn a_collector_that_hangs_holds_up_neither_whoever_records_nor_the_stop() {
+async fn a_hanging_collector_blocks_neither_record_nor_stop() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let exporter = exporter(format!("http://{}", listener.local_addr().unwrap()).parse().unwrap());
     let recorded = Instant::now();
-    (0..QUEUE * 3).for_each(|n| exporter.record(span(&n.to_string())));
+    (0..MAX_QUEUED_SPANS * 3).for_each(|n| exporter.record(span(&n.to_string())));
     assert!(recorded.elapsed() < Duration::from_secs(5));
     assert!(
-        exporter.lost.load(Ordering::Relaxed) as usize >= QUEUE * 2 - BATCH,
-        "the queue has an end"
+        exporter.lost.load(Ordering::Relaxed) as usize >= MAX_QUEUED_SPANS * 2 - MAX_BATCH_SPANS,
+        "the queue is bounded"
     );
     let stopped = Instant::now();
     exporter.stop(Duration::from_millis(100)).await;

@@ -1,4 +1,4 @@
-//! The spans of a job's way, from its enqueue to its result.
+//! The spans of a job, from its enqueue to its result.
 //!
 //! ```text
 //!   (the caller's span) ─▶ enqueue ─┬▶ wait        until attempt 1 is claimed
@@ -8,9 +8,10 @@
 //!                                   └▶ attempt 2 ...
 //! ```
 //!
-//! The one thing to know: no span is ever open here. A job keeps the context of its enqueue among its headers, and the ids of
-//! the spans below it are digests of the trace, the job and the attempt. So the process that settles an attempt writes its span
-//! whole, also after a crash of the one that began it, and a span that is written twice has one id.
+//! The one thing to know: a span is recorded whole, at its end. The headers of a job contain the
+//! context of its enqueue, and the ids of the spans below it are digests of the trace, the job and
+//! the attempt. So any process can settle an attempt and record its span, also after a crash of the
+//! process that started it, and a span that is recorded twice has one id.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -30,25 +31,25 @@ use tidegate_core::{
 };
 use tidegate_engine::{Error, request::Enqueued};
 
-/// Most bytes of what a span says went wrong.
-const MESSAGE_BYTES: usize = 512;
+/// Most bytes of the error message of a span.
+const MAX_MESSAGE_BYTES: usize = 512;
 
-/// Writes spans of the traces that are recorded. A server without one does nothing for them.
+/// Records the spans of sampled traces. A server without it records none.
 pub(crate) struct Traces {
     spans: Arc<dyn Spans>,
-    /// How many of the traces that begin here are recorded, 0 to 1.
+    /// The share of new traces that are sampled, 0 to 1.
     ratio: f64,
 }
 
-/// An enqueue under way: the trace it belongs to.
-pub(crate) struct Begun {
-    /// The caller's span.
+/// An enqueue in progress, with its place in a trace.
+pub(crate) struct EnqueueSpan {
+    /// The context of the caller's span.
     parent: Option<TraceContext>,
-    /// The enqueue's own.
+    /// The context of the enqueue's span.
     own: TraceContext,
 }
 
-/// What a job's headers are, before or after its type's are added.
+/// The headers of a job.
 type Headers = BTreeMap<String, String>;
 
 impl Traces {
@@ -56,19 +57,21 @@ impl Traces {
         Self { spans, ratio }
     }
 
-    /// Begins an enqueue in the trace that the job's own `headers` name, or the request's headers in `trace`, or a new one. The
-    /// job will carry the enqueue's context in the caller's place.
+    /// Begins an enqueue in the trace of the job's own `headers`, else of the request's headers in
+    /// `trace`, else in a new one. In the job's headers, the context of the enqueue replaces that
+    /// of the caller.
     pub(crate) fn begin(
         &self,
         headers: &mut Headers,
         trace: &mut Headers,
         entropy: &dyn Entropy,
-    ) -> Begun {
-        let said = named(headers, PARENT).map(|(name, text)| (name.clone(), text.parse().ok()));
-        let parent = match said {
+    ) -> EnqueueSpan {
+        let own_parent =
+            named(headers, PARENT).map(|(name, text)| (name.clone(), text.parse().ok()));
+        let parent = match own_parent {
             Some((name, parent)) => {
                 headers.remove(&name);
-                // The request's state belongs to the request's own trace.
+                // The request's trace state belongs to the request's trace.
                 trace.remove(STATE);
                 parent
             }
@@ -78,7 +81,7 @@ impl Traces {
         let span = (drawn as u64).max(1);
         let own = match parent {
             Some(parent) if parent.sampled => parent.with_span(span),
-            // Nobody records it: what is passed on is what came.
+            // The trace is not sampled, so its context is passed on unchanged.
             Some(parent) => parent,
             None => {
                 let trace = entropy.bits().max(1);
@@ -86,13 +89,13 @@ impl Traces {
             }
         };
         trace.insert(PARENT.to_owned(), own.to_string());
-        Begun { parent, own }
+        EnqueueSpan { parent, own }
     }
 
-    /// An enqueue is answered. `link` is what its job does again.
+    /// Records the span of an enqueue. `link` is the context of the job that a replay repeats.
     pub(crate) fn enqueued(
         &self,
-        begun: &Begun,
+        begun: &EnqueueSpan,
         answer: &Result<Enqueued, Error>,
         link: Option<TraceContext>,
         from: Timestamp,
@@ -118,7 +121,7 @@ impl Traces {
                 span.attributes = about(job, "enqueue");
                 span.attributes.push(("messaging.operation.type", text("send")));
                 if !new {
-                    // The job runs in the trace of the request that made it.
+                    // The job runs in the trace of the request that created it.
                     span.link = TraceContext::of(&job.spec.headers);
                     span.attributes.push(("tidegate.job.repeated", text("true")));
                 }
@@ -136,9 +139,10 @@ impl Traces {
         self.spans.record(span);
     }
 
-    /// A job was claimed, due at `run_at`: its wait is over, and its worker is to take the attempt for its parent.
+    /// Records the wait of a claimed job that was due at `run_at`, and makes its attempt the parent
+    /// of the worker's spans.
     pub(crate) fn claimed(&self, job: &mut Job, run_at: Timestamp) {
-        let Some(enqueue) = recorded(job) else { return };
+        let Some(enqueue) = sampled(job) else { return };
         let (attempt, now) = (job.life.attempt, job.life.started_at.unwrap_or(run_at));
         let mut span = wait(job, enqueue, attempt, now);
         span.attributes.push(("tidegate.job.attempt", Attribute::Number(attempt.into())));
@@ -155,16 +159,17 @@ impl Traces {
         headers.insert(name, context);
     }
 
-    /// A report was taken between `from` and `to`, by which `job` stands as it does: its attempt is over. `asked` says whether a
-    /// worker's request brought it; otherwise it is the answer to a push, or a handler's.
-    pub(crate) fn reported(&self, job: &Job, asked: bool, from: Timestamp, to: Timestamp) {
-        // What was reported before was written before.
+    /// Records the attempt that a report ended, and the report, which was processed between `from`
+    /// and `to`. `by_request`: a worker sent the report. Otherwise it is the response to a push, or
+    /// the result of a handler, and has no span.
+    pub(crate) fn reported(&self, job: &Job, by_request: bool, from: Timestamp, to: Timestamp) {
+        // An earlier report ended the attempt, and recorded its span.
         let Some(entry) = job.life.history.last().filter(|entry| entry.ended_at >= from) else {
             return;
         };
-        let Some(enqueue) = recorded(job) else { return };
+        let Some(enqueue) = sampled(job) else { return };
         self.attempt(job, enqueue, entry);
-        if !asked {
+        if !by_request {
             return;
         }
         let attempt = attempt_of(enqueue, job, entry.attempt);
@@ -185,9 +190,10 @@ impl Traces {
         });
     }
 
-    /// An attempt, or a wait, came to an end without a report: a lease was over, somebody cancelled, it was too late.
+    /// Records an attempt or a wait that ended without a report: by the end of the lease, a cancel,
+    /// or a deadline.
     pub(crate) fn over(&self, job: &Job) {
-        let Some(enqueue) = recorded(job) else { return };
+        let Some(enqueue) = sampled(job) else { return };
         let last = job.life.history.last();
         match (&job.life.state, last) {
             (State::Ended { at, .. }, last) if last.is_none_or(|entry| entry.ended_at != *at) => {
@@ -237,7 +243,7 @@ impl Traces {
     }
 }
 
-/// The wait for `attempt`, which ended at `until`.
+/// The span of the wait for `attempt`, which ended at `until`.
 fn wait(job: &Job, enqueue: TraceContext, attempt: u16, until: Timestamp) -> Span {
     let from = job.life.history.last().map_or(job.spec.created_at, |entry| entry.ended_at);
     Span {
@@ -253,12 +259,12 @@ fn wait(job: &Job, enqueue: TraceContext, attempt: u16, until: Timestamp) -> Spa
     }
 }
 
-/// The context of a job's enqueue, if its trace is recorded.
-fn recorded(job: &Job) -> Option<TraceContext> {
+/// The context of a job's enqueue, if its trace is sampled.
+fn sampled(job: &Job) -> Option<TraceContext> {
     TraceContext::of(&job.spec.headers).filter(|context| context.sampled)
 }
 
-/// The context of an attempt.
+/// The context of the span of an attempt.
 fn attempt_of(enqueue: TraceContext, job: &Job, attempt: u16) -> TraceContext {
     enqueue.with_span(id("attempt", enqueue, job, attempt))
 }
@@ -276,14 +282,15 @@ fn id(what: &str, enqueue: TraceContext, job: &Job, attempt: u16) -> u64 {
     u64::from_be_bytes(short).max(1)
 }
 
-/// Whether a trace that begins here is among the `ratio` that are recorded: by its id, as other programs decide too.
+/// Whether a new trace is sampled. As in other programs, the id of the trace decides.
 fn is_chosen(trace: u128, ratio: f64) -> bool {
     let low = trace as u64 >> 1;
-    // The highest ids become a double that is no less than all of them.
+    // As a double, the highest ids can equal 2^63, so a ratio of 1 is compared first.
     ratio >= 1.0 || (low as f64) < ratio * (1u64 << 63) as f64
 }
 
-/// What every span of a job says, by the conventions for messaging where they have a name for it.
+/// The attributes of every span of a job, named by the semantic conventions for messaging as far as
+/// they go.
 fn about(job: &Job, operation: &'static str) -> Vec<(&'static str, Attribute)> {
     let mut attributes = vec![
         ("messaging.system", text("tidegate")),
@@ -302,99 +309,14 @@ fn text(text: &str) -> Attribute {
     Attribute::Text(text.to_owned())
 }
 
-/// What went wrong, in one line: the message if there is one.
+/// The error message of a span: the message of the failure, else `word`.
 fn failure(error: Option<&lifecycle::Failure>, word: &str) -> String {
     shortened(error.and_then(|error| error.message.as_deref()).unwrap_or(word))
 }
 
 fn shortened(message: &str) -> String {
-    message[..message.floor_char_boundary(MESSAGE_BYTES)].to_owned()
+    message[..message.floor_char_boundary(MAX_MESSAGE_BYTES)].to_owned()
 }
 
 #[cfg(test)]
-mod tests {
-    use parking_lot::Mutex;
-
-    use super::*;
-    use tidegate_engine::memory::SeededEntropy;
-
-    const CALLER: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-
-    #[derive(Default)]
-    struct Kept(Mutex<Vec<Span>>);
-
-    impl Spans for Kept {
-        fn record(&self, span: Span) {
-            self.0.lock().push(span);
-        }
-    }
-
-    fn headers(pairs: &[(&str, &str)]) -> Headers {
-        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
-    }
-
-    /// What an enqueue with these headers of its own and of its request begins: the caller's context, its own, what is left.
-    fn begun(
-        own: &[(&str, &str)],
-        request: &[(&str, &str)],
-        ratio: f64,
-    ) -> (Option<String>, TraceContext, Headers, Headers) {
-        let traces = Traces::new(Arc::new(Kept::default()), ratio);
-        let (mut headers, mut trace) = (headers(own), headers(request));
-        let begun = traces.begin(&mut headers, &mut trace, &SeededEntropy::new(1));
-        assert_eq!(
-            trace.get(PARENT),
-            Some(&begun.own.to_string()),
-            "the job carries the enqueue's context"
-        );
-        (begun.parent.map(|parent| parent.to_string()), begun.own, headers, trace)
-    }
-
-    #[test]
-    fn an_enqueue_is_a_part_of_its_callers_trace() {
-        let (parent, own, _, trace) = begun(&[], &[(PARENT, CALLER), (STATE, "a=b")], 0.0);
-        let caller: TraceContext = CALLER.parse().unwrap();
-        assert_eq!((parent.as_deref(), own.trace, own.sampled), (Some(CALLER), caller.trace, true));
-        assert_ne!(own.span, caller.span);
-        assert_eq!(trace[STATE], "a=b");
-    }
-
-    #[test]
-    fn a_job_s_own_trace_comes_before_the_request_s() {
-        let other = CALLER.replace("0af", "1af");
-        let (parent, _, headers, trace) =
-            begun(&[("TraceParent", &other), ("x", "y")], &[(PARENT, CALLER), (STATE, "a=b")], 1.0);
-        assert_eq!(parent, Some(other));
-        assert_eq!(
-            headers.into_iter().collect::<Vec<_>>(),
-            [("x".to_owned(), "y".to_owned())],
-            "it is not sent twice"
-        );
-        assert!(!trace.contains_key(STATE), "the state is another trace's");
-        let (parent, own, ..) = begun(&[(PARENT, "malformed")], &[], 1.0);
-        assert_eq!((parent, own.sampled), (None, true));
-    }
-
-    #[test]
-    fn a_trace_that_its_caller_does_not_record_goes_on_untouched() {
-        let caller = CALLER.replace("-01", "-00");
-        let (_, own, ..) = begun(&[], &[(PARENT, &caller)], 1.0);
-        assert_eq!(own.to_string(), caller);
-    }
-
-    #[test]
-    fn of_the_traces_that_begin_here_the_ratio_is_recorded() {
-        let entropy = SeededEntropy::new(7);
-        let share = |ratio: f64| (0..10_000).filter(|_| is_chosen(entropy.bits(), ratio)).count();
-        assert_eq!((share(0.0), share(1.0)), (0, 10_000));
-        assert!((2_300..2_700).contains(&share(0.25)), "{}", share(0.25));
-        assert!(is_chosen(u128::MAX, 1.0));
-    }
-
-    #[test]
-    fn a_message_is_cut_where_a_character_ends() {
-        let long = "ä".repeat(MESSAGE_BYTES);
-        assert_eq!(shortened(&format!("x{long}")).len(), MESSAGE_BYTES - 1);
-        assert_eq!(shortened("short"), "short");
-    }
-}
+mod tests;
