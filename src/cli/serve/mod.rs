@@ -75,9 +75,11 @@ const MEMORY_STAYS: Duration = Duration::from_secs(2);
 /// The longest that a stop waits for the collector of spans.
 const SPANS: Duration = Duration::from_secs(5);
 
-/// Environment variables of the command line, which are no settings.
-const OWN_VARIABLES: [&str; 4] =
-    ["TIDEGATE_URL", "TIDEGATE_TOKEN", "TIDEGATE_CONFIG", "TIDEGATE_SEEDS"];
+/// Environment variables of the command line, which are not settings of the server.
+const COMMAND_VARIABLES: [&str; 5] =
+    ["TIDEGATE_URL", "TIDEGATE_TOKEN", "TIDEGATE_PROFILE", "TIDEGATE_PROFILES", "TIDEGATE_CONFIG"];
+/// Environment variables of the project's tests, which a developer may have exported.
+const TEST_VARIABLES: [&str; 3] = ["TIDEGATE_SEED", "TIDEGATE_SEEDS", "TIDEGATE_FUZZ_SECONDS"];
 
 /// Serves until SIGTERM or Ctrl-C.
 ///
@@ -96,10 +98,7 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::Ok);
     }
     log(&settings);
-    for name in unknown_variables(std::env::vars())
-        .iter()
-        .filter(|name| !OWN_VARIABLES.contains(&name.as_str()))
-    {
+    for name in unused_variables(std::env::vars()) {
         tracing::warn!("{name} is set but is not a setting of tidegate");
     }
     let metrics = MetricsCollection::start(&settings)?;
@@ -118,6 +117,12 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     serving.stop().await;
     metrics.stop().await;
     Ok(ExitCode::Ok)
+}
+
+/// The variables that look like settings, and that neither the server nor a command reads.
+fn unused_variables(environment: impl IntoIterator<Item = (String, String)>) -> Vec<String> {
+    let is_used = |name: &str| COMMAND_VARIABLES.contains(&name) || TEST_VARIABLES.contains(&name);
+    unknown_variables(environment).into_iter().filter(|name| !is_used(name)).collect()
 }
 
 /// A server that listens.
@@ -284,5 +289,32 @@ fn log(settings: &Settings) {
     match settings.log_format {
         LogFormat::Text => log.with(lines).init(),
         LogFormat::Json => log.with(lines.json()).init(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+    use crate::cli::Cli;
+
+    fn variables(command: &clap::Command, found: &mut Vec<String>) {
+        let of_arguments = command.get_arguments().filter_map(clap::Arg::get_env);
+        found.extend(of_arguments.map(|name| name.to_string_lossy().into_owned()));
+        command.get_subcommands().for_each(|subcommand| variables(subcommand, found));
+    }
+
+    #[test]
+    fn variables_of_commands_and_tests_cause_no_warning() {
+        let mut used: Vec<String> = TEST_VARIABLES.map(str::to_owned).into();
+        used.push("TIDEGATE_PROFILES".to_owned());
+        variables(&Cli::command(), &mut used);
+        assert!(used.iter().any(|name| name == "TIDEGATE_PROFILE"), "{used:?}");
+        let environment = used.into_iter().chain(["TIDEGATE_PORT".to_owned()]);
+        assert_eq!(
+            unused_variables(environment.map(|name| (name, "x".to_owned()))),
+            ["TIDEGATE_PORT"]
+        );
     }
 }
