@@ -1,14 +1,14 @@
 //! `dead-letter`: what its queue gave up on becomes a failed attempt.
 
 use lambda_runtime::{Error, LambdaEvent, service_fn};
-use tidegate_server::lambda::{self, CloudSettings, Event};
+use tidegate_server::lambda::{self, CloudSettings, SqsEvent};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
     let settings = CloudSettings::from_vars(std::env::vars())?;
     let metrics = &lambda::observe(&settings);
     let server = &lambda::open(&settings).await?.start().await?;
-    let call = |event: LambdaEvent<Event>| async move {
+    let call = |event: LambdaEvent<SqsEvent>| async move {
         let call = lambda::handle_dead_letter(
             server,
             &event.payload,

@@ -1,7 +1,7 @@
 //! `deliver`: work is claimed and sent to its targets.
 
 use lambda_runtime::{Error, LambdaEvent, service_fn};
-use tidegate_server::lambda::{self, CloudSettings, Event, Redelivery};
+use tidegate_server::lambda::{self, CloudSettings, Redelivery, SqsEvent};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
@@ -9,7 +9,7 @@ async fn main() -> Result<(), Error> {
     let metrics = &lambda::observe(&settings);
     let server = &lambda::open_to_deliver(&settings).await?.start().await?;
     let again = &Redelivery::new(&settings);
-    let call = |event: LambdaEvent<Event>| async move {
+    let call = |event: LambdaEvent<SqsEvent>| async move {
         let call = async {
             let failures =
                 lambda::deliver(server, &event.payload, lambda::deadline(event.context.deadline))

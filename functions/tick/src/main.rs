@@ -1,7 +1,7 @@
 //! `tick`: a queue's rounds, when a hint or a wake-up says so, and everybody's every minute.
 
 use lambda_runtime::{Error, LambdaEvent, service_fn};
-use tidegate_server::lambda::{self, CloudSettings, Event, Failures, Redelivery, SweepFailed};
+use tidegate_server::lambda::{self, CloudSettings, Failures, Redelivery, SqsEvent, SweepFailed};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
@@ -9,7 +9,7 @@ async fn main() -> Result<(), Error> {
     let metrics = &lambda::observe(&settings);
     let server = &lambda::open(&settings).await?.start().await?;
     let again = &Redelivery::new(&settings);
-    let call = |event: LambdaEvent<Event>| async move {
+    let call = |event: LambdaEvent<SqsEvent>| async move {
         let call = async {
             let failures =
                 lambda::tick(server, &event.payload, lambda::deadline(event.context.deadline))

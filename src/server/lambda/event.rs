@@ -4,15 +4,15 @@ use serde::{Deserialize, Serialize};
 
 /// Messages of a queue. An event without messages requests the maintenance sweep.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-pub struct Event {
+pub struct SqsEvent {
     /// The messages.
     #[serde(default, rename = "Records")]
-    pub records: Vec<Record>,
+    pub records: Vec<SqsRecord>,
 }
 
 /// A message of a queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-pub struct Record {
+pub struct SqsRecord {
     /// The id that names the message in the answer.
     #[serde(rename = "messageId")]
     pub id: String,
@@ -26,12 +26,12 @@ pub struct Record {
     pub queue: String,
     /// Metadata of the queue.
     #[serde(default)]
-    pub attributes: Attributes,
+    pub attributes: MessageAttributes,
 }
 
 /// The metadata of a message.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-pub struct Attributes {
+pub struct MessageAttributes {
     /// How often it was received, as decimal digits.
     #[serde(default, rename = "ApproximateReceiveCount")]
     pub receives: String,
@@ -41,11 +41,11 @@ pub struct Attributes {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Failures {
     #[serde(rename = "batchItemFailures")]
-    failures: Vec<Failure>,
+    failures: Vec<BatchItemFailure>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-struct Failure {
+struct BatchItemFailure {
     #[serde(rename = "itemIdentifier")]
     id: String,
 }
@@ -61,9 +61,9 @@ impl Failures {
         self.failures.iter().map(|failure| failure.id.as_str())
     }
 
-    pub(super) fn add(&mut self, record: &Record) {
+    pub(super) fn add(&mut self, record: &SqsRecord) {
         if !self.ids().any(|id| id == record.id) {
-            self.failures.push(Failure { id: record.id.clone() });
+            self.failures.push(BatchItemFailure { id: record.id.clone() });
         }
     }
 }

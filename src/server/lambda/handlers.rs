@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use futures_util::{StreamExt, stream};
 
-use super::event::{Event, Failures, Record};
+use super::event::{Failures, SqsEvent, SqsRecord};
 use crate::runtime::Server;
 use crate::telemetry::function::count_sqs_requests;
 use tidegate_backends::sqs::Message;
@@ -44,7 +44,7 @@ struct QueueMessages {
 /// [`SweepFailed`], so that the invocation counts as failed and its alarm fires.
 pub async fn tick(
     server: &Server,
-    event: &Event,
+    event: &SqsEvent,
     until: Timestamp,
 ) -> Result<Failures, SweepFailed> {
     if !event.records.is_empty() {
@@ -62,7 +62,7 @@ pub async fn tick(
 }
 
 /// Ticks the queues that the messages name.
-async fn tick_queues(server: &Server, event: &Event, until: Timestamp) -> Failures {
+async fn tick_queues(server: &Server, event: &SqsEvent, until: Timestamp) -> Failures {
     count_sqs_requests(event);
     let mut failures = Failures::default();
     let mut queues: BTreeMap<QueueName, QueueMessages> = BTreeMap::new();
@@ -145,7 +145,7 @@ async fn tick_once(
 }
 
 /// Claims and delivers the work in `event`. A call without a response by `until` fails.
-pub async fn deliver(server: &Server, event: &Event, until: Timestamp) -> Failures {
+pub async fn deliver(server: &Server, event: &SqsEvent, until: Timestamp) -> Failures {
     count_sqs_requests(event);
     let mut failures = Failures::default();
     let (work, sources) = work_in(event, &mut failures);
@@ -158,7 +158,7 @@ pub async fn deliver(server: &Server, event: &Event, until: Timestamp) -> Failur
 }
 
 /// Fails the attempts of undeliverable work, and runs the ticks that failed messages requested.
-pub async fn handle_dead_letter(server: &Server, event: &Event, until: Timestamp) -> Failures {
+pub async fn handle_dead_letter(server: &Server, event: &SqsEvent, until: Timestamp) -> Failures {
     let (mut work, mut requests) = (Vec::new(), Vec::new());
     for record in &event.records {
         match Message::parse(&record.body) {
@@ -169,7 +169,7 @@ pub async fn handle_dead_letter(server: &Server, event: &Event, until: Timestamp
     }
     let mut failures = Failures::default();
     if !work.is_empty() {
-        let event = Event { records: work };
+        let event = SqsEvent { records: work };
         let (work, sources) = work_in(&event, &mut failures);
         tracing::error!(pieces = work.len(), "work became a dead letter of its queue");
         for (done, index) in server.fail_undeliverable(work).await.into_iter().zip(sources) {
@@ -179,7 +179,7 @@ pub async fn handle_dead_letter(server: &Server, event: &Event, until: Timestamp
         }
     }
     if !requests.is_empty() {
-        let event = Event { records: requests };
+        let event = SqsEvent { records: requests };
         let failed = tick_queues(server, &event, until).await;
         event
             .records
@@ -193,7 +193,7 @@ pub async fn handle_dead_letter(server: &Server, event: &Event, until: Timestamp
 /// Logs and counts a malformed message, which is then deleted.
 ///
 /// No function can ever handle it, and the dead-letter queue would redeliver it for two weeks.
-fn drop_malformed(record: &Record) {
+fn drop_malformed(record: &SqsRecord) {
     metrics::counter!("tidegate_messages_malformed_total").increment(1);
     tracing::error!(
         message = record.id,
@@ -203,7 +203,7 @@ fn drop_malformed(record: &Record) {
 }
 
 /// The work in the messages, and for each piece the index of its message.
-fn work_in(event: &Event, failures: &mut Failures) -> (Vec<Work>, Vec<usize>) {
+fn work_in(event: &SqsEvent, failures: &mut Failures) -> (Vec<Work>, Vec<usize>) {
     let (mut work, mut sources) = (Vec::new(), Vec::new());
     for (index, record) in event.records.iter().enumerate() {
         match Message::parse(&record.body) {
@@ -220,7 +220,7 @@ fn work_in(event: &Event, failures: &mut Failures) -> (Vec<Work>, Vec<usize>) {
 /// Logs a message that this function cannot handle. It becomes a dead letter of its queue, and then
 /// the function `dead-letter` handles it as far as possible.
 fn reject<E: std::fmt::Display>(
-    record: &Record,
+    record: &SqsRecord,
     parsed: &Result<Message, E>,
     failures: &mut Failures,
 ) {

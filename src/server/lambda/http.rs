@@ -53,11 +53,9 @@ pub async fn router(
     let auth = Arc::new(BuiltIn::new(None, Anonymous::Refused));
     let (updated, initial) = (Arc::clone(&auth), first.clone());
     server.watch_tokens(move |items| {
-        let read = items
-            .iter()
-            .map(|bytes| serde_json::from_slice::<TokenItem>(bytes))
-            .collect::<Result<Vec<_>, _>>();
-        match read {
+        let tokens: Result<Vec<TokenItem>, _> =
+            items.iter().map(|bytes| serde_json::from_slice(bytes)).collect();
+        match tokens {
             Ok(tokens) => updated.set_tokens(tokens.into_iter().chain(first.clone()).collect()),
             Err(error) => {
                 tracing::error!(
@@ -96,7 +94,8 @@ pub async fn router(
                 return unavailable();
             }
             let answer = next.run(request).await;
-            // The flush logs its failure. The jobs are stored, and the maintenance sweep finds them.
+            // The flush logs its failure. The jobs are stored, and the maintenance sweep finds
+            // them.
             let _ = server.flush().await;
             encoded(answer)
         };

@@ -27,7 +27,7 @@ pub mod settings;
 pub mod testkit;
 
 pub use crate::telemetry::function::{Metrics, observe};
-pub use event::{Event, Failures};
+pub use event::{Failures, SqsEvent};
 pub use handlers::{SweepFailed, deliver, handle_dead_letter, tick};
 pub use http::{router, strip_stage_prefix};
 pub use ingest::Ingest;

@@ -15,7 +15,7 @@ use aws_sdk_sqs::{
 use tokio::sync::OnceCell;
 
 use super::{
-    event::{Event, Failures, Record},
+    event::{Failures, SqsEvent, SqsRecord},
     settings::CloudSettings,
 };
 use tidegate_backends::{
@@ -55,8 +55,8 @@ impl Redelivery {
 
     /// Shortens the wait of the `failures` among the messages of `event`. If that fails, a message
     /// is redelivered after the visibility timeout of its queue.
-    pub async fn schedule(&self, event: &Event, failures: &Failures) {
-        let failed: Vec<(&Record, i32)> = failures
+    pub async fn schedule(&self, event: &SqsEvent, failures: &Failures) {
+        let failed: Vec<(&SqsRecord, i32)> = failures
             .ids()
             .filter_map(|id| event.records.iter().find(|record| record.id == id))
             .filter_map(wait_of)
@@ -107,7 +107,7 @@ fn client(config: &SdkConfig) -> Client {
 }
 
 /// A message with the seconds until its redelivery.
-fn wait_of(record: &Record) -> Option<(&Record, i32)> {
+fn wait_of(record: &SqsRecord) -> Option<(&SqsRecord, i32)> {
     Some((record, i32::try_from(after(record.attributes.receives.parse().ok()?)?.as_secs()).ok()?))
 }
 

@@ -110,8 +110,8 @@ impl Server {
             request_digest,
         };
         let stored = self.add(stored).await?;
-        // Also for a repeat: the store's answer to the first request may be lost, and then no process
-        // runs the operation yet.
+        // Also for a repeat: the store's answer to the first request may be lost, and then no
+        // process runs the operation yet.
         if stored.operation.ended_at.is_none() {
             self.continue_operation(stored.clone());
         }

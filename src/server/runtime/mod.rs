@@ -54,7 +54,7 @@ pub use shadow::Comparison;
 pub use tidegate_api::{Difference, PluginUser, ShadowDecision};
 
 use crate::{
-    runtime::embedded::queue_task::{Message, QueueHandle},
+    runtime::embedded::queue_task::{QueueHandle, TaskMessage},
     telemetry::metrics,
 };
 use tidegate_core::{
@@ -215,7 +215,7 @@ impl Inner {
     /// Requests a tick of every queue that has a task.
     fn wake_known(&self) {
         for handle in self.queues.lock().values() {
-            handle.send(Message::Wake);
+            handle.send(TaskMessage::Wake);
         }
     }
 

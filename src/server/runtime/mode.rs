@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::{
     Inner, Server,
     bulk::StoredOperation,
-    embedded::{self, queue_task::Message, queue_task::QueueSnapshot},
+    embedded::{self, queue_task::QueueSnapshot, queue_task::TaskMessage},
     lease::QueueSelection,
     serverless::{self, NEAR},
 };
@@ -37,7 +37,7 @@ impl Inner {
     pub(super) fn wake(self: &Arc<Self>, queue: &QueueName) {
         match &self.serverless {
             Some(serverless) => serverless.outbox.queue_due(queue),
-            None => self.queue(queue).send(Message::Wake),
+            None => self.queue(queue).send(TaskMessage::Wake),
         }
     }
 
@@ -55,7 +55,9 @@ impl Inner {
     pub(super) fn on_version_left(self: &Arc<Self>, job: &Job, version: Version) {
         match &self.serverless {
             Some(serverless) => serverless.outbox.job_changed(job, Some(version)),
-            None => self.queue(&job.spec.queue).send(Message::Released(job.id.clone(), version)),
+            None => {
+                self.queue(&job.spec.queue).send(TaskMessage::Released(job.id.clone(), version));
+            }
         }
     }
 

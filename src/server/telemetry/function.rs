@@ -11,7 +11,7 @@ use tracing_subscriber::{
 };
 
 use crate::{
-    lambda::{CloudSettings, Event},
+    lambda::{CloudSettings, SqsEvent},
     telemetry::emf::{Emf, write_stdout},
 };
 use tidegate_backends::{sqs::Message, system::SystemClock};
@@ -66,7 +66,7 @@ fn write(lines: &[u8]) {
 }
 
 /// Counts the SQS requests that Lambda makes for an invocation: one receive and one delete.
-pub(crate) fn count_sqs_requests(event: &Event) {
+pub(crate) fn count_sqs_requests(event: &SqsEvent) {
     let Some(first) = event.records.first() else {
         return;
     };

@@ -40,7 +40,7 @@ use tidegate_engine::{
 };
 use tidegate_server::{
     Server,
-    lambda::{self, Event, testkit},
+    lambda::{self, SqsEvent, testkit},
 };
 
 const TYPE: &str = "invoice";
@@ -321,7 +321,7 @@ impl Deployment {
             match self.queue.receive(most) {
                 Some(Received::Tick(bodies)) => {
                     self.calls.lock().tick += 1.0;
-                    let event: Event = serde_json::from_value(testkit::messages(
+                    let event: SqsEvent = serde_json::from_value(testkit::messages(
                         bodies.iter().map(String::as_str),
                     ))
                     .unwrap();
@@ -337,7 +337,7 @@ impl Deployment {
                 }
                 Some(Received::Deliver(bodies)) => {
                     self.calls.lock().deliver += 1.0;
-                    let event: Event = serde_json::from_value(testkit::messages(
+                    let event: SqsEvent = serde_json::from_value(testkit::messages(
                         bodies.iter().map(String::as_str),
                     ))
                     .unwrap();

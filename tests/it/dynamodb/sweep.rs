@@ -30,7 +30,7 @@ use tidegate_engine::{
 };
 use tidegate_server::{
     Server,
-    lambda::{self, Event, SweepFailed, testkit::messages},
+    lambda::{self, SqsEvent, SweepFailed, testkit::messages},
 };
 
 use super::{emulator::EmulatedTable, fake_aws::FakeAws};
@@ -111,7 +111,7 @@ impl Home {
 
     async fn minute(&self) -> Result<(), SweepFailed> {
         let until = self.clock.now() + Duration::from_mins(1);
-        lambda::tick(&self.server, &Event::default(), until)
+        lambda::tick(&self.server, &SqsEvent::default(), until)
             .await
             .map(|failures| assert!(failures.is_empty()))
     }
@@ -211,7 +211,7 @@ async fn what_nobody_can_read_is_dropped_and_counted() {
     let counted = recorder.handle();
     let _counting = metrics::set_default_local_recorder(&recorder);
     let bodies = ["what nobody can read", r#"{"hint": {"queue": "one", "look": true}}"#];
-    let event: Event = serde_json::from_value(messages(bodies)).unwrap();
+    let event: SqsEvent = serde_json::from_value(messages(bodies)).unwrap();
     let failures =
         lambda::handle_dead_letter(&home.server, &event, home.clock.now() + Duration::from_mins(1))
             .await;

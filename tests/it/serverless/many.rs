@@ -25,7 +25,7 @@ use tidegate_engine::{
 };
 use tidegate_server::{
     Server,
-    lambda::{self, Event, testkit},
+    lambda::{self, SqsEvent, testkit},
 };
 use tokio::sync::Barrier;
 
@@ -75,7 +75,7 @@ async fn hundreds_of_targets_are_called_at_once_by_one_invocation() {
     let messages = pack::work(&work.take(usize::MAX, clock.now()), clock.now());
     assert_eq!(messages.len(), BATCH);
     assert!(messages.iter().map(|message| message.body.len()).sum::<usize>() <= 64 << 10);
-    let event: Event = serde_json::from_value(testkit::messages(
+    let event: SqsEvent = serde_json::from_value(testkit::messages(
         messages.iter().map(|message| message.body.as_str()),
     ))
     .unwrap();

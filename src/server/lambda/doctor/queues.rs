@@ -10,7 +10,7 @@ use aws_sdk_sqs::{
 use super::{CloudHealthCheck, refusal::service_refused};
 use tidegate_core::port::health_check::{Check, CheckLevel};
 
-/// A queue of the deployment, with the settings that it must have.
+/// A queue of a deployment, with the settings that it must have.
 struct QueueRole {
     name: &'static str,
     /// The function that receives its messages.
@@ -20,7 +20,7 @@ struct QueueRole {
     min_visibility_timeout: u64,
 }
 
-/// The queues in the order of [`CloudHealthCheck::check_queues`].
+/// The queues of a deployment.
 const QUEUES: [QueueRole; 3] = [
     QueueRole { name: "work", consumer: "deliver", fifo: false, min_visibility_timeout: 1800 },
     QueueRole { name: "hint", consumer: "tick", fifo: true, min_visibility_timeout: 360 },
@@ -34,17 +34,19 @@ pub(super) const EMPTY_WORK: &str = r#"{"work": {"queue": "tidegate.doctor", "jo
 pub(super) const EMPTY_HINT: &str = r#"{"hint": {"queue": "tidegate.doctor"}}"#;
 /// Most messages that one call of a consumer receives. With more waiting, some should be in flight.
 const MAX_MESSAGES_OF_CALL: u64 = 10;
-/// The least receives before a message counts as dead. Two can fail by throttling alone.
+/// The least receives before a message becomes a dead letter. With fewer, throttled calls alone can
+/// cause dead letters.
 const MIN_RECEIVES: u64 = 3;
 
 /// The attributes of a queue.
-pub(super) type Attributes = HashMap<Name, String>;
+pub(super) type QueueAttributes = HashMap<Name, String>;
 
 impl CloudHealthCheck {
     pub(super) async fn check_queues(&self) -> Vec<Check> {
         let queues = &self.settings.queues;
         let urls = [&queues.work, &queues.hints, &queues.wakes];
         let mut checks = Vec::new();
+        // The order of the URLs is that of the roles.
         for (role, url) in QUEUES.iter().zip(urls) {
             let name = role.name;
             let about = format!("{name} queue");
@@ -89,7 +91,10 @@ impl CloudHealthCheck {
         }
     }
 
-    async fn attributes(&self, url: &str) -> Result<Attributes, SdkError<GetQueueAttributesError>> {
+    async fn attributes(
+        &self,
+        url: &str,
+    ) -> Result<QueueAttributes, SdkError<GetQueueAttributesError>> {
         let call = self.sqs.get_queue_attributes().queue_url(url).attribute_names(Name::All);
         Ok(call.send().await?.attributes.unwrap_or_default())
     }
@@ -110,7 +115,7 @@ impl CloudHealthCheck {
     }
 
     /// Counts the messages in the dead-letter queue of a queue.
-    async fn check_dead_letters(&self, name: &str, url: &str, found: &Attributes) -> Check {
+    async fn check_dead_letters(&self, name: &str, url: &str, found: &QueueAttributes) -> Check {
         let about = format!("{name} queue dead letters");
         let Some(dead_letter_queue) =
             redrive_policy(found).and_then(|(arn, _)| Some(arn.rsplit(':').next()?.to_owned()))
@@ -147,7 +152,7 @@ impl CloudHealthCheck {
 }
 
 /// The ARN of a queue's dead-letter queue, and after how many receives a message moves there.
-fn redrive_policy(found: &Attributes) -> Option<(String, u64)> {
+fn redrive_policy(found: &QueueAttributes) -> Option<(String, u64)> {
     let policy: serde_json::Value = serde_json::from_str(found.get(&Name::RedrivePolicy)?).ok()?;
     // Some tools write the number as a string.
     let receives = policy["maxReceiveCount"]
@@ -156,12 +161,12 @@ fn redrive_policy(found: &Attributes) -> Option<(String, u64)> {
     Some((policy["deadLetterTargetArn"].as_str()?.to_owned(), receives))
 }
 
-fn number(found: &Attributes, name: &Name) -> u64 {
+fn number(found: &QueueAttributes, name: &Name) -> u64 {
     found.get(name).and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
 /// Checks whether the function `consumer` receives the messages that wait in a queue.
-pub(super) fn check_backlog(about: &str, found: &Attributes, consumer: &str) -> Check {
+pub(super) fn check_backlog(about: &str, found: &QueueAttributes, consumer: &str) -> Check {
     let waiting = number(found, &Name::ApproximateNumberOfMessages);
     let in_flight = number(found, &Name::ApproximateNumberOfMessagesNotVisible);
     let delayed = number(found, &Name::ApproximateNumberOfMessagesDelayed);
@@ -181,7 +186,7 @@ pub(super) fn check_backlog(about: &str, found: &Attributes, consumer: &str) -> 
 /// Checks the settings of a queue. `min_visibility_timeout` is in seconds.
 pub(super) fn check_settings(
     about: &str,
-    found: &Attributes,
+    found: &QueueAttributes,
     fifo: bool,
     min_visibility_timeout: u64,
 ) -> Check {
@@ -221,7 +226,7 @@ pub(super) fn check_settings(
 }
 
 /// Checks whether a queue is FIFO as expected, and the settings that only FIFO queues have.
-fn wrong_kind(about: &str, found: &Attributes, fifo: bool) -> Option<Check> {
+fn wrong_kind(about: &str, found: &QueueAttributes, fifo: bool) -> Option<Check> {
     let has = |name: Name, value: &str| found.get(&name).is_some_and(|found| found == value);
     if has(Name::FifoQueue, "true") != fifo {
         let (actual, expected) =

@@ -2,7 +2,7 @@
 
 use super::{
     clock::compare,
-    queues::{Attributes, EMPTY_HINT, EMPTY_WORK, check_backlog, check_settings},
+    queues::{EMPTY_HINT, EMPTY_WORK, QueueAttributes, check_backlog, check_settings},
     refusal::remedy,
 };
 use aws_sdk_sqs::types::QueueAttributeName as Name;
@@ -10,10 +10,10 @@ use tidegate_backends::sqs::Message;
 use tidegate_core::port::health_check::CheckLevel;
 use tidegate_engine::testkit::builders::at;
 
-fn queue(change: &[(&str, Option<&str>)], fifo: bool) -> Attributes {
+fn queue(change: &[(&str, Option<&str>)], fifo: bool) -> QueueAttributes {
     let redrive =
         r#"{"deadLetterTargetArn": "arn:aws:sqs:us-east-1:1:work-dead", "maxReceiveCount": 5}"#;
-    let mut found: Attributes = [("VisibilityTimeout", "1800"), ("RedrivePolicy", redrive)]
+    let mut found: QueueAttributes = [("VisibilityTimeout", "1800"), ("RedrivePolicy", redrive)]
         .map(|(name, value)| (name.into(), value.to_owned()))
         .into();
     if fifo {

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{
-    message::{MAX_NESTING, Message},
+    message::{MAX_NESTING, RawMessage},
     record::{EventResult, MalformedRecord, Record, RedeliveryScope},
     source::{Fields, text},
 };
@@ -68,7 +68,7 @@ fn read(raw: &Bytes, cluster: &str) -> Vec<EventResult> {
     )
 }
 
-fn message(raw: &Bytes, cluster: &str) -> Result<Message, String> {
+fn message(raw: &Bytes, cluster: &str) -> Result<RawMessage, String> {
     let record: KafkaRecord = serde_json::from_slice(raw).map_err(|error| {
         format!("the record does not match the format of Kafka's poller: {error}")
     })?;
@@ -94,5 +94,5 @@ fn message(raw: &Bytes, cluster: &str) -> Result<Message, String> {
         Some((name, String::from_utf8(value).ok()?))
     };
     let headers = record.headers.into_iter().flatten().filter_map(header).collect();
-    Ok(Message { builder, headers, bytes })
+    Ok(RawMessage { builder, headers, bytes })
 }

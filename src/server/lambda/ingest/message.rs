@@ -21,7 +21,7 @@ use tidegate_core::event::{read, value::Extension};
 pub const MAX_NESTING: usize = 3;
 
 /// A message, and the event that it becomes unless it contains one.
-pub struct Message {
+pub struct RawMessage {
     /// The attributes from the metadata of the service.
     pub builder: EventBuilder,
     /// Headers or message attributes with text values, by name.
@@ -30,7 +30,7 @@ pub struct Message {
     pub bytes: Option<Bytes>,
 }
 
-impl Message {
+impl RawMessage {
     /// The events of the message, usually one. `raw` is the record, for an error. `nesting` is how
     /// many more messages may be nested.
     pub fn read(self, raw: &Bytes, nesting: usize) -> Vec<EventResult> {

@@ -17,7 +17,7 @@ use serde_json::value::RawValue;
 use url::form_urlencoded;
 
 use super::{
-    message::{MAX_NESTING, Message},
+    message::{MAX_NESTING, RawMessage},
     record::{EventResult, MalformedRecord, Record, RedeliveryScope},
 };
 use crate::lambda::ingest::event_builder::EventBuilder;
@@ -79,7 +79,7 @@ fn published(message: SnsMessage, raw: &Bytes, nesting: usize) -> Vec<EventResul
         .into_iter()
         .filter(|(_, attribute)| attribute.data_type != "Binary");
     let headers = in_order(texts.map(|(name, attribute)| (name, attribute.value)));
-    Message { builder, headers, bytes: Some(message.message.into()) }.read(raw, nesting)
+    RawMessage { builder, headers, bytes: Some(message.message.into()) }.read(raw, nesting)
 }
 
 /// A message of a queue.
@@ -99,7 +99,7 @@ pub fn sqs(raw: &Bytes) -> Result<Record, String> {
         .message_attributes
         .into_iter()
         .filter_map(|(name, attribute)| Some((name, attribute.string_value?)));
-    let events = Message { builder, headers: in_order(texts), bytes: Some(body.into()) }
+    let events = RawMessage { builder, headers: in_order(texts), bytes: Some(body.into()) }
         .read(raw, MAX_NESTING);
     Ok(Record { redelivery: named(Some(id)), events })
 }
@@ -148,7 +148,7 @@ pub fn kinesis(raw: &Bytes) -> Result<Record, String> {
     .time(Some(kinesis.approximate_arrival_timestamp.timestamp_millis()))
     .attribute("partitionkey", Some(kinesis.partition_key))
     .attribute("region", record.aws_region);
-    let events = Message { builder, headers: Vec::new(), bytes: Some(kinesis.data.0.into()) }
+    let events = RawMessage { builder, headers: Vec::new(), bytes: Some(kinesis.data.0.into()) }
         .read(raw, MAX_NESTING);
     Ok(Record { redelivery: named(Some(kinesis.sequence_number)), events })
 }

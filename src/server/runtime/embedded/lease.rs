@@ -10,7 +10,7 @@ use std::sync::{
 
 use tokio::sync::{Notify, oneshot};
 
-use super::queue_task::{LeaseCall, Message, QueueWatch};
+use super::queue_task::{LeaseCall, QueueWatch, TaskMessage};
 use crate::runtime::{
     Inner, Server, StopPhase, WeakServer, deliver,
     lease::{QueueSelection, outcome_unknown},
@@ -51,7 +51,7 @@ impl Server {
         let mut pending = Vec::with_capacity(batches.len());
         for (queue, batch) in batches {
             let (reply, answer) = oneshot::channel();
-            self.inner.queue(&queue).send(Message::Reports(batch, reply));
+            self.inner.queue(&queue).send(TaskMessage::Reports(batch, reply));
             pending.push(answer);
         }
         let mut settled = Vec::with_capacity(pending.len());
@@ -73,7 +73,7 @@ impl Server {
         let (reply, answer) = oneshot::channel();
         let (worker, lease) = (request.worker, request.lease_seconds);
         let call = LeaseCall { types, max: request.max, until, worker, lease, reports, reply };
-        self.inner.queue(&queue).send(Message::Lease(call));
+        self.inner.queue(&queue).send(TaskMessage::Lease(call));
         let (leased, settled) = answer.await.map_err(|_| outcome_unknown())??;
         for (index, answer) in order.into_iter().zip(settled) {
             answers[index] = Some(answer);
@@ -133,7 +133,7 @@ impl Server {
             selections.iter().map(|(_, types)| Arc::new(watch(types))).collect();
         if !request.wait.is_zero() {
             for ((queue, _), watch) in selections.iter().zip(&watches) {
-                self.inner.queue(queue).send(Message::Watch(Arc::downgrade(watch)));
+                self.inner.queue(queue).send(TaskMessage::Watch(Arc::downgrade(watch)));
             }
         }
         let mut leased = LeasedJobs::new(&self.inner, Vec::new());
@@ -186,7 +186,7 @@ impl Server {
             reports: Vec::new(),
             reply,
         };
-        self.inner.queue(queue).send(Message::Lease(call));
+        self.inner.queue(queue).send(TaskMessage::Lease(call));
         let (jobs, _) = answer.await.map_err(|_| outcome_unknown())??;
         Ok(jobs)
     }
@@ -236,5 +236,5 @@ impl Drop for LeasedJobs {
 /// The claim is committed and counts as an attempt. The type's retry strategy decides what follows.
 pub(super) fn not_delivered(inner: &Arc<Inner>, job: &Job, reason: impl Into<String>) {
     let report = deliver::not_delivered(job, reason, true);
-    inner.queue(&job.spec.queue).send(Message::Done(None, Some(report), inner.busy()));
+    inner.queue(&job.spec.queue).send(TaskMessage::Done(None, Some(report), inner.busy()));
 }

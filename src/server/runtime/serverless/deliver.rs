@@ -17,7 +17,7 @@ const MIN_ATTEMPT_TIME: Duration = Duration::from_secs(2);
 const ERROR_BACKOFF: Duration = Duration::from_millis(250);
 
 /// A completed step of some work.
-enum Step {
+enum DeliveryStep {
     /// A claim was answered.
     Claimed(Vec<usize>, Result<Vec<Option<Claimed>>, Error>),
     /// An attempt is over (a report), or continues at its worker (none).
@@ -33,7 +33,7 @@ impl Server {
     pub async fn deliver(&self, work: Vec<Work>, until: Timestamp) -> Vec<bool> {
         let now = self.now();
         let mut done = vec![true; work.len()];
-        let mut steps: FuturesUnordered<BoxFuture<'_, Step>> = FuturesUnordered::new();
+        let mut steps: FuturesUnordered<BoxFuture<'_, DeliveryStep>> = FuturesUnordered::new();
         for (at, pieces) in by_time(&work, now) {
             if at + MIN_ATTEMPT_TIME > until {
                 redeliver(&mut done, &pieces);
@@ -60,7 +60,7 @@ impl Server {
             let mut reports = Vec::new();
             for step in ready {
                 match step {
-                    Step::Claimed(_, Ok(claims)) => {
+                    DeliveryStep::Claimed(_, Ok(claims)) => {
                         let claimed: Vec<Claimed> = claims.into_iter().flatten().collect();
                         if !claimed.is_empty() {
                             metrics::claimed(&claimed, self.now());
@@ -71,12 +71,12 @@ impl Server {
                             }));
                         }
                     }
-                    Step::Claimed(pieces, Err(error)) => {
+                    DeliveryStep::Claimed(pieces, Err(error)) => {
                         tracing::warn!(%error, pieces = pieces.len(), "work was not claimed");
                         redeliver(&mut done, &pieces);
                     }
-                    Step::Over(report) => reports.extend(report),
-                    Step::Settled => {}
+                    DeliveryStep::Over(report) => reports.extend(report),
+                    DeliveryStep::Settled => {}
                 }
             }
             if !reports.is_empty() {
@@ -87,9 +87,9 @@ impl Server {
         done
     }
 
-    async fn claim_at(&self, at: Timestamp, pieces: Vec<usize>, work: Vec<Work>) -> Step {
+    async fn claim_at(&self, at: Timestamp, pieces: Vec<usize>, work: Vec<Work>) -> DeliveryStep {
         self.engine().ports().clock.sleep_until(at).await;
-        Step::Claimed(pieces, self.engine().claim(&work, None).await)
+        DeliveryStep::Claimed(pieces, self.engine().claim(&work, None).await)
     }
 
     async fn attempt(
@@ -97,17 +97,17 @@ impl Server {
         job: Job,
         catalog: Result<Arc<Catalog>, Error>,
         until: Timestamp,
-    ) -> Step {
+    ) -> DeliveryStep {
         let report = match catalog {
             Ok(catalog) => deliver::push(&self.inner, job, &catalog, until).await,
             // Without its type its target is unknown.
             Err(error) => Some(deliver::not_delivered(&job, error.to_string(), true)),
         };
-        Step::Over(report)
+        DeliveryStep::Over(report)
     }
 
     /// Settles results and repeats them while the store is unavailable: no other process has them.
-    async fn settle_until(&self, mut reports: Vec<Report>, until: Timestamp) -> Step {
+    async fn settle_until(&self, mut reports: Vec<Report>, until: Timestamp) -> DeliveryStep {
         loop {
             let answers = self.report(reports.clone()).await;
             let unsettled = reports
@@ -128,7 +128,7 @@ impl Server {
             );
         }
         let _ = self.flush().await;
-        Step::Settled
+        DeliveryStep::Settled
     }
 
     /// Fails the attempts of work that was received too often without being done. Returns for each

@@ -28,7 +28,7 @@ const MAX_UNSENT: usize = 10_000;
 /// Messages that are not published yet.
 #[derive(Default)]
 pub(crate) struct Outbox {
-    pending: Mutex<Pending>,
+    pending: Mutex<PendingMessages>,
     /// One flush at a time: after it, the messages of every waiting caller are published.
     sending: tokio::sync::Mutex<()>,
     /// Timers that were set and are not due yet.
@@ -36,7 +36,7 @@ pub(crate) struct Outbox {
 }
 
 #[derive(Default)]
-struct Pending {
+struct PendingMessages {
     jobs: Vec<(Job, Option<Version>)>,
     due: BTreeSet<QueueName>,
     operations: BTreeSet<String>,
@@ -75,7 +75,7 @@ impl Outbox {
     }
 
     /// Puts back messages that could not be published.
-    fn put_back(&self, taken: Pending) {
+    fn put_back(&self, taken: PendingMessages) {
         let mut now = self.pending.lock();
         let capacity = MAX_UNSENT.saturating_sub(now.jobs.len());
         now.jobs.extend(taken.jobs.into_iter().take(capacity));
@@ -123,7 +123,7 @@ impl Server {
     }
 
     /// The messages for what was changed.
-    async fn route(&self, taken: &Pending) -> Result<Outgoing, Error> {
+    async fn route(&self, taken: &PendingMessages) -> Result<Outgoing, Error> {
         let mut outgoing = Outgoing::default();
         let hint = |queue: &QueueName, kind| Hint { queue: queue.clone(), kind };
         let operations: QueueName = OPERATIONS.parse().expect("a valid name");

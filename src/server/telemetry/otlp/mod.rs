@@ -69,13 +69,13 @@ pub struct CannotExport(String);
 
 /// Queues spans and sends them in the background.
 pub struct Exporter {
-    queue: mpsc::Sender<Message>,
+    queue: mpsc::Sender<QueueEntry>,
     lost: Arc<AtomicU64>,
     stopping: watch::Sender<bool>,
     sending: Mutex<Option<JoinHandle<()>>>,
 }
 
-enum Message {
+enum QueueEntry {
     Span(Box<Span>),
     /// The exporter ends after the spans before this message.
     Stop,
@@ -133,7 +133,7 @@ impl Exporter {
         };
         self.stopping.send_replace(true);
         let sent = timeout(wait, async {
-            if self.queue.send(Message::Stop).await.is_ok() {
+            if self.queue.send(QueueEntry::Stop).await.is_ok() {
                 let _ = (&mut sending).await;
             }
         });
@@ -146,7 +146,7 @@ impl Exporter {
 
 impl Spans for Exporter {
     fn record(&self, span: Span) {
-        if self.queue.try_send(Message::Span(Box::new(span))).is_err() {
+        if self.queue.try_send(QueueEntry::Span(Box::new(span))).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
             metrics::counter!("tidegate_spans_lost_total").increment(1);
         }
@@ -183,7 +183,7 @@ struct FailedRequest {
 }
 
 impl Sender {
-    async fn run(mut self, mut queue: mpsc::Receiver<Message>) {
+    async fn run(mut self, mut queue: mpsc::Receiver<QueueEntry>) {
         loop {
             let (batch, stop) = gather(&mut queue).await;
             if !batch.is_empty() {
@@ -247,7 +247,7 @@ impl Sender {
 }
 
 /// The spans of the next request, and whether it is the last request.
-async fn gather(queue: &mut mpsc::Receiver<Message>) -> (Vec<Span>, bool) {
+async fn gather(queue: &mut mpsc::Receiver<QueueEntry>) -> (Vec<Span>, bool) {
     let mut batch = Vec::new();
     let mut stop = take(queue.recv().await, &mut batch);
     // A timeout drops this future. The spans in the batch remain.
@@ -261,13 +261,13 @@ async fn gather(queue: &mut mpsc::Receiver<Message>) -> (Vec<Span>, bool) {
 }
 
 /// Adds a span to the batch. Returns whether the queue ended instead.
-fn take(message: Option<Message>, batch: &mut Vec<Span>) -> bool {
+fn take(message: Option<QueueEntry>, batch: &mut Vec<Span>) -> bool {
     match message {
-        Some(Message::Span(span)) => {
+        Some(QueueEntry::Span(span)) => {
             batch.push(*span);
             false
         }
-        Some(Message::Stop) | None => true,
+        Some(QueueEntry::Stop) | None => true,
     }
 }
 

@@ -4,7 +4,7 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures_util::FutureExt;
 
-use super::{ExecutionSlot, Message, Task};
+use super::{ExecutionSlot, Task, TaskMessage};
 use crate::runtime::{
     Inner, StopPhase, deliver,
     embedded::handler::{Call, Handled, Handler},
@@ -59,7 +59,7 @@ impl Task {
                 Some(report) if report.is_large() => Some(Box::pin(bounded(&inner, report)).await),
                 report => report,
             };
-            let _ = sender.send(Message::Done(Some(slot), report, busy));
+            let _ = sender.send(TaskMessage::Done(Some(slot), report, busy));
         });
     }
 }

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use tokio::sync::oneshot;
 
-use super::{ERROR_BACKOFF, Message, StopGuard, Task, leases::Waiting};
+use super::{ERROR_BACKOFF, StopGuard, Task, TaskMessage, leases::WaitingLease};
 use crate::{runtime::Inner, telemetry::metrics};
 use tidegate_core::{job::Job, time::Timestamp};
 use tidegate_engine::{Error, TickOutcome, request::Report};
@@ -57,11 +57,11 @@ pub(super) struct Recipients {
 
 impl Task {
     /// Collects messages into a batch, after the reports that a failed tick could not settle.
-    pub(super) fn collect(&mut self, inbox: Vec<Message>) -> Batch {
+    pub(super) fn collect(&mut self, inbox: Vec<TaskMessage>) -> Batch {
         let own = std::mem::take(&mut self.unsettled);
-        let is_request = |message: &Message| match message {
-            Message::Lease(call) => call.reports.is_empty(),
-            message => matches!(message, Message::Watch(_)),
+        let is_request = |message: &TaskMessage| match message {
+            TaskMessage::Lease(call) => call.reports.is_empty(),
+            message => matches!(message, TaskMessage::Watch(_)),
         };
         let mut batch = Batch {
             reports: own.iter().map(|(report, _)| report.clone()).collect(),
@@ -73,15 +73,15 @@ impl Task {
         };
         for message in inbox {
             match message {
-                Message::Wake => {}
-                Message::Released(job, version) => self.released.push((job, version)),
-                Message::Reports(reports, reply) => {
+                TaskMessage::Wake => {}
+                TaskMessage::Released(job, version) => self.released.push((job, version)),
+                TaskMessage::Reports(reports, reply) => {
                     let caller = batch.callers.len();
                     batch.sources.extend(reports.iter().map(|_| ReportSource::Caller(caller)));
                     batch.reports.extend(reports);
                     batch.callers.push((reply, Vec::new()));
                 }
-                Message::Done(slot, report, guard) => {
+                TaskMessage::Done(slot, report, guard) => {
                     if let Some(count) = slot.and_then(|slot| self.running.get_mut(&slot)) {
                         *count = count.saturating_sub(1);
                     }
@@ -91,15 +91,15 @@ impl Task {
                         batch.own.push((report, guard));
                     }
                 }
-                Message::Lease(mut call) => {
+                TaskMessage::Lease(mut call) => {
                     let reports = std::mem::take(&mut call.reports);
                     batch
                         .sources
                         .extend(reports.iter().map(|_| ReportSource::Lease(self.leases.len())));
                     batch.reports.extend(reports);
-                    self.leases.push_back(Waiting { call, answers: Vec::new() });
+                    self.leases.push_back(WaitingLease { call, answers: Vec::new() });
                 }
-                Message::Watch(watch) => self.watches.push(watch),
+                TaskMessage::Watch(watch) => self.watches.push(watch),
             }
         }
         batch

@@ -60,7 +60,7 @@ impl QueueWatch {
 }
 
 /// A lease call that waits; its reports may be settled already.
-pub(super) struct Waiting {
+pub(super) struct WaitingLease {
     pub(super) call: LeaseCall,
     pub(super) answers: Vec<Result<Job, Error>>,
 }
@@ -114,7 +114,7 @@ impl Task {
             .into_iter()
             .partition(|waiting| draining || waiting.call.is_over(now));
         self.leases = waiting;
-        for Waiting { call, answers } in expired {
+        for WaitingLease { call, answers } in expired {
             let _ = call.reply.send(Ok((LeasedJobs::default(), answers)));
         }
     }
@@ -126,8 +126,8 @@ impl Task {
 }
 
 /// Sends jobs to a lease call, with their bodies.
-fn answer_lease(inner: &Arc<Inner>, waiting: Waiting, jobs: Vec<Job>) {
-    let Waiting { call, answers } = waiting;
+fn answer_lease(inner: &Arc<Inner>, waiting: WaitingLease, jobs: Vec<Job>) {
+    let WaitingLease { call, answers } = waiting;
     // From here on, the attempts of jobs that the call does not receive end.
     let mut leased = LeasedJobs::new(inner, Vec::new());
     if jobs.iter().all(|job| job.data.inline().is_some()) {

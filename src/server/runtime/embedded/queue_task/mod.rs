@@ -25,7 +25,7 @@ use tokio::sync::{mpsc, oneshot};
 use self::{
     batch::{Batch, Unsettled},
     demands::Requester,
-    leases::Waiting,
+    leases::WaitingLease,
 };
 use crate::{
     runtime::{Inner, StopPhase, WeakServer},
@@ -52,7 +52,7 @@ const ERROR_BACKOFF: Duration = Duration::from_millis(250);
 const NOT_IDLE: u64 = u64::MAX;
 
 /// A message to a queue's task.
-pub(crate) enum Message {
+pub(crate) enum TaskMessage {
     /// Jobs may be due.
     Wake,
     /// A job left the version at which it may hold a grant.
@@ -91,14 +91,14 @@ impl ExecutionSlot {
 /// Sends messages to a queue's task, and reads its latest snapshot.
 #[derive(Clone)]
 pub(crate) struct QueueHandle {
-    sender: mpsc::UnboundedSender<Message>,
+    sender: mpsc::UnboundedSender<TaskMessage>,
     idle_under: Arc<AtomicU64>,
     snapshot: Arc<Mutex<QueueSnapshot>>,
 }
 
 impl QueueHandle {
     /// Sends a message. A task that ended with its server ignores it.
-    pub(crate) fn send(&self, message: Message) {
+    pub(crate) fn send(&self, message: TaskMessage) {
         let _ = self.sender.send(message);
     }
 
@@ -110,7 +110,7 @@ impl QueueHandle {
     pub(crate) fn on_enqueued(&self, catalog: u64) {
         fence(Ordering::SeqCst);
         if self.idle_under.load(Ordering::Relaxed) != catalog {
-            self.send(Message::Wake);
+            self.send(TaskMessage::Wake);
         }
     }
 
@@ -154,14 +154,14 @@ pub(crate) fn spawn(inner: &Arc<Inner>, queue: QueueName) -> QueueHandle {
 struct Task {
     server: WeakServer,
     queue: QueueName,
-    receiver: mpsc::UnboundedReceiver<Message>,
-    sender: mpsc::UnboundedSender<Message>,
+    receiver: mpsc::UnboundedReceiver<TaskMessage>,
+    sender: mpsc::UnboundedSender<TaskMessage>,
     /// The version of the configuration under which the queue's jobs have no taker, so that a new
     /// job changes nothing; else [`NOT_IDLE`].
     idle_under: Arc<AtomicU64>,
     snapshot: Arc<Mutex<QueueSnapshot>>,
     cache: TickCache,
-    leases: VecDeque<Waiting>,
+    leases: VecDeque<WaitingLease>,
     /// Workers that wait for this queue and others.
     watches: Vec<Weak<QueueWatch>>,
     /// When the next tick is due.
@@ -177,7 +177,7 @@ struct Task {
 }
 
 /// A committed tick, and what it was computed from.
-struct Committed {
+struct CommittedTick {
     catalog: Arc<Catalog>,
     requesters: Vec<Requester>,
     outcome: TickOutcome,
@@ -228,7 +228,7 @@ impl Task {
     async fn tick(
         &mut self,
         inner: &Arc<Inner>,
-        inbox: Vec<Message>,
+        inbox: Vec<TaskMessage>,
         draining: bool,
     ) -> Option<Timestamp> {
         let began = inner.engine.now();
@@ -239,7 +239,7 @@ impl Task {
             Err(error) => return Some(self.on_tick_failed(inner, &error, batch)),
         };
         let ended = inner.engine.now();
-        let Committed { catalog, requesters, outcome, has_news } = committed;
+        let CommittedTick { catalog, requesters, outcome, has_news } = committed;
         metrics::tick(&self.queue, &outcome, began, ended.since(began));
         // A scan that claims nothing leaves half of the processor time to other tasks.
         let pause = if has_news || !outcome.claimed.is_empty() {
@@ -264,7 +264,7 @@ impl Task {
         inner: &Inner,
         batch: &mut Batch,
         draining: bool,
-    ) -> Result<Committed, Error> {
+    ) -> Result<CommittedTick, Error> {
         let catalog = inner.engine.catalog().await?;
         let (mut input, requesters) = if draining {
             Default::default()
@@ -286,7 +286,7 @@ impl Task {
             std::mem::take(&mut outcome.shadowed_calls),
             std::mem::take(&mut outcome.faults),
         );
-        Ok(Committed { catalog, requesters, outcome, has_news })
+        Ok(CommittedTick { catalog, requesters, outcome, has_news })
     }
 
     /// When the next tick is due, if the one that began at `now` found nothing due before `due_at`.

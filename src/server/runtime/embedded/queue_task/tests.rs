@@ -121,7 +121,7 @@ fn only_an_idle_task_gets_no_message_about_a_new_job() {
     handle.idle_under.store(NOT_IDLE, Ordering::Relaxed);
     handle.on_enqueued(7);
     assert_eq!(receiver.len(), 2);
-    assert!(matches!(receiver.try_recv(), Ok(Message::Wake)));
+    assert!(matches!(receiver.try_recv(), Ok(TaskMessage::Wake)));
 }
 
 #[tokio::test]
