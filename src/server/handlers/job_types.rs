@@ -5,23 +5,19 @@
 
 use std::borrow::Cow;
 
-use axum::{
-    extract::State,
-    http::StatusCode,
-    response::{IntoResponse, Response},
-};
+use axum::{extract::State, http::StatusCode, response::IntoResponse};
 use serde_json::{Map, Value};
 use tidegate_api::{JobTypePage, JobTypeView};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Answer, Api,
-    access::{Admin, May, Read},
     body::{self, Body},
     config::{Patch, patched, shown},
     error::Problem,
     media::Accept,
-    params::{IfMatch, Name, Params, page},
+    params::{IfMatch, Name},
+    resource::{self, Configure, Delete, Get, Item, List},
 };
 use tidegate_core::{
     job::{
@@ -29,15 +25,21 @@ use tidegate_core::{
         type_config::{TypeConfig, TypeItem},
     },
     target::{AwsService, TargetConfig},
+    time::Timestamp,
 };
-use tidegate_engine::Error;
 
-/// How often a patch without `If-Match` is made again when somebody else was faster.
-const TRIES: usize = 5;
+impl Item for TypeItem {
+    type Name = TypeName;
+    type View = JobTypeView<'static>;
 
-fn view<'a>(name: &'a TypeName, item: &TypeItem) -> Result<JobTypeView<'a>, Problem> {
-    let config = without_secrets(&item.config)?;
-    Ok(JobTypeView { name: Cow::Borrowed(name), config, version: item.version })
+    fn version(&self) -> u64 {
+        self.version
+    }
+
+    fn view(self, name: TypeName, _: Accept, _: Timestamp) -> Result<Self::View, Problem> {
+        let config = without_secrets(&self.config)?;
+        Ok(JobTypeView { name: Cow::Owned(name), config, version: self.version })
+    }
 }
 
 /// A configuration without its secrets.
@@ -63,71 +65,6 @@ fn secret(name: &str) -> bool {
     ["authorization", "cookie", "secret", "token", "password", "key"]
         .iter()
         .any(|word| name.contains(word))
-}
-
-fn answer(
-    accept: Accept,
-    status: StatusCode,
-    name: &TypeName,
-    item: &TypeItem,
-) -> Result<Response, Problem> {
-    Ok(accept.reply(status, view(name, item)?).etag(item.version).into_response())
-}
-
-/// Configure a job type; absent settings have their defaults.
-#[utoipa::path(put, path = "/v1/job-types/{type}", operation_id = "put_job_type", tag = "job types", request_body = TypeConfig,
-    params(
-        ("type" = String, Path, description = "The type's name: 1 to 64 of `A-Z a-z 0-9 _ . -`"),
-        ("If-Match" = Option<String>, Header, description = "The `ETag` that must still be current"),
-    ),
-    responses(
-        (status = 201, description = "The type is new", body = JobTypeView),
-        (status = 200, description = "Replaced", body = JobTypeView),
-        (status = 409, description = "`type_has_live_jobs`: its queue cannot change while it has any"),
-        (status = 412, description = "`precondition_failed`: it has changed since it was read"),
-    ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
-async fn put(
-    State(api): State<Api>,
-    accept: Accept,
-    _: May<Admin>,
-    Name(name): Name<TypeName>,
-    IfMatch(version): IfMatch,
-    body: Body,
-) -> Answer {
-    let (item, new) = api.server.put_type(&name, body.read()?, version).await?;
-    answer(accept, if new { StatusCode::CREATED } else { StatusCode::OK }, &name, &item)
-}
-
-/// Change some settings of a job type, by JSON merge patch; null resets a setting to its default.
-#[utoipa::path(patch, path = "/v1/job-types/{type}", operation_id = "patch_job_type", tag = "job types", request_body = TypeConfig,
-    params(
-        ("type" = String, Path, description = "The type's name"),
-        ("If-Match" = Option<String>, Header, description = "The `ETag` that must still be current"),
-    ),
-    responses(
-        (status = 200, description = "Changed", body = JobTypeView),
-        (status = 404, description = "`job_type_not_found`"),
-        (status = 409, description = "`type_has_live_jobs`: its queue cannot change while it has any"),
-        (status = 412, description = "`precondition_failed`: it has changed since it was read"),
-    ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
-async fn patch(
-    State(api): State<Api>,
-    accept: Accept,
-    _: May<Admin>,
-    Name(name): Name<TypeName>,
-    IfMatch(version): IfMatch,
-    body: Body,
-) -> Answer {
-    let change: Patch = body.read()?;
-    let mut tries = 0..TRIES;
-    loop {
-        let standing = api.server.job_type(&name).await?;
-        let config = with_change(&standing.config, change.clone())?;
-        match api.server.put_type(&name, config, version.or(Some(standing.version))).await {
-            Err(Error::Stale { .. }) if version.is_none() && tries.next().is_some() => {}
-            answered => return answer(accept, StatusCode::OK, &name, &answered?.0),
-        }
-    }
 }
 
 /// `config` with `change` merged into it. A target of the other kind replaces the old one whole, since
@@ -161,18 +98,61 @@ fn with_change(config: &TypeConfig, change: Patch) -> Result<TypeConfig, Problem
     body::read(patched::<Value>(&bare, change)?.to_string().as_bytes())
 }
 
+/// Configure a job type; absent settings have their defaults.
+#[utoipa::path(put, path = "/v1/job-types/{type}", operation_id = "put_job_type", tag = "job types", request_body = TypeConfig,
+    params(
+        ("type" = String, Path, description = "The type's name: 1 to 64 of `A-Z a-z 0-9 _ . -`"),
+        ("If-Match" = Option<String>, Header, description = "The `ETag` that must still be current"),
+    ),
+    responses(
+        (status = 201, description = "The type is new", body = JobTypeView),
+        (status = 200, description = "Replaced", body = JobTypeView),
+        (status = 409, description = "`type_has_live_jobs`: its queue cannot change while it has any"),
+        (status = 412, description = "`precondition_failed`: it has changed since it was read"),
+    ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+async fn put(
+    (State(api), accept, _, Name(name), IfMatch(version)): Configure<TypeName>,
+    body: Body,
+) -> Answer {
+    let put = api.server.put_type(&name, body.read()?, version).await?;
+    resource::stored(&api, accept, name, put)
+}
+
+/// Change some settings of a job type, by JSON merge patch; null resets a setting to its default.
+#[utoipa::path(patch, path = "/v1/job-types/{type}", operation_id = "patch_job_type", tag = "job types", request_body = TypeConfig,
+    params(
+        ("type" = String, Path, description = "The type's name"),
+        ("If-Match" = Option<String>, Header, description = "The `ETag` that must still be current"),
+    ),
+    responses(
+        (status = 200, description = "Changed", body = JobTypeView),
+        (status = 404, description = "`job_type_not_found`"),
+        (status = 409, description = "`type_has_live_jobs`: its queue cannot change while it has any"),
+        (status = 412, description = "`precondition_failed`: it has changed since it was read"),
+    ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+async fn patch(
+    (State(api), accept, _, Name(name), IfMatch(version)): Configure<TypeName>,
+    body: Body,
+) -> Answer {
+    let patch: Patch = body.read()?;
+    let item = resource::patch(
+        version,
+        || api.server.job_type(&name),
+        |item| with_change(&item.config, patch.clone()),
+        |config, version| api.server.put_type(&name, config, version),
+    );
+    let item = item.await?;
+    resource::shown(&api, accept, name, item)
+}
+
 /// A job type.
 #[utoipa::path(get, path = "/v1/job-types/{type}", operation_id = "get_job_type", tag = "job types",
     params(("type" = String, Path, description = "The type's name")),
     responses((status = 200, description = "The type, its `ETag` the version", body = JobTypeView), (status = 404, description = "`job_type_not_found`")),
     security(("bearer" = ["read"]), ("basic" = ["read"])))]
-async fn get(
-    State(api): State<Api>,
-    accept: Accept,
-    _: May<Read>,
-    Name(name): Name<TypeName>,
-) -> Answer {
-    answer(accept, StatusCode::OK, &name, &api.server.job_type(&name).await?)
+async fn get((State(api), accept, _, Name(name)): Get<TypeName>) -> Answer {
+    let item = api.server.job_type(&name).await?;
+    resource::shown(&api, accept, name, item)
 }
 
 /// Job types, by name.
@@ -183,11 +163,9 @@ async fn get(
     ),
     responses((status = 200, description = "A page", body = JobTypePage)),
     security(("bearer" = ["read"]), ("basic" = ["read"])))]
-async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: Params) -> Answer {
-    let (limit, cursor) = (params.limit()?, params.one::<String>("cursor")?);
-    params.done()?;
-    let (items, next_cursor) = page(api.server.job_types().await?, cursor.as_deref(), limit);
-    let job_types = items.iter().map(|(name, item)| view(name, item)).collect::<Result<_, _>>()?;
+async fn list((State(api), accept, _, request): List) -> Answer {
+    let (items, next_cursor) = request.page(api.server.job_types().await?);
+    let job_types = resource::views(&api, accept, items)?;
     Ok(accept.ok(JobTypePage { job_types, next_cursor }).into_response())
 }
 
@@ -204,10 +182,7 @@ async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: 
         (status = 412, description = "`precondition_failed`: it has changed since it was read"),
     ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
 async fn delete(
-    State(api): State<Api>,
-    _: May<Admin>,
-    Name(name): Name<TypeName>,
-    IfMatch(version): IfMatch,
+    (State(api), _, Name(name), IfMatch(version)): Delete<TypeName>,
 ) -> Result<StatusCode, Problem> {
     api.server.delete_type(&name, version).await?;
     Ok(StatusCode::NO_CONTENT)

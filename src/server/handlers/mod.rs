@@ -31,6 +31,7 @@ mod params;
 mod plugins;
 mod queues;
 mod reply;
+mod resource;
 mod schedules;
 mod tokens;
 mod triggers;

@@ -214,18 +214,35 @@ pub fn states_of(word: &str) -> Option<Vec<StateFilter>> {
     Some(vec![StateFilter::Ended(outcome)])
 }
 
-/// A page of named items: those after `cursor`, at most `limit`, and the cursor of the next page.
-pub fn page<N: Borrow<str>, T>(
-    mut items: Vec<(N, T)>,
-    cursor: Option<&str>,
+/// The `limit` and `cursor` of a list by name, which has no other parameters.
+#[derive(Debug)]
+pub struct PageRequest {
     limit: u32,
-) -> (Vec<(N, T)>, Option<String>) {
-    items.sort_by(|a, b| a.0.borrow().cmp(b.0.borrow()));
-    items.retain(|(name, _)| cursor.is_none_or(|cursor| name.borrow() > cursor));
-    let more = items.len() > limit as usize;
-    items.truncate(limit as usize);
-    let next = if more { items.last().map(|(name, _)| name.borrow().to_owned()) } else { None };
-    (items, next)
+    cursor: Option<String>,
+}
+
+impl<S: Sync> FromRequestParts<S> for PageRequest {
+    type Rejection = Problem;
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let mut params = Params::parse(parts.uri.query().unwrap_or_default());
+        let (limit, cursor) = (params.limit()?, params.one("cursor")?);
+        params.done()?;
+        Ok(Self { limit, cursor })
+    }
+}
+
+impl PageRequest {
+    /// The named items after the cursor, at most the limit, and the cursor of the next page.
+    pub fn page<N: Borrow<str>, T>(&self, mut items: Vec<(N, T)>) -> (Vec<(N, T)>, Option<String>) {
+        let limit = self.limit as usize;
+        items.sort_by(|a, b| a.0.borrow().cmp(b.0.borrow()));
+        items
+            .retain(|(name, _)| self.cursor.as_deref().is_none_or(|cursor| name.borrow() > cursor));
+        let more = items.len() > limit;
+        items.truncate(limit);
+        let next = if more { items.last().map(|(name, _)| name.borrow().to_owned()) } else { None };
+        (items, next)
+    }
 }
 
 /// The version that `If-Match` names.
@@ -333,12 +350,12 @@ mod tests {
     #[test]
     fn pages_follow_one_another_without_gaps() {
         let items = || ["c", "a", "b"].map(|name| (name, ())).to_vec();
-        let (first, cursor) = page(items(), None, 2);
+        let (first, cursor) = PageRequest { limit: 2, cursor: None }.page(items());
         assert_eq!(
             (first.iter().map(|item| item.0).collect::<Vec<_>>(), cursor.as_deref()),
             (vec!["a", "b"], Some("b"))
         );
-        let (second, cursor) = page(items(), cursor.as_deref(), 2);
+        let (second, cursor) = PageRequest { limit: 2, cursor }.page(items());
         assert_eq!((second.len(), second[0].0, cursor), (1, "c", None));
     }
 

@@ -2,54 +2,59 @@
 
 use std::borrow::Cow;
 
-use axum::{
-    extract::State,
-    http::StatusCode,
-    response::{IntoResponse, Response},
-};
+use axum::{extract::State, http::StatusCode, response::IntoResponse};
 use tidegate_api::{OperationView, QueuePage, QueueView};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Answer, Api,
-    access::{Admin, May, Read},
+    access::{Admin, May},
     body::Body,
     config::{Patch, patched},
     convert,
     error::Problem,
     jobs::bulk,
     media::Accept,
-    params::{IdempotencyKey, IfMatch, Name, Params, page},
+    params::{IdempotencyKey, IfMatch, Name},
+    resource::{self, Configure, Delete, Get, Item, List, Pause},
 };
 use tidegate_core::{
     job::QueueName,
     port::job_store::StateFilter,
     queue::config::{QueueConfig, QueueItem},
+    time::Timestamp,
 };
-use tidegate_engine::{
-    Error,
-    request::{BulkKind, JobFilter, QueueStatus},
-};
+use tidegate_engine::request::{BulkKind, JobFilter, QueueStatus};
 
-/// How often a patch without `If-Match` is made again when somebody else was faster.
-const TRIES: usize = 5;
+impl Item for QueueItem {
+    type Name = QueueName;
+    type View = QueueView<'static>;
 
-fn view<'a>(
-    name: &'a QueueName,
-    item: &'a QueueItem,
-    status: Option<QueueStatus>,
-) -> QueueView<'a> {
-    QueueView {
-        name: Cow::Borrowed(name),
-        config: Cow::Borrowed(&item.config),
-        paused: item.paused,
-        version: item.version,
-        status: status.map(convert::queue_status),
+    fn version(&self) -> u64 {
+        self.version
+    }
+
+    fn view(self, name: QueueName, _: Accept, _: Timestamp) -> Result<Self::View, Problem> {
+        let Self { config, paused, version } = self;
+        let (name, config) = (Cow::Owned(name), Cow::Owned(config));
+        Ok(QueueView { name, config, paused, version, status: None })
     }
 }
 
-fn answer(accept: Accept, status: StatusCode, name: &QueueName, item: &QueueItem) -> Response {
-    accept.reply(status, view(name, item, None)).etag(item.version).into_response()
+/// A queue with its status, as reads show it.
+impl Item for (QueueItem, QueueStatus) {
+    type Name = QueueName;
+    type View = QueueView<'static>;
+
+    fn version(&self) -> u64 {
+        self.0.version
+    }
+
+    fn view(self, name: QueueName, accept: Accept, now: Timestamp) -> Result<Self::View, Problem> {
+        let (item, status) = self;
+        let status = Some(convert::queue_status(status));
+        Ok(QueueView { status, ..item.view(name, accept, now)? })
+    }
 }
 
 /// Configure a queue; absent settings have their defaults.
@@ -64,15 +69,11 @@ fn answer(accept: Accept, status: StatusCode, name: &QueueName, item: &QueueItem
         (status = 412, description = "`precondition_failed`: it has changed since it was read"),
     ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
 async fn put(
-    State(api): State<Api>,
-    accept: Accept,
-    _: May<Admin>,
-    Name(name): Name<QueueName>,
-    IfMatch(version): IfMatch,
+    (State(api), accept, _, Name(name), IfMatch(version)): Configure<QueueName>,
     body: Body,
 ) -> Answer {
-    let (item, new) = api.server.put_queue(&name, body.read()?, version).await?;
-    Ok(answer(accept, if new { StatusCode::CREATED } else { StatusCode::OK }, &name, &item))
+    let put = api.server.put_queue(&name, body.read()?, version).await?;
+    resource::stored(&api, accept, name, put)
 }
 
 /// Change some settings of a queue, by JSON merge patch; null resets a setting to its default.
@@ -87,23 +88,18 @@ async fn put(
         (status = 412, description = "`precondition_failed`: it has changed since it was read"),
     ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
 async fn patch(
-    State(api): State<Api>,
-    accept: Accept,
-    _: May<Admin>,
-    Name(name): Name<QueueName>,
-    IfMatch(version): IfMatch,
+    (State(api), accept, _, Name(name), IfMatch(version)): Configure<QueueName>,
     body: Body,
 ) -> Answer {
-    let change: Patch = body.read()?;
-    let mut tries = 0..TRIES;
-    loop {
-        let standing = api.server.queue(&name).await?;
-        let config = patched(&standing.config, change.clone())?;
-        match api.server.put_queue(&name, config, version.or(Some(standing.version))).await {
-            Err(Error::Stale { .. }) if version.is_none() && tries.next().is_some() => {}
-            answered => return Ok(answer(accept, StatusCode::OK, &name, &answered?.0)),
-        }
-    }
+    let patch: Patch = body.read()?;
+    let item = resource::patch(
+        version,
+        || api.server.queue(&name),
+        |item| patched(&item.config, patch.clone()),
+        |config, version| api.server.put_queue(&name, config, version),
+    );
+    let item = item.await?;
+    resource::shown(&api, accept, name, item)
 }
 
 /// A queue: its settings and its state.
@@ -111,15 +107,10 @@ async fn patch(
     params(("queue" = String, Path, description = "The queue's name")),
     responses((status = 200, description = "The queue, its `ETag` the version", body = QueueView), (status = 404, description = "`queue_not_found`")),
     security(("bearer" = ["read"]), ("basic" = ["read"])))]
-async fn get(
-    State(api): State<Api>,
-    accept: Accept,
-    _: May<Read>,
-    Name(name): Name<QueueName>,
-) -> Answer {
+async fn get((State(api), accept, _, Name(name)): Get<QueueName>) -> Answer {
     let item = api.server.queue(&name).await?;
     let status = api.server.queue_status(&name).await?;
-    Ok(accept.ok(view(&name, &item, Some(status))).etag(item.version).into_response())
+    resource::shown(&api, accept, name, (item, status))
 }
 
 /// Queues, by name, with their state.
@@ -130,14 +121,15 @@ async fn get(
     ),
     responses((status = 200, description = "A page", body = QueuePage)),
     security(("bearer" = ["read"]), ("basic" = ["read"])))]
-async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: Params) -> Answer {
-    let (limit, cursor) = (params.limit()?, params.one::<String>("cursor")?);
-    params.done()?;
-    let (items, next_cursor) = page(api.server.queues().await?, cursor.as_deref(), limit);
+async fn list((State(api), accept, _, request): List) -> Answer {
+    let (items, next_cursor) = request.page(api.server.queues().await?);
     let statuses = api.server.queue_statuses(items.iter().map(|(name, _)| name)).await?;
-    // Without a status are those that were deleted while the page was put together.
-    let standing = items.iter().zip(statuses).filter(|(_, status)| status.is_some());
-    let queues = standing.map(|((name, item), status)| view(name, item, status)).collect();
+    // A queue without a status was deleted after the list was read.
+    let existing = items
+        .into_iter()
+        .zip(statuses)
+        .filter_map(|((name, item), status)| Some((name, (item, status?))));
+    let queues = resource::views(&api, accept, existing.collect())?;
     Ok(accept.ok(QueuePage { queues, next_cursor }).into_response())
 }
 
@@ -154,10 +146,7 @@ async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: 
         (status = 412, description = "`precondition_failed`: it has changed since it was read"),
     ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
 async fn delete(
-    State(api): State<Api>,
-    _: May<Admin>,
-    Name(name): Name<QueueName>,
-    IfMatch(version): IfMatch,
+    (State(api), _, Name(name), IfMatch(version)): Delete<QueueName>,
 ) -> Result<StatusCode, Problem> {
     api.server.delete_queue(&name, version).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -168,13 +157,9 @@ async fn delete(
     params(("queue" = String, Path, description = "The queue's name")),
     responses((status = 200, description = "Paused", body = QueueView), (status = 404, description = "`queue_not_found`")),
     security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
-async fn pause(
-    State(api): State<Api>,
-    accept: Accept,
-    _: May<Admin>,
-    Name(name): Name<QueueName>,
-) -> Answer {
-    Ok(answer(accept, StatusCode::OK, &name, &api.server.pause_queue(&name, true).await?))
+async fn pause((State(api), accept, _, Name(name)): Pause<QueueName>) -> Answer {
+    let item = api.server.pause_queue(&name, true).await?;
+    resource::shown(&api, accept, name, item)
 }
 
 /// Resume a paused queue.
@@ -182,13 +167,9 @@ async fn pause(
     params(("queue" = String, Path, description = "The queue's name")),
     responses((status = 200, description = "Resumed", body = QueueView), (status = 404, description = "`queue_not_found`")),
     security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
-async fn resume(
-    State(api): State<Api>,
-    accept: Accept,
-    _: May<Admin>,
-    Name(name): Name<QueueName>,
-) -> Answer {
-    Ok(answer(accept, StatusCode::OK, &name, &api.server.pause_queue(&name, false).await?))
+async fn resume((State(api), accept, _, Name(name)): Pause<QueueName>) -> Answer {
+    let item = api.server.pause_queue(&name, false).await?;
+    resource::shown(&api, accept, name, item)
 }
 
 /// Drop every scheduled job of a queue. Running jobs continue.

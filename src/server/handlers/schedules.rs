@@ -2,13 +2,9 @@
 //!
 //! `data` is kept byte for byte, as a job's is, so it is read apart from the settings, and a patch replaces it whole.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 
-use axum::{
-    extract::State,
-    http::StatusCode,
-    response::{IntoResponse, Response},
-};
+use axum::{extract::State, http::StatusCode, response::IntoResponse};
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 use tidegate_api::{AnyValue, JobView, ScheduleBody, SchedulePage, ScheduleView};
@@ -16,13 +12,14 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Answer, Api,
-    access::{Admin, Enqueue, May, Read},
+    access::{Enqueue, May},
     body::{self, Body},
     config::{Patch, patched},
     error::Problem,
     jobs::enqueue::accepted,
     media::Accept,
-    params::{IdempotencyKey, IfMatch, Name, Params, page},
+    params::{IdempotencyKey, IfMatch, Name},
+    resource::{self, Configure, Delete, Get, Item, List, Pause},
 };
 use tidegate_core::{
     job::{Payload, ScheduleName},
@@ -31,44 +28,39 @@ use tidegate_core::{
 };
 use tidegate_engine::Error;
 
-/// How often a patch without `If-Match` is made again when somebody else was faster.
-const TRIES: usize = 5;
-/// How many of the occurrences to come are shown.
+/// How many of the next occurrences an answer shows.
 const MAX_SHOWN_OCCURRENCES: usize = 10;
 
-fn view<'a>(
-    name: &'a ScheduleName,
-    item: &'a ScheduleItem,
-    state: &'a ScheduleState,
-    now: Timestamp,
-    accept: Accept,
-) -> ScheduleView<'a> {
-    let recurrence = item.config.recurrence();
-    ScheduleView {
-        name: Cow::Borrowed(name),
-        config: Cow::Borrowed(&item.config),
-        data: AnyValue::new(&item.data, accept.0),
-        version: item.version,
-        next: recurrence
-            .map(|recurrence| recurrence.all_after(now).take(MAX_SHOWN_OCCURRENCES).collect())
-            .unwrap_or_default(),
-        last_occurrence: state.last_occurrence,
-        last_job: state.last_job.as_ref().map(Cow::Borrowed),
-        last_error: state.last_error.as_ref().map(Cow::Borrowed),
-        missed_count: state.missed,
-    }
-}
+impl Item for (Arc<ScheduleItem>, ScheduleState) {
+    type Name = ScheduleName;
+    type View = ScheduleView<'static>;
 
-/// The schedule as it stands, with its `ETag`.
-async fn shown(
-    api: &Api,
-    accept: Accept,
-    status: StatusCode,
-    name: &ScheduleName,
-) -> Result<Response, Problem> {
-    let (item, state) = api.server.schedule(name).await?;
-    let view = view(name, &item, &state, api.server.now(), accept);
-    Ok(accept.reply(status, view).etag(item.version).into_response())
+    fn version(&self) -> u64 {
+        self.0.version
+    }
+
+    fn view(
+        self,
+        name: ScheduleName,
+        accept: Accept,
+        now: Timestamp,
+    ) -> Result<Self::View, Problem> {
+        let (item, state) = self;
+        let recurrence = item.config.recurrence();
+        Ok(ScheduleView {
+            name: Cow::Owned(name),
+            config: Cow::Owned(item.config.clone()),
+            data: AnyValue::new(&item.data, accept.0),
+            version: item.version,
+            next: recurrence
+                .map(|recurrence| recurrence.all_after(now).take(MAX_SHOWN_OCCURRENCES).collect())
+                .unwrap_or_default(),
+            last_occurrence: state.last_occurrence,
+            last_job: state.last_job.map(Cow::Owned),
+            last_error: state.last_error.map(Cow::Owned),
+            missed_count: state.missed,
+        })
+    }
 }
 
 /// What a request says of a schedule: the settings, and `data` if it is there.
@@ -83,6 +75,17 @@ fn read(api: &Api, body: &Body) -> Result<(Patch, Option<Payload>), Problem> {
     let Data { data } = body.read()?;
     let most = api.options.max_data_bytes.min(SCHEDULE_DATA_BYTES);
     Ok((settings, data.map(|raw| body.value(raw, "data", most)).transpose()?))
+}
+
+/// Stores a schedule and reads it back with its state; the second value is whether it is new.
+async fn stored(
+    api: &Api,
+    name: &ScheduleName,
+    (config, data): (ScheduleConfig, Payload),
+    if_match: Option<u64>,
+) -> Result<((Arc<ScheduleItem>, ScheduleState), bool), Error> {
+    let (_, new) = api.server.put_schedule(name, config, data, if_match).await?;
+    Ok((api.server.schedule(name).await?, new))
 }
 
 /// Create a schedule, or replace it; absent settings have their defaults.
@@ -103,18 +106,14 @@ fn read(api: &Api, body: &Body) -> Result<(Patch, Option<Payload>), Problem> {
         (status = 412, description = "`precondition_failed`: it has changed since it was read"),
     ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
 async fn put(
-    State(api): State<Api>,
-    accept: Accept,
-    _: May<Admin>,
-    Name(name): Name<ScheduleName>,
-    IfMatch(version): IfMatch,
+    (State(api), accept, _, Name(name), IfMatch(version)): Configure<ScheduleName>,
     body: Body,
 ) -> Answer {
     let (settings, data) = read(&api, &body)?;
     let config: ScheduleConfig = body::read(Value::Object(settings).to_string().as_bytes())?;
-    let (_, new) =
-        api.server.put_schedule(&name, config, data.unwrap_or_else(Payload::null), version).await?;
-    shown(&api, accept, if new { StatusCode::CREATED } else { StatusCode::OK }, &name).await
+    let data = data.unwrap_or_else(Payload::null);
+    let put = stored(&api, &name, (config, data), version).await?;
+    resource::stored(&api, accept, name, put)
 }
 
 /// Change some settings of a schedule, by JSON merge patch; null resets a setting to its default. `data` is replaced whole.
@@ -129,26 +128,21 @@ async fn put(
         (status = 412, description = "`precondition_failed`: it has changed since it was read"),
     ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
 async fn patch(
-    State(api): State<Api>,
-    accept: Accept,
-    _: May<Admin>,
-    Name(name): Name<ScheduleName>,
-    IfMatch(version): IfMatch,
+    (State(api), accept, _, Name(name), IfMatch(version)): Configure<ScheduleName>,
     body: Body,
 ) -> Answer {
-    let (change, data) = read(&api, &body)?;
-    let mut tries = 0..TRIES;
-    loop {
-        let (standing, _) = api.server.schedule(&name).await?;
-        let config = patched(&standing.config, change.clone())?;
-        let data = data.as_ref().unwrap_or(&standing.data).clone();
-        match api.server.put_schedule(&name, config, data, version.or(Some(standing.version))).await
-        {
-            Err(Error::Stale { .. }) if version.is_none() && tries.next().is_some() => {}
-            Err(error) => return Err(error.into()),
-            Ok(_) => return shown(&api, accept, StatusCode::OK, &name).await,
-        }
-    }
+    let (patch, data) = read(&api, &body)?;
+    let item = resource::patch(
+        version,
+        || api.server.schedule(&name),
+        |(item, _)| {
+            let data = data.as_ref().unwrap_or(&item.data).clone();
+            Ok((patched(&item.config, patch.clone())?, data))
+        },
+        |config, version| stored(&api, &name, config, version),
+    );
+    let item = item.await?;
+    resource::shown(&api, accept, name, item)
 }
 
 /// A schedule: its settings, its state and its next ten occurrences.
@@ -159,13 +153,9 @@ async fn patch(
         (status = 404, description = "`schedule_not_found`"),
     ),
     security(("bearer" = ["read"]), ("basic" = ["read"])))]
-async fn get(
-    State(api): State<Api>,
-    accept: Accept,
-    _: May<Read>,
-    Name(name): Name<ScheduleName>,
-) -> Answer {
-    shown(&api, accept, StatusCode::OK, &name).await
+async fn get((State(api), accept, _, Name(name)): Get<ScheduleName>) -> Answer {
+    let item = api.server.schedule(&name).await?;
+    resource::shown(&api, accept, name, item)
 }
 
 /// Schedules, by name.
@@ -176,13 +166,9 @@ async fn get(
     ),
     responses((status = 200, description = "A page", body = SchedulePage)),
     security(("bearer" = ["read"]), ("basic" = ["read"])))]
-async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: Params) -> Answer {
-    let (limit, cursor) = (params.limit()?, params.one::<String>("cursor")?);
-    params.done()?;
-    let (items, next_cursor) = page(api.server.schedules().await?, cursor.as_deref(), limit);
-    let now = api.server.now();
-    let schedules =
-        items.iter().map(|(name, (item, state))| view(name, item, state, now, accept)).collect();
+async fn list((State(api), accept, _, request): List) -> Answer {
+    let (items, next_cursor) = request.page(api.server.schedules().await?);
+    let schedules = resource::views(&api, accept, items)?;
     Ok(accept.ok(SchedulePage { schedules, next_cursor }).into_response())
 }
 
@@ -200,10 +186,7 @@ async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: 
         (status = 412, description = "`precondition_failed`: it has changed since it was read"),
     ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
 async fn delete(
-    State(api): State<Api>,
-    _: May<Admin>,
-    Name(name): Name<ScheduleName>,
-    IfMatch(version): IfMatch,
+    (State(api), _, Name(name), IfMatch(version)): Delete<ScheduleName>,
 ) -> Result<StatusCode, Problem> {
     api.server.delete_schedule(&name, version).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -214,14 +197,10 @@ async fn delete(
     params(("schedule" = String, Path, description = "The schedule's name")),
     responses((status = 200, description = "Paused", body = ScheduleView), (status = 404, description = "`schedule_not_found`")),
     security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
-async fn pause(
-    State(api): State<Api>,
-    accept: Accept,
-    _: May<Admin>,
-    Name(name): Name<ScheduleName>,
-) -> Answer {
+async fn pause((State(api), accept, _, Name(name)): Pause<ScheduleName>) -> Answer {
     api.server.pause_schedule(&name, true).await?;
-    shown(&api, accept, StatusCode::OK, &name).await
+    let item = api.server.schedule(&name).await?;
+    resource::shown(&api, accept, name, item)
 }
 
 /// Resume a paused schedule from now. Occurrences during the pause are not made up for.
@@ -229,14 +208,10 @@ async fn pause(
     params(("schedule" = String, Path, description = "The schedule's name")),
     responses((status = 200, description = "Resumed", body = ScheduleView), (status = 404, description = "`schedule_not_found`")),
     security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
-async fn resume(
-    State(api): State<Api>,
-    accept: Accept,
-    _: May<Admin>,
-    Name(name): Name<ScheduleName>,
-) -> Answer {
+async fn resume((State(api), accept, _, Name(name)): Pause<ScheduleName>) -> Answer {
     api.server.pause_schedule(&name, false).await?;
-    shown(&api, accept, StatusCode::OK, &name).await
+    let item = api.server.schedule(&name).await?;
+    resource::shown(&api, accept, name, item)
 }
 
 /// Create a job of a schedule now, in addition to its occurrences, paused or not.

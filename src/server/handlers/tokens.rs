@@ -11,7 +11,7 @@ use super::{
     body::Body,
     error::Problem,
     media::Accept,
-    params::{Name, Params, page},
+    params::{Name, PageRequest},
 };
 use crate::auth::{Scope, TokenItem};
 
@@ -62,16 +62,19 @@ async fn create(State(api): State<Api>, accept: Accept, admin: May<Admin>, body:
     ),
     responses((status = 200, description = "A page", body = TokenPage)),
     security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
-async fn list(State(api): State<Api>, accept: Accept, _: May<Admin>, mut params: Params) -> Answer {
-    let (limit, cursor) = (params.limit()?, params.one::<String>("cursor")?);
-    params.done()?;
+async fn list(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Admin>,
+    request: PageRequest,
+) -> Answer {
     let mut items = Vec::new();
     for json in api.server.tokens().await? {
         let item: TokenItem = serde_json::from_slice(&json)
             .map_err(|error| Problem::internal(format!("a stored token: {error}")))?;
         items.push((item.id.clone(), item));
     }
-    let (items, next_cursor) = page(items, cursor.as_deref(), limit);
+    let (items, next_cursor) = request.page(items);
     let tokens = items.into_iter().map(|(_, item)| view(item, None)).collect();
     Ok(accept.ok(TokenPage { tokens, next_cursor }).into_response())
 }

@@ -2,37 +2,36 @@
 
 use std::borrow::Cow;
 
-use axum::{
-    extract::State,
-    http::StatusCode,
-    response::{IntoResponse, Response},
-};
+use axum::{extract::State, http::StatusCode, response::IntoResponse};
 use tidegate_api::{TriggerPage, TriggerView};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Answer, Api,
-    access::{Admin, May, Read},
     body::Body,
     error::Problem,
     media::Accept,
-    params::{IfMatch, Name, Params, page},
+    params::{IfMatch, Name},
+    resource::{self, Configure, Delete, Get, Item, List},
 };
 use tidegate_core::{
     event::{TriggerConfig, trigger::TriggerItem},
     job::TriggerName,
+    time::Timestamp,
 };
 
-fn view<'a>(name: &'a TriggerName, item: &'a TriggerItem) -> TriggerView<'a> {
-    TriggerView {
-        name: Cow::Borrowed(name),
-        config: Cow::Borrowed(&item.config),
-        version: item.version,
-    }
-}
+impl Item for TriggerItem {
+    type Name = TriggerName;
+    type View = TriggerView<'static>;
 
-fn answer(accept: Accept, status: StatusCode, name: &TriggerName, item: &TriggerItem) -> Response {
-    accept.reply(status, view(name, item)).etag(item.version).into_response()
+    fn version(&self) -> u64 {
+        self.version
+    }
+
+    fn view(self, name: TriggerName, _: Accept, _: Timestamp) -> Result<Self::View, Problem> {
+        let Self { config, version } = self;
+        Ok(TriggerView { name: Cow::Owned(name), config: Cow::Owned(config), version })
+    }
 }
 
 /// Configure a trigger. It is validated as a whole, and applies to every event after the answer.
@@ -49,15 +48,11 @@ fn answer(accept: Accept, status: StatusCode, name: &TriggerName, item: &Trigger
         (status = 412, description = "`precondition_failed`: it has changed since it was read"),
     ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
 async fn put(
-    State(api): State<Api>,
-    accept: Accept,
-    _: May<Admin>,
-    Name(name): Name<TriggerName>,
-    IfMatch(version): IfMatch,
+    (State(api), accept, _, Name(name), IfMatch(version)): Configure<TriggerName>,
     body: Body,
 ) -> Answer {
-    let (item, new) = api.server.put_trigger(&name, body.read()?, version).await?;
-    Ok(answer(accept, if new { StatusCode::CREATED } else { StatusCode::OK }, &name, &item))
+    let put = api.server.put_trigger(&name, body.read()?, version).await?;
+    resource::stored(&api, accept, name, put)
 }
 
 /// A trigger.
@@ -65,13 +60,9 @@ async fn put(
     params(("trigger" = String, Path, description = "The trigger's name")),
     responses((status = 200, description = "The trigger, its `ETag` the version", body = TriggerView), (status = 404, description = "`trigger_not_found`")),
     security(("bearer" = ["read"]), ("basic" = ["read"])))]
-async fn get(
-    State(api): State<Api>,
-    accept: Accept,
-    _: May<Read>,
-    Name(name): Name<TriggerName>,
-) -> Answer {
-    Ok(answer(accept, StatusCode::OK, &name, &api.server.trigger(&name).await?))
+async fn get((State(api), accept, _, Name(name)): Get<TriggerName>) -> Answer {
+    let item = api.server.trigger(&name).await?;
+    resource::shown(&api, accept, name, item)
 }
 
 /// Triggers, by name.
@@ -82,11 +73,9 @@ async fn get(
     ),
     responses((status = 200, description = "A page", body = TriggerPage)),
     security(("bearer" = ["read"]), ("basic" = ["read"])))]
-async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: Params) -> Answer {
-    let (limit, cursor) = (params.limit()?, params.one::<String>("cursor")?);
-    params.done()?;
-    let (items, next_cursor) = page(api.server.triggers().await?, cursor.as_deref(), limit);
-    let triggers = items.iter().map(|(name, item)| view(name, item)).collect();
+async fn list((State(api), accept, _, request): List) -> Answer {
+    let (items, next_cursor) = request.page(api.server.triggers().await?);
+    let triggers = resource::views(&api, accept, items)?;
     Ok(accept.ok(TriggerPage { triggers, next_cursor }).into_response())
 }
 
@@ -102,10 +91,7 @@ async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: 
         (status = 412, description = "`precondition_failed`: it has changed since it was read"),
     ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
 async fn delete(
-    State(api): State<Api>,
-    _: May<Admin>,
-    Name(name): Name<TriggerName>,
-    IfMatch(version): IfMatch,
+    (State(api), _, Name(name), IfMatch(version)): Delete<TriggerName>,
 ) -> Result<StatusCode, Problem> {
     api.server.delete_trigger(&name, version).await?;
     Ok(StatusCode::NO_CONTENT)

@@ -11,7 +11,7 @@ use super::{
     convert,
     error::Problem,
     media::Accept,
-    params::{Name, Params, page},
+    params::{Name, PageRequest},
 };
 
 /// Workers that called in the last ten minutes, run something, or are drained.
@@ -22,9 +22,12 @@ use super::{
     ),
     responses((status = 200, description = "A page", body = WorkerPage)),
     security(("bearer" = ["read"]), ("basic" = ["read"])))]
-async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: Params) -> Answer {
-    let (limit, cursor) = (params.limit()?, params.one::<String>("cursor")?);
-    params.done()?;
+async fn list(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Read>,
+    request: PageRequest,
+) -> Answer {
     let named = api
         .server
         .workers()
@@ -32,7 +35,7 @@ async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: 
         .into_iter()
         .map(|worker| (worker.name.clone(), worker))
         .collect();
-    let (workers, next_cursor) = page(named, cursor.as_deref(), limit);
+    let (workers, next_cursor) = request.page(named);
     let workers = workers.into_iter().map(|(_, worker)| convert::worker(worker)).collect();
     Ok(accept.ok(WorkerPage { workers, next_cursor }).into_response())
 }

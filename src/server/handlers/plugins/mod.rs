@@ -22,7 +22,7 @@ use super::{
     body::{self, Body},
     error::Problem,
     media::Accept,
-    params::{Name, Params, VersionPath, page},
+    params::{Name, PageRequest, Params, VersionPath},
 };
 use crate::runtime::CannotPush;
 use tidegate_backends::wasm::COMPONENT_BYTES;
@@ -106,10 +106,13 @@ async fn put(
     ),
     responses((status = 200, description = "A page", body = PluginPage)),
     security(("bearer" = ["read"]), ("basic" = ["read"])))]
-async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: Params) -> Answer {
-    let (limit, cursor) = (params.limit()?, params.one::<String>("cursor")?);
-    params.done()?;
-    let (items, next_cursor) = page(api.server.plugins().await?, cursor.as_deref(), limit);
+async fn list(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Read>,
+    request: PageRequest,
+) -> Answer {
+    let (items, next_cursor) = request.page(api.server.plugins().await?);
     let mut plugins = Vec::with_capacity(items.len());
     for (name, item) in &items {
         plugins.push(view::plugin(&api.server, name, item).await?);
