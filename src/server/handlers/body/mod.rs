@@ -1,0 +1,187 @@
+//! Request bodies: bounded, checked for depth, and read into structs that borrow from them.
+//!
+//! A body is JSON text once it is here, whatever it was written in: of MessagePack only what is
+//! around the kept values is converted ([`super::msgpack::split`]), so that there is one way to read
+//! a request and one way to complain about it. `data` and `result` are the bytes that came.
+
+mod read;
+
+use axum::{
+    body::Bytes,
+    extract::{FromRequest, Request},
+    http::header,
+};
+use futures_util::StreamExt;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tidegate_core::error_code::ErrorCode;
+
+pub use self::read::{present, read};
+
+use self::read::{too_deep, too_deep_in};
+use super::{
+    error::Problem,
+    media,
+    msgpack::{self, Malformed},
+};
+use tidegate_core::job::{Encoding, Payload, payload::MAX_DEPTH};
+
+/// What a request and an item of its list add to the depth of the value that they carry.
+const ENVELOPE_DEPTH: usize = 3;
+
+/// What is read of a body past its limit, and thrown away: a client that still sends would see its connection
+/// end before it reads why.
+const DRAINED_BYTES: usize = 16 << 20;
+
+/// The most bytes that the body of a request may have, as an extension of the request.
+#[derive(Clone, Copy, Debug)]
+pub struct BodyLimit(pub usize);
+
+/// The body of a request.
+#[derive(Debug)]
+pub struct Body {
+    json: Bytes,
+    encoding: Encoding,
+    /// With MessagePack: the kept values, which the JSON names by their index.
+    kept: Vec<Bytes>,
+}
+
+impl<S: Send + Sync> FromRequest<S> for Body {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
+        let encoding = media::of_content(request.headers())?;
+        let BodyLimit(most) = *request.extensions().get().expect("every route has a limit");
+        let bytes = bounded(request, most).await?;
+        Self::new(encoding, bytes)
+    }
+}
+
+/// The bytes of a body that has no more than `most` of them.
+///
+/// # Errors
+///
+/// 413 if it has more; 400 if it does not arrive whole.
+pub async fn bounded(request: Request, most: usize) -> Result<Bytes, Problem> {
+    let too_large = || {
+        Problem::new(ErrorCode::BodyTooLarge, "the request's body is larger than this route takes")
+    };
+    let told = request
+        .headers()
+        .get(header::CONTENT_LENGTH)
+        .and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    let asks_first = request.headers().contains_key(header::EXPECT);
+    if told.is_some_and(|told| told > most && (asks_first || told - most > DRAINED_BYTES)) {
+        return Err(too_large());
+    }
+    let mut body = request.into_body().into_data_stream();
+    let mut parts: Vec<Bytes> = Vec::new();
+    let mut read = 0;
+    while let Some(data) = body.next().await {
+        let data = data.map_err(|_| {
+            Problem::new(ErrorCode::InvalidBody, "the request's body did not arrive whole")
+        })?;
+        read += data.len();
+        if read <= most {
+            parts.push(data);
+        } else if read - most > DRAINED_BYTES {
+            break;
+        }
+    }
+    match parts.pop() {
+        _ if read > most => Err(too_large()),
+        Some(whole) if parts.is_empty() => Ok(whole),
+        last => {
+            parts.extend(last);
+            Ok(parts.concat().into())
+        }
+    }
+}
+
+impl Body {
+    fn new(encoding: Encoding, bytes: Bytes) -> Result<Self, Problem> {
+        if encoding == Encoding::Json || bytes.is_empty() {
+            if let Some(field) = too_deep_in(&bytes, MAX_DEPTH + ENVELOPE_DEPTH) {
+                return Err(too_deep(field));
+            }
+            return Ok(Self { json: bytes, encoding: Encoding::Json, kept: Vec::new() });
+        }
+        let (json, kept) = msgpack::split(&bytes).map_err(|malformed| match malformed {
+            Malformed::Deep(field) => too_deep(field),
+            other => Problem::new(
+                ErrorCode::InvalidBody,
+                format!("the body is not MessagePack: it {other}"),
+            ),
+        })?;
+        Ok(Self { json: json.into(), encoding, kept })
+    }
+
+    /// Whether nothing was sent.
+    pub fn is_empty(&self) -> bool {
+        self.json.is_empty()
+    }
+
+    /// The body as a `T`, which may borrow from it.
+    ///
+    /// # Errors
+    ///
+    /// 400 with the path of the field that is to blame.
+    pub fn read<'a, T: Deserialize<'a>>(&'a self) -> Result<T, Problem> {
+        read(&self.json)
+    }
+
+    /// The body as a `T`, or the default of `T` if nothing was sent.
+    ///
+    /// # Errors
+    ///
+    /// As [`Body::read`].
+    pub fn read_or_default<'a, T: Deserialize<'a> + Default>(&'a self) -> Result<T, Problem> {
+        if self.is_empty() { Ok(T::default()) } else { self.read() }
+    }
+
+    /// The value that `field` of this body holds, byte for byte as it came. The server checks it where it takes it.
+    ///
+    /// # Errors
+    ///
+    /// 413 if it has more than `most` bytes.
+    pub fn value(
+        &self,
+        raw: &RawValue,
+        field: &'static str,
+        most: usize,
+    ) -> Result<Payload, Problem> {
+        let bytes = match self.encoding {
+            Encoding::Json => self.json.slice_ref(raw.get().as_bytes()),
+            Encoding::MessagePack => {
+                let index = raw.get().parse::<usize>().ok();
+                let kept = index.and_then(|index| self.kept.get(index));
+                kept.cloned().ok_or_else(|| Problem::invalid(field, "must be one value"))?
+            }
+        };
+        if bytes.len() > most {
+            return Err(tidegate_engine::Error::TooLarge { field, limit: most }.into());
+        }
+        Ok(Payload { encoding: self.encoding, bytes })
+    }
+
+    /// The same, checked here.
+    ///
+    /// # Errors
+    ///
+    /// 400 if it is not well formed or nested too deeply, 413 if it has more than `most` bytes.
+    pub fn checked(
+        &self,
+        raw: &RawValue,
+        field: &'static str,
+        most: usize,
+    ) -> Result<Payload, Problem> {
+        let payload = self.value(raw, field, most)?;
+        payload
+            .check(MAX_DEPTH)
+            .map_err(|malformed| tidegate_engine::Error::malformed(field, &malformed))?;
+        Ok(payload)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,124 @@
+//! JSON text read into structs, with the field to blame when it does not fit.
+
+use serde::{Deserialize, Deserializer};
+use tidegate_core::error_code::ErrorCode;
+
+use super::super::error::Problem;
+use tidegate_core::job::payload::MAX_DEPTH;
+
+/// JSON text as a `T`, which may borrow from it.
+///
+/// # Errors
+///
+/// 400 with the path of the field that is to blame.
+pub fn read<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, Problem> {
+    // The path costs an allocation per field, so it is only looked for once something is wrong.
+    serde_json::from_slice(json).or_else(|_| {
+        let reader = &mut serde_json::Deserializer::from_slice(json);
+        let value =
+            serde_path_to_error::deserialize(&mut *reader).map_err(|error| wrong(&error))?;
+        reader.end().map_err(|error| malformed(&error))?;
+        Ok(value)
+    })
+}
+
+pub(super) fn too_deep(field: String) -> Problem {
+    Problem::invalid_as(
+        ErrorCode::NestingTooDeep,
+        field,
+        format!("is nested deeper than {MAX_DEPTH}"),
+    )
+}
+
+fn malformed(error: &serde_json::Error) -> Problem {
+    Problem::new(ErrorCode::InvalidBody, format!("the body is not JSON: {error}"))
+}
+
+/// What people call what Rust calls otherwise.
+const NUMBERS: [(&str, &str); 4] = [
+    ("expected u16", "expected a whole number from 0 to 65535"),
+    ("expected u32", "expected a whole number from 0 to 4294967295"),
+    ("expected i32", "expected a whole number from -2147483648 to 2147483647"),
+    ("expected f64", "expected a number"),
+];
+
+/// What is wrong with a body, blamed on a field where one is to blame.
+fn wrong(error: &serde_path_to_error::Error<serde_json::Error>) -> Problem {
+    let inner = error.inner();
+    if !inner.is_data() {
+        return malformed(inner);
+    }
+    let mut message = inner.to_string();
+    // The position helps nobody who is told the field.
+    if let Some(position) = message.rfind(" at line ") {
+        message.truncate(position);
+    }
+    for (rust, words) in NUMBERS {
+        if message.ends_with(rust) {
+            message = message.replace(rust, words);
+        }
+    }
+    let path = error.path().to_string();
+    let path = if path == "." { String::new() } else { path };
+    let named = |prefix: &str| {
+        message.strip_prefix(prefix)?.split_once('`').map(|(name, _)| name.to_owned())
+    };
+    let inside = |name: String| match path.as_str() {
+        "" => name,
+        path if path == name || path.ends_with(&format!(".{name}")) => path.to_owned(),
+        path => format!("{path}.{name}"),
+    };
+    match (named("unknown field `"), named("missing field `"), named("duplicate field `")) {
+        (Some(name), ..) => Problem::invalid_as(ErrorCode::UnknownField, inside(name), message),
+        (_, Some(name), _) => Problem::invalid(inside(name), "is required"),
+        (.., Some(name)) => Problem::invalid(inside(name), "is given twice"),
+        _ => Problem::invalid(path, message),
+    }
+}
+
+/// Which field of an object in JSON text opens more than `most` lists and objects inside one another, if one does; without a name
+/// if the text is no object.
+pub(super) fn too_deep_in(json: &[u8], most: usize) -> Option<String> {
+    let (mut depth, mut at) = (0usize, 0);
+    // The latest text at the top: while what is inside it is read, the name of a field.
+    let mut name = 0..0;
+    while let Some(&byte) = json.get(at) {
+        match byte {
+            b'{' | b'[' => {
+                depth += 1;
+                if depth > most {
+                    return Some(String::from_utf8_lossy(&json[name]).into_owned());
+                }
+            }
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            b'"' => {
+                at += 1;
+                let start = at;
+                while let Some(&inner) = json.get(at) {
+                    match inner {
+                        b'"' => break,
+                        b'\\' => at += 2,
+                        _ => at += 1,
+                    }
+                }
+                if depth == 1 && json[0] == b'{' {
+                    name = start..at.min(json.len());
+                }
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    None
+}
+
+/// Reads a field so that an absent one differs from one that is null.
+///
+/// # Errors
+///
+/// As the field's own type.
+pub fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}

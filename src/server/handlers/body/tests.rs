@@ -1,0 +1,144 @@
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::*;
+use tidegate_core::{job::type_config::TypeConfig, queue::QueueConfig, time::Timestamp};
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(clippy::option_option, reason = "absent differs from null")]
+struct Ask<'a> {
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(borrow)]
+    data: &'a RawValue,
+    #[serde(default, deserialize_with = "present")]
+    expires_at: Option<Option<Timestamp>>,
+}
+
+fn json(text: &str) -> Body {
+    Body::new(Encoding::Json, Bytes::copy_from_slice(text.as_bytes())).unwrap()
+}
+
+fn refusal<'a, T: Deserialize<'a> + std::fmt::Debug>(
+    body: &'a Body,
+) -> (&'static str, Option<String>, String) {
+    let problem = body.read::<T>().unwrap_err();
+    (problem.code(), problem.field().map(str::to_owned), problem.detail().to_owned())
+}
+
+#[test]
+fn data_is_taken_byte_for_byte_without_a_copy() {
+    let body = json(r#"{"type": "a", "data": {"n":1.0e2,  "s":"\u00e9"} }"#);
+    let ask: Ask<'_> = body.read().unwrap();
+    let data = body.value(ask.data, "data", 100).unwrap();
+    assert_eq!(data, Payload::json(r#"{"n":1.0e2,  "s":"\u00e9"}"#));
+    assert!(body.json.as_ptr_range().contains(&data.bytes.as_ptr()));
+}
+
+#[test]
+fn messagepack_data_is_taken_byte_for_byte() {
+    // {"type": "a", "data": uint8 7 written in more bytes than it needs}
+    let bytes = [&[0x82, 0xa4][..], b"type", &[0xa1, b'a', 0xa4], b"data", &[0xcc, 7]].concat();
+    let body = Body::new(Encoding::MessagePack, bytes.into()).unwrap();
+    let ask: Ask<'_> = body.read().unwrap();
+    assert_eq!(ask.kind, "a");
+    let data = body.value(ask.data, "data", 100).unwrap();
+    assert_eq!(
+        data,
+        Payload { encoding: Encoding::MessagePack, bytes: Bytes::from_static(&[0xcc, 7]) }
+    );
+}
+
+#[test]
+fn absent_differs_from_null() {
+    assert_eq!(json(r#"{"type":"a","data":null}"#).read::<Ask<'_>>().unwrap().expires_at, None);
+    assert_eq!(
+        json(r#"{"type":"a","data":null,"expires_at":null}"#).read::<Ask<'_>>().unwrap().expires_at,
+        Some(None)
+    );
+}
+
+#[test]
+fn what_is_wrong_is_blamed_on_its_field() {
+    let body = json(r#"{"type":"a","data":1,"priorty":5}"#);
+    let (code, field, detail) = refusal::<Ask<'_>>(&body);
+    assert_eq!((code, field.as_deref()), ("unknown_field", Some("priorty")));
+    assert!(
+        detail.starts_with("priorty: unknown field `priorty`, expected one of `type`"),
+        "{detail}"
+    );
+
+    let body = json(r#"{"type":"a"}"#);
+    assert_eq!(
+        refusal::<Ask<'_>>(&body),
+        ("invalid_field", Some("data".into()), "data: is required".into())
+    );
+    let body = json(r#"{"type":5,"data":1}"#);
+    let (_, field, detail) = refusal::<Ask<'_>>(&body);
+    assert_eq!(
+        (field.as_deref(), detail.as_str()),
+        (Some("type"), "type: invalid type: integer `5`, expected a string")
+    );
+    let body = json(r#"{"type":"a","data":1,"expires_at":"soon"}"#);
+    let (_, field, detail) = refusal::<Ask<'_>>(&body);
+    assert_eq!(field.as_deref(), Some("expires_at"));
+    assert!(detail.contains("RFC 3339"), "{detail}");
+}
+
+#[test]
+fn a_wrong_number_is_told_its_bounds() {
+    let body = json(r#"{"concurrency":-1}"#);
+    let (_, _, detail) = refusal::<TypeConfig>(&body);
+    assert_eq!(
+        detail,
+        "concurrency: invalid value: integer `-1`, expected a whole number from 0 to 4294967295"
+    );
+}
+
+#[test]
+fn a_nested_field_is_named_with_its_path() {
+    let body = json(r#"{"constraints":[{"name":"a","rate":{"count":1,"per":2}}]}"#);
+    assert_eq!(refusal::<QueueConfig>(&body).1.as_deref(), Some("constraints[0].rate.per"));
+    let body =
+        json(r#"{"windows":[{"from":"08:00","to":"09:00"},{"from":"08:00","too":"09:00"}]}"#);
+    assert_eq!(refusal::<TypeConfig>(&body).1.as_deref(), Some("windows[1].too"));
+}
+
+#[test]
+fn what_is_not_json_is_said_to_be_so() {
+    for text in ["", "{", "{}x", "nul", "\u{7f}"] {
+        assert_eq!(refusal::<TypeConfig>(&json(text)).0, "invalid_body", "{text}");
+    }
+}
+
+#[test]
+fn a_value_may_be_64_deep_and_no_deeper_and_brackets_in_texts_do_not_count() {
+    for (depth, fits) in [(64, true), (65, false)] {
+        let body =
+            json(&format!(r#"{{"type":"a","data":{}1{}}}"#, "[".repeat(depth), "]".repeat(depth)));
+        let ask: Ask<'_> = body.read().unwrap();
+        assert_eq!(
+            body.checked(ask.data, "data", 1000).map_err(|p| p.code()).err(),
+            (!fits).then_some("nesting_too_deep")
+        );
+    }
+    let hostile = Bytes::from("[".repeat(100_000));
+    assert_eq!(Body::new(Encoding::Json, hostile).unwrap_err().code(), "nesting_too_deep");
+    let hostile = format!(r#"{{"type":"a","data":{}"#, "[".repeat(1000));
+    assert_eq!(Body::new(Encoding::Json, hostile.into()).unwrap_err().field(), Some("data"));
+    let harmless = format!(r#"["{}", "\"{}"]"#, "[".repeat(200), "{".repeat(200));
+    assert!(Body::new(Encoding::Json, harmless.into()).is_ok());
+}
+
+#[test]
+fn data_over_its_bound_is_refused() {
+    let body = json(r#"{"type":"a","data":"1234"}"#);
+    let ask: Ask<'_> = body.read().unwrap();
+    assert!(body.value(ask.data, "data", 6).is_ok());
+    let problem = body.value(ask.data, "data", 5).unwrap_err();
+    assert_eq!(
+        (problem.status().as_u16(), problem.code(), problem.field()),
+        (413, "data_too_large", Some("data"))
+    );
+}

@@ -1,0 +1,128 @@
+//! Every route is in the document, with its scope, its errors and its parameters.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::document;
+
+/// Every operation as `method path`.
+fn operations(document: &Value) -> BTreeSet<String> {
+    let paths = document["paths"].as_object().unwrap();
+    let named = |path: &String, item: &Value| {
+        item.as_object()
+            .unwrap()
+            .keys()
+            .map(|method| format!("{method} {path}"))
+            .collect::<Vec<_>>()
+    };
+    paths.iter().flat_map(|(path, item)| named(path, item)).collect()
+}
+
+#[test]
+fn every_route_of_the_specification_is_there() {
+    let wanted = "
+        delete /v1/job-types/{type}, delete /v1/jobs/{type}/{id}, delete /v1/queues/{queue}, delete /v1/tokens/{id}, delete /v1/workers/{worker},
+        delete /v1/plugins/{plugin}, delete /v1/plugins/{plugin}/shadow, get /v1/plugins, get /v1/plugins/{plugin},
+        get /v1/plugins/{plugin}/differences, get /v1/plugins/{plugin}/faults, get /v1/plugins/{plugin}/logs, get /v1/plugins/{plugin}/versions,
+        get /v1/plugins/{plugin}/versions/{number}/component, post /v1/plugins/{plugin}/rollback, put /v1/plugins/{plugin},
+        put /v1/plugins/{plugin}/shadow, get /healthz, get /metrics, get /openapi.json, get /readyz, get /v1/doctor, get /v1/job-types, get /v1/job-types/{type}, get /v1/jobs, get /v1/jobs/{id},
+        get /v1/jobs/{type}/{id}, get /v1/jobs/{type}/{id}/explain, get /v1/jobs/{type}/{id}/result, get /v1/operations/{id}, get /v1/queues,
+        get /v1/queues/{queue}, get /v1/tokens, get /v1/workers, patch /v1/job-types/{type}, patch /v1/jobs/{type}/{id}, patch /v1/queues/{queue},
+        post /v1/jobs, post /v1/jobs/batch, post /v1/jobs/cancel, post /v1/jobs/replay, post /v1/jobs/{type}/{id}, post /v1/jobs/{type}/{id}/heartbeat,
+        post /v1/jobs/{type}/{id}/replay, post /v1/jobs/{id}/replay, post /v1/leases, post /v1/queues/{queue}/pause, post /v1/queues/{queue}/purge, post /v1/queues/{queue}/resume,
+        post /v1/tokens, post /v1/workers/{worker}/drain, post /v1/workers/{worker}/undrain, put /v1/job-types/{type}, put /v1/jobs/{type}/{id},
+        put /v1/queues/{queue}, put /v1/workers/{worker}, get /v1/schedules, get /v1/schedules/{schedule}, put /v1/schedules/{schedule},
+        patch /v1/schedules/{schedule}, delete /v1/schedules/{schedule}, post /v1/schedules/{schedule}/pause,
+        post /v1/schedules/{schedule}/resume, post /v1/schedules/{schedule}/run, post /v1/events, get /v1/triggers, put /v1/triggers/{trigger},
+        get /v1/triggers/{trigger}, delete /v1/triggers/{trigger}, get /v1/dead-letters, get /v1/dead-letters/{id}, delete /v1/dead-letters/{id},
+        post /v1/dead-letters/{id}/replay, post /v1/dead-letters/replay";
+    let wanted: BTreeSet<String> =
+        wanted.split(',').map(|operation| operation.trim().to_owned()).collect();
+    assert_eq!(operations(&document()), wanted);
+}
+
+#[test]
+fn every_operation_says_who_may_and_how_it_fails() {
+    let document = document();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            let name = format!("{method} {path}");
+            assert!(
+                operation["operationId"].is_string() && operation["summary"].is_string(),
+                "{name} has no name or no words"
+            );
+            let open = operation["security"]
+                .as_array()
+                .unwrap_or_else(|| panic!("{name} says nothing of who may"));
+            let guarded = open.iter().any(|scheme| scheme.get("bearer").is_some());
+            assert_eq!(
+                guarded,
+                !["/healthz", "/readyz", "/openapi.json"].contains(&path.as_str()),
+                "{name}"
+            );
+            let responses = operation["responses"].as_object().unwrap();
+            assert_eq!(
+                guarded,
+                responses.contains_key("401") && responses.contains_key("403"),
+                "{name}"
+            );
+            assert_eq!(
+                operation.get("requestBody").is_some(),
+                responses.contains_key("415"),
+                "{name}"
+            );
+            for (status, response) in responses {
+                let words = response["description"].as_str().unwrap();
+                assert!(
+                    !words.is_empty() && (status.as_str() < "400" || words.contains('`')),
+                    "{name} {status} names no code"
+                );
+            }
+            let named: BTreeSet<&str> = path
+                .split('/')
+                .filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
+                .collect();
+            let parameters = operation["parameters"].as_array().into_iter().flatten();
+            let documented: BTreeSet<&str> = parameters
+                .filter(|parameter| parameter["in"] == "path")
+                .map(|parameter| parameter["name"].as_str().unwrap())
+                .collect();
+            assert_eq!(named, documented, "{name}");
+        }
+    }
+    let ids: Vec<&str> = document["paths"]
+        .as_object()
+        .unwrap()
+        .values()
+        .flat_map(|item| item.as_object().unwrap().values())
+        .map(|operation| operation["operationId"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        ids.iter().collect::<BTreeSet<_>>().len(),
+        ids.len(),
+        "operation ids are unique: {ids:?}"
+    );
+}
+
+#[test]
+fn every_reference_leads_somewhere() {
+    fn references<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
+        match value {
+            Value::Object(fields) => {
+                found.extend(fields.get("$ref").and_then(Value::as_str));
+                fields.values().for_each(|inner| references(inner, found));
+            }
+            Value::Array(items) => items.iter().for_each(|inner| references(inner, found)),
+            _ => {}
+        }
+    }
+    let document = document();
+    assert!(document["openapi"].as_str().unwrap().starts_with("3.1"));
+    let mut found = Vec::new();
+    references(&document, &mut found);
+    assert!(found.len() > 50, "{found:?}");
+    for reference in found {
+        assert!(document.pointer(reference.trim_start_matches('#')).is_some(), "{reference}");
+    }
+}

@@ -1,0 +1,258 @@
+//! What answers contain has the shape that the document describes.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use serde_json::{Value, json};
+
+use super::{document, schema::conforms};
+use crate::handlers;
+use tidegate_api::{Bodies, JobView};
+use tidegate_core::{
+    job::{
+        self, Body, Encoding, Job, Lifecycle, Payload,
+        lifecycle::{AttemptRecord, Failure, Outcome, Reason, Running, State, Token, Waiting},
+        spec::{KeepResult, Spec, Unique, UniqueWhile},
+        type_config::TypeConfig,
+    },
+    queue::{
+        QueueConfig,
+        config::{Constraint, Rate},
+    },
+    schedule::ScheduleConfig,
+    time::{Seconds, Timestamp},
+};
+
+fn job(state: State) -> Job {
+    let at = Timestamp::from_millis(1000);
+    let spec = Spec {
+        job_type: "invoice".parse().unwrap(),
+        queue: "mail".parse().unwrap(),
+        priority: 100,
+        weight: 1,
+        critical: false,
+        created_at: at,
+        expires_at: Some(at),
+        deadline_at: Some(at),
+        windows: serde_json::from_value(
+            json!([{"from": "08:00", "to": "17:30", "days": ["mon"], "tz": "Europe/Berlin"}]),
+        )
+        .unwrap(),
+        timeout: Seconds::from_millis(1500),
+        max_attempts: 3,
+        retry: job::retry::Retry::default(),
+        correlation_key: Some("order:1".into()),
+        unique: Some(Unique {
+            key: "k".into(),
+            hold: UniqueWhile::Live,
+            period_seconds: Some(Seconds::new(5)),
+        }),
+        attributes: serde_json::from_value(json!({"region": "east", "size": 3})).unwrap(),
+        keep_result: KeepResult::For(Seconds::new(60)),
+        callback_url: Some("https://example.com/told".parse().unwrap()),
+        headers: [("traceparent".to_owned(), "00-1-2-03".to_owned())].into(),
+        replay_of: Some("old".parse().unwrap()),
+        retention: Seconds::new(1),
+        partition: String::new(),
+        request_digest: [0; 16],
+    };
+    let failure = Failure {
+        reason: Reason::Timeout,
+        message: Some("too slow".into()),
+        details: Some("{\"n\":1}".into()),
+        status: Some(500),
+    };
+    let entry = AttemptRecord {
+        attempt: 1,
+        started_at: at,
+        ended_at: at,
+        outcome: Outcome::Failed,
+        error: Some(failure.clone()),
+        retry_at: Some(at),
+        token: Token(7),
+        reply: None,
+    };
+    let life = Lifecycle {
+        state,
+        attempt: 2,
+        started_at: Some(at),
+        error: Some(failure),
+        history: vec![entry],
+        ..Lifecycle::new(at, Waiting::Due)
+    };
+    Job {
+        id: "j1".parse().unwrap(),
+        spec: Arc::new(spec),
+        data: Body::Inline(Payload::json(r#"{"a":1}"#)),
+        life,
+    }
+}
+
+fn shown(job: &Job, bodies: Bodies) -> Value {
+    serde_json::to_value(JobView::new(job, Encoding::Json, bodies)).unwrap()
+}
+
+#[test]
+fn a_job_has_the_shape_that_the_document_says() {
+    let at = Timestamp::from_millis(2000);
+    let progress = Some(job::lifecycle::Progress { percent: 40.0, note: None });
+    let running = Running {
+        token: Token(7),
+        started_at: at,
+        lease_until: at,
+        timeout_at: at,
+        worker: None,
+        granted: false,
+        cancel: true,
+        progress,
+    };
+    for state in [
+        State::Scheduled { run_at: at, waiting: Waiting::Retry },
+        State::Running(running),
+        State::Ended { at, outcome: Outcome::Succeeded },
+    ] {
+        let value = shown(&job(state), Bodies::Whole);
+        conforms("Job", &value);
+        for listed in "id type queue state attempt max_attempts priority weight critical run_at created_at started_at ended_at expires_at data attributes \
+                       correlation_key replay_of result error history"
+            .split_whitespace()
+        {
+            assert!(value.get(listed).is_some(), "{listed} is always there");
+        }
+    }
+}
+
+#[test]
+fn the_token_of_an_attempt_is_not_shown() {
+    let at = Timestamp::EPOCH;
+    let token = Token(0xdead_beef_dead_beef);
+    let running = Running {
+        token,
+        started_at: at,
+        lease_until: at,
+        timeout_at: at,
+        worker: None,
+        granted: false,
+        cancel: false,
+        progress: None,
+    };
+    let text = shown(&job(State::Running(running)), Bodies::Whole).to_string();
+    assert!(!text.contains("deadbeef") && !text.contains(&token.0.to_string()), "{text}");
+}
+
+#[test]
+fn a_list_leaves_out_large_bodies_and_says_how_large_they_are() {
+    let mut job = job(State::Scheduled { run_at: Timestamp::EPOCH, waiting: Waiting::Due });
+    job.data = Body::Inline(Payload::json(format!("\"{}\"", "x".repeat(1023))));
+    let value = shown(&job, Bodies::Small);
+    assert_eq!((value.get("data"), &value["data_bytes"]), (None, &json!(1025)));
+    conforms("Job", &value);
+    assert!(shown(&job, Bodies::Whole).get("data").is_some());
+}
+
+#[test]
+fn a_result_that_is_kept_once_is_shown_by_its_own_route_alone() {
+    let mut job = job(State::Ended { at: Timestamp::EPOCH, outcome: Outcome::Succeeded });
+    job.life.result = Some(job::lifecycle::ResultBody {
+        encoding: Encoding::Json,
+        bytes: "42".into(),
+        object: None,
+    });
+    assert_eq!(shown(&job, Bodies::Whole)["result"], 42);
+    Arc::make_mut(&mut job.spec).keep_result = KeepResult::Once;
+    assert_eq!(shown(&job, Bodies::Whole)["result"], Value::Null);
+}
+
+#[test]
+fn configurations_have_the_shape_that_the_document_says() {
+    let matcher = json!({"type": ["a", "b"], "priority": {"lte": 10}, "attribute": {"size": {"gt": 3}}, "not": {"type": "c"}});
+    let constraint = Constraint {
+        name: "c".into(),
+        matcher: serde_json::from_value(matcher).unwrap(),
+        per: Some("region".into()),
+        concurrency: Some(3),
+        rate: Some(Rate { count: 1, per_seconds: Seconds::new(1), burst: Some(2) }),
+    };
+    let queue = QueueConfig {
+        concurrency: Some(1),
+        constraints: vec![constraint],
+        ..QueueConfig::default()
+    };
+    conforms("QueueConfig", &serde_json::to_value(&queue).unwrap());
+    conforms("TypeConfig", &serde_json::to_value(TypeConfig::default()).unwrap());
+    let target = json!({"url": "http://127.0.0.1:9/", "signing_secret": ["a", "b"], "basic_auth": {"username": "u", "password": "p"}, "encoding": "msgpack"});
+    let push: TypeConfig =
+        serde_json::from_value(json!({"target": target, "keep_result": "once"})).unwrap();
+    conforms("TypeConfig", &serde_json::to_value(&push).unwrap());
+    let whole = json!({
+        "type": "a", "cron": "0 3 * * *", "tz": "UTC", "starts_at": "2026-01-01T00:00:00Z", "ends_at": "2026-01-01T00:00:00Z", "missed": "all",
+        "max_missed": 5, "paused": true, "expires_after_seconds": 1.5, "priority": 1, "weight": 1, "critical": true,
+        "windows": [{"from": "08:00", "to": "09:00"}], "timeout_seconds": 1, "deadline_seconds": 1, "max_attempts": 1,
+        "retry": {"strategy": "exponential"}, "unique": {"key": "k", "while": "live"}, "attributes": {"size": 3}, "keep_result": "once",
+        "callback_url": "https://example.com/", "headers": {"x": "1"},
+    });
+    let schedule: ScheduleConfig = serde_json::from_value(whole.clone()).unwrap();
+    let shown = serde_json::to_value(&schedule).unwrap();
+    conforms("ScheduleConfig", &shown);
+    assert_eq!(
+        shown.as_object().unwrap().len(),
+        whole.as_object().unwrap().len(),
+        "every field is read and shown"
+    );
+    let every = json!({"type": "a", "every_seconds": 1.5, "anchor": "2026-01-01T00:00:00Z"});
+    conforms(
+        "ScheduleConfig",
+        &serde_json::to_value(serde_json::from_value::<ScheduleConfig>(every).unwrap()).unwrap(),
+    );
+    let trigger = json!({"filter": {"type": {"prefix": "a"}, "data": {"/x": 1}, "not": {"source": "s"}}, "enqueue": {"type": "t", "data": {"$expr": "id"}}});
+    let trigger: tidegate_core::event::TriggerConfig = serde_json::from_value(trigger).unwrap();
+    conforms("TriggerConfig", &serde_json::to_value(&trigger).unwrap());
+}
+
+#[test]
+fn what_became_of_an_event_has_the_shape_that_the_document_says() {
+    use tidegate_api::{Applied, Did, Ingested};
+    let job = || "j1".parse().unwrap();
+    let all = [
+        Did::Enqueued { job: job(), job_type: "t".parse().unwrap() },
+        Did::Repeated { job: job() },
+        Did::Completed { job: job() },
+        Did::Recorded { job: job() },
+        Did::Known { job: job() },
+        Did::Late { job: job() },
+        Did::Kept { until: Timestamp::EPOCH },
+        Did::Dead { letter: "l".into(), reason: "r".into() },
+        Did::Dropped { reason: "r".into() },
+    ];
+    for did in all {
+        let word = did.word();
+        conforms("Did", &serde_json::to_value(&did).unwrap());
+        let ingested = Ingested {
+            id: "1".into(),
+            source: "s".into(),
+            outcomes: vec![Applied { trigger: "t".parse().unwrap(), did }],
+        };
+        let value = serde_json::to_value(&ingested).unwrap();
+        assert_eq!(value["outcomes"][0]["did"], word);
+    }
+}
+
+#[test]
+fn a_rule_can_say_every_field_of_a_job() {
+    let document = document();
+    let fields = document["components"]["schemas"]["NewJob"]["properties"].as_object().unwrap();
+    let own = ["id", "type", "data"];
+    let theirs: BTreeSet<&str> =
+        fields.keys().map(String::as_str).filter(|name| !own.contains(name)).collect();
+    assert_eq!(tidegate_core::event::fields::JobFields::names().collect::<BTreeSet<_>>(), theirs);
+}
+
+#[test]
+fn a_problem_has_the_shape_that_the_document_says() {
+    conforms(
+        "Problem",
+        &serde_json::to_value(
+            handlers::error::Problem::invalid("weight", "must be at least 1").at("/v1/jobs"),
+        )
+        .unwrap(),
+    );
+}

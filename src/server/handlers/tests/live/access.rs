@@ -1,0 +1,90 @@
+//! Scopes, tokens, and the routes that need neither.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::{super::ask, json, router};
+use crate::handlers::{self, openapi};
+
+#[tokio::test]
+async fn every_operation_asks_for_the_scope_that_it_documents() {
+    let router = router().await;
+    let document = openapi::complete(handlers::routes().into_openapi());
+    let mut seen = BTreeSet::new();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            let scope = operation["security"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .find_map(|scheme| scheme["bearer"][0].as_str());
+            let Some(scope) = scope else { continue };
+            let path =
+                path.replace("{type}", "invoice").replace("{number}", "1").replace("{id}", "none");
+            let path = path
+                .replace("{queue}", "none")
+                .replace("{worker}", "none")
+                .replace("{plugin}", "none");
+            let path = path.replace("{schedule}", "none").replace("{trigger}", "none");
+            let method = method.to_uppercase();
+            let (nobody, _) = ask(&router, &method, &path, &[], "").await;
+            assert_eq!(nobody.status(), 401, "{method} {path}");
+            let others = ["enqueue", "work", "read", "enqueue:critical"]
+                .into_iter()
+                .filter(|other| *other != scope)
+                .collect::<Vec<_>>()
+                .join(",");
+            let (other, _) =
+                ask(&router, &method, &path, &[("authorization", &format!("Bearer {others}"))], "")
+                    .await;
+            assert_eq!(other.status(), 403, "{method} {path}");
+            let (right, _) =
+                ask(&router, &method, &path, &[("authorization", &format!("Bearer {scope}"))], "")
+                    .await;
+            assert!(
+                ![401, 403, 404, 405].contains(&right.status().as_u16()) || right.status() == 404,
+                "{method} {path} {}",
+                right.status()
+            );
+            seen.insert(scope.to_owned());
+        }
+    }
+    assert_eq!(seen.into_iter().collect::<Vec<_>>(), ["admin", "enqueue", "read", "work"]);
+}
+
+#[tokio::test]
+async fn the_open_routes_are_open() {
+    let router = router().await;
+    for path in ["/healthz", "/readyz", "/openapi.json", "/"] {
+        let (answer, body) = ask(&router, "GET", path, &[], "").await;
+        assert_eq!((answer.status().as_u16(), body.is_empty()), (200, false), "{path}");
+    }
+    let (_, page) = ask(&router, "GET", "/", &[], "").await;
+    assert!(String::from_utf8(page).unwrap().starts_with("<!doctype html>"));
+}
+
+#[tokio::test]
+async fn tokens_are_made_listed_without_secrets_and_revoked() {
+    let router = router().await;
+    let (status, made) =
+        json(&router, "POST", "/v1/tokens", json!({"name": "ci", "scopes": ["enqueue", "read"]}))
+            .await;
+    let text = made["token"].as_str().unwrap();
+    assert_eq!((status, text.starts_with("tg_")), (201, true));
+    let (_, listed) = json(&router, "GET", "/v1/tokens", Value::Null).await;
+    assert_eq!(
+        (listed["tokens"].as_array().unwrap().len(), &listed["tokens"][0]["scopes"]),
+        (1, &json!(["enqueue", "read"]))
+    );
+    assert!(
+        !listed.to_string().contains(text.rsplit('_').next().unwrap())
+            && !listed.to_string().contains("hash")
+    );
+    let path = format!("/v1/tokens/{}", made["id"].as_str().unwrap());
+    assert_eq!(json(&router, "DELETE", &path, Value::Null).await.0, 204);
+    assert_eq!(json(&router, "DELETE", &path, Value::Null).await.0, 404);
+    let (status, problem) =
+        json(&router, "POST", "/v1/tokens", json!({"name": "x", "scopes": ["everything"]})).await;
+    assert_eq!((status, &problem["field"]), (400, &json!("scopes")));
+}

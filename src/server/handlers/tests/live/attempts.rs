@@ -1,0 +1,90 @@
+//! Attempts: leases, heartbeats, reports, results.
+
+use serde_json::{Value, json};
+
+use super::{super::ask, ALL, json, router};
+
+#[tokio::test]
+async fn an_attempt_token_alone_allows_heartbeats_and_the_report() {
+    let router = router().await;
+    json(&router, "PUT", "/v1/jobs/invoice/j1", json!({"data": {"a": 1}})).await;
+    let (status, leased) = json(
+        &router,
+        "POST",
+        "/v1/leases",
+        json!({"types": ["invoice"], "max": 5, "wait_seconds": 5, "worker": "w1"}),
+    )
+    .await;
+    assert_eq!((status, leased["leases"].as_array().unwrap().len()), (200, 1));
+    let lease = &leased["leases"][0];
+    assert_eq!((&lease["job"]["data"], &lease["attempt"]), (&json!({"a": 1}), &json!(1)));
+    let token = format!("Bearer {}", lease["token"].as_str().unwrap());
+    let held = [("authorization", token.as_str())];
+    let (beat, body) = ask(
+        &router,
+        "POST",
+        "/v1/jobs/invoice/j1/heartbeat",
+        &held,
+        r#"{"attempt":1,"progress":40,"note":"half way"}"#,
+    )
+    .await;
+    assert_eq!(beat.status(), 200);
+    assert_eq!(serde_json::from_slice::<Value>(&body).unwrap()["cancel"], false);
+    let (_, job) = json(&router, "GET", "/v1/jobs/j1", Value::Null).await;
+    assert_eq!(job["running"]["progress"], json!({"percent": 40.0, "note": "half way"}));
+    let strange = [("authorization", "Bearer 00000000000000000000000000000001")];
+    let report = r#"{"status":"succeeded","attempt":1,"result":{"n": 1.50}}"#;
+    let (refused, _) = ask(&router, "POST", "/v1/jobs/invoice/j1", &strange, report).await;
+    assert_eq!(refused.status(), 403);
+    for _ in 0..2 {
+        let (done, body) = ask(&router, "POST", "/v1/jobs/invoice/j1", &held, report).await;
+        assert_eq!(done.status(), 200, "{}", String::from_utf8_lossy(&body));
+    }
+    let (_, body) = ask(&router, "GET", "/v1/jobs/invoice/j1/result", &[ALL], "").await;
+    assert_eq!(String::from_utf8(body).unwrap(), r#"{"n": 1.50}"#);
+    let (looking, _) = ask(&router, "GET", "/v1/jobs/j1", &held, "").await;
+    assert_eq!(looking.status(), 401, "an attempt's token opens nothing else");
+}
+
+#[tokio::test]
+async fn a_lease_call_carries_reports_and_answers_each() {
+    let router = router().await;
+    json(&router, "PUT", "/v1/jobs/invoice/j1", json!({"data": 1})).await;
+    let (_, leased) =
+        json(&router, "POST", "/v1/leases", json!({"types": ["invoice"], "wait_seconds": 5})).await;
+    let token = &leased["leases"][0]["token"];
+    let reports = json!([
+        {"id": "j1", "type": "invoice", "attempt": 1, "token": token, "status": "failed", "message": "no", "error": {"n": 1}, "retryable": false},
+        {"id": "j2", "attempt": 1, "status": "succeeded"},
+    ]);
+    let (status, answer) =
+        json(&router, "POST", "/v1/leases", json!({"max": 0, "reports": reports})).await;
+    assert_eq!(
+        (status, &answer["reports"][0]),
+        (200, &json!({"status": 200, "id": "j1", "state": "failed"}))
+    );
+    assert_eq!(
+        (&answer["reports"][1]["status"], &answer["reports"][1]["error"]["code"]),
+        (&json!(404), &json!("job_not_found"))
+    );
+    let (_, job) = json(&router, "GET", "/v1/jobs/j1", Value::Null).await;
+    assert_eq!(job["error"], json!({"reason": "failed", "message": "no", "details": {"n": 1}}));
+}
+
+#[tokio::test]
+async fn a_result_is_waited_for_and_408_says_that_the_wait_is_over() {
+    let router = router().await;
+    json(&router, "PUT", "/v1/jobs/invoice/j1", json!({"data": 1})).await;
+    assert_eq!(
+        json(&router, "GET", "/v1/jobs/invoice/j1/result", Value::Null).await,
+        (200, Value::Null)
+    );
+    let (status, problem) =
+        json(&router, "GET", "/v1/jobs/invoice/j1/result?wait=0.05", Value::Null).await;
+    assert_eq!((status, &problem["code"]), (408, &json!("wait_timeout")));
+    assert_eq!(
+        json(&router, "GET", "/v1/jobs/invoice/j1/result?wait=61", Value::Null).await.0,
+        400
+    );
+    assert_eq!(json(&router, "GET", "/v1/jobs/other/j1/result", Value::Null).await.0, 404);
+}

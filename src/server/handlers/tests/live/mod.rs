@@ -1,0 +1,51 @@
+//! The routes on a real server whose store is in memory, by subject.
+
+mod access;
+mod attempts;
+mod config;
+mod events;
+mod jobs;
+mod traces;
+
+use std::sync::Arc;
+
+use axum::Router;
+use serde_json::Value;
+
+use super::{ApiOptions, ask, options};
+use crate::{handlers, runtime::Server};
+use tidegate_backends::{
+    http::HttpTarget,
+    system::{SystemClock, SystemEntropy},
+};
+use tidegate_engine::{
+    Ports,
+    memory::{MemoryStore, MemoryWorkQueue},
+};
+
+pub(super) const ALL: (&str, &str) = ("authorization", "Bearer admin");
+pub(super) const MSGPACK: (&str, &str) = ("content-type", "application/msgpack");
+
+pub(super) async fn router() -> Router {
+    let ports = Ports {
+        store: Arc::new(MemoryStore::default()),
+        objects: Arc::new(object_store::memory::InMemory::new()),
+        work: Arc::new(MemoryWorkQueue::default()),
+        clock: Arc::new(SystemClock),
+        entropy: Arc::new(SystemEntropy),
+        policy: Arc::new(tidegate_core::port::policy::NoPolicy),
+    };
+    let target = HttpTarget::new(tidegate_backends::http::Guard::default()).unwrap();
+    let server = Server::builder(ports, Arc::new(target)).start().await.unwrap();
+    let router = handlers::router(server, ApiOptions::clone(&options()));
+    let (made, _) = ask(&router, "PUT", "/v1/job-types/invoice", &[ALL], "{}").await;
+    assert_eq!(made.status(), 201);
+    router
+}
+
+/// The status and the JSON of the answer to a request in JSON by a caller with every scope.
+pub(super) async fn json(router: &Router, method: &str, path: &str, body: Value) -> (u16, Value) {
+    let sent = if body.is_null() { String::new() } else { body.to_string() };
+    let (answer, body) = ask(router, method, path, &[ALL], sent).await;
+    (answer.status().as_u16(), serde_json::from_slice(&body).unwrap_or(Value::Null))
+}

@@ -1,0 +1,60 @@
+//! The values of settings that no source sets.
+
+use std::collections::BTreeMap;
+
+use super::{Emf, Jwt, LogFormat, LogLevel, Settings, Tracing};
+use tidegate_core::time::Seconds;
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            listen: ([127, 0, 0, 1], 8080).into(),
+            data: "./tidegate-data".into(),
+            public_url: None,
+            max_data_bytes: 4 << 20,
+            create_unknown_types: false,
+            default_target: None,
+            max_event_bytes: 256 << 10,
+            max_event_hops: 8,
+            reply_wait_seconds: Seconds::new(300),
+            dead_letter_retention_seconds: Seconds::new(14 * 86_400),
+            max_dead_letters: 10_000,
+            push_slots: 256,
+            allow_unsafe_targets: false,
+            shutdown_seconds: Seconds::new(10),
+            allow_unencrypted_proxy: false,
+            dashboard_title: "tidegate".into(),
+            dashboard_page_url: None,
+            log_level: LogLevel::Info,
+            log_format: LogFormat::Text,
+            log_traffic: false,
+            metrics_exclude: Vec::new(),
+            emf: Emf::default(),
+            tracing: Tracing::default(),
+            jwt: Jwt::default(),
+        }
+    }
+}
+
+impl Default for Emf {
+    fn default() -> Self {
+        Self { output: None, namespace: "tidegate".into(), interval_seconds: Seconds::new(60) }
+    }
+}
+
+impl Default for Tracing {
+    fn default() -> Self {
+        Self {
+            otlp_endpoint: None,
+            otlp_headers: BTreeMap::new(),
+            service_name: "tidegate".into(),
+            sample_ratio: 1.0,
+        }
+    }
+}
+
+impl Default for Jwt {
+    fn default() -> Self {
+        Self { jwks_url: None, issuer: None, audience: None, scope_claim: "scope".into() }
+    }
+}

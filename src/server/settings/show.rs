@@ -1,0 +1,67 @@
+//! Settings as text and as JSON, without their secrets.
+
+use std::{collections::BTreeMap, fmt};
+
+use serde_json::Value;
+
+use super::Settings;
+
+impl Settings {
+    /// All settings as JSON, each secret replaced by `***`.
+    fn without_secrets(&self) -> Value {
+        let mut shown = self.clone();
+        shown.tracing.otlp_headers.values_mut().for_each(|value| "***".clone_into(value));
+        if let Some(endpoint) =
+            shown.tracing.otlp_endpoint.as_mut().filter(|endpoint| endpoint.query().is_some())
+        {
+            endpoint.set_query(Some("***"));
+        }
+        if let Some(target) = &mut shown.default_target {
+            let blank = || "***".to_owned();
+            target.headers.values_mut().for_each(|value| *value = blank());
+            if let Some(basic) = &mut target.basic_auth {
+                basic.password = blank();
+            }
+            if !target.signing_secret.is_empty() {
+                target.signing_secret = tidegate_core::target::Secrets::One(blank());
+            }
+            if target.url.contains(['@', '?']) {
+                target.url = blank();
+            }
+        }
+        serde_json::to_value(shown).expect("settings are plain data")
+    }
+}
+
+/// One line a setting, as TOML would have it, without secrets.
+impl fmt::Display for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut lines = BTreeMap::new();
+        flatten(String::new(), &self.without_secrets(), &mut lines);
+        lines.iter().try_for_each(|(name, value)| writeln!(f, "{name} = {value}"))
+    }
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Settings({})", self.without_secrets())
+    }
+}
+
+fn flatten(name: String, value: &Value, lines: &mut BTreeMap<String, Value>) {
+    match value {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                flatten(
+                    if name.is_empty() { key.clone() } else { format!("{name}.{key}") },
+                    value,
+                    lines,
+                );
+            }
+        }
+        Value::Null => {}
+        value => {
+            lines.insert(name, value.clone());
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! The bounds of the settings, and which settings need each other.
+
+use std::ops::RangeInclusive;
+
+use url::Url;
+
+use super::{Emf, Jwt, Settings, Tracing};
+use tidegate_core::{
+    target::{Push, signature::Secret},
+    validate::check_headers,
+};
+
+/// A setting has a value that it must not have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{setting}` {problem}")]
+pub struct Fault {
+    /// Which, with dots between the names of nested ones.
+    pub setting: &'static str,
+    /// What it must be. Never shows a secret.
+    pub problem: String,
+}
+
+fn fault(setting: &'static str, problem: impl Into<String>) -> Result<(), Fault> {
+    Err(Fault { setting, problem: problem.into() })
+}
+
+fn within(setting: &'static str, value: u64, bounds: &RangeInclusive<u64>) -> Result<(), Fault> {
+    if bounds.contains(&value) {
+        Ok(())
+    } else {
+        fault(setting, format!("must be {} to {}, not {value}", bounds.start(), bounds.end()))
+    }
+}
+
+fn web(setting: &'static str, url: Option<&Url>) -> Result<(), Fault> {
+    match url {
+        Some(url) if !matches!(url.scheme(), "http" | "https") => {
+            fault(setting, "must begin with http:// or https://")
+        }
+        Some(url) if !url.username().is_empty() || url.password().is_some() => {
+            fault(setting, "must not have a user or password in it")
+        }
+        _ => Ok(()),
+    }
+}
+
+impl Settings {
+    /// Whether every setting is within its bounds and they fit each other.
+    ///
+    /// # Errors
+    ///
+    /// The first [`Fault`].
+    pub fn validate(&self) -> Result<(), Fault> {
+        if self.data.as_os_str().is_empty() {
+            return fault("data", "must name a directory");
+        }
+        web("public_url", self.public_url.as_ref())?;
+        if self
+            .public_url
+            .as_ref()
+            .is_some_and(|url| url.query().is_some() || url.fragment().is_some())
+        {
+            return fault(
+                "public_url",
+                "must end with its path: a query or fragment would stand in the middle of callback URLs",
+            );
+        }
+        within("max_data_bytes", self.max_data_bytes.into(), &(1024..=64 << 20))?;
+        within("max_event_bytes", self.max_event_bytes.into(), &(1024..=1 << 20))?;
+        within("max_event_hops", self.max_event_hops.into(), &(1..=1000))?;
+        within(
+            "reply_wait_seconds",
+            self.reply_wait_seconds.millis().div_ceil(1000),
+            &(0..=86_400),
+        )?;
+        within(
+            "dead_letter_retention_seconds",
+            self.dead_letter_retention_seconds.millis().div_ceil(1000),
+            &(60..=31_536_000),
+        )?;
+        within("max_dead_letters", self.max_dead_letters.into(), &(1..=1_000_000))?;
+        within("push_slots", self.push_slots.into(), &(1..=10_000))?;
+        within("shutdown_seconds", self.shutdown_seconds.millis().div_ceil(1000), &(0..=3600))?;
+        if let Some(target) = &self.default_target {
+            self.validate_target(target)?;
+        }
+        if self.dashboard_title.chars().count() > 100 {
+            return fault("dashboard_title", "must have at most 100 characters");
+        }
+        web("dashboard_page_url", self.dashboard_page_url.as_ref())?;
+        self.emf.validate()?;
+        self.tracing.validate()?;
+        self.jwt.validate()
+    }
+
+    fn validate_target(&self, target: &Push) -> Result<(), Fault> {
+        let url = target.url.replace("{type}", "type").replace("{id}", "id");
+        if let Err(refused) = self.guard().url(&url) {
+            return fault("default_target.url", format!("cannot be called: {refused}"));
+        }
+        let secrets = target.signing_secret.list();
+        if secrets.len() > 2 {
+            return fault(
+                "default_target.signing_secret",
+                "must be one secret, or two while one replaces the other",
+            );
+        }
+        match secrets.iter().find_map(|secret| Secret::parse(secret).err()) {
+            Some(bad) => fault("default_target.signing_secret", format!("cannot be used: {bad}")),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Emf {
+    fn validate(&self) -> Result<(), Fault> {
+        let letters = |letter: char| letter.is_ascii_alphanumeric() || ".-_/#:".contains(letter);
+        if !(1..=255).contains(&self.namespace.len()) || !self.namespace.chars().all(letters) {
+            return fault("emf.namespace", "must be 1 to 255 of A-Z a-z 0-9 . - _ / # :");
+        }
+        if self.namespace.starts_with("AWS/") {
+            return fault("emf.namespace", "must not begin with AWS/, which is CloudWatch's own");
+        }
+        if self.output.as_ref().is_some_and(String::is_empty) {
+            return fault("emf.output", "must be `stdout` or the path of a file");
+        }
+        within("emf.interval_seconds", self.interval_seconds.millis().div_ceil(1000), &(1..=3600))
+    }
+}
+
+impl Tracing {
+    fn validate(&self) -> Result<(), Fault> {
+        web("tracing.otlp_endpoint", self.otlp_endpoint.as_ref())?;
+        if let Err(wrong) = check_headers(&self.otlp_headers) {
+            return fault("tracing.otlp_headers", wrong.message);
+        }
+        if self.service_name.is_empty() || self.service_name.len() > 255 {
+            return fault("tracing.service_name", "must have 1 to 255 bytes");
+        }
+        if !(0.0..=1.0).contains(&self.sample_ratio) {
+            return fault("tracing.sample_ratio", "must be 0 to 1");
+        }
+        Ok(())
+    }
+}
+
+impl Jwt {
+    fn validate(&self) -> Result<(), Fault> {
+        web("jwt.jwks_url", self.jwks_url.as_ref())?;
+        let given = [self.jwks_url.is_some(), self.issuer.is_some(), self.audience.is_some()];
+        let names = ["jwt.jwks_url", "jwt.issuer", "jwt.audience"];
+        match given.iter().position(|given| !given) {
+            Some(missing) if given.contains(&true) => {
+                fault(names[missing], "must be given if any other of `jwt` is")
+            }
+            _ if self.scope_claim.is_empty() => fault("jwt.scope_claim", "must name a claim"),
+            _ => Ok(()),
+        }
+    }
+}
