@@ -1,24 +1,24 @@
-//! What somebody shows: the `Authorization` header.
+//! The credentials of a request: its `Authorization` header.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 
 use super::AuthError;
 
-/// Most bytes of a secret.
+/// Maximum bytes of a secret.
 pub const MAX_BYTES: usize = 16 << 10;
 
-/// A secret, or nothing. Never shown.
+/// A secret, or none. `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials(Option<String>);
 
 impl Credentials {
-    /// Nothing.
+    /// No credentials.
     pub fn anonymous() -> Self {
         Self(None)
     }
 
-    /// What an `Authorization` header carries: `Bearer` and a token, or `Basic` with the token as the password,
-    /// whatever the user.
+    /// The credentials in an `Authorization` header: `Bearer` and a token, or `Basic` with the
+    /// token as the password and any user.
     ///
     /// # Errors
     ///
@@ -47,7 +47,7 @@ impl Credentials {
         self.0.as_deref()
     }
 
-    /// Whether it looks like a token that somebody signed: three parts with dots between them.
+    /// Whether the secret has the form of a JWT: three parts with dots between them.
     pub fn is_jwt(&self) -> bool {
         self.secret().is_some_and(|secret| secret.split('.').count() == 3)
     }

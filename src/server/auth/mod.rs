@@ -1,9 +1,9 @@
-//! Who is asking, and what they may do.
+//! Authentication of callers, and their scopes.
 //!
-//! [`Authenticate`] is the one port: the server asks it on every request, and a program that
-//! embeds the server brings its own. [`BuiltIn`] is what the server has: tokens of its own
-//! ([`token`]) and those that an identity provider signs ([`jwt`]). The secret of a single attempt
-//! is no matter of this module: it opens nothing but that attempt.
+//! [`Authenticate`] is the one port: the server calls it for every request, and a program that
+//! embeds the server can bring its own. [`BuiltIn`] is the server's own: stored tokens ([`token`])
+//! and tokens signed by an identity provider ([`jwt`]). The token of a single attempt is not
+//! handled here: it allows nothing but that attempt.
 
 pub mod credentials;
 pub mod jwt;
@@ -16,29 +16,29 @@ pub use jwt::JwtAuthenticator;
 pub use tidegate_api::{Scope, Scopes};
 pub use token::{TokenAuthenticator, TokenItem};
 
-/// Somebody who is known.
+/// An authenticated caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Principal {
-    /// What they are called in logs.
+    /// The name of the caller in logs.
     pub name: String,
-    /// What they may do.
+    /// What the caller may do.
     pub scopes: Scopes,
 }
 
 impl Principal {
-    /// Whether they may do what `scope` is for.
+    /// Whether the caller has `scope`.
     pub fn may(&self, scope: Scope) -> bool {
         self.scopes.allow(scope)
     }
 }
 
-/// Why nobody is known by some credentials.
+/// Why credentials were not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AuthError {
-    /// They are missing or not good; the same ones will not become so.
+    /// They are missing or invalid. Repeating cannot help.
     #[error("{0}")]
     Refused(String),
-    /// Whoever knows cannot be asked now. Repeating may help.
+    /// They cannot be checked now. Repeating may help.
     #[error("credentials cannot be checked now: {0}")]
     Unavailable(String),
 }
@@ -49,34 +49,35 @@ impl AuthError {
     }
 }
 
-/// Tells who somebody is by what they show.
+/// Finds the caller by its credentials.
 #[async_trait]
 pub trait Authenticate: Send + Sync {
-    /// Who shows `credentials`. Asked on every request, those without credentials too.
+    /// The caller with `credentials`. Called for every request, also for those without credentials.
     ///
     /// # Errors
     ///
     /// [`AuthError`].
     async fn authenticate(&self, credentials: &Credentials) -> Result<Principal, AuthError>;
 
-    /// Whether anybody is let in, whatever they show, since only this machine reaches the server. Then what is meant for another host is
-    /// refused: a page that this machine's user looks at may have had its own name point here.
+    /// Whether every caller is accepted, because only this machine can reach the server. Requests
+    /// for other host names are then refused, which stops DNS rebinding by web pages.
     fn is_open(&self) -> bool {
         false
     }
 }
 
-/// Whether somebody without credentials is let in.
+/// Whether callers without credentials are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Anonymous {
     /// Never.
     Refused,
-    /// As long as there is neither a token nor an identity provider, anybody may do everything: only for a
-    /// server that nobody but this machine can reach.
+    /// Every caller has the scope `admin` while there is neither a token nor an identity provider.
+    /// Only for a server that no other machine can reach.
     AdminWithoutTokens,
 }
 
-/// The server's own way: tokens, and signed tokens of an identity provider if there is one.
+/// The server's own authentication: stored tokens, and tokens signed by an identity provider if one
+/// is configured.
 #[derive(Debug)]
 pub struct BuiltIn {
     tokens: TokenAuthenticator,
@@ -85,12 +86,12 @@ pub struct BuiltIn {
 }
 
 impl BuiltIn {
-    /// Without any tokens yet.
+    /// Without stored tokens.
     pub fn new(jwt: Option<JwtAuthenticator>, anonymous: Anonymous) -> Self {
         Self { tokens: TokenAuthenticator::default(), jwt, anonymous }
     }
 
-    /// Takes `tokens` instead of those before, for every request that begins from now on.
+    /// Replaces the stored tokens, for every later request.
     pub fn set_tokens(&self, tokens: Vec<TokenItem>) {
         self.tokens.set_tokens(tokens);
     }
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_for_this_machine_alone_is_open_until_it_has_a_token() {
+    async fn a_local_server_is_open_until_it_has_a_token() {
         let server = BuiltIn::new(None, Anonymous::AdminWithoutTokens);
         assert!(server.authenticate(&Credentials::anonymous()).await.unwrap().may(Scope::Admin));
         let (item, credentials) = token();
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_for_others_stays_closed_when_its_last_token_goes() {
+    async fn a_reachable_server_stays_closed_without_its_last_token() {
         let server = BuiltIn::new(None, Anonymous::Refused);
         let (item, credentials) = token();
         server.set_tokens(vec![item]);

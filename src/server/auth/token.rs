@@ -1,7 +1,7 @@
 //! The server's own tokens: `tg_ID_SECRET`.
 //!
-//! Only a digest of the secret is kept. The secret has 128 random bits, so a plain SHA-256 of it
-//! tells nobody anything; a slow hash is for what people make up.
+//! Only a digest of the secret is stored. The secret has 128 random bits, so its plain SHA-256
+//! cannot be reversed; a slow hash is only necessary for secrets that people choose.
 
 use std::collections::HashMap;
 
@@ -14,26 +14,27 @@ use sha2::{Digest, Sha256};
 use super::{AuthError, Authenticate, Credentials, Principal, Scopes};
 use tidegate_core::{port::Entropy, time::Timestamp};
 
-/// What every token starts with.
+/// The prefix of every token.
 const PREFIX: &str = "tg_";
 
-/// A token as it is stored, an item of kind [`Token`](tidegate_core::port::job_store::ItemKind::Token) under its id.
+/// A token as it is stored: an item of the kind
+/// [`Token`](tidegate_core::port::job_store::ItemKind::Token) under its id.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenItem {
-    /// Names it in lists and when it is revoked; a part of the token itself.
+    /// The id in lists and for revocation; a part of the token itself.
     pub id: String,
-    /// What its owner calls it.
+    /// The name that its owner gave it.
     pub name: String,
-    /// What it allows.
+    /// The scopes that it grants.
     pub scopes: Scopes,
     /// The SHA-256 of its secret, in base64.
     pub hash: String,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Timestamp,
 }
 
 impl TokenItem {
-    /// A new token: what to store, and the text to hand out, which nobody can show again.
+    /// A new token: the item to store, and its text, which cannot be recovered later.
     pub fn mint(
         name: impl Into<String>,
         scopes: Scopes,
@@ -51,18 +52,18 @@ fn digest(secret: &str) -> String {
     BASE64.encode(Sha256::digest(secret))
 }
 
-/// Whether the two are the same; takes as long for a near miss as for a far one.
+/// Whether the two are equal, in time that does not depend on where they differ.
 fn same(left: &str, right: &str) -> bool {
     left.len() == right.len()
         && left.bytes().zip(right.bytes()).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
 }
 
-/// Knows the owners of tokens, by a snapshot of the stored ones that is replaced as a whole.
+/// Authenticates stored tokens, from a snapshot that is replaced as a whole.
 #[derive(Debug, Default)]
 pub struct TokenAuthenticator(ArcSwap<HashMap<String, TokenItem>>);
 
 impl TokenAuthenticator {
-    /// Takes `tokens` instead of those before.
+    /// Replaces the tokens.
     pub fn set_tokens(&self, tokens: Vec<TokenItem>) {
         self.0.store(
             tokens
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_token_is_known_by_its_whole_text_alone() {
+    async fn only_the_exact_token_text_is_accepted() {
         let (item, text) = mint(1);
         let known = TokenAuthenticator::default();
         assert!(ask(&known, &text).await.is_err());
@@ -143,13 +144,13 @@ mod tests {
         }
         assert!(known.authenticate(&Credentials::anonymous()).await.is_err());
         known.set_tokens(vec![TokenItem { hash: String::new(), ..item }]);
-        assert!(ask(&known, &text).await.is_err(), "a damaged item lets nobody in");
+        assert!(ask(&known, &text).await.is_err(), "a damaged item accepts no caller");
         known.set_tokens(vec![mint(2).0]);
         assert!(ask(&known, &text).await.is_err(), "a revoked token is not known");
     }
 
     #[test]
-    fn what_is_stored_does_not_tell_the_secret_and_reads_back_the_same() {
+    fn a_stored_token_reads_back_without_its_secret() {
         let (item, text) = mint(1);
         let json = serde_json::to_string(&item).unwrap();
         assert!(!json.contains(text.rsplit('_').next().unwrap()), "{json}");

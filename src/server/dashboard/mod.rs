@@ -1,7 +1,7 @@
-//! The dashboard: one page without outside parts, which asks the API as any client does.
+//! The dashboard: one page without external resources, which calls the API like any client.
 //!
-//! It holds no rights of its own: a token that its user enters stays in that browser tab. What may
-//! run in it is named by hash in its Content-Security-Policy, so that nothing a job carries can.
+//! It has no rights of its own: a token that its user enters stays in that browser tab. Its
+//! Content-Security-Policy allows scripts and styles by hash, so data of a job can never run.
 
 use axum::{
     Router,
@@ -17,12 +17,12 @@ const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
 
-/// What an operator may put on the dashboard.
+/// The operator's options of the dashboard.
 #[derive(Clone, Debug)]
 pub struct DashboardOptions {
     /// The title.
     pub title: String,
-    /// A page of the operator's, shown inside.
+    /// A page of the operator, embedded in the dashboard.
     pub embed: Option<Url>,
 }
 
@@ -51,7 +51,7 @@ pub fn route(options: &DashboardOptions) -> Router {
     Router::new().route("/", get(served))
 }
 
-/// The page with its parts in their places.
+/// The page with its placeholders replaced.
 fn page(options: &DashboardOptions) -> String {
     let embed = options.embed.as_ref().map(|url| {
         format!(
@@ -66,7 +66,7 @@ fn page(options: &DashboardOptions) -> String {
         .replace("{{script}}", SCRIPT)
 }
 
-/// What the page may do: run its own script, ask its own server, show the operator's page.
+/// The policy: the page may run its own script, call its own server, embed the operator's page.
 fn policy(options: &DashboardOptions) -> String {
     let hash = |text: &str| format!("'sha256-{}'", BASE64.encode(Sha256::digest(text)));
     let frame = options
@@ -74,14 +74,14 @@ fn policy(options: &DashboardOptions) -> String {
         .as_ref()
         .map_or_else(|| "'none'".to_owned(), |url| url.origin().ascii_serialization());
     format!(
-        "default-src 'none'; script-src {}; style-src {}; connect-src 'self'; img-src data:; frame-src {frame}; base-uri 'none'; form-action 'none'; \
-         frame-ancestors 'none'",
+        "default-src 'none'; script-src {}; style-src {}; connect-src 'self'; img-src data:; \
+         frame-src {frame}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
         hash(SCRIPT),
         hash(STYLE),
     )
 }
 
-/// Text as HTML shows it, in an attribute too. Braces are escaped so that it is never taken for a place of the page.
+/// Text escaped for HTML and its attributes. Braces are escaped too, so that it is no placeholder.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_operator_sets_cannot_break_out_of_its_place() {
+    fn options_cannot_inject_html_or_placeholders() {
         let title = "<script>alert(1)</script>{{script}}".to_owned();
         let embed = Some("https://example.com/a?b='\"><script>".parse().unwrap());
         let page = page(&DashboardOptions { title, embed });
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_policy_allows_the_page_its_own_parts_and_nothing_else() {
+    fn the_policy_allows_only_the_parts_of_the_page() {
         let plain = policy(&DashboardOptions::default());
         assert!(
             plain.starts_with("default-src 'none'; script-src 'sha256-")
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_needs_nothing_from_outside() {
+    fn the_page_needs_no_external_resources() {
         let page = page(&DashboardOptions::default());
         for outside in ["src=", "href=\"http", "@import", "url(", "import "] {
             assert!(!page.contains(outside), "{outside}");
@@ -132,7 +132,7 @@ mod tests {
         );
         assert!(
             page.contains(SCRIPT) && page.contains(STYLE) && !page.contains("{{"),
-            "every part is in its place"
+            "every placeholder is replaced"
         );
     }
 }

@@ -1,9 +1,9 @@
 'use strict';
-// The page asks the API like any client. All that it shows passes through `node` or textContent, so
-// that nothing a job carries is ever read as HTML.
+// The page calls the API like any client. Everything it shows passes through `node` or textContent,
+// so data of a job is never parsed as HTML.
 
 const $ = (id) => document.getElementById(id);
-const USES = 12; // Values of constraints per chart: the heaviest.
+const USES = 12; // Values of constraints per chart, the heaviest first.
 const KEEP = 180; // Samples per chart: six minutes at one every two seconds.
 const EVERY = 2000;
 
@@ -30,7 +30,7 @@ const since = (text) => {
 const state = (word) => node('span', { class: `state ${word}` }, word);
 const jobLink = (job) => node('a', { href: `#job/${encodeURIComponent(job.type)}/${encodeURIComponent(job.id)}` }, job.id);
 
-// Talking to the API.
+// Calls of the API.
 
 const ask = async (method, path, body) => {
   const headers = { accept: 'application/json', 'x-requested-with': 'dashboard' };
@@ -47,10 +47,10 @@ const ask = async (method, path, body) => {
   }
   if (answer.ok) return value;
   if (answer.status === 401) $('token').focus();
-  throw new Error(answer.status === 401 ? 'This server asks for a token with scope read; enter it above.' : (value && value.detail) || answer.statusText);
+  throw new Error(answer.status === 401 ? 'This server requires a token with the scope read; enter it above.' : (value && value.detail) || answer.statusText);
 };
 
-// What a button met stays until the next button; what a refresh met goes with the next good one.
+// An error of a button stays until the next action; an error of a refresh until the next success.
 const notice = (text, kind) => {
   if (!text && $('notice').dataset.kind !== kind) return;
   $('notice').textContent = text;
@@ -58,7 +58,7 @@ const notice = (text, kind) => {
   $('notice').hidden = !text;
 };
 
-// Runs what a button does, and says so when it fails.
+// Runs the action of a button, and shows its error if it fails.
 const act = async (button, work) => {
   button.disabled = true;
   try {
@@ -78,7 +78,7 @@ const button = (label, work) => {
   return made;
 };
 
-// Queues, with a chart each of what was seen since the page was opened.
+// Queues, each with a chart of the samples since the page was opened.
 
 const samples = new Map();
 
@@ -119,7 +119,7 @@ const line = (values, top, kind) => {
   return svg('polyline', { class: kind, points: points.join(' ') });
 };
 
-// What runs of a constraint, or of one value of its attribute, against what may.
+// The admitted weight of a constraint, or of one value of its attribute, and its limit.
 const use = ({ name, per, value, running_weight: weight, limit }) => node('div', { class: 'use' },
   node('span', {}, per ? `${per}=${value}` : name),
   node('meter', { min: 0, max: Math.max(limit, weight, 1), value: weight, title: name, 'aria-label': `admitted of ${name}` }),
@@ -183,7 +183,7 @@ const jobRow = (job) => node('tr', {},
   cell(jobLink(job)), cell(job.type), cell(job.queue), cell(state(job.state)), cell(`${job.attempt}/${job.max_attempts}`, 'number'),
   cell(job.priority, 'number'), cell(time(job.created_at)), cell(time(job.ended_at || job.run_at)));
 
-// What was searched for last; what is being typed is not searched for yet.
+// The submitted filter. Text in the form applies only after it is submitted.
 let sought = { id: '', query: new URLSearchParams() };
 
 const readFilter = () => {
@@ -303,7 +303,7 @@ const showWorkers = async () => {
     cell(worker.draining ? state('paused') : 'working'))));
 };
 
-// Plugins: which version decides, how its calls go, and where its shadow would decide otherwise.
+// Plugins: the live version, the health of its calls, and the differences of its shadow version.
 
 const pluginRow = (plugin, compared) => {
   const { calls, faults, last_fault: last } = plugin.health;
@@ -324,7 +324,7 @@ const showPlugins = async () => {
   $('plugins').replaceChildren(...plugins.map((plugin, index) => pluginRow(plugin, compared[index])));
 };
 
-// Which part of the page is shown: #queues, #jobs?type=…, #job/TYPE/ID, #schedules, #workers, #plugins.
+// The shown part of the page: #queues, #jobs?type=…, #job/TYPE/ID, #schedules, #workers, #plugins.
 
 const view = () => {
   const [path, query] = location.hash.slice(1).split('?');
@@ -385,7 +385,7 @@ $('first').addEventListener('click', () => {
 });
 addEventListener('hashchange', route);
 
-// One round after another, never two at once, and none while nobody looks.
+// Refreshes never overlap, and stop while the page is hidden.
 const live = async () => {
   if (!document.hidden) await refresh();
   setTimeout(live, EVERY);

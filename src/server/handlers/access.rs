@@ -1,9 +1,9 @@
 //! Access tokens and their scopes: a handler names the scope it needs as an argument, [`May`].
 //!
-//! The argument is looked at before the body is read, so that nobody unknown makes the server read
-//! one. Single jobs are changed by whoever may enqueue, as their own; many at once, and everything
-//! that configures or operates, by `admin`. An attempt's token opens the report and the heartbeat of
-//! that attempt, and nothing else: the server compares it.
+//! The argument is extracted before the body, so an unauthenticated caller cannot make the server
+//! read one. A caller with `enqueue` may change single jobs. Bulk changes, configuration and
+//! operation need `admin`. The token of an attempt allows the report and the heartbeats of that
+//! attempt and nothing else; the server compares it.
 
 use std::{marker::PhantomData, sync::Arc};
 use tidegate_core::error_code::ErrorCode;
@@ -19,7 +19,7 @@ use tidegate_core::job::Token;
 
 /// A scope that a route needs.
 pub trait Needs: Send + Sync + 'static {
-    /// Which.
+    /// The scope.
     const SCOPE: Scope;
 }
 
@@ -35,18 +35,18 @@ macro_rules! needs {
 }
 
 needs! {
-    Enqueue: "Gives jobs, and changes single ones.",
-    Work: "Leases jobs, and reports on any.",
-    Read: "Looks.",
+    Enqueue: "Enqueues jobs and changes single jobs.",
+    Work: "Leases jobs and reports on any attempt.",
+    Read: "Reads.",
     Admin: "Configures and operates."
 }
 
 /// The caller, who has the scope `N`.
 #[derive(Clone, Debug)]
 pub struct May<N> {
-    /// Who.
+    /// The authenticated caller.
     pub caller: Principal,
-    /// Whether somebody without any credentials is let in, since the server is open.
+    /// Whether the request had no credentials, which an open server accepts.
     pub anonymous: bool,
     needs: PhantomData<N>,
 }
@@ -76,11 +76,11 @@ where
 }
 
 impl May<Enqueue> {
-    /// The caller may enqueue critical jobs.
+    /// Checks that the caller may enqueue critical jobs.
     ///
     /// # Errors
     ///
-    /// 403 if not.
+    /// 403 if it lacks the scope `enqueue:critical`.
     pub fn critical(&self) -> Result<(), Problem> {
         let scope = Scope::EnqueueCritical;
         if self.caller.may(scope) { Ok(()) } else { Err(forbidden(scope).blame("critical")) }
@@ -103,7 +103,8 @@ fn unknown(error: &AuthError, headers: &HeaderMap) -> Problem {
                 HeaderValue::from_static("Bearer realm=\"tidegate\""),
             );
             if headers.contains_key("x-requested-with") {
-                // A page asks, and has its own way to ask its user; a Basic challenge would open the browser's.
+                // The dashboard prompts for a token itself; a Basic challenge would open the
+                // browser's own prompt.
                 return problem;
             }
             problem.header(
@@ -114,7 +115,8 @@ fn unknown(error: &AuthError, headers: &HeaderMap) -> Problem {
     }
 }
 
-/// Whoever holds an attempt: by its token, which the server compares, or (none) by the scope `work`.
+/// The right to report on an attempt: its token, which the server compares, or `None` for a caller
+/// with the scope `work`.
 #[derive(Clone, Copy, Debug)]
 pub struct Holder(pub Option<Token>);
 
@@ -136,7 +138,7 @@ where
     }
 }
 
-/// The attempt's token that a text is: 32 hexadecimal digits, a form that no other token has.
+/// `text` as the token of an attempt: 32 hexadecimal digits, a form that no other token has.
 pub fn attempt_token(text: &str) -> Option<Token> {
     let form = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     if form { u128::from_str_radix(text, 16).ok().map(Token) } else { None }

@@ -1,8 +1,8 @@
-//! The most that an answer may have, where the home sets a bound: a function's answer is refused by Lambda when it is over it, and its caller
-//! learns nothing of what was done.
+//! The maximum size of an answer, in deployment modes that have one. Lambda refuses an answer over
+//! its limit, and the caller does not learn what the request did.
 //!
-//! The one thing to know: whoever answers with what cannot be asked for again (a lease, a batch's jobs, a result that is read once) makes it fit,
-//! or leaves it to be asked for. This is for all others.
+//! Some answers cannot be requested again: a lease, the jobs of a batch, a result that is read
+//! once. Their handlers make them fit. This bound is for all other answers.
 
 use axum::{
     body::HttpBody as _,
@@ -12,12 +12,12 @@ use tidegate_core::error_code::ErrorCode;
 
 use super::error::Problem;
 
-/// The bytes of `answer`'s body, as far as they are known: all of them but where it is streamed.
+/// The size of the body of `answer` in bytes; of a streamed body, the lower bound.
 pub fn bytes(answer: &Response) -> u64 {
     answer.body().size_hint().lower()
 }
 
-/// By how many bytes `answer` is larger than `most`, if that is a bound.
+/// By how many bytes `answer` exceeds `most`; 0 without a bound.
 pub fn excess(answer: &Response, most: Option<usize>) -> u64 {
     most.map_or(0, |most| bytes(answer).saturating_sub(most as u64))
 }
@@ -29,7 +29,7 @@ pub fn bounded(answer: Response, most: Option<usize>) -> Response {
     };
     let bytes = bytes(&answer);
     let detail = format!(
-        "the answer has {bytes} bytes, and one may have {most} here: ask for fewer at a time"
+        "the answer has {bytes} bytes, more than the maximum of {most}: request fewer at a time"
     );
     Problem::new(ErrorCode::ResponseTooLarge, detail).into_response()
 }

@@ -1,4 +1,4 @@
-//! What queues and job types have in common: JSON merge patch on a stored configuration.
+//! JSON merge patch (RFC 7396) on a stored configuration.
 
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
@@ -12,14 +12,14 @@ pub type Patch = Map<String, Value>;
 ///
 /// # Errors
 ///
-/// 400 with the path of the setting that is to blame.
+/// 400 with the path of the wrong setting.
 pub fn patched<T: Serialize + DeserializeOwned>(config: &T, patch: Patch) -> Result<T, Problem> {
     let mut merged = shown(config)?;
     merge(&mut merged, Value::Object(patch));
     body::read(merged.to_string().as_bytes())
 }
 
-/// A configuration as a value.
+/// A configuration as a JSON value.
 ///
 /// # Errors
 ///
@@ -28,7 +28,7 @@ pub fn shown<T: Serialize>(config: &T) -> Result<Value, Problem> {
     serde_json::to_value(config).map_err(|error| Problem::internal(error.to_string()))
 }
 
-/// Merges `patch` into `target`. Recursion ends with the body's bound on depth.
+/// Merges `patch` into `target`. The bound on the depth of a body also bounds the recursion.
 fn merge(target: &mut Value, patch: Value) {
     let Value::Object(patch) = patch else {
         *target = patch;
@@ -58,7 +58,7 @@ mod tests {
 
     /// The cases of RFC 7396, appendix A.
     #[test]
-    fn a_merge_patch_does_what_its_rfc_says() {
+    fn merge_patch_follows_rfc_7396() {
         for (target, patch, wanted) in [
             (json!({"a": "b"}), json!({"a": "c"}), json!({"a": "c"})),
             (json!({"a": "b"}), json!({"b": "c"}), json!({"a": "b", "b": "c"})),
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_changes_what_it_names_and_null_takes_it_back() {
+    fn a_patch_changes_named_settings_and_null_resets_them() {
         let config = QueueConfig {
             concurrency: Some(5),
             order_step_seconds: Seconds::new(7),

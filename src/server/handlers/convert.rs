@@ -1,4 +1,4 @@
-//! What the engine answers, as the API shows it.
+//! Answers of the engine, converted to types of the API.
 
 use tidegate_api as api;
 use tidegate_engine::{
@@ -83,7 +83,7 @@ pub fn did(from: ingest::Did) -> api::Did {
     }
 }
 
-/// What became of a dead letter that was replayed.
+/// The outcome of a replayed dead letter.
 pub fn replayed(from: dead_letters::Replayed) -> api::Replayed {
     match from {
         dead_letters::Replayed::Applied(done) => api::Replayed::Applied(did(done)),

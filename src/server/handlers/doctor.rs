@@ -1,4 +1,4 @@
-//! How the server and its home are, for those who operate them.
+//! Diagnostics of the server and its deployment, for operators.
 
 use axum::{extract::State, response::IntoResponse};
 use tidegate_api::{CheckView, Doctor};
@@ -16,10 +16,12 @@ fn view(check: Check) -> CheckView {
     CheckView { level: check.level.word().into(), about: check.about, finding: check.found, advice }
 }
 
-/// Looks at what the server stands on, and says what is wrong and what to do. It leaves nothing behind, but on AWS a message
-/// to each queue that asks for nothing, which is gone when its function takes it.
+/// Check everything that the server depends on; each finding has advice.
+///
+/// It changes nothing. On AWS it sends one message without content to each SQS queue, which the
+/// queue's function consumes.
 #[utoipa::path(get, path = "/v1/doctor", tag = "operate", operation_id = "doctor",
-    responses((status = 200, description = "What was found, whether it is good or bad", body = Doctor)),
+    responses((status = 200, description = "All findings, good and bad", body = Doctor)),
     security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
 async fn doctor(State(api): State<Api>, _: May<Admin>, accept: Accept) -> Answer {
     let checks = api.server.doctor().await;
@@ -28,7 +30,7 @@ async fn doctor(State(api): State<Api>, _: May<Admin>, accept: Accept) -> Answer
     Ok(accept.ok(Doctor { ok, version: env!("CARGO_PKG_VERSION").into(), checks }).into_response())
 }
 
-/// The route of those who look after the server.
+/// The route of the diagnostics.
 pub fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(doctor))
 }

@@ -1,8 +1,7 @@
 //! Errors as clients see them: RFC 9457 problem documents.
 //!
-//! The status of each is that of its [`ErrorCode`]. A problem is given its
-//! `instance`, its encoding and its place in the log by [`super::envelope`], so that every failure,
-//! whichever layer it comes from, reads alike.
+//! The status of each is that of its [`ErrorCode`]. [`super::envelope`] adds the `instance`,
+//! encodes the document and logs its cause, so failures of all layers have the same form.
 
 use std::{borrow::Cow, time::Duration};
 use tidegate_core::error_code::ErrorCode;
@@ -16,7 +15,7 @@ use serde::{Serialize, Serializer};
 use tidegate_core::job::JobId;
 use tidegate_engine::Error;
 
-/// Why a request was not done, for its client.
+/// Why a request failed, as its client sees it.
 #[derive(Clone, Debug)]
 pub struct Problem(Box<Inner>);
 
@@ -33,7 +32,7 @@ struct Inner {
 }
 
 impl Problem {
-    /// A problem with its stable code and what is to be said of this case.
+    /// A problem with its stable code and the detail of this case.
     pub fn new(code: ErrorCode, detail: impl Into<Cow<'static, str>>) -> Self {
         let detail = detail.into();
         let (field, holder, reasons, instance, headers, cause) =
@@ -46,7 +45,7 @@ impl Problem {
         Self::invalid_as(ErrorCode::InvalidField, field, message)
     }
 
-    /// A value of the request is wrong, under a code of its own.
+    /// A value of the request is wrong, with a specific code.
     pub fn invalid_as(
         code: ErrorCode,
         field: impl Into<String>,
@@ -60,9 +59,9 @@ impl Problem {
         problem
     }
 
-    /// Something is broken: the client learns that, the log learns `cause`.
+    /// An internal fault: only the log gets `cause`.
     pub fn internal(cause: impl Into<String>) -> Self {
-        let detail = "something is broken here; the server's log says more under this request's id";
+        let detail = "internal error; the server's log has the cause under this request's id";
         let mut problem = Self::new(ErrorCode::Internal, detail);
         problem.0.cause = Some(cause.into());
         problem
@@ -75,21 +74,21 @@ impl Problem {
         self
     }
 
-    /// The same problem, blamed on `field` unless a field is blamed already.
+    /// The same problem with `field` as the wrong field, unless it has one already.
     #[must_use]
     pub fn blame(mut self, field: impl Into<String>) -> Self {
         self.0.field.get_or_insert_with(|| field.into());
         self
     }
 
-    /// The same problem with everything that is wrong, a sentence each.
+    /// The same problem with all reasons, one sentence each.
     #[must_use]
     pub fn reasons(mut self, reasons: Vec<String>) -> Self {
         self.0.reasons = reasons;
         self
     }
 
-    /// The same problem as it happened to the request for `path`.
+    /// The same problem with `path` as its `instance`.
     #[must_use]
     pub(super) fn at(mut self, path: &str) -> Self {
         self.0.instance = Some(path.to_owned());
@@ -107,13 +106,13 @@ impl Problem {
         self.0.code.as_str()
     }
 
-    /// The field that is to blame, if one is.
+    /// The wrong field, if there is one.
     #[cfg(test)]
     pub fn field(&self) -> Option<&str> {
         self.0.field.as_deref()
     }
 
-    /// What is to be said of this case.
+    /// The detail of this case.
     #[cfg(test)]
     pub fn detail(&self) -> &str {
         &self.0.detail
@@ -135,7 +134,7 @@ impl Problem {
         }
     }
 
-    /// What the log learns and the client does not.
+    /// The internal cause, for the log only.
     pub(super) fn cause(&self) -> Option<&str> {
         self.0.cause.as_deref()
     }
@@ -175,7 +174,7 @@ impl Serialize for Problem {
 }
 
 impl IntoResponse for Problem {
-    /// A response without a body: the envelope writes it, knowing the encoding that was asked for.
+    /// A response without a body. The envelope writes the body, because it knows the encoding.
     fn into_response(self) -> Response {
         let mut response = self.status().into_response();
         *response.headers_mut() = self.0.headers.clone();
@@ -239,14 +238,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_broken_inside_is_not_told() {
+    fn internal_causes_are_hidden_from_clients() {
         let problem = Problem::from(Error::Internal("/var/secret.db is damaged".into()));
         assert!(!shown(&problem).to_string().contains("secret"));
         assert_eq!(problem.cause(), Some("/var/secret.db is damaged"));
     }
 
     #[test]
-    fn a_wait_is_told_in_whole_seconds_rounded_up() {
+    fn retry_after_is_in_whole_seconds_rounded_up() {
         let full =
             Error::Unavailable { retry_after: Duration::from_millis(1200), message: "full".into() };
         let response = Problem::from(full).into_response();

@@ -1,4 +1,4 @@
-//! Events: taken in every mode of CloudEvents 1.0 over HTTP, and those of which a trigger could make nothing.
+//! Events: ingested in every mode of CloudEvents 1.0 over HTTP; and dead letters.
 
 use axum::{
     extract::{Request, State},
@@ -13,7 +13,7 @@ use tidegate_core::error_code::ErrorCode;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
-    Answer, Api, MOST_BATCH_BYTES,
+    Answer, Api, MAX_BATCH_BYTES,
     access::{Admin, Enqueue, May, Read},
     body::{Body, bounded},
     convert,
@@ -34,17 +34,17 @@ use tidegate_engine::{
     },
 };
 
-/// What the text of an event may have beside its data: attributes, and base64 of binary data.
-const ENVELOPE: usize = 64 << 10;
+/// Maximum bytes of an event's attributes and framing, in addition to twice the bound of an event.
+const ENVELOPE_BYTES: usize = 64 << 10;
 
-/// Events as they came.
-enum Came {
+/// The events of one request.
+enum Received {
     One(Box<Event>),
     Batch(read::Batch),
 }
 
-fn one(event: Event) -> Came {
-    Came::One(Box::new(event))
+fn one(event: Event) -> Received {
+    Received::One(Box::new(event))
 }
 
 fn problem(fault: ValidationError) -> Problem {
@@ -55,31 +55,34 @@ fn media_of(headers: &HeaderMap) -> Option<&str> {
     headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok())
 }
 
-async fn came(request: Request, most: usize) -> Result<Came, Problem> {
+async fn receive(request: Request, most: usize) -> Result<Received, Problem> {
     let headers = request.headers().clone();
     let content_type = media_of(&headers);
     let media = media::essence(&headers);
     let batch = media.starts_with("application/cloudevents-batch");
-    let body = bounded(request, if batch { MOST_BATCH_BYTES } else { 2 * most + ENVELOPE }).await?;
+    let body =
+        bounded(request, if batch { MAX_BATCH_BYTES } else { 2 * most + ENVELOPE_BYTES }).await?;
     match media.as_str() {
         "application/cloudevents+json" => read::structured(&body).map(one).map_err(problem),
         "application/cloudevents-batch+json" => {
-            read::batch(&body).map(Came::Batch).map_err(problem)
+            read::batch(&body).map(Received::Batch).map_err(problem)
         }
         "application/cloudevents+msgpack" => {
             read::structured_msgpack(&body).map(one).map_err(problem)
         }
         "application/cloudevents-batch+msgpack" => {
-            read::batch_msgpack(&body).map(Came::Batch).map_err(problem)
+            read::batch_msgpack(&body).map(Received::Batch).map_err(problem)
         }
         other if other.starts_with("application/cloudevents") => {
             let detail = format!(
-                "{other} is not known here; send application/cloudevents+json or application/cloudevents-batch+json"
+                "Content-Type {other} is not supported; send application/cloudevents+json or \
+                 application/cloudevents-batch+json"
             );
             Err(Problem::new(ErrorCode::UnsupportedMediaType, detail))
         }
         _ if !headers.contains_key("ce-specversion") => {
-            let message = "is required; an event that is wholly in its body has the Content-Type application/cloudevents+json";
+            let message = "is required in the binary mode; the structured mode needs \
+                           Content-Type application/cloudevents+json";
             Err(Problem::invalid("ce-specversion", message))
         }
         _ => {
@@ -91,24 +94,42 @@ async fn came(request: Request, most: usize) -> Result<Came, Problem> {
 
 /// Publish events, in any mode of CloudEvents 1.0.
 ///
-/// Structured (`application/cloudevents+json`), batched (`application/cloudevents-batch+json`, up to 1000 with an answer
-/// each), binary (attributes in `ce-` headers, the body is the data), and both of the first with `+msgpack`. An event whose
-/// source and id were seen before changes nothing. An event that no trigger matches is accepted and counted.
-#[utoipa::path(post, path = "/v1/events", operation_id = "ingest", tag = "events",
-    request_body(content(
-        (CloudEvent = "application/cloudevents+json"),
-        (Vec<CloudEvent> = "application/cloudevents-batch+json"),
-        (CloudEvent = "application/cloudevents+msgpack"),
-        (Vec<CloudEvent> = "application/cloudevents-batch+msgpack"),
-        (AnyValue = "*/*"),
-    )),
+/// - Structured: `application/cloudevents+json` or `application/cloudevents+msgpack`.
+/// - Batched: `application/cloudevents-batch+json` or `+msgpack`, up to 1000 events, each with its
+///   own answer.
+/// - Binary: attributes in `ce-` headers; the body is the data.
+///
+/// An event whose source and id were seen before changes nothing. An event that no trigger matches
+/// is accepted and counted.
+#[utoipa::path(
+    post, path = "/v1/events", operation_id = "ingest", tag = "events",
+    request_body(
+        content(
+            (CloudEvent = "application/cloudevents+json"),
+            (Vec<CloudEvent> = "application/cloudevents-batch+json"),
+            (CloudEvent = "application/cloudevents+msgpack"),
+            (Vec<CloudEvent> = "application/cloudevents-batch+msgpack"),
+            (AnyValue = "*/*"),
+        ),
+    ),
     params(
-        ("ce-specversion" = Option<String>, Header, description = "In the binary mode: `1.0`. Each other attribute and extension has its header too: `ce-id`, `ce-source`, `ce-type`, ..."),
+        (
+            "ce-specversion" = Option<String>, Header,
+            description = "In the binary mode: `1.0`. Every other attribute and extension has a \
+                header too: `ce-id`, `ce-source`, `ce-type`, ...",
+        ),
     ),
     responses(
-        (status = 200, description = "Accepted: what each trigger did. In a batch each event has its own answer", body = EventAnswer),
+        (
+            status = 200,
+            description = "Accepted: what each trigger did. In a batch each event has its own \
+                answer",
+            body = EventAnswer,
+        ),
         (status = 413, description = "`too_large`: an event over the limit; `body_too_large`"),
-    ), security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])))]
+    ),
+    security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])),
+)]
 async fn ingest(
     State(api): State<Api>,
     accept: Accept,
@@ -116,8 +137,8 @@ async fn ingest(
     request: Request,
 ) -> Answer {
     let most = api.server.engine().rules().events.max_bytes;
-    match came(request, most).await.inspect_err(|_| api.server.refused_events(1))? {
-        Came::One(event) => {
+    match receive(request, most).await.inspect_err(|_| api.server.refused_events(1))? {
+        Received::One(event) => {
             let answer = api.server.ingest(std::slice::from_ref(&*event)).await.pop();
             Ok(accept
                 .ok(EventAnswer::One(convert::ingested(
@@ -125,7 +146,7 @@ async fn ingest(
                 )))
                 .into_response())
         }
-        Came::Batch(batch) => {
+        Received::Batch(batch) => {
             let mut events = Vec::with_capacity(batch.len());
             let slots: Vec<Option<Problem>> = batch
                 .into_iter()
@@ -173,14 +194,21 @@ fn dead_letter(letter: DeadLetter, encoding: Encoding) -> DeadLetterView {
 }
 
 /// Dead letters: events that a trigger could not handle, with the reason.
-#[utoipa::path(get, path = "/v1/dead-letters", operation_id = "list_dead_letters", tag = "events",
+#[utoipa::path(
+    get, path = "/v1/dead-letters", operation_id = "list_dead_letters", tag = "events",
     params(
         ("trigger" = Option<String>, Query, description = "Only this trigger's"),
-        ("limit" = Option<u32>, Query, description = "Most of the page, 1 to 1000 (default 100); no more than 100 are looked at"),
+        (
+            "limit" = Option<u32>, Query,
+            description = "Maximum number of dead letters on the page, 1 to 1000 (default 100); \
+                at most 100 \
+                are read",
+        ),
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the previous page"),
     ),
     responses((status = 200, description = "A page", body = DeadLetterPage)),
-    security(("bearer" = ["read"]), ("basic" = ["read"])))]
+    security(("bearer" = ["read"]), ("basic" = ["read"])),
+)]
 async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: Params) -> Answer {
     let (trigger, limit, cursor) =
         (params.one::<TriggerName>("trigger")?, params.limit()?, params.one::<String>("cursor")?);
@@ -191,10 +219,15 @@ async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: 
 }
 
 /// One dead letter.
-#[utoipa::path(get, path = "/v1/dead-letters/{id}", operation_id = "get_dead_letter", tag = "events",
+#[utoipa::path(
+    get, path = "/v1/dead-letters/{id}", operation_id = "get_dead_letter", tag = "events",
     params(("id" = String, Path, description = "Its id")),
-    responses((status = 200, description = "The dead letter", body = DeadLetterView), (status = 404, description = "`dead_letter_not_found`")),
-    security(("bearer" = ["read"]), ("basic" = ["read"])))]
+    responses(
+        (status = 200, description = "The dead letter", body = DeadLetterView),
+        (status = 404, description = "`dead_letter_not_found`"),
+    ),
+    security(("bearer" = ["read"]), ("basic" = ["read"])),
+)]
 async fn get(
     State(api): State<Api>,
     accept: Accept,
@@ -205,10 +238,15 @@ async fn get(
 }
 
 /// Delete a dead letter.
-#[utoipa::path(delete, path = "/v1/dead-letters/{id}", operation_id = "delete_dead_letter", tag = "events",
+#[utoipa::path(
+    delete, path = "/v1/dead-letters/{id}", operation_id = "delete_dead_letter", tag = "events",
     params(("id" = String, Path, description = "Its id")),
-    responses((status = 204, description = "Deleted"), (status = 404, description = "`dead_letter_not_found`")),
-    security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+    responses(
+        (status = 204, description = "Deleted"),
+        (status = 404, description = "`dead_letter_not_found`"),
+    ),
+    security(("bearer" = ["admin"]), ("basic" = ["admin"])),
+)]
 async fn delete(
     State(api): State<Api>,
     _: May<Admin>,
@@ -220,15 +258,23 @@ async fn delete(
 
 /// Replay a dead letter: apply its trigger in its current form.
 ///
-/// The resulting job has the id that it would have had then, so a repeat changes nothing. Unless the
-/// trigger fails again, the letter is deleted.
-#[utoipa::path(post, path = "/v1/dead-letters/{id}/replay", operation_id = "replay_dead_letter", tag = "events",
+/// The resulting job has the id that it would have had at the event, so a repeat changes nothing.
+/// Unless the trigger fails again, the letter is deleted.
+#[utoipa::path(
+    post, path = "/v1/dead-letters/{id}/replay", operation_id = "replay_dead_letter",
+    tag = "events",
     params(("id" = String, Path, description = "Its id")),
     responses(
-        (status = 200, description = "What the trigger did; `passed` if it no longer matches the event", body = tidegate_api::Replayed),
+        (
+            status = 200,
+            description = "What the trigger did; `passed` if it no longer matches the event",
+            body = tidegate_api::Replayed,
+        ),
         (status = 404, description = "`dead_letter_not_found`, `trigger_not_found`"),
         (status = 409, description = "`not_replayable`: it was never a valid event"),
-    ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+    ),
+    security(("bearer" = ["admin"]), ("basic" = ["admin"])),
+)]
 async fn replay(
     State(api): State<Api>,
     accept: Accept,
@@ -239,10 +285,19 @@ async fn replay(
     Ok(accept.ok(convert::replayed(replayed)).into_response())
 }
 
-/// Replay many dead letters: a hundred in one call, whose answer has the cursor of the next.
-#[utoipa::path(post, path = "/v1/dead-letters/replay", operation_id = "replay_dead_letters", tag = "events", request_body = ReplayDeadLetters,
-    responses((status = 200, description = "How many were handled, and how many failed again", body = ReplayedDeadLetters)),
-    security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+/// Replay many dead letters: up to 100 a call. The answer has the cursor for the next call.
+#[utoipa::path(
+    post, path = "/v1/dead-letters/replay", operation_id = "replay_dead_letters", tag = "events",
+    request_body = ReplayDeadLetters,
+    responses(
+        (
+            status = 200,
+            description = "How many were handled, and how many failed again",
+            body = ReplayedDeadLetters,
+        ),
+    ),
+    security(("bearer" = ["admin"]), ("basic" = ["admin"])),
+)]
 async fn replay_many(State(api): State<Api>, accept: Accept, _: May<Admin>, body: Body) -> Answer {
     let asked: ReplayDeadLetters = body.read_or_default()?;
     let (letters, next_cursor) =
@@ -255,9 +310,9 @@ async fn replay_many(State(api): State<Api>, accept: Accept, _: May<Admin>, body
                 Error::NotFound { code: ErrorCode::TriggerNotFound, .. }
                 | Error::Conflict { code: ErrorCode::NotReplayable, .. },
             ) => done.dead += 1,
-            // Somebody else was faster.
+            // A concurrent request replayed or deleted it first.
             Ok(_) | Err(Error::NotFound { .. }) => done.replayed += 1,
-            // It keeps none of the others.
+            // One broken letter must not stop the others.
             Err(error @ Error::Internal(_)) => {
                 tracing::error!(id = letter.id, %error, "a dead letter cannot be replayed");
                 done.dead += 1;

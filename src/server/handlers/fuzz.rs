@@ -12,7 +12,7 @@ mod driver;
 
 use driver::{bytes, fuzz, mutated};
 
-/// The most times the size of a request that its envelope in JSON may have: `false` and a comma for one byte.
+/// Maximum growth of an envelope from MessagePack to JSON: one byte can become `false` and a comma.
 const MAX_GROWTH: usize = 8;
 
 fn pack(value: &Value) -> Vec<u8> {
@@ -77,9 +77,10 @@ fn a_request_is_refused_or_split_as_the_reference_reads_it() {
                 prop_assert_eq!(at, bytes.len() - rest.len());
             }
             Err(Malformed::Cut) => prop_assert!(reference.is_err()),
-            // The one marker that the MessagePack specification leaves unused; the reference reads it as nil.
+            // The one unused marker of the MessagePack specification; the reference reads it as
+            // nil.
             Err(Malformed::Marker(at)) => prop_assert_eq!(bytes[at], 0xc1),
-            // What the reference takes and JSON cannot say.
+            // The reference accepts it, and JSON cannot represent it.
             Err(Malformed::Deep(_) | Malformed::Envelope(_)) => {}
         }
         Ok(())
@@ -87,7 +88,7 @@ fn a_request_is_refused_or_split_as_the_reference_reads_it() {
 }
 
 #[test]
-fn a_request_that_lies_about_its_length_is_refused_at_once() {
+fn a_request_with_a_false_length_is_refused() {
     let marker = prop::sample::select(&[0xdd, 0xdf, 0xc6, 0xc9, 0xdb][..]);
     let field = prop::sample::select(&["data", "jobs", "type"][..]);
     fuzz((marker, field, any::<u32>(), bytes(40)), |(marker, field, length, rest)| {

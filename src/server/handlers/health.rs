@@ -1,4 +1,4 @@
-//! What those who operate the server look at: is it up, is it ready, what does it measure.
+//! Health, readiness and metrics.
 
 use std::borrow::Cow;
 
@@ -21,25 +21,25 @@ use super::{
 const HEALTH: Health =
     Health { status: Cow::Borrowed("ok"), version: Cow::Borrowed(env!("CARGO_PKG_VERSION")) };
 
-/// The routes that whoever watches over the process asks, however it comes to it.
+/// The routes that monitors call; they are answered over plain HTTP and under any host name.
 pub const ROUTES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 
 /// Whether the process is up.
 #[utoipa::path(get, path = "/healthz", tag = "operate", security(()),
-    responses((status = 200, description = "It is", body = Health)))]
+    responses((status = 200, description = "It is up", body = Health)))]
 async fn healthz(accept: Accept) -> Response {
     accept.ok(HEALTH).into_response()
 }
 
 /// Whether requests are served: the store answers, and the server is not stopping.
 #[utoipa::path(get, path = "/readyz", tag = "operate", security(()),
-    responses((status = 200, description = "They are", body = Health)))]
+    responses((status = 200, description = "Requests are served", body = Health)))]
 async fn readyz(State(api): State<Api>, accept: Accept) -> Answer {
     api.server.ready().await?;
     Ok(accept.ok(HEALTH).into_response())
 }
 
-/// What the server measures, for Prometheus.
+/// Metrics in the format of Prometheus.
 #[utoipa::path(get, path = "/metrics", tag = "operate",
     responses(
         (status = 200, description = "Prometheus text", body = String, content_type = "text/plain"),
@@ -53,7 +53,7 @@ async fn metrics(State(api): State<Api>, _: May<Read>) -> Answer {
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response())
 }
 
-/// The routes of those who operate.
+/// The routes of health and metrics.
 pub fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(healthz)).routes(routes!(readyz)).routes(routes!(metrics))
 }

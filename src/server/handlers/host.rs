@@ -1,8 +1,10 @@
-//! What an open server answers to: the names of this machine, and its own.
+//! The host names that an open server (one without tokens) answers to: those of this machine, and
+//! that of its public URL.
 //!
-//! The one thing to know: that only this machine reaches a server is no protection from a page in this machine's browser. Such a page
-//! may have its own name point here (DNS rebinding); the browser then takes the server for the page's own site, and lets the page
-//! read and change everything. What gives it away is the `Host`, which is still the page's.
+//! A server that only this machine can reach is still exposed to web pages in this machine's
+//! browser. A page can make its own host name resolve to this machine (DNS rebinding). The browser
+//! then treats the server as the page's own site, and lets the page read and change everything. The
+//! `Host` header reveals this: it still has the name of the page.
 
 use std::{net::IpAddr, sync::Arc};
 use tidegate_core::error_code::ErrorCode;
@@ -18,20 +20,21 @@ use url::Url;
 use super::{error::Problem, health};
 use crate::auth::Authenticate;
 
-/// What the layer goes by.
+/// The state of the layer.
 pub struct Hosts {
     auth: Arc<dyn Authenticate>,
     own: Option<String>,
 }
 
 impl Hosts {
-    /// For a server that lets in whom `auth` does, and that is reached at `public_url`.
+    /// For a server with these credentials that is reached at `public_url`.
     pub fn new(auth: Arc<dyn Authenticate>, public_url: &str) -> Self {
         let own = public_url.parse::<Url>().ok().and_then(|url| url.host_str().map(str::to_owned));
         Self { auth, own }
     }
 
-    /// The host that a request is for, if it is neither this machine nor the server's own name. One that names none was sent by no browser.
+    /// The host that a request names, if it is neither this machine nor the server itself. A
+    /// request without a host does not come from a browser.
     fn foreign(&self, request: &Request) -> Option<String> {
         let named = request.headers().get_all(header::HOST).iter();
         let named = named.filter(|value| !value.is_empty()).map(|value| {
@@ -60,15 +63,16 @@ fn host(authority: &Authority) -> String {
     authority.host().trim_end_matches('.').to_ascii_lowercase()
 }
 
-/// Answers what is meant for this server by what is inside. One that is open to nobody unknown answers to every name.
+/// Refuses requests for other hosts while the server is open. With credentials, every host name is
+/// accepted.
 pub async fn only_here(State(hosts): State<Arc<Hosts>>, request: Request, next: Next) -> Response {
     if hosts.auth.is_open()
         && !health::ROUTES.contains(&request.uri().path())
         && let Some(name) = hosts.foreign(&request)
     {
         let detail = format!(
-            "without a token this server is for this machine alone, and {name:?} is no name of it: make a token, or set public_url to the \
-             name that it is reached by"
+            "without tokens this server accepts only requests for this machine, and {name:?} is \
+             another host: create a token, or set public_url to this server's name"
         );
         return Problem::new(ErrorCode::HostNotAllowed, detail).into_response();
     }

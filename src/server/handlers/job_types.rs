@@ -1,7 +1,7 @@
 //! Job types: configured and shown.
 //!
-//! Secrets go in and never come out: signing secrets, passwords, and the values of headers whose
-//! names say that they are secret.
+//! Secrets are never shown: signing secrets, passwords, and the values of headers whose names
+//! suggest a secret.
 
 use std::borrow::Cow;
 
@@ -53,22 +53,22 @@ fn without_secrets(config: &TypeConfig) -> Result<Map<String, Value>, Problem> {
             basic.remove("password");
         }
         if let Some(headers) = target.get_mut("headers").and_then(Value::as_object_mut) {
-            headers.retain(|name, _| !secret(name));
+            headers.retain(|name, _| !is_secret(name));
         }
     }
     Ok(fields)
 }
 
 /// Whether a header of this name carries a secret.
-fn secret(name: &str) -> bool {
+fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     ["authorization", "cookie", "secret", "token", "password", "key"]
         .iter()
         .any(|word| name.contains(word))
 }
 
-/// `config` with `change` merged into it. A target of the other kind replaces the old one whole, since
-/// no target is of both kinds.
+/// `config` with `change` merged into it. A target of another kind replaces the whole old target,
+/// because a target has exactly one kind.
 fn with_change(config: &TypeConfig, change: Patch) -> Result<TypeConfig, Problem> {
     let kind = match &config.target {
         Some(TargetConfig::Pull(_)) => "pull",
@@ -99,17 +99,27 @@ fn with_change(config: &TypeConfig, change: Patch) -> Result<TypeConfig, Problem
 }
 
 /// Configure a job type; absent settings have their defaults.
-#[utoipa::path(put, path = "/v1/job-types/{type}", operation_id = "put_job_type", tag = "job types", request_body = TypeConfig,
+#[utoipa::path(
+    put, path = "/v1/job-types/{type}", operation_id = "put_job_type", tag = "job types",
+    request_body = TypeConfig,
     params(
         ("type" = String, Path, description = "The type's name: 1 to 64 of `A-Z a-z 0-9 _ . -`"),
-        ("If-Match" = Option<String>, Header, description = "The `ETag` that must still be current"),
+        (
+            "If-Match" = Option<String>, Header,
+            description = "The `ETag` that must still be current",
+        ),
     ),
     responses(
         (status = 201, description = "The type is new", body = JobTypeView),
         (status = 200, description = "Replaced", body = JobTypeView),
-        (status = 409, description = "`type_has_live_jobs`: its queue cannot change while it has any"),
+        (
+            status = 409,
+            description = "`type_has_live_jobs`: its queue cannot change while it has live jobs",
+        ),
         (status = 412, description = "`precondition_failed`: it has changed since it was read"),
-    ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+    ),
+    security(("bearer" = ["admin"]), ("basic" = ["admin"])),
+)]
 async fn put(
     (State(api), accept, _, Name(name), IfMatch(version)): Configure<TypeName>,
     body: Body,
@@ -119,17 +129,27 @@ async fn put(
 }
 
 /// Change some settings of a job type, by JSON merge patch; null resets a setting to its default.
-#[utoipa::path(patch, path = "/v1/job-types/{type}", operation_id = "patch_job_type", tag = "job types", request_body = TypeConfig,
+#[utoipa::path(
+    patch, path = "/v1/job-types/{type}", operation_id = "patch_job_type", tag = "job types",
+    request_body = TypeConfig,
     params(
         ("type" = String, Path, description = "The type's name"),
-        ("If-Match" = Option<String>, Header, description = "The `ETag` that must still be current"),
+        (
+            "If-Match" = Option<String>, Header,
+            description = "The `ETag` that must still be current",
+        ),
     ),
     responses(
         (status = 200, description = "Changed", body = JobTypeView),
         (status = 404, description = "`job_type_not_found`"),
-        (status = 409, description = "`type_has_live_jobs`: its queue cannot change while it has any"),
+        (
+            status = 409,
+            description = "`type_has_live_jobs`: its queue cannot change while it has live jobs",
+        ),
         (status = 412, description = "`precondition_failed`: it has changed since it was read"),
-    ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+    ),
+    security(("bearer" = ["admin"]), ("basic" = ["admin"])),
+)]
 async fn patch(
     (State(api), accept, _, Name(name), IfMatch(version)): Configure<TypeName>,
     body: Body,
@@ -146,23 +166,33 @@ async fn patch(
 }
 
 /// A job type.
-#[utoipa::path(get, path = "/v1/job-types/{type}", operation_id = "get_job_type", tag = "job types",
+#[utoipa::path(
+    get, path = "/v1/job-types/{type}", operation_id = "get_job_type", tag = "job types",
     params(("type" = String, Path, description = "The type's name")),
-    responses((status = 200, description = "The type, its `ETag` the version", body = JobTypeView), (status = 404, description = "`job_type_not_found`")),
-    security(("bearer" = ["read"]), ("basic" = ["read"])))]
+    responses(
+        (status = 200, description = "The type, its `ETag` the version", body = JobTypeView),
+        (status = 404, description = "`job_type_not_found`"),
+    ),
+    security(("bearer" = ["read"]), ("basic" = ["read"])),
+)]
 async fn get((State(api), accept, _, Name(name)): Get<TypeName>) -> Answer {
     let item = api.server.job_type(&name).await?;
     resource::shown(&api, accept, name, item)
 }
 
 /// Job types, by name.
-#[utoipa::path(get, path = "/v1/job-types", operation_id = "list_job_types", tag = "job types",
+#[utoipa::path(
+    get, path = "/v1/job-types", operation_id = "list_job_types", tag = "job types",
     params(
-        ("limit" = Option<u32>, Query, description = "Most types of the page, 1 to 1000 (default 100)"),
+        (
+            "limit" = Option<u32>, Query,
+            description = "Maximum number of types on the page, 1 to 1000 (default 100)",
+        ),
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the previous page"),
     ),
     responses((status = 200, description = "A page", body = JobTypePage)),
-    security(("bearer" = ["read"]), ("basic" = ["read"])))]
+    security(("bearer" = ["read"]), ("basic" = ["read"])),
+)]
 async fn list((State(api), accept, _, request): List) -> Answer {
     let (items, next_cursor) = request.page(api.server.job_types().await?);
     let job_types = resource::views(&api, accept, items)?;
@@ -170,17 +200,23 @@ async fn list((State(api), accept, _, request): List) -> Answer {
 }
 
 /// Delete a job type without live jobs.
-#[utoipa::path(delete, path = "/v1/job-types/{type}", operation_id = "delete_job_type", tag = "job types",
+#[utoipa::path(
+    delete, path = "/v1/job-types/{type}", operation_id = "delete_job_type", tag = "job types",
     params(
         ("type" = String, Path, description = "The type's name"),
-        ("If-Match" = Option<String>, Header, description = "The `ETag` that must still be current"),
+        (
+            "If-Match" = Option<String>, Header,
+            description = "The `ETag` that must still be current",
+        ),
     ),
     responses(
         (status = 204, description = "Deleted"),
         (status = 404, description = "`job_type_not_found`"),
         (status = 409, description = "`type_has_live_jobs`"),
         (status = 412, description = "`precondition_failed`: it has changed since it was read"),
-    ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+    ),
+    security(("bearer" = ["admin"]), ("basic" = ["admin"])),
+)]
 async fn delete(
     (State(api), _, Name(name), IfMatch(version)): Delete<TypeName>,
 ) -> Result<StatusCode, Problem> {
@@ -206,7 +242,8 @@ mod tests {
 
     fn push() -> TypeConfig {
         config(json!({"concurrency": 4, "target": {
-            "url": "http://127.0.0.1:9/", "signing_secret": ["hidden1", "hidden2"], "headers": {"Authorization": "hidden3", "x-team": "blue"},
+            "url": "http://127.0.0.1:9/", "signing_secret": ["hidden1", "hidden2"],
+            "headers": {"Authorization": "hidden3", "x-team": "blue"},
             "basic_auth": {"username": "ann", "password": "hidden4"},
         }}))
     }
@@ -238,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_of_the_other_kind_replaces_the_old_one() {
+    fn a_target_of_another_kind_replaces_the_old_one() {
         let pull = json!({"target": {"pull": true}}).as_object().cloned().unwrap();
         let changed = with_change(&push(), pull).unwrap();
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Leases: pull workers ask for work, and say what became of the last.
+//! Leases: pull workers request jobs and report on earlier ones.
 
 use std::{borrow::Cow, collections::BTreeSet};
 
@@ -7,7 +7,7 @@ use tidegate_api::{LeaseBody, LeaseView, LeasesView, ReportedView};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
-    Answer, Api, MOST_BATCH_BYTES,
+    Answer, Api, MAX_BATCH_BYTES,
     access::{May, Work},
     body::{Body, BodyLimit},
     bound,
@@ -19,53 +19,84 @@ use tidegate_core::{
     job::{Job, JobId, lifecycle::word},
     time::Seconds,
 };
-use tidegate_engine::request::LeaseRequest;
+use tidegate_engine::{Error, request::LeaseRequest};
 
-/// Most leases, and most reports, of one call.
-const MOST: usize = 1000;
-/// What is said of a lease that was taken back.
-const TOO_LARGE: &str = "it is larger, in the encoding that its worker asked for, than an answer may be here: push it to its target, ask for it in \
-    the other encoding, or keep large data elsewhere and enqueue where it lies";
-/// The longest a call may wait.
-const LONGEST_WAIT: Seconds = Seconds::new(60);
+/// Maximum number of leases, and of reports, of one call.
+const MAX_ITEMS: usize = 1000;
+/// Why a lease is taken back.
+const TOO_LARGE: &str = "its lease, in the encoding that the worker requested, is larger than an \
+    answer may be: deliver it by push, request the other encoding, or store large data elsewhere \
+    and enqueue a reference";
+/// How long a call may wait.
+const MAX_WAIT: Seconds = Seconds::new(60);
 
 /// Lease jobs, and report on earlier ones.
-#[utoipa::path(post, path = "/v1/leases", operation_id = "lease", tag = "workers", request_body = LeaseBody,
-    responses((status = 200, description = "Leases, perhaps none, and one answer per report", body = LeasesView)),
-    security(("bearer" = ["work"]), ("basic" = ["work"])))]
+#[utoipa::path(
+    post, path = "/v1/leases", operation_id = "lease", tag = "workers", request_body = LeaseBody,
+    responses(
+        (
+            status = 200,
+            description = "Leases, perhaps none, and one answer per report",
+            body = LeasesView,
+        ),
+    ),
+    security(("bearer" = ["work"]), ("basic" = ["work"])),
+)]
 async fn lease(State(api): State<Api>, accept: Accept, _: May<Work>, body: Body) -> Answer {
+    let request = read_request(&body, &api)?;
+    let reported: Vec<JobId> = request.reports.iter().map(|report| report.id.clone()).collect();
+    // A call may wait for a minute; the buffer of its request is freed before.
+    drop(body);
+    let leased = api.server.lease(request).await?;
+    let mut jobs = leased.jobs;
+    let reports: Vec<ReportedView> = reported
+        .into_iter()
+        .zip(leased.reports)
+        .map(|(id, answer)| reported_view(id, answer))
+        .collect();
+    loop {
+        let leases = jobs.iter().filter_map(|job| LeaseView::new(job, accept.0)).collect();
+        let answer =
+            accept.ok(LeasesView { leases, reports: Cow::Borrowed(&reports) }).into_response();
+        if jobs.is_empty() || api.fits(&answer) {
+            return Ok(answer);
+        }
+        // Stored jobs fit; in the other encoding they can be several times as long.
+        let alone = jobs.len() == 1 && reports.is_empty();
+        let back = longest(&mut jobs, api.excess(&answer), accept);
+        api.server.give_back(&back, TOO_LARGE, !alone).await;
+    }
+}
+
+/// The request of a lease call.
+fn read_request(body: &Body, api: &Api) -> Result<LeaseRequest, Problem> {
     let ask: LeaseBody<'_> = body.read()?;
     let max = ask.max.unwrap_or(1);
-    if max as usize > MOST {
-        return Err(Problem::invalid("max", format!("must be 0 to {MOST}")));
+    if max as usize > MAX_ITEMS {
+        return Err(Problem::invalid("max", format!("must be 0 to {MAX_ITEMS}")));
     }
     let wait = ask.wait_seconds.unwrap_or_default();
-    if wait > LONGEST_WAIT {
+    if wait > MAX_WAIT {
         return Err(Problem::invalid("wait_seconds", "must be 0 to 60"));
     }
-    if ask.reports.len() > MOST {
-        return Err(Problem::invalid("reports", format!("must have at most {MOST} items")));
+    if ask.reports.len() > MAX_ITEMS {
+        return Err(Problem::invalid("reports", format!("must have at most {MAX_ITEMS} items")));
     }
-    let reports = ask
-        .reports
-        .into_iter()
-        .map(|report| read_report(report, &body, &api, None))
-        .collect::<Result<Vec<_>, _>>()?;
-    let reported: Vec<JobId> = reports.iter().map(|report| report.id.clone()).collect();
-    let request = LeaseRequest {
+    let reports = ask.reports.into_iter().map(|report| read_report(report, body, api, None));
+    Ok(LeaseRequest {
         queue: ask.queue,
         types: ask.types.unwrap_or_default(),
         max,
         wait: wait.duration(),
         worker: ask.worker,
         lease_seconds: ask.lease_seconds,
-        reports,
-    };
-    // A worker may wait for a minute; what its request was read into need not wait with it.
-    drop(body);
-    let leased = api.server.lease(request).await?;
-    let mut jobs = leased.jobs;
-    let reports = reported.into_iter().zip(leased.reports).map(|(id, answer)| match answer {
+        reports: reports.collect::<Result<_, _>>()?,
+    })
+}
+
+/// The answer to one report of a lease call.
+fn reported_view(id: JobId, answer: Result<Job, Error>) -> ReportedView {
+    match answer {
         Ok(job) => {
             ReportedView { status: 200, id, state: Some(word(&job.life.state).into()), error: None }
         }
@@ -78,23 +109,11 @@ async fn lease(State(api): State<Api>, accept: Accept, _: May<Work>, body: Body)
                 error: Some(problem.document()),
             }
         }
-    });
-    let reports: Vec<ReportedView> = reports.collect();
-    loop {
-        let leases = jobs.iter().filter_map(|job| LeaseView::new(job, accept.0)).collect();
-        let answer =
-            accept.ok(LeasesView { leases, reports: Cow::Borrowed(&reports) }).into_response();
-        if jobs.is_empty() || api.fits(&answer) {
-            return Ok(answer);
-        }
-        // What was leased fits as it is kept; converted, it may be several times as long.
-        let alone = jobs.len() == 1 && reports.is_empty();
-        let back = longest(&mut jobs, api.excess(&answer), accept);
-        api.server.give_back(&back, TOO_LARGE, !alone).await;
     }
 }
 
-/// Takes the longest of `jobs` out, as few as have `excess` bytes in their leases, so that a long one costs no short one its attempt.
+/// Removes the longest of `jobs`: as few as have `excess` bytes in their leases. So a long job does
+/// not cost a short one its attempt.
 fn longest(jobs: &mut Vec<Job>, excess: u64, accept: Accept) -> Vec<Job> {
     let bytes = |job: &Job| {
         LeaseView::new(job, accept.0)
@@ -116,5 +135,5 @@ fn longest(jobs: &mut Vec<Job>, excess: u64, accept: Accept) -> Vec<Job> {
 
 /// The routes of leases.
 pub fn routes() -> OpenApiRouter<Api> {
-    OpenApiRouter::new().routes(routes!(lease)).layer(Extension(BodyLimit(MOST_BATCH_BYTES)))
+    OpenApiRouter::new().routes(routes!(lease)).layer(Extension(BodyLimit(MAX_BATCH_BYTES)))
 }

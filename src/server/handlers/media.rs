@@ -1,7 +1,7 @@
 //! The encoding of a request's body, and of its answer.
 //!
-//! Two are supported, JSON and MessagePack. Without `Accept`, the answer has the encoding of the request, so that
-//! `Content-Type` alone is enough to use MessagePack.
+//! Two are supported, JSON and MessagePack. Without `Accept`, the answer has the encoding of the
+//! request, so that `Content-Type` alone is enough to use MessagePack.
 
 use std::convert::Infallible;
 use tidegate_core::error_code::ErrorCode;
@@ -45,7 +45,8 @@ fn known(media: &MediaType<'_>) -> Option<Encoding> {
     }
 }
 
-/// The media type of a request's body without its parameters, in lower case; empty if the header is absent or malformed.
+/// The media type of a request's body without its parameters, in lower case; empty if the header is
+/// absent or malformed.
 pub fn essence(headers: &HeaderMap) -> String {
     let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let media = value.and_then(|value| MediaType::parse(value).ok());
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_json_unless_its_type_says_otherwise() {
+    fn a_body_is_json_unless_its_content_type_differs() {
         for (media, encoding) in [
             ("application/json; charset=utf-8", Json),
             ("application/merge-patch+json", Json),

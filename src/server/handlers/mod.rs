@@ -6,9 +6,9 @@
 //!                                             Body, Params read ─┘    └─ Reply, Problem write
 //! ```
 //!
-//! Read [`body`] and [`reply`] (how values come in and go out), [`error`] (the one table of statuses),
-//! [`access`] (scopes), then a resource such as [`queues`]. Each handler says its own documentation;
-//! [`openapi`] collects it.
+//! Read [`body`] and [`reply`] (requests and answers), [`error`] (problem documents), [`access`]
+//! (scopes), [`resource`] (what named configurations share), then a resource such as [`queues`].
+//! Each handler has its own documentation; [`openapi`] collects it.
 
 mod access;
 mod body;
@@ -56,31 +56,31 @@ use tidegate_core::{
     port::Entropy,
 };
 
-/// Most bytes of a body that carries many jobs or reports.
-pub const MOST_BATCH_BYTES: usize = 64 << 20;
-/// What a body that carries one job may have beside the job's data.
+/// Maximum bytes of a body that carries many jobs or reports.
+pub const MAX_BATCH_BYTES: usize = 64 << 20;
+/// Maximum bytes of a body that carries one job, in addition to the job's data.
 const ENVELOPE_BYTES: usize = 64 << 10;
 
-/// What the API is built from, beside the server.
+/// What the API needs in addition to the server.
 #[derive(Clone)]
 pub struct ApiOptions {
-    /// Tells who is asking.
+    /// Authenticates callers.
     pub auth: Arc<dyn Authenticate>,
     /// Draws tokens and request ids.
     pub entropy: Arc<dyn Entropy>,
     /// Most bytes of a job's data and of a result.
     pub max_data_bytes: usize,
-    /// What the dashboard shows beside jobs and queues.
+    /// The title and the embedded page of the dashboard.
     pub dashboard: DashboardOptions,
     /// Whether each request is logged.
     pub log_traffic: bool,
-    /// Whether what came unencrypted to the proxy in front is answered.
+    /// Whether requests that reached the proxy over plain HTTP are accepted.
     pub allow_unencrypted_proxy: bool,
-    /// What `/metrics` shows, if metrics are collected.
+    /// The source of `/metrics`, if metrics are collected.
     pub metrics: Option<PrometheusHandle>,
 }
 
-/// What every handler is given.
+/// The state of every handler.
 #[derive(Clone)]
 pub struct Api {
     server: Server,
@@ -93,42 +93,42 @@ impl FromRef<Api> for Arc<ApiOptions> {
     }
 }
 
-/// What a handler answers.
+/// The result of a handler.
 type Answer = Result<Response, Problem>;
 
 impl Api {
-    /// Whether `answer` is not larger than one may be here.
+    /// Whether `answer` is within the bound of the deployment mode.
     fn fits(&self, answer: &Response) -> bool {
         self.excess(answer) == 0
     }
 
-    /// By how many bytes `answer` is larger than one may be here.
+    /// By how many bytes `answer` exceeds the bound of the deployment mode.
     fn excess(&self, answer: &Response) -> u64 {
         bound::excess(answer, self.server.options().answer_bytes)
     }
 
-    /// The answer that shows as much as it may: where it has a bound, results are left out first, for they have a route of their own. Of many jobs
-    /// even the least of these may be too large.
+    /// The answer with as much as fits. Results are left out first, because they have a route of
+    /// their own. With many jobs, even the smallest of these answers can be too large.
     fn fitting(&self, answer: impl Fn(Bodies) -> Response) -> Response {
         let fits =
             [Bodies::Whole, Bodies::Data].into_iter().map(&answer).find(|answer| self.fits(answer));
         fits.unwrap_or_else(|| answer(Bodies::Small))
     }
 
-    /// `job` with its bodies, wherever they are kept.
+    /// `job` with its bodies, loaded from the object store if they are there.
     async fn whole(&self, job: Job) -> Result<Job, Problem> {
-        let elsewhere = |body: &Body| body.inline().is_none();
-        if !elsewhere(&job.data)
+        let stored_apart = |body: &Body| body.inline().is_none();
+        if !stored_apart(&job.data)
             && job.life.result.as_ref().is_none_or(|result| result.object.is_none())
         {
             return Ok(job);
         }
         let loaded = Box::pin(self.server.load(vec![job])).await?.pop();
-        loaded.ok_or_else(|| Problem::internal("a job that was to be read in is missing"))
+        loaded.ok_or_else(|| Problem::internal("a job whose bodies were loaded is missing"))
     }
 }
 
-/// Every route that is documented.
+/// Every documented route.
 fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::with_openapi(openapi::base())
         .merge(jobs::routes())
@@ -145,7 +145,7 @@ fn routes() -> OpenApiRouter<Api> {
         .merge(health::routes())
 }
 
-/// The whole of HTTP that a server speaks.
+/// All routes of a server, with their layers.
 pub fn router(server: Server, options: ApiOptions) -> Router {
     let (resources, document) = routes().split_for_parts();
     let options = Arc::new(options);
@@ -161,19 +161,19 @@ pub fn router(server: Server, options: ApiOptions) -> Router {
     wrapped(routes.layer(bound), options, hosts)
 }
 
-/// Routes with all that is around them.
+/// `routes` with their fallbacks, and with the layers around them.
 fn wrapped(routes: Router, options: Arc<ApiOptions>, hosts: Hosts) -> Router {
     routes
         .fallback(async || {
             Problem::new(
                 ErrorCode::RouteNotFound,
-                "there is no such route; /openapi.json lists those there are",
+                "there is no such route; /openapi.json lists the routes",
             )
         })
         .method_not_allowed_fallback(async || {
             Problem::new(
                 ErrorCode::MethodNotAllowed,
-                "this route does not take that method; Allow lists those it takes",
+                "this route does not accept the method; the header Allow lists those it accepts",
             )
         })
         .layer(middleware::from_fn_with_state(Arc::new(hosts), host::only_here))

@@ -1,46 +1,46 @@
-//! MessagePack without its values: where each token ends, so that `data` and `result` are taken out
-//! of a request, and put into an answer, byte for byte.
+//! MessagePack tokens and where each ends, so that `data` and `result` are taken from a request,
+//! and put into an answer, byte for byte.
 //!
 //! ```text
 //!   request ──split──▶ {"type": "a", "data": 0} as JSON, and the bytes of value 0
 //!   answer  ◀──join── tokens, with an extension of type FRAME around each value that is kept
 //! ```
 //!
-//! MessagePack is prefix-coded: each token says how long it is and how many values follow inside it,
-//! so that skipping needs no recursion and copying needs no structure at all.
+//! MessagePack is prefix-coded: each token has its length and the number of values inside it. So
+//! skipping needs no recursion, and copying needs no parsed structure.
 
 use bytes::Bytes;
 use tidegate_api::FRAME;
 
 use tidegate_core::job::payload::MAX_DEPTH;
 
-/// Fields that are kept byte for byte: of the request itself, and of the items of its lists.
+/// Fields that are kept byte for byte, in the request itself and in the items of its lists.
 const KEPT: [&[u8]; 3] = [b"data", b"result", b"error"];
 /// Lists whose items have such fields.
 const LISTS: [&[u8]; 2] = [b"jobs", b"reports"];
 
-/// Why bytes are not one value of MessagePack that can be taken.
+/// Why bytes are not a request in MessagePack.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// It ends in the middle of a value.
     #[error("ends in the middle of a value")]
     Cut,
-    /// A byte that begins no value.
+    /// A byte that cannot begin a value.
     #[error("byte {0} begins no value")]
     Marker(usize),
-    /// Something follows the value.
+    /// Bytes follow the value.
     #[error("goes on after its value, from byte {0}")]
     Trailing(usize),
-    /// Nested too deeply, in the field of this name if it is inside one.
+    /// Nested too deeply; the name of the field, or empty outside fields.
     #[error("is nested deeper than {MAX_DEPTH}")]
     Deep(String),
-    /// What is around the kept values has no JSON form.
+    /// The envelope around the kept values has no JSON form.
     #[error("{0}")]
     Envelope(String),
 }
 
 impl Malformed {
-    /// The same, as what is inside the field of this name.
+    /// The same, with `field` as the place of too deep nesting.
     fn within(self, field: &[u8]) -> Self {
         if let Self::Deep(_) = self {
             Self::Deep(String::from_utf8_lossy(field).into_owned())
@@ -50,7 +50,8 @@ impl Malformed {
     }
 }
 
-/// One token: what it is, its length with its own content, and how many values follow inside it.
+/// One token: its kind, the bytes of its head, its length with its content, and the number of
+/// values inside it.
 #[derive(Clone, Copy)]
 struct Token {
     kind: Kind,
@@ -187,7 +188,8 @@ impl Split<'_> {
         Ok(())
     }
 
-    /// The request, or an item of one of its lists: a map with kept values in it (else whatever is there, as it is).
+    /// Copies the request, or an item of one of its lists, and takes out the kept values. Anything
+    /// but a map is copied unchanged.
     fn record(&mut self, outermost: bool) -> Result<(), Malformed> {
         let map = token(self.bytes, self.at)?;
         if map.kind != Kind::Map {
@@ -284,7 +286,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_value_ends_where_the_reference_decoder_says(value in any_value(), tail in prop::collection::vec(any::<u8>(), 0..9)) {
+        fn a_value_ends_where_the_reference_decoder_says(
+            value in any_value(),
+            tail in prop::collection::vec(any::<u8>(), 0..9),
+        ) {
             let bytes = pack(&value);
             let mut longer = bytes.to_vec();
             longer.extend(tail);
@@ -295,21 +300,30 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_taken_or_refused_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn any_bytes_are_accepted_or_refused_without_a_panic(
+            bytes in prop::collection::vec(any::<u8>(), 0..200),
+        ) {
             let _ = split(&bytes.into());
         }
 
         #[test]
-        fn kept_values_come_out_of_a_request_as_they_were(first in any_value(), second in any_value()) {
-            let jobs = Value::Array(vec![map(&[("type", "a".into()), ("data", first.clone())]), map(&[("data", second.clone()), ("type", "b".into())])]);
+        fn kept_values_are_taken_from_a_request_unchanged(
+            first in any_value(),
+            second in any_value(),
+        ) {
+            let jobs = Value::Array(vec![
+                map(&[("type", "a".into()), ("data", first.clone())]),
+                map(&[("data", second.clone()), ("type", "b".into())]),
+            ]);
             let (json, kept) = split(&pack(&map(&[("jobs", jobs)]))).unwrap();
             prop_assert_eq!(kept, vec![pack(&first), pack(&second)]);
             let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
-            prop_assert_eq!(json, serde_json::json!({"jobs": [{"type": "a", "data": 0}, {"data": 1, "type": "b"}]}));
+            let jobs = serde_json::json!([{"type": "a", "data": 0}, {"data": 1, "type": "b"}]);
+            prop_assert_eq!(json, serde_json::json!({"jobs": jobs}));
         }
 
         #[test]
-        fn kept_values_go_into_an_answer_as_they_were(value in any_value()) {
+        fn kept_values_are_put_into_an_answer_unchanged(value in any_value()) {
             let bytes = pack(&value);
             let payload = Payload { encoding: Encoding::MessagePack, bytes: bytes.clone() };
             let value = AnyValue::new(&payload, Encoding::MessagePack);

@@ -1,8 +1,8 @@
-//! The `OpenAPI` document: what the handlers say of themselves, and what is true of all of them.
+//! The `OpenAPI` document: the annotations of the handlers, and what all operations share.
 //!
-//! Every operation with a body can fail in the ways that reading one can, and every one that needs
-//! a scope in the ways that asking for it can; those answers, both encodings and the shape of
-//! problems are added here once.
+//! Every operation with a body shares the errors of reading it. Every operation that needs a scope
+//! shares the errors of authentication. Those answers, both encodings and the schema of problems
+//! are added here once.
 
 use axum::{Router, http::header, routing::get};
 use bytes::Bytes;
@@ -15,8 +15,9 @@ use utoipa::{OpenApi, openapi};
 #[openapi(
     info(
         title = "tidegate",
-        description = "A durable job queue for work that must happen at the right time and at the right rate. Every route speaks JSON and \
-                       MessagePack, by `Content-Type` and `Accept`; unknown fields are refused; lists have cursors.",
+        description = "A durable job queue for work that must happen at the right time and at the \
+            right rate. Every route accepts and returns JSON and MessagePack, by `Content-Type` and \
+            `Accept`; unknown fields are refused; lists have cursors.",
         license(name = "Apache-2.0", identifier = "Apache-2.0")
     ),
     tags(
@@ -24,7 +25,11 @@ use utoipa::{OpenApi, openapi};
         (name = "queues", description = "Where jobs wait, and how they are admitted"),
         (name = "job types", description = "How jobs of one kind are run"),
         (name = "schedules", description = "Jobs that recur"),
-        (name = "events", description = "Events of other systems, and the triggers that turn them into jobs and results"),
+        (
+            name = "events",
+            description = "Events of other systems, and the triggers that turn them into jobs and \
+                results",
+        ),
         (name = "workers", description = "Pull workers: leases, reports, heartbeats"),
         (name = "plugins", description = "Custom throttlers and retry strategies"),
         (name = "tokens", description = "Access tokens and their scopes"),
@@ -58,7 +63,7 @@ pub fn route(document: openapi::OpenApi) -> Router {
     Router::new().route("/openapi.json", get(served))
 }
 
-/// `document` with what is true of all its operations.
+/// `document` with what all operations share.
 pub fn complete(document: openapi::OpenApi) -> Value {
     let mut document = serde_json::to_value(document).expect("a document has a JSON form");
     embed_options(&mut document["components"]["schemas"]);
@@ -73,16 +78,25 @@ pub fn complete(document: openapi::OpenApi) -> Value {
         "responses": {"200": {"description": "OpenAPI 3.1", "content": {"application/json": {}}}},
     }});
     document["components"]["securitySchemes"] = json!({
-        "bearer": {"type": "http", "scheme": "bearer", "description": "A token with the scopes that the operation names, or `admin`."},
-        "basic": {"type": "http", "scheme": "basic", "description": "The same token as the password, whatever the user."},
-        "attempt": {"type": "http", "scheme": "bearer", "description": "The token of the attempt, as its lease or its delivery gave it."},
+        "bearer": {
+            "type": "http", "scheme": "bearer",
+            "description": "A token with the scopes that the operation names, or `admin`.",
+        },
+        "basic": {
+            "type": "http", "scheme": "basic",
+            "description": "The same token as the password, with any user.",
+        },
+        "attempt": {
+            "type": "http", "scheme": "bearer",
+            "description": "The token of the attempt, from its lease or its delivery.",
+        },
     });
     document["webhooks"] = webhooks();
     document
 }
 
-/// Lists the options of a job among the properties of each object that embeds them. One flat object
-/// is what clients send, and a generator reads it more easily than a composition.
+/// Adds the options of a job to the properties of each object that embeds them. Clients send one
+/// flat object, and code generators handle it better than a composition.
 fn embed_options(schemas: &mut Value) {
     let options = schemas.as_object_mut().and_then(|schemas| schemas.remove("JobOptions"));
     let properties = options.as_ref().and_then(|options| options["properties"].as_object());
@@ -98,7 +112,7 @@ fn embed_options(schemas: &mut Value) {
     }
 }
 
-/// Adds the ways in which any such operation fails, and the other encoding of what it takes and gives.
+/// Adds the errors that operations like this share, and the other encoding of its bodies.
 fn complete_operation(method: &str, operation: &mut Value) {
     let body = operation.get("requestBody").is_some();
     let guarded = operation["security"]
@@ -106,29 +120,6 @@ fn complete_operation(method: &str, operation: &mut Value) {
         .is_some_and(|schemes| schemes.iter().any(|scheme| scheme.get("bearer").is_some()));
     let parameters =
         operation["parameters"].as_array().is_some_and(|parameters| !parameters.is_empty());
-    let mut common = vec![
-        ("406", "`not_acceptable`: neither JSON nor MessagePack is accepted"),
-        ("500", "`internal`"),
-    ];
-    if body || parameters {
-        common.push(("400", "`invalid_field`, `unknown_field`, `unknown_parameter`, `invalid_body`, `nesting_too_deep`, and words of single fields; `field` names it"));
-    }
-    if body {
-        common.push(("413", "`data_too_large`, `body_too_large`, `response_too_large`"));
-        common.push(("415", "`unsupported_media_type`"));
-    } else {
-        common.push((
-            "413",
-            "`response_too_large`: a function answers with 4.7 MB at most; ask for fewer at a time",
-        ));
-    }
-    if guarded {
-        common.push(("401", "`unauthorized`"));
-        common.push(("403", "`forbidden`: the token lacks the scope; `cross_site`"));
-        common.push(("503", "`unavailable`: try again after `Retry-After`"));
-    } else {
-        common.push(("503", "`unavailable`: not ready"));
-    }
     let Some(responses) = operation["responses"].as_object_mut() else {
         return;
     };
@@ -141,13 +132,15 @@ fn complete_operation(method: &str, operation: &mut Value) {
         )
         .into();
     }
-    for (status, description) in common {
+    for (status, description) in common_errors(body, parameters, guarded) {
         responses.entry(status).or_insert_with(|| json!({"description": description}));
     }
     for (status, response) in responses.iter_mut() {
         if status.as_str() >= "400" {
             let problem = json!({"schema": {"$ref": "#/components/schemas/Problem"}});
-            response["content"] = json!({"application/problem+json": problem, "application/problem+msgpack": problem});
+            response["content"] = json!({
+                "application/problem+json": problem, "application/problem+msgpack": problem,
+            });
         } else if let Some(content) = response.get_mut("content") {
             both(content);
         }
@@ -160,26 +153,65 @@ fn complete_operation(method: &str, operation: &mut Value) {
     }
 }
 
-/// Says of `content` that what there is in JSON there is in MessagePack.
+/// The errors that operations share: those with a body, with parameters, and with a scope
+/// (`guarded`).
+fn common_errors(body: bool, parameters: bool, guarded: bool) -> Vec<(&'static str, &'static str)> {
+    let mut common = vec![
+        ("406", "`not_acceptable`: neither JSON nor MessagePack is accepted"),
+        ("500", "`internal`"),
+    ];
+    if body || parameters {
+        common.push((
+            "400",
+            "`invalid_field`, `unknown_field`, `unknown_parameter`, `invalid_body`, \
+             `nesting_too_deep`, and codes of single fields; `field` names the field",
+        ));
+    }
+    if body {
+        common.push(("413", "`data_too_large`, `body_too_large`, `response_too_large`"));
+        common.push(("415", "`unsupported_media_type`"));
+    } else {
+        common.push((
+            "413",
+            "`response_too_large`: a function answers with 4.7 MB at most; request fewer at a time",
+        ));
+    }
+    if guarded {
+        common.push(("401", "`unauthorized`"));
+        common.push(("403", "`forbidden`: the token lacks the scope; `cross_site`"));
+        common.push(("503", "`unavailable`: try again after `Retry-After`"));
+    } else {
+        common.push(("503", "`unavailable`: not ready"));
+    }
+    common
+}
+
+/// Adds MessagePack to `content` where it has JSON.
 fn both(content: &mut Value) {
     if let Some(json) = content.get("application/json").cloned() {
         content["application/msgpack"] = json;
     }
 }
 
-/// What the server sends of its own accord.
+/// The requests that the server sends.
 fn webhooks() -> Value {
-    let signature = |name: &str, description: &str| json!({"name": name, "in": "header", "required": false, "schema": {"type": "string"}, "description": description});
+    let header = |name: &str, description: &str| {
+        json!({
+            "name": name, "in": "header", "required": false, "schema": {"type": "string"},
+            "description": description,
+        })
+    };
     let parameters = json!([
-        signature("webhook-id", "The same for every repeat of one delivery (Standard Webhooks)"),
-        signature("webhook-timestamp", "When it was signed, in seconds since the epoch"),
-        signature(
+        header("webhook-id", "The same for every repeat of one delivery (Standard Webhooks)"),
+        header("webhook-timestamp", "When it was signed, in seconds since the epoch"),
+        header(
             "webhook-signature",
             "`v1,` and the signature; one per secret, with spaces between them"
         ),
-        signature(
+        header(
             "traceparent",
-            "The trace that the job was enqueued in; the span is the attempt's if the server writes spans"
+            "The trace in which the job was enqueued; its span is the attempt if the server exports \
+             spans"
         ),
     ]);
     let body = |schema: &str| {
@@ -208,7 +240,9 @@ fn webhooks() -> Value {
         "ended": {"post": {
             "summary": "A job with a `callback_url` has ended.",
             "operationId": "ended", "parameters": parameters, "requestBody": body("Ended"),
-            "responses": {"2XX": {"description": "Received"}, "default": {"description": "Retried later"}},
+            "responses": {
+                "2XX": {"description": "Received"}, "default": {"description": "Retried later"},
+            },
         }},
     })
 }

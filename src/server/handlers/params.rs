@@ -17,13 +17,15 @@ use tidegate_core::{
     },
 };
 
-/// How many items a page has unless its request says otherwise, and at most.
-const PAGE: (u32, u32) = (100, 1000);
+/// Items of a page by default.
+const DEFAULT_LIMIT: u32 = 100;
+/// Maximum items of a page.
+const MAX_LIMIT: u32 = 1000;
 
 /// `{type}/{id}` in a path.
 #[derive(Debug)]
 pub struct JobPath {
-    /// The type that the job is to have.
+    /// The type that the job must have.
     pub job_type: TypeName,
     /// The job.
     pub id: JobId,
@@ -53,7 +55,7 @@ async fn segment<N: FromStr<Err: std::fmt::Display>, S: Send + Sync>(
     })?;
     let (name, text) =
         params.iter().find(|(have, _)| name.is_none_or(|name| name == *have)).ok_or_else(|| {
-            Problem::internal("a handler asks for a name that its route does not have")
+            Problem::internal("a handler reads a path parameter that its route lacks")
         })?;
     text.parse().map_err(|error| Problem::invalid(name, error))
 }
@@ -85,7 +87,7 @@ impl<N: FromStr<Err: std::fmt::Display>, S: Send + Sync> FromRequestParts<S> for
     }
 }
 
-/// The parameters of a query, taken out one by one so that an unknown one is noticed.
+/// The parameters of a query. Handlers remove each one that they read, so that unknown ones remain.
 #[derive(Debug, Default)]
 pub struct Params(Vec<(String, String)>);
 
@@ -110,7 +112,7 @@ impl Params {
     ///
     /// # Errors
     ///
-    /// 400 if it is given twice or has not the form it must have.
+    /// 400 if it is given twice or malformed.
     pub fn one<T: FromStr<Err: std::fmt::Display>>(
         &mut self,
         name: &str,
@@ -125,27 +127,26 @@ impl Params {
             .transpose()
     }
 
-    /// How many items the page is to have.
+    /// Maximum items of the page.
     ///
     /// # Errors
     ///
-    /// 400 if that is not 1 to 1000.
+    /// 400 if it is not 1 to 1000.
     pub fn limit(&mut self) -> Result<u32, Problem> {
-        let (usual, most) = PAGE;
         match self.one::<String>("limit")? {
-            None => Ok(usual),
+            None => Ok(DEFAULT_LIMIT),
             Some(text) => match text.parse() {
-                Ok(limit) if (1..=most).contains(&limit) => Ok(limit),
-                _ => Err(Problem::invalid("limit", format!("must be 1 to {most}"))),
+                Ok(limit) if (1..=MAX_LIMIT).contains(&limit) => Ok(limit),
+                _ => Err(Problem::invalid("limit", format!("must be 1 to {MAX_LIMIT}"))),
             },
         }
     }
 
-    /// The question for a list of jobs.
+    /// The query for a list of jobs.
     ///
     /// # Errors
     ///
-    /// 400 with the parameter that is to blame.
+    /// 400 with the name of the wrong parameter.
     pub fn jobs(mut self) -> Result<ListQuery, Problem> {
         let mut states = Vec::new();
         for text in self.all("state").iter().flat_map(|value| value.split(',')) {
@@ -172,24 +173,24 @@ impl Params {
         Ok(query)
     }
 
-    /// Nothing is left.
+    /// Checks that every parameter was read.
     ///
     /// # Errors
     ///
-    /// 400 with the name of a parameter that nobody took.
+    /// 400 with the name of an unknown parameter.
     pub fn done(self) -> Result<(), Problem> {
         match self.0.into_iter().next() {
             None => Ok(()),
             Some((name, _)) => Err(Problem::invalid_as(
                 ErrorCode::UnknownParameter,
                 name,
-                "there is no such parameter here",
+                "this route has no such parameter",
             )),
         }
     }
 }
 
-/// What is said of a word that names no state.
+/// The message for a word that names no state.
 pub const NO_STATE: &str =
     "must be scheduled, running, succeeded, failed, expired, cancelled, dropped or ended";
 
@@ -256,7 +257,7 @@ impl<S: Sync> FromRequestParts<S> for IfMatch {
     }
 }
 
-/// `*` is no condition beyond what every route asks anyway; a tag of another form matches nothing that is here.
+/// The version in `If-Match`. `*` sets no condition; a tag of another form matches no version.
 fn if_match(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
     let Some(value) = headers.get(header::IF_MATCH) else {
         return Ok(None);
@@ -311,9 +312,10 @@ mod tests {
     }
 
     #[test]
-    fn a_list_query_is_read_whole() {
+    fn a_list_query_reads_every_parameter() {
         let query = Params::parse(
-            "type=a&state=failed,running&state=scheduled&attribute.region=east&from=2026-01-31T08:00:00Z&limit=7&cursor=9_x",
+            "type=a&state=failed,running&state=scheduled&attribute.region=east\
+             &from=2026-01-31T08:00:00Z&limit=7&cursor=9_x",
         );
         let query = query.jobs().unwrap();
         assert_eq!(

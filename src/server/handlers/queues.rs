@@ -58,16 +58,23 @@ impl Item for (QueueItem, QueueStatus) {
 }
 
 /// Configure a queue; absent settings have their defaults.
-#[utoipa::path(put, path = "/v1/queues/{queue}", operation_id = "put_queue", tag = "queues", request_body = QueueConfig,
+#[utoipa::path(
+    put, path = "/v1/queues/{queue}", operation_id = "put_queue", tag = "queues",
+    request_body = QueueConfig,
     params(
         ("queue" = String, Path, description = "The queue's name: 1 to 64 of `A-Z a-z 0-9 _ . -`"),
-        ("If-Match" = Option<String>, Header, description = "The `ETag` that must still be current"),
+        (
+            "If-Match" = Option<String>, Header,
+            description = "The `ETag` that must still be current",
+        ),
     ),
     responses(
         (status = 201, description = "The queue is new", body = QueueView),
         (status = 200, description = "Replaced", body = QueueView),
         (status = 412, description = "`precondition_failed`: it has changed since it was read"),
-    ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+    ),
+    security(("bearer" = ["admin"]), ("basic" = ["admin"])),
+)]
 async fn put(
     (State(api), accept, _, Name(name), IfMatch(version)): Configure<QueueName>,
     body: Body,
@@ -77,16 +84,23 @@ async fn put(
 }
 
 /// Change some settings of a queue, by JSON merge patch; null resets a setting to its default.
-#[utoipa::path(patch, path = "/v1/queues/{queue}", operation_id = "patch_queue", tag = "queues", request_body = QueueConfig,
+#[utoipa::path(
+    patch, path = "/v1/queues/{queue}", operation_id = "patch_queue", tag = "queues",
+    request_body = QueueConfig,
     params(
         ("queue" = String, Path, description = "The queue's name"),
-        ("If-Match" = Option<String>, Header, description = "The `ETag` that must still be current"),
+        (
+            "If-Match" = Option<String>, Header,
+            description = "The `ETag` that must still be current",
+        ),
     ),
     responses(
         (status = 200, description = "Changed", body = QueueView),
         (status = 404, description = "`queue_not_found`"),
         (status = 412, description = "`precondition_failed`: it has changed since it was read"),
-    ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+    ),
+    security(("bearer" = ["admin"]), ("basic" = ["admin"])),
+)]
 async fn patch(
     (State(api), accept, _, Name(name), IfMatch(version)): Configure<QueueName>,
     body: Body,
@@ -103,10 +117,15 @@ async fn patch(
 }
 
 /// A queue: its settings and its state.
-#[utoipa::path(get, path = "/v1/queues/{queue}", operation_id = "get_queue", tag = "queues",
+#[utoipa::path(
+    get, path = "/v1/queues/{queue}", operation_id = "get_queue", tag = "queues",
     params(("queue" = String, Path, description = "The queue's name")),
-    responses((status = 200, description = "The queue, its `ETag` the version", body = QueueView), (status = 404, description = "`queue_not_found`")),
-    security(("bearer" = ["read"]), ("basic" = ["read"])))]
+    responses(
+        (status = 200, description = "The queue, its `ETag` the version", body = QueueView),
+        (status = 404, description = "`queue_not_found`"),
+    ),
+    security(("bearer" = ["read"]), ("basic" = ["read"])),
+)]
 async fn get((State(api), accept, _, Name(name)): Get<QueueName>) -> Answer {
     let item = api.server.queue(&name).await?;
     let status = api.server.queue_status(&name).await?;
@@ -114,13 +133,18 @@ async fn get((State(api), accept, _, Name(name)): Get<QueueName>) -> Answer {
 }
 
 /// Queues, by name, with their state.
-#[utoipa::path(get, path = "/v1/queues", operation_id = "list_queues", tag = "queues",
+#[utoipa::path(
+    get, path = "/v1/queues", operation_id = "list_queues", tag = "queues",
     params(
-        ("limit" = Option<u32>, Query, description = "Most queues of the page, 1 to 1000 (default 100)"),
+        (
+            "limit" = Option<u32>, Query,
+            description = "Maximum number of queues on the page, 1 to 1000 (default 100)",
+        ),
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the previous page"),
     ),
     responses((status = 200, description = "A page", body = QueuePage)),
-    security(("bearer" = ["read"]), ("basic" = ["read"])))]
+    security(("bearer" = ["read"]), ("basic" = ["read"])),
+)]
 async fn list((State(api), accept, _, request): List) -> Answer {
     let (items, next_cursor) = request.page(api.server.queues().await?);
     let statuses = api.server.queue_statuses(items.iter().map(|(name, _)| name)).await?;
@@ -134,17 +158,23 @@ async fn list((State(api), accept, _, request): List) -> Answer {
 }
 
 /// Delete a queue that no type uses and no live job waits in.
-#[utoipa::path(delete, path = "/v1/queues/{queue}", operation_id = "delete_queue", tag = "queues",
+#[utoipa::path(
+    delete, path = "/v1/queues/{queue}", operation_id = "delete_queue", tag = "queues",
     params(
         ("queue" = String, Path, description = "The queue's name"),
-        ("If-Match" = Option<String>, Header, description = "The `ETag` that must still be current"),
+        (
+            "If-Match" = Option<String>, Header,
+            description = "The `ETag` that must still be current",
+        ),
     ),
     responses(
         (status = 204, description = "Deleted"),
         (status = 404, description = "`queue_not_found`"),
         (status = 409, description = "`queue_has_live_jobs`, `queue_in_use`"),
         (status = 412, description = "`precondition_failed`: it has changed since it was read"),
-    ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+    ),
+    security(("bearer" = ["admin"]), ("basic" = ["admin"])),
+)]
 async fn delete(
     (State(api), _, Name(name), IfMatch(version)): Delete<QueueName>,
 ) -> Result<StatusCode, Problem> {
@@ -153,36 +183,57 @@ async fn delete(
 }
 
 /// Pause a queue: no job starts, critical ones included. Running jobs continue.
-#[utoipa::path(post, path = "/v1/queues/{queue}/pause", operation_id = "pause_queue", tag = "queues",
+#[utoipa::path(
+    post, path = "/v1/queues/{queue}/pause", operation_id = "pause_queue", tag = "queues",
     params(("queue" = String, Path, description = "The queue's name")),
-    responses((status = 200, description = "Paused", body = QueueView), (status = 404, description = "`queue_not_found`")),
-    security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+    responses(
+        (status = 200, description = "Paused", body = QueueView),
+        (status = 404, description = "`queue_not_found`"),
+    ),
+    security(("bearer" = ["admin"]), ("basic" = ["admin"])),
+)]
 async fn pause((State(api), accept, _, Name(name)): Pause<QueueName>) -> Answer {
     let item = api.server.pause_queue(&name, true).await?;
     resource::shown(&api, accept, name, item)
 }
 
 /// Resume a paused queue.
-#[utoipa::path(post, path = "/v1/queues/{queue}/resume", operation_id = "resume_queue", tag = "queues",
+#[utoipa::path(
+    post, path = "/v1/queues/{queue}/resume", operation_id = "resume_queue", tag = "queues",
     params(("queue" = String, Path, description = "The queue's name")),
-    responses((status = 200, description = "Resumed", body = QueueView), (status = 404, description = "`queue_not_found`")),
-    security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+    responses(
+        (status = 200, description = "Resumed", body = QueueView),
+        (status = 404, description = "`queue_not_found`"),
+    ),
+    security(("bearer" = ["admin"]), ("basic" = ["admin"])),
+)]
 async fn resume((State(api), accept, _, Name(name)): Pause<QueueName>) -> Answer {
     let item = api.server.pause_queue(&name, false).await?;
     resource::shown(&api, accept, name, item)
 }
 
 /// Drop every scheduled job of a queue. Running jobs continue.
-#[utoipa::path(post, path = "/v1/queues/{queue}/purge", operation_id = "purge_queue", tag = "queues",
+#[utoipa::path(
+    post, path = "/v1/queues/{queue}/purge", operation_id = "purge_queue", tag = "queues",
     params(
         ("queue" = String, Path, description = "The queue's name"),
-        ("Idempotency-Key" = Option<String>, Header, description = "A repeat with the same key starts nothing, while the operation is kept; at most 255 bytes"),
+        (
+            "Idempotency-Key" = Option<String>, Header,
+            description = "A repeat with the same key starts nothing, while the operation is \
+                kept; at most 255 bytes",
+        ),
     ),
     responses(
-        (status = 202, description = "Started, or the operation that an earlier request with the key started", body = OperationView),
+        (
+            status = 202,
+            description = "Started, or the operation that an earlier request with the key started",
+            body = OperationView,
+        ),
         (status = 404, description = "`queue_not_found`"),
         (status = 409, description = "`idempotency_key_reused`"),
-    ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+    ),
+    security(("bearer" = ["admin"]), ("basic" = ["admin"])),
+)]
 async fn purge(
     State(api): State<Api>,
     accept: Accept,

@@ -1,4 +1,4 @@
-//! Answers, written in the encoding that the client asked for.
+//! Answers, in the encoding that the client accepts.
 
 use axum::{
     http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
@@ -13,10 +13,10 @@ use super::{
 };
 use tidegate_core::job::Encoding;
 
-/// As many headers as the usual answer has in the end, so that the map of them is made once.
-const HEADERS: usize = 8;
+/// How many headers an answer usually has, so that its map is allocated once.
+const USUAL_HEADERS: usize = 8;
 
-/// An answer: a status, headers, and a value to be written.
+/// An answer: a status, headers, and a value to encode.
 #[derive(Debug)]
 pub struct Reply<T> {
     status: StatusCode,
@@ -33,7 +33,7 @@ impl Accept {
 
     /// The answer `value`.
     pub fn reply<T: Serialize>(self, status: StatusCode, value: T) -> Reply<T> {
-        Reply { status, encoding: self.0, headers: HeaderMap::with_capacity(HEADERS), value }
+        Reply { status, encoding: self.0, headers: HeaderMap::with_capacity(USUAL_HEADERS), value }
     }
 }
 
@@ -73,7 +73,7 @@ impl<T: Serialize> IntoResponse for Reply<T> {
 ///
 /// # Errors
 ///
-/// 500 if something stored in it is not what it says it is.
+/// 500 if a stored value in it is damaged.
 pub fn encode<T: Serialize>(value: &T, encoding: Encoding) -> Result<Vec<u8>, Problem> {
     let mut bytes = Vec::with_capacity(1024);
     match encoding {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_stored_text_spoils_nothing_but_its_own_answer() {
+    fn a_damaged_stored_value_fails_only_its_own_answer() {
         let damaged = AnyValue::new(&Payload::json("{\"a\":"), Encoding::Json);
         assert_eq!(
             encode(&damaged, Encoding::Json).unwrap_err().status(),

@@ -9,9 +9,9 @@
 //! ```
 //!
 //! The file of a kind implements [`Item`] for what the server keeps, and has one short function per
-//! route, because utoipa documents functions. The type aliases are the arguments of these functions;
-//! the functions here write the answers. The server refuses `put`, `patch` and `delete` with 412 if
-//! `If-Match` names another version than the stored one.
+//! route, because utoipa documents functions. The type aliases are the arguments of these
+//! functions; the functions here write the answers. The server refuses `put`, `patch` and `delete`
+//! with 412 if `If-Match` names another version than the stored one.
 
 use axum::{extract::State, http::StatusCode, response::IntoResponse};
 use serde::Serialize;
@@ -58,7 +58,7 @@ pub trait Item {
     fn view(self, name: Self::Name, accept: Accept, now: Timestamp) -> Result<Self::View, Problem>;
 }
 
-/// The views of a page of `items`, and the cursor of the next page.
+/// What an answer shows of `items`.
 ///
 /// # Errors
 ///

@@ -1,6 +1,7 @@
-//! Schedules: configured, looked at, paused, run out of turn.
+//! Schedules: configured, shown, paused, run on request.
 //!
-//! `data` is kept byte for byte, as a job's is, so it is read apart from the settings, and a patch replaces it whole.
+//! `data` is kept byte for byte, like that of a job. So it is read separately from the settings,
+//! and a patch replaces it whole.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -63,7 +64,7 @@ impl Item for (Arc<ScheduleItem>, ScheduleState) {
     }
 }
 
-/// What a request says of a schedule: the settings, and `data` if it is there.
+/// The settings in a request, and `data` if it is there.
 fn read(api: &Api, body: &Body) -> Result<(Patch, Option<Payload>), Problem> {
     #[derive(Deserialize)]
     struct Data<'a> {
@@ -90,13 +91,21 @@ async fn stored(
 
 /// Create a schedule, or replace it; absent settings have their defaults.
 ///
-/// Its rule applies from now on: earlier occurrences are not made up for. If neither the rule nor
-/// `paused` changes, it continues where it is; jobs that were created ahead of their time are created
+/// Its rule applies from now on: earlier occurrences create no jobs. If neither the rule nor
+/// `paused` changes, the schedule continues; jobs that were created ahead of time are created
 /// again.
-#[utoipa::path(put, path = "/v1/schedules/{schedule}", operation_id = "put_schedule", tag = "schedules", request_body = ScheduleBody,
+#[utoipa::path(
+    put, path = "/v1/schedules/{schedule}", operation_id = "put_schedule", tag = "schedules",
+    request_body = ScheduleBody,
     params(
-        ("schedule" = String, Path, description = "The schedule's name: 1 to 64 of `A-Z a-z 0-9 _ . -`"),
-        ("If-Match" = Option<String>, Header, description = "The `ETag` that must still be current"),
+        (
+            "schedule" = String, Path,
+            description = "The schedule's name: 1 to 64 of `A-Z a-z 0-9 _ . -`",
+        ),
+        (
+            "If-Match" = Option<String>, Header,
+            description = "The `ETag` that must still be current",
+        ),
     ),
     responses(
         (status = 201, description = "The schedule is new", body = ScheduleView),
@@ -104,7 +113,9 @@ async fn stored(
         (status = 404, description = "`job_type_not_found`"),
         (status = 409, description = "`too_many_schedules`: there are 10000 already"),
         (status = 412, description = "`precondition_failed`: it has changed since it was read"),
-    ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+    ),
+    security(("bearer" = ["admin"]), ("basic" = ["admin"])),
+)]
 async fn put(
     (State(api), accept, _, Name(name), IfMatch(version)): Configure<ScheduleName>,
     body: Body,
@@ -116,17 +127,25 @@ async fn put(
     resource::stored(&api, accept, name, put)
 }
 
-/// Change some settings of a schedule, by JSON merge patch; null resets a setting to its default. `data` is replaced whole.
-#[utoipa::path(patch, path = "/v1/schedules/{schedule}", operation_id = "patch_schedule", tag = "schedules", request_body = ScheduleBody,
+/// Change some settings of a schedule, by JSON merge patch; null resets a setting to its default.
+/// `data` is replaced whole.
+#[utoipa::path(
+    patch, path = "/v1/schedules/{schedule}", operation_id = "patch_schedule", tag = "schedules",
+    request_body = ScheduleBody,
     params(
         ("schedule" = String, Path, description = "The schedule's name"),
-        ("If-Match" = Option<String>, Header, description = "The `ETag` that must still be current"),
+        (
+            "If-Match" = Option<String>, Header,
+            description = "The `ETag` that must still be current",
+        ),
     ),
     responses(
         (status = 200, description = "Changed", body = ScheduleView),
         (status = 404, description = "`schedule_not_found`, `job_type_not_found`"),
         (status = 412, description = "`precondition_failed`: it has changed since it was read"),
-    ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+    ),
+    security(("bearer" = ["admin"]), ("basic" = ["admin"])),
+)]
 async fn patch(
     (State(api), accept, _, Name(name), IfMatch(version)): Configure<ScheduleName>,
     body: Body,
@@ -146,26 +165,33 @@ async fn patch(
 }
 
 /// A schedule: its settings, its state and its next ten occurrences.
-#[utoipa::path(get, path = "/v1/schedules/{schedule}", operation_id = "get_schedule", tag = "schedules",
+#[utoipa::path(
+    get, path = "/v1/schedules/{schedule}", operation_id = "get_schedule", tag = "schedules",
     params(("schedule" = String, Path, description = "The schedule's name")),
     responses(
         (status = 200, description = "The schedule, its `ETag` the version", body = ScheduleView),
         (status = 404, description = "`schedule_not_found`"),
     ),
-    security(("bearer" = ["read"]), ("basic" = ["read"])))]
+    security(("bearer" = ["read"]), ("basic" = ["read"])),
+)]
 async fn get((State(api), accept, _, Name(name)): Get<ScheduleName>) -> Answer {
     let item = api.server.schedule(&name).await?;
     resource::shown(&api, accept, name, item)
 }
 
 /// Schedules, by name.
-#[utoipa::path(get, path = "/v1/schedules", operation_id = "list_schedules", tag = "schedules",
+#[utoipa::path(
+    get, path = "/v1/schedules", operation_id = "list_schedules", tag = "schedules",
     params(
-        ("limit" = Option<u32>, Query, description = "Most schedules of the page, 1 to 1000 (default 100)"),
+        (
+            "limit" = Option<u32>, Query,
+            description = "Maximum number of schedules on the page, 1 to 1000 (default 100)",
+        ),
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the previous page"),
     ),
     responses((status = 200, description = "A page", body = SchedulePage)),
-    security(("bearer" = ["read"]), ("basic" = ["read"])))]
+    security(("bearer" = ["read"]), ("basic" = ["read"])),
+)]
 async fn list((State(api), accept, _, request): List) -> Answer {
     let (items, next_cursor) = request.page(api.server.schedules().await?);
     let schedules = resource::views(&api, accept, items)?;
@@ -175,16 +201,22 @@ async fn list((State(api), accept, _, request): List) -> Answer {
 /// Delete a schedule. Its jobs stay, except those that are not due yet.
 ///
 /// A repeat of an interrupted deletion completes it, whatever its `If-Match`.
-#[utoipa::path(delete, path = "/v1/schedules/{schedule}", operation_id = "delete_schedule", tag = "schedules",
+#[utoipa::path(
+    delete, path = "/v1/schedules/{schedule}", operation_id = "delete_schedule", tag = "schedules",
     params(
         ("schedule" = String, Path, description = "The schedule's name"),
-        ("If-Match" = Option<String>, Header, description = "The `ETag` that must still be current"),
+        (
+            "If-Match" = Option<String>, Header,
+            description = "The `ETag` that must still be current",
+        ),
     ),
     responses(
         (status = 204, description = "Deleted"),
         (status = 404, description = "`schedule_not_found`"),
         (status = 412, description = "`precondition_failed`: it has changed since it was read"),
-    ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+    ),
+    security(("bearer" = ["admin"]), ("basic" = ["admin"])),
+)]
 async fn delete(
     (State(api), _, Name(name), IfMatch(version)): Delete<ScheduleName>,
 ) -> Result<StatusCode, Problem> {
@@ -193,21 +225,33 @@ async fn delete(
 }
 
 /// Pause a schedule. Its jobs stay, except those that are not due yet.
-#[utoipa::path(post, path = "/v1/schedules/{schedule}/pause", operation_id = "pause_schedule", tag = "schedules",
+#[utoipa::path(
+    post, path = "/v1/schedules/{schedule}/pause", operation_id = "pause_schedule",
+    tag = "schedules",
     params(("schedule" = String, Path, description = "The schedule's name")),
-    responses((status = 200, description = "Paused", body = ScheduleView), (status = 404, description = "`schedule_not_found`")),
-    security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+    responses(
+        (status = 200, description = "Paused", body = ScheduleView),
+        (status = 404, description = "`schedule_not_found`"),
+    ),
+    security(("bearer" = ["admin"]), ("basic" = ["admin"])),
+)]
 async fn pause((State(api), accept, _, Name(name)): Pause<ScheduleName>) -> Answer {
     api.server.pause_schedule(&name, true).await?;
     let item = api.server.schedule(&name).await?;
     resource::shown(&api, accept, name, item)
 }
 
-/// Resume a paused schedule from now. Occurrences during the pause are not made up for.
-#[utoipa::path(post, path = "/v1/schedules/{schedule}/resume", operation_id = "resume_schedule", tag = "schedules",
+/// Resume a paused schedule from now. Occurrences during the pause create no jobs.
+#[utoipa::path(
+    post, path = "/v1/schedules/{schedule}/resume", operation_id = "resume_schedule",
+    tag = "schedules",
     params(("schedule" = String, Path, description = "The schedule's name")),
-    responses((status = 200, description = "Resumed", body = ScheduleView), (status = 404, description = "`schedule_not_found`")),
-    security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+    responses(
+        (status = 200, description = "Resumed", body = ScheduleView),
+        (status = 404, description = "`schedule_not_found`"),
+    ),
+    security(("bearer" = ["admin"]), ("basic" = ["admin"])),
+)]
 async fn resume((State(api), accept, _, Name(name)): Pause<ScheduleName>) -> Answer {
     api.server.pause_schedule(&name, false).await?;
     let item = api.server.schedule(&name).await?;
@@ -215,16 +259,22 @@ async fn resume((State(api), accept, _, Name(name)): Pause<ScheduleName>) -> Ans
 }
 
 /// Create a job of a schedule now, in addition to its occurrences, paused or not.
-#[utoipa::path(post, path = "/v1/schedules/{schedule}/run", operation_id = "run_schedule", tag = "schedules",
+#[utoipa::path(
+    post, path = "/v1/schedules/{schedule}/run", operation_id = "run_schedule", tag = "schedules",
     params(
         ("schedule" = String, Path, description = "The schedule's name"),
-        ("Idempotency-Key" = Option<String>, Header, description = "A repeat with the same key creates nothing; at most 255 bytes"),
+        (
+            "Idempotency-Key" = Option<String>, Header,
+            description = "A repeat with the same key creates nothing; at most 255 bytes",
+        ),
     ),
     responses(
         (status = 201, description = "The job", body = JobView),
         (status = 200, description = "The job that an earlier request created", body = JobView),
         (status = 404, description = "`schedule_not_found`, `job_type_not_found`"),
-    ), security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])))]
+    ),
+    security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])),
+)]
 async fn run(
     State(api): State<Api>,
     accept: Accept,

@@ -1,4 +1,4 @@
-//! Access tokens: made, listed without their secrets, revoked.
+//! Access tokens: created, listed without their secrets, revoked.
 
 use axum::{extract::State, http::StatusCode, response::IntoResponse};
 use tidegate_api::{NewTokenBody, TokenPage, TokenView};
@@ -27,14 +27,21 @@ fn view(item: TokenItem, token: Option<String>) -> TokenView {
 
 /// Create a token. Its text is shown only once.
 ///
-/// With the first token the server requires one of every caller, so on an open server the first must
-/// have scope `admin`. An `Idempotency-Key` is ignored, because a repeat could not show the text
-/// again: if the answer is lost, create another token and revoke the lost one.
-#[utoipa::path(post, path = "/v1/tokens", operation_id = "create_token", tag = "tokens", request_body = NewTokenBody,
+/// With the first token the server requires one of every caller, so on an open server the first
+/// must have scope `admin`. An `Idempotency-Key` is ignored, because a repeat could not show the
+/// text again: if the answer is lost, create another token and revoke the lost one.
+#[utoipa::path(
+    post, path = "/v1/tokens", operation_id = "create_token", tag = "tokens",
+    request_body = NewTokenBody,
     responses(
         (status = 201, description = "The token", body = TokenView),
-        (status = 409, description = "`admin_token_required`: no caller could administer the server"),
-    ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+        (
+            status = 409,
+            description = "`admin_token_required`: no caller could administer the server",
+        ),
+    ),
+    security(("bearer" = ["admin"]), ("basic" = ["admin"])),
+)]
 async fn create(State(api): State<Api>, accept: Accept, admin: May<Admin>, body: Body) -> Answer {
     let ask: NewTokenBody = body.read()?;
     if !(1..=128).contains(&ask.name.len()) {
@@ -44,7 +51,8 @@ async fn create(State(api): State<Api>, accept: Accept, admin: May<Admin>, body:
         return Err(Problem::invalid("scopes", "must have at least one"));
     }
     if admin.anonymous && !ask.scopes.allow(Scope::Admin) {
-        let detail = "the first token must have scope admin, since without a token nobody is let in any more";
+        let detail =
+            "the first token must have scope admin: from then on every caller needs a token";
         return Err(Problem::new(ErrorCode::AdminTokenRequired, detail).blame("scopes"));
     }
     let (item, text) =
@@ -55,13 +63,18 @@ async fn create(State(api): State<Api>, accept: Accept, admin: May<Admin>, body:
 }
 
 /// Tokens, without their secrets.
-#[utoipa::path(get, path = "/v1/tokens", operation_id = "list_tokens", tag = "tokens",
+#[utoipa::path(
+    get, path = "/v1/tokens", operation_id = "list_tokens", tag = "tokens",
     params(
-        ("limit" = Option<u32>, Query, description = "Most tokens of the page, 1 to 1000 (default 100)"),
+        (
+            "limit" = Option<u32>, Query,
+            description = "Maximum number of tokens on the page, 1 to 1000 (default 100)",
+        ),
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the previous page"),
     ),
     responses((status = 200, description = "A page", body = TokenPage)),
-    security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+    security(("bearer" = ["admin"]), ("basic" = ["admin"])),
+)]
 async fn list(
     State(api): State<Api>,
     accept: Accept,
@@ -80,10 +93,15 @@ async fn list(
 }
 
 /// Revoke a token.
-#[utoipa::path(delete, path = "/v1/tokens/{id}", operation_id = "delete_token", tag = "tokens",
+#[utoipa::path(
+    delete, path = "/v1/tokens/{id}", operation_id = "delete_token", tag = "tokens",
     params(("id" = String, Path, description = "The token's id")),
-    responses((status = 204, description = "Revoked"), (status = 404, description = "`token_not_found`")),
-    security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+    responses(
+        (status = 204, description = "Revoked"),
+        (status = 404, description = "`token_not_found`"),
+    ),
+    security(("bearer" = ["admin"]), ("basic" = ["admin"])),
+)]
 async fn revoke(
     State(api): State<Api>,
     _: May<Admin>,

@@ -1,4 +1,4 @@
-//! Triggers: rules that make a job, or the reply to a waiting one, of each event that they are about.
+//! Triggers: rules that enqueue or complete a job for each event that matches.
 
 use std::borrow::Cow;
 
@@ -34,19 +34,33 @@ impl Item for TriggerItem {
     }
 }
 
-/// Configure a trigger. It is validated as a whole, and applies to every event after the answer.
-#[utoipa::path(put, path = "/v1/triggers/{trigger}", operation_id = "put_trigger", tag = "events", request_body = TriggerConfig,
+/// Configure a trigger. It is validated as a whole, and applies to every later event.
+#[utoipa::path(
+    put, path = "/v1/triggers/{trigger}", operation_id = "put_trigger", tag = "events",
+    request_body = TriggerConfig,
     params(
-        ("trigger" = String, Path, description = "The trigger's name: 1 to 64 of `A-Z a-z 0-9 _ . -`"),
-        ("If-Match" = Option<String>, Header, description = "The `ETag` that must still be current"),
+        (
+            "trigger" = String, Path,
+            description = "The trigger's name: 1 to 64 of `A-Z a-z 0-9 _ . -`",
+        ),
+        (
+            "If-Match" = Option<String>, Header,
+            description = "The `ETag` that must still be current",
+        ),
     ),
     responses(
         (status = 201, description = "The trigger is new", body = TriggerView),
         (status = 200, description = "Replaced", body = TriggerView),
-        (status = 400, description = "`invalid_trigger`, `invalid_expression`, `unknown_field`; `field` names the field"),
+        (
+            status = 400,
+            description = "`invalid_trigger`, `invalid_expression`, `unknown_field`; `field` \
+                names the field",
+        ),
         (status = 409, description = "`too_many_triggers`"),
         (status = 412, description = "`precondition_failed`: it has changed since it was read"),
-    ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+    ),
+    security(("bearer" = ["admin"]), ("basic" = ["admin"])),
+)]
 async fn put(
     (State(api), accept, _, Name(name), IfMatch(version)): Configure<TriggerName>,
     body: Body,
@@ -56,23 +70,33 @@ async fn put(
 }
 
 /// A trigger.
-#[utoipa::path(get, path = "/v1/triggers/{trigger}", operation_id = "get_trigger", tag = "events",
+#[utoipa::path(
+    get, path = "/v1/triggers/{trigger}", operation_id = "get_trigger", tag = "events",
     params(("trigger" = String, Path, description = "The trigger's name")),
-    responses((status = 200, description = "The trigger, its `ETag` the version", body = TriggerView), (status = 404, description = "`trigger_not_found`")),
-    security(("bearer" = ["read"]), ("basic" = ["read"])))]
+    responses(
+        (status = 200, description = "The trigger, its `ETag` the version", body = TriggerView),
+        (status = 404, description = "`trigger_not_found`"),
+    ),
+    security(("bearer" = ["read"]), ("basic" = ["read"])),
+)]
 async fn get((State(api), accept, _, Name(name)): Get<TriggerName>) -> Answer {
     let item = api.server.trigger(&name).await?;
     resource::shown(&api, accept, name, item)
 }
 
 /// Triggers, by name.
-#[utoipa::path(get, path = "/v1/triggers", operation_id = "list_triggers", tag = "events",
+#[utoipa::path(
+    get, path = "/v1/triggers", operation_id = "list_triggers", tag = "events",
     params(
-        ("limit" = Option<u32>, Query, description = "Most triggers of the page, 1 to 1000 (default 100)"),
+        (
+            "limit" = Option<u32>, Query,
+            description = "Maximum number of triggers on the page, 1 to 1000 (default 100)",
+        ),
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the previous page"),
     ),
     responses((status = 200, description = "A page", body = TriggerPage)),
-    security(("bearer" = ["read"]), ("basic" = ["read"])))]
+    security(("bearer" = ["read"]), ("basic" = ["read"])),
+)]
 async fn list((State(api), accept, _, request): List) -> Answer {
     let (items, next_cursor) = request.page(api.server.triggers().await?);
     let triggers = resource::views(&api, accept, items)?;
@@ -80,16 +104,22 @@ async fn list((State(api), accept, _, request): List) -> Answer {
 }
 
 /// Delete a trigger. Its dead letters stay.
-#[utoipa::path(delete, path = "/v1/triggers/{trigger}", operation_id = "delete_trigger", tag = "events",
+#[utoipa::path(
+    delete, path = "/v1/triggers/{trigger}", operation_id = "delete_trigger", tag = "events",
     params(
         ("trigger" = String, Path, description = "The trigger's name"),
-        ("If-Match" = Option<String>, Header, description = "The `ETag` that must still be current"),
+        (
+            "If-Match" = Option<String>, Header,
+            description = "The `ETag` that must still be current",
+        ),
     ),
     responses(
         (status = 204, description = "Deleted"),
         (status = 404, description = "`trigger_not_found`"),
         (status = 412, description = "`precondition_failed`: it has changed since it was read"),
-    ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+    ),
+    security(("bearer" = ["admin"]), ("basic" = ["admin"])),
+)]
 async fn delete(
     (State(api), _, Name(name), IfMatch(version)): Delete<TriggerName>,
 ) -> Result<StatusCode, Problem> {

@@ -1,4 +1,4 @@
-//! Pull workers: listed, registered with a capacity, drained, forgotten.
+//! Pull workers: listed, registered with a capacity, drained, deleted.
 
 use axum::{extract::State, http::StatusCode, response::IntoResponse};
 use tidegate_api::{RegistrationBody, Worker, WorkerPage};
@@ -14,14 +14,19 @@ use super::{
     params::{Name, PageRequest},
 };
 
-/// Workers that called in the last ten minutes, run something, or are drained.
-#[utoipa::path(get, path = "/v1/workers", operation_id = "list_workers", tag = "workers",
+/// Workers that called within ten minutes, run a job, or are drained.
+#[utoipa::path(
+    get, path = "/v1/workers", operation_id = "list_workers", tag = "workers",
     params(
-        ("limit" = Option<u32>, Query, description = "Most workers of the page, 1 to 1000 (default 100)"),
+        (
+            "limit" = Option<u32>, Query,
+            description = "Maximum number of workers on the page, 1 to 1000 (default 100)",
+        ),
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the previous page"),
     ),
     responses((status = 200, description = "A page", body = WorkerPage)),
-    security(("bearer" = ["read"]), ("basic" = ["read"])))]
+    security(("bearer" = ["read"]), ("basic" = ["read"])),
+)]
 async fn list(
     State(api): State<Api>,
     accept: Accept,
@@ -41,10 +46,13 @@ async fn list(
 }
 
 /// Register a worker, or change its capacity.
-#[utoipa::path(put, path = "/v1/workers/{worker}", operation_id = "put_worker", tag = "workers", request_body = Option<RegistrationBody>,
+#[utoipa::path(
+    put, path = "/v1/workers/{worker}", operation_id = "put_worker", tag = "workers",
+    request_body = Option<RegistrationBody>,
     params(("worker" = String, Path, description = "The worker's name, at most 128 bytes")),
     responses((status = 200, description = "The worker", body = Worker)),
-    security(("bearer" = ["work"]), ("basic" = ["work"])))]
+    security(("bearer" = ["work"]), ("basic" = ["work"])),
+)]
 async fn register(
     State(api): State<Api>,
     accept: Accept,
@@ -57,15 +65,21 @@ async fn register(
     Ok(accept.ok(convert::worker(worker)).into_response())
 }
 
-/// Drain a worker: it gets no more jobs until it is undrained or deleted, also after a restart of
-/// either side.
-#[utoipa::path(post, path = "/v1/workers/{worker}/drain", operation_id = "drain_worker", tag = "workers",
+/// Drain a worker: it gets no more jobs until it is undrained or deleted, even after a restart of
+/// the worker or the server.
+#[utoipa::path(
+    post, path = "/v1/workers/{worker}/drain", operation_id = "drain_worker", tag = "workers",
     params(("worker" = String, Path, description = "The worker's name")),
     responses(
         (status = 200, description = "The worker", body = Worker),
-        (status = 404, description = "`worker_not_found`; the serverless deployment mode drains any name"),
+        (
+            status = 404,
+            description = "`worker_not_found`; the serverless deployment mode drains any name",
+        ),
         (status = 409, description = "`too_many_drains`"),
-    ), security(("bearer" = ["work"]), ("basic" = ["work"])))]
+    ),
+    security(("bearer" = ["work"]), ("basic" = ["work"])),
+)]
 async fn drain(
     State(api): State<Api>,
     accept: Accept,
@@ -75,11 +89,16 @@ async fn drain(
     Ok(accept.ok(convert::worker(api.server.drain_worker(&name, true).await?)).into_response())
 }
 
-/// Give a drained worker jobs again.
-#[utoipa::path(post, path = "/v1/workers/{worker}/undrain", operation_id = "undrain_worker", tag = "workers",
+/// Undrain a worker: it gets jobs again.
+#[utoipa::path(
+    post, path = "/v1/workers/{worker}/undrain", operation_id = "undrain_worker", tag = "workers",
     params(("worker" = String, Path, description = "The worker's name")),
-    responses((status = 200, description = "The worker", body = Worker), (status = 404, description = "`worker_not_found`")),
-    security(("bearer" = ["work"]), ("basic" = ["work"])))]
+    responses(
+        (status = 200, description = "The worker", body = Worker),
+        (status = 404, description = "`worker_not_found`"),
+    ),
+    security(("bearer" = ["work"]), ("basic" = ["work"])),
+)]
 async fn undrain(
     State(api): State<Api>,
     accept: Accept,
@@ -89,11 +108,16 @@ async fn undrain(
     Ok(accept.ok(convert::worker(api.server.drain_worker(&name, false).await?)).into_response())
 }
 
-/// Delete a worker that is gone. Its leases expire in their time.
-#[utoipa::path(delete, path = "/v1/workers/{worker}", operation_id = "delete_worker", tag = "workers",
+/// Delete a worker that is gone. Its leases stay until they expire.
+#[utoipa::path(
+    delete, path = "/v1/workers/{worker}", operation_id = "delete_worker", tag = "workers",
     params(("worker" = String, Path, description = "The worker's name")),
-    responses((status = 204, description = "Deleted"), (status = 404, description = "`worker_not_found`")),
-    security(("bearer" = ["work"]), ("basic" = ["work"])))]
+    responses(
+        (status = 204, description = "Deleted"),
+        (status = 404, description = "`worker_not_found`"),
+    ),
+    security(("bearer" = ["work"]), ("basic" = ["work"])),
+)]
 async fn forget(
     State(api): State<Api>,
     _: May<Work>,

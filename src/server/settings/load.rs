@@ -1,4 +1,4 @@
-//! Reading settings from where operators leave them.
+//! Loading settings from the file, the environment and the command line.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -15,7 +15,7 @@ use super::{PREFIX, Settings, reference::variable};
 /// The server must not start with these settings.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
-    /// The file is not there, or not TOML.
+    /// The file is missing, or not TOML.
     #[error("the settings file {path} {problem}")]
     File {
         /// Its path, as it was given.
@@ -23,19 +23,19 @@ pub enum SettingsError {
         /// What is wrong with it.
         problem: String,
     },
-    /// A setting is not known, or has a value that it must not have.
+    /// A setting is unknown, or has an invalid value.
     #[error("the setting `{setting}` (from {origin}) {problem}")]
     Setting {
-        /// Which, with dots between the names of nested ones.
+        /// Its name, with dots between the names of nested settings.
         setting: String,
-        /// Where its value stands.
+        /// The source of its value.
         origin: String,
         /// What it must be. Never shows a secret.
         problem: String,
     },
 }
 
-/// Some settings, and where they stand.
+/// Settings from one source.
 struct Layer {
     origin: String,
     settings: Dict,
@@ -54,13 +54,14 @@ impl Provider for Layer {
 const ENVIRONMENT: &str = "the environment";
 
 impl Settings {
-    /// The settings of this process: defaults, then `file`, then the environment, then `flags`, checked.
+    /// The settings of this process: defaults, then `file`, then the environment, then `flags`,
+    /// checked.
     ///
-    /// `flags` is a struct or map with the names of settings; its empty options are not there.
+    /// `flags` is a struct or map with the names of settings. Empty options in it set nothing.
     ///
     /// # Errors
     ///
-    /// [`SettingsError`] names the file, or the setting and where it stands.
+    /// [`SettingsError`] names the file, or the setting and its source.
     pub fn load(file: Option<&Path>, flags: &impl Serialize) -> Result<Self, SettingsError> {
         Self::read(
             file,
@@ -90,7 +91,7 @@ impl Settings {
             .merge(opentelemetry_layer(&environment))
             .merge(environment_layer(environment))
             .merge(flag_layer(flags));
-        // Variables are text: where a number or a switch is expected, it is read from the text.
+        // Variables are text: numbers and booleans are parsed from it.
         let settings: Self = layers.extract_lossy().map_err(|error| explain(&layers, error))?;
         settings.validate().map_err(|fault| SettingsError::Setting {
             setting: fault.setting.into(),
@@ -101,7 +102,8 @@ impl Settings {
     }
 }
 
-/// The variables that begin like settings and are none: misspelt, or meant for something else, so that a start warns of them and goes on.
+/// The variables with the prefix of settings that name no setting. They may be misspelt or belong
+/// to other software, so the server warns of them and starts.
 pub fn unknown_variables(
     environment: impl IntoIterator<Item = (String, String)>,
 ) -> BTreeSet<String> {
@@ -118,7 +120,7 @@ fn known() -> Dict {
     defaults.and_then(Value::into_dict).expect("settings are plain data")
 }
 
-/// The path of the setting whose variable is `name`, if it begins like one.
+/// The path of the setting of the variable `name`, if it has the prefix.
 fn path(name: &str) -> Option<Vec<String>> {
     Some(name.strip_prefix(PREFIX)?.split("__").map(str::to_lowercase).collect())
 }
@@ -139,8 +141,8 @@ fn file_layer(path: &Path) -> Result<Layer, SettingsError> {
     Ok(Layer { origin: format!("the file {shown}"), settings })
 }
 
-/// What the environment says. An empty variable says nothing, and one whose first part is no setting is not looked at:
-/// an orchestrator gives a service named `tidegate` variables such as `TIDEGATE_PORT`.
+/// The settings in the environment. Empty variables and unknown names are ignored: an orchestrator
+/// gives a service named `tidegate` variables such as `TIDEGATE_PORT`.
 fn environment_layer(environment: impl IntoIterator<Item = (String, String)>) -> Layer {
     let known = known();
     let mut settings = Dict::new();
@@ -160,9 +162,10 @@ fn environment_layer(environment: impl IntoIterator<Item = (String, String)>) ->
     Layer { origin: ENVIRONMENT.into(), settings }
 }
 
-/// What the variables say that OpenTelemetry has given names to, so that all programs of a machine can be told at once.
+/// The settings in the standard variables of OpenTelemetry, which configure all programs of a
+/// machine at once.
 fn opentelemetry_layer(environment: &[(String, String)]) -> Layer {
-    let said = |name: &str| {
+    let text_of = |name: &str| {
         environment
             .iter()
             .find(|(have, text)| have == name && !text.is_empty())
@@ -172,15 +175,15 @@ fn opentelemetry_layer(environment: &[(String, String)]) -> Layer {
     let mut set = |name: &str, value: Value| {
         insert(&mut settings, &["tracing".to_owned(), name.to_owned()], value);
     };
-    let off =
-        said("OTEL_SDK_DISABLED") == Some("true") || said("OTEL_TRACES_EXPORTER") == Some("none");
-    let endpoint =
-        said("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT").or_else(|| said("OTEL_EXPORTER_OTLP_ENDPOINT"));
+    let off = text_of("OTEL_SDK_DISABLED") == Some("true")
+        || text_of("OTEL_TRACES_EXPORTER") == Some("none");
+    let endpoint = text_of("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+        .or_else(|| text_of("OTEL_EXPORTER_OTLP_ENDPOINT"));
     if let Some(endpoint) = endpoint.filter(|_| !off) {
         set("otlp_endpoint", endpoint.into());
     }
-    if let Some(pairs) =
-        said("OTEL_EXPORTER_OTLP_TRACES_HEADERS").or_else(|| said("OTEL_EXPORTER_OTLP_HEADERS"))
+    if let Some(pairs) = text_of("OTEL_EXPORTER_OTLP_TRACES_HEADERS")
+        .or_else(|| text_of("OTEL_EXPORTER_OTLP_HEADERS"))
     {
         // Written as in a form, but for the comma, and for the plus, which is one.
         let form = pairs.replace('&', "%26").replace('+', "%2B").replace(',', "&");
@@ -189,10 +192,10 @@ fn opentelemetry_layer(environment: &[(String, String)]) -> Layer {
             pairs.map(|(name, value)| (name.trim().to_lowercase(), value.trim().into())).collect();
         set("otlp_headers", headers.into());
     }
-    if let Some(name) = said("OTEL_SERVICE_NAME") {
+    if let Some(name) = text_of("OTEL_SERVICE_NAME") {
         set("service_name", name.into());
     }
-    match (said("OTEL_TRACES_SAMPLER"), said("OTEL_TRACES_SAMPLER_ARG")) {
+    match (text_of("OTEL_TRACES_SAMPLER"), text_of("OTEL_TRACES_SAMPLER_ARG")) {
         (Some("always_off" | "parentbased_always_off"), _) => set("sample_ratio", 0.0.into()),
         (Some("traceidratio" | "parentbased_traceidratio"), Some(ratio)) => {
             set("sample_ratio", ratio.into());
@@ -224,7 +227,7 @@ fn flag_layer(flags: &impl Serialize) -> Layer {
     Layer { origin: "the command line".into(), settings }
 }
 
-/// Where the value of a setting stands. One that is missing is missing where its siblings stand.
+/// The source of the value of a setting; of a missing setting, the source of its siblings.
 fn origin(layers: &Figment, setting: &str) -> String {
     let parents = std::iter::successors(Some(setting), |name| Some(name.rsplit_once('.')?.0));
     let mut found = parents.filter_map(|name| Some((name, layers.find_metadata(name)?)));
@@ -240,7 +243,7 @@ fn origin(layers: &Figment, setting: &str) -> String {
     }
 }
 
-/// What is wrong, without the value: it may be a secret.
+/// The error without the value, which may be a secret.
 fn explain(layers: &Figment, error: figment::Error) -> SettingsError {
     let mut path = error.path;
     let problem = match error.kind {
@@ -260,7 +263,7 @@ fn explain(layers: &Figment, error: figment::Error) -> SettingsError {
         }
         Kind::UnknownVariant(_, known) => format!("must be one of {}", known.join(", ")),
         Kind::Message(text) => format!("is wrong: {text}"),
-        _ => "is not a value that it can have".into(),
+        _ => "has an invalid value".into(),
     };
     let setting = path.join(".");
     let origin = origin(layers, &setting);

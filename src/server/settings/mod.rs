@@ -1,8 +1,8 @@
 //! The settings of a server: plain data, read once ([`load`]) and checked once ([`validate`]).
 //!
-//! A later source wins over an earlier one: defaults, a TOML file, the environment, flags. A table in
-//! the file is merged key by key, a list is replaced. The doc of each field is its only
-//! description: [`reference()`] shows the same words to people, so the two cannot drift apart.
+//! A later source wins over an earlier one: defaults, a TOML file, the environment, flags. A table
+//! in the file is merged key by key, a list is replaced. The doc of each field is its only
+//! description: [`reference()`] shows the same text to operators, so the two cannot differ.
 
 mod defaults;
 #[cfg(feature = "embedded")]
@@ -25,12 +25,15 @@ pub use load::{SettingsError, unknown_variables};
 pub use reference::{Reference, reference, reference_table};
 pub use validate::Fault;
 
-/// What the names of environment variables start with.
+/// The prefix of environment variables.
 pub const PREFIX: &str = "TIDEGATE_";
 
-/// Defines a struct and keeps the docs of its fields as `FIELDS`, name and words.
+/// Defines a struct, and the constant `FIELDS` with the name and the doc of each field.
 macro_rules! documented {
-    ($(#[$attribute:meta])* pub struct $struct:ident { $($(#[doc = $doc:literal])+ pub $name:ident: $type:ty,)+ }) => {
+    (
+        $(#[$attribute:meta])*
+        pub struct $struct:ident { $($(#[doc = $doc:literal])+ pub $name:ident: $type:ty,)+ }
+    ) => {
         $(#[$attribute])*
         pub struct $struct { $($(#[doc = $doc])+ pub $name: $type,)+ }
 
@@ -41,7 +44,7 @@ macro_rules! documented {
 }
 
 documented! {
-    /// Everything that can be set.
+    /// All settings.
     #[derive(Clone, PartialEq, Serialize, Deserialize)]
     #[serde(deny_unknown_fields, default)]
     pub struct Settings {
@@ -101,13 +104,13 @@ documented! {
         pub emf: Emf,
         /// Traces for OpenTelemetry.
         pub tracing: Tracing,
-        /// Tokens that an identity provider signs (JWT, by its published keys) are taken beside the server's own.
+        /// Accept tokens that an identity provider signs (JWT), in addition to the server's own.
         pub jwt: Jwt,
     }
 }
 
 documented! {
-    /// Metrics as lines of JSON that CloudWatch takes out of a log (embedded metric format).
+    /// Metrics as lines of JSON that CloudWatch extracts from a log (embedded metric format).
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     #[serde(deny_unknown_fields, default)]
     pub struct Emf {
@@ -117,13 +120,13 @@ documented! {
         /// Their CloudWatch namespace: 1 to 255 of `A-Z a-z 0-9 . - _ / # :`, not starting with
         /// `AWS/`.
         pub namespace: String,
-        /// Interval between writes, in seconds, 1 to 3600; one more at the stop.
+        /// Interval between writes, in seconds, 1 to 3600. The last write is at shutdown.
         pub interval_seconds: Seconds,
     }
 }
 
 documented! {
-    /// Where spans go, and of which traces.
+    /// The export of spans, and the sampling of traces.
     #[derive(Clone, PartialEq, Serialize, Deserialize)]
     #[serde(deny_unknown_fields, default)]
     pub struct Tracing {
@@ -144,7 +147,7 @@ documented! {
 }
 
 documented! {
-    /// Whose signed tokens (JWT) are taken. All but `scope_claim` go together.
+    /// The identity provider of signed tokens (JWT). Set all but `scope_claim`, or none.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     #[serde(deny_unknown_fields, default)]
     pub struct Jwt {
@@ -164,13 +167,13 @@ documented! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
-    /// What a person must look at.
+    /// Faults that need an operator now.
     Error,
-    /// What a person should look at some day.
+    /// Faults that an operator should look at later.
     Warn,
-    /// What happens to the server.
+    /// Events of the server.
     Info,
-    /// What happens to each job.
+    /// Events of each job.
     Debug,
     /// Everything.
     Trace,
@@ -188,13 +191,13 @@ impl From<LogLevel> for LevelFilter {
     }
 }
 
-/// How a log line is written.
+/// The format of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
-    /// For people.
+    /// Text for people.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
@@ -204,8 +207,10 @@ impl Settings {
         if self.allow_unsafe_targets { Guard::Off } else { Guard::On }
     }
 
-    /// What callback URLs start with, without a slash at the end, if the server listens on `bound`.
-    /// A server that listens on every address calls itself by loopback, for it cannot know its others.
+    /// The prefix of callback URLs, without a trailing slash, if the server listens on `bound`.
+    ///
+    /// A server that listens on every address uses loopback, because it does not know its other
+    /// addresses.
     pub fn public_url(&self, mut bound: SocketAddr) -> String {
         if bound.ip().is_unspecified() {
             bound.set_ip(if bound.is_ipv4() {
@@ -219,7 +224,7 @@ impl Settings {
         url.trim_end_matches('/').to_owned()
     }
 
-    /// Whether the metric `name` is not to be shown.
+    /// Whether the metric `name` is excluded.
     pub fn excludes_metric(&self, name: &str) -> bool {
         self.metrics_exclude.iter().any(|pattern| match pattern.strip_suffix('*') {
             Some(start) => name.starts_with(start),

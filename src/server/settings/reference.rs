@@ -1,24 +1,24 @@
-//! The settings as people are told of them: taken from the struct, so that the docs are true.
+//! The reference of settings for operators, generated from the struct so that it is complete.
 
 use super::{Emf, Jwt, PREFIX, Settings, Tracing};
 
-/// What people are told of one setting.
+/// The description of one setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reference {
-    /// Its name in the file, with dots between the names of nested ones.
+    /// Its name in the file, with dots between the names of nested settings.
     pub name: String,
-    /// The environment variable with its value.
+    /// Its environment variable.
     pub variable: String,
-    /// Its default, as it would stand in the file; empty if it has none.
+    /// Its default in the syntax of the file; empty if it has none.
     pub default: String,
-    /// What it means, in Markdown.
+    /// Its meaning, in Markdown.
     pub meaning: &'static str,
 }
 
-/// Settings that are tables of settings, each documented.
+/// Settings that are tables of documented settings.
 const TABLES: [(&str, &[(&str, &str)]); 3] =
     [("emf", Emf::FIELDS), ("tracing", Tracing::FIELDS), ("jwt", Jwt::FIELDS)];
-/// Settings that are tables whose fields are documented elsewhere; each of those is a variable of its own.
+/// Settings that are tables with other fields. Each field has its own variable.
 const OPEN_TABLES: [&str; 2] = ["default_target", "tracing.otlp_headers"];
 
 /// Every setting, in the order of [`Settings`].

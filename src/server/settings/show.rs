@@ -33,7 +33,7 @@ impl Settings {
     }
 }
 
-/// One line a setting, as TOML would have it, without secrets.
+/// One setting per line, as in TOML, without secrets.
 impl fmt::Display for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut lines = BTreeMap::new();

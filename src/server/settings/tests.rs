@@ -37,7 +37,7 @@ fn wrong(read: Result<Settings, SettingsError>) -> (String, String, String) {
 }
 
 #[test]
-fn without_anything_said_the_defaults_hold_and_are_good() {
+fn defaults_apply_and_are_valid() {
     let settings = from_environment(&[]).unwrap();
     assert_eq!(settings, Settings::default());
     assert_eq!(
@@ -49,7 +49,8 @@ fn without_anything_said_the_defaults_hold_and_are_good() {
 #[test]
 fn flags_win_over_the_environment_and_that_over_the_file() {
     let file = file(
-        "push_slots = 1\nmax_data_bytes = 2000\nshutdown_seconds = 0.5\nmetrics_exclude = ['a', 'b']",
+        "push_slots = 1\nmax_data_bytes = 2000\nshutdown_seconds = 0.5\n\
+         metrics_exclude = ['a', 'b']",
     );
     let environment = environment(&[
         ("TIDEGATE_PUSH_SLOTS", "2"),
@@ -96,7 +97,7 @@ fn every_kind_of_value_can_come_from_the_environment() {
 }
 
 #[test]
-fn a_variable_that_is_no_setting_can_be_told() {
+fn unknown_variables_are_listed() {
     let given = environment(&[
         ("TIDEGATE_PORT", "1"),
         ("TIDEGATE_LISTEN", "x"),
@@ -107,7 +108,7 @@ fn a_variable_that_is_no_setting_can_be_told() {
 }
 
 #[test]
-fn a_wrong_setting_is_named_with_where_it_stands_and_what_it_must_be() {
+fn a_wrong_setting_is_named_with_its_source_and_bounds() {
     let (setting, origin, problem) = wrong(from_file("listne = '127.0.0.1:1'"));
     assert_eq!(setting, "listne");
     assert!(origin.starts_with("the file /"), "{origin}");
@@ -202,7 +203,7 @@ fn every_bound_is_held() {
 }
 
 #[test]
-fn the_variables_that_all_programs_know_say_where_spans_go() {
+fn opentelemetry_variables_configure_tracing() {
     let settings = from_environment(&[
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318"),
         ("OTEL_EXPORTER_OTLP_HEADERS", "Authorization=Basic%20aGk%3D+, x-team = blue&red"),
@@ -273,10 +274,13 @@ fn a_file_that_cannot_be_read_is_named() {
 }
 
 #[test]
-fn no_secret_is_shown_neither_whole_nor_when_it_is_wrong() {
-    let text = "default_target = {url = 'http://u:hidden@a/?key=hidden', headers = {authorization = 'hidden'}, \
-                basic_auth = {username = 'ann', password = 'hidden'}, signing_secret = ['hidden', 'whsec_aGlkZGVu']}\n\
-                [tracing]\notlp_endpoint = 'http://a/?key=hidden'\notlp_headers = {authorization = 'hidden'}";
+fn secrets_are_never_shown_even_in_errors() {
+    let text = "default_target = {url = 'http://u:hidden@a/?key=hidden', \
+                headers = {authorization = 'hidden'}, \
+                basic_auth = {username = 'ann', password = 'hidden'}, \
+                signing_secret = ['hidden', 'whsec_aGlkZGVu']}\n\
+                [tracing]\notlp_endpoint = 'http://a/?key=hidden'\n\
+                otlp_headers = {authorization = 'hidden'}";
     let settings = from_file(text).unwrap();
     for shown in [settings.to_string(), format!("{settings:?}")] {
         assert!(
@@ -285,7 +289,8 @@ fn no_secret_is_shown_neither_whole_nor_when_it_is_wrong() {
         );
     }
     for wrong in [
-        "default_target = {url = 'http://a', basic_auth = {username = 'ann', password = ['hidden']}}",
+        "default_target = {url = 'http://a', \
+         basic_auth = {username = 'ann', password = ['hidden']}}",
         "default_target = {url = 'http://a', basic_auth = 'hidden'}",
         "default_target = {url = 'http://a', signing_secret = {x = 'hidden'}}",
         "default_target = {url = 'hidden'}",
@@ -297,14 +302,14 @@ fn no_secret_is_shown_neither_whole_nor_when_it_is_wrong() {
 }
 
 #[test]
-fn the_settings_as_shown_can_be_read_again() {
+fn shown_settings_can_be_read_again() {
     let shown = Settings::default().to_string();
     assert!(shown.contains("listen = \"127.0.0.1:8080\"\n"), "{shown}");
     assert_eq!(from_file(&shown).unwrap(), Settings::default());
 }
 
 #[test]
-fn the_reference_names_every_setting_once_and_its_variables_work() {
+fn the_reference_names_every_setting_once() {
     let all = reference();
     let tables = [Emf::FIELDS.len(), Tracing::FIELDS.len(), Jwt::FIELDS.len()];
     assert_eq!(all.len(), Settings::FIELDS.len() - tables.len() + tables.iter().sum::<usize>());
@@ -327,7 +332,7 @@ fn the_reference_names_every_setting_once_and_its_variables_work() {
 }
 
 #[test]
-fn callbacks_come_to_the_public_url_or_to_the_address_listened_on() {
+fn callbacks_use_the_public_url_or_the_listen_address() {
     let mut settings = Settings::default();
     assert_eq!(settings.public_url(([127, 0, 0, 1], 4711).into()), "http://127.0.0.1:4711");
     assert_eq!(settings.public_url(([0, 0, 0, 0], 80).into()), "http://127.0.0.1:80");
@@ -336,7 +341,7 @@ fn callbacks_come_to_the_public_url_or_to_the_address_listened_on() {
 }
 
 #[test]
-fn metrics_are_excluded_by_name_or_by_beginning() {
+fn metrics_are_excluded_by_name_or_prefix() {
     let settings = from_file("metrics_exclude = ['tidegate_jobs', 'http_*']").unwrap();
     assert_eq!(
         ["tidegate_jobs", "tidegate_jobs_total", "http_requests"]

@@ -1,4 +1,4 @@
-//! The bounds of the settings, and which settings need each other.
+//! The bounds of the settings, and the settings that need each other.
 
 use std::ops::RangeInclusive;
 
@@ -10,11 +10,11 @@ use tidegate_core::{
     validate::check_headers,
 };
 
-/// A setting has a value that it must not have.
+/// A setting has an invalid value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{setting}` {problem}")]
 pub struct Fault {
-    /// Which, with dots between the names of nested ones.
+    /// Its name, with dots between the names of nested settings.
     pub setting: &'static str,
     /// What it must be. Never shows a secret.
     pub problem: String,
@@ -62,7 +62,7 @@ impl Settings {
         {
             return fault(
                 "public_url",
-                "must end with its path: a query or fragment would stand in the middle of callback URLs",
+                "must have no query or fragment, because callback paths are appended to it",
             );
         }
         within("max_data_bytes", self.max_data_bytes.into(), &(1024..=64 << 20))?;

@@ -1,8 +1,8 @@
 //! Tokens that an identity provider signs (JWT), checked by the keys it publishes (JWKS).
 //!
-//! Keys are fetched when the first token comes, again when a token names a key that is not there,
-//! and once an hour, so that a withdrawn key is forgotten; never more than once a minute. While
-//! the provider does not answer, the keys that are there go on being good.
+//! Keys are fetched with the first token, when a token names an unknown key, and once an hour,
+//! which drops withdrawn keys; but at most once a minute. While the provider does not answer, the
+//! last fetched keys stay valid.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,22 +22,22 @@ use crate::settings;
 use tidegate_backends::http::HttpTarget;
 use tidegate_core::{port::Clock, time::Timestamp};
 
-/// How long after a fetch the next one may be.
-pub const FETCH_EVERY: Duration = Duration::from_mins(1);
-/// The same after a fetch that failed.
-pub const FETCH_AGAIN: Duration = Duration::from_secs(5);
-/// Keys older than this are fetched again before they are used.
-pub const KEYS_LIVE: Duration = Duration::from_hours(1);
-/// How far the provider's clock may differ from ours.
+/// The minimum interval after a fetch.
+pub const FETCH_INTERVAL: Duration = Duration::from_mins(1);
+/// The minimum interval after a failed fetch.
+pub const RETRY_INTERVAL: Duration = Duration::from_secs(5);
+/// Keys older than this are fetched again before use.
+pub const MAX_KEY_AGE: Duration = Duration::from_hours(1);
+/// How far the provider's clock may differ from the server's.
 pub const LEEWAY: Duration = Duration::from_secs(30);
 /// How long a fetch may take.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
-/// Most bytes of the published keys.
+/// Maximum bytes of the published keys.
 const MAX_KEYS_BYTES: usize = 1 << 20;
-/// The only algorithms that are taken: a public key must never be used as a secret of HMAC.
+/// The accepted algorithms. HMAC is excluded: a public key must never serve as its secret.
 const ALGORITHMS: [Algorithm; 3] = [Algorithm::RS256, Algorithm::ES256, Algorithm::EdDSA];
 
-/// Knows the owners of signed tokens.
+/// Authenticates tokens that an identity provider signed.
 pub struct JwtAuthenticator {
     url: String,
     issuer: String,
@@ -46,11 +46,11 @@ pub struct JwtAuthenticator {
     http: HttpTarget,
     clock: Arc<dyn Clock>,
     keys: ArcSwapOption<Keys>,
-    /// Held by whoever fetches: no fetch before this instant.
+    /// No fetch may start before this instant. The call that fetches holds the lock.
     next_fetch: Mutex<Timestamp>,
 }
 
-/// The keys as they were published at one time.
+/// The keys of one fetch.
 struct Keys {
     fetched_at: Timestamp,
     keys: Vec<Key>,
@@ -63,7 +63,7 @@ struct Key {
 
 impl Keys {
     /// The keys that may have signed a token with this header.
-    fn fitting(&self, header: &Header) -> Vec<DecodingKey> {
+    fn matching(&self, header: &Header) -> Vec<DecodingKey> {
         let fits = |key: &&Key| {
             key.key.family() == header.alg.family()
                 && header.kid.as_ref().is_none_or(|id| key.id.as_ref() == Some(id))
@@ -73,7 +73,7 @@ impl Keys {
 }
 
 impl JwtAuthenticator {
-    /// What `settings` say, if they name a provider. Nothing is fetched yet.
+    /// The authenticator for `settings`, if they name a provider. It fetches nothing yet.
     pub fn new(settings: &settings::Jwt, http: HttpTarget, clock: Arc<dyn Clock>) -> Option<Self> {
         Some(Self {
             url: settings.jwks_url.as_ref()?.to_string(),
@@ -87,35 +87,35 @@ impl JwtAuthenticator {
         })
     }
 
-    /// The keys that may have signed a token with this header, fetched if need be.
+    /// The keys that may have signed a token with this header, fetched if necessary.
     async fn keys(&self, header: &Header) -> Result<Vec<DecodingKey>, AuthError> {
         let known = self.keys.load_full();
-        let fitting = known.as_ref().map(|keys| keys.fitting(header)).unwrap_or_default();
-        let old = known.is_none_or(|keys| self.clock.now().since(keys.fetched_at) >= KEYS_LIVE);
-        let fetched = if fitting.is_empty() {
+        let matching = known.as_ref().map(|keys| keys.matching(header)).unwrap_or_default();
+        let old = known.is_none_or(|keys| self.clock.now().since(keys.fetched_at) >= MAX_KEY_AGE);
+        let fetched = if matching.is_empty() {
             self.fetch(self.next_fetch.lock().await).await
         } else if let (true, Ok(turn)) = (old, self.next_fetch.try_lock()) {
-            // Whoever finds the keys old first fetches them; the others go on with what is there.
+            // The first call that finds old keys fetches; the others use the old ones meanwhile.
             self.fetch(turn).await
         } else {
-            return Ok(fitting);
+            return Ok(matching);
         };
         match self.keys.load_full() {
-            Some(keys) => Ok(keys.fitting(header)),
+            Some(keys) => Ok(keys.matching(header)),
             None => Err(AuthError::Unavailable(
-                fetched.err().unwrap_or_else(|| "the identity provider gave no keys".into()),
+                fetched.err().unwrap_or_else(|| "the identity provider returned no keys".into()),
             )),
         }
     }
 
-    /// Fetches the keys unless that was done a moment ago, if only by another call while this one waited for its turn.
+    /// Fetches the keys, unless another call fetched them while this one waited for the lock.
     async fn fetch(&self, mut next_fetch: MutexGuard<'_, Timestamp>) -> Result<(), String> {
         if self.clock.now() < *next_fetch {
             return Ok(());
         }
         let fetched = self.fetch_now().await;
         let now = self.clock.now();
-        *next_fetch = now + if fetched.is_ok() { FETCH_EVERY } else { FETCH_AGAIN };
+        *next_fetch = now + if fetched.is_ok() { FETCH_INTERVAL } else { RETRY_INTERVAL };
         match fetched {
             Ok(keys) => {
                 self.keys.store(Some(Arc::new(Keys { fetched_at: now, keys })));
@@ -125,7 +125,7 @@ impl JwtAuthenticator {
                 tracing::warn!(
                     url = self.url,
                     reason,
-                    "the identity provider's keys could not be fetched"
+                    "fetching the identity provider's keys failed"
                 );
                 Err(reason)
             }
@@ -139,15 +139,15 @@ impl JwtAuthenticator {
             .await
             .map_err(|error| error.to_string())?;
         if answer.status != 200 {
-            return Err(format!("the answer was {}", answer.status));
+            return Err(format!("the answer has status {}", answer.status));
         }
         let published: Published =
             serde_json::from_slice(&answer.body).map_err(|_| "the answer is not a set of keys")?;
         Ok(published.keys.into_iter().filter_map(key).collect())
     }
 
-    /// Who a token with these claims, whose signature is good, speaks of.
-    fn judge(&self, claims: &Map<String, Value>) -> Result<Principal, AuthError> {
+    /// The caller of a token with these claims, whose signature is valid.
+    fn principal(&self, claims: &Map<String, Value>) -> Result<Principal, AuthError> {
         let now = self.clock.now();
         let instant = |name: &str| {
             claims
@@ -174,21 +174,19 @@ impl Authenticate for JwtAuthenticator {
         let header =
             decode_header(token).map_err(|_| AuthError::refused("the token cannot be read"))?;
         if !ALGORITHMS.contains(&header.alg) {
-            return Err(AuthError::refused(
-                "the token is signed by another way than RS256, ES256 or EdDSA",
-            ));
+            return Err(AuthError::refused("the token must be signed with RS256, ES256 or EdDSA"));
         }
         let mut validation = Validation::new(header.alg);
         validation.set_issuer(&[&self.issuer]);
         validation.set_audience(&[&self.audience]);
         validation.set_required_spec_claims(&["exp", "iss", "aud"]);
-        // Times are judged by our own clock, in `judge`.
+        // `principal` checks times, by the clock port.
         validation.validate_exp = false;
         for key in self.keys(&header).await? {
             match decode::<Map<String, Value>>(token, &key, &validation)
                 .map_err(jsonwebtoken::errors::Error::into_kind)
             {
-                Ok(token) => return self.judge(&token.claims),
+                Ok(token) => return self.principal(&token.claims),
                 Err(ErrorKind::InvalidIssuer) => {
                     return Err(AuthError::refused("the token is of another issuer"));
                 }
@@ -211,7 +209,7 @@ impl std::fmt::Debug for JwtAuthenticator {
     }
 }
 
-/// The keys one by one, so that one of a kind that is not known does not spoil the others.
+/// The keys as separate values, so that one of an unknown kind does not invalidate the others.
 #[derive(Deserialize)]
 struct Published {
     keys: Vec<Value>,
@@ -225,7 +223,7 @@ fn key(published: Value) -> Option<Key> {
     Some(Key { key: DecodingKey::from_jwk(&jwk).ok()?, id: jwk.common.key_id })
 }
 
-/// Our own scopes among those of a claim; it may hold others, meant for others.
+/// The scopes of this server in a claim, which can also contain those of other services.
 fn scopes_of(claim: &Value) -> Scopes {
     let words: Vec<&str> = match claim {
         Value::String(text) => text.split(' ').collect(),

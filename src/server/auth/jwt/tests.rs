@@ -39,18 +39,21 @@ fn published(id: &str, key: &EncodingKey, algorithm: Algorithm) -> Value {
 fn all_keys() -> Value {
     let strange = json!({"kty": "lattice", "kid": "future", "alg": "PQ1", "x": 1});
     json!({"keys": [
-        strange, published("rsa", &rsa(), Algorithm::RS256), published("ec", &ec(), Algorithm::ES256), published("ed", &ed(), Algorithm::EdDSA),
+        strange,
+        published("rsa", &rsa(), Algorithm::RS256),
+        published("ec", &ec(), Algorithm::ES256),
+        published("ed", &ed(), Algorithm::EdDSA),
     ]})
 }
 
-/// Instead of a status: the provider never answers.
+/// A status that means that the provider never answers.
 const SILENT: u16 = 0;
 
-/// An identity provider on loopback, its answer, and how often it was asked.
+/// An identity provider on loopback, its answer, and the number of its requests.
 struct Provider {
     url: String,
     answer: Arc<Plain<(u16, String)>>,
-    asked: Arc<AtomicUsize>,
+    requests: Arc<AtomicUsize>,
 }
 
 impl Provider {
@@ -58,8 +61,8 @@ impl Provider {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/keys", listener.local_addr().unwrap());
         let answer = Arc::new(Plain::new((200, keys.to_string())));
-        let asked = Arc::new(AtomicUsize::new(0));
-        let (said, counted) = (answer.clone(), asked.clone());
+        let requests = Arc::new(AtomicUsize::new(0));
+        let (said, counted) = (answer.clone(), requests.clone());
         tokio::spawn(async move {
             loop {
                 let (mut stream, _) = listener.accept().await.unwrap();
@@ -80,7 +83,7 @@ impl Provider {
                 stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
             }
         });
-        Self { url, answer, asked }
+        Self { url, answer, requests }
     }
 
     fn authenticator(&self, clock: &Arc<FakeClock>) -> JwtAuthenticator {
@@ -94,14 +97,17 @@ impl Provider {
             .unwrap()
     }
 
-    fn asked(&self) -> usize {
-        self.asked.load(Ordering::SeqCst)
+    fn requests(&self) -> usize {
+        self.requests.load(Ordering::SeqCst)
     }
 }
 
 fn claims(clock: &FakeClock) -> Value {
     let now = clock.now().millis() / 1000;
-    json!({"iss": "https://id.example", "aud": "jobs", "sub": "ann", "exp": now + 600, "scope": "openid work read"})
+    json!({
+        "iss": "https://id.example", "aud": "jobs", "sub": "ann", "exp": now + 600,
+        "scope": "openid work read",
+    })
 }
 
 fn sign(id: Option<&str>, key: &EncodingKey, algorithm: Algorithm, claims: &Value) -> Credentials {
@@ -118,7 +124,7 @@ fn reason(answer: Result<Principal, AuthError>) -> String {
 }
 
 #[tokio::test]
-async fn a_token_signed_by_any_published_key_is_good_and_the_keys_are_fetched_once() {
+async fn any_published_key_is_accepted_after_one_fetch() {
     let (provider, clock) = (Provider::start(&all_keys()).await, Arc::new(FakeClock::default()));
     let jwt = provider.authenticator(&clock);
     for (id, key, algorithm) in [
@@ -136,11 +142,11 @@ async fn a_token_signed_by_any_published_key_is_good_and_the_keys_are_fetched_on
             );
         }
     }
-    assert_eq!(provider.asked(), 1);
+    assert_eq!(provider.requests(), 1);
 }
 
 #[tokio::test]
-async fn a_token_is_good_only_in_its_time_from_its_issuer_and_for_us() {
+async fn times_issuer_and_audience_are_checked() {
     let (provider, clock) = (Provider::start(&all_keys()).await, Arc::new(FakeClock::default()));
     let jwt = provider.authenticator(&clock);
     let now = clock.now().millis() / 1000;
@@ -194,11 +200,12 @@ async fn scopes_come_from_the_claim_as_words_or_as_a_list() {
 }
 
 #[tokio::test]
-async fn a_token_signed_by_anybody_else_or_in_another_way_is_refused() {
+async fn other_keys_and_other_algorithms_are_refused() {
     let (provider, clock) = (Provider::start(&all_keys()).await, Arc::new(FakeClock::default()));
     let jwt = provider.authenticator(&clock);
     let claims = claims(&clock);
-    // A public key, known to all, taken for the secret of an HMAC; a key of one kind under the name of another; a stranger's.
+    // A public key as the secret of an HMAC, a key of one kind under the id of another, and a key
+    // that the provider does not publish.
     let public = EncodingKey::from_secret(
         published("rsa", &rsa(), Algorithm::RS256)["n"].as_str().unwrap().as_bytes(),
     );
@@ -237,7 +244,7 @@ async fn a_token_signed_by_anybody_else_or_in_another_way_is_refused() {
 }
 
 #[tokio::test]
-async fn a_new_key_is_fetched_when_a_token_names_it_but_at_most_once_a_minute() {
+async fn an_unknown_key_id_causes_at_most_one_fetch_a_minute() {
     let first = json!({"keys": [published("ed", &ed(), Algorithm::EdDSA)]});
     let (provider, clock) = (Provider::start(&first).await, Arc::new(FakeClock::default()));
     let jwt = provider.authenticator(&clock);
@@ -250,14 +257,14 @@ async fn a_new_key_is_fetched_when_a_token_names_it_but_at_most_once_a_minute() 
     *provider.answer.lock() = (200, all_keys().to_string());
     clock.advance(Duration::from_millis(59_999));
     assert!(reason(jwt.authenticate(&new).await).contains("known key"));
-    assert_eq!(provider.asked(), 1);
+    assert_eq!(provider.requests(), 1);
     clock.advance(Duration::from_millis(1));
     jwt.authenticate(&new).await.unwrap();
-    assert_eq!(provider.asked(), 2);
+    assert_eq!(provider.requests(), 2);
 }
 
 #[tokio::test]
-async fn a_withdrawn_key_is_forgotten_after_an_hour_unless_the_provider_is_silent() {
+async fn a_withdrawn_key_is_dropped_after_an_hour() {
     let (provider, clock) = (Provider::start(&all_keys()).await, Arc::new(FakeClock::default()));
     let jwt = provider.authenticator(&clock);
     let ask = async || {
@@ -265,16 +272,16 @@ async fn a_withdrawn_key_is_forgotten_after_an_hour_unless_the_provider_is_silen
     };
     ask().await.unwrap();
     *provider.answer.lock() = (500, String::new());
-    clock.advance(KEYS_LIVE);
+    clock.advance(MAX_KEY_AGE);
     ask().await.unwrap();
-    assert_eq!(provider.asked(), 2);
+    assert_eq!(provider.requests(), 2);
     *provider.answer.lock() = (200, r#"{"keys": []}"#.into());
-    clock.advance(FETCH_AGAIN);
+    clock.advance(RETRY_INTERVAL);
     assert!(reason(ask().await).contains("known key"));
 }
 
 #[tokio::test]
-async fn while_one_call_waits_for_a_silent_provider_the_others_go_on_with_old_keys() {
+async fn a_silent_provider_does_not_block_calls_with_old_keys() {
     let (provider, clock) = (Provider::start(&all_keys()).await, Arc::new(FakeClock::default()));
     let jwt = provider.authenticator(&clock);
     let ask = async || {
@@ -282,9 +289,9 @@ async fn while_one_call_waits_for_a_silent_provider_the_others_go_on_with_old_ke
     };
     ask().await.unwrap();
     *provider.answer.lock() = (SILENT, String::new());
-    clock.advance(KEYS_LIVE);
+    clock.advance(MAX_KEY_AGE);
     let mut first = Box::pin(ask());
-    while provider.asked() < 2 {
+    while provider.requests() < 2 {
         assert!(poll!(&mut first).is_pending());
         tokio::task::yield_now().await;
     }
@@ -293,7 +300,7 @@ async fn while_one_call_waits_for_a_silent_provider_the_others_go_on_with_old_ke
 }
 
 #[tokio::test]
-async fn while_no_keys_were_ever_fetched_nobody_can_be_known() {
+async fn tokens_cannot_be_checked_before_the_first_fetch() {
     let (provider, clock) = (Provider::start(&all_keys()).await, Arc::new(FakeClock::default()));
     let jwt = provider.authenticator(&clock);
     let token = sign(Some("ed"), &ed(), Algorithm::EdDSA, &claims(&clock));
@@ -307,9 +314,9 @@ async fn while_no_keys_were_ever_fetched_nobody_can_be_known() {
         for _ in 0..2 {
             assert!(matches!(jwt.authenticate(&token).await, Err(AuthError::Unavailable(_))));
         }
-        clock.advance(FETCH_AGAIN);
+        clock.advance(RETRY_INTERVAL);
     }
-    assert_eq!(provider.asked(), 4, "a failed fetch is not repeated at once");
+    assert_eq!(provider.requests(), 4, "a failed fetch is not repeated at once");
     *provider.answer.lock() = (200, all_keys().to_string());
     jwt.authenticate(&token).await.unwrap();
 }

@@ -1,8 +1,8 @@
 //! Request bodies: bounded, checked for depth, and read into structs that borrow from them.
 //!
-//! A body is JSON text once it is here, whatever it was written in: of MessagePack only what is
-//! around the kept values is converted ([`super::msgpack::split`]), so that there is one way to read
-//! a request and one way to complain about it. `data` and `result` are the bytes that came.
+//! Every body is read as JSON text, so that there is one parser and one form of error. Of a body in
+//! MessagePack, only the envelope around the kept values is converted ([`super::msgpack::split`]).
+//! `data` and `result` stay the bytes that were received.
 
 mod read;
 
@@ -26,14 +26,14 @@ use super::{
 };
 use tidegate_core::job::{Encoding, Payload, payload::MAX_DEPTH};
 
-/// What a request and an item of its list add to the depth of the value that they carry.
+/// How many levels a request and an item of its list add around the value that they carry.
 const ENVELOPE_DEPTH: usize = 3;
 
-/// What is read of a body past its limit, and thrown away: a client that still sends would see its connection
-/// end before it reads why.
+/// How many bytes past its limit a body is read and discarded. Without this, a client that is still
+/// sending loses its connection before it reads the error.
 const DRAINED_BYTES: usize = 16 << 20;
 
-/// The most bytes that the body of a request may have, as an extension of the request.
+/// Maximum bytes of the body of a request, as an extension of the request.
 #[derive(Clone, Copy, Debug)]
 pub struct BodyLimit(pub usize);
 
@@ -42,7 +42,7 @@ pub struct BodyLimit(pub usize);
 pub struct Body {
     json: Bytes,
     encoding: Encoding,
-    /// With MessagePack: the kept values, which the JSON names by their index.
+    /// With MessagePack: the kept values. The JSON contains their indexes.
     kept: Vec<Bytes>,
 }
 
@@ -57,21 +57,26 @@ impl<S: Send + Sync> FromRequest<S> for Body {
     }
 }
 
-/// The bytes of a body that has no more than `most` of them.
+/// The bytes of a body of at most `most` bytes.
 ///
 /// # Errors
 ///
-/// 413 if it has more; 400 if it does not arrive whole.
+/// 413 if it has more; 400 if it is incomplete.
 pub async fn bounded(request: Request, most: usize) -> Result<Bytes, Problem> {
     let too_large = || {
-        Problem::new(ErrorCode::BodyTooLarge, "the request's body is larger than this route takes")
+        Problem::new(
+            ErrorCode::BodyTooLarge,
+            "the request's body is larger than this route accepts",
+        )
     };
-    let told = request
+    let declared = request
         .headers()
         .get(header::CONTENT_LENGTH)
         .and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
-    let asks_first = request.headers().contains_key(header::EXPECT);
-    if told.is_some_and(|told| told > most && (asks_first || told - most > DRAINED_BYTES)) {
+    let expects_continue = request.headers().contains_key(header::EXPECT);
+    if declared.is_some_and(|declared| {
+        declared > most && (expects_continue || declared - most > DRAINED_BYTES)
+    }) {
         return Err(too_large());
     }
     let mut body = request.into_body().into_data_stream();
@@ -79,7 +84,7 @@ pub async fn bounded(request: Request, most: usize) -> Result<Bytes, Problem> {
     let mut read = 0;
     while let Some(data) = body.next().await {
         let data = data.map_err(|_| {
-            Problem::new(ErrorCode::InvalidBody, "the request's body did not arrive whole")
+            Problem::new(ErrorCode::InvalidBody, "the request's body is incomplete")
         })?;
         read += data.len();
         if read <= most {
@@ -116,7 +121,7 @@ impl Body {
         Ok(Self { json: json.into(), encoding, kept })
     }
 
-    /// Whether nothing was sent.
+    /// Whether the body is empty.
     pub fn is_empty(&self) -> bool {
         self.json.is_empty()
     }
@@ -125,12 +130,12 @@ impl Body {
     ///
     /// # Errors
     ///
-    /// 400 with the path of the field that is to blame.
+    /// 400 with the path of the wrong field.
     pub fn read<'a, T: Deserialize<'a>>(&'a self) -> Result<T, Problem> {
         read(&self.json)
     }
 
-    /// The body as a `T`, or the default of `T` if nothing was sent.
+    /// The body as a `T`, or the default of `T` if the body is empty.
     ///
     /// # Errors
     ///
@@ -139,7 +144,8 @@ impl Body {
         if self.is_empty() { Ok(T::default()) } else { self.read() }
     }
 
-    /// The value that `field` of this body holds, byte for byte as it came. The server checks it where it takes it.
+    /// The value of `field` in this body, byte for byte as it was received. It is not checked here:
+    /// the server checks it when it accepts the job.
     ///
     /// # Errors
     ///
@@ -164,7 +170,7 @@ impl Body {
         Ok(Payload { encoding: self.encoding, bytes })
     }
 
-    /// The same, checked here.
+    /// [`Body::value`], and a check that the value is well formed.
     ///
     /// # Errors
     ///

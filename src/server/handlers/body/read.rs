@@ -10,9 +10,9 @@ use tidegate_core::job::payload::MAX_DEPTH;
 ///
 /// # Errors
 ///
-/// 400 with the path of the field that is to blame.
+/// 400 with the path of the wrong field.
 pub fn read<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, Problem> {
-    // The path costs an allocation per field, so it is only looked for once something is wrong.
+    // Tracking the path costs an allocation per field, so only a body that fails is read with it.
     serde_json::from_slice(json).or_else(|_| {
         let reader = &mut serde_json::Deserializer::from_slice(json);
         let value =
@@ -34,7 +34,7 @@ fn malformed(error: &serde_json::Error) -> Problem {
     Problem::new(ErrorCode::InvalidBody, format!("the body is not JSON: {error}"))
 }
 
-/// What people call what Rust calls otherwise.
+/// Rust types in messages of serde, and the words that clients understand.
 const NUMBERS: [(&str, &str); 4] = [
     ("expected u16", "expected a whole number from 0 to 65535"),
     ("expected u32", "expected a whole number from 0 to 4294967295"),
@@ -42,14 +42,14 @@ const NUMBERS: [(&str, &str); 4] = [
     ("expected f64", "expected a number"),
 ];
 
-/// What is wrong with a body, blamed on a field where one is to blame.
+/// What is wrong with a body, with the wrong field if it is known.
 fn wrong(error: &serde_path_to_error::Error<serde_json::Error>) -> Problem {
     let inner = error.inner();
     if !inner.is_data() {
         return malformed(inner);
     }
     let mut message = inner.to_string();
-    // The position helps nobody who is told the field.
+    // The position is useless next to the name of the field.
     if let Some(position) = message.rfind(" at line ") {
         message.truncate(position);
     }
@@ -76,11 +76,11 @@ fn wrong(error: &serde_path_to_error::Error<serde_json::Error>) -> Problem {
     }
 }
 
-/// Which field of an object in JSON text opens more than `most` lists and objects inside one another, if one does; without a name
-/// if the text is no object.
+/// The field of an object in JSON text that nests lists and objects deeper than `most` levels, if
+/// there is one. The name is empty if the text is not an object.
 pub(super) fn too_deep_in(json: &[u8], most: usize) -> Option<String> {
     let (mut depth, mut at) = (0usize, 0);
-    // The latest text at the top: while what is inside it is read, the name of a field.
+    // The latest string at the top level: the name of the field whose value is being read.
     let mut name = 0..0;
     while let Some(&byte) = json.get(at) {
         match byte {

@@ -28,7 +28,7 @@ fn refusal<'a, T: Deserialize<'a> + std::fmt::Debug>(
 }
 
 #[test]
-fn data_is_taken_byte_for_byte_without_a_copy() {
+fn data_is_a_slice_of_the_body() {
     let body = json(r#"{"type": "a", "data": {"n":1.0e2,  "s":"\u00e9"} }"#);
     let ask: Ask<'_> = body.read().unwrap();
     let data = body.value(ask.data, "data", 100).unwrap();
@@ -37,7 +37,7 @@ fn data_is_taken_byte_for_byte_without_a_copy() {
 }
 
 #[test]
-fn messagepack_data_is_taken_byte_for_byte() {
+fn messagepack_data_is_kept_byte_for_byte() {
     // {"type": "a", "data": uint8 7 written in more bytes than it needs}
     let bytes = [&[0x82, 0xa4][..], b"type", &[0xa1, b'a', 0xa4], b"data", &[0xcc, 7]].concat();
     let body = Body::new(Encoding::MessagePack, bytes.into()).unwrap();
@@ -60,7 +60,7 @@ fn absent_differs_from_null() {
 }
 
 #[test]
-fn what_is_wrong_is_blamed_on_its_field() {
+fn a_wrong_field_is_named() {
     let body = json(r#"{"type":"a","data":1,"priorty":5}"#);
     let (code, field, detail) = refusal::<Ask<'_>>(&body);
     assert_eq!((code, field.as_deref()), ("unknown_field", Some("priorty")));
@@ -87,7 +87,7 @@ fn what_is_wrong_is_blamed_on_its_field() {
 }
 
 #[test]
-fn a_wrong_number_is_told_its_bounds() {
+fn a_wrong_number_is_refused_with_its_bounds() {
     let body = json(r#"{"concurrency":-1}"#);
     let (_, _, detail) = refusal::<TypeConfig>(&body);
     assert_eq!(
@@ -106,14 +106,14 @@ fn a_nested_field_is_named_with_its_path() {
 }
 
 #[test]
-fn what_is_not_json_is_said_to_be_so() {
+fn a_body_that_is_not_json_is_invalid() {
     for text in ["", "{", "{}x", "nul", "\u{7f}"] {
         assert_eq!(refusal::<TypeConfig>(&json(text)).0, "invalid_body", "{text}");
     }
 }
 
 #[test]
-fn a_value_may_be_64_deep_and_no_deeper_and_brackets_in_texts_do_not_count() {
+fn nesting_is_bounded_and_ignores_brackets_in_strings() {
     for (depth, fits) in [(64, true), (65, false)] {
         let body =
             json(&format!(r#"{{"type":"a","data":{}1{}}}"#, "[".repeat(depth), "]".repeat(depth)));

@@ -1,4 +1,4 @@
-//! What workers say of an attempt: its result, and signs of life.
+//! What workers send about an attempt: its result, and heartbeats.
 //!
 //! The attempt's own token is enough for both, so that a callback needs no other credentials.
 
@@ -21,12 +21,12 @@ use tidegate_core::job::{
 };
 use tidegate_engine::request::{Heartbeat, Report, ReportOutcome};
 
-/// Most bytes of a failure's message.
+/// Maximum bytes of a failure's message, and of a heartbeat's note.
 const MAX_MESSAGE_BYTES: usize = 4 * 1024;
-/// Most bytes of what a worker sends along with a failure.
+/// Maximum bytes of the details of a failure.
 const MAX_DETAILS_BYTES: usize = 16 * 1024;
 
-/// `report`, about the job in the path.
+/// `report` with the job in the path, which it may repeat but not contradict.
 fn about<'a>(mut report: ReportBody<'a>, path: &JobPath) -> Result<ReportBody<'a>, Problem> {
     if report.id.get_or_insert_with(|| path.id.clone()) != &path.id {
         return Err(Problem::invalid("id", "differs from the id in the path"));
@@ -37,7 +37,7 @@ fn about<'a>(mut report: ReportBody<'a>, path: &JobPath) -> Result<ReportBody<'a
     Ok(report)
 }
 
-/// A report as the server takes it.
+/// A report as the engine accepts it.
 ///
 /// # Errors
 ///
@@ -100,7 +100,7 @@ pub fn read_report(
     Ok(Report { id, job_type: report.job_type, attempt: report.attempt, token, outcome })
 }
 
-/// What a worker sent along, as JSON text.
+/// The details of a failure as JSON text.
 fn details(payload: &Payload) -> Result<String, Problem> {
     let json = payload.to_json().map_err(|malformed| Problem::invalid("error", malformed))?;
     String::from_utf8(json.into()).map_err(|_| Problem::invalid("error", "must be UTF-8"))
@@ -108,15 +108,25 @@ fn details(payload: &Payload) -> Result<String, Problem> {
 
 /// Report the result of an attempt.
 ///
-/// A repeat of a report is answered with 200; a report of an attempt that does not run with 409, and
-/// changes nothing.
-#[utoipa::path(post, path = "/v1/jobs/{type}/{id}", operation_id = "report", tag = "workers", request_body = ReportBody,
-    params(("type" = String, Path, description = "The job type"), ("id" = String, Path, description = "The job's id")),
+/// A repeat of a report gets 200. A report of an attempt that does not run gets 409 and changes
+/// nothing.
+#[utoipa::path(
+    post, path = "/v1/jobs/{type}/{id}", operation_id = "report", tag = "workers",
+    request_body = ReportBody,
+    params(
+        ("type" = String, Path, description = "The job type"),
+        ("id" = String, Path, description = "The job's id"),
+    ),
     responses(
         (status = 200, description = "The job as it is now", body = JobView),
         (status = 404, description = "`job_not_found`"),
-        (status = 409, description = "`stale_attempt`, `not_running`: the attempt is not the running one"),
-    ), security(("attempt" = []), ("bearer" = ["work"]), ("basic" = ["work"])))]
+        (
+            status = 409,
+            description = "`stale_attempt`, `not_running`: the attempt is not the running one",
+        ),
+    ),
+    security(("attempt" = []), ("bearer" = ["work"]), ("basic" = ["work"])),
+)]
 pub async fn report(
     State(api): State<Api>,
     accept: Accept,
@@ -136,13 +146,20 @@ pub async fn report(
 }
 
 /// Extend an attempt's lease, report its progress, and receive a cancel request.
-#[utoipa::path(post, path = "/v1/jobs/{type}/{id}/heartbeat", operation_id = "heartbeat", tag = "workers", request_body = HeartbeatBody,
-    params(("type" = String, Path, description = "The job type"), ("id" = String, Path, description = "The job's id")),
+#[utoipa::path(
+    post, path = "/v1/jobs/{type}/{id}/heartbeat", operation_id = "heartbeat", tag = "workers",
+    request_body = HeartbeatBody,
+    params(
+        ("type" = String, Path, description = "The job type"),
+        ("id" = String, Path, description = "The job's id"),
+    ),
     responses(
         (status = 200, description = "The lease is extended", body = BeatView),
         (status = 404, description = "`job_not_found`"),
         (status = 409, description = "`stale_attempt`: the attempt is not the running one; stop"),
-    ), security(("attempt" = []), ("bearer" = ["work"]), ("basic" = ["work"])))]
+    ),
+    security(("attempt" = []), ("bearer" = ["work"]), ("basic" = ["work"])),
+)]
 pub async fn heartbeat(
     State(api): State<Api>,
     accept: Accept,
@@ -163,7 +180,7 @@ pub async fn heartbeat(
         }
         Some(_) => return Err(Problem::invalid("progress", "must be 0 to 100")),
         None if ask.note.is_some() => {
-            return Err(Problem::invalid("note", "needs progress beside it"));
+            return Err(Problem::invalid("note", "needs progress"));
         }
         None => None,
     };

@@ -1,4 +1,4 @@
-//! Doing something to many jobs, as an operation in the background whose count can be looked at.
+//! Bulk changes: background operations with a progress count.
 
 use axum::{extract::State, http::StatusCode, response::IntoResponse};
 use tidegate_api::{BulkBody, FilterBody, OperationView, Words};
@@ -34,11 +34,11 @@ fn read_filter(filter: FilterBody) -> Result<JobFilter, Problem> {
     })
 }
 
-/// Starts an operation, or finds the one that `key` started before, and answers where it can be looked at.
+/// Starts an operation, or finds the one that `key` started before. The answer has its location.
 ///
 /// # Errors
 ///
-/// As the server refuses it.
+/// Those of the server.
 pub async fn start(
     api: &Api,
     accept: Accept,
@@ -57,12 +57,26 @@ pub async fn start(
 ///
 /// The server's own jobs, which deliver completion callbacks, are excluded unless the filter names
 /// their type or queue.
-#[utoipa::path(post, path = "/v1/jobs/cancel", operation_id = "cancel_jobs", tag = "jobs", request_body = BulkBody,
-    params(("Idempotency-Key" = Option<String>, Header, description = "A repeat with the same key starts nothing, while the operation is kept; at most 255 bytes")),
+#[utoipa::path(
+    post, path = "/v1/jobs/cancel", operation_id = "cancel_jobs", tag = "jobs",
+    request_body = BulkBody,
+    params(
+        (
+            "Idempotency-Key" = Option<String>, Header,
+            description = "A repeat with the same key starts nothing, while the operation is \
+                kept; at most 255 bytes",
+        ),
+    ),
     responses(
-        (status = 202, description = "Started, or the operation that an earlier request with the key started", body = OperationView),
+        (
+            status = 202,
+            description = "Started, or the operation that an earlier request with the key started",
+            body = OperationView,
+        ),
         (status = 409, description = "`idempotency_key_reused`"),
-    ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+    ),
+    security(("bearer" = ["admin"]), ("basic" = ["admin"])),
+)]
 pub async fn cancel(
     State(api): State<Api>,
     accept: Accept,
@@ -77,12 +91,26 @@ pub async fn cancel(
 ///
 /// The server's own jobs, which deliver completion callbacks, are excluded unless the filter names
 /// their type or queue.
-#[utoipa::path(post, path = "/v1/jobs/replay", operation_id = "replay_jobs", tag = "jobs", request_body = BulkBody,
-    params(("Idempotency-Key" = Option<String>, Header, description = "A repeat with the same key starts nothing, while the operation is kept; at most 255 bytes")),
+#[utoipa::path(
+    post, path = "/v1/jobs/replay", operation_id = "replay_jobs", tag = "jobs",
+    request_body = BulkBody,
+    params(
+        (
+            "Idempotency-Key" = Option<String>, Header,
+            description = "A repeat with the same key starts nothing, while the operation is \
+                kept; at most 255 bytes",
+        ),
+    ),
     responses(
-        (status = 202, description = "Started, or the operation that an earlier request with the key started", body = OperationView),
+        (
+            status = 202,
+            description = "Started, or the operation that an earlier request with the key started",
+            body = OperationView,
+        ),
         (status = 409, description = "`idempotency_key_reused`"),
-    ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+    ),
+    security(("bearer" = ["admin"]), ("basic" = ["admin"])),
+)]
 pub async fn replay(
     State(api): State<Api>,
     accept: Accept,
@@ -94,10 +122,15 @@ pub async fn replay(
 }
 
 /// The state of a background operation.
-#[utoipa::path(get, path = "/v1/operations/{id}", operation_id = "get_operation", tag = "jobs",
+#[utoipa::path(
+    get, path = "/v1/operations/{id}", operation_id = "get_operation", tag = "jobs",
     params(("id" = String, Path, description = "The operation's id")),
-    responses((status = 200, description = "Its state", body = OperationView), (status = 404, description = "`operation_not_found`")),
-    security(("bearer" = ["read"]), ("basic" = ["read"])))]
+    responses(
+        (status = 200, description = "Its state", body = OperationView),
+        (status = 404, description = "`operation_not_found`"),
+    ),
+    security(("bearer" = ["read"]), ("basic" = ["read"])),
+)]
 pub async fn operation(
     State(api): State<Api>,
     accept: Accept,

@@ -1,6 +1,6 @@
 //! Changing jobs: patch, cancel, replay.
 //!
-//! Whoever may enqueue may do this to a single job, as to one's own; doing it to many is `admin`'s.
+//! Changes of a single job need the scope `enqueue`; bulk changes need `admin` ([`super::bulk`]).
 
 use axum::{
     extract::State,
@@ -23,18 +23,25 @@ use tidegate_core::job::{JobId, TypeName};
 use tidegate_engine::request::{JobPatch, ReplayWith};
 
 /// Change a scheduled job.
-#[utoipa::path(patch, path = "/v1/jobs/{type}/{id}", operation_id = "patch_job", tag = "jobs", request_body = PatchBody,
+#[utoipa::path(
+    patch, path = "/v1/jobs/{type}/{id}", operation_id = "patch_job", tag = "jobs",
+    request_body = PatchBody,
     params(
         ("type" = String, Path, description = "The job type"),
         ("id" = String, Path, description = "The job's id"),
-        ("If-Match" = Option<String>, Header, description = "The `ETag` that must still be current"),
+        (
+            "If-Match" = Option<String>, Header,
+            description = "The `ETag` that must still be current",
+        ),
     ),
     responses(
         (status = 200, description = "The job as it is now", body = JobView),
         (status = 404, description = "`job_not_found`"),
         (status = 409, description = "`not_scheduled`, `already_dispatched`"),
         (status = 412, description = "`precondition_failed`: it has changed since it was read"),
-    ), security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])))]
+    ),
+    security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])),
+)]
 pub async fn patch(
     State(api): State<Api>,
     accept: Accept,
@@ -62,10 +69,11 @@ pub async fn patch(
 
 /// Cancel a job.
 ///
-/// A scheduled job never runs. A running one is marked: its worker receives the cancel with the next
-/// heartbeat. The job ends `cancelled` at its result, its lease's end or its timeout, or at once with
-/// `force=true`.
-#[utoipa::path(delete, path = "/v1/jobs/{type}/{id}", operation_id = "cancel_job", tag = "jobs",
+/// A scheduled job never runs. A running job is marked: its worker receives the cancel with the
+/// next heartbeat. The job ends `cancelled` at its result, the end of its lease or its timeout;
+/// with `force=true` it ends at once.
+#[utoipa::path(
+    delete, path = "/v1/jobs/{type}/{id}", operation_id = "cancel_job", tag = "jobs",
     params(
         ("type" = String, Path, description = "The job type"),
         ("id" = String, Path, description = "The job's id"),
@@ -73,10 +81,16 @@ pub async fn patch(
     ),
     responses(
         (status = 200, description = "Cancelled", body = JobView),
-        (status = 202, description = "Marked: it runs, and ends at its worker's next report", body = JobView),
+        (
+            status = 202,
+            description = "Marked: the job runs until the next report of its worker",
+            body = JobView,
+        ),
         (status = 404, description = "`job_not_found`"),
         (status = 409, description = "`ended`, `already_dispatched`"),
-    ), security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])))]
+    ),
+    security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])),
+)]
 pub async fn cancel(
     State(api): State<Api>,
     accept: Accept,
@@ -92,20 +106,30 @@ pub async fn cancel(
     Ok(accept.reply(status, view).etag(cancelled.job.life.revision.0).into_response())
 }
 
-/// Run a job again, as a new job with `replay_of`; the job by its id alone.
+/// Run a job again, as a new job with `replay_of`, found by its id alone.
 ///
-/// A scheduled job cannot be replayed: it still will run.
-#[utoipa::path(post, path = "/v1/jobs/{id}/replay", operation_id = "replay_job_by_id", tag = "jobs", request_body = Option<ReplayBody>,
+/// A scheduled job cannot be replayed: it will run anyway.
+#[utoipa::path(
+    post, path = "/v1/jobs/{id}/replay", operation_id = "replay_job_by_id", tag = "jobs",
+    request_body = Option<ReplayBody>,
     params(
         ("id" = String, Path, description = "The job's id"),
-        ("Idempotency-Key" = Option<String>, Header, description = "A repeat with the same key replays nothing"),
+        (
+            "Idempotency-Key" = Option<String>, Header,
+            description = "A repeat with the same key replays nothing",
+        ),
     ),
     responses(
         (status = 201, description = "The new job", body = JobView),
         (status = 200, description = "The job that an earlier request created", body = JobView),
         (status = 404, description = "`job_not_found`"),
-        (status = 409, description = "`job_not_finished`: it will run anyway; `idempotency_key_reused`"),
-    ), security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])))]
+        (
+            status = 409,
+            description = "`job_not_finished`: it has not ended; `idempotency_key_reused`",
+        ),
+    ),
+    security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])),
+)]
 pub async fn replay_by_id(
     State(api): State<Api>,
     accept: Accept,
@@ -115,24 +139,34 @@ pub async fn replay_by_id(
     headers: HeaderMap,
     body: Body,
 ) -> Answer {
-    again(&api, accept, &caller, (&id, None), key, &headers, &body).await
+    replay_as_new(&api, accept, &caller, (&id, None), key, &headers, &body).await
 }
 
 /// Run a job again, as a new job with `replay_of`.
 ///
-/// A scheduled job cannot be replayed: it still will run.
-#[utoipa::path(post, path = "/v1/jobs/{type}/{id}/replay", operation_id = "replay_job", tag = "jobs", request_body = Option<ReplayBody>,
+/// A scheduled job cannot be replayed: it will run anyway.
+#[utoipa::path(
+    post, path = "/v1/jobs/{type}/{id}/replay", operation_id = "replay_job", tag = "jobs",
+    request_body = Option<ReplayBody>,
     params(
         ("type" = String, Path, description = "The job type"),
         ("id" = String, Path, description = "The job's id"),
-        ("Idempotency-Key" = Option<String>, Header, description = "A repeat with the same key replays nothing"),
+        (
+            "Idempotency-Key" = Option<String>, Header,
+            description = "A repeat with the same key replays nothing",
+        ),
     ),
     responses(
         (status = 201, description = "The new job", body = JobView),
         (status = 200, description = "The job that an earlier request created", body = JobView),
         (status = 404, description = "`job_not_found`"),
-        (status = 409, description = "`job_not_finished`: it will run anyway; `idempotency_key_reused`"),
-    ), security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])))]
+        (
+            status = 409,
+            description = "`job_not_finished`: it has not ended; `idempotency_key_reused`",
+        ),
+    ),
+    security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])),
+)]
 pub async fn replay(
     State(api): State<Api>,
     accept: Accept,
@@ -142,11 +176,12 @@ pub async fn replay(
     headers: HeaderMap,
     body: Body,
 ) -> Answer {
-    again(&api, accept, &caller, (&path.id, Some(&path.job_type)), key, &headers, &body).await
+    replay_as_new(&api, accept, &caller, (&path.id, Some(&path.job_type)), key, &headers, &body)
+        .await
 }
 
-/// Replays the job of an id, and of a type if one is named.
-async fn again(
+/// Replays the job with this id, and with this type if one is given.
+async fn replay_as_new(
     api: &Api,
     accept: Accept,
     caller: &May<Enqueue>,

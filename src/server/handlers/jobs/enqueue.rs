@@ -1,14 +1,14 @@
-//! Accepting jobs: one, one under a client's id, and many.
+//! Enqueueing: one job, one under an id of the client, and a batch.
 //!
-//! Speed matters here more than anywhere: a request is parsed straight into a struct that borrows
-//! from it, and its `data` is a slice of what came in until the store has it.
+//! These are the hottest routes. A request is parsed into a struct that borrows from it, and `data`
+//! stays a slice of the request until it is stored.
 
 use std::collections::BTreeMap;
 
 use axum::{
     extract::State,
     http::{HeaderMap, StatusCode, header},
-    response::IntoResponse,
+    response::{IntoResponse, Response},
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -27,12 +27,12 @@ use super::super::{
 use tidegate_core::job::{self, Job, TraceContext, trace};
 use tidegate_engine::request::{Enqueued, NewJob};
 
-/// Most jobs of one batch.
-const MOST: usize = 1000;
-/// Most bytes of what tracing systems add to a trace's context; more is left out.
-const MOST_STATE: usize = 512;
+/// Maximum jobs of one batch.
+const MAX_BATCH_JOBS: usize = 1000;
+/// Maximum bytes of `tracestate`; a longer one is left out.
+const MAX_TRACE_STATE_BYTES: usize = 512;
 
-/// A job as the server takes it.
+/// A job as the engine accepts it.
 fn read_job(
     body: NewJobBody<'_>,
     text: &Body,
@@ -59,7 +59,7 @@ fn read_job(
     })
 }
 
-/// The headers of a request's trace, which go on to the worker. A trace that is not well said is none.
+/// The trace headers of a request, which the worker receives. A malformed trace is ignored.
 pub(super) fn trace_of(headers: &HeaderMap) -> BTreeMap<String, String> {
     let mut kept = BTreeMap::new();
     let mut parents = headers.get_all(trace::PARENT).iter();
@@ -75,13 +75,13 @@ pub(super) fn trace_of(headers: &HeaderMap) -> BTreeMap<String, String> {
     let states: Option<Vec<&str>> =
         headers.get_all(trace::STATE).iter().map(|state| state.to_str().ok()).collect();
     let state = states.unwrap_or_default().join(",");
-    if !state.is_empty() && state.len() <= MOST_STATE {
+    if !state.is_empty() && state.len() <= MAX_TRACE_STATE_BYTES {
         kept.insert(trace::STATE.to_owned(), state);
     }
     kept
 }
 
-/// The answer to one enqueue. A job that was there before is read in; of a new one the data is at hand.
+/// The answer to one enqueue. The bodies of an existing job are loaded; a new job has `data`.
 pub(crate) async fn accepted(
     api: &Api,
     accept: Accept,
@@ -106,14 +106,26 @@ pub(crate) async fn accepted(
 /// Enqueue a job.
 ///
 /// With an `Idempotency-Key`, or an `id` in the body, a repeat answers 200 with the first job.
-#[utoipa::path(post, path = "/v1/jobs", operation_id = "enqueue", tag = "jobs", request_body = NewJobBody,
-    params(("Idempotency-Key" = Option<String>, Header, description = "A repeat with the same key enqueues nothing; at most 255 bytes")),
+#[utoipa::path(
+    post, path = "/v1/jobs", operation_id = "enqueue", tag = "jobs", request_body = NewJobBody,
+    params(
+        (
+            "Idempotency-Key" = Option<String>, Header,
+            description = "A repeat with the same key enqueues nothing; at most 255 bytes",
+        ),
+    ),
     responses(
         (status = 201, description = "Enqueued", body = JobView),
         (status = 200, description = "It was enqueued before", body = JobView),
         (status = 404, description = "`job_type_not_found`"),
-        (status = 409, description = "`id_taken`, `idempotency_key_reused`, `correlation_key_taken`; `holder` names the job"),
-    ), security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])))]
+        (
+            status = 409,
+            description = "`id_taken`, `idempotency_key_reused`, `correlation_key_taken`; \
+                `holder` names the job",
+        ),
+    ),
+    security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])),
+)]
 pub async fn enqueue(
     State(api): State<Api>,
     accept: Accept,
@@ -130,15 +142,23 @@ pub async fn enqueue(
 
 /// Enqueue a job under an id of your own.
 ///
-/// The same request again answers 200 with the job as it is now, ended jobs too; another request under that id 409.
-#[utoipa::path(put, path = "/v1/jobs/{type}/{id}", operation_id = "put_job", tag = "jobs", request_body = NewJobBody,
-    params(("type" = String, Path, description = "The job type"), ("id" = String, Path, description = "The job's id")),
+/// A repeat of the request gets 200 with the current job, even if it has ended. Another request
+/// with that id gets 409.
+#[utoipa::path(
+    put, path = "/v1/jobs/{type}/{id}", operation_id = "put_job", tag = "jobs",
+    request_body = NewJobBody,
+    params(
+        ("type" = String, Path, description = "The job type"),
+        ("id" = String, Path, description = "The job's id"),
+    ),
     responses(
         (status = 201, description = "Enqueued", body = JobView),
         (status = 200, description = "The same request was accepted before", body = JobView),
         (status = 404, description = "`job_type_not_found`"),
         (status = 409, description = "`id_taken`, `correlation_key_taken`; `holder` names the job"),
-    ), security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])))]
+    ),
+    security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])),
+)]
 pub async fn put(
     State(api): State<Api>,
     accept: Accept,
@@ -159,7 +179,7 @@ pub async fn put(
     accepted(&api, accept, api.server.enqueue(job).await?, data).await
 }
 
-/// Many jobs, not read yet: for a batch in which one is wrong.
+/// The jobs of a batch as unparsed texts, for a batch in which one is wrong.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct BatchTexts<'a> {
@@ -169,13 +189,26 @@ struct BatchTexts<'a> {
 
 /// Enqueue up to 1000 jobs.
 ///
-/// Each job has an answer of its own, so that a wrong one does not stop the others. An
-/// `Idempotency-Key` counts per place in the list. Where an answer has a bound (on AWS, 4.7 MB), what is over a kibibyte is left out of it first, and
-/// if that is not enough all of a job but `id`, `type`, `queue`, `state`, `attempt`, `run_at` and `created_at`.
-#[utoipa::path(post, path = "/v1/jobs/batch", operation_id = "enqueue_batch", tag = "jobs", request_body = BatchBody,
-    params(("Idempotency-Key" = Option<String>, Header, description = "Job n of the list is enqueued under this key followed by #n")),
-    responses((status = 200, description = "One answer per job: 201, 200, or an error", body = BatchView)),
-    security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])))]
+/// Each job has its own answer, so a wrong job does not stop the others. An `Idempotency-Key`
+/// applies per position in the list.
+///
+/// Where answers are bounded (on AWS, 4.7 MB), bodies over 1 KiB are left out first. If the answer
+/// is still too large, each job has only `id`, `type`, `queue`, `state`, `attempt`, `run_at` and
+/// `created_at`.
+#[utoipa::path(
+    post, path = "/v1/jobs/batch", operation_id = "enqueue_batch", tag = "jobs",
+    request_body = BatchBody,
+    params(
+        (
+            "Idempotency-Key" = Option<String>, Header,
+            description = "Job n of the list is enqueued under this key followed by #n",
+        ),
+    ),
+    responses(
+        (status = 200, description = "One answer per job: 201, 200, or an error", body = BatchView),
+    ),
+    security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])),
+)]
 pub async fn enqueue_many(
     State(api): State<Api>,
     accept: Accept,
@@ -184,12 +217,12 @@ pub async fn enqueue_many(
     headers: HeaderMap,
     body: Body,
 ) -> Answer {
-    let trace = trace_of(&headers);
     let asked = read_batch(&body)?;
-    if asked.len() > MOST {
-        return Err(Problem::invalid("jobs", format!("must have at most {MOST} items")));
+    if asked.len() > MAX_BATCH_JOBS {
+        return Err(Problem::invalid("jobs", format!("must have at most {MAX_BATCH_JOBS} items")));
     }
-    // One slot per job: its problem, or none while it is with the server.
+    let trace = trace_of(&headers);
+    // One slot per job: its problem, or none if it goes to the server.
     let mut slots = Vec::with_capacity(asked.len());
     let mut jobs = Vec::with_capacity(asked.len());
     let mut data = Vec::with_capacity(asked.len());
@@ -205,7 +238,7 @@ pub async fn enqueue_many(
         }
     }
     let mut answers = api.server.enqueue_many(jobs).await;
-    read_in_repeats(&api, &mut answers).await?;
+    load_repeats(&api, &mut answers).await?;
     let mut known = answers.iter().zip(&data);
     let results = slots.into_iter().map(|slot| match slot {
         Some(problem) => Err(problem),
@@ -215,33 +248,39 @@ pub async fn enqueue_many(
             None => Err(Problem::internal("an enqueue of a batch has no answer")),
         },
     });
-    let results: Vec<Result<(&Enqueued, &job::Body), Problem>> = results.collect();
-    let answer = |bodies: Option<Bodies>| {
-        let results = results.iter().map(|result| match result {
-            Ok((Enqueued { job, new }, data)) => {
-                let whole = |bodies| {
-                    JobView::with_data(job, if *new { data } else { &job.data }, accept.0, bodies)
-                };
-                let job = bodies.map_or_else(
-                    || BatchJob::Short(ShortView::from(job)),
-                    |bodies| BatchJob::Whole(Box::new(whole(bodies))),
-                );
-                BatchResult { status: if *new { 201 } else { 200 }, job: Some(job), error: None }
-            }
-            Err(problem) => BatchResult {
-                status: problem.status().as_u16(),
-                job: None,
-                error: Some(problem.document()),
-            },
-        });
-        accept.ok(BatchView { results: results.collect() }).into_response()
-    };
-    let fitting = api.fitting(|bodies| answer(Some(bodies)));
-    // They are accepted by now: whoever is not told so enqueues them again.
-    Ok(if api.fits(&fitting) { fitting } else { answer(None) })
+    let results: Vec<_> = results.collect();
+    let fitting = api.fitting(|bodies| batch_answer(accept, &results, Some(bodies)));
+    // The jobs are stored. A caller without this answer would enqueue them again.
+    Ok(if api.fits(&fitting) { fitting } else { batch_answer(accept, &results, None) })
 }
 
-/// The jobs of a batch: all of them at once, and only if something is wrong each on its own.
+/// The answer to a batch. Without `bodies`, each job is shown in its short form.
+fn batch_answer(
+    accept: Accept,
+    results: &[Result<(&Enqueued, &job::Body), Problem>],
+    bodies: Option<Bodies>,
+) -> Response {
+    let results = results.iter().map(|result| match result {
+        Ok((Enqueued { job, new }, data)) => {
+            let data = if *new { data } else { &job.data };
+            let view = match bodies {
+                Some(bodies) => {
+                    BatchJob::Whole(Box::new(JobView::with_data(job, data, accept.0, bodies)))
+                }
+                None => BatchJob::Short(ShortView::from(job)),
+            };
+            BatchResult { status: if *new { 201 } else { 200 }, job: Some(view), error: None }
+        }
+        Err(problem) => BatchResult {
+            status: problem.status().as_u16(),
+            job: None,
+            error: Some(problem.document()),
+        },
+    });
+    accept.ok(BatchView { results: results.collect() }).into_response()
+}
+
+/// The jobs of a batch, parsed at once; if that fails, each on its own.
 fn read_batch(body: &Body) -> Result<Vec<Result<NewJobBody<'_>, Problem>>, Problem> {
     match body.read::<BatchBody<'_>>() {
         Ok(batch) => Ok(batch.jobs.into_iter().map(Ok).collect()),
@@ -254,8 +293,8 @@ fn read_batch(body: &Body) -> Result<Vec<Result<NewJobBody<'_>, Problem>>, Probl
     }
 }
 
-/// Reads in the bodies of jobs that were there before.
-async fn read_in_repeats(
+/// Loads the bodies of jobs that existed before.
+async fn load_repeats(
     api: &Api,
     answers: &mut [Result<Enqueued, tidegate_engine::Error>],
 ) -> Result<(), Problem> {

@@ -1,5 +1,5 @@
-//! Jobs: accepted ([`enqueue`]), looked at ([`read`]), changed ([`change`]), reported on by workers
-//! ([`attempt`]), and done something to in bulk ([`bulk`]).
+//! Jobs: enqueued ([`enqueue`]), read ([`read`]), changed ([`change`]), reported on by workers
+//! ([`attempt`]), and changed in bulk ([`bulk`]).
 
 pub mod attempt;
 pub mod bulk;
@@ -10,13 +10,13 @@ pub mod read;
 use axum::Extension;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{Api, MOST_BATCH_BYTES, body::BodyLimit};
+use super::{Api, MAX_BATCH_BYTES, body::BodyLimit};
 
 /// The routes of jobs and of operations on them.
 pub fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(enqueue::enqueue_many))
-        .layer(Extension(BodyLimit(MOST_BATCH_BYTES)))
+        .layer(Extension(BodyLimit(MAX_BATCH_BYTES)))
         .routes(routes!(enqueue::enqueue, read::list))
         .routes(routes!(bulk::cancel))
         .routes(routes!(bulk::replay))

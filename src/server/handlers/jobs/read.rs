@@ -1,4 +1,4 @@
-//! Looking at jobs: one, a list, a result, and why one waits.
+//! Reading jobs: one, a list, a result, and why a job waits.
 
 use std::time::Duration;
 use tidegate_core::error_code::ErrorCode;
@@ -19,8 +19,8 @@ use tidegate_core::{
     time::Seconds,
 };
 
-/// The longest a request for a result may wait.
-const LONGEST_WAIT: Seconds = Seconds::new(60);
+/// How long a request for a result may wait.
+const MAX_WAIT: Seconds = Seconds::new(60);
 
 async fn show(api: &Api, accept: Accept, id: &JobId, job_type: Option<&TypeName>) -> Answer {
     let job = api.whole(api.server.job(id, job_type).await?).await?;
@@ -30,10 +30,15 @@ async fn show(api: &Api, accept: Accept, id: &JobId, job_type: Option<&TypeName>
 }
 
 /// A job, by its id.
-#[utoipa::path(get, path = "/v1/jobs/{id}", operation_id = "get_job_by_id", tag = "jobs",
+#[utoipa::path(
+    get, path = "/v1/jobs/{id}", operation_id = "get_job_by_id", tag = "jobs",
     params(("id" = String, Path, description = "The job's id")),
-    responses((status = 200, description = "The job, its `ETag` the revision", body = JobView), (status = 404, description = "`job_not_found`")),
-    security(("bearer" = ["read"]), ("basic" = ["read"])))]
+    responses(
+        (status = 200, description = "The job, its `ETag` the revision", body = JobView),
+        (status = 404, description = "`job_not_found`"),
+    ),
+    security(("bearer" = ["read"]), ("basic" = ["read"])),
+)]
 pub async fn by_id(
     State(api): State<Api>,
     accept: Accept,
@@ -44,12 +49,18 @@ pub async fn by_id(
 }
 
 /// A job, by its type and id.
-#[utoipa::path(get, path = "/v1/jobs/{type}/{id}", operation_id = "get_job", tag = "jobs",
-    params(("type" = String, Path, description = "The job type"), ("id" = String, Path, description = "The job's id")),
+#[utoipa::path(
+    get, path = "/v1/jobs/{type}/{id}", operation_id = "get_job", tag = "jobs",
+    params(
+        ("type" = String, Path, description = "The job type"),
+        ("id" = String, Path, description = "The job's id"),
+    ),
     responses(
         (status = 200, description = "The job, its `ETag` the revision", body = JobView),
         (status = 404, description = "`job_not_found`, also if it has another type"),
-    ), security(("bearer" = ["read"]), ("basic" = ["read"])))]
+    ),
+    security(("bearer" = ["read"]), ("basic" = ["read"])),
+)]
 pub async fn by_type_and_id(
     State(api): State<Api>,
     accept: Accept,
@@ -61,20 +72,31 @@ pub async fn by_type_and_id(
 
 /// Jobs, newest first by creation.
 ///
-/// A page may be short, even empty, and yet have a `next_cursor`. Bodies over 1 KiB are left out.
-#[utoipa::path(get, path = "/v1/jobs", operation_id = "list_jobs", tag = "jobs",
+/// A short or empty page can still have a `next_cursor`. Bodies over 1 KiB are left out.
+#[utoipa::path(
+    get, path = "/v1/jobs", operation_id = "list_jobs", tag = "jobs",
     params(
         ("type" = Option<String>, Query, description = "Only this type"),
         ("queue" = Option<String>, Query, description = "Only this queue"),
-        ("state" = Option<String>, Query, description = "Only these states: words with commas between them, or `ended`"),
-        ("attribute.{name}" = Option<String>, Query, description = "Only jobs whose attribute `name` has this value"),
+        (
+            "state" = Option<String>, Query,
+            description = "Only these states: words with commas between them, or `ended`",
+        ),
+        (
+            "attribute.{name}" = Option<String>, Query,
+            description = "Only jobs whose attribute `name` has this value",
+        ),
         ("from" = Option<String>, Query, description = "Only created at this instant or later"),
         ("to" = Option<String>, Query, description = "Only created before this instant"),
-        ("limit" = Option<u32>, Query, description = "Most jobs of the page, 1 to 1000 (default 100)"),
+        (
+            "limit" = Option<u32>, Query,
+            description = "Maximum number of jobs on the page, 1 to 1000 (default 100)",
+        ),
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the previous page"),
     ),
     responses((status = 200, description = "A page", body = JobPage)),
-    security(("bearer" = ["read"]), ("basic" = ["read"])))]
+    security(("bearer" = ["read"]), ("basic" = ["read"])),
+)]
 pub async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, params: Params) -> Answer {
     let page = api.server.list(&params.jobs()?).await?;
     let jobs = page.jobs.iter().map(|job| JobView::new(job, accept.0, Bodies::Small)).collect();
@@ -83,18 +105,25 @@ pub async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, params: 
 
 /// A job's result; with `wait`, the request waits for it.
 ///
-/// The answer is the value itself: null if there is none, it was taken, or (without `wait`) the job has not ended.
-#[utoipa::path(get, path = "/v1/jobs/{type}/{id}/result", operation_id = "get_result", tag = "jobs",
+/// The answer is the value itself. It is null if there is no result, if the result was read once
+/// already, or (without `wait`) if the job has not ended.
+#[utoipa::path(
+    get, path = "/v1/jobs/{type}/{id}/result", operation_id = "get_result", tag = "jobs",
     params(
         ("type" = String, Path, description = "The job type"),
         ("id" = String, Path, description = "The job's id"),
-        ("wait" = Option<f64>, Query, description = "Wait this many seconds for the job's end, 0 to 60 (default 0)"),
+        (
+            "wait" = Option<f64>, Query,
+            description = "Wait this many seconds for the job's end, 0 to 60 (default 0)",
+        ),
     ),
     responses(
         (status = 200, description = "The result", body = AnyValue),
         (status = 404, description = "`job_not_found`"),
-        (status = 408, description = "`wait_timeout`: the job has not ended; ask again"),
-    ), security(("bearer" = ["read"]), ("basic" = ["read"])))]
+        (status = 408, description = "`wait_timeout`: the job has not ended; retry"),
+    ),
+    security(("bearer" = ["read"]), ("basic" = ["read"])),
+)]
 pub async fn result(
     State(api): State<Api>,
     accept: Accept,
@@ -104,27 +133,35 @@ pub async fn result(
 ) -> Answer {
     let wait = match params.one::<f64>("wait")?.map(Seconds::try_from) {
         None => Duration::ZERO,
-        Some(Ok(wait)) if wait <= LONGEST_WAIT => wait.duration(),
+        Some(Ok(wait)) if wait <= MAX_WAIT => wait.duration(),
         Some(_) => return Err(Problem::invalid("wait", "must be 0 to 60")),
     };
     params.done()?;
     let shown = |result: &Payload| accept.ok(AnyValue::new(result, accept.0)).into_response();
-    // One that is read once is not to be lost with an answer that is too large.
+    // A result that can be read once must not be lost with an answer that is too large.
     let fits =
         |result: &Payload| api.server.options().answer_bytes.is_none() || api.fits(&shown(result));
     match api.server.result_if(&path.id, Some(&path.job_type), wait, fits).await? {
         Some(Some(result)) => Ok(shown(&result)),
         Some(None) => Ok(accept.ok(()).into_response()),
         None if wait.is_zero() => Ok(accept.ok(()).into_response()),
-        None => Err(Problem::new(ErrorCode::WaitTimeout, "the job has not ended yet; ask again")),
+        None => Err(Problem::new(ErrorCode::WaitTimeout, "the job has not ended yet; retry")),
     }
 }
 
 /// Why a job waits.
-#[utoipa::path(get, path = "/v1/jobs/{type}/{id}/explain", operation_id = "explain_job", tag = "jobs",
-    params(("type" = String, Path, description = "The job type"), ("id" = String, Path, description = "The job's id")),
-    responses((status = 200, description = "What holds it", body = Explanation), (status = 404, description = "`job_not_found`")),
-    security(("bearer" = ["read"]), ("basic" = ["read"])))]
+#[utoipa::path(
+    get, path = "/v1/jobs/{type}/{id}/explain", operation_id = "explain_job", tag = "jobs",
+    params(
+        ("type" = String, Path, description = "The job type"),
+        ("id" = String, Path, description = "The job's id"),
+    ),
+    responses(
+        (status = 200, description = "What holds it", body = Explanation),
+        (status = 404, description = "`job_not_found`"),
+    ),
+    security(("bearer" = ["read"]), ("basic" = ["read"])),
+)]
 pub async fn explain(
     State(api): State<Api>,
     accept: Accept,

@@ -1,4 +1,5 @@
-//! What is known of a plugin's calls: its log, its faults, where its shadow differs. Kept in memory, the oldest going first.
+//! Diagnostics of a plugin's calls: log, faults, differences of the shadow version. They are kept
+//! in memory, and the oldest are dropped first.
 
 use axum::{extract::State, response::IntoResponse};
 use tidegate_api::{
@@ -42,14 +43,22 @@ fn log_line(line: &LogLine) -> LogView {
 }
 
 /// The latest lines that a plugin logged since the server started.
-#[utoipa::path(get, path = "/v1/plugins/{plugin}/logs", operation_id = "get_plugin_logs", tag = "plugins",
+#[utoipa::path(
+    get, path = "/v1/plugins/{plugin}/logs", operation_id = "get_plugin_logs", tag = "plugins",
     params(
         ("plugin" = String, Path, description = "The plugin's name"),
-        ("limit" = Option<u32>, Query, description = "Most lines, 1 to 1000 (default 100)"),
+        (
+            "limit" = Option<u32>, Query,
+            description = "Maximum number of lines, 1 to 1000 (default 100)",
+        ),
         ("after" = Option<u64>, Query, description = "Only lines after the one of this number"),
     ),
-    responses((status = 200, description = "The lines", body = LogsView), (status = 404, description = "`plugin_not_found`")),
-    security(("bearer" = ["read"]), ("basic" = ["read"])))]
+    responses(
+        (status = 200, description = "The lines", body = LogsView),
+        (status = 404, description = "`plugin_not_found`"),
+    ),
+    security(("bearer" = ["read"]), ("basic" = ["read"])),
+)]
 async fn logs(
     State(api): State<Api>,
     accept: Accept,
@@ -67,7 +76,7 @@ async fn logs(
         .filter(|line| after.is_none_or(|after| line.number > after))
         .map(log_line)
         .collect();
-    // Who follows wants what comes next, who looks wants what came last.
+    // With `after`, the caller follows the log and gets the next lines; without, the latest.
     let skipped = if after.is_some() { 0 } else { logs.len().saturating_sub(limit) };
     Ok(accept
         .ok(LogsView { logs: logs.into_iter().skip(skipped).take(limit).collect() })
@@ -75,10 +84,21 @@ async fn logs(
 }
 
 /// The latest failed calls, each with its input.
-#[utoipa::path(get, path = "/v1/plugins/{plugin}/faults", operation_id = "get_plugin_faults", tag = "plugins",
+#[utoipa::path(
+    get, path = "/v1/plugins/{plugin}/faults", operation_id = "get_plugin_faults", tag = "plugins",
     params(("plugin" = String, Path, description = "The plugin's name")),
-    responses((status = 200, description = "The faults, latest first; at most 8 are kept of the live version and 8 of the one in its shadow. A call is kept with at most 64 KiB of data; `data-left-out` has the bytes of what is missing", body = RecordedFaults), (status = 404, description = "`plugin_not_found`")),
-    security(("bearer" = ["read"]), ("basic" = ["read"])))]
+    responses(
+        (
+            status = 200,
+            description = "The faults, latest first; at most 8 of the live version and 8 of the \
+                shadow version. A call has at most 64 KiB of data; `data-left-out` is the number \
+                of missing bytes",
+            body = RecordedFaults,
+        ),
+        (status = 404, description = "`plugin_not_found`"),
+    ),
+    security(("bearer" = ["read"]), ("basic" = ["read"])),
+)]
 async fn faults(
     State(api): State<Api>,
     accept: Accept,
@@ -99,12 +119,20 @@ async fn faults(
 }
 
 /// The decisions in which the shadow version differs.
-#[utoipa::path(get, path = "/v1/plugins/{plugin}/differences", operation_id = "get_plugin_differences", tag = "plugins",
+#[utoipa::path(
+    get, path = "/v1/plugins/{plugin}/differences", operation_id = "get_plugin_differences",
+    tag = "plugins",
     params(("plugin" = String, Path, description = "The plugin's name")),
     responses(
-        (status = 200, description = "What was compared; the latest 100 differences are kept", body = ShadowView),
+        (
+            status = 200,
+            description = "What was compared; the latest 100 differences are kept",
+            body = ShadowView,
+        ),
         (status = 404, description = "`plugin_not_found`"),
-    ), security(("bearer" = ["read"]), ("basic" = ["read"])))]
+    ),
+    security(("bearer" = ["read"]), ("basic" = ["read"])),
+)]
 async fn differences(
     State(api): State<Api>,
     accept: Accept,
@@ -114,14 +142,14 @@ async fn differences(
     let Comparison { version, compared, different, failed, missed, differences } =
         api.server.plugin_differences(&name).await?;
     let differences = differences.into_iter().rev().collect();
-    // Versions are counted from 1.
+    // 0 means no shadow version: versions are counted from 1.
     let version = Some(version).filter(|version| *version > 0);
     Ok(accept
         .ok(ShadowView { version, compared, different, failed, missed, differences })
         .into_response())
 }
 
-/// The routes of what is known of calls.
+/// The routes of these diagnostics.
 pub fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(logs)).routes(routes!(faults)).routes(routes!(differences))
 }

@@ -1,7 +1,7 @@
-//! Plugins: pushed, made live and taken back; what is known of their calls.
+//! Plugins: pushed, made live, rolled back; and diagnostics of their calls ([`calls`]).
 //!
-//! What goes in is a component, and what comes out of a recorded call is one that can be made again
-//! (`tidegate plugin test`). What is compiled, and who may decide, the server's verbs know.
+//! A plugin is pushed as a WebAssembly component. A recorded call can be repeated with `tidegate
+//! plugin test`. The server compiles components and selects the version that decides.
 
 mod calls;
 mod view;
@@ -21,7 +21,7 @@ use super::{
     access::{Admin, May, Read},
     body::{self, Body},
     error::Problem,
-    media::Accept,
+    media::{self, Accept},
     params::{Name, PageRequest, Params, VersionPath},
 };
 use crate::runtime::CannotPush;
@@ -36,15 +36,11 @@ impl<S: Send + Sync> FromRequest<S> for Component {
     type Rejection = Problem;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
-        let kind = request
-            .headers()
-            .get(header::CONTENT_TYPE)
-            .and_then(|kind| kind.to_str().ok())
-            .unwrap_or("application/wasm");
-        let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-        if kind != "application/wasm" {
+        let headers = request.headers();
+        let kind = media::essence(headers);
+        if headers.contains_key(header::CONTENT_TYPE) && kind != "application/wasm" {
             let detail = format!(
-                "Content-Type {kind:?} is not known here; send a component as application/wasm"
+                "Content-Type {kind:?} is not supported; send a component as application/wasm"
             );
             return Err(Problem::new(ErrorCode::UnsupportedMediaType, detail));
         }
@@ -66,19 +62,41 @@ impl From<CannotPush> for Problem {
 
 /// Push a component: it becomes the plugin's next version, and decides from the next tick on.
 ///
-/// It is compiled once, here. The same bytes again change nothing and are answered with the version that has them.
-#[utoipa::path(put, path = "/v1/plugins/{plugin}", operation_id = "put_plugin", tag = "plugins",
-    request_body(content = Vec<u8>, content_type = "application/wasm", description = "A component of at most 32 MiB"),
+/// The server compiles it once. A push of stored bytes changes nothing; the answer names their
+/// version.
+#[utoipa::path(
+    put, path = "/v1/plugins/{plugin}", operation_id = "put_plugin", tag = "plugins",
+    request_body(
+        content = Vec<u8>, content_type = "application/wasm",
+        description = "A component of at most 32 MiB",
+    ),
     params(
-        ("plugin" = String, Path, description = "The plugin's name: 1 to 64 of `A-Z a-z 0-9 _ . -`"),
-        ("shadow" = Option<bool>, Query, description = "Whether the version becomes the shadow (default false); a plugin's first version is always live"),
+        (
+            "plugin" = String, Path,
+            description = "The plugin's name: 1 to 64 of `A-Z a-z 0-9 _ . -`",
+        ),
+        (
+            "shadow" = Option<bool>, Query,
+            description = "Whether the version becomes the shadow (default false); a plugin's \
+                first version is always live",
+        ),
     ),
     responses(
         (status = 201, description = "A new version; `pushed` is its number", body = PluginView),
-        (status = 200, description = "The same bytes are there already, as version `pushed`", body = PluginView),
-        (status = 400, description = "`invalid_plugin`: `reasons` says everything that is wrong"),
-        (status = 409, description = "`plugin_in_use`, `config_refused`: a queue or type that uses it could not go on with this version"),
-    ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+        (
+            status = 200,
+            description = "The same bytes are stored already, as version `pushed`",
+            body = PluginView,
+        ),
+        (status = 400, description = "`invalid_plugin`: `reasons` has everything that is wrong"),
+        (
+            status = 409,
+            description = "`plugin_in_use`, `config_refused`: a queue or type that uses the \
+                plugin cannot use this version",
+        ),
+    ),
+    security(("bearer" = ["admin"]), ("basic" = ["admin"])),
+)]
 async fn put(
     State(api): State<Api>,
     accept: Accept,
@@ -99,13 +117,18 @@ async fn put(
 }
 
 /// Plugins, by name, with their health.
-#[utoipa::path(get, path = "/v1/plugins", operation_id = "list_plugins", tag = "plugins",
+#[utoipa::path(
+    get, path = "/v1/plugins", operation_id = "list_plugins", tag = "plugins",
     params(
-        ("limit" = Option<u32>, Query, description = "Most plugins of the page, 1 to 1000 (default 100)"),
+        (
+            "limit" = Option<u32>, Query,
+            description = "Maximum number of plugins on the page, 1 to 1000 (default 100)",
+        ),
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the previous page"),
     ),
     responses((status = 200, description = "A page", body = PluginPage)),
-    security(("bearer" = ["read"]), ("basic" = ["read"])))]
+    security(("bearer" = ["read"]), ("basic" = ["read"])),
+)]
 async fn list(
     State(api): State<Api>,
     accept: Accept,
@@ -132,10 +155,15 @@ async fn shown(
 }
 
 /// A plugin: its roles, its users and its health.
-#[utoipa::path(get, path = "/v1/plugins/{plugin}", operation_id = "get_plugin", tag = "plugins",
+#[utoipa::path(
+    get, path = "/v1/plugins/{plugin}", operation_id = "get_plugin", tag = "plugins",
     params(("plugin" = String, Path, description = "The plugin's name")),
-    responses((status = 200, description = "The plugin", body = PluginView), (status = 404, description = "`plugin_not_found`")),
-    security(("bearer" = ["read"]), ("basic" = ["read"])))]
+    responses(
+        (status = 200, description = "The plugin", body = PluginView),
+        (status = 404, description = "`plugin_not_found`"),
+    ),
+    security(("bearer" = ["read"]), ("basic" = ["read"])),
+)]
 async fn get(
     State(api): State<Api>,
     accept: Accept,
@@ -147,13 +175,16 @@ async fn get(
 }
 
 /// Delete a plugin that no queue and no type uses, with all its versions.
-#[utoipa::path(delete, path = "/v1/plugins/{plugin}", operation_id = "delete_plugin", tag = "plugins",
+#[utoipa::path(
+    delete, path = "/v1/plugins/{plugin}", operation_id = "delete_plugin", tag = "plugins",
     params(("plugin" = String, Path, description = "The plugin's name")),
     responses(
         (status = 204, description = "Deleted"),
         (status = 404, description = "`plugin_not_found`"),
         (status = 409, description = "`plugin_in_use`"),
-    ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+    ),
+    security(("bearer" = ["admin"]), ("basic" = ["admin"])),
+)]
 async fn delete(
     State(api): State<Api>,
     _: May<Admin>,
@@ -163,15 +194,26 @@ async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// A plugin's versions, oldest first. At most 50 are kept, and fewer if their configurations' schemas are long.
-#[utoipa::path(get, path = "/v1/plugins/{plugin}/versions", operation_id = "list_plugin_versions", tag = "plugins",
+/// A plugin's versions, oldest first.
+///
+/// At most 50 are kept, and fewer if their configuration schemas are long.
+#[utoipa::path(
+    get, path = "/v1/plugins/{plugin}/versions", operation_id = "list_plugin_versions",
+    tag = "plugins",
     params(
         ("plugin" = String, Path, description = "The plugin's name"),
-        ("limit" = Option<u32>, Query, description = "Most versions of the page, 1 to 1000 (default 100)"),
+        (
+            "limit" = Option<u32>, Query,
+            description = "Maximum number of versions on the page, 1 to 1000 (default 100)",
+        ),
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the previous page"),
     ),
-    responses((status = 200, description = "A page", body = VersionPage), (status = 404, description = "`plugin_not_found`")),
-    security(("bearer" = ["read"]), ("basic" = ["read"])))]
+    responses(
+        (status = 200, description = "A page", body = VersionPage),
+        (status = 404, description = "`plugin_not_found`"),
+    ),
+    security(("bearer" = ["read"]), ("basic" = ["read"])),
+)]
 async fn versions(
     State(api): State<Api>,
     accept: Accept,
@@ -192,25 +234,46 @@ async fn versions(
 }
 
 /// The component of a version, as it was pushed.
-#[utoipa::path(get, path = "/v1/plugins/{plugin}/versions/{number}/component", operation_id = "get_plugin_component", tag = "plugins",
-    params(("plugin" = String, Path, description = "The plugin's name"), ("number" = u32, Path, description = "The version's number")),
+#[utoipa::path(
+    get, path = "/v1/plugins/{plugin}/versions/{number}/component",
+    operation_id = "get_plugin_component", tag = "plugins",
+    params(
+        ("plugin" = String, Path, description = "The plugin's name"),
+        ("number" = u32, Path, description = "The version's number"),
+    ),
     responses(
-        (status = 200, description = "The component", body = Vec<u8>, content_type = "application/wasm"),
+        (
+            status = 200,
+            description = "The component",
+            body = Vec<u8>, content_type = "application/wasm",
+        ),
         (status = 404, description = "`plugin_not_found`, `plugin_version_not_found`"),
-    ), security(("bearer" = ["read"]), ("basic" = ["read"])))]
+    ),
+    security(("bearer" = ["read"]), ("basic" = ["read"])),
+)]
 async fn component(State(api): State<Api>, _: May<Read>, path: VersionPath) -> Answer {
     let wasm = api.server.plugin_component(&path.plugin, path.number).await?;
     Ok(([(header::CONTENT_TYPE, "application/wasm")], wasm).into_response())
 }
 
-/// Make another version live: it decides from the next tick on. Its state is kept if the shape is the same.
-#[utoipa::path(post, path = "/v1/plugins/{plugin}/rollback", operation_id = "rollback_plugin", tag = "plugins", request_body = RollbackBody,
+/// Make another version live: it decides from the next tick on.
+///
+/// The plugin's state is kept if both versions have the same state schema.
+#[utoipa::path(
+    post, path = "/v1/plugins/{plugin}/rollback", operation_id = "rollback_plugin", tag = "plugins",
+    request_body = RollbackBody,
     params(("plugin" = String, Path, description = "The plugin's name")),
     responses(
         (status = 200, description = "The plugin after the change", body = PluginView),
         (status = 404, description = "`plugin_not_found`, `plugin_version_not_found`"),
-        (status = 409, description = "`plugin_in_use`, `config_refused`: a queue or type that uses it could not go on with this version"),
-    ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+        (
+            status = 409,
+            description = "`plugin_in_use`, `config_refused`: a queue or type that uses the \
+                plugin cannot use this version",
+        ),
+    ),
+    security(("bearer" = ["admin"]), ("basic" = ["admin"])),
+)]
 async fn rollback(
     State(api): State<Api>,
     accept: Accept,
@@ -223,13 +286,17 @@ async fn rollback(
     shown(&api, accept, &name, &item).await
 }
 
-/// Call a shadow version for comparison with the live one. It decides nothing.
-#[utoipa::path(put, path = "/v1/plugins/{plugin}/shadow", operation_id = "put_plugin_shadow", tag = "plugins", request_body = ShadowBody,
+/// Set the shadow version. It is called for comparison with the live version, and decides nothing.
+#[utoipa::path(
+    put, path = "/v1/plugins/{plugin}/shadow", operation_id = "put_plugin_shadow", tag = "plugins",
+    request_body = ShadowBody,
     params(("plugin" = String, Path, description = "The plugin's name")),
     responses(
         (status = 200, description = "The plugin after the change", body = PluginView),
         (status = 404, description = "`plugin_not_found`, `plugin_version_not_found`"),
-    ), security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+    ),
+    security(("bearer" = ["admin"]), ("basic" = ["admin"])),
+)]
 async fn shadow(
     State(api): State<Api>,
     accept: Accept,
@@ -243,10 +310,16 @@ async fn shadow(
 }
 
 /// Remove the shadow version.
-#[utoipa::path(delete, path = "/v1/plugins/{plugin}/shadow", operation_id = "delete_plugin_shadow", tag = "plugins",
+#[utoipa::path(
+    delete, path = "/v1/plugins/{plugin}/shadow", operation_id = "delete_plugin_shadow",
+    tag = "plugins",
     params(("plugin" = String, Path, description = "The plugin's name")),
-    responses((status = 200, description = "The plugin after the change", body = PluginView), (status = 404, description = "`plugin_not_found`")),
-    security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
+    responses(
+        (status = 200, description = "The plugin after the change", body = PluginView),
+        (status = 404, description = "`plugin_not_found`"),
+    ),
+    security(("bearer" = ["admin"]), ("basic" = ["admin"])),
+)]
 async fn no_shadow(
     State(api): State<Api>,
     accept: Accept,

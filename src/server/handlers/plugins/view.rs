@@ -1,4 +1,4 @@
-//! Plugins as answers show them.
+//! The view of a plugin.
 
 use tidegate_api::{PluginHealth, PluginView, UsageView, VersionView};
 

@@ -1,4 +1,4 @@
-//! The envelope, access and bodies, met by requests.
+//! The layers around every route: envelope, access, bodies.
 
 use std::sync::Arc;
 
@@ -55,7 +55,7 @@ fn routes() -> Router {
 }
 
 #[tokio::test]
-async fn every_answer_has_an_id_the_servers_name_and_no_store() {
+async fn every_answer_has_an_id_a_server_name_and_no_store() {
     let (answer, _) = ask(&routes(), "GET", "/v1/echo", &[("x-request-id", "mine-1")], "").await;
     assert_eq!(answer.headers()["x-request-id"], "mine-1");
     assert_eq!(answer.headers()["server"], concat!("tidegate/", env!("CARGO_PKG_VERSION")));
@@ -84,14 +84,14 @@ async fn an_unknown_route_and_a_wrong_method_are_problems() {
 }
 
 #[tokio::test]
-async fn a_panic_is_an_internal_problem_that_tells_nothing() {
+async fn a_panic_is_an_internal_problem_without_its_cause() {
     let answer = ask(&routes(), "GET", "/v1/panic", &[], "").await;
     assert_eq!(problem(&answer), (StatusCode::INTERNAL_SERVER_ERROR, "internal".into()));
     assert!(!String::from_utf8(answer.1).unwrap().contains("secret"));
 }
 
 #[tokio::test]
-async fn a_problem_comes_in_the_encoding_that_was_asked_for() {
+async fn a_problem_has_the_accepted_encoding() {
     let (answer, body) =
         ask(&routes(), "GET", "/v1/nothing", &[("accept", "application/x-msgpack")], "").await;
     assert_eq!(answer.headers()["content-type"], "application/problem+msgpack");
@@ -118,7 +118,7 @@ async fn a_body_is_answered_in_either_encoding() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_a_problem_of_its_kind() {
+async fn unreadable_requests_have_specific_codes() {
     let deep = "[".repeat(68);
     for (headers, body, status, code) in [
         (&[("content-type", "text/plain")][..], "{}", 415, "unsupported_media_type"),
@@ -142,7 +142,7 @@ async fn what_cannot_be_read_is_a_problem_of_its_kind() {
 }
 
 #[tokio::test]
-async fn a_body_is_bounded_and_a_route_may_take_more() {
+async fn a_body_is_bounded_and_a_route_can_raise_the_bound() {
     let text = |len: usize| format!("\"{}\"", "x".repeat(len - 2));
     let most = 1000 + 64 * 1024;
     for (path, len, status) in [
@@ -160,7 +160,7 @@ async fn a_body_is_bounded_and_a_route_may_take_more() {
 }
 
 #[tokio::test]
-async fn nobody_unknown_is_let_in_and_is_told_how_to_be_known() {
+async fn unauthenticated_callers_get_challenges() {
     let answer = ask(&routes(), "GET", "/v1/read", &[], "").await;
     assert_eq!(problem(&answer), (StatusCode::UNAUTHORIZED, "unauthorized".into()));
     let challenges: Vec<_> = answer
@@ -182,7 +182,7 @@ async fn nobody_unknown_is_let_in_and_is_told_how_to_be_known() {
 }
 
 #[tokio::test]
-async fn a_scope_opens_what_it_is_for() {
+async fn a_route_requires_its_scope() {
     for (path, token, status) in [
         ("/v1/read", "Bearer read", 200),
         ("/v1/read", "Basic OnJlYWQ=", 200),
@@ -198,14 +198,14 @@ async fn a_scope_opens_what_it_is_for() {
 }
 
 #[tokio::test]
-async fn nobody_unknown_makes_the_server_look_at_a_body() {
+async fn credentials_are_checked_before_the_body() {
     let answer =
         ask(&routes(), "POST", "/v1/guarded", &[("content-type", "text/plain")], "x").await;
     assert_eq!(answer.0.status(), 401);
 }
 
 #[tokio::test]
-async fn an_attempt_is_held_by_its_token_or_by_the_scope_work() {
+async fn a_report_needs_the_attempt_token_or_the_scope_work() {
     let token = format!("Bearer {:032x}", 255);
     for (token, status, shown) in [
         (token.as_str(), 200, "Some(255)"),
@@ -247,14 +247,14 @@ async fn unencrypted_requests_through_a_proxy_are_refused() {
         ("http", 403, None),
         ("http,https", 403, None),
     ];
-    for (proto, status, told) in cases {
+    for (proto, status, hsts) in cases {
         let answer = ask(&routes(), "GET", "/v1/echo", &[("x-forwarded-proto", proto)], "").await;
         let header = answer
             .0
             .headers()
             .get("strict-transport-security")
             .map(|value| value.to_str().unwrap());
-        assert_eq!((answer.0.status().as_u16(), header), (status, told), "{proto:?}");
+        assert_eq!((answer.0.status().as_u16(), header), (status, hsts), "{proto:?}");
         if status == 403 {
             assert_eq!(problem(&answer).1, "insecure_request");
         }
@@ -270,7 +270,7 @@ async fn unencrypted_requests_through_a_proxy_are_refused() {
 }
 
 #[tokio::test]
-async fn an_open_server_answers_to_local_and_own_names_alone() {
+async fn an_open_server_accepts_only_its_own_host_names() {
     let auth = Arc::new(BuiltIn::new(None, Anonymous::AdminWithoutTokens));
     let routes =
         Router::<Arc<ApiOptions>>::new().route("/v1/read", get(async |_: May<Read>| "read"));
@@ -306,22 +306,22 @@ async fn an_open_server_answers_to_local_and_own_names_alone() {
         assert_eq!(
             status(&[("host", foreign), ("authorization", "Bearer x")]).await,
             403,
-            "{foreign}, whatever is shown"
+            "{foreign}, with credentials"
         );
     }
     assert_eq!(
         status(&[("host", "localhost"), ("host", "evil.example")]).await,
         403,
-        "of two, both count"
+        "with two hosts, both are checked"
     );
     assert_eq!(
         problem(&ask(&router, "GET", "/", &[("host", "evil.example")], "").await).1,
         "host_not_allowed"
     );
-    assert_eq!(status(&[]).await, 200, "no browser leaves it out");
-    assert_eq!(status(&[("host", "")]).await, 200, "or empty");
+    assert_eq!(status(&[]).await, 200, "every browser sends a host");
+    assert_eq!(status(&[("host", "")]).await, 200, "every browser sends a name");
 
-    // Behind a proxy, with tokens, it is reached by any name.
+    // With tokens, any host name is accepted: a proxy may be in front.
     let (item, text) =
         TokenItem::mint("ci", Scope::Read.into(), Timestamp::EPOCH, &SeededEntropy::new(1));
     auth.set_tokens(vec![item]);

@@ -1,5 +1,5 @@
-//! What surrounds every route ([`envelope`]), that the document is whole ([`document`]), and the routes on a real
-//! server whose store is in memory ([`live`], [`schedules`]).
+//! Tests of what surrounds every route ([`envelope`]), of the `OpenAPI` document ([`document`]),
+//! and of the routes on a real server whose store is in memory ([`live`], [`schedules`]).
 
 mod document;
 mod envelope;
@@ -23,7 +23,7 @@ use crate::{
 };
 use tidegate_engine::memory::SeededEntropy;
 
-/// Knows everybody by a token that says what they may do: `read`, `enqueue work`.
+/// Accepts every token that is a list of scopes: `read`, `enqueue work`.
 struct ByWord;
 
 #[async_trait]
@@ -49,7 +49,7 @@ fn options() -> Arc<ApiOptions> {
     })
 }
 
-/// `routes` with all that the API puts around its own.
+/// `routes` with the layers of the API.
 fn around(routes: Router<Arc<ApiOptions>>) -> Router {
     let options = options();
     let hosts = Hosts::new(Arc::clone(&options.auth), "http://127.0.0.1:8080");
@@ -74,7 +74,7 @@ async fn ask(
     (Response::from_parts(parts, ()), bytes.to_vec())
 }
 
-/// The status and the code of a problem in JSON.
+/// The status and the code of a problem document in JSON.
 fn problem(answer: &(Response<()>, Vec<u8>)) -> (StatusCode, String) {
     let (response, body) = answer;
     assert_eq!(response.headers()["content-type"], "application/problem+json");

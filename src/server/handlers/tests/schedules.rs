@@ -1,4 +1,4 @@
-//! Schedules over HTTP, on a real server whose store is in memory.
+//! The routes of schedules.
 
 use serde_json::{Value, json};
 
@@ -10,9 +10,12 @@ use super::{
 const NEVER_NOW: &str = "0 0 29 2 *";
 
 #[tokio::test]
-async fn a_schedule_is_put_shown_changed_and_deleted() {
+async fn a_schedule_is_put_shown_and_patched() {
     let router = router().await;
-    let put = json!({"type": "invoice", "cron": NEVER_NOW, "tz": "Europe/Berlin", "data": {"n": 1}, "priority": 5, "missed": "all"});
+    let put = json!({
+        "type": "invoice", "cron": NEVER_NOW, "tz": "Europe/Berlin", "data": {"n": 1}, "priority": 5,
+        "missed": "all",
+    });
     let (answer, body) = ask(&router, "PUT", "/v1/schedules/leap", &[ALL], put.to_string()).await;
     assert_eq!(
         (answer.status().as_u16(), &answer.headers()["etag"]),
@@ -47,7 +50,17 @@ async fn a_schedule_is_put_shown_changed_and_deleted() {
     );
     let (_, nulled) = json(&router, "PATCH", "/v1/schedules/leap", json!({"data": null})).await;
     assert_eq!(nulled["data"], Value::Null);
+}
 
+#[tokio::test]
+async fn a_schedule_is_guarded_by_its_etag_and_deleted() {
+    let router = router().await;
+    let put = json!({"type": "invoice", "cron": NEVER_NOW});
+    json(&router, "PUT", "/v1/schedules/leap", put.clone()).await;
+    for priority in [1, 2, 3] {
+        let patch = json!({"priority": priority});
+        assert_eq!(json(&router, "PATCH", "/v1/schedules/leap", patch).await.0, 200);
+    }
     let (stale, _) =
         ask(&router, "PUT", "/v1/schedules/leap", &[ALL, ("if-match", "\"v1\"")], put.to_string())
             .await;
@@ -116,7 +129,7 @@ async fn data_is_kept_byte_for_byte_in_both_encodings() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_named() {
+async fn a_wrong_field_is_named() {
     let router = router().await;
     for (body, status, code, field) in [
         (json!({"cron": NEVER_NOW}), 400, "invalid_field", Some("type")),
@@ -159,7 +172,9 @@ async fn what_is_wrong_is_named() {
             Some("max_attempts"),
         ),
         (
-            json!({"type": "invoice", "every_seconds": 5, "windows": [{"from": "08:00", "too": "1"}]}),
+            json!({
+                "type": "invoice", "every_seconds": 5, "windows": [{"from": "08:00", "too": "1"}],
+            }),
             400,
             "unknown_field",
             Some("windows[0].too"),
@@ -214,7 +229,7 @@ async fn schedules_come_in_pages_by_name() {
 }
 
 #[tokio::test]
-async fn a_schedule_is_paused_resumed_and_run_out_of_turn() {
+async fn a_schedule_is_paused_resumed_and_run_on_request() {
     let router = router().await;
     json(
         &router,
@@ -253,7 +268,7 @@ async fn a_schedule_is_paused_resumed_and_run_out_of_turn() {
     let (refused, _) =
         ask(&router, "POST", "/v1/schedules/leap/run", &[("authorization", "Bearer enqueue")], "")
             .await;
-    assert_eq!(refused.status(), 403, "a critical job needs the scope for one");
+    assert_eq!(refused.status(), 403, "a critical job needs the scope enqueue:critical");
     let (made, _) = ask(
         &router,
         "POST",

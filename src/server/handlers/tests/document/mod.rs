@@ -1,5 +1,5 @@
-//! The `OpenAPI` document is whole: it has every route ([`routes`]), every reference in it leads to a
-//! schema, and answers have the shape that it describes ([`shapes`], checked by [`schema`]).
+//! The `OpenAPI` document is whole: it has every route ([`routes`]), every reference in it leads to
+//! a schema, and answers have the shape that it describes ([`shapes`], checked by [`schema`]).
 
 mod routes;
 mod schema;

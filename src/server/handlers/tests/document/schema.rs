@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::document;
 
-/// What `value` has that `schema` does not say, or lacks that it demands.
+/// Where `value` differs from `schema`: undocumented, missing and wrong values.
 fn faults(document: &Value, schema: &Value, value: &Value, at: &str) -> Vec<String> {
     if let Some(reference) = schema["$ref"].as_str() {
         return faults(
@@ -22,32 +22,9 @@ fn faults(document: &Value, schema: &Value, value: &Value, at: &str) -> Vec<Stri
         }
     }
     if let Some(parts) = schema["allOf"].as_array() {
-        // The parts share one object, so that what one does not know another may.
-        let mut merged = json!({"type": "object", "properties": {}, "required": []});
-        for part in parts {
-            let part = part["$ref"].as_str().map_or(part, |reference| {
-                document.pointer(reference.trim_start_matches('#')).unwrap()
-            });
-            merged["properties"]
-                .as_object_mut()
-                .unwrap()
-                .extend(part["properties"].as_object().cloned().unwrap_or_default());
-            merged["required"]
-                .as_array_mut()
-                .unwrap()
-                .extend(part["required"].as_array().cloned().unwrap_or_default());
-        }
-        return faults(document, &merged, value, at);
+        return faults(document, &merged(document, parts), value, at);
     }
-    let kind = match value {
-        Value::Null => "null",
-        Value::Bool(_) => "boolean",
-        Value::Number(number) if number.is_f64() => "number",
-        Value::Number(_) => "integer",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    };
+    let kind = kind_of(value);
     let allowed: Vec<&str> = schema["type"]
         .as_str()
         .into_iter()
@@ -88,6 +65,40 @@ fn faults(document: &Value, schema: &Value, value: &Value, at: &str) -> Vec<Stri
             missing.chain(inner).collect()
         }
         _ => Vec::new(),
+    }
+}
+
+/// The object schema with the properties of all `parts` of an `allOf`.
+///
+/// The parts describe one object, so a property may be in any of them.
+fn merged(document: &Value, parts: &[Value]) -> Value {
+    let mut merged = json!({"type": "object", "properties": {}, "required": []});
+    for part in parts {
+        let part = part["$ref"]
+            .as_str()
+            .map_or(part, |reference| document.pointer(reference.trim_start_matches('#')).unwrap());
+        merged["properties"]
+            .as_object_mut()
+            .unwrap()
+            .extend(part["properties"].as_object().cloned().unwrap_or_default());
+        merged["required"]
+            .as_array_mut()
+            .unwrap()
+            .extend(part["required"].as_array().cloned().unwrap_or_default());
+    }
+    merged
+}
+
+/// The type of a value, as JSON Schema names it.
+fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
     }
 }
 

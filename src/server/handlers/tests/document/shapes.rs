@@ -92,7 +92,7 @@ fn shown(job: &Job, bodies: Bodies) -> Value {
 }
 
 #[test]
-fn a_job_has_the_shape_that_the_document_says() {
+fn a_job_conforms_to_its_schema() {
     let at = Timestamp::from_millis(2000);
     let progress = Some(job::lifecycle::Progress { percent: 40.0, note: None });
     let running = Running {
@@ -112,11 +112,12 @@ fn a_job_has_the_shape_that_the_document_says() {
     ] {
         let value = shown(&job(state), Bodies::Whole);
         conforms("Job", &value);
-        for listed in "id type queue state attempt max_attempts priority weight critical run_at created_at started_at ended_at expires_at data attributes \
+        for listed in "id type queue state attempt max_attempts priority weight critical run_at \
+                       created_at started_at ended_at expires_at data attributes \
                        correlation_key replay_of result error history"
             .split_whitespace()
         {
-            assert!(value.get(listed).is_some(), "{listed} is always there");
+            assert!(value.get(listed).is_some(), "{listed} is always present");
         }
     }
 }
@@ -140,7 +141,7 @@ fn the_token_of_an_attempt_is_not_shown() {
 }
 
 #[test]
-fn a_list_leaves_out_large_bodies_and_says_how_large_they_are() {
+fn a_list_shows_only_the_size_of_large_bodies() {
     let mut job = job(State::Scheduled { run_at: Timestamp::EPOCH, waiting: Waiting::Due });
     job.data = Body::Inline(Payload::json(format!("\"{}\"", "x".repeat(1023))));
     let value = shown(&job, Bodies::Small);
@@ -150,7 +151,7 @@ fn a_list_leaves_out_large_bodies_and_says_how_large_they_are() {
 }
 
 #[test]
-fn a_result_that_is_kept_once_is_shown_by_its_own_route_alone() {
+fn a_result_kept_once_is_shown_only_by_its_own_route() {
     let mut job = job(State::Ended { at: Timestamp::EPOCH, outcome: Outcome::Succeeded });
     job.life.result = Some(job::lifecycle::ResultBody {
         encoding: Encoding::Json,
@@ -163,8 +164,11 @@ fn a_result_that_is_kept_once_is_shown_by_its_own_route_alone() {
 }
 
 #[test]
-fn configurations_have_the_shape_that_the_document_says() {
-    let matcher = json!({"type": ["a", "b"], "priority": {"lte": 10}, "attribute": {"size": {"gt": 3}}, "not": {"type": "c"}});
+fn configurations_conform_to_their_schemas() {
+    let matcher = json!({
+        "type": ["a", "b"], "priority": {"lte": 10}, "attribute": {"size": {"gt": 3}},
+        "not": {"type": "c"},
+    });
     let constraint = Constraint {
         name: "c".into(),
         matcher: serde_json::from_value(matcher).unwrap(),
@@ -179,15 +183,20 @@ fn configurations_have_the_shape_that_the_document_says() {
     };
     conforms("QueueConfig", &serde_json::to_value(&queue).unwrap());
     conforms("TypeConfig", &serde_json::to_value(TypeConfig::default()).unwrap());
-    let target = json!({"url": "http://127.0.0.1:9/", "signing_secret": ["a", "b"], "basic_auth": {"username": "u", "password": "p"}, "encoding": "msgpack"});
+    let target = json!({
+        "url": "http://127.0.0.1:9/", "signing_secret": ["a", "b"], "encoding": "msgpack",
+        "basic_auth": {"username": "u", "password": "p"},
+    });
     let push: TypeConfig =
         serde_json::from_value(json!({"target": target, "keep_result": "once"})).unwrap();
     conforms("TypeConfig", &serde_json::to_value(&push).unwrap());
     let whole = json!({
-        "type": "a", "cron": "0 3 * * *", "tz": "UTC", "starts_at": "2026-01-01T00:00:00Z", "ends_at": "2026-01-01T00:00:00Z", "missed": "all",
-        "max_missed": 5, "paused": true, "expires_after_seconds": 1.5, "priority": 1, "weight": 1, "critical": true,
-        "windows": [{"from": "08:00", "to": "09:00"}], "timeout_seconds": 1, "deadline_seconds": 1, "max_attempts": 1,
-        "retry": {"strategy": "exponential"}, "unique": {"key": "k", "while": "live"}, "attributes": {"size": 3}, "keep_result": "once",
+        "type": "a", "cron": "0 3 * * *", "tz": "UTC", "starts_at": "2026-01-01T00:00:00Z",
+        "ends_at": "2026-01-01T00:00:00Z", "missed": "all", "max_missed": 5, "paused": true,
+        "expires_after_seconds": 1.5, "priority": 1, "weight": 1, "critical": true,
+        "windows": [{"from": "08:00", "to": "09:00"}], "timeout_seconds": 1,
+        "deadline_seconds": 1, "max_attempts": 1, "retry": {"strategy": "exponential"},
+        "unique": {"key": "k", "while": "live"}, "attributes": {"size": 3}, "keep_result": "once",
         "callback_url": "https://example.com/", "headers": {"x": "1"},
     });
     let schedule: ScheduleConfig = serde_json::from_value(whole.clone()).unwrap();
@@ -203,13 +212,16 @@ fn configurations_have_the_shape_that_the_document_says() {
         "ScheduleConfig",
         &serde_json::to_value(serde_json::from_value::<ScheduleConfig>(every).unwrap()).unwrap(),
     );
-    let trigger = json!({"filter": {"type": {"prefix": "a"}, "data": {"/x": 1}, "not": {"source": "s"}}, "enqueue": {"type": "t", "data": {"$expr": "id"}}});
+    let trigger = json!({
+        "filter": {"type": {"prefix": "a"}, "data": {"/x": 1}, "not": {"source": "s"}},
+        "enqueue": {"type": "t", "data": {"$expr": "id"}},
+    });
     let trigger: tidegate_core::event::TriggerConfig = serde_json::from_value(trigger).unwrap();
     conforms("TriggerConfig", &serde_json::to_value(&trigger).unwrap());
 }
 
 #[test]
-fn what_became_of_an_event_has_the_shape_that_the_document_says() {
+fn outcomes_of_events_conform_to_their_schema() {
     use tidegate_api::{Applied, Did, Ingested};
     let job = || "j1".parse().unwrap();
     let all = [
@@ -237,7 +249,7 @@ fn what_became_of_an_event_has_the_shape_that_the_document_says() {
 }
 
 #[test]
-fn a_rule_can_say_every_field_of_a_job() {
+fn a_trigger_can_set_every_field_of_a_job() {
     let document = document();
     let fields = document["components"]["schemas"]["NewJob"]["properties"].as_object().unwrap();
     let own = ["id", "type", "data"];
@@ -247,7 +259,7 @@ fn a_rule_can_say_every_field_of_a_job() {
 }
 
 #[test]
-fn a_problem_has_the_shape_that_the_document_says() {
+fn a_problem_conforms_to_its_schema() {
     conforms(
         "Problem",
         &serde_json::to_value(

@@ -8,7 +8,7 @@ use super::{super::ask, json, router};
 use crate::handlers::{self, openapi};
 
 #[tokio::test]
-async fn every_operation_asks_for_the_scope_that_it_documents() {
+async fn every_operation_requires_its_documented_scope() {
     let router = router().await;
     let document = openapi::complete(handlers::routes().into_openapi());
     let mut seen = BTreeSet::new();
@@ -28,8 +28,8 @@ async fn every_operation_asks_for_the_scope_that_it_documents() {
                 .replace("{plugin}", "none");
             let path = path.replace("{schedule}", "none").replace("{trigger}", "none");
             let method = method.to_uppercase();
-            let (nobody, _) = ask(&router, &method, &path, &[], "").await;
-            assert_eq!(nobody.status(), 401, "{method} {path}");
+            let (anonymous, _) = ask(&router, &method, &path, &[], "").await;
+            assert_eq!(anonymous.status(), 401, "{method} {path}");
             let others = ["enqueue", "work", "read", "enqueue:critical"]
                 .into_iter()
                 .filter(|other| *other != scope)
@@ -54,7 +54,7 @@ async fn every_operation_asks_for_the_scope_that_it_documents() {
 }
 
 #[tokio::test]
-async fn the_open_routes_are_open() {
+async fn open_routes_need_no_token() {
     let router = router().await;
     for path in ["/healthz", "/readyz", "/openapi.json", "/"] {
         let (answer, body) = ask(&router, "GET", path, &[], "").await;
@@ -65,7 +65,7 @@ async fn the_open_routes_are_open() {
 }
 
 #[tokio::test]
-async fn tokens_are_made_listed_without_secrets_and_revoked() {
+async fn tokens_are_created_listed_without_secrets_and_revoked() {
     let router = router().await;
     let (status, made) =
         json(&router, "POST", "/v1/tokens", json!({"name": "ci", "scopes": ["enqueue", "read"]}))

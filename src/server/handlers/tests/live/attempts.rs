@@ -42,8 +42,8 @@ async fn an_attempt_token_alone_allows_heartbeats_and_the_report() {
     }
     let (_, body) = ask(&router, "GET", "/v1/jobs/invoice/j1/result", &[ALL], "").await;
     assert_eq!(String::from_utf8(body).unwrap(), r#"{"n": 1.50}"#);
-    let (looking, _) = ask(&router, "GET", "/v1/jobs/j1", &held, "").await;
-    assert_eq!(looking.status(), 401, "an attempt's token opens nothing else");
+    let (read, _) = ask(&router, "GET", "/v1/jobs/j1", &held, "").await;
+    assert_eq!(read.status(), 401, "an attempt's token allows nothing else");
 }
 
 #[tokio::test]
@@ -54,7 +54,10 @@ async fn a_lease_call_carries_reports_and_answers_each() {
         json(&router, "POST", "/v1/leases", json!({"types": ["invoice"], "wait_seconds": 5})).await;
     let token = &leased["leases"][0]["token"];
     let reports = json!([
-        {"id": "j1", "type": "invoice", "attempt": 1, "token": token, "status": "failed", "message": "no", "error": {"n": 1}, "retryable": false},
+        {
+            "id": "j1", "type": "invoice", "attempt": 1, "token": token, "status": "failed",
+            "message": "no", "error": {"n": 1}, "retryable": false,
+        },
         {"id": "j2", "attempt": 1, "status": "succeeded"},
     ]);
     let (status, answer) =
@@ -72,7 +75,7 @@ async fn a_lease_call_carries_reports_and_answers_each() {
 }
 
 #[tokio::test]
-async fn a_result_is_waited_for_and_408_says_that_the_wait_is_over() {
+async fn waiting_for_a_result_ends_with_408() {
     let router = router().await;
     json(&router, "PUT", "/v1/jobs/invoice/j1", json!({"data": 1})).await;
     assert_eq!(

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{super::ask, ALL, json, router};
 
 #[tokio::test]
-async fn configuration_is_replaced_patched_and_guarded_by_its_etag() {
+async fn configuration_is_replaced_and_patched_under_its_etag() {
     let router = router().await;
     let (status, queue) = json(
         &router,

@@ -1,11 +1,11 @@
-//! The trace of a request: kept with its job, and no part of what makes a repeat.
+//! The trace of a request: stored with its job, and ignored when repeats are compared.
 
 use serde_json::{Value, json};
 
 use super::{super::ask, ALL, json, router};
 
 #[tokio::test]
-async fn a_trace_that_is_not_well_said_is_none() {
+async fn a_malformed_trace_is_ignored() {
     const GOOD: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     let router = router().await;
     let kept = async |headers: &[(&str, &str)], own: Value| {
@@ -13,7 +13,7 @@ async fn a_trace_that_is_not_well_said_is_none() {
         let body = json!({"type": "invoice", "data": 1, "headers": own}).to_string();
         let (answer, body) = ask(&router, "POST", "/v1/jobs", &headers, body).await;
         assert_eq!(answer.status(), 201);
-        // None at all are not shown.
+        // An empty map is not shown.
         serde_json::from_slice::<Value>(&body).unwrap().get("headers").cloned().unwrap_or(json!({}))
     };
     let state = ("tracestate", "a=1,b=2");
@@ -34,7 +34,7 @@ async fn a_trace_that_is_not_well_said_is_none() {
     assert_eq!(
         kept(&[("traceparent", GOOD), ("traceparent", GOOD)], json!({})).await,
         json!({}),
-        "one of two is none"
+        "two parents are ambiguous"
     );
     assert_eq!(
         kept(&[state], json!({})).await,
@@ -52,12 +52,12 @@ async fn a_trace_that_is_not_well_said_is_none() {
     assert_eq!(
         kept(&[("traceparent", GOOD)], many.clone()).await,
         many,
-        "a trace makes no good request a bad one"
+        "a trace does not invalidate a request"
     );
 }
 
 #[tokio::test]
-async fn a_repeat_is_the_same_request_whatever_its_trace() {
+async fn a_repeat_may_have_another_trace() {
     let router = router().await;
     let put = async |trace: &str, data: u8| {
         let headers = [ALL, ("traceparent", trace)];
