@@ -158,8 +158,14 @@ fn a_url_is_judged_by_its_host_however_it_is_written() {
         "user:pw",
         "80",
     ];
+    let scheme = prop::sample::select(&["http", "https", "ftp", "other"][..]);
+    let name = prop::sample::select(&["metadata", "METADATA.google.Internal", "Metadata.goog"][..]);
+    let end = prop::sample::select(&["", ".", ":80", "./x", "x", ".example"][..]);
+    let service =
+        (scheme, name, end).prop_map(|(scheme, name, end)| format!("{scheme}://{name}{end}"));
     fuzz(
         prop_oneof![
+            service,
             soup(PARTS, 12),
             soup(PARTS, 9).prop_map(|rest| format!("http://{rest}")),
             text(30)

@@ -88,6 +88,24 @@ fn a_request_is_refused_or_split_as_the_reference_reads_it() {
 }
 
 #[test]
+fn the_unused_marker_is_refused_in_every_place() {
+    let field = prop::sample::select(&["data", "jobs", "type"][..]);
+    let values = || prop::collection::vec(value(), 0..5);
+    fuzz((field, values(), values()), |(field, before, after)| {
+        let mut written = vec![0x81, 0xa4];
+        written.extend_from_slice(field.as_bytes());
+        let count = u8::try_from(before.len() + 1 + after.len()).expect("nine at most");
+        written.push(0x90 | count);
+        written.extend(before.iter().flat_map(pack));
+        let at = written.len();
+        written.push(0xc1);
+        written.extend(after.iter().flat_map(pack));
+        prop_assert_eq!(split(&written.into()), Err(Malformed::Marker(at)));
+        Ok(())
+    });
+}
+
+#[test]
 fn a_request_with_a_false_length_is_refused() {
     let marker = prop::sample::select(&[0xdd, 0xdf, 0xc6, 0xc9, 0xdb][..]);
     let field = prop::sample::select(&["data", "jobs", "type"][..]);
