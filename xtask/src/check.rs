@@ -1,8 +1,8 @@
 //! `check --full`: `./test`, then the stages that are too slow for it or need more tools.
 //!
-//! Every stage runs, even after a failed one. A stage fails if its command fails or cannot start, and
-//! if its output has a line with `NOT RUN`: the full check allows no gaps. The outcomes and the last
-//! lines of each stage are written to `docs/FULL-CHECK.md`.
+//! Every stage runs, even after a failed one. A stage fails if its command fails or cannot start.
+//! It also fails if its output has a line with `NOT RUN`, because the full check allows no gaps.
+//! The outcomes and the last lines of each stage are written to `docs/FULL-CHECK.md`.
 
 use std::{
     collections::VecDeque,
@@ -28,7 +28,7 @@ type Stage = (&'static str, &'static [(&'static str, &'static str)], &'static [&
 
 const STAGES: [Stage; 12] = [
     ("tests", &[], &["./test"]),
-    ("each crate alone", &[], &["bash", "-c", ALONE]),
+    ("each crate alone", &[], &["bash", "-c", EACH_CRATE_ALONE]),
     (
         "simulation: two hundred seeds",
         &[("TIDEGATE_SEEDS", "200")],
@@ -68,8 +68,9 @@ const STAGES: [Stage; 12] = [
     ),
 ];
 
-/// Checks each crate with the features that are shipped, so that none of them borrows one from another.
-const ALONE: &str = "\
+/// Checks each crate alone with the shipped features: a feature that another crate enables is
+/// missing.
+const EACH_CRATE_ALONE: &str = "\
     for crate in core engine api backends; do cargo check --locked --package tidegate-$crate || exit; done
     cargo check --locked --package tidegate-server --features serverless &&
         cargo check --locked --package tidegate";
@@ -103,7 +104,7 @@ pub fn run(mut args: impl Iterator<Item = String>) -> Result<(), String> {
     }
     println!("\n=== result\n{report}");
     let document = format!(
-        "# The full check\n\nWhat `cargo xtask check --full` printed when it last ran, on {}:\n\n{}\nThe last lines of each stage follow.\n{output}",
+        "# The full check\n\nThis page is the output of the last run of `cargo xtask check --full`, on {}:\n\n{}\nThe last lines of each stage follow.\n{output}",
         provenance(&root),
         block(report.lines().map(str::to_owned))
     );
@@ -155,14 +156,15 @@ fn stage(
     (result, lines)
 }
 
-/// Returns `lines` as a preformatted block of Markdown, without the path of the repository.
+/// Returns `lines` as a code block of Markdown, without the path of the repository.
 fn block(lines: impl IntoIterator<Item = String>) -> String {
     let root = package::root().map(|root| root.display().to_string()).unwrap_or_default();
-    lines.into_iter().fold(String::new(), |mut block, line| {
+    let lines = lines.into_iter().fold(String::new(), |mut block, line| {
         let line = line.replace(&format!("{root}/"), "").replace(&root, ".").replace('`', "'");
-        let _ = writeln!(block, "{}", format!("    {line}").trim_end());
+        let _ = writeln!(block, "{}", line.trim_end());
         block
-    })
+    });
+    format!("```text\n{lines}```\n")
 }
 
 /// Returns the commit and the compiler.

@@ -1,7 +1,7 @@
 //! Tasks of the repository in addition to its build.
 //!
-//! `cargo xtask package` makes the zips of the Lambda functions, `cargo xtask start` measures how long
-//! they take to start, and `cargo xtask check --full` runs every check.
+//! `cargo xtask package` makes the zips of the Lambda functions, `cargo xtask start` measures how
+//! long they take to start, and `cargo xtask check --full` runs every check.
 
 mod check;
 mod endpoint;

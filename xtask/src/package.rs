@@ -1,9 +1,9 @@
 //! `package`: the zip of each Lambda function, for both architectures.
 //!
-//! `target/functions/ARCH/NAME.zip` has the function as `bootstrap`. The zip of `plugins` also has the
-//! compiler of plugins, a separate program. Zig links them against the C library of Amazon Linux 2023,
-//! so the result does not depend on the machine. Zig and `cargo-zigbuild` come pinned from `PyPI` and
-//! crates.io into `target/tools`.
+//! `target/functions/ARCH/NAME.zip` has the function as `bootstrap`. The zip of `plugins` also has
+//! the compiler of plugins, a separate program. Zig links them against the C library of Amazon
+//! Linux 2023, so the result does not depend on the machine. Zig and `cargo-zigbuild` come pinned
+//! from `PyPI` and crates.io into `target/tools`.
 
 use std::{
     fmt::Write as _,

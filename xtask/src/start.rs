@@ -1,11 +1,12 @@
 //! `start`: the start time of each packaged function.
 //!
-//! It is the time from the start of the process until the function requests its first event: the part
-//! of a cold start that Lambda itself does not cause. The figure is the median of several starts of
-//! the package for the architecture of this machine.
+//! It is the time from the start of the process until the function requests its first event. The
+//! rest of a cold start is Lambda's own. The figure is the median of several starts of the package
+//! for the architecture of this machine.
 //!
-//! The function starts with the settings of a deployment, so it creates every client and sends every
-//! request of a start. A local endpoint answers them at once; on AWS each takes some milliseconds.
+//! The function starts with the settings of a deployment, so it creates every client and sends
+//! every request of a start. A local endpoint answers them at once; on AWS each takes some
+//! milliseconds.
 
 use std::{
     fs,
@@ -86,7 +87,7 @@ fn unpack(zip: &Path, folder: &Path) -> Result<(), String> {
     package::call(Command::new("chmod").arg("755").arg(folder.join("bootstrap")))
 }
 
-/// A process, killed when it is dropped.
+/// A process that is killed when this value is dropped.
 struct Running(Child);
 
 impl Drop for Running {
