@@ -299,8 +299,13 @@ pub fn idle(deployment: &Deployment, prices: &Prices) -> Vec<Line> {
         ),
         line("Lambda", "invocations, one a minute", MINUTES, prices.call / MILLION),
         line("Lambda", "gigabyte seconds", seconds, prices.gb_second),
-        line("DynamoDB", "write units of the minute's round", round.writes, prices.write / MILLION),
-        line("DynamoDB", "read units of the minute's round", round.reads, prices.read / MILLION),
+        line(
+            "DynamoDB",
+            "write units of the maintenance sweep",
+            round.writes,
+            prices.write / MILLION,
+        ),
+        line("DynamoDB", "read units of the maintenance sweep", round.reads, prices.read / MILLION),
         line("CloudWatch", "gigabytes logged", MINUTES * MINUTE_LOG / GB, prices.log_gb),
         line("CloudWatch", "alarms", deployment.alarms, prices.alarm),
     ]
