@@ -1,10 +1,11 @@
-//! The shape of the source: which crate and which module may know which, and what no file may have.
+//! The structure of the source: which crate and module may use which, and what no file may contain.
 //!
 //! ```text
 //!   functions, main ─▶ server ─▶ engine ─▶ core        backends ─▶ core        cli, server ─▶ api ─▶ core
 //! ```
 //!
-//! Cargo holds the arrows between crates; a test holds the manifests to them. Inside the core, a module knows only those before it.
+//! Cargo enforces the arrows between crates, and a test compares the manifests with them. Inside
+//! the core, a module uses only the modules before it.
 
 use std::{
     collections::BTreeSet,
@@ -13,7 +14,7 @@ use std::{
     process::Command,
 };
 
-/// The crates below `src`, each with those that it may depend on.
+/// The crates below `src`, each with its allowed dependencies.
 const CRATES: &[(&str, &[&str])] = &[
     ("core", &[]),
     ("engine", &["core"]),
@@ -22,7 +23,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("server", &["core", "engine", "backends", "api"]),
 ];
 
-/// The modules of the core: each may know those before it.
+/// The modules of the core: each may use those before it.
 const CORE: &[&str] = &[
     "lib",
     "error_chain",
@@ -39,7 +40,7 @@ const CORE: &[&str] = &[
     "schema",
 ];
 
-/// A source file: its place in the repository and its code without comments, texts and tests.
+/// A source file: its path in the repository, and its code without comments, strings and tests.
 struct Source {
     path: String,
     whole: String,
@@ -120,7 +121,8 @@ fn code(text: &str) -> String {
     code
 }
 
-/// The names that follow `path` (such as `crate::`) in `code`: one, or the first of each branch of a `{...}`.
+/// The names that follow `path` (such as `crate::`) in `code`: one, or the first of each branch of
+/// a `{...}`.
 fn after<'a>(code: &'a str, path: &str) -> Vec<&'a str> {
     let mut names = Vec::new();
     for (at, _) in code.match_indices(path) {
@@ -299,7 +301,7 @@ fn every_file_says_what_it_is() {
 
 #[test]
 fn nothing_is_left_to_do_and_nothing_is_called_utils() {
-    // Written in two parts, so that this file does not have them.
+    // Written in two parts, so that this file does not contain them.
     let words = [
         concat!("to", "do!("),
         concat!("unimple", "mented!("),
@@ -329,7 +331,7 @@ fn no_test_sleeps() {
             Some((_, tests)) => tests,
             None => continue,
         };
-        // A method of that name is a test's own clock, which is moved by hand.
+        // A method of that name belongs to a test's own clock.
         let real = |line: &str| {
             let call = concat!("sle", "ep(");
             line.match_indices(call)

@@ -1,4 +1,4 @@
-//! Services of AWS as targets: what each is sent, and what its answers mean.
+//! AWS services as targets: the request to each, and the meaning of its answers.
 
 use std::{
     sync::{Arc, Mutex},
@@ -72,7 +72,7 @@ fn queue(url: &str) -> AwsService {
     AwsService::Sqs(SqsTarget { queue_url: format!("{url}/000000000000/work") })
 }
 
-/// A service that answers all requests alike, and keeps them.
+/// A service that gives every request the same answer and records it.
 #[derive(Clone)]
 struct Service {
     status: u16,
@@ -192,7 +192,7 @@ async fn a_refusal_keeps_its_status_and_too_much_to_do_is_429() {
     let down = Service::new(503, &[], "").start().await;
     assert_eq!(target(&at(&down)).send(message(queue(&down))).await.unwrap().status, 503);
 
-    // A bus answers 200 and says of each event whether it took it.
+    // A bus answers 200, with an error for each event that it did not accept.
     let said = r#"{"FailedEntryCount": 1, "Entries": [{"ErrorCode": "InternalFailure", "ErrorMessage": "later"}]}"#;
     let url =
         Service::new(200, &[("content-type", "application/x-amz-json-1.1")], said).start().await;

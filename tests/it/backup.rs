@@ -1,4 +1,4 @@
-//! `tidegate backup` while a server runs, and the copy served.
+//! `tidegate backup` while a server runs, and a server on the copy.
 
 use std::{
     path::Path,

@@ -1,4 +1,4 @@
-//! `tidegate bench` as a program: small measures, whose figures are read as a script would.
+//! `tidegate bench` as a program: small measures, whose figures a script can read.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! Bulk operations: a repeat starts nothing new, and the server's own jobs are not everybody's.
+//! Bulk operations: a repeat starts nothing new, and internal jobs of the server are not changed.
 
 use std::{sync::Arc, time::Duration};
 use tidegate_core::error_code::ErrorCode;
@@ -35,7 +35,7 @@ impl Target for Nobody {
     }
 }
 
-/// A server whose jobs of type `work` succeed at once, and its store. Time does not advance.
+/// A server whose jobs of type `work` succeed at once, and its store. Its clock does not advance.
 async fn place() -> (Server, Arc<FaultyStore>) {
     let store =
         Arc::new(FaultyStore::new(Arc::new(MemoryStore::new()), 1).with_flight(Duration::ZERO));

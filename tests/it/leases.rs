@@ -119,7 +119,7 @@ async fn a_worker_waiting_for_several_queues_gets_any_job_at_once() {
         let server = server.clone();
         async move { server.lease(ask(&["a", "b"], 5)).await.unwrap().jobs }
     });
-    // A demand for another type makes the tick read only that type.
+    // A demand for another type makes the tick read that type only.
     for _ in 0..50 {
         server.lease(LeaseRequest { wait: Duration::ZERO, ..ask(&["b"], 1) }).await.unwrap();
         assert!(!waiting.is_finished());
@@ -213,7 +213,7 @@ async fn a_job_leased_to_a_gone_worker_is_retried_before_lease_end() {
             }
             let job = enqueue(&server, "a").await;
             if types.len() > 1 {
-                // It is rung up, and looks.
+                // It is notified, and reads the queue.
                 while server.job(&job.id, None).await.unwrap().life.running().is_none() {
                     assert!(poll!(&mut lease).is_pending());
                     tokio::task::yield_now().await;
@@ -228,7 +228,8 @@ async fn a_job_leased_to_a_gone_worker_is_retried_before_lease_end() {
     }
 }
 
-/// What `worker` gets at once, if it reports these and asks for as many as it can have.
+/// The leases that `worker` gets at once, if it sends these reports and requests all that it can
+/// run.
 async fn leased_by(server: &Server, worker: &str, done: &[Job]) -> Vec<Job> {
     let report = |job: &Job| {
         let token = job.life.running().map(|run| run.token);

@@ -1,6 +1,6 @@
-//! The library from outside, as one binary: each file is a subject.
+//! Tests of the public interfaces, as one binary: one file or folder per subject.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where it cannot go on")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue must fail")]
 
 mod architecture;
 #[cfg(feature = "aws")]

@@ -118,7 +118,7 @@ impl ObjectStore for Objects {
     }
 }
 
-/// Says 202 to whatever it is sent, and counts it.
+/// Answers 202 to every request, and counts them.
 #[derive(Default)]
 struct TakesForLater(AtomicUsize);
 
@@ -303,7 +303,7 @@ async fn a_bulk_operation_resumes_at_its_page_after_a_crash() {
             .filter(|operation| operation.ended_at.is_some())
     };
     let over = world.until("it is over", over).await;
-    // Those of its second page that it had cancelled are not found again.
+    // The jobs of its second page that were cancelled already are not found again.
     assert!(
         over.state == "done" && (300..JOBS as u64).contains(&over.done) && over.refused == 0,
         "{over:?}"

@@ -1,4 +1,5 @@
-//! Secrets are never logged, however much is: every request that carries one is made, and one that fails, and the whole log is read.
+//! Secrets are never logged, at any level: the test sends every request that carries one, also a
+//! failing one, and reads the whole log.
 
 use std::{
     io::{self, Write},
@@ -156,7 +157,7 @@ async fn no_secret_is_logged_at_any_level_by_server_or_dependencies() {
     let jobs = home.call("GET", "/v1/jobs?type=later", admin, Value::Null).await.1;
     let path = format!("/v1/jobs/later/{}", jobs["jobs"][0]["id"].as_str().unwrap());
     let report = json!({"status": "succeeded", "attempt": 1});
-    // Strangers' tokens are secrets too: they may be good elsewhere.
+    // Unknown tokens are secrets too, because they may be valid elsewhere.
     assert_eq!(
         home.call("POST", &path, "ffffffffffffffffffffffffffffffff", report.clone()).await.0,
         403

@@ -111,7 +111,7 @@ async fn the_result_of_work_done_here_outlasts_a_store_that_fails() {
     server.stop().await;
 }
 
-/// A worker that takes every job for later, while the store begins to fail.
+/// A worker that answers 202 to every job, while the store begins to fail.
 struct TakesForLater(Arc<FaultyStore>);
 
 #[async_trait::async_trait]

@@ -109,7 +109,7 @@ async fn a_verdict_comes_without_waiting_for_the_next_sweep() {
     server.stop().await;
 }
 
-/// Looped for ever by `loopy`; `sane` gives up at once.
+/// `loopy` loops forever on it; `sane` gives up at once.
 struct Loopy;
 
 #[async_trait]
@@ -201,7 +201,8 @@ async fn nothing_waits_for_a_strategy_that_loops() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shadow_strategy_reports_differences_and_pauses_on_failure() {
-    // The new version waits an hour for every other job and changes the data of another; then it crashes.
+    // The new version waits an hour for every other job and changes the data of another; then it
+    // crashes.
     let (crashes, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
     let (told, count) = (Arc::clone(&crashes), Arc::clone(&asked));
     let policy = FnPolicy::default().retrying(move |plugin, call| {
@@ -278,7 +279,8 @@ async fn a_shadow_strategy_reports_differences_and_pauses_on_failure() {
         compared(count).await;
     }
     let seen = compared(9).await;
-    // Left alone for a second and then for two; how much of that has gone by is the machine's affair.
+    // It is not called for a second and then for two; how much of this has passed depends on the
+    // machine.
     assert!(
         seen.failed == u64::from(asked.load(Ordering::Relaxed))
             && seen.failed >= 1
@@ -288,7 +290,7 @@ async fn a_shadow_strategy_reports_differences_and_pauses_on_failure() {
     server.stop().await;
 }
 
-/// Waits until `done` says so.
+/// Waits until `done` returns true.
 async fn until<T>(mut done: impl AsyncFnMut() -> Option<T>) -> T {
     let patience = SystemClock.now() + Duration::from_secs(20);
     while SystemClock.now() < patience {
@@ -302,7 +304,8 @@ async fn until<T>(mut done: impl AsyncFnMut() -> Option<T>) -> T {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shadow_says_where_it_differs_and_decides_nothing() {
-    // The new version counts for itself, from what the live one remembered, and holds every fifth job.
+    // The new version has its own count, starts with that of the live one, and holds every fifth
+    // job.
     let policy = FnPolicy::default().throttling(|plugin, call| {
         let mut seen: u64 = call.state.get("seen").map_or(0, |text| text.parse().unwrap());
         let (first, shadow) = (seen, plugin.version.number == 2);
@@ -371,7 +374,8 @@ async fn a_shadow_says_where_it_differs_and_decides_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shadow_starts_from_the_live_state_and_reports_a_job_once() {
-    // Both let so many jobs run as the state says: the live one none, the new one two. It charges what it lets run.
+    // Both run as many jobs as the state says: the live version none, the new one two. It counts
+    // the jobs that it runs.
     let policy = FnPolicy::default().throttling(|plugin, call| {
         let mut left: u64 = call.state.get("left").map_or(2, |text| text.parse().unwrap());
         let answer = each(call, |_| match left {

@@ -1,7 +1,8 @@
-//! The plugins in `plugins/dist`: small, without imports but the contract's, and made of the sources that are there.
+//! The plugins in `plugins/dist`: small, with the imports of the contract only, and built from the
+//! current sources.
 //!
-//! That they are byte for byte what those sources give needs a compiler for their target, and is a stage of `./test`.
-//! Here a source that was changed and not built is noticed by its digest.
+//! A stage of `./test` compares them byte for byte with a build, which needs a compiler for their
+//! target. Here a digest shows a source that was changed and not built.
 
 use std::{
     collections::BTreeMap,
@@ -50,7 +51,7 @@ fn files(path: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// As `plugins/xtask/src/sources.rs` does it.
+/// The same digest as in `plugins/xtask/src/sources.rs`.
 fn digest_of_sources(name: &str) -> String {
     let mut found = Vec::new();
     COMMON.iter().chain([&name]).for_each(|part| files(&plugins().join(part), &mut found));

@@ -1,4 +1,5 @@
-//! What only a file can do: outlive its process, be damaged, be full, be held by another.
+//! What happens to files only: they outlive their process, are damaged, fill the disk, or are
+//! locked by another process.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 

@@ -3,10 +3,11 @@
 //! `docs/words.txt` lists words that documents and doc comments must not use, each with its
 //! replacement. A test name has at most [`MAX_TEST_NAME`] characters.
 //!
-//! `tests/it/words_baseline.txt` lists the files that still break one of these rules, and how often.
-//! A listed count may fall and must not rise; a file that is not listed must have no finding.
-//! `UPDATE_EXPECT=1` lowers the counts in that file and never raises one. Where files moved, delete
-//! the baseline first: it is then written from what is there, and the diff shows what rose.
+//! `tests/it/words_baseline.txt` lists the files that still break one of these rules, and how
+//! often. A listed count may fall and must not rise; a file that is not listed must have no
+//! finding. `UPDATE_EXPECT=1` lowers the counts in that file and never raises one. Where files
+//! moved, delete the baseline first: it is then written from what is there, and the diff shows what
+//! rose.
 
 use std::{
     cmp::Reverse,
@@ -33,7 +34,7 @@ const PROSE: [&str; 9] = [
     "localstack/README.md",
     "plugins",
 ];
-/// They name the words in order to replace them.
+/// Files that name the words in order to replace them.
 const EXEMPT: [&str; 2] = ["docs/GLOSSARY.md", "docs/STYLE.md"];
 /// Folders that tools write.
 const GENERATED: [&str; 4] = ["target", "node_modules", "__pycache__", ".venv"];

@@ -1,4 +1,4 @@
-//! The work queue's contract, held by the one in memory and the one on SQS.
+//! The contract of the work queue, for the one in memory and the one on SQS.
 
 use std::{sync::Arc, time::Duration};
 

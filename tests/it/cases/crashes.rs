@@ -1,5 +1,6 @@
-//! The process dies between any two writes of a verb, on stores that take transactions as a whole and on those that take them write by
-//! write. Whoever asked asks again, of another process, and everything goes on as if nothing had happened.
+//! The process dies between any two writes of an operation, on atomic stores and on stores that
+//! write one by one. The caller repeats the operation on another process, and the result is the
+//! same as without a crash.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -23,7 +24,8 @@ use tidegate_engine::{
 
 use super::harness::{Harness, demand, failed, queue, report, work};
 
-/// Has `verb` die after each number of its writes in turn, until it needs no more; then it is asked again, and `check` looks at what came of it.
+/// Lets `verb` die after 0, 1, 2, ... writes until it completes. After each death it is repeated,
+/// and `check` examines the result.
 async fn cut<T>(
     before: impl AsyncFn(&mut Harness) -> T,
     verb: impl AsyncFn(&mut Harness, &T) -> Result<(), Error>,
@@ -66,7 +68,8 @@ async fn jobs(harness: &Harness) -> Vec<Job> {
     harness.store.list(&query).await.unwrap().jobs
 }
 
-/// Leases and succeeds, a minute at a time, until every job has ended; no more than `limit` are ever granted. What is left holds no slot.
+/// Leases jobs and reports success, a minute at a time, until every job has ended. At most `limit`
+/// are granted at once, and no slot stays taken.
 async fn drain(harness: &mut Harness, limit: u64) {
     for _ in 0..20 {
         let run = harness.lease(5).await;
@@ -84,7 +87,7 @@ async fn drain(harness: &mut Harness, limit: u64) {
 
 async fn limited(harness: &mut Harness, limit: u32) {
     harness.with_limit(limit).await;
-    // A worker that died costs an attempt, and none of these is about that.
+    // A dead worker costs an attempt, which these cases do not test.
     harness.set_type("work", TypeConfig { max_attempts: Some(9), ..TypeConfig::default() }).await;
     harness.settle().await;
 }
@@ -296,8 +299,7 @@ async fn a_first_limit_that_is_put_half_way_counts_what_runs_already() {
     cut(before, verb, check).await;
 }
 
-/// Two requests under one key, the first of which crashes half way: one job, named by both
-/// responses.
+/// Two requests under one key; the first crashes half way. Both responses name the same job.
 #[tokio::test]
 async fn a_crashed_enqueue_and_its_repeat_by_key_make_one_job() {
     let unique = || Some(Unique { key: "u".into(), hold: UniqueWhile::Live, period_seconds: None });
@@ -340,7 +342,7 @@ async fn a_crashed_enqueue_and_its_repeat_by_key_make_one_job() {
     }
 }
 
-/// As many as stand for a million: a round looks at no more of them than its bound, however many are due.
+/// Enough jobs to represent a million: a tick reads at most its bound, however many are due.
 #[tokio::test]
 async fn a_midnight_peak_of_due_jobs_is_taken_tick_by_tick() {
     const JOBS: usize = 10_000;

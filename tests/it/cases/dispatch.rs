@@ -107,7 +107,7 @@ async fn nothing_starts_without_a_grant_once_its_queue_has_a_limit() {
         p.set_queue(QueueConfig { concurrency: Some(1), ..QueueConfig::default() }).await;
         assert_eq!(p.engine.claim(std::slice::from_ref(&work), None).await.unwrap(), [None]);
         assert!(!p.engine.is_unlimited(&queue()).await.unwrap());
-        // Nor after the limit is gone: a queue keeps its ledger for good.
+        // Nor after the limit is removed: a queue keeps its ledger.
         p.tick(tidegate_engine::TickInput::default()).await;
         p.set_queue(QueueConfig::default()).await;
         assert_eq!(p.engine.claim(&[work], None).await.unwrap(), [None]);

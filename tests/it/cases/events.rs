@@ -1,4 +1,4 @@
-//! Events that make jobs: once, whatever is delivered twice; and dead letters of what could not be mapped.
+//! Events enqueue jobs, once for each event; an event that cannot be mapped becomes a dead letter.
 
 use std::sync::Arc;
 use tidegate_core::error_code::ErrorCode;
@@ -59,7 +59,7 @@ async fn an_event_delivered_twice_enqueues_once() {
         let first = done(&harness, &order).await;
         let [Did::Enqueued { job, .. }] = &first[..] else { panic!("{first:?}") };
         assert_eq!(done(&harness, &order).await, [Did::Repeated { job: job.clone() }]);
-        // Twice in one batch, and under a rule that was changed meanwhile.
+        // Twice in one batch, and again after the trigger has changed.
         put(
             &harness,
             "orders",
@@ -126,7 +126,7 @@ async fn an_unmappable_event_is_a_dead_letter_until_its_rule_is_fixed() {
             harness.engine.dead_letters(Some(&name("other")), None, 100).await.unwrap().0.len(),
             0
         );
-        // Nothing is mended yet.
+        // Nothing is fixed yet.
         let (again, _) = harness.engine.replay_dead_letter(&letter.id).await.unwrap();
         assert!(matches!(again, Replayed::Applied(Did::Dead { .. })), "{again:?}");
         put(&harness, "orders", rule("length(data.id)")).await;
@@ -146,7 +146,7 @@ async fn an_unmappable_event_is_a_dead_letter_until_its_rule_is_fixed() {
     }
 }
 
-/// Of whatever kind its data is, and though JSON cannot say it.
+/// With data of every kind, also data that JSON cannot express.
 #[tokio::test]
 async fn a_dead_letter_is_replayed_as_what_it_was() {
     let bin = |inner: &[u8]| [&[0xc4, inner.len() as u8], inner].concat();
@@ -249,7 +249,7 @@ async fn a_job_that_is_refused_is_a_dead_letter_with_the_reason() {
             matches!(&second[2], Did::Dead { reason, .. } if reason.contains("has this correlation key")),
             "{second:?}"
         );
-        // Of one that is not to be about it any more nothing is left.
+        // A trigger that no longer matches the event leaves nothing behind.
         put(
             &harness,
             "a-unknown",
@@ -358,13 +358,13 @@ async fn an_oversized_event_is_refused_and_the_others_accepted() {
     }
 }
 
-/// The bytes of memory that this process, which runs one test, has.
+/// The memory of this process, in bytes. The process runs one test.
 fn resident() -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
     pages.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
 }
 
-/// A million events that match nothing cost no room: nothing of them is stored or remembered.
+/// A million events that match no trigger take no space: they are neither stored nor cached.
 #[tokio::test]
 async fn a_million_events_that_match_nothing_leave_nothing_behind() {
     let mut rounds = 1000;
@@ -397,7 +397,7 @@ async fn a_million_events_that_match_nothing_leave_nothing_behind() {
     }
 }
 
-/// Whatever the store does not answer: an event sent until it is taken makes one job.
+/// An event that is sent until the store accepts it enqueues one job, whichever answers are lost.
 #[tokio::test]
 async fn an_event_that_is_sent_until_it_is_taken_makes_one_job() {
     for seed in 0..40 {

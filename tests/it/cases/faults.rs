@@ -102,7 +102,7 @@ async fn a_lost_hint_delays_a_limited_queue_by_a_minute_at_most() {
         let first = harness.enqueue(work()).await;
         harness.enqueue(work()).await;
         assert_eq!(harness.lease(1).await[0].id, first.id);
-        // Another process ends the job; what it tells this queue's ticks is lost.
+        // Another process ends the job; its hint to this queue's ticks is lost.
         harness.engine.cancel(&first.id, None, true).await.unwrap();
         assert!(harness.lease(1).await.is_empty(), "nobody knows yet");
         let began = harness.now();
@@ -287,7 +287,7 @@ async fn a_damaged_job_is_left_out_and_keeps_nobody_else_waiting() {
             overdue.iter().map(|job| &job.id).collect::<Vec<_>>(),
             [&jobs[1].id, &jobs[2].id]
         );
-        // However small the demand.
+        // With the smallest demand.
         for job in &jobs[1..] {
             assert_eq!(
                 harness.lease(1).await.iter().map(|leased| &leased.id).collect::<Vec<_>>(),
@@ -315,7 +315,7 @@ async fn a_damaged_body_keeps_nobody_else_from_theirs() {
     harness.set_type("work", TypeConfig::default()).await;
     let large = Payload::json(format!("\"{}\"", "x".repeat(50_000)));
     let jobs = harness.enqueue_many((0..3).map(|_| NewJob { data: large.clone(), ..work() })).await;
-    // The table takes bytes and nothing else; as an ordinary one it takes what a damaged page may hold.
+    // The table accepts only bytes. Without that rule it accepts what a damaged page may contain.
     let open = || rusqlite::Connection::open(database(dir.path())).unwrap();
     let ordinary = "PRAGMA writable_schema = ON; UPDATE sqlite_schema SET sql = replace(sql, 'STRICT', '') WHERE name = 'bodies'";
     open().execute_batch(ordinary).unwrap();
@@ -344,7 +344,7 @@ async fn an_engine_with_a_stale_job_accepts_the_current_report() {
             std::mem::replace(&mut harness.engine, Harness::on(Arc::clone(&harness.store)).engine),
             TickCache::default(),
         );
-        // The place has a new engine with a clock of its own; what matters is the store.
+        // The harness has a new engine with its own clock; only the store matters.
         harness.restart();
         harness.wait(31);
         harness.lease(1).await;
@@ -501,7 +501,7 @@ async fn claimed_jobs_are_delivered_though_a_report_was_not_settled() {
     harness.set_type("work", TypeConfig::default()).await;
     let run = two_run_and_one_has_changed(&mut harness).await;
     let waiting = harness.enqueue(work()).await;
-    // The process lives as long as the first commit: one report that is refused, and a claim.
+    // The process lives until the first commit: one refused report, and a claim.
     store.crash_after(3);
     let reports = vec![report(&run[0], ReportOutcome::Succeeded { result: None })];
     let outcome = harness

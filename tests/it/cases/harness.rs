@@ -42,7 +42,8 @@ pub struct Harness {
     work: Arc<MemoryWorkQueue>,
 }
 
-/// One harness on each embedded store, and one on a table: there each write goes out by itself and takes time.
+/// One harness on each embedded store, and one on a table, where each write is separate and takes
+/// time.
 pub fn every_store_and_table() -> Vec<Harness> {
     every_store().into_iter().chain(on_a_table()).collect()
 }
@@ -249,7 +250,7 @@ fn engine(
     work: &Arc<MemoryWorkQueue>,
     policy: &FnPolicy,
 ) -> Engine {
-    // Two engines never draw the same.
+    // Two engines never draw the same random numbers.
     static SEED: AtomicU64 = AtomicU64::new(1);
     let seed = SEED.fetch_add(1, Ordering::Relaxed);
     let ports = Ports {

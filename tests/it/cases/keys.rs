@@ -85,12 +85,12 @@ async fn a_repeated_enqueue_succeeds_though_now_it_would_be_refused() {
     }
 }
 
-/// A request that has no name, and this correlation key.
+/// A request without an id, with this correlation key.
 fn unnamed(data: &'static str) -> NewJob {
     NewJob { correlation_key: Some("c".into()), data: Payload::json(data), ..work() }
 }
 
-/// A place whose writes go out one by one, with others' turns between them, on `behind`.
+/// A harness on `behind` whose writes are separate; other processes run between them.
 async fn one_by_one(behind: SharedStore) -> Harness {
     let harness = Harness::on(Arc::new(FaultyStore::new(behind, 1)));
     harness.set_type("work", TypeConfig::default()).await;
@@ -127,7 +127,7 @@ async fn a_client_id_that_looks_generated_is_never_shared() {
     for behind in every_store_and_table().into_iter().map(|harness| harness.store) {
         let harness = one_by_one(behind).await;
         let named = || NewJob { id: Some(name("01jcz0000000000000000000aa")), ..unnamed("1") };
-        // It dies between its key and its job.
+        // The process dies between the write of the key and that of the job.
         drop(begun(&harness, named()).await);
         let other = harness.another().enqueue(vec![unnamed("2")]).await.pop().unwrap();
         assert!(matches!(&other, Err(Error::Unavailable { .. })), "{other:?}");

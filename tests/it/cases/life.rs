@@ -1,4 +1,4 @@
-//! What a job's own settings promise, from its first moment to its removal.
+//! The promises of a job's own settings, from its enqueue to its removal.
 
 use std::time::Duration;
 use tidegate_core::error_code::ErrorCode;

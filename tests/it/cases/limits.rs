@@ -1,4 +1,4 @@
-//! Limits, set and changed while jobs run: never exceeded, and what is decided of them stays small.
+//! Limits that are set and changed while jobs run are never exceeded, and their ledger stays small.
 
 use std::collections::BTreeMap;
 
@@ -399,7 +399,7 @@ async fn an_engine_with_a_cached_configuration_obeys_the_new_one() {
     }
 }
 
-/// A push type whose jobs are handed on without a claim.
+/// A push type whose jobs are dispatched without a claim.
 fn plain() -> TypeConfig {
     let target = TargetConfig::Push(Box::new(Push::to("http://127.0.0.1:1/")));
     TypeConfig { target: Some(target), start: Start::Plain, ..TypeConfig::default() }
@@ -416,7 +416,7 @@ async fn the_first_limit_counts_what_was_handed_on_without_a_claim() {
             "nobody wrote down that it runs"
         );
         harness.set_queue(QueueConfig { concurrency: Some(2), ..QueueConfig::default() }).await;
-        // One ends in the tick that sees the limit first.
+        // One job ends in the first tick under the limit.
         harness.succeed(&running.split_off(2)).await;
         assert!(harness.lease(5).await.is_empty(), "two are under way");
         assert_eq!(harness.granted().await, 2);
@@ -454,7 +454,7 @@ async fn an_unclaimed_job_changed_before_a_limit_stops_no_queue() {
         harness.set_type("work", plain()).await;
         harness.enqueue(work()).await;
         let mine = harness.lease(1).await;
-        // Another process, which knows nothing of that, had it too and was done.
+        // Another process had the job too and completed it.
         let mut other = Harness::on(std::sync::Arc::clone(&harness.store));
         let theirs = other.lease(1).await;
         other.succeed(&theirs).await;

@@ -1,8 +1,8 @@
-//! Cases that users and DESIGN section 6 name, each told in full: what was set up, what went wrong, what must
-//! follow. They run on every embedded store, and those about events, replies and schedules on a table in the cloud too, with time that
-//! is moved by hand.
+//! Cases of the engine, each with its setup, the fault and the required result. They run under
+//! simulated time on every embedded store. Those about events, replies and schedules also run on a
+//! DynamoDB table in memory.
 
-#![allow(clippy::unwrap_used, reason = "what a case sets up must work")]
+#![allow(clippy::unwrap_used, reason = "the setup of a case must succeed")]
 
 mod crashes;
 mod dispatch;

@@ -16,7 +16,8 @@ use tidegate_engine::{
 
 use super::harness::{Harness, every_store, of_type, work};
 
-/// A place whose store gives others a turn before each transaction, or, if it takes its time, before each write.
+/// A harness whose store lets other processes run before each transaction or, if it is slow, before
+/// each write.
 async fn harness(flight: u64) -> Harness {
     let store =
         FaultyStore::new(Arc::new(MemoryStore::new()), 1).with_flight(Duration::from_secs(flight));
@@ -26,7 +27,8 @@ async fn harness(flight: u64) -> Harness {
     harness
 }
 
-/// Lets both go on by turns until they have ended. Time passes only while no job is on its way, as the store promises.
+/// Runs both in turn until they have ended. Time passes only while no write is in flight, as the
+/// store promises.
 async fn both<A, B>(
     harness: &Harness,
     enqueue: impl Future<Output = A>,

@@ -1,4 +1,4 @@
-//! Large bodies in object storage: each exists as long as a job names it, and no longer.
+//! Large bodies in object storage: each exists exactly as long as a job names it.
 
 use futures_util::StreamExt;
 use tidegate_core::{

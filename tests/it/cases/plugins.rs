@@ -29,7 +29,7 @@ fn says() -> Option<Description> {
     Some(Description::default())
 }
 
-/// Version 3 of any plugin wants `good` in its configuration; every version dislikes `bad`.
+/// Version 3 of any plugin requires `good` in its configuration; every version refuses `bad`.
 fn picky() -> FnPolicy {
     FnPolicy::default().checking(|plugin, role, config| {
         let problem = |path: &str, message: &str| {
@@ -55,7 +55,7 @@ fn retried(config: serde_json::Value) -> Retry {
     Retry::Plugin(name("guard"), Arc::new(config))
 }
 
-/// The field that is to blame, or the clash's code, and the words.
+/// The field at fault, or the error code, and the message.
 fn blame<T: std::fmt::Debug>(answer: Result<T, Error>) -> (String, String) {
     match answer.unwrap_err() {
         Error::Invalid { field, message, .. } => (field, message),
@@ -319,7 +319,8 @@ async fn a_batch_checks_each_strategy_once_and_bounds_their_number() {
 #[tokio::test]
 async fn a_push_sees_the_queue_that_takes_the_plugin_meanwhile() {
     for harness in every_store() {
-        // While the new version looks at the first queue's configuration, a second queue is given one that it dislikes.
+        // While the new version checks the first queue's configuration, a second queue gets one
+        // that it refuses.
         let other = Arc::new(Harness::on(Arc::clone(&harness.store)));
         let (taking, handle, taken) =
             (Arc::clone(&other), tokio::runtime::Handle::current(), Arc::new(AtomicUsize::new(0)));
@@ -349,7 +350,7 @@ async fn a_push_sees_the_queue_that_takes_the_plugin_meanwhile() {
         let (code, words) = blame(harness.push("guard", "v2", says(), says()).await);
         assert!(code == "config_refused" && words.contains("queue second"), "{words}");
         assert_eq!(harness.engine.plugin(&name("guard")).await.unwrap().live, 1);
-        // A type's taking is seen by the same means.
+        // A type that starts to use the plugin is noticed in the same way.
         let before = harness.engine.plugin(&name("guard")).await.unwrap().version;
         harness
             .set_type("work", TypeConfig { retry: retried(json!({})), ..TypeConfig::default() })

@@ -19,7 +19,7 @@ use super::harness::{Harness, demand, every_store, queue, report, with, work};
 
 #[tokio::test]
 async fn a_round_that_loses_every_race_leaves_its_hints_to_the_next() {
-    // Others have a turn before each commit.
+    // Other processes run before each commit.
     let behind = Arc::new(MemoryStore::new()) as SharedStore;
     let store = FaultyStore::new(Arc::clone(&behind), 1).with_flight(Duration::ZERO);
     let mut harness = Harness::on(Arc::new(store));
@@ -97,7 +97,7 @@ async fn a_slot_that_the_search_finds_free_is_used_at_once() {
             .patch(&job.id, None, JobPatch { priority: Some(1), ..JobPatch::default() }, None)
             .await
             .unwrap();
-        // The hint is lost: the search comes upon the job.
+        // The hint is lost: the search finds the job.
         let demands = || vec![demand(&["work"], 1, Dispatch::Claim)];
         let outcome = harness.tick(TickInput { demands: demands(), ..TickInput::default() }).await;
         assert!(

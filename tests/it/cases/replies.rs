@@ -1,5 +1,5 @@
-//! Replies by event: in any order of reply and attempt, a job processes each reply once, and loses
-//! none.
+//! Replies by event: whatever the order of reply and attempt, a job processes each reply exactly
+//! once.
 
 use std::sync::Arc;
 
@@ -121,8 +121,8 @@ async fn a_reply_to_a_job_that_has_not_started_waits_for_its_attempt() {
     }
 }
 
-/// The other way round: the claim comes between the reply's first look and its being stored. The second look finds the attempt.
-/// And a process that dies before the second look leaves a reply that the sweep finds.
+/// The claim comes between the reply's first lookup and its storage: the second lookup finds the
+/// attempt. If the process dies before the second lookup, the sweep finds the reply.
 #[tokio::test]
 async fn a_reply_whose_attempt_starts_while_it_is_kept_is_not_lost() {
     for died in [false, true] {
@@ -135,10 +135,11 @@ async fn a_reply_whose_attempt_starts_while_it_is_kept_is_not_lost() {
         let other = Harness::on(faulty.clone());
         let events = [event("1", json!({"key": "a"}))];
         let mut ingesting = Box::pin(other.engine.ingest(&events));
-        // The faulty store gives up its turn before each write: the first poll ends right before the reply is stored.
+        // The faulty store yields before each write, so the first poll ends right before the reply
+        // is stored.
         assert!(futures_util::poll!(&mut ingesting).is_pending());
         if died {
-            // One more write, the reply's, and then nothing more is answered.
+            // One more write succeeds, that of the reply. After it the store does not answer.
             faulty.crash_after(1);
         }
         assert_eq!(claimer.lease(1).await.len(), 1, "nobody has kept a reply yet");
@@ -232,7 +233,7 @@ async fn a_failed_reply_is_tried_again_as_its_type_says() {
         harness.wait(7200);
         let again = harness.lease(1).await;
         assert_eq!(again[0].life.attempt, 2);
-        // The same event a second time says nothing of the second attempt.
+        // A second delivery of the event does not complete the second attempt.
         assert!(matches!(did(&harness, failure).await, Did::Known { .. }));
         assert!(harness.job(&again[0].id).await.life.running().is_some());
         assert!(matches!(
@@ -288,7 +289,7 @@ async fn a_second_delivery_does_not_answer_the_next_job_under_the_key() {
         let other = event("other", json!({"key": "a"}));
         assert_eq!(did(&harness, other.clone()).await, Did::Late { job: first.id.clone() });
         assert_eq!(kept(&harness).await, 0);
-        // However often the key changes hands, and whether the attempt runs by then or not.
+        // However often the key moves to another job, and whether or not the attempt runs by then.
         for n in 0..3 {
             let next = harness.enqueue(keyed("a")).await;
             for known in [&answer, &other] {
@@ -350,7 +351,7 @@ async fn a_redelivered_reply_does_not_settle_the_next_job() {
     }
 }
 
-/// A reply to an attempt that is over says nothing of the same attempt of the next job.
+/// A reply to an ended attempt does not complete the same attempt of the next job.
 #[tokio::test]
 async fn a_late_reply_to_a_live_job_does_not_settle_the_next_one() {
     for mut harness in every_store() {
@@ -448,7 +449,7 @@ async fn many_replies_to_one_job_are_heard_one_after_the_other() {
         assert_eq!(done.iter().filter(|did| matches!(did, Did::Completed { .. })).count(), 1);
         assert_eq!(done.iter().filter(|did| matches!(did, Did::Late { .. })).count(), 19);
         assert_eq!(harness.job(&job.id).await.life.history.len(), 1);
-        // What goes over to the next job is bounded.
+        // The number of replies that pass to the next job is bounded.
         let next = harness.enqueue(keyed("a")).await;
         assert_eq!(next.life.processed_replies.len(), 16);
         assert!(matches!(did(&harness, events[19].clone()).await, Did::Known { .. }));

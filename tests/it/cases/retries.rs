@@ -1,4 +1,5 @@
-//! Retry strategies that users bring: what follows a failed attempt is a verdict that the job waits for.
+//! Retry strategies of users: after a failed attempt the job waits for the decision of the
+//! strategy.
 
 use std::{
     sync::{
@@ -337,7 +338,7 @@ async fn a_failing_or_invalid_strategy_falls_back_to_the_backoff() {
         harness.push("planner", "v1", None, Some(Description::default())).await.unwrap();
         harness.set_type("work", TypeConfig { retry: planner(), ..TypeConfig::default() }).await;
         for seconds in [0, 1, 2, 4] {
-            // It is left alone for so long.
+            // It is not called for this time.
             harness.wait(seconds);
             let (job, _) = failed_once(&mut harness, work()).await;
             let verdicts = sweep(&harness).await;
@@ -405,7 +406,7 @@ async fn a_failed_strategy_pauses_and_the_backoff_decides() {
                 harness.engine.cancel(&job.id, None, false).await.unwrap();
             }
         }
-        // Another configuration is another matter, and so is another version.
+        // Another configuration has a circuit breaker of its own, and so has another version.
         let other = Retry::Plugin(name("planner"), Arc::new(json!({"k": 2})));
         let (job, _) =
             failed_once(&mut harness, work().with_options(|options| options.retry = Some(other)))
@@ -415,7 +416,7 @@ async fn a_failed_strategy_pauses_and_the_backoff_decides() {
         harness.push("planner", "v2", None, Some(Description::default())).await.unwrap();
         failed_once(&mut harness, work()).await;
         assert_eq!(sweep(&harness).await.changed[0].0.life.ended(), Some(Outcome::Failed));
-        // That it declines says something of one job alone.
+        // A refusal concerns one job only, so the circuit stays closed.
         *kind.lock() = FaultKind::Rejected;
         harness.engine.rollback_plugin(&name("planner"), None).await.unwrap();
         harness.wait(30);

@@ -1,4 +1,4 @@
-//! Unclaimed dispatch: of a dispatch and a change of the same job, exactly one comes first.
+//! Unclaimed dispatch: of a dispatch and a change of the same job, exactly one wins.
 
 use std::{pin::pin, sync::Arc, task::Poll, time::Duration};
 use tidegate_core::error_code::ErrorCode;
@@ -22,13 +22,14 @@ use tidegate_engine::{
 
 use super::harness::{Harness, demand, every_store, queue, work};
 
-/// A push type whose jobs are handed on without a claim.
+/// A push type whose jobs are dispatched without a claim.
 fn plain() -> TypeConfig {
     let target = TargetConfig::Push(Box::new(Push::to("http://127.0.0.1:1/")));
     TypeConfig { target: Some(target), start: Start::Plain, ..TypeConfig::default() }
 }
 
-/// A place where others have a turn before each write, with a plain job and one that is claimed: its claim is a write.
+/// A harness that lets other processes run before each write, with an unclaimed job and a claimed
+/// one, whose claim is a write.
 async fn with_turns() -> (Harness, tidegate_core::job::Job) {
     let store = FaultyStore::new(Arc::new(MemoryStore::new()) as SharedStore, 1)
         .with_flight(Duration::ZERO);

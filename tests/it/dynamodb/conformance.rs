@@ -1,4 +1,5 @@
-//! The contract of the job store, on both tables, at the time at which jobs are due and long after it: then every job is late.
+//! The contract of the job store on both tables, at the time when jobs are due and a day later,
+//! when every job is late.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use tidegate_engine::{
 
 use super::emulator::EmulatedTable;
 
-/// A store on `table` in a world where it is `now`.
+/// A store on `table`, with the clock at `now`.
 fn store(table: impl Table + 'static, now: Timestamp) -> DynamoStore {
     DynamoStore::new(
         Arc::new(table),

@@ -1,5 +1,6 @@
-//! What jobs cost on a table: the rows of DESIGN's table that need nothing but it, metered by size on real bytes, and how many
-//! requests a batch takes. The meter is compared with what the emulator counts.
+//! The cost of jobs on a table: the rows of the cost table that concern DynamoDB alone, metered by
+//! the size of real bytes, and the requests of a batch. The meter is compared with the emulator's
+//! counts.
 
 use std::{sync::Arc, time::Duration};
 
@@ -150,7 +151,7 @@ fn cases() -> Vec<(Case, Scenario)> {
     let at_once = Scenario::default();
     let plain = Scenario { start: Start::Plain, ..at_once.clone() };
     let delay = Duration::from_secs(400);
-    // Calls are made one after the other here: at ten jobs a second no backlog comes of that.
+    // The calls are sequential here. At ten jobs a second that causes no backlog.
     let limited = Scenario { limit: Some(60), gap: Duration::from_millis(100), ..at_once.clone() };
     let retried = Scenario { fails: true, ..limited.clone() };
     vec![
@@ -202,7 +203,7 @@ async fn every_case_takes_what_is_said_of_it() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The bounds of decision 20, as its table says them: case, how jobs come, writes, dollars.
+/// The bounds of the table in decision 12: case, arrival, writes, dollars.
 fn bounds() -> Vec<(Case, (f64, f64), f64, f64)> {
     let text = include_str!("../../../docs/decisions/0012-dynamodb-table-as-due-time-index.md");
     let rows = text
@@ -284,7 +285,7 @@ async fn an_idle_minute_takes_what_is_said_of_it() {
     );
 }
 
-/// Read units of a maintenance sweep with so many unmatched replies.
+/// Read units of a maintenance sweep with this many unmatched replies.
 async fn minute_with_replies(replies: usize) -> f64 {
     let (table, clock) = (Metered::new(MemoryTable::new()), Arc::new(FakeClock::default()));
     let ports = ports(Arc::clone(&table) as Arc<dyn Table>, &clock);
@@ -404,7 +405,8 @@ async fn grants_too_large_for_one_item_are_split_over_several() {
     assert_eq!(shop.table.largest("G#"), 0, "every batch is spent");
 }
 
-/// Jobs whose data is large cost what is said: by the kilobyte in the table, and by the piece among the objects.
+/// The cost of jobs with large data: by the kilobyte in the table, by the request in object
+/// storage.
 #[tokio::test]
 async fn larger_jobs_take_what_is_said_of_them() {
     for (size, is_object) in
@@ -426,7 +428,7 @@ async fn larger_jobs_take_what_is_said_of_them() {
                 taken.writes,
                 said.writes
             );
-            // Where there is a limit, how much a page of candidates has changes with the size of each.
+            // Under a limit, the size of a page of candidates changes with the size of each job.
             let off = if limit.is_some() { 0.35 } else { 0.1 };
             assert!(
                 (taken.reads - said.reads).abs() <= 0.3 + said.reads * off,
@@ -440,7 +442,8 @@ async fn larger_jobs_take_what_is_said_of_them() {
     }
 }
 
-/// What is expensive where it is large: the table has no index for it. These numbers stand in decision 0020.
+/// Operations that are expensive on large tables, because no index serves them. Decision 12 has
+/// these numbers.
 #[tokio::test]
 async fn what_a_backlog_costs_a_round_in_each_order() {
     let backlog = 5000;
@@ -511,7 +514,8 @@ async fn the_meter_agrees_with_what_the_emulator_counts() {
     let (bill, consumed) = (shop.bill(), shop.table.table().consumed());
     println!("{bill:?} {consumed:?}");
     assert_eq!(bill.round_trips, consumed.requests);
-    // Where every statement of a request was refused the emulator, like DynamoDB, says nothing of what it took.
+    // When every statement of a request was refused, the emulator, like DynamoDB, does not report
+    // the consumed units.
     let counted = bill.writes + bill.reads;
     assert!(
         consumed.units <= counted && consumed.units >= counted - bill.refused,

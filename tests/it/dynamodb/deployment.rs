@@ -1,5 +1,6 @@
-//! A deployment whose bill is read: the three functions over one metered table and metered queues, each with a server and a store of its
-//! own, as each is a process of its own. Time moves while a target works.
+//! A deployment with a meter: three functions over one metered table and metered queues. Each
+//! function has its own server and store, like a process of its own. Time passes while a target
+//! works.
 
 use std::{
     collections::{BTreeMap, btree_map::OccupiedEntry},
@@ -45,7 +46,7 @@ use tidegate_server::{
 
 const TYPE: &str = "invoice";
 
-/// What jobs are run, and how they come.
+/// Which jobs run, and how they arrive.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     pub jobs: usize,
@@ -100,7 +101,7 @@ struct Calls {
     minutes: f64,
 }
 
-/// What was used up by some moment.
+/// The consumption up to a moment.
 #[derive(Clone, Copy)]
 struct Taken {
     bill: Bill,
@@ -251,7 +252,7 @@ impl Deployment {
             deployment.enqueue.put_type(&of, config, None).await.unwrap();
         }
         deployment.enqueue.flush().await.unwrap();
-        // A new ledger settles, and what each process reads once is read.
+        // A new ledger settles, and each process reads what it reads only once.
         deployment.run(deployment.clock.now() + Duration::from_mins(2)).await;
         deployment
     }
@@ -375,14 +376,14 @@ impl Deployment {
 
     /// What one idle maintenance sweep consumes, averaged over ten minutes.
     pub async fn idle_minute(&self) -> Units {
-        // What the last jobs leave to be tidied is over by then.
+        // The cleanup after the last jobs is over by then.
         self.run(self.clock.now() + Duration::from_mins(10)).await;
         let before = self.taken();
         self.run(self.clock.now() + Duration::from_mins(10)).await;
         self.since(before, Units::default()).over(10.0)
     }
 
-    /// What was used since `before`, without what the minute's rounds take anyway.
+    /// The consumption since `before`, without that of idle maintenance sweeps.
     fn since(&self, before: Taken, minute: Units) -> Units {
         let now = self.taken();
         let (bill, requests) = (now.bill - before.bill, now.requests - before.requests);
@@ -449,7 +450,7 @@ impl Deployment {
             .await;
     }
 
-    /// A worker asks for as many as it may have at once, with the results of the last ones.
+    /// A worker requests as many jobs as it can run, with the results of the previous ones.
     async fn lease_all(&self, scenario: &Scenario, mut arrivals: BTreeMap<Timestamp, Vec<NewJob>>) {
         let (mut done, mut reports) = (0, Vec::new());
         while done < scenario.jobs {

@@ -46,7 +46,7 @@ impl Patient {
         health_check.checks().await
     }
 
-    /// What is said about one thing.
+    /// The checks about one subject.
     async fn said(&self, about: &str) -> Check {
         let checks = self.checks().await;
         checks

@@ -1,5 +1,5 @@
-//! A DynamoDB on this machine: `dynoxide`, which `./test` installs into `target/tools`. It starts in some twenty
-//! milliseconds, so every test has a process of its own, which ends with it.
+//! A DynamoDB on this machine: `dynoxide`, which `./test` installs into `target/tools`. It starts
+//! in some twenty milliseconds, so every test has a process of its own, which ends with it.
 
 use std::{
     io::{BufRead, BufReader},
@@ -26,14 +26,15 @@ use tidegate_backends::{
 use tidegate_core::port::StoreError;
 use tokio::runtime::Runtime;
 
-/// Where `./test` put it, or wherever the PATH has it.
+/// The path where `./test` installed it, or that of the `PATH`.
 fn program() -> PathBuf {
     let here = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("target/tools/bin/dynoxide");
     if here.exists() { here } else { "dynoxide".into() }
 }
 
-/// A process, ended when it is dropped, and also when the test is killed: a shell watches its input, which ends with whoever
-/// holds the other side. Only the program itself holds the output that is read, so that its end is seen.
+/// A process that ends when this value is dropped. It also ends when the test is killed: a shell
+/// watches its input, which closes with the test. Only the program holds the output, so its end is
+/// noticed.
 struct Process(Child);
 
 const WATCHED: &str = r#""$0" serve --port "$1" <&- & exec 2>&-; cat; kill $!"#;

@@ -1,4 +1,5 @@
-//! Services of AWS as one endpoint: DynamoDB is the emulator's, queues are said by the test, and any action can be made to fail.
+//! AWS services as one endpoint: DynamoDB is the emulator, the test defines the queues, and any
+//! action can fail.
 
 use std::{
     collections::{BTreeMap, HashMap},

@@ -1,5 +1,5 @@
-//! Keys and ids outlive their jobs on the table, and lead nowhere then: whether the row of a forgotten job is still there or not,
-//! nobody is in anybody's way, and whoever names an id gets that one.
+//! Keys and ids may outlive their jobs on the table. They then block no new job, whether or not the
+//! row of the removed job still exists, and a request for an id gets that id.
 
 use std::{sync::Arc, time::Duration};
 
@@ -34,11 +34,11 @@ use tidegate_engine::{
 use super::emulator::EmulatedTable;
 use crate::cases::harness::{Harness, work};
 
-/// A place on a table, both in one time.
+/// A harness on a table; both use the same clock.
 struct Shop {
     harness: Harness,
     clock: Arc<FakeClock>,
-    /// The table, if it is to forget what is over at once, and not in two days.
+    /// The table, if it removes expired rows at once and not after two days.
     forgets: Option<Arc<MemoryTable>>,
 }
 
@@ -152,7 +152,7 @@ async fn a_forgotten_jobs_keys_and_id_are_free() {
         assert!(!shop.enqueue(all("second", "2")).await.unwrap().new, "a repeat is known for one");
         shop.end(&second.job.id).await;
         shop.wait(400).await;
-        // Under the id of the first, and not as a repeat of it.
+        // Under the id of the first job, and not as a repeat of it.
         let third = shop.enqueue(all("first", "3")).await.unwrap();
         assert_eq!((third.job.id.as_str(), third.new), ("first", true));
         let there = shop.harness.job(&third.job.id).await;
@@ -202,7 +202,8 @@ async fn a_key_whose_job_may_still_come_is_waited_for_and_no_longer() {
             continue;
         }
         with_trigger(&shop.harness).await;
-        // Two who began, and have not added their jobs: one was given an id, the other has one of its own.
+        // Two who began, and have not added their jobs: one was given an id, the other has one of
+        // its own.
         shop.point("given", &name("slow")).await;
         let drawn = shop
             .enqueue(NewJob { delay_seconds: Some(Seconds::new(900)), ..work() })

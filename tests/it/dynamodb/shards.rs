@@ -1,4 +1,5 @@
-//! Processes that spread jobs over different numbers of shards, as they do while a deployment changes that: each sees every job.
+//! Processes with different numbers of shards, as during a change of the deployment: each finds
+//! every job.
 
 use std::{sync::Arc, time::Duration};
 
@@ -61,7 +62,7 @@ async fn whoever_spreads_jobs_otherwise_finds_them_all_the_same() {
     for (store, jobs) in [(&narrow, &jobs[..10]), (&wide, &jobs[10..])] {
         commit(store, jobs.iter().map(|job| vec![Write::AddJob(job.clone())]).collect()).await;
     }
-    // Each gets another time by the process that did not put it there; one ends.
+    // The other process changes the time of each job; one job ends.
     let moved = |job: &Job| {
         let state = State::Scheduled { run_at: at(2000), waiting: Waiting::Due };
         Job { life: Lifecycle { revision: Revision(2), state, ..job.life.clone() }, ..job.clone() }
@@ -71,7 +72,8 @@ async fn whoever_spreads_jobs_otherwise_finds_them_all_the_same() {
             |job: &Job| vec![Write::SetJob { job: moved(job), was: job.life.revision, all: false }];
         commit(store, jobs.iter().map(set).collect()).await;
     }
-    // Soon; once floors may move; once the hour is over; once what is left of it is old. Those who look move floors, and file anew.
+    // Soon; when low watermarks may move; after the hour; and when the rest of it is old. A process
+    // that reads also moves watermarks and files jobs again.
     for second in [2, 60, 3700, 7500, 20_000] {
         clock.set(at(second * 1000));
         for store in [&narrow, &wide, &narrow, &wide] {

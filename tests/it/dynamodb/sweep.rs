@@ -48,7 +48,8 @@ struct Home {
 }
 
 impl Home {
-    /// With a queue `free`, which has no limit, a queue `one`, whose limit is 1, and a type of the same name for each.
+    /// With a queue `free`, which has no limit, a queue `one`, whose limit is 1, and a type of the
+    /// same name for each.
     async fn new() -> Self {
         let emulator = EmulatedTable::new();
         let aws = FakeAws::start(emulator.url()).await;

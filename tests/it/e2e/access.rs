@@ -1,5 +1,5 @@
-//! Access: tokens made and revoked by the command line, scopes, and a server that is never open by
-//! mistake.
+//! Access: tokens that the command line creates and revokes, their scopes, and a server that never
+//! opens by mistake.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use reqwest::Method;

@@ -1,9 +1,9 @@
-//! Killed at random instants while clients enqueue and workers work: nothing acknowledged is lost, no
-//! limit is passed, nothing that may run once runs twice.
+//! The server is killed at random instants while clients enqueue and workers work. No acknowledged
+//! job is lost, no limit is exceeded, and no at-most-once job runs twice.
 //!
-//! What the server must have done is told by its clients' own books: what was acknowledged to them, and
-//! which attempts they held from when to when. A hold counts until its report is sent or its lease is
-//! over, whichever comes first: what the server gave up before that would be a second holder too early.
+//! The expectation comes from the clients' own records: the acknowledged jobs, and the start and
+//! end of each attempt. An attempt counts until its report is sent or its lease ends, whichever
+//! comes first. A second holder before that is a fault.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,7 +29,7 @@ use super::{
 
 const LIMIT: usize = 5;
 const KILLS: usize = 8;
-/// Jobs that each client hands in.
+/// Jobs that each client enqueues.
 const EACH: usize = 90;
 
 /// An attempt of a worker, with its start and end.
@@ -39,7 +39,7 @@ struct Held {
     to: Timestamp,
 }
 
-/// What clients and workers know of their own.
+/// The records of the clients and workers.
 #[derive(Default)]
 struct Books {
     api: Mutex<Option<Api>>,
@@ -55,7 +55,7 @@ struct Books {
 }
 
 impl Books {
-    /// Asks the server of the moment; none if it died over it.
+    /// Sends a request to the current server; none if it died meanwhile.
     async fn ask(&self, method: Method, path: &str, body: &Value) -> Option<Answer> {
         let api = self.api.lock().clone().unwrap();
         let answer = api
@@ -98,14 +98,14 @@ fn kind(n: usize) -> &'static str {
     ["pull", "push", "pull", "once", "push", "pull", "once-push"][n % 7]
 }
 
-/// Hands in jobs one by one, in batches, or by PUT until it is answered.
+/// Enqueues jobs one by one, in batches, or by PUT until it is answered.
 async fn client(books: Arc<Books>, way: usize) {
     let mut n = 0;
     while n < EACH {
         let job = |n: usize| json!({"type": kind(n), "data": {"n": n}});
         match way {
-            // A lost response may have accepted a job: no client knows it, and it must end all the
-            // same.
+            // A lost response may have accepted a job. No client knows this job, and it must end
+            // too.
             0 => {
                 match books.ask(Method::POST, "/v1/jobs", &job(n)).await {
                     Some(answer) => books.acknowledge(&answer.is(201)),
@@ -146,7 +146,8 @@ async fn work(millis: u64) {
     let _ = tokio::time::timeout(Duration::from_millis(millis), std::future::pending::<()>()).await;
 }
 
-/// Leases, works for a moment, reports: with a call of its own, or with the next lease call. Now and then it forgets what it has.
+/// Leases, works for a moment and reports, with a separate call or with the next lease call.
+/// Sometimes it abandons its jobs.
 async fn worker(books: Arc<Books>, name: usize, mut chance: StdRng) {
     let mut reports: Vec<Value> = Vec::new();
     while !books.over.load(Ordering::Relaxed) || !reports.is_empty() {
@@ -195,7 +196,7 @@ async fn worker(books: Arc<Books>, name: usize, mut chance: StdRng) {
     }
 }
 
-/// A report as it is sent: when its lease ends is the worker's own note.
+/// A report without the end of its lease, which only the worker records.
 fn without_until(report: &Value) -> Value {
     let mut sent = report.clone();
     sent.as_object_mut().unwrap().remove("until");
@@ -223,7 +224,7 @@ fn most_at_once(held: &[Held], queue: &str) -> usize {
         .filter(|held| held.queue == queue)
         .flat_map(|held| [(held.from, 1), (held.to, -1)])
         .collect();
-    // An end at the same millisecond comes first: the next may have begun by it.
+    // An end in the same millisecond comes first, because it may have caused the next start.
     edges.sort_unstable();
     let mut now = 0;
     edges

@@ -1,7 +1,9 @@
-//! A deployment on a local stack, as `localstack/deploy` leaves it: the real template with the real functions, whose processes are killed
-//! while they work. `localstack/test` starts one and runs this.
+//! A deployment on a local stack, made by `localstack/deploy`: the real template with the real
+//! functions, whose processes are killed while they work. `localstack/test` starts a stack and runs
+//! these tests.
 //!
-//! The one thing to know: what is believed is what the workers saw. Each call of a target is in the [`EventLog`] from its first byte to its answer.
+//! Only the workers' observations count. Each call of a target is in the [`EventLog`] from its
+//! first byte to its answer.
 
 use std::{
     collections::BTreeMap,
@@ -26,22 +28,23 @@ use super::{
     target::{Call, Target},
 };
 
-/// How long all jobs together may take. A local stack answers some dozens of calls a second, whatever is behind it.
+/// How long all jobs together may take. A local stack answers only some dozens of calls a second.
 const PATIENCE: Duration = Duration::from_mins(12);
 /// How often a process that delivers is killed, and how long apart.
 const KILLS: usize = 8;
 const BETWEEN: Duration = Duration::from_secs(6);
 
-/// What the workers saw.
+/// The observations of the workers.
 #[derive(Default)]
 struct EventLog {
-    /// Weight at work now, and the most there was, by what it is counted for: a queue, or a region of the throttled one.
+    /// Weight at work now, and the most there was, by what it is counted for: a queue, or a region
+    /// of the throttled one.
     at_work: BTreeMap<String, (u64, u64)>,
     /// Starts of each job, by id.
     starts: BTreeMap<String, usize>,
 }
 
-/// A call under way; over when it is dropped, as it is when its caller dies.
+/// A call in progress. It is over when this value is dropped, also by the death of the caller.
 struct AtWork(Arc<Mutex<EventLog>>, String);
 
 impl AtWork {
@@ -148,7 +151,7 @@ fn processes(name: &str) -> Vec<Pid> {
     entries.filter_map(|entry| of(&entry)).collect()
 }
 
-/// What the whole deployment is given to do: how many jobs of each kind.
+/// The load of the deployment: how many jobs of each kind.
 const MIX: [(&str, usize); 8] = [
     ("steady", 240),
     ("flaky", 120),
@@ -212,7 +215,7 @@ async fn configure(api: &Api, run: &str, url: &str) {
     }
 }
 
-/// Hands in all jobs, in batches, some for later; their ids.
+/// Enqueues all jobs in batches, some for later, and returns their ids.
 async fn enqueue(api: &Api, run: &str) -> Vec<String> {
     let mut jobs = Vec::new();
     for (kind, count) in MIX {
@@ -244,7 +247,7 @@ async fn enqueue(api: &Api, run: &str) -> Vec<String> {
     ids
 }
 
-/// Pulls what is to be pulled, and reports it, for ever.
+/// Leases and reports the pulled jobs, without end.
 async fn pull(api: Api, run: String, event_log: Arc<Mutex<EventLog>>) {
     loop {
         let ask = json!({"types": [format!("{run}-pulled")], "max": 10, "wait_seconds": 5});
@@ -268,7 +271,7 @@ async fn pull(api: Api, run: String, event_log: Arc<Mutex<EventLog>>) {
             let report = json!({"attempt": lease["attempt"], "status": "succeeded", "result": {"number": lease["job"]["data"]["number"]}});
             drop(at_work);
             let path = format!("/v1/jobs/{run}-pulled/{id}");
-            // An answer that is lost leaves an attempt that runs out, and is given again.
+            // A lost answer leaves an attempt whose lease expires; the job is then leased again.
             api.try_send(
                 Method::POST,
                 &path,

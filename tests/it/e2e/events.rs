@@ -1,5 +1,5 @@
-//! hipq's first use case: a request goes out over HTTP, the answer arrives as an event later, and the two meet by a key;
-//! with the server killed and started again at any moment in between.
+//! A request goes out over HTTP and its reply arrives later as an event, matched by a key. The
+//! server is killed and started again at any moment in between.
 
 use std::{
     collections::BTreeMap,
@@ -139,13 +139,14 @@ struct World {
     over: AtomicBool,
     /// How much has happened: kills are aimed by it.
     steps: AtomicU64,
-    /// The requests that arrived at the other system, which answers each of them, some of them twice.
+    /// The requests that arrived at the other system, which answers each of them, some of them
+    /// twice.
     asked: Mutex<BTreeMap<String, u64>>,
     to_answer: Mutex<Vec<(String, u64)>>,
 }
 
 impl World {
-    /// Hands in events until they are taken.
+    /// Sends events until they are accepted.
     async fn tell(&self, events: &[Value]) {
         eventually("the server takes the events", || async {
             let api = self.api.lock().clone()?;
@@ -164,7 +165,7 @@ impl World {
     }
 }
 
-/// Orders come in, each at least once, some twice.
+/// Orders arrive, each at least once, some twice.
 async fn shop(world: Arc<World>, mut chance: StdRng) {
     let mut n = 0;
     while n < JOBS {
@@ -178,7 +179,8 @@ async fn shop(world: Arc<World>, mut chance: StdRng) {
     }
 }
 
-/// The other system: it answers each request after a while, in an order of its own, some of them twice.
+/// The other system: it answers each request after a while, in an order of its own, some of them
+/// twice.
 async fn other_system(world: Arc<World>, mut chance: StdRng) {
     while !world.over.load(Ordering::Relaxed) {
         let some: Vec<(String, u64)> = {
@@ -213,7 +215,8 @@ async fn reply_events_settle_requests_whenever_the_server_is_killed() {
     let mut chance = StdRng::seed_from_u64(20_261_121);
     let world = Arc::new(World::default());
     let seen = Arc::clone(&world);
-    // The other system takes every request, and says so in different ways; its answer comes as an event.
+    // The other system accepts every request, with different responses; its reply comes as an
+    // event.
     let target = Target::start(move |call| {
         let body = call.json();
         let key = body["correlation_key"].as_str().unwrap().to_owned();
@@ -230,7 +233,7 @@ async fn reply_events_settle_requests_whenever_the_server_is_killed() {
     tide.queue("asking", json!({"concurrency": 8})).await;
     let retry =
         json!({"strategy": "exponential", "config": {"base_seconds": 0.01, "jitter": "none"}});
-    // An attempt whose answer never came, since its request went out of a server that was killed, is made again.
+    // An attempt without a reply, because its request came from a killed server, is repeated.
     let config = json!({"queue": "asking", "target": {"url": target.url, "complete": "on_result"}, "timeout_seconds": 2,
                         "response_timeout_seconds": 1, "max_attempts": 1000, "retry": retry});
     tide.job_type("ask", config).await;

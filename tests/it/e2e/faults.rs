@@ -51,7 +51,8 @@ async fn a_target_that_hangs_slows_only_its_own_queue() {
     tide.post("/v1/jobs/batch", json!({"jobs": jobs})).await.is(200);
     hanging.call(256).await;
     let during = usual(&tide, "good").await;
-    // All tests share this machine's cores, so the bound is wide; what it would catch waits for seconds.
+    // All tests share this machine's cores, so the bound is wide; what it would catch waits for
+    // seconds.
     assert!(
         during < before * 5 + Duration::from_millis(250),
         "{before:?} before, {during:?} beside the hanging target"

@@ -1,4 +1,4 @@
-//! What is refused: with the field's name, and nothing stored.
+//! Refused requests: each answer names the field, and nothing is stored.
 
 use reqwest::Method;
 use serde_json::{Value, json};

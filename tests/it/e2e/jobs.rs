@@ -238,7 +238,7 @@ async fn a_report_names_its_attempt() {
     let id = tide.enqueue_a("t").await;
     let first = tide.lease_one("t").await;
     tide.report(&first, "failed").await.is(200);
-    // The same again is harmless, another word on it is not.
+    // The same report again is harmless, a different one is refused.
     tide.report(&first, "failed").await.is(200);
     tide.report(&first, "succeeded").await.problem(409, "stale_attempt");
     let second = tide.lease_one("t").await;
@@ -380,7 +380,7 @@ async fn messagepack_with_binary_is_kept_byte_for_byte() {
         data
     );
     assert_eq!(tide.get(&result).await.is(200), json!({"bin": {"$binary": "AP8Q"}, "n": 7}));
-    // And JSON as it was written.
+    // And JSON exactly as it was written.
     let odd = "{\"b\" : 1.50,\"a\":10000000000000000000000}";
     let answer = tide
         .send(Method::POST, "/v1/jobs", &[], format!("{{\"type\": \"t\", \"data\": {odd}}}"))

@@ -1,4 +1,4 @@
-//! Operating a live server: limits, pauses, purges, bulk operations, and why a job waits.
+//! Operations on a live server: limits, pauses, purges, bulk operations, and why a job waits.
 
 use serde_json::{Value, json};
 

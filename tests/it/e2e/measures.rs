@@ -1,4 +1,4 @@
-//! Metrics: the same for Prometheus and for CloudWatch, without what is excluded.
+//! Metrics: the same for Prometheus and CloudWatch, without the excluded ones.
 
 use std::fs;
 

@@ -1,9 +1,9 @@
-//! The built binary over a real socket: what its users see, row by row.
+//! The built binary over a real socket, as its users see it.
 //!
-//! Every test starts a server of its own on a free port and an empty directory, so that all can run at
-//! once; nothing waits for a span, everything for a condition.
+//! Every test starts its own server on a free port and an empty directory, so all tests can run at
+//! once. Tests wait for conditions and never for a fixed time.
 
-#![allow(clippy::unwrap_used, reason = "what helps a test fails like one")]
+#![allow(clippy::unwrap_used, reason = "helpers of a test fail like the test")]
 
 mod serve;
 mod target;

@@ -21,7 +21,8 @@ async fn one_by_one(api: &Api, kind: &str, count: usize) -> Vec<String> {
 
 #[tokio::test]
 async fn five_jobs_run_in_both_orders_as_the_table_says() {
-    // The table's minutes are steps of a second here: (id, due after so many milliseconds, priority).
+    // The table's minutes are steps of a second here: (id, due after so many milliseconds,
+    // priority).
     let jobs = [("a", 0, 100), ("b", 500, 1), ("c", 1000, 50), ("d", 1983, 10), ("e", 2000, 0)];
     for (order, wanted) in
         [("time", ["b", "a", "d", "c", "e"]), ("priority", ["e", "b", "d", "c", "a"])]

@@ -1,4 +1,5 @@
-//! `tidegate plugin new` and `build`: projects as authors get them, built by their language's own tools.
+//! `tidegate plugin new` and `build`: the projects that authors get, built by the tools of their
+//! language.
 
 use std::{
     path::Path,
@@ -67,8 +68,9 @@ async fn said(line: &str, dir: &Path, url: &str) -> String {
     done(typed(line, dir, url).output().await.unwrap())
 }
 
-/// What the issue of plugins is done when: a throttler that is made as the README says, word for word, governs a live queue, and its simulation
-/// agrees with what then ran. Commands that a language takes too long for are left out.
+/// What the issue of plugins is done when: a throttler that is made as the README says, word for
+/// word, governs a live queue, and its simulation agrees with what then ran. Commands that a
+/// language takes too long for are left out.
 async fn governs_as_the_readme_says(lang: &str, left_out: &[&str]) {
     let [make, serve, follow, again] = <[Vec<String>; 4]>::try_from(sessions()).unwrap();
     let (tide, dir) = (Tidegate::start().await, tempfile::tempdir().unwrap());
@@ -178,7 +180,8 @@ fn a_new_javascript_retry_strategy_builds_and_its_cases_hold() {
     retries("js");
 }
 
-/// A new project whose rule begins with `trouble`, in place of `rule`: what `tidegate plugin test` says of it.
+/// A new project whose rule begins with `trouble`, in place of `rule`: what `tidegate plugin test`
+/// says of it.
 fn in_trouble(lang: &str, role: &str, source: &str, rule: &str, trouble: &str) -> String {
     let dir = tempfile::tempdir().unwrap();
     done(tidegate(dir.path(), &["new", "--lang", lang, "--role", role, "mine"]));
@@ -264,7 +267,8 @@ fn a_new_python_retry_strategy_builds_and_its_cases_hold() {
     retries("python");
 }
 
-/// Each command that looks at a component from Python compiles it first, which takes most of a minute here.
+/// Each command that looks at a component from Python compiles it first, which takes most of a
+/// minute here.
 #[tokio::test]
 #[ignore = "needs Python, and fetches its tool; ./test runs it where it can"]
 async fn a_python_throttler_by_the_readme_acts_as_simulated() {

@@ -1,4 +1,4 @@
-//! Push: what a target gets, what its answers mean, and callbacks.
+//! Push: the request to a target, the meaning of its answers, and callbacks.
 
 use std::{future::pending, time::Duration};
 

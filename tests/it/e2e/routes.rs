@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::serve::{Answer, Api, Tidegate};
 use crate::plugins::guest::Guest;
 
-/// A client that speaks one encoding and notes which routes it has seen answer as they should.
+/// A client with one encoding, which records the routes that answered correctly.
 struct Tour<'a> {
     api: &'a Api,
     media: &'static str,
@@ -16,7 +16,8 @@ struct Tour<'a> {
 }
 
 impl Tour<'_> {
-    /// Asks `route` with its parameters filled in from `names`, in order; a body that is null is not sent.
+    /// Asks `route` with its parameters filled in from `names`, in order; a body that is null is
+    /// not sent.
     async fn ask(
         &mut self,
         method: Method,

@@ -1,4 +1,4 @@
-//! A schedule on a real server: killed and started again, every occurrence is one job.
+//! A schedule on a real server that is killed and restarted: every occurrence is one job.
 
 use std::collections::BTreeSet;
 

@@ -19,7 +19,7 @@ use reqwest::{Client, Method, header::HeaderMap};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// How long a test waits for what must come. Generous: the machine may be busy with all tests at once.
+/// How long a test waits for a required result. It is long, because all tests may run at once.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The first value that `ask` yields. `what` names what was awaited if a timeout ends it.
@@ -62,7 +62,7 @@ pub async fn until<T: std::fmt::Debug, F: Future<Output = (bool, T)>>(
         .unwrap_or_else(|_| panic!("it stayed at {:#?}", last.lock()))
 }
 
-/// The program, without what the environment of the tests may say to it.
+/// The program, without the variables of the tests' environment.
 pub fn program<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
     let said = |name: &OsStr| {
@@ -145,7 +145,7 @@ impl Setup {
         Tidegate { child: Some(child), log, setup: self, api }
     }
 
-    /// What a server that must not start says, and how it ends.
+    /// The output and exit status of a server that must not start.
     pub async fn refused(&self) -> (ExitStatus, String) {
         let (mut child, log) = self.spawn();
         let status = eventually("the server ends", || {
@@ -197,7 +197,7 @@ impl Tidegate {
         Pid::from_raw(self.child.as_ref().unwrap().id() as i32)
     }
 
-    /// Asks it to stop.
+    /// Sends SIGTERM.
     pub fn terminate(&self) {
         kill(self.pid(), Signal::SIGTERM).unwrap();
     }
@@ -212,7 +212,7 @@ impl Tidegate {
         .await
     }
 
-    /// Kills it with SIGKILL; what follows is how it can be started again.
+    /// Kills it with SIGKILL; returns how to start it again.
     pub fn kill(mut self) -> Setup {
         let mut child = self.child.take().unwrap();
         child.kill().unwrap();
@@ -220,7 +220,7 @@ impl Tidegate {
         std::mem::replace(&mut self.setup, Setup::new())
     }
 
-    /// Stops it gracefully; what follows is how it can be started again.
+    /// Stops it gracefully; returns how to start it again.
     pub async fn stop(mut self) -> Setup {
         self.terminate();
         let status = self.ended().await;
@@ -262,7 +262,7 @@ impl Drop for Tidegate {
     }
 }
 
-/// What a command said and how it ended.
+/// The output and exit status of a command.
 #[derive(Debug)]
 pub struct Ran {
     pub code: Option<i32>,
@@ -458,7 +458,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Its body, read by what it says it is.
+    /// Its body, decoded by its content type.
     #[track_caller]
     pub fn value(&self) -> Value {
         if self.body.is_empty() {
@@ -478,14 +478,14 @@ impl Answer {
         self.headers.get(name).map(|value| value.to_str().unwrap())
     }
 
-    /// Its body, its status being as it should be.
+    /// Its body, if the status is the expected one.
     #[track_caller]
     pub fn is(&self, status: u16) -> Value {
         assert_eq!(self.status, status, "{}", String::from_utf8_lossy(&self.body));
         self.value()
     }
 
-    /// Its body, its status being any of success.
+    /// Its body, if the status is a success.
     #[track_caller]
     pub fn good(&self) -> Value {
         assert!(
@@ -497,7 +497,7 @@ impl Answer {
         self.value()
     }
 
-    /// The problem that it is, whole and with this status and code.
+    /// Its problem document, which must be complete and have this status and code.
     #[track_caller]
     pub fn problem(&self, status: u16, code: &str) -> Value {
         let problem = self.is(status);

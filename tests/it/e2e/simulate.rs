@@ -1,4 +1,4 @@
-//! What a live queue did, taken as a trace and simulated again: both must tell the same story.
+//! A live queue recorded as a trace and simulated again: both must agree.
 
 use std::process::Stdio;
 
@@ -57,7 +57,8 @@ async fn a_trace_of_a_live_queue_is_simulated_and_agrees_with_it() {
     }
     let agreement = &out["agreement"];
     assert_eq!(agreement["jobs"], json!(ids.len()));
-    // What the live queue needs from a result to the next start, a busy machine's worker above all, is all that is between them.
+    // They differ only by the time that the live queue needs from a result to the next start,
+    // mostly the worker's on a busy machine.
     let part = agreement["overlap"]["east"].as_f64().unwrap();
     assert!(part > 0.5, "{agreement:#}");
     let longest = |side: &str| agreement[side]["longest"].as_f64().unwrap();

@@ -1,4 +1,4 @@
-//! A push target: a local HTTP server that answers as a test says and remembers what came.
+//! A push target: a local HTTP server with the answers of the test, which records its requests.
 
 use std::{future::Future, sync::Arc};
 

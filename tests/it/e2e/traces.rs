@@ -64,7 +64,7 @@ fn attribute(span: &Span, name: &str) -> Option<String> {
     })
 }
 
-/// Every span that `collector` was sent by services called `service`, in the order of their beginning.
+/// Every span that services called `service` sent to `collector`, in the order of their start.
 fn spans(collector: &Target, service: &str) -> Vec<Span> {
     let mut spans = Vec::new();
     for call in collector.calls() {
@@ -232,7 +232,7 @@ async fn a_leased_job_has_an_attempt_span_and_a_lost_lease_fails_it() {
         let held = tide.lease_one(queue).await;
         assert_eq!((lost.attempt, held.attempt), (1, 2));
         tide.report(&held, "succeeded").await.is(200);
-        // The same again is harmless, and nothing new.
+        // A repeat is harmless and adds nothing.
         tide.report(&held, "succeeded").await.is(200);
         let told = |lease: &super::serve::Lease| {
             lease.whole["job"]["headers"]["traceparent"].as_str().unwrap().to_owned()
@@ -301,7 +301,8 @@ async fn an_unsampled_trace_is_passed_on_and_a_malformed_one_ignored() {
     assert!(named(&spans, "enqueue default")[0].parent_span_id.is_empty());
     assert_eq!(parent(named(&spans, "deliver default")[0]), own);
 
-    // Of the traces that begin here, as many are recorded as the settings say; a caller's own is always.
+    // The settings decide how many of the traces that begin here are recorded; a caller's trace is
+    // always recorded.
     let setup = traced(&collector)
         .env("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
         .env("OTEL_TRACES_SAMPLER_ARG", "0.0");
@@ -402,7 +403,7 @@ async fn a_dead_collector_delays_no_job_and_is_told_of_once() {
     let jobs: Vec<Value> = (0..500).map(|n| json!({"type": "t", "data": n})).collect();
     tide.post("/v1/jobs/batch", json!({"jobs": jobs})).await.is(200);
     worker.call(500).await;
-    // Its tries take seven seconds if it is let.
+    // All its tries would take seven seconds.
     tide.terminate();
     let ended = tokio::time::timeout(Duration::from_secs(20), tide.ended()).await.unwrap();
     assert!(ended.success(), "{}", tide.log());

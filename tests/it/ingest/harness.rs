@@ -40,7 +40,7 @@ pub struct Harness {
     ingest: Ingest,
 }
 
-/// Services that take whatever they are sent.
+/// Services that accept every message.
 #[derive(Default)]
 struct Services(Mutex<Vec<ServiceMessage>>);
 

@@ -25,7 +25,7 @@ fn without(kind: &str, path: &str, field: &str) -> Value {
 async fn a_malformed_record_is_a_dead_letter_and_others_go_on() {
     let deep = format!("{}{}", "[".repeat(70), "]".repeat(70));
     let cases = [
-        // What is of nobody.
+        // Records of no known source.
         (json!([]), 0, "the payload is not a JSON object"),
         (json!("hello"), 0, "the payload is not a JSON object"),
         (json!(null), 0, "the payload is not a JSON object"),
@@ -47,7 +47,7 @@ async fn a_malformed_record_is_a_dead_letter_and_others_go_on() {
             "the record is of aws:ses, which is not supported",
         ),
         (json!({"Records": [7]}), 0, "the record names no service"),
-        // What its service would not send.
+        // Records that their service would not send.
         (without("sqs", "/Records/0", "body"), 1, "the message has no body"),
         (with("sqs", "/Records/0/messageId", json!(null)), 1, "id must not be empty"),
         (
@@ -103,7 +103,7 @@ async fn a_malformed_record_is_a_dead_letter_and_others_go_on() {
         ),
         (with("eventbridge", "/id", json!("")), 0, "id must not be empty"),
         (with("eventbridge", "/id", json!("a\nb")), 0, "id must not have control characters"),
-        // What its sender should not have sent.
+        // Events that their sender should not send.
         (without("cloudevent", "", "type"), 0, "type is required"),
         (with("cloudevent", "/specversion", json!("0.3")), 0, "specversion must be 1.0"),
         (
@@ -231,7 +231,7 @@ async fn a_failing_expression_is_a_dead_letter_and_the_batch_goes_on() {
         letter.trigger.as_ref().is_some_and(|trigger| trigger.as_str() == "all")
     }));
     assert_eq!((harness.seen().await.len(), dead.len()), (3, 3));
-    // Mended, they are what they would have been.
+    // After the fix they become the same events.
     harness.trigger("all", json!({"enqueue": {"type": "seen", "data": {"$expr": "@"}}})).await;
     for letter in dead {
         harness.server.replay_dead_letter(&letter.id).await.unwrap();

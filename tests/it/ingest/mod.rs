@@ -1,4 +1,4 @@
-//! What other services send, as their functions are called with it, through the real code on ports in memory.
+//! Invocations by other AWS services, through the real code of `ingest` on ports in memory.
 
 mod harness;
 mod hops;

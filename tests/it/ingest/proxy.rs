@@ -1,4 +1,4 @@
-//! What API Gateway hands on is `POST /v1/events`, with its tokens, its modes and its answers.
+//! A request from API Gateway acts as `POST /v1/events`, with its tokens, modes and answers.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
@@ -85,7 +85,7 @@ async fn every_mode_of_cloudevents_is_taken_and_what_is_wrong_is_told() {
     let (status, body) =
         answered(&harness, &posted("application/cloudevents+json", "{", &[])).await;
     assert_eq!((status, &body["code"]), (400, &json!("invalid_body")), "{body}");
-    // What HTTP cannot have is left out, and what is not ASCII is no reason to fail.
+    // Headers that HTTP does not allow are omitted, and text that is not ASCII causes no failure.
     let odd = [("x-name", "Zoë"), ("x bad", "1"), ("x-line", "a\nb")];
     assert_eq!(answered(&harness, &posted("application/cloudevents+json", "{", &odd)).await.0, 400);
     let seen = harness.seen().await;

@@ -1,7 +1,8 @@
-//! Each kind of event, as AWS documents that its service sends it, and what a trigger sees of it.
+//! Each kind of event as AWS documents it, and the event that a trigger receives.
 //!
-//! `tests/events/NAME.json` is an invocation, `tests/events/seen/NAME.json` the events that it makes; `tests/events/README.md` says where each is from. `UPDATE_EXPECT=1` writes the latter anew, for
-//! you to read.
+//! `tests/events/NAME.json` is an invocation, and `tests/events/seen/NAME.json` has its events.
+//! `tests/events/README.md` names the source of each. `UPDATE_EXPECT=1` writes the events again,
+//! for you to read.
 
 use serde_json::{Value, json};
 
@@ -43,7 +44,8 @@ async fn every_kind_of_event_is_seen_as_the_table_in_the_docs_says() {
     }
 }
 
-/// As its service sends it again: whatever belongs to a delivery and not to the record is another.
+/// A second delivery by its service: everything that belongs to the delivery and not to the record
+/// differs.
 fn delivered_again(value: &mut Value) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(delivered_again),

@@ -1,5 +1,5 @@
-//! A store that does not answer: the source redelivers what failed, and in the end everything is
-//! done once.
+//! A store that does not answer: the source redelivers the failed records, and each is processed
+//! once.
 
 use std::collections::BTreeSet;
 
@@ -30,7 +30,7 @@ fn mixed(kind: &str) -> (Value, usize) {
     (payload, good)
 }
 
-/// What the source sends again after `answer`: by name, or everything.
+/// The records that the source redelivers after `answer`: some by id, or all.
 fn again(
     kind: &str,
     payload: &Value,

@@ -1,4 +1,5 @@
-//! Plugins that take too much, break, or lie: each ends as a fault within its bound.
+//! Plugins that exceed a bound, trap or give invalid answers: each call ends as a fault within its
+//! bound.
 
 use std::sync::Arc;
 
@@ -482,7 +483,8 @@ fn resident_bytes() -> usize {
 #[tokio::test]
 async fn ten_thousand_calls_good_and_bad_leave_nothing_behind() {
     let line = r#"(data (i32.const 2048) "a line of the log, and another one, and one more")"#;
-    // By the seed: runs, answers too few, traps after a line, floods the state, wants too much memory.
+    // By the seed: runs, answers too few, traps after a line, floods the state, wants too much
+    // memory.
     let body = "(local.set $i (i32.rem_u (i32.wrap_i64 (local.get $seed)) (i32.const 5)))
         (call $log (i32.const 3) (i32.const 2048) (i32.const 48))
         (call $set (i32.const 2048) (i32.const 40) (i32.const 4096) (i32.const 9000) (i32.const 2056))

@@ -1,4 +1,4 @@
-//! What is refused before it is a plugin, and in what words.
+//! Components that are refused at the push, with their messages.
 
 use std::time::Duration;
 

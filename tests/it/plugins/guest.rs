@@ -1,8 +1,8 @@
 //! Components for tests: one of the contract's worlds around a few lines of WAT.
 //!
-//! The lines stand in functions that already have the parameters of the canonical ABI, under the names that the
-//! contract has for them, and return the address of their result. [`Guest::throttler`] and [`Guest::retry`] do
-//! nothing wrong; a test changes what it is about.
+//! The lines are the bodies of functions with the parameters of the canonical ABI, under the names
+//! of the contract; they return the address of their result. [`Guest::throttler`] and
+//! [`Guest::retry`] are valid; a test changes one part.
 
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 use wit_parser::Resolve;
@@ -100,7 +100,8 @@ impl Guest {
         Self { items: items.into(), ..self }
     }
 
-    /// `decide`: has `$now`, `$seed`, `$config` and `$config_len`, `$room`, `$candidates` and `$n`; locals `$i`, `$p`, `$r`.
+    /// `decide`: has `$now`, `$seed`, `$config` and `$config_len`, `$room`, `$candidates` and `$n`;
+    /// locals `$i`, `$p`, `$r`.
     pub fn decide(self, body: &str) -> Self {
         Self { decide: body.into(), ..self }
     }

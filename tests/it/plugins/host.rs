@@ -1,4 +1,4 @@
-//! What a plugin is given, what its answers become, and what operators see of it.
+//! The input of a plugin's call, the effect of its answer, and what operators see of it.
 
 use std::sync::Arc;
 
@@ -38,7 +38,8 @@ impl Plugged {
 
 #[tokio::test]
 async fn a_throttler_sees_its_call() {
-    // The id, the type, the first attribute's name and value of the last candidate, the queue, and the configuration.
+    // The id, the type, the first attribute's name and value of the last candidate, the queue, and
+    // the configuration.
     let last = "(i32.add (local.get $candidates) (i32.mul (i32.sub (local.get $n) (i32.const 1)) (i32.const 88)))";
     let attributes = format!("(i32.load offset=24 {last})");
     let body = [

@@ -1,6 +1,7 @@
-//! The plugin host, with real components: good ones, and every kind of bad one.
+//! The plugin host with real components: valid ones, and every kind of invalid one.
 //!
-//! Each bad plugin ends as a fault or a refusal with a sentence for its author, within its bound, and the host goes on.
+//! Each invalid plugin ends as a fault or a refusal within its bound, with a message for its
+//! author. The host continues.
 
 mod bounds;
 mod compile;
@@ -156,10 +157,12 @@ fn failure() -> RetryCall {
     }
 }
 
-/// How long a call may take here, where its bound is 250 ms and other tests want the same processors.
+/// How long a call may take here, where its bound is 250 ms and other tests want the same
+/// processors.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The fault of `guest` on a call with three candidates; it took no longer than its bound, and the host goes on.
+/// The fault of `guest` on a call with three candidates; it took no longer than its bound, and the
+/// host goes on.
 async fn fault_of(guest: Guest) -> Fault {
     let plugged = Plugged::new(guest).await;
     let fault = plugged.throttle(offer(3, 3)).await.unwrap_err();

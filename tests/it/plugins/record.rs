@@ -1,4 +1,4 @@
-//! Calls as JSON: written, read, and written by hand.
+//! Calls as JSON: recorded, read again, and written by hand.
 
 use std::sync::Arc;
 

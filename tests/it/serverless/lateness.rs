@@ -14,7 +14,7 @@ use tidegate_engine::testkit::builders::name;
 
 use super::model::{Cloud, job};
 
-/// A minute's worth of jobs at any time, for a quarter of an hour, each to be done a while later: how late each starts.
+/// Jobs arrive for a quarter of an hour, each due some time later; returns how late each starts.
 fn lateness(seed: u64, limited: bool, jobs: usize) -> (Vec<Duration>, Cloud) {
     let cloud = Cloud::new(seed);
     let push = TargetConfig::Push(Box::new(Push::to("http://worker.example/work")));
@@ -27,7 +27,7 @@ fn lateness(seed: u64, limited: bool, jobs: usize) -> (Vec<Duration>, Cloud) {
     let mut due: HashMap<JobId, Timestamp> = HashMap::new();
     for number in 0..jobs {
         let at = start + Duration::from_millis(chance.random_range(0..600_000));
-        // From hardly any delay to one that several of the rule's rounds see.
+        // From almost no delay to one that spans several sweeps of the rule.
         let delay = [2_000, 20_000, 70_000, 140_000, 200_000, 600_000][number % 6];
         let mut asked = job("t", number);
         let run_at = at + Duration::from_millis(500 + chance.random_range(0..delay));

@@ -1,4 +1,5 @@
-//! Jobs from enqueue to end through functions: limits that are kept, slots that are used at once, messages that are lost.
+//! Jobs from enqueue to end through the functions: limits hold, free slots are used at once, and
+//! lost messages are repaired.
 
 use std::time::Duration;
 
@@ -128,7 +129,7 @@ fn a_round_that_fails_is_taken_again_within_seconds() {
     cloud.set_mishaps(Mishaps { refused: 0.2, ..Mishaps::default() });
     let start = cloud.time.now() + Duration::from_secs(1);
     (0..60).for_each(|number| cloud.enqueue_at(start, job("t", number)));
-    // Not the six minutes for which a message that was received stays hidden, with all that come after it.
+    // Not six minutes, the time for which a received message stays hidden with all that follow it.
     cloud.time.run(start + Duration::from_mins(1));
     all_succeeded(&cloud, 60);
     assert_eq!(cloud.most.lock().1, 3);
@@ -172,7 +173,7 @@ fn the_first_limit_counts_work_sent_without_a_grant() {
     let cloud = cloud(7, None);
     let start = cloud.time.now() + Duration::from_secs(1);
     (0..40).for_each(|number| cloud.enqueue_at(start, job("t", number)));
-    // Sent, and not yet received by anybody.
+    // Sent, but not yet received.
     cloud.time.run(start + Duration::from_millis(48));
     assert!(cloud.calls.lock().is_empty());
     let limits = QueueConfig { concurrency: Some(2), ..QueueConfig::default() };
@@ -314,7 +315,7 @@ fn a_paused_schedule_makes_no_job_and_resumes_at_once() {
     let beat = ScheduleConfig::every(name("t"), Seconds::new(1));
     cloud.now(cloud.server.put_schedule(&name("beat"), beat, Payload::null(), None)).unwrap();
     cloud.now(cloud.server.flush()).unwrap();
-    // As a function does: it says whom it woke before it answers.
+    // Like a function, it publishes its hints before it answers.
     let pause = |paused| {
         cloud.now(cloud.server.pause_schedule(&name("beat"), paused)).unwrap();
         cloud.now(cloud.server.flush()).unwrap();
@@ -325,7 +326,7 @@ fn a_paused_schedule_makes_no_job_and_resumes_at_once() {
     pause(true);
     let beats = || cloud.calls.lock().len();
     assert!((98..=100).contains(&beats()), "{}", beats());
-    // What was under way arrives.
+    // The messages in transit arrive.
     cloud.time.run(after(101));
     let before = beats();
     cloud.time.run(after(400));

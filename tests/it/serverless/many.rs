@@ -1,4 +1,4 @@
-//! One call with as many messages as a function gets: all its targets are called at once.
+//! One invocation with the maximum number of messages: all targets are called at once.
 
 use std::{sync::Arc, time::Duration};
 
@@ -29,7 +29,7 @@ use tidegate_server::{
 };
 use tokio::sync::Barrier;
 
-/// Answers when everybody has been called.
+/// Answers when every target has been called.
 struct Together(Barrier);
 
 #[async_trait::async_trait]
@@ -63,7 +63,7 @@ async fn hundreds_of_targets_are_called_at_once_by_one_invocation() {
         .put_type(&name("t"), TypeConfig { target, ..TypeConfig::default() }, None)
         .await
         .unwrap();
-    // The longest ids that there may be: a call that carries them is one request all the same.
+    // With ids of maximum length, a call is still one request.
     let new = |number| NewJob {
         id: Some(name::<JobId>(&format!("{number:064}"))),
         ..NewJob::new(name("t"), Payload::null())

@@ -1,7 +1,9 @@
-//! SQS and Lambda as they behave: whole seconds of delay, latencies, groups one after the other, a rule that is late by its own measure.
+//! A model of SQS and Lambda: delays in whole seconds, latencies, message groups in order, and a
+//! rule that fires late.
 //!
-//! The latencies are those that AWS publishes or that others measured: a message is received within 5 to 50 ms and now and then
-//! 200, a warm call begins within 15 ms, one call in fifty is a cold one of 250 ms, a rule fires within two seconds of its minute.
+//! The latencies are published by AWS or measured by others. A message is received within 5 to 50
+//! ms, sometimes 200 ms. A warm call begins within 15 ms, and one call in fifty is cold, with 250
+//! ms. A rule fires within two seconds of its minute.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -39,12 +41,12 @@ const VISIBLE: Duration = Duration::from_mins(6);
 /// How long its reads and writes take before it does anything that shows.
 const STORE: Duration = Duration::from_millis(30);
 
-/// How messages and calls go.
+/// The faults of messages and calls.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mishaps {
     /// How often a message is lost.
     pub lost: f64,
-    /// How often it comes twice.
+    /// How often it is delivered twice.
     pub twice: f64,
     /// How often a target answers 500.
     pub fails: f64,
@@ -159,7 +161,7 @@ impl Cloud {
 
 impl Drop for Cloud {
     fn drop(&mut self) {
-        // The server holds the queues, and they it.
+        // The server and the queues hold each other.
         self.queue.server.lock().take();
     }
 }
@@ -290,7 +292,8 @@ impl WorkQueue for Queues {
 }
 
 impl Queues {
-    /// A hint has arrived: the group's call takes it, with those that come while it works, ten at a time.
+    /// A hint has arrived: the group's call takes it, with those that come while it works, ten at a
+    /// time.
     async fn told(&self, server: &Server, hint: Hint) {
         {
             let mut groups = self.groups.lock();
@@ -320,7 +323,7 @@ impl Queues {
         }
     }
 
-    /// Takes the rounds of a queue, as `tick` does. Whether it says that they were taken.
+    /// Runs the ticks of a queue, as `tick` does; returns whether it acknowledged them.
     async fn round(&self, server: &Server, queue: &QueueName, news: Vec<HintKind>) -> bool {
         let probability = self.mishaps.lock().refused;
         let refused = probability > 0.0 && self.happens(probability);
@@ -331,7 +334,7 @@ impl Queues {
         !refused
     }
 
-    /// A message that failed is received again, when `tick` or else its queue has it come.
+    /// A failed message is received again, when `tick` schedules it or its visibility timeout ends.
     async fn come_again(&self, receives: &mut usize) {
         self.pass(redelivery::after(*receives).unwrap_or(VISIBLE)).await;
         *receives += 1;
@@ -344,7 +347,7 @@ impl Queues {
 struct Endpoint {
     queues: Arc<Queues>,
     calls: Arc<Mutex<Vec<(JobId, Timestamp)>>>,
-    /// Calls under way, and the most there were at once, of those that come to `/limited`.
+    /// Calls in progress, and their maximum, of the path `/limited`.
     most: Arc<Mutex<(usize, usize)>>,
 }
 

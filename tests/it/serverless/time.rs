@@ -20,7 +20,7 @@ use tidegate_core::{port::Clock, time::Timestamp};
 
 type Process = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The clock, and everybody who goes by it.
+/// The clock, and the processes that use it.
 pub struct Virtual {
     now: Mutex<Timestamp>,
     sleepers: Mutex<BTreeMap<(Timestamp, u64), Waker>>,
@@ -42,7 +42,7 @@ impl Virtual {
         self.spawned.lock().push(Box::pin(process));
     }
 
-    /// Runs everybody until `end`.
+    /// Runs all processes until `end`.
     pub fn run(&self, end: Timestamp) {
         let woken = Arc::new(Woken(AtomicBool::new(true)));
         let waker = Waker::from(Arc::clone(&woken));
