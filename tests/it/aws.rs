@@ -205,7 +205,7 @@ async fn a_refusal_keeps_its_status_and_too_much_to_do_is_429() {
 }
 
 #[tokio::test]
-async fn what_cannot_have_been_taken_is_told_from_what_may_have_been() {
+async fn not_connected_differs_from_an_unknown_outcome() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let silent = format!("http://{}", listener.local_addr().unwrap());
     let brief = ServiceMessage { timeout: Duration::from_millis(200), ..message(queue(&silent)) };

@@ -145,7 +145,7 @@ async fn a_repeat_starts_an_operation_whose_response_was_lost() {
 }
 
 #[tokio::test]
-async fn cancelling_everything_does_not_keep_an_end_from_being_told() {
+async fn a_bulk_cancel_keeps_pending_completion_callbacks() {
     let (server, _) = place().await;
     let told = NewJob::new(name("work"), Payload::null()).with_options(|options| {
         options.callback_url = Some("http://127.0.0.1:9/told".parse().unwrap());

@@ -44,7 +44,7 @@ fn the_demo_keeps_every_promise_through_a_kill_of_its_server() {
 }
 
 #[test]
-fn a_broken_promise_is_told_by_the_exit_code() {
+fn a_broken_promise_sets_the_exit_code() {
     let dir = tempfile::tempdir().unwrap();
     let (output, table) = demo(&["--within", "1s", "--data", dir.path().to_str().unwrap()]);
     assert_eq!((output.status.code(), &table["ok"]), (Some(1), &Value::Bool(false)), "{table:#}");

@@ -169,7 +169,7 @@ fn large() -> Payload {
 }
 
 #[tokio::test]
-async fn whoever_is_told_of_an_end_and_says_202_has_heard() {
+async fn completion_callback_treats_202_as_delivered() {
     let world = World::default();
     let server = world.server(Arc::new(MemoryStore::new()));
     let server = server

@@ -124,7 +124,7 @@ async fn an_enqueue_that_dies_half_way_makes_one_job_in_the_end() {
 }
 
 #[tokio::test]
-async fn a_round_that_dies_half_way_keeps_the_limit_and_loses_nobody() {
+async fn a_crash_during_a_tick_keeps_the_limit_and_every_job() {
     for dispatch in [Dispatch::Claim, Dispatch::Queue] {
         let before = async |harness: &mut Harness| {
             limited(harness, 2).await;
@@ -158,7 +158,7 @@ async fn reported(harness: &mut Harness, run: &Job, verdict: ReportOutcome) -> R
 }
 
 #[tokio::test]
-async fn a_report_that_dies_half_way_counts_once_and_is_told_once() {
+async fn a_crash_during_a_report_counts_it_and_its_callback_once() {
     let verb = async |harness: &mut Harness, run: &Job| {
         reported(harness, run, ReportOutcome::Succeeded { result: None }).await
     };

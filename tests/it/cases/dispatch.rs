@@ -66,7 +66,7 @@ async fn work_is_claimed_when_it_is_due_and_once() {
 }
 
 #[tokio::test]
-async fn what_changed_since_it_was_sent_is_not_claimed() {
+async fn a_job_changed_after_its_dispatch_is_not_claimed() {
     for p in every_store() {
         harness(&p).await;
         let patched = p.enqueue(after(&p, 0)).await;
@@ -143,7 +143,7 @@ async fn a_stretch_of_time_is_handed_on_whole_and_no_more() {
 }
 
 #[tokio::test]
-async fn each_stretch_is_looked_at_by_one_and_again_if_that_one_died() {
+async fn one_lookahead_scans_each_stretch_and_again_after_a_crash() {
     for p in every_store() {
         harness(&p).await;
         let start = p.now();

@@ -208,7 +208,7 @@ async fn a_job_behind_a_reservation_waits_for_its_turn() {
 }
 
 #[tokio::test]
-async fn a_job_of_a_partition_is_told_whose_turn_comes_first() {
+async fn explain_names_the_partition_whose_turn_comes_first() {
     for mut harness in every_store() {
         // Whose turn comes after `b`'s, whose job runs.
         for (heavy, light, kind) in [("a", "b", "order"), ("b", "a", "worker")] {
@@ -243,7 +243,7 @@ async fn a_job_of_a_partition_is_told_whose_turn_comes_first() {
 }
 
 #[tokio::test]
-async fn a_job_that_nobody_asks_for_waits_for_a_worker() {
+async fn a_job_that_no_worker_requests_waits_for_a_worker() {
     for harness in every_store() {
         harness.with_limit(5).await;
         let job = harness.enqueue(work()).await;
@@ -297,7 +297,7 @@ async fn a_running_and_an_ended_job_are_held_by_nothing() {
 }
 
 #[tokio::test]
-async fn who_is_taken_by_nobody_stands_in_nobodys_way() {
+async fn explain_ignores_jobs_that_no_worker_requests() {
     for harness in every_store() {
         harness.with_limit(1).await;
         harness.set_type("unleased", TypeConfig::default()).await;

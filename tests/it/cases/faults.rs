@@ -123,7 +123,7 @@ async fn a_lost_hint_delays_a_limited_queue_by_a_minute_at_most() {
 }
 
 #[tokio::test]
-async fn a_grant_that_nobody_claims_uses_up_no_attempt() {
+async fn an_unclaimed_grant_uses_up_no_attempt() {
     for config in [TypeConfig::default(), once()] {
         for mut harness in every_store() {
             harness.with_limit(1).await;
@@ -270,7 +270,7 @@ async fn a_report_that_comes_again_is_answered_and_counts_for_nothing() {
 }
 
 #[tokio::test]
-async fn a_damaged_job_is_left_out_and_keeps_nobody_else_waiting() {
+async fn a_damaged_job_is_skipped_and_delays_no_other() {
     for limit in [Some(5), None] {
         let dir = tempfile::tempdir().unwrap();
         let mut harness = Harness::on(Arc::new(SqliteStore::open(dir.path()).unwrap()));
@@ -309,7 +309,7 @@ async fn a_damaged_job_is_left_out_and_keeps_nobody_else_waiting() {
 }
 
 #[tokio::test]
-async fn a_damaged_body_keeps_nobody_else_from_theirs() {
+async fn a_damaged_body_affects_no_other_job() {
     let dir = tempfile::tempdir().unwrap();
     let harness = Harness::on(Arc::new(SqliteStore::open(dir.path()).unwrap()));
     harness.set_type("work", TypeConfig::default()).await;
@@ -402,7 +402,7 @@ fn engines_that_tick_at_once_never_exceed_the_limit() {
 }
 
 #[tokio::test]
-async fn a_queue_made_anew_after_it_was_deleted_works() {
+async fn a_queue_created_again_after_its_deletion_works() {
     for mut harness in every_store() {
         harness.with_limit(1).await;
         for _ in 0..5 {

@@ -109,7 +109,7 @@ async fn begun(harness: &Harness, job: NewJob) -> impl Future<Output = Result<En
 }
 
 #[tokio::test]
-async fn the_slower_of_two_that_share_a_correlation_key_is_told_so() {
+async fn only_one_of_two_requests_gets_a_correlation_key() {
     for behind in every_store_and_table().into_iter().map(|harness| harness.store) {
         let harness = one_by_one(behind).await;
         let slow = begun(&harness, unnamed("1")).await;
@@ -158,7 +158,7 @@ async fn one_key_does_not_stand_for_replays_of_two_jobs() {
 }
 
 #[tokio::test]
-async fn what_is_made_anew_is_not_taken_for_what_it_replaces() {
+async fn a_recreated_type_refuses_the_version_of_the_deleted_one() {
     for harness in every_store() {
         harness.set_type("work", TypeConfig::default()).await;
         let (first, _) =

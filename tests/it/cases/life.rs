@@ -166,7 +166,7 @@ async fn callbacks(harness: &Harness) -> Vec<Job> {
 }
 
 #[tokio::test]
-async fn the_end_of_a_job_is_told_once_however_it_ends() {
+async fn completion_callback_is_enqueued_once_for_every_end() {
     for mut harness in every_store() {
         harness.with_limit(10).await;
         let told = || {
@@ -266,7 +266,7 @@ async fn a_result_is_kept_as_long_as_was_asked() {
 }
 
 #[tokio::test]
-async fn an_end_is_not_told_again_when_the_result_goes() {
+async fn dropping_the_result_enqueues_no_second_callback() {
     for mut harness in every_store() {
         harness.with_limit(10).await;
         let told = |keep| {

@@ -261,7 +261,7 @@ async fn an_attempt_takes_a_token_whatever_becomes_of_it() {
 }
 
 #[tokio::test]
-async fn a_job_heavier_than_the_limit_is_held_and_hinders_nobody() {
+async fn a_job_heavier_than_the_limit_is_held_and_blocks_no_other() {
     for mut harness in every_store() {
         harness.with_limit(5).await;
         let mut heavy = work();

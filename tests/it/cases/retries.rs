@@ -275,7 +275,7 @@ async fn windows_and_the_targets_wish_apply_to_a_verdict() {
 }
 
 #[tokio::test]
-async fn nobody_is_asked_when_no_attempt_may_follow() {
+async fn a_strategy_is_not_called_when_no_attempt_may_follow() {
     for (mut harness, calls) in places(Description::default(), after(0)).await {
         let never = || ReportOutcome::Failed {
             failure: Failure::new(Reason::Failed, "no"),

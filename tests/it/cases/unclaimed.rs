@@ -122,7 +122,7 @@ async fn a_dispatched_job_changed_elsewhere_can_be_dispatched_again() {
 }
 
 #[tokio::test]
-async fn a_sweep_looks_past_what_is_handed_on() {
+async fn a_sweep_skips_unclaimed_dispatches() {
     for mut harness in every_store() {
         harness.set_type("work", plain()).await;
         harness.set_type("claimed", TypeConfig::default()).await;

@@ -179,7 +179,7 @@ fn bulk(scenario: &Scenario) -> Scenario {
 }
 
 #[tokio::test]
-async fn every_case_takes_what_is_said_of_it() {
+async fn every_case_consumes_its_documented_units() {
     let mut wrong = Vec::new();
     for (case, scenario) in cases() {
         let points = [
@@ -224,7 +224,7 @@ fn bounds() -> Vec<(Case, (f64, f64), f64, f64)> {
 }
 
 #[test]
-fn a_million_jobs_cost_no_more_than_is_said() {
+fn a_million_jobs_cost_at_most_the_documented_bound() {
     let (bounds, deployment) = (bounds(), estimate::Deployment::default());
     assert_eq!(bounds.len(), 13);
     for (case, (batch, per_call), writes, dollars) in bounds {
@@ -253,7 +253,7 @@ fn numbers(units: Units) -> String {
 }
 
 #[tokio::test]
-async fn an_idle_minute_takes_what_is_said_of_it() {
+async fn an_idle_sweep_consumes_its_documented_units() {
     let idle = async |queues: usize, limit| {
         let scenario = Scenario { limit, queues, jobs: 30, ..Scenario::default() };
         let deployment = Deployment::new(&scenario).await;
@@ -408,7 +408,7 @@ async fn grants_too_large_for_one_item_are_split_over_several() {
 /// The cost of jobs with large data: by the kilobyte in the table, by the request in object
 /// storage.
 #[tokio::test]
-async fn larger_jobs_take_what_is_said_of_them() {
+async fn larger_jobs_consume_their_documented_units() {
     for (size, is_object) in
         [(300, false), (900, false), (2048, false), (7000, false), (20_000, true)]
     {
@@ -445,7 +445,7 @@ async fn larger_jobs_take_what_is_said_of_them() {
 /// Operations that are expensive on large tables, because no index serves them. Decision 12 has
 /// these numbers.
 #[tokio::test]
-async fn what_a_backlog_costs_a_round_in_each_order() {
+async fn a_backlog_has_its_documented_cost_in_each_order() {
     let backlog = 5000;
     let reads = async |config: QueueConfig, tenants: usize| {
         let mut shop =

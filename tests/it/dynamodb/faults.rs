@@ -237,7 +237,7 @@ impl Target for Denying {
 }
 
 #[tokio::test]
-async fn a_result_is_told_again_while_a_right_is_missing() {
+async fn a_result_is_written_again_after_access_was_denied() {
     let shop = Shop::new().await;
     let (clock, work) = (Arc::new(SystemClock), Arc::new(MemoryWorkQueue::default()));
     let ports = Ports {

@@ -41,7 +41,7 @@ async fn due(store: &DynamoStore, until: i64) -> usize {
 }
 
 #[tokio::test]
-async fn whoever_spreads_jobs_otherwise_finds_them_all_the_same() {
+async fn processes_with_other_shard_counts_find_every_job() {
     let (table, clock) =
         (Arc::new(MemoryTable::new()) as Arc<dyn Table>, Arc::new(FakeClock::new(at(0))));
     let store = |shards| {

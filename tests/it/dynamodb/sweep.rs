@@ -150,7 +150,7 @@ async fn a_minute_of_which_anything_is_refused_fails() {
 }
 
 #[tokio::test]
-async fn a_minute_that_fails_is_told_of_by_doctor_until_one_does_not() {
+async fn doctor_reports_a_failed_sweep_until_one_succeeds() {
     let home = Home::new().await;
     let check = home.said().await;
     assert!(check.level == CheckLevel::Ok && check.found.contains("began 0 s ago"), "{check:?}");
@@ -189,7 +189,7 @@ async fn a_minute_that_fails_is_told_of_by_doctor_until_one_does_not() {
 }
 
 #[tokio::test]
-async fn a_minute_of_another_release_is_told_of() {
+async fn doctor_reports_a_sweep_of_another_release() {
     let home = Home::new().await;
     let item = home.store.items(ItemKind::Horizon).await.unwrap().pop().unwrap();
     let mut noted: serde_json::Value = serde_json::from_slice(&item.bytes).unwrap();
@@ -206,7 +206,7 @@ async fn a_minute_of_another_release_is_told_of() {
 }
 
 #[tokio::test]
-async fn what_nobody_can_read_is_dropped_and_counted() {
+async fn malformed_messages_are_dropped_and_counted() {
     let home = Home::new().await;
     let recorder = PrometheusBuilder::new().build_recorder();
     let counted = recorder.handle();

@@ -353,7 +353,7 @@ async fn other_requests_with_a_wrong_field_are_refused_by_name() {
 }
 
 #[tokio::test]
-async fn what_is_no_json_or_messagepack_is_refused() {
+async fn a_body_that_is_not_valid_in_its_media_type_is_refused() {
     let tide = Tidegate::start().await;
     tide.job_type("t", json!({})).await;
     for (media, body) in [

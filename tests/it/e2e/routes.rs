@@ -452,7 +452,7 @@ async fn metrics_are_text_for_prometheus() {
 }
 
 #[tokio::test]
-async fn what_is_no_route_is_a_problem_too() {
+async fn an_unknown_route_is_answered_with_a_problem() {
     let tide = Tidegate::start().await;
     tide.get("/v2/jobs").await.problem(404, "route_not_found");
     let wrong = tide.post("/healthz", json!({})).await;

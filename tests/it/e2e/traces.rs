@@ -393,7 +393,7 @@ async fn without_a_collector_a_trace_goes_on_as_it_came() {
 }
 
 #[tokio::test]
-async fn a_dead_collector_delays_no_job_and_is_told_of_once() {
+async fn a_dead_collector_delays_no_job_and_is_logged_once() {
     let setup = Setup::new()
         .env("TIDEGATE_TRACING__OTLP_ENDPOINT", nobody())
         .env("TIDEGATE_SHUTDOWN_SECONDS", "2");

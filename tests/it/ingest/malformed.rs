@@ -172,7 +172,7 @@ async fn a_malformed_record_names_its_origin_and_is_not_replayable() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_each_event_of_a_batch_is_kept() {
+async fn each_invalid_event_of_a_batch_keeps_its_reason() {
     let harness = Harness::seeing().await;
     let good = json!({"specversion": "1.0", "id": "1", "source": "/s", "type": "t"});
     let batch =
@@ -261,7 +261,7 @@ async fn unmatched_events_leave_nothing_behind() {
 }
 
 #[tokio::test]
-async fn what_goes_round_is_dropped_by_whichever_way_it_goes() {
+async fn a_loop_is_stopped_on_every_route() {
     for (hops, seen) in [("7", 2), ("8", 0)] {
         let harness = Harness::seeing().await;
         harness

@@ -53,7 +53,7 @@ async fn both_formats_are_answered_as_the_api_answers() {
 }
 
 #[tokio::test]
-async fn nobody_is_let_in_without_a_token() {
+async fn a_request_without_a_token_is_refused() {
     for kind in ["api-gateway-v1", "api-gateway-v2"] {
         let harness = Harness::seeing().await;
         for request in [recorded(kind), request(kind, "tg_first_wrong")] {
@@ -64,7 +64,7 @@ async fn nobody_is_let_in_without_a_token() {
 }
 
 #[tokio::test]
-async fn every_mode_of_cloudevents_is_taken_and_what_is_wrong_is_told() {
+async fn every_mode_is_accepted_and_errors_name_the_fault() {
     let harness = Harness::seeing().await;
     let binary = [
         ("ce-specversion", "1.0"),
@@ -109,7 +109,7 @@ async fn nothing_but_events_is_taken_whatever_the_path_is() {
 }
 
 #[tokio::test]
-async fn a_store_that_does_not_answer_is_told_to_whoever_asked() {
+async fn an_unavailable_store_is_answered_with_503() {
     let harness = Harness::seeing().await;
     let good = request("api-gateway-v2", "tg_first_secret");
     harness.store.crash_after(0);

@@ -117,7 +117,7 @@ async fn data_is_kept_byte_for_byte() {
 }
 
 #[tokio::test]
-async fn new_jobs_are_told_of_before_the_answer() {
+async fn new_jobs_are_published_before_the_answer() {
     let harness = Harness::empty().await;
     let push = json!({"target": {"url": "https://worker.example/work"}});
     harness

@@ -185,7 +185,7 @@ fn the_first_limit_counts_work_sent_without_a_grant() {
 }
 
 #[test]
-fn a_wake_up_that_is_told_after_its_time_is_told_all_the_same() {
+fn a_timer_published_late_still_runs_its_tick() {
     let cloud = cloud(9, Some(1));
     cloud.set_mishaps(Mishaps { lost: 1.0, ..Mishaps::default() });
     let now = cloud.time.now();
@@ -337,7 +337,7 @@ fn a_paused_schedule_makes_no_job_and_resumes_at_once() {
 }
 
 #[test]
-fn an_end_is_told_to_its_callback_url() {
+fn the_end_of_a_job_is_posted_to_its_callback_url() {
     let cloud = cloud(11, Some(1));
     let told = job("t", 0).with_options(|options| {
         options.callback_url = Some("http://client.example/told".parse().unwrap());
@@ -373,7 +373,7 @@ fn a_bulk_operation_goes_on_from_call_to_call() {
 }
 
 #[test]
-fn what_a_queue_gave_up_on_is_a_failed_attempt() {
+fn a_dead_letter_of_the_work_queue_is_a_failed_attempt() {
     let cloud = cloud(13, Some(1));
     cloud
         .now(cloud.server.put_type(

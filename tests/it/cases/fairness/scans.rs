@@ -206,7 +206,7 @@ async fn a_stale_reservation_holds_no_job_in_a_scan_by_others() {
 }
 
 #[tokio::test]
-async fn a_scan_that_finds_nobody_writes_nothing() {
+async fn a_scan_without_a_candidate_writes_nothing() {
     for mut harness in every_store() {
         long_backlog(&harness, []).await;
         harness.lease(100).await;

@@ -101,7 +101,7 @@ async fn jobs_that_are_not_due_yet_do_not_hide_a_tenant_that_waits() {
 }
 
 #[tokio::test]
-async fn jobs_deep_in_several_partitions_are_all_looked_at() {
+async fn jobs_deep_in_several_partitions_are_all_considered() {
     for mut harness in every_store() {
         let blocked = Constraint {
             name: "blocked".into(),

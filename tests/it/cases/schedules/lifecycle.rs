@@ -38,7 +38,7 @@ async fn only_a_new_rule_restarts_a_schedule_from_now() {
 }
 
 #[tokio::test]
-async fn what_would_have_occurred_in_a_pause_is_not_made_up_for() {
+async fn occurrences_during_a_pause_are_not_caught_up() {
     for harness in every_store_and_table() {
         let harness = harness.scheduled(ScheduleConfig { missed: Missed::All, ..tens() }).await;
         harness.occur_at(second(10)).await;

@@ -124,7 +124,7 @@ async fn a_manual_run_is_made_once_per_key_and_moves_no_occurrence() {
 }
 
 #[tokio::test]
-async fn what_its_jobs_could_not_be_a_schedule_is_refused() {
+async fn a_schedule_with_invalid_job_options_is_refused() {
     for harness in every_store_and_table() {
         harness.set_type("work", TypeConfig::default()).await;
         let put = async |config: ScheduleConfig, data: Payload| {

@@ -37,7 +37,7 @@ fn shares(call: &ThrottleCall) -> ThrottleAnswer {
 }
 
 #[tokio::test]
-async fn each_region_runs_its_share_of_the_limit_whoever_comes_first() {
+async fn each_region_runs_its_share_whatever_the_arrival_order() {
     for harness in every_store() {
         let mut harness =
             harness.with_policy(FnPolicy::default().throttling(|_, call| Ok(shares(call))));
@@ -69,7 +69,7 @@ async fn each_region_runs_its_share_of_the_limit_whoever_comes_first() {
 }
 
 #[tokio::test]
-async fn a_held_job_says_what_its_throttler_said() {
+async fn explain_shows_the_reason_of_the_throttler() {
     for harness in every_store() {
         let until = harness.now() + Duration::from_secs(90);
         let mut harness = harness.with_policy(FnPolicy::default().throttling(move |_, call| {

@@ -80,7 +80,7 @@ async fn a_failing_throttler_holds_non_critical_jobs_and_pauses() {
 }
 
 #[tokio::test]
-async fn what_a_page_admitted_is_remembered_though_the_next_one_fails() {
+async fn a_page_counts_though_the_call_for_the_next_page_fails() {
     for (harness, on_failure) in every_store().into_iter().zip([OnFailure::Hold, OnFailure::Run]) {
         // Ten of each page run; a call about jobs of the west crashes.
         let mut harness = harness.with_policy(FnPolicy::default().throttling(|_, call| {
@@ -145,7 +145,7 @@ async fn a_throttler_learns_of_attempts_that_ended_during_its_backoff() {
 }
 
 #[tokio::test]
-async fn an_owner_may_choose_that_a_failing_throttler_holds_nobody() {
+async fn on_failure_run_starts_jobs_while_the_throttler_fails() {
     for harness in every_store() {
         let (policy, ..) = failing();
         let mut harness = harness.with_policy(policy);

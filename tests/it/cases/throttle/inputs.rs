@@ -236,7 +236,7 @@ async fn a_large_job_held_by_a_throttler_leaves_its_bytes_to_others() {
 }
 
 #[tokio::test]
-async fn what_a_throttler_does_not_declare_it_is_not_given() {
+async fn a_throttler_gets_only_the_inputs_that_it_declares() {
     for harness in every_store() {
         let (policy, calls) = watched(|call| each(call, |_| run()));
         let mut harness = harness.with_policy(policy);

@@ -100,7 +100,7 @@ async fn more_candidates_are_offered_while_the_throttler_says_more() {
 }
 
 #[tokio::test]
-async fn a_long_backlog_is_looked_through_round_by_round() {
+async fn a_long_backlog_is_scanned_over_several_ticks() {
     for harness in every_store() {
         let only = |job: &Job| {
             if region(job) == "west" { run() } else { hold("not the west") }

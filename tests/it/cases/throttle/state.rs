@@ -160,7 +160,7 @@ async fn a_new_version_decides_from_the_next_tick_on() {
 }
 
 #[tokio::test]
-async fn a_round_that_a_push_overtakes_is_decided_anew() {
+async fn a_tick_overtaken_by_a_push_is_decided_again() {
     for harness in every_store() {
         // Another process pushes the new version while the old one is being called.
         let other = Arc::new(Harness::on(Arc::clone(&harness.store)));
