@@ -8,9 +8,9 @@ export interface Attribute {
 export interface Job {
   id: string;
   jobType: string;
-  /** Lower goes first. */
+  /** Lower starts first. */
   priority: number;
-  /** Capacity units it takes. */
+  /** Capacity units that it takes. */
   weight: number;
   attributes: Attribute[];
   /** From 1: the attempt that would start, or that failed. */
@@ -28,20 +28,20 @@ export interface Problem {
   message: string;
 }
 
-/** What a plugin says about itself. What it does not declare it is not given. */
+/** The declarations of a plugin. A call contains only what is declared. */
 export interface About {
   /** A sentence for operators. */
   about: string;
   configSchema?: object | string;
-  /** The shape of the state; another number starts with none. */
+  /** The version of the state's form; after a change of it the state starts empty. */
   stateVersion?: number;
-  /** Attributes by which the running set is asked; '*' for any, where the configuration names them. */
+  /** Attributes that group the running jobs; '*' for any, if the configuration names them. */
   groupBy?: string[];
   /** Whether `running.page` is called. */
   needsRunningJobs?: boolean;
   /** Whether `dataOf` is called. */
   needsData?: boolean;
-  /** Whether `round.ended` is looked at. */
+  /** Whether `round.ended` is read. */
   needsEnded?: boolean;
 }
 

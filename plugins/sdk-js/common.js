@@ -1,16 +1,16 @@
-// What throttlers and retry strategies share. An author imports throttler.js or retry.js.
+// Shared by throttlers and retry strategies. An author imports throttler.js or retry.js.
 
 import { write } from 'tidegate:plugin/log@0.1.0';
 import { data } from 'tidegate:plugin/jobs@0.1.0';
 
 function text(value) {
   if (typeof value === 'string') return value;
-  // An error's stack has only where it was thrown, not what it says.
+  // The stack of an error has only the place, not the message.
   if (value instanceof Error) return `${value}\n${value.stack ?? ''}`.trimEnd();
   try {
     return JSON.stringify(value) ?? String(value);
   } catch {
-    // A big integer or a cycle: a line in a log must not cost the call.
+    // A big integer or a cycle: a line in the log must not fail the call.
     return String(value);
   }
 }
@@ -19,7 +19,7 @@ const line = (level) => (...values) => write(level, values.map(text).join(' '));
 // The engine has no console of its own.
 globalThis.console = { log: line('info'), debug: line('debug'), info: line('info'), warn: line('warn'), error: line('error') };
 
-// Its own clock traps without a word, and its own chance is the same in every call.
+// The engine's own clock traps without a message, and its own random numbers repeat in every call.
 let now = 0;
 globalThis.Date = class extends Date {
   constructor(...given) {
@@ -33,7 +33,7 @@ globalThis.Date = class extends Date {
 const MASK = (1n << 64n) - 1n;
 let stream = 0n;
 
-// splitmix64, as the Rust SDK draws.
+// splitmix64, as in the Rust SDK.
 function draw() {
   stream = (stream + 0x9e3779b97f4a7c15n) & MASK;
   let mixed = ((stream ^ (stream >> 30n)) * 0xbf58476d1ce4e5b9n) & MASK;
@@ -43,7 +43,7 @@ function draw() {
 
 globalThis.Math.random = () => Number(draw() >> 11n) / 2 ** 53;
 
-/** Sets the time and the chance of a call, and reads its configuration. */
+/** Sets the time and the random seed of a call, and reads its configuration. */
 export function begin(context) {
   now = Number(context.now);
   stream = BigInt.asUintN(64, BigInt(context.seed));
@@ -61,7 +61,7 @@ export function dataOf(job) {
   return json === undefined || json === null ? undefined : JSON.parse(json);
 }
 
-/** What the queue has to know, from what the author says of it. */
+/** The description of the plugin, from the author's declarations. */
 export function describe(plugin) {
   const schema = plugin.configSchema;
   return {
@@ -75,7 +75,7 @@ export function describe(plugin) {
   };
 }
 
-/** What is wrong with a configuration, as the author's `check` says. */
+/** The problems of a configuration, from the author's `check`. */
 export function checkConfig(plugin, json) {
   let config;
   try {
@@ -91,7 +91,7 @@ export function checkConfig(plugin, json) {
   }
 }
 
-/** Calls the author's function; what it throws is logged, and is the call's error. */
+/** Calls the author's function. An exception is logged and becomes the call's error. */
 export function guarded(call) {
   try {
     return call();
@@ -101,7 +101,7 @@ export function guarded(call) {
   }
 }
 
-/** An instant as the contract has it: whole milliseconds since 1970. */
+/** An instant in the form of the contract: whole milliseconds since 1970. */
 export function instant(at, what) {
   const millis = at instanceof Date ? at.getTime() : at;
   if (typeof millis !== 'number' || !Number.isFinite(millis) || millis < 0) {

@@ -5,12 +5,12 @@ export type { About, Attribute, Job, Problem };
 
 export interface Failure {
   attempt: number;
-  /** `failed`, `timeout`, `lost`, `not_delivered`, ... */
+  /** `failed`, `timeout`, `lease_expired`, `connection_lost` or `not_delivered`. */
   reason: string;
   message?: string;
-  /** The HTTP status its target answered, where there was one. */
+  /** The HTTP status of the target's answer, if there was one. */
   status?: number;
-  /** The worker's own words, as JSON text. */
+  /** The details that the worker reported, as JSON text. */
   details?: string;
   startedAt: number;
   endedAt: number;
@@ -21,11 +21,11 @@ export interface FailedJob {
   last: Failure;
   /** Oldest first, at most 50. */
   earlier: Failure[];
-  /** The target asked not to be tried before this. */
+  /** The earliest next attempt that the target accepts (`Retry-After`). */
   notBefore?: number;
 }
 
-/** What replaces the job's. */
+/** Replacements for the job's data and priority. */
 export interface Changes {
   data?: unknown;
   priority?: number;

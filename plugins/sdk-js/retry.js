@@ -7,9 +7,9 @@ import { attribute, begin, checkConfig, dataOf, describe, guarded, instant } fro
 
 export { attribute, dataOf };
 
-/** Another attempt at `at`, at once if that is past; with `{ data, priority }` to replace the job's. */
+/** Another attempt at `at`, or at once if `at` is past; `{ data, priority }` replace the job's. */
 export function retryAt(at, { data, priority } = {}) {
-  // What the contract has no room for would trap without a word.
+  // A value that the contract cannot hold would trap without a message.
   if (priority !== undefined && (priority | 0) !== priority) {
     throw new Error(`priority must be a whole number of 32 bits, not ${JSON.stringify(priority)}`);
   }
@@ -17,13 +17,13 @@ export function retryAt(at, { data, priority } = {}) {
   return { tag: 'retry', val: { at, data: data === undefined ? undefined : JSON.stringify(data), priority } };
 }
 
-/** Another attempt so many seconds from now; with `{ data, priority }` to replace the job's. */
+/** Another attempt this many seconds from now; `{ data, priority }` replace the job's. */
 export const after = (seconds, changes) => retryAt(Date.now() + seconds * 1000, changes);
 
 /** No more attempts; the job ends `failed`, with this message if it is given. */
 export const giveUp = (message) => ({ tag: 'give-up', val: message === undefined ? undefined : String(message) });
 
-/** Makes a component's `retry` of what the author gives. */
+/** Makes a component's `retry` from the author's functions. */
 export function retryStrategy(plugin) {
   return {
     describe: () => describe(plugin),

@@ -34,15 +34,15 @@ export interface RunningJob {
   grantedAt: number;
 }
 
-/** What runs, without the candidates of this call. */
+/** The running jobs, without the candidates of this call. */
 export interface Running {
   count(): number;
   weight(): number;
   groups(by: Dimension): Group[];
   inGroup(by: Dimension, value: string): Group;
-  /** The weight of what runs, by the values of a dimension. */
+  /** The running weight by the values of a dimension. */
   weights(by: Dimension): Map<string, number>;
-  /** The longest granted first; at most 1000. */
+  /** The earliest granted first; at most 1000. */
   page(offset: number, limit: number): RunningJob[];
 }
 
@@ -76,7 +76,7 @@ export interface Round {
   state: State;
 }
 
-/** A list alone stands for `more: true`. */
+/** A list alone means `more: true`. */
 export type Answer = Decision[] | { decisions: Decision[]; more?: boolean };
 
 export interface Throttler<Config = any> extends About {

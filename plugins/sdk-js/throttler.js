@@ -11,15 +11,15 @@ export { attribute, dataOf };
 
 const decision = (tag, val, reason) => ({ action: val === undefined && tag !== 'hold' ? { tag } : { tag, val }, reason });
 
-/** It starts now. */
+/** The job starts now. */
 export const run = () => decision('run');
-/** It waits, and is offered again when something happens. */
+/** The job waits, and is offered again at the next change of the queue. */
 export const hold = (reason) => decision('hold', undefined, reason);
-/** It waits, and is offered again when something happens, at `until` at the latest. */
+/** The job waits, and is offered again at the next change of the queue, at the latest at `until`. */
 export const holdUntil = (until, reason) => decision('hold', instant(until, 'until'), reason);
-/** It is due at `at`: after now, and within 366 days. */
+/** The job is due at `at`: after now, and within 366 days. */
 export const reschedule = (at, reason) => decision('reschedule', instant(at, 'at'), reason);
-/** It ends, as `dropped`. */
+/** The job ends `dropped`. */
 export const drop = (reason) => decision('drop', undefined, reason);
 
 // 'job-type', 'priority', or an attribute: { attribute: 'region' }.
@@ -50,7 +50,7 @@ const theState = {
   keys: () => state.keys(),
 };
 
-// A malformed answer would trap without a word: say what is wrong with it.
+// A malformed answer would trap without a message, so check it first.
 function checked(answer, count) {
   const { decisions, more } = Array.isArray(answer) ? { decisions: answer, more: true } : answer ?? {};
   if (!Array.isArray(decisions)) throw new Error('decide must return a list of decisions, or { decisions, more }');
@@ -64,7 +64,7 @@ function checked(answer, count) {
   return { decisions, more: Boolean(more ?? true) };
 }
 
-/** Makes a component's `throttle` of what the author gives. */
+/** Makes a component's `throttle` from the author's functions. */
 export function throttler(plugin) {
   return {
     describe: () => describe(plugin),

@@ -1,4 +1,4 @@
-"""What throttlers and retry strategies share. An author imports `throttler` or `retry`."""
+"""Shared by throttlers and retry strategies. An author imports `throttler` or `retry`."""
 
 import functools
 import json
@@ -19,7 +19,7 @@ debug, info, warn, error = (_line(level) for level in (log.Level.DEBUG, log.Leve
 
 
 class _Printed:
-    """Logs what is printed, line by line: there is nothing else to print to, and the attempt would trap."""
+    """Logs printed lines. A component has no standard output, and writing to it would trap."""
 
     def __init__(self, write: Callable[..., None]):
         self._write, self._rest = write, ""
@@ -35,18 +35,18 @@ class _Printed:
 
 
 def _listen() -> None:
-    """Not when the module is loaded: that is while the component is built, and nobody takes a log."""
+    """Called in each call and not at import: modules load while the component is built, without a log."""
     sys.stdout, sys.stderr = _Printed(info), _Printed(error)
 
 
 def _told(wrong: Exception) -> str:
-    """What went wrong and where, without the lines of source that a traceback shows: there are no files, and to look for one traps."""
+    """The error and its place, without source lines: a component has no files, and opening one traps."""
     frames = (f"    at {frame.f_code.co_name} ({frame.f_code.co_filename}:{line})" for frame, line in traceback.walk_tb(wrong.__traceback__))
     return "\n".join([f"{type(wrong).__name__}: {wrong}", *frames])
 
 
 def begin(ctx) -> Any:
-    """Sets the chance of a call, which is frozen otherwise, and where it prints to, and reads its configuration."""
+    """Sets the random seed and the output of a call, and reads its configuration."""
     _listen()
     random.seed(ctx.seed)
     return json.loads(ctx.config)
@@ -64,34 +64,34 @@ def data_of(job) -> Any:
 
 
 def instant(at: Any, name: str) -> int:
-    """Milliseconds since 1970, as the contract has them."""
+    """Milliseconds since 1970, in the form of the contract."""
     if isinstance(at, bool) or not isinstance(at, (int, float)) or not 0 <= at < 2**63:
         raise ValueError(f"{name} must be milliseconds since 1970, not {at!r}")
     return int(at)
 
 
 def text(words: Any) -> Optional[str]:
-    """What is shown to people, as the contract has it."""
+    """A text for people, in the form of the contract."""
     return None if words is None else str(words)
 
 
 class Plugin:
-    """What a plugin says about itself. What it does not declare it is not given."""
+    """The declarations of a plugin. A call contains only what is declared."""
 
     about: str = ""
     """A sentence for operators."""
     config_schema: Any = None
     """JSON Schema of the configuration, as a dict or as text."""
     state_version: int = 0
-    """The shape of the state; another number starts with none."""
+    """The version of the state's form; after a change of it the state starts empty."""
     group_by: List[str] = []
-    """Attributes by which the running set is asked; '*' for any, where the configuration names them."""
+    """Attributes that group the running jobs; '*' for any, if the configuration names them."""
     needs_running_jobs: bool = False
     needs_data: bool = False
     needs_ended: bool = False
 
     def check(self, config: Any):
-        """What is wrong with a configuration: pairs of a JSON pointer and a message."""
+        """The problems of a configuration: pairs of a JSON pointer and a message."""
         return []
 
     def describe(self):
@@ -109,7 +109,7 @@ class Plugin:
 
 
 def guarded(call: Callable) -> Callable:
-    """Turns what the author's code raises into the call's error: anything but an Err of text would trap without a word."""
+    """Turns an exception of the author's code into the call's error; otherwise it would trap without a message."""
 
     @functools.wraps(call)
     def caught(*given):

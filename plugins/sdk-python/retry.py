@@ -27,14 +27,14 @@ _KEEP = object()
 
 @dataclass
 class Call:
-    """What a decision may depend on, beside the configuration and the failed job. `now` is in milliseconds since 1970."""
+    """The other inputs of a decision. `now` is in milliseconds since 1970."""
 
     queue: str
     now: int
 
 
 def retry_at(at: int, data: Any = _KEEP, priority: Optional[int] = None):
-    """Another attempt at `at`, at once if that is past; with data or a priority that replace the job's."""
+    """Another attempt at `at`, or at once if `at` is past; data and priority replace the job's."""
     new_data = None if data is _KEEP else json.dumps(data, separators=(",", ":"))
     if priority is not None and (isinstance(priority, bool) or not isinstance(priority, int) or not -(2**31) <= priority < 2**31):
         raise ValueError(f"priority must be a whole number of 32 bits, not {priority!r}")
@@ -42,7 +42,7 @@ def retry_at(at: int, data: Any = _KEEP, priority: Optional[int] = None):
 
 
 def after(call: Call, seconds: float, data: Any = _KEEP, priority: Optional[int] = None):
-    """Another attempt so many seconds from the call on; with data or a priority that replace the job's."""
+    """Another attempt this many seconds after the call; data and priority replace the job's."""
     return retry_at(call.now + round(seconds * 1000), data, priority)
 
 
@@ -52,7 +52,7 @@ def give_up(message: Optional[str] = None):
 
 
 class RetryStrategy(Plugin, exports.Retry):
-    """What an author's `Retry` derives from. It may have `check(config)`, and must have `on_failure`."""
+    """The base of an author's `Retry`. It may have `check(config)`, and must have `on_failure`."""
 
     def __init_subclass__(cls, **given):
         super().__init_subclass__(**given)
@@ -67,5 +67,5 @@ class RetryStrategy(Plugin, exports.Retry):
                 raise TypeError(f"it returned {verdict!r}: make it by after(), retry_at() or give_up()")
             return verdict
 
-        # The contract's call has the author's name for it.
+        # The contract's function replaces the author's, under the same name.
         cls.on_failure = on_failure

@@ -29,33 +29,33 @@ Decision = contract.Decision
 
 
 def run() -> Decision:
-    """It starts now."""
+    """The job starts now."""
     return Decision(contract.Action_Run(), None)
 
 
 def hold(reason: Optional[str] = None) -> Decision:
-    """It waits, and is offered again when something happens."""
+    """The job waits, and is offered again at the next change of the queue."""
     return Decision(contract.Action_Hold(None), text(reason))
 
 
 def hold_until(until: int, reason: Optional[str] = None) -> Decision:
-    """It waits, and is offered again when something happens, at `until` at the latest."""
+    """The job waits, and is offered again at the next change of the queue, at the latest at `until`."""
     return Decision(contract.Action_Hold(instant(until, "until")), text(reason))
 
 
 def reschedule(at: int, reason: Optional[str] = None) -> Decision:
-    """It is due at `at`: after now, and within 366 days."""
+    """The job is due at `at`: after now, and within 366 days."""
     return Decision(contract.Action_Reschedule(instant(at, "at")), text(reason))
 
 
 def drop(reason: Optional[str] = None) -> Decision:
-    """It ends, as `dropped`."""
+    """The job ends `dropped`."""
     return Decision(contract.Action_Drop(), text(reason))
 
 
 @dataclass
 class Answer:
-    """Decisions, and whether jobs further back in the queue may run too. A list alone stands for `more=True`."""
+    """Decisions, and whether jobs further back in the queue may run too. A list alone means `more=True`."""
 
     decisions: List[Decision]
     more: bool = True
@@ -72,7 +72,7 @@ def _dimension(by: str, name: Optional[str]):
 
 
 class Running:
-    """What runs, without the candidates of this call."""
+    """The running jobs, without the candidates of this call."""
 
     def count(self) -> int:
         return host_running.count()
@@ -85,15 +85,15 @@ class Running:
         return host_running.groups(_dimension(by, name))
 
     def in_group(self, by: str, value: str, name: Optional[str] = None):
-        """One value with its count and weight, which are 0 where no job has it: by the same."""
+        """The count and weight of one value of a dimension; 0 if no job has it."""
         return host_running.in_group(_dimension(by, name), value)
 
     def weights(self, by: str, name: Optional[str] = None) -> Dict[str, int]:
-        """The weight of what runs, by the same."""
+        """The running weight by the values of a dimension."""
         return {group.value: group.weight for group in self.groups(by, name)}
 
     def page(self, offset: int, limit: int):
-        """The jobs themselves, the longest granted first; at most 1000."""
+        """The jobs themselves, the earliest granted first; at most 1000."""
         return host_running.page(offset, limit)
 
 
@@ -120,12 +120,12 @@ class State:
 
 @dataclass
 class Round:
-    """What a decision may depend on, beside the configuration and the candidates. Instants are milliseconds since 1970."""
+    """The other inputs of a decision. Instants are milliseconds since 1970."""
 
     queue: str
     now: int
     concurrency: Optional[int]
-    """The queue's own, if it has one."""
+    """The concurrency of the queue, if it has one."""
     room: int
     """Workers can take this many jobs now."""
     ended: list
@@ -148,7 +148,7 @@ def _checked(answer: Union[Answer, List[Decision]], count: int) -> contract.Answ
 
 
 class Throttler(Plugin, exports.Throttle):
-    """What an author's `Throttle` derives from. It may have `check(config)`, and must have `decide`."""
+    """The base of an author's `Throttle`. It may have `check(config)`, and must have `decide`."""
 
     def __init_subclass__(cls, **given):
         super().__init_subclass__(**given)
@@ -162,5 +162,5 @@ class Throttler(Plugin, exports.Throttle):
             given = Round(ctx.queue, ctx.now, round.concurrency, round.room, round.ended)
             return _checked(own(self, config, given, candidates), len(candidates))
 
-        # The contract's call has the author's name for it.
+        # The contract's function replaces the author's, under the same name.
         cls.decide = decide

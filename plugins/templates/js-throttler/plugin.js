@@ -8,11 +8,11 @@ export const throttle = throttler({
   },
 
   decide(config, round, candidates) {
-    // What runs already, and what this call runs.
+    // The running jobs, and those that this call runs.
     const used = round.running.weights('job-type');
     return candidates.map((job) => {
       const weight = (used.get(job.jobType) ?? 0) + job.weight;
-      if (weight > config.limit) return hold(`as many ${job.jobType} jobs run as may`);
+      if (weight > config.limit) return hold(`the limit for ${job.jobType} jobs is reached`);
       used.set(job.jobType, weight);
       return run();
     });

@@ -8,13 +8,13 @@ class Throttle(Throttler):
         return [] if type(config.get("limit")) is int else [("/limit", "must be a whole number")]
 
     def decide(self, config, round, candidates):
-        # What runs already, and what this call runs.
+        # The running jobs, and those that this call runs.
         used = round.running.weights("job-type")
         decisions = []
         for job in candidates:
             weight = used.get(job.job_type, 0) + job.weight
             if weight > config["limit"]:
-                decisions.append(hold(f"as many {job.job_type} jobs run as may"))
+                decisions.append(hold(f"the limit for {job.job_type} jobs is reached"))
             else:
                 used[job.job_type] = weight
                 decisions.append(run())

@@ -17,12 +17,12 @@ impl Throttler for Plugin {
     const ABOUT: About = About::new("At most `limit` jobs of each type at a time.");
 
     fn decide(config: &Config, round: &Round, candidates: &[Job]) -> Result<Answer, String> {
-        // What runs already, and what this call runs.
+        // The running jobs, and those that this call runs.
         let mut used = round.running.weights(&Dimension::JobType);
         let decisions = candidates.iter().map(|job| {
             let used = used.entry(job.job_type.clone()).or_default();
             if *used + u64::from(job.weight) > config.limit {
-                return Decision::hold(format!("as many {} jobs run as may", job.job_type));
+                return Decision::hold(format!("the limit for {} jobs is reached", job.job_type));
             }
             *used += u64::from(job.weight);
             Decision::run()
