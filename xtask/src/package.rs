@@ -2,8 +2,8 @@
 //!
 //! `target/functions/ARCH/NAME.zip` has the function as `bootstrap`. The zip of `plugins` also has
 //! the compiler of plugins, a separate program. Zig links them against the C library of Amazon
-//! Linux 2023, so the result does not depend on the machine. Zig and `cargo-zigbuild` come pinned
-//! from `PyPI` and crates.io into `target/tools`.
+//! Linux 2023, so the result does not depend on the machine. Pinned versions of Zig (a Python
+//! wheel) and `cargo-zigbuild` are installed into `target/tools`.
 
 use std::{
     fmt::Write as _,
