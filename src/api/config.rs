@@ -99,6 +99,18 @@ pub struct JobTypeView<'a> {
     pub version: u64,
 }
 
+impl JobTypeView<'_> {
+    /// The queue of its jobs.
+    pub fn queue(&self) -> &str {
+        self.config.get("queue").and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// The URL to which its jobs are pushed, if they are pushed to one.
+    pub fn target_url(&self) -> Option<&str> {
+        self.config.get("target")?.get("url")?.as_str()
+    }
+}
+
 /// A page of job types.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[schema(as = JobTypePage)]
@@ -189,4 +201,18 @@ pub struct TriggerPage<'a> {
     /// Where the next page starts; absent on the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_schedule_body_keeps_its_data_and_options() {
+        let text = r#"{"type": "report", "cron": "0 3 * * *", "max_attempts": 5, "data": {"n": 1.0}}"#;
+        let body: ScheduleBody = serde_json::from_str(text).unwrap();
+        assert_eq!(body.config.options.max_attempts, Some(5));
+        let written = serde_json::to_string(&body).unwrap();
+        assert!(written.starts_with(r#"{"data":{"n": 1.0},"type":"report""#), "{written}");
+    }
 }

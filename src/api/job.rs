@@ -462,6 +462,11 @@ impl<'a> EntryView<'a> {
             retry_at: entry.retry_at,
         }
     }
+
+    /// The word for the outcome, as it is serialised.
+    pub fn outcome_word(&self) -> &'static str {
+        word(&State::Ended { outcome: self.outcome, at: self.ended_at })
+    }
 }
 
 /// A page of jobs.
@@ -505,6 +510,16 @@ pub enum BatchJob<'a> {
     Whole(Box<JobView<'a>>),
     /// Its short form, where whole jobs would exceed the limit of an answer.
     Short(ShortView<'a>),
+}
+
+impl BatchJob<'_> {
+    /// The job's id.
+    pub fn id(&self) -> &JobId {
+        match self {
+            Self::Whole(job) => &job.id,
+            Self::Short(job) => &job.id,
+        }
+    }
 }
 
 /// Reads the short form, which both forms have.

@@ -9,12 +9,12 @@ use serde_json::value::RawValue;
 use super::{
     Context, ExitCode,
     args::{self, Fields, Json, When},
-    client::{Answer, Client, Problem},
+    client::{Answer, Client},
     context::print_error,
-    wire::Job,
 };
+use tidegate_api::{BatchResult, ShortView};
 use tidegate_core::{
-    job::spec::{Attributes, Value},
+    job::spec::{self, Attributes, Unique, Value},
     time::{Seconds, Timestamp},
 };
 
@@ -87,8 +87,7 @@ pub struct Args {
 }
 
 /// While what a unique key is held.
-#[derive(Clone, Copy, Debug, Serialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, ValueEnum)]
 enum UniqueWhile {
     /// Until the job's first attempt starts.
     Scheduled,
@@ -96,13 +95,13 @@ enum UniqueWhile {
     Live,
 }
 
-#[derive(Serialize)]
-struct Unique<'a> {
-    key: &'a str,
-    #[serde(rename = "while")]
-    hold: UniqueWhile,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    period_seconds: Option<Seconds>,
+impl From<UniqueWhile> for spec::UniqueWhile {
+    fn from(held: UniqueWhile) -> Self {
+        match held {
+            UniqueWhile::Scheduled => Self::Scheduled,
+            UniqueWhile::Live => Self::Live,
+        }
+    }
 }
 
 /// Enqueues the jobs and prints their ids.
@@ -124,9 +123,9 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let attributes: Attributes = args.attributes.iter().cloned().collect();
     job.maybe("attributes", Some(attributes).filter(|attributes| !attributes.is_empty()));
     job.maybe("correlation_key", args.correlation_key.as_deref());
-    let unique = args.unique_key.as_deref().map(|key| Unique {
+    let unique = args.unique_key.map(|key| Unique {
         key,
-        hold: args.unique_while,
+        hold: args.unique_while.into(),
         period_seconds: args.unique_period,
     });
     job.maybe("unique", unique);
@@ -158,7 +157,7 @@ fn one(answer: &Answer, ctx: &Context) -> anyhow::Result<ExitCode> {
     if ctx.json() {
         ctx.print_body(&answer.body)?;
     } else {
-        ctx.print(answer.read::<Job>()?.id)?;
+        ctx.print(answer.read::<ShortView<'_>>()?.id)?;
     }
     Ok(ExitCode::Ok)
 }
@@ -198,14 +197,6 @@ struct BatchAnswer {
     results: Vec<Box<RawValue>>,
 }
 
-/// The server's answer to one job of a batch.
-#[derive(Deserialize)]
-struct Item {
-    status: u16,
-    job: Option<Job>,
-    error: Option<Problem>,
-}
-
 async fn many(
     client: &Client,
     job: &Fields,
@@ -228,14 +219,16 @@ async fn many(
             client.post(&["jobs", "batch"]).json(&Batch { jobs: jobs.collect() }).send().await?;
         for raw in answer.read::<BatchAnswer>()?.results {
             match answer.read_part(&raw)? {
-                Item { job: Some(job), .. } if !ctx.json() => bar.suspend(|| ctx.print(job.id))?,
-                Item { error: Some(problem), .. } => {
+                BatchResult { job: Some(job), .. } if !ctx.json() => {
+                    bar.suspend(|| ctx.print(job.id()))?;
+                }
+                BatchResult { error: Some(problem), .. } => {
                     *rejected.entry(problem.to_string()).or_default() += 1;
                 }
-                Item { status, .. } if status >= 400 => {
+                BatchResult { status, .. } if status >= 400 => {
                     *rejected.entry(format!("status {status}")).or_default() += 1;
                 }
-                Item { .. } => {}
+                BatchResult { .. } => {}
             }
             all.results.push(raw);
         }
@@ -270,7 +263,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cli::testing::FakeServer;
+    use crate::cli::testing::{FakeServer, sample};
 
     #[test]
     fn due_times_are_spread_evenly() {
@@ -284,8 +277,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_job_is_sent_with_its_options() {
-        let server =
-            FakeServer::answering(|_| (201, json!({"id": "j1", "state": "scheduled"}))).await;
+        let server = FakeServer::answering(|_| (201, sample::job(json!({})))).await;
         let args = "enqueue --type mail --data {\"to\":1} --priority -5 --weight 2 --delay 1m --attribute region=east --attribute size=3 \
                     --unique-key k --unique-period 1h --critical --field keep_result=\"once\"";
         let (code, out) = server.run(&args.split_whitespace().collect::<Vec<_>>()).await;
@@ -314,7 +306,7 @@ mod tests {
         let server = FakeServer::answering(|seen| {
             let results = seen.body["jobs"].as_array().unwrap().iter().map(|job| match job["delay_seconds"].as_f64() {
                 Some(2.4) => json!({"status": 400, "error": {"title": "Bad", "code": "bad"}}),
-                later => json!({"status": 201, "job": {"id": format!("j{}", later.unwrap_or_default())}}),
+                later => json!({"status": 201, "job": sample::job(json!({"id": format!("j{}", later.unwrap_or_default())}))}),
             });
             (200, json!({ "results": results.collect::<Vec<_>>() }))
         })

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Subcommand;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::{
     Context, ExitCode, UsageError,
@@ -12,7 +12,7 @@ use super::{
     output, pages, triggers,
 };
 use tidegate_api::{
-    Applied, DeadLetterView, Did, EventAnswer, EventResult, Replayed, ReplayedDeadLetters,
+    Applied, CloudEvent, DeadLetterView, Did, EventAnswer, EventResult, Replayed, ReplayedDeadLetters,
 };
 use tidegate_backends::system::SystemEntropy;
 use tidegate_core::port::Entropy as _;
@@ -160,35 +160,28 @@ async fn send(args: Send, client: &Client, ctx: &Context) -> anyhow::Result<Exit
         }
         return Ok(code);
     }
-    let mut event = Map::new();
-    event.extend(args.extensions.into_iter().map(|(name, value)| (name, Value::String(value))));
-    let id = args.id.unwrap_or_else(|| format!("{:032x}", SystemEntropy.bits()));
-    let given = [
-        ("id", Some(id)),
-        ("source", args.source),
-        ("type", args.event_type),
-        ("subject", args.subject),
-    ];
-    event.extend(
-        given
+    let data = args::json_from(args.data.as_deref(), None).await?;
+    let event = CloudEvent {
+        specversion: "1.0".to_owned(),
+        id: args.id.unwrap_or_else(|| format!("{:032x}", SystemEntropy.bits())),
+        source: args.source.unwrap_or_default(),
+        r#type: args.event_type.unwrap_or_default(),
+        subject: args.subject,
+        time: None,
+        datacontenttype: None,
+        dataschema: None,
+        data: data.map(|Json(data)| data.into()),
+        data_base64: None,
+        extensions: args
+            .extensions
             .into_iter()
-            .filter_map(|(name, value)| Some((name.to_owned(), Value::String(value?)))),
-    );
-    event.insert("specversion".into(), "1.0".into());
-    let mut body = serde_json::to_string(&event)?;
-    if let Some(Json(data)) = args::json_from(args.data.as_deref(), None).await? {
-        // The text itself: a parsed number could lose digits.
-        body.truncate(body.len() - 1);
-        body = format!("{body},\"data\":{}}}", data.get());
-    }
-    print_outcomes(
-        &client
-            .post(&["events"])
-            .body("application/cloudevents+json", body.into_bytes())
-            .send()
-            .await?,
-        ctx,
-    )
+            .map(|(name, value)| (name, Value::String(value)))
+            .collect(),
+    };
+    let request = client
+        .post(&["events"])
+        .body("application/cloudevents+json", serde_json::to_vec(&event)?);
+    print_outcomes(&request.send().await?, ctx)
 }
 
 fn worse(a: ExitCode, b: ExitCode) -> ExitCode {

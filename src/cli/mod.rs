@@ -27,7 +27,6 @@ mod testing;
 mod token;
 mod triggers;
 mod types;
-pub(crate) mod wire;
 mod work;
 
 use std::io;

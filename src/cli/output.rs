@@ -12,6 +12,7 @@ use serde::{
 };
 use serde_json::Value;
 
+use tidegate_api::FailureView;
 use tidegate_core::time::Timestamp;
 
 /// The capabilities of the terminal.
@@ -97,6 +98,15 @@ pub fn when(at: Timestamp, now: Timestamp) -> String {
         near if near < Duration::from_secs(1) => "now".to_owned(),
         far if ahead > behind => format!("in {}", rough(far)),
         far => format!("{} ago", rough(far)),
+    }
+}
+
+/// Returns a failure in one line: its reason and the last line of its message.
+pub fn failure_line(failure: &FailureView<'_>) -> String {
+    let (reason, message) = (failure.reason.as_str(), failure.message.as_deref());
+    match message.and_then(|message| message.trim().lines().last()) {
+        Some(last) => format!("{reason}: {last}"),
+        None => reason.to_owned(),
     }
 }
 

@@ -9,8 +9,8 @@ use super::{
     output::{self, OutputStyle},
     pages,
     types::{Configure, Name},
-    wire::Queue,
 };
+use tidegate_api::QueueView;
 use tidegate_core::time::Timestamp;
 
 /// The commands about queues.
@@ -108,7 +108,7 @@ async fn list(client: &Client, ctx: &Context) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::Ok)
 }
 
-fn render(look: OutputStyle, queues: &[Queue], now: Timestamp) -> String {
+fn render(look: OutputStyle, queues: &[QueueView<'_>], now: Timestamp) -> String {
     let rows = queues.iter().map(|queue| {
         let status = queue.status.as_ref();
         let count = |count: Option<u64>| count.map_or_else(output::dash, |count| count.to_string());
@@ -119,13 +119,13 @@ fn render(look: OutputStyle, queues: &[Queue], now: Timestamp) -> String {
             status.held.iter().map(|(rule, jobs)| format!("{rule} {jobs}")).collect::<Vec<_>>()
         });
         [
-            queue.name.clone(),
+            queue.name.to_string(),
             depth("scheduled"),
             depth("running"),
             format!(
                 "{}/{}",
                 count(status.map(|status| status.running_weight)),
-                count(queue.concurrency)
+                count(queue.config.concurrency.map(u64::from))
             ),
             output::when_known(status.and_then(|status| status.oldest_due_at), now),
             if queue.paused { "paused".to_owned() } else { output::dash() },
@@ -154,17 +154,20 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cli::testing::FakeServer;
+    use crate::cli::testing::{FakeServer, sample};
 
     #[test]
     fn list_shows_the_status_of_each_queue() {
-        let queues: Vec<Queue> = serde_json::from_value(json!([
-            {"name": "default", "concurrency": 10, "paused": false, "status": {"depth": {"scheduled": 12000, "running": 3}, "running_weight": 7,
-             "oldest_due_at": "2001-09-09T01:44:40Z", "held": {"concurrency": 11000, "due_time": 1000}, "desired_workers": 10}},
-            {"name": "idle", "paused": true, "status": {"depth": {}, "running_weight": 0, "held": {}, "desired_workers": 0}},
-            {"name": "new", "paused": false},
-        ]))
-        .unwrap();
+        let queues = [
+            json!({"name": "default", "concurrency": 10, "status": sample::queue_status(json!({
+                "depth": {"scheduled": 12000, "running": 3}, "running_weight": 7,
+                "oldest_due_at": "2001-09-09T01:44:40Z",
+                "held": {"concurrency": 11000, "due_time": 1000}, "desired_workers": 10,
+            }))}),
+            json!({"name": "idle", "paused": true, "status": sample::queue_status(json!({}))}),
+            json!({"name": "new"}),
+        ];
+        let queues = queues.map(|changes| serde_json::from_value(sample::queue(changes)).unwrap());
         insta::assert_snapshot!(render(
             OutputStyle::default(),
             &queues,
@@ -202,7 +205,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "{\"concurrency\": 10}\n").unwrap();
         let server =
-            FakeServer::answering(|_| (200, json!({"name": "q", "concurrency": 10}))).await;
+            FakeServer::answering(|_| (200, sample::queue(json!({"concurrency": 10})))).await;
         let (code, out) =
             server.run(&["queues", "put", "q", "--file", file.path().to_str().unwrap()]).await;
         assert_eq!(

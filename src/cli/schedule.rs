@@ -13,8 +13,8 @@ use super::{
     output::{self, OutputStyle},
     pages,
     types::{Configure, Name},
-    wire::{Job, Schedule},
 };
+use tidegate_api::{ScheduleView, ShortView};
 use tidegate_core::{
     calendar::{
         Recurrence,
@@ -210,13 +210,13 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
         ),
         Command::Run(Name { name }) => {
             let answer = client.post(&["schedules", &name, "run"]).send().await?;
-            let job = answer.read::<Job>()?.id;
+            let job = answer.read::<ShortView<'_>>()?.id.to_string();
             (answer, Some(job))
         }
         Command::Next(NextOccurrence { name, .. }) => {
             let answer = client.get(&["schedules", &name.unwrap_or_default()]).send().await?;
-            let schedule: Schedule = answer.read()?;
-            return told(&schedule.next, schedule.tz.as_deref(), ctx);
+            let schedule: ScheduleView<'_> = answer.read()?;
+            return told(&schedule.next, schedule.config.tz.unwrap_or_default(), ctx);
         }
     };
     match said {
@@ -244,11 +244,12 @@ fn next(
     let recurrence = Recurrence { rule: rule.rule()?, starts_at: None, ends_at: None };
     let from = from.map_or(ctx.now(), |when| when.at(ctx.now()));
     let next: Vec<Timestamp> = recurrence.all_after(from).take(count).collect();
-    told(&next, rule.tz.as_deref(), ctx)
+    let zone = rule.tz.as_deref().and_then(|name| name.parse().ok()).unwrap_or_default();
+    told(&next, zone, ctx)
 }
 
 /// Shows occurrences: in UTC, and by the clock of the zone.
-fn told(next: &[Timestamp], zone: Option<&str>, ctx: &Context) -> anyhow::Result<ExitCode> {
+fn told(next: &[Timestamp], zone: Zone, ctx: &Context) -> anyhow::Result<ExitCode> {
     #[derive(Serialize)]
     struct Answer<'a> {
         next: &'a [Timestamp],
@@ -257,7 +258,6 @@ fn told(next: &[Timestamp], zone: Option<&str>, ctx: &Context) -> anyhow::Result
         ctx.print(serde_json::to_string(&Answer { next })?)?;
         return Ok(ExitCode::Ok);
     }
-    let zone: Zone = zone.and_then(|name| name.parse().ok()).unwrap_or_default();
     let now = ctx.now();
     let rows = next.iter().map(|at| [at.to_string(), zone.said(*at), output::when(*at, now)]);
     ctx.print(output::table(ctx.look, ["occurs at", "local time", "from now"], rows))?;
@@ -274,18 +274,19 @@ async fn list(client: &Client, ctx: &Context) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::Ok)
 }
 
-fn render(look: OutputStyle, schedules: &[Schedule], now: Timestamp) -> String {
+fn render(look: OutputStyle, schedules: &[ScheduleView<'_>], now: Timestamp) -> String {
     let rows = schedules.iter().map(|schedule| {
-        let rule = match (&schedule.cron, schedule.every_seconds) {
-            (Some(cron), _) => format!("{cron} {}", schedule.tz.as_deref().unwrap_or("UTC")),
-            (None, Some(seconds)) => format!("every {seconds} s"),
+        let config = &schedule.config;
+        let rule = match (&config.cron, config.every_seconds) {
+            (Some(cron), _) => format!("{cron} {}", config.tz.unwrap_or_default()),
+            (None, Some(span)) => format!("every {} s", span.as_f64()),
             (None, None) => output::dash(),
         };
         [
-            schedule.name.clone(),
-            schedule.r#type.clone(),
+            schedule.name.to_string(),
+            config.job_type.to_string(),
             rule,
-            if schedule.paused {
+            if config.paused {
                 "paused".to_owned()
             } else {
                 output::when_known(schedule.next.first().copied(), now)
@@ -303,16 +304,20 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cli::testing::FakeServer;
+    use crate::cli::testing::{FakeServer, sample};
 
     #[test]
     fn schedules_are_listed_with_what_is_next() {
-        let schedules = json!([
-            {"name": "beat", "type": "ping", "every_seconds": 1.5, "next": ["2001-09-09T01:46:43Z"], "last_occurrence": "2001-09-09T01:46:35Z",
-             "missed_count": 3, "last_error": {"message": "there is no job type ping"}},
-            {"name": "nightly", "type": "report", "cron": "0 3 * * *", "tz": "Europe/Berlin", "paused": true, "next": []},
-        ]);
-        let schedules: Vec<Schedule> = serde_json::from_value(schedules).unwrap();
+        let schedules = [
+            json!({"every_seconds": 1.5, "next": ["2001-09-09T01:46:43Z"],
+                "last_occurrence": "2001-09-09T01:46:35Z", "missed_count": 3,
+                "last_error": {"message": "there is no job type ping",
+                    "occurrence": "2001-09-09T01:46:40Z", "at": "2001-09-09T01:46:40Z"}}),
+            json!({"name": "nightly", "type": "report", "cron": "0 3 * * *",
+                "tz": "Europe/Berlin", "paused": true}),
+        ];
+        let schedules = schedules
+            .map(|changes| serde_json::from_str(&sample::schedule(changes).to_string()).unwrap());
         insta::assert_snapshot!(render(
             OutputStyle::default(),
             &schedules,
@@ -322,7 +327,8 @@ mod tests {
 
     #[tokio::test]
     async fn options_come_on_top_of_settings() {
-        let server = FakeServer::answering(|_| (201, json!({"name": "nightly"}))).await;
+        let server =
+            FakeServer::answering(|_| (201, sample::schedule(json!({"name": "nightly"})))).await;
         let put = [
             "schedule",
             "put",
@@ -403,8 +409,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_schedule_is_operated_by_its_name() {
-        let server = FakeServer::answering(|_| {
-            (200, json!({"id": "beat:run.1", "next": ["2026-03-28T01:30:00Z"]}))
+        let server = FakeServer::answering(|seen| match seen.path.as_str() {
+            "/v1/schedules/beat/run" => (200, sample::job(json!({"id": "beat:run.1"}))),
+            _ => (200, sample::schedule(json!({"next": ["2026-03-28T01:30:00Z"]}))),
         })
         .await;
         for (command, line, out) in [

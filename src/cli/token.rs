@@ -1,9 +1,12 @@
 //! `tidegate token`: creates, lists and revokes access tokens.
 
-use clap::{Subcommand, ValueEnum};
-use serde::Serialize;
+use clap::{
+    Subcommand,
+    builder::{PossibleValue, PossibleValuesParser, TypedValueParser},
+};
 
-use super::{Context, ExitCode, output, pages, wire::Token};
+use super::{Context, ExitCode, output, pages};
+use tidegate_api::{NewTokenBody, Scope, TokenView};
 use tidegate_core::time::Timestamp;
 
 /// The commands about tokens.
@@ -24,7 +27,7 @@ pub struct CreateArgs {
     #[arg(long)]
     name: String,
     /// A scope of the token; repeatable.
-    #[arg(long = "scope", value_name = "SCOPE", required = true, num_args = 1..)]
+    #[arg(long = "scope", value_name = "SCOPE", required = true, num_args = 1.., value_parser = scope())]
     scopes: Vec<Scope>,
 }
 
@@ -35,28 +38,18 @@ pub struct RevokeArgs {
     id: String,
 }
 
-/// The scopes of a token.
-#[derive(Clone, Copy, Debug, Serialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
-enum Scope {
-    /// Hand in jobs.
-    Enqueue,
-    /// Hand in critical jobs.
-    #[value(name = "enqueue:critical")]
-    #[serde(rename = "enqueue:critical")]
-    EnqueueCritical,
-    /// Lease jobs and report results.
-    Work,
-    /// Read everything.
-    Read,
-    /// Configure and operate.
-    Admin,
-}
-
-#[derive(Serialize)]
-struct NewToken<'a> {
-    name: &'a str,
-    scopes: &'a [Scope],
+/// Reads a scope. The help lists every one with its meaning.
+fn scope() -> impl TypedValueParser<Value = Scope> {
+    let known = Scope::ALL.map(|scope| {
+        PossibleValue::new(scope.as_str()).help(match scope {
+            Scope::Enqueue => "Enqueue jobs",
+            Scope::EnqueueCritical => "Enqueue critical jobs",
+            Scope::Work => "Lease jobs and report results",
+            Scope::Read => "Read everything",
+            Scope::Admin => "Configure and operate",
+        })
+    });
+    PossibleValuesParser::new(known).try_map(|word| word.parse::<Scope>())
 }
 
 /// Runs the command.
@@ -68,16 +61,13 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
     let client = ctx.client()?;
     match command {
         Command::Create(args) => {
-            let answer = client
-                .post(&["tokens"])
-                .json(&NewToken { name: &args.name, scopes: &args.scopes })
-                .send()
-                .await?;
+            let new = NewTokenBody { name: args.name, scopes: args.scopes.into_iter().collect() };
+            let answer = client.post(&["tokens"]).json(&new).send().await?;
             if ctx.json() {
                 ctx.print_body(&answer.body)?;
             } else {
-                let token: Token = answer.read()?;
-                ctx.print(token.secret.unwrap_or_default())?;
+                let token: TokenView = answer.read()?;
+                ctx.print(token.token.unwrap_or_default())?;
                 ctx.note(format_args!(
                     "this is the only time {} ({}) is shown; keep it in TIDEGATE_TOKEN",
                     token.name, token.id
@@ -105,13 +95,13 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::Ok)
 }
 
-fn render(look: output::OutputStyle, tokens: &[Token], now: Timestamp) -> String {
+fn render(look: output::OutputStyle, tokens: &[TokenView], now: Timestamp) -> String {
     let rows = tokens.iter().map(|token| {
         [
             token.id.clone(),
             token.name.clone(),
-            token.scopes.join(" "),
-            output::when_known(token.created_at, now),
+            token.scopes.to_string(),
+            output::when(token.created_at, now),
         ]
     });
     output::table(look, ["id", "name", "scopes", "created"], rows)
@@ -119,16 +109,32 @@ fn render(look: output::OutputStyle, tokens: &[Token], now: Timestamp) -> String
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::cli::testing::FakeServer;
 
+    fn token() -> Value {
+        json!({"id": "t1", "name": "ci", "scopes": ["enqueue:critical", "read"],
+            "created_at": "2001-09-09T01:44:40Z"})
+    }
+
+    #[test]
+    fn tokens_are_listed_with_their_scopes() {
+        let tokens = [serde_json::from_value(token()).unwrap()];
+        let now = Timestamp::from_millis(1_000_000_000_000);
+        insta::assert_snapshot!(render(output::OutputStyle::default(), &tokens, now));
+    }
+
     #[tokio::test]
     async fn a_token_is_created_listed_and_revoked() {
         let server = FakeServer::answering(|seen| match seen.method.as_str() {
-            "POST" => (201, json!({"id": "t1", "name": "ci", "scopes": ["enqueue:critical", "read"], "token": "tg_s3cret"})),
-            "GET" => (200, json!({"tokens": [{"id": "t1", "name": "ci", "scopes": ["enqueue:critical", "read"]}]})),
+            "POST" => {
+                let mut created = token();
+                created["token"] = json!("tg_s3cret");
+                (201, created)
+            }
+            "GET" => (200, json!({"tokens": [token()]})),
             _ => (204, json!(null)),
         })
         .await;
@@ -140,8 +146,8 @@ mod tests {
             server.seen()[0].body,
             json!({"name": "ci", "scopes": ["enqueue:critical", "read"]})
         );
-        let (_, listed) = server.run(&["token", "list"]).await;
-        insta::assert_snapshot!(listed);
+        let (code, listed) = server.run(&["token", "list"]).await;
+        assert!(code == ExitCode::Ok && listed.contains("enqueue:critical read"), "{listed}");
         assert_eq!(server.run(&["token", "revoke", "t1"]).await.0, ExitCode::Ok);
         assert_eq!(server.seen()[2].line(), "DELETE /v1/tokens/t1");
     }

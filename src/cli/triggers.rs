@@ -16,11 +16,11 @@ use super::{
     output::{self, OutputStyle},
     pages,
     types::{Configure, Name},
-    wire::Trigger as Row,
 };
+use tidegate_api::TriggerView;
 use tidegate_core::{
     event::{
-        Decision, Event, Trigger, TriggerConfig, Triggers, read,
+        Decision, Event, Filter, Trigger, TriggerConfig, Triggers, read,
         trigger::{Reply, TriggerOutcome, Wanted},
     },
     job::TriggerName,
@@ -98,16 +98,19 @@ async fn list(client: &Client, ctx: &Context) -> anyhow::Result<ExitCode> {
         ctx.print(serde_json::to_string(&page)?)?;
         return Ok(ExitCode::Ok);
     }
-    let rows: Vec<Row> = page.read(client)?;
-    let rows = rows.into_iter().map(|row| {
-        let (does, fields) = if row.enqueue.is_null() {
-            ("complete", &row.complete)
+    let triggers: Vec<TriggerView<'_>> = page.read(client)?;
+    let rows = triggers.into_iter().map(|trigger| {
+        let TriggerConfig { filter, enqueue, complete } = &*trigger.config;
+        let (does, fields) =
+            if enqueue.is_empty() { ("complete", complete) } else { ("enqueue", enqueue) };
+        let filter = if *filter == Filter::default() {
+            "every event".to_owned()
         } else {
-            ("enqueue", &row.enqueue)
+            serde_json::to_string(filter).unwrap_or_default()
         };
-        let filter =
-            if row.filter == json!({}) { "every event".to_owned() } else { row.filter.to_string() };
-        [row.name.clone(), does.to_owned(), text(&fields["type"]), filter, row.version.to_string()]
+        let job_type = fields.get("type").map_or_else(output::dash, |field| text(&field.0));
+        let version = trigger.version.to_string();
+        [trigger.name.to_string(), does.to_owned(), job_type, filter, version]
     });
     ctx.print(output::table(ctx.look, ["name", "does", "type", "about", "version"], rows))?;
     Ok(ExitCode::Ok)

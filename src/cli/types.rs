@@ -3,6 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::Subcommand;
+use serde_json::Value;
 
 use super::{
     Context, ExitCode, UsageError,
@@ -10,8 +11,8 @@ use super::{
     client::Client,
     output::{self, OutputStyle},
     pages,
-    wire::JobType,
 };
+use tidegate_api::JobTypeView;
 
 /// The commands about job types.
 #[derive(Debug, Subcommand)]
@@ -107,24 +108,22 @@ async fn list(client: &Client, ctx: &Context) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::Ok)
 }
 
-fn render(look: OutputStyle, types: &[JobType]) -> String {
+fn render(look: OutputStyle, types: &[JobTypeView<'_>]) -> String {
     let rows = types.iter().map(|job_type| {
-        let number =
-            |number: Option<u64>| number.map_or_else(output::dash, |number| number.to_string());
+        let setting = |name: &str| job_type.config.get(name).filter(|value| !value.is_null());
+        let number = |name: &str| setting(name).map_or_else(output::dash, ToString::to_string);
         [
-            job_type.name.clone(),
-            job_type.queue.clone(),
-            job_type
-                .target
-                .as_ref()
-                .and_then(|target| target.url.clone())
-                .unwrap_or_else(|| "pull".to_owned()),
-            job_type.delivery.clone(),
-            number(job_type.max_attempts.map(u64::from)),
-            number(job_type.concurrency),
-            job_type.timeout_seconds.map_or_else(output::dash, |seconds| {
-                output::took(Duration::try_from_secs_f64(seconds).unwrap_or_default())
-            }),
+            job_type.name.to_string(),
+            job_type.queue().to_owned(),
+            job_type.target_url().unwrap_or("pull").to_owned(),
+            setting("delivery").and_then(Value::as_str).unwrap_or_default().to_owned(),
+            number("max_attempts"),
+            number("concurrency"),
+            setting("timeout_seconds")
+                .and_then(Value::as_f64)
+                .map_or_else(output::dash, |seconds| {
+                    output::took(Duration::try_from_secs_f64(seconds).unwrap_or_default())
+                }),
         ]
     });
     output::table(
@@ -139,16 +138,17 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cli::testing::FakeServer;
+    use crate::cli::testing::{FakeServer, sample};
 
     #[tokio::test]
     async fn types_are_listed_with_their_target() {
-        let types = json!([
-            {"name": "mail", "queue": "default", "target": {"pull": true}, "delivery": "at_least_once", "max_attempts": 3, "timeout_seconds": 86400},
-            {"name": "hook", "queue": "slow", "target": {"url": "http://127.0.0.1:9000/w"}, "delivery": "at_most_once", "concurrency": 5,
-             "timeout_seconds": 90.5},
-            {"name": "none", "queue": "default", "target": null, "delivery": "at_least_once"},
-        ]);
+        let types = [
+            json!({"target": {"pull": true}, "max_attempts": 3}),
+            json!({"name": "hook", "queue": "slow", "target": {"url": "http://127.0.0.1:9000/w"},
+                "delivery": "at_most_once", "concurrency": 5, "timeout_seconds": 90.5}),
+            json!({"name": "none", "target": null, "timeout_seconds": null}),
+        ];
+        let types = types.map(sample::job_type);
         let server = FakeServer::answering(move |_| (200, json!({ "job_types": types }))).await;
         insta::assert_snapshot!(server.run(&["types", "list"]).await.1);
     }

@@ -36,14 +36,13 @@ use crate::cli::{
     client::{Answer, Client, Error, Request},
     context::pause,
     output::{self, OutputStyle},
-    wire::Queue,
 };
 use event_log::{EventLog, Pages};
 use live::Live;
 use plan::{Planned, PlannedOutcome};
 use producer::{Accepted, Producer};
 use target::Target;
-use tidegate_api::pages;
+use tidegate_api::{JobView, QueueView, pages};
 use tidegate_core::time::{Seconds, Timestamp};
 use verdict::{Evidence, ObservedJob, Row};
 
@@ -188,7 +187,8 @@ async fn play(
             .values()
             .filter(|job: &&ObservedJob| !matches!(job.state.as_str(), "scheduled" | "running"))
             .count();
-        let shop: Queue = until_answered(|| client.get(&["queues", plan::SHOP])).await?.read()?;
+        let shop: QueueView<'_> =
+            until_answered(|| client.get(&["queues", plan::SHOP])).await?.read()?;
         live.show(
             ended,
             &event_log.read(Pages::clone),
@@ -263,8 +263,9 @@ async fn observe(
         {
             Ok(page) => {
                 let jobs = page
-                    .read::<ObservedJob>(client)?
+                    .read::<JobView<'_>>(client)?
                     .into_iter()
+                    .map(ObservedJob::from)
                     .filter(|job| job.id.starts_with(run));
                 return Ok(jobs.map(|job| (job.id.clone(), job)).collect());
             }

@@ -2,12 +2,11 @@
 
 use std::{collections::HashMap, time::Duration};
 
+use serde_json::Value;
+
 use super::{CheckLevel, DoctorReport, finding};
-use crate::cli::{
-    output,
-    plugin::Plugin,
-    wire::{JobType, Queue},
-};
+use crate::cli::{output, plugin::user};
+use tidegate_api::{JobTypeView, PluginView, QueueView};
 use tidegate_core::time::Timestamp;
 
 /// The default timeout of a type, in seconds.
@@ -16,33 +15,29 @@ const DEFAULT_TIMEOUT: f64 = 86_400.0;
 const LONG: Duration = Duration::from_hours(1);
 
 /// Checks `queues` and `types` at `now`.
-pub fn look(queues: &[Queue], types: &[JobType], now: Timestamp) -> DoctorReport {
+pub fn look(queues: &[QueueView<'_>], types: &[JobTypeView<'_>], now: Timestamp) -> DoctorReport {
     let mut report = DoctorReport::default();
-    let limited: HashMap<&str, bool> =
-        queues.iter().map(|queue| (queue.name.as_str(), queue.concurrency.is_some())).collect();
+    let limited: HashMap<&str, bool> = queues
+        .iter()
+        .map(|queue| (queue.name.as_str(), queue.config.concurrency.is_some()))
+        .collect();
     for queue in queues {
         of_queue(queue, now, &mut report);
     }
-    for job_type in types
-        .iter()
-        .filter(|job_type| job_type.target.as_ref().is_some_and(|target| target.url.is_some()))
-    {
-        of_push(
-            job_type,
-            limited.get(job_type.queue.as_str()).copied().unwrap_or_default(),
-            &mut report,
-        );
+    for job_type in types.iter().filter(|job_type| job_type.target_url().is_some()) {
+        let queue_limited = limited.get(job_type.queue()).copied().unwrap_or_default();
+        of_push(job_type, queue_limited, &mut report);
     }
     report
 }
 
 /// Checks the `plugins` in use.
-pub fn look_at_plugins(plugins: &[Plugin], now: Timestamp) -> DoctorReport {
+pub fn look_at_plugins(plugins: &[PluginView], now: Timestamp) -> DoctorReport {
     let mut report = DoctorReport::default();
     for plugin in plugins.iter().filter(|plugin| !plugin.used_by.is_empty()) {
         let (name, about) = (&plugin.name, format!("plugin {}", plugin.name));
-        let users: Vec<String> = plugin.used_by.iter().map(ToString::to_string).collect();
-        report.check((plugin.runnable == Some(false)).then(|| {
+        let users: Vec<String> = plugin.used_by.iter().map(user).collect();
+        report.check((!plugin.runnable).then(|| {
             let found = format!(
                 "there is no code of version {} for this release; it decides for {}",
                 plugin.live,
@@ -57,7 +52,7 @@ pub fn look_at_plugins(plugins: &[Plugin], now: Timestamp) -> DoctorReport {
         }));
         let fault = plugin.health.last_fault.as_ref().filter(|_| plugin.health.failing);
         report.check(fault.map(|fault| {
-            let when = output::when_known(fault.at, now);
+            let when = output::when(fault.at, now);
             let found = format!("its latest call failed, {when} ({}): {}; it decides for {}", fault.kind, fault.message, users.join(", "));
             finding(
                 CheckLevel::Warning,
@@ -70,7 +65,7 @@ pub fn look_at_plugins(plugins: &[Plugin], now: Timestamp) -> DoctorReport {
     report
 }
 
-fn of_queue(queue: &Queue, now: Timestamp, report: &mut DoctorReport) {
+fn of_queue(queue: &QueueView<'_>, now: Timestamp, report: &mut DoctorReport) {
     let (name, about) = (&queue.name, format!("queue {}", queue.name));
     let waiting = queue
         .status
@@ -87,7 +82,7 @@ fn of_queue(queue: &Queue, now: Timestamp, report: &mut DoctorReport) {
             format!("`tidegate queues resume {name}`, unless the pause is intended"),
         )
     }));
-    report.check((queue.concurrency == Some(0)).then(|| {
+    report.check((queue.config.concurrency == Some(0)).then(|| {
         let advice = format!("`tidegate queues patch {name} --config '{{\"concurrency\": 10}}'`, or null for no limit");
         finding(CheckLevel::Warning, &about, "its limit is 0, which admits nothing", advice)
     }));
@@ -107,9 +102,10 @@ fn of_queue(queue: &Queue, now: Timestamp, report: &mut DoctorReport) {
     }));
 }
 
-fn of_push(job_type: &JobType, queue_limited: bool, report: &mut DoctorReport) {
+fn of_push(job_type: &JobTypeView<'_>, queue_limited: bool, report: &mut DoctorReport) {
     let (name, about) = (&job_type.name, format!("type {}", job_type.name));
-    let timeout = job_type.timeout_seconds.unwrap_or(DEFAULT_TIMEOUT);
+    let number = |setting: &str| job_type.config.get(setting).and_then(Value::as_f64);
+    let timeout = number("timeout_seconds").unwrap_or(DEFAULT_TIMEOUT);
     report.check(((timeout - DEFAULT_TIMEOUT).abs() < 0.001).then(|| {
         finding(
             CheckLevel::Warning,
@@ -118,11 +114,11 @@ fn of_push(job_type: &JobType, queue_limited: bool, report: &mut DoctorReport) {
             format!("`tidegate types patch {name} --config '{{\"timeout_seconds\": 300}}'`, by how long its work takes"),
         )
     }));
-    report.check((!queue_limited && job_type.concurrency.is_none()).then(|| {
+    report.check((!queue_limited && number("concurrency").is_none()).then(|| {
         finding(
             CheckLevel::Note,
             &about,
-            format!("neither it nor its queue {} has a limit: a backlog is pushed as fast as the target answers", job_type.queue),
+            format!("neither it nor its queue {} has a limit: a backlog is pushed as fast as the target answers", job_type.queue()),
             format!("`tidegate types patch {name} --config '{{\"concurrency\": 10}}'`, if the target cannot take that"),
         )
     }));

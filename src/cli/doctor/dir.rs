@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::{CheckLevel, DoctorReport, Finding, config, finding};
-use crate::cli::wire::{JobType, Queue};
+use tidegate_api::{JobTypeView, QueueView};
 use tidegate_backends::sqlite::{Inspection, OpenError, database, holder};
 use tidegate_core::{
     port::{
@@ -191,7 +191,11 @@ fn inside(
     }));
     report.check(newest(found, now)?);
     let (queues, types) = (found.items(ItemKind::Queue)?, found.items(ItemKind::Type)?);
-    report.add(config::look(&shapes::<Queue>(&queues), &shapes::<JobType>(&types), now));
+    report.add(config::look(
+        &shapes::<QueueView<'_>>(&queues),
+        &shapes::<JobTypeView<'_>>(&types),
+        now,
+    ));
     report.check(unsigned(&types));
     for finding in bodies(dir, &found.object_keys()?, now) {
         report.check(finding);
@@ -222,9 +226,8 @@ fn shapes<T: DeserializeOwned>(items: &[Item]) -> Vec<T> {
         let stored: Value = serde_json::from_slice(&item.bytes).ok()?;
         let mut shape = stored.get("config")?.clone();
         shape["name"] = json!(item.name);
-        if let Some(paused) = stored.get("paused") {
-            shape["paused"] = paused.clone();
-        }
+        shape["version"] = stored["version"].clone();
+        shape["paused"] = stored.get("paused").cloned().unwrap_or(json!(false));
         serde_json::from_value(shape).ok()
     };
     items.iter().filter_map(shape).collect()

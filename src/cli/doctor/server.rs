@@ -9,8 +9,8 @@ use crate::cli::{
     Context,
     client::{Client, Error},
     pages,
-    wire::Token,
 };
+use tidegate_api::TokenView;
 use tidegate_core::time::Timestamp;
 
 /// Clocks that differ by more than this make due times wrong that a client computes.
@@ -53,7 +53,7 @@ pub async fn look(ctx: &Context) -> anyhow::Result<DoctorReport> {
     report.add(config::look_at_plugins(&plugins, ctx.now()));
 
     let tokens = match pages::collect(|client| client.get(&["tokens"]), &client, usize::MAX).await {
-        Ok(page) => Some(page.read::<Token>(&client)?.len()),
+        Ok(page) => Some(page.read::<TokenView>(&client)?.len()),
         // Tokens need a wider scope than the rest.
         Err(Error::Problem(problem)) if problem.status == 403 => None,
         Err(error) => return Err(error.into()),

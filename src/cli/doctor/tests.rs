@@ -2,7 +2,10 @@ use std::{path::Path, time::Duration};
 
 use serde_json::{Value, json};
 
-use crate::cli::{ExitCode, testing::FakeServer};
+use crate::cli::{
+    ExitCode,
+    testing::{FakeServer, sample},
+};
 use tidegate_backends::{http::Guard, sqlite::database};
 use tidegate_core::{
     job::{Payload, type_config::TypeConfig},
@@ -11,36 +14,58 @@ use tidegate_core::{
 use tidegate_engine::{request::NewJob, testkit::builders::name};
 use tidegate_server::runtime::Server;
 
+/// A queue that is paused, and one with the limit 0.
+fn queues() -> [Value; 2] {
+    let mail = sample::queue_status(json!({"depth": {"scheduled": 7}}));
+    let slow = sample::queue_status(json!({
+        "held": {"worker": 3}, "oldest_due_at": "2001-01-01T00:00:00Z", "desired_workers": 1,
+    }));
+    [
+        sample::queue(json!({"name": "mail", "paused": true, "status": mail})),
+        sample::queue(json!({"name": "slow", "concurrency": 0, "status": slow})),
+    ]
+}
+
+/// A push type with the default timeout, one with a timeout of its own, and a pull type.
+fn job_types() -> [Value; 3] {
+    let target = json!({"url": "http://10.0.0.9/"});
+    [
+        sample::job_type(json!({"name": "invoice", "queue": "mail", "target": target})),
+        sample::job_type(json!({
+            "name": "short", "queue": "slow", "target": target, "timeout_seconds": 60,
+        })),
+        sample::job_type(json!({"name": "pulled", "queue": "mail", "target": {"pull": true}})),
+    ]
+}
+
+/// A plugin that fails, one without code for this release, an unused one, and a healthy one.
+fn plugins() -> [Value; 4] {
+    let timeout = sample::plugin_fault(json!({
+        "version": 2, "kind": "timeout", "message": "took longer than 250 ms",
+    }));
+    let trapped = sample::plugin_fault(json!({"message": "long ago"}));
+    [
+        sample::plugin(json!({
+            "live": 2, "used_by": [{"kind": "queue", "name": "mail"}],
+            "health": {"calls": 9, "faults": 3, "failing": true, "last_fault": timeout},
+        })),
+        sample::plugin(json!({
+            "name": "old", "runnable": false, "used_by": [{"kind": "job_type", "name": "invoice"}],
+        })),
+        sample::plugin(json!({"name": "idle", "runnable": false, "health": {"failing": true}})),
+        sample::plugin(json!({
+            "name": "well", "used_by": [{"kind": "queue", "name": "slow"}],
+            "health": {"calls": 9, "faults": 3, "last_fault": trapped},
+        })),
+    ]
+}
+
 /// A server with a queue that is paused, a push type with defaults, and a pull type.
 async fn sick() -> FakeServer {
     FakeServer::answering(|seen| match seen.path.split('?').next() {
-        Some("/v1/queues") => (
-            200,
-            json!({"queues": [
-                {"name": "mail", "paused": true, "status": {"depth": {"scheduled": 7}, "running_weight": 0, "held": {}, "desired_workers": 0}},
-                {"name": "slow", "concurrency": 0, "paused": false, "status": {"depth": {}, "running_weight": 0, "held": {"worker": 3},
-                    "oldest_due_at": "2001-01-01T00:00:00Z", "desired_workers": 1}},
-            ]}),
-        ),
-        Some("/v1/job-types") => (
-            200,
-            json!({"job_types": [
-                {"name": "invoice", "queue": "mail", "target": {"url": "http://10.0.0.9/"}, "timeout_seconds": 86400},
-                {"name": "short", "queue": "slow", "target": {"url": "http://10.0.0.9/"}, "timeout_seconds": 60},
-                {"name": "pulled", "queue": "mail", "target": {"pull": true}, "timeout_seconds": 86400},
-            ]}),
-        ),
-        Some("/v1/plugins") => (
-            200,
-            json!({"plugins": [
-                {"name": "share", "live": 2, "runnable": true, "used_by": [{"kind": "queue", "name": "mail"}],
-                    "health": {"calls": 9, "faults": 3, "failing": true, "last_fault": {"version": 2, "kind": "timeout", "message": "took longer than 250 ms"}}},
-                {"name": "old", "live": 1, "runnable": false, "used_by": [{"kind": "job_type", "name": "invoice"}], "health": {}},
-                {"name": "idle", "live": 1, "runnable": false, "used_by": [], "health": {"failing": true}},
-                {"name": "well", "live": 1, "runnable": true, "used_by": [{"kind": "queue", "name": "slow"}],
-                    "health": {"calls": 9, "faults": 3, "failing": false, "last_fault": {"version": 1, "kind": "trapped", "message": "long ago"}}},
-            ]}),
-        ),
+        Some("/v1/queues") => (200, json!({"queues": queues()})),
+        Some("/v1/job-types") => (200, json!({"job_types": job_types()})),
+        Some("/v1/plugins") => (200, json!({"plugins": plugins()})),
         Some("/v1/doctor") => (
             200,
             json!({"ok": false, "version": "0.0.1", "checks": [

@@ -2,18 +2,13 @@
 //!
 //! A call with neither is rejected, so a forgotten option never means "all".
 
-use serde::Serialize;
-
-use super::{
-    filter::{Body, Filter},
-    one::type_of,
-};
+use super::{filter::Filter, one::type_of};
 use crate::cli::{
     Context, ExitCode, UsageError,
     args::{self, Fields, Json},
     operation,
-    wire::Job,
 };
+use tidegate_api::{BulkBody, ShortView};
 
 /// The options of `tidegate jobs cancel`.
 #[derive(Debug, clap::Args)]
@@ -39,12 +34,6 @@ pub struct ReplayArgs {
     filter: Filter,
 }
 
-/// A bulk change as its request has it.
-#[derive(Serialize)]
-struct Bulk {
-    filter: Body,
-}
-
 /// Either an id or a filter, never both, never neither.
 fn choose(id: Option<String>, filter: &Filter) -> Result<Option<String>, UsageError> {
     match (id, filter.is_empty()) {
@@ -64,7 +53,7 @@ fn choose(id: Option<String>, filter: &Filter) -> Result<Option<String>, UsageEr
 pub async fn cancel(args: CancelArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
     let client = ctx.client()?;
     let Some(id) = choose(args.id, &args.filter)? else {
-        let bulk = Bulk { filter: args.filter.body(ctx.now()) };
+        let bulk = BulkBody { filter: args.filter.body(ctx.now()) };
         let answer = client.post(&["jobs", "cancel"]).json(&bulk).send().await?;
         return operation::follow(&client, answer, "cancelled", ctx).await;
     };
@@ -94,7 +83,7 @@ pub async fn cancel(args: CancelArgs, ctx: &Context) -> anyhow::Result<ExitCode>
 pub async fn replay(args: ReplayArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
     let client = ctx.client()?;
     let Some(id) = choose(args.id, &args.filter)? else {
-        let bulk = Bulk { filter: args.filter.body(ctx.now()) };
+        let bulk = BulkBody { filter: args.filter.body(ctx.now()) };
         let answer = client.post(&["jobs", "replay"]).json(&bulk).send().await?;
         return operation::follow(&client, answer, "replayed", ctx).await;
     };
@@ -105,7 +94,7 @@ pub async fn replay(args: ReplayArgs, ctx: &Context) -> anyhow::Result<ExitCode>
     if ctx.json() {
         ctx.print_body(&answer.body)?;
     } else {
-        ctx.print(answer.read::<Job>()?.id)?;
+        ctx.print(answer.read::<ShortView<'_>>()?.id)?;
     }
     Ok(ExitCode::Ok)
 }
@@ -117,7 +106,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cli::testing::FakeServer;
+    use crate::cli::testing::{FakeServer, sample};
 
     #[tokio::test]
     async fn a_bulk_cancel_is_followed_to_its_end() {
@@ -176,7 +165,7 @@ mod tests {
     #[tokio::test]
     async fn one_job_is_cancelled_under_its_type() {
         let server = FakeServer::answering(|seen| match seen.method.as_str() {
-            "GET" => (200, json!({"id": "j1", "type": "mail"})),
+            "GET" => (200, sample::job(json!({}))),
             _ => (202, json!({"id": "j1"})),
         })
         .await;
@@ -189,8 +178,8 @@ mod tests {
     #[tokio::test]
     async fn a_replay_prints_the_new_jobs_id() {
         let server = FakeServer::answering(|seen| match seen.method.as_str() {
-            "GET" => (200, json!({"id": "j1", "type": "mail"})),
-            _ => (201, json!({"id": "j2", "replay_of": "j1"})),
+            "GET" => (200, sample::job(json!({}))),
+            _ => (201, sample::job(json!({"id": "j2", "replay_of": "j1"}))),
         })
         .await;
         assert_eq!(

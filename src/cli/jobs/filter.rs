@@ -1,13 +1,12 @@
 //! The job filter: the same options for list, cancel and replay.
 
-use serde::Serialize;
-
 use crate::cli::{
     args::{self, When},
     client::Request,
 };
+use tidegate_api::{AttributeValue, Attributes, FilterBody, Words};
 use tidegate_core::{
-    job::spec::{Attributes, Value},
+    job::{QueueName, TypeName},
     time::Timestamp,
 };
 
@@ -17,39 +16,22 @@ use tidegate_core::{
 pub struct Filter {
     /// Jobs of this type.
     #[arg(long = "type", value_name = "TYPE")]
-    job_type: Option<String>,
+    job_type: Option<TypeName>,
     /// Jobs of this queue.
     #[arg(long)]
-    queue: Option<String>,
+    queue: Option<QueueName>,
     /// Jobs in this state; several are separated by commas, `ended` means all final states.
     #[arg(long = "state", value_name = "STATE", value_delimiter = ',')]
     states: Vec<String>,
     /// Jobs with this attribute; repeatable.
     #[arg(long = "attribute", value_name = "NAME=VALUE", value_parser = args::attribute)]
-    attributes: Vec<(String, Value)>,
+    attributes: Vec<(String, AttributeValue)>,
     /// Jobs created at this instant or later: RFC 3339, or a span from now such as -1h.
     #[arg(long, value_name = "INSTANT", value_parser = args::when, allow_hyphen_values = true)]
     from: Option<When>,
     /// Jobs created before this instant: RFC 3339, or a span from now such as -1h.
     #[arg(long, value_name = "INSTANT", value_parser = args::when, allow_hyphen_values = true)]
     to: Option<When>,
-}
-
-/// A filter as a request's body has it.
-#[derive(Debug, Serialize)]
-pub struct Body {
-    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
-    job_type: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    queue: Option<String>,
-    #[serde(rename = "state", skip_serializing_if = "Vec::is_empty")]
-    states: Vec<String>,
-    #[serde(rename = "attribute", skip_serializing_if = "Attributes::is_empty")]
-    attributes: Attributes,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    from: Option<Timestamp>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    to: Option<Timestamp>,
 }
 
 impl Filter {
@@ -63,35 +45,36 @@ impl Filter {
             && self.to.is_none()
     }
 
-    /// The filter as a body, its instants counted from `now`.
-    pub fn body(&self, now: Timestamp) -> Body {
-        Body {
+    /// Returns the filter as a request body. Spans count from `now`.
+    pub fn body(&self, now: Timestamp) -> FilterBody {
+        FilterBody {
             job_type: self.job_type.clone(),
             queue: self.queue.clone(),
-            states: self.states.clone(),
-            attributes: self.attributes.iter().cloned().collect(),
+            state: Some(self.states.clone()).filter(|states| !states.is_empty()).map(Words::Many),
+            attribute: (!self.attributes.is_empty())
+                .then(|| self.attributes.iter().cloned().collect()),
             from: self.from.map(|at| at.at(now)),
             to: self.to.map(|at| at.at(now)),
         }
     }
 
-    /// The filter as query parameters, its instants counted from `now`.
+    /// Adds the filter to `request` as query parameters. Spans count from `now`.
     pub fn query<'a>(&self, mut request: Request<'a>, now: Timestamp) -> Request<'a> {
-        let body = self.body(now);
-        let states = Some(body.states.join(",")).filter(|states| !states.is_empty());
-        let text = |at: Option<Timestamp>| at.map(|at| at.to_string());
+        let states = Some(self.states.join(",")).filter(|states| !states.is_empty());
+        let text = |at: Option<When>| at.map(|at| at.at(now).to_string());
         for (name, value) in [
-            ("type", body.job_type),
-            ("queue", body.queue),
+            ("type", self.job_type.as_ref().map(ToString::to_string)),
+            ("queue", self.queue.as_ref().map(ToString::to_string)),
             ("state", states),
-            ("from", text(body.from)),
-            ("to", text(body.to)),
+            ("from", text(self.from)),
+            ("to", text(self.to)),
         ] {
             if let Some(value) = value {
                 request = request.query(name, &value);
             }
         }
-        for (name, value) in &body.attributes {
+        let attributes: Attributes = self.attributes.iter().cloned().collect();
+        for (name, value) in &attributes {
             request = request.query(&format!("attribute.{name}"), &value.text());
         }
         request

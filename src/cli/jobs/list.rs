@@ -1,10 +1,8 @@
 //! `tidegate jobs list`.
 
 use super::filter::Filter;
-use crate::cli::{
-    Context, ExitCode, output, pages,
-    wire::{Failure, Job},
-};
+use crate::cli::{Context, ExitCode, output, pages};
+use tidegate_api::JobView;
 use tidegate_core::time::Timestamp;
 
 /// The options of `tidegate jobs list`.
@@ -37,7 +35,7 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     } else if page.items.is_empty() {
         ctx.note("no jobs");
     } else {
-        ctx.print(render(ctx.look, &page.read::<Job>(&client)?, now))?;
+        ctx.print(render(ctx.look, &page.read(&client)?, now))?;
         if page.next_cursor.is_some() {
             ctx.note(format_args!("there are more than {}; see --limit", args.limit));
         }
@@ -45,19 +43,19 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::Ok)
 }
 
-fn render(look: output::OutputStyle, jobs: &[Job], now: Timestamp) -> String {
+fn render(look: output::OutputStyle, jobs: &[JobView<'_>], now: Timestamp) -> String {
     let rows = jobs.iter().map(|job| {
         // The instant that matters most in the job's state: its end, its start, its due time.
         let at = job.ended_at.or(job.started_at.filter(|_| job.state == "running")).or(job.run_at);
         [
-            job.id.clone(),
-            job.r#type.clone(),
-            job.queue.clone(),
-            job.state.clone(),
+            job.id.to_string(),
+            job.r#type.to_string(),
+            job.queue.to_string(),
+            job.state.to_string(),
             format!("{}/{}", job.attempt, job.max_attempts),
-            job.priority.map_or_else(output::dash, |priority| priority.to_string()),
+            job.priority.to_string(),
             output::when_known(at, now),
-            job.error.as_ref().map(Failure::line).unwrap_or_default(),
+            job.error.as_ref().map(output::failure_line).unwrap_or_default(),
         ]
     });
     output::table(
@@ -72,19 +70,20 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cli::testing::FakeServer;
+    use crate::cli::testing::{FakeServer, sample};
 
     #[test]
     fn list_shows_the_state_of_each_job() {
-        let jobs: Vec<Job> = serde_json::from_value(json!([
-            {"id": "j1", "type": "mail", "queue": "default", "state": "scheduled", "attempt": 0, "max_attempts": 3, "priority": 100,
-             "run_at": "2001-09-09T01:46:45Z"},
-            {"id": "j2", "type": "mail", "queue": "default", "state": "running", "attempt": 1, "max_attempts": 3, "priority": 5,
-             "run_at": "2001-09-09T01:40:00Z", "started_at": "2001-09-09T01:46:30Z"},
-            {"id": "j3", "type": "invoice", "queue": "slow", "state": "failed", "attempt": 3, "max_attempts": 3, "priority": 100,
-             "ended_at": "2001-09-09T01:44:40Z", "error": {"reason": "failed", "message": "trace\nboom\n", "details": null}},
-        ]))
-        .unwrap();
+        let jobs = [
+            json!({"run_at": "2001-09-09T01:46:45Z"}),
+            json!({"id": "j2", "state": "running", "attempt": 1, "priority": 5,
+                "run_at": "2001-09-09T01:40:00Z", "started_at": "2001-09-09T01:46:30Z"}),
+            json!({"id": "j3", "type": "invoice", "queue": "slow", "state": "failed", "attempt": 3,
+                "ended_at": "2001-09-09T01:44:40Z",
+                "error": {"reason": "failed", "message": "trace\nboom\n", "details": null}}),
+        ];
+        let jobs =
+            jobs.map(|changes| serde_json::from_str(&sample::job(changes).to_string()).unwrap());
         insta::assert_snapshot!(render(
             output::OutputStyle::default(),
             &jobs,

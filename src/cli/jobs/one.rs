@@ -10,9 +10,8 @@ use crate::cli::{
     args::{self, Fields, Json, When},
     client::{Client, Error},
     output::{self, OutputStyle},
-    wire::{Failure, HistoryEntry, Job},
 };
-use tidegate_api::Explanation;
+use tidegate_api::{EntryView, Explanation, JobView, ShortView};
 use tidegate_core::time::{Seconds, Timestamp};
 
 /// Longest wait for a result in one request.
@@ -73,7 +72,8 @@ pub struct PatchArgs {
 ///
 /// There is no such job, or the server is unreachable or rejects the request.
 pub async fn type_of(client: &Client, id: &str) -> Result<String, Error> {
-    Ok(client.get(&["jobs", id]).send().await?.read::<Job>()?.r#type)
+    let answer = client.get(&["jobs", id]).send().await?;
+    Ok(answer.read::<ShortView<'_>>()?.r#type.to_string())
 }
 
 /// Shows a job and its history.
@@ -89,7 +89,7 @@ pub async fn get(args: GetArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
         ctx.print(render_job(
             ctx.look,
             &answer.read()?,
-            &answer.read::<Job>()?.history,
+            &answer.read::<JobView<'_>>()?.history,
             ctx.now(),
         ))?;
     }
@@ -99,7 +99,7 @@ pub async fn get(args: GetArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
 fn render_job(
     look: OutputStyle,
     fields: &output::Fields,
-    history: &[HistoryEntry],
+    history: &[EntryView<'_>],
     now: Timestamp,
 ) -> String {
     let job = output::fields(look, fields, &["history"], now);
@@ -109,13 +109,10 @@ fn render_job(
     let rows = history.iter().map(|entry| {
         [
             entry.attempt.to_string(),
-            output::when_known(entry.started_at, now),
-            entry
-                .started_at
-                .zip(entry.ended_at)
-                .map_or_else(output::dash, |(from, to)| output::took(to.since(from))),
-            entry.outcome.clone(),
-            entry.error.as_ref().map(Failure::line).unwrap_or_default(),
+            output::when(entry.started_at, now),
+            output::took(entry.ended_at.since(entry.started_at)),
+            entry.outcome_word().to_owned(),
+            entry.error.as_ref().map(output::failure_line).unwrap_or_default(),
         ]
     });
     format!(
@@ -225,7 +222,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cli::testing::FakeServer;
+    use crate::cli::testing::{FakeServer, sample};
 
     fn now() -> Timestamp {
         Timestamp::from_millis(1_000_000_000_000)
@@ -233,10 +230,14 @@ mod tests {
 
     #[test]
     fn a_job_is_shown_with_its_history() {
-        let body = r#"{"id":"j1","type":"mail","state":"scheduled","attempt":1,"max_attempts":3,"run_at":"2001-09-09T01:46:50Z","ended_at":null,
-            "data":{"to":"ann"},"history":[{"attempt":1,"started_at":"2001-09-09T01:46:30Z","ended_at":"2001-09-09T01:46:31.250Z",
-            "outcome":"failed","error":{"reason":"timeout","message":null}}]}"#;
-        let job: Job = serde_json::from_str(body).unwrap();
+        let body = r#"{"id":"j1","type":"mail","state":"scheduled","attempt":1,"max_attempts":3,
+            "run_at":"2001-09-09T01:46:50Z","ended_at":null,"data":{"to":"ann"},"history":[]}"#;
+        let job = sample::job(json!({"history": [{
+            "attempt": 1, "started_at": "2001-09-09T01:46:30Z",
+            "ended_at": "2001-09-09T01:46:31.250Z", "outcome": "failed",
+            "error": {"reason": "timeout", "message": null, "details": null},
+        }]}));
+        let job: JobView<'_> = serde_json::from_str(&job.to_string()).unwrap();
         insta::assert_snapshot!(render_job(
             OutputStyle::default(),
             &serde_json::from_str(body).unwrap(),
@@ -267,7 +268,7 @@ mod tests {
     #[tokio::test]
     async fn a_result_that_does_not_come_in_time_has_its_own_exit_code() {
         let server = FakeServer::answering(|seen| match seen.path.as_str() {
-            "/v1/jobs/j1" => (200, json!({"id": "j1", "type": "mail"})),
+            "/v1/jobs/j1" => (200, sample::job(json!({}))),
             _ => (408, json!({"title": "Request Timeout", "code": "wait_timeout"})),
         })
         .await;
@@ -279,7 +280,7 @@ mod tests {
     async fn a_wait_goes_on_after_the_servers_own_is_over() {
         let asked = AtomicU32::new(0);
         let server = FakeServer::answering(move |seen| match seen.path.as_str() {
-            "/v1/jobs/j1" => (200, json!({"id": "j1", "type": "mail"})),
+            "/v1/jobs/j1" => (200, sample::job(json!({}))),
             _ if asked.fetch_add(1, Ordering::Relaxed) == 0 => {
                 (408, json!({"title": "Request Timeout"}))
             }
@@ -303,7 +304,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_patch_sends_only_what_was_said() {
-        let server = FakeServer::answering(|_| (200, json!({"id": "j1", "type": "mail"}))).await;
+        let server = FakeServer::answering(|_| (200, sample::job(json!({})))).await;
         let args = [
             "jobs",
             "patch",

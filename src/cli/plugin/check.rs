@@ -188,7 +188,7 @@ fn as_text(found: &Found, configured: bool) -> String {
     }
     match &found.trial {
         Some(Ok(usage)) => {
-            let _ = write!(text, "\n  a call with one job: {}", local::used(usage));
+            let _ = write!(text, "\n  a call with one job: {}", local::used(&usage.into()));
         }
         Some(Err(fault)) => {
             let _ =

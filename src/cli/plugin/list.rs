@@ -1,14 +1,12 @@
 //! `tidegate plugin list` and `get`: what there is, who uses it, and how it does.
 
-use super::{
-    Named,
-    wire::{Health, Plugin},
-};
+use super::{Named, faults::word, local, user};
 use crate::cli::{
     Context, ExitCode,
     output::{self, OutputStyle},
     pages,
 };
+use tidegate_api::{PluginHealth, PluginView};
 use tidegate_core::time::Timestamp;
 
 /// Lists the plugins.
@@ -38,7 +36,7 @@ pub async fn get(named: &Named, ctx: &Context) -> anyhow::Result<ExitCode> {
         ctx.print_body(&answer.body)?;
         return Ok(ExitCode::Ok);
     }
-    let plugin: Plugin = answer.read()?;
+    let plugin: PluginView = answer.read()?;
     ctx.print(render(ctx.look, std::slice::from_ref(&plugin), ctx.now()))?;
     for (role, description) in [("throttler", &plugin.throttler), ("retry strategy", &plugin.retry)]
     {
@@ -47,9 +45,9 @@ pub async fn get(named: &Named, ctx: &Context) -> anyhow::Result<ExitCode> {
         }
     }
     if let Some(usage) = &plugin.health.last_usage {
-        ctx.print(format_args!("latest call: {usage}"))?;
+        ctx.print(format_args!("latest call: {}", local::used(usage)))?;
     }
-    if let (Some(number), Some(Health { calls, faults, last_fault, .. })) =
+    if let (Some(number), Some(PluginHealth { calls, faults, last_fault, .. })) =
         (plugin.shadow, &plugin.shadow_health)
     {
         let last = last_fault
@@ -61,7 +59,7 @@ pub async fn get(named: &Named, ctx: &Context) -> anyhow::Result<ExitCode> {
         ))?;
     }
     if let Some(fault) = &plugin.health.last_fault {
-        let when = output::when_known(fault.at, ctx.now());
+        let when = output::when(fault.at, ctx.now());
         ctx.print(format_args!(
             "latest fault, {when}, version {}: {}: {}",
             fault.version, fault.kind, fault.message
@@ -71,20 +69,20 @@ pub async fn get(named: &Named, ctx: &Context) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::Ok)
 }
 
-fn render(look: OutputStyle, plugins: &[Plugin], now: Timestamp) -> String {
+fn render(look: OutputStyle, plugins: &[PluginView], now: Timestamp) -> String {
     let rows = plugins.iter().map(|plugin| {
-        let Health { calls, faults, last_fault, .. } = &plugin.health;
+        let PluginHealth { calls, faults, last_fault, .. } = &plugin.health;
         [
-            plugin.name.clone(),
-            plugin.roles.join(", "),
+            plugin.name.to_string(),
+            plugin.roles.iter().map(|role| word(*role)).collect::<Vec<_>>().join(", "),
             plugin.live.to_string(),
             plugin.shadow.map_or_else(output::dash, |number| number.to_string()),
             calls.to_string(),
             faults.to_string(),
             last_fault.as_ref().map_or_else(output::dash, |fault| {
-                format!("{} {}", fault.kind, output::when_known(fault.at, now))
+                format!("{} {}", fault.kind, output::when(fault.at, now))
             }),
-            plugin.used_by.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+            plugin.used_by.iter().map(user).collect::<Vec<_>>().join(", "),
         ]
     });
     output::table(
@@ -98,16 +96,30 @@ fn render(look: OutputStyle, plugins: &[Plugin], now: Timestamp) -> String {
 mod tests {
     use serde_json::{Value, json};
 
-    use crate::cli::{ExitCode, testing::FakeServer};
+    use crate::cli::{
+        ExitCode,
+        testing::{FakeServer, sample},
+    };
 
     fn plugin() -> Value {
-        json!({"name": "share", "roles": ["throttler"], "live": 3, "shadow": 4, "version": 9,
-            "throttler": {"about": "Shares a limit by region.", "state_version": 0},
+        let fault = sample::plugin_fault(json!({
+            "version": 3, "kind": "timeout", "message": "it used up its fuel",
+        }));
+        let usage = json!({
+            "fuel": 12345, "memory_bytes": 1_114_112, "took_seconds": 0.000_21, "host_calls": 3,
+        });
+        let description = json!({
+            "about": "Shares a limit by region.", "config_schema": null, "state_version": 0,
+            "group_by": [], "needs_running_jobs": false, "needs_data": false, "needs_ended": false,
+        });
+        sample::plugin(json!({
+            "live": 3, "shadow": 4, "version": 9, "throttler": description,
             "used_by": [{"kind": "queue", "name": "mail"}, {"kind": "job_type", "name": "hook"}],
-            "shadow_health": {"calls": 7, "faults": 1, "last_fault": {"kind": "trapped", "message": "it divided by zero"}},
-            "health": {"calls": 12000, "faults": 2,
-                "last_fault": {"at": "2001-09-09T01:44:40Z", "version": 3, "kind": "timeout", "message": "it used up its fuel"},
-                "last_usage": {"fuel": 12345, "memory_bytes": 1_114_112, "took_seconds": 0.000_21, "host_calls": 3}}})
+            "health": {"calls": 12000, "faults": 2, "last_fault": fault, "last_usage": usage},
+            "shadow_health": sample::plugin_health(json!({
+                "calls": 7, "faults": 1, "last_fault": sample::plugin_fault(json!({})),
+            })),
+        }))
     }
 
     #[tokio::test]

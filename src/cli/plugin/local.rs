@@ -4,7 +4,8 @@ use std::{path::Path, time::Duration};
 
 use super::component;
 use crate::{cli::Context, plugin_testing::Component};
-use tidegate_core::{port::policy::Usage, queue::plugin::Role};
+use tidegate_api::UsageView;
+use tidegate_core::queue::plugin::Role;
 
 /// Compiles the component in `file`.
 ///
@@ -17,11 +18,12 @@ pub async fn open(file: &Path, ctx: &Context) -> anyhow::Result<Component> {
 }
 
 /// Usage in one line.
-pub fn used(usage: &Usage) -> String {
+pub fn used(usage: &UsageView) -> String {
     let fuel = usage.fuel.map_or_else(|| "unknown fuel".to_owned(), |fuel| format!("{fuel} fuel"));
+    let took = Duration::try_from_secs_f64(usage.took_seconds).unwrap_or_default();
     format!(
         "{fuel}, {}, {} of memory, {} host calls",
-        time(usage.took),
+        time(took),
         size(usage.memory_bytes),
         usage.host_calls
     )

@@ -20,15 +20,13 @@ mod test;
 mod tests;
 mod trace;
 mod versions;
-mod wire;
-
-pub use wire::Plugin;
 
 use std::path::Path;
 
 use clap::Subcommand;
 
 use super::{Context, ExitCode, UsageError};
+use tidegate_api::PluginUser;
 
 /// What can be done with plugins.
 #[derive(Debug, Subcommand)]
@@ -108,4 +106,9 @@ async fn component(file: &Path) -> anyhow::Result<Vec<u8>> {
     Ok(tokio::fs::read(file)
         .await
         .map_err(|error| UsageError(format!("{} cannot be read: {error}", file.display())))?)
+}
+
+/// Returns a user of a plugin in words: `job type hook`.
+pub fn user(user: &PluginUser) -> String {
+    format!("{} {}", user.kind.replace('_', " "), user.name)
 }

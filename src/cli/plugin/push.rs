@@ -5,8 +5,9 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use super::{Named, component, wire::Plugin};
+use super::{Named, component};
 use crate::cli::{Context, ExitCode};
+use tidegate_api::PluginView;
 
 /// The longest that a server takes to compile a component.
 const COMPILING: Duration = Duration::from_mins(2);
@@ -52,8 +53,8 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
 }
 
 /// What became of the component.
-fn said(plugin: &Plugin, new: bool) -> String {
-    let Plugin { name, live, pushed, .. } = plugin;
+fn said(plugin: &PluginView, new: bool) -> String {
+    let PluginView { name, live, pushed, .. } = plugin;
     let number = pushed.unwrap_or(*live);
     let make_live = format!("`tidegate plugin rollback {name} --to {number}` makes it live");
     let place = if number == *live {
@@ -71,7 +72,10 @@ fn said(plugin: &Plugin, new: bool) -> String {
 mod tests {
     use serde_json::json;
 
-    use crate::cli::{ExitCode, testing::FakeServer};
+    use crate::cli::{
+        ExitCode,
+        testing::{FakeServer, sample},
+    };
 
     async fn push(
         status: u16,
@@ -90,34 +94,29 @@ mod tests {
     #[tokio::test]
     async fn a_push_says_what_became_of_the_version() {
         for (status, answer, wanted) in [
+            (201, sample::plugin(json!({"live": 3, "pushed": 3})), "version 3 of share is live\n"),
             (
                 201,
-                json!({"name": "share", "live": 3, "shadow": null, "pushed": 3}),
-                "version 3 of share is live\n",
-            ),
-            (
-                201,
-                json!({"name": "share", "live": 2, "shadow": 3, "pushed": 3}),
+                sample::plugin(json!({"live": 2, "shadow": 3, "pushed": 3})),
                 "version 3 of share runs in the shadow of version 2; `tidegate plugin rollback share --to 3` makes it live\n",
             ),
             (
                 200,
-                json!({"name": "share", "live": 3, "pushed": 3}),
+                sample::plugin(json!({"live": 3, "pushed": 3})),
                 "these bytes are there already: version 3 of share is live\n",
             ),
         ] {
             let (_, code, out) = push(status, answer, &[]).await;
             assert_eq!((code, out.as_str()), (ExitCode::Ok, wanted));
         }
-        let (_, _, kept) = push(200, json!({"name": "share", "live": 3, "pushed": 1}), &[]).await;
+        let (_, _, kept) = push(200, sample::plugin(json!({"live": 3, "pushed": 1})), &[]).await;
         assert!(kept.contains("rollback share --to 1"), "{kept}");
     }
 
     #[tokio::test]
     async fn a_shadow_is_asked_for_in_the_query() {
         let (server, ..) =
-            push(201, json!({"name": "share", "live": 1, "shadow": 2, "pushed": 2}), &["--shadow"])
-                .await;
+            push(201, sample::plugin(json!({"shadow": 2, "pushed": 2})), &["--shadow"]).await;
         assert_eq!(server.seen()[0].line(), "PUT /v1/plugins/share?shadow=true");
     }
 

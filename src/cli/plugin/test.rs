@@ -78,7 +78,7 @@ fn tell(outcome: &CaseOutcome, log: bool, ctx: &Context) -> std::io::Result<()> 
     let used = outcome
         .usage
         .as_ref()
-        .map(|usage| format!("  ({})", local::used(usage)))
+        .map(|usage| format!("  ({})", local::used(&usage.into())))
         .unwrap_or_default();
     ctx.print(format_args!(
         "{} {}: {}{used}",

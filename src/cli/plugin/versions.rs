@@ -3,9 +3,9 @@
 use std::str::FromStr;
 
 use serde_json::json;
-use tidegate_api::VersionView;
+use tidegate_api::{PluginView, VersionView};
 
-use super::{Named, faults::word, wire::Plugin};
+use super::{Named, faults::word};
 use crate::cli::{
     Context, ExitCode,
     output::{self, OutputStyle},
@@ -108,7 +108,7 @@ pub async fn rollback(args: RollbackArgs, ctx: &Context) -> anyhow::Result<ExitC
     if ctx.json() {
         ctx.print_body(&answer.body)?;
     } else {
-        let plugin: Plugin = answer.read()?;
+        let plugin: PluginView = answer.read()?;
         ctx.print(format_args!(
             "version {} of {} decides from the next round on",
             plugin.live, plugin.name
@@ -133,7 +133,7 @@ pub async fn shadow(args: ShadowArgs, ctx: &Context) -> anyhow::Result<ExitCode>
     if ctx.json() {
         ctx.print_body(&answer.body)?;
     } else {
-        let plugin: Plugin = answer.read()?;
+        let plugin: PluginView = answer.read()?;
         let shadow = plugin
             .shadow
             .map_or_else(|| "nothing".to_owned(), |number| format!("version {number}"));
@@ -164,7 +164,10 @@ pub async fn delete(named: &Named, ctx: &Context) -> anyhow::Result<ExitCode> {
 mod tests {
     use serde_json::json;
 
-    use crate::cli::{ExitCode, testing::FakeServer};
+    use crate::cli::{
+        ExitCode,
+        testing::{FakeServer, sample},
+    };
 
     #[tokio::test]
     async fn versions_say_which_one_decides() {
@@ -183,9 +186,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_version_is_changed_by_its_route() {
-        let server =
-            FakeServer::answering(|_| (200, json!({"name": "share", "live": 2, "shadow": null})))
-                .await;
+        let server = FakeServer::answering(|_| (200, sample::plugin(json!({"live": 2})))).await;
         for (args, line, body) in [
             (&["rollback", "share"][..], "POST /v1/plugins/share/rollback", json!({})),
             (

@@ -3,7 +3,7 @@
 //! The lease is the right to run. When the server reports its end, or no heartbeat is answered for as
 //! long as the lease lasts, the command is ended: another worker may have the job by then.
 
-use std::{convert::Infallible, io, sync::Arc, time::Duration};
+use std::{convert::Infallible, io, time::Duration};
 
 use tokio::{
     sync::watch,
@@ -13,12 +13,13 @@ use tokio::{
 use super::{
     WorkPlan,
     command::{self, Stop},
-    lease::{Beaten, Heartbeat, Lease, Progress, ReportResult},
+    report::{AttemptOutcome, Lease},
 };
 use crate::cli::{
     client::{Client, Error},
     context::print_error,
 };
+use tidegate_api::{BeatView, HeartbeatBody, LeaseView, Progress};
 
 /// The lease if the server does not return one.
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
@@ -26,7 +27,7 @@ const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 const MIN_HEARTBEAT_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The report of an attempt, or `None` if the worker lost its lease.
-pub type AttemptEnd = io::Result<Option<ReportResult>>;
+pub type AttemptEnd = io::Result<Option<AttemptOutcome>>;
 
 /// Runs the command for `lease`; `kill` ends it at once.
 ///
@@ -36,7 +37,7 @@ pub type AttemptEnd = io::Result<Option<ReportResult>>;
 pub async fn run(
     client: &Client,
     plan: &WorkPlan,
-    lease: Arc<Lease>,
+    lease: Lease,
     kill: watch::Receiver<bool>,
 ) -> AttemptEnd {
     let (stopper, stop) = watch::channel(None);
@@ -65,7 +66,7 @@ async fn forward_kill(
 async fn keep_lease(
     client: &Client,
     plan: &WorkPlan,
-    lease: &Lease,
+    lease: &LeaseView<'_>,
     mut progress: watch::Receiver<Option<Progress>>,
     stopper: &watch::Sender<Option<Stop>>,
 ) -> Infallible {
@@ -87,20 +88,21 @@ async fn keep_lease(
         } else {
             None
         };
-        let body = Heartbeat {
+        let body = HeartbeatBody {
             attempt: lease.attempt,
             lease_seconds: plan.lease,
-            progress: news.as_ref(),
+            progress: news.as_ref().map(|news| news.percent),
+            note: news.as_ref().and_then(|news| news.note.clone()),
         };
         let request = client
-            .post(&["jobs", &job.r#type, &job.id, "heartbeat"])
+            .post(&["jobs", job.r#type.as_str(), job.id.as_str(), "heartbeat"])
             .token(&lease.token)
             .json(&body);
         let answer = tokio::time::timeout_at(until, request.send()).await;
-        match answer.map(|answer| answer.and_then(|answer| answer.read::<Beaten>())) {
-            Ok(Ok(beaten)) => {
+        match answer.map(|answer| answer.and_then(|answer| answer.read::<BeatView>())) {
+            Ok(Ok(beat)) => {
                 until = sent + duration;
-                if beaten.cancel {
+                if beat.cancel {
                     stop(Stop::Cancelled);
                 }
             }
@@ -131,8 +133,8 @@ async fn keep_lease(
 }
 
 /// Returns the duration of the lease by the server's clock alone, so a wrong local clock does no harm.
-fn lease_duration(plan: &WorkPlan, lease: &Lease) -> Duration {
-    let granted = lease.expires_at.zip(lease.job.started_at).map(|(until, from)| until.since(from));
+fn lease_duration(plan: &WorkPlan, lease: &LeaseView<'_>) -> Duration {
+    let granted = lease.job.started_at.map(|from| lease.expires_at.since(from));
     granted
         .filter(|duration| !duration.is_zero())
         .or(plan.lease.map(Into::into))

@@ -5,7 +5,6 @@
 
 use std::{
     io,
-    os::unix::process::ExitStatusExt as _,
     process::{ExitStatus, Stdio},
     sync::Arc,
     time::Duration,
@@ -22,8 +21,9 @@ use tokio::{
     time::timeout,
 };
 
-use super::lease::{Details, Lease, Progress, ReportResult, Status};
+use super::report::AttemptOutcome;
 use crate::cli::context::print_error;
+use tidegate_api::{AnyValue, LeaseView, Progress, Status};
 use tidegate_core::job::trace;
 
 /// The exit code of a failure that a retry cannot help.
@@ -57,11 +57,11 @@ pub enum Stop {
 /// The command cannot be started.
 pub async fn run(
     command: &[String],
-    lease: &Lease,
+    lease: &LeaseView<'_>,
     progress: watch::Sender<Option<Progress>>,
     mut stop: watch::Receiver<Option<Stop>>,
     grace: Duration,
-) -> io::Result<ReportResult> {
+) -> io::Result<AttemptOutcome> {
     let job = &lease.job;
     // The variables that tracing libraries read.
     let traced = [(trace::PARENT, "TRACEPARENT"), (trace::STATE, "TRACESTATE")];
@@ -71,12 +71,12 @@ pub async fn run(
     let mut process = Command::new(&command[0]);
     process
         .args(&command[1..])
-        .env("TIDEGATE_JOB_ID", &job.id)
-        .env("TIDEGATE_JOB_TYPE", &job.r#type)
-        .env("TIDEGATE_JOB_QUEUE", &job.queue)
+        .env("TIDEGATE_JOB_ID", job.id.as_str())
+        .env("TIDEGATE_JOB_TYPE", job.r#type.as_str())
+        .env("TIDEGATE_JOB_QUEUE", job.queue.as_str())
         .env("TIDEGATE_JOB_ATTEMPT", lease.attempt.to_string())
         .env("TIDEGATE_JOB_MAX_ATTEMPTS", job.max_attempts.to_string())
-        .env("TIDEGATE_JOB_ATTRIBUTES", job.attributes.as_deref().map_or("{}", RawValue::get))
+        .env("TIDEGATE_JOB_ATTRIBUTES", serde_json::to_string(&job.attributes)?)
         // The trace of the worker's own process is not that of the job.
         .env_remove("TRACEPARENT")
         .env_remove("TRACESTATE")
@@ -87,7 +87,7 @@ pub async fn run(
     let mut child =
         CommandWrap::from(process).wrap(ProcessGroup::leader()).wrap(KillOnDrop).spawn()?;
 
-    let data = job.data.as_deref().map_or("null", RawValue::get).to_owned();
+    let data = job.data.as_ref().and_then(AnyValue::json).unwrap_or("null").to_owned();
     let mut stdin = child.stdin().take().expect("it is piped");
     // A command need not read its input: a pipe that breaks is no failure.
     let writing = tokio::spawn(async move { stdin.write_all(data.as_bytes()).await });
@@ -97,7 +97,7 @@ pub async fn run(
         tokio::spawn(read_result(child.stdout().take().expect("it is piped"), result.clone()));
     let stderr = tokio::spawn(read_messages(
         child.stderr().take().expect("it is piped"),
-        job.id.clone(),
+        job.id.to_string(),
         tail.clone(),
         progress,
     ));
@@ -115,30 +115,23 @@ pub async fn run(
     let (result, tail) = (std::mem::take(&mut *result.lock()), text(&tail.lock()));
     Ok(match stopped {
         None => outcome(status, &result, &tail),
-        Some(reason) => ReportResult {
-            error: Some(details(status)),
-            ..ReportResult::failed(stopped_message(reason))
-        },
+        Some(reason) => AttemptOutcome::failed(stopped_message(reason)).with_exit(status),
     })
 }
 
 /// Returns the report of a process that ended by itself.
-fn outcome(status: ExitStatus, output: &[u8], tail: &str) -> ReportResult {
+fn outcome(status: ExitStatus, output: &[u8], tail: &str) -> AttemptOutcome {
     if !status.success() {
         let message = if tail.is_empty() { status.to_string() } else { tail.to_owned() };
         let retryable = (status.code() == Some(FINAL_EXIT_CODE)).then_some(false);
-        return ReportResult {
-            error: Some(details(status)),
-            retryable,
-            ..ReportResult::failed(message)
-        };
+        return AttemptOutcome { retryable, ..AttemptOutcome::failed(message).with_exit(status) };
     }
     if output.len() > MAX_RESULT_BYTES {
         let message =
             format!("the command succeeded, but its result is over {MAX_RESULT_BYTES} bytes");
-        return ReportResult { retryable: Some(false), ..ReportResult::failed(message) };
+        return AttemptOutcome { retryable: Some(false), ..AttemptOutcome::failed(message) };
     }
-    ReportResult {
+    AttemptOutcome {
         status: Status::Succeeded,
         result: Some(result(output)),
         message: None,
@@ -157,10 +150,6 @@ fn result(output: &[u8]) -> Box<RawValue> {
     serde_json::from_str(json)
         .or_else(|_| to_raw_value(text.strip_suffix('\n').unwrap_or(&text)))
         .expect("a text has a JSON form")
-}
-
-fn details(status: ExitStatus) -> Details {
-    Details { exit_code: status.code(), signal: status.signal() }
 }
 
 fn stopped_message(reason: Stop) -> &'static str {
@@ -284,14 +273,19 @@ fn text(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::os::unix::process::ExitStatusExt as _;
+
+    use super::{super::report::Report, *};
+    use crate::cli::testing::sample;
 
     fn exited(code: i32) -> ExitStatus {
         ExitStatus::from_raw(code << 8)
     }
 
-    fn json_of(outcome: &ReportResult) -> String {
-        serde_json::to_string(outcome).unwrap()
+    /// The body of a report of the sample's attempt.
+    fn report_of(outcome: AttemptOutcome) -> String {
+        let lease = serde_json::from_value(sample::lease("j1", 1000)).unwrap();
+        serde_json::to_string(&Report { lease: Arc::new(lease), outcome }.body()).unwrap()
     }
 
     #[test]
@@ -305,8 +299,8 @@ mod tests {
             ("{\"a\":", "\"{\\\"a\\\":\""),
         ] {
             assert_eq!(
-                json_of(&outcome(exited(0), output.as_bytes(), "")),
-                format!("{{\"status\":\"succeeded\",\"result\":{json}}}")
+                report_of(outcome(exited(0), output.as_bytes(), "")),
+                format!(r#"{{"status":"succeeded","attempt":2,"result":{json}}}"#)
             );
         }
     }
@@ -314,16 +308,16 @@ mod tests {
     #[test]
     fn exit_code_100_is_a_final_failure() {
         assert_eq!(
-            json_of(&outcome(exited(3), b"x", "boom")),
-            r#"{"status":"failed","message":"boom","error":{"exit_code":3}}"#
+            report_of(outcome(exited(3), b"x", "boom")),
+            r#"{"status":"failed","attempt":2,"error":{"exit_code":3},"message":"boom"}"#
         );
         assert_eq!(
-            json_of(&outcome(exited(FINAL_EXIT_CODE), b"", "")),
-            r#"{"status":"failed","message":"exit status: 100","error":{"exit_code":100},"retryable":false}"#
+            report_of(outcome(exited(FINAL_EXIT_CODE), b"", "")),
+            r#"{"status":"failed","attempt":2,"error":{"exit_code":100},"message":"exit status: 100","retryable":false}"#
         );
         assert_eq!(
-            json_of(&outcome(ExitStatus::from_raw(9), b"", "gone")),
-            r#"{"status":"failed","message":"gone","error":{"signal":9}}"#
+            report_of(outcome(ExitStatus::from_raw(9), b"", "gone")),
+            r#"{"status":"failed","attempt":2,"error":{"signal":9},"message":"gone"}"#
         );
     }
 

@@ -9,7 +9,7 @@
 
 mod attempt;
 mod command;
-mod lease;
+mod report;
 mod worker;
 
 use std::time::Duration;
@@ -20,7 +20,10 @@ use tokio::{
 };
 
 use super::{Context, ExitCode, args};
-use tidegate_core::time::Seconds;
+use tidegate_core::{
+    job::{QueueName, TypeName},
+    time::Seconds,
+};
 use worker::Worker;
 
 /// The options of `tidegate work`.
@@ -39,10 +42,10 @@ use worker::Worker;
 pub struct Args {
     /// Lease jobs of this type; repeatable.
     #[arg(long = "type", value_name = "TYPE", required_unless_present = "queue")]
-    types: Vec<String>,
+    types: Vec<TypeName>,
     /// Lease jobs of this queue.
     #[arg(long)]
-    queue: Option<String>,
+    queue: Option<QueueName>,
     /// Commands that run at once: a number, or `auto` for the desired workers of the queue, or of the types' queues.
     #[arg(long, value_name = "N|auto", default_value = "1", value_parser = concurrency)]
     concurrency: Concurrency,
@@ -92,8 +95,8 @@ fn wait(text: &str) -> Result<Seconds, String> {
 /// The validated options of a worker.
 #[derive(Clone, Debug)]
 struct WorkPlan {
-    types: Vec<String>,
-    queue: Option<String>,
+    types: Vec<TypeName>,
+    queue: Option<QueueName>,
     /// Commands that run at once. With `auto` it is the maximum, and the worker starts with one.
     concurrency: usize,
     auto: bool,

@@ -11,17 +11,18 @@ use super::*;
 use crate::cli::{
     Cli, client,
     context::pause,
-    testing::{FakeServer, SeenRequest},
+    testing::{FakeServer, SeenRequest, sample},
 };
 
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
 /// A lease of the job `id` that lasts so many milliseconds.
 fn lease(id: &str, millis: i64) -> Value {
-    let from = tidegate_core::time::Timestamp::from_millis(1_000_000_000_000);
-    let until = tidegate_core::time::Timestamp::from_millis(from.millis() + millis);
-    json!({"job": {"id": id, "type": "mail", "queue": "default", "max_attempts": 3, "started_at": from, "data": {"b": 1, "a": "x"},
-                   "attributes": {"region": "east"}, "headers": {"traceparent": PARENT, "x-team": "blue"}}, "attempt": 2, "token": format!("token-{id}"), "expires_at": until})
+    let mut lease = sample::lease(id, millis);
+    lease["job"]["data"] = json!({"b": 1, "a": "x"});
+    lease["job"]["attributes"] = json!({"region": "east"});
+    lease["job"]["headers"] = json!({"traceparent": PARENT, "x-team": "blue"});
+    lease
 }
 
 /// A server that hands out `leases`, then none, and lets `other` answer everything else.
@@ -45,24 +46,24 @@ where
                 .as_array()
                 .into_iter()
                 .flatten()
-                .map(|_| json!({"status": 200}))
+                .map(|_| sample::reported())
                 .collect();
             if next.is_none() {
                 pause(Duration::from_millis(20)).await;
             }
-            (200, json!({"leases": next.into_iter().collect::<Vec<_>>(), "reports": reports}))
+            (200, sample::leases(next.as_slice(), &reports))
         }
     })
     .await
 }
 
 async fn fine(seen: SeenRequest) -> (u16, Value) {
-    (200, if seen.path.ends_with("/heartbeat") { json!({"cancel": false}) } else { json!({}) })
+    (200, if seen.path.ends_with("/heartbeat") { sample::beat(false) } else { json!({}) })
 }
 
 fn plan(script: &str) -> WorkPlan {
     WorkPlan {
-        types: vec!["mail".to_owned()],
+        types: vec!["mail".parse().unwrap()],
         queue: None,
         concurrency: 1,
         auto: false,
@@ -196,7 +197,7 @@ async fn heartbeats_keep_the_lease_and_carry_progress() {
 
 #[tokio::test]
 async fn a_cancelled_command_is_asked_to_end_and_then_made_to() {
-    let server = server(vec![lease("j1", 300)], |_| async { (200, json!({"cancel": true})) }).await;
+    let server = server(vec![lease("j1", 300)], |_| async { (200, sample::beat(true)) }).await;
     // It will not hear of SIGTERM, and neither will what it starts.
     let working =
         Working::begin(&server, plan("trap '' TERM; echo deaf >&2; while :; do sleep 0.1; done"));
@@ -211,7 +212,7 @@ async fn a_cancelled_command_is_asked_to_end_and_then_made_to() {
 
 #[tokio::test]
 async fn a_cancelled_command_may_end_in_its_own_way() {
-    let server = server(vec![lease("j1", 300)], |_| async { (200, json!({"cancel": true})) }).await;
+    let server = server(vec![lease("j1", 300)], |_| async { (200, sample::beat(true)) }).await;
     let slow = WorkPlan {
         grace: Duration::from_secs(20),
         ..plan("trap 'exit 7' TERM; while :; do sleep 0.02; done")
@@ -302,12 +303,12 @@ async fn a_report_goes_on_its_own_while_a_lease_request_is_in_flight() {
             }
             let first = { std::mem::replace(&mut *asked.lock(), 1) == 0 };
             if first {
-                return (200, json!({"leases": [lease("j1", 30_000)]}));
+                return (200, sample::leases(&[lease("j1", 30_000)], &[]));
             }
             // The request in flight ends only when the report has come.
             told.notified().await;
             told.notify_one();
-            (200, json!({"leases": []}))
+            (200, sample::leases(&[], &[]))
         }
     })
     .await;
@@ -323,9 +324,9 @@ async fn a_report_outlives_a_server_that_is_away() {
         let mut asked = asked.lock();
         *asked += 1;
         match *asked {
-            1 => (200, json!({"leases": [lease("j1", 30_000)]})),
+            1 => (200, sample::leases(&[lease("j1", 30_000)], &[])),
             2 => (503, json!({"title": "Service Unavailable"})),
-            _ => (200, json!({"leases": [], "reports": [{"status": 200}]})),
+            _ => (200, sample::leases(&[], &[sample::reported()])),
         }
     })
     .await;
@@ -344,10 +345,10 @@ async fn a_result_that_is_refused_becomes_a_failure() {
         let mut asked = asked.lock();
         *asked += 1;
         match *asked {
-            1 => (200, json!({"leases": [lease("j1", 30_000)]})),
+            1 => (200, sample::leases(&[lease("j1", 30_000)], &[])),
             _ => (
                 200,
-                json!({"leases": [], "reports": [{"status": 413, "error": {"title": "Too large", "status": 413, "code": "too_large"}}]}),
+                json!({"leases": [], "reports": [{"status": 413, "id": "j1", "error": {"title": "Too large", "status": 413, "code": "too_large"}}]}),
             ),
         }
     })
@@ -368,9 +369,7 @@ async fn a_report_that_spoils_a_lease_request_does_not_stop_the_worker() {
         let refused = (413, json!({"title": "Too large", "status": 413, "code": "too_large"}));
         match seen.path.as_str() {
             "/v1/leases" if reports(&seen).is_some() => refused,
-            "/v1/leases" => {
-                (200, json!({"leases": leases.lock().pop().into_iter().collect::<Vec<_>>()}))
-            }
+            "/v1/leases" => (200, sample::leases(leases.lock().pop().as_slice(), &[])),
             _ if seen.body["status"] == "succeeded" => refused,
             _ => (200, json!({})),
         }
@@ -385,10 +384,11 @@ async fn a_report_that_spoils_a_lease_request_does_not_stop_the_worker() {
 #[tokio::test]
 async fn a_worker_with_auto_asks_for_as_many_as_the_queue_wants_and_no_more_than_its_most() {
     let server = server(vec![], |_| async {
-        (200, json!({"name": "q", "status": {"desired_workers": 900}}))
+        let status = sample::queue_status(json!({"desired_workers": 900}));
+        (200, sample::queue(json!({"status": status})))
     })
     .await;
-    let auto = WorkPlan { queue: Some("q".to_owned()), auto: true, concurrency: 7, ..plan("true") };
+    let auto = WorkPlan { queue: "q".parse().ok(), auto: true, concurrency: 7, ..plan("true") };
     let working = Working::begin(&server, auto);
     server.saw(|seen| seen.body["max"] == 7).await;
     assert_eq!(server.saw(|seen| seen.method == "GET").await.path, "/v1/queues/q");
@@ -398,20 +398,24 @@ async fn a_worker_with_auto_asks_for_as_many_as_the_queue_wants_and_no_more_than
 #[tokio::test]
 async fn a_worker_with_auto_that_names_types_asks_for_what_their_queues_want() {
     let server = server(vec![], |seen| async move {
-        let queue =
-            |name: &str, desired| json!({"name": name, "status": {"desired_workers": desired}});
+        let queue = |name: &str, desired| {
+            let status = sample::queue_status(json!({"desired_workers": desired}));
+            sample::queue(json!({"name": name, "status": status}))
+        };
         (
             200,
             match seen.path.as_str() {
-                "/v1/job-types/mail" | "/v1/job-types/post" => json!({"queue": "slow"}),
-                "/v1/job-types/call" => json!({"queue": "fast"}),
+                "/v1/job-types/mail" | "/v1/job-types/post" => {
+                    sample::job_type(json!({"queue": "slow"}))
+                }
+                "/v1/job-types/call" => sample::job_type(json!({"queue": "fast"})),
                 "/v1/queues/slow" => queue("slow", 2),
                 _ => queue("fast", 3),
             },
         )
     })
     .await;
-    let types = ["mail", "post", "call"].map(str::to_owned).to_vec();
+    let types = ["mail", "post", "call"].map(|name| name.parse().unwrap()).to_vec();
     let working = Working::begin(
         &server,
         WorkPlan { types, queue: None, auto: true, concurrency: 9, ..plan("true") },

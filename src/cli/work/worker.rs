@@ -13,15 +13,15 @@ use tokio::{
 
 use super::{
     WorkPlan, attempt,
-    lease::{Body, Granted, Lease, LeaseRequest, Report, ReportResult, Status},
+    report::{AttemptOutcome, Lease, Report},
 };
 use crate::cli::{
     Context, ExitCode, UsageError,
     client::{Client, Error},
     context::{pause, print_error},
     output,
-    wire::{JobType, Queue},
 };
+use tidegate_api::{JobTypeView, LeaseBody, LeaseView, LeasesView, QueueView, Status};
 
 /// Most reports, and most bytes of results, in one lease request.
 const MAX_LEASE_REPORTS: usize = 100;
@@ -34,13 +34,13 @@ const MAX_REPORT_TIME: Duration = Duration::from_mins(1);
 
 /// The result of an attempt.
 struct Finished {
-    lease: Arc<Lease>,
+    lease: Lease,
     ended: attempt::AttemptEnd,
     took: Duration,
 }
 
 /// The lease request in flight: its duration and its response.
-type Poll = JoinSet<(Duration, Result<Granted, Error>)>;
+type Poll = JoinSet<(Duration, Result<LeasesView<'static>, Error>)>;
 
 /// A pull worker.
 pub struct Worker<'a> {
@@ -158,14 +158,14 @@ impl<'a> Worker<'a> {
             self.capacity(),
         );
         self.poll.spawn(async move {
-            let body = LeaseRequest {
-                queue: plan.queue.as_deref(),
-                types: &plan.types,
-                max,
-                wait_seconds: plan.wait,
-                worker: &plan.worker,
+            let body = LeaseBody {
+                queue: plan.queue.clone(),
+                types: Some(plan.types.clone()).filter(|types| !types.is_empty()),
+                max: u32::try_from(max).ok(),
+                wait_seconds: Some(plan.wait),
+                worker: Some(plan.worker.clone()),
                 lease_seconds: plan.lease,
-                reports: &riding,
+                reports: riding.iter().map(Report::in_lease_request).collect(),
             };
             let began = Instant::now();
             let answer =
@@ -174,13 +174,13 @@ impl<'a> Worker<'a> {
         });
     }
 
-    fn answered(&mut self, took: Duration, answer: Result<Granted, Error>) {
+    fn answered(&mut self, took: Duration, answer: Result<LeasesView<'static>, Error>) {
         let reports = self.take_reports_in_flight();
         match answer {
             Ok(granted) => {
                 self.connected = true;
                 self.wait = MIN_BACKOFF;
-                for (report, reported) in reports.into_iter().zip(granted.reports) {
+                for (report, reported) in reports.into_iter().zip(granted.reports.into_owned()) {
                     match reported.error {
                         Some(problem) if reported.status >= 400 => {
                             self.rejected(report, &Error::Problem(Box::new(problem)));
@@ -220,7 +220,7 @@ impl<'a> Worker<'a> {
         Arc::unwrap_or_clone(mem::take(&mut self.reports_in_flight))
     }
 
-    fn begin(&mut self, lease: Lease) {
+    fn begin(&mut self, lease: LeaseView<'static>) {
         let (client, plan, lease, kill) =
             (self.client.clone(), self.plan.clone(), Arc::new(lease), self.kill.subscribe());
         self.attempts.spawn(async move {
@@ -238,26 +238,19 @@ impl<'a> Worker<'a> {
                 let message = format!("{} cannot be started: {err}", self.plan.command[0]);
                 self.failure.get_or_insert_with(|| UsageError(message.clone()).into());
                 self.stopping = true;
-                ReportResult::failed(message)
+                AttemptOutcome::failed(message)
             }
         };
         self.print_outcome(&lease, &outcome, took)?;
-        let (id, job_type, token) =
-            (lease.job.id.clone(), lease.job.r#type.clone(), lease.token.clone());
-        self.report(Report {
-            id,
-            r#type: job_type,
-            token,
-            body: Body { attempt: lease.attempt, outcome },
-        });
+        self.report(Report { lease, outcome });
         Ok(())
     }
 
     /// Prints the outcome: as text on standard error, or as JSON on standard output.
     fn print_outcome(
         &self,
-        lease: &Lease,
-        outcome: &ReportResult,
+        lease: &LeaseView<'_>,
+        outcome: &AttemptOutcome,
         took: Duration,
     ) -> io::Result<()> {
         let status = if outcome.status == Status::Succeeded { "succeeded" } else { "failed" };
@@ -285,14 +278,11 @@ impl<'a> Worker<'a> {
 
     /// Sends a report with the next lease request, or in its own request.
     fn report(&mut self, report: Report) {
-        let bytes = |report: &Report| {
-            report.body.outcome.result.as_ref().map_or(0, |result| result.get().len())
-        };
-        let riding: usize = self.pending_reports.iter().map(bytes).sum();
+        let pending: usize = self.pending_reports.iter().map(Report::result_bytes).sum();
         let rides = !self.stopping && self.poll.is_empty() && self.capacity() > 0;
         if rides
             && self.pending_reports.len() < MAX_LEASE_REPORTS
-            && riding + bytes(&report) <= MAX_LEASE_REPORT_BYTES
+            && pending + report.result_bytes() <= MAX_LEASE_REPORT_BYTES
         {
             self.pending_reports.push(report);
         } else {
@@ -336,10 +326,11 @@ async fn post(client: Client, mut report: Report, kill: watch::Receiver<bool>) -
     let until = Instant::now() + MAX_REPORT_TIME;
     let mut wait = MIN_BACKOFF;
     loop {
+        let lease = &report.lease;
         let request = client
-            .post(&["jobs", &report.r#type, &report.id])
-            .token(&report.token)
-            .json(&report.body);
+            .post(&["jobs", lease.job.r#type.as_str(), lease.job.id.as_str()])
+            .token(&lease.token)
+            .json(&report.body());
         let Err(err) = request.send().await else {
             return true;
         };
@@ -349,7 +340,7 @@ async fn post(client: Client, mut report: Report, kill: watch::Receiver<bool>) -
                 None => return true,
             }
         } else if *kill.borrow() || Instant::now() >= until {
-            print_error(format_args!("[{}] its report failed: {err}", report.id));
+            print_error(format_args!("[{}] its report failed: {err}", report.lease.job.id));
             return false;
         } else {
             pause(wait).await;
@@ -361,16 +352,16 @@ async fn post(client: Client, mut report: Report, kill: watch::Receiver<bool>) -
 /// Returns a failure in place of a rejected report, so that a job does not hang because its result is
 /// too large. `None` if the attempt is over or the report was a failure already.
 fn replacement(report: Report, err: &Error) -> Option<Report> {
-    print_error(format_args!("[{}] its report was rejected: {err}", report.id));
+    print_error(format_args!("[{}] its report was rejected: {err}", report.lease.job.id));
     let over = matches!(err, Error::Problem(problem) if matches!(problem.status, 404 | 409 | 410));
-    if over || report.body.outcome.status == Status::Failed {
+    if over || report.outcome.status == Status::Failed {
         return None;
     }
-    let outcome = ReportResult {
+    let outcome = AttemptOutcome {
         retryable: Some(false),
-        ..ReportResult::failed(format!("the result was rejected: {err}"))
+        ..AttemptOutcome::failed(format!("the result was rejected: {err}"))
     };
-    Some(Report { body: Body { outcome, ..report.body }, ..report })
+    Some(Report { outcome, ..report })
 }
 
 /// Polls the desired workers of the plan's queues, between 1 and the maximum.
@@ -393,15 +384,16 @@ async fn follow_demand(client: Client, plan: Arc<WorkPlan>, demanded: watch::Sen
 
 /// Returns the desired workers of the plan's queue, or of the queues of its types.
 async fn demand(client: &Client, plan: &WorkPlan) -> Result<u64, Error> {
-    let mut queues: BTreeSet<String> = plan.queue.iter().cloned().collect();
+    let mut queues: BTreeSet<String> = plan.queue.iter().map(ToString::to_string).collect();
     if queues.is_empty() {
         for name in &plan.types {
-            queues.insert(client.get(&["job-types", name]).send().await?.read::<JobType>()?.queue);
+            let answer = client.get(&["job-types", name.as_str()]).send().await?;
+            queues.insert(answer.read::<JobTypeView<'_>>()?.queue().to_owned());
         }
     }
     let mut desired = 0;
     for queue in &queues {
-        let found = client.get(&["queues", queue]).send().await?.read::<Queue>()?;
+        let found = client.get(&["queues", queue]).send().await?.read::<QueueView<'_>>()?;
         desired += found.status.map_or(1, |status| status.desired_workers);
     }
     Ok(desired)

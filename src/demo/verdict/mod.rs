@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::Value;
 
 use super::{
@@ -20,8 +20,7 @@ use super::{
     producer::Accepted,
     web,
 };
-use crate::cli::wire::{Failure, HistoryEntry};
-use tidegate_api::Explanation;
+use tidegate_api::{AnyValue, Explanation, JobView, Reason};
 use tidegate_core::time::Timestamp;
 
 /// One promise.
@@ -37,16 +36,35 @@ pub struct Row {
     pub ok: bool,
 }
 
-/// The server's view of a job at the end.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
+/// The server's view of a job at the end, as far as the promises depend on it.
+#[derive(Clone, Debug, Default)]
 pub struct ObservedJob {
     pub id: String,
     pub state: String,
     pub attempt: u16,
-    pub history: Vec<HistoryEntry>,
-    pub error: Option<Failure>,
+    /// Why attempts failed, oldest first.
+    pub failures: Vec<Reason>,
+    /// The latest failure.
+    pub error: Option<Reason>,
     pub result: Option<Value>,
+}
+
+impl From<JobView<'_>> for ObservedJob {
+    fn from(job: JobView<'_>) -> Self {
+        let result = job.result.as_ref().and_then(AnyValue::json);
+        Self {
+            id: job.id.to_string(),
+            state: job.state.to_string(),
+            attempt: job.attempt,
+            failures: job
+                .history
+                .iter()
+                .filter_map(|entry| Some(entry.error.as_ref()?.reason))
+                .collect(),
+            error: job.error.as_ref().map(|error| error.reason),
+            result: result.and_then(|json| serde_json::from_str(json).ok()),
+        }
+    }
 }
 
 /// All that the table is made of.
@@ -65,6 +83,11 @@ pub struct Evidence<'a> {
     pub kills: usize,
     /// The lateness that is fine at the 99th percentile.
     pub lateness: Duration,
+}
+
+/// Whether an attempt ended without a result of its worker, as the kill of a server ends it.
+fn interrupted(reason: &Reason) -> bool {
+    matches!(reason, Reason::LeaseExpired | Reason::ConnectionLost | Reason::Timeout)
 }
 
 /// The table.
@@ -116,16 +139,9 @@ impl<'a> Evidence<'a> {
 
     /// Whether a kill may have cost this job an attempt, so that it may not end as planned.
     fn excused(&self, planned: &Planned, job: &ObservedJob) -> bool {
-        let lost = |entry: &HistoryEntry| {
-            entry.error.as_ref().is_some_and(|error| {
-                matches!(
-                    error.reason.as_str(),
-                    "lease_expired" | "connection_lost" | "timeout" | "outcome_unknown"
-                )
-            })
-        };
+        let lost = |reason: &Reason| interrupted(reason) || *reason == Reason::OutcomeUnknown;
         self.kills > 0
-            && job.history.iter().any(lost)
+            && job.failures.iter().any(lost)
             && !matches!(planned.fate, PlannedOutcome::Waits | PlannedOutcome::Expires)
     }
 
@@ -207,12 +223,8 @@ impl<'a> Evidence<'a> {
 
     /// What a kill cost.
     fn kill(&self) -> Option<Row> {
-        let lost = |entry: &&HistoryEntry| {
-            entry.error.as_ref().is_some_and(|error| {
-                matches!(error.reason.as_str(), "lease_expired" | "connection_lost" | "timeout")
-            })
-        };
-        let attempts = self.jobs.values().flat_map(|job| &job.history).filter(lost).count();
+        let failures = self.jobs.values().flat_map(|job| &job.failures);
+        let attempts = failures.filter(|reason| interrupted(reason)).count();
         let lost = self.acknowledged().filter(|job| self.job(job).is_none()).count();
         let seen = format!("{lost} lost, {attempts} attempts to make again");
         (self.kills > 0).then(|| row("kill -9 of the server", "no job lost", seen, lost == 0))
@@ -348,9 +360,7 @@ impl<'a> Evidence<'a> {
         let unknown = once
             .iter()
             .filter(|job| {
-                self.job(job).is_some_and(|job| {
-                    job.error.as_ref().is_some_and(|error| error.reason == "outcome_unknown")
-                })
+                self.job(job).is_some_and(|job| job.error == Some(Reason::OutcomeUnknown))
             })
             .count();
         let doubts = self.with(PlannedOutcome::Doubt).count();

@@ -95,7 +95,7 @@ impl Run {
                 self.pages.succeeded.insert((planned.id.clone(), attempt));
             }
             PlannedOutcome::Doubt => {
-                job.error = Some(Failure { reason: "outcome_unknown".to_owned(), message: None });
+                job.error = Some(Reason::OutcomeUnknown);
             }
             PlannedOutcome::Waits => {
                 let held_by = Some(HeldBy { kind: "window".into(), name: None });
@@ -257,19 +257,18 @@ fn what_was_said_between_server_and_workers_is_compared() {
 
 #[test]
 fn a_kill_excuses_the_attempts_it_cost_and_nothing_else() {
-    let lost = |reason: &str, kills: usize| {
+    let lost = |reason: Reason, kills: usize| {
         spoilt(|run| {
             run.kills = kills;
             let id = run.of(JobKind::Payment);
             let job = run.jobs.get_mut(&id).unwrap();
-            let error = Some(Failure { reason: reason.to_owned(), message: None });
-            job.history.push(HistoryEntry { error: error.clone(), ..HistoryEntry::default() });
-            (job.state, job.error) = ("failed".to_owned(), error);
+            job.failures.push(reason);
+            (job.state, job.error) = ("failed".to_owned(), Some(reason));
         })
     };
-    assert_eq!(lost("outcome_unknown", 1), Vec::<&str>::new());
-    assert!(lost("outcome_unknown", 0).contains(&"jobs that ended otherwise than planned"));
-    assert!(lost("failed", 1).contains(&"jobs that ended otherwise than planned"));
+    assert_eq!(lost(Reason::OutcomeUnknown, 1), Vec::<&str>::new());
+    assert!(lost(Reason::OutcomeUnknown, 0).contains(&"jobs that ended otherwise than planned"));
+    assert!(lost(Reason::Failed, 1).contains(&"jobs that ended otherwise than planned"));
     let over = spoilt(|run| {
         run.kills = 1;
         run.pages.most.insert(Scope::Queue(SHOP), LIMIT + 1);

@@ -1,5 +1,7 @@
 //! A fake server on loopback that records requests and sends the responses of a test.
 
+pub mod sample;
+
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use axum::{

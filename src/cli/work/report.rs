@@ -1,0 +1,87 @@
+//! The outcome of an attempt, and its report to the server.
+
+use std::{process::ExitStatus, sync::Arc};
+
+use serde_json::value::{RawValue, to_raw_value};
+
+use tidegate_api::{LeaseView, ReportBody, Status};
+
+/// The lease of one attempt, shared by what runs, renews and reports it.
+pub type Lease = Arc<LeaseView<'static>>;
+
+/// How an attempt ended.
+#[derive(Clone, Debug)]
+pub struct AttemptOutcome {
+    pub status: Status,
+    pub result: Option<Box<RawValue>>,
+    pub message: Option<String>,
+    /// How the process ended, as JSON.
+    pub error: Option<Box<RawValue>>,
+    pub retryable: Option<bool>,
+}
+
+impl AttemptOutcome {
+    /// Returns a failure that is retried while attempts are left.
+    pub fn failed(message: impl Into<String>) -> Self {
+        Self {
+            status: Status::Failed,
+            result: None,
+            message: Some(message.into()),
+            error: None,
+            retryable: None,
+        }
+    }
+
+    /// Adds how the process ended to the error details: an exit code or a signal.
+    pub fn with_exit(self, status: ExitStatus) -> Self {
+        use std::os::unix::process::ExitStatusExt as _;
+        let details = match (status.code(), status.signal()) {
+            (Some(code), _) => serde_json::json!({"exit_code": code}),
+            (None, signal) => serde_json::json!({"signal": signal}),
+        };
+        Self { error: to_raw_value(&details).ok(), ..self }
+    }
+}
+
+/// An outcome on its way to the server.
+#[derive(Clone, Debug)]
+pub struct Report {
+    pub lease: Lease,
+    pub outcome: AttemptOutcome,
+}
+
+impl Report {
+    /// Returns the body of a request of its own, whose path names the job.
+    pub fn body(&self) -> ReportBody<'_> {
+        let AttemptOutcome { status, result, message, error, retryable } = &self.outcome;
+        ReportBody {
+            id: None,
+            job_type: None,
+            status: *status,
+            attempt: self.lease.attempt,
+            result: result.as_deref(),
+            error: error.as_deref(),
+            message: message.clone(),
+            reason: None,
+            retryable: *retryable,
+            finished_at: None,
+            token: None,
+        }
+    }
+
+    /// Returns the report as a part of a lease request, with the job and its token.
+    pub fn in_lease_request(&self) -> ReportBody<'_> {
+        let job = &self.lease.job;
+        ReportBody {
+            id: Some((*job.id).clone()),
+            job_type: Some((*job.r#type).clone()),
+            token: Some(self.lease.token.clone()),
+            ..self.body()
+        }
+    }
+
+    /// Returns the size of the result, in bytes.
+    pub fn result_bytes(&self) -> usize {
+        self.outcome.result.as_ref().map_or(0, |result| result.get().len())
+    }
+}
