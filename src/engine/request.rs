@@ -226,7 +226,7 @@ pub struct Cancelled {
 }
 
 /// Why a job waits.
-#[derive(Clone, Debug, PartialEq, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Explanation {
     /// The name of its state.
     pub state: &'static str,
@@ -241,7 +241,7 @@ pub struct Explanation {
 }
 
 /// What holds a job.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HeldBy {
     /// `due_time`, `window`, `paused`, `concurrency`, `type_concurrency`, `constraint`,
     /// `throttler`, `order`, `worker` or `retry`.
@@ -269,7 +269,7 @@ pub struct JobFilter {
 }
 
 /// The change that a bulk operation makes to each job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, serde::Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BulkKind {
     /// Cancels it.
@@ -281,7 +281,7 @@ pub enum BulkKind {
 }
 
 /// A bulk operation, running or finished.
-#[derive(Clone, Debug, PartialEq, Serialize, serde::Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, serde::Deserialize)]
 pub struct Operation {
     /// Its id.
     pub id: String,
@@ -304,7 +304,7 @@ pub struct Operation {
 }
 
 /// The status of a queue.
-#[derive(Clone, Debug, PartialEq, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct QueueStatus {
     /// How many jobs are in each state, by the state's name.
     pub depth: BTreeMap<&'static str, u64>,
@@ -326,7 +326,7 @@ pub struct QueueStatus {
 }
 
 /// The use of a constraint, or of one value of its attribute.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ConstraintUse {
     /// The constraint's name.
     pub name: String,
@@ -343,7 +343,7 @@ pub struct ConstraintUse {
 }
 
 /// A worker that sent a request recently, runs jobs, or is drained.
-#[derive(Clone, Debug, PartialEq, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Worker {
     /// Its name.
     pub name: String,

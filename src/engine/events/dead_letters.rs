@@ -56,7 +56,7 @@ pub struct DeadLetter {
 }
 
 /// What became of a dead letter that was replayed.
-#[derive(Clone, Debug, PartialEq, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Replayed {
     /// The trigger was applied: this was done. Unless it is dead anew, the letter is gone.

@@ -27,7 +27,7 @@ use tidegate_core::{
 pub const HOPS_HEADER: &str = "ce-tidegatehops";
 
 /// What became of an event: one entry per trigger that was about it.
-#[derive(Clone, Debug, PartialEq, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Ingested {
     /// The event's id.
     pub id: String,
@@ -38,7 +38,7 @@ pub struct Ingested {
 }
 
 /// What a trigger did about an event.
-#[derive(Clone, Debug, PartialEq, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Applied {
     /// The trigger.
     #[schema(value_type = String)]
@@ -49,7 +49,7 @@ pub struct Applied {
 }
 
 /// What was done.
-#[derive(Clone, Debug, PartialEq, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "did", rename_all = "snake_case")]
 pub enum Did {
     /// A job was enqueued.
