@@ -1,4 +1,4 @@
-//! Any value, byte for byte: what a job carries, a result, the details of a failure.
+//! Any value, byte for byte: the data of a job, a result, the details of a failure.
 
 use std::borrow::Cow;
 
@@ -16,11 +16,12 @@ pub const FRAME: i8 = 0x54;
 
 /// A value inside an answer: its own bytes where the encodings agree, else converted.
 ///
-/// Serialised to MessagePack it is framed by an extension of type [`FRAME`], which the writer of the answer removes.
+/// Serialised to MessagePack it is inside an extension of type [`FRAME`], which the writer of the
+/// answer removes.
 #[derive(Clone, Debug)]
 pub struct AnyValue {
     encoding: Encoding,
-    /// The bytes, or what is wrong with those that are stored.
+    /// The bytes, or the fault of the stored ones.
     value: Result<Bytes, String>,
 }
 
@@ -34,7 +35,7 @@ impl AnyValue {
         Self { encoding, value: converted.map_err(|malformed| malformed.to_string()) }
     }
 
-    /// The JSON text, of a value that was read from JSON or converted to it.
+    /// The JSON text, if the value was read from JSON or converted to it.
     pub fn json(&self) -> Option<&str> {
         let bytes = self.value.as_ref().ok().filter(|_| self.encoding == Encoding::Json)?;
         std::str::from_utf8(bytes).ok()
@@ -52,7 +53,8 @@ impl Serialize for AnyValue {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let bytes = self.value.as_ref().map_err(S::Error::custom)?;
         match self.encoding {
-            // Parsing checks the stored text, so that a damaged one never spoils what is around it.
+            // Parsing checks the stored text, so that a damaged one never breaks the JSON around
+            // it.
             Encoding::Json => serde_json::from_slice::<&RawValue>(bytes)
                 .map_err(S::Error::custom)?
                 .serialize(serializer),

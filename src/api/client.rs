@@ -14,7 +14,7 @@ use url::Url;
 use crate::Problem;
 use tidegate_core::time::Timestamp;
 
-/// How long an answer may take, beyond the wait that the request itself asks for.
+/// How long an answer may take, in addition to the wait that the request itself contains.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A client of one server.
@@ -28,12 +28,14 @@ pub struct Client {
 /// Why a request has no good answer.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The server refused; it would refuse the same request again, unless the status says otherwise.
+    /// The server refused; it would refuse the same request again, unless the status says
+    /// otherwise.
     #[error("{0}")]
     Problem(Box<Problem>),
     /// No answer came: the request may or may not have been processed.
     #[error(
-        "{url} is not reachable: {cause}; is the server running? Start it with `tidegate serve`, or name it with --url"
+        "{url} is not reachable: {cause}; is the server running? \
+         Start it with `tidegate serve`, or name it with --url"
     )]
     Unreachable {
         /// The URL of the server.
@@ -41,9 +43,10 @@ pub enum Error {
         /// What went wrong, innermost cause.
         cause: String,
     },
-    /// The answer is not one of tidegate.
+    /// The answer is not one of this version of tidegate.
     #[error(
-        "{url} gave an answer that this tidegate does not understand ({cause}); is it a tidegate server of this version?"
+        "{url} gave an answer that this tidegate does not understand ({cause}); \
+         is it a tidegate server of this version?"
     )]
     Strange {
         /// The URL of the request.
@@ -140,7 +143,8 @@ impl Client {
             .user_agent(concat!("tidegate/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(Duration::from_secs(5))
             .redirect(reqwest::redirect::Policy::none());
-        // Names under `localhost` are this machine (RFC 6761, 6.3), and not every resolver knows it.
+        // Names under `localhost` are this machine (RFC 6761, 6.3), and not every resolver knows
+        // it.
         if let Some(host) = base.host_str().filter(|host| host.ends_with(".localhost")) {
             http = http.resolve(
                 host,
@@ -225,13 +229,13 @@ impl<'a> Request<'a> {
         self
     }
 
-    /// Sends another token than the client's: an attempt's own.
+    /// Replaces the client's token, for example by that of an attempt.
     pub fn token(mut self, token: &'a str) -> Self {
         self.token = Some(token);
         self
     }
 
-    /// Allows for the time that the request itself asks the server to wait.
+    /// Adds the time that the request itself makes the server wait.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self
@@ -255,22 +259,22 @@ impl<'a> Request<'a> {
         if let Some((kind, bytes)) = self.body {
             request = request.header(header::CONTENT_TYPE, kind).body(bytes);
         }
-        let away = |err: reqwest::Error| Error::Unreachable {
+        let unreachable = |err: reqwest::Error| Error::Unreachable {
             url: self.client.base.clone(),
             cause: innermost(&err),
         };
-        let answer = request.send().await.map_err(away)?;
+        let answer = request.send().await.map_err(unreachable)?;
         let status = answer.status();
         let date = answer
             .headers()
             .get(header::DATE)
             .and_then(|date| DateTime::parse_from_rfc2822(date.to_str().ok()?).ok());
-        let body = answer.bytes().await.map_err(away)?;
+        let body = answer.bytes().await.map_err(unreachable)?;
         if status.is_success() {
             let date = date.map(|date| Timestamp::from_utc(date.to_utc()));
             return Ok(Answer { status: status.as_u16(), body, date, url: self.url });
         }
-        let foreign = || Problem {
+        let unknown = || Problem {
             title: status.canonical_reason().unwrap_or("Refused").into(),
             detail: "the answer is not a problem document, so it may not be tidegate's".into(),
             ..Problem::default()
@@ -278,7 +282,7 @@ impl<'a> Request<'a> {
         let problem = serde_json::from_slice::<Problem>(&body)
             .ok()
             .filter(|problem| !problem.title.is_empty())
-            .unwrap_or_else(foreign);
+            .unwrap_or_else(unknown);
         Err(Error::Problem(Box::new(Problem { status: status.as_u16(), ..problem })))
     }
 }

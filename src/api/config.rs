@@ -1,12 +1,16 @@
-//! Queues, job types, schedules and triggers: a configuration with its name, its version and its state.
+//! Queues, job types, schedules and triggers: a configuration with its name, its version and its
+//! state.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use serde_json::{Map, Value};
 use tidegate_core::{
     event::TriggerConfig,
-    job::{JobId, QueueName, ScheduleName, TriggerName, TypeName, type_config::TypeConfig},
+    job::{
+        JobId, JobOptions, QueueName, ScheduleName, TriggerName, TypeName, options::Split,
+        type_config::TypeConfig,
+    },
     queue::QueueConfig,
     schedule::{ScheduleConfig, ScheduleError},
     time::Timestamp,
@@ -46,12 +50,14 @@ pub struct QueueStatus {
     pub oldest_due_at: Option<Timestamp>,
     /// How many of the candidates of the last tick each rule held.
     pub held: BTreeMap<String, u64>,
-    /// How many workers would drain the due jobs in a minute, within the concurrency of the queue and its types; none if it is
-    /// paused. Of more than 10,000 due jobs the rest is not counted: then all scheduled jobs count as due.
+    /// How many workers would drain the due jobs in a minute, within the concurrency of the queue
+    /// and its types; none if it is paused. Of more than 10,000 due jobs the rest is not counted:
+    /// then all scheduled jobs count as due.
     pub desired_workers: u64,
     /// How long after their due time attempts start, a moving mean since the server started.
     pub lateness_seconds: f64,
-    /// The weight that runs under each constraint's concurrency, the heaviest first, at most 100 values.
+    /// The weight that runs under each constraint's concurrency, the heaviest first, at most 100
+    /// values.
     pub constraints: Vec<ConstraintUse>,
 }
 
@@ -131,7 +137,7 @@ pub struct ScheduleBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<AnyValue>,
     /// Its configuration.
-    #[serde(flatten)]
+    #[serde(flatten, deserialize_with = "schedule_config")]
     pub config: ScheduleConfig,
 }
 
@@ -143,7 +149,7 @@ pub struct ScheduleView<'a> {
     #[schema(value_type = String)]
     pub name: Cow<'a, ScheduleName>,
     /// Its configuration.
-    #[serde(flatten)]
+    #[serde(flatten, deserialize_with = "owned_schedule_config")]
     #[schema(value_type = ScheduleConfig)]
     pub config: Cow<'a, ScheduleConfig>,
     /// The data of its jobs.
@@ -162,6 +168,34 @@ pub struct ScheduleView<'a> {
     pub last_error: Option<Cow<'a, ScheduleError>>,
     /// How many occurrences were missed without a job; of one stretch at most 1000 are counted.
     pub missed_count: u64,
+}
+
+/// Reads the configuration of a schedule, which is flattened into an object with further fields.
+///
+/// A flattened type receives only the fields that it declares itself. The options of the jobs are
+/// not among those of a configuration, so they are read apart.
+fn schedule_config<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ScheduleConfig, D::Error> {
+    #[derive(Deserialize)]
+    struct Declared {
+        #[serde(flatten)]
+        config: ScheduleConfig,
+    }
+    #[derive(Deserialize)]
+    struct Nothing {}
+    let mut fields = Map::deserialize(deserializer)?;
+    let Declared { config } =
+        Declared::deserialize(Value::Object(fields.clone())).map_err(D::Error::custom)?;
+    fields.retain(|name, _| JobOptions::NAMES.contains(&name.as_str()));
+    let mut options = JobOptions::default();
+    let Nothing {} = Nothing::deserialize(Split::new(Value::Object(fields), &mut options))
+        .map_err(D::Error::custom)?;
+    Ok(ScheduleConfig { options, ..config })
+}
+
+fn owned_schedule_config<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Cow<'static, ScheduleConfig>, D::Error> {
+    schedule_config(deserializer).map(Cow::Owned)
 }
 
 /// A page of schedules.
@@ -208,11 +242,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_schedule_body_keeps_its_data_and_options() {
-        let text = r#"{"type": "report", "cron": "0 3 * * *", "max_attempts": 5, "data": {"n": 1.0}}"#;
+    fn a_schedule_keeps_its_data_and_options_when_read() {
+        let text =
+            r#"{"type": "report", "cron": "0 3 * * *", "max_attempts": 5, "data": {"n": 1.0}}"#;
         let body: ScheduleBody = serde_json::from_str(text).unwrap();
         assert_eq!(body.config.options.max_attempts, Some(5));
         let written = serde_json::to_string(&body).unwrap();
         assert!(written.starts_with(r#"{"data":{"n": 1.0},"type":"report""#), "{written}");
+
+        let answer = r#""name": "nightly", "version": 1, "next": [], "last_occurrence": null,
+            "last_job": null, "last_error": null, "missed_count": 0, "new_field": true"#;
+        let view: ScheduleView<'_> =
+            serde_json::from_str(&text.replacen('{', &format!("{{{answer},"), 1)).unwrap();
+        assert_eq!(view.config.options, body.config.options);
+        assert_eq!(view.data.json(), Some(r#"{"n": 1.0}"#));
     }
 }

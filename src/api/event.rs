@@ -11,8 +11,8 @@ use tidegate_core::{
 
 use crate::{AnyValue, Problem};
 
-/// An event, in the JSON format of CloudEvents 1.0. In addition it may have up to 32 extensions: their names are small letters
-/// and digits, their values texts, whole numbers, true or false.
+/// An event, in the JSON format of CloudEvents 1.0. In addition it may have up to 32 extensions:
+/// their names are small letters and digits, their values texts, whole numbers, true or false.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct CloudEvent {
     /// `1.0`.
@@ -111,7 +111,8 @@ pub enum Did {
         /// Until when it is kept.
         until: Timestamp,
     },
-    /// The trigger could not handle the event: it is a dead letter, to be replayed when the trigger is fixed.
+    /// The trigger could not handle the event: it is a dead letter, to be replayed when the trigger
+    /// is fixed.
     Dead {
         /// The dead letter.
         letter: String,
@@ -195,7 +196,8 @@ pub struct DeadLetterView {
 pub struct DeadLetterPage {
     /// The dead letters, in no particular order.
     pub dead_letters: Vec<DeadLetterView>,
-    /// Where the next page starts; absent on the last. A page may be short, even empty, and still have a next one.
+    /// Where the next page starts; absent on the last. A page may be short, even empty, and still
+    /// have a next one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
 }

@@ -218,9 +218,9 @@ pub struct WorkerPage {
 #[serde(deny_unknown_fields)]
 #[schema(as = Registration)]
 pub struct RegistrationBody {
-    /// How many jobs it runs at once: a lease call gets no more than the rest of that. Absent: as many as it requests. The
-    /// capacity is kept in this server process alone: a worker registers at its start, and again after the server's. The
-    /// serverless deployment mode does not keep it.
+    /// How many jobs it runs at once: a lease call gets no more than the rest of that. Absent: as
+    /// many as it requests. The capacity is kept in this server process alone: a worker registers
+    /// at its start, and again after the server's. The serverless deployment mode does not keep it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub capacity: Option<u32>,
 }

@@ -1,11 +1,13 @@
-//! The HTTP API of tidegate: the bodies that it reads, the views that it answers with, and their `OpenAPI` schemas.
+//! The HTTP API of tidegate: the bodies of requests, the views of answers, and their `OpenAPI`
+//! schemas.
 //!
 //! ```text
 //!   server ─▶ api ─▶ core        cli ─▶ api ─▶ core
 //! ```
 //!
-//! The server serialises these types and a client deserialises them, so the two cannot differ. A view borrows what the server
-//! has at hand (`Cow`); read by a client, it owns everything. With feature `client`, [`client`] sends requests.
+//! The server serialises these types and a client deserialises them, so the two cannot differ. In
+//! the server a view borrows its parts (`Cow`); read by a client, it owns everything. With feature
+//! `client`, [`client`] sends requests.
 //!
 //! Configurations are defined in `tidegate-core`, schemas included, and re-exported here.
 

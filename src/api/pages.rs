@@ -12,8 +12,8 @@ use crate::client::{Client, Error, Request};
 /// Most items of one request.
 const MAX_PAGE_ITEMS: usize = 1000;
 
-/// A list, or a page of one. Its one array is the list, whatever the name of the field. Serialised again it is one page with all
-/// collected items.
+/// A list, or a page of one. Its only array is the list, whatever the name of the field. Serialised
+/// again it is one page with all collected items.
 #[derive(Clone, Debug, Default)]
 pub struct Page {
     /// The name of the field that has the list.
@@ -42,7 +42,8 @@ pub async fn collect<'a>(
             request = request.query("cursor", cursor);
         }
         let page: Page = request.send().await?.read()?;
-        // A page may be empty and yet not the last; a cursor that does not move would be followed forever.
+        // An empty page need not be the last. An empty page with the same cursor would repeat for
+        // ever.
         let over = page.next_cursor.is_none()
             || (page.items.is_empty() && page.next_cursor == all.next_cursor);
         all = Page {

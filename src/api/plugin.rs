@@ -23,9 +23,11 @@ pub struct PluginView {
     pub roles: Vec<Role>,
     /// The number of the live version, which decides.
     pub live: u32,
-    /// Whether there is code of that version for this release and machine: without it every call fails.
+    /// Whether there is code of that version for this release and machine: without it every call
+    /// fails.
     pub runnable: bool,
-    /// The number of the shadow version, which is called for comparison alone; null if there is none.
+    /// The number of the shadow version, which is called for comparison alone; null if there is
+    /// none.
     pub shadow: Option<u32>,
     /// The number of the version that has the pushed bytes; only the answer to a push has it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -66,8 +68,8 @@ pub struct PluginHealth {
     pub faults: u64,
     /// Whether the latest call failed.
     pub failing: bool,
-    /// Failed calls by the kind of fault: `rejected`, `timeout`, `resource_exhausted`, `trapped`, `invalid_answer`,
-    /// `unavailable`.
+    /// Failed calls by the kind of fault: `rejected`, `timeout`, `resource_exhausted`, `trapped`,
+    /// `invalid_answer`, `unavailable`.
     #[schema(value_type = BTreeMap<String, u64>)]
     pub faults_by_kind: BTreeMap<Cow<'static, str>, u64>,
     /// The latest fault, if there was one.
@@ -200,7 +202,8 @@ pub struct FaultView {
     pub shadow: bool,
     /// The role in which it was called.
     pub role: Role,
-    /// The kind: `rejected`, `timeout`, `resource_exhausted`, `trapped`, `invalid_answer` or `unavailable`.
+    /// The kind: `rejected`, `timeout`, `resource_exhausted`, `trapped`, `invalid_answer` or
+    /// `unavailable`.
     #[schema(value_type = String)]
     pub kind: Cow<'static, str>,
     /// What went wrong, for the plugin's author.

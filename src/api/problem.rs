@@ -26,7 +26,8 @@ pub struct Problem {
     /// The path of the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instance: Option<String>,
-    /// The field, parameter or header that caused the problem, with its path: `constraints[2].rate.count`.
+    /// The field, parameter or header that caused the problem, with its path:
+    /// `constraints[2].rate.count`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
     /// The job that the request conflicts with.

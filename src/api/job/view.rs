@@ -1,20 +1,14 @@
-//! Jobs: enqueued, changed, shown.
-//!
-//! Single answers show `data` and `result` whole (as far as an answer may be as large). Lists show them up to a kibibyte, and
-//! their size beyond that, so that a page has a bound. A result that is kept `once` is shown by its own route alone, because
-//! showing it takes it.
+//! A job as answers show it: whole, or short.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::value::RawValue;
+use serde::{Deserialize, Serialize};
 use tidegate_core::{
     calendar::window::Window,
     job::{
         Attributes, Body, Encoding, Job, JobId, Outcome, Payload, QueueName, TypeName,
         Value as AttributeValue,
         lifecycle::{AttemptRecord, Failure, Progress, Reason, ResultBody, State, word},
-        options::{JobOptions, Split},
         retry::Retry,
         spec::{KeepResult, Unique},
     },
@@ -23,160 +17,15 @@ use tidegate_core::{
 };
 use url::Url;
 
-use crate::{AnyValue, Problem, present};
-
-/// A job to enqueue. Absent fields are taken from its type, then from the server's defaults.
-#[derive(Clone, Debug, Deserialize, utoipa::ToSchema)]
-#[serde(deny_unknown_fields, remote = "Self")]
-#[schema(as = NewJob)]
-pub struct NewJobBody<'a> {
-    /// Its type: 1 to 64 of `A-Z a-z 0-9 _ . -`. With PUT it may be left to the path.
-    #[serde(rename = "type")]
-    #[schema(value_type = Option<String>)]
-    pub job_type: Option<TypeName>,
-    /// The id that makes the enqueue idempotent: 1 to 64 of `A-Z a-z 0-9 _ . : -`. Absent, the server generates one.
-    #[schema(value_type = Option<String>)]
-    pub id: Option<JobId>,
-    /// What it carries: any value, kept byte for byte.
-    #[serde(borrow)]
-    #[schema(value_type = AnyValue)]
-    pub data: &'a RawValue,
-    /// The earliest start; in the past means now.
-    pub run_at: Option<Timestamp>,
-    /// The same as a span from now; not together with `run_at`.
-    pub delay_seconds: Option<Seconds>,
-    /// It never starts after this instant.
-    pub expires_at: Option<Timestamp>,
-    /// The key by which a later reply finds the job; unique among the live jobs of the type.
-    pub correlation_key: Option<String>,
-    /// The options that it carries, as fields of their own.
-    #[serde(skip)]
-    #[schema(ignore)]
-    pub options: JobOptions,
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for NewJobBody<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut options = JobOptions::default();
-        let body = Self::deserialize(Split::new(deserializer, &mut options))?;
-        Ok(Self { options, ..body })
-    }
-}
-
-impl Serialize for NewJobBody<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Fields<'a> {
-            #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
-            job_type: &'a Option<TypeName>,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            id: &'a Option<JobId>,
-            data: &'a RawValue,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            run_at: Option<Timestamp>,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            delay_seconds: Option<Seconds>,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            expires_at: Option<Timestamp>,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            correlation_key: &'a Option<String>,
-            #[serde(flatten)]
-            options: &'a JobOptions,
-        }
-        let Self {
-            job_type,
-            id,
-            data,
-            run_at,
-            delay_seconds,
-            expires_at,
-            correlation_key,
-            options,
-        } = self;
-        let (run_at, delay_seconds, expires_at) = (*run_at, *delay_seconds, *expires_at);
-        Fields { job_type, id, data, run_at, delay_seconds, expires_at, correlation_key, options }
-            .serialize(serializer)
-    }
-}
-
-/// Changes to a scheduled job; absent fields stay.
-#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = JobPatch)]
-pub struct PatchBody<'a> {
-    /// The new due time; in the past means now.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub run_at: Option<Timestamp>,
-    /// The new priority.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub priority: Option<i32>,
-    /// The new data.
-    #[serde(
-        borrow,
-        default,
-        deserialize_with = "present",
-        skip_serializing_if = "Option::is_none"
-    )]
-    #[schema(value_type = AnyValue, required = false)]
-    pub data: Option<&'a RawValue>,
-    /// The new instant after which it never starts; null means none.
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Timestamp>)]
-    pub expires_at: Option<Option<Timestamp>>,
-    /// The new windows; an empty list means always.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub windows: Option<Vec<Window>>,
-}
-
-/// What a replay changes in the new job; absent fields are those of the old job.
-#[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = ReplayWith)]
-pub struct ReplayBody<'a> {
-    /// Other data.
-    #[serde(
-        borrow,
-        default,
-        deserialize_with = "present",
-        skip_serializing_if = "Option::is_none"
-    )]
-    #[schema(value_type = AnyValue, required = false)]
-    pub data: Option<&'a RawValue>,
-    /// Another priority.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub priority: Option<i32>,
-    /// Another weight.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub weight: Option<u32>,
-    /// Other attributes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<BTreeMap<String, AttributeValue>>)]
-    pub attributes: Option<Attributes>,
-    /// Other windows.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub windows: Option<Vec<Window>>,
-    /// Another instant after which it never starts; null means none.
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Timestamp>)]
-    pub expires_at: Option<Option<Timestamp>>,
-}
-
-/// Many jobs.
-#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = NewJobs)]
-pub struct BatchBody<'a> {
-    /// The jobs, at most 1000.
-    #[serde(borrow)]
-    pub jobs: Vec<NewJobBody<'a>>,
-}
+use crate::AnyValue;
 
 /// How much of a job's bodies is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bodies {
     /// The whole bodies, wherever they are stored; the caller has loaded them.
     Whole,
-    /// The whole data, the result up to a kibibyte: both together may exceed the limit of an answer.
+    /// The whole data, the result up to a kibibyte: both together may exceed the limit of an
+    /// answer.
     Data,
     /// Up to a kibibyte.
     Small,
@@ -231,7 +80,7 @@ pub struct JobView<'a> {
     /// The key by which a later reply finds the job.
     #[schema(value_type = Option<String>)]
     pub correlation_key: Option<Cow<'a, str>>,
-    /// The job of which it is a replay.
+    /// The job that it replays.
     #[schema(value_type = Option<String>)]
     pub replay_of: Option<Cow<'a, JobId>>,
     /// Its result, while it is kept; a result that is kept `once` is shown by `GET …/result` alone.
@@ -335,7 +184,7 @@ impl<'a> JobView<'a> {
         Self::with_data(job, &job.data, encoding, bodies)
     }
 
-    /// The same with `data` from the caller: an enqueue has just received it.
+    /// `job` with `data` from the caller: an enqueue has just received it.
     pub fn with_data(job: &'a Job, data: &Body, encoding: Encoding, bodies: Bodies) -> Self {
         let (spec, life) = (&*job.spec, &job.life);
         let (data, data_bytes) = shown(data, encoding, bodies);
@@ -403,7 +252,8 @@ fn shown(body: &Body, encoding: Encoding, bodies: Bodies) -> (Option<AnyValue>, 
     }
 }
 
-/// A job without fields of variable length, so that a thousand fit into any answer. The fields are those of [`JobView`].
+/// A job without fields of variable length, so that a thousand fit into any answer. The fields are
+/// those of [`JobView`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ShortView<'a> {
     /// Its id.
@@ -467,91 +317,4 @@ impl<'a> EntryView<'a> {
     pub fn outcome_word(&self) -> &'static str {
         word(&State::Ended { outcome: self.outcome, at: self.ended_at })
     }
-}
-
-/// A page of jobs.
-#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
-pub struct JobPage<'a> {
-    /// The jobs, newest first by creation.
-    #[schema(value_type = Vec<JobView>)]
-    pub jobs: Vec<JobView<'a>>,
-    /// Where the next page starts; absent on the last.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub next_cursor: Option<String>,
-}
-
-/// The outcome of each job of a batch, in order.
-#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
-pub struct BatchView<'a> {
-    /// One answer per job.
-    #[schema(value_type = Vec<BatchResult>)]
-    pub results: Vec<BatchResult<'a>>,
-}
-
-/// The outcome of one job of a batch.
-#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
-pub struct BatchResult<'a> {
-    /// 201 if it is new, 200 if it existed, else the status of the problem.
-    pub status: u16,
-    /// The job.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<JobView>)]
-    pub job: Option<BatchJob<'a>>,
-    /// Why the job was refused.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<Problem>,
-}
-
-/// A job of a batch.
-#[derive(Clone, Debug, Serialize)]
-#[serde(untagged)]
-pub enum BatchJob<'a> {
-    /// The whole job.
-    Whole(Box<JobView<'a>>),
-    /// Its short form, where whole jobs would exceed the limit of an answer.
-    Short(ShortView<'a>),
-}
-
-impl BatchJob<'_> {
-    /// The job's id.
-    pub fn id(&self) -> &JobId {
-        match self {
-            Self::Whole(job) => &job.id,
-            Self::Short(job) => &job.id,
-        }
-    }
-}
-
-/// Reads the short form, which both forms have.
-impl<'de> Deserialize<'de> for BatchJob<'_> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        ShortView::deserialize(deserializer).map(Self::Short)
-    }
-}
-
-/// Why a job waits.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
-pub struct Explanation {
-    /// The state's word.
-    #[schema(value_type = String)]
-    pub state: Cow<'static, str>,
-    /// What holds it; absent if nothing does.
-    pub held_by: Option<HeldBy>,
-    /// Since when.
-    pub since: Option<Timestamp>,
-    /// For people.
-    pub reason: String,
-    /// The earliest start, where that is known.
-    pub earliest_at: Option<Timestamp>,
-}
-
-/// What holds a job.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-pub struct HeldBy {
-    /// `due_time`, `window`, `paused`, `concurrency`, `type_concurrency`, `constraint`, `throttler`, `order`, `worker` or `retry`.
-    #[schema(value_type = String)]
-    pub kind: Cow<'static, str>,
-    /// Its name, where there are several.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
 }

@@ -1,0 +1,14 @@
+//! Jobs: enqueued, changed, shown.
+//!
+//! An answer about one job shows `data` and `result` whole, unless both together exceed the limit
+//! of an answer. A list shows each up to a kibibyte, and the size of a larger one, so that a page
+//! has a bound. `GET …/result` alone shows a result that is kept `once`, because showing it removes
+//! it.
+
+mod answer;
+mod request;
+mod view;
+
+pub use answer::{BatchJob, BatchResult, BatchView, Explanation, HeldBy, JobPage};
+pub use request::{BatchBody, NewJobBody, PatchBody, ReplayBody};
+pub use view::{Bodies, EntryView, FailureView, JobView, RunningView, ShortView};
