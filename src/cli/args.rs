@@ -131,7 +131,8 @@ pub fn json(text: &str) -> Result<Json, String> {
         .map_err(|err| format!("not JSON ({err}); a text needs its quotes: '\"like this\"'"))
 }
 
-/// Returns the JSON given inline or in a file, where `-` means standard input, or `None` without both.
+/// Returns the JSON given inline or in a file, where `-` means standard input, or `None` without
+/// both.
 ///
 /// # Errors
 ///

@@ -6,7 +6,8 @@
 //!
 //! A body is written before the job that names it and never changed. A copy of the bodies after the
 //! database therefore has every body, except those whose jobs were removed in between. When one is
-//! missing, the database is copied again: it no longer names that body, unless the body was lost before.
+//! missing, the database is copied again: it no longer names that body, unless the body was lost
+//! before.
 
 use std::{
     collections::HashSet,

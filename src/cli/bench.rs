@@ -10,8 +10,8 @@ use crate::bench::{self, BenchPlan, Measure};
 
 /// Measure the performance of the server on this machine.
 ///
-/// Each measurement starts a server on an empty directory, and prints its figure and that of a baseline
-/// without a queue. No other program should run at the same time.
+/// Each measurement starts a server on an empty directory, and prints its figure and that of a
+/// baseline without a queue. No other program should run at the same time.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// The measurements [default: all].

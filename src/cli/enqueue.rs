@@ -86,7 +86,7 @@ pub struct Args {
     spread: Seconds,
 }
 
-/// While what a unique key is held.
+/// The states in which a unique key is held.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum UniqueWhile {
     /// Until the job's first attempt starts.
@@ -169,7 +169,8 @@ struct Due {
 }
 
 impl Due {
-    /// Sets the due time of `job`, `later` than that of the first. The server's clock resolves a delay.
+    /// Sets the due time of `job`, `later` than that of the first. The server's clock resolves a
+    /// delay.
     fn set(&self, job: &mut Fields, later: Seconds) {
         let delay = Seconds::from_millis(self.delay.millis() + later.millis());
         match self.run_at {
@@ -179,8 +180,8 @@ impl Due {
     }
 }
 
-/// Returns the offset of each of `count` due times from the first: equal steps that fill `span`. The
-/// same command, run again at the end of the span, continues the pattern.
+/// Returns the offset of each of `count` due times from the first: equal steps that fill `span`.
+/// The same command, run again at the end of the span, continues the pattern.
 fn spread(count: u32, span: Seconds) -> impl ExactSizeIterator<Item = Seconds> {
     (0..count).map(move |n| {
         Seconds::from_millis((u128::from(span.millis()) * u128::from(n) / u128::from(count)) as u64)
@@ -278,16 +279,20 @@ mod tests {
     #[tokio::test]
     async fn one_job_is_sent_with_its_options() {
         let server = FakeServer::answering(|_| (201, sample::job(json!({})))).await;
-        let args = "enqueue --type mail --data {\"to\":1} --priority -5 --weight 2 --delay 1m --attribute region=east --attribute size=3 \
-                    --unique-key k --unique-period 1h --critical --field keep_result=\"once\"";
+        let args = "enqueue --type mail --data {\"to\":1} --priority -5 --weight 2 --delay 1m \
+                    --attribute region=east --attribute size=3 --unique-key k --unique-period 1h --critical --field keep_result=\"once\"";
         let (code, out) = server.run(&args.split_whitespace().collect::<Vec<_>>()).await;
         assert_eq!((code, out.as_str()), (ExitCode::Ok, "j1\n"));
         let seen = server.seen();
         assert_eq!(seen[0].line(), "POST /v1/jobs");
         assert_eq!(
             seen[0].body,
-            json!({"type": "mail", "data": {"to": 1}, "priority": -5, "weight": 2, "delay_seconds": 60, "critical": true, "keep_result": "once",
-                   "attributes": {"region": "east", "size": 3}, "unique": {"key": "k", "while": "live", "period_seconds": 3600}})
+            json!({
+                "type": "mail", "data": {"to": 1}, "priority": -5, "weight": 2,
+                "delay_seconds": 60, "critical": true, "keep_result": "once",
+                "attributes": {"region": "east", "size": 3},
+                "unique": {"key": "k", "while": "live", "period_seconds": 3600},
+            })
         );
     }
 
@@ -304,9 +309,13 @@ mod tests {
     #[tokio::test]
     async fn many_jobs_go_in_batches_of_a_thousand() {
         let server = FakeServer::answering(|seen| {
-            let results = seen.body["jobs"].as_array().unwrap().iter().map(|job| match job["delay_seconds"].as_f64() {
+            let jobs = seen.body["jobs"].as_array().unwrap();
+            let results = jobs.iter().map(|job| match job["delay_seconds"].as_f64() {
                 Some(2.4) => json!({"status": 400, "error": {"title": "Bad", "code": "bad"}}),
-                later => json!({"status": 201, "job": sample::job(json!({"id": format!("j{}", later.unwrap_or_default())}))}),
+                later => {
+                    let id = format!("j{}", later.unwrap_or_default());
+                    json!({"status": 201, "job": sample::job(json!({"id": id}))})
+                }
             });
             (200, json!({ "results": results.collect::<Vec<_>>() }))
         })

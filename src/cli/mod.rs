@@ -1,7 +1,8 @@
 //! The command line: one file per command, each a thin client of the HTTP API.
 //!
-//! A command is a clap `Args` struct and `run(args, ctx)`. It repeats no decision of the server: it sends
-//! its arguments and prints the response, as a table or, with `--json`, as the server wrote it.
+//! A command is a clap `Args` struct and `run(args, ctx)`. It repeats no decision of the server: it
+//! sends its arguments and prints the response, as a table or, with `--json`, as the server wrote
+//! it.
 
 mod args;
 mod backup;
@@ -71,7 +72,8 @@ pub struct Global {
         help_heading = "Common options"
     )]
     pub token: Option<String>,
-    /// A server by its name in the file of profiles, `TIDEGATE_PROFILES` or ~/.config/tidegate/profiles.toml: `[NAME]` with `url` and `token`.
+    /// A server by its name in the file of profiles, `TIDEGATE_PROFILES` or
+    /// ~/.config/tidegate/profiles.toml: `[NAME]` with `url` and `token`.
     #[arg(
         long,
         global = true,

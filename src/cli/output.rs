@@ -1,7 +1,7 @@
 //! The output for terminals: times, spans, tables. Pure: the current instant is an argument.
 //!
-//! The name of a field decides its format: `…_at` is an instant, printed relative to now. Every other
-//! field is printed unchanged, so fields unknown to this version are printed, too.
+//! The name of a field decides its format: `…_at` is an instant, printed relative to now. Every
+//! other field is printed unchanged, so fields unknown to this version are printed, too.
 
 use std::time::Duration;
 

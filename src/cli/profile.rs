@@ -32,11 +32,13 @@ pub(super) struct Profile {
 }
 
 impl Profile {
-    /// The profile of this name in the user's file: `$TIDEGATE_PROFILES`, or `tidegate/profiles.toml` in the user's configuration directory.
+    /// The profile of this name in the user's file: `$TIDEGATE_PROFILES`, or
+    /// `tidegate/profiles.toml` in the user's configuration directory.
     ///
     /// # Errors
     ///
-    /// [`UsageError`] if there is no such file or profile, or it cannot be read: the message names it.
+    /// [`UsageError`] if there is no such file or profile, or it cannot be read: the message names
+    /// it.
     pub(super) fn named(name: &str) -> anyhow::Result<Self> {
         let file = file().context(
             "--profile: there is no configuration directory: set TIDEGATE_PROFILES to a file",

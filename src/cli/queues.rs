@@ -189,10 +189,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_purge_says_how_many_it_dropped() {
+    async fn a_purge_prints_the_number_of_dropped_jobs() {
         let server =
-            FakeServer::answering(|_| (202, json!({"operation": {"kind": "cancel", "created_at": "2026-01-01T00:00:00Z", "id": "o", "state": "done", "matched": 5, "done": 5, "refused": 0}})))
-                .await;
+            FakeServer::answering(|_| (202, sample::operation("o", "done", [5, 5, 0]))).await;
         assert_eq!(
             server.run(&["queues", "purge", "q"]).await,
             (ExitCode::Ok, "dropped 5 of 5 jobs, 0 refused\n".to_owned())

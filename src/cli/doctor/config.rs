@@ -12,7 +12,7 @@ use tidegate_core::time::Timestamp;
 /// The default timeout of a type, in seconds.
 const DEFAULT_TIMEOUT: f64 = 86_400.0;
 /// How long a due job may wait without a finding.
-const LONG: Duration = Duration::from_hours(1);
+const MAX_WAIT: Duration = Duration::from_hours(1);
 
 /// Checks `queues` and `types` at `now`.
 pub fn look(queues: &[QueueView<'_>], types: &[JobTypeView<'_>], now: Timestamp) -> DoctorReport {
@@ -87,7 +87,7 @@ fn of_queue(queue: &QueueView<'_>, now: Timestamp, report: &mut DoctorReport) {
         finding(CheckLevel::Warning, &about, "its limit is 0, which admits nothing", advice)
     }));
     let late = queue.status.as_ref().and_then(|status| {
-        Some((status, status.oldest_due_at.filter(|due| now.since(*due) > LONG)?))
+        Some((status, status.oldest_due_at.filter(|due| now.since(*due) > MAX_WAIT)?))
     });
     report.check(late.filter(|_| !queue.paused).map(|(status, due)| {
         let held: Vec<String> = status.held.iter().map(|(rule, jobs)| format!("{jobs} by {rule}")).collect();

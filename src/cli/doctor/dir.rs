@@ -24,15 +24,15 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-/// Below so much free room an operator wants to know, and below so much it is an error.
-const ROOM: u64 = 1 << 30;
-const NO_ROOM: u64 = 64 << 20;
-/// A log that is longer is not folded into the database any more: something reads for very long.
-const LONG_LOG: u64 = 256 << 20;
+/// Below this free space, in bytes, a check warns; below the second it fails.
+const LOW_DISK_BYTES: u64 = 1 << 30;
+const MIN_DISK_BYTES: u64 = 64 << 20;
+/// A longer write-ahead log, in bytes, means that a long read prevents its checkpoint.
+const MAX_LOG_BYTES: u64 = 256 << 20;
 /// A file younger than this may still be written.
-const SETTLED: Duration = Duration::from_hours(1);
+const MIN_SETTLED_AGE: Duration = Duration::from_hours(1);
 /// How far the newest job may be ahead of the clock.
-const AHEAD: Duration = Duration::from_mins(1);
+const MAX_AHEAD: Duration = Duration::from_mins(1);
 
 /// Checks the data in `dir` at `now`.
 pub fn look(dir: &Path, now: Timestamp) -> DoctorReport {
@@ -128,9 +128,9 @@ fn served(dir: &Path) -> Option<Finding> {
 fn room(dir: &Path) -> Option<Finding> {
     let disk = nix::sys::statvfs::statvfs(dir).ok()?;
     let free = disk.blocks_available().saturating_mul(disk.fragment_size());
-    let level = if free < NO_ROOM { CheckLevel::Error } else { CheckLevel::Warning };
+    let level = if free < MIN_DISK_BYTES { CheckLevel::Error } else { CheckLevel::Warning };
     let found = format!("{} are left", HumanBytes(free));
-    (free < ROOM).then(|| {
+    (free < LOW_DISK_BYTES).then(|| {
         finding(
             level,
             "disk",
@@ -144,14 +144,15 @@ fn log(dir: &Path) -> Option<Finding> {
     let log = database(dir).with_extension("db-wal");
     let bytes = fs::metadata(log).map_or(0, |about| about.len());
     let found = format!("tidegate.db-wal has {}", HumanBytes(bytes));
-    let advice = "look for a program that keeps a read of the database open (`lsof tidegate.db`), and end it";
-    (bytes > LONG_LOG).then(|| finding(CheckLevel::Warning, "database", found, advice))
+    let advice = "find the program that keeps a read of the database open (`lsof tidegate.db`), \
+                  and end it";
+    (bytes > MAX_LOG_BYTES).then(|| finding(CheckLevel::Warning, "database", found, advice))
 }
 
 /// Finds incomplete backups in the directory and next to it.
 fn parts(dir: &Path, now: Timestamp) -> Option<Finding> {
-    let beside = dir.canonicalize().ok().and_then(|dir| dir.parent().map(Path::to_owned));
-    let listed = [Some(dir.to_owned()), beside]
+    let parent = dir.canonicalize().ok().and_then(|dir| dir.parent().map(Path::to_owned));
+    let listed = [Some(dir.to_owned()), parent]
         .into_iter()
         .flatten()
         .filter_map(|dir| fs::read_dir(dir).ok())
@@ -175,7 +176,7 @@ fn parts(dir: &Path, now: Timestamp) -> Option<Finding> {
 }
 
 fn settled(about: &fs::Metadata, now: Timestamp) -> bool {
-    about.modified().is_ok_and(|at| now.since(Timestamp::from_utc(at.into())) > SETTLED)
+    about.modified().is_ok_and(|at| now.since(Timestamp::from_utc(at.into())) > MIN_SETTLED_AGE)
 }
 
 /// Checks the database and its large bodies.
@@ -185,7 +186,8 @@ fn inside(
     now: Timestamp,
     report: &mut DoctorReport,
 ) -> Result<(), OpenError> {
-    let advice = "restore a backup; to save what can be read: `sqlite3 tidegate.db .recover | sqlite3 saved.db`";
+    let advice = "restore a backup; to save what can be read: \
+                  `sqlite3 tidegate.db .recover | sqlite3 saved.db`";
     report.check(found.damage()?.map(|damage| {
         finding(CheckLevel::Error, "database", format!("it is damaged: {damage}"), advice)
     }));
@@ -205,15 +207,15 @@ fn inside(
 
 /// Checks that the newest job was not accepted in the future.
 fn newest(found: &Inspection, now: Timestamp) -> Result<Option<Finding>, OpenError> {
-    let newest = found.newest_job()?.filter(|newest| newest.since(now) > AHEAD);
+    let newest = found.newest_job()?.filter(|newest| newest.since(now) > MAX_AHEAD);
     Ok(newest.map(|newest| {
-        let told = format!(
+        let found = format!(
             "the newest job was accepted at {newest}, which is in the future: the clock was set back"
         );
         finding(
             CheckLevel::Error,
             "clock",
-            told,
+            found,
             "set it by NTP; what is due waits until the clock has caught up",
         )
     }))

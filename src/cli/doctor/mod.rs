@@ -1,7 +1,8 @@
-//! `tidegate doctor`: finds present and future problems of a server or a data directory, with advice.
+//! `tidegate doctor`: finds present and future problems of a server or a data directory, with
+//! advice.
 //!
-//! It changes nothing, except that a deployment on AWS gets a no-op message in each SQS queue. The pure
-//! [`config`] checks queues and types, read over HTTP ([`server`]) or from the file ([`dir`]).
+//! It changes nothing, except that a deployment on AWS gets a no-op message in each SQS queue. The
+//! pure [`config`] checks queues and types, read over HTTP ([`server`]) or from the file ([`dir`]).
 
 mod config;
 mod dir;
@@ -21,8 +22,8 @@ use tidegate_core::port::health_check::{Check as Finding, CheckLevel};
 #[command(
     after_help = "Exit code 0 means that no finding is an error, 1 that one is.\n\nExamples:\n  \
     tidegate doctor                             the server at --url\n  \
-    tidegate doctor --url URL --all             a deployment: what is as it should be, too\n  \
-    tidegate doctor --data /var/lib/tidegate    the files, whether a server runs on them or not"
+    tidegate doctor --url URL --all             a deployment, passed checks included\n  \
+    tidegate doctor --data /var/lib/tidegate    the files, with or without a running server"
 )]
 pub struct Args {
     /// Check this data directory instead of the server.
@@ -46,7 +47,7 @@ pub struct DoctorReport {
 
 impl DoctorReport {
     /// Adds the health checks of a deployment mode.
-    pub fn hear(&mut self, checks: Vec<Finding>) {
+    pub fn add_checks(&mut self, checks: Vec<Finding>) {
         self.checks += checks.len();
         let (good, bad): (Vec<_>, Vec<_>) =
             checks.into_iter().partition(|check| check.level == CheckLevel::Ok);
@@ -82,7 +83,7 @@ pub fn finding(
 ///
 /// # Errors
 ///
-/// The server is unreachable or does not let this client look.
+/// The server is unreachable or denies access.
 pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let mut report = match args.data {
         Some(data) => {
@@ -102,12 +103,13 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         }
         ctx.print(said)?;
     } else {
-        tell(&report, args.all, ctx)?;
+        print(&report, args.all, ctx)?;
     }
     Ok(if errors == 0 { ExitCode::Ok } else { ExitCode::Refused })
 }
 
-fn tell(report: &DoctorReport, all: bool, ctx: &Context) -> std::io::Result<()> {
+/// Prints the findings as a table.
+fn print(report: &DoctorReport, all: bool, ctx: &Context) -> std::io::Result<()> {
     let good = if all { &report.good[..] } else { &[] };
     if report.findings.is_empty() && good.is_empty() {
         return ctx.print(format_args!("{} checks, nothing found", report.checks));

@@ -13,20 +13,20 @@ use crate::cli::{
 use tidegate_api::TokenView;
 use tidegate_core::time::Timestamp;
 
-/// Clocks that differ by more than this make due times wrong that a client computes.
-const SKEW: Duration = Duration::from_secs(5);
-/// Clocks that differ by more than this make signatures look like replays.
-const BAD_SKEW: Duration = tidegate_core::target::signature::TOLERANCE;
+/// Above this difference of clocks, due times computed by a client are wrong.
+const MAX_SKEW: Duration = Duration::from_secs(5);
+/// Above this difference of clocks, signatures are rejected as replays.
+const MAX_SIGNATURE_SKEW: Duration = tidegate_core::target::signature::TOLERANCE;
 
 /// Checks the server of the options.
 ///
 /// # Errors
 ///
-/// It is unreachable, or the token does not permit to read queues and types.
+/// The server is unreachable, or the token does not permit to read queues and types.
 pub async fn look(ctx: &Context) -> anyhow::Result<DoctorReport> {
     let client = ctx.client()?;
     let mut report = DoctorReport::default();
-    hear(&client, &mut report).await?;
+    server_checks(&client, &mut report).await?;
     let before = ctx.now();
     let first = match client.get(&["queues"]).query("limit", "1").send().await {
         Ok(first) => first,
@@ -63,12 +63,12 @@ pub async fn look(ctx: &Context) -> anyhow::Result<DoctorReport> {
 }
 
 /// Returns the server's own health checks.
-async fn hear(client: &Client, report: &mut DoctorReport) -> anyhow::Result<()> {
+async fn server_checks(client: &Client, report: &mut DoctorReport) -> anyhow::Result<()> {
     match client.get(&["doctor"]).send().await {
         Ok(answer) => {
-            let told: Told = answer.read()?;
-            report.hear(told.checks);
-            report.check(told.version.and_then(|there| version(&there)));
+            let answer: ServerChecks = answer.read()?;
+            report.add_checks(answer.checks);
+            report.check(answer.version.and_then(|there| version(&there)));
             Ok(())
         }
         Err(Error::Problem(problem)) if problem.status == 403 => {
@@ -97,7 +97,7 @@ async fn hear(client: &Client, report: &mut DoctorReport) -> anyhow::Result<()> 
 
 /// The response of `GET /v1/doctor`.
 #[derive(serde::Deserialize)]
-struct Told {
+struct ServerChecks {
     version: Option<String>,
     #[serde(default)]
     checks: Vec<Finding>,
@@ -123,8 +123,8 @@ fn skew(there: Timestamp, before: Timestamp, after: Timestamp) -> Option<Finding
     let (behind, ahead) = (before.since(there + Duration::from_secs(1)), there.since(after));
     let (off, word) = if ahead > behind { (ahead, "ahead of") } else { (behind, "behind") };
     let found = format!("it is {} s {word} the clock here", off.as_secs());
-    let level = if off > BAD_SKEW { CheckLevel::Error } else { CheckLevel::Warning };
-    (off > SKEW).then(|| {
+    let level = if off > MAX_SIGNATURE_SKEW { CheckLevel::Error } else { CheckLevel::Warning };
+    (off > MAX_SKEW).then(|| {
         finding(
             level,
             "server's clock",
@@ -170,33 +170,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_is_off_is_told_by_how_far() {
+    fn a_clock_difference_is_reported_with_its_size() {
         let now = Timestamp::from_millis(1_000_000_000_000);
-        let told = |there: Timestamp| {
+        let found = |there: Timestamp| {
             skew(there, now, now + Duration::from_millis(20))
                 .map(|found| (found.level, found.found))
         };
-        assert_eq!(told(now), None);
-        assert_eq!(told(now - Duration::from_millis(999)), None);
+        assert_eq!(found(now), None);
+        assert_eq!(found(now - Duration::from_millis(999)), None);
         assert_eq!(
-            told(now + Duration::from_secs(10)).unwrap(),
+            found(now + Duration::from_secs(10)).unwrap(),
             (CheckLevel::Warning, "it is 9 s ahead of the clock here".to_owned())
         );
         assert_eq!(
-            told(now - Duration::from_hours(1)).unwrap(),
+            found(now - Duration::from_hours(1)).unwrap(),
             (CheckLevel::Error, "it is 3599 s behind the clock here".to_owned())
         );
     }
 
     #[test]
-    fn a_server_that_others_reach_needs_tokens_and_a_token_needs_tls() {
-        let told = |url: &str, tokens, shown| {
+    fn a_public_server_needs_tokens_and_a_token_needs_tls() {
+        let found = |url: &str, tokens, shown| {
             access(&url.parse().unwrap(), tokens, shown).map(|found| found.level)
         };
-        assert_eq!(told("http://127.0.0.1:8080", Some(0), false), None);
-        assert_eq!(told("http://[::1]:8080", Some(0), false), None);
-        assert_eq!(told("http://queue.example", Some(0), false), Some(CheckLevel::Error));
-        assert_eq!(told("http://queue.example", Some(2), true), Some(CheckLevel::Warning));
-        assert_eq!(told("https://queue.example", None, true), None);
+        assert_eq!(found("http://127.0.0.1:8080", Some(0), false), None);
+        assert_eq!(found("http://[::1]:8080", Some(0), false), None);
+        assert_eq!(found("http://queue.example", Some(0), false), Some(CheckLevel::Error));
+        assert_eq!(found("http://queue.example", Some(2), true), Some(CheckLevel::Warning));
+        assert_eq!(found("https://queue.example", None, true), None);
     }
 }

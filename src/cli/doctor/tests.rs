@@ -94,7 +94,7 @@ fn owned(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn what_is_likely_to_hurt_on_a_server_is_a_warning_with_what_to_do() {
+async fn likely_problems_of_a_server_are_warnings_with_advice() {
     let server = sick().await;
     let (code, out) = server.run(&["doctor", "--json"]).await;
     assert_eq!(code, ExitCode::Refused, "one finding is an error: {out}");
@@ -122,7 +122,7 @@ async fn what_is_likely_to_hurt_on_a_server_is_a_warning_with_what_to_do() {
 }
 
 #[tokio::test]
-async fn a_server_whose_store_is_gone_still_says_so() {
+async fn a_server_without_its_store_reports_the_error() {
     let server = FakeServer::answering(|seen| match seen.path.as_str() {
         "/v1/doctor" => (200, json!({"checks": [{"level": "error", "about": "table", "finding": "it is gone", "advice": "restore it"}]})),
         _ => (503, json!({"status": 503, "title": "Service Unavailable", "code": "unavailable"})),
@@ -133,7 +133,7 @@ async fn a_server_whose_store_is_gone_still_says_so() {
 }
 
 #[tokio::test]
-async fn a_server_of_an_older_release_is_asked_the_rest() {
+async fn an_older_server_gets_the_remaining_checks() {
     let server = FakeServer::answering(|seen| {
         let plural = seen.path.split(['/', '?']).nth(2).unwrap_or_default().replace('-', "_");
         if plural == "doctor" {
@@ -148,7 +148,7 @@ async fn a_server_of_an_older_release_is_asked_the_rest() {
 }
 
 #[tokio::test]
-async fn a_server_without_fault_is_said_to_have_none() {
+async fn a_healthy_server_has_no_findings() {
     let server = FakeServer::answering(|seen| {
         let plural = seen.path.split(['/', '?']).nth(2).unwrap_or_default().replace('-', "_");
         (200, json!({plural: []}))
@@ -169,7 +169,7 @@ async fn directory(dir: &Path) {
     server.stop().await;
 }
 
-/// What `doctor --data DIR` finds, once nothing holds the directory any more.
+/// Runs `doctor --data DIR` after the server has released the directory.
 async fn found(dir: &Path) -> (ExitCode, Vec<(String, String)>, String) {
     let server = FakeServer::answering(|_| (500, json!({}))).await;
     let (code, out) = server.run(&["doctor", "--json", "--data", dir.to_str().unwrap()]).await;
@@ -179,7 +179,7 @@ async fn found(dir: &Path) -> (ExitCode, Vec<(String, String)>, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_directory_is_looked_at_with_its_bodies() {
+async fn a_directory_is_checked_with_its_bodies() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
     directory(&data).await;

@@ -67,7 +67,8 @@ pub async fn cancel(args: CancelArgs, ctx: &Context) -> anyhow::Result<ExitCode>
         ctx.print_body(&answer.body)?;
     } else if answer.status == 202 {
         ctx.print(format_args!(
-            "{id} is running; its worker is notified at its next heartbeat (--force ends it at once)"
+            "{id} is running; its worker is notified at its next heartbeat \
+             (--force ends it at once)"
         ))?;
     } else {
         ctx.print(format_args!("{id} is cancelled"))?;
@@ -113,11 +114,11 @@ mod tests {
         let done = AtomicU64::new(0);
         let server = FakeServer::answering(move |seen| {
             if seen.method == "POST" {
-                return (202, json!({"operation": {"kind": "cancel", "created_at": "2026-01-01T00:00:00Z", "id": "op1", "state": "running", "matched": 0, "done": 0, "refused": 0}}));
+                return (202, sample::operation("op1", "running", [0, 0, 0]));
             }
             let done = done.fetch_add(1, Ordering::Relaxed) + 1;
             let state = if done == 3 { "done" } else { "running" };
-            (200, json!({"operation": {"kind": "cancel", "created_at": "2026-01-01T00:00:00Z", "id": "op1", "state": state, "matched": 3, "done": done, "refused": 0}}))
+            (200, sample::operation("op1", state, [3, done, 0]))
         })
         .await;
         let (code, out) = server
@@ -137,21 +138,22 @@ mod tests {
         assert_eq!(seen[0].line(), "POST /v1/jobs/cancel");
         assert_eq!(
             seen[0].body,
-            json!({"filter": {"queue": "mail", "state": ["scheduled"], "attribute": {"region": "east"}}})
+            json!({"filter": {
+                "queue": "mail", "state": ["scheduled"], "attribute": {"region": "east"},
+            }})
         );
         assert_eq!((seen.len(), seen[3].line().as_str()), (4, "GET /v1/operations/op1"));
     }
 
     #[tokio::test]
-    async fn an_operation_that_failed_in_part_is_not_ok() {
+    async fn an_operation_with_refused_jobs_ends_with_exit_code_1() {
         let server =
-            FakeServer::answering(|_| (202, json!({"operation": {"kind": "cancel", "created_at": "2026-01-01T00:00:00Z", "id": "o", "state": "done", "matched": 2, "done": 1, "refused": 1}})))
-                .await;
+            FakeServer::answering(|_| (202, sample::operation("o", "done", [2, 1, 1]))).await;
         assert_eq!(server.run(&["jobs", "replay", "--state", "failed"]).await.0, ExitCode::Refused);
     }
 
     #[tokio::test]
-    async fn nobody_cancels_everything_by_forgetting_an_option() {
+    async fn a_bulk_change_without_a_filter_is_rejected() {
         let server = FakeServer::answering(|_| (200, json!({}))).await;
         assert_eq!(server.run(&["jobs", "cancel"]).await.0, ExitCode::Usage);
         assert_eq!(server.run(&["jobs", "replay"]).await.0, ExitCode::Usage);

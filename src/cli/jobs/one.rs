@@ -1,7 +1,7 @@
 //! The commands about one job: `get`, `explain`, `result`, `patch`.
 //!
-//! A route names a job by type and id, a user only by its id. Each command therefore looks up the type
-//! first.
+//! A route names a job by type and id, a user only by its id. Each command therefore looks up the
+//! type first.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -15,7 +15,7 @@ use tidegate_api::{EntryView, Explanation, JobView, ShortView};
 use tidegate_core::time::{Seconds, Timestamp};
 
 /// Longest wait for a result in one request.
-const LONGEST_WAIT: Duration = Duration::from_mins(1);
+const MAX_REQUEST_WAIT: Duration = Duration::from_mins(1);
 
 /// The options of `tidegate jobs get`.
 #[derive(Debug, clap::Args)]
@@ -138,7 +138,8 @@ pub async fn explain(args: ExplainArgs, ctx: &Context) -> anyhow::Result<ExitCod
     Ok(ExitCode::Ok)
 }
 
-/// The explanation as one sentence: `scheduled, held by constraint per-region since 2 min ago: …; earliest in 3 s`.
+/// Returns the explanation as one sentence:
+/// `scheduled, held by constraint per-region since 2 min ago: …; earliest in 3 s`.
 fn sentence(explanation: &Explanation, now: Timestamp) -> String {
     let mut text = explanation.state.clone().into_owned();
     let Some(rule) = &explanation.held_by else {
@@ -171,7 +172,7 @@ pub async fn result(args: ResultArgs, ctx: &Context) -> anyhow::Result<ExitCode>
     let job_type = type_of(&client, &args.id).await?;
     let until = ctx.now() + args.wait.duration();
     loop {
-        let wait = until.since(ctx.now()).min(LONGEST_WAIT);
+        let wait = until.since(ctx.now()).min(MAX_REQUEST_WAIT);
         let request = client.get(&["jobs", &job_type, &args.id, "result"]).wait(wait);
         match request.query("wait", &wait.as_secs_f64().to_string()).send().await {
             Ok(answer) => {
@@ -250,11 +251,13 @@ mod tests {
     fn an_explanation_is_a_sentence() {
         let said = |body| sentence(&serde_json::from_value(body).unwrap(), now());
         assert_eq!(
-            said(
-                json!({"state": "scheduled", "held_by": {"kind": "constraint", "name": "per-region"}, "since": "2001-09-09T01:44:40Z",
-                        "reason": "3 of 3 are running", "earliest_at": "2001-09-09T01:46:43Z"})
-            ),
-            "scheduled, held by constraint per-region since 2 min ago: 3 of 3 are running; earliest in 3 s"
+            said(json!({
+                "state": "scheduled", "held_by": {"kind": "constraint", "name": "per-region"},
+                "since": "2001-09-09T01:44:40Z", "reason": "3 of 3 are running",
+                "earliest_at": "2001-09-09T01:46:43Z",
+            })),
+            "scheduled, held by constraint per-region since 2 min ago: 3 of 3 are running; \
+             earliest in 3 s"
         );
         assert_eq!(
             said(
@@ -266,7 +269,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_result_that_does_not_come_in_time_has_its_own_exit_code() {
+    async fn a_wait_that_times_out_has_its_own_exit_code() {
         let server = FakeServer::answering(|seen| match seen.path.as_str() {
             "/v1/jobs/j1" => (200, sample::job(json!({}))),
             _ => (408, json!({"title": "Request Timeout", "code": "wait_timeout"})),
@@ -277,7 +280,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_wait_goes_on_after_the_servers_own_is_over() {
+    async fn a_wait_continues_after_the_wait_of_one_request() {
         let asked = AtomicU32::new(0);
         let server = FakeServer::answering(move |seen| match seen.path.as_str() {
             "/v1/jobs/j1" => (200, sample::job(json!({}))),
@@ -295,7 +298,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_job_that_is_not_there_has_its_own_exit_code() {
+    async fn a_missing_job_has_its_own_exit_code() {
         let server =
             FakeServer::answering(|_| (404, json!({"title": "Not Found", "code": "no_such_job"})))
                 .await;
@@ -303,7 +306,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_patch_sends_only_what_was_said() {
+    async fn a_patch_sends_only_the_given_fields() {
         let server = FakeServer::answering(|_| (200, sample::job(json!({})))).await;
         let args = [
             "jobs",

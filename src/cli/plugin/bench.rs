@@ -1,6 +1,6 @@
-//! `tidegate plugin bench`: what a call costs, at several sizes of what the plugin is shown.
+//! `tidegate plugin bench`: the cost of a call, at several sizes of its input.
 //!
-//! Fuel and memory are the same on every machine; time is this one's.
+//! Fuel and memory are the same on every machine; the time is that of this one.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -30,10 +30,10 @@ pub struct Args {
     /// The configuration of each call, JSON; `-` reads standard input.
     #[arg(long, value_name = "JSON")]
     config: Option<String>,
-    /// An attribute of each job, its values in turn; may be given again.
+    /// An attribute of each job; the jobs take its values in turn. Repeatable.
     #[arg(long, value_name = "NAME=A,B,C", value_parser = attribute)]
     attribute: Vec<(String, Vec<String>)>,
-    /// How often each call is made.
+    /// The number of calls of each size.
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     calls: u32,
 }
@@ -46,29 +46,30 @@ fn attribute(text: &str) -> Result<(String, Vec<String>), String> {
     Ok((name.to_owned(), values.split(',').map(str::to_owned).collect()))
 }
 
-/// What the calls of one size used.
+/// The usage of the calls of one size.
 #[derive(Serialize)]
 struct Row {
     role: Role,
     running: usize,
     candidates: usize,
     earlier_failures: usize,
-    /// Of one call; the same each time.
+    /// Fuel of one call; every call uses the same.
     fuel: Option<u64>,
     memory_bytes: u64,
     host_calls: u32,
     median_seconds: f64,
     slowest_seconds: f64,
-    /// Why a call gave no answer; the numbers are that call's.
+    /// The fault of a call, if one failed; the numbers are those of that call.
     #[serde(skip_serializing_if = "Option::is_none")]
     fault: Option<Value>,
 }
 
-/// Measures. A size at which a call gives no answer has that for its row, and the exit code is 1.
+/// Measures the calls. If a call fails, the row of its size shows the fault, and the exit code is
+/// 1.
 ///
 /// # Errors
 ///
-/// The component is no plugin, or does not take the configuration.
+/// The component is not a plugin, or it rejects the configuration.
 pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let config = match args::json_from(args.config.as_deref(), None).await? {
         Some(json) => serde_json::from_str(json.0.get())?,
@@ -102,7 +103,10 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         ctx.print(render(&rows, ctx))?;
         let (fuel, time, memory) =
             (bounds::FUEL / 1_000_000, bounds::TIME.as_millis(), bounds::MEMORY >> 20);
-        ctx.print(format_args!("\nA call may use {fuel} million fuel, {time} ms and {memory} MiB. {} calls of each size.", args.calls))?;
+        ctx.print(format_args!(
+            "\nA call may use {fuel} million fuel, {time} ms and {memory} MiB. {} calls of each size.",
+            args.calls
+        ))?;
     }
     Ok(if rows.iter().any(|row| row.fault.is_some()) { ExitCode::Refused } else { ExitCode::Ok })
 }
@@ -135,7 +139,7 @@ fn render(rows: &[Row], ctx: &Context) -> String {
     })
 }
 
-/// What the plugin is shown in a call of this size.
+/// Returns the input of a call of this size, in words.
 fn shown(row: &Row) -> String {
     match row.role {
         Role::Throttler => format!("{} running, {} candidates", row.running, row.candidates),
@@ -143,7 +147,7 @@ fn shown(row: &Row) -> String {
     }
 }
 
-/// A throttler's call with so many jobs.
+/// Returns a throttler's call with `running` jobs and `candidates`.
 fn throttle(
     config: &Value,
     given: &[(String, Vec<String>)],
@@ -152,19 +156,37 @@ fn throttle(
 ) -> Value {
     let jobs = |word: &str, count: usize| -> Vec<Value> {
         (0..count)
-            .map(|place| json!({"id": format!("{word}-{place}"), "attributes": attributes(given, place), "data": {"place": place}}))
+            .map(|place| {
+                json!({
+                    "id": format!("{word}-{place}"),
+                    "attributes": attributes(given, place),
+                    "data": {"place": place},
+                })
+            })
             .collect()
     };
-    let running: Vec<Value> =
-        (0..running).map(|place| json!({"id": format!("running-{place}"), "attributes": attributes(given, place)})).collect();
-    json!({"name": "bench", "role": "throttler", "config": config, "concurrency": 20_000, "running": running, "candidates": jobs("job", candidates)})
+    let running: Vec<Value> = (0..running)
+        .map(|place| {
+            json!({"id": format!("running-{place}"), "attributes": attributes(given, place)})
+        })
+        .collect();
+    json!({
+        "name": "bench", "role": "throttler", "config": config, "concurrency": 20_000,
+        "running": running, "candidates": jobs("job", candidates),
+    })
 }
 
-/// A retry strategy's call after so many failures.
+/// Returns a retry strategy's call after `earlier` failures.
 fn retry(config: &Value, given: &[(String, Vec<String>)], earlier: usize) -> Value {
     let failures = vec![json!({"message": "it did not go well", "status": 503}); earlier];
-    let job = json!({"attempt": earlier + 1, "attempts": 1000, "attributes": attributes(given, 0), "data": {"place": 0}});
-    json!({"name": "bench", "role": "retry", "config": config, "job": job, "failure": {"status": 503, "message": "busy"}, "earlier": failures})
+    let job = json!({
+        "attempt": earlier + 1, "attempts": 1000, "attributes": attributes(given, 0),
+        "data": {"place": 0},
+    });
+    json!({
+        "name": "bench", "role": "retry", "config": config, "job": job,
+        "failure": {"status": 503, "message": "busy"}, "earlier": failures,
+    })
 }
 
 fn attributes(given: &[(String, Vec<String>)], place: usize) -> Map<String, Value> {
@@ -174,7 +196,7 @@ fn attributes(given: &[(String, Vec<String>)], place: usize) -> Map<String, Valu
         .collect()
 }
 
-/// What calls of `case` use.
+/// Makes `calls` calls of `case` and returns their usage.
 async fn measured(plugin: &Component, case: &Value, calls: u32) -> anyhow::Result<Row> {
     let case = Case::read(&case.to_string()).map_err(anyhow::Error::msg)?.remove(0);
     if let Some(problem) = plugin.problems(case.role, &case.config()).await?.into_iter().next() {
@@ -218,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jobs_have_the_values_of_an_attribute_in_turn() {
+    fn jobs_take_the_values_of_an_attribute_in_turn() {
         let given = [attribute("region=east,west").unwrap()];
         let case = throttle(&json!({}), &given, 2, 3);
         let regions: Vec<&str> = case["candidates"]

@@ -1,8 +1,8 @@
-//! `tidegate plugin build`: a project becomes a component, with the tools of its language.
+//! `tidegate plugin build`: builds a project into a component, with the tools of its language.
 //!
-//! Rust needs nothing but its compiler: the component is put together here. JavaScript and Python are built by tools
-//! whose versions are fixed, so that a project that is built today is built the same tomorrow. A tool that is missing is
-//! named, with how to get it.
+//! Rust needs only its compiler: this process makes the component of the module. JavaScript and
+//! Python need tools with pinned versions, so that a build is reproducible. The error for a missing
+//! tool says how to install it.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -18,18 +18,19 @@ use tokio::process::Command;
 use super::{local, new::Lang};
 use crate::cli::{Context, ExitCode, UsageError};
 
-/// The tool that makes components of JavaScript.
+/// The tool that builds components from JavaScript.
 const COMPONENTIZE_QJS: &str = "componentize-qjs@0.4.5";
-/// The tool that makes components of Python.
+/// The tool that builds components from Python.
 const COMPONENTIZE_PY: &str = "componentize-py==0.25.1";
-/// What Rust is compiled for: nothing of it asks for files, clocks or the environment.
+/// The compilation target of Rust. Its modules import no files, clocks or environment.
 const TARGET: &str = "wasm32-unknown-unknown";
 
 /// The options of `tidegate plugin build`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The language is told by what the folder has: Cargo.toml, plugin.js or plugin.py. JavaScript needs Node.js, \
-    Python needs python3; what else they need is fetched into the project (the first time takes a while)."
+    after_help = "A file in the folder determines the language: Cargo.toml, plugin.js or plugin.py.\n\
+    JavaScript needs Node.js, and Python needs python3. The build downloads all other tools into the project, \
+    which takes a while the first time."
 )]
 pub struct Args {
     /// The project's folder.
@@ -44,7 +45,8 @@ pub struct Args {
 ///
 /// # Errors
 ///
-/// It is no project, a tool is missing, or the tool found something wrong, which it has said on standard error.
+/// The folder is not a project, a tool is missing, or a tool failed and printed the reason on
+/// standard error.
 pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let dir = tokio::fs::canonicalize(&args.dir)
         .await
@@ -68,13 +70,16 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::Ok)
 }
 
-/// The language of the project in `dir`.
+/// Returns the language of the project in `dir`.
 fn language(dir: &Path) -> Result<Lang, UsageError> {
     let found = [("Cargo.toml", Lang::Rust), ("plugin.js", Lang::Js), ("plugin.py", Lang::Python)];
     let found = found.into_iter().find(|(file, _)| dir.join(file).is_file());
     found.map(|(_, lang)| lang).ok_or_else(|| {
         let dir = dir.display();
-        UsageError(format!("{dir} has no Cargo.toml, plugin.js or plugin.py; `tidegate plugin new` starts a project"))
+        UsageError(format!(
+            "{dir} has no Cargo.toml, plugin.js or plugin.py; \
+             `tidegate plugin new` creates a project"
+        ))
     })
 }
 
@@ -82,12 +87,12 @@ fn folder_name(dir: &Path) -> String {
     dir.file_name().and_then(OsStr::to_str).unwrap_or("plugin").to_owned()
 }
 
-/// Compiles a crate, and makes a component of the module.
+/// Compiles a crate and makes a component of its module.
 async fn rust(dir: &Path) -> anyhow::Result<(String, Vec<u8>)> {
     let cargo = Tool { program: "cargo".into(), get: "Rust is at https://rustup.rs", dir };
-    let metadata = cargo.said(["metadata", "--format-version=1", "--no-deps"]).await?;
+    let metadata = cargo.output(["metadata", "--format-version=1", "--no-deps"]).await?;
     let metadata: Value =
-        serde_json::from_slice(&metadata).context("cargo metadata says what cannot be read")?;
+        serde_json::from_slice(&metadata).context("the output of cargo metadata cannot be read")?;
     let manifest = dir.join("Cargo.toml");
     let package = metadata["packages"]
         .as_array()
@@ -96,16 +101,19 @@ async fn rust(dir: &Path) -> anyhow::Result<(String, Vec<u8>)> {
         .find(|package| package["manifest_path"].as_str().map(Path::new) == Some(&manifest));
     let Some(name) = package.and_then(|package| package["name"].as_str()) else {
         bail!(UsageError(format!(
-            "{} is no package of its own; name the plugin's folder",
+            "{} is not a package of its own; give the folder of the plugin",
             manifest.display()
         )));
     };
-    cargo
-        .run(["build", "--release", "--target", TARGET])
-        .await
-        .with_context(|| format!("if it does not find `core` or `std`, the target is missing: `rustup target add {TARGET}` gets it"))?;
-    let target =
-        metadata["target_directory"].as_str().context("cargo does not say where it builds")?;
+    cargo.run(["build", "--release", "--target", TARGET]).await.with_context(|| {
+        format!(
+            "if `core` or `std` is not found, the target is missing: \
+                 `rustup target add {TARGET}` installs it"
+        )
+    })?;
+    let target = metadata["target_directory"]
+        .as_str()
+        .context("cargo metadata names no target directory")?;
     let module = Path::new(target)
         .join(TARGET)
         .join("release")
@@ -123,12 +131,13 @@ async fn rust(dir: &Path) -> anyhow::Result<(String, Vec<u8>)> {
     Ok((
         name.to_owned(),
         component.map_err(|error| {
-            anyhow::anyhow!("no component can be made of what was compiled: {error:#}")
+            anyhow::anyhow!("the compiled module cannot be made a component: {error:#}")
         })?,
     ))
 }
 
-/// What a project exports, as a world of `wit/plugin.wit`: told by the names that its source defines.
+/// Returns the world of `wit/plugin.wit` that a project exports, by the names that its source
+/// defines.
 fn world(
     dir: &Path,
     source: &str,
@@ -149,7 +158,8 @@ fn world(
     }
 }
 
-/// Whether a line of `source` defines `name` for others: `export const name`, `def name(`, `class name(`, `name =`.
+/// Whether a line of `source` exports `name`: `export const name`, `def name(`, `class name(`,
+/// `name =`.
 fn defines(source: &str, name: &str) -> bool {
     source.lines().any(|line| {
         let rest = ["export const ", "export let ", "export function ", "def ", "class ", ""]
@@ -159,7 +169,7 @@ fn defines(source: &str, name: &str) -> bool {
     })
 }
 
-/// Makes a component of `plugin.js`.
+/// Builds `plugin.js` into a component.
 async fn js(dir: &Path) -> anyhow::Result<Vec<u8>> {
     let world = world(dir, "plugin.js", "throttle", "retry")?;
     let npx = Tool {
@@ -177,11 +187,12 @@ async fn js(dir: &Path) -> anyhow::Result<Vec<u8>> {
     taken(dir).await
 }
 
-/// Makes a component of `plugin.py`, by a tool in the project's own environment.
+/// Builds `plugin.py` into a component, with a tool in the project's own environment.
 async fn python(dir: &Path) -> anyhow::Result<Vec<u8>> {
     let world = world(dir, "plugin.py", "Throttle", "Retry")?;
     let venv = dir.join(".venv");
-    let get = "Python, 3.10 or later, is at https://www.python.org (on Debian: apt install python3 python3-venv)";
+    let get = "Python, 3.10 or later, is at https://www.python.org \
+               (on Debian: apt install python3 python3-venv)";
     if !venv.join("bin/pip").exists() {
         Tool { program: "python3".into(), get, dir }.run(["-m", "venv", ".venv"]).await?;
     }
@@ -207,10 +218,10 @@ async fn python(dir: &Path) -> anyhow::Result<Vec<u8>> {
     taken(dir).await
 }
 
-/// Where a tool puts what it makes, so that one that fails leaves the component before it as it was.
+/// The output of a tool. A tool that fails leaves the previous component unchanged.
 const PART: &str = "plugin.wasm.part";
 
-/// What a tool has made in `dir`.
+/// Reads the output of a tool in `dir` and removes the file.
 async fn taken(dir: &Path) -> anyhow::Result<Vec<u8>> {
     let part = dir.join(PART);
     let component = tokio::fs::read(&part)
@@ -225,9 +236,9 @@ async fn taken(dir: &Path) -> anyhow::Result<Vec<u8>> {
 /// A program that a build needs.
 struct Tool<'a> {
     program: OsString,
-    /// How to get it.
+    /// How to install it.
     get: &'static str,
-    /// Where it runs.
+    /// The directory in which it runs.
     dir: &'a Path,
 }
 
@@ -246,7 +257,8 @@ impl Tool<'_> {
         }
     }
 
-    /// Runs it; what it says goes to standard error, so that ours stays readable.
+    /// Runs the program. Its output goes to standard error, so that programs can read standard
+    /// output.
     async fn run<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> anyhow::Result<()> {
         let mut child = self
             .command(args)
@@ -263,8 +275,8 @@ impl Tool<'_> {
         Ok(())
     }
 
-    /// What it says.
-    async fn said<A: AsRef<OsStr>>(
+    /// Runs the program and returns its output.
+    async fn output<A: AsRef<OsStr>>(
         &self,
         args: impl IntoIterator<Item = A>,
     ) -> anyhow::Result<Vec<u8>> {
@@ -294,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn the_language_is_told_by_what_the_folder_has() {
+    fn a_file_in_the_folder_determines_the_language() {
         for (file, lang) in
             [("Cargo.toml", Lang::Rust), ("plugin.js", Lang::Js), ("plugin.py", Lang::Python)]
         {
@@ -305,9 +317,11 @@ mod tests {
     }
 
     #[test]
-    fn the_world_is_told_by_what_the_source_defines() {
-        let js = "import { throttler } from './sdk/throttler.js';\nexport const throttle = throttler({});\n";
-        let py = "from sdk.throttler import throttler\n@throttler(about='')\ndef Throttle(config, round, candidates):\n";
+    fn the_definitions_in_the_source_determine_the_world() {
+        let js = "import { throttler } from './sdk/throttler.js';\n\
+            export const throttle = throttler({});\n";
+        let py = "from sdk.throttler import throttler\n@throttler(about='')\n\
+            def Throttle(config, round, candidates):\n";
         for (source, throttle, retry) in [
             (js, true, false),
             ("export const retry = x;\nexport const throttle = y;", true, true),
@@ -336,7 +350,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_tool_that_is_missing_is_named_with_how_to_get_it() {
+    async fn the_error_for_a_missing_tool_says_how_to_get_it() {
         let dir = project(&[]);
         let tool =
             Tool { program: "no-such-tool".into(), get: "it is at example.org", dir: dir.path() };

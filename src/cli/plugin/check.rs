@@ -1,7 +1,8 @@
-//! `tidegate plugin check`: whether a component can be a plugin, what it says of itself, and what one call costs.
+//! `tidegate plugin check`: whether a component is a valid plugin, its description, and the cost of
+//! a call.
 //!
-//! A server makes the same checks of a push; here they cost no version. The call with a job that is made up here is the exception: with no
-//! configuration but the empty one, that it fails is no reason to refuse a plugin its place.
+//! A server makes the same checks of a push, except for one: this command also makes a trial call
+//! with a sample job. Without `--config` the trial uses the empty configuration.
 
 use std::{fmt::Write as _, path::PathBuf};
 
@@ -20,23 +21,23 @@ use tidegate_core::{
 pub struct Args {
     /// The component.
     file: PathBuf,
-    /// A configuration that it must find good, JSON; `-` reads standard input.
+    /// A configuration that it must accept, JSON; `-` reads standard input.
     #[arg(long, value_name = "JSON")]
     config: Option<String>,
 }
 
-/// What was found in one role.
+/// The findings for one role.
 struct Found {
     role: Role,
     description: Description,
-    /// What is wrong with the configuration.
+    /// The problems that the plugin reports about the configuration.
     problems: Result<Vec<Problem>, Fault>,
-    /// What a call with one job used, or why it gave no answer; none if the configuration is not good.
+    /// The usage of a call with one job, or its fault; none if the configuration is invalid.
     trial: Option<Result<tidegate_core::port::policy::Usage, Fault>>,
 }
 
 impl Found {
-    /// Whether a person must look. A plugin that declines an empty configuration is in order.
+    /// Whether the component needs a fix. A plugin may reject the empty configuration.
     fn bad(&self, configured: bool) -> bool {
         let refused = match &self.problems {
             Ok(problems) => configured && !problems.is_empty(),
@@ -50,7 +51,7 @@ impl Found {
 ///
 /// # Errors
 ///
-/// It cannot be read, or is no plugin.
+/// The file cannot be read, or the component is not a plugin.
 pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let given = args::json_from(args.config.as_deref(), None).await?;
     let config = given.as_ref().map_or_else(|| "{}".to_owned(), |json| json.0.get().to_owned());
@@ -89,14 +90,17 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     Ok(if bad { ExitCode::Refused } else { ExitCode::Ok })
 }
 
-/// One call with one job.
+/// Makes one call with one job.
 async fn trial(
     plugin: &Component,
     role: Role,
     config: &str,
 ) -> Result<tidegate_core::port::policy::Usage, Fault> {
     let config: Value = serde_json::from_str(config).unwrap_or_default();
-    let case = json!({"name": "trial", "role": role, "config": config, "candidates": [{"data": {}}], "job": {"data": {}}});
+    let case = json!({
+        "name": "trial", "role": role, "config": config, "candidates": [{"data": {}}],
+        "job": {"data": {}},
+    });
     let case =
         if role == Role::Throttler { without(case, "job") } else { without(case, "candidates") };
     let read = Case::read(&case.to_string())
@@ -128,7 +132,10 @@ fn as_json(found: &Found) -> Value {
         .collect();
     let fault = found.problems.as_ref().err().or_else(|| found.trial.as_ref()?.as_ref().err());
     let usage = found.trial.as_ref().and_then(|trial| trial.as_ref().ok());
-    json!({"role": found.role, "description": found.description, "problems": problems, "usage": usage, "fault": fault.map(failed)})
+    json!({
+        "role": found.role, "description": found.description, "problems": problems, "usage": usage,
+        "fault": fault.map(failed),
+    })
 }
 
 fn as_text(found: &Found, configured: bool) -> String {
@@ -162,9 +169,16 @@ fn as_text(found: &Found, configured: bool) -> String {
         if config_schema.is_some() {
             "has a schema of its configuration"
         } else {
-            "says nothing of its configuration"
+            "has no schema of its configuration"
         }
     );
+    write_problems(&mut text, found, configured);
+    write_trial(&mut text, found);
+    text
+}
+
+/// Writes the problems of the configuration.
+fn write_problems(text: &mut String, found: &Found, configured: bool) {
     match &found.problems {
         Err(fault) => {
             let _ = write!(
@@ -176,7 +190,7 @@ fn as_text(found: &Found, configured: bool) -> String {
         Ok(problems) if problems.is_empty() => {}
         Ok(problems) => {
             let whose = if configured { "the configuration" } else { "an empty configuration" };
-            let _ = write!(text, "\n  {whose} is not good:");
+            let _ = write!(text, "\n  {whose} is invalid:");
             for Problem { path, message } in problems {
                 let _ = write!(
                     text,
@@ -186,6 +200,10 @@ fn as_text(found: &Found, configured: bool) -> String {
             }
         }
     }
+}
+
+/// Writes the usage of the call with one job, or its fault.
+fn write_trial(text: &mut String, found: &Found) {
     match &found.trial {
         Some(Ok(usage)) => {
             let _ = write!(text, "\n  a call with one job: {}", local::used(&usage.into()));
@@ -197,9 +215,8 @@ fn as_text(found: &Found, configured: bool) -> String {
         None => {
             let _ = write!(
                 text,
-                "\n  give a good configuration with --config to see what a call costs"
+                "\n  give a valid configuration with --config to see the cost of a call"
             );
         }
     }
-    text
 }

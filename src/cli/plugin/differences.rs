@@ -1,4 +1,5 @@
-//! `tidegate plugin differences`: where the version in the shadow would have decided otherwise.
+//! `tidegate plugin differences`: decisions of the shadow version that differ from the live
+//! version's.
 
 use tidegate_api::{ShadowDecision, ShadowView};
 
@@ -19,14 +20,15 @@ pub async fn run(named: &Named, ctx: &Context) -> anyhow::Result<ExitCode> {
     let found: ShadowView = answer.read()?;
     let Some(version) = found.version else {
         ctx.print(format_args!(
-            "nothing ran in the shadow of {}; `tidegate plugin push --shadow` changes that",
+            "{} has no shadow version; `tidegate plugin push --shadow` adds one",
             named.name
         ))?;
         return Ok(ExitCode::Ok);
     };
     let ShadowView { compared, different, failed, missed, .. } = found;
     ctx.print(format_args!(
-        "version {version} beside the live one: {compared} decisions compared, {different} different; {failed} calls failed, {missed} were not compared"
+        "version {version} and the live one: {compared} decisions compared, {different} different; \
+         {failed} calls failed, {missed} were not compared"
     ))?;
     if !found.differences.is_empty() {
         let now = ctx.now();
@@ -35,8 +37,8 @@ pub async fn run(named: &Named, ctx: &Context) -> anyhow::Result<ExitCode> {
                 output::when(one.at, now),
                 one.queue.to_string(),
                 one.job.to_string(),
-                said(&one.live),
-                said(&one.shadow),
+                line(&one.live),
+                line(&one.shadow),
             ]
         });
         ctx.print(format_args!(
@@ -47,10 +49,11 @@ pub async fn run(named: &Named, ctx: &Context) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::Ok)
 }
 
-fn said(said: &ShadowDecision) -> String {
-    let until = said.until.map(|at| format!(" until {at}")).unwrap_or_default();
-    let reason = said.reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
-    format!("{}{until}{reason}", said.action)
+/// Returns a decision in words.
+fn line(decision: &ShadowDecision) -> String {
+    let until = decision.until.map(|at| format!(" until {at}")).unwrap_or_default();
+    let reason = decision.reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
+    format!("{}{until}{reason}", decision.action)
 }
 
 #[cfg(test)]
@@ -61,8 +64,14 @@ mod tests {
 
     #[tokio::test]
     async fn differences_show_both_sides() {
-        let answer = json!({"version": 4, "compared": 120, "different": 1, "failed": 0, "missed": 2, "differences": [
-            {"queue": "mail", "job": "01j", "at": "2026-01-01T00:00:00Z", "live": {"action": "run"}, "shadow": {"action": "hold", "reason": "east is full"}}]});
+        let difference = json!({
+            "queue": "mail", "job": "01j", "at": "2026-01-01T00:00:00Z",
+            "live": {"action": "run"}, "shadow": {"action": "hold", "reason": "east is full"},
+        });
+        let answer = json!({
+            "version": 4, "compared": 120, "different": 1, "failed": 0, "missed": 2,
+            "differences": [difference],
+        });
         let server = FakeServer::answering(move |_| (200, answer.clone())).await;
         let (code, out) = server.run(&["plugin", "differences", "share"]).await;
         assert_eq!(
@@ -70,7 +79,7 @@ mod tests {
             (ExitCode::Ok, "GET /v1/plugins/share/differences")
         );
         for part in [
-            "version 4 beside the live one: 120 decisions compared, 1 different",
+            "version 4 and the live one: 120 decisions compared, 1 different",
             "mail",
             "run",
             "hold (east is full)",
@@ -80,10 +89,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_a_shadow_it_says_how_to_get_one() {
-        let server =
-            FakeServer::answering(|_| (200, json!({"version": null, "compared": 0, "different": 0, "failed": 0, "missed": 0, "differences": []}))).await;
+    async fn without_a_shadow_the_output_says_how_to_get_one() {
+        let server = FakeServer::answering(|_| {
+            let none = json!({
+                "version": null, "compared": 0, "different": 0, "failed": 0, "missed": 0,
+                "differences": [],
+            });
+            (200, none)
+        })
+        .await;
         let (_, out) = server.run(&["plugin", "differences", "share"]).await;
-        assert!(out.starts_with("nothing ran in the shadow of share"), "{out}");
+        assert!(out.starts_with("share has no shadow version"), "{out}");
     }
 }

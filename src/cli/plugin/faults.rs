@@ -1,4 +1,5 @@
-//! `tidegate plugin faults`: calls that gave no answer, saved as cases so that their author can make them again.
+//! `tidegate plugin faults`: lists failed calls, and saves them as cases that `plugin test`
+//! repeats.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +14,7 @@ use anyhow::Context as _;
 /// The options of `tidegate plugin faults`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The server keeps the latest 8 faults of a plugin, and 8 of the version in its shadow, in memory.\n\nExample:\n  \
+    after_help = "The server keeps in memory the latest 8 faults of the live version and of the shadow version.\n\nExample:\n  \
     tidegate plugin faults region-share --save faults\n  tidegate plugin test region-share.wasm faults"
 )]
 pub struct Args {
@@ -28,7 +29,7 @@ pub struct Args {
 ///
 /// # Errors
 ///
-/// The server is unreachable or does not know the plugin; the folder cannot be written to.
+/// The server is unreachable or does not know the plugin, or the folder cannot be written.
 pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let name = &args.name.name;
     let answer = ctx.client()?.get(&["plugins", name, "faults"]).send().await?;
@@ -56,9 +57,9 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     if let Some(dir) = &args.save {
         let saved = save(dir, name, &faults).await?;
         ctx.note(match saved {
-            0 => format!("there is no call to save of {name}"),
+            0 => format!("{name} has no recorded call to save"),
             _ => format!(
-                "calls saved: {saved}; make them again with `tidegate plugin test {name}.wasm {}`",
+                "calls saved: {saved}; repeat them with `tidegate plugin test {name}.wasm {}`",
                 dir.display()
             ),
         });
@@ -66,11 +67,11 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::Ok)
 }
 
-/// Writes a case for each fault that has its call; how many there were.
+/// Writes a case for each fault with a recorded call, and returns their number.
 async fn save(dir: &Path, name: &str, faults: &[RecordedFault]) -> anyhow::Result<usize> {
     tokio::fs::create_dir_all(dir)
         .await
-        .with_context(|| format!("{} cannot be made", dir.display()))?;
+        .with_context(|| format!("{} cannot be created", dir.display()))?;
     let mut saved = 0;
     for RecordedFault { fault, call } in faults {
         let call: Value = serde_json::from_str(call.json().unwrap_or("null"))?;
@@ -89,7 +90,8 @@ async fn save(dir: &Path, name: &str, faults: &[RecordedFault]) -> anyhow::Resul
     Ok(saved)
 }
 
-/// The same fault saved again goes to the same file, and each of many in one millisecond to its own: the end of the name is of the call.
+/// Returns the name of the file for a fault. It ends in a hash of the call, so that a fault saved
+/// twice has one file, and two faults of one millisecond have two.
 fn file_name(FaultView { at, version, role, kind, .. }: &FaultView, call: &Value) -> String {
     let at: String = at.to_string().chars().filter(char::is_ascii_alphanumeric).collect();
     let [a, b, c, d, ..] = <[u8; 32]>::from(Sha256::digest(call.to_string()));
@@ -97,7 +99,7 @@ fn file_name(FaultView { at, version, role, kind, .. }: &FaultView, call: &Value
     format!("{at}-v{version}-{role}-{kind}-{:08x}.json", u32::from_be_bytes([a, b, c, d]))
 }
 
-/// The word for a role, as it is serialised.
+/// Returns the word for a role, as it is serialised.
 pub(super) fn word(role: Role) -> &'static str {
     match role {
         Role::Throttler => "throttler",
@@ -114,18 +116,28 @@ mod tests {
 
     /// A call of the shape that servers record.
     fn a_call() -> Value {
-        json!({"throttle": {"context": {"queue": "mail", "now": "2026-01-01T00:00:00Z", "seed": 7, "config": {"limit": 1}},
-            "round": {"concurrency": null, "room": 5, "ended": []}, "running": [], "candidates": [{"id": "a", "job-type": "t"}], "state": {}, "data": {}}})
+        let context = json!({
+            "queue": "mail", "now": "2026-01-01T00:00:00Z", "seed": 7, "config": {"limit": 1},
+        });
+        json!({"throttle": {
+            "context": context, "round": {"concurrency": null, "room": 5, "ended": []},
+            "running": [], "candidates": [{"id": "a", "job-type": "t"}], "state": {}, "data": {},
+        }})
     }
 
     #[tokio::test]
     async fn faults_are_listed_and_saved_as_cases() {
-        let fault = |kind: &str, call: Value| json!({"at": "2026-01-01T00:00:00.125Z", "version": 3, "shadow": false, "role": "throttler", "kind": kind, "message": "why", "call": call});
+        let fault = |kind: &str, call: Value| {
+            json!({
+                "at": "2026-01-01T00:00:00.125Z", "version": 3, "shadow": false,
+                "role": "throttler", "kind": kind, "message": "why", "call": call,
+            })
+        };
         let mut shadowed = fault("rejected", Value::Null);
         shadowed["shadow"] = true.into();
         let mut other = a_call();
         other["throttle"]["context"]["seed"] = 8.into();
-        // Two of one millisecond, and one of them twice.
+        // Two faults of one millisecond, one of them twice.
         let faults = [
             fault("trapped", a_call()),
             fault("trapped", other),

@@ -1,4 +1,4 @@
-//! `tidegate plugin list` and `get`: what there is, who uses it, and how it does.
+//! `tidegate plugin list` and `get`: plugins with their users and the statistics of their calls.
 
 use super::{Named, faults::word, local, user};
 use crate::cli::{
@@ -29,7 +29,7 @@ pub async fn list(ctx: &Context) -> anyhow::Result<ExitCode> {
 ///
 /// # Errors
 ///
-/// The server is unreachable or does not know it.
+/// The server is unreachable or does not know the plugin.
 pub async fn get(named: &Named, ctx: &Context) -> anyhow::Result<ExitCode> {
     let answer = ctx.client()?.get(&["plugins", &named.name]).send().await?;
     if ctx.json() {
@@ -54,9 +54,7 @@ pub async fn get(named: &Named, ctx: &Context) -> anyhow::Result<ExitCode> {
             .as_ref()
             .map(|fault| format!("; the latest: {}: {}", fault.kind, fault.message))
             .unwrap_or_default();
-        ctx.print(format_args!(
-            "version {number} in its shadow: {calls} calls, {faults} faults{last}"
-        ))?;
+        ctx.print(format_args!("shadow version {number}: {calls} calls, {faults} faults{last}"))?;
     }
     if let Some(fault) = &plugin.health.last_fault {
         let when = output::when(fault.at, ctx.now());
@@ -133,7 +131,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_plugin_is_shown_with_what_it_says_and_what_went_wrong() {
+    async fn a_plugin_is_shown_with_its_description_and_faults() {
         let server = FakeServer::answering(|_| (200, plugin())).await;
         let (_, out) = server.run(&["plugin", "get", "share"]).await;
         assert_eq!(server.seen()[0].line(), "GET /v1/plugins/share");
@@ -142,7 +140,7 @@ mod tests {
             "12345 fuel",
             "version 3: timeout: it used up its fuel",
             "plugin faults share",
-            "version 4 in its shadow: 7 calls, 1 faults; the latest: trapped",
+            "shadow version 4: 7 calls, 1 faults; the latest: trapped",
         ] {
             assert!(out.contains(part), "{part} in {out}");
         }

@@ -11,13 +11,13 @@ use tidegate_core::queue::plugin::Role;
 ///
 /// # Errors
 ///
-/// It cannot be read or compiled, or is no plugin.
+/// The file cannot be read or compiled, or the component is not a plugin.
 pub async fn open(file: &Path, ctx: &Context) -> anyhow::Result<Component> {
     let wasm = component(file).await?;
     Component::compile(&file.display().to_string(), wasm.into(), ctx.now()).await
 }
 
-/// Usage in one line.
+/// Returns the usage of a call in one line.
 pub fn used(usage: &UsageView) -> String {
     let fuel = usage.fuel.map_or_else(|| "unknown fuel".to_owned(), |fuel| format!("{fuel} fuel"));
     let took = Duration::try_from_secs_f64(usage.took_seconds).unwrap_or_default();
@@ -29,7 +29,7 @@ pub fn used(usage: &UsageView) -> String {
     )
 }
 
-/// A short stretch of time.
+/// Returns a short span with its unit.
 pub fn time(span: Duration) -> String {
     match span.as_micros() {
         micros @ 0..1000 => format!("{micros} us"),
@@ -37,7 +37,7 @@ pub fn time(span: Duration) -> String {
     }
 }
 
-/// A number of bytes.
+/// Returns a number of bytes with its unit.
 pub fn size(bytes: u64) -> String {
     match bytes {
         0..1024 => format!("{bytes} B"),
@@ -46,7 +46,7 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
-/// A role in words.
+/// Returns a role in words.
 pub fn word(role: Role) -> &'static str {
     match role {
         Role::Throttler => "throttler",

@@ -1,4 +1,4 @@
-//! `tidegate plugin logs`: what a plugin wrote, as it writes it.
+//! `tidegate plugin logs`: the log of a plugin, also while it grows.
 
 use std::time::Duration;
 
@@ -7,18 +7,18 @@ use tidegate_api::{LogView, LogsView};
 use super::Named;
 use crate::cli::{Context, ExitCode, client::Client, context::pause};
 
-/// How often the server is asked what is new.
-const LOOK: Duration = Duration::from_millis(500);
+/// The interval between two requests for new lines.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The options of `tidegate plugin logs`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
     name: Named,
-    /// The most lines to begin with.
+    /// The maximum number of lines at the start.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
     limit: u32,
-    /// Go on with what is written from now on, until Ctrl-C.
+    /// Also print new lines as they come, until Ctrl-C.
     #[arg(long)]
     follow: bool,
 }
@@ -36,12 +36,12 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::Ok);
     }
     loop {
-        pause(LOOK).await;
+        pause(POLL_INTERVAL).await;
         last = show(&client, name, 1000, Some(last.unwrap_or_default()), true, ctx).await?.or(last);
     }
 }
 
-/// Prints what was written after line `after`; the number of the last line, if there was one.
+/// Prints the lines after line `after` and returns the number of the last one, if any.
 async fn show(
     client: &Client,
     name: &str,
@@ -61,13 +61,14 @@ async fn show(
         return Ok(None);
     }
     for line in &logs.logs {
-        // One object a line, so that a program can read on while more comes.
-        if ctx.json() { ctx.print(serde_json::to_string(line)?)? } else { ctx.print(said(line))? }
+        // One object per line, so that a program can read them as they come.
+        if ctx.json() { ctx.print(serde_json::to_string(line)?)? } else { ctx.print(text(line))? }
     }
     Ok(logs.logs.last().map(|line| line.number))
 }
 
-fn said(line: &LogView) -> String {
+/// Returns a line of the log as text.
+fn text(line: &LogView) -> String {
     format!("{} v{} {:5} {}", line.at, line.version, line.level, line.message)
 }
 
@@ -80,11 +81,14 @@ mod tests {
     use crate::cli::{ExitCode, testing::FakeServer};
 
     fn line(number: u64) -> serde_json::Value {
-        json!({"number": number, "at": "2026-01-01T00:00:00Z", "version": 2, "role": "throttler", "level": "info", "message": format!("line {number}")})
+        json!({
+            "number": number, "at": "2026-01-01T00:00:00Z", "version": 2, "role": "throttler",
+            "level": "info", "message": format!("line {number}"),
+        })
     }
 
     #[tokio::test]
-    async fn lines_are_printed_as_they_were_written() {
+    async fn lines_are_printed_in_order() {
         let server = FakeServer::answering(|_| (200, json!({"logs": [line(1), line(2)]}))).await;
         let (code, out) = server.run(&["plugin", "logs", "share", "--limit", "2"]).await;
         assert_eq!(
@@ -98,7 +102,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn following_asks_for_what_comes_after() {
+    async fn follow_requests_the_lines_after_the_last_one() {
         let asked = AtomicU32::new(0);
         let server = FakeServer::answering(move |_| match asked.fetch_add(1, Ordering::SeqCst) {
             0 => (200, json!({"logs": [line(7)]})),

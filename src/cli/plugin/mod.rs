@@ -1,7 +1,8 @@
-//! `tidegate plugin`: throttlers and retry strategies, from a new project to a version that decides.
+//! `tidegate plugin`: throttlers and retry strategies, from a new project to a live version.
 //!
-//! `new`, `build`, `check`, `test` and `bench` work on an author's machine and need no server; the component is run
-//! there within the bounds that a server has ([`local`]). The others are thin clients of the HTTP API.
+//! `new`, `build`, `check`, `test`, `bench` and `simulate` work on the author's machine and need no
+//! server. They run the component within the bounds of a server ([`local`]). The others are thin
+//! clients of the HTTP API.
 
 mod bench;
 mod build;
@@ -28,46 +29,47 @@ use clap::Subcommand;
 use super::{Context, ExitCode, UsageError};
 use tidegate_api::PluginUser;
 
-/// What can be done with plugins.
+/// The commands about plugins.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Start a project for a throttler or a retry strategy.
+    /// Create a project for a throttler or a retry strategy.
     New(new::Args),
     /// Build a project into a component.
     Build(build::Args),
-    /// Find out whether a component can be a plugin, and what a call costs.
+    /// Check that a component is a valid plugin, and show the cost of a call.
     Check(check::Args),
-    /// Make calls from case files, and hold the answers against what they expect.
+    /// Run test cases: make calls and compare the answers with the expected ones.
     Test(test::Args),
     /// Measure fuel, time and memory of calls at several sizes.
     Bench(bench::Args),
-    /// See a queue at work under virtual time: a table and a picture of who ran when, two versions side by side.
+    /// Simulate a queue under virtual time: a table, and a picture of what ran when; also two
+    /// versions side by side.
     Simulate(simulate::Args),
-    /// Write what a live queue did as a scenario that can be simulated.
+    /// Write the history of a live queue as a scenario for `simulate`.
     Trace(trace::Args),
     /// Push a component to the server, as a plugin's next version.
     Push(push::Args),
-    /// List plugins and how they do.
+    /// List plugins with the statistics of their calls.
     List,
-    /// Show a plugin: who uses it, and how it does.
+    /// Show a plugin with its users and the statistics of its calls.
     Get(Named),
     /// List a plugin's versions.
     Versions(Named),
-    /// Let an earlier version decide again, or one that is in the shadow.
+    /// Make an earlier version live again, or the shadow version.
     Rollback(versions::RollbackArgs),
-    /// Ask a version beside the live one, or none any more.
+    /// Call a version for comparison with the live one, or stop that.
     Shadow(versions::ShadowArgs),
-    /// Show where the version in the shadow would have decided otherwise.
+    /// Show decisions of the shadow version that differ from the live version's.
     Differences(Named),
     /// Show what a plugin logged.
     Logs(logs::Args),
-    /// Show calls that gave no answer, and save them as cases.
+    /// Show failed calls, and save them as cases.
     Faults(faults::Args),
     /// Delete a plugin that nothing uses.
     Delete(Named),
 }
 
-/// Which one.
+/// The plugin of a command.
 #[derive(Debug, clap::Args)]
 pub struct Named {
     /// The plugin's name.
@@ -78,7 +80,7 @@ pub struct Named {
 ///
 /// # Errors
 ///
-/// The server is unreachable or rejects the request; what is on this machine is not as it must be.
+/// The server is unreachable or rejects the request, or a file on this machine is invalid.
 pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
     match command {
         Command::New(args) => new::run(args, ctx).await,
@@ -101,7 +103,7 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The bytes of the component in `file`.
+/// Reads the component in `file`.
 async fn component(file: &Path) -> anyhow::Result<Vec<u8>> {
     Ok(tokio::fs::read(file)
         .await

@@ -1,4 +1,5 @@
-//! `tidegate plugin new`: a project that builds, with a first decision to change and a case that shows it.
+//! `tidegate plugin new`: creates a project that builds, with a sample decision and a case that
+//! tests it.
 
 use std::path::{Path, PathBuf};
 
@@ -16,18 +17,18 @@ use crate::cli::{Context, ExitCode, UsageError};
     tidegate plugin build && tidegate plugin test fair-share.wasm\n  \
     tidegate plugin push fair-share fair-share.wasm")]
 pub struct Args {
-    /// The language to write it in.
+    /// The language of the plugin.
     #[arg(long, value_enum)]
     lang: Lang,
-    /// What it decides.
+    /// The role of the plugin.
     #[arg(long, value_enum, default_value_t = Role::Throttler)]
     role: Role,
-    /// Its name, and that of the folder that is made for it.
+    /// The name of the plugin and of its new folder.
     #[arg(value_parser = name)]
     name: String,
 }
 
-/// A language that plugins are written in.
+/// A language for plugins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Lang {
     /// Rust: small and fast.
@@ -38,7 +39,7 @@ pub enum Lang {
     Python,
 }
 
-/// What a plugin decides.
+/// The role of a plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Role {
     /// Which jobs may start now.
@@ -47,7 +48,7 @@ pub enum Role {
     Retry,
 }
 
-/// A name that is good for a plugin, a folder, and a package of each language.
+/// Reads a name that is valid for a plugin, a folder, and a package of each language.
 fn name(text: &str) -> Result<String, &'static str> {
     let starts = text.starts_with(|first: char| first.is_ascii_lowercase());
     let rest = text.chars().all(|letter| {
@@ -61,20 +62,20 @@ fn name(text: &str) -> Result<String, &'static str> {
     }
 }
 
-/// Makes the project.
+/// Creates the project.
 ///
 /// # Errors
 ///
-/// The folder is there already, or cannot be written.
+/// The folder exists already, or cannot be written.
 pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let files = templates::project(args.lang, args.role, &args.name);
     let names: Vec<PathBuf> = files.iter().map(|(path, _)| path.into()).collect();
     let dir = PathBuf::from(&args.name);
     tokio::fs::create_dir(&dir).await.map_err(|error| match error.kind() {
         std::io::ErrorKind::AlreadyExists => {
-            UsageError(format!("{} is there already; nothing was changed", dir.display())).into()
+            UsageError(format!("{} exists already; nothing was changed", dir.display())).into()
         }
-        _ => anyhow::Error::from(error).context(format!("{} cannot be made", dir.display())),
+        _ => anyhow::Error::from(error).context(format!("{} cannot be created", dir.display())),
     })?;
     for (path, text) in files {
         write(&dir.join(path), &text).await?;
@@ -83,16 +84,20 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         ctx.print(json!({"dir": dir, "files": names}))?;
     } else {
         let name = &args.name;
-        ctx.print(format_args!("{name} is made. Next:\n  cd {name}\n  tidegate plugin build\n  tidegate plugin test {name}.wasm"))?;
+        ctx.print(format_args!(
+            "{name} is created. Next:\n  cd {name}\n  tidegate plugin build\n  \
+             tidegate plugin test {name}.wasm"
+        ))?;
     }
     Ok(ExitCode::Ok)
 }
 
+/// Writes a file and creates its folder.
 async fn write(file: &Path, text: &str) -> anyhow::Result<()> {
     if let Some(dir) = file.parent() {
         tokio::fs::create_dir_all(dir)
             .await
-            .with_context(|| format!("{} cannot be made", dir.display()))?;
+            .with_context(|| format!("{} cannot be created", dir.display()))?;
     }
     tokio::fs::write(file, text)
         .await
@@ -104,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_good_for_everything_that_is_called_by_it() {
+    fn a_name_is_valid_for_a_plugin_a_folder_and_a_package() {
         for good in ["share", "fair-share2", "a_b"] {
             assert_eq!(name(good).as_deref(), Ok(good));
         }

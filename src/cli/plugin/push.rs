@@ -1,7 +1,7 @@
-//! `tidegate plugin push`: a component becomes a plugin's next version.
+//! `tidegate plugin push`: makes a component the next version of a plugin.
 //!
-//! Nothing is checked here that the server checks: it compiles the component in its own trusted place, and what it
-//! refuses it says with every reason.
+//! The server makes every check: it compiles the component itself, and a rejection lists every
+//! reason.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -9,22 +9,22 @@ use super::{Named, component};
 use crate::cli::{Context, ExitCode};
 use tidegate_api::PluginView;
 
-/// The longest that a server takes to compile a component.
-const COMPILING: Duration = Duration::from_mins(2);
+/// The longest time that a server takes to compile a component.
+const MAX_COMPILE_TIME: Duration = Duration::from_mins(2);
 
 /// The options of `tidegate plugin push`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The same bytes again change nothing. A plugin's first version is always live.\n\nExamples:\n  \
-    tidegate plugin push region-share region-share.wasm             decides from the next round on\n  \
-    tidegate plugin push region-share region-share.wasm --shadow    is asked too, and decides nothing"
+    after_help = "A push of the same bytes changes nothing. The first version of a plugin is always live.\n\nExamples:\n  \
+    tidegate plugin push region-share region-share.wasm             is live from the next tick on\n  \
+    tidegate plugin push region-share region-share.wasm --shadow    is called for comparison, and decides nothing"
 )]
 pub struct Args {
     #[command(flatten)]
     name: Named,
     /// The component.
     file: PathBuf,
-    /// Ask it beside the live version, to see where it differs, and let it decide nothing.
+    /// Call it for comparison with the live version. It decides nothing.
     #[arg(long)]
     shadow: bool,
 }
@@ -33,13 +33,13 @@ pub struct Args {
 ///
 /// # Errors
 ///
-/// The file cannot be read; the server is unreachable or refuses.
+/// The file cannot be read, or the server is unreachable or rejects the component.
 pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let bytes = component(&args.file).await?;
     let client = ctx.client()?;
     let name = &args.name.name;
     let mut request =
-        client.put(&["plugins", name]).body("application/wasm", bytes).wait(COMPILING);
+        client.put(&["plugins", name]).body("application/wasm", bytes).wait(MAX_COMPILE_TIME);
     if args.shadow {
         request = request.query("shadow", "true");
     }
@@ -47,24 +47,24 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     if ctx.json() {
         ctx.print_body(&answer.body)?;
     } else {
-        ctx.print(said(&answer.read()?, answer.status == 201))?;
+        ctx.print(outcome(&answer.read()?, answer.status == 201))?;
     }
     Ok(ExitCode::Ok)
 }
 
-/// What became of the component.
-fn said(plugin: &PluginView, new: bool) -> String {
+/// Returns the outcome of the push in a sentence.
+fn outcome(plugin: &PluginView, new: bool) -> String {
     let PluginView { name, live, pushed, .. } = plugin;
     let number = pushed.unwrap_or(*live);
     let make_live = format!("`tidegate plugin rollback {name} --to {number}` makes it live");
     let place = if number == *live {
         "is live".to_owned()
     } else if plugin.shadow == Some(number) {
-        format!("runs in the shadow of version {live}; {make_live}")
+        format!("is the shadow of version {live}; {make_live}")
     } else {
-        format!("is kept, and version {live} is live; {make_live}")
+        format!("is stored, and version {live} is live; {make_live}")
     };
-    let before = if new { "" } else { "these bytes are there already: " };
+    let before = if new { "" } else { "the server has these bytes already: " };
     format!("{before}version {number} of {name} {place}")
 }
 
@@ -92,18 +92,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_push_says_what_became_of_the_version() {
+    async fn a_push_prints_the_place_of_the_version() {
         for (status, answer, wanted) in [
             (201, sample::plugin(json!({"live": 3, "pushed": 3})), "version 3 of share is live\n"),
             (
                 201,
                 sample::plugin(json!({"live": 2, "shadow": 3, "pushed": 3})),
-                "version 3 of share runs in the shadow of version 2; `tidegate plugin rollback share --to 3` makes it live\n",
+                "version 3 of share is the shadow of version 2; \
+                 `tidegate plugin rollback share --to 3` makes it live\n",
             ),
             (
                 200,
                 sample::plugin(json!({"live": 3, "pushed": 3})),
-                "these bytes are there already: version 3 of share is live\n",
+                "the server has these bytes already: version 3 of share is live\n",
             ),
         ] {
             let (_, code, out) = push(status, answer, &[]).await;
@@ -114,22 +115,25 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_shadow_is_asked_for_in_the_query() {
+    async fn the_query_requests_a_shadow() {
         let (server, ..) =
             push(201, sample::plugin(json!({"shadow": 2, "pushed": 2})), &["--shadow"]).await;
         assert_eq!(server.seen()[0].line(), "PUT /v1/plugins/share?shadow=true");
     }
 
     #[tokio::test]
-    async fn a_refused_push_ends_with_one() {
-        let problem = json!({"title": "Invalid plugin", "status": 400, "code": "invalid_plugin", "detail": "it cannot be used",
-                             "reasons": ["it imports wasi:cli", "it exports nothing"]});
+    async fn a_rejected_push_ends_with_exit_code_1() {
+        let problem = json!({
+            "title": "Invalid plugin", "status": 400, "code": "invalid_plugin",
+            "detail": "it cannot be used",
+            "reasons": ["it imports wasi:cli", "it exports nothing"],
+        });
         let (_, code, out) = push(400, problem, &[]).await;
         assert_eq!((code, out.as_str()), (ExitCode::Refused, ""));
     }
 
     #[tokio::test]
-    async fn a_file_that_is_not_there_is_wrong_usage() {
+    async fn a_missing_file_is_wrong_usage() {
         let server = FakeServer::answering(|_| (500, json!(null))).await;
         assert_eq!(
             server.run(&["plugin", "push", "share", "/no/such.wasm"]).await.0,

@@ -1,16 +1,17 @@
-//! The projects that `tidegate plugin new` makes, as they are in this repository's `plugins` folder.
+//! The projects that `tidegate plugin new` creates: the files of this repository's `plugins`
+//! folder.
 //!
-//! They are part of the binary, so that an author needs nothing but it: `build.rs` lists the files.
+//! The binary contains them, so that an author needs only the binary. `build.rs` lists the files.
 
 use super::new::{Lang, Role};
 
 /// Files of `plugins`: path and text.
 const FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/templates.rs"));
 
-/// What a template calls its plugin.
+/// The name of the plugin in a template.
 const NAME: &str = "my-plugin";
 
-/// The files of a new project: path and text.
+/// Returns the files of a new project: path and text.
 pub fn project(lang: Lang, role: Role, name: &str) -> Vec<(String, String)> {
     let (template, sdk) = (format!("templates/{}-{}/", word(&lang), word(&role)), sdk(lang));
     let place = |path: &str| {
@@ -21,7 +22,7 @@ pub fn project(lang: Lang, role: Role, name: &str) -> Vec<(String, String)> {
     FILES.iter().filter_map(|(path, text)| Some((place(path)?, text.replace(NAME, name)))).collect()
 }
 
-/// Where the SDK of a language is.
+/// Returns the folder of a language's SDK.
 fn sdk(lang: Lang) -> &'static str {
     match lang {
         Lang::Rust => "sdk/",
@@ -30,7 +31,7 @@ fn sdk(lang: Lang) -> &'static str {
     }
 }
 
-/// What a choice is called on the command line and in the names of folders.
+/// Returns the word for a choice on the command line and in names of folders.
 fn word(choice: &impl clap::ValueEnum) -> String {
     choice.to_possible_value().expect("no choice is hidden").get_name().to_owned()
 }

@@ -1,4 +1,4 @@
-//! `tidegate plugin test`: cases made of a component, within the bounds that a server has.
+//! `tidegate plugin test`: runs test cases on a component, within the bounds of a server.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use tidegate_core::port::policy::Usage;
 /// The options of `tidegate plugin test`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "A case is a call and what must come of it, JSON; a file has one or a list. Ends with 1 if a case does not hold.\n\n\
+    after_help = "A case is a call and its expected answer, in JSON; a file has one case or a list. Exit code 1: a case failed.\n\n\
     Examples:\n  \
     tidegate plugin test region-share.wasm cases               every case in a folder\n  \
     tidegate plugin faults region-share --save faults && tidegate plugin test region-share.wasm faults"
@@ -29,13 +29,13 @@ pub struct Args {
     log: bool,
 }
 
-/// What came of one case.
+/// The outcome of one case.
 #[derive(Serialize)]
 struct CaseOutcome {
     file: String,
     name: String,
     ok: bool,
-    /// What differs from what was expected.
+    /// The differences from the expected answer.
     wrong: Vec<String>,
     usage: Option<Usage>,
     log: Vec<String>,
@@ -45,7 +45,7 @@ struct CaseOutcome {
 ///
 /// # Errors
 ///
-/// The component is no plugin, or a case cannot be read.
+/// The component is not a plugin, or a case cannot be read.
 pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let cases = read(&args.cases).await?;
     let plugin = local::open(&args.file, ctx).await?;
@@ -95,7 +95,7 @@ fn tell(outcome: &CaseOutcome, log: bool, ctx: &Context) -> std::io::Result<()> 
     Ok(())
 }
 
-/// What is not as `case` expects, and what the call used.
+/// Makes the call of `case` and returns the differences and the usage.
 async fn made(plugin: &Component, case: &Case) -> (Vec<String>, Option<Usage>) {
     if !plugin.roles().any(|(role, _)| role == case.role) {
         return (
@@ -122,7 +122,7 @@ async fn made(plugin: &Component, case: &Case) -> (Vec<String>, Option<Usage>) {
     (wrong, Some(plugin.usage()))
 }
 
-/// Every case in the files and folders at `paths`, with the file that it is in.
+/// Reads the cases of the files and folders at `paths`, each with its file.
 async fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<(String, Case)>> {
     let mut files = Vec::new();
     for path in paths {
@@ -150,7 +150,7 @@ async fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<(String, Case)>> {
     }
     if cases.is_empty() {
         let places: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
-        return Err(UsageError(format!("there is no case in {}", places.join(", "))).into());
+        return Err(UsageError(format!("no case found in {}", places.join(", "))).into());
     }
     Ok(cases)
 }

@@ -1,4 +1,4 @@
-//! The commands that work on a component in a file, on one that this repository ships and on ones that are none.
+//! The commands that read a component from a file, with a shipped component and with invalid files.
 
 use std::{fs, path::Path};
 
@@ -9,7 +9,7 @@ use crate::cli::{ExitCode, testing::FakeServer};
 const CONFIG: &str =
     r#"{"attribute": "region", "limit": 100, "shares": {"east": 40, "north": 30, "west": 30}}"#;
 
-/// A component that is shipped.
+/// Returns the path of a component that is shipped.
 fn shipped() -> String {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("plugins/dist/region-share.wasm")
@@ -21,7 +21,7 @@ fn shipped() -> String {
 async fn plugin(args: &[&str]) -> (ExitCode, String) {
     let server = FakeServer::answering(|_| (500, Value::Null)).await;
     let ran = server.run(&[&["plugin"], args].concat()).await;
-    assert!(server.seen().is_empty(), "no server is asked");
+    assert!(server.seen().is_empty(), "it sends no request");
     ran
 }
 
@@ -31,7 +31,7 @@ async fn plugin_json(args: &[&str]) -> (ExitCode, Value) {
 }
 
 #[tokio::test]
-async fn a_check_tells_what_a_component_is_and_what_a_call_costs() {
+async fn a_check_shows_the_description_and_the_cost_of_a_call() {
     let (code, out) = plugin(&["check", &shipped(), "--config", CONFIG]).await;
     assert_eq!(code, ExitCode::Ok, "{out}");
     for part in ["imports tidegate:plugin/", "throttler: ", "a call with one job: ", " fuel, "] {
@@ -40,7 +40,7 @@ async fn a_check_tells_what_a_component_is_and_what_a_call_costs() {
 }
 
 #[tokio::test]
-async fn a_check_tells_what_is_wrong_with_a_configuration() {
+async fn a_check_shows_the_problems_of_a_configuration() {
     let (code, found) = plugin_json(&[
         "check",
         &shipped(),
@@ -55,7 +55,7 @@ async fn a_check_tells_what_is_wrong_with_a_configuration() {
 }
 
 #[tokio::test]
-async fn what_is_no_component_is_refused_with_the_reason() {
+async fn a_file_that_is_not_a_component_is_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("a.wasm");
     for bytes in [&b"hello"[..], b"\0asm\x01\0\0\0"] {
@@ -71,7 +71,7 @@ async fn what_is_no_component_is_refused_with_the_reason() {
 }
 
 #[tokio::test]
-async fn cases_that_hold_and_cases_that_do_not_are_told_apart() {
+async fn a_failed_case_is_shown_with_its_differences() {
     let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("plugins/region-share/cases");
     let (code, out) = plugin(&["test", &shipped(), cases.to_str().unwrap()]).await;
     assert_eq!(code, ExitCode::Ok, "{out}");
@@ -79,13 +79,18 @@ async fn cases_that_hold_and_cases_that_do_not_are_told_apart() {
 
     let dir = tempfile::tempdir().unwrap();
     let config: Value = serde_json::from_str(CONFIG).unwrap();
-    let case = |name: &str, expect: Value| json!({"name": name, "role": "throttler", "config": config, "candidates": [{"attributes": {"region": "east"}}], "expect": expect});
+    let case = |name: &str, expect: Value| {
+        json!({
+            "name": name, "role": "throttler", "config": config,
+            "candidates": [{"attributes": {"region": "east"}}], "expect": expect,
+        })
+    };
     let cases = json!([case("right", json!({"runs": 1})), case("wrong", json!({"runs": 0}))]);
     fs::write(dir.path().join("cases.json"), cases.to_string()).unwrap();
-    let (code, told) = plugin_json(&["test", &shipped(), dir.path().to_str().unwrap()]).await;
-    assert_eq!((code, &told["ok"]), (ExitCode::Refused, &json!(false)));
+    let (code, printed) = plugin_json(&["test", &shipped(), dir.path().to_str().unwrap()]).await;
+    assert_eq!((code, &printed["ok"]), (ExitCode::Refused, &json!(false)));
     assert_eq!(
-        (&told["cases"][0]["ok"], &told["cases"][1]["wrong"]),
+        (&printed["cases"][0]["ok"], &printed["cases"][1]["wrong"]),
         (&json!(true), &json!(["1 of 1 candidates run; expected 0"]))
     );
 
@@ -108,9 +113,9 @@ async fn a_bench_has_a_row_for_each_size() {
         "--calls",
         "2",
     ];
-    let (code, told) = plugin_json(&args).await;
+    let (code, printed) = plugin_json(&args).await;
     assert_eq!(code, ExitCode::Ok);
-    let rows = told["rows"].as_array().unwrap();
+    let rows = printed["rows"].as_array().unwrap();
     let fuel: Vec<u64> = rows.iter().map(|row| row["fuel"].as_u64().unwrap()).collect();
     assert_eq!(rows.len(), 6);
     assert!(fuel[0] < fuel[2] && fuel[2] < fuel[5], "{fuel:?}");

@@ -1,4 +1,4 @@
-//! `tidegate plugin trace`: what a live queue did, as a scenario that `simulate` takes.
+//! `tidegate plugin trace`: the history of a live queue, as a scenario for `simulate`.
 
 use serde_json::Value as Json;
 
@@ -8,28 +8,29 @@ use tidegate_engine::simulate::trace::{Live, LiveJob};
 /// The options of `tidegate plugin trace`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "A trace has the jobs of the queue with their attributes, when each came, and how long each of its attempts took. \
-    A job that ran no longer tells when it was due: one that was handed in for later counts as due when it came.\n\n\
+    after_help = "A trace has the jobs of the queue with their attributes, the time of each enqueue, and the duration of each attempt.\n\
+    A job that has run does not keep its due time: the trace uses the time of its enqueue.\n\n\
     Example:\n  tidegate plugin trace mail --since -1h > mail.json\n  tidegate plugin simulate mail.json --plugin mine.wasm --picture mail.svg"
 )]
 pub struct Args {
     /// The queue.
     queue: String,
-    /// Only jobs that came at this instant or later: RFC 3339, or a span such as 1h before now (default: all that are kept).
+    /// Only jobs enqueued at this instant or later: RFC 3339, or a span before now such as 1h
+    /// [default: all stored jobs].
     #[arg(long, value_parser = since, allow_hyphen_values = true, value_name = "WHEN")]
     since: Option<args::When>,
-    /// At most this many jobs, the latest.
+    /// The maximum number of jobs, latest first.
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     limit: u32,
-    /// How many jobs workers ran at once at most, where that is less than the limits.
+    /// The maximum number of jobs that the workers ran at once, if it was below the limits.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     workers: Option<u32>,
-    /// Keep the jobs' data of up to 1 KiB, for plugins that read it.
+    /// Include data of up to 1 KiB per job, for plugins that read it.
     #[arg(long)]
     with_data: bool,
 }
 
-/// Reads an instant; a bare span means so long ago.
+/// Reads an instant. A span without a sign is before now.
 fn since(text: &str) -> Result<args::When, String> {
     args::span(text).map(|span| args::When::Ago(span.duration())).or_else(|_| args::when(text))
 }
@@ -38,7 +39,7 @@ fn since(text: &str) -> Result<args::When, String> {
 ///
 /// # Errors
 ///
-/// The server is unreachable, or there is no such queue.
+/// The server is unreachable, or the queue does not exist.
 pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let client = ctx.client()?;
     let now = ctx.now();

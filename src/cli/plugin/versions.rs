@@ -1,4 +1,4 @@
-//! `tidegate plugin versions`, `rollback`, `shadow` and `delete`: which version decides, and which one is only asked.
+//! `tidegate plugin versions`, `rollback`, `shadow` and `delete`: the live version and its shadow.
 
 use std::str::FromStr;
 
@@ -18,7 +18,7 @@ use tidegate_core::time::Timestamp;
 pub struct RollbackArgs {
     #[command(flatten)]
     name: Named,
-    /// The version that shall decide; without it, the one that was live before.
+    /// The version to make live [default: the previously live one].
     #[arg(long, value_name = "VERSION")]
     to: Option<u32>,
 }
@@ -28,17 +28,17 @@ pub struct RollbackArgs {
 pub struct ShadowArgs {
     #[command(flatten)]
     name: Named,
-    /// The version that shall be asked beside the live one, or `off`.
+    /// The version to call for comparison with the live one, or `off`.
     #[arg(value_name = "VERSION|off")]
     version: Shadow,
 }
 
-/// What is in the shadow.
+/// The choice of a shadow version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shadow {
-    /// Nothing.
+    /// No version.
     Off,
-    /// That version.
+    /// The version with this number.
     Version(u32),
 }
 
@@ -96,11 +96,12 @@ fn render(look: OutputStyle, versions: &[VersionView], now: Timestamp) -> String
     output::table(look, ["version", "is", "pushed", "roles", "bytes", "sha256"], rows)
 }
 
-/// Lets an earlier version decide.
+/// Makes another version live.
 ///
 /// # Errors
 ///
-/// The server is unreachable, does not know the version, or whoever uses the plugin cannot go on with it.
+/// The server is unreachable or does not know the version, or a queue or job type that uses the
+/// plugin does not work with it.
 pub async fn rollback(args: RollbackArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
     let client = ctx.client()?;
     let body = args.to.map_or_else(|| json!({}), |version| json!({"version": version}));
@@ -110,14 +111,14 @@ pub async fn rollback(args: RollbackArgs, ctx: &Context) -> anyhow::Result<ExitC
     } else {
         let plugin: PluginView = answer.read()?;
         ctx.print(format_args!(
-            "version {} of {} decides from the next round on",
+            "version {} of {} is live from the next tick on",
             plugin.live, plugin.name
         ))?;
     }
     Ok(ExitCode::Ok)
 }
 
-/// Puts a version into the shadow, or takes it out.
+/// Makes a version the shadow, or removes the shadow.
 ///
 /// # Errors
 ///
@@ -134,13 +135,13 @@ pub async fn shadow(args: ShadowArgs, ctx: &Context) -> anyhow::Result<ExitCode>
         ctx.print_body(&answer.body)?;
     } else {
         let plugin: PluginView = answer.read()?;
-        let shadow = plugin
-            .shadow
-            .map_or_else(|| "nothing".to_owned(), |number| format!("version {number}"));
-        ctx.print(format_args!(
-            "{shadow} runs in the shadow of version {} of {}",
-            plugin.live, plugin.name
-        ))?;
+        let PluginView { name, live, shadow, .. } = &plugin;
+        match shadow {
+            Some(number) => ctx.print(format_args!(
+                "version {number} of {name} is the shadow of version {live}"
+            ))?,
+            None => ctx.print(format_args!("version {live} of {name} has no shadow"))?,
+        }
     }
     Ok(ExitCode::Ok)
 }
@@ -149,7 +150,7 @@ pub async fn shadow(args: ShadowArgs, ctx: &Context) -> anyhow::Result<ExitCode>
 ///
 /// # Errors
 ///
-/// The server is unreachable, does not know the plugin, or something uses it.
+/// The server is unreachable or does not know the plugin, or a queue or job type uses it.
 pub async fn delete(named: &Named, ctx: &Context) -> anyhow::Result<ExitCode> {
     let answer = ctx.client()?.delete(&["plugins", &named.name]).send().await?;
     if ctx.json() {
@@ -170,12 +171,15 @@ mod tests {
     };
 
     #[tokio::test]
-    async fn versions_say_which_one_decides() {
-        let versions = json!([
-            {"number": 1, "live": false, "shadow": false, "pushed_at": "2026-01-01T00:00:00Z", "compiled": [], "bytes": 70_000, "sha256": "a".repeat(64), "roles": ["throttler"]},
-            {"number": 2, "live": true, "shadow": false, "pushed_at": "2026-01-01T00:00:00Z", "compiled": [], "bytes": 71_000, "sha256": "b".repeat(64), "roles": ["throttler"]},
-            {"number": 3, "live": false, "shadow": true, "pushed_at": "2026-01-01T00:00:00Z", "compiled": [], "bytes": 72_000, "sha256": "c".repeat(64), "roles": ["throttler", "retry"]},
-        ]);
+    async fn versions_show_the_live_one_and_its_shadow() {
+        let version = |number: u32, live: bool, shadow: bool| {
+            json!({
+                "number": number, "live": live, "shadow": shadow, "compiled": [], "bytes": 70_000,
+                "pushed_at": "2026-01-01T00:00:00Z", "sha256": "a".repeat(64),
+                "roles": ["throttler", "retry"],
+            })
+        };
+        let versions = [version(1, false, false), version(2, true, false), version(3, false, true)];
         let server = FakeServer::answering(move |_| (200, json!({ "versions": versions }))).await;
         let (code, out) = server.run(&["plugin", "versions", "share"]).await;
         assert_eq!(code, ExitCode::Ok);

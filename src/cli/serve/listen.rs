@@ -1,15 +1,16 @@
 //! The HTTP/1 listener of the routes.
 //!
-//! Every connection is HTTP/1 from its first byte. A listener that detects the version holds the first
-//! bytes back: each connection then reads in two pieces, into a buffer of twice the size, for its whole
-//! life. Hundreds of workers wait on such connections.
+//! Every connection is HTTP/1 from its first byte. A listener that detects the version holds the
+//! first bytes back: each connection then reads in two pieces, into a buffer of twice the size, for
+//! its whole life. Hundreds of workers wait on such connections.
 
 use axum::{Router, serve::Listener};
 use hyper::server::conn::http1;
 use hyper_util::{rt::TokioIo, server::graceful::GracefulShutdown, service::TowerToHyperService};
 use tokio::{net::TcpListener, sync::watch};
 
-/// Serves `router` until `closing` is set, then accepts no connection and returns after the last response.
+/// Serves `router` until `closing` is set, then accepts no connection and returns after the last
+/// response.
 pub(super) async fn listen(
     mut listener: TcpListener,
     router: Router,

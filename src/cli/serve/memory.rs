@@ -1,7 +1,7 @@
 //! Releases resident memory that the process does not need: code that ran once, and freed heap.
 //!
-//! With it, `tidegate serve` has 28.5 MB resident with 300 workers under load, without it 32.5 MB. To
-//! measure it again on Linux: `tidegate bench memory`; docs/PERFORMANCE.md has the row.
+//! With it, `tidegate serve` has 28.5 MB resident with 300 workers under load, without it 32.5 MB.
+//! To measure it again on Linux: `tidegate bench memory`; docs/PERFORMANCE.md has the row.
 
 use std::{ffi::c_void, fs};
 
@@ -18,26 +18,26 @@ struct Mapped {
 }
 
 impl Code {
-    /// Returns the mappings of now. The start calls it once: the mappings of a start are never unmapped,
-    /// and their relocations are done.
+    /// Returns the mappings of now. The start calls it once: the mappings of a start are never
+    /// unmapped, and their relocations are done.
     pub fn loaded() -> Self {
         let maps = fs::read_to_string("/proc/self/smaps").unwrap_or_default();
         Self(unchanged(&maps).collect())
     }
 
-    /// Drops the pages from resident memory and returns the bytes of addresses. Pages in use come back
-    /// one by one from the system's file cache.
+    /// Drops the pages from resident memory and returns the bytes of addresses. Pages in use come
+    /// back one by one from the system's file cache.
     ///
-    /// A start builds routes, documents and settings, and so touches most of the program. Each kind of
-    /// request touches its own part, and the system maps 64 KB around each page. Without this call all
-    /// code that ever ran stays resident.
+    /// A start builds routes, documents and settings, and so touches most of the program. Each kind
+    /// of request touches its own part, and the system maps 64 KB around each page. Without this
+    /// call all code that ever ran stays resident.
     pub fn unload(&self) -> usize {
         self.0.iter().filter(|mapped| unload(**mapped)).map(|mapped| mapped.bytes).sum()
     }
 }
 
-/// Parses `/proc/self/smaps` for unchanged file mappings: not writable, and without a private page, in
-/// memory or swapped out.
+/// Parses `/proc/self/smaps` for unchanged file mappings: not writable, and without a private page,
+/// in memory or swapped out.
 ///
 /// ```text
 /// 55d0c000-55d0f000 r-xp 00001000 fe:01 131 /usr/bin/tidegate
@@ -77,20 +77,20 @@ fn unload(mapped: Mapped) -> bool {
         unsafe_code,
         reason = "the pages are mapped from files and were never written: what is read again is the same"
     )]
-    // SAFETY: a private mapping that is not writable, without a page that differs from the file, reads
-    // the same after its pages are dropped: the system drops such pages when memory is short.
+    // SAFETY: a private mapping that is not writable, without a page that differs from the file,
+    // reads the same after its pages are dropped: the system drops such pages when memory is short.
     // Relocated pages differ and are excluded. Mappings of the start stay mapped.
     let unloaded = unsafe { madvise(start, mapped.bytes, MmapAdvise::MADV_DONTNEED) };
     unloaded.is_ok()
 }
 
-/// Returns freed heap to the system. Without it, the pages of a start or of a busy hour stay resident:
-/// the C library keeps a heap for each thread and returns only the free end of it.
+/// Returns freed heap to the system. Without it, the pages of a start or of a busy hour stay
+/// resident: the C library keeps a heap for each thread and returns only the free end of it.
 #[cfg(target_env = "gnu")]
 pub fn trim_heap() {
     #[allow(unsafe_code, reason = "a function of the C library without a safe name")]
-    // SAFETY: any thread may call it at any time: it takes the lock of each heap and touches only free
-    // memory.
+    // SAFETY: any thread may call it at any time: it takes the lock of each heap and touches only
+    // free memory.
     unsafe {
         nix::libc::malloc_trim(0);
     }

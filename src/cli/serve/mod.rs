@@ -39,8 +39,8 @@ use listen::listen;
 
 /// Run the embedded server on a data directory.
 ///
-/// Settings are read from a TOML file, then from the environment (`TIDEGATE_...`), then from these flags;
-/// a later one wins.
+/// Settings are read from a TOML file, then from the environment (`TIDEGATE_...`), then from these
+/// flags; a later one wins.
 #[derive(Debug, Default, clap::Args)]
 #[command(after_long_help = reference_table())]
 pub struct Args {
@@ -241,8 +241,8 @@ pub async fn start(
     Ok(Serving { address, server, closing, listener, exporter })
 }
 
-/// Releases unused memory after the start and then at an interval. Code in use is mapped again within
-/// microseconds; without the release, unused code and freed heap would stay resident.
+/// Releases unused memory after the start and then at an interval. Code in use is mapped again
+/// within microseconds; without the release, unused code and freed heap would stay resident.
 #[cfg(target_os = "linux")]
 async fn keep_memory_small(mut closing: watch::Receiver<bool>) {
     let code = Arc::new(memory::Code::loaded());
@@ -252,7 +252,8 @@ async fn keep_memory_small(mut closing: watch::Receiver<bool>) {
             code.unload();
             memory::trim_heap();
         };
-        // It holds the locks of the heaps one by one, so it runs on a thread that serves no request.
+        // It holds the locks of the heaps one by one, so it runs on a thread that serves no
+        // request.
         let _ = tokio::task::spawn_blocking(give_back).await;
         if tokio::time::timeout(MEMORY_STAYS, closing.changed()).await.is_ok() {
             return;
@@ -260,8 +261,8 @@ async fn keep_memory_small(mut closing: watch::Receiver<bool>) {
     }
 }
 
-/// Compiles plugins in a separate process of this same program, even if another release has replaced
-/// its file on disk.
+/// Compiles plugins in a separate process of this same program, even if another release has
+/// replaced its file on disk.
 fn compiler() -> anyhow::Result<Compiler> {
     let own = std::path::Path::new("/proc/self/exe");
     let program = if own.exists() {

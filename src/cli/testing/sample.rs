@@ -77,6 +77,14 @@ pub fn queue_status(changes: Value) -> Value {
     with(status, changes)
 }
 
+/// Returns a cancel operation with the number of matched, changed and refused jobs.
+pub fn operation(id: &str, state: &str, [matched, done, refused]: [u64; 3]) -> Value {
+    json!({"operation": {
+        "id": id, "kind": "cancel", "state": state, "created_at": "2026-01-01T00:00:00Z",
+        "matched": matched, "done": done, "refused": refused,
+    }})
+}
+
 /// Returns a pull type.
 pub fn job_type(changes: Value) -> Value {
     let job_type = json!({

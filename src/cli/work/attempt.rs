@@ -1,7 +1,7 @@
 //! One attempt: its command, and the heartbeats that keep its lease while the command runs.
 //!
-//! The lease is the right to run. When the server reports its end, or no heartbeat is answered for as
-//! long as the lease lasts, the command is ended: another worker may have the job by then.
+//! The lease is the right to run. When the server reports its end, or no heartbeat is answered for
+//! as long as the lease lasts, the command is ended: another worker may have the job by then.
 
 use std::{convert::Infallible, io, time::Duration};
 
@@ -132,7 +132,8 @@ async fn keep_lease(
     }
 }
 
-/// Returns the duration of the lease by the server's clock alone, so a wrong local clock does no harm.
+/// Returns the duration of the lease by the server's clock alone, so a wrong local clock does no
+/// harm.
 fn lease_duration(plan: &WorkPlan, lease: &LeaseView<'_>) -> Duration {
     let granted = lease.job.started_at.map(|from| lease.expires_at.since(from));
     granted

@@ -1,7 +1,7 @@
 //! One process for one attempt: data in, result and progress out, and a forced end.
 //!
-//! The process leads its own group, so a Ctrl-C at the terminal reaches only the worker, and the end
-//! of an attempt also ends the processes that its command started.
+//! The process leads its own group, so a Ctrl-C at the terminal reaches only the worker, and the
+//! end of an attempt also ends the processes that its command started.
 
 use std::{
     io,
@@ -34,7 +34,8 @@ const MAX_RESULT_BYTES: usize = 4 << 20;
 const MAX_MESSAGE_BYTES: usize = 4 << 10;
 /// Longest line on standard error, in bytes. A longer one is split.
 const MAX_LINE_BYTES: usize = 4 << 10;
-/// How long output is read after the command's end, in case a process that it started holds the pipes.
+/// How long output is read after the command's end, in case a process that it started holds the
+/// pipes.
 const MAX_DRAIN: Duration = Duration::from_secs(1);
 
 /// Why a command is ended early.
@@ -142,8 +143,8 @@ fn outcome(status: ExitStatus, output: &[u8], tail: &str) -> AttemptOutcome {
 
 /// Returns the output of a command as a result.
 ///
-/// It is the output itself if that is JSON, null if it is empty, otherwise a JSON string without the
-/// last line break.
+/// It is the output itself if that is JSON, null if it is empty, otherwise a JSON string without
+/// the last line break.
 fn result(output: &[u8]) -> Box<RawValue> {
     let text = String::from_utf8_lossy(output);
     let json = if text.trim().is_empty() { "null" } else { text.trim() };
@@ -168,8 +169,8 @@ async fn requested(stop: &mut watch::Receiver<Option<Stop>>) -> Stop {
     }
 }
 
-/// Waits for the command itself. Processes that it left in the background do not hold the attempt: as
-/// process 1 of a container the worker would wait for them, too.
+/// Waits for the command itself. Processes that it left in the background do not hold the attempt:
+/// as process 1 of a container the worker would wait for them, too.
 async fn leader_exit(child: &mut dyn ChildWrapper) -> io::Result<ExitStatus> {
     child.inner_mut().wait().await
 }
@@ -194,7 +195,8 @@ async fn end(
     leader_exit(child).await
 }
 
-/// Reads everything, so that the command never blocks, and keeps one byte more than a result may have.
+/// Reads everything, so that the command never blocks, and keeps one byte more than a result may
+/// have.
 async fn read_result(
     mut from: impl AsyncRead + Unpin,
     kept: Arc<Mutex<Vec<u8>>>,

@@ -4,11 +4,12 @@
 //!   worker (leases, carries reports) ──▶ attempt (heartbeats) ──▶ command (the process)
 //! ```
 //!
-//! The worker loses no attempt that it knows of. On a stop it ends the lease request in flight, finishes
-//! every leased and running job, and reports all of them.
+//! The worker loses no attempt that it knows of. On a stop it ends the lease request in flight,
+//! finishes every leased and running job, and reports all of them.
 
 mod attempt;
 mod command;
+mod demand;
 mod report;
 mod worker;
 
@@ -46,7 +47,8 @@ pub struct Args {
     /// Lease jobs of this queue.
     #[arg(long)]
     queue: Option<QueueName>,
-    /// Commands that run at once: a number, or `auto` for the desired workers of the queue, or of the types' queues.
+    /// Commands that run at once: a number, or `auto` for the desired workers of the queue, or of
+    /// the types' queues.
     #[arg(long, value_name = "N|auto", default_value = "1", value_parser = concurrency)]
     concurrency: Concurrency,
     /// The maximum with `--concurrency auto`.
@@ -114,7 +116,8 @@ struct WorkPlan {
 ///
 /// # Errors
 ///
-/// The server is unreachable at the start, or rejects a request. Later the worker waits for the server.
+/// The server is unreachable at the start, or rejects a request. Later the worker waits for the
+/// server.
 pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let auto = args.concurrency == Concurrency::Auto;
     let plan = WorkPlan {

@@ -1,9 +1,10 @@
 //! The worker's loop: it leases jobs, starts attempts, sends reports, and stops gracefully.
 //!
-//! At most one lease request is in flight. A report is part of the next one. While one is in flight, or
-//! when none will follow, the report is a request of its own, so no result waits for a long poll.
+//! At most one lease request is in flight. A report is part of the next one. While one is in
+//! flight, or when none will follow, the report is a request of its own, so no result waits for a
+//! long poll.
 
-use std::{collections::BTreeSet, io, mem, sync::Arc, time::Duration};
+use std::{io, mem, sync::Arc, time::Duration};
 
 use tokio::{
     sync::{mpsc, watch},
@@ -12,7 +13,7 @@ use tokio::{
 };
 
 use super::{
-    WorkPlan, attempt,
+    WorkPlan, attempt, demand,
     report::{AttemptOutcome, Lease, Report},
 };
 use crate::cli::{
@@ -21,7 +22,7 @@ use crate::cli::{
     context::{pause, print_error},
     output,
 };
-use tidegate_api::{JobTypeView, LeaseBody, LeaseView, LeasesView, QueueView, Status};
+use tidegate_api::{LeaseBody, LeaseView, LeasesView, Status};
 
 /// Most reports, and most bytes of results, in one lease request.
 const MAX_LEASE_REPORTS: usize = 100;
@@ -99,13 +100,13 @@ impl<'a> Worker<'a> {
     ///
     /// # Errors
     ///
-    /// The server is unreachable at the start or rejects the lease request, or the command cannot be
-    /// started, which would use up the attempts of every job.
+    /// The server is unreachable at the start or rejects the lease request, or the command cannot
+    /// be started, which would use up the attempts of every job.
     pub async fn run(mut self, mut stops: mpsc::Receiver<()>) -> anyhow::Result<ExitCode> {
         let (demand, mut demanded) = watch::channel(self.limit);
         let mut polling = JoinSet::new();
         if self.plan.auto {
-            polling.spawn(follow_demand(
+            polling.spawn(demand::follow(
                 self.client.clone(),
                 Arc::clone(&self.plan),
                 demand.clone(),
@@ -307,7 +308,8 @@ impl<'a> Worker<'a> {
             print_error("killing the running jobs");
             self.code = ExitCode::Refused;
             self.kill.send_replace(true);
-            // A kill does not wait for the long poll. Its reports are sent again, which is idempotent.
+            // A kill does not wait for the long poll. Its reports are sent again, which is
+            // idempotent.
             self.poll = JoinSet::new();
             let reports = self.take_reports_in_flight();
             self.pending_reports.extend(reports);
@@ -349,8 +351,8 @@ async fn post(client: Client, mut report: Report, kill: watch::Receiver<bool>) -
     }
 }
 
-/// Returns a failure in place of a rejected report, so that a job does not hang because its result is
-/// too large. `None` if the attempt is over or the report was a failure already.
+/// Returns a failure in place of a rejected report, so that a job does not hang because its result
+/// is too large. `None` if the attempt is over or the report was a failure already.
 fn replacement(report: Report, err: &Error) -> Option<Report> {
     print_error(format_args!("[{}] its report was rejected: {err}", report.lease.job.id));
     let over = matches!(err, Error::Problem(problem) if matches!(problem.status, 404 | 409 | 410));
@@ -362,39 +364,4 @@ fn replacement(report: Report, err: &Error) -> Option<Report> {
         ..AttemptOutcome::failed(format!("the result was rejected: {err}"))
     };
     Some(Report { outcome, ..report })
-}
-
-/// Polls the desired workers of the plan's queues, between 1 and the maximum.
-async fn follow_demand(client: Client, plan: Arc<WorkPlan>, demanded: watch::Sender<usize>) {
-    loop {
-        match demand(&client, &plan).await {
-            Ok(desired) => {
-                // At least one lease request keeps the queue aware of this worker.
-                let desired =
-                    usize::try_from(desired).unwrap_or(usize::MAX).clamp(1, plan.concurrency);
-                demanded.send_if_modified(|limit| mem::replace(limit, desired) != desired);
-            }
-            Err(err) => {
-                print_error(format_args!("the number of desired workers is unknown: {err}"));
-            }
-        }
-        pause(plan.poll_interval).await;
-    }
-}
-
-/// Returns the desired workers of the plan's queue, or of the queues of its types.
-async fn demand(client: &Client, plan: &WorkPlan) -> Result<u64, Error> {
-    let mut queues: BTreeSet<String> = plan.queue.iter().map(ToString::to_string).collect();
-    if queues.is_empty() {
-        for name in &plan.types {
-            let answer = client.get(&["job-types", name.as_str()]).send().await?;
-            queues.insert(answer.read::<JobTypeView<'_>>()?.queue().to_owned());
-        }
-    }
-    let mut desired = 0;
-    for queue in &queues {
-        let found = client.get(&["queues", queue]).send().await?.read::<QueueView<'_>>()?;
-        desired += found.status.map_or(1, |status| status.desired_workers);
-    }
-    Ok(desired)
 }

@@ -282,7 +282,7 @@ fn a_folder_that_is_there_is_not_touched() {
     std::fs::create_dir(dir.path().join("mine")).unwrap();
     let refused = tidegate(dir.path(), &["new", "--lang", "js", "mine"]);
     assert_eq!(refused.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("mine is there already"));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("mine exists already"));
     assert_eq!(std::fs::read_dir(dir.path().join("mine")).unwrap().count(), 0);
 }
 

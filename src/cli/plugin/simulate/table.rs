@@ -7,9 +7,9 @@ use tidegate_engine::simulate::{
 };
 
 /// Most rows of a table of reasons.
-const REASONS: usize = 20;
+const MAX_REASONS: usize = 20;
 
-/// One simulation, or two side by side under their names, with what their plugins decided differently.
+/// Returns the tables of one simulation, or of two side by side, with the decisions that differ.
 pub fn render(
     one: &Simulation,
     other: Option<&Simulation>,
@@ -53,7 +53,7 @@ pub fn render(
     parts.join("\n\n")
 }
 
-/// A number as short as it can be and still tell.
+/// Returns a number in about three digits.
 fn figure(number: f64) -> String {
     let text = match number.abs() {
         0.0..10.0 => format!("{number:.2}"),
@@ -122,14 +122,14 @@ fn listed(counts: &[(u64, &str)]) -> String {
     if some.is_empty() { output::dash() } else { some.join(", ") }
 }
 
-/// `first` and then `rest`, `N` together.
+/// Returns `first` followed by `rest`, `N` items in total.
 fn joined<T: Clone, const N: usize>(first: &[T], rest: &[T]) -> [T; N] {
     std::array::from_fn(|index| {
         first.get(index).unwrap_or_else(|| &rest[index - first.len()]).clone()
     })
 }
 
-/// The rows of a report, with what they have in common.
+/// Returns the table of one report.
 fn table(report: &SimulationReport, look: OutputStyle) -> String {
     let rows = report
         .groups
@@ -139,7 +139,7 @@ fn table(report: &SimulationReport, look: OutputStyle) -> String {
     output::table(look, joined::<_, 11>(&[report.by.as_str()], &COLUMNS), rows)
 }
 
-/// Both reports' rows, one below the other, and by how much the numbers differ.
+/// Returns the table of two reports: for each value both rows, and their difference.
 fn both(
     one: &SimulationReport,
     other: &SimulationReport,
@@ -176,7 +176,7 @@ fn both(
     output::table(look, joined::<_, 12>(&[one.by.as_str(), "of"], &COLUMNS), rows)
 }
 
-/// By how much `b` differs from `a`.
+/// Returns the difference of `b` from `a`, by column.
 fn change(a: &Row, b: &Row) -> [String; 10] {
     let number = |a: f64, b: f64, unit: &str| match figure(b - a) {
         zero if zero == "0" || zero == "-0" => output::dash(),
@@ -199,19 +199,33 @@ fn change(a: &Row, b: &Row) -> [String; 10] {
     ]
 }
 
-/// What stands below a report's table.
+/// Returns the parts below the table of a report.
 fn below(report: &SimulationReport, of: &str, look: OutputStyle) -> Vec<String> {
     let over = match report.over {
         Over::Done => "every job has ended",
-        Over::Duration => "its duration was over",
-        Over::Stalled => "jobs wait that nothing will ever let start",
-        Over::Rounds => "it took more rounds than a simulation may",
+        Over::Duration => "its duration has passed",
+        Over::Stalled => "the waiting jobs can never start",
+        Over::Rounds => "it reached the maximum number of rounds",
     };
     let mut parts = vec![format!(
         "{of}over after {} s: {over}. {} rounds",
         figure(report.seconds),
         report.rounds
     )];
+    parts.extend(held(report, look));
+    parts.extend(calls(report, look));
+    if !report.expectations.is_empty() {
+        let rows = report.expectations.iter().map(|one| {
+            let met = if one.met { "met" } else { "NOT MET" };
+            [one.name.clone(), one.wanted.clone(), one.got.clone(), met.to_owned()]
+        });
+        parts.push(output::table(look, ["expected", "wanted", "got", ""], rows));
+    }
+    parts
+}
+
+/// Returns the table of the reasons that held jobs, most frequent first.
+fn held(report: &SimulationReport, look: OutputStyle) -> Option<String> {
     let reasons = report.groups.iter().flat_map(|row| {
         row.held.iter().map(|(reason, count)| (row.value.clone(), reason.clone(), *count))
     });
@@ -224,51 +238,49 @@ fn below(report: &SimulationReport, of: &str, look: OutputStyle) -> Vec<String> 
             .map(|(rule, count)| (output::dash(), rule.clone(), *count)),
     );
     held.sort_by(|a, b| (b.2, &a.0, &a.1).cmp(&(a.2, &b.0, &b.1)));
-    held.truncate(REASONS);
+    held.truncate(MAX_REASONS);
     if !held.is_empty() {
         let rows =
             held.into_iter().map(|(value, reason, count)| [count.to_string(), value, reason]);
-        parts.push(output::table(look, ["times held", report.by.as_str(), "by"], rows));
+        return Some(output::table(look, ["times held", report.by.as_str(), "by"], rows));
     }
-    if !report.calls.is_empty() {
-        let rows = report.calls.iter().map(|(role, calls)| {
-            let spread = |spread: Option<Spread>, unit: &str, by: u64| {
-                spread.map_or_else(output::dash, |spread| {
-                    format!("{}/{}{unit}", spread.median / by, spread.most / by)
-                })
-            };
-            let faults: Vec<String> =
-                calls.faults.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
-            let faults = match &calls.first_fault {
-                Some(first) => format!("{}: {first}", faults.join(", ")),
-                None => output::dash(),
-            };
-            [
-                (*role).to_owned(),
-                calls.calls.to_string(),
-                spread(calls.fuel, "", 1),
-                spread(calls.took_micros, " us", 1),
-                spread(calls.memory_bytes, " KiB", 1024),
-                faults,
-            ]
-        });
-        parts.push(output::table(
-            look,
-            ["plugin", "calls", "fuel median/most", "time", "memory", "faults"],
-            rows,
-        ));
-    }
-    if !report.expectations.is_empty() {
-        let rows = report.expectations.iter().map(|one| {
-            let met = if one.met { "met" } else { "NOT MET" };
-            [one.name.clone(), one.wanted.clone(), one.got.clone(), met.to_owned()]
-        });
-        parts.push(output::table(look, ["expected", "wanted", "got", ""], rows));
-    }
-    parts
+    None
 }
 
-/// How a simulated trace compares with what really happened.
+/// Returns the table of the plugin's calls.
+fn calls(report: &SimulationReport, look: OutputStyle) -> Option<String> {
+    if report.calls.is_empty() {
+        return None;
+    }
+    let rows = report.calls.iter().map(|(role, calls)| {
+        let spread = |spread: Option<Spread>, unit: &str, by: u64| {
+            spread.map_or_else(output::dash, |spread| {
+                format!("{}/{}{unit}", spread.median / by, spread.most / by)
+            })
+        };
+        let faults: Vec<String> =
+            calls.faults.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+        let faults = match &calls.first_fault {
+            Some(first) => format!("{}: {first}", faults.join(", ")),
+            None => output::dash(),
+        };
+        [
+            (*role).to_owned(),
+            calls.calls.to_string(),
+            spread(calls.fuel, "", 1),
+            spread(calls.took_micros, " us", 1),
+            spread(calls.memory_bytes, " KiB", 1024),
+            faults,
+        ]
+    });
+    Some(output::table(
+        look,
+        ["plugin", "calls", "fuel median/most", "time", "memory", "faults"],
+        rows,
+    ))
+}
+
+/// Returns the comparison of a simulated trace with the live queue.
 fn agreed(real: &SimulationReport, agreement: &Agreement, look: OutputStyle) -> String {
     let waits = |of: &str, waits: Waits| {
         [
@@ -291,7 +303,8 @@ fn agreed(real: &SimulationReport, agreement: &Agreement, look: OutputStyle) -> 
         })
         .collect();
     format!(
-        "{table}\n\n{} jobs started in both, {} s apart on average. What ran at any time ran in both: {}. The live queue took {} s.",
+        "{table}\n\n{} jobs started in both, {} s apart on average. Overlap of the running jobs: {}. \
+         The live queue took {} s.",
         agreement.jobs,
         figure(agreement.mean_difference_seconds),
         overlap.join(", "),

@@ -41,7 +41,6 @@ pub struct Ingested {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Applied {
     /// The trigger.
-    #[schema(value_type = String)]
     pub trigger: TriggerName,
     /// What it did.
     #[serde(flatten)]

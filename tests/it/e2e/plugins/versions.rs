@@ -199,7 +199,7 @@ async fn a_shadow_decides_nothing_and_its_differences_are_listed() {
     );
     assert_eq!(tide.job(&held).await["state"], "scheduled");
     let said = tide.cli(&["plugin", "differences", "share"]).await.ok();
-    assert!(said.contains("version 2 beside the live one") && said.contains(&held), "{said}");
+    assert!(said.contains("version 2 and the live one") && said.contains(&held), "{said}");
 
     tide.put("/v1/plugins/share/shadow", json!({"version": 1})).await.problem(400, "invalid_field");
     assert_eq!(tide.delete("/v1/plugins/share/shadow").await.is(200)["shadow"], Value::Null);
@@ -229,7 +229,7 @@ async fn the_command_line_pushes_lists_and_follows() {
         tide.cli(&["plugin", "push", "guest", text(&file)])
             .await
             .ok()
-            .starts_with("these bytes are there already")
+            .starts_with("the server has these bytes already")
     );
     throttled(&tide, "guest", json!({})).await;
     tide.job_type("t", json!({})).await;
@@ -256,7 +256,7 @@ async fn the_command_line_pushes_lists_and_follows() {
     assert!(tide.cli(&["plugin", "versions", "guest"]).await.ok().contains("shadow"));
     assert_eq!(
         tide.cli(&["plugin", "rollback", "guest", "--to", "2"]).await.ok(),
-        "version 2 of guest decides from the next round on\n"
+        "version 2 of guest is live from the next tick on\n"
     );
     assert_eq!(tide.cli(&["plugin", "get", "none"]).await.code, Some(4));
     assert_eq!(tide.cli(&["plugin", "delete", "guest"]).await.code, Some(1), "a queue uses it");

@@ -1,0 +1,47 @@
+//! The desired workers of the queues, which a worker with `--concurrency auto` follows.
+
+use std::{collections::BTreeSet, mem, sync::Arc};
+
+use tokio::sync::watch;
+
+use super::WorkPlan;
+use crate::cli::{
+    client::{Client, Error},
+    context::{pause, print_error},
+};
+use tidegate_api::{JobTypeView, QueueView};
+
+/// Polls the desired workers of the plan's queues, between 1 and the maximum.
+pub(super) async fn follow(client: Client, plan: Arc<WorkPlan>, demanded: watch::Sender<usize>) {
+    loop {
+        match demand(&client, &plan).await {
+            Ok(desired) => {
+                // At least one lease request keeps the queue aware of this worker.
+                let desired =
+                    usize::try_from(desired).unwrap_or(usize::MAX).clamp(1, plan.concurrency);
+                demanded.send_if_modified(|limit| mem::replace(limit, desired) != desired);
+            }
+            Err(err) => {
+                print_error(format_args!("the number of desired workers is unknown: {err}"));
+            }
+        }
+        pause(plan.poll_interval).await;
+    }
+}
+
+/// Returns the desired workers of the plan's queue, or of the queues of its types.
+async fn demand(client: &Client, plan: &WorkPlan) -> Result<u64, Error> {
+    let mut queues: BTreeSet<String> = plan.queue.iter().map(ToString::to_string).collect();
+    if queues.is_empty() {
+        for name in &plan.types {
+            let answer = client.get(&["job-types", name.as_str()]).send().await?;
+            queues.insert(answer.read::<JobTypeView<'_>>()?.queue().to_owned());
+        }
+    }
+    let mut desired = 0;
+    for queue in &queues {
+        let found = client.get(&["queues", queue]).send().await?.read::<QueueView<'_>>()?;
+        desired += found.status.map_or(1, |status| status.desired_workers);
+    }
+    Ok(desired)
+}

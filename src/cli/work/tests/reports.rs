@@ -1,0 +1,135 @@
+//! Reports: with a lease request, on their own, retried and rejected.
+
+use super::*;
+
+#[tokio::test]
+async fn a_report_is_sent_with_the_next_lease_request() {
+    let server = server(vec![lease("j1", 30_000)], fine).await;
+    let script = r#"data=$(cat)
+        names="\"$TIDEGATE_JOB_ID\", \"$TIDEGATE_JOB_TYPE\", \"$TIDEGATE_JOB_QUEUE\""
+        numbers="$TIDEGATE_JOB_ATTEMPT, $TIDEGATE_JOB_MAX_ATTEMPTS"
+        env="$names, $numbers, $TIDEGATE_JOB_ATTRIBUTES, \"$TRACEPARENT\""
+        echo "{\"data\": $data, \"env\": [$env]}""#;
+    let working = Working::begin(&server, plan(script));
+    let asked = server.saw(|seen| reports(seen).is_some()).await;
+    assert_eq!(working.stop().await, ExitCode::Ok);
+    assert_eq!(
+        server.seen()[0].body,
+        json!({"types": ["mail"], "max": 1, "wait_seconds": 5, "worker": "w1"}),
+        "the first request is for one job"
+    );
+    assert_eq!(asked.bearer.as_deref(), Some("secret"));
+    assert_eq!(
+        reports(&asked),
+        Some(
+            &json!({"id": "j1", "type": "mail", "attempt": 2, "token": "token-j1", "status": "succeeded",
+                     "result": {"data": {"b": 1, "a": "x"}, "env": ["j1", "mail", "default", 2, 3, {"region": "east"}, PARENT]}})
+        )
+    );
+}
+
+#[tokio::test]
+async fn a_failure_has_the_exit_code_and_the_end_of_stderr() {
+    let server = server(vec![lease("j1", 30_000)], fine).await;
+    let working = Working::begin(&server, plan("echo out; echo trouble >&2; exit 100"));
+    let asked = server.saw(|seen| reports(seen).is_some()).await;
+    assert_eq!(working.stop().await, ExitCode::Ok);
+    assert_eq!(
+        reports(&asked),
+        Some(
+            &json!({"id": "j1", "type": "mail", "attempt": 2, "token": "token-j1", "status": "failed", "message": "trouble",
+                     "error": {"exit_code": 100}, "retryable": false})
+        )
+    );
+}
+
+#[tokio::test]
+async fn a_report_does_not_wait_for_a_pending_lease_request() {
+    let reported = Arc::new(tokio::sync::Notify::new());
+    let asked = Arc::new(Mutex::new(0));
+    let server = FakeServer::answering_slowly(move |seen| {
+        let (reported, asked) = (reported.clone(), asked.clone());
+        async move {
+            if seen.path != "/v1/leases" {
+                reported.notify_one();
+                return (200, json!({}));
+            }
+            let first = { std::mem::replace(&mut *asked.lock(), 1) == 0 };
+            if first {
+                return (200, sample::leases(&[lease("j1", 30_000)], &[]));
+            }
+            // The pending request ends only after the report.
+            reported.notified().await;
+            reported.notify_one();
+            (200, sample::leases(&[], &[]))
+        }
+    })
+    .await;
+    let working = Working::begin(&server, WorkPlan { concurrency: 2, ..plan("echo 1") });
+    assert_eq!(server.saw(direct).await.body["result"], json!(1));
+    assert_eq!(working.stop().await, ExitCode::Ok);
+}
+
+#[tokio::test]
+async fn a_report_is_retried_while_the_server_is_unavailable() {
+    let asked = Mutex::new(0);
+    let server = FakeServer::answering(move |_| {
+        let mut asked = asked.lock();
+        *asked += 1;
+        match *asked {
+            1 => (200, sample::leases(&[lease("j1", 30_000)], &[])),
+            2 => (503, json!({"title": "Service Unavailable"})),
+            _ => (200, sample::leases(&[], &[sample::reported()])),
+        }
+    })
+    .await;
+    let working = Working::begin(&server, plan("echo 1"));
+    server.saw_after(2, |seen| reports(seen).is_some()).await;
+    assert_eq!(working.stop().await, ExitCode::Ok);
+}
+
+#[tokio::test]
+async fn a_rejected_result_becomes_a_failure() {
+    let asked = Mutex::new(0);
+    let server = FakeServer::answering(move |seen| {
+        if seen.path != "/v1/leases" {
+            return (200, json!({}));
+        }
+        let mut asked = asked.lock();
+        *asked += 1;
+        match *asked {
+            1 => (200, sample::leases(&[lease("j1", 30_000)], &[])),
+            _ => (
+                200,
+                json!({"leases": [], "reports": [{"status": 413, "id": "j1", "error": {"title": "Too large", "status": 413, "code": "too_large"}}]}),
+            ),
+        }
+    })
+    .await;
+    let working = Working::begin(&server, plan("echo 1"));
+    let report = server.saw(direct).await;
+    assert_eq!(
+        report.body,
+        json!({"attempt": 2, "status": "failed", "message": "the result was rejected: Too large (too_large)", "retryable": false})
+    );
+    assert_eq!(working.stop().await, ExitCode::Ok);
+}
+
+#[tokio::test]
+async fn an_invalid_report_does_not_stop_the_worker() {
+    let leases = Mutex::new(vec![lease("j2", 30_000), lease("j1", 30_000)]);
+    let server = FakeServer::answering(move |seen| {
+        let refused = (413, json!({"title": "Too large", "status": 413, "code": "too_large"}));
+        match seen.path.as_str() {
+            "/v1/leases" if reports(&seen).is_some() => refused,
+            "/v1/leases" => (200, sample::leases(leases.lock().pop().as_slice(), &[])),
+            _ if seen.body["status"] == "succeeded" => refused,
+            _ => (200, json!({})),
+        }
+    })
+    .await;
+    let working = Working::begin(&server, plan("echo 1"));
+    server.saw(|seen| direct(seen) && seen.body["status"] == "failed").await;
+    server.saw(|seen| seen.line() == "POST /v1/jobs/mail/j2").await;
+    assert_eq!(working.stop().await, ExitCode::Ok);
+}

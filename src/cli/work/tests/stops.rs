@@ -1,0 +1,71 @@
+//! Stops: by signals, and by errors at the start.
+
+use super::*;
+
+#[tokio::test]
+async fn a_stopped_worker_finishes_its_jobs_and_leases_no_more() {
+    let server = server(vec![lease("j1", 30_000)], fine).await;
+    let (folder, file, wait) = gate();
+    let running = folder.path().join("running");
+    let mut signals = stops().unwrap();
+    let working =
+        Working::begin(&server, plan(&format!("touch {}; {wait}; echo done", running.display())));
+    until(|| running.exists()).await;
+    raise(Signal::SIGTERM).unwrap();
+    signals.recv().await.unwrap();
+    working.stop.send(()).await.unwrap();
+    // A capacity of two means that the worker has received the message. Only then may the command
+    // end.
+    until(|| working.stop.capacity() == 2).await;
+    std::fs::write(file, "").unwrap();
+    let report = server.saw(direct).await;
+    assert_eq!(report.body, json!({"attempt": 2, "status": "succeeded", "result": "done"}));
+    assert_eq!(report.bearer.as_deref(), Some("token-j1"));
+    assert_eq!(working.end().await.unwrap(), ExitCode::Ok);
+    assert_eq!(server.seen().iter().filter(|seen| seen.path == "/v1/leases").count(), 1);
+}
+
+#[tokio::test]
+async fn a_second_signal_kills_the_command_and_is_reported() {
+    let server = server(vec![lease("j1", 30_000)], fine).await;
+    let (folder, _, wait) = gate();
+    let running = folder.path().join("running");
+    let slow = WorkPlan {
+        grace: Duration::from_mins(1),
+        ..plan(&format!("touch {}; {wait}", running.display()))
+    };
+    let working = Working::begin(&server, slow);
+    until(|| running.exists()).await;
+    working.stop.send(()).await.unwrap();
+    assert_eq!(working.stop().await, ExitCode::Refused);
+    let report = server.saw(direct).await;
+    assert_eq!(
+        report.body,
+        json!({"attempt": 2, "status": "failed", "message": "the worker was killed", "error": {"signal": 9}})
+    );
+}
+
+#[tokio::test]
+async fn a_command_that_cannot_be_started_stops_the_worker() {
+    let server = server(vec![lease("j2", 30_000), lease("j1", 30_000)], fine).await;
+    let broken = WorkPlan { command: vec!["/no/such/command".to_owned()], ..plan("") };
+    let err = Working::begin(&server, broken).end().await.unwrap_err();
+    assert_eq!(ExitCode::of(&err), ExitCode::Usage);
+    assert_eq!(server.saw(direct).await.body["status"], "failed");
+    assert_eq!(server.seen().iter().filter(|seen| seen.path == "/v1/leases").count(), 1);
+}
+
+#[tokio::test]
+async fn a_worker_stops_if_its_first_request_fails() {
+    let refusing =
+        FakeServer::answering(|_| (403, json!({"title": "Forbidden", "code": "scope_missing"})))
+            .await;
+    assert_eq!(refusing.run(&["work", "--type", "mail", "--", "true"]).await.0, ExitCode::Refused);
+
+    let url = client::base_url("127.0.0.1:1").unwrap();
+    let mut ctx = context(&refusing);
+    ctx.global.url = Some(url);
+    let (_stop, stops) = mpsc::channel(1);
+    let err = Worker::new(plan("true"), &ctx).unwrap().run(stops).await.unwrap_err();
+    assert_eq!(ExitCode::of(&err), ExitCode::Unreachable);
+}
