@@ -1,5 +1,5 @@
-//! `backlog`: what a million scheduled jobs that wait change. Half of them wait in the queue that is
-//! enqueued to and drained, half in the limited one.
+//! `backlog`: the effect of a million scheduled jobs. Half of them wait in the queue under test,
+//! half in the limited queue.
 
 use std::{path::Path, time::Duration};
 
@@ -18,12 +18,12 @@ use tidegate_core::{
 };
 use tidegate_engine::request::NewJob;
 
-/// What ours is compared with.
+/// The name of the baseline.
 const WITHOUT: &str = "with an empty store";
-/// The part of it that is to be reached.
+/// The share of the baseline that is the goal.
 const REACH: f64 = 0.8;
 
-/// What is measured with and without.
+/// The figures, with and without the backlog.
 struct Rates {
     enqueue: f64,
     drain: f64,
@@ -31,7 +31,7 @@ struct Rates {
     others_cores: f64,
 }
 
-/// The measure.
+/// Takes the measurement.
 pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     let dir = temp_dir(&plan.dir)?;
     let without = rates(dir.path(), plan).await?;
@@ -75,7 +75,7 @@ async fn wait(dir: &Path, jobs: u64) -> anyhow::Result<()> {
 async fn rates(dir: &Path, plan: &BenchPlan) -> anyhow::Result<Rates> {
     let (drain, spent) = drain::run(dir, plan.drain).await?;
     let server = loop {
-        // The embedded server lets go of the directory when the last of its tasks ends.
+        // The embedded server releases the directory when its last task ends.
         match Process::serve(dir).await {
             Ok(server) => break server,
             Err(error) if format!("{error:#}").contains("ended") => {

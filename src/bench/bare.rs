@@ -1,5 +1,6 @@
-//! The handler that our enqueue is compared with: it parses the JSON, commits a row to SQLite together
-//! with whoever else waits, and answers after the commit. It checks nothing and can do nothing else.
+//! The baseline of an enqueue: a handler that parses the JSON, commits a row to SQLite together
+//! with the other waiting requests, and answers after the commit. It has no checks and no other
+//! function.
 
 use std::{net::SocketAddr, path::Path};
 
@@ -41,11 +42,11 @@ struct Insert {
     done: oneshot::Sender<String>,
 }
 
-/// Serves until it is killed.
+/// Serves until the process is killed.
 ///
 /// # Errors
 ///
-/// The table cannot be made, or the address cannot be listened on.
+/// The table cannot be created, or the address cannot be used.
 pub(crate) async fn serve(listen: SocketAddr, dir: &Path) -> anyhow::Result<()> {
     let db = raw::table(dir)?;
     let (sender, waiting) = mpsc::channel(4096);
@@ -77,7 +78,8 @@ async fn accept(
     Ok((StatusCode::CREATED, [(header::CONTENT_TYPE, "application/json")], json))
 }
 
-/// Commits everything that waits, then answers it. A failed commit ends the thread, and its callers get a 503.
+/// Commits all waiting requests, then answers them. A failed commit ends the thread, and its
+/// callers get a 503.
 fn write(db: &Connection, mut waiting: mpsc::Receiver<Insert>) {
     let mut number = 0_u64;
     let mut group = Vec::with_capacity(GROUP);

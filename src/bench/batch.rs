@@ -4,12 +4,12 @@ use super::{BenchPlan, DATA, JOB_TYPE, figure::Figure, http, process::Process, r
 
 /// Jobs of one request.
 const JOBS: usize = 1000;
-/// How many connections send.
+/// The number of sending connections.
 const CONNECTIONS: usize = 4;
 /// Rows that the baseline inserts into SQLite.
 const ROWS: u64 = 200_000;
 
-/// The measure.
+/// Takes the measurement.
 pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     let raw_dir = temp_dir(&plan.dir)?;
     let path = raw_dir.path().to_owned();

@@ -1,4 +1,4 @@
-//! The clocks of the measures, read at the edge.
+//! The clocks of the measurements, read at the edge.
 
 use std::time::{Duration, Instant, SystemTime};
 

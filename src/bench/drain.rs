@@ -1,4 +1,5 @@
-//! `drain`: jobs that wait are claimed, run by a handler in the process, and their outcomes recorded, each on its own.
+//! `drain`: waiting jobs are claimed and run by a handler in the process; each outcome is recorded
+//! alone.
 
 use std::{path::Path, time::Duration};
 
@@ -10,14 +11,14 @@ use super::{
     raw, temp_dir,
 };
 
-/// Jobs that are run at once.
+/// Jobs that run at once.
 const CONCURRENCY: u32 = 256;
 /// Rows in one transaction of the baseline.
 const ROWS: usize = 100;
-/// The longest a drain may take.
+/// The longest duration of a drain.
 const PATIENCE: Duration = Duration::from_mins(10);
 
-/// The measure.
+/// Takes the measurement.
 pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     let raw_dir = temp_dir(&plan.dir)?;
     let (path, jobs) = (raw_dir.path().to_owned(), plan.drain);
@@ -36,7 +37,8 @@ pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     ])
 }
 
-/// Drains `jobs` jobs from the server on `dir`: jobs per second from the start of the first to the record of the last.
+/// Drains `jobs` jobs from the server on `dir` and returns the jobs per second, from the start of
+/// the first to the record of the last.
 pub(super) async fn run(dir: &Path, jobs: u64) -> anyhow::Result<(f64, ProcessorTime)> {
     let server = accepting(dir).await?;
     fill(&server, jobs, |_| job()).await?;

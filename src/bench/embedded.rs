@@ -1,4 +1,4 @@
-//! The server under test in this process, as a program that embeds it has it.
+//! The server under test in this process, as in a program that embeds it.
 
 use std::{
     future::Future,
@@ -24,22 +24,22 @@ use tidegate_core::{
 use tidegate_engine::request::NewJob;
 use tidegate_server::runtime::{DirectoryOpenError, Handled, Server};
 
-/// Jobs of one enqueue while a directory is filled.
+/// Jobs of one enqueue that fills a directory.
 const FILL: u64 = 1000;
-/// How often opening a directory is tried again while another server lets go of it.
-const TRIES: u32 = 1000;
+/// Most retries to open a directory that another server is about to release.
+const MAX_OPEN_RETRIES: u32 = 1000;
 
-/// The type that is measured.
+/// The type under test.
 pub(super) fn job_type() -> TypeName {
     JOB_TYPE.parse().expect("a good name")
 }
 
-/// A job of the measured type.
+/// Returns a job of the type under test.
 pub(super) fn job() -> NewJob {
     NewJob::new(job_type(), Payload::json(DATA))
 }
 
-/// What a handler saw.
+/// The observations of a handler.
 #[derive(Default)]
 pub(super) struct Handling {
     calls: AtomicU64,
@@ -47,23 +47,24 @@ pub(super) struct Handling {
 }
 
 impl Handling {
-    /// How many calls there were.
+    /// Returns the number of calls.
     pub(super) fn calls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)
     }
 
-    /// Gets a message at the start of each call.
+    /// Receives a message at the start of each call.
     pub(super) fn started(&self) -> &Notify {
         &self.started
     }
 }
 
-/// A server on `dir` that only accepts.
+/// Starts a server on `dir` that runs no jobs.
 pub(super) async fn accepting(dir: &Path) -> anyhow::Result<Server> {
     open(dir, |builder| builder).await
 }
 
-/// A server on `dir` that runs at most `concurrency` jobs of the type, which do nothing.
+/// Starts a server on `dir` that runs at most `concurrency` jobs of the type at once. The jobs do
+/// nothing.
 pub(super) async fn handling(
     dir: &Path,
     concurrency: u32,
@@ -88,8 +89,8 @@ async fn open(
     let mut tries = 0;
     let builder = loop {
         match Server::open(dir, Guard::On) {
-            // The server before this one is stopped, and the last of its tasks is about to end.
-            Err(DirectoryOpenError::Store(OpenError::Held { .. })) if tries < TRIES => {
+            // The previous server has stopped, and its last task is about to end.
+            Err(DirectoryOpenError::Store(OpenError::Held { .. })) if tries < MAX_OPEN_RETRIES => {
                 tries += 1;
                 pause(Duration::from_millis(5)).await;
             }
@@ -103,7 +104,7 @@ async fn open(
     Ok(server)
 }
 
-/// Enqueues `jobs` jobs as `make` makes them, by number.
+/// Enqueues `jobs` jobs that `make` creates by number.
 pub(super) async fn fill(
     server: &Server,
     jobs: u64,
@@ -141,7 +142,7 @@ pub(super) async fn succeeded(
     within(patience, wait).await?
 }
 
-/// What `work` answers, if it does in time.
+/// Returns the output of `work`, unless it times out.
 pub(super) async fn within<T>(
     patience: Duration,
     work: impl Future<Output = T>,
@@ -151,7 +152,7 @@ pub(super) async fn within<T>(
     Ok(done?)
 }
 
-/// An instant that no measure lasts until.
+/// Returns an instant after the end of every measurement.
 pub(super) fn far(server: &Server, number: u64) -> Timestamp {
     server.now() + Duration::from_hours(24) + Duration::from_millis(number)
 }

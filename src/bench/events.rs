@@ -1,5 +1,5 @@
-//! `events`: CloudEvents in batches of a thousand, read and made into jobs by a trigger, beside jobs enqueued in batches of
-//! a thousand; both in the process, one batch after the other.
+//! `events`: CloudEvents in batches of a thousand that a trigger turns into jobs. The baseline
+//! enqueues jobs in batches of a thousand. Both run in the process, one batch after the other.
 
 use bytes::Bytes;
 
@@ -15,15 +15,22 @@ use tidegate_server::runtime::Server;
 
 /// Events, or jobs, of one batch.
 const BATCH: u64 = 1000;
-/// The events per second that are to be reached, or half the rate of enqueues, whichever is less.
+/// The attributes of each event, except for its id.
+const ATTRIBUTES: &str = r#""specversion":"1.0","source":"/bench","type":"order.paid""#;
+/// The goal in events per second; or half the rate of enqueues, if that is less.
 const GOAL: f64 = 10_000.0;
 
-/// The measure.
+/// Takes the measurement.
 pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     let dir = temp_dir(&plan.dir)?;
     let server = accepting(dir.path()).await?;
-    let rule = serde_json::json!({"filter": {"type": {"prefix": "order."}, "data": {"/currency": "EUR"}}, "enqueue": {
-        "type": JOB_TYPE, "priority": {"$expr": "length(data.items)"}, "attributes": {"customer": {"$expr": "data.customer"}}}});
+    let rule = serde_json::json!({
+        "filter": {"type": {"prefix": "order."}, "data": {"/currency": "EUR"}},
+        "enqueue": {
+            "type": JOB_TYPE, "priority": {"$expr": "length(data.items)"},
+            "attributes": {"customer": {"$expr": "data.customer"}},
+        },
+    });
     server.put_trigger(&"bench".parse()?, serde_json::from_value(rule)?, None).await?;
     let enqueues = enqueue(&server, plan).await?;
     let meter = Meter::embedded();
@@ -44,7 +51,7 @@ pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     ])
 }
 
-/// Jobs enqueued per second.
+/// Returns the enqueued jobs per second.
 async fn enqueue(server: &Server, plan: &BenchPlan) -> anyhow::Result<f64> {
     let start = clock::instant();
     let mut done = 0;
@@ -57,13 +64,14 @@ async fn enqueue(server: &Server, plan: &BenchPlan) -> anyhow::Result<f64> {
     Ok(done as f64 / start.elapsed().as_secs_f64())
 }
 
-/// Events taken, and how many per second, each read from its text and made into a job.
+/// Returns the number of ingested events and the events per second. Each is parsed and becomes a
+/// job.
 async fn ingest(server: &Server, plan: &BenchPlan) -> anyhow::Result<(u64, f64)> {
     let start = clock::instant();
     let mut done = 0;
     while start.elapsed() < plan.window {
         let events: Vec<String> = (done..done + BATCH)
-            .map(|n| format!(r#"{{"specversion":"1.0","id":"{n}","source":"/bench","type":"order.paid","data":{DATA}}}"#))
+            .map(|n| format!(r#"{{{ATTRIBUTES},"id":"{n}","data":{DATA}}}"#))
             .collect();
         let batch = read::batch(&Bytes::from(format!("[{}]", events.join(","))))
             .map_err(|fault| anyhow::anyhow!("{fault}"))?;

@@ -26,7 +26,7 @@ pub(crate) struct Figure {
     /// The baseline of the same run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub baseline: Option<Baseline>,
-    /// The goal.
+    /// Sets the goal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reach: Option<f64>,
     /// Cores that other programs used during the measurement.
@@ -64,7 +64,7 @@ impl Figure {
         Self { better: Better::Lower, ..Self::rate(what, unit, ours) }
     }
 
-    /// The goal.
+    /// Sets the goal.
     pub(super) fn reach(self, reach: f64) -> Self {
         Self { reach: Some(reach), ..self }
     }
@@ -74,17 +74,17 @@ impl Figure {
         Self { baseline: Some(Baseline { what, value, reach: None }), ..self }
     }
 
-    /// What was measured baseline it, and the part of it that is to be reached.
+    /// Sets the baseline, and the share of it that is the goal.
     pub(super) fn share(self, what: &'static str, value: f64, reach: f64) -> Self {
         Self { baseline: Some(Baseline { what, value, reach: Some(reach) }), ..self }
     }
 
-    /// The cores that others used meanwhile.
+    /// Sets the cores that other programs used during the measurement.
     pub(super) fn among(self, others_cores: f64) -> Self {
         Self { others_cores, ..self }
     }
 
-    /// The better of two runs.
+    /// Returns the better of two runs.
     pub(super) fn better(self, other: Self) -> Self {
         let first = match self.better {
             Better::Higher => self.ours >= other.ours,
@@ -151,7 +151,7 @@ pub(crate) fn table(look: OutputStyle, figures: &[Figure]) -> String {
     )
 }
 
-/// A number with as many digits as say something.
+/// Returns a number with its significant digits, grouped.
 fn number(value: f64) -> String {
     let digits = match value.abs() {
         0.0..10.0 => 2,
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn both_what_is_asked_alone_and_the_part_must_be_reached() {
+    fn a_figure_must_reach_its_goal_and_its_share() {
         let figure = |ours| {
             Figure::rate("enqueue", "jobs/s", ours).reach(15_000.0).share(
                 "a bare handler",
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn the_better_run_of_two_is_kept_whole() {
+    fn the_better_of_two_runs_is_kept_whole() {
         let cost = |ours, baseline| Figure::cost("p99", "ms", ours).baseline("bare", baseline);
         let kept = cost(2.0, 1.0).better(cost(3.0, 0.5));
         assert_eq!(

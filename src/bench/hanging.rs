@@ -1,5 +1,5 @@
-//! `hanging`: from the moment a client starts to send a job until its target is called, alone and while every call to another queue's
-//! target hangs.
+//! `hanging`: the time from the start of an enqueue request to the call of the target, alone and
+//! while every call of another queue's target hangs.
 
 use std::{
     future::pending,
@@ -26,18 +26,18 @@ use crate::cli::context::pause;
 
 /// Samples of each.
 const SAMPLES: usize = 600;
-/// The quiet before each, so that the one before it is over.
+/// The pause before each sample, so that the previous one is finished.
 const QUIET: Duration = Duration::from_millis(15);
-/// Jobs whose target hangs: more than are called at once.
+/// Jobs whose target hangs: more than the concurrent calls of a queue.
 const HANGING: usize = 600;
-/// Calls to one queue's targets that are made at once.
+/// Concurrent calls of one queue's targets.
 const CALLS: usize = 256;
-/// The longest one may take.
+/// The longest duration of a sample.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The goal: how much slower the p99 of a healthy queue may be while another queue hangs.
 const MOST: f64 = 1.2;
 
-/// The measure.
+/// Takes the measurement.
 pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     let dir = temp_dir(&plan.dir)?;
     let server = Process::serve(dir.path()).await?;
@@ -62,7 +62,7 @@ pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     .await?;
     let mut loaded = sample(&server, &mut targets.arrivals).await?;
     let spent = meter.read();
-    // Their calls would keep the server from stopping.
+    // Their calls would delay the stop of the server.
     tasks.abort_all();
     drop(server);
     let mut figure = |name: &str, share| {
@@ -76,7 +76,7 @@ pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     Ok(vec![usual.baseline("alone", usual_alone), late.share("alone", late_alone, MOST)])
 }
 
-/// How long each of [`SAMPLES`] jobs takes to its target.
+/// Returns the time to the target of each of [`SAMPLES`] jobs.
 async fn sample(
     server: &Process,
     arrivals: &mut mpsc::UnboundedReceiver<Instant>,
@@ -129,7 +129,7 @@ impl Targets {
         let address = listener.local_addr()?;
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
-            // It serves until the measure ends it.
+            // It serves until the end of the measurement.
             let _ = axum::serve(listener, routes).await;
         });
         Ok((Self { address, arrivals, hang }, tasks))

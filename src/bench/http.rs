@@ -1,5 +1,5 @@
-//! A client that costs as little as possible, since it shares the machine with the server under test:
-//! one connection, requests written whole, answers read by their `content-length`.
+//! A client with minimal cost, because it shares the machine with the server under test. It has one
+//! connection, writes a request at once, and reads an answer by its `content-length`.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -14,7 +14,7 @@ use super::clock;
 /// Most bytes of an answer's head.
 const MOST_HEAD: usize = 16 << 10;
 
-/// A connection that is kept.
+/// A persistent connection.
 pub(super) struct Connection {
     stream: TcpStream,
     read: Vec<u8>,
@@ -27,7 +27,7 @@ pub(super) struct Answer<'a> {
 }
 
 impl Answer<'_> {
-    /// The body of an answer that is no refusal.
+    /// Returns the body of an answer below 400.
     ///
     /// # Errors
     ///
@@ -43,7 +43,7 @@ impl Answer<'_> {
     }
 }
 
-/// A whole request.
+/// Returns a whole request as text.
 pub(super) fn request(method: &str, path: &str, body: &str) -> Vec<u8> {
     let length = body.len();
     format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}")
@@ -60,7 +60,7 @@ impl Connection {
         Ok(Self { stream, read: Vec::with_capacity(4096) })
     }
 
-    /// The answer to a whole request.
+    /// Sends a whole request and returns the answer.
     pub(super) async fn send(&mut self, request: &[u8]) -> anyhow::Result<Answer<'_>> {
         self.stream.write_all(request).await?;
         self.read.clear();
@@ -88,7 +88,7 @@ impl Connection {
     }
 }
 
-/// The status of an answer and the length of its body.
+/// Returns the status of an answer and the length of its body.
 fn read_head(head: &[u8]) -> anyhow::Result<(u16, usize)> {
     let text = std::str::from_utf8(head)?;
     let status = text
@@ -103,7 +103,7 @@ fn read_head(head: &[u8]) -> anyhow::Result<(u16, usize)> {
     Ok((status, length.trim().parse()?))
 }
 
-/// What many connections reached.
+/// The results of many connections.
 pub(super) struct Load {
     pub requests: u64,
     pub wall: Duration,
@@ -111,17 +111,17 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// Requests per second.
+    /// Returns the requests per second.
     pub(super) fn rate(&self) -> f64 {
         self.requests as f64 / self.wall.as_secs_f64()
     }
 }
 
-/// Sends `request` over and over on `connections` connections for `window`.
+/// Sends `request` repeatedly on `connections` connections for `window`.
 ///
 /// # Errors
 ///
-/// The first refusal.
+/// The first rejected request.
 pub(super) async fn load(
     address: SocketAddr,
     connections: usize,
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answers_head_tells_its_status_and_length() {
+    fn the_head_of_an_answer_has_its_status_and_length() {
         let head = b"HTTP/1.1 201 Created\r\nContent-Length: 17\r\nserver: x\r\n\r\n";
         assert_eq!(read_head(head).unwrap(), (201, 17));
         assert!(read_head(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").is_err());

@@ -1,4 +1,4 @@
-//! `latency`: from the moment a client starts to send a job until a worker has it, while nothing else happens.
+//! `latency`: the time from the start of an enqueue request to the worker, on an idle server.
 
 use std::{
     path::Path,
@@ -20,12 +20,12 @@ use crate::cli::context::pause;
 
 /// Samples of each way.
 const SAMPLES: usize = 200;
-/// The quiet before each, so that the one before it is over.
+/// The pause before each sample, so that the previous one is finished.
 const QUIET: Duration = Duration::from_millis(15);
-/// The longest one may take.
+/// The longest duration of a sample.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The measure.
+/// Takes the measurement.
 pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     let dir = temp_dir(&plan.dir)?;
     let server = Process::serve(dir.path()).await?;

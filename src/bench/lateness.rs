@@ -1,4 +1,4 @@
-//! `lateness`: how long after their due time jobs reach a worker over HTTP, when nothing is in their way.
+//! `lateness`: the time from due time to worker over HTTP, without limits or other jobs.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use tidegate_core::time::Timestamp;
 
 /// Jobs.
 const JOBS: u64 = 300;
-/// The first is due after this long, and the others one after the other.
+/// The delay of the first job; the others are due one after the other.
 const FIRST: Duration = Duration::from_secs(2);
 const APART: Duration = Duration::from_millis(10);
-/// The longest the measure may take.
+/// The longest duration of the measurement.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// The measure.
+/// Takes the measurement.
 pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     let dir = temp_dir(&plan.dir)?;
     let server = Process::serve(dir.path()).await?;

@@ -1,5 +1,5 @@
-//! `limit`: a queue that runs at most ten jobs at once, each 10 ms long, by workers over HTTP that report and
-//! lease in one call. Twenty workers then try to get past the limit.
+//! `limit`: a queue with a concurrency of ten and jobs of 10 ms. Workers report and lease in one
+//! HTTP call. Twenty workers then try to exceed the limit.
 
 use std::{
     sync::{
@@ -20,16 +20,17 @@ use super::{
 
 /// The limit, and the workers of the measured run.
 const LIMIT: usize = 10;
-/// How long a job takes.
+/// The duration of a job.
 const WORK: Duration = Duration::from_millis(10);
-/// How often runs with the queue and without it take turns, so that what else the machine does is the same for both.
+/// The number of turns of runs with and without the queue. They alternate, so that other load on
+/// the machine affects both.
 const TURNS: u32 = 4;
-/// The longest a run may take.
+/// The longest duration of a run.
 const PATIENCE: Duration = Duration::from_mins(5);
 /// The limited queue, and its type.
 pub(super) const QUEUE: &str = "limited";
 
-/// The measure.
+/// Takes the measurement.
 pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     let dir = temp_dir(&plan.dir)?;
     let server = Process::serve(dir.path()).await?;
@@ -58,12 +59,13 @@ pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     ])
 }
 
-/// How many jobs fill the window.
+/// Returns the number of jobs that fill the window.
 pub(super) fn jobs(plan: &BenchPlan) -> u64 {
     (plan.window.as_secs_f64() * 900.0) as u64 + 1
 }
 
-/// A job: 10 ms by a thread's own sleep, since the runtime's timer counts whole milliseconds and takes 11.2.
+/// Runs a job: 10 ms of a thread's sleep. The timer of the runtime counts whole milliseconds and
+/// takes 11.2.
 async fn work() {
     #[allow(
         clippy::disallowed_methods,
@@ -73,7 +75,7 @@ async fn work() {
     slept.await.expect("sleeping does not fail");
 }
 
-/// Runs `jobs` jobs: jobs per second, and how many ran at once at most.
+/// Runs `jobs` jobs and returns the jobs per second and the maximum that ran at once.
 pub(super) async fn run(
     server: &Process,
     workers: usize,
@@ -120,7 +122,8 @@ pub(super) async fn run(
     }
     let mut end = start;
     for worker in working {
-        // A worker without a job waits briefly. The end of the last job is the end of the measurement.
+        // A worker without a job waits briefly. The end of the last job is the end of the
+        // measurement.
         let ended = within(PATIENCE, worker).await???;
         end = if end == start { ended } else { end.min(ended) };
     }

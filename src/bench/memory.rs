@@ -1,4 +1,5 @@
-//! `memory`: what a server with 300 connected workers takes while jobs come and go, and what it costs while they wait.
+//! `memory`: the memory of a server with 300 connected workers under load, and its CPU time while
+//! they wait.
 
 use std::{
     sync::{
@@ -16,14 +17,14 @@ use crate::cli::context::pause;
 
 /// Workers, each with a connection that waits for a job.
 const WORKERS: usize = 300;
-/// How long a job takes.
+/// The duration of a job.
 const WORK: Duration = Duration::from_millis(50);
-/// Connections that enqueue meanwhile.
+/// Connections that enqueue at the same time.
 const CLIENTS: usize = 8;
-/// How long the backlog may take to go.
+/// The longest time to drain the backlog.
 const PATIENCE: Duration = Duration::from_mins(5);
 
-/// The measure.
+/// Takes the measurement.
 pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     let dir = temp_dir(&plan.dir)?;
     let server = Process::serve(dir.path()).await?;
@@ -62,7 +63,7 @@ pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     })
     .await?;
     let spent = meter.read();
-    // The last reports go out with the calls that now wait.
+    // The waiting lease calls contain the last reports.
     pause(Duration::from_millis(500)).await;
     let meter = server.meter();
     pause(plan.window).await;

@@ -1,11 +1,12 @@
-//! The load generator: the performance of the server on this machine, and the limits of the machine.
+//! The load generator: the performance of the server on this machine, and the limits of the
+//! machine.
 //!
-//! A figure alone means little, because machines differ and are shared. Each measurement therefore also
-//! runs a baseline (a handler that only commits, SQLite without a queue, workers that only sleep). The
-//! table has both, with the CPU time that other programs used.
+//! A figure alone means little, because machines differ and are shared. Each measurement therefore
+//! also runs a baseline (a handler that only commits, SQLite without a queue, workers that only
+//! sleep). The table has both, with the CPU time that other programs used.
 //!
-//! Read [`figure`] (the result of a measurement), [`process`] (the server under test), then one of the
-//! measurements. `tidegate bench` is the command line of this module.
+//! Read [`figure`] (the result of a measurement), [`process`] (the server under test), then one of
+//! the measurements. `tidegate bench` is the command line of this module.
 
 mod backlog;
 mod bare;
@@ -44,21 +45,26 @@ pub(crate) use self::{
 /// The measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Measure {
-    /// Enqueues of one job each over HTTP on 64 connections; baseline: a bare handler with group commit on SQLite.
+    /// Enqueues of one job each over HTTP on 64 connections; baseline: a bare handler with group
+    /// commit on SQLite.
     Enqueue,
     /// Enqueues of 1000 jobs each over HTTP; baseline: inserts into SQLite.
     Batch,
-    /// Events that a trigger turns into jobs, in batches of 1000; baseline: enqueues in batches of 1000.
+    /// Events that a trigger turns into jobs, in batches of 1000; baseline: enqueues in batches of
+    /// 1000.
     Events,
-    /// Jobs claimed, run by a handler in the process and recorded one by one; baseline: an insert and two updates in SQLite.
+    /// Jobs claimed, run by a handler in the process and recorded one by one; baseline: an insert
+    /// and two updates in SQLite.
     Drain,
     /// From enqueue to worker on an idle server.
     Latency,
     /// The start delay of jobs with a due time.
     Lateness,
-    /// From enqueue to the call of a target while 256 calls of another queue hang; baseline: without them.
+    /// From enqueue to the call of a target while 256 calls of another queue hang; baseline:
+    /// without them.
     Hanging,
-    /// A queue with limit 10, jobs of 10 ms and ten workers over HTTP; baseline: the workers without a queue.
+    /// A queue with limit 10, jobs of 10 ms and ten workers over HTTP; baseline: the workers
+    /// without a queue.
     Limit,
     /// Memory with 300 workers under load, and CPU time while they wait.
     Memory,

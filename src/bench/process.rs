@@ -1,4 +1,5 @@
-//! The server under test as a separate process, and the resources of processes from `/proc`, if it exists.
+//! The server under test as a separate process, and the resources of processes from `/proc`, if it
+//! exists.
 
 use std::{
     net::{SocketAddr, TcpListener},
@@ -22,19 +23,19 @@ use crate::cli::context::pause;
 
 /// Longest start or stop of a server.
 const MAX_START_OR_STOP: Duration = Duration::from_mins(1);
-/// Linux counts processor time in hundredths of a second wherever programs can see it.
+/// Linux reports CPU time to programs in hundredths of a second.
 const TICK: Duration = Duration::from_millis(10);
 
-/// A server that runs until this is dropped.
+/// A server process, killed when this value is dropped.
 pub(super) struct Process {
-    /// Where it listens.
+    /// Its address.
     pub address: SocketAddr,
     child: Child,
     pid: u32,
 }
 
 impl Process {
-    /// `tidegate serve` on `dir`, with the type that is measured.
+    /// Starts `tidegate serve` on `dir` with the type under test.
     pub(super) async fn serve(dir: &Path) -> anyhow::Result<Self> {
         let serving = Self::start(|command, address| {
             command.args(["serve", "--listen", &address.to_string(), "--data"]).arg(dir);
@@ -44,7 +45,7 @@ impl Process {
         Ok(serving)
     }
 
-    /// The bare handler, its table in `dir`.
+    /// Starts the bare handler with its table in `dir`.
     pub(super) async fn bare(dir: &Path) -> anyhow::Result<Self> {
         Self::start(|command, address| {
             command.args(["bench", "--bare-handler", &address.to_string(), "--dir"]).arg(dir);
@@ -53,12 +54,12 @@ impl Process {
     }
 
     async fn start(arguments: impl FnOnce(&mut Command, SocketAddr)) -> anyhow::Result<Self> {
-        // The port is free now, and no other program knows it.
+        // The port is free now, and no other program uses it.
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let mut command =
             Command::new(std::env::current_exe().context("this program cannot be found")?);
         arguments(&mut command, address);
-        // Settings of the caller's own server must not change what is measured.
+        // The environment of the caller must not change the server under test.
         command
             .env_clear()
             .stdin(Stdio::null())
@@ -85,7 +86,7 @@ impl Process {
         }
     }
 
-    /// One request, and the body of its answer.
+    /// Sends one request and returns the body of its answer.
     pub(super) async fn ask(
         &self,
         method: &str,
@@ -96,7 +97,7 @@ impl Process {
         Ok(connection.send(&http::request(method, path, body)).await?.ok()?.to_vec())
     }
 
-    /// Ends it gracefully.
+    /// Stops the server gracefully.
     pub(super) async fn stop(mut self) -> anyhow::Result<()> {
         kill(Pid::from_raw(self.pid.cast_signed()), Signal::SIGTERM)?;
         tokio::time::timeout(MAX_START_OR_STOP, self.child.wait())
@@ -105,14 +106,14 @@ impl Process {
         Ok(())
     }
 
-    /// Its resident memory.
+    /// Returns its resident memory.
     pub(super) fn memory(&self) -> Memory {
         let status =
             std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
         Memory { all: bytes(&status, "VmRSS:"), own: bytes(&status, "RssAnon:") }
     }
 
-    /// Starts to count what it costs.
+    /// Starts a meter of its CPU time.
     pub(super) fn meter(&self) -> Meter {
         Meter::start(Some(self.pid))
     }
@@ -121,27 +122,28 @@ impl Process {
 /// Resident memory in bytes, zero if it is unknown.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Memory {
-    /// Everything, pages of the program's file too, which the system shares and drops as it likes.
+    /// All resident pages, including those of the program's file, which the system can drop.
     pub all: u64,
-    /// What the process has written.
+    /// Pages that the process has written.
     pub own: u64,
 }
 
 impl Memory {
-    /// The larger of each.
+    /// Returns the larger value of each field.
     pub(super) fn max(self, other: Self) -> Self {
         Self { all: self.all.max(other.all), own: self.own.max(other.own) }
     }
 }
 
-/// A field of a process's `status`, which is in kibibytes; zero if it is not there.
+/// Returns a field of a process's `status` in bytes (the file has kibibytes), or zero if it is
+/// absent.
 fn bytes(status: &str, field: &str) -> u64 {
     let rest = status.lines().find_map(|line| line.strip_prefix(field)).unwrap_or_default();
     rest.split_whitespace().next().and_then(|number| number.parse::<u64>().ok()).unwrap_or_default()
         * 1024
 }
 
-/// Counts processor time.
+/// Measures CPU time.
 pub(super) struct Meter {
     pid: Option<u32>,
     from: Instant,
@@ -150,19 +152,19 @@ pub(super) struct Meter {
     machine: Duration,
 }
 
-/// What was used while a meter ran.
+/// The usage while a meter ran.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ProcessorTime {
     /// Real time.
     pub wall: Duration,
-    /// Processor time of the server: of this process where it is the server itself.
+    /// CPU time of the server, or of this process if it is the server.
     pub server: Duration,
-    /// Cores that programs other than the measure used.
+    /// Cores that other programs used.
     pub others_cores: f64,
 }
 
 impl Meter {
-    /// Counts this process, which holds the server under test.
+    /// Starts a meter of this process, which runs the server under test.
     pub(super) fn embedded() -> Self {
         Self::start(None)
     }
@@ -177,7 +179,7 @@ impl Meter {
         }
     }
 
-    /// What was used so far.
+    /// Returns the usage so far.
     pub(super) fn read(&self) -> ProcessorTime {
         let wall = self.from.elapsed();
         let (server, own) = (
@@ -195,7 +197,7 @@ impl Meter {
 }
 
 impl ProcessorTime {
-    /// Processor time of the server per piece, in microseconds.
+    /// Returns the CPU time of the server per item, in microseconds.
     pub(super) fn micros_per(&self, pieces: u64) -> f64 {
         self.server.as_secs_f64() * 1e6 / pieces.max(1) as f64
     }
@@ -207,7 +209,8 @@ fn processor(pid: Option<u32>) -> Duration {
     std::fs::read_to_string(path).ok().and_then(|stat| of_process(&stat)).unwrap_or_default()
 }
 
-/// User and system time in a process's `stat`. The name, in parentheses, may hold anything.
+/// Returns the user and system time in a process's `stat`. The name, in parentheses, may contain
+/// anything.
 fn of_process(stat: &str) -> Option<Duration> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let user: u32 = fields.nth(11)?.parse().ok()?;
@@ -223,7 +226,7 @@ fn busy() -> Duration {
         .unwrap_or_default()
 }
 
-/// User, nice, system and the two kinds of interrupts: what programs and the kernel did.
+/// Returns the time of programs and the kernel: user, nice, system and both kinds of interrupts.
 fn of_machine(stat: &str) -> Option<Duration> {
     let fields: Vec<u32> = stat
         .lines()

@@ -1,4 +1,4 @@
-//! SQLite without a queue: the plainest table that could hold jobs, as durable as ours.
+//! SQLite without a queue: the simplest table for jobs, with the same durability.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ const TABLE: &str = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGM
 /// The fields of a job without its data.
 const REST: [u8; 120] = [7; 120];
 
-/// A new table in `dir`.
+/// Creates a table in `dir`.
 pub(super) fn table(dir: &Path) -> rusqlite::Result<Connection> {
     let db = Connection::open(dir.join("raw.db"))?;
     db.execute_batch(TABLE)?;
@@ -38,7 +38,7 @@ fn update(db: &Connection, id: &str, state: i64) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Inserts per second, `rows` in a transaction.
+/// Returns the inserts per second, with `rows` in a transaction.
 pub(super) fn inserts(dir: &Path, jobs: u64, rows: usize) -> rusqlite::Result<f64> {
     let db = table(dir)?;
     let ids = ids(jobs);
@@ -49,7 +49,8 @@ pub(super) fn inserts(dir: &Path, jobs: u64, rows: usize) -> rusqlite::Result<f6
     Ok(jobs as f64 / start.elapsed().as_secs_f64())
 }
 
-/// Jobs per second that are inserted, marked as running and marked as done, `rows` in a transaction.
+/// Returns the jobs per second that are inserted, marked as running and marked as done, with `rows`
+/// in a transaction.
 pub(super) fn cycles(dir: &Path, jobs: u64, rows: usize) -> rusqlite::Result<f64> {
     let db = table(dir)?;
     let ids = ids(jobs);
@@ -75,7 +76,7 @@ fn in_transaction(
     Ok(())
 }
 
-/// Ids that grow, as those of a queue do.
+/// Returns ascending ids, like those of a queue.
 fn ids(jobs: u64) -> Vec<String> {
     (0..jobs).map(|number| format!("01k{number:023}")).collect()
 }

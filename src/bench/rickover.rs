@@ -1,5 +1,6 @@
-//! `rickover`: many clients enqueue while nothing runs, then as many workers start, all over HTTP; jobs
-//! per second from the first to the last. The method by which an older system measured itself.
+//! `rickover`: many clients enqueue while no job runs, then as many workers start, all over HTTP.
+//! The figure is the jobs per second from the first to the last. An older system published figures
+//! by this method.
 
 use std::{
     sync::{
@@ -19,10 +20,10 @@ use super::{
     worker::Worker,
 };
 
-/// The longest each half may take.
+/// The longest duration of each half.
 const PATIENCE: Duration = Duration::from_mins(10);
 
-/// The measure.
+/// Takes the measurement.
 pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     let dir = temp_dir(&plan.dir)?;
     let server = Process::serve(dir.path()).await?;
@@ -100,7 +101,7 @@ async fn drain(server: &Process, plan: &BenchPlan) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Takes one of what is left; false if nothing is.
+/// Takes one of the remaining items. Returns false if there is none.
 fn take(left: &AtomicU64) -> bool {
     left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
 }

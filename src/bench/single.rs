@@ -1,4 +1,4 @@
-//! `enqueue`: one job per request, over HTTP, durable before it is answered.
+//! `enqueue`: one job per HTTP request, durable before the response.
 
 use std::time::Duration;
 
@@ -10,15 +10,15 @@ use super::{
     temp_dir,
 };
 
-/// How many connections enqueue at once.
+/// The number of connections that enqueue.
 const CONNECTIONS: usize = 64;
-/// What ours is compared with.
+/// The name of the baseline.
 const BARE: &str = "bare handler";
 
-/// How often they take turns, so that what else the machine does is the same for both.
+/// The number of turns of both. They alternate, so that other load on the machine affects both.
 const TURNS: u32 = 5;
 
-/// The measure.
+/// Takes the measurement.
 pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     let (bare_dir, dir) = (temp_dir(&plan.dir)?, temp_dir(&plan.dir)?);
     let (bare, server) = (Process::bare(bare_dir.path()).await?, Process::serve(dir.path()).await?);
@@ -50,7 +50,7 @@ pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
     ])
 }
 
-/// What a server reaches in `window`, ours or the bare one.
+/// Measures a server for `window`: tidegate or the bare one.
 pub(super) async fn run(server: &Process, window: Duration) -> anyhow::Result<Run> {
     let request =
         http::request("POST", "/v1/jobs", &format!(r#"{{"type":"{JOB_TYPE}","data":{DATA}}}"#));
@@ -60,7 +60,7 @@ pub(super) async fn run(server: &Process, window: Duration) -> anyhow::Result<Ru
     Ok(Run { latencies: load.latencies, wall: load.wall, spent: vec![meter.read()] })
 }
 
-/// What a server reached in its turns so far.
+/// The results of a server in its turns so far.
 #[derive(Default)]
 pub(super) struct Run {
     latencies: Vec<Duration>,
@@ -75,12 +75,12 @@ impl Run {
         self.spent.extend(other.spent);
     }
 
-    /// Requests per second.
+    /// Returns the requests per second.
     pub(super) fn rate(&self) -> f64 {
         self.latencies.len() as f64 / self.wall.as_secs_f64()
     }
 
-    /// Processor time of the server per request, in microseconds.
+    /// Returns the CPU time of the server per request, in microseconds.
     fn micros(&self) -> f64 {
         let server: Duration = self.spent.iter().map(|spent| spent.server).sum();
         server.as_secs_f64() * 1e6 / self.latencies.len().max(1) as f64

@@ -26,7 +26,7 @@ pub(super) struct Lease {
 #[derive(Debug, Deserialize)]
 pub(super) struct LeasedJob {
     id: String,
-    /// What it carries.
+    /// Its data.
     pub data: Box<RawValue>,
 }
 
@@ -56,7 +56,7 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// A refusal of the call or of a report.
+    /// The server rejects the call or a report.
     pub(super) async fn lease(
         &mut self,
         max: usize,

@@ -1,8 +1,8 @@
-//! What the workers see, written down by themselves: the server has no part in it.
+//! The observations of the workers, recorded without the server.
 //!
-//! An attempt is in the event log from before its work begins until after its work has ended. Its end is
-//! written before the worker reports it. So the most that the event log ever counted at
-//! once was truly at work at once.
+//! A worker records the start of an attempt before the work begins. It records the end after the
+//! work has ended and before it reports. The recorded maximum therefore never exceeds what really
+//! ran at once.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -19,34 +19,34 @@ use tidegate_core::{port::Clock as _, time::Timestamp};
 #[derive(Debug, Default)]
 pub struct EventLog(Mutex<Pages>);
 
-/// What is in the `event_log`.
+/// The content of the `event_log`.
 #[derive(Clone, Debug, Default)]
 pub struct Pages {
-    /// Every attempt begun, in order.
+    /// Every started attempt, in order.
     pub starts: Vec<Start>,
-    /// The weight at work now, by queue and by tenant.
+    /// The weight that runs now, by queue and by tenant.
     pub running: BTreeMap<Scope, u64>,
-    /// The most of it there ever was at once.
+    /// The maximum of that weight.
     pub most: BTreeMap<Scope, u64>,
-    /// The attempts that their workers say succeeded.
+    /// The attempts that their workers report as succeeded.
     pub succeeded: HashSet<(String, u16)>,
-    /// Pushes whose signature fits, and pushes whose does not.
+    /// Pushes with a valid signature, and pushes with an invalid one.
     pub signatures: (u64, u64),
     /// Pushes answered with 503.
     pub turned_away: u64,
-    /// Pushes answered with 202, and callbacks that the server took.
+    /// Pushes answered with 202, and callbacks that the server accepted.
     pub callbacks: (u64, u64),
-    /// Heartbeats that the server took.
+    /// Heartbeats that the server accepted.
     pub heartbeats: u64,
     /// Jobs whose worker was stopped by a heartbeat.
     pub told_to_stop: Vec<String>,
-    /// Reports that came too late, and were refused.
+    /// Late reports, which the server refused.
     pub late_reports: u64,
-    /// Attempts that a worker gave up because its heartbeats had no response.
+    /// Attempts that a worker stopped because its heartbeats had no response.
     pub given_up: u64,
 }
 
-/// What weight is counted by.
+/// The scope of a weight.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
     /// A queue.
@@ -55,7 +55,7 @@ pub enum Scope {
     Tenant(String),
 }
 
-/// The begin of an attempt.
+/// The start of an attempt.
 #[derive(Clone, Debug)]
 pub struct Start {
     /// The job.
@@ -64,14 +64,14 @@ pub struct Start {
     pub kind: JobKind,
     /// The attempt.
     pub attempt: u16,
-    /// When its worker began.
+    /// When its worker started.
     pub at: Timestamp,
     /// The due time, if one was set.
     pub due_at: Option<Timestamp>,
 }
 
 impl EventLog {
-    /// Writes down that a worker begins an attempt; it ends when what is returned is dropped.
+    /// Records the start of an attempt. A drop of the returned value records its end.
     pub fn begin(
         self: &Arc<Self>,
         kind: JobKind,
@@ -104,18 +104,18 @@ impl EventLog {
         AtWork { event_log: Arc::clone(self), scopes, weight: errand.weight }
     }
 
-    /// Writes something down.
+    /// Changes the content.
     pub fn write<T>(&self, note: impl FnOnce(&mut Pages) -> T) -> T {
         note(&mut self.0.lock())
     }
 
-    /// Reads something.
+    /// Reads the content.
     pub fn read<T>(&self, look: impl FnOnce(&Pages) -> T) -> T {
         look(&self.0.lock())
     }
 }
 
-/// An attempt at work.
+/// A running attempt.
 #[derive(Debug)]
 pub struct AtWork {
     event_log: Arc<EventLog>,
@@ -136,7 +136,7 @@ impl Drop for AtWork {
 }
 
 impl Pages {
-    /// The first start of each job, by id: its place among all starts, and the start.
+    /// Returns the first start of each job, by id: its place among all starts, and the start.
     pub fn first_starts(&self) -> HashMap<&str, (usize, &Start)> {
         let mut first = HashMap::new();
         for (place, start) in self.starts.iter().enumerate() {
@@ -145,8 +145,8 @@ impl Pages {
         first
     }
 
-    /// How late each job of a certain time began, in milliseconds, ascending; a negative one began early.
-    /// Only first attempts count: a retry is late on purpose.
+    /// Returns the lateness of each job with a due time, in milliseconds, ascending. A negative one
+    /// started early. Only first attempts count, because a retry is late by design.
     pub fn lateness(&self) -> Vec<i64> {
         let first = self.starts.iter().filter(|start| start.attempt == 1);
         let mut late: Vec<i64> =
@@ -155,13 +155,13 @@ impl Pages {
         late
     }
 
-    /// Attempts after a job's first.
+    /// Returns the number of attempts after the first of each job.
     pub fn retries(&self) -> usize {
         self.starts.iter().filter(|start| start.attempt > 1).count()
     }
 }
 
-/// The value that `percent` of the ascending `values` do not exceed.
+/// Returns the value that `percent` of the ascending `values` do not exceed.
 pub fn percentile(values: &[i64], percent: usize) -> Option<i64> {
     values.get((values.len() * percent).div_ceil(100).saturating_sub(1)).copied()
 }
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_most_at_once_is_kept_after_the_work_has_ended() {
+    fn the_maximum_remains_after_the_work_has_ended() {
         let event_log = Arc::new(EventLog::default());
         let errand = |tenant: &str, weight| PlannedJob {
             tenant: tenant.to_owned(),
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_percentile_is_a_value_that_was_seen() {
+    fn a_percentile_is_one_of_the_values() {
         assert_eq!(percentile(&[], 50), None);
         assert_eq!((percentile(&[7], 1), percentile(&[7], 99)), (Some(7), Some(7)));
         let values: Vec<i64> = (1..=100).collect();

@@ -1,4 +1,4 @@
-//! What a person sees while the demo runs: what is at work against its limit, lateness, retries, what is done.
+//! The progress display of the demo: running weight and its limit, lateness, retries, ended jobs.
 
 use std::fmt::Write as _;
 
@@ -38,7 +38,8 @@ impl Live {
         }
     }
 
-    /// Shows the progress: `ended` jobs, what the workers see, and what the server has `admitted` in the limited queue.
+    /// Shows the progress: `ended` jobs, the observations of the workers, and the weight that the
+    /// server has `admitted` in the limited queue.
     pub fn show(&self, ended: usize, pages: &Pages, admitted: u64) {
         let at_work = |scope: &Scope| pages.running.get(scope).copied().unwrap_or_default();
         self.done.set_position(ended as u64);

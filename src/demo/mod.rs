@@ -1,5 +1,5 @@
-//! The demo: a real server, real workers and a realistic mix of jobs, and then a table that checks every
-//! promise.
+//! The demo: a real server, real workers and a realistic mix of jobs, and then a table that checks
+//! every promise.
 //!
 //! ```text
 //!   producer ──HTTP──▶ server ──HTTP──▶ web (pushes, callbacks)    ─┐
@@ -8,9 +8,9 @@
 //!                                       the server's view of each job ───────────┘
 //! ```
 //!
-//! The workers record limits, times and attempts in [`event_log`]; the server only provides the final
-//! state of each job. Read [`plan`] first, then [`event_log`] and [`verdict`]. `tidegate demo` is the
-//! command line of this module.
+//! The workers record limits, times and attempts in [`event_log`]; the server only provides the
+//! final state of each job. Read [`plan`] first, then [`event_log`] and [`verdict`]. `tidegate
+//! demo` is the command line of this module.
 
 mod event_log;
 mod live;
@@ -24,10 +24,11 @@ mod web;
 use std::{collections::HashMap, io::IsTerminal as _, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::{
     signal::unix::{SignalKind, signal},
-    task::JoinSet,
+    task::{JoinHandle, JoinSet},
     time::Instant,
 };
 
@@ -42,7 +43,7 @@ use live::Live;
 use plan::{Planned, PlannedOutcome};
 use producer::{Accepted, Producer};
 use target::Target;
-use tidegate_api::{JobView, QueueView, pages};
+use tidegate_api::{Explanation, JobView, QueueView, pages};
 use tidegate_core::time::{Seconds, Timestamp};
 use verdict::{Evidence, ObservedJob, Row};
 
@@ -143,20 +144,7 @@ async fn play(
     let started = ctx.now();
     let run = format!("demo-{:x}", started.millis());
     let plan: Arc<[Planned]> = plan::mix(&run, options.jobs.into()).into();
-    ctx.note(format_args!(
-        "server   {} {}\nworkers  {worker} for pushes, {} that pull\njobs     {} of {} types in {} queues, most in {} with limit {}, {} a \
-         tenant; about {} s\n",
-        target.url(),
-        target.description(),
-        plan::PULLERS,
-        plan.len(),
-        plan::JobKind::ALL.len(),
-        plan::queues().len(),
-        plan::SHOP,
-        plan::LIMIT,
-        plan::TENANT_LIMIT,
-        8 + plan.len() / 45,
-    ));
+    announce(target, &worker, plan.len(), ctx);
     let accepted = Arc::default();
     let producer = Producer { client: client.clone(), accepted: Arc::clone(&accepted) };
     producer.configure(&worker, SECRET).await?;
@@ -167,66 +155,28 @@ async fn play(
             Arc::clone(&event_log),
         ));
     }
-    let mut producing = {
+    let producing = {
         let (plan, event_log) = (Arc::clone(&plan), Arc::clone(&event_log));
         tokio::spawn(async move { producer.run(&plan, &event_log).await })
     };
 
     let began = Instant::now();
-    let within = options.within.map_or_else(
-        || Duration::from_mins(1) + Duration::from_millis(100) * options.jobs.into(),
-        Seconds::duration,
-    );
-    let (waits, mut kills) =
-        (plan.iter().filter(|job| job.fate == PlannedOutcome::Waits).count(), 0);
-    let live = Live::new(ctx, plan.len() - waits);
-    let mut jobs = HashMap::new();
-    while began.elapsed() < within {
-        jobs = observe(&client, &run, started).await?;
-        let ended = jobs
-            .values()
-            .filter(|job: &&ObservedJob| !matches!(job.state.as_str(), "scheduled" | "running"))
-            .count();
-        let shop: QueueView<'_> =
-            until_answered(|| client.get(&["queues", plan::SHOP])).await?.read()?;
-        live.show(
-            ended,
-            &event_log.read(Pages::clone),
-            shop.status.map_or(0, |status| status.running_weight),
-        );
-        if producing.is_finished() {
-            // A rejected enqueue is an error of the plan: no further job will come.
-            if let Ok(done) = (&mut producing).await {
-                done?;
-            }
-            producing = tokio::spawn(async { Ok(()) });
-        }
-        if accepted.lock().done && ended + waits == plan.len() {
-            break;
-        }
-        if options.kill && kills == 0 && ended * 3 > plan.len() {
-            live.say("  kill -9 of the server, and a new one on the same data", ctx);
-            target.kill_and_restart(&client).await?;
-            kills += 1;
-        }
-        pause(POLL_INTERVAL).await;
-    }
+    let watch = Watch {
+        client: &client,
+        run: &run,
+        started,
+        plan: &plan,
+        accepted: &accepted,
+        event_log: &event_log,
+        options,
+    };
+    let (jobs, kills) = watch.follow(producing, target, ctx).await?;
     let took = began.elapsed();
-    live.clear();
-    producing.abort();
-
-    let mut explained = Vec::new();
     let waiting: Vec<&Planned> = plan
         .iter()
         .filter(|job| jobs.get(&job.id).is_some_and(|job| job.state == "scheduled"))
         .collect();
-    for job in &waiting {
-        explained.push(
-            until_answered(|| client.get(&["jobs", job.kind.name(), &job.id, "explain"]))
-                .await?
-                .read::<tidegate_api::Explanation>()?,
-        );
-    }
+    let explained = explain(&client, &waiting).await?;
     let (accepted, pages): (Accepted, Pages) =
         (accepted.lock().clone(), event_log.read(Pages::clone));
     let evidence = Evidence {
@@ -244,6 +194,95 @@ async fn play(
         took,
         waiting: waiting.first().map(|job| job.id.clone()),
     })
+}
+
+/// Prints the server, the workers and the jobs of the demo.
+fn announce(target: &Target, worker: &str, jobs: usize, ctx: &Context) {
+    ctx.note(format_args!(
+        "server   {} {}\nworkers  {worker} for pushes, {} that pull\njobs     {} of {} types in {} queues, most in {} with limit {}, {} a \
+         tenant; about {} s\n",
+        target.url(),
+        target.description(),
+        plan::PULLERS,
+        jobs,
+        plan::JobKind::ALL.len(),
+        plan::queues().len(),
+        plan::SHOP,
+        plan::LIMIT,
+        plan::TENANT_LIMIT,
+        8 + jobs / 45,
+    ));
+}
+
+/// Returns why each of the `waiting` jobs waits.
+async fn explain(client: &Client, waiting: &[&Planned]) -> anyhow::Result<Vec<Explanation>> {
+    let mut explained = Vec::new();
+    for job in waiting {
+        let path = ["jobs", job.kind.name(), &job.id, "explain"];
+        explained.push(until_answered(|| client.get(&path)).await?.read()?);
+    }
+    Ok(explained)
+}
+
+/// The observation of a running demo.
+struct Watch<'a> {
+    client: &'a Client,
+    run: &'a str,
+    started: Timestamp,
+    plan: &'a [Planned],
+    accepted: &'a Mutex<Accepted>,
+    event_log: &'a EventLog,
+    options: &'a Options,
+}
+
+impl Watch<'_> {
+    /// Shows the progress until each job has ended or waits by plan, or the time is up. Kills the
+    /// server once if the options contain it. Returns the jobs and the number of kills.
+    async fn follow(
+        &self,
+        mut producing: JoinHandle<Result<(), Error>>,
+        target: &mut Target,
+        ctx: &Context,
+    ) -> anyhow::Result<(HashMap<String, ObservedJob>, usize)> {
+        let Self { client, run, started, plan, accepted, event_log, options } = self;
+        let within = options.within.map_or_else(
+            || Duration::from_mins(1) + Duration::from_millis(100) * options.jobs.into(),
+            Seconds::duration,
+        );
+        let waits = plan.iter().filter(|job| job.fate == PlannedOutcome::Waits).count();
+        let live = Live::new(ctx, plan.len() - waits);
+        let (began, mut jobs, mut kills) = (Instant::now(), HashMap::new(), 0);
+        while began.elapsed() < within {
+            jobs = observe(client, run, *started).await?;
+            let ended = jobs
+                .values()
+                .filter(|job: &&ObservedJob| !matches!(job.state.as_str(), "scheduled" | "running"))
+                .count();
+            let shop: QueueView<'_> =
+                until_answered(|| client.get(&["queues", plan::SHOP])).await?.read()?;
+            let admitted = shop.status.map_or(0, |status| status.running_weight);
+            live.show(ended, &event_log.read(Pages::clone), admitted);
+            if producing.is_finished() {
+                // A rejected enqueue is an error of the plan: no further job will come.
+                if let Ok(done) = (&mut producing).await {
+                    done?;
+                }
+                producing = tokio::spawn(async { Ok(()) });
+            }
+            if accepted.lock().done && ended + waits == plan.len() {
+                break;
+            }
+            if options.kill && kills == 0 && ended * 3 > plan.len() {
+                live.say("  kill -9 of the server, and a new one on the same data", ctx);
+                target.kill_and_restart(client).await?;
+                kills += 1;
+            }
+            pause(POLL_INTERVAL).await;
+        }
+        live.clear();
+        producing.abort();
+        Ok((jobs, kills))
+    }
 }
 
 /// Returns the server's view of the jobs whose ids start with `run`.

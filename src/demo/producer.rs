@@ -1,6 +1,7 @@
 //! The producer: it configures the server and enqueues jobs.
 //!
-//! It enqueues every job without a response again, with the same id: the server may be killed at any time.
+//! It enqueues every job without a response again, with the same id: the server may be killed at
+//! any time.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -23,12 +24,12 @@ use tidegate_core::{port::Clock as _, time::Timestamp};
 /// The time between two jobs of the trickle.
 const TRICKLE: Duration = Duration::from_millis(80);
 
-/// What the server answered.
+/// The answers of the server.
 #[derive(Clone, Debug, Default)]
 pub struct Accepted {
     /// When each job was first sent, and when it was acknowledged, by id.
     pub jobs: HashMap<String, (Timestamp, Timestamp)>,
-    /// How many jobs were enqueued twice, and how many of those the server recognized.
+    /// The number of jobs enqueued twice, and how many of those the server recognised.
     pub repeats: (usize, usize),
     /// Whether all jobs are enqueued.
     pub done: bool,
@@ -46,18 +47,18 @@ struct Answers {
     results: Vec<Answer>,
 }
 
-/// Hands jobs in, and keeps what the server answered.
+/// Enqueues jobs, and stores the answers of the server.
 pub struct Producer {
     pub client: Client,
     pub accepted: Arc<Mutex<Accepted>>,
 }
 
 impl Producer {
-    /// Makes the queues and the job types; pushes go to `worker` and are signed with `secret`.
+    /// Creates the queues and the job types; pushes go to `worker` and are signed with `secret`.
     ///
     /// # Errors
     ///
-    /// The server refuses.
+    /// The server rejects a request.
     pub async fn configure(&self, worker: &str, secret: &str) -> Result<(), Error> {
         for (queue, config) in queues() {
             self.client.put(&["queues", queue]).json(&config).send().await?;
@@ -72,15 +73,16 @@ impl Producer {
         Ok(())
     }
 
-    /// Enqueues all of `jobs`: the backlog as one, what is behind it, then the rest one by one. `event_log` tells when
-    /// the job that is to be cancelled runs.
+    /// Enqueues all `jobs`: the backlog as one batch, the jobs after it, then the rest one by one.
+    /// `event_log` shows when the job to cancel runs.
     ///
     /// # Errors
     ///
-    /// The server refuses.
+    /// The server rejects a request.
     pub async fn run(&self, jobs: &[Planned], event_log: &EventLog) -> Result<(), Error> {
         let of = |wave| jobs.iter().filter(move |job| job.wave == wave).collect::<Vec<_>>();
-        // Held until all of them are there, so that the order is the queue's and not that of arrival.
+        // The queue is paused until all jobs are enqueued, so that they start in the order of the
+        // queue.
         self.operate(RANKED, "pause").await?;
         let backlog = of(Wave::Backlog);
         let requests: Vec<Value> =
@@ -148,7 +150,8 @@ impl Producer {
 }
 
 impl Accepted {
-    /// How many jobs of the limited queue the server had acknowledged before `job` was sent, and whose turn came after it.
+    /// Returns the number of jobs in the limited queue that the server acknowledged before `job`
+    /// was sent and that started after it.
     pub fn overtaken(
         &self,
         job: &Planned,

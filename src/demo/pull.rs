@@ -1,7 +1,7 @@
 //! Pull workers: each leases one job at a time, and reports it in the call that leases the next.
 //!
-//! A worker stops its work before its lease can be over: when no heartbeat was answered for nearly as
-//! long as the lease lasts, another worker may get the job.
+//! A worker stops its work before its lease can expire. If no heartbeat was answered for nearly the
+//! duration of the lease, another worker may get the job.
 
 use std::{sync::Arc, time::Duration};
 
@@ -56,7 +56,7 @@ struct Beat {
     cancel: bool,
 }
 
-/// Works until it is aborted.
+/// Works until the task is aborted.
 pub async fn work(name: String, client: Client, event_log: Arc<EventLog>) {
     let mut reports: Vec<Value> = Vec::new();
     let types: Vec<&str> = JobKind::PULLED.iter().map(|kind| kind.name()).collect();
@@ -64,7 +64,7 @@ pub async fn work(name: String, client: Client, event_log: Arc<EventLog>) {
         let ask = json!({"types": types, "max": 1, "wait_seconds": WAIT.as_secs(), "worker": name, "reports": reports});
         let answer = until_answered(|| client.post(&["leases"]).json(&ask).wait(WAIT)).await;
         let Ok(granted) = answer.and_then(|answer| answer.read::<Granted>()) else {
-            // A refusal would be a fault of this program: the table will show its jobs missing.
+            // A rejection is a bug of this program: the table shows the missing jobs.
             pause(Duration::from_secs(1)).await;
             continue;
         };
@@ -77,7 +77,7 @@ pub async fn work(name: String, client: Client, event_log: Arc<EventLog>) {
     }
 }
 
-/// Runs one attempt: its report, unless it was given up.
+/// Runs one attempt and returns its report, or none if the worker stopped it.
 async fn attempt(
     client: &Client,
     event_log: &Arc<EventLog>,

@@ -58,7 +58,8 @@ impl Data {
 }
 
 impl Target {
-    /// Starts a server on `data` or on a temporary directory, as a child process if it is to be `killed`.
+    /// Starts a server on `data` or on a temporary directory, as a child process if it is to be
+    /// `killed`.
     ///
     /// # Errors
     ///

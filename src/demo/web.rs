@@ -1,4 +1,4 @@
-//! The HTTP worker: what pushed jobs are posted to. One route per job type, one behaviour each.
+//! The HTTP worker, the target of pushed jobs. Each job type has a route and a behaviour.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -39,7 +39,7 @@ struct Web {
     turned_away: Mutex<HashSet<String>>,
 }
 
-/// What is posted.
+/// The body of a push.
 #[derive(Deserialize)]
 struct Delivery {
     id: String,
@@ -55,8 +55,8 @@ struct Callback {
     token: String,
 }
 
-/// Starts the worker on a free port of this machine, among `workers`; its URL. Pushes are signed with `secret`, callbacks go
-/// through `client`.
+/// Starts the worker on a free port of this machine as a task of `workers`, and returns its URL.
+/// Pushes are signed with `secret`; callbacks go through `client`.
 pub async fn start(
     workers: &mut JoinSet<()>,
     event_log: Arc<EventLog>,
@@ -69,13 +69,13 @@ pub async fn start(
         Web { event_log, secrets: vec![secret.to_owned()], client, turned_away: Mutex::default() };
     let routes = Router::new().route("/{type}", post(take)).with_state(Arc::new(web));
     workers.spawn(async move {
-        // It ends only with the demo: a listener on loopback has nothing to fail by.
+        // It ends with the demo: a listener on loopback does not fail.
         let _ = axum::serve(listener, routes).await;
     });
     Ok(url)
 }
 
-/// Takes one push.
+/// Handles one push.
 async fn take(
     State(web): State<Arc<Web>>,
     Path(job_type): Path<String>,
@@ -112,7 +112,7 @@ async fn take(
     work.await;
     drop(at_work);
     if errand.breaks_off {
-        // The head is sent, then the connection breaks: the caller cannot know the outcome.
+        // The connection breaks after the response head: the caller cannot know the outcome.
         let broken =
             futures_util::stream::iter([Ok(Bytes::from_static(b"{")), Err("the worker is gone")]);
         return Response::new(Body::from_stream(broken));
@@ -128,7 +128,7 @@ async fn take(
     ([(header::CONTENT_TYPE, "application/json")], result(&id, attempt).to_string()).into_response()
 }
 
-/// The result of an attempt that succeeded.
+/// Returns the result of an attempt that succeeded.
 pub fn result(id: &str, attempt: u16) -> Value {
     json!({"job": id, "attempt": attempt})
 }

@@ -7,9 +7,9 @@
 //!  "expect": {"decisions": [{"action": "run"}, {"action": "hold", "reason": "the east"}]}}
 //! ```
 //!
-//! A case does not depend on the language of the plugin. A [`Component`] runs it without a server. The
-//! format and its defaults are those of the SDK (`plugins/sdk/src/testing`), which runs the same files
-//! on Rust code. [`recorded()`] turns a fault that a server recorded into a case.
+//! A case does not depend on the language of the plugin. A [`Component`] runs it without a server.
+//! The format and its defaults are those of the SDK (`plugins/sdk/src/testing`), which runs the
+//! same files on Rust code. [`recorded()`] turns a fault that a server recorded into a case.
 
 mod component;
 mod expect;
@@ -85,7 +85,7 @@ struct Candidate {
     expires_at: Option<Instant>,
     deadline_at: Option<Instant>,
     data: Option<Value>,
-    /// So many of them; their ids end in `-1`, `-2` and so on.
+    /// The number of copies; their ids end in `-1`, `-2` and so on.
     times: Option<u32>,
 }
 
@@ -114,7 +114,7 @@ struct End {
     job_type: Option<String>,
     attributes: BTreeMap<String, Value>,
     attempt: Option<u32>,
-    /// It did, unless a reason is given.
+    /// Default: true if there is no reason.
     succeeded: Option<bool>,
     reason: Option<String>,
     status: Option<u16>,
@@ -165,11 +165,11 @@ fn room() -> u32 {
 }
 
 impl Case {
-    /// The cases of a file: one, or a list; or a call as a server recorded it.
+    /// Reads the cases of a file: one case, a list, or a call that a server recorded.
     ///
     /// # Errors
     ///
-    /// What cannot be read, and where.
+    /// What is invalid, and its path.
     pub fn read(text: &str) -> Result<Vec<Self>, String> {
         fn parse<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
             let mut json = serde_json::Deserializer::from_str(text);
@@ -187,27 +187,40 @@ impl Case {
         }
     }
 
-    /// The configuration as a plugin is given it.
+    /// Returns the configuration as the plugin receives it, JSON text.
     pub fn config(&self) -> String {
         Value::Object(self.config.clone()).to_string()
     }
 
-    /// When the call is.
+    /// Returns the time of the call.
     pub fn now(&self) -> Timestamp {
         self.now.0
     }
 
-    /// The call.
+    /// Returns the call.
     ///
     /// # Errors
     ///
-    /// A name or value that no server would have.
+    /// A name or value that no server has.
     pub fn call(&self) -> Result<Call, String> {
         let context =
             json!({"queue": self.queue, "now": self.now, "seed": self.seed, "config": self.config});
         let call = match self.role {
             Role::Throttler => {
                 let numbered = || many(&self.candidates, |job| job.times);
+                let candidates: Vec<Value> =
+                    numbered().map(|(job, number)| job.value(number, self.now)).collect();
+                let running: Vec<Value> = many(&self.running, |job| job.times)
+                    .map(|(job, number)| job.value(number, self.now))
+                    .collect();
+                let ended: Vec<Value> = many(&self.ended, |end| end.times)
+                    .map(|(end, number)| end.value(number))
+                    .collect();
+                let state: Map<String, Value> = self
+                    .state
+                    .iter()
+                    .map(|(key, value)| (key.clone(), text(value).into()))
+                    .collect();
                 let data: Map<String, Value> = numbered()
                     .filter_map(|(job, number)| {
                         Some((number.id("job", job.id.as_ref()), job.data.clone()?))
@@ -216,23 +229,26 @@ impl Case {
                 json!({"throttle": {
                     "context": context,
                     "round": {
-                        "concurrency": self.concurrency, "room": self.room,
-                        "ended": many(&self.ended, |end| end.times).map(|(end, number)| end.value(number)).collect::<Vec<_>>(),
+                        "concurrency": self.concurrency, "room": self.room, "ended": ended,
                     },
-                    "running": many(&self.running, |job| job.times).map(|(job, number)| job.value(number, self.now)).collect::<Vec<_>>(),
-                    "candidates": numbered().map(|(job, number)| job.value(number, self.now)).collect::<Vec<_>>(),
-                    "state": self.state.iter().map(|(key, value)| (key.clone(), text(value).into())).collect::<Map<_, _>>(),
+                    "running": running,
+                    "candidates": candidates,
+                    "state": state,
                     "data": data,
                 }})
             }
             Role::Retry => {
                 let attempt = self.job.attempt.unwrap_or(1);
+                let earlier: Vec<Value> = (1..)
+                    .zip(&self.earlier)
+                    .map(|(attempt, failure)| failure.value(attempt, self.now))
+                    .collect();
                 json!({"retry": {
                     "context": context,
                     "failed": {
                         "job": self.job.value(Number::default(), self.now),
                         "last": self.failure.value(attempt, self.now),
-                        "earlier": (1..).zip(&self.earlier).map(|(attempt, failure)| failure.value(attempt, self.now)).collect::<Vec<_>>(),
+                        "earlier": earlier,
                         "not-before": self.not_before,
                     },
                     "data": self.job.data,
@@ -242,13 +258,13 @@ impl Case {
         record::from_json(&call.to_string()).map_err(|error| error.to_string())
     }
 
-    /// How many candidates there are.
+    /// Returns the number of candidates.
     pub fn candidates(&self) -> usize {
         many(&self.candidates, |job| job.times).count()
     }
 }
 
-/// Which of a list it is, from 1, and which of its repetitions, if it has such.
+/// The place of an item in its list, from 1, and the number of its copy, if it has copies.
 #[derive(Clone, Copy, Debug)]
 struct Number(usize, Option<u32>);
 
@@ -259,7 +275,7 @@ impl Default for Number {
 }
 
 impl Number {
-    /// The id given, or one that counts.
+    /// Returns the `given` id, or one from `word` and the place.
     fn id(self, word: &str, given: Option<&String>) -> String {
         let id = given.cloned().unwrap_or_else(|| format!("{word}-{}", self.0));
         self.1.map_or_else(|| id.clone(), |repetition| format!("{id}-{repetition}"))
@@ -275,12 +291,12 @@ fn many<T>(list: &[T], times: impl Fn(&T) -> Option<u32>) -> impl Iterator<Item 
     })
 }
 
-/// A text as it is, anything else as JSON.
+/// Returns a string unchanged, any other value as JSON.
 fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// Attributes as a job has them: numbers and texts.
+/// Returns attributes as a job has them: numbers and strings.
 fn attributes(written: &BTreeMap<String, Value>) -> Map<String, Value> {
     let value = |value: &Value| {
         if value.is_number() { value.clone() } else { text(value).into() }
@@ -353,72 +369,4 @@ impl Failing {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn call(text: &str) -> Call {
-        Case::read(text).unwrap()[0].call().unwrap()
-    }
-
-    #[test]
-    fn what_a_case_leaves_out_has_a_default() {
-        let Call::Throttle(call) = call(
-            r#"{"name": "a", "role": "throttler", "running": [{"times": 2, "attributes": {"region": "east", "size": 2, "big": true}}],
-                "candidates": [{"data": {"rows": 1}}, {"id": "b", "weight": 3, "attempt": 2}], "state": {"n": 1, "s": "x"}}"#,
-        ) else {
-            panic!("a throttler's call")
-        };
-        let ids: Vec<&str> = call.candidates.iter().map(|job| job.id.as_str()).collect();
-        assert_eq!((ids.as_slice(), call.room, &*call.config), (&["job-1", "b"][..], 1000, "{}"));
-        assert_eq!((call.candidates[1].spec.weight, call.candidates[1].life.attempt), (3, 1));
-        assert_eq!(call.now.to_string(), "2026-01-01T00:00:00.000Z");
-        assert_eq!(
-            call.running.iter().map(|grant| grant.job.as_str()).collect::<Vec<_>>(),
-            ["running-1-1", "running-1-2"]
-        );
-        assert_eq!(
-            serde_json::to_value(&call.running.iter().next().unwrap().attributes).unwrap(),
-            json!({"region": "east", "size": 2, "big": "true"})
-        );
-        assert_eq!((call.state["n"].as_str(), call.state["s"].as_str()), ("1", "x"));
-        assert_eq!(call.data.values().collect::<Vec<_>>(), [r#"{"rows":1}"#]);
-    }
-
-    #[test]
-    fn a_retry_strategy_is_told_of_the_failures_in_their_order() {
-        let Call::Retry(call) = call(
-            r#"[{"name": "a", "role": "retry", "job": {"attempt": 3, "data": [1]}, "failure": {"status": 503, "details": {"code": 7}},
-                 "earlier": [{"reason": "timeout"}, {}], "not_before": "2026-01-01T00:01:00Z"}]"#,
-        ) else {
-            panic!("a retry strategy's call")
-        };
-        assert_eq!(
-            call.job.life.history.iter().map(|entry| entry.attempt).collect::<Vec<_>>(),
-            [1, 2, 3]
-        );
-        assert_eq!(call.job.life.history[2].error.as_ref().unwrap().status, Some(503));
-        assert_eq!(
-            (call.data.as_deref(), call.not_before.map(Timestamp::millis)),
-            (Some("[1]"), Some(1_767_225_660_000))
-        );
-    }
-
-    #[test]
-    fn what_is_wrong_with_a_case_is_told_with_its_place() {
-        for (text, wanted) in [
-            (r#"{"name": "a", "role": "throttler", "candidats": []}"#, "unknown field `candidats`"),
-            (
-                r#"{"name": "a", "role": "throttler", "candidates": [{"weight": -1}]}"#,
-                "candidates[0].weight",
-            ),
-            (r#"{"name": "a", "role": "throttler", "now": "soon"}"#, "an instant like"),
-        ] {
-            let said = Case::read(text).unwrap_err();
-            assert!(said.contains(wanted), "{said}");
-        }
-        let strange =
-            Case::read(r#"{"name": "a", "role": "retry", "failure": {"reason": "bored"}}"#)
-                .unwrap();
-        assert!(strange[0].call().unwrap_err().contains("bored"));
-    }
-}
+mod tests;

@@ -1,12 +1,12 @@
-//! A call that a server recorded, as a case: for `tidegate plugin test` to make again.
+//! A recorded call as a case that `tidegate plugin test` can repeat.
 
 use serde_json::{Map, Value, json};
 
-/// The case of `call`, as the server's faults have it. It expects nothing but an answer.
+/// Returns the case of `call`, as the server records it with a fault. The case expects any answer.
 ///
 /// # Errors
 ///
-/// It is no call that this program knows.
+/// The call is neither a throttler's nor a retry strategy's.
 pub fn recorded(name: &str, call: &Value) -> Result<Value, String> {
     let (role, inside) = match (call.get("throttle"), call.get("retry")) {
         (Some(throttle), None) => ("throttler", throttle),
@@ -26,7 +26,7 @@ pub fn recorded(name: &str, call: &Value) -> Result<Value, String> {
     if left_out > 0 {
         case.insert(
             "name".to_owned(),
-            format!("{name} (without the data of {left_out} jobs, which was too much to be kept)")
+            format!("{name} (without the data of {left_out} jobs, which was too large to record)")
                 .into(),
         );
     }
@@ -63,7 +63,7 @@ pub fn recorded(name: &str, call: &Value) -> Result<Value, String> {
     Ok(case.into())
 }
 
-/// The fields of one thing in the words of cases, absent ones left out.
+/// Returns an object with the field names of cases and without null fields.
 fn renamed(value: Value) -> Value {
     let Value::Object(fields) = value else {
         return value;
@@ -88,11 +88,13 @@ mod tests {
     #[test]
     fn a_recorded_call_becomes_a_case_that_makes_the_same_call() {
         for text in [
-            r#"{"name": "a", "role": "throttler", "queue": "mail", "now": 1000, "seed": 18446744073709551615, "config": {"limit": 2.5},
-                "concurrency": 7, "room": 3, "running": [{"type": "t", "attributes": {"region": "east"}, "critical": true}],
+            r#"{"name": "a", "role": "throttler", "queue": "mail", "now": 1000,
+                "seed": 18446744073709551615, "config": {"limit": 2.5}, "concurrency": 7, "room": 3,
+                "running": [{"type": "t", "attributes": {"region": "east"}, "critical": true}],
                 "candidates": [{"data": {"rows": [1]}, "expires_at": 5000}, {"id": "b", "attempt": 4}],
                 "ended": [{"reason": "timeout", "status": 504}], "state": {"k": "v"}}"#,
-            r#"{"name": "a", "role": "retry", "job": {"attempt": 2, "data": {"x": 1}}, "failure": {"message": "no", "details": [1]},
+            r#"{"name": "a", "role": "retry", "job": {"attempt": 2, "data": {"x": 1}},
+                "failure": {"message": "no", "details": [1]},
                 "earlier": [{"reason": "lease_expired"}], "not_before": 90000}"#,
         ] {
             let original =

@@ -1,6 +1,11 @@
 use super::*;
-use crate::demo::plan;
+use crate::demo::{
+    event_log::{Scope, Start},
+    plan::{self, JobKind, LIMIT, LONE, RANKED, RATE, SHOP, TENANT_LIMIT},
+    web,
+};
 use tidegate_api::HeldBy;
+use tidegate_core::time::Timestamp;
 
 /// A run in which everything went as promised.
 #[derive(Clone)]

@@ -1,63 +1,64 @@
-//! Whether a plugin's answer is what a case expects.
+//! The expected answer of a case, and its comparison with a plugin's answer.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::Answer;
-use super::{Case, Instant, many};
-use tidegate_core::port::policy::Call;
+use super::{Answer, Case, Instant, many};
 use tidegate_core::{
-    port::policy::{Action, Decision, Fault, PolicyState, Problem, RetryAnswer, ThrottleAnswer},
+    port::policy::{
+        Action, Call, Decision, Fault, PolicyState, Problem, RetryAnswer, ThrottleAnswer,
+    },
     time::Timestamp,
 };
 
-/// What must come of the call. What is absent is not looked at, but that the configuration must be good.
+/// The expected outcome of a call. An absent field is not compared. The configuration must be
+/// valid, unless `problems` lists its problems.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Expect {
     decisions: Option<Vec<ExpectDecision>>,
-    /// How many candidates run.
+    /// The number of candidates that run.
     runs: Option<usize>,
     more: Option<bool>,
-    /// The whole state after the call. A value that is not a text is compared as JSON.
+    /// The whole state after the call. A value other than a string is compared as JSON.
     state: Option<BTreeMap<String, Value>>,
     problems: Vec<ExpectProblem>,
-    /// What the call's error begins with.
+    /// The start of the call's error message.
     error: Option<String>,
     retry: Option<ExpectRetry>,
-    /// What the message begins with; null for any, and for none.
+    /// The start of the message; null accepts any message and none.
     #[serde(deserialize_with = "present")]
     #[expect(clippy::option_option, reason = "absent differs from null")]
     give_up: Option<Option<String>>,
 }
 
-/// A decision. Times and reasons that are absent are not compared.
+/// An expected decision. Absent times and reasons are not compared.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ExpectDecision {
     action: String,
-    /// When a hold ends.
+    /// The end of a hold.
     until: Option<Instant>,
-    /// For when it is rescheduled.
+    /// The new due time of a rescheduled job.
     at: Option<Instant>,
-    /// What the reason begins with.
+    /// The start of the reason.
     reason: Option<String>,
     times: Option<u32>,
 }
 
-/// Something wrong with the configuration.
+/// An expected problem of the configuration.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ExpectProblem {
     path: String,
-    /// What it begins with.
+    /// The start of its message.
     #[serde(default)]
     message: String,
 }
 
-/// Another attempt. A time that is absent is not compared; data or a priority that is absent must not be changed.
+/// An expected retry. An absent time is not compared; absent data or priority must not change.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ExpectRetry {
@@ -76,12 +77,14 @@ fn present<'de, D: serde::Deserializer<'de>>(
 }
 
 impl Expect {
-    /// Whether it is about a decision, and not only about the configuration.
+    /// Whether the call must be made. False if the case expects problems of the configuration
+    /// alone.
     pub fn decides(&self) -> bool {
         self.problems.is_empty() || self.error.is_some()
     }
 
-    /// What is not as expected of the problems that were found in the configuration.
+    /// Returns the differences between the expected problems of the configuration and those
+    /// `found`.
     pub fn problems(&self, found: &[Problem]) -> Vec<String> {
         let missing = self.problems.iter().filter(|expected| {
             !found.iter().any(|problem| {
@@ -100,9 +103,9 @@ impl Expect {
             .collect()
     }
 
-    /// What is not as expected of what came of `call`.
-    pub fn of(&self, case: &Case, call: &Call, came: &Result<Answer, Fault>) -> Vec<String> {
-        match (came, &self.error) {
+    /// Returns the differences between the expected outcome of `call` and its answer or fault.
+    pub fn of(&self, case: &Case, call: &Call, answer: &Result<Answer, Fault>) -> Vec<String> {
+        match (answer, &self.error) {
             (Err(fault), Some(expected)) if fault.message.starts_with(expected.as_str()) => {
                 Vec::new()
             }
@@ -128,6 +131,7 @@ impl Expect {
         }
     }
 
+    /// Returns the differences between the expected and the actual decisions.
     fn decided(&self, case: &Case, answer: &ThrottleAnswer) -> Vec<String> {
         let mut wrong = Vec::new();
         let runs =
@@ -165,6 +169,7 @@ impl Expect {
         wrong
     }
 
+    /// Returns the difference between the expected state and `state`, if any.
     fn kept(&self, state: &PolicyState) -> Option<String> {
         let expected = self.state.as_ref()?;
         let same = |key: &String, expected: &Value| {
@@ -178,6 +183,8 @@ impl Expect {
         (!all).then(|| format!("the state is {}; expected {}", json(state), json(expected)))
     }
 
+    /// Returns the difference between the expected and the actual answer of a retry strategy, if
+    /// any.
     fn follows(&self, answer: &RetryAnswer, now: Timestamp) -> Option<String> {
         let right = match (answer, &self.retry, &self.give_up) {
             (RetryAnswer::Retry { at, data, priority }, Some(expected), None) => {
@@ -240,7 +247,7 @@ impl ExpectDecision {
     }
 }
 
-/// A decision in words.
+/// Returns a decision in words.
 fn shown(decision: &Decision) -> String {
     let action = match decision.action {
         Action::Run => "run".to_owned(),
@@ -288,116 +295,4 @@ fn json(value: &impl serde::Serialize) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use tidegate_core::port::policy::FaultKind;
-
-    /// Returns the differences for a response with two decisions, where the second one holds.
-    fn wrong(expect: &str) -> Vec<String> {
-        let text = format!(
-            r#"{{"name": "a", "role": "throttler", "candidates": [{{}}, {{}}], "state": {{"n": 1}}, "expect": {expect}}}"#
-        );
-        let case = Case::read(&text).unwrap().pop().unwrap();
-        let hold = Decision {
-            action: Action::Hold(Some(Timestamp::from_millis(5000))),
-            reason: Some("east is full".into()),
-        };
-        let decisions = vec![Decision { action: Action::Run, reason: None }, hold];
-        let answer = ThrottleAnswer { decisions, more: true, state: None };
-        case.expect.of(&case, &case.call().unwrap(), &Ok(Answer::Throttle(answer)))
-    }
-
-    #[test]
-    fn an_answer_as_expected_has_nothing_wrong() {
-        for expect in [
-            "{}",
-            r#"{"runs": 1, "more": true, "state": {"n": 1}}"#,
-            r#"{"decisions": [{"action": "run"}, {"action": "hold", "until": 5000, "reason": "east"}]}"#,
-        ] {
-            assert_eq!(wrong(expect), Vec::<String>::new(), "{expect}");
-        }
-    }
-
-    #[test]
-    fn what_differs_is_told_with_both_sides() {
-        for (expect, said) in [
-            (r#"{"runs": 2}"#, "1 of 2 candidates run; expected 2"),
-            (r#"{"more": false}"#, "more is true; expected false"),
-            (r#"{"state": {}}"#, r#"the state is {"n":"1"}; expected {}"#),
-            (r#"{"decisions": [{"action": "run"}]}"#, "2 decisions; expected 1"),
-            (
-                r#"{"decisions": [{"action": "run"}, {"action": "hold", "reason": "west"}]}"#,
-                "decision 2 is hold until 1970-01-01T00:00:05.000Z (east is full); expected hold (west...)",
-            ),
-            (r#"{"error": "no"}"#, "it did not fail; expected \"no\""),
-        ] {
-            assert_eq!(wrong(expect), [said], "{expect}");
-        }
-    }
-
-    #[test]
-    fn a_fault_is_what_was_expected_or_is_told() {
-        let case = |expect: &str| {
-            Case::read(&format!(r#"{{"name": "a", "role": "throttler", "expect": {expect}}}"#))
-                .unwrap()
-                .pop()
-                .unwrap()
-        };
-        let fault = || Err(Fault { kind: FaultKind::Rejected, message: "no region".into() });
-        let told = |case: &Case| case.expect.of(case, &case.call().unwrap(), &fault());
-        assert!(told(&case(r#"{"error": "no"}"#)).is_empty());
-        assert_eq!(told(&case("{}")), ["it failed (rejected): no region"]);
-        assert_eq!(
-            told(&case(r#"{"error": "yes"}"#)),
-            ["it failed (rejected): no region; expected \"yes\""]
-        );
-    }
-
-    #[test]
-    fn a_retry_is_compared_in_time_data_and_priority() {
-        let told = |expect: &str, answer: RetryAnswer| {
-            let text =
-                format!(r#"{{"name": "a", "role": "retry", "now": 1000, "expect": {expect}}}"#);
-            let case = Case::read(&text).unwrap().pop().unwrap();
-            case.expect.of(&case, &case.call().unwrap(), &Ok(Answer::Retry(answer)))
-        };
-        let retry = |millis, data: Option<&str>| RetryAnswer::Retry {
-            at: Timestamp::from_millis(millis),
-            data: data.map(str::to_owned),
-            priority: None,
-        };
-        assert!(told(r#"{"retry": {"after_seconds": 2.5}}"#, retry(3500, None)).is_empty());
-        assert!(
-            told(r#"{"retry": {"data": {"a": 1}}}"#, retry(3500, Some(r#"{"a":1}"#))).is_empty()
-        );
-        assert!(told(r#"{"give_up": null}"#, RetryAnswer::GiveUp(None)).is_empty());
-        assert_eq!(
-            told(r#"{"retry": {"after_seconds": 2}}"#, retry(3500, None)),
-            [
-                "it retries at 1970-01-01T00:00:03.500Z, 2.5 s from now; expected a retry after 2 s, the same data"
-            ]
-        );
-        assert_eq!(
-            told(r#"{"give_up": "why"}"#, RetryAnswer::GiveUp(None)),
-            ["it gives up (no message); expected that it gives up with \"why\""]
-        );
-        assert_eq!(told(r#"{"retry": {}}"#, retry(0, Some("1"))).len(), 1);
-    }
-
-    #[test]
-    fn problems_are_compared_by_path_and_beginning() {
-        let expect: Expect =
-            serde_json::from_str(r#"{"problems": [{"path": "/limit", "message": "must"}]}"#)
-                .unwrap();
-        let found =
-            |path: &str, message: &str| [Problem { path: path.into(), message: message.into() }];
-        assert!(
-            expect.problems(&found("/limit", "must be positive")).is_empty() && !expect.decides()
-        );
-        assert_eq!(expect.problems(&found("/share", "is none")).len(), 2);
-        assert_eq!(
-            Expect::default().problems(&found("/limit", "must be positive")),
-            ["the configuration at \"/limit\": must be positive"]
-        );
-    }
-}
+mod tests;
