@@ -202,6 +202,6 @@ mod sqs {
             granted_at: None,
         };
         let error = queue.send(&[work]).await.unwrap_err().chain().to_string();
-        assert!(error.contains("-gone") && error.contains("does not exist"), "{error}");
+        assert!(error.contains("-gone") && error.contains("NonExistentQueue"), "{error}");
     }
 }

@@ -1,6 +1,7 @@
 //! Services of AWS as targets of push delivery, and the settings that all of them are called with.
 
 pub mod calls;
+pub(crate) mod error;
 pub mod target;
 
 use std::time::Duration;

@@ -11,6 +11,7 @@ use aws_sdk_sqs::{
 use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::pack::{self, BATCH, Outgoing};
+use crate::aws::error::CallError;
 use tidegate_core::{
     error_chain::ErrorChain,
     port::{Clock, Entropy, Hint, StoreError, Timer, Work, WorkQueue},
@@ -176,6 +177,7 @@ where
     let throttled =
         error.as_service_error().and_then(ProvideErrorMetadata::code).is_some_and(is_throttle);
     count_refusal(throttled);
+    let error = CallError::from(error);
     if throttled {
         let message = format!("{url}: {}", ErrorChain(&error));
         StoreError::Throttled { retry_after: Duration::from_secs(1), message }

@@ -340,7 +340,7 @@ async fn each_refusal_of_a_queue_is_a_clear_error_that_names_it() {
     let error = send().await.unwrap_err();
     assert!(
         matches!(&error, StoreError::Unavailable(_))
-            && error.chain().to_string().contains("queue does not exist")
+            && error.chain().to_string().contains("NonExistentQueue")
             && error.chain().to_string().contains("/work"),
         "{error:?}"
     );

@@ -9,6 +9,8 @@ use aws_sdk_dynamodb::{
 
 use tidegate_core::{error_chain::ErrorChain, port::StoreError};
 
+use crate::aws::error::CallError;
+
 /// What became of a statement that the table did not take: its condition does not hold, or (none) it is to be sent again.
 pub(super) fn outcome(error: &BatchStatementError) -> Result<Option<bool>, StoreError> {
     let message = || {
@@ -87,15 +89,15 @@ where
             | "RequestLimitExceeded",
         ) => {
             refused("throttled");
-            throttled(&ErrorChain(&error).to_string())
+            throttled(&ErrorChain(&CallError::from(error)).to_string())
         }
         Some("ValidationException" | "SerializationException") => {
             refused("invalid");
-            StoreError::corrupt(error)
+            StoreError::corrupt(CallError::from(error))
         }
         _ => {
             refused("other");
-            StoreError::unavailable(error)
+            StoreError::unavailable(CallError::from(error))
         }
     }
 }

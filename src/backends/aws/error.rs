@@ -1,0 +1,44 @@
+//! Errors of AWS calls, with the code that the service sent.
+
+use std::{error::Error, fmt};
+
+use aws_smithy_runtime_api::client::result::SdkError;
+use aws_smithy_types::error::metadata::ProvideErrorMetadata;
+
+/// A failed call of the SDK whose text begins with the error code of the service.
+///
+/// The SDK's own errors name the Rust type of a refusal, such as `QueueDoesNotExist`. The code on
+/// the wire, such as `AWS.SimpleQueueService.NonExistentQueue`, is what AWS documents and what an
+/// operator searches for.
+#[derive(Debug)]
+pub(crate) struct CallError {
+    /// None if no service answered.
+    code: Option<String>,
+    source: Box<dyn Error + Send + Sync>,
+}
+
+impl<E, R> From<SdkError<E, R>> for CallError
+where
+    E: Error + ProvideErrorMetadata + Send + Sync + 'static,
+    R: fmt::Debug + Send + Sync + 'static,
+{
+    fn from(error: SdkError<E, R>) -> Self {
+        let code = error.as_service_error().and_then(ProvideErrorMetadata::code);
+        Self { code: code.map(str::to_owned), source: error.into() }
+    }
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.code {
+            Some(code) => f.write_str(code),
+            None => self.source.fmt(f),
+        }
+    }
+}
+
+impl Error for CallError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(self.source.as_ref())
+    }
+}
