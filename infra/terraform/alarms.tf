@@ -1,4 +1,4 @@
-# ../../docs/deploy-aws.md says what to do about each.
+# ../../docs/deploy-aws.md has a response for each alarm.
 
 locals {
   functions = merge(
@@ -12,13 +12,13 @@ locals {
     { for function in module.ingest : "ingest" => function.name },
   )
   alarms = !var.alarms ? {} : merge(
-    # What is received from a queue of dead letters was given up on.
+    # A message received from a dead-letter queue is one that SQS gave up on.
     { for queue, what in { work = "work", hint = "a hint", wake = "a wake-up" } : "${queue}-dead" => {
       description               = "SQS gave up on ${what}", namespace = "AWS/SQS", metric = "NumberOfMessagesReceived", statistic = "Sum"
       dimensions                = { QueueName = aws_sqs_queue.dead[queue].name }, period = 300, threshold = 0
     } },
     { for queue in aws_sqs_queue.ingest_dead : "ingest-dead" => {
-      description = "Events that came in could not be taken", namespace = "AWS/SQS", metric = "ApproximateNumberOfMessagesVisible", statistic = "Maximum"
+      description = "Events failed three times and wait in the queue of failed events", namespace = "AWS/SQS", metric = "ApproximateNumberOfMessagesVisible", statistic = "Maximum"
       dimensions  = { QueueName = queue.name }, period = 300, threshold = 0
     } },
     { for function, name in local.functions : "${function}-errors" => {
@@ -26,7 +26,7 @@ locals {
       dimensions  = { FunctionName = name }, period = 300, threshold = 0
     } },
     { for function, name in local.functions : "${function}-throttles" => {
-      description = "Invocations of ${function} are refused for want of concurrency", namespace = "AWS/Lambda", metric = "Throttles", statistic = "Sum"
+      description = "Invocations of ${function} are throttled for lack of concurrency", namespace = "AWS/Lambda", metric = "Throttles", statistic = "Sum"
       dimensions  = { FunctionName = name }, period = 300, threshold = 0
     } if !contains(["dead-letter", "ingest", "plugins"], function) },
     { for queue in ["work", "hint", "wake"] : "${queue}-late" => {
@@ -34,7 +34,7 @@ locals {
       dimensions  = { QueueName = aws_sqs_queue.live[queue].name }, period = 60, threshold = var.lateness_seconds
     } },
     { for kind in ["Read", "Write"] : "table-${lower(kind)}-throttles" => {
-      description = "The table refuses ${lower(kind)}s for want of capacity", namespace = "AWS/DynamoDB", metric = "${kind}ThrottleEvents", statistic = "Sum"
+      description = "The table throttles ${lower(kind)}s", namespace = "AWS/DynamoDB", metric = "${kind}ThrottleEvents", statistic = "Sum"
       dimensions  = { TableName = local.table.name }, period = 300, threshold = 0
     } },
   )
@@ -60,7 +60,7 @@ resource "aws_cloudwatch_metric_alarm" "over" {
 resource "aws_cloudwatch_metric_alarm" "minute" {
   count               = var.alarms ? 1 : 0
   alarm_name          = "${var.name}-minute"
-  alarm_description   = "The minute's round is not started, without which what was lost is not found"
+  alarm_description   = "The maintenance sweep, which finds lost jobs, does not start"
   namespace           = "AWS/Events"
   metric_name         = "Invocations"
   statistic           = "Sum"

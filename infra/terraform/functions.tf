@@ -1,4 +1,4 @@
-# What each function needs is decided in docs/decisions/0010-serverless-deployment-mode.md.
+# docs/decisions/0010-serverless-deployment-mode.md lists what each function needs.
 
 data "aws_iam_policy_document" "jobs" {
   statement {
@@ -26,7 +26,7 @@ data "aws_iam_policy_document" "jobs" {
     actions   = local.change_objects
     resources = ["${local.objects}bodies/*"]
   }
-  # Without it, an object that is not there is told of as a forbidden one.
+  # Without it, S3 answers 403 for a missing object instead of 404.
   statement {
     sid       = "Listing"
     actions   = ["s3:ListBucket"]
@@ -39,10 +39,10 @@ data "aws_iam_policy_document" "jobs" {
   }
 }
 
-# What every function may do. Its own policy says what it alone may.
+# The permissions of every function. Each function's own policy adds to them.
 resource "aws_iam_policy" "jobs" {
   name_prefix = "${var.name}-jobs-"
-  description = "The jobs of ${var.name}: its table, its bucket, sending to its queues"
+  description = "Table, bucket and sending to the queues of ${var.name}"
   policy      = data.aws_iam_policy_document.jobs.json
 }
 
@@ -73,9 +73,9 @@ locals {
 
   url     = var.public_url == "" ? aws_lambda_function_url.enqueue.function_url : var.public_url
   receive = ["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"]
-  # What failed is to come again soon.
+  # To schedule an early redelivery of failed messages.
   receive_again = concat(local.receive, ["sqs:ChangeMessageVisibility"])
-  # `GET /v1/doctor` says how the table and the queues are, and tries the bucket.
+  # `GET /v1/doctor` checks the table, the queues and the bucket.
   doctor = [
     { sid = "DoctorTable", actions = ["dynamodb:DescribeTable", "dynamodb:DescribeTimeToLive"], resources = [local.table.arn] },
     {
@@ -109,15 +109,16 @@ module "plugins" {
   source      = "./function"
   deployment  = local.deployment
   function    = "plugins"
-  description = "The HTTP API with a compiler, for those who push plugins"
-  memory      = 2048 # A compiler takes a processor's whole time and some room; it runs when somebody pushes.
+  description = "The HTTP API with a compiler, for pushing plugins"
+  memory      = 2048 # A compiler needs a full processor. It runs only when a plugin is pushed.
   timeout     = 300
   environment = { TIDEGATE_ADMIN_TOKEN = var.admin_token }
-  # The code that all of them run, which nobody else can change.
+  # Only this function may change the code that all functions run.
   may = concat(local.doctor, [{ sid = "Code", actions = ["s3:PutObject"], resources = ["${local.objects}plugins/*"] }])
 }
 
-# The API has tokens of its own: without a good one every route is refused but its health, its description and the empty page of the dashboard.
+# The API has its own tokens. Without a valid one it serves only its health, its description and the
+# empty page of the dashboard.
 resource "aws_lambda_function_url" "plugins" {
   function_name      = module.plugins.name
   authorization_type = "NONE"
@@ -130,7 +131,8 @@ resource "aws_lambda_function_url" "enqueue" {
   invoke_mode        = "BUFFERED"
 }
 
-# Since October 2025 function URLs need this second permission. Providers before 6.29 neither give it nor can say it.
+# Since October 2025 function URLs need this second permission, which providers before 6.29 cannot
+# express.
 resource "aws_cloudformation_stack" "url_permission" {
   name = "${var.name}-url-permission"
   template_body = jsonencode({
@@ -152,7 +154,7 @@ module "tick" {
   source      = "./function"
   deployment  = local.deployment
   function    = "tick"
-  description = "The rounds of queues, when a hint or a wake-up says so and every minute"
+  description = "Runs a tick for each hint and wake-up, and the maintenance sweep every minute"
   memory      = var.tick_memory
   timeout     = 60
   reserved    = var.tick_reserved_concurrency
@@ -160,7 +162,7 @@ module "tick" {
   may         = [{ sid = "Receive", actions = local.receive_again, resources = [aws_sqs_queue.live["hint"].arn, aws_sqs_queue.live["wake"].arn] }]
 }
 
-# A minute that fails is followed by the next one: a repeat would only come late.
+# The next sweep follows a failed one within a minute, so a retry has no use.
 resource "aws_lambda_function_event_invoke_config" "tick" {
   function_name                = module.tick.name
   maximum_retry_attempts       = 0
@@ -169,7 +171,7 @@ resource "aws_lambda_function_event_invoke_config" "tick" {
 
 resource "aws_cloudwatch_event_rule" "minute" {
   name                = "${var.name}-minute"
-  description         = "Every queue of ${var.name} is looked at once a minute"
+  description         = "Maintenance sweep over all queues of ${var.name}"
   schedule_expression = "rate(1 minute)"
 }
 
@@ -194,7 +196,7 @@ module "deliver" {
   source      = "./function"
   deployment  = local.deployment
   function    = "deliver"
-  description = "Work is claimed and sent to its targets"
+  description = "Claims jobs and sends them to their targets"
   memory      = var.deliver_memory
   timeout     = 300
   reserved    = var.deliver_reserved_concurrency
@@ -210,7 +212,7 @@ module "dead_letter" {
   source      = "./function"
   deployment  = local.deployment
   function    = "dead-letter"
-  description = "What the queues gave up on becomes a failed attempt or a round of its queue"
+  description = "Turns each message that SQS gave up on into a failed attempt or a tick"
   memory      = var.tick_memory
   timeout     = 60
   recursive   = true

@@ -1,4 +1,5 @@
-# Events from outside: nothing of this is there unless `always_ingest` is set or an `ingest_` variable names a source.
+# Events from other services: created only if `always_ingest` is set or an `ingest_` variable names
+# a source.
 
 locals {
   ingest_bus     = var.ingest_event_pattern != ""
@@ -8,7 +9,8 @@ locals {
   ingest_cluster = var.ingest_cluster_arn != "" && var.ingest_kafka_topic != ""
   ingests        = var.always_ingest || local.ingest_bus || local.ingest_topic || local.ingest_queue || local.ingest_stream || local.ingest_cluster
 
-  # A cluster's topics and groups are named after it: arn:...:cluster/NAME/ID, arn:...:topic/NAME/ID/TOPIC.
+  # ARNs of topics and groups contain the cluster's name and id:
+  # arn:...:cluster/NAME/ID, arn:...:topic/NAME/ID/TOPIC.
   kafka_topic_arn = "${replace(var.ingest_cluster_arn, ":cluster/", ":topic/")}/${var.ingest_kafka_topic}"
   kafka_group_arn = "${replace(var.ingest_cluster_arn, ":cluster/", ":group/")}/*"
 
@@ -37,7 +39,8 @@ locals {
         actions   = ["kafka-cluster:AlterGroup", "kafka-cluster:DescribeGroup", "kafka-cluster:DescribeTopic", "kafka-cluster:ReadData"]
         resources = [local.kafka_topic_arn, local.kafka_group_arn]
       },
-      # These know no single resource: Lambda's own poller joins the cluster's network by them.
+      # These actions support no resource ARN. Lambda's poller needs them to join the cluster's
+      # network.
       {
         sid = "Network"
         actions = [
@@ -66,16 +69,16 @@ module "ingest" {
   source      = "./function"
   deployment  = local.deployment
   function    = "ingest"
-  description = "Events from other services become jobs, or the results of waiting ones"
+  description = "Turns events of other services into jobs and results"
   memory      = 512
   timeout     = 60
   recursive   = true
   may         = local.ingest_may
-  # For API Gateway in front of it, which must bring a token as any request does.
+  # For an API Gateway in front of it. Its requests need a token like all others.
   environment = { TIDEGATE_ADMIN_TOKEN = var.admin_token }
 }
 
-# What came without a mapping and was tried three times is kept for a person to look at.
+# Asynchronous events that failed three times, for an operator to examine.
 resource "aws_lambda_function_event_invoke_config" "ingest" {
   count                        = local.ingests ? 1 : 0
   function_name                = module.ingest[0].name
@@ -91,7 +94,7 @@ resource "aws_lambda_function_event_invoke_config" "ingest" {
 resource "aws_cloudwatch_event_rule" "ingest" {
   count          = local.ingest_bus ? 1 : 0
   name           = "${var.name}-ingest"
-  description    = "Events that come in to ${var.name}"
+  description    = "Events for ${var.name}"
   event_bus_name = var.ingest_event_bus
   event_pattern  = var.ingest_event_pattern
 }
@@ -141,7 +144,8 @@ resource "aws_lambda_event_source_mapping" "ingest_stream" {
   batch_size              = 500
   starting_position       = "LATEST"
   function_response_types = ["ReportBatchItemFailures"]
-  # Only a store that does not answer makes records come again, so they are not counted out: they are given up after six hours.
+  # Records are retried only while the store does not answer, so their age limits them, not a count:
+  # they are dropped after six hours.
   maximum_record_age_in_seconds = 21600
   destination_config {
     on_failure {
@@ -150,8 +154,9 @@ resource "aws_lambda_event_source_mapping" "ingest_stream" {
   }
 }
 
-# Without function_response_types, which Lambda allows for Kafka in its provisioned mode only: if one record is to come again, all of its
-# batch do, and those that were taken do nothing twice. Without a destination for failures, with which Lambda gives up after ten tries.
+# Without function_response_types, which Lambda allows for Kafka only in provisioned mode: one
+# failed record repeats its whole batch, and ingesting a record twice has no effect. Without a
+# failure destination, because with one Lambda gives up after ten attempts.
 resource "aws_lambda_event_source_mapping" "ingest_cluster" {
   count             = local.ingest_cluster ? 1 : 0
   function_name     = module.ingest[0].name

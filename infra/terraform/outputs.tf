@@ -1,16 +1,16 @@
 output "url" {
   value       = local.url
-  description = "Where the API is."
+  description = "URL of the API."
 }
 
 output "function_url" {
   value       = aws_lambda_function_url.enqueue.function_url
-  description = "The function URL of the API, whatever stands in front of it."
+  description = "Function URL of the API, even if a domain is in front of it."
 }
 
 output "plugins_url" {
   value       = aws_lambda_function_url.plugins.function_url
-  description = "Where plugins are pushed to, and what is called once after an upgrade."
+  description = "URL that plugins are pushed to, and that is called once after an upgrade."
 }
 
 output "table_name" {
@@ -25,20 +25,20 @@ output "bucket_name" {
 
 output "queue_urls" {
   value       = { for name, queue in aws_sqs_queue.live : name => queue.url }
-  description = "Work to deliver, queues to look at, and queues to look at at an instant."
+  description = "The queues of work, hints and wake-ups."
 }
 
 output "deliver_role_arn" {
   value       = module.deliver.role_arn
-  description = "Who calls the targets, for the policies of queues, topics, buses and functions in other accounts."
+  description = "Role that calls the targets, for policies of resources in other accounts."
 }
 
 output "ingest_function_arn" {
   value       = one(module.ingest[*].arn)
-  description = "Who takes events, for sources of your own; none if nothing is to come in."
+  description = "The ingest function, for your own sources of events; null without one."
 }
 
 output "ingest_role_arn" {
   value       = one(module.ingest[*].role_arn)
-  description = "Who reads events, for the policies of queues and streams of your own; none if nothing is to come in."
+  description = "Role that reads events, for policies of your own queues and streams."
 }

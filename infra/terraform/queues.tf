@@ -1,5 +1,5 @@
-# Work: jobs to claim and deliver. Hints: a queue is to be looked at. Wake-ups: at an instant. A message is seen again when nobody
-# has answered for six times what its function may take, as Lambda asks for.
+# Work: jobs to claim and deliver. Hints: a queue needs a tick. Wake-ups: a queue needs a tick at an
+# instant. The visibility timeout is six times the timeout of the function, as Lambda recommends.
 
 locals {
   queues = {

@@ -1,5 +1,7 @@
-# What is kept. Neither goes while there is something in it: the table is protected, and a bucket with objects is not deleted. Before
-# `table_name` or `bucket_name` names another one, what is here is taken out of Terraform's state, a bucket with its settings (../../docs/deploy-aws.md, Back up).
+# Data. Terraform deletes neither resource while it has content: the table is protected, and S3 does
+# not delete a bucket with objects. Before `table_name` or `bucket_name` names another one, remove
+# the old one from Terraform's state, a bucket with its settings (../../docs/deploy-aws.md, Back
+# up).
 
 resource "aws_dynamodb_table" "jobs" {
   count                       = var.table_name == "" ? 1 : 0
@@ -17,7 +19,7 @@ resource "aws_dynamodb_table" "jobs" {
     name = "s"
     type = "S"
   }
-  # Only what has ended carries `x`: nothing that is still to be done is ever forgotten.
+  # Only finished jobs and expired records have `x`, so pending work never expires.
   ttl {
     attribute_name = "x"
     enabled        = true
@@ -59,7 +61,7 @@ resource "aws_s3_bucket_public_access_block" "objects" {
   restrict_public_buckets = true
 }
 
-# A body goes with its job, and plugins stay: only what was never finished ages.
+# The server deletes a body with its job and keeps plugins. Only unfinished uploads expire.
 resource "aws_s3_bucket_lifecycle_configuration" "objects" {
   count  = length(aws_s3_bucket.objects)
   bucket = aws_s3_bucket.objects[0].id

@@ -1,9 +1,9 @@
-# The same as the parameters of ../template.yaml, in their order, and `name`, which is a stack's name there.
+# The parameters of ../template.yaml in the same order, and `name`, which replaces the stack's name.
 
 variable "name" {
   type        = string
   default     = "tidegate"
-  description = "What the names of queues, functions and log groups start with."
+  description = "Prefix of the names of queues, functions and log groups."
 }
 
 variable "code_bucket" {
@@ -13,7 +13,7 @@ variable "code_bucket" {
 
 variable "code_prefix" {
   type        = string
-  description = "What the zips' keys start with: another one for every version."
+  description = "Prefix of the zips' keys, a new one for each version."
 }
 
 variable "architecture" {
@@ -30,7 +30,7 @@ variable "admin_token" {
   type        = string
   default     = ""
   sensitive   = true
-  description = "A first token with every right, as ID:HASH (see ../../docs/deploy-aws.md). Without it nobody is let in until a token is stored."
+  description = "First token, with every right, as ID:HASH; without one no caller has access."
   validation {
     condition     = can(regex("^$|^[A-Za-z0-9]+:[A-Za-z0-9+/]{43}=$", var.admin_token))
     error_message = "admin_token must be a token's id, a colon, and the base64 of its secret's SHA-256."
@@ -40,7 +40,7 @@ variable "admin_token" {
 variable "public_url" {
   type        = string
   default     = ""
-  description = "What callback URLs start with, if it is not the function URL (a domain of yours in front of it)."
+  description = "Start of callback URLs, for a domain in front of the function URL."
   validation {
     condition     = can(regex("^$|^https?://.+", var.public_url))
     error_message = "public_url must start with https:// or http://, or be empty."
@@ -74,7 +74,7 @@ variable "lambda_target_arns" {
 variable "max_data_bytes" {
   type        = number
   default     = 4194304
-  description = "The most bytes of a job's data; a function URL takes no more than 6 MB, and answers with 4.7 MB at most."
+  description = "Maximum bytes of a job's data; a function URL answers with 4.7 MB at most."
   validation {
     condition     = var.max_data_bytes >= 1024 && var.max_data_bytes <= 4500000
     error_message = "max_data_bytes must be 1024 to 4500000."
@@ -84,27 +84,27 @@ variable "max_data_bytes" {
 variable "create_unknown_types" {
   type        = bool
   default     = false
-  description = "Whether a job of a type that nobody made makes the type."
+  description = "Whether a job of an unknown type creates the type."
 }
 
 variable "table_name" {
   type        = string
   default     = ""
-  description = "A table that is there already, for instance a restored one; empty to make one."
+  description = "An existing table, for example a restored one; empty to create one."
 }
 
 variable "bucket_name" {
   type        = string
   default     = ""
-  description = "A bucket that is there already; empty to make one."
+  description = "An existing bucket; empty to create one."
 }
 
 variable "object_prefix" {
   type        = string
   default     = ""
-  description = "What the names of objects in the bucket start with, with a slash at the end."
+  description = "Prefix of all object names in the bucket, with a slash at the end."
   validation {
-    # Rights are given for what follows it.
+    # Policies grant access to the names below this prefix.
     condition     = can(regex("^$|^([A-Za-z0-9][A-Za-z0-9._-]*/)+$", var.object_prefix))
     error_message = "object_prefix must be words of A-Z a-z 0-9 . _ - that begin with a letter or digit, each with a slash behind it, or be empty."
   }
@@ -113,7 +113,7 @@ variable "object_prefix" {
 variable "point_in_time_recovery" {
   type        = bool
   default     = true
-  description = "Whether the table can be restored to any second of the last 35 days; it costs about as much as the storage."
+  description = "Point-in-time recovery over 35 days; costs about as much as the storage."
 }
 
 variable "deletion_protection" {
@@ -125,7 +125,7 @@ variable "deletion_protection" {
 variable "log_retention_days" {
   type        = number
   default     = 14
-  description = "How long logs are kept."
+  description = "Days for which logs are kept."
   validation {
     condition     = contains([1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653], var.log_retention_days)
     error_message = "log_retention_days must be one that CloudWatch has: 1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288 or 3653."
@@ -135,7 +135,7 @@ variable "log_retention_days" {
 variable "log_level" {
   type        = string
   default     = "info"
-  description = "The least important level that is logged."
+  description = "Lowest level that is logged."
   validation {
     condition     = contains(["error", "warn", "info", "debug", "trace"], var.log_level)
     error_message = "log_level must be error, warn, info, debug or trace."
@@ -145,7 +145,7 @@ variable "log_level" {
 variable "metrics_namespace" {
   type        = string
   default     = ""
-  description = "The CloudWatch namespace of the functions' own metrics; empty for none, since each metric of each queue and type costs 0.30 USD a month."
+  description = "CloudWatch namespace of the functions' own metrics; empty for none."
   validation {
     condition     = can(regex("^$|^[A-Za-z0-9._/#-][A-Za-z0-9._/#:-]{0,254}$", var.metrics_namespace)) && !startswith(var.metrics_namespace, "AWS/")
     error_message = "metrics_namespace must be 1 to 255 of A-Z a-z 0-9 . - _ / # : and not begin with AWS/ or a colon, or be empty."
@@ -155,7 +155,7 @@ variable "metrics_namespace" {
 variable "enqueue_memory" {
   type        = number
   default     = 512
-  description = "Memory of the API's function in MB; the processor grows with it."
+  description = "Memory of the API's function in MB; its processor share grows with it."
   validation {
     condition     = var.enqueue_memory >= 128 && var.enqueue_memory <= 10240
     error_message = "enqueue_memory must be 128 to 10240."
@@ -165,7 +165,7 @@ variable "enqueue_memory" {
 variable "tick_memory" {
   type        = number
   default     = 512
-  description = "Memory of the queues' rounds in MB, in which plugins run; what becomes of dead letters has as much."
+  description = "Memory of `tick`, which runs plugins, and of `dead-letter`, in MB."
   validation {
     condition     = var.tick_memory >= 128 && var.tick_memory <= 10240
     error_message = "tick_memory must be 128 to 10240."
@@ -175,7 +175,7 @@ variable "tick_memory" {
 variable "deliver_memory" {
   type        = number
   default     = 512
-  description = "Memory of what calls the targets in MB."
+  description = "Memory of `deliver`, which calls the targets, in MB."
   validation {
     condition     = var.deliver_memory >= 128 && var.deliver_memory <= 10240
     error_message = "deliver_memory must be 128 to 10240."
@@ -185,7 +185,7 @@ variable "deliver_memory" {
 variable "shards" {
   type        = number
   default     = 1
-  description = "Over how many partitions of the table the jobs of each queue and type are spread; one takes 1000 writes a second, and each is read by every round."
+  description = "Table partitions per queue and type; each accepts 1000 writes a second."
   validation {
     condition     = contains(range(1, 17), var.shards)
     error_message = "shards must be 1 to 16."
@@ -195,7 +195,7 @@ variable "shards" {
 variable "deliver_concurrency" {
   type        = number
   default     = 50
-  description = "How many batches of work are delivered at once, at least 2; 0 sets no limit, and as much as the account allows may be taken."
+  description = "Maximum concurrent batches of deliveries, at least 2; 0 sets no limit."
   validation {
     condition     = var.deliver_concurrency == 0 || (var.deliver_concurrency >= 2 && var.deliver_concurrency <= 1000)
     error_message = "deliver_concurrency must be 0 or 2 to 1000."
@@ -205,7 +205,7 @@ variable "deliver_concurrency" {
 variable "tick_reserved_concurrency" {
   type        = number
   default     = 10
-  description = "Invocations kept free for the queues' rounds, so that slots are freed when the account's are used up; 0 keeps none."
+  description = "Concurrency reserved for `tick`, so that slots are freed; 0 reserves none."
   validation {
     condition     = var.tick_reserved_concurrency == 0 || var.tick_reserved_concurrency >= 2
     error_message = "tick_reserved_concurrency must be 0 or at least 2."
@@ -215,7 +215,7 @@ variable "tick_reserved_concurrency" {
 variable "enqueue_reserved_concurrency" {
   type        = number
   default     = 0
-  description = "Invocations kept free for the API, through which workers report, and the most it may have; 0 keeps none and sets no limit."
+  description = "Reserved and maximum concurrency of the API; 0 sets neither."
   validation {
     condition     = var.enqueue_reserved_concurrency >= 0
     error_message = "enqueue_reserved_concurrency must be 0 or more."
@@ -225,7 +225,7 @@ variable "enqueue_reserved_concurrency" {
 variable "deliver_reserved_concurrency" {
   type        = number
   default     = 0
-  description = "Invocations kept free for deliveries, and the most there may be, so no fewer than deliver_concurrency; 0 keeps none and sets no limit."
+  description = "Reserved and maximum concurrency of `deliver`; 0 sets neither."
   validation {
     condition     = var.deliver_reserved_concurrency >= 0
     error_message = "deliver_reserved_concurrency must be 0 or more."
@@ -235,21 +235,21 @@ variable "deliver_reserved_concurrency" {
 variable "alarms" {
   type        = bool
   default     = true
-  description = "Whether there are alarms; each costs 0.10 USD a month after an account's first ten."
+  description = "Whether to create alarms; each costs 0.10 USD a month after the first ten."
 }
 
 variable "alarm_topic_arn" {
   type        = string
   default     = ""
-  description = "The topic that alarms are sent to."
+  description = "Topic that receives the alarms."
 }
 
 variable "lateness_seconds" {
   type        = number
   default     = 300
-  description = "How long work, hints and wake-ups may wait before somebody is told."
+  description = "Age in seconds of a work, hint or wake-up message that raises an alarm."
   validation {
-    # Messages are held back for up to 150 seconds, which may count as waiting.
+    # A message may have a delay of up to 150 seconds, which may count as its age.
     condition     = var.lateness_seconds >= 180
     error_message = "lateness_seconds must be at least 180."
   }
@@ -258,47 +258,47 @@ variable "lateness_seconds" {
 variable "always_ingest" {
   type        = bool
   default     = false
-  description = "Whether there is an ingest function even if no source below is named, for others that send to it by themselves."
+  description = "Whether to create `ingest` without a source below."
 }
 
 variable "ingest_event_pattern" {
   type        = string
   default     = ""
-  description = "Events of a bus that come in, as a pattern of EventBridge in JSON."
+  description = "Events of a bus to ingest, as an EventBridge pattern in JSON."
 }
 
 variable "ingest_event_bus" {
   type        = string
   default     = "default"
-  description = "The bus that the pattern looks at, by name or ARN."
+  description = "The bus of the pattern, by name or ARN."
 }
 
 variable "ingest_topic_arn" {
   type        = string
   default     = ""
-  description = "A topic whose messages come in."
+  description = "A topic whose messages are ingested."
 }
 
 variable "ingest_queue_arn" {
   type        = string
   default     = ""
-  description = "A queue whose messages come in; its visibility timeout must be at least 360 seconds."
+  description = "A queue whose messages are ingested; visibility timeout at least 360 seconds."
 }
 
 variable "ingest_stream_arn" {
   type        = string
   default     = ""
-  description = "A Kinesis stream whose records come in."
+  description = "A Kinesis stream whose records are ingested."
 }
 
 variable "ingest_cluster_arn" {
   type        = string
   default     = ""
-  description = "An MSK cluster with IAM authentication, whose records come in."
+  description = "An MSK cluster with IAM authentication, whose records are ingested."
 }
 
 variable "ingest_kafka_topic" {
   type        = string
   default     = ""
-  description = "The topic of that cluster that is read."
+  description = "The topic of that cluster to read."
 }

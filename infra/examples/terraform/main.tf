@@ -1,4 +1,5 @@
-# tidegate by its module, in an account of yours, with a queue that jobs are delivered to and events of a shop that come in.
+# A root module that deploys tidegate with one queue as a target and the events of a shop as a
+# source.
 
 terraform {
   required_version = ">= 1.5"

@@ -1,4 +1,4 @@
-# One function: its program, its role, its log.
+# One function with its role and its log group.
 
 terraform {
   required_version = ">= 1.5"
@@ -20,51 +20,51 @@ variable "deployment" {
     policy_arn         = string
     environment        = map(string)
   })
-  description = "What all functions of a deployment have in common; `policy_arn` is what each of them may do."
+  description = "Settings of all functions; `policy_arn` has their common permissions."
 }
 
 variable "function" {
   type        = string
-  description = "Its name, as of its zip."
+  description = "Name of the function and of its zip."
 }
 
 variable "description" {
   type        = string
-  description = "What it does."
+  description = "Description of the function."
 }
 
 variable "memory" {
   type        = number
-  description = "Its memory in MB."
+  description = "Memory in MB."
 }
 
 variable "timeout" {
   type        = number
-  description = "The most seconds of an invocation."
+  description = "Timeout of an invocation in seconds."
 }
 
 variable "reserved" {
   type        = number
   default     = 0
-  description = "Invocations kept free for it; 0 keeps none."
+  description = "Reserved concurrency; 0 reserves none."
 }
 
 variable "recursive" {
   type        = bool
   default     = false
-  description = "Whether messages may lead to it again and again in one chain, which Lambda otherwise ends as a loop."
+  description = "Whether to allow a chain of messages that Lambda takes for a loop."
 }
 
 variable "may" {
   type        = list(object({ sid = string, actions = list(string), resources = list(string) }))
   default     = []
-  description = "What it alone may do."
+  description = "Statements of the function's own policy."
 }
 
 variable "environment" {
   type        = map(string)
   default     = {}
-  description = "Variables of its own."
+  description = "Environment variables of this function only."
 }
 
 resource "aws_cloudwatch_log_group" "log" {
@@ -136,11 +136,12 @@ resource "aws_lambda_function" "function" {
     application_log_level = "TRACE"
     system_log_level      = "WARN"
   }
-  # Mappings are refused while the role may not yet receive.
+  # Lambda refuses a mapping while the role has no permission to receive.
   depends_on = [aws_iam_role_policy.own, aws_iam_role_policy_attachment.jobs]
 }
 
-# A freed slot leads through the next round to the next delivery, in one chain of messages that Lambda would take for a loop.
+# A freed slot leads through the next tick to the next delivery. Lambda would take this chain of
+# messages for a loop.
 resource "aws_lambda_function_recursion_config" "function" {
   count          = var.recursive ? 1 : 0
   function_name  = aws_lambda_function.function.function_name
@@ -149,15 +150,15 @@ resource "aws_lambda_function_recursion_config" "function" {
 
 output "name" {
   value       = aws_lambda_function.function.function_name
-  description = "Its name."
+  description = "Name of the function."
 }
 
 output "arn" {
   value       = aws_lambda_function.function.arn
-  description = "Its ARN."
+  description = "ARN of the function."
 }
 
 output "role_arn" {
   value       = aws_iam_role.role.arn
-  description = "The ARN of its role."
+  description = "ARN of the function's role."
 }

@@ -1,8 +1,8 @@
 """`PROVIDER_OVERRIDE_DYNAMODB=dynoxide`: LocalStack's DynamoDB with `dynoxide` behind it.
 
-LocalStack's provider starts Amazon's DynamoDB Local, a program whose licence forbids handing it on. This one is the same
-provider with another process: `DYNOXIDE_BIN`. Where that one listens stands in `DYNOXIDE_URL` afterwards, so that the functions
-need not go through LocalStack, which takes ten times as long for a request.
+LocalStack's provider starts Amazon's DynamoDB Local, whose licence forbids redistribution. This is the
+same provider with another process, `DYNOXIDE_BIN`. It sets `DYNOXIDE_URL` to the address of that
+process, so that the functions bypass LocalStack, which takes ten times as long for a request.
 """
 
 import os
@@ -20,7 +20,7 @@ def dynamodb() -> Service:
     def start(self):
         command = [os.environ["DYNOXIDE_BIN"], "serve", "--log", "quiet", "--port", str(self.port)]
         thread = ShellCommandThread(command, strip_color=True, auto_restart=True, name="dynoxide")
-        # What is listed there is ended when LocalStack is.
+        # LocalStack stops the listed servers when it stops.
         TMP_THREADS.append(thread)
         thread.start()
         os.environ["DYNOXIDE_URL"] = f"http://127.0.0.1:{self.port}"

@@ -20,9 +20,9 @@ from localstack.services.lambda_.invocation.runtime_executor import RuntimeExecu
 
 from .runtime_api import Invocation, Outcome, RuntimeApi
 
-# Lambda gives the start of an environment as long.
+# Lambda's own limit for the start of an environment.
 START_SECONDS = 10
-# How soon the end of a process is noticed while its answer is awaited.
+# Interval at which a waiting invocation checks that its process still runs.
 POLL_SECONDS = 0.05
 
 
@@ -80,7 +80,7 @@ class ProcessExecutor(RuntimeExecutor):
         while True:
             try:
                 outcome = self._api.outcomes.get(timeout=POLL_SECONDS)
-                # An answer to an invocation that was given up is nobody's any more.
+                # Drops the late answer to an invocation that was given up.
                 if outcome.id == id:
                     return outcome
             except queue.Empty:
@@ -108,7 +108,7 @@ class ProcessExecutor(RuntimeExecutor):
         if "DYNOXIDE_URL" in os.environ:
             environment["AWS_ENDPOINT_URL_DYNAMODB"] = os.environ["DYNOXIDE_URL"]
         with self._log.open("ab") as log:
-            # A group of its own: a signal meant for LocalStack ends it through `stop`, not behind its back.
+            # Its own process group, so that a signal to LocalStack ends it through `stop`.
             self._process = subprocess.Popen(
                 [bootstrap], cwd=code, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
@@ -128,7 +128,7 @@ class ProcessExecutor(RuntimeExecutor):
             self._api.close()
             self._api = None
 
-    # The rest of the interface: where things are, which is always here.
+    # The rest of the interface: addresses, which are always local.
 
     def get_address(self) -> str:
         return "127.0.0.1"
@@ -149,7 +149,7 @@ class ProcessExecutor(RuntimeExecutor):
 
     @classmethod
     def cleanup_version(cls, function_version: FunctionVersion) -> None:
-        """Nothing was made for a version that its code's own removal leaves behind."""
+        """Does nothing: removing the code removes all files of a version."""
 
 
 def _failure(id: str, kind: str, message: str) -> Outcome:

@@ -1,7 +1,7 @@
 """Lambda's runtime API (2018-06-01), as the process of one execution environment sees it.
 
-The process asks for the next invocation and waits until there is one, then posts what came of it. One environment runs one
-invocation at a time, so two queues are all there is between the process and whoever invokes.
+The process requests the next invocation, waits until there is one, and posts its outcome. One
+environment runs one invocation at a time, so two queues connect the process with the invoker.
 """
 
 import queue
@@ -14,7 +14,7 @@ API = "/2018-06-01/runtime"
 
 @dataclass(frozen=True)
 class Invocation:
-    """What the process is asked to do."""
+    """One call of the function."""
 
     id: str
     payload: bytes
@@ -25,7 +25,7 @@ class Invocation:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the process said came of an invocation."""
+    """The answer of the process to an invocation."""
 
     id: str
     body: bytes
@@ -33,13 +33,13 @@ class Outcome:
 
 
 class RuntimeApi:
-    """The API on a loopback port, from when it is made until it is closed."""
+    """The API on a loopback port, until `close`."""
 
     def __init__(self) -> None:
         self.invocations: queue.Queue[Invocation | None] = queue.Queue()
         self.outcomes: queue.Queue[Outcome] = queue.Queue()
         self.init_error: bytes | None = None
-        # Set once the process has asked for work or has said that it cannot start.
+        # Set when the process has requested an invocation or has reported a failed start.
         self.started = threading.Event()
         self._server = _Server(("127.0.0.1", 0), _Handler)
         self._server.api = self
@@ -51,7 +51,7 @@ class RuntimeApi:
         return f"127.0.0.1:{self._server.server_port}"
 
     def close(self) -> None:
-        """Answers nobody any more. Whoever waits for an invocation is let go."""
+        """Stops the server and releases a process that waits for an invocation."""
         self.invocations.put(None)
         self._server.shutdown()
         self._server.server_close()
@@ -62,7 +62,7 @@ class _Server(ThreadingHTTPServer):
     api: RuntimeApi
 
     def handle_error(self, request, client_address) -> None:
-        """A process that was ended is not there to be answered; that is no fault of the API's."""
+        """Ignores broken connections: the process of a connection may have been stopped."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -123,4 +123,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_args) -> None:
-        """Every invocation is logged by whoever asked for it."""
+        """Logs nothing: LocalStack logs every invocation."""

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Run by every stack when it is ready: the bucket that localstack/deploy puts the functions' zips into.
+# Creates the bucket to which localstack/deploy uploads the functions' zips. Every stack runs this
+# script when it is ready.
 set -euo pipefail
-# In LocalStack's own container the endpoint is known to `awslocal`; elsewhere AWS_ENDPOINT_URL says it to `aws`.
+# In LocalStack's container `awslocal` knows the endpoint; elsewhere `aws` reads AWS_ENDPOINT_URL.
 aws=$(command -v awslocal || command -v aws)
 "$aws" s3api head-bucket --bucket tidegate-code 2>/dev/null || "$aws" s3api create-bucket --bucket tidegate-code
