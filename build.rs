@@ -1,4 +1,4 @@
-//! Lists the files that `tidegate plugin new` writes, so that they become part of the binary as they are in `plugins`.
+//! Lists the files of `plugins` that `tidegate plugin new` writes, and includes them in the binary.
 
 use std::{
     env,
@@ -7,14 +7,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Folders of `plugins` of which new projects are made.
-const FOLDERS: [&str; 5] = ["sdk", "sdk-js", "sdk-python", "templates", "wit"];
+/// Folders of `plugins` from which new projects are made.
+const TEMPLATE_FOLDERS: [&str; 5] = ["sdk", "sdk-js", "sdk-python", "templates", "wit"];
 
 fn main() {
     let plugins =
         PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("plugins");
     let mut files = Vec::new();
-    for folder in FOLDERS {
+    for folder in TEMPLATE_FOLDERS {
         println!("cargo::rerun-if-changed=plugins/{folder}");
         collect(&plugins.join(folder), &mut files);
     }
@@ -23,25 +23,25 @@ fn main() {
     for file in &files {
         let path = file
             .strip_prefix(&plugins)
-            .expect("it was found there")
+            .expect("the file was found below this folder")
             .to_str()
-            .expect("a path of ASCII")
+            .expect("the sources have ASCII paths")
             .replace('\\', "/");
-        let file = file.to_str().expect("a path of UTF-8");
-        writeln!(list, "    ({path:?}, include_str!({file:?})),").expect("a text takes all");
+        let file = file.to_str().expect("the checkout has a UTF-8 path");
+        writeln!(list, "    ({path:?}, include_str!({file:?})),").expect("a string grows");
     }
     list.push(']');
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it")).join("templates.rs");
-    fs::write(out, list).expect("cargo's own folder can be written to");
+    fs::write(out, list).expect("OUT_DIR is writable");
 }
 
-/// The files in `folder` and below it, without what builds and editors leave there.
+/// Adds the files in and below `folder` to `files`, except the leftovers of builds and editors.
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
     let Ok(entries) = fs::read_dir(folder) else {
         return;
     };
     for entry in entries {
-        let path = entry.expect("a readable folder").path();
+        let path = entry.expect("the sources are readable").path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
         let left_behind = ["target", "node_modules", "__pycache__", ".venv"]
             .contains(&name.as_str())

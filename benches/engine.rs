@@ -1,6 +1,6 @@
-//! The engine without a network: what an enqueue, a round of a limited queue and a decision cost.
+//! The cost of an enqueue, a tick of a limited queue and an admission decision, without I/O.
 //!
-//! `cargo bench --bench engine`. The store is in memory, so that the disk does not count; `--bench store` counts it.
+//! `cargo bench --bench engine`. The store is in memory; `--bench store` includes the disk.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -20,7 +20,7 @@ use tidegate_engine::{
 };
 use tokio::runtime::Runtime;
 
-const DATA: &str = r#"{"customer":"c-104729","amount":1299,"currency":"EUR","items":["a-1","b-2","c-3"],"note":"bench"}"#;
+const DATA: &str = r#"{"customer":"c-104729","amount":1299,"currency":"EUR","items":["a-1","b-2"],"note":"benchmark"}"#;
 
 /// An engine on an empty store, with a queue of limit 10 and a type in it.
 async fn engine() -> Engine {
@@ -50,8 +50,8 @@ fn new_jobs(jobs: usize) -> Vec<NewJob> {
     (0..jobs).map(|_| NewJob::new(name("work"), Payload::json(DATA))).collect()
 }
 
-/// One round that settles what runs and claims as many.
-async fn turn(engine: &Engine, memory: &mut TickCache, running: Vec<Job>) -> Vec<Job> {
+/// One tick that settles the running jobs and claims as many new ones.
+async fn settle_and_claim(engine: &Engine, cache: &mut TickCache, running: Vec<Job>) -> Vec<Job> {
     let succeeded = |job: Job| Report {
         id: job.id,
         job_type: None,
@@ -59,21 +59,21 @@ async fn turn(engine: &Engine, memory: &mut TickCache, running: Vec<Job>) -> Vec
         token: None,
         outcome: ReportOutcome::Succeeded { result: None },
     };
-    let ask = Demand {
+    let demand = Demand {
         types: vec![name("work")],
         capacity: 10,
         worker: None,
         lease: None,
         dispatch: Dispatch::Claim,
     };
-    let round = TickInput {
+    let input = TickInput {
         reports: running.into_iter().map(succeeded).collect(),
-        demands: vec![ask],
+        demands: vec![demand],
         ..TickInput::default()
     };
-    let ticked = engine.tick(&name("limited"), memory, round).await.unwrap();
-    assert_eq!(ticked.claimed.len(), 10);
-    ticked.claimed.into_iter().map(|claimed| claimed.job).collect()
+    let outcome = engine.tick(&name("limited"), cache, input).await.unwrap();
+    assert_eq!(outcome.claimed.len(), 10);
+    outcome.claimed.into_iter().map(|claimed| claimed.job).collect()
 }
 
 fn engine_in_memory(c: &mut Criterion) {
@@ -90,7 +90,7 @@ fn engine_in_memory(c: &mut Criterion) {
         );
     });
     group.throughput(Throughput::Elements(1000));
-    group.bench_function("100 rounds of limit 10", |b| {
+    group.bench_function("100 ticks of limit 10", |b| {
         b.iter_batched(
             || {
                 let engine = runtime.block_on(engine());
@@ -99,9 +99,9 @@ fn engine_in_memory(c: &mut Criterion) {
             },
             |engine| {
                 runtime.block_on(async {
-                    let (mut memory, mut running) = (TickCache::default(), Vec::new());
+                    let (mut cache, mut running) = (TickCache::default(), Vec::new());
                     for _ in 0..100 {
-                        running = turn(&engine, &mut memory, running).await;
+                        running = settle_and_claim(&engine, &mut cache, running).await;
                     }
                     running
                 })

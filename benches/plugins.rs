@@ -1,7 +1,8 @@
-//! Plugins: what a call costs, and what loading one costs.
+//! The cost of calling a plugin, and of loading one.
 //!
-//! `cargo bench --bench plugins`. The guest does as little as a throttler can (it asks for counts, and runs everything),
-//! so that what is measured is the host: the instance, the call's way in, the counts, the answer's way out.
+//! `cargo bench --bench plugins`. The guest is a minimal throttler: it reads the counts of a
+//! dimension and admits every candidate. The benchmark therefore measures the host: the instance,
+//! the arguments, the counts and the answer.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -41,7 +42,7 @@ fn host(objects: &Arc<InMemory>) -> PluginHost {
     PluginHost::new(objects, Arc::new(FakeClock::new(at(0))), Run::Here).unwrap()
 }
 
-/// A throttler that asks for the counts of regions and then runs everything.
+/// A throttler that reads the counts of regions and then admits every candidate.
 fn guest() -> Guest {
     Guest::throttler()
         .import(GROUPS)
@@ -130,7 +131,7 @@ fn calls(c: &mut Criterion) {
     group.finish();
 }
 
-/// Padded to the size of a plugin in Rust, which compiles to about 300 KB.
+/// Loads a small plugin and one of the size of a Rust plugin, which compiles to about 300 KB.
 fn loading(c: &mut Criterion) {
     let (runtime, objects) = (runtime(), Arc::default());
     let (_, plugin) = runtime.block_on(compiled(&objects));

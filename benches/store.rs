@@ -1,4 +1,4 @@
-//! The SQLite store under load: jobs in, jobs through, and how many wait beside.
+//! The SQLite store under load: inserting jobs, and claiming and finishing them, while others wait.
 //!
 //! `cargo bench --bench store`. Commits are durable (`synchronous=FULL`), so the disk counts.
 
@@ -21,7 +21,7 @@ use tokio::runtime::Runtime;
 
 static NUMBER: AtomicU64 = AtomicU64::new(0);
 
-/// A job as they come: a ULID-like id that grows, a due time, 100 bytes of data.
+/// A typical job: an increasing id like a ULID, a due time, 100 bytes of data.
 fn fresh(due: i64) -> Job {
     let n = NUMBER.fetch_add(1, Ordering::Relaxed);
     let created = 1_700_000_000_000 + n as i64 / 50;
@@ -36,8 +36,8 @@ async fn insert(store: &SqliteStore, jobs: usize, due: i64) {
     store.commit((0..jobs).map(|_| vec![Write::AddJob(fresh(due))]).collect()).await.unwrap();
 }
 
-/// Claims and finishes the next jobs that are due: one read, two commits.
-async fn turn(store: &SqliteStore, limit: u32) {
+/// Claims and finishes the next due jobs: one read, two commits.
+async fn claim_and_finish(store: &SqliteStore, limit: u32) {
     let query = DueQuery {
         queue: name("default"),
         critical: false,
@@ -90,7 +90,7 @@ fn store(c: &mut Criterion) {
         b.iter(|| runtime.block_on(insert(&store, 1000, 5)));
     });
     group.throughput(Throughput::Elements(8000));
-    group.bench_function(BenchmarkId::new("insert 1000 by 8 at once", waiting), |b| {
+    group.bench_function(BenchmarkId::new("insert 1000 by 8 concurrent callers", waiting), |b| {
         b.iter(|| {
             runtime
                 .block_on(futures_util::future::join_all((0..8).map(|_| insert(&store, 1000, 5))))
@@ -109,7 +109,7 @@ fn store(c: &mut Criterion) {
                 }
                 let start = Instant::now();
                 for _ in 0..rounds {
-                    turn(&store, 256).await;
+                    claim_and_finish(&store, 256).await;
                 }
                 start.elapsed()
             })

@@ -1,7 +1,8 @@
-//! A tick of 1000 candidates on SQLite, I/O included: under constraints, and under `region-share` that says the same.
+//! A tick of 1000 candidates on SQLite, with I/O: under constraints, and under an equivalent
+//! `region-share` throttler.
 //!
-//! `cargo bench --bench tick`. Commits are durable (`synchronous=FULL`), so the disk counts. The plugin is loaded before, as it is in
-//! a server that runs: what loading costs is in `--bench plugins`.
+//! `cargo bench --bench tick`. Commits are durable (`synchronous=FULL`), so the disk counts. The
+//! plugin is loaded before the measurement; `--bench plugins` measures loading.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs)]
 
@@ -45,7 +46,7 @@ fn constraints(limit: u32) -> String {
     format!(r#"{{"concurrency": {limit}, "constraints": [{shares}]}}"#)
 }
 
-/// The same, as the shipped plugin.
+/// The same shares as the configuration of the shipped plugin.
 fn throttler(limit: u32) -> String {
     let config = r#"{"attribute": "region", "shares": {"east": 40, "north": 30, "west": 30}}"#;
     format!(
@@ -53,7 +54,7 @@ fn throttler(limit: u32) -> String {
     )
 }
 
-/// What every engine of a bench shares: the plugin's code, loaded once.
+/// The plugin's code, which all engines of a benchmark share.
 struct Plugins {
     objects: Arc<dyn ObjectStore>,
     host: Arc<PluginHost>,
@@ -76,7 +77,7 @@ impl Plugins {
         Self { objects, host, version: NewVersion { wasm, throttler, retry, code } }
     }
 
-    /// An engine on a new file, with `CANDIDATES` due jobs in a queue that is `config`ured so.
+    /// An engine on a new file, with `CANDIDATES` due jobs in a queue with `config`.
     async fn engine(&self, dir: &Path, config: &str, regions: &[&str]) -> Engine {
         let ports = Ports {
             store: Arc::new(SqliteStore::open(dir).unwrap()),
@@ -108,19 +109,19 @@ impl Plugins {
     }
 }
 
-/// One tick of a worker that takes what it gets; how many that were, and how long it took.
+/// One tick with a demand for all candidates: the number of claimed jobs, and the duration.
 async fn tick(engine: &Engine) -> (usize, Duration) {
-    let ask = Demand {
+    let demand = Demand {
         types: vec![name("order")],
         capacity: CANDIDATES as u32,
         worker: None,
         lease: None,
         dispatch: Dispatch::Claim,
     };
-    let round = TickInput { demands: vec![ask], ..TickInput::default() };
-    let begun = Instant::now();
-    let ticked = engine.tick(&name("orders"), &mut TickCache::default(), round).await.unwrap();
-    (ticked.claimed.len(), begun.elapsed())
+    let input = TickInput { demands: vec![demand], ..TickInput::default() };
+    let start = Instant::now();
+    let outcome = engine.tick(&name("orders"), &mut TickCache::default(), input).await.unwrap();
+    (outcome.claimed.len(), start.elapsed())
 }
 
 fn ticks(c: &mut Criterion) {

@@ -1,9 +1,9 @@
-//! What an API Gateway does to a request, undone: for the functions that answer HTTP.
+//! Requests through an API Gateway, for the functions that answer HTTP.
 
 use lambda_http::{Request, RequestExt as _, request::RequestContext};
 use tidegate_server::lambda;
 
-/// The request as it was asked for: without the stage, where there is one.
+/// Removes the gateway's stage from the path of `request`, if it has one.
 pub fn from_gateway(mut request: Request) -> Request {
     if let Some(RequestContext::ApiGatewayV2(context)) = request.request_context_ref()
         && let Some(stage) = context.stage.clone()

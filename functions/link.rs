@@ -1,14 +1,15 @@
-//! How a function's program is linked, where it is packaged: it lies where it is linked for, and carries no tables for unwinding.
+//! Linker arguments of the packaged functions: fixed addresses, and no unwind tables.
 //!
-//! The one thing to know: both are a tenth of what such a program weighs. It is started from nothing again and again, its addresses need
-//! no mending then, and nobody unwinds it (`profile.lambda` in the workspace's `Cargo.toml`).
+//! Relocations and unwind tables are a tenth of such a program. A function starts often, and fixed
+//! addresses need no relocation. Nothing unwinds it: `profile.lambda` in the workspace's
+//! `Cargo.toml` aborts on a panic.
 
-#[allow(clippy::disallowed_methods, reason = "cargo says by the environment what it builds")]
+#[allow(clippy::disallowed_methods, reason = "cargo passes its settings as environment variables")]
 fn main() {
     println!("cargo::rerun-if-changed=../link.rs");
     println!("cargo::rerun-if-changed=../no-unwinding.ld");
-    let says = |name: &str, value: &str| std::env::var(name).as_deref() == Ok(value);
-    if says("OPT_LEVEL", "z") && says("CARGO_CFG_TARGET_OS", "linux") {
+    let is_set = |name: &str, value: &str| std::env::var(name).as_deref() == Ok(value);
+    if is_set("OPT_LEVEL", "z") && is_set("CARGO_CFG_TARGET_OS", "linux") {
         println!("cargo::rustc-link-arg-bins=-no-pie");
         println!("cargo::rustc-link-arg-bins=-Wl,--no-eh-frame-hdr");
         println!(

@@ -1,4 +1,4 @@
-//! `dead-letter`: what its queue gave up on becomes a failed attempt.
+//! `dead-letter`: turns messages that SQS gave up on into failed attempts and ticks.
 
 use lambda_runtime::{Error, LambdaEvent, service_fn};
 use tidegate_server::lambda::{self, CloudSettings, SqsEvent};

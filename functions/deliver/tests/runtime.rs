@@ -1,4 +1,4 @@
-//! The real binary, called with messages as Lambda's poller hands them over, through a runtime API.
+//! Runs the real binary against a runtime API that sends messages in the form of Lambda's poller.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where it cannot go on")]
 
@@ -8,16 +8,18 @@ use serde_json::json;
 use tidegate_server::lambda::testkit::{Function, messages, messages_of};
 
 #[tokio::test]
-async fn work_for_a_job_that_is_gone_is_done_and_a_strange_message_comes_again() {
+async fn a_message_of_a_missing_job_is_done_a_malformed_one_fails() {
     let function = Function::start(Path::new(env!("CARGO_BIN_EXE_tidegate-deliver")), &[]).await;
-    let work = r#"{"work": {"queue": "q", "jobs": [{"id": "gone", "version": 1, "run_at": 0, "granted_at": 0}, {"id": "free", "version": 1, "run_at": 0}]}}"#;
+    let work = r#"{"work": {"queue": "q", "jobs": [
+        {"id": "gone", "version": 1, "run_at": 0, "granted_at": 0},
+        {"id": "free", "version": 1, "run_at": 0}]}}"#;
     let failed = json!({"batchItemFailures": [{"itemIdentifier": "message-1"}]});
     assert_eq!(function.call(messages([work, "{}"])).await, Ok(failed));
     assert_eq!(function.call(messages([work])).await, Ok(json!({"batchItemFailures": []})));
 }
 
 #[tokio::test]
-async fn what_could_not_be_claimed_comes_again_within_seconds() {
+async fn an_unclaimed_message_is_redelivered_within_seconds() {
     let function = Function::start(
         Path::new(env!("CARGO_BIN_EXE_tidegate-deliver")),
         &[("TIDEGATE_TABLE", "gone")],
@@ -31,7 +33,7 @@ async fn what_could_not_be_claimed_comes_again_within_seconds() {
 }
 
 #[test]
-fn without_a_public_url_it_does_not_start() {
+fn the_function_does_not_start_without_a_public_url() {
     let queue = "https://sqs.us-east-1.amazonaws.com/1/q";
     let vars = [
         ("TIDEGATE_TABLE", "memory:"),
@@ -45,6 +47,6 @@ fn without_a_public_url_it_does_not_start() {
         .envs(vars)
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&ended.stderr);
-    assert!(!ended.status.success() && said.contains("TIDEGATE_PUBLIC_URL"), "{said}");
+    let stderr = String::from_utf8_lossy(&ended.stderr);
+    assert!(!ended.status.success() && stderr.contains("TIDEGATE_PUBLIC_URL"), "{stderr}");
 }

@@ -1,4 +1,4 @@
-//! `enqueue`: the whole HTTP API behind a function URL.
+//! `enqueue`: the complete HTTP API behind a function URL.
 
 #[path = "../../gateway.rs"]
 mod gateway;

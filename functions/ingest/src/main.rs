@@ -1,4 +1,5 @@
-//! `ingest`: what other services send becomes events, and triggers make jobs and results of them.
+//! `ingest`: turns messages of other services into events, from which triggers make jobs and
+//! results.
 
 use lambda_runtime::{Error, LambdaEvent, service_fn};
 use serde_json::value::RawValue;

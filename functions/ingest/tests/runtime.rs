@@ -1,4 +1,4 @@
-//! The real binary, called as Lambda and API Gateway call it, through a runtime API.
+//! Runs the real binary against a runtime API that sends invocations of Lambda and API Gateway.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where it cannot go on")]
 
@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use tidegate_server::lambda::testkit::{Function, messages, request};
 
-/// An invocation as it was recorded.
+/// A recorded invocation.
 fn recorded(kind: &str) -> Value {
     let path = format!("{}/../../tests/events/{kind}.json", env!("CARGO_MANIFEST_DIR"));
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
@@ -20,7 +20,7 @@ async fn start() -> Function {
 }
 
 #[tokio::test]
-async fn every_source_is_taken_and_what_is_of_none_does_not_come_again() {
+async fn every_source_is_ingested_and_unknown_input_is_not_retried() {
     let function = start().await;
     let done = json!({"batchItemFailures": []});
     for kind in [
@@ -45,7 +45,7 @@ async fn every_source_is_taken_and_what_is_of_none_does_not_come_again() {
 }
 
 #[tokio::test]
-async fn a_request_is_answered_as_by_the_api() {
+async fn an_http_request_is_answered_like_one_to_the_api() {
     let function = start().await;
     let event = json!({"specversion": "1.0", "id": "1", "source": "/shop", "type": "paid"});
     let answer = function.call(request("POST", "/anywhere", None, Some(&event))).await.unwrap();

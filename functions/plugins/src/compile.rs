@@ -1,4 +1,5 @@
-//! `compile BYTES`: from a component on its input to code on its output, within so much memory. The function beside it starts it for each.
+//! `compile BYTES`: compiles a component on its input to code on its output, with at most `BYTES`
+//! of memory. The function in the same package starts it for each component.
 
 use std::{error::Error, io};
 

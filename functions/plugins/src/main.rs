@@ -1,6 +1,8 @@
-//! `plugins`: the HTTP API with a compiler beside it, for those who push plugins. The only function that may change what all of them run.
+//! `plugins`: the HTTP API with a compiler, for pushing plugins. Only this function may change the
+//! code that all functions run.
 //!
-//! Before its first answer it compiles for this release what an earlier one compiled: one call of it after an upgrade is enough.
+//! Before its first answer it recompiles the plugins of earlier releases for this one, so one
+//! request after an upgrade is enough.
 
 #[path = "../../gateway.rs"]
 mod gateway;
@@ -12,8 +14,8 @@ use tidegate_backends::wasm::{compile::Compiler, compile_process::Process};
 use tidegate_server::lambda::{self, CloudSettings};
 use tokio::sync::OnceCell;
 
-/// What of the function's memory is left to the function while it compiles, in MiB.
-const OWN: u64 = 512;
+/// Memory in MiB that the function keeps for itself while the compiler runs.
+const RESERVED_MIB: u64 = 512;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), lambda_http::Error> {
@@ -27,9 +29,9 @@ async fn main() -> Result<(), lambda_http::Error> {
     let after_compiling = move |answer| {
         let (server, compiled) = (server.clone(), Arc::clone(&compiled));
         async move {
-            // Whoever asks what is wrong is answered all the same.
+            // The request is answered even so: it may be the one that asks what is wrong.
             if let Err(error) = compiled.get_or_try_init(|| server.recompile()).await {
-                tracing::error!(%error, "which plugins there are cannot be read; the next request looks again");
+                tracing::error!(%error, "cannot read the plugins; the next request tries again");
             }
             answer.await
         }
@@ -37,11 +39,11 @@ async fn main() -> Result<(), lambda_http::Error> {
     lambda_http::run(routes.map_request(gateway::from_gateway).map_future(after_compiling)).await
 }
 
-/// The program `compile` beside this one, with the memory that this function has.
-#[allow(clippy::disallowed_methods, reason = "Lambda says by the environment what it gives")]
+/// The program `compile` of this package, with the memory that this function does not reserve.
+#[allow(clippy::disallowed_methods, reason = "Lambda sets its size as a variable")]
 fn compiler() -> Result<Compiler, lambda_http::Error> {
     let program = std::env::current_exe()?.with_file_name("compile");
     let size = std::env::var("AWS_LAMBDA_FUNCTION_MEMORY_SIZE")?.parse::<u64>()?;
-    let bytes = size.saturating_sub(OWN).max(OWN) << 20;
+    let bytes = size.saturating_sub(RESERVED_MIB).max(RESERVED_MIB) << 20;
     Ok(Compiler::Process(Process::new(program, [bytes.to_string()])))
 }

@@ -1,4 +1,5 @@
-//! The real binary, with the compiler beside it as in its package, called as a function URL calls it, through a runtime API.
+//! Runs the real binary, packaged with the compiler, against a runtime API that sends requests of a
+//! function URL.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where it cannot go on")]
 #![cfg(feature = "compiler")]
@@ -14,7 +15,8 @@ use tidegate_server::lambda::testkit::{Function, request};
 
 const TOKEN: &str = "tg_first_secret";
 
-/// The function on `table`, unpacked in a folder of its own, without the compiler if `compiler` is none.
+/// The function on `table`, unpacked in its own folder, without the compiler if `compiler` is
+/// `None`.
 async fn start(folder: &str, compiler: Option<&str>, table: &str) -> Function {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(folder);
     let _ = fs::remove_dir_all(&folder);
@@ -48,7 +50,7 @@ fn region_share() -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_component_is_compiled_by_the_program_beside_it_and_what_is_none_is_refused() {
+async fn the_packaged_program_compiles_a_component_and_refuses_others() {
     let function = start("with", Some(env!("CARGO_BIN_EXE_tidegate-compile")), "memory:").await;
     let (status, answer) = push(&function, &region_share()).await;
     assert_eq!((status, &answer["roles"]), (201, &json!(["throttler"])), "{answer}");
@@ -57,7 +59,7 @@ async fn a_component_is_compiled_by_the_program_beside_it_and_what_is_none_is_re
 }
 
 #[tokio::test]
-async fn without_its_compiler_nothing_is_taken_and_it_is_said_why() {
+async fn without_its_compiler_a_push_is_refused_with_the_reason() {
     let function = start("without", None, "memory:").await;
     let (status, answer) = push(&function, &region_share()).await;
     assert_eq!((status, &answer["code"]), (503, &json!("unavailable")), "{answer}");
@@ -68,9 +70,9 @@ async fn without_its_compiler_nothing_is_taken_and_it_is_said_why() {
 }
 
 #[tokio::test]
-async fn whoever_asks_what_is_wrong_is_answered_though_the_plugins_cannot_be_read() {
+async fn the_doctor_answers_even_if_the_plugins_cannot_be_read() {
     let function = start("lost", None, "gone").await;
     let answer = function.call(request("GET", "/v1/doctor", Some(TOKEN), None)).await.unwrap();
-    let said = answer["body"].as_str().unwrap();
-    assert!(answer["statusCode"] == 200 && said.contains("\"table\""), "{answer}");
+    let body = answer["body"].as_str().unwrap();
+    assert!(answer["statusCode"] == 200 && body.contains("\"table\""), "{answer}");
 }

@@ -1,4 +1,4 @@
-//! `tick`: a queue's rounds, when a hint or a wake-up says so, and everybody's every minute.
+//! `tick`: one tick of a queue for each hint and wake-up, and the maintenance sweep every minute.
 
 use lambda_runtime::{Error, LambdaEvent, service_fn};
 use tidegate_server::lambda::{self, CloudSettings, Failures, Redelivery, SqsEvent, SweepFailed};
@@ -8,13 +8,13 @@ async fn main() -> Result<(), Error> {
     let settings = CloudSettings::from_vars(std::env::vars())?;
     let metrics = &lambda::observe(&settings);
     let server = &lambda::open(&settings).await?.start().await?;
-    let again = &Redelivery::new(&settings);
+    let redelivery = &Redelivery::new(&settings);
     let call = |event: LambdaEvent<SqsEvent>| async move {
         let call = async {
             let failures =
                 lambda::tick(server, &event.payload, lambda::deadline(event.context.deadline))
                     .await?;
-            again.schedule(&event.payload, &failures).await;
+            redelivery.schedule(&event.payload, &failures).await;
             Ok::<Failures, SweepFailed>(failures)
         };
         Ok::<_, Error>(metrics.instrument(call).await?)

@@ -1,4 +1,4 @@
-//! The real binary, called with messages as Lambda's poller hands them over, through a runtime API.
+//! Runs the real binary against a runtime API that sends messages in the form of Lambda's poller.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where it cannot go on")]
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tidegate_server::lambda::testkit::{Function, messages, messages_of};
 
 #[tokio::test]
-async fn the_minute_hints_and_wake_ups_are_taken_and_a_strange_message_comes_again() {
+async fn sweeps_hints_and_wake_ups_succeed_malformed_messages_fail() {
     let function = Function::start(Path::new(env!("CARGO_BIN_EXE_tidegate-tick")), &[]).await;
     let minute: Value =
         serde_json::from_str(include_str!("../../../tests/events/eventbridge-schedule.json"))
@@ -22,12 +22,15 @@ async fn the_minute_hints_and_wake_ups_are_taken_and_a_strange_message_comes_aga
         "hello",
         r#"{"work": {"queue": "q", "jobs": []}}"#,
     ];
-    let failed = json!({"batchItemFailures": [{"itemIdentifier": "message-2"}, {"itemIdentifier": "message-3"}]});
+    let failed = json!({"batchItemFailures": [
+        {"itemIdentifier": "message-2"},
+        {"itemIdentifier": "message-3"},
+    ]});
     assert_eq!(function.call(messages(bodies)).await, Ok(failed));
 }
 
 #[tokio::test]
-async fn a_minute_that_fails_is_an_error_of_the_call() {
+async fn a_failed_maintenance_sweep_fails_the_invocation() {
     let function = Function::start(
         Path::new(env!("CARGO_BIN_EXE_tidegate-tick")),
         &[("TIDEGATE_TABLE", "gone")],
@@ -37,13 +40,13 @@ async fn a_minute_that_fails_is_an_error_of_the_call() {
     assert!(
         error["errorMessage"]
             .as_str()
-            .is_some_and(|said| said.contains("the maintenance sweep failed")),
+            .is_some_and(|message| message.contains("the maintenance sweep failed")),
         "{error}"
     );
 }
 
 #[tokio::test]
-async fn a_message_that_failed_comes_again_within_seconds_and_in_the_end_when_its_queue_says() {
+async fn a_failed_message_is_redelivered_early_three_times() {
     let function = Function::start(Path::new(env!("CARGO_BIN_EXE_tidegate-tick")), &[]).await;
     let bodies = [r#"{"hint": {"queue": "q", "look": true}}"#, "hello"];
     let failed = json!({"batchItemFailures": [{"itemIdentifier": "message-1"}]});
@@ -52,13 +55,13 @@ async fn a_message_that_failed_comes_again_within_seconds_and_in_the_end_when_it
             function.call(messages_of("hints.fifo", receives, bodies)).await,
             Ok(failed.clone())
         );
-        let told: Vec<(String, Value)> = function.sent();
+        let sent: Vec<(String, Value)> = function.sent();
         let expected = seconds.map(|seconds| {
             (
                 "hints.fifo".to_owned(),
                 json!({"Id": "0", "ReceiptHandle": "receipt-1", "VisibilityTimeout": seconds}),
             )
         });
-        assert_eq!(told, Vec::from_iter(expected), "after receive {receives}");
+        assert_eq!(sent, Vec::from_iter(expected), "after receive {receives}");
     }
 }
