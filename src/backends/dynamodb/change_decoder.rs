@@ -1,6 +1,7 @@
-//! What a change of the table means, as a write of the port: for those who watch a table from outside.
+//! Changes of the table as writes of the port, for observers of a table.
 
 use super::{
+    batch::decode_batch,
     key::{self, SortKey},
     row,
     table::Item,
@@ -10,7 +11,7 @@ use tidegate_core::port::{
     job_store::{Expect, ItemKind, Write},
 };
 
-/// The write that made `after` of `before`; none if it was of something that only the store knows of.
+/// The write that changed `before` into `after`; none for items that are internal to the store.
 ///
 /// # Errors
 ///
@@ -42,7 +43,7 @@ pub fn write_of(before: Option<&Item>, after: Option<&Item>) -> Result<Option<Wr
         "H" => match name.parse() {
             Ok(queue) => {
                 let was = before.map_or(Expect::Absent, |item| Expect::Is(version(Some(item))));
-                Some(Write::SetLedger { queue, head: row::head(item)?, was })
+                Some(Write::SetLedger { queue, head: row::decode_ledger(item)?, was })
             }
             Err(_) => None,
         },
@@ -51,7 +52,7 @@ pub fn write_of(before: Option<&Item>, after: Option<&Item>) -> Result<Option<Wr
             .ok()
             .zip(key::batch_of(&item.key.s))
             .map(|(queue, id)| match after {
-                Some(after) => row::batch(after).map(|batch| Write::AddBatch(queue, batch)),
+                Some(after) => decode_batch(after).map(|batch| Write::AddBatch(queue, batch)),
                 None => Ok(Write::RemoveBatch(queue, id)),
             })
             .transpose()?,

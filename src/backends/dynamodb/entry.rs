@@ -1,11 +1,12 @@
-//! What is written before a job so that it is found later, and when that counts.
+//! Index entries and timers: what is written before a job so that it is found later.
 //!
-//! The one thing to know: **timer before state.** A job that is scheduled for some time has an entry there before it says
-//! so. An entry counts only if its write was answered before the low watermark can have passed it: that is, within [`SLACK`] of its
-//! instant, while low watermarks stay [`LAG`] behind the time. One that came later is written again, in a *late* bucket of the present
-//! hour, which is read as a whole.
+//! **Timer before state.** A job that is scheduled for some time has an entry at that time before
+//! its row states it. An entry counts only if its write was answered before the low watermark can
+//! have passed it: within [`MAX_ENTRY_DELAY`] of its instant, while low watermarks stay
+//! [`LOW_WATERMARK_LAG`] behind the time. A later entry is written again, into a *late* bucket of
+//! the present hour, which readers always read as a whole.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use super::{
     DynamoStore, MAX_KNOWN_RECORDS,
@@ -21,143 +22,154 @@ use tidegate_core::{
 };
 
 /// How long after its instant the write of an entry may be answered.
-pub(super) const SLACK: Duration = Duration::from_secs(4);
-/// How far behind the time low watermarks stay. What it is more than [`SLACK`] is how wrong two clocks may be.
-pub(super) const LAG: Duration = Duration::from_secs(10);
-/// How often an entry that came late is written again.
-const TRIES: usize = 4;
-/// Most jobs that one timer names: it stays under a kilobyte.
-const TIMER_JOBS: usize = 12;
+pub(super) const MAX_ENTRY_DELAY: Duration = Duration::from_secs(4);
+/// How far low watermarks stay behind the time. Two clocks may differ by what this exceeds
+/// [`MAX_ENTRY_DELAY`].
+pub(super) const LOW_WATERMARK_LAG: Duration = Duration::from_secs(10);
+/// How often an entry is written until its write is fast enough.
+const MAX_ENTRY_ATTEMPTS: usize = 4;
+/// Maximum jobs of one timer, which keeps its item below a kilobyte.
+const MAX_JOBS_PER_TIMER: usize = 12;
 
-/// The attributes of an open bucket that say what is in it.
+/// The attributes of an open bucket that describe its jobs.
 pub(super) const TYPE: char = 't';
 pub(super) const CRITICAL: char = 'c';
 pub(super) const PARTITION: char = 'a';
 
-/// That a job must be found at some time.
+/// A request for an index entry: `id` must be found at `at`.
 #[derive(Clone, Debug)]
-pub(super) struct Wanted {
+pub(super) struct EntryRequest {
     pub id: JobId,
     pub revision: u64,
     pub at: Timestamp,
-    pub to: To,
+    pub kind: EntryKind,
 }
 
-/// By whom.
+/// The readers of an entry.
 #[derive(Clone, Debug)]
-pub(super) enum To {
-    /// By those who look for due jobs.
-    Run { index_partition: Partition, queue: QueueName, of: Val, critical: bool, partition: String },
-    /// By those who look for overdue ones.
-    Wake,
+pub(super) enum EntryKind {
+    /// Those of due jobs.
+    Due {
+        index_partition: Partition,
+        queue: QueueName,
+        job_type: Val,
+        critical: bool,
+        partition: String,
+    },
+    /// Those of overdue jobs.
+    Timer,
 }
 
-impl Wanted {
+impl EntryRequest {
     /// The entry of a job that is scheduled for `at`.
-    pub(super) fn run(
+    pub(super) fn due(
         index_partition: Partition,
         id: &JobId,
         spec: &Spec,
         revision: u64,
         at: Timestamp,
     ) -> Self {
-        let to = To::Run {
+        let kind = EntryKind::Due {
             index_partition,
             queue: spec.queue.clone(),
-            of: Val::S(spec.job_type.to_string()),
+            job_type: Val::S(spec.job_type.to_string()),
             critical: spec.critical,
             partition: spec.partition.clone(),
         };
-        Self { id: id.clone(), revision, at, to }
+        Self { id: id.clone(), revision, at, kind }
     }
 
-    /// The timer of a job that must be looked at by `at`.
-    pub(super) fn wake(id: &JobId, revision: u64, at: Timestamp) -> Self {
-        Self { id: id.clone(), revision, at, to: To::Wake }
+    /// The timer of a job that must be checked by `at`.
+    pub(super) fn timer(id: &JobId, revision: u64, at: Timestamp) -> Self {
+        Self { id: id.clone(), revision, at, kind: EntryKind::Timer }
+    }
+
+    /// Whether an entry at its own instant may be written too late at `now`.
+    fn is_late(&self, now: Timestamp) -> bool {
+        is_late(self.at, now)
     }
 }
 
-/// A timer's list: id, revision that it was written for, instant.
+fn is_late(at: Timestamp, now: Timestamp) -> bool {
+    at + MAX_ENTRY_DELAY / 2 < now
+}
+
+/// The jobs of a timer: id, revision that it was written for, instant.
 pub(super) type Timers = Vec<(JobId, u64, Timestamp)>;
 
-/// When a job must be looked at besides its due time, as far as this change of it needs a timer: one that stands already is
-/// not later. `whole` says whether what it is may have changed too.
+/// When a job must be checked, apart from its due time, if this change of the job needs a timer for
+/// it. An existing timer is never later than needed. `whole` states whether the spec may have
+/// changed too.
 pub(super) fn timer_of(job: &Job, whole: bool) -> Option<Timestamp> {
-    let needed = match &job.life.state {
+    let is_needed = match &job.life.state {
         State::Scheduled { .. } => whole || job.life.awaits_retry_decision(),
         State::Running(run) => whole || !run.granted,
         State::Ended { .. } => false,
     };
-    if needed { job.life.wake_at(&job.spec) } else { None }
+    if is_needed { job.life.wake_at(&job.spec) } else { None }
 }
 
 impl DynamoStore {
-    /// Writes what `wanted` asks for, each at its time or now if that is past, until it counts.
-    pub(super) async fn announce(&self, mut wanted: Vec<Wanted>) -> Result<(), StoreError> {
-        for _ in 0..TRIES {
-            if wanted.is_empty() {
+    /// Writes the requested entries until they count, each at its instant, or now if that is past.
+    pub(super) async fn announce(&self, mut requests: Vec<EntryRequest>) -> Result<(), StoreError> {
+        for _ in 0..MAX_ENTRY_ATTEMPTS {
+            if requests.is_empty() {
                 return Ok(());
             }
             let now = self.now();
-            let late = |wanted: &Wanted| wanted.at + SLACK / 2 < now;
-            self.register(
-                wanted.iter().map(|wanted| open_bucket(wanted, late(wanted), now)).collect(),
-            )
-            .await?;
-            let mut changes = Vec::with_capacity(wanted.len());
-            let mut timers: std::collections::BTreeMap<i64, Timers> =
-                std::collections::BTreeMap::new();
-            for one in &wanted {
-                match &one.to {
-                    To::Run { index_partition, .. } if late(one) => {
-                        changes.push(Change::Insert(Item::new(
-                            key::entry(index_partition, now, true, &one.id, one.revision),
-                            [],
-                        )));
-                    }
-                    To::Run { index_partition, .. } => {
-                        changes.push(Change::Insert(Item::new(
-                            key::entry(index_partition, one.at, false, &one.id, one.revision),
-                            [],
-                        )));
-                    }
-                    // Those of one second share an item.
-                    To::Wake => timers.entry(one.at.max(now).millis() / 1000).or_default().push((
-                        one.id.clone(),
-                        one.revision,
-                        one.at,
-                    )),
-                }
-            }
-            for list in timers.values().flat_map(|list| list.chunks(TIMER_JOBS)) {
-                let at = list
-                    .iter()
-                    .map(|(.., at)| if *at + SLACK / 2 < now { now } else { *at })
-                    .min()
-                    .unwrap_or(now);
-                let tie = self.entropy.bits() as u64;
-                let key =
-                    Key::new(key::timers(Hour::of(at)), format!("{}!{tie:016x}", key::instant(at)));
-                changes.push(Change::Insert(Item::new(
-                    key,
-                    [(row::LIST, Val::B(encode(&list.to_vec())?.into()))],
-                )));
-            }
-            changes.sort_by(|a, b| a.key().cmp(b.key()));
-            changes.dedup_by(|a, b| a.key() == b.key());
+            let buckets = requests.iter().map(|one| open_bucket(one, one.is_late(now), now));
+            self.register(buckets.collect()).await?;
             // An existing entry was written by another engine for the same job.
-            self.table.write(&changes).await?;
+            self.table.write(&self.entries(&requests, now)?).await?;
             let answered = self.now();
-            wanted.retain(|one| one.at.max(now) + SLACK < answered);
+            requests.retain(|one| one.at.max(now) + MAX_ENTRY_DELAY < answered);
         }
-        if wanted.is_empty() {
+        if requests.is_empty() {
             Ok(())
         } else {
             Err(StoreError::unavailable("the table takes too long to write an entry"))
         }
     }
 
-    /// Registers buckets that are not known to be.
+    /// The items of `requests`, by key.
+    fn entries(
+        &self,
+        requests: &[EntryRequest],
+        now: Timestamp,
+    ) -> Result<Vec<Change>, StoreError> {
+        let mut changes = Vec::with_capacity(requests.len());
+        let mut timers: BTreeMap<i64, Timers> = BTreeMap::new();
+        for one in requests {
+            match &one.kind {
+                EntryKind::Due { index_partition, .. } => {
+                    let late = one.is_late(now);
+                    let at = if late { now } else { one.at };
+                    let key = key::entry(index_partition, at, late, &one.id, one.revision);
+                    changes.push(Change::Insert(Item::new(key, [])));
+                }
+                // Timers of the same second share an item.
+                EntryKind::Timer => {
+                    let second = one.at.max(now).millis() / 1000;
+                    let timer = (one.id.clone(), one.revision, one.at);
+                    timers.entry(second).or_default().push(timer);
+                }
+            }
+        }
+        for list in timers.values().flat_map(|list| list.chunks(MAX_JOBS_PER_TIMER)) {
+            let instants = list.iter().map(|(.., at)| if is_late(*at, now) { now } else { *at });
+            let at = instants.min().unwrap_or(now);
+            let tie = self.entropy.bits() as u64;
+            let key =
+                Key::new(key::timers(Hour::of(at)), format!("{}!{tie:016x}", key::instant(at)));
+            let list = (row::LIST, Val::B(encode(&list.to_vec())?.into()));
+            changes.push(Change::Insert(Item::new(key, [list])));
+        }
+        changes.sort_by(|a, b| a.key().cmp(b.key()));
+        changes.dedup_by(|a, b| a.key() == b.key());
+        Ok(changes)
+    }
+
+    /// Registers the buckets that this process has not registered yet.
     pub(super) async fn register(&self, buckets: Vec<Item>) -> Result<(), StoreError> {
         let mut fresh: Vec<Item> = {
             let known = self.known.lock();
@@ -178,27 +190,35 @@ impl DynamoStore {
         Ok(())
     }
 
-    /// What registers the bucket of a new job's row at `home`; `found` says whether the row itself is how it is found.
-    pub(super) fn home_buckets(job: &Job, home: &JobLocation, found: Option<&Wanted>) -> Vec<Item> {
+    /// The registrations of the bucket of a new job's row at `home`. `row_entry` is the job's entry
+    /// if the row itself serves as one.
+    pub(super) fn home_buckets(
+        job: &Job,
+        home: &JobLocation,
+        row_entry: Option<&EntryRequest>,
+    ) -> Vec<Item> {
         let queue = &job.spec.queue;
         let registered = key::registered(Hour::of(home.at), &home.index_partition);
         let mut items = vec![
             Item::new(Key::new(key::QUEUES, queue.as_str()), []),
             Item::new(Key::new(key::all(queue), registered), []),
         ];
-        items.extend(found.map(|found| open_bucket(found, false, found.at)));
+        items.extend(row_entry.map(|entry| open_bucket(entry, false, entry.at)));
         items
     }
 }
 
-/// What registers the bucket that an entry lies in.
-fn open_bucket(wanted: &Wanted, late: bool, now: Timestamp) -> Item {
+/// The registration of the bucket of an entry.
+fn open_bucket(request: &EntryRequest, late: bool, now: Timestamp) -> Item {
     let low_watermark = (row::LOW_WATERMARK, Val::S(String::new()));
-    match &wanted.to {
-        To::Run { index_partition, queue, of, critical, partition } => {
-            let hour = Hour::of(if late { now } else { wanted.at });
-            let mut attrs =
-                vec![low_watermark, (TYPE, of.clone()), (CRITICAL, Val::N((*critical).into()))];
+    match &request.kind {
+        EntryKind::Due { index_partition, queue, job_type, critical, partition } => {
+            let hour = Hour::of(if late { now } else { request.at });
+            let mut attrs = vec![
+                low_watermark,
+                (TYPE, job_type.clone()),
+                (CRITICAL, Val::N((*critical).into())),
+            ];
             if !partition.is_empty() {
                 attrs.push((PARTITION, Val::S(partition.clone())));
             }
@@ -207,8 +227,8 @@ fn open_bucket(wanted: &Wanted, late: bool, now: Timestamp) -> Item {
                 attrs,
             )
         }
-        To::Wake => {
-            let at = if wanted.at + SLACK / 2 < now { now } else { wanted.at };
+        EntryKind::Timer => {
+            let at = if request.is_late(now) { now } else { request.at };
             Item::new(Key::new(key::OPEN_TIMERS, Hour::of(at).text()), [low_watermark])
         }
     }

@@ -11,14 +11,15 @@ use tidegate_core::{
 use tidegate_engine::testkit::builders;
 
 use super::{
+    batch::{decode_batch, encode_batch},
     key::{self, Hour, JobLocation, Key, Partition, SortKey},
     row,
     table::{Item, Val},
 };
 use crate::fuzz::driver::{fuzz, mutated, soup, text};
 
-/// Pieces of which keys consist.
-const PARTS: &[&str] = &[
+/// Pieces of keys.
+const KEY_PIECES: &[&str] = &[
     "B#",
     "T#",
     "#",
@@ -42,10 +43,10 @@ const PARTS: &[&str] = &[
 ];
 
 fn foreign() -> impl Strategy<Value = String> {
-    prop_oneof![3 => soup(PARTS, 8), 1 => text(40)]
+    prop_oneof![3 => soup(KEY_PIECES, 8), 1 => text(40)]
 }
 
-/// An instant that keys can say.
+/// An instant that keys can represent.
 fn instant() -> impl Strategy<Value = Timestamp> {
     (-(1i64 << 48)..=253_402_300_799_999).prop_map(Timestamp::from_millis)
 }
@@ -62,10 +63,10 @@ fn location() -> impl Strategy<Value = JobLocation> {
 }
 
 #[test]
-fn foreign_keys_are_refused_or_can_be_written_again() {
+fn foreign_keys_are_refused_or_can_be_written_back() {
     fuzz((foreign(), foreign()), |(p, s)| {
         let key = Key { p, s };
-        if let Some(id) = key::placed_id(&key) {
+        if let Some(id) = key::located_id(&key) {
             let (tie, location) = key::parts(&id);
             if let Some(location) = location {
                 prop_assert_eq!(location.row(tie).s.len(), key.s.len());
@@ -92,7 +93,7 @@ fn foreign_keys_are_refused_or_can_be_written_again() {
         if let Some((at, name)) = key::appointment_of(&key) {
             prop_assert_eq!(format!("{}!{name}", key::instant(at)), key.s.as_str());
         }
-        if let Some(at) = key::timer_at(&key.s) {
+        if let Some(at) = key::instant_of_timer(&key.s) {
             prop_assert!(key.s.starts_with(&key::instant(at)));
         }
         if let Some(batch) = key::batch_of(&key.s) {
@@ -104,7 +105,7 @@ fn foreign_keys_are_refused_or_can_be_written_again() {
 }
 
 #[test]
-fn an_id_gives_its_place_whatever_text_it_is() {
+fn an_id_gives_its_location_whatever_its_text() {
     let foreign = "[A-Za-z0-9_.:-]{1,64}".prop_map(|text| text.parse::<JobId>());
     fuzz((foreign, ulid(), location()), |(foreign, tie, location)| {
         if let Ok(id) = foreign
@@ -113,16 +114,16 @@ fn an_id_gives_its_place_whatever_text_it_is() {
             prop_assert_eq!(format!("{tie}.{}", location.text()), id.as_str());
         }
         let drawn: JobId = tie.parse().unwrap();
-        let placed = key::with_place(&drawn, &location);
-        prop_assert_eq!(key::parts(&placed), (&*tie, Some(location.clone())));
-        prop_assert_eq!(key::placed_id(&location.row(&tie)), Some(placed));
+        let located = key::with_location(&drawn, &location);
+        prop_assert_eq!(key::parts(&located), (&*tie, Some(location.clone())));
+        prop_assert_eq!(key::located_id(&location.row(&tie)), Some(located));
         prop_assert!(location.row(&tie).is_row());
         Ok(())
     });
 }
 
 #[test]
-fn keys_sort_as_their_instants_do() {
+fn keys_sort_like_their_instants() {
     fuzz((instant(), instant(), location()), |(a, b, location)| {
         prop_assert_eq!(key::instant(a).cmp(&key::instant(b)), a.cmp(&b));
         let (hour_a, hour_b) = (Hour::of(a), Hour::of(b));
@@ -140,7 +141,7 @@ fn job() -> impl Strategy<Value = Job> {
     (ulid(), location(), data, 0..4u8).prop_map(|(tie, location, (json, bytes), kind)| {
         let encoding = if json { Encoding::Json } else { Encoding::MessagePack };
         let drawn: JobId = tie.parse().unwrap();
-        let id = if kind == 3 { drawn } else { key::with_place(&drawn, &location) };
+        let id = if kind == 3 { drawn } else { key::with_location(&drawn, &location) };
         let mut job = builders::job(id.as_str()).attribute("region", "east").build();
         job.data = if kind == 0 {
             Body::Object { encoding, key: "data/é".into(), len: bytes.len() as u32 }
@@ -159,7 +160,7 @@ fn row_key(job: &Job) -> Key {
 }
 
 #[test]
-fn a_job_is_read_from_the_item_that_was_written() {
+fn a_job_can_be_read_from_its_item() {
     fuzz(job(), |job| {
         let (item, parts) = row::row(&job, row_key(&job), &["k".into()]).unwrap();
         let read = row::job(&item).unwrap();
@@ -176,9 +177,9 @@ fn a_job_is_read_from_the_item_that_was_written() {
     });
 }
 
-/// An item with faults: bytes changed, attributes removed or of another kind.
+/// An item with faults: changed bytes, missing attributes, or attributes of another type.
 fn damaged(item: impl Strategy<Value = Item>) -> impl Strategy<Value = Item> {
-    let fault = (any::<prop::sample::Index>(), 0..4u8, any::<u64>(), soup(PARTS, 3));
+    let fault = (any::<prop::sample::Index>(), 0..4u8, any::<u64>(), soup(KEY_PIECES, 3));
     (item, prop::collection::vec(fault, 1..4)).prop_flat_map(|(item, faults)| {
         let bytes = item.attrs.iter().filter_map(|(name, value)| match value {
             Val::B(bytes) => Some((*name, bytes.to_vec())),
@@ -205,12 +206,15 @@ fn damaged(item: impl Strategy<Value = Item>) -> impl Strategy<Value = Item> {
 }
 
 #[test]
-fn a_damaged_job_is_an_error_or_can_be_written_again() {
+fn a_damaged_job_is_an_error_or_can_be_written_back() {
     let item = job().prop_map(|job| row::row(&job, row_key(&job), &[]).unwrap().0);
     fuzz(damaged(item), |item| {
         if let Some(at) = row::BodyAt::read(&item) {
             let id = "a".parse().unwrap();
-            prop_assert!(at.keys(&id).len() <= 1000, "as many keys as an item says");
+            prop_assert!(
+                at.keys(&id).len() <= 1000,
+                "an item names more keys than a body may have parts"
+            );
         }
         let _ = row::is_over(&item, Timestamp::EPOCH);
         let Ok(job) = row::job(&item) else { return Ok(()) };
@@ -221,7 +225,7 @@ fn a_damaged_job_is_an_error_or_can_be_written_again() {
 }
 
 #[test]
-fn a_body_of_no_part_or_too_many_is_not_read() {
+fn a_body_without_parts_or_with_too_many_is_not_read() {
     for (text, good) in [
         ("00#1", true),
         ("00#1000", true),
@@ -269,22 +273,22 @@ fn batch() -> impl Strategy<Value = GrantBatch> {
 }
 
 fn batch_item(batch: &GrantBatch) -> Item {
-    row::batch_item(key::batch(&builders::name("q"), batch.id), batch).unwrap()
+    encode_batch(key::batch(&builders::name("q"), batch.id), batch).unwrap()
 }
 
 #[test]
-fn a_batch_is_read_from_the_item_that_was_written() {
+fn a_batch_can_be_read_from_its_item() {
     fuzz(batch(), |batch| {
-        prop_assert_eq!(row::batch(&batch_item(&batch)).unwrap(), batch);
+        prop_assert_eq!(decode_batch(&batch_item(&batch)).unwrap(), batch);
         Ok(())
     });
 }
 
 #[test]
-fn a_damaged_batch_is_an_error_or_can_be_written_again() {
+fn a_damaged_batch_is_an_error_or_can_be_written_back() {
     fuzz(damaged(batch().prop_map(|batch| batch_item(&batch))), |item| {
-        let Ok(batch) = row::batch(&item) else { return Ok(()) };
-        prop_assert_eq!(row::batch(&batch_item(&batch)).unwrap(), batch);
+        let Ok(batch) = decode_batch(&item) else { return Ok(()) };
+        prop_assert_eq!(decode_batch(&batch_item(&batch)).unwrap(), batch);
         Ok(())
     });
 }

@@ -1,22 +1,23 @@
-//! The names under which items lie in the table.
+//! The keys of items in the table.
 //!
-//! The one thing to know: **a row's key is its due time.** What is to be found by time lies in a *bucket*: one hour of one
-//! *index partition*, which is a queue, a type, critical or not, a partition and a shard. Within it keys sort by instant. An id that the
-//! engine draws carries the index partition and the instant that its job is filed under, so that the id alone gives the key.
+//! **A row's key contains its due time.** What is found by time lies in a *bucket*: one hour of one
+//! *index partition*. An index partition is a queue, a type, critical or not, a partition and a
+//! shard. Keys within a bucket sort by instant. An id drawn by the engine contains the index
+//! partition and the instant of its row, so that the id alone gives the key.
 //!
 //! | item | `p` | `s` |
 //! |---|---|---|
 //! | job | `B#partition#hour` | `instant.tie` |
 //! | wake entry | `B#partition#hour` | `instant!id!revision` |
 //! | late entry | `B#partition#hour!` | `instant!id!revision` |
-//! | timer | `T#hour` | `instant!chance` |
+//! | timer | `T#hour` | `instant!random` |
 //! | open bucket | `R#queue`, late ones `L#queue`, timers `R#` | `hour#partition` |
 //! | bucket that has had jobs | `A#queue` | `hour#partition` |
 //! | queue that has had jobs | `Q#` | queue |
-//! | place of a client's id | `I#id` | `-` |
+//! | location of a client's id | `I#id` | `-` |
 //! | body | `D#id` | `digest#part` |
 //! | key of a job | `K#kind#type#key` | `-` |
-//! | head, grant batch | `H#queue`, `G#queue` | `-`, number |
+//! | ledger, grant batch | `H#queue`, `G#queue` | `-`, number |
 //! | item of configuration | `C#kind` | name |
 //! | record, its appointment | `E#kind`, `Y#kind` | name, `instant!name` |
 //! | part of a large record | `F#kind#name` | `digest#part` |
@@ -30,37 +31,37 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-/// Digits in the order of their bytes, so that texts sort as the numbers do; those of ULIDs.
+/// The digits of ULIDs in the order of their bytes, so that texts sort like their numbers.
 const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
-/// What is added to an instant, so that none is negative.
-const ZERO: i64 = 1 << 48;
-/// How long a bucket is, in milliseconds.
-const HOUR: i64 = 3_600_000;
+/// Milliseconds added to an instant, so that none is negative.
+const INSTANT_OFFSET: i64 = 1 << 48;
+/// The length of a bucket in milliseconds.
+const HOUR_MILLIS: i64 = 3_600_000;
 /// Digits of an instant.
-const INSTANT: usize = 10;
+const INSTANT_DIGITS: usize = 10;
 /// Digits of an index partition's name: sixty bits.
 const INDEX_PARTITION_DIGITS: usize = 12;
 /// Digits of an hour's number.
-const NUMBER: usize = 6;
+const HOUR_DIGITS: usize = 6;
 /// The length of a ULID.
-const ULID: usize = 26;
+const ULID_LENGTH: usize = 26;
 
 /// Sorts before everything that follows a name.
 pub(super) const FIRST: char = ' ';
 /// Sorts after everything that follows a name.
 pub(super) const LAST: char = '~';
 
-/// Where an item lies.
+/// The key of an item.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     /// The partition.
     pub p: String,
-    /// The place in it.
+    /// The sort key within it.
     pub s: String,
 }
 
 impl Key {
-    /// Whether a job's own item lies here.
+    /// Whether this is the key of a job's row.
     pub fn is_row(&self) -> bool {
         self.p.starts_with("B#") && matches!(SortKey::parse(&self.s), Some(SortKey::Row(_)))
     }
@@ -86,16 +87,16 @@ fn number(text: &str) -> Option<u64> {
     })
 }
 
-/// An instant as keys contain it.
+/// The text of an instant in keys.
 pub(super) fn instant(at: Timestamp) -> String {
-    let most = (1i64 << 50) - 1;
-    digits((at.millis().saturating_add(ZERO)).clamp(0, most) as u64, INSTANT)
+    let max = (1i64 << 50) - 1;
+    digits((at.millis().saturating_add(INSTANT_OFFSET)).clamp(0, max) as u64, INSTANT_DIGITS)
 }
 
 fn instant_of(text: &str) -> Option<Timestamp> {
-    (text.len() == INSTANT)
+    (text.len() == INSTANT_DIGITS)
         .then(|| number(text))?
-        .map(|number| Timestamp::from_millis(number as i64 - ZERO))
+        .map(|number| Timestamp::from_millis(number as i64 - INSTANT_OFFSET))
 }
 
 /// The number of the hour that `at` is in.
@@ -104,38 +105,38 @@ pub(super) struct Hour(u32);
 
 impl Hour {
     pub(super) fn of(at: Timestamp) -> Self {
-        Self((at.millis().saturating_add(ZERO).max(0) / HOUR) as u32)
+        Self((at.millis().saturating_add(INSTANT_OFFSET).max(0) / HOUR_MILLIS) as u32)
     }
 
     pub(super) fn next(self) -> Self {
         Self(self.0 + 1)
     }
 
-    /// Its first instant.
+    /// The first instant of the hour.
     pub(super) fn start(self) -> Timestamp {
-        Timestamp::from_millis(i64::from(self.0) * HOUR - ZERO)
+        Timestamp::from_millis(i64::from(self.0) * HOUR_MILLIS - INSTANT_OFFSET)
     }
 
-    /// The first instant after it.
+    /// The first instant after the hour.
     pub(super) fn end(self) -> Timestamp {
         self.next().start()
     }
 
     pub(super) fn text(self) -> String {
-        digits(self.0.into(), NUMBER)
+        digits(self.0.into(), HOUR_DIGITS)
     }
 
     pub(super) fn parse(text: &str) -> Option<Self> {
-        (text.len() == NUMBER).then(|| number(text))?.map(|number| Self(number as u32))
+        (text.len() == HOUR_DIGITS).then(|| number(text))?.map(|number| Self(number as u32))
     }
 }
 
-/// An index partition's name: a digest of what it is.
+/// The name of an index partition: a digest of its queue, type, class, partition and shard.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Partition(String);
 
 impl Partition {
-    /// The index partition in which a job with this spec waits; `tie` spreads them over the shards.
+    /// The index partition of jobs with this spec; `tie` selects the shard.
     pub(super) fn of(spec: &Spec, tie: &str, shards: u8) -> Self {
         let shard = if shards < 2 { 0 } else { Sha256::digest(tie)[0] % shards };
         Self::named(&spec.queue, &spec.job_type, spec.critical, &spec.partition, shard)
@@ -160,7 +161,7 @@ impl Partition {
     }
 }
 
-/// Where a job's row lies: which index partition, and under which instant.
+/// The location of a job's row: its index partition and instant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct JobLocation {
     pub index_partition: Partition,
@@ -178,7 +179,7 @@ impl JobLocation {
         Some(Self { index_partition: Partition(index_partition.to_owned()), at: instant_of(at)? })
     }
 
-    /// The key of the row here whose id ends in `tie`.
+    /// The key of the row at this location whose id has `tie`.
     pub(super) fn row(&self, tie: &str) -> Key {
         Key::new(
             bucket(&self.index_partition, Hour::of(self.at), false),
@@ -187,26 +188,27 @@ impl JobLocation {
     }
 }
 
-/// The part of an id that tells rows of one instant apart, and the place if the id carries it.
+/// The part of an id that distinguishes rows of one instant, and the location if the id contains
+/// it.
 pub(super) fn parts(id: &JobId) -> (&str, Option<JobLocation>) {
     let text = id.as_str();
     let split = text
-        .split_at_checked(ULID)
+        .split_at_checked(ULID_LENGTH)
         .filter(|(ulid, _)| number(ulid.get(13..).unwrap_or("")).is_some());
-    let place = split.and_then(|(_, rest)| JobLocation::parse(rest.strip_prefix('.')?));
-    match place {
-        Some(place) => (&text[..ULID], Some(place)),
+    let location = split.and_then(|(_, rest)| JobLocation::parse(rest.strip_prefix('.')?));
+    match location {
+        Some(location) => (&text[..ULID_LENGTH], Some(location)),
         None => (text, None),
     }
 }
 
-/// `id` with its place.
-pub(super) fn with_place(id: &JobId, place: &JobLocation) -> JobId {
-    format!("{id}.{}", place.text()).parse().expect("a ULID and its place are a good id")
+/// `id` with its location.
+pub(super) fn with_location(id: &JobId, location: &JobLocation) -> JobId {
+    format!("{id}.{}", location.text()).parse().expect("a ULID with a location is a valid id")
 }
 
-/// The id of the row at `key`, if it carries its place.
-pub(super) fn placed_id(key: &Key) -> Option<JobId> {
+/// The id of the row at `key`, if the id contains its location.
+pub(super) fn located_id(key: &Key) -> Option<JobId> {
     let index_partition = key.p.strip_prefix("B#")?.get(..INDEX_PARTITION_DIGITS)?;
     let (at, tie) = key.s.split_once('.')?;
     format!("{tie}.{index_partition}{at}").parse().ok()
@@ -222,23 +224,23 @@ pub(super) fn timers(hour: Hour) -> String {
     format!("T#{}", hour.text())
 }
 
-/// The instant at which a timer lies.
-pub(super) fn timer_at(s: &str) -> Option<Timestamp> {
-    instant_of(s.get(..INSTANT)?)
+/// The instant of a timer's key.
+pub(super) fn instant_of_timer(s: &str) -> Option<Timestamp> {
+    instant_of(s.get(..INSTANT_DIGITS)?)
 }
 
-/// What a key in a bucket says.
+/// A parsed sort key in a bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum SortKey {
     /// A job's row.
     Row(Timestamp),
-    /// An entry for a job, announced for a revision.
+    /// An entry for a job, written for a revision.
     Entry(Timestamp, JobId, u64),
 }
 
 impl SortKey {
     pub(super) fn parse(s: &str) -> Option<Self> {
-        let (at, rest) = s.split_at_checked(INSTANT)?;
+        let (at, rest) = s.split_at_checked(INSTANT_DIGITS)?;
         let at = instant_of(at)?;
         if rest.starts_with('.') {
             return Some(Self::Row(at));
@@ -277,7 +279,7 @@ pub(super) fn all(queue: &QueueName) -> String {
     format!("A#{queue}")
 }
 
-/// A bucket in a registry.
+/// The sort key of a bucket in a registry.
 pub(super) fn registered(hour: Hour, index_partition: &Partition) -> String {
     format!("{}#{}", hour.text(), index_partition.0)
 }
@@ -288,7 +290,7 @@ pub(super) fn registered_of(s: &str) -> Option<(Hour, Partition)> {
     Some((Hour::parse(hour)?, Partition(index_partition.to_owned())))
 }
 
-/// Where the place of a client's own id is kept.
+/// The item with the location of a client's own id.
 pub(super) fn id(id: &JobId) -> Key {
     Key::new(format!("I#{id}"), "-")
 }
@@ -298,7 +300,7 @@ pub(super) fn body(id: &JobId, digest: &str, part: usize) -> Key {
     Key::new(format!("D#{id}"), format!("{digest}#{part:03}"))
 }
 
-/// A name that leads to a job.
+/// A key that leads to a job.
 pub(super) fn name(key: &job_store::Key) -> Key {
     use job_store::Key as K;
     Key::new(
@@ -349,7 +351,7 @@ pub(super) fn record_part(kind: RecordKind, name: &str, digest: &str, part: usiz
     Key::new(format!("F#{}#{name}", kind.as_str()), format!("{digest}#{part}"))
 }
 
-/// The partition of the appointments at which records of a kind are dropped.
+/// The partition of the appointments of a kind: the instants at which its records are dropped.
 pub(super) fn appointments(kind: RecordKind) -> String {
     format!("Y#{}", kind.as_str())
 }
@@ -364,7 +366,7 @@ pub(super) fn appointment_of(key: &Key) -> Option<(Timestamp, String)> {
     Some((instant_of(at)?, name.to_owned()))
 }
 
-/// Where the number lies that changes with the configuration.
+/// The item with the number that every change of the configuration replaces.
 pub(super) fn items_version() -> Key {
     Key::new("C#", "version")
 }

@@ -1,11 +1,13 @@
-//! Lists and counts: nothing that decides depends on them.
+//! Lists and counts, on which no decision depends.
 //!
-//! A count reads the buckets of the last day, and of each older one the sums that were written down when all its jobs had ended: whoever
-//! first counts them does that. So it costs as much as the jobs of a day have, and not as all that are kept.
+//! A count reads the jobs of the last day. For an older bucket whose jobs have all ended it reads
+//! stored sums, which the first count after that writes. So its cost depends on the jobs of a day,
+//! not on all stored jobs.
 //!
-//! The one thing to know: there is no index by creation, since each job would pay for it. A list goes through the buckets from
-//! the latest due time to the earliest. A job is due when it is accepted at the earliest, so once every bucket from some hour on
-//! was read, so was every job accepted in or after that hour. A list of old jobs therefore reads past all that are due later.
+//! There is no index by creation, because every job would pay for it. A list reads the buckets from
+//! the latest due time to the earliest. No job is due before it was accepted, so once every bucket
+//! from some hour on was read, so was every job accepted in or after that hour. A list of old jobs
+//! therefore reads all jobs that are due later.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -16,7 +18,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::{
     DynamoStore,
-    key::{self, Hour, Partition},
+    key::{self, Hour, Key, Partition},
     row,
     table::{Change, EXPIRES, Item, Val},
 };
@@ -30,15 +32,18 @@ use tidegate_core::{
     },
 };
 
-/// How long after its hour the jobs of a bucket are counted for good, if all have ended.
-const SETTLED: Duration = Duration::from_hours(24);
-/// Buckets that are counted side by side.
+/// Age after its hour at which the sums of a bucket are stored, if all its jobs have ended.
+const MIN_SETTLED_AGE: Duration = Duration::from_hours(24);
+/// Buckets that are counted concurrently.
 const MAX_CONCURRENT_READS: usize = 8;
 
-/// How many jobs of a bucket ended how.
+/// The jobs of a bucket by outcome.
 type Sums = Vec<(QueueName, TypeName, Outcome, u64)>;
 
-fn place(job: &Job) -> Cursor {
+/// The number of jobs by queue, type and state.
+type Counts = BTreeMap<(QueueName, TypeName, StateFilter), u64>;
+
+fn cursor_of(job: &Job) -> Cursor {
     Cursor { created_at: job.spec.created_at, tie: job.id.to_string() }
 }
 
@@ -97,14 +102,14 @@ impl DynamoStore {
             Some(queue) => vec![queue.clone()],
             None => self.queues().await?,
         };
-        let most = query.limit as usize;
+        let limit = query.limit as usize;
         let mut found: BTreeMap<Cursor, Job> = BTreeMap::new();
         let mut more = false;
         for (hour, index_partitions) in self.buckets(&queues).await?.into_iter().rev() {
-            // What lies in this hour and before was accepted before its end.
+            // Jobs of this hour and earlier ones were accepted before the end of this hour.
             let complete =
-                found.keys().rev().take(most + 1).filter(|at| at.created_at >= hour.end()).count();
-            if complete > most || query.from.is_some_and(|from| hour.end() <= from) {
+                found.keys().rev().take(limit + 1).filter(|at| at.created_at >= hour.end()).count();
+            if complete > limit || query.from.is_some_and(|from| hour.end() <= from) {
                 break;
             }
             for index_partition in index_partitions {
@@ -114,24 +119,24 @@ impl DynamoStore {
                     .into_iter()
                     .filter(|job| query.asks_for(job));
                 found.extend(
-                    jobs.map(|job| (place(&job), job))
+                    jobs.map(|job| (cursor_of(&job), job))
                         .filter(|(at, _)| after.as_ref().is_none_or(|after| at < after)),
                 );
             }
             // Only the newest are needed.
-            while found.len() > most + 1 {
+            while found.len() > limit + 1 {
                 found.pop_first();
                 more = true;
             }
         }
-        let more = more || found.len() > most;
-        let jobs: Vec<Job> = found.into_values().rev().take(most).collect();
-        let next_cursor = jobs.last().filter(|_| more).map(|job| place(job).to_string());
+        let more = more || found.len() > limit;
+        let jobs: Vec<Job> = found.into_values().rev().take(limit).collect();
+        let next_cursor = jobs.last().filter(|_| more).map(|job| cursor_of(job).to_string());
         Ok(ListPage { jobs, next_cursor })
     }
 
     pub(super) async fn count_jobs(&self) -> Result<Vec<Depth>, StoreError> {
-        let mut counts = BTreeMap::<_, u64>::new();
+        let mut counts = Counts::new();
         for queue in self.queues().await? {
             let (registered, open) =
                 (self.whole(key::all(&queue)).await?, self.open_hours(&queue).await?);
@@ -142,13 +147,10 @@ impl DynamoStore {
                 *counts.entry((queue, job_type, state)).or_default() += jobs;
             }
         }
-        Ok(counts
-            .into_iter()
-            .map(|((queue, job_type, state), jobs)| Depth { queue, job_type, state, jobs })
-            .collect())
+        Ok(depths(counts))
     }
 
-    /// The buckets of a queue that have entries which are not settled.
+    /// The registered sort keys of the open buckets of a queue.
     async fn open_hours(&self, queue: &QueueName) -> Result<HashSet<String>, StoreError> {
         let mut open = HashSet::new();
         for late in [false, true] {
@@ -159,7 +161,8 @@ impl DynamoStore {
         Ok(open)
     }
 
-    /// The jobs of the bucket that `item` registers. What ended a day ago is written down, and forgotten with its jobs.
+    /// The number of jobs in the bucket that `item` registers. Stores the sums of a bucket whose
+    /// jobs have all ended a day ago.
     async fn count_bucket(
         &self,
         item: Item,
@@ -170,56 +173,63 @@ impl DynamoStore {
         };
         let now = self.now();
         if let Some(sums) = item.bytes(row::LIST) {
-            if row::is_over(&item, now) {
-                return Ok(Vec::new());
-            }
-            let sums: Sums = decode(sums, || format!("the sums of {}", item.key.s))?;
-            let depth = |(queue, job_type, outcome, jobs)| Depth {
-                queue,
-                job_type,
-                state: StateFilter::Ended(outcome),
-                jobs,
+            return if row::is_over(&item, now) {
+                Ok(Vec::new())
+            } else {
+                stored_sums(&item, sums)
             };
-            return Ok(sums.into_iter().map(depth).collect());
         }
         let rows = self.whole(key::bucket(&index_partition, hour, false)).await?;
-        let mut counts = BTreeMap::<_, u64>::new();
+        let mut counts = Counts::new();
         let mut until = 0;
         for row in rows.iter().filter(|item| item.key.is_row() && !row::is_over(item, now)) {
             let job = row::shown(row, now)?;
-            let place = (
-                job.spec.queue.clone(),
-                job.spec.job_type.clone(),
-                StateFilter::from(&job.life.state),
-            );
-            *counts.entry(place).or_default() += 1;
+            let (queue, job_type) = (job.spec.queue.clone(), job.spec.job_type.clone());
+            *counts.entry((queue, job_type, StateFilter::from(&job.life.state))).or_default() += 1;
             until = until.max(row.number(EXPIRES).unwrap_or(u64::MAX));
         }
-        let ended = |state: &StateFilter| {
-            if let StateFilter::Ended(outcome) = state { Some(*outcome) } else { None }
-        };
-        let sums: Option<Sums> = counts
-            .iter()
-            .map(|((queue, job_type, state), jobs)| {
-                Some((queue.clone(), job_type.clone(), ended(state)?, *jobs))
-            })
-            .collect();
-        if let Some(sums) =
-            sums.filter(|_| hour.end() + SETTLED <= now && !open.contains(&item.key.s))
-        {
-            // The table forgets the bucket with the last of its jobs.
-            let until =
-                if until == u64::MAX { None } else { Some((EXPIRES, Val::N(until.max(1)))) };
-            let sums = [(row::LIST, Val::B(encode(&sums)?.into()))].into_iter().chain(until);
-            let change = Change::Put(Item::new(item.key, sums));
-            // This only saves reads: the next count repeats it if it fails.
-            if let Err(error) = self.table.write(&[change]).await {
-                tracing::debug!(error = %error.chain(), "the counts of a bucket were not stored");
-            }
+        let is_settled = hour.end() + MIN_SETTLED_AGE <= now && !open.contains(&item.key.s);
+        if let Some(sums) = ended_sums(&counts).filter(|_| is_settled) {
+            self.store_sums(item.key, &sums, until).await?;
         }
-        Ok(counts
-            .into_iter()
-            .map(|((queue, job_type, state), jobs)| Depth { queue, job_type, state, jobs })
-            .collect())
+        Ok(depths(counts))
     }
+
+    /// Stores the sums of a bucket. The table expires them at `until`, with the last job of the
+    /// bucket.
+    async fn store_sums(&self, key: Key, sums: &Sums, until: u64) -> Result<(), StoreError> {
+        let until = if until == u64::MAX { None } else { Some((EXPIRES, Val::N(until.max(1)))) };
+        let sums = [(row::LIST, Val::B(encode(sums)?.into()))].into_iter().chain(until);
+        // It only saves reads, so a failure is ignored: the next count repeats it.
+        if let Err(error) = self.table.write(&[Change::Put(Item::new(key, sums))]).await {
+            tracing::debug!(error = %error.chain(), "cannot store the counts of a bucket");
+        }
+        Ok(())
+    }
+}
+
+/// The sums that an earlier count has stored in `item`.
+fn stored_sums(item: &Item, sums: &[u8]) -> Result<Vec<Depth>, StoreError> {
+    let sums: Sums = decode(sums, || format!("the sums of {}", item.key.s))?;
+    let depth = |(queue, job_type, outcome, jobs)| Depth {
+        queue,
+        job_type,
+        state: StateFilter::Ended(outcome),
+        jobs,
+    };
+    Ok(sums.into_iter().map(depth).collect())
+}
+
+/// The sums of `counts`, if all jobs have ended.
+fn ended_sums(counts: &Counts) -> Option<Sums> {
+    let sum = |((queue, job_type, state), jobs): (&(QueueName, TypeName, StateFilter), &u64)| {
+        let StateFilter::Ended(outcome) = state else { return None };
+        Some((queue.clone(), job_type.clone(), *outcome, *jobs))
+    };
+    counts.iter().map(sum).collect()
+}
+
+fn depths(counts: Counts) -> Vec<Depth> {
+    let depth = |((queue, job_type, state), jobs)| Depth { queue, job_type, state, jobs };
+    counts.into_iter().map(depth).collect()
 }

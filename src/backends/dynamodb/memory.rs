@@ -1,4 +1,5 @@
-//! A table in memory that follows DynamoDB's rules: for tests, and as what the real one is compared with.
+//! A table in memory that follows DynamoDB's rules: for tests, and as the reference of the real
+//! one.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +13,10 @@ use super::{
 use tidegate_core::port::StoreError;
 
 /// Bytes after which a page ends.
-const PAGE_BYTES: usize = 1 << 20;
+const MAX_PAGE_BYTES: usize = 1 << 20;
 
-/// The most bytes of an item.
-const ITEM_BYTES: usize = 400 << 10;
+/// Maximum bytes of an item.
+const MAX_ITEM_BYTES: usize = 400 << 10;
 
 /// Items in a map.
 #[derive(Debug, Default)]
@@ -34,22 +35,22 @@ impl MemoryTable {
 }
 
 fn apply(items: &mut BTreeMap<Key, Item>, change: &Change) -> bool {
-    let there = items.get(change.key());
-    if !change.holds(there) {
+    let current = items.get(change.key());
+    if !change.holds(current) {
         return false;
     }
-    match change.applied(there) {
+    match change.applied(current) {
         Some(item) => items.insert(item.key.clone(), item),
         None => items.remove(change.key()),
     };
     true
 }
 
-/// Refuses changes that would make an item too large, before any is taken.
+/// Refuses changes that would make an item too large, before any change happens.
 fn fits(items: &BTreeMap<Key, Item>, changes: &[Change]) -> Result<(), StoreError> {
     let size =
         |change: &Change| change.applied(items.get(change.key())).map_or(0, |item| item.size());
-    match changes.iter().find(|change| size(change) > ITEM_BYTES) {
+    match changes.iter().find(|change| size(change) > MAX_ITEM_BYTES) {
         Some(change) => Err(StoreError::corrupt(format!(
             "the size of item {} {} is over 400 KB",
             change.key().p,
@@ -66,20 +67,20 @@ impl Table for MemoryTable {
         Ok(keys.iter().map(|key| items.get(key).cloned()).collect())
     }
 
-    async fn query(&self, ask: &PageQuery) -> Result<Page, StoreError> {
+    async fn query(&self, query: &PageQuery) -> Result<Page, StoreError> {
         let items = self.0.lock();
-        if ask.from > ask.to {
+        if query.from > query.to {
             return Ok(Page::default());
         }
         let range = items
-            .range(Key::new(&*ask.p, &*ask.from)..=Key::new(&*ask.p, &*ask.to))
+            .range(Key::new(&*query.p, &*query.from)..=Key::new(&*query.p, &*query.to))
             .map(|(_, item)| item.clone());
-        let all: Vec<Item> = if ask.backward { range.rev().collect() } else { range.collect() };
+        let all: Vec<Item> = if query.backward { range.rev().collect() } else { range.collect() };
         let (mut page, mut bytes) = (Page::default(), 0);
         let count = all.len();
         for item in all {
-            if page.items.len() >= ask.limit.map_or(usize::MAX, |limit| limit as usize)
-                || bytes > PAGE_BYTES
+            if page.items.len() >= query.limit.map_or(usize::MAX, |limit| limit as usize)
+                || bytes > MAX_PAGE_BYTES
             {
                 break;
             }

@@ -1,14 +1,20 @@
 //! The job store on one DynamoDB table.
 //!
-//! The one thing to know: **a job's own row is its entry in the due-time index**. It lies under the instant at which it was
-//! first due, and is read there by strongly consistent queries. A job that gets another time keeps its row; a small *wake
-//! entry* is written at the new time first, so that a job is found whichever process crashes at whichever point. What lies before a bucket's *low watermark* is
-//! settled and is not read again. See `docs/decisions` for the schema, what each write costs, and why nothing gets lost.
+//! **A job's own row is its entry in the due-time index.** The row's key contains the instant at
+//! which the job was first due, and strongly consistent queries read it there. A rescheduled job
+//! keeps its row. A small *wake entry* is written at the new time first, so that the job is found
+//! whichever process crashes at whichever point. Entries before a bucket's *low watermark* are
+//! settled and are not read again. See `docs/decisions` for the schema, the cost of each write, and
+//! why no job is lost.
 //!
-//! Read in this order: [`key`] (where things lie), [`row`] (what they look like), [`table`] (what is asked of DynamoDB),
-//! [`mod@write`] (a commit, in waves), [`entry`] (what is written before a job, and when it counts), [`partition`] (reading a bucket, and
-//! moving its low watermark), [`due`], [`timer`] and [`list`] (the questions), [`sdk`] (the table behind a network).
+//! Read in this order: [`key`] (the keys of items), [`row`] and [`batch`] (their attributes),
+//! [`table`] (the requests to DynamoDB), [`mod@write`] (a commit, in waves), [`entry`] (index
+//! entries, and when they count), [`bucket`] and [`partition`] (reading a bucket, and moving its
+//! low watermark), [`due`], [`waiting`], [`timer`] and [`list`] (the queries), [`sdk`] (the table
+//! over the network).
 
+mod batch;
+mod bucket;
 #[cfg(any(test, feature = "testkit"))]
 pub mod change_decoder;
 mod due;
@@ -25,6 +31,7 @@ mod row;
 pub mod sdk;
 pub mod table;
 mod timer;
+mod waiting;
 mod write;
 
 use std::{
@@ -36,9 +43,9 @@ use std::{
 use async_trait::async_trait;
 use parking_lot::Mutex;
 
+pub use bucket::LowWatermarks;
 pub use key::Key;
 use key::{JobLocation, Partition};
-pub use partition::LowWatermarks;
 use row::BodyAt;
 use table::{Item, PageQuery, Table};
 
@@ -55,26 +62,26 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-/// How long a write may be under way after its conditions were seen to hold. A commit that takes longer is given up
-/// half way, and a request is abandoned long before.
+/// How long a write may be in flight after its conditions were read. A commit is given up after
+/// half of it, and a single request much earlier.
 const MAX_IN_FLIGHT_WRITE: Duration = Duration::from_secs(10);
-/// How often a head whose batches have changed under the reader is read again.
-const MAX_READ_RETRIES: usize = 8;
-/// What a process remembers of places and registered buckets, at most.
+/// How often a ledger is read if its batches change meanwhile.
+const MAX_LEDGER_READS: usize = 8;
+/// Maximum entries of each cache of [`KnownRecords`].
 const MAX_KNOWN_RECORDS: usize = 50_000;
 
-/// What never changes, or may be written again without harm: it saves reads and writes, nothing depends on it.
+/// A cache of facts that never change, or that may be written twice. It only saves requests.
 #[derive(Default)]
 struct KnownRecords {
-    /// Buckets that are registered.
+    /// The registered buckets.
     registered: HashSet<Key>,
-    /// Where the rows of clients' ids lie.
-    places: HashMap<JobId, JobLocation>,
-    /// Entries that lead to no candidate any more.
-    spent: HashMap<Key, partition::Exhausted>,
+    /// The locations of the rows of clients' ids.
+    locations: HashMap<JobId, JobLocation>,
+    /// Entries that lead to no candidate.
+    exhausted: HashMap<Key, partition::Exhausted>,
 }
 
-/// Jobs, heads and configuration in one table.
+/// Jobs, ledgers and configuration in one table.
 pub struct DynamoStore {
     table: Arc<dyn Table>,
     clock: Arc<dyn Clock>,
@@ -97,15 +104,15 @@ impl DynamoStore {
         }
     }
 
-    /// The same, with new jobs of each kind spread over this many partitions an hour. One carries 1000 writes a second. May be
-    /// changed at any time, up and down.
+    /// Spreads the new jobs of each queue and type over this many partitions an hour. A partition
+    /// accepts 1000 writes a second. The number may change at any time, up and down.
     #[must_use]
     pub fn with_shards(mut self, shards: u8) -> Self {
         self.shards = shards.max(1);
         self
     }
 
-    /// The same, with low watermarks moved more or less often.
+    /// Sets when low watermarks move.
     #[must_use]
     pub fn with_low_watermarks(mut self, low_watermarks: LowWatermarks) -> Self {
         self.low_watermarks = low_watermarks;
@@ -121,47 +128,49 @@ impl DynamoStore {
         Partition::of(spec, key::parts(id).0, self.shards)
     }
 
-    /// Where the rows of these ids lie; none if a client's id was never used.
-    async fn places(&self, ids: &[&JobId]) -> Result<Vec<Option<JobLocation>>, StoreError> {
-        let mut places: Vec<Option<JobLocation>> = {
+    /// The locations of the rows of these ids; none for a client's id that was never used.
+    async fn locations(&self, ids: &[&JobId]) -> Result<Vec<Option<JobLocation>>, StoreError> {
+        let mut locations: Vec<Option<JobLocation>> = {
             let known = self.known.lock();
             ids.iter()
-                .map(|id| key::parts(id).1.or_else(|| known.places.get(*id).cloned()))
+                .map(|id| key::parts(id).1.or_else(|| known.locations.get(*id).cloned()))
                 .collect()
         };
-        let missing: Vec<usize> = (0..ids.len()).filter(|index| places[*index].is_none()).collect();
+        let missing: Vec<usize> =
+            (0..ids.len()).filter(|index| locations[*index].is_none()).collect();
         if !missing.is_empty() {
             let keys: Vec<Key> = missing.iter().map(|index| key::id(ids[*index])).collect();
             for (index, item) in missing.into_iter().zip(self.table.get(&keys).await?) {
-                places[index] = item.and_then(|item| JobLocation::parse(item.text(row::PLACE)?));
-                if let Some(place) = &places[index] {
-                    self.remember_place(ids[index], place);
+                locations[index] =
+                    item.and_then(|item| JobLocation::parse(item.text(row::LOCATION)?));
+                if let Some(location) = &locations[index] {
+                    self.remember_location(ids[index], location);
                 }
             }
         }
-        Ok(places)
+        Ok(locations)
     }
 
-    fn remember_place(&self, id: &JobId, place: &JobLocation) {
-        let places = &mut self.known.lock().places;
-        if places.len() >= MAX_KNOWN_RECORDS {
-            places.clear();
+    fn remember_location(&self, id: &JobId, location: &JobLocation) {
+        let locations = &mut self.known.lock().locations;
+        if locations.len() >= MAX_KNOWN_RECORDS {
+            locations.clear();
         }
-        places.insert(id.clone(), place.clone());
+        locations.insert(id.clone(), location.clone());
     }
 
     /// The rows of these ids.
     async fn rows(&self, ids: &[&JobId]) -> Result<Vec<Option<Item>>, StoreError> {
-        let places = self.places(ids).await?;
+        let locations = self.locations(ids).await?;
         let keys = ids
             .iter()
-            .zip(&places)
-            .filter_map(|(id, place)| Some(place.as_ref()?.row(key::parts(id).0)));
+            .zip(&locations)
+            .filter_map(|(id, location)| Some(location.as_ref()?.row(key::parts(id).0)));
         let keys: Vec<Key> = keys.collect();
         let now = self.now();
         let mut found = self.table.get(&keys).await?.into_iter();
         let mut next = || found.next().flatten().filter(|item| !row::is_over(item, now));
-        Ok(places.iter().map(|place| place.as_ref().and_then(|_| next())).collect())
+        Ok(locations.iter().map(|location| location.as_ref().and_then(|_| next())).collect())
     }
 
     async fn jobs(&self, ids: &[&JobId]) -> Result<Vec<Option<Job>>, StoreError> {
@@ -178,21 +187,21 @@ impl DynamoStore {
         Ok(ids.iter().map(|id| jobs.get(id).cloned()).collect())
     }
 
-    /// Everything in a stretch of a partition.
+    /// All items in a range of a partition.
     async fn all(&self, p: String, from: String, to: String) -> Result<Vec<Item>, StoreError> {
-        let mut ask = PageQuery { p, from, to, limit: None, backward: false };
+        let mut query = PageQuery { p, from, to, limit: None, backward: false };
         let mut items = Vec::new();
         loop {
-            let page = self.table.query(&ask).await?;
+            let page = self.table.query(&query).await?;
             items.extend(page.items);
             match items.last() {
-                Some(last) if page.more => ask.from = format!("{}{}", last.key.s, key::FIRST),
+                Some(last) if page.more => query.from = format!("{}{}", last.key.s, key::FIRST),
                 _ => return Ok(items),
             }
         }
     }
 
-    /// Everything in a partition.
+    /// All items of a partition.
     async fn whole(&self, p: impl Into<String>) -> Result<Vec<Item>, StoreError> {
         self.all(p.into(), key::FIRST.into(), key::LAST.into()).await
     }
@@ -212,11 +221,11 @@ impl JobStore for DynamoStore {
     }
 
     fn assign_id(&self, id: JobId, spec: &Spec, run_at: Timestamp) -> JobId {
-        let place = JobLocation {
+        let location = JobLocation {
             index_partition: Partition::of(spec, id.as_str(), self.shards),
             at: run_at,
         };
-        key::with_place(&id, &place)
+        key::with_location(&id, &location)
     }
 
     async fn get(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>, StoreError> {
@@ -289,27 +298,26 @@ impl JobStore for DynamoStore {
         queue: &QueueName,
     ) -> Result<Option<(Ledger, Vec<GrantBatch>)>, StoreError> {
         let mut seen = None;
-        for _ in 0..MAX_READ_RETRIES {
+        for _ in 0..MAX_LEDGER_READS {
             let Some(item) = self.table.get(&[key::head(queue)]).await?.pop().flatten() else {
                 return Ok(None);
             };
-            let head = row::head(&item)?;
+            let ledger = row::decode_ledger(&item)?;
             let named: Vec<Key> =
-                head.referenced_batches().map(|id| key::batch(queue, id)).collect();
+                ledger.referenced_batches().map(|id| key::batch(queue, id)).collect();
             let found: Option<Vec<Item>> = self.table.get(&named).await?.into_iter().collect();
             if let Some(found) = found {
-                let batches = found.iter().map(row::batch).collect::<Result<_, _>>()?;
-                return Ok(Some((head, batches)));
+                let batches = found.iter().map(batch::decode_batch).collect::<Result<_, _>>()?;
+                return Ok(Some((ledger, batches)));
             }
-            // The head has moved on since it was read, and a batch was removed that it names no more. Or one is missing.
-            if seen == Some(head.version) {
+            // Either the ledger was replaced meanwhile and dropped the batch, or a batch is
+            // missing.
+            if seen == Some(ledger.version) {
                 break;
             }
-            seen = Some(head.version);
+            seen = Some(ledger.version);
         }
-        Err(StoreError::corrupt(format!(
-            "the head of queue {queue} names a batch that is not there"
-        )))
+        Err(StoreError::corrupt(format!("the ledger of queue {queue} names a missing batch")))
     }
 
     async fn batches(&self, queue: &QueueName) -> Result<Vec<(BatchId, u64)>, StoreError> {

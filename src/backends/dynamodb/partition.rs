@@ -1,135 +1,82 @@
 //! Reading buckets, and moving their low watermarks.
 //!
-//! The one thing to know: a low watermark passes an entry only when it is no longer needed, which its job's own row says: it ended; or
-//! it is scheduled for another time, or as another type, in another partition, critical or not, where it has another entry, since that was written first. A job that runs keeps its
-//! entry, and so does one whose announced change has not come yet.
+//! A low watermark passes an entry only when its job's row shows that the entry is settled: the job
+//! has ended, or it is scheduled for another time or in another bucket. In the second case another
+//! entry exists, because it was written first. A running job keeps its entry, and so does a job
+//! whose announced change has not been written yet.
 
 use std::time::Duration;
 
 use super::{
     DynamoStore, MAX_KNOWN_RECORDS,
-    entry::{CRITICAL, LAG, PARTITION, TYPE, Wanted},
-    key::{self, Hour, Key, Partition, SortKey},
+    bucket::Bucket,
+    entry::{EntryRequest, LOW_WATERMARK_LAG},
+    key::{self, Key, SortKey},
     row,
     table::{Change, Item, PageQuery, Val},
 };
 use tidegate_core::{
-    job::{Job, JobId, QueueName, Spec, State, TypeName},
+    job::{Job, JobId, State},
     port::StoreError,
     time::Timestamp,
 };
 
-/// How long an entry waits for a job that is not there. The enqueue that wrote it is over by then.
-const ORPHAN: Duration = Duration::from_mins(15);
-/// The most entries that are refiled at once.
-const FEW: usize = 8;
+/// Age at which an entry without a job is settled. The enqueue that wrote it is over by then.
+const MIN_ORPHAN_AGE: Duration = Duration::from_mins(15);
+/// Maximum entries that are refiled at once.
+const MAX_REFILED: usize = 8;
 
-/// How long an entry is passed by whose job was seen to run, before it is looked at again for the low watermark's sake.
+/// Interval at which the job of an entry that was seen to run is read again, so that the low
+/// watermark can move.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Why an entry leads to no candidate, whatever becomes of its job: a rescheduled job has a new entry, written first.
+/// Why an entry leads to no candidate. A rescheduled job has another entry, which was written
+/// first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Exhausted {
-    /// It is settled.
+    /// The entry is settled.
     Settled,
-    /// Its job was claimed, and ran at this instant: the low watermark stays before it until that is over.
+    /// Its job was claimed and ran at this instant. The low watermark stays before the entry until
+    /// the job has stopped running.
     Running(Timestamp),
-}
-
-/// When it is worth a write to move a low watermark. Whatever they are, nothing gets lost.
-#[derive(Clone, Copy, Debug)]
-pub struct LowWatermarks {
-    /// How many settled entries a low watermark must leave behind.
-    pub worth: usize,
-    /// How many settled entries must lie behind a few that are not, for those to be refiled.
-    pub stuck: usize,
-    /// How long after its hour a bucket with a few entries is closed, and they are refiled.
-    pub old: Duration,
-}
-
-impl Default for LowWatermarks {
-    fn default() -> Self {
-        Self { worth: 24, stuck: 400, old: Duration::from_hours(6) }
-    }
-}
-
-/// A bucket that has entries which are not settled, as far as is known.
-#[derive(Clone, Debug)]
-pub(super) struct Bucket {
-    /// Its place in the registry.
-    registered: Key,
-    pub hour: Hour,
-    pub index_partition: Partition,
-    pub late: bool,
-    pub job_type: String,
-    pub critical: bool,
-    pub partition: String,
-    low_watermark: String,
-}
-
-impl Bucket {
-    fn read(item: &Item, late: bool) -> Option<Self> {
-        let (hour, index_partition) = key::registered_of(&item.key.s)?;
-        Some(Self {
-            registered: item.key.clone(),
-            hour,
-            index_partition,
-            late,
-            job_type: item.text(TYPE)?.to_owned(),
-            critical: item.number(CRITICAL)? == 1,
-            partition: item.text(PARTITION).unwrap_or_default().to_owned(),
-            low_watermark: item.text(row::LOW_WATERMARK).unwrap_or_default().to_owned(),
-        })
-    }
-
-    /// Whether a job with this spec may wait here, as far as a bucket knows. On which shard is nobody's business: others may spread jobs over more of them,
-    /// or fewer.
-    fn is_for(&self, spec: &Spec) -> bool {
-        spec.job_type.as_str() == self.job_type
-            && spec.critical == self.critical
-            && spec.partition == self.partition
-    }
-
-    pub(super) fn is_of(&self, types: &[TypeName]) -> bool {
-        types.iter().any(|name| name.as_str() == self.job_type)
-    }
 }
 
 /// An entry of a bucket, with the job that it leads to.
 #[derive(Debug)]
-pub(super) struct SeenPage {
+pub(super) struct SeenEntry {
     pub at: Timestamp,
     key: Key,
-    /// For which revision it was written; none for the job's own row.
+    /// The revision for which it was written; none for the job's own row.
     announced: Option<u64>,
     id: Option<JobId>,
-    /// None if there is none, and if the entry is exhausted and no longer needed.
+    /// None if the job does not exist, or if the entry is known to be exhausted.
     pub job: Option<Job>,
-    spent: Option<Exhausted>,
+    exhausted: Option<Exhausted>,
 }
 
-/// A way through the entries of one bucket, in order.
+/// Reads the entries of one bucket in order.
 pub(super) struct Reader<'a> {
     store: &'a DynamoStore,
     pub bucket: Bucket,
     next: Option<String>,
     to: String,
-    /// Whether jobs are wanted that run.
+    /// Whether running jobs are requested.
     running: bool,
-    /// Whether it began where the bucket's unsettled entries begin.
+    /// Whether reading began at the low watermark.
     from_low_watermark: bool,
-    /// The end of what is settled from the start on, and how many entries that is.
+    /// The end of the settled entries at the start, and their number.
     settled: (Option<String>, usize),
-    /// Entries in the way of the low watermark, that could be refiled.
+    /// Unsettled jobs that block the low watermark and can be refiled.
     stuck: Vec<Job>,
-    /// The end of what is settled but for those, and how many entries that is.
+    /// The end of the settled entries behind those, and their number.
     beyond: (Option<String>, usize),
+    /// Whether all entries so far allow the low watermark to move on.
     passing: bool,
     began: Timestamp,
 }
 
 impl<'a> Reader<'a> {
-    /// Through `bucket` from `from` on (or from its low watermark), up to `to` (or its end).
+    /// Reads `bucket` from `from` (or its low watermark) up to `to` (or its end).
     pub(super) fn new(
         store: &'a DynamoStore,
         bucket: Bucket,
@@ -167,14 +114,15 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The same, for those who look for jobs that run.
+    /// Includes running jobs.
     pub(super) fn with_running(mut self) -> Self {
         self.running = true;
         self
     }
 
-    /// The next entries, at most `limit`; none at the end. Entries of which there are more than one for a job come as often.
-    pub(super) async fn page(&mut self, limit: u32) -> Result<Option<Vec<SeenPage>>, StoreError> {
+    /// The next entries, at most `limit`; none at the end. A job with several entries appears once
+    /// for each.
+    pub(super) async fn page(&mut self, limit: u32) -> Result<Option<Vec<SeenEntry>>, StoreError> {
         let Some(from) = self.next.take() else {
             return Ok(None);
         };
@@ -211,52 +159,52 @@ impl<'a> Reader<'a> {
         self.next
             .as_deref()
             .and_then(|next| SortKey::parse(next.trim_end_matches(key::FIRST)))
-            .map_or(self.bucket.hour.end(), |spot| match spot {
+            .map_or(self.bucket.hour.end(), |key| match key {
                 SortKey::Row(at) | SortKey::Entry(at, ..) => at,
             })
     }
 
-    fn count(&mut self, seen: &SeenPage) {
-        self.passing &= seen.at + LAG <= self.began;
+    fn count(&mut self, seen: &SeenEntry) {
+        self.passing &= seen.at + LOW_WATERMARK_LAG <= self.began;
         if !self.passing {
             return;
         }
         if self.is_settled(seen) {
             let passed = if self.stuck.is_empty() { &mut self.settled } else { &mut self.beyond };
             *passed = (Some(seen.key.s.clone()), passed.1 + 1);
-        } else if let Some(job) = seen.job.as_ref().filter(|_| self.stuck.len() < FEW) {
+        } else if let Some(job) = seen.job.as_ref().filter(|_| self.stuck.len() < MAX_REFILED) {
             self.stuck.push(job.clone());
         } else {
             self.passing = false;
         }
     }
 
-    /// Remembers which entries need no look any more: each costs as much as a job.
-    fn remember(&self, seen: &[SeenPage]) {
-        let fresh = seen.iter().filter(|one| one.spent.is_none()).filter_map(|one| {
+    /// Remembers exhausted entries, so that their jobs are not read again.
+    fn remember(&self, seen: &[SeenEntry]) {
+        let fresh = seen.iter().filter(|one| one.exhausted.is_none()).filter_map(|one| {
             let (job, announced) = (one.job.as_ref()?, one.announced?);
             let runs = job.life.running().is_some() && job.life.revision.0 > announced;
-            let spent = if self.is_settled(one) {
+            let exhausted = if self.is_settled(one) {
                 Some(Exhausted::Settled)
             } else {
                 runs.then_some(Exhausted::Running(self.began))
             };
-            Some((one.key.clone(), spent?))
+            Some((one.key.clone(), exhausted?))
         });
         let fresh: Vec<(Key, Exhausted)> = fresh.collect();
-        let spent = &mut self.store.known.lock().spent;
-        if spent.len() + fresh.len() >= MAX_KNOWN_RECORDS {
-            spent.clear();
+        let exhausted = &mut self.store.known.lock().exhausted;
+        if exhausted.len() + fresh.len() >= MAX_KNOWN_RECORDS {
+            exhausted.clear();
         }
-        spent.extend(fresh);
+        exhausted.extend(fresh);
     }
 
-    fn is_settled(&self, seen: &SeenPage) -> bool {
-        if let Some(spent) = seen.spent {
-            return spent == Exhausted::Settled;
+    fn is_settled(&self, seen: &SeenEntry) -> bool {
+        if let Some(exhausted) = seen.exhausted {
+            return exhausted == Exhausted::Settled;
         }
         let Some(job) = &seen.job else {
-            return seen.announced.is_none() || seen.at + ORPHAN < self.began;
+            return seen.announced.is_none() || seen.at + MIN_ORPHAN_AGE < self.began;
         };
         if seen.announced.is_some_and(|revision| job.life.revision.0 < revision) {
             return false;
@@ -270,27 +218,30 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Moves the low watermark past what is settled, or closes the bucket. This only saves reads: a later reader repeats it if it fails.
+    /// Moves the low watermark past the settled entries, or closes the bucket. It only saves reads,
+    /// so a failure is ignored: a later reader repeats it.
     async fn finish(&mut self) {
         if !self.from_low_watermark {
             return;
         }
         if let Err(error) = self.try_finish().await {
-            tracing::debug!(error = %error.chain(), "a low watermark was not moved");
+            tracing::debug!(error = %error.chain(), "cannot move a low watermark");
         }
     }
 
     async fn try_finish(&mut self) -> Result<(), StoreError> {
         let end = self.bucket.hour.end();
-        let whole = self.passing && end + LAG <= self.began && self.to.starts_with(key::LAST);
+        let whole =
+            self.passing && end + LOW_WATERMARK_LAG <= self.began && self.to.starts_with(key::LAST);
         let old = whole && end + self.store.low_watermarks.old <= self.began;
         let refile =
             !self.stuck.is_empty() && (self.beyond.1 >= self.store.low_watermarks.stuck || old);
         if refile {
-            // A few that stay are refiled as late entries; otherwise every read would pass what is between them.
+            // Refiled as late entries; otherwise every read would pass all settled entries between
+            // them.
             let long_ago = Timestamp::from_millis(i64::MIN / 2);
-            let again = self.stuck.iter().map(|job| {
-                Wanted::run(
+            let requests = self.stuck.iter().map(|job| {
+                EntryRequest::due(
                     self.store.index_partition(&job.id, &job.spec),
                     &job.id,
                     &job.spec,
@@ -298,7 +249,7 @@ impl<'a> Reader<'a> {
                     long_ago,
                 )
             });
-            self.store.announce(again.collect()).await?;
+            self.store.announce(requests.collect()).await?;
         }
         let when = (row::LOW_WATERMARK, Val::S(self.bucket.low_watermark.clone()));
         let key = self.bucket.registered.clone();
@@ -327,63 +278,49 @@ impl<'a> Reader<'a> {
 }
 
 impl DynamoStore {
-    /// The open buckets of a queue from one hour to another, late ones with the second flag.
-    pub(super) async fn open(
-        &self,
-        queue: &QueueName,
-        from: Option<Hour>,
-        to: Option<Hour>,
-        late: bool,
-    ) -> Result<Vec<Bucket>, StoreError> {
-        let from = from.map_or_else(|| key::FIRST.to_string(), Hour::text);
-        let to = to
-            .map_or_else(|| key::LAST.to_string(), |hour| format!("{}{}", hour.text(), key::LAST));
-        let items = self.all(key::open(queue, late), from, to).await?;
-        Ok(items.iter().filter_map(|item| Bucket::read(item, late)).collect())
-    }
-
-    /// The jobs that entries lead to, but for entries that are known to be spent; with `running` none is.
-    async fn seen(&self, items: Vec<Item>, running: bool) -> Result<Vec<SeenPage>, StoreError> {
+    /// The entries of `items` with their jobs, except those of entries known to be exhausted. With
+    /// `running`, an entry whose job runs does not count as exhausted.
+    async fn seen(&self, items: Vec<Item>, running: bool) -> Result<Vec<SeenEntry>, StoreError> {
         let now = self.now();
         let mut seen = Vec::with_capacity(items.len());
         for item in items {
-            let Some(spot) = SortKey::parse(&item.key.s) else {
+            let Some(key) = SortKey::parse(&item.key.s) else {
                 continue;
             };
-            let one = match spot {
+            let one = match key {
                 SortKey::Row(at) => {
                     let job =
                         if row::is_over(&item, now) { None } else { Some(row::shown(&item, now)?) };
-                    SeenPage {
+                    SeenEntry {
                         at,
                         key: item.key,
                         announced: None,
                         id: job.as_ref().map(|job| job.id.clone()),
                         job,
-                        spent: None,
+                        exhausted: None,
                     }
                 }
                 SortKey::Entry(at, id, revision) => {
-                    let spent = self.known.lock().spent.get(&item.key).copied();
-                    let spent = spent.filter(|spent| match spent {
+                    let exhausted = self.known.lock().exhausted.get(&item.key).copied();
+                    let exhausted = exhausted.filter(|exhausted| match exhausted {
                         Exhausted::Settled => true,
                         Exhausted::Running(seen_at) => {
                             !running && now < *seen_at + RECHECK_INTERVAL
                         }
                     });
-                    SeenPage {
+                    SeenEntry {
                         at,
                         key: item.key,
                         announced: Some(revision),
                         id: Some(id),
                         job: None,
-                        spent,
+                        exhausted,
                     }
                 }
             };
             seen.push(one);
         }
-        let unknown = |one: &SeenPage| one.announced.is_some() && one.spent.is_none();
+        let unknown = |one: &SeenEntry| one.announced.is_some() && one.exhausted.is_none();
         let pointed: Vec<JobId> =
             seen.iter().filter(|one| unknown(one)).filter_map(|one| one.id.clone()).collect();
         if !pointed.is_empty() {

@@ -1,7 +1,8 @@
-//! Records: small things that are kept for a time, found by name, and dropped in the order of their times.
+//! Records: small values that are stored for a time, found by name, and dropped in the order of
+//! their times.
 //!
-//! The one thing to know: an *appointment* under the record's time is written before the record, so that whoever dies in
-//! between leaves one that leads nowhere, and never a record that nobody drops.
+//! An *appointment* at the record's time is written before the record. A process that dies between
+//! the two leaves an appointment without a record, never a record that is not dropped.
 
 use super::{
     DynamoStore,
@@ -17,14 +18,15 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-/// How long after its time the table may expire a part of a large record. Dropping a record leaves its parts to expire.
-const FORGOTTEN_AFTER_SECONDS: u64 = 86_400;
+/// How long after the record's time the table may expire the parts of a large record. Dropping a
+/// record does not delete its parts.
+const PART_EXPIRY_SECONDS: u64 = 86_400;
 
-/// What a record is made of: the items before it, and itself.
+/// The items of a record.
 pub(super) struct Parts {
-    /// Its appointment, and the parts of its content if that is large.
+    /// Written first: its appointment, and the parts of large content.
     pub before: Vec<Item>,
-    /// The record.
+    /// The record itself.
     pub item: Item,
 }
 
@@ -37,13 +39,13 @@ impl Parts {
         if bytes.len() <= PART_BYTES {
             item.attrs.insert(row::RECORD, Val::B(bytes));
         } else {
-            let forgotten = record.until.millis().max(0) as u64 / 1000 + FORGOTTEN_AFTER_SECONDS;
+            let expires = record.until.millis().max(0) as u64 / 1000 + PART_EXPIRY_SECONDS;
             let digest = row::digest(&bytes);
             let parts = bytes.len().div_ceil(PART_BYTES);
             for part in 0..parts {
                 let end = bytes.len().min((part + 1) * PART_BYTES);
                 let content = bytes.slice(part * PART_BYTES..end);
-                let attrs = [(row::PART, Val::B(content)), (EXPIRES, Val::N(forgotten))];
+                let attrs = [(row::PART, Val::B(content)), (EXPIRES, Val::N(expires))];
                 before.push(Item::new(key::record_part(kind, name, &digest, part), attrs));
             }
             item.attrs.extend([(row::LIST, Val::S(digest)), (row::VERSION, Val::N(parts as u64))]);
@@ -65,7 +67,7 @@ impl DynamoStore {
             _ => query.prefix.clone(),
         };
         let wanted = query.limit as usize;
-        let mut ask = PageQuery {
+        let mut page_query = PageQuery {
             p: key::records(query.kind),
             from: start,
             to: format!("{}{LAST}", query.prefix),
@@ -74,10 +76,10 @@ impl DynamoStore {
         };
         let mut items = Vec::new();
         while items.len() < wanted {
-            let page = self.table.query(&ask).await?;
+            let page = self.table.query(&page_query).await?;
             items.extend(page.items);
             match items.last() {
-                Some(last) if page.more => ask.from = format!("{}{FIRST}", last.key.s),
+                Some(last) if page.more => page_query.from = format!("{}{FIRST}", last.key.s),
                 _ => break,
             }
         }
@@ -94,7 +96,8 @@ impl DynamoStore {
             let content: Option<Vec<u8>> = if keys.is_empty() {
                 item.bytes(row::RECORD).map(|bytes| bytes.to_vec())
             } else {
-                // Written over meanwhile: the next reader finds the new one.
+                // If a part is missing, the record was replaced meanwhile: the next read finds the
+                // new one.
                 let found: Option<Vec<Item>> = parts.by_ref().take(keys.len()).collect();
                 found.map(|found| {
                     found
@@ -123,15 +126,16 @@ impl DynamoStore {
         keep: u64,
         limit: u32,
     ) -> Result<Purged, StoreError> {
-        // In the order of their times. Those of records that were removed or got another time are few, and go here too.
+        // In the order of their times. Appointments of removed or changed records are few, and are
+        // deleted here too.
         let appointments = self.whole(key::appointments(kind)).await?;
         let total = appointments.len() as u64;
-        let meant = appointments
+        let parsed = appointments
             .into_iter()
             .filter_map(|item| Some((key::appointment_of(&item.key)?, item.key)));
         let mut purged = Purged { left: total, ..Purged::default() };
         let mut dropped = Vec::new();
-        for ((at, name), appointment) in meant.take(limit as usize) {
+        for ((at, name), appointment) in parsed.take(limit as usize) {
             let is_over = at <= now;
             if !is_over && total - dropped.len() as u64 <= keep {
                 break;

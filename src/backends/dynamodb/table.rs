@@ -1,7 +1,8 @@
-//! The few questions that the store asks of its table, and the rules by which items are measured.
+//! The few requests that the store sends to its table, and the rules by which the size of items
+//! counts.
 //!
-//! The one thing to know: there is no write of two items that is atomic but [`Table::together`], which costs twice as much.
-//! Everything else is one item at a time, each with its own condition, and many to a round trip.
+//! Only [`Table::together`] writes several items atomically, and it costs twice as much. All other
+//! writes change single items, each with its own condition, many in a round trip.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +12,10 @@ use bytes::Bytes;
 use super::key::Key;
 use tidegate_core::port::StoreError;
 
-/// The name of an attribute: one letter, since names are paid for with every item.
+/// The name of an attribute: one letter, because names count into the billed size of every item.
 pub type Name = char;
 
-/// The attribute by which the table forgets items: seconds since the epoch.
+/// The attribute by which the table expires items, in seconds since the epoch.
 pub const EXPIRES: Name = 'x';
 
 /// A value.
@@ -38,10 +39,10 @@ impl Val {
     }
 }
 
-/// What lies under a key.
+/// An item of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// Where.
+    /// The key.
     pub key: Key,
     /// The attributes other than its key.
     pub attrs: BTreeMap<Name, Val>,
@@ -53,7 +54,7 @@ impl Item {
         Self { key, attrs: attrs.into_iter().collect() }
     }
 
-    /// The bytes that are paid for: names and values.
+    /// The billed bytes: names and values.
     pub fn size(&self) -> usize {
         2 + self.key.p.len()
             + self.key.s.len()
@@ -85,32 +86,32 @@ impl Item {
 /// A write of one item.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// Puts it there, whatever stood there.
+    /// Writes the item, and replaces any item with its key.
     Put(Item),
     /// Writes the item if its key is absent.
     Insert(Item),
-    /// Changes attributes if one of them has this value.
+    /// Changes attributes if one of them has a given value.
     Update {
-        /// Where.
+        /// The key.
         key: Key,
         /// The new values.
         set: Vec<(Name, Val)>,
-        /// Attributes that go.
+        /// The removed attributes.
         remove: Vec<Name>,
-        /// What must stand there.
+        /// The attribute and value that the current item must have.
         when: (Name, Val),
     },
-    /// Removes it, if an attribute has this value; without a condition, whatever the item is.
+    /// Deletes an item if an attribute has a given value, or unconditionally.
     Delete {
-        /// Where.
+        /// The key.
         key: Key,
-        /// What must stand there.
+        /// The attribute and value that the current item must have, if any.
         when: Option<(Name, Val)>,
     },
 }
 
 impl Change {
-    /// Where it writes.
+    /// The key of the item.
     pub fn key(&self) -> &Key {
         match self {
             Self::Put(item) | Self::Insert(item) => &item.key,
@@ -118,30 +119,30 @@ impl Change {
         }
     }
 
-    /// Whether it may be refused.
+    /// Whether the change has a condition.
     pub fn is_conditional(&self) -> bool {
         !matches!(self, Self::Put(_) | Self::Delete { when: None, .. })
     }
 
     /// Whether its condition holds for the current item.
-    pub fn holds(&self, there: Option<&Item>) -> bool {
+    pub fn holds(&self, current: Option<&Item>) -> bool {
         match self {
             Self::Put(_) | Self::Delete { when: None, .. } => true,
-            Self::Insert(_) => there.is_none(),
+            Self::Insert(_) => current.is_none(),
             Self::Update { when: (name, value), .. }
             | Self::Delete { when: Some((name, value)), .. } => {
-                there.is_some_and(|item| item.attrs.get(name) == Some(value))
+                current.is_some_and(|item| item.attrs.get(name) == Some(value))
             }
         }
     }
 
     /// The item after the change.
-    pub fn applied(&self, there: Option<&Item>) -> Option<Item> {
+    pub fn applied(&self, current: Option<&Item>) -> Option<Item> {
         match self {
             Self::Put(item) | Self::Insert(item) => Some(item.clone()),
             Self::Delete { .. } => None,
             Self::Update { key, set, remove, .. } => {
-                let mut item = there.cloned().unwrap_or_else(|| Item::new(key.clone(), []));
+                let mut item = current.cloned().unwrap_or_else(|| Item::new(key.clone(), []));
                 item.attrs.extend(set.iter().cloned());
                 item.attrs.retain(|name, _| !remove.contains(name));
                 Some(item)
@@ -150,18 +151,18 @@ impl Change {
     }
 }
 
-/// A stretch of one partition, in order.
+/// A query for a range of one partition, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageQuery {
     /// The partition.
     pub p: String,
-    /// From this place on.
+    /// The first sort key.
     pub from: String,
-    /// Up to this place.
+    /// The last sort key.
     pub to: String,
-    /// At most this many; none means as many as fit a page of 1 MB.
+    /// Maximum items; none for as many as fit into a page of 1 MB.
     pub limit: Option<u32>,
-    /// From the end backward.
+    /// Whether to read from the end backwards.
     pub backward: bool,
 }
 
@@ -174,20 +175,22 @@ pub struct Page {
     pub more: bool,
 }
 
-/// One table of items. Reads see every write that was answered.
+/// A table of items. Reads see every write that was answered.
 #[async_trait]
 pub trait Table: Send + Sync {
-    /// What lies under these keys, in their order.
+    /// The items of these keys, in their order.
     async fn get(&self, keys: &[Key]) -> Result<Vec<Option<Item>>, StoreError>;
 
-    /// A stretch of a partition. A page that has `more` has at least one item.
-    async fn query(&self, ask: &PageQuery) -> Result<Page, StoreError>;
+    /// A page of a range. A page that has `more` has at least one item.
+    async fn query(&self, query: &PageQuery) -> Result<Page, StoreError>;
 
-    /// Takes each change on its own, in any order; whether its condition held. No two are of one key.
+    /// Makes each change on its own, in any order, and returns whether its condition held. No two
+    /// changes have the same key.
     ///
-    /// After [`StoreError::Throttled`] none was taken; after another error each may or may not have been.
+    /// After [`StoreError::Throttled`] nothing was written. After another error, each change may or
+    /// may not have happened.
     async fn write(&self, changes: &[Change]) -> Result<Vec<bool>, StoreError>;
 
-    /// Takes all of the changes or none; whether every condition held. At most 100.
+    /// Makes all changes or none, and returns whether every condition held. At most 100 changes.
     async fn together(&self, changes: &[Change]) -> Result<bool, StoreError>;
 }

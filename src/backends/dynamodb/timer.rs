@@ -1,13 +1,14 @@
-//! What must be looked at although it is not due to run: timers, read by instant.
+//! Timers: when a job must be checked although it is not due, for example at the end of a lease.
 //!
-//! The one thing to know: a timer may come too early, never too late. Whoever finds one whose job has a later time by now
-//! writes another for that time, before the first goes. So a heartbeat that extends a lease writes nothing here.
+//! A timer may be too early, never too late. A reader that finds a timer of a job whose time is
+//! later by now writes another timer for that time, and then removes the first one. A heartbeat
+//! that extends a lease therefore writes no timer.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{
     DynamoStore,
-    entry::{LAG, Timers, Wanted},
+    entry::{EntryRequest, LOW_WATERMARK_LAG, Timers},
     key::{self, Hour},
     row,
     table::{Change, Item, PageQuery},
@@ -19,14 +20,14 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-/// How long a timer waits for a job that is not there. The enqueue that wrote it is over by then.
-const ORPHAN: Duration = Duration::from_mins(15);
+/// Age at which a timer without a job is removed. The enqueue that wrote it is over by then.
+const MIN_ORPHAN_AGE: Duration = Duration::from_mins(15);
 /// Timers that one request reads.
-const PAGE: u32 = 200;
+const PAGE_TIMERS: u32 = 200;
 
 impl DynamoStore {
-    /// At most `limit` jobs that have not ended and whose `wake_at` is `until` or before, earliest first; and the earliest after it,
-    /// unless the page is full.
+    /// At most `limit` live jobs with a `wake_at` of `until` or earlier, earliest first. Also the
+    /// earliest `wake_at` after `until`, unless the page is full.
     pub(super) async fn overdue_jobs(
         &self,
         until: Timestamp,
@@ -40,17 +41,18 @@ impl DynamoStore {
                 continue;
             };
             let began = self.now();
-            let mut ask = PageQuery {
+            let mut query = PageQuery {
                 p: key::timers(number),
                 from: key::FIRST.into(),
                 to: key::LAST.into(),
-                limit: Some(PAGE),
+                limit: Some(PAGE_TIMERS),
                 backward: false,
             };
-            let mut all_spent = true;
+            let mut all_removed = true;
             loop {
-                let first = key::timer_at(&ask.from).unwrap_or(number.start());
-                // A timer is never later than its job's time: what was read so far is complete up to where it ended.
+                let first = key::instant_of_timer(&query.from).unwrap_or(number.start());
+                // A timer is never later than its job's time, so everything before `first` is
+                // complete.
                 if overdue.keys().filter(|(at, _)| *at <= first).count() >= limit {
                     next = None;
                     break 'hours;
@@ -58,25 +60,25 @@ impl DynamoStore {
                 if first > until && next.is_some_and(|next| next <= first) {
                     break 'hours;
                 }
-                let page = self.table.query(&ask).await?;
-                all_spent &=
+                let page = self.table.query(&query).await?;
+                all_removed &=
                     self.read_timers(&page.items, until, began, &mut overdue, &mut next).await?;
                 match page.items.last() {
-                    Some(last) if page.more => ask.from = format!("{}{}", last.key.s, key::FIRST),
+                    Some(last) if page.more => query.from = format!("{}{}", last.key.s, key::FIRST),
                     _ => break,
                 }
             }
-            if all_spent && number.end() + LAG <= began {
+            if all_removed && number.end() + LOW_WATERMARK_LAG <= began {
                 self.table.write(&[Change::Delete { key: hour.key.clone(), when: None }]).await?;
             }
         }
-        // What does not fit is found again.
+        // The next call finds the rest.
         let jobs = overdue.into_values().take(limit).collect();
         Ok((jobs, next))
     }
 
-    /// Sorts the jobs of some timers into those that are overdue and those that will be, and removes the timers that nobody needs
-    /// any more. Whether those were all.
+    /// Adds the jobs of some timers to `overdue` or `next`, and removes unneeded timers. Returns
+    /// whether all of them were removed.
     async fn read_timers(
         &self,
         items: &[Item],
@@ -89,18 +91,18 @@ impl DynamoStore {
         for item in items {
             let list = item
                 .bytes(row::LIST)
-                .ok_or_else(|| StoreError::corrupt(format!("{} is no timer", item.key.s)))?;
+                .ok_or_else(|| StoreError::corrupt(format!("{} is not a timer", item.key.s)))?;
             lists.push(decode(list, || format!("timer {}", item.key.s))?);
         }
         let ids: Vec<&JobId> = lists.iter().flatten().map(|(id, ..)| id).collect();
         let mut jobs = self.jobs(&ids).await?.into_iter();
-        let (mut again, mut spent) = (Vec::new(), Vec::new());
+        let (mut renewed, mut unneeded) = (Vec::new(), Vec::new());
         for (item, list) in items.iter().zip(lists) {
-            let lies_at = key::timer_at(&item.key.s).unwrap_or(began);
-            let mut needed = lies_at + LAG > began;
+            let timer_at = key::instant_of_timer(&item.key.s).unwrap_or(began);
+            let mut needed = timer_at + LOW_WATERMARK_LAG > began;
             for (id, revision, _) in list {
                 let Some(job) = jobs.next().flatten() else {
-                    needed |= lies_at + ORPHAN > began;
+                    needed |= timer_at + MIN_ORPHAN_AGE > began;
                     continue;
                 };
                 needed |= job.life.revision.0 < revision;
@@ -113,24 +115,25 @@ impl DynamoStore {
                     overdue.insert((at, id), job);
                 } else {
                     *next = Some(next.map_or(at, |next| next.min(at)));
-                    // The caller may be late: a timer that is due at `began` may not be due at `until`.
-                    needed |= at <= lies_at;
-                    if lies_at <= began && at > lies_at {
-                        again.push(Wanted::wake(&id, job.life.revision.0, at));
+                    // `began` may be later than `until`: a timer due at `began` may not be due at
+                    // `until`.
+                    needed |= at <= timer_at;
+                    if timer_at <= began && at > timer_at {
+                        renewed.push(EntryRequest::timer(&id, job.life.revision.0, at));
                     }
                 }
             }
-            if !needed && lies_at <= began {
-                spent.push(item.key.clone());
+            if !needed && timer_at <= began {
+                unneeded.push(item.key.clone());
             }
         }
-        if spent.is_empty() {
+        if unneeded.is_empty() {
             return Ok(items.is_empty());
         }
-        self.announce(again).await?;
+        self.announce(renewed).await?;
         let changes: Vec<Change> =
-            spent.iter().map(|key| Change::Delete { key: key.clone(), when: None }).collect();
+            unneeded.iter().map(|key| Change::Delete { key: key.clone(), when: None }).collect();
         self.table.write(&changes).await?;
-        Ok(spent.len() == items.len())
+        Ok(unneeded.len() == items.len())
     }
 }

@@ -19,7 +19,7 @@ use crate::dynamodb::{
 use tidegate_core::port::StoreError;
 
 impl SdkTable {
-    /// A change as a part of a transaction.
+    /// A change as an action of a transaction.
     pub(super) fn action(&self, change: &Change) -> Result<TransactWriteItem, StoreError> {
         let mut names: HashMap<String, String> = HashMap::new();
         let mut values: HashMap<String, AttributeValue> = HashMap::new();
@@ -59,24 +59,11 @@ impl SdkTable {
             }
             Change::Update { key, set, remove, when } => {
                 let condition = holds(when);
-                let mut sets = Vec::new();
-                for (name, val) in set {
-                    names.insert(format!("#{name}"), name.to_string());
-                    values.insert(format!(":{name}"), value_of(val));
-                    sets.push(format!("#{name} = :{name}"));
-                }
-                let mut text = format!("SET {}", sets.join(", "));
-                if !remove.is_empty() {
-                    let removes: Vec<String> =
-                        remove.iter().map(|name| format!("#{name}")).collect();
-                    names.extend(remove.iter().map(|name| (format!("#{name}"), name.to_string())));
-                    text = format!("{text} REMOVE {}", removes.join(", "));
-                }
+                let text = update_expression(set, remove, &mut names, &mut values);
                 let update = Update::builder()
                     .set_table_name(table)
                     .set_key(Some(key_of(key)))
-                    .update_expression(text);
-                let update = update
+                    .update_expression(text)
                     .condition_expression(condition)
                     .set_expression_attribute_names(Some(names))
                     .set_expression_attribute_values(Some(values));
@@ -85,6 +72,28 @@ impl SdkTable {
         };
         Ok(built.build())
     }
+}
+
+/// The expression of an update. Adds its placeholders to `names` and `values`.
+fn update_expression(
+    set: &[(Name, Val)],
+    remove: &[Name],
+    names: &mut HashMap<String, String>,
+    values: &mut HashMap<String, AttributeValue>,
+) -> String {
+    let mut sets = Vec::new();
+    for (name, val) in set {
+        names.insert(format!("#{name}"), name.to_string());
+        values.insert(format!(":{name}"), value_of(val));
+        sets.push(format!("#{name} = :{name}"));
+    }
+    let text = format!("SET {}", sets.join(", "));
+    if remove.is_empty() {
+        return text;
+    }
+    let removes: Vec<String> = remove.iter().map(|name| format!("#{name}")).collect();
+    names.extend(remove.iter().map(|name| (format!("#{name}"), name.to_string())));
+    format!("{text} REMOVE {}", removes.join(", "))
 }
 
 pub(super) fn write_request(change: &Change) -> Result<WriteRequest, StoreError> {
@@ -133,11 +142,15 @@ pub(super) fn item_of(attributes: HashMap<String, AttributeValue>) -> Result<Ite
     for (name, value) in attributes {
         let value = match value {
             AttributeValue::S(text) => Val::S(text),
-            AttributeValue::N(number) => Val::N(
-                number.parse().map_err(|_| StoreError::corrupt(format!("{name} is {number}")))?,
-            ),
+            AttributeValue::N(number) => Val::N(number.parse().map_err(|_| {
+                StoreError::corrupt(format!("attribute {name} is {number}, not a u64"))
+            })?),
             AttributeValue::B(blob) => Val::B(Bytes::from(blob.into_inner())),
-            other => return Err(StoreError::corrupt(format!("{name} is {other:?}"))),
+            other => {
+                return Err(StoreError::corrupt(format!(
+                    "attribute {name} has an unknown type: {other:?}"
+                )));
+            }
         };
         match (name.as_str(), value) {
             ("p", Val::S(text)) => p = Some(text),

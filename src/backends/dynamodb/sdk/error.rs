@@ -1,4 +1,4 @@
-//! The table's refusals as [`StoreError`]s.
+//! Errors of DynamoDB as [`StoreError`]s.
 
 use std::time::Duration;
 
@@ -11,11 +11,12 @@ use tidegate_core::{error_chain::ErrorChain, port::StoreError};
 
 use crate::aws::error::CallError;
 
-/// What became of a statement that the table did not take: its condition does not hold, or (none) it is to be sent again.
+/// The outcome of a statement with an error: false if its condition does not hold, none if it must
+/// be repeated.
 pub(super) fn outcome(error: &BatchStatementError) -> Result<Option<bool>, StoreError> {
     let message = || {
         format!(
-            "a statement was refused: {} {}",
+            "a statement was refused: {}: {}",
             error.code().map_or("?", Code::as_str),
             error.message().unwrap_or_default()
         )
@@ -35,7 +36,8 @@ pub(super) fn outcome(error: &BatchStatementError) -> Result<Option<bool>, Store
             refused("invalid");
             Err(StoreError::corrupt(message()))
         }
-        // An operator must fix a missing permission or table. Until then callers repeat what they have to write.
+        // For example a missing permission or table. Callers repeat the write until an operator
+        // fixes it.
         _ => {
             refused("other");
             Err(StoreError::unavailable(message()))
@@ -43,7 +45,7 @@ pub(super) fn outcome(error: &BatchStatementError) -> Result<Option<bool>, Store
     }
 }
 
-/// Why a transaction was cancelled whose conditions hold.
+/// The error of a cancelled transaction whose conditions hold.
 pub(super) fn cancelled(reasons: &[CancellationReason]) -> StoreError {
     let code = |reason: &CancellationReason| {
         reason.code().filter(|code| *code != "None").map(str::to_owned)
@@ -56,26 +58,26 @@ pub(super) fn cancelled(reasons: &[CancellationReason]) -> StoreError {
         refused("invalid");
         let messages: Vec<&str> = reasons.iter().filter_map(CancellationReason::message).collect();
         return StoreError::corrupt(format!(
-            "a transaction was refused: {} {}",
+            "a transaction was refused: {}: {}",
             codes.join(", "),
             messages.join(", ")
         ));
     }
     refused("throttled");
-    throttled(&format!("others are writing the same items: {}", codes.join(", ")))
+    throttled(&format!("another writer changes the same items: {}", codes.join(", ")))
 }
 
 pub(super) fn throttled(message: &str) -> StoreError {
     StoreError::Throttled { retry_after: Duration::from_millis(200), message: message.to_owned() }
 }
 
-/// Counts what the table refused: a request, or one statement of it.
+/// Counts a refused request, or a refused statement of one.
 pub(super) fn refused(why: &'static str) {
     metrics::counter!("tidegate_aws_errors_total", "service" => "dynamodb", "reason" => why)
         .increment(1);
 }
 
-/// What the caller should do about a failed request.
+/// The error of a failed request, by the caller's reaction.
 pub(super) fn failed<E, R>(error: SdkError<E, R>) -> StoreError
 where
     E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,

@@ -1,11 +1,13 @@
-//! The table behind a network: DynamoDB, or what speaks its protocol at another endpoint.
+//! The table over the network: DynamoDB, or a compatible service at another endpoint.
 //!
-//! The one thing to know: conditional writes go out as statements, 25 to a request, each with its own condition and answer;
-//! that costs no more than one by one. The client repeats requests, so the first try of a write may cause the refusal of the second:
-//! the caller then reads the current item.
+//! Conditional writes are sent as statements, 25 in a request, each with its own condition and
+//! answer. This costs no more than single requests. The client repeats requests, so the first
+//! attempt of a write may cause the refusal of the second one. The caller then reads the current
+//! item.
 
 mod convert;
 mod error;
+mod write;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -13,10 +15,11 @@ use async_trait::async_trait;
 use aws_sdk_dynamodb::{
     Client,
     config::{self, retry::RetryConfig, timeout::TimeoutConfig},
+    operation::transact_write_items::TransactWriteItemsError,
     types::{
-        AttributeDefinition, AttributeValue, BatchStatementRequest, BillingMode, ConsumedCapacity,
-        KeySchemaElement, KeyType, KeysAndAttributes, ReturnConsumedCapacity, ScalarAttributeType,
-        TimeToLiveSpecification, WriteRequest,
+        AttributeDefinition, AttributeValue, BillingMode, ConsumedCapacity, KeySchemaElement,
+        KeyType, KeysAndAttributes, ReturnConsumedCapacity, ScalarAttributeType,
+        TimeToLiveSpecification,
     },
 };
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -24,35 +27,37 @@ use parking_lot::Mutex;
 
 use super::{
     key::Key,
-    table::{Change, EXPIRES, Item, Page, PageQuery, Table, Val},
+    table::{Change, EXPIRES, Item, Page, PageQuery, Table},
 };
-use convert::{item_of, key_of, value_of, write_request};
-use error::{cancelled, failed, outcome, refused, throttled};
+use convert::{item_of, key_of};
+use error::{cancelled, failed, refused, throttled};
 use tidegate_core::port::StoreError;
 
-/// Writes, and statements, that one request takes.
+/// Maximum writes or statements of one request.
 const MAX_BATCH_WRITES: usize = 25;
-/// Keys that one request reads.
+/// Maximum keys that one request reads.
 const MAX_BATCH_KEYS: usize = 100;
-/// Requests of one call that are under way at once.
+/// Maximum concurrent requests of one call.
 const MAX_CONCURRENT_REQUESTS: usize = 8;
-/// How often what the table did not take for lack of capacity is sent again, and after how long.
+/// How often changes and reads are repeated that the table did not process for lack of capacity.
 const MAX_RETRIES: u32 = 4;
+/// The wait before the first repeat, which doubles.
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(40);
-/// How long one try of a request may take, and all of them.
+/// Timeout of one attempt of a request.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Timeout of all attempts of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Capacity units as the table itself counts them, and requests.
+/// The capacity that the table reports as consumed, and the number of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Consumed {
-    /// Units, of writes and reads together.
+    /// Capacity units of writes and reads.
     pub units: f64,
-    /// Requests.
+    /// The number of requests.
     pub requests: u64,
 }
 
-/// A table reached by the SDK.
+/// A table accessed with the SDK.
 pub struct SdkTable {
     client: Client,
     name: String,
@@ -60,8 +65,8 @@ pub struct SdkTable {
 }
 
 impl SdkTable {
-    /// The table `name` in the account and region of `config`. It bounds its own requests: how long a write may be under way is a promise
-    /// of the store's.
+    /// The table `name` in the account and region of `config`. It sets its own timeouts, because
+    /// the store promises a maximum duration of a write.
     pub fn open(config: &aws_config::SdkConfig, name: impl Into<String>) -> Self {
         let timeouts = TimeoutConfig::builder()
             .operation_attempt_timeout(ATTEMPT_TIMEOUT)
@@ -73,23 +78,23 @@ impl SdkTable {
         Self::new(Client::from_conf(config.build()), name)
     }
 
-    /// The table `name` that `client` reaches.
+    /// The table `name` in the account of `client`.
     pub fn new(client: Client, name: impl Into<String>) -> Self {
         Self { client, name: name.into(), consumed: None }
     }
 
-    /// The same, with what the table says of its capacity added up in `consumed`.
+    /// Adds the reported capacity to `consumed`.
     #[must_use]
     pub fn counted(mut self, consumed: Arc<Mutex<Consumed>>) -> Self {
         self.consumed = Some(consumed);
         self
     }
 
-    /// Makes the table, which must not be there: paid by request, with forgetting.
+    /// Creates the table, which must not exist: billed by request, with expiry.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Unavailable`] with what DynamoDB said.
+    /// [`StoreError::Unavailable`] with the error of DynamoDB.
     pub async fn create(&self) -> Result<(), StoreError> {
         let mut request = self
             .client
@@ -106,20 +111,21 @@ impl SdkTable {
                 .key_schema(element.build().map_err(StoreError::unavailable)?);
         }
         request.send().await.map_err(failed)?;
-        let forgets =
+        let expiry =
             TimeToLiveSpecification::builder().enabled(true).attribute_name(EXPIRES).build();
-        let forgets = forgets.map_err(StoreError::unavailable)?;
+        let expiry = expiry.map_err(StoreError::unavailable)?;
         self.client
             .update_time_to_live()
             .table_name(&self.name)
-            .time_to_live_specification(forgets)
+            .time_to_live_specification(expiry)
             .send()
             .await
             .map_err(failed)?;
         Ok(())
     }
 
-    /// Counts a request of a `kind`, `write` or `read`, by what the table says that it consumed, which it says for nothing.
+    /// Counts a request of a `kind`, `write` or `read`, and the capacity that the table reports for
+    /// it at no cost.
     fn count<'a>(
         &self,
         kind: &'static str,
@@ -136,138 +142,14 @@ impl SdkTable {
         }
     }
 
-    /// Takes at most 25 conditional changes; what came of each, none if the table took it not.
-    async fn statements(&self, changes: &[&Change]) -> Result<Vec<Option<bool>>, StoreError> {
-        let statements: Vec<BatchStatementRequest> =
-            changes.iter().map(|change| self.statement(change)).collect::<Result<_, _>>()?;
-        let request = self
-            .client
-            .batch_execute_statement()
-            .set_statements(Some(statements))
-            .return_consumed_capacity(ReturnConsumedCapacity::Total);
-        let answer = request.send().await.map_err(failed)?;
-        self.count("write", answer.consumed_capacity());
-        let responses = answer.responses();
-        if responses.len() != changes.len() {
-            return Err(StoreError::unavailable("the table did not answer every statement"));
-        }
-        responses.iter().map(|response| response.error().map_or(Ok(Some(true)), outcome)).collect()
-    }
-
-    fn statement(&self, change: &Change) -> Result<BatchStatementRequest, StoreError> {
-        let mut values: Vec<AttributeValue> = Vec::new();
-        let mut value = |val: &Val| {
-            values.push(value_of(val));
-            "?"
-        };
-        let key = change.key().clone();
-        let (p, s) = (Val::S(key.p), Val::S(key.s));
-        let table = &self.name;
-        let text = match change {
-            Change::Insert(item) => {
-                let mut fields = vec![format!("'p': {}", value(&p)), format!("'s': {}", value(&s))];
-                fields.extend(
-                    item.attrs.iter().map(|(name, val)| format!("'{name}': {}", value(val))),
-                );
-                format!(r#"INSERT INTO "{table}" VALUE {{{}}}"#, fields.join(", "))
-            }
-            Change::Update { set, remove, when: (name, was), .. } => {
-                let set: Vec<String> = set
-                    .iter()
-                    .map(|(name, val)| format!(r#"SET "{name}" = {}"#, value(val)))
-                    .collect();
-                let remove = remove.iter().map(|name| format!(r#"REMOVE "{name}""#));
-                let what = set.into_iter().chain(remove).collect::<Vec<_>>().join(" ");
-                format!(
-                    r#"UPDATE "{table}" {what} WHERE "p" = {} AND "s" = {} AND "{name}" = {}"#,
-                    value(&p),
-                    value(&s),
-                    value(was)
-                )
-            }
-            Change::Delete { when: Some((name, was)), .. } => {
-                format!(
-                    r#"DELETE FROM "{table}" WHERE "p" = {} AND "s" = {} AND "{name}" = {}"#,
-                    value(&p),
-                    value(&s),
-                    value(was)
-                )
-            }
-            Change::Put(_) | Change::Delete { when: None, .. } => {
-                return Err(StoreError::corrupt("no statement says this"));
-            }
-        };
-        BatchStatementRequest::builder()
-            .statement(text)
-            .set_parameters(Some(values))
-            .build()
-            .map_err(StoreError::unavailable)
-    }
-
-    /// Takes at most 25 changes without conditions; what the table did not take is sent again.
-    async fn plain(&self, changes: &[&Change]) -> Result<(), StoreError> {
-        let mut left: Vec<WriteRequest> =
-            changes.iter().map(|change| write_request(change)).collect::<Result<_, _>>()?;
-        for again in 0..=MAX_RETRIES {
-            pause(again).await;
-            let request = self
-                .client
-                .batch_write_item()
-                .request_items(&self.name, left)
-                .return_consumed_capacity(ReturnConsumedCapacity::Total);
-            let answer = request.send().await.map_err(failed)?;
-            self.count("write", answer.consumed_capacity());
-            left =
-                answer.unprocessed_items.unwrap_or_default().remove(&self.name).unwrap_or_default();
-            if left.is_empty() {
-                return Ok(());
-            }
-            refused("throttled");
-        }
-        Err(StoreError::unavailable("the table took only a part of the writes"))
-    }
-
-    async fn conditional(&self, changes: &[&Change]) -> Result<Vec<bool>, StoreError> {
-        let mut outcomes: Vec<Option<bool>> = changes.iter().map(|_| None).collect();
-        for again in 0..=MAX_RETRIES {
-            let left: Vec<usize> =
-                (0..changes.len()).filter(|index| outcomes[*index].is_none()).collect();
-            if left.is_empty() {
-                break;
-            }
-            pause(again).await;
-            let wanted: Vec<&Change> = left.iter().map(|index| changes[*index]).collect();
-            let found = match self.statements(&wanted).await {
-                Err(StoreError::Throttled { message, .. }) if again > 0 => {
-                    return Err(StoreError::unavailable(message));
-                }
-                found => found?,
-            };
-            for (index, outcome) in left.into_iter().zip(found) {
-                outcomes[index] = outcome;
-            }
-        }
-        if outcomes.iter().all(Option::is_none) {
-            return Err(throttled("the table is over its capacity"));
-        }
-        outcomes
-            .into_iter()
-            .map(|outcome| {
-                outcome.ok_or_else(|| {
-                    StoreError::unavailable("the table took only a part of the writes")
-                })
-            })
-            .collect()
-    }
-
     async fn get_some(&self, keys: &[Key]) -> Result<Vec<Item>, StoreError> {
         let mut found = Vec::with_capacity(keys.len());
         let mut left = Some(keys.iter().map(key_of).collect::<Vec<_>>());
-        for again in 0..=MAX_RETRIES {
+        for retry in 0..=MAX_RETRIES {
             let Some(wanted) = left.take().filter(|wanted| !wanted.is_empty()) else {
                 return Ok(found);
             };
-            pause(again).await;
+            pause(retry).await;
             let wanted = KeysAndAttributes::builder()
                 .set_keys(Some(wanted))
                 .consistent_read(true)
@@ -292,7 +174,7 @@ impl SdkTable {
         }
         if left.is_some_and(|left| !left.is_empty()) {
             refused("throttled");
-            return Err(throttled("the table answered only a part of the reads"));
+            return Err(throttled("the table answered only some of the reads"));
         }
         Ok(found)
     }
@@ -313,8 +195,8 @@ impl Table for SdkTable {
         Ok(keys.iter().map(|key| found.get(key).cloned()).collect())
     }
 
-    async fn query(&self, ask: &PageQuery) -> Result<Page, StoreError> {
-        if ask.from > ask.to {
+    async fn query(&self, query: &PageQuery) -> Result<Page, StoreError> {
+        if query.from > query.to {
             return Ok(Page::default());
         }
         let request = self
@@ -322,12 +204,12 @@ impl Table for SdkTable {
             .query()
             .table_name(&self.name)
             .key_condition_expression("p = :p AND s BETWEEN :from AND :to")
-            .expression_attribute_values(":p", AttributeValue::S(ask.p.clone()))
-            .expression_attribute_values(":from", AttributeValue::S(ask.from.clone()))
-            .expression_attribute_values(":to", AttributeValue::S(ask.to.clone()))
+            .expression_attribute_values(":p", AttributeValue::S(query.p.clone()))
+            .expression_attribute_values(":from", AttributeValue::S(query.from.clone()))
+            .expression_attribute_values(":to", AttributeValue::S(query.to.clone()))
             .consistent_read(true)
-            .scan_index_forward(!ask.backward)
-            .set_limit(ask.limit.map(|limit| limit as i32))
+            .scan_index_forward(!query.backward)
+            .set_limit(query.limit.map(|limit| limit as i32))
             .return_consumed_capacity(ReturnConsumedCapacity::Total);
         let answer = request.send().await.map_err(failed)?;
         self.count("read", answer.consumed_capacity());
@@ -391,36 +273,30 @@ impl Table for SdkTable {
                 Ok(true)
             }
             Err(error) => {
-                let service = error.as_service_error();
-                let reasons = service.and_then(|error| match error {
-                    aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError::TransactionCanceledException(canceled) => {
-                        Some(canceled.cancellation_reasons())
+                let reasons = match error.as_service_error() {
+                    Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) => {
+                        Some(cancelled.cancellation_reasons())
                     }
                     _ => None,
-                });
-                let refused = reasons.is_some_and(|reasons| {
-                    reasons.iter().any(|reason| reason.code() == Some("ConditionalCheckFailed"))
-                });
-                if refused {
+                };
+                let Some(reasons) = reasons else { return Err(failed(error)) };
+                if reasons.iter().any(|reason| reason.code() == Some("ConditionalCheckFailed")) {
                     self.count("write", []);
                     return Ok(false);
                 }
-                match reasons {
-                    Some(reasons) => Err(cancelled(reasons)),
-                    None => Err(failed(error)),
-                }
+                Err(cancelled(reasons))
             }
         }
     }
 }
 
-/// Waits before a repeat.
+/// Waits before a repeat; at once before the first attempt.
 #[allow(
     clippy::disallowed_methods,
-    reason = "the table is out of capacity for a moment of the real world"
+    reason = "the wait depends on the real table, not on the engine's clock"
 )]
-async fn pause(again: u32) {
-    if again > 0 {
-        tokio::time::sleep(FIRST_RETRY_DELAY * (1 << (again - 1))).await;
+async fn pause(retry: u32) {
+    if retry > 0 {
+        tokio::time::sleep(FIRST_RETRY_DELAY * (1 << (retry - 1))).await;
     }
 }

@@ -1,0 +1,93 @@
+//! The partitions of a queue that have waiting jobs, and the running jobs of a queue.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{DynamoStore, bucket::Bucket, due::PAGE_ENTRIES, partition::Reader};
+use tidegate_core::{
+    job::{Job, JobId, QueueName, TypeName},
+    port::StoreError,
+};
+
+impl DynamoStore {
+    pub(super) async fn waiting_partitions(
+        &self,
+        queue: &QueueName,
+        types: &[TypeName],
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<String>, StoreError> {
+        let mut buckets = self.open(queue, None, None, false).await?;
+        buckets.extend(self.open(queue, None, None, true).await?);
+        buckets.retain(|bucket| {
+            bucket.is_of(types) && after.is_none_or(|after| after < bucket.partition.as_str())
+        });
+        let names: BTreeSet<String> =
+            buckets.iter().map(|bucket| bucket.partition.clone()).collect();
+        let mut waiting = Vec::new();
+        for name in names {
+            if waiting.len() >= limit {
+                break;
+            }
+            if self
+                .has_waiting(
+                    queue,
+                    types,
+                    &name,
+                    buckets.iter().filter(|bucket| bucket.partition == name),
+                )
+                .await?
+            {
+                waiting.push(name);
+            }
+        }
+        Ok(waiting)
+    }
+
+    /// Whether a job waits in one of `buckets`, which are the buckets of `partition`.
+    async fn has_waiting(
+        &self,
+        queue: &QueueName,
+        types: &[TypeName],
+        partition: &str,
+        buckets: impl Iterator<Item = &Bucket>,
+    ) -> Result<bool, StoreError> {
+        for bucket in buckets {
+            let mut reader = Reader::new(self, bucket.clone(), None, None);
+            let mut size = 8;
+            while let Some(seen) = reader.page(size).await? {
+                let waits = |job: &Job| {
+                    job.life.run_at().is_some()
+                        && job.spec.queue == *queue
+                        && types.contains(&job.spec.job_type)
+                        && job.spec.partition == partition
+                };
+                if seen.iter().filter_map(|seen| seen.job.as_ref()).any(waits) {
+                    return Ok(true);
+                }
+                size = (size * 4).min(PAGE_ENTRIES);
+            }
+        }
+        Ok(false)
+    }
+
+    pub(super) async fn running_jobs(
+        &self,
+        queue: &QueueName,
+        after: Option<&JobId>,
+        limit: usize,
+    ) -> Result<Vec<Job>, StoreError> {
+        let mut buckets = self.open(queue, None, None, false).await?;
+        buckets.extend(self.open(queue, None, None, true).await?);
+        let mut running: BTreeMap<JobId, Job> = BTreeMap::new();
+        for bucket in buckets {
+            let reader = Reader::new(self, bucket, None, None).with_running();
+            let jobs = self.read_whole(reader).await?.into_iter().filter_map(|seen| seen.job);
+            let jobs = jobs.filter(|job| job.life.running().is_some() && job.spec.queue == *queue);
+            running.extend(
+                jobs.filter(|job| after.is_none_or(|after| *after < job.id))
+                    .map(|job| (job.id.clone(), job)),
+            );
+        }
+        Ok(running.into_values().take(limit).collect())
+    }
+}

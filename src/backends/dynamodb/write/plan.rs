@@ -1,0 +1,220 @@
+//! The changes that each write of a wave makes.
+
+use super::{
+    Effect, PlannedWrite,
+    change::change,
+    cleanup::{cleanup, needs_cleanup},
+    parts::{added_job, idempotency_keys, job_of, key_read_by, single_writes},
+};
+use crate::dynamodb::{
+    DynamoStore,
+    key::{self, JobLocation, Key},
+    row,
+    table::{Change, Item, Name, Val},
+};
+use tidegate_core::{
+    job::{Job, JobId},
+    port::{
+        StoreError,
+        job_store::{CurrentRecord, ItemKind, Txn, Write},
+    },
+};
+
+impl DynamoStore {
+    /// The changes of `writes`, and the locations of their jobs.
+    pub(super) async fn plan<'a>(
+        &self,
+        writes: &[(&'a Write, &Txn)],
+    ) -> Result<Vec<PlannedWrite<'a>>, StoreError> {
+        let singles = || writes.iter().flat_map(|(write, _)| single_writes(write));
+        let new: Vec<&Job> = singles().filter_map(added_job).collect();
+        self.claim_ids(&new).await?;
+        let ids: Vec<&JobId> = singles().filter_map(job_of).collect();
+        let mut locations = self.locations(&ids).await?.into_iter();
+        let mut plan = Vec::with_capacity(writes.len());
+        for (write, txn) in writes {
+            plan.push(planned(write, txn, locations.by_ref()));
+        }
+        self.add_cleanup(&mut plan).await?;
+        let mut read: Vec<Key> =
+            writes.iter().filter_map(|(write, _)| key_read_by(write)).collect();
+        read.sort_unstable();
+        read.dedup();
+        let items = if read.is_empty() { Vec::new() } else { self.table.get(&read).await? };
+        for planned in plan.iter_mut().filter(|one| matches!(one.effect, Effect::Changes(_))) {
+            let current = key_read_by(planned.write)
+                .and_then(|key| read.binary_search(&key).ok())
+                .and_then(|index| items[index].as_ref());
+            planned.effect = self.effect(planned, current)?;
+        }
+        Ok(plan)
+    }
+
+    /// Reads the rows of jobs that may leave a body or keys behind, and adds the changes that clean
+    /// them up.
+    async fn add_cleanup(&self, plan: &mut [PlannedWrite<'_>]) -> Result<(), StoreError> {
+        let mut rows: Vec<(usize, &Write, Key)> = Vec::new();
+        let undecided = |planned: &PlannedWrite<'_>| matches!(planned.effect, Effect::Changes(_));
+        for (index, planned) in plan.iter().enumerate().filter(|(_, one)| undecided(one)) {
+            let mut locations = planned.locations.iter();
+            for write in single_writes(planned.write) {
+                let job = job_of(write).and_then(|id| Some((id, locations.next()?)));
+                if let Some((id, location)) = job.filter(|_| needs_cleanup(write)) {
+                    rows.push((index, write, location.row(key::parts(id).0)));
+                }
+            }
+        }
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let keys: Vec<Key> = rows.iter().map(|(.., key)| key.clone()).collect();
+        let found = self.table.get(&keys).await?;
+        for ((index, write, _), item) in rows.into_iter().zip(found) {
+            if let Some(item) = item {
+                let changes = cleanup(write, &item)?;
+                plan[index].cleanup.extend(changes);
+            }
+        }
+        Ok(())
+    }
+
+    /// The effect of `planned`, whose write has read `current`.
+    fn effect(
+        &self,
+        planned: &PlannedWrite<'_>,
+        current: Option<&Item>,
+    ) -> Result<Effect, StoreError> {
+        let version = current.and_then(|item| item.number(row::VERSION)).unwrap_or(0);
+        match planned.write {
+            Write::RequireItem { version: wanted, .. } => Ok(require(version, *wanted)),
+            Write::SetItem { was: 0, bytes: None, .. } => Ok(require(version, 0)),
+            Write::SetItem { kind, name, was, version, bytes } => {
+                Ok(Effect::Changes(self.item_changes(*kind, name, *was, *version, bytes.as_ref())))
+            }
+            write => self.marked_changes(write, planned).map(Effect::Changes),
+        }
+    }
+
+    /// The changes that replace an item of the configuration.
+    fn item_changes(
+        &self,
+        kind: ItemKind,
+        name: &str,
+        was: u64,
+        version: u64,
+        bytes: Option<&Vec<u8>>,
+    ) -> Vec<Change> {
+        let key = key::item(kind, name);
+        let set = bytes.map(|bytes| -> Vec<(Name, Val)> {
+            vec![(row::VERSION, Val::N(version)), (row::RECORD, Val::B(bytes.clone().into()))]
+        });
+        let when = (row::VERSION, Val::N(was));
+        let mut changes = vec![match set {
+            Some(set) if was == 0 => Change::Insert(Item::new(key, set)),
+            Some(set) => Change::Update { key, set, remove: Vec::new(), when },
+            None => Change::Delete { key, when: Some(when) },
+        }];
+        if kind.is_decided_under() {
+            // Greater than all before it, and different from that of another change in the same
+            // millisecond.
+            let number =
+                (self.now().millis().max(1) as u64) << 12 | (self.entropy.bits() as u64 & 0xfff);
+            changes.push(Change::Put(Item::new(
+                key::items_version(),
+                [(row::VERSION, Val::N(number))],
+            )));
+        }
+        changes
+    }
+
+    /// The changes of `write`, with a mark by which a repeat recognizes them.
+    fn marked_changes(
+        &self,
+        write: &Write,
+        planned: &PlannedWrite<'_>,
+    ) -> Result<Vec<Change>, StoreError> {
+        let mut locations = planned.locations.iter();
+        let now = self.now();
+        let mut changes: Vec<Change> = single_writes(write)
+            .into_iter()
+            .map(|write| change(write, locations.by_ref(), &planned.idempotency_keys, now))
+            .collect::<Result<_, _>>()?;
+        let mark = (row::MARK, Val::N(self.entropy.bits() as u64));
+        for change in &mut changes {
+            match change {
+                Change::Insert(item) => item.attrs.extend([mark.clone()]),
+                Change::Update { set, .. } => set.push(mark.clone()),
+                Change::Put(_) | Change::Delete { .. } => {}
+            }
+        }
+        Ok(changes)
+    }
+
+    /// Fixes the locations of clients' new ids. An id that was used before keeps its location, so
+    /// that every later insert conflicts with the first one.
+    async fn claim_ids(&self, jobs: &[&Job]) -> Result<(), StoreError> {
+        let fresh: Vec<&&Job> = {
+            let known = self.known.lock();
+            jobs.iter()
+                .filter(|job| {
+                    key::parts(&job.id).1.is_none() && !known.locations.contains_key(&job.id)
+                })
+                .collect()
+        };
+        if fresh.is_empty() {
+            return Ok(());
+        }
+        let location = |job: &Job| JobLocation {
+            index_partition: self.index_partition(&job.id, &job.spec),
+            at: job.life.run_at().unwrap_or(job.spec.created_at),
+        };
+        let insert = |job: &&&Job| {
+            let attrs = [(row::LOCATION, Val::S(location(job).text()))];
+            Change::Insert(Item::new(key::id(&job.id), attrs))
+        };
+        let changes: Vec<Change> = fresh.iter().map(insert).collect();
+        for (job, new) in fresh.iter().zip(self.table.write(&changes).await?) {
+            if new {
+                self.remember_location(&job.id, &location(job));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `write` of `txn`, decided if one of its jobs has no location. Takes one of `locations` for each
+/// job.
+fn planned<'a>(
+    write: &'a Write,
+    txn: &Txn,
+    mut locations: impl Iterator<Item = Option<JobLocation>>,
+) -> PlannedWrite<'a> {
+    let singles = single_writes(write);
+    let found: Vec<Option<JobLocation>> = singles
+        .iter()
+        .filter(|write| job_of(write).is_some())
+        .map(|_| locations.next().flatten())
+        .collect();
+    let effect = if found.iter().any(Option::is_none) {
+        Effect::Decided(Err(CurrentRecord::Nothing))
+    } else {
+        Effect::Changes(Vec::new())
+    };
+    let adds_job = singles.into_iter().any(|write| added_job(write).is_some());
+    PlannedWrite {
+        write,
+        idempotency_keys: if adds_job { idempotency_keys(txn) } else { Vec::new() },
+        locations: found.into_iter().flatten().collect(),
+        effect,
+        cleanup: Vec::new(),
+    }
+}
+
+/// Succeeds if the current `version` is `wanted`.
+fn require(version: u64, wanted: u64) -> Effect {
+    Effect::Decided(match version {
+        version if version == wanted => Ok(()),
+        0 => Err(CurrentRecord::Nothing),
+        version => Err(CurrentRecord::Version(version)),
+    })
+}

@@ -1,0 +1,187 @@
+//! Refused writes: whether they have succeeded all the same, and what they conflict with.
+
+use super::{Effect, PlannedWrite};
+use crate::dynamodb::{
+    DynamoStore,
+    key::Key,
+    row,
+    table::{Change, Item, Val},
+};
+use tidegate_core::{
+    job::Job,
+    port::{
+        StoreError,
+        job_store::{CurrentRecord, Write},
+    },
+    time::Timestamp,
+};
+
+/// The meaning of a refusal.
+enum Refusal {
+    /// The write has succeeded before, or has nothing to do.
+    Done,
+    /// Only an expired item is in the way: these changes replace it.
+    Replace(Vec<Change>),
+    /// A conflict with this record, and the job that an insert found.
+    Conflict(CurrentRecord, Option<Box<Job>>),
+}
+
+impl DynamoStore {
+    /// Reads the current records of refused writes and corrects their outcomes. For each write: the
+    /// job that it found instead of inserting one.
+    pub(super) async fn resolve_refused(
+        &self,
+        plan: &[PlannedWrite<'_>],
+        outcomes: &mut [Result<(), CurrentRecord>],
+    ) -> Result<Vec<Option<Job>>, StoreError> {
+        let mut jobs: Vec<Option<Job>> = plan.iter().map(|_| None).collect();
+        let refused: Vec<(usize, &[Change])> = (0..plan.len())
+            .filter(|index| outcomes[*index].is_err())
+            .filter_map(|index| match &plan[index].effect {
+                Effect::Changes(changes) => Some((index, &changes[..])),
+                Effect::Decided(_) => None,
+            })
+            .collect();
+        if refused.is_empty() {
+            return Ok(jobs);
+        }
+        let keys: Vec<Key> = refused
+            .iter()
+            .flat_map(|(_, changes)| changes.iter().map(|change| change.key().clone()))
+            .collect();
+        let mut items = self.table.get(&keys).await?.into_iter();
+        let now = self.now();
+        let mut replacements: Vec<(usize, Vec<Change>)> = Vec::new();
+        for (index, changes) in refused {
+            let current = items.by_ref().take(changes.len()).collect();
+            match refusal(plan[index].write, changes, current, now)? {
+                Refusal::Done => outcomes[index] = Ok(()),
+                Refusal::Replace(changes) => replacements.push((index, changes)),
+                Refusal::Conflict(record, job) => {
+                    outcomes[index] = Err(record);
+                    jobs[index] = job.map(|job| *job);
+                }
+            }
+        }
+        for (index, changes) in replacements {
+            self.replace_expired(&changes).await?;
+            outcomes[index] = Ok(());
+        }
+        Ok(jobs)
+    }
+
+    async fn replace_expired(&self, changes: &[Change]) -> Result<(), StoreError> {
+        let done = if changes.len() == 1 {
+            self.table.write(changes).await? == [true]
+        } else {
+            self.table.together(changes).await?
+        };
+        if done {
+            Ok(())
+        } else {
+            Err(StoreError::unavailable("the table removed an expired item at the same moment"))
+        }
+    }
+}
+
+/// The meaning of the refusal of `changes`, whose items are `current`.
+fn refusal(
+    write: &Write,
+    changes: &[Change],
+    current: Vec<Option<Item>>,
+    now: Timestamp,
+) -> Result<Refusal, StoreError> {
+    // Another record has replaced it, which stays. That is no conflict.
+    if matches!(write, Write::RemoveRecord { .. }) {
+        return Ok(Refusal::Done);
+    }
+    let is_expired = |item: &Item| row::is_over(item, now);
+    let (expired, live): (Vec<Option<Item>>, Vec<Option<Item>>) = current
+        .into_iter()
+        .map(|item| if item.as_ref().is_some_and(is_expired) { (item, None) } else { (None, item) })
+        .unzip();
+    // A removed job may have been removed by this write or by another one: the two look the same.
+    let has_succeeded = changes
+        .iter()
+        .zip(&live)
+        .filter(|(change, _)| change.is_conditional())
+        .all(|(change, live)| is_ours(change, live.as_ref()));
+    if has_succeeded {
+        return Ok(Refusal::Done);
+    }
+    // The table may take two days to remove an expired item, which must not block a write.
+    let holds = |(change, live): (&Change, &Option<Item>)| change.holds(live.as_ref());
+    if expired.iter().any(Option::is_some) && changes.iter().zip(&live).all(holds) {
+        let replace = |(change, old): (&Change, &Option<Item>)| replacement(change, old.as_ref());
+        return Ok(Refusal::Replace(changes.iter().zip(&expired).map(replace).collect()));
+    }
+    let blocked = changes
+        .iter()
+        .zip(&live)
+        .find(|(change, live)| !change.holds(live.as_ref()) && !is_ours(change, live.as_ref()));
+    let (change, item) = blocked.unwrap_or((&changes[0], &live[0]));
+    conflict(write, change, item.as_ref(), now)
+}
+
+/// The conflict of `write` with `item`, which refused `change`.
+fn conflict(
+    write: &Write,
+    change: &Change,
+    item: Option<&Item>,
+    now: Timestamp,
+) -> Result<Refusal, StoreError> {
+    let Some(item) = item else {
+        return Ok(Refusal::Conflict(CurrentRecord::Nothing, None));
+    };
+    let record = match write {
+        Write::SetKey { .. } => {
+            let since = Timestamp::from_millis(item.number(row::SINCE).unwrap_or(0) as i64);
+            let job = item.text(row::TARGET).and_then(|id| id.parse().ok());
+            job.map_or(CurrentRecord::Nothing, |job| CurrentRecord::Key { job, since: Some(since) })
+        }
+        Write::SetLedger { .. } | Write::SetItem { .. } => {
+            CurrentRecord::Version(item.number(row::VERSION).unwrap_or(0))
+        }
+        _ => {
+            let job = Box::new(row::shown(item, now)?);
+            let found = matches!(change, Change::Insert(_)).then(|| job.clone());
+            return Ok(Refusal::Conflict(CurrentRecord::Job(job), found));
+        }
+    };
+    Ok(Refusal::Conflict(record, None))
+}
+
+/// Whether `change` has happened and its answer was lost: `current` has its mark.
+///
+/// For a missing item that is unknown, and a conditional delete counts as its own.
+fn is_ours(change: &Change, current: Option<&Item>) -> bool {
+    let is_marked = |mark: Option<&Val>| {
+        mark.is_some() && current.and_then(|item| item.attrs.get(&row::MARK)) == mark
+    };
+    match change {
+        Change::Insert(item) => is_marked(item.attrs.get(&row::MARK)),
+        Change::Update { set, .. } => {
+            is_marked(set.iter().find(|(name, _)| *name == row::MARK).map(|(_, mark)| mark))
+        }
+        Change::Delete { when: Some(_), .. } => current.is_none(),
+        Change::Put(_) | Change::Delete { when: None, .. } => true,
+    }
+}
+
+/// `change`, or the replacement of the expired row `old` if it has not changed since.
+fn replacement(change: &Change, old: Option<&Item>) -> Change {
+    match (change, old.and_then(|item| Some((item, item.attrs.get(&row::REVISION)?)))) {
+        (Change::Insert(new), Some((old, revision))) => Change::Update {
+            key: new.key.clone(),
+            set: new.attrs.iter().map(|(name, value)| (*name, value.clone())).collect(),
+            remove: old
+                .attrs
+                .keys()
+                .filter(|name| !new.attrs.contains_key(name))
+                .copied()
+                .collect(),
+            when: (row::REVISION, revision.clone()),
+        },
+        _ => change.clone(),
+    }
+}
