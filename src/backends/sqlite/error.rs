@@ -1,4 +1,4 @@
-//! The failures of SQLite in the port's terms.
+//! SQLite's errors as errors of the port.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use rusqlite::{Error, ErrorCode};
 
 use tidegate_core::port::StoreError;
 
-/// A [`StoreError`] that `?` makes of SQLite's own errors, and that becomes one at the edge of this backend.
+/// A [`StoreError`] to which `?` converts SQLite's own errors. The calls of the port unwrap it.
 #[derive(Debug)]
 pub(super) struct Failure(pub(super) StoreError);
 
 impl Failure {
-    /// What is stored is not what it should be: `problem` says how.
+    /// The stored data is damaged; `problem` describes how.
     pub(super) fn corrupt(problem: String) -> Self {
         Self(StoreError::corrupt(problem))
     }

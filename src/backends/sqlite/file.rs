@@ -1,4 +1,4 @@
-//! The data directory: its lock, its database file, and what may be wrong with either.
+//! The data directory: its lock, its database file, and the errors of both.
 
 use std::{
     fs::{File, TryLockError},
@@ -10,27 +10,32 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, config::DbConfig};
 
 use tidegate_core::time::Timestamp;
 
-/// `tdgt` in ASCII: says that a SQLite file is ours.
+/// `tdgt` in ASCII: marks a SQLite file as one of tidegate.
 const APPLICATION_ID: i64 = 0x7464_6774;
 
-/// What makes an empty file into the newest, in order. A released one is never changed.
+/// The migrations from an empty file to the newest format, in order. A released one never changes.
 const MIGRATIONS: [&str; 2] =
     [include_str!("migrations/0001_start.sql"), include_str!("migrations/0002_records.sql")];
 
 /// Why a data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Another process serves it.
-    #[error("the data directory {} is held by {by}; stop that process, or give this one another directory", dir.display())]
+    /// Another process holds it.
+    #[error(
+        "the data directory {} is held by {by}; stop that process, or give this one another \
+         directory",
+        dir.display()
+    )]
     Held {
         /// The directory.
         dir: PathBuf,
-        /// Who has it.
+        /// The process that holds it, and since when.
         by: String,
     },
     /// A later release wrote it.
     #[error(
-        "{} has format {found}, and this release knows formats up to {known}; run the release that wrote it, or a later one",
+        "{} has format {found}, and this release knows formats up to {known}; run the release that \
+         wrote it, or a later one",
         file.display()
     )]
     Newer {
@@ -38,40 +43,45 @@ pub enum OpenError {
         file: PathBuf,
         /// Its format.
         found: i64,
-        /// The latest that is known here.
+        /// The latest format that this release knows.
         known: i64,
     },
-    /// It is not what was written, or not ours.
-    #[error("{} {problem}; restore it from a backup (`tidegate backup` makes them), or move it away to start empty", file.display())]
+    /// The file is damaged, or a database of another program.
+    #[error(
+        "{} {problem}; restore it from a backup (`tidegate backup` makes them), or move it away to \
+         start empty",
+        file.display()
+    )]
     Damaged {
         /// The database.
         file: PathBuf,
-        /// What is wrong with it.
+        /// A description, such as `is damaged (...)`.
         problem: String,
     },
-    /// The system refuses: rights, room, a read-only disk.
+    /// The operating system reports an error, such as missing permissions or a full disk.
     #[error("cannot use {}: {message}", path.display())]
     Io {
-        /// What it was about.
+        /// The file or directory.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         message: String,
     },
 }
 
-/// Where the database of a data directory is.
+/// The path of the database in a data directory.
 pub fn database(dir: &Path) -> PathBuf {
     dir.join("tidegate.db")
 }
 
-/// A directory that is ours until this is dropped.
+/// The lock of a data directory, until it is dropped.
 #[derive(Debug)]
 pub(super) struct DirLock {
     _file: File,
 }
 
 impl DirLock {
-    /// Makes `dir` ours, and says so in `DIR/lock`: the process is written in it, and the start is its time of change.
+    /// Locks `dir` by the file `DIR/lock`, which contains the process. Its modification time is the
+    /// start of the process.
     pub(super) fn take(dir: &Path) -> Result<Self, OpenError> {
         let path = dir.join("lock");
         let io = |error: std::io::Error| OpenError::Io {
@@ -103,7 +113,7 @@ impl DirLock {
     }
 }
 
-/// The connection that writes, on a file that is ours and of the newest format.
+/// The connection that writes. It migrates the file to the newest format.
 pub(super) fn open_writer(file: &Path) -> Result<Connection, OpenError> {
     let fault = |error| fault(file, &error);
     let db = Connection::open_with_flags(
@@ -117,25 +127,27 @@ pub(super) fn open_writer(file: &Path) -> Result<Connection, OpenError> {
     // A user of the sqlite3 shell may hold the write lock for a moment.
     db.busy_timeout(std::time::Duration::from_secs(5)).map_err(fault)?;
     let found = format(&db, file)?;
-    // Caches are small, since the system keeps the file's pages in memory anyway.
-    // FULL: the disk has a transaction before its caller hears of it. The log is folded into the file
-    // every 16 MiB, which writes a page that changes often once instead of many times.
+    // Caches are small, because the system keeps the file's pages in memory anyway. With FULL, a
+    // transaction is on the disk before its caller is answered. A checkpoint every 16 MiB writes a
+    // page that changes often only once.
     db.execute_batch(
-        "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 4000; PRAGMA journal_size_limit = 67108864; \
-         PRAGMA cache_size = -1000; PRAGMA temp_store = MEMORY;",
+        "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 4000; \
+         PRAGMA journal_size_limit = 67108864; PRAGMA cache_size = -1000; \
+         PRAGMA temp_store = MEMORY;",
     )
     .map_err(fault)?;
     for (step, sql) in MIGRATIONS.iter().enumerate().skip(found as usize) {
         let version = step + 1;
         db.execute_batch(&format!(
-            "BEGIN IMMEDIATE; {sql} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {version}; COMMIT;"
+            "BEGIN IMMEDIATE; {sql} PRAGMA application_id = {APPLICATION_ID}; \
+             PRAGMA user_version = {version}; COMMIT;"
         ))
         .map_err(fault)?;
     }
     Ok(db)
 }
 
-/// The format of a file that is ours, or empty.
+/// The format of a file, which must be one of tidegate or empty.
 pub(super) fn format(db: &Connection, file: &Path) -> Result<i64, OpenError> {
     let number = |sql| {
         db.query_row(sql, [], |row| row.get::<_, i64>(0)).map_err(|error| fault(file, &error))
@@ -170,14 +182,15 @@ pub(super) fn open_reader(file: &Path) -> Result<Connection, rusqlite::Error> {
     Ok(db)
 }
 
-/// Has every statement prepared once. Without the stability guarantee SQLite plans those whose best plan might
-/// depend on their parameters anew for every value, which costs more than most of them take to run.
+/// Prepares every statement only once. Without the query planner stability guarantee (QPSG), SQLite
+/// plans a statement again for new parameters if they could change its best plan. That costs more
+/// than most statements take to run.
 fn keep_statements(db: &Connection) -> Result<(), rusqlite::Error> {
     db.set_prepared_statement_cache_capacity(64);
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(drop)
 }
 
-/// What a failure to use `file` means to the operator who starts the server.
+/// The error of `file`, as the operator who starts the server needs it.
 pub(super) fn fault(file: &Path, error: &rusqlite::Error) -> OpenError {
     match error.sqlite_error_code() {
         Some(ErrorCode::NotADatabase) => {
@@ -190,12 +203,13 @@ pub(super) fn fault(file: &Path, error: &rusqlite::Error) -> OpenError {
     }
 }
 
-/// Copies the database of the data directory `dir` to the new file `to`, as it is at one instant. The
-/// server may run meanwhile, in this process or another, and is not held up.
+/// Copies a consistent snapshot of the database of the data directory `dir` to the new file `to`. A
+/// server in this process or another one may run meanwhile, and is not blocked.
 ///
 /// # Errors
 ///
-/// [`OpenError`] if there is no database, `to` exists, or either cannot be used; `to` is then not there.
+/// [`OpenError`] if there is no database, `to` exists, or either cannot be used. `to` is not
+/// created then.
 pub fn backup(dir: &Path, to: &Path) -> Result<(), OpenError> {
     let from = database(dir);
     if to.exists() {
@@ -213,7 +227,7 @@ pub fn backup(dir: &Path, to: &Path) -> Result<(), OpenError> {
         std::fs::rename(&part, to).map_err(io)
     });
     if done.is_err() {
-        // It may not even be there; the cause is reported already.
+        // The file may not exist. The result already has the cause.
         let _ = std::fs::remove_file(&part);
     }
     done
@@ -221,7 +235,8 @@ pub fn backup(dir: &Path, to: &Path) -> Result<(), OpenError> {
 
 fn copy(source: &Connection, to: &Path) -> Result<(), rusqlite::Error> {
     let mut target = Connection::open(to)?;
-    // An open read keeps one instant for all steps; without it every write of the server would restart the copy.
+    // An open read transaction gives all steps the same snapshot. Without it, every write of the
+    // server would restart the copy.
     let instant = source.unchecked_transaction()?;
     instant.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
     let copy = rusqlite::backup::Backup::new(source, &mut target)?;

@@ -1,4 +1,4 @@
-//! Inspects a data directory that another process may be serving: writes nothing and blocks no process.
+//! Inspects a data directory without writing to it or blocking the process that holds it.
 
 use std::{
     collections::HashSet,
@@ -19,13 +19,14 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-/// A database that is only looked at.
+/// A database opened for inspection.
 pub struct Inspection {
     db: Connection,
     file: PathBuf,
 }
 
-/// A connection that only reads, and leaves no file behind: a database without a log is at rest, and is read as it lies.
+/// A read-only connection that leaves no file behind. Without a log, no process uses the database,
+/// so it is opened as immutable.
 fn open(file: &Path) -> Result<Connection, rusqlite::Error> {
     let at_rest = !file.with_extension("db-wal").exists();
     let url = file
@@ -45,11 +46,11 @@ fn open(file: &Path) -> Result<Connection, rusqlite::Error> {
     }
 }
 
-/// What process serves the directory, in its own words; none if no process does.
+/// The process that holds the directory, as it has written it into the lock file; none without one.
 ///
 /// # Errors
 ///
-/// The lock cannot be looked at.
+/// The lock file cannot be read.
 pub fn holder(dir: &Path) -> std::io::Result<Option<String>> {
     let path = dir.join("lock");
     let file = match File::open(&path) {
@@ -57,7 +58,8 @@ pub fn holder(dir: &Path) -> std::io::Result<Option<String>> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    // Shared, and let go at once: whoever starts a server at this very instant is told that it is held.
+    // A shared lock, released at once. A server that starts at this instant finds the directory
+    // held.
     match file.try_lock_shared() {
         Ok(()) => Ok(None),
         Err(TryLockError::WouldBlock) => {
@@ -72,7 +74,8 @@ impl Inspection {
     ///
     /// # Errors
     ///
-    /// [`OpenError`] if it is not there, cannot be read, is not ours, or of a later release.
+    /// [`OpenError`] if the database does not exist, cannot be read, or was written by another
+    /// program or by a later release.
     pub fn open(dir: &Path) -> Result<Self, OpenError> {
         let file = database(dir);
         let db = open(&file).map_err(|error| fault(&file, &error))?;
@@ -80,24 +83,24 @@ impl Inspection {
         Ok(Self { db, file })
     }
 
-    /// What is wrong with the file's pages, in SQLite's words; reads all of it.
+    /// SQLite's description of damaged pages, if there are any. Reads the whole file.
     ///
     /// # Errors
     ///
-    /// It cannot be read.
+    /// The file cannot be read.
     pub fn damage(&self) -> Result<Option<String>, OpenError> {
-        let said: String = self
+        let report: String = self
             .db
             .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
             .map_err(|error| fault(&self.file, &error))?;
-        Ok((said != "ok").then_some(said))
+        Ok((report != "ok").then_some(report))
     }
 
-    /// The records of a kind.
+    /// The items of a kind.
     ///
     /// # Errors
     ///
-    /// They cannot be read.
+    /// The items cannot be read.
     pub fn items(&self, kind: ItemKind) -> Result<Vec<Item>, OpenError> {
         let read = || {
             let mut all = self
@@ -115,11 +118,11 @@ impl Inspection {
         read().map_err(|error| fault(&self.file, &error))
     }
 
-    /// When the job that was written last was accepted.
+    /// When the job in the newest row was accepted.
     ///
     /// # Errors
     ///
-    /// It cannot be read.
+    /// The file cannot be read.
     pub fn newest_job(&self) -> Result<Option<Timestamp>, OpenError> {
         let newest = self
             .db
@@ -128,7 +131,8 @@ impl Inspection {
         Ok(newest.map_err(|error| fault(&self.file, &error))?.map(Timestamp::from_millis))
     }
 
-    /// The keys of all objects that jobs name, as their data or their result, and that plugins are made of; reads every job.
+    /// The keys of all objects with the data or result of a job or the code of a plugin. Reads
+    /// every job.
     ///
     /// # Errors
     ///
@@ -141,15 +145,19 @@ impl Inspection {
             for key in data.query_map([], |row| row.get(0))? {
                 keys.insert(key?);
             }
-            // Every key starts with this word; few lives have it otherwise, in a result that is kept inside.
-            let mut lives = self.db.prepare("SELECT life FROM jobs WHERE state > 1 AND instr(life, CAST('bodies/' AS BLOB)) > 0")?;
+            // Every object key starts with `bodies/`, so this filters out most lifecycles.
+            let mut lives = self.db.prepare(
+                "SELECT life FROM jobs \
+                 WHERE state > 1 AND instr(life, CAST('bodies/' AS BLOB)) > 0",
+            )?;
             let mut rows = lives.query([])?;
             while let Some(row) = rows.next()? {
-                let life: Lifecycle =
-                    match row::decode(row.get_ref(0)?.as_blob()?, || "a job's life".to_owned()) {
-                        Ok(life) => life,
-                        Err(error) => return Ok(Err(error.to_string())),
-                    };
+                let life: Lifecycle = match row::decode(row.get_ref(0)?.as_blob()?, || {
+                    "the lifecycle of a job".to_owned()
+                }) {
+                    Ok(life) => life,
+                    Err(error) => return Ok(Err(error.to_string())),
+                };
                 keys.extend(life.result.and_then(|result| Some(result.object?.0)));
             }
             Ok(Ok(()))
@@ -160,7 +168,7 @@ impl Inspection {
             problem: format!("has a job that cannot be read ({problem})"),
         })?;
         for item in self.items(ItemKind::Plugin)? {
-            // One that cannot be read is the server's to complain of.
+            // The server reports an unreadable item.
             let plugin: PluginItem = serde_json::from_slice(&item.bytes).unwrap_or_default();
             keys.extend(
                 plugin

@@ -1,8 +1,8 @@
 //! Lists of jobs, newest first.
 //!
-//! Jobs are walked by creation, one stream per type, merged; or, if the states asked for hold few,
-//! by state. Which is better is known beforehand from the counts. A page looks at a bounded number
-//! of rows, so that a rare match in a large store takes several calls and delays no other caller.
+//! A list merges one stream of jobs per type, by creation. If the wanted states have few jobs, it
+//! merges streams per state instead; the counts decide. A page reads a bounded number of rows, so
+//! that a rare match in a large store takes several calls and delays no other caller.
 
 use std::collections::VecDeque;
 
@@ -23,31 +23,33 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-/// A page looks at this many rows at most.
-const SCAN: usize = 50_000;
-/// Scheduled or running jobs up to this many are sorted rather than searched for among all others.
-const FEW: u64 = 10_000;
-/// Rows that are read of a stream at once.
-const CHUNK: i64 = 256;
+/// Maximum rows that a page reads.
+const MAX_SCANNED_ROWS: usize = 50_000;
+/// Maximum scheduled or running jobs that are read by state and sorted.
+const MAX_SORTED_JOBS: u64 = 10_000;
+/// Rows of a stream that one statement reads.
+const CHUNK_ROWS: i64 = 256;
 
-/// A job's place in a list: when it was accepted, and its row.
-type Place = (i64, i64);
+/// A job's position in a list: when it was accepted, and its row.
+type ListPosition = (i64, i64);
 
-/// Places of one kind, newest first.
+/// The positions of jobs of one kind, newest first.
 struct Stream {
-    /// Reads the next places: by one number, before a place, not before an instant.
+    /// The statement that reads on, with its first parameter; none at the end.
     more: Option<(&'static str, i64)>,
-    read: VecDeque<Place>,
+    read: VecDeque<ListPosition>,
 }
 
-const BY_TYPE: &str = "SELECT created_at, n FROM jobs INDEXED BY jobs_latest WHERE type = ?1 AND (created_at, n) < (?2, ?3) \
-     AND created_at >= ?4 ORDER BY created_at DESC, n DESC LIMIT ?5";
-const BY_END: &str = "SELECT created_at, n FROM jobs INDEXED BY jobs_ended_badly WHERE state = ?1 AND state > 2 \
-     AND (created_at, n) < (?2, ?3) AND created_at >= ?4 ORDER BY created_at DESC, n DESC LIMIT ?5";
-const SCHEDULED: &str = "SELECT created_at, n FROM jobs INDEXED BY jobs_due WHERE state = 0 AND queue = ?1 \
-     AND (created_at, n) < (?2, ?3) AND created_at >= ?4";
-const RUNNING: &str = "SELECT created_at, n FROM jobs INDEXED BY jobs_running WHERE state = 1 AND queue = ?1 \
-     AND (created_at, n) < (?2, ?3) AND created_at >= ?4";
+const BY_TYPE: &str = "SELECT created_at, n FROM jobs INDEXED BY jobs_latest \
+     WHERE type = ?1 AND (created_at, n) < (?2, ?3) AND created_at >= ?4 \
+     ORDER BY created_at DESC, n DESC LIMIT ?5";
+const BY_END: &str = "SELECT created_at, n FROM jobs INDEXED BY jobs_ended_badly \
+     WHERE state = ?1 AND state > 2 AND (created_at, n) < (?2, ?3) AND created_at >= ?4 \
+     ORDER BY created_at DESC, n DESC LIMIT ?5";
+const SCHEDULED: &str = "SELECT created_at, n FROM jobs INDEXED BY jobs_due \
+     WHERE state = 0 AND queue = ?1 AND (created_at, n) < (?2, ?3) AND created_at >= ?4";
+const RUNNING: &str = "SELECT created_at, n FROM jobs INDEXED BY jobs_running \
+     WHERE state = 1 AND queue = ?1 AND (created_at, n) < (?2, ?3) AND created_at >= ?4";
 
 /// The answer to `query`.
 pub(super) fn page(
@@ -56,7 +58,7 @@ pub(super) fn page(
     shared: &Shared,
     query: &ListQuery,
 ) -> Result<ListPage, Failure> {
-    bounded_page(db, names, shared, query, SCAN)
+    bounded_page(db, names, shared, query, MAX_SCANNED_ROWS)
 }
 
 fn bounded_page(
@@ -66,7 +68,7 @@ fn bounded_page(
     query: &ListQuery,
     scan: usize,
 ) -> Result<ListPage, Failure> {
-    let Some(mut before) = first_place(query) else {
+    let Some(mut before) = first_position(query) else {
         return Ok(ListPage::default());
     };
     let from = query.from.map_or(i64::MIN, Timestamp::millis);
@@ -83,11 +85,11 @@ fn bounded_page(
         else {
             return Ok(page);
         };
-        let Some(place) = stream.read.pop_front() else {
+        let Some(position) = stream.read.pop_front() else {
             return Ok(page);
         };
-        before = place;
-        let mut rows = find.query([place.1])?;
+        before = position;
+        let mut rows = find.query([position.1])?;
         let Some(job) = rows.next()?.map(row::readable).transpose()?.flatten() else {
             continue;
         };
@@ -98,7 +100,7 @@ fn bounded_page(
             page.next_cursor = Some(cursor(last_listed));
             return Ok(page);
         }
-        last_listed = place;
+        last_listed = position;
         page.jobs.push(job);
     }
     page.next_cursor = Some(cursor(before));
@@ -110,25 +112,25 @@ impl Stream {
         Self { more: Some((sql, number)), read: VecDeque::new() }
     }
 
-    /// Reads on if all that was read is used up.
-    fn fill(&mut self, db: &Connection, before: Place, from: i64) -> Result<(), Failure> {
+    /// Reads on if all read positions are used up.
+    fn fill(&mut self, db: &Connection, before: ListPosition, from: i64) -> Result<(), Failure> {
         let Some((sql, number)) = self.more.filter(|_| self.read.is_empty()) else {
             return Ok(());
         };
         let mut find = db.prepare_cached(sql)?;
-        let mut rows = find.query(params![number, before.0, before.1, from, CHUNK])?;
+        let mut rows = find.query(params![number, before.0, before.1, from, CHUNK_ROWS])?;
         while let Some(row) = rows.next()? {
             self.read.push_back((row.get(0)?, row.get(1)?));
         }
-        if self.read.len() < CHUNK as usize {
+        if self.read.len() < CHUNK_ROWS as usize {
             self.more = None;
         }
         Ok(())
     }
 }
 
-/// The place before which the page starts; none if the cursor is none.
-fn first_place(query: &ListQuery) -> Option<Place> {
+/// The position before which the page starts; none if the cursor is invalid.
+fn first_position(query: &ListQuery) -> Option<ListPosition> {
     let end = (query.to.map_or(i64::MAX, Timestamp::millis), i64::MIN);
     match &query.cursor {
         None => Some(end),
@@ -139,80 +141,90 @@ fn first_place(query: &ListQuery) -> Option<Place> {
     }
 }
 
-fn cursor((created_at, n): Place) -> String {
+fn cursor((created_at, n): ListPosition) -> String {
     Cursor { created_at: Timestamp::from_millis(created_at), tie: n.to_string() }.to_string()
 }
 
-/// The streams that hold every job that `query` can ask for.
+/// The streams that hold every job that may match `query`.
 fn streams(
     db: &Connection,
     names: &Names,
     shared: &Shared,
     query: &ListQuery,
-    before: Place,
+    before: ListPosition,
     from: i64,
 ) -> Result<Vec<Stream>, Failure> {
     let queue = query.queue.as_ref().map(|name| names.queue(name));
     let job_type = query.job_type.as_ref().map(|name| names.job_type(name));
     let counts = shared.counts();
-    let asked = |state: i64| {
+    let is_wanted = |state: i64| {
         query.states.is_empty() || query.states.iter().any(|filter| state_number(*filter) == state)
     };
-    let places: Vec<_> = counts
+    let is_of_queue = |number: i64| queue.is_none_or(|queue| queue == Some(number));
+    let occupied: Vec<(i64, i64, i64)> = counts
         .iter()
-        .filter(|((in_queue, of_type, state), jobs)| {
-            **jobs > 0
-                && queue.is_none_or(|n| n == Some(*in_queue))
+        .filter(|(_, jobs)| **jobs > 0)
+        .map(|(key, _)| *key)
+        .filter(|(in_queue, of_type, state)| {
+            is_of_queue(*in_queue)
                 && job_type.is_none_or(|n| n == Some(*of_type))
-                && asked(*state)
+                && is_wanted(*state)
         })
         .collect();
-    let holds = |wanted: StateFilter| -> u64 {
+    let jobs_in = |wanted: StateFilter| -> u64 {
         let number = state_number(wanted);
-        let there = counts.iter().filter(|((in_queue, _, state), _)| {
-            *state == number && queue.is_none_or(|n| n == Some(*in_queue))
-        });
-        there.map(|(_, jobs)| *jobs).sum()
+        let matching = counts
+            .iter()
+            .filter(|((in_queue, _, state), _)| *state == number && is_of_queue(*in_queue));
+        matching.map(|(_, jobs)| *jobs).sum()
     };
     let by_state = !query.states.is_empty()
         && query.states.iter().all(|state| match state {
             StateFilter::Ended(Outcome::Succeeded) => false,
             StateFilter::Ended(_) => true,
-            StateFilter::Scheduled | StateFilter::Running => holds(*state) <= FEW,
+            StateFilter::Scheduled | StateFilter::Running => jobs_in(*state) <= MAX_SORTED_JOBS,
         });
-    if !by_state {
-        let mut types: Vec<i64> = places.iter().map(|((_, of_type, _), _)| *of_type).collect();
-        types.sort_unstable();
-        types.dedup();
-        return Ok(types.into_iter().map(|number| Stream::of(BY_TYPE, number)).collect());
+    if by_state {
+        return query
+            .states
+            .iter()
+            .map(|state| state_stream(db, *state, &occupied, before, from))
+            .collect();
     }
-    let mut streams = Vec::new();
-    for filter in &query.states {
-        let state = state_number(*filter);
-        let sql = match filter {
-            StateFilter::Scheduled => SCHEDULED,
-            StateFilter::Running => RUNNING,
-            StateFilter::Ended(_) => {
-                streams.push(Stream::of(BY_END, state));
-                continue;
-            }
-        };
-        let mut queues: Vec<i64> =
-            places.iter().filter(|((_, _, of), _)| *of == state).map(|((n, _, _), _)| *n).collect();
-        queues.sort_unstable();
-        queues.dedup();
-        let mut read = Vec::new();
-        let mut find = db.prepare_cached(sql)?;
-        for queue in queues {
-            let mut rows = find.query(params![queue, before.0, before.1, from])?;
-            while let Some(row) = rows.next()? {
-                read.push((row.get(0)?, row.get(1)?));
-            }
+    let mut types: Vec<i64> = occupied.iter().map(|(_, of_type, _)| *of_type).collect();
+    types.sort_unstable();
+    types.dedup();
+    Ok(types.into_iter().map(|number| Stream::of(BY_TYPE, number)).collect())
+}
+
+/// The jobs in `state`, of the queues that have any according to `occupied`.
+fn state_stream(
+    db: &Connection,
+    state: StateFilter,
+    occupied: &[(i64, i64, i64)],
+    before: ListPosition,
+    from: i64,
+) -> Result<Stream, Failure> {
+    let number = state_number(state);
+    let sql = match state {
+        StateFilter::Scheduled => SCHEDULED,
+        StateFilter::Running => RUNNING,
+        StateFilter::Ended(_) => return Ok(Stream::of(BY_END, number)),
+    };
+    let in_state = occupied.iter().filter(|(.., of_state)| *of_state == number);
+    let mut queues: Vec<i64> = in_state.map(|(queue, ..)| *queue).collect();
+    queues.sort_unstable();
+    queues.dedup();
+    let mut read: Vec<ListPosition> = Vec::new();
+    let mut find = db.prepare_cached(sql)?;
+    for queue in queues {
+        let mut rows = find.query(params![queue, before.0, before.1, from])?;
+        while let Some(row) = rows.next()? {
+            read.push((row.get(0)?, row.get(1)?));
         }
-        read.sort_unstable_by(|a: &Place, b| b.cmp(a));
-        streams.push(Stream { more: None, read: read.into() });
     }
-    Ok(streams)
+    read.sort_unstable_by(|a, b| b.cmp(a));
+    Ok(Stream { more: None, read: read.into() })
 }
 
 #[cfg(test)]
@@ -226,7 +238,7 @@ mod tests {
     };
 
     #[test]
-    fn a_rare_match_takes_several_bounded_pages_and_is_found() {
+    fn a_rare_match_is_found_after_several_bounded_pages() {
         let store = SqliteStore::open_temporary().unwrap();
         let jobs = (0..35).map(|n| {
             job(&format!("job-{n}"))
@@ -256,6 +268,6 @@ mod tests {
             }
         }
         assert_eq!(found, ["job-22", "job-5"]);
-        assert_eq!(pages, 5, "35 rows, 8 a page");
+        assert_eq!(pages, 5, "35 rows, at most 8 in a page");
     }
 }

@@ -1,4 +1,4 @@
-//! Queue and type names as small numbers, which is what rows and indexes hold.
+//! Queue and type names as small numbers, which rows and indexes contain.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,8 @@ use rusqlite::Connection;
 use super::error::Failure;
 use tidegate_core::job::{QueueName, TypeName};
 
-/// Every queue and type that was ever named here. The tables are never pruned: names are few.
+/// All queue and type names that were ever stored. The tables are not pruned, because names are
+/// few.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Names {
     queues: Interned<QueueName>,
@@ -47,7 +48,7 @@ impl<N: Clone + Eq + std::hash::Hash + std::str::FromStr> Interned<N> {
 }
 
 impl Names {
-    /// The names that are stored.
+    /// Reads the stored names.
     pub(super) fn read(db: &Connection) -> Result<Self, Failure> {
         let queues = Interned::read(db, "SELECT n, name FROM queue_names")?;
         let types = Interned::read(db, "SELECT n, name FROM type_names")?;
@@ -64,7 +65,7 @@ impl Names {
         self.types.numbers.get(name).copied()
     }
 
-    /// The numbers of those of `types` that have one, ascending.
+    /// The numbers of `types`, ascending, except types without one.
     pub(super) fn types(&self, types: &[TypeName]) -> Vec<i64> {
         let mut numbers: Vec<i64> = types.iter().filter_map(|name| self.job_type(name)).collect();
         numbers.sort_unstable();
@@ -82,7 +83,7 @@ impl Names {
         self.types.names.get(&number)
     }
 
-    /// The number of a queue; it gets one if it has none. Whether it is new.
+    /// The number of a queue, stored if it is new; and whether it is new.
     pub(super) fn intern_queue(
         &mut self,
         db: &Connection,
@@ -97,7 +98,7 @@ impl Names {
         Ok((db.last_insert_rowid(), true))
     }
 
-    /// The number of a type; it gets one if it has none. Whether it is new.
+    /// The number of a type, stored if it is new; and whether it is new.
     pub(super) fn intern_type(
         &mut self,
         db: &Connection,

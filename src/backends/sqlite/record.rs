@@ -1,4 +1,4 @@
-//! Records: read by the beginning of their names, and by their time.
+//! Records: read by a prefix of their names, and by their time.
 
 use rusqlite::{Connection, params};
 
@@ -14,7 +14,7 @@ pub(super) fn page(db: &Connection, query: &RecordQuery) -> Result<Vec<Record>, 
         "SELECT name, until, bytes FROM records INDEXED BY records_by_name \
          WHERE kind = ?1 AND name >= ?2 AND name < ?3 AND name > ?4 ORDER BY name LIMIT ?5",
     )?;
-    // Names are letters, digits and dashes, all of which come before a tilde.
+    // Names consist of letters, digits and dashes, which all sort before a tilde.
     let end = format!("{}~", query.prefix);
     let after = query.after.as_deref().unwrap_or_default();
     let found = find.query_map(
@@ -31,8 +31,8 @@ pub(super) fn page(db: &Connection, query: &RecordQuery) -> Result<Vec<Record>, 
     Ok(found.collect::<Result<_, _>>()?)
 }
 
-/// Which records a purge drops, and what it will have dropped then.
-pub(super) fn ripe(
+/// The records that a purge drops, and its result.
+pub(super) fn droppable(
     db: &Connection,
     kind: RecordKind,
     now: Timestamp,
@@ -44,8 +44,10 @@ pub(super) fn ripe(
     )?;
     let all: i64 = count.query_row([kind.as_str()], |row| row.get(0))?;
     let mut purged = Purged { left: all as u64, ..Purged::default() };
-    let mut first =
-        db.prepare_cached("SELECT name, until FROM records INDEXED BY records_by_time WHERE kind = ?1 ORDER BY until LIMIT ?2")?;
+    let mut first = db.prepare_cached(
+        "SELECT name, until FROM records INDEXED BY records_by_time WHERE kind = ?1 \
+             ORDER BY until LIMIT ?2",
+    )?;
     let mut rows = first.query(params![kind.as_str(), limit])?;
     let mut drop = Vec::new();
     while let Some(row) = rows.next()? {

@@ -1,4 +1,4 @@
-//! A job as a row: columns for what is looked for by, [blobs](crate::blob) for the rest.
+//! A job as a row: columns for searched values, [blobs](crate::blob) for the rest.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use tidegate_core::{
     },
 };
 
-/// A statement that reads whole jobs, as [`job`] takes them, given what follows its `FROM jobs`.
+/// A statement that reads whole jobs for [`job`], with the given text after `FROM jobs`.
 macro_rules! select_jobs {
     ($rest:literal) => {
         concat!("SELECT id, spec, life, data_kind, data_bytes, data FROM jobs ", $rest)
@@ -23,10 +23,10 @@ macro_rules! select_jobs {
 }
 pub(super) use select_jobs;
 
-/// The kind of data that lies in `bodies`.
-pub(super) const BESIDE: i64 = 2;
+/// The kind of data that is stored in `bodies`.
+pub(super) const SEPARATE: i64 = 2;
 
-/// A state as its column has it.
+/// The number of a state in its column.
 pub(super) fn state_number(state: StateFilter) -> i64 {
     match state {
         StateFilter::Scheduled => 0,
@@ -53,7 +53,7 @@ pub(super) fn state_of(number: i64) -> Option<StateFilter> {
     all.into_iter().find(|state| state_number(*state) == number)
 }
 
-/// The columns that a change of a job's life writes.
+/// The columns that a change of a job's lifecycle writes.
 #[derive(Debug)]
 pub(super) struct LifeColumns {
     pub state: i64,
@@ -78,24 +78,24 @@ impl LifeColumns {
     }
 }
 
-/// Where a job's data goes.
+/// The columns of a job's data.
 #[derive(Debug)]
 pub(super) struct DataColumns {
     pub kind: i64,
     pub bytes: i64,
     pub data: Option<Bytes>,
-    /// What `bodies` gets, if that changes.
+    /// The change of the job's row in `bodies`.
     pub body: BodyChange,
 }
 
-/// What becomes of a job's row in `bodies`.
+/// A change of a job's row in `bodies`.
 #[derive(Debug)]
 pub(super) enum BodyChange {
-    /// There is none any more.
-    Gone,
-    /// It stays as it is.
-    Kept,
-    /// It is this.
+    /// The row is deleted, if it exists.
+    Deleted,
+    /// The row is unchanged.
+    Unchanged,
+    /// The row gets this payload.
     New(Payload),
 }
 
@@ -104,20 +104,22 @@ impl DataColumns {
         let bytes = data.len() as i64;
         match data {
             Body::Inline(payload) if payload.bytes.len() > INLINE_BYTES => {
-                Self { kind: BESIDE, bytes, data: None, body: BodyChange::New(payload) }
+                Self { kind: SEPARATE, bytes, data: None, body: BodyChange::New(payload) }
             }
             Body::Inline(payload) => Self {
                 kind: encoding_number(payload.encoding),
                 bytes,
                 data: Some(payload.bytes),
-                body: BodyChange::Gone,
+                body: BodyChange::Deleted,
             },
-            Body::Beside(_) => Self { kind: BESIDE, bytes, data: None, body: BodyChange::Kept },
+            Body::Beside(_) => {
+                Self { kind: SEPARATE, bytes, data: None, body: BodyChange::Unchanged }
+            }
             Body::Object { encoding, key, .. } => Self {
                 kind: 3 + encoding_number(encoding),
                 bytes,
                 data: Some(key.into()),
-                body: BodyChange::Gone,
+                body: BodyChange::Deleted,
             },
         }
     }
@@ -137,10 +139,10 @@ pub(super) fn encoding_of(number: i64) -> Encoding {
 /// The job of a row of [`select_jobs`].
 pub(super) fn job(row: &Row<'_>) -> Result<Job, Failure> {
     let id = text(row, 0)?;
-    let spec: Spec = decode(blob(row, 1)?, || format!("what job {id} is"))?;
-    let life: Lifecycle = decode(blob(row, 2)?, || format!("the life of job {id}"))?;
+    let spec: Spec = decode(blob(row, 1)?, || format!("the spec of job {id}"))?;
+    let life: Lifecycle = decode(blob(row, 2)?, || format!("the lifecycle of job {id}"))?;
     let bytes: u32 = row.get(4)?;
-    let here = |encoding| -> Result<Body, Failure> {
+    let inline = |encoding| -> Result<Body, Failure> {
         let bytes = Bytes::copy_from_slice(blob(row, 5)?);
         Ok(Body::Inline(Payload { encoding, bytes }))
     };
@@ -149,26 +151,27 @@ pub(super) fn job(row: &Row<'_>) -> Result<Job, Failure> {
         Ok(Body::Object { encoding, key, len: bytes })
     };
     let data = match row.get::<_, i64>(3)? {
-        0 => here(Encoding::Json)?,
-        1 => here(Encoding::MessagePack)?,
-        BESIDE => Body::Beside(bytes),
+        0 => inline(Encoding::Json)?,
+        1 => inline(Encoding::MessagePack)?,
+        SEPARATE => Body::Beside(bytes),
         3 => object(Encoding::Json)?,
         4 => object(Encoding::MessagePack)?,
         kind => {
             return Err(Failure::corrupt(format!("job {id} has data of unknown kind {kind}")));
         }
     };
-    let id = id.parse().map_err(|_| Failure::corrupt(format!("{id:?} is not the id of a job")))?;
+    let id = id.parse().map_err(|_| Failure::corrupt(format!("{id:?} is not a job id")))?;
     Ok(Job { id, spec: Arc::new(spec), data, life })
 }
 
-/// The same, for a page of many; none for a row that cannot be read, which is logged: it delays no other job.
+/// Like [`job`], but none for a damaged row, which it logs, so that the other jobs of a page can be
+/// read.
 pub(super) fn readable(row: &Row<'_>) -> Result<Option<Job>, Failure> {
     match job(row) {
         Err(Failure(error @ StoreError::Corrupt(_))) => {
             tracing::error!(
                 error = %error.chain(),
-                "a job is damaged and left out; `tidegate doctor` and a backup may help"
+                "skipping a damaged job; run `tidegate doctor`, or restore a backup"
             );
             Ok(None)
         }
@@ -180,12 +183,12 @@ pub(super) fn readable(row: &Row<'_>) -> Result<Option<Job>, Failure> {
 pub(super) fn text<'a>(row: &'a Row<'_>, index: usize) -> Result<&'a str, Failure> {
     row.get_ref(index)?
         .as_str()
-        .map_err(|error| Failure::corrupt(format!("column {index} is no {}: {error}", Type::Text)))
+        .map_err(|error| Failure::corrupt(format!("column {index} is not {}: {error}", Type::Text)))
 }
 
 /// The bytes in column `index`, not copied.
 pub(super) fn blob<'a>(row: &'a Row<'_>, index: usize) -> Result<&'a [u8], Failure> {
     row.get_ref(index)?
         .as_blob()
-        .map_err(|error| Failure::corrupt(format!("column {index} is no {}: {error}", Type::Blob)))
+        .map_err(|error| Failure::corrupt(format!("column {index} is not {}: {error}", Type::Blob)))
 }

@@ -1,8 +1,8 @@
-//! One transaction of the port inside one of SQLite's.
+//! One transaction of the port within one of SQLite's.
 //!
-//! Every condition of it is looked at before its first write, so that a refused one has nothing to
-//! take back and many share one commit of SQLite's without savepoints. No record is written twice
-//! in one transaction, so what was read is still current when it is written.
+//! All its conditions are checked before its first write. A refused transaction therefore has
+//! nothing to undo, and many of them share one SQLite commit without savepoints. No record is
+//! written twice in one transaction, so a checked record is still current when it is written.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -21,28 +21,28 @@ use tidegate_core::{
     },
 };
 
-/// A write whose job is encoded already, by its sender: the writer's time is the scarce one.
+/// A write whose job the sender has encoded, because the writer thread is the bottleneck.
 pub(super) enum Step {
-    Add(Box<Whole>),
+    Add(Box<JobColumns>),
     SetLife {
         id: JobId,
         was: Revision,
         life: LifeColumns,
     },
     SetAll {
-        whole: Box<Whole>,
+        whole: Box<JobColumns>,
         was: Revision,
     },
     Remove {
         id: JobId,
         was: Revision,
     },
-    /// Anything that is not about a job.
+    /// A write that is not about a job.
     Other(Box<Write>),
 }
 
 /// Every column of a job.
-pub(super) struct Whole {
+pub(super) struct JobColumns {
     pub id: JobId,
     pub spec: Arc<Spec>,
     pub encoded: Vec<u8>,
@@ -50,7 +50,7 @@ pub(super) struct Whole {
     pub data: DataColumns,
 }
 
-impl Whole {
+impl JobColumns {
     fn of(job: Job) -> Result<Box<Self>, Failure> {
         let life = LifeColumns::of(&job.life, &job.spec)?;
         let encoded = row::encode_spec(&job.spec)?;
@@ -68,8 +68,10 @@ impl Whole {
 pub(super) fn encode(txn: Txn) -> Result<Vec<Step>, Failure> {
     let step = |write| {
         Ok(match write {
-            Write::AddJob(job) => Step::Add(Whole::of(job)?),
-            Write::SetJob { job, was, all: true } => Step::SetAll { whole: Whole::of(job)?, was },
+            Write::AddJob(job) => Step::Add(JobColumns::of(job)?),
+            Write::SetJob { job, was, all: true } => {
+                Step::SetAll { whole: JobColumns::of(job)?, was }
+            }
             Write::SetJob { job, was, all: false } => {
                 let life = LifeColumns::of(&job.life, &job.spec)?;
                 Step::SetLife { id: job.id, was, life }
@@ -81,7 +83,7 @@ pub(super) fn encode(txn: Txn) -> Result<Vec<Step>, Failure> {
     txn.into_iter().map(step).collect()
 }
 
-/// The row of a job that is about to change.
+/// The row of a job before it changes.
 #[derive(Clone, Copy)]
 pub(super) struct RowLocation {
     pub n: i64,
@@ -91,54 +93,55 @@ pub(super) struct RowLocation {
     pub data_kind: i64,
 }
 
-/// What was found where a step is to be taken.
+/// The result of checking a step.
 enum Checked {
-    /// Its condition holds; the job that it is about stands here.
-    Fits(Option<RowLocation>),
-    /// It does not: this is the current record.
+    /// Its condition holds; the row of its job, if it has one.
+    Holds(Option<RowLocation>),
+    /// Its condition does not hold; the current record.
     Refused(CurrentRecord),
 }
 
-/// What one of SQLite's transactions changes in addition to its rows; it takes effect with the commit.
+/// What a SQLite transaction changes in addition to rows. It takes effect with the commit.
 #[derive(Debug, Default)]
 pub(super) struct Effects {
-    /// By queue, type and state: how many jobs more.
+    /// The change of the number of jobs by queue, type and state.
     pub counts: HashMap<(i64, i64, i64), i64>,
-    /// Whether a queue or a type got a number.
+    /// Whether a queue or a type was given a number.
     pub named: bool,
-    /// How many queues and types were configured.
+    /// How many items of the configuration were written.
     pub items: u64,
-    /// The versions of items as this transaction has them: every claim asks for that of its queue.
+    /// The versions of items in this transaction, because every claim checks the one of its queue.
     pub versions: HashMap<ItemKind, HashMap<String, Option<u64>>>,
 }
 
-/// One of SQLite's transactions, under way.
+/// An open SQLite transaction.
 pub(super) struct Group<'a> {
     pub db: &'a Connection,
     pub names: &'a mut Names,
     pub effects: Effects,
-    /// What adds jobs, once one was added: finding it among all statements takes as long as a good part of adding a job.
+    /// The statement that adds jobs, after its first use. Finding it among the cached statements
+    /// would take a considerable part of the time to add a job.
     pub add: Option<CachedStatement<'a>>,
 }
 
 impl<'a> Group<'a> {
-    /// A transaction that has begun on `db`.
+    /// The transaction that was begun on `db`.
     pub(super) fn new(db: &'a Connection, names: &'a mut Names) -> Self {
         Self { db, names, effects: Effects::default(), add: None }
     }
 
-    /// Takes every step of `txn`, or none.
-    pub(super) fn take(&mut self, txn: &[Step]) -> Result<Committed, Failure> {
-        // An insert tells by itself whether the id is taken. Where it comes last, every other
-        // condition is known to hold, so it can go first and save the look: the usual enqueue.
-        let (looked_at, insert) = match txn.split_last() {
+    /// Executes every step of `txn`, or none.
+    pub(super) fn execute(&mut self, txn: &[Step]) -> Result<Committed, Failure> {
+        // An insert checks its own condition. If it is the last step, every other condition has
+        // been checked, so it can be executed first without a separate check: the usual enqueue.
+        let (checked, insert) = match txn.split_last() {
             Some((Step::Add(whole), others)) => (others, Some(whole)),
             _ => (txn, None),
         };
-        let mut places = Vec::with_capacity(looked_at.len());
-        for (index, step) in looked_at.iter().enumerate() {
-            match self.look(step)? {
-                Checked::Fits(place) => places.push(place),
+        let mut rows = Vec::with_capacity(checked.len());
+        for (index, step) in checked.iter().enumerate() {
+            match self.check(step)? {
+                Checked::Holds(row) => rows.push(row),
                 Checked::Refused(standing) => {
                     return Ok(Committed::Conflict { step: index, standing });
                 }
@@ -148,42 +151,43 @@ impl<'a> Group<'a> {
             && !self.add(whole)?
         {
             return Ok(Committed::Conflict {
-                step: looked_at.len(),
-                standing: self.standing(&whole.id)?,
+                step: checked.len(),
+                standing: self.current(&whole.id)?,
             });
         }
-        for (step, place) in looked_at.iter().zip(places) {
-            self.write(step, place)?;
+        for (step, row) in checked.iter().zip(rows) {
+            self.write(step, row)?;
         }
         Ok(Committed::All)
     }
 
-    fn look(&mut self, step: &Step) -> Result<Checked, Failure> {
+    /// Checks the condition of `step`.
+    fn check(&mut self, step: &Step) -> Result<Checked, Failure> {
         match step {
-            Step::Add(whole) => Ok(match self.place(&whole.id)? {
-                Some(_) => Checked::Refused(self.standing(&whole.id)?),
-                None => Checked::Fits(None),
+            Step::Add(whole) => Ok(match self.row_of(&whole.id)? {
+                Some(_) => Checked::Refused(self.current(&whole.id)?),
+                None => Checked::Holds(None),
             }),
             Step::SetLife { id, was, .. } | Step::Remove { id, was } => {
-                self.look_at_revision(id, *was)
+                self.check_revision(id, *was)
             }
-            Step::SetAll { whole, was } => self.look_at_revision(&whole.id, *was),
+            Step::SetAll { whole, was } => self.check_revision(&whole.id, *was),
             Step::Other(write) => {
-                Ok(self.look_at_other(write)?.map_or(Checked::Fits(None), Checked::Refused))
+                Ok(self.conflict_of(write)?.map_or(Checked::Holds(None), Checked::Refused))
             }
         }
     }
 
-    fn look_at_revision(&self, id: &JobId, was: Revision) -> Result<Checked, Failure> {
-        Ok(match self.place(id)? {
-            Some((place, revision)) if revision == was.0 as i64 => Checked::Fits(Some(place)),
-            Some(_) => Checked::Refused(self.standing(id)?),
+    fn check_revision(&self, id: &JobId, was: Revision) -> Result<Checked, Failure> {
+        Ok(match self.row_of(id)? {
+            Some((row, revision)) if revision == was.0 as i64 => Checked::Holds(Some(row)),
+            Some(_) => Checked::Refused(self.current(id)?),
             None => Checked::Refused(CurrentRecord::Nothing),
         })
     }
 
     /// The conflict of a write that is not about a job, if there is one.
-    fn look_at_other(&mut self, write: &Write) -> Result<Option<CurrentRecord>, Failure> {
+    fn conflict_of(&mut self, write: &Write) -> Result<Option<CurrentRecord>, Failure> {
         Ok(match write {
             Write::SetKey { key, was, .. } => {
                 unless(was, self.key(key)?, |job| CurrentRecord::Key { job, since: None })
@@ -211,13 +215,13 @@ impl<'a> Group<'a> {
             | Write::SetJob { .. }
             | Write::RemoveJob { .. }
             | Write::Together(_) => {
-                unreachable!("a step of its own")
+                unreachable!("encode() makes it a step of its own")
             }
         })
     }
 
-    /// Where a job stands, and its revision.
-    fn place(&self, id: &JobId) -> Result<Option<(RowLocation, i64)>, Failure> {
+    /// The row of a job, and its revision.
+    fn row_of(&self, id: &JobId) -> Result<Option<(RowLocation, i64)>, Failure> {
         let mut find = self.db.prepare_cached(
             "SELECT n, queue, type, state, data_kind, revision FROM jobs WHERE id = ?1",
         )?;
@@ -225,17 +229,18 @@ impl<'a> Group<'a> {
         let Some(row) = rows.next()? else {
             return Ok(None);
         };
-        let place = RowLocation {
+        let location = RowLocation {
             n: row.get(0)?,
             queue: row.get(1)?,
             job_type: row.get(2)?,
             state: row.get(3)?,
             data_kind: row.get(4)?,
         };
-        Ok(Some((place, row.get(5)?)))
+        Ok(Some((location, row.get(5)?)))
     }
 
-    fn standing(&self, id: &JobId) -> Result<CurrentRecord, Failure> {
+    /// The current record of a job.
+    fn current(&self, id: &JobId) -> Result<CurrentRecord, Failure> {
         let mut find = self.db.prepare_cached(select_jobs!("WHERE id = ?1"))?;
         let mut rows = find.query([id.as_str()])?;
         Ok(match rows.next()? {
@@ -267,20 +272,20 @@ impl<'a> Group<'a> {
     }
 }
 
-/// What stands instead of what was expected; none if that is what stands.
+/// The current record if it is not the expected one.
 fn unless<T: PartialEq>(
     was: &Expect<T>,
     now: Option<T>,
-    standing: impl FnOnce(T) -> CurrentRecord,
+    record: impl FnOnce(T) -> CurrentRecord,
 ) -> Option<CurrentRecord> {
     match (was, now) {
         (Expect::Absent, None) => None,
         (Expect::Is(was), Some(now)) if now == *was => None,
-        (_, now) => Some(now.map_or(CurrentRecord::Nothing, standing)),
+        (_, now) => Some(now.map_or(CurrentRecord::Nothing, record)),
     }
 }
 
-/// A key as its columns have it; none if its type has no number, so that it cannot be there.
+/// The columns of a key; none if its type has no number, because such a key cannot be stored.
 pub(super) fn key_columns<'k>(key: &'k Key, names: &Names) -> Option<(i64, i64, &'k str)> {
     Some(match key {
         Key::Correlation(name, key) => (0, names.job_type(name)?, key),
@@ -289,7 +294,7 @@ pub(super) fn key_columns<'k>(key: &'k Key, names: &Names) -> Option<(i64, i64, 
     })
 }
 
-/// The job that a key points at.
+/// The job that a key leads to.
 pub(super) fn find_key(
     db: &Connection,
     (kind, job_type, key): (i64, i64, &str),
@@ -302,6 +307,6 @@ pub(super) fn find_key(
     };
     let id = row::text(row, 0)?;
     id.parse().map(Some).map_err(|_| {
-        Failure::corrupt(format!("the key {key:?} points at {id:?}, which is not an id"))
+        Failure::corrupt(format!("the key {key:?} leads to {id:?}, which is not a job id"))
     })
 }

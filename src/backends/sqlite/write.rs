@@ -1,26 +1,30 @@
-//! The statements that write: what a step does once its condition is known to hold.
+//! The statements that write: the execution of a step whose condition holds.
 
 use rusqlite::params;
 
 use super::error::Failure;
 use super::{
     row::{self, BodyChange},
-    txn::{Effects, Group, RowLocation, Step, Whole, key_columns},
+    txn::{Effects, Group, JobColumns, RowLocation, Step, key_columns},
 };
 use tidegate_core::{
-    job::{QueueName, Spec},
-    port::{Write, job_store::Key},
+    job::{JobId, QueueName, Spec},
+    port::{
+        Write,
+        job_store::{ItemKind, Key, Record},
+    },
     time::Timestamp,
 };
 
 /// Adds a job, unless its id is taken.
-const ADD: &str = "INSERT INTO jobs (id, queue, type, state, revision, run_at, wake_at, created_at, priority, critical, partition, \
-     data_kind, data_bytes, data, spec, life) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16) \
+const ADD: &str = "INSERT INTO jobs (id, queue, type, state, revision, run_at, wake_at, \
+     created_at, priority, critical, partition, data_kind, data_bytes, data, spec, life) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16) \
      ON CONFLICT (id) DO NOTHING";
 
 impl Group<'_> {
     /// Inserts a job; false if its id is taken.
-    pub(super) fn add(&mut self, whole: &Whole) -> Result<bool, Failure> {
+    pub(super) fn add(&mut self, whole: &JobColumns) -> Result<bool, Failure> {
         let (queue, job_type) = self.numbers(&whole.spec)?;
         let (spec, life, data) = (&whole.spec, &whole.life, &whole.data);
         let add = match &mut self.add {
@@ -53,62 +57,74 @@ impl Group<'_> {
         Ok(true)
     }
 
-    /// Takes `step`, whose job stands at `place`.
-    pub(super) fn write(&mut self, step: &Step, place: Option<RowLocation>) -> Result<(), Failure> {
-        match (step, place) {
+    /// Executes `step`; `at` is the row of its job.
+    pub(super) fn write(&mut self, step: &Step, at: Option<RowLocation>) -> Result<(), Failure> {
+        match (step, at) {
             (Step::Add(whole), _) => {
                 self.add(whole)?;
             }
-            (Step::SetLife { life, .. }, Some(place)) => {
+            (Step::SetLife { life, .. }, Some(at)) => {
                 self.db
-                    .prepare_cached("UPDATE jobs SET state = ?2, revision = ?3, run_at = ?4, wake_at = ?5, life = ?6 WHERE n = ?1")?
-                    .execute(params![place.n, life.state, life.revision, life.run_at, life.wake_at, life.life])?;
-                if life.state != place.state {
-                    self.count(place.queue, place.job_type, place.state, -1);
-                    self.count(place.queue, place.job_type, life.state, 1);
+                    .prepare_cached(
+                        "UPDATE jobs SET state = ?2, revision = ?3, run_at = ?4, wake_at = ?5, \
+                         life = ?6 WHERE n = ?1",
+                    )?
+                    .execute(params![
+                        at.n,
+                        life.state,
+                        life.revision,
+                        life.run_at,
+                        life.wake_at,
+                        life.life
+                    ])?;
+                if life.state != at.state {
+                    self.count(at.queue, at.job_type, at.state, -1);
+                    self.count(at.queue, at.job_type, life.state, 1);
                 }
             }
-            (Step::SetAll { whole, .. }, Some(place)) => self.set_all(whole, place)?,
-            (Step::Remove { id, .. }, Some(place)) => {
-                self.db.prepare_cached("DELETE FROM jobs WHERE n = ?1")?.execute([place.n])?;
-                self.body(place.n, &BodyChange::Gone, Some(place.data_kind))?;
+            (Step::SetAll { whole, .. }, Some(at)) => self.set_all(whole, at)?,
+            (Step::Remove { id, .. }, Some(at)) => {
+                self.db.prepare_cached("DELETE FROM jobs WHERE n = ?1")?.execute([at.n])?;
+                self.body(at.n, &BodyChange::Deleted, Some(at.data_kind))?;
                 self.db
                     .prepare_cached("DELETE FROM keys WHERE job = ?1")?
                     .execute([id.as_str()])?;
-                self.count(place.queue, place.job_type, place.state, -1);
+                self.count(at.queue, at.job_type, at.state, -1);
             }
             (Step::Other(write), _) => self.write_other(write)?,
             (Step::SetLife { .. } | Step::SetAll { .. } | Step::Remove { .. }, None) => {
-                unreachable!("a job that may be changed has a place")
+                unreachable!("the check of a change returns its row")
             }
         }
         Ok(())
     }
 
-    /// Writes the counts, last of all.
+    /// Writes the counts, as the last statement.
     pub(super) fn finish(self) -> Result<Effects, Failure> {
         let mut add = self.db.prepare_cached(
-            "INSERT INTO counts (queue, type, state, jobs) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO UPDATE SET jobs = jobs + excluded.jobs",
+            "INSERT INTO counts (queue, type, state, jobs) VALUES (?1, ?2, ?3, ?4) \
+             ON CONFLICT DO UPDATE SET jobs = jobs + excluded.jobs",
         )?;
-        for ((queue, job_type, state), more) in &self.effects.counts {
-            if *more != 0 {
-                add.execute([queue, job_type, state, more])?;
+        for ((queue, job_type, state), change) in &self.effects.counts {
+            if *change != 0 {
+                add.execute([queue, job_type, state, change])?;
             }
         }
         Ok(self.effects)
     }
 
-    fn set_all(&mut self, whole: &Whole, place: RowLocation) -> Result<(), Failure> {
+    fn set_all(&mut self, whole: &JobColumns, at: RowLocation) -> Result<(), Failure> {
         let (queue, job_type) = self.numbers(&whole.spec)?;
         let (spec, life, data) = (&whole.spec, &whole.life, &whole.data);
         self.db
             .prepare_cached(
-                "UPDATE jobs SET queue = ?2, type = ?3, state = ?4, revision = ?5, run_at = ?6, wake_at = ?7, created_at = ?8, \
-                 priority = ?9, critical = ?10, partition = ?11, data_kind = ?12, data_bytes = ?13, data = ?14, spec = ?15, life = ?16 \
+                "UPDATE jobs SET queue = ?2, type = ?3, state = ?4, revision = ?5, run_at = ?6, \
+                 wake_at = ?7, created_at = ?8, priority = ?9, critical = ?10, partition = ?11, \
+                 data_kind = ?12, data_bytes = ?13, data = ?14, spec = ?15, life = ?16 \
                  WHERE n = ?1",
             )?
             .execute(params![
-                place.n,
+                at.n,
                 queue,
                 job_type,
                 life.state,
@@ -125,13 +141,13 @@ impl Group<'_> {
                 whole.encoded,
                 life.life,
             ])?;
-        self.body(place.n, &data.body, Some(place.data_kind))?;
-        self.count(place.queue, place.job_type, place.state, -1);
+        self.body(at.n, &data.body, Some(at.data_kind))?;
+        self.count(at.queue, at.job_type, at.state, -1);
         self.count(queue, job_type, life.state, 1);
         Ok(())
     }
 
-    /// Changes what lies beside job `n`, whose data was of kind `was`.
+    /// Changes the separate body of the job in row `n`, whose data was of kind `was`.
     fn body(&self, n: i64, change: &BodyChange, was: Option<i64>) -> Result<(), Failure> {
         match change {
             BodyChange::New(payload) => {
@@ -145,34 +161,25 @@ impl Group<'_> {
                         &payload.bytes[..]
                     ])?;
             }
-            BodyChange::Gone if was == Some(row::BESIDE) => {
+            BodyChange::Deleted if was == Some(row::SEPARATE) => {
                 self.db.prepare_cached("DELETE FROM bodies WHERE job = ?1")?.execute([n])?;
             }
-            BodyChange::Gone | BodyChange::Kept => {}
+            BodyChange::Deleted | BodyChange::Unchanged => {}
         }
         Ok(())
     }
 
     fn write_other(&mut self, write: &Write) -> Result<(), Failure> {
         match write {
-            Write::SetKey { key, job, .. } => {
-                if let Key::Correlation(name, _) | Key::Unique(name, _) = key {
-                    self.effects.named |= self.names.intern_type(self.db, name)?.1;
-                }
-                let (kind, job_type, key) =
-                    key_columns(key, self.names).expect("its type has a number now");
-                self.db.prepare_cached("INSERT OR REPLACE INTO keys (kind, type, key, job) VALUES (?1, ?2, ?3, ?4)")?.execute(params![
-                    kind,
-                    job_type,
-                    key,
-                    job.as_str()
-                ])?;
-            }
+            Write::SetKey { key, job, .. } => self.set_key(key, job)?,
             Write::AddBatch(queue, batch) => {
                 let queue = self.queue(queue)?;
-                self.db
-                    .prepare_cached("INSERT OR REPLACE INTO batches (queue, id, for_head, batch) VALUES (?1, ?2, ?3, ?4)")?
-                    .execute(params![queue, batch.id.0 as i64, batch.for_head as i64, row::encode(batch)?])?;
+                let mut put = self.db.prepare_cached(
+                    "INSERT OR REPLACE INTO batches (queue, id, for_head, batch) \
+                     VALUES (?1, ?2, ?3, ?4)",
+                )?;
+                let (id, ledger) = (batch.id.0 as i64, batch.for_head as i64);
+                put.execute(params![queue, id, ledger, row::encode(batch)?])?;
             }
             Write::RemoveBatch(queue, id) => {
                 let queue = self.queue(queue)?;
@@ -189,37 +196,14 @@ impl Group<'_> {
                     .execute(params![queue, head.version as i64, row::encode(head)?])?;
             }
             Write::SetItem { kind, name, version, bytes, .. } => {
-                match bytes {
-                    Some(bytes) => self
-                        .db
-                        .prepare_cached("INSERT OR REPLACE INTO items (kind, name, version, bytes) VALUES (?1, ?2, ?3, ?4)")?
-                        .execute(params![kind.as_str(), name, *version as i64, bytes])?,
-                    None => {
-                        self.db.prepare_cached("DELETE FROM items WHERE kind = ?1 AND name = ?2")?.execute(params![kind.as_str(), name])?
-                    }
-                };
-                self.effects
-                    .versions
-                    .entry(*kind)
-                    .or_default()
-                    .insert(name.clone(), bytes.is_some().then_some(*version));
-                self.effects.items += u64::from(kind.is_decided_under());
+                self.set_item(*kind, name, *version, bytes.as_deref())?;
             }
-            Write::PutRecord(record) => {
-                let mut put = self.db.prepare_cached(
-                    "INSERT INTO records (kind, name, until, bytes) VALUES (?1, ?2, ?3, ?4) \
-                     ON CONFLICT (kind, name) DO UPDATE SET until = excluded.until, bytes = excluded.bytes",
-                )?;
-                put.execute(params![
-                    record.kind.as_str(),
-                    record.name,
-                    record.until.millis(),
-                    record.bytes
-                ])?;
-            }
+            Write::PutRecord(record) => self.put_record(record)?,
             Write::RemoveRecord { kind, name, until } => {
-                let mut remove =
-                    self.db.prepare_cached("DELETE FROM records WHERE kind = ?1 AND name = ?2 AND until = ifnull(?3, until)")?;
+                let mut remove = self.db.prepare_cached(
+                    "DELETE FROM records \
+                     WHERE kind = ?1 AND name = ?2 AND until = ifnull(?3, until)",
+                )?;
                 remove.execute(params![kind.as_str(), name, until.map(Timestamp::millis)])?;
             }
             Write::RequireItem { .. } => {}
@@ -227,14 +211,66 @@ impl Group<'_> {
             | Write::SetJob { .. }
             | Write::RemoveJob { .. }
             | Write::Together(_) => {
-                unreachable!("a step of its own")
+                unreachable!("encode() makes it a step of its own")
             }
         }
         Ok(())
     }
 
-    fn count(&mut self, queue: i64, job_type: i64, state: i64, more: i64) {
-        *self.effects.counts.entry((queue, job_type, state)).or_default() += more;
+    fn set_key(&mut self, key: &Key, job: &JobId) -> Result<(), Failure> {
+        if let Key::Correlation(name, _) | Key::Unique(name, _) = key {
+            self.effects.named |= self.names.intern_type(self.db, name)?.1;
+        }
+        let (kind, job_type, key) =
+            key_columns(key, self.names).expect("its type was given a number above");
+        self.db
+            .prepare_cached(
+                "INSERT OR REPLACE INTO keys (kind, type, key, job) VALUES (?1, ?2, ?3, ?4)",
+            )?
+            .execute(params![kind, job_type, key, job.as_str()])?;
+        Ok(())
+    }
+
+    /// Writes an item of the configuration, or deletes it without `bytes`.
+    fn set_item(
+        &mut self,
+        kind: ItemKind,
+        name: &str,
+        version: u64,
+        bytes: Option<&[u8]>,
+    ) -> Result<(), Failure> {
+        match bytes {
+            Some(bytes) => self
+                .db
+                .prepare_cached(
+                    "INSERT OR REPLACE INTO items (kind, name, version, bytes) \
+                     VALUES (?1, ?2, ?3, ?4)",
+                )?
+                .execute(params![kind.as_str(), name, version as i64, bytes])?,
+            None => self
+                .db
+                .prepare_cached("DELETE FROM items WHERE kind = ?1 AND name = ?2")?
+                .execute(params![kind.as_str(), name])?,
+        };
+        let versions = self.effects.versions.entry(kind).or_default();
+        versions.insert(name.to_owned(), bytes.is_some().then_some(version));
+        self.effects.items += u64::from(kind.is_decided_under());
+        Ok(())
+    }
+
+    fn put_record(&self, record: &Record) -> Result<(), Failure> {
+        let mut put = self.db.prepare_cached(
+            "INSERT INTO records (kind, name, until, bytes) VALUES (?1, ?2, ?3, ?4) \
+             ON CONFLICT (kind, name) DO UPDATE \
+             SET until = excluded.until, bytes = excluded.bytes",
+        )?;
+        let until = record.until.millis();
+        put.execute(params![record.kind.as_str(), record.name, until, record.bytes])?;
+        Ok(())
+    }
+
+    fn count(&mut self, queue: i64, job_type: i64, state: i64, change: i64) {
+        *self.effects.counts.entry((queue, job_type, state)).or_default() += change;
     }
 
     fn queue(&mut self, name: &QueueName) -> Result<i64, Failure> {

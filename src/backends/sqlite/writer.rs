@@ -1,7 +1,8 @@
-//! The one thread that writes: it takes everything that waits into one transaction and answers after its commit.
+//! The single writer thread: it commits all waiting requests in one transaction, and then answers
+//! them.
 //!
-//! A commit costs a wait for the disk, whatever is in it, so the more callers wait the cheaper each
-//! becomes. No request waits for a group to fill: an idle writer starts at once.
+//! A commit costs a wait for the disk, independent of its size, so a larger group is cheaper for
+//! each request. No request waits for a group to fill: an idle writer starts at once.
 
 use std::{sync::Arc, thread::JoinHandle};
 
@@ -16,10 +17,10 @@ use super::{
 };
 use tidegate_core::port::{StoreError, Txn, job_store::Committed};
 
-/// A group takes no further request once it has this many writes, so that no caller waits long for the others.
-const GROUP_WRITES: usize = 4096;
-/// This many requests may wait; further callers wait to get in.
-const WAITING: usize = 4096;
+/// Number of writes at which a group is full, so that no caller waits long for the others.
+const MAX_GROUP_WRITES: usize = 4096;
+/// Maximum requests in the channel; further callers wait to send theirs.
+const MAX_WAITING_REQUESTS: usize = 4096;
 
 type Answer = Result<Vec<Committed>, StoreError>;
 
@@ -34,20 +35,20 @@ impl Request {
     }
 }
 
-/// The way to the writer. Dropping it waits until everything that was sent is written.
+/// The handle of the writer thread. Dropping it waits until all sent requests are written.
 pub(super) struct Writer {
     requests: Option<mpsc::Sender<Request>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Writer {
-    /// Starts the thread on its connection.
+    /// Starts the thread with its connection.
     pub(super) fn start(
         db: Connection,
         names: Names,
         shared: Arc<Shared>,
     ) -> std::io::Result<Self> {
-        let (requests, waiting) = mpsc::channel(WAITING);
+        let (requests, waiting) = mpsc::channel(MAX_WAITING_REQUESTS);
         let state = State { db, names, shared };
         let thread = std::thread::Builder::new()
             .name("sqlite-writer".into())
@@ -70,7 +71,7 @@ impl Drop for Writer {
     fn drop(&mut self) {
         drop(self.requests.take());
         if let Some(thread) = self.thread.take() {
-            // A panic has been reported by its thread; there is nothing left to do about it here.
+            // The thread has reported its own panic.
             let _ = thread.join();
         }
     }
@@ -87,7 +88,7 @@ impl State {
         while let Some(first) = waiting.blocking_recv() {
             let mut writes = first.writes();
             let mut group = vec![first];
-            while writes < GROUP_WRITES
+            while writes < MAX_GROUP_WRITES
                 && let Ok(next) = waiting.try_recv()
             {
                 writes += next.writes();
@@ -102,9 +103,9 @@ impl State {
             group.into_iter().map(|request| (request.txns, request.reply)).unzip();
         let answers: Vec<Answer> = match self.commit(&txns) {
             Ok(answers) => answers.into_iter().map(Ok).collect(),
-            // Nothing of the group was written. One of many may be all that is wrong with it: a
-            // damaged page is not its neighbours' affair, and a removal makes room where an
-            // insert finds none. Where the disk does not answer, asking more often does not help.
+            // Nothing of the group was written, perhaps because of a single request: others may not
+            // touch the damaged page, and a removal succeeds on a full disk. So each request is
+            // committed alone. After any other error, such as an I/O error, that would not help.
             Err(Failure(StoreError::Corrupt(_) | StoreError::Throttled { .. }))
                 if txns.len() > 1 =>
             {
@@ -119,24 +120,24 @@ impl State {
             Err(Failure(error)) => txns.iter().map(|_| Err(error.clone())).collect(),
         };
         for (reply, answer) in replies.into_iter().zip(answers) {
-            // A caller that stopped waiting is gone; the write is durable all the same.
+            // The caller may have stopped waiting. The write is durable in any case.
             let _ = reply.send(answer);
         }
     }
 
-    /// One transaction of SQLite's with all of `requests`: one answer each, or nothing written.
+    /// Commits all `requests` in one SQLite transaction: one answer each, or nothing is written.
     fn commit(&mut self, requests: &[Vec<Vec<Step>>]) -> Result<Vec<Vec<Committed>>, Failure> {
-        match self.take(requests) {
+        match self.execute(requests) {
             Ok((answers, effects)) => {
                 self.shared.publish(&self.names, effects);
                 Ok(answers)
             }
             Err(error) => {
-                // SQLite has rolled back by itself after some errors.
+                // After some errors SQLite has already rolled back.
                 if !self.db.is_autocommit()
                     && let Err(fault) = self.db.execute_batch("ROLLBACK")
                 {
-                    tracing::error!(%fault, "a transaction could not be rolled back");
+                    tracing::error!(%fault, "cannot roll back a transaction");
                 }
                 self.names = self.shared.names();
                 Err(error)
@@ -144,7 +145,7 @@ impl State {
         }
     }
 
-    fn take(
+    fn execute(
         &mut self,
         requests: &[Vec<Vec<Step>>],
     ) -> Result<(Vec<Vec<Committed>>, Effects), Failure> {
@@ -152,7 +153,7 @@ impl State {
         let mut group = Group::new(&self.db, &mut self.names);
         let mut answers = Vec::with_capacity(requests.len());
         for txns in requests {
-            answers.push(txns.iter().map(|txn| group.take(txn)).collect::<Result<Vec<_>, _>>()?);
+            answers.push(txns.iter().map(|txn| group.execute(txn)).collect::<Result<Vec<_>, _>>()?);
         }
         let effects = group.finish()?;
         self.db.prepare_cached("COMMIT")?.execute([])?;
@@ -191,7 +192,10 @@ mod tests {
     fn serve(state: &mut State, requests: Vec<Vec<Txn>>) -> Vec<Answer> {
         let (requests, answers): (Vec<_>, Vec<_>) = requests.into_iter().map(request).unzip();
         state.serve(requests);
-        answers.into_iter().map(|mut answer| answer.try_recv().expect("it was answered")).collect()
+        answers
+            .into_iter()
+            .map(|mut answer| answer.try_recv().expect("every request is answered"))
+            .collect()
     }
 
     fn jobs(state: &State) -> i64 {
@@ -199,15 +203,15 @@ mod tests {
     }
 
     #[test]
-    fn one_that_meets_damage_is_not_its_neighbours_affair() {
+    fn a_damaged_record_fails_only_the_request_that_reads_it() {
         let mut state = state(Connection::open_in_memory().unwrap());
         serve(&mut state, vec![vec![add("damaged")]]).remove(0).unwrap();
         state.db.execute_batch("UPDATE jobs SET life = x'01'").unwrap();
         let answers =
             serve(&mut state, vec![vec![add("a")], vec![add("b"), add("damaged")], vec![add("c")]]);
         assert!(matches!(&answers[..], [Ok(_), Err(StoreError::Corrupt(_)), Ok(_)]), "{answers:?}");
-        assert_eq!(jobs(&state), 3, "the damaged one, a and c: nothing of the request that failed");
-        // Names that were given within it are as if they had never been.
+        assert_eq!(jobs(&state), 3, "the damaged job, a and c; nothing of the failed request");
+        // The failed request has stored no names either.
         serve(&mut state, vec![vec![add("b")]]).remove(0).unwrap();
         assert_eq!(state.shared.counts().len(), 4);
         let names: i64 =
@@ -216,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn only_transactions_that_do_not_fit_the_disk_are_refused() {
+    fn only_transactions_that_do_not_fit_on_the_disk_fail() {
         let mut state = state(Connection::open_in_memory().unwrap());
         let pages: i64 = state.db.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
         state.db.pragma_update(None, "max_page_count", pages + 8).unwrap();

@@ -1,0 +1,106 @@
+//! How many jobs are due, and which partitions have scheduled jobs.
+
+use std::collections::BTreeMap;
+
+use rusqlite::{Connection, params};
+
+use super::{Scan, next_partition};
+use crate::sqlite::{error::Failure, names::Names};
+use tidegate_core::{
+    job::{QueueName, TypeName},
+    port::job_store::DueQuery,
+    queue::order::Order,
+    time::Timestamp,
+};
+
+/// How many jobs of a stream are due, up to a bound.
+const COUNT: &str = "SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobs_due \
+     WHERE state = 0 AND queue = ?1 AND critical = ?2 AND partition = ?3 AND type = ?4 \
+     AND priority = ?5 AND run_at <= ?6 LIMIT ?7)";
+
+/// How many jobs of each of `types` are due, at most `most` in all. It counts index entries and
+/// reads no job.
+pub(in crate::sqlite) fn count(
+    db: &Connection,
+    names: &Names,
+    queue: &QueueName,
+    types: &[TypeName],
+    until: Timestamp,
+    most: u32,
+) -> Result<BTreeMap<TypeName, u64>, Failure> {
+    let mut counts = BTreeMap::new();
+    let (Some(number), numbers) = (names.queue(queue), names.types(types)) else {
+        return Ok(counts);
+    };
+    let mut find = db.prepare_cached(COUNT)?;
+    let mut left = u64::from(most);
+    for critical in [true, false] {
+        let (order, types) = (Order::Time { step_millis: 0 }, types.to_vec());
+        let query = &DueQuery {
+            queue: queue.clone(),
+            critical,
+            types,
+            partition: None,
+            order,
+            until,
+            after: None,
+            limit: most,
+        };
+        for stream in (Scan { db, queue: number, query }).streams(&numbers)? {
+            let place = params![
+                number,
+                critical,
+                stream.partition,
+                stream.job_type,
+                stream.priority,
+                until.millis(),
+                left as i64
+            ];
+            let found = find.query_row(place, |row| row.get::<_, i64>(0))? as u64;
+            if let Some(name) = names.type_name(stream.job_type).filter(|_| found > 0) {
+                *counts.entry(name.clone()).or_default() += found;
+            }
+            left -= found;
+            if left == 0 {
+                return Ok(counts);
+            }
+        }
+    }
+    Ok(counts)
+}
+
+/// The partitions with scheduled jobs of `types`.
+pub(in crate::sqlite) fn partitions(
+    db: &Connection,
+    names: &Names,
+    queue: &QueueName,
+    types: &[TypeName],
+    after: Option<&str>,
+    limit: u32,
+) -> Result<Vec<String>, Failure> {
+    let (Some(queue), types) = (names.queue(queue), names.types(types)) else {
+        return Ok(Vec::new());
+    };
+    let mut holds = db.prepare_cached(
+        "SELECT 1 FROM jobs INDEXED BY jobs_due \
+         WHERE state = 0 AND queue = ?1 AND critical = ?2 AND partition = ?3 AND type = ?4 LIMIT 1",
+    )?;
+    let mut after = after.map(str::to_owned);
+    let mut found = Vec::new();
+    while found.len() < limit as usize {
+        let next = |critical| next_partition(db, queue, critical, after.as_deref());
+        let Some(partition) = next(false)?.into_iter().chain(next(true)?).min() else {
+            break;
+        };
+        'one: for critical in [false, true] {
+            for job_type in &types {
+                if holds.exists(params![queue, critical, partition, job_type])? {
+                    found.push(partition.clone());
+                    break 'one;
+                }
+            }
+        }
+        after = Some(partition);
+    }
+    Ok(found)
+}

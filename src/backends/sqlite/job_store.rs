@@ -1,0 +1,266 @@
+//! The calls of the port.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::Ordering},
+};
+
+use async_trait::async_trait;
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::{
+    SqliteStore, due,
+    error::Failure,
+    list, record,
+    row::{self, select_jobs},
+    txn,
+};
+use tidegate_core::{
+    job::{Job, JobId, Payload, QueueName, Spec, TypeName},
+    port::job_store::{
+        Atomicity, Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key, ListPage,
+        ListQuery, Purged, Record, RecordKind, RecordQuery, StoreCapabilities, StoreError, Txn,
+        Write, flatten,
+    },
+    queue::{GrantBatch, Ledger, ledger::BatchId},
+    time::Timestamp,
+};
+
+fn jobs(mut rows: rusqlite::Rows<'_>) -> Result<Vec<Job>, Failure> {
+    let mut jobs = Vec::new();
+    while let Some(row) = rows.next()? {
+        jobs.extend(row::readable(row)?);
+    }
+    Ok(jobs)
+}
+
+#[async_trait]
+impl JobStore for SqliteStore {
+    async fn commit(&self, txns: Vec<Txn>) -> Result<Vec<Committed>, StoreError> {
+        let (txns, steps): (Vec<Txn>, Vec<Vec<usize>>) = txns.into_iter().map(flatten).unzip();
+        let answers = self.writer.commit(txns).await?;
+        Ok(answers.into_iter().zip(steps).map(|(answer, steps)| answer.regrouped(&steps)).collect())
+    }
+
+    fn capabilities(&self) -> StoreCapabilities {
+        StoreCapabilities { atomicity: Atomicity::Atomic, expires_natively: false }
+    }
+
+    fn assign_id(&self, id: JobId, _: &Spec, _: Timestamp) -> JobId {
+        id
+    }
+
+    async fn get(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>, StoreError> {
+        self.readers.read(|db| {
+            let mut find = db.prepare_cached(select_jobs!("WHERE id = ?1"))?;
+            let mut found = Vec::with_capacity(ids.len());
+            for id in ids {
+                let mut rows = find.query([id.as_str()])?;
+                found.push(rows.next()?.map(row::job).transpose()?);
+            }
+            Ok(found)
+        })
+    }
+
+    async fn bodies(&self, ids: &[JobId]) -> Result<Vec<Option<Payload>>, StoreError> {
+        self.readers.read(|db| {
+            let mut find = db.prepare_cached(
+                "SELECT encoding, bytes FROM jobs JOIN bodies ON bodies.job = jobs.n \
+                 WHERE jobs.id = ?1",
+            )?;
+            let mut found = Vec::with_capacity(ids.len());
+            for id in ids {
+                let mut rows = find.query([id.as_str()])?;
+                found.push(match rows.next()? {
+                    Some(row) => {
+                        let bytes = bytes::Bytes::copy_from_slice(row::blob(row, 1)?);
+                        Some(Payload { encoding: row::encoding_of(row.get(0)?), bytes })
+                    }
+                    None => None,
+                });
+            }
+            Ok(found)
+        })
+    }
+
+    async fn due(&self, queries: &[DueQuery]) -> Result<Vec<DuePage>, StoreError> {
+        let names = self.names();
+        self.readers.read(|db| queries.iter().map(|query| due::page(db, &names, query)).collect())
+    }
+
+    async fn count_due(
+        &self,
+        queue: &QueueName,
+        types: &[TypeName],
+        until: Timestamp,
+        most: u32,
+    ) -> Result<BTreeMap<TypeName, u64>, StoreError> {
+        self.readers.read(|db| due::count(db, &self.names(), queue, types, until, most))
+    }
+
+    async fn partitions(
+        &self,
+        queue: &QueueName,
+        types: &[TypeName],
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<String>, StoreError> {
+        let names = self.names();
+        self.readers.read(|db| due::partitions(db, &names, queue, types, after, limit))
+    }
+
+    async fn overdue(
+        &self,
+        until: Timestamp,
+        limit: u32,
+    ) -> Result<(Vec<Job>, Option<Timestamp>), StoreError> {
+        self.readers.read(|db| {
+            let mut late = db.prepare_cached(select_jobs!(
+                "INDEXED BY jobs_wake WHERE wake_at <= ?1 ORDER BY wake_at LIMIT ?2"
+            ))?;
+            let late = jobs(late.query(params![until.millis(), limit])?)?;
+            let next: Option<i64> = db
+                .prepare_cached(
+                    "SELECT wake_at FROM jobs INDEXED BY jobs_wake WHERE wake_at > ?1 \
+                     ORDER BY wake_at LIMIT 1",
+                )?
+                .query_row([until.millis()], |row| row.get(0))
+                .optional()?;
+            Ok((late, next.map(Timestamp::from_millis)))
+        })
+    }
+
+    async fn running(
+        &self,
+        queue: &QueueName,
+        after: Option<&JobId>,
+        limit: u32,
+    ) -> Result<Vec<Job>, StoreError> {
+        let Some(queue) = self.names().queue(queue) else {
+            return Ok(Vec::new());
+        };
+        self.readers.read(|db| {
+            // No id is empty, so all ids follow the empty text.
+            let after = after.map_or("", JobId::as_str);
+            let mut find = db.prepare_cached(select_jobs!(
+                "INDEXED BY jobs_running WHERE state = 1 AND queue = ?1 AND id > ?2 \
+                     ORDER BY id LIMIT ?3"
+            ))?;
+            jobs(find.query(params![queue, after, limit])?)
+        })
+    }
+
+    async fn ledger(
+        &self,
+        queue: &QueueName,
+    ) -> Result<Option<(Ledger, Vec<GrantBatch>)>, StoreError> {
+        let Some(number) = self.names().queue(queue) else {
+            return Ok(None);
+        };
+        self.readers.read(|db| {
+            let mut find = db.prepare_cached("SELECT head FROM heads WHERE queue = ?1")?;
+            let mut rows = find.query([number])?;
+            let Some(row) = rows.next()? else {
+                return Ok(None);
+            };
+            let ledger: Ledger =
+                row::decode(row::blob(row, 0)?, || format!("the ledger of queue {queue}"))?;
+            let mut find =
+                db.prepare_cached("SELECT batch FROM batches WHERE queue = ?1 AND id = ?2")?;
+            let mut batches = Vec::with_capacity(ledger.batches.len());
+            for id in ledger.referenced_batches() {
+                let mut rows = find.query(params![number, id.0 as i64])?;
+                if let Some(row) = rows.next()? {
+                    batches.push(row::decode(row::blob(row, 0)?, || {
+                        format!("batch {} of queue {queue}", id.0)
+                    })?);
+                }
+            }
+            Ok(Some((ledger, batches)))
+        })
+    }
+
+    async fn batches(&self, queue: &QueueName) -> Result<Vec<(BatchId, u64)>, StoreError> {
+        let Some(queue) = self.names().queue(queue) else {
+            return Ok(Vec::new());
+        };
+        self.readers.read(|db| {
+            let mut all =
+                db.prepare_cached("SELECT id, for_head FROM batches WHERE queue = ?1 ORDER BY id")?;
+            let all = all.query_map([queue], |row| {
+                Ok((BatchId(row.get::<_, i64>(0)? as u64), row.get::<_, i64>(1)? as u64))
+            })?;
+            Ok(all.collect::<Result<_, _>>()?)
+        })
+    }
+
+    async fn keys(&self, keys: &[Key]) -> Result<Vec<Option<JobId>>, StoreError> {
+        let names = self.names();
+        let find = |db: &Connection, key| {
+            txn::key_columns(key, &names).map_or(Ok(None), |columns| txn::find_key(db, columns))
+        };
+        self.readers.read(|db| keys.iter().map(|key| find(db, key)).collect())
+    }
+
+    async fn list(&self, query: &ListQuery) -> Result<ListPage, StoreError> {
+        // The only read that may take long, so it has its own thread.
+        let (readers, shared, names, query) =
+            (Arc::clone(&self.readers), Arc::clone(&self.shared), self.names(), query.clone());
+        let page = tokio::task::spawn_blocking(move || {
+            readers.read(|db| list::page(db, &names, &shared, &query))
+        });
+        page.await
+            .map_err(|error| StoreError::unavailable_in("the list query did not finish", error))?
+    }
+
+    async fn depth(&self) -> Result<Vec<Depth>, StoreError> {
+        let names = self.names();
+        let depth = |((queue, job_type, state), jobs): ((i64, i64, i64), u64)| -> Option<Depth> {
+            let (queue, job_type) =
+                (names.queue_name(queue)?.clone(), names.type_name(job_type)?.clone());
+            Some(Depth { queue, job_type, state: row::state_of(state)?, jobs })
+        };
+        Ok(self.shared.counts().into_iter().filter_map(depth).collect())
+    }
+
+    async fn items(&self, kind: ItemKind) -> Result<Vec<Item>, StoreError> {
+        self.readers.read(|db| {
+            let mut all = db.prepare_cached(
+                "SELECT name, version, bytes FROM items WHERE kind = ?1 ORDER BY name",
+            )?;
+            let all = all.query_map([kind.as_str()], |row| {
+                Ok(Item {
+                    name: row.get(0)?,
+                    version: row.get::<_, i64>(1)? as u64,
+                    bytes: row.get(2)?,
+                })
+            })?;
+            Ok(all.collect::<Result<_, _>>()?)
+        })
+    }
+
+    async fn items_version(&self) -> Result<u64, StoreError> {
+        Ok(self.shared.items.load(Ordering::Acquire))
+    }
+
+    async fn records(&self, queries: &[RecordQuery]) -> Result<Vec<Vec<Record>>, StoreError> {
+        self.readers.read(|db| queries.iter().map(|query| record::page(db, query)).collect())
+    }
+
+    async fn purge(
+        &self,
+        kind: RecordKind,
+        now: Timestamp,
+        keep: u64,
+        limit: u32,
+    ) -> Result<Purged, StoreError> {
+        let (drop, purged) =
+            self.readers.read(|db| record::droppable(db, kind, now, keep, limit))?;
+        if !drop.is_empty() {
+            // A record that was replaced meanwhile has another time, so it is kept.
+            let remove = |(name, until)| Write::RemoveRecord { kind, name, until: Some(until) };
+            self.writer.commit(vec![drop.into_iter().map(remove).collect()]).await?;
+        }
+        Ok(purged)
+    }
+}
