@@ -1,4 +1,4 @@
-//! What a plugin answers, in the words of the port, which knows what may be answered.
+//! Answers of plugins as answers of the port, which validates them.
 
 use super::{
     bounds::{self, cut},
@@ -15,27 +15,27 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-/// An instant that a plugin named. What is beyond any calendar stays so.
+/// An instant in an answer. One beyond the range of timestamps becomes the latest one.
 fn instant(at: u64) -> Timestamp {
     Timestamp::from_millis(i64::try_from(at).unwrap_or(i64::MAX))
 }
 
-/// What a throttler said of the candidates of `call`.
+/// The answer of a throttler about the candidates of `call`.
 pub(super) fn throttle(call: &ThrottleCall, answer: Answer) -> Result<ThrottleAnswer, Fault> {
-    let decide = |said: throttle::Decision| {
-        let action = match said.action {
+    let decide = |decision: throttle::Decision| {
+        let action = match decision.action {
             throttle::Action::Run => Action::Run,
             throttle::Action::Hold(until) => Action::Hold(until.map(instant)),
             throttle::Action::Reschedule(at) => Action::Reschedule(instant(at)),
             throttle::Action::Drop => Action::Drop,
         };
-        Decision { action, reason: said.reason }
+        Decision { action, reason: decision.reason }
     };
     let decisions = answer.decisions.into_iter().map(decide).collect();
     ThrottleAnswer { decisions, more: answer.more, state: None }.validated(call)
 }
 
-/// What a retry strategy said of the failure of `call`.
+/// The answer of a retry strategy about the failure of `call`.
 pub(super) fn retry(call: &RetryCall, verdict: Verdict) -> Result<RetryAnswer, Fault> {
     let answer = match verdict {
         Verdict::Retry(Plan { at, data, priority }) => {
@@ -46,11 +46,11 @@ pub(super) fn retry(call: &RetryCall, verdict: Verdict) -> Result<RetryAnswer, F
     answer.sound(call)
 }
 
-/// What a plugin found wrong with a configuration.
-pub(super) fn problems(said: Vec<types::Problem>) -> Vec<Problem> {
-    let problem = |said: types::Problem| Problem {
-        path: cut(said.path, 256),
-        message: cut(said.message, bounds::MESSAGE_BYTES),
+/// The problems that a plugin found in a configuration.
+pub(super) fn problems(found: Vec<types::Problem>) -> Vec<Problem> {
+    let problem = |found: types::Problem| Problem {
+        path: cut(found.path, 256),
+        message: cut(found.message, bounds::MESSAGE_BYTES),
     };
-    said.into_iter().take(bounds::PROBLEMS).map(problem).collect()
+    found.into_iter().take(bounds::PROBLEMS).map(problem).collect()
 }

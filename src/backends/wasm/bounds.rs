@@ -1,39 +1,40 @@
-//! What one call may use. `plugins/wit/plugin.wit` says the same to authors, who rely on it.
+//! The bounds of one call. `plugins/wit/plugin.wit` promises them to authors.
 
 use std::time::Duration;
 
 pub use tidegate_core::port::policy::cut;
 pub use tidegate_core::port::policy::{DATA_BYTES, MESSAGE_BYTES};
-/// Bytes of a component; one made from Python has 18 million.
+/// Maximum bytes of a component; one from Python has 18 million.
 pub const COMPONENT_BYTES: usize = 32 << 20;
 
-/// The longest a call takes.
+/// Maximum duration of a call.
 pub const TIME: Duration = Duration::from_millis(250);
-/// Instructions, roughly: a loop in Rust uses about 500 million of them in 40 to 70 ms.
+/// Units of fuel, roughly instructions: a loop in Rust uses 500 million of them in 40 to 70 ms.
 pub const FUEL: u64 = 500_000_000;
-/// Bytes of all its memories together.
+/// Bytes of all memories together.
 pub const MEMORY: usize = 64 << 20;
 /// Elements of one table.
 pub const TABLE: usize = 100_000;
-/// Bytes of stack. A thread that makes calls has at least twice as much left: less would end the process.
+/// Bytes of stack. A thread that calls plugins needs at least twice as much: an overflow of its own
+/// stack would end the process.
 pub const STACK: usize = 512 << 10;
-/// Calls of what it imports.
+/// Calls of imports.
 pub const HOST_CALLS: u32 = 100_000;
-/// Bytes that it hands over at once: one answer, or the arguments of one import.
+/// Bytes of one answer, or of the arguments of one import.
 pub const OUTPUT: usize = 4 << 20;
 
-/// Lines of its log that are kept.
+/// Recorded lines of its log.
 pub const LOG_LINES: usize = 100;
-/// Bytes of its log that are kept.
+/// Recorded bytes of its log.
 pub const LOG_BYTES: usize = 16 << 10;
-/// Bytes of one line that are kept.
+/// Recorded bytes of one line.
 pub const LOG_LINE_BYTES: usize = 4 << 10;
 
 /// Keys of a throttler's state.
 pub const STATE_KEYS: usize = 64;
-/// Bytes of one key of it.
+/// Bytes of one key.
 pub const STATE_KEY_BYTES: usize = 128;
-/// Bytes of all of it, keys and values.
+/// Bytes of all keys and values.
 pub const STATE_BYTES: usize = 16 << 10;
 
 /// Running jobs in one answer of `running.page`.
@@ -41,14 +42,14 @@ pub const PAGE: u32 = 1000;
 /// Running jobs in all answers of `running.page`.
 pub const PAGED: u32 = 100_000;
 
-/// Problems of a configuration that are kept.
+/// Reported problems of a configuration.
 pub const PROBLEMS: usize = 50;
-/// Earlier failures that a retry strategy is shown.
+/// Earlier failures that a retry strategy receives.
 pub const EARLIER: usize = 50;
 
-/// Attributes that a plugin may ask the running set by.
+/// Attributes by which a plugin may group the running set.
 pub const GROUPS: usize = 16;
-/// Bytes of the JSON Schema of its configuration.
+/// Bytes of the JSON Schema of a configuration.
 pub const SCHEMA_BYTES: usize = 64 << 10;
 
 #[cfg(test)]
@@ -56,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_cut_between_two_letters() {
+    fn a_text_is_cut_between_two_characters() {
         assert_eq!(cut("äöü".into(), 3), "ä");
         assert_eq!(cut("äöü".into(), 4), "äö");
         assert_eq!(cut("äöü".into(), 6), "äöü");

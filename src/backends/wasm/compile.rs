@@ -1,8 +1,9 @@
-//! From a component to code that this program loads: what is refused, and why.
+//! From a component to code that this program loads.
 //!
-//! The compiling side is trusted: the hash of what comes out is what running sides compare before they load it.
-//! Three steps, each of which may refuse: the component's parts are looked at, it is compiled, and it describes itself
-//! under the bounds of every call. The first two happen where [`Compiler`] says; the last one here.
+//! The compiling side is trusted: running sides load code only if it has the hash that the
+//! compiling side recorded. There are three steps, and each may refuse the component. Its parts are
+//! inspected, it is compiled, and it describes itself within the bounds of a call. The first two
+//! happen in the [`Compiler`], the last one in this process.
 
 use std::sync::Arc;
 
@@ -25,11 +26,11 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-/// The component is no plugin that can be taken. Repeating cannot help; its author must change it.
+/// The component is not a valid plugin. Repeating cannot help; its author must change it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", messages.join("; "))]
 pub struct Refused {
-    /// What is wrong, each in a sentence for its author that goes on from "it".
+    /// The problems, each a sentence for the author that continues "it".
     pub messages: Vec<String>,
 }
 
@@ -39,13 +40,13 @@ impl Refused {
     }
 }
 
-/// Why nothing was compiled.
+/// Why a component was not compiled.
 #[derive(Debug, thiserror::Error)]
 pub enum CompileError {
     /// The component's author must change it.
     #[error(transparent)]
     Refused(#[from] Refused),
-    /// The compiler could not be run. It may go well later.
+    /// The compiler could not be run. A repeat may succeed.
     #[error("the compiler could not be run: {0}")]
     Failed(#[from] std::io::Error),
 }
@@ -53,26 +54,26 @@ pub enum CompileError {
 /// Where components are compiled.
 #[derive(Clone, Debug)]
 pub enum Compiler {
-    /// In this process, which a bad component may keep busy for minutes and fill with gigabytes: for authors' own
-    /// machines.
+    /// In this process, which a malicious component may keep busy for minutes and fill with
+    /// gigabytes. Only for the machines of authors.
     #[cfg(feature = "compiler")]
     Here,
-    /// In a process of its own that is ended when it takes too long or too much.
+    /// In a separate process with bounded time and memory.
     Process(super::compile_process::Process),
 }
 
-/// A component that was compiled, with all that is to be kept of it.
+/// A compiled component, with everything to store.
 #[derive(Clone, Debug)]
 pub struct Artifact {
     /// The component.
     pub wasm: bytes::Bytes,
     /// The hash of the component.
     pub sha256: String,
-    /// What it says as a throttler, if it is one.
+    /// Its description as a throttler, if it is one.
     pub throttler: Option<Description>,
-    /// What it says as a retry strategy, if it is one.
+    /// Its description as a retry strategy, if it is one.
     pub retry: Option<Description>,
-    /// What it was compiled to.
+    /// The record of the code.
     pub compiled: Compiled,
     /// The code.
     pub code: bytes::Bytes,
@@ -92,12 +93,12 @@ impl Artifact {
         }
     }
 
-    /// Puts the component and its code among the objects, which is to be done before a record names them. A repeat
-    /// writes the same.
+    /// Stores the component and its code as objects, before a record names them. A repeat writes
+    /// the same objects.
     ///
     /// # Errors
     ///
-    /// Whatever the object store says. Repeating may help.
+    /// The error of the object store. Repeating may help.
     pub async fn put(&self, objects: &dyn ObjectStore) -> object_store::Result<()> {
         objects.put(&component_object(&self.sha256), self.wasm.clone().into()).await?;
         objects.put(&code_object(&self.compiled.sha256), self.code.clone().into()).await?;
@@ -109,12 +110,13 @@ impl Artifact {
 ///
 /// # Errors
 ///
-/// [`Refused`] if it is no plugin or cannot be compiled.
+/// [`Refused`] if it is not a plugin or cannot be compiled.
 #[cfg(feature = "compiler")]
 pub fn code_of(wasm: &[u8]) -> Result<Vec<u8>, Refused> {
     super::inspect::inspect(wasm)?;
     let mut config = crate::wasm::runtime::config();
-    // Named even though it is this machine: else the code would use all that this processor can do, and be refused by another.
+    // Without an explicit target, the code would use all features of this processor, and other
+    // machines would refuse it.
     let engine = config.target(TARGET).and_then(|config| wasmtime::Engine::new(config));
     let engine = engine.map_err(|error| {
         Refused::because(format!("cannot be compiled on this machine: {error:#}"))
@@ -125,11 +127,12 @@ pub fn code_of(wasm: &[u8]) -> Result<Vec<u8>, Refused> {
 }
 
 impl PluginHost {
-    /// Compiles `wasm` and has it describe itself.
+    /// Compiles `wasm` and lets it describe itself.
     ///
     /// # Errors
     ///
-    /// [`CompileError::Refused`] with everything its author should know; [`CompileError::Failed`] if the compiler could not be run.
+    /// [`CompileError::Refused`] with all problems for the author; [`CompileError::Failed`] if the
+    /// compiler could not be run.
     pub async fn compile(
         &self,
         wasm: bytes::Bytes,
@@ -146,12 +149,12 @@ impl PluginHost {
         Ok(self.aside(move |inner| inner.artifact(wasm, code.into())).await?)
     }
 
-    /// Makes sure that the plugin answers when it is asked to check a configuration. What it says of the empty one, which is asked
-    /// about, makes no difference.
+    /// Makes sure that the plugin can check a configuration. The answer about the empty
+    /// configuration does not matter.
     ///
     /// # Errors
     ///
-    /// [`Refused`] if it gave no answer, with each role's reason.
+    /// [`Refused`] without an answer, with the reason of each role.
     pub async fn answers(&self, artifact: &Artifact) -> Result<(), Refused> {
         let roles = [
             ("throttle", Role::Throttler, &artifact.throttler),
@@ -165,13 +168,13 @@ impl PluginHost {
         let (code, sha256) = (artifact.code.clone(), artifact.compiled.sha256.clone());
         self.aside(move |inner| {
             let loaded = inner
-                .machine
+                .runtime
                 .load(&code, &sha256)
                 .map_err(|fault| Refused::because(fault.message))?;
-            let asked = roles
+            let checked = roles
                 .into_iter()
                 .map(|(word, role)| (word, inner.check(&loaded, role, "{}").answer));
-            let failed = asked.filter_map(|(word, answer)| {
+            let failed = checked.filter_map(|(word, answer)| {
                 Some(format!("`{word}.check-config` of `{{}}`: {}", answer.err()?.message))
             });
             let messages: Vec<String> = failed.collect();
@@ -192,15 +195,18 @@ impl PluginHost {
 }
 
 impl Inner {
-    /// Loads `code`, made from `wasm`, and has it describe itself.
+    /// Loads `code`, which was compiled from `wasm`, and lets it describe itself.
     fn artifact(&self, wasm: bytes::Bytes, code: bytes::Bytes) -> Result<Artifact, Refused> {
         let compiled = Compiled {
             target: TARGET.into(),
             engine: ENGINE.into(),
             sha256: hex(&Sha256::digest(&code)),
         };
-        let loaded = self.machine.load(&code, &compiled.sha256).map_err(|fault| {
-            Refused::because(format!("does not fit the contract (is it built against plugins/wit of this version?): {fault}"))
+        let loaded = self.runtime.load(&code, &compiled.sha256).map_err(|fault| {
+            Refused::because(format!(
+                "does not fit the contract (is it built against plugins/wit of this version?): \
+                 {fault}"
+            ))
         })?;
         let [throttler, retry] = self.describe(&loaded);
         let throttler = throttler.map(|said| described("throttle", said)).transpose()?;
@@ -208,7 +214,7 @@ impl Inner {
         Ok(Artifact { sha256: hex(&Sha256::digest(&wasm)), wasm, throttler, retry, compiled, code })
     }
 
-    /// What a plugin says about itself in each role that it has.
+    /// The description of a plugin in each of its roles.
     fn describe(&self, loaded: &Loaded) -> [Option<Result<Description, Fault>>; 2] {
         let said = |said: types::Description| Description {
             about: said.about,
@@ -238,7 +244,7 @@ impl Inner {
     }
 }
 
-/// What a plugin said about itself in one role, held against what it may say.
+/// Validates the description of a plugin in one role.
 fn described(role: &str, said: Result<Description, Fault>) -> Result<Description, Refused> {
     let refuse = |message: String| Refused::because(format!("`{role}.describe`: {message}"));
     let description = said.map_err(|fault| refuse(fault.message))?;

@@ -1,6 +1,7 @@
 //! The contract of `plugins/wit` as Rust types, one module for each world.
 //!
-//! What goes to a guest is borrowed, so that a call copies the text of jobs once: into the guest's memory.
+//! Arguments are borrowed, so that a call copies the text of jobs only once, into the guest's
+//! memory.
 
 #![allow(
     missing_docs,
@@ -8,7 +9,7 @@
     reason = "generated from plugins/wit/plugin.wit, which has the documentation"
 )]
 
-/// The world `throttler`, which has every import that there is.
+/// The world `throttler`, which has all imports.
 pub(super) mod throttler {
     wasmtime::component::bindgen!({
         path: "../../plugins/wit",

@@ -1,7 +1,7 @@
-//! What operators and authors see of plugins: their logs, their faults with the calls that led to them, what they use.
+//! Diagnostics of plugins for operators and authors: logs, faults with their calls, usage.
 //!
-//! It is kept in memory and bounded for each plugin, the oldest going first: a fault that nobody looks at costs no
-//! write. Counters that last are metrics.
+//! They are in memory and bounded for each plugin, and the oldest entries are dropped first. A
+//! fault therefore costs no write. Metrics have the counters that last.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -20,14 +20,15 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-/// Lines of a plugin's log that are kept.
-const LINES: usize = 500;
-/// Bytes of a plugin's log that are kept.
-const LINE_BYTES: usize = 256 << 10;
-/// Faults of a plugin's live version, and of the one in its shadow, that are kept, each with its call.
-const FAULTS: usize = 8;
+/// Maximum recorded lines of a plugin's log.
+const MAX_LOG_LINES: usize = 500;
+/// Maximum recorded bytes of a plugin's log.
+const MAX_LOG_BYTES: usize = 256 << 10;
+/// Maximum recorded faults of a plugin's live version, and of its shadow version, each with its
+/// call.
+const MAX_FAULTS: usize = 8;
 
-/// How much a line of a plugin's log matters.
+/// The level of a line of a plugin's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
@@ -35,9 +36,9 @@ pub enum LogLevel {
     Debug,
     /// For information.
     Info,
-    /// A warning: an operator should look.
+    /// A warning: an operator should check it.
     Warn,
-    /// An error: an operator must look. The last one before a trap is taken for its reason.
+    /// An error: an operator must act. The last one before a trap counts as its reason.
     Error,
 }
 
@@ -67,33 +68,33 @@ impl From<log::Level> for LogLevel {
 /// A line that a plugin logged.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LogLine {
-    /// Counted up from 1 for each plugin.
+    /// The number of the line, counted from 1 for each plugin.
     pub number: u64,
-    /// When the call was that logged it.
+    /// When the call was made that logged it.
     pub at: Timestamp,
     /// The number of the plugin's version.
     pub version: u32,
     /// The role in which it was called.
     pub role: Role,
-    /// How much it matters.
+    /// Its level.
     pub level: LogLevel,
-    /// What it says.
+    /// Its text.
     pub text: String,
 }
 
-/// A call that gave no answer.
+/// A failed call.
 #[derive(Clone, Debug, Serialize)]
 pub struct Failed {
-    /// When.
+    /// When the call was made.
     pub at: Timestamp,
     /// The number of the plugin's version.
     pub version: u32,
     /// The role in which it was called.
     pub role: Role,
-    /// What went wrong.
+    /// The fault.
     #[serde(serialize_with = "fault")]
     pub fault: Fault,
-    /// The call as JSON, to repeat it: without data that is too much to be kept, and saying so.
+    /// The call as JSON, to repeat it. Data over a bound is left out and listed.
     #[serde(skip)]
     pub call: Arc<str>,
 }
@@ -106,33 +107,33 @@ fn fault<S: Serializer>(fault: &Fault, serializer: S) -> Result<S::Ok, S::Error>
     map.end()
 }
 
-/// What is known of a plugin's calls in this process.
+/// The diagnostics of a plugin in this process.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct PluginDiagnostics {
-    /// The calls whose answers were done.
+    /// Calls whose answers took effect.
     pub live: Calls,
-    /// The calls of the latest version that was asked beside the live one.
+    /// Shadow calls of the latest version that ran in addition to the live one.
     pub shadow: Calls,
-    /// How many lines it has logged.
+    /// The number of logged lines.
     pub logged: u64,
     /// The latest lines of its log, oldest first.
     pub log: VecDeque<LogLine>,
 }
 
-/// How calls went.
+/// Statistics of calls.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Calls {
-    /// The number of the version that was called last.
+    /// The version that was called last.
     pub version: u32,
     /// How often it was called.
     pub calls: u64,
-    /// How many calls gave no answer, by the kind of fault.
+    /// The number of failed calls by the kind of fault.
     pub faults: BTreeMap<&'static str, u64>,
-    /// Whether its latest call gave no answer.
+    /// Whether the latest call failed.
     pub failing: bool,
-    /// What its latest call used.
+    /// The usage of the latest call.
     pub last: Option<Usage>,
-    /// Its latest faults, oldest first.
+    /// The latest failed calls, oldest first.
     pub failed: VecDeque<Failed>,
 }
 
@@ -140,15 +141,15 @@ impl Calls {
     fn fail(&mut self, failed: Failed) {
         *self.faults.entry(failed.fault.kind.as_str()).or_default() += 1;
         self.failing = true;
-        if self.failed.len() == FAULTS {
+        if self.failed.len() == MAX_FAULTS {
             self.failed.pop_front();
         }
         self.failed.push_back(failed);
     }
 }
 
-/// One call, as the host saw it.
-pub(super) struct Called<'a> {
+/// A completed call.
+pub(super) struct CompletedCall<'a> {
     pub plugin: &'a Plugin,
     pub role: Role,
     pub purpose: Purpose,
@@ -161,7 +162,7 @@ pub(super) struct Called<'a> {
     pub call: Option<Call>,
 }
 
-/// What was seen of each plugin that was called.
+/// The diagnostics of each called plugin.
 #[derive(Debug, Default)]
 pub(super) struct Diagnostics(Mutex<HashMap<PluginName, PluginDiagnostics>>);
 
@@ -178,8 +179,9 @@ impl Diagnostics {
         self.0.lock().remove(plugin);
     }
 
-    /// A live call had no answer that can be followed, though the host saw nothing wrong with it; or it could not be made.
-    pub(super) fn found(&self, plugin: &Plugin, call: &Call, fault: &Fault, at: Timestamp) {
+    /// Records a live call that the host could not make, or whose valid answer the engine could not
+    /// apply.
+    pub(super) fn add_fault(&self, plugin: &Plugin, call: &Call, fault: &Fault, at: Timestamp) {
         count_fault(&plugin.name, Purpose::Live, fault);
         let role = match call {
             Call::Throttle(_) => Role::Throttler,
@@ -195,14 +197,15 @@ impl Diagnostics {
         self.0.lock().entry(plugin.name.clone()).or_default().live.fail(failed);
     }
 
-    pub(super) fn add(&self, called: Called<'_>) {
-        let Called { plugin, role, purpose, at, usage, log, log_dropped, fault, call } = called;
+    pub(super) fn add(&self, called: CompletedCall<'_>) {
+        let CompletedCall { plugin, role, purpose, at, usage, log, log_dropped, fault, call } =
+            called;
         measure(&plugin.name, role, purpose, usage);
         if let Some(fault) = fault {
             count_fault(&plugin.name, purpose, fault);
         }
         if purpose == Purpose::Explain {
-            // Whoever asks why a job waits is told; nothing happened to the queue.
+            // The caller of `explain` receives the answer, and the queue is not affected.
             return;
         }
         let version = plugin.version.number;
@@ -214,9 +217,9 @@ impl Diagnostics {
             call: record::to_bounded_json(call).into(),
         };
         let failed = fault.zip(call.as_ref()).map(failed);
-        let mut journal = self.0.lock();
-        let seen = journal.entry(plugin.name.clone()).or_default();
-        // Whoever gives a configuration is told what came of its check, which says nothing of how the queues' calls go.
+        let mut plugins = self.0.lock();
+        let seen = plugins.entry(plugin.name.clone()).or_default();
+        // The check of a configuration answers its caller. It does not count as a call of a queue.
         if call.is_some() {
             let calls = if purpose == Purpose::Shadow { &mut seen.shadow } else { &mut seen.live };
             if purpose == Purpose::Shadow && calls.version != version {
@@ -241,7 +244,7 @@ impl Diagnostics {
             line(LogLevel::Warn, format!("{log_dropped} more lines of this call were not kept"));
         }
         let mut bytes: usize = seen.log.iter().map(|line| line.text.len()).sum();
-        while seen.log.len() > LINES || bytes > LINE_BYTES {
+        while seen.log.len() > MAX_LOG_LINES || bytes > MAX_LOG_BYTES {
             bytes -= seen.log.pop_front().map_or(bytes, |line| line.text.len());
         }
     }
@@ -253,15 +256,31 @@ fn measure(plugin: &PluginName, role: Role, purpose: Purpose, usage: Usage) {
         Role::Throttler => "throttler",
         Role::Retry => "retry",
     };
-    counter!("tidegate_plugin_calls_total", "plugin" => plugin(), "role" => role, "purpose" => purpose).increment(1);
-    histogram!("tidegate_plugin_seconds", "plugin" => plugin(), "role" => role, "purpose" => purpose).record(usage.took.as_secs_f64());
+    counter!(
+        "tidegate_plugin_calls_total",
+        "plugin" => plugin(), "role" => role, "purpose" => purpose
+    )
+    .increment(1);
+    histogram!(
+        "tidegate_plugin_seconds",
+        "plugin" => plugin(), "role" => role, "purpose" => purpose
+    )
+    .record(usage.took.as_secs_f64());
     if let Some(fuel) = usage.fuel {
-        counter!("tidegate_plugin_fuel_total", "plugin" => plugin(), "role" => role, "purpose" => purpose).increment(fuel);
+        counter!(
+            "tidegate_plugin_fuel_total",
+            "plugin" => plugin(), "role" => role, "purpose" => purpose
+        )
+        .increment(fuel);
     }
 }
 
 fn count_fault(plugin: &PluginName, purpose: Purpose, fault: &Fault) {
     let (plugin, kind, purpose) =
         (plugin.as_str().to_owned(), fault.kind.as_str(), purpose.as_str());
-    counter!("tidegate_plugin_faults_total", "plugin" => plugin, "kind" => kind, "purpose" => purpose).increment(1);
+    counter!(
+        "tidegate_plugin_faults_total",
+        "plugin" => plugin, "kind" => kind, "purpose" => purpose
+    )
+    .increment(1);
 }

@@ -1,4 +1,4 @@
-//! What went wrong in a call, in words for the plugin's author.
+//! Errors of calls as faults, with messages for the plugin's author.
 
 use wasmtime::{Store, Trap, WasmBacktrace};
 
@@ -9,12 +9,12 @@ use super::{
 };
 use tidegate_core::port::policy::{Fault, FaultKind};
 
-/// The plugin said itself that it has no answer.
+/// The fault of a plugin that returned an error.
 pub(super) fn rejected(message: String) -> Fault {
     Fault { kind: FaultKind::Rejected, message: cut(message, bounds::MESSAGE_BYTES) }
 }
 
-/// What `error` means, which ended the call in `store`.
+/// The fault of a call in `store` that ended with `error`.
 pub(super) fn of(error: &wasmtime::Error, store: &Store<Guest>) -> Fault {
     if let Some(Denied(fault)) = error.downcast_ref() {
         return fault.clone();
@@ -31,29 +31,30 @@ pub(super) fn of(error: &wasmtime::Error, store: &Store<Guest>) -> Fault {
             FaultKind::ResourceExhausted,
             format!("used more than {} KiB of stack: endless recursion?", bounds::STACK >> 10),
         ),
-        Some(trap) => (FaultKind::Trapped, crash(*trap, error, store)),
+        Some(trap) => (FaultKind::Trapped, trap_message(*trap, error, store)),
         None => untyped(error),
     };
     Fault { kind, message: cut(message, bounds::MESSAGE_BYTES) }
 }
 
-/// What a panic says is logged before it traps: that tells more than the trap.
-fn crash(trap: Trap, error: &wasmtime::Error, store: &Store<Guest>) -> String {
-    let last_words = store.data().log.iter().rev().find(|(level, _)| *level == Level::Error);
-    if let (Trap::UnreachableCodeReached, Some((_, words))) = (trap, last_words) {
-        return words.clone();
+/// The message of a trap. A panic logs its message before it traps, which is more useful than the
+/// trap.
+fn trap_message(trap: Trap, error: &wasmtime::Error, store: &Store<Guest>) -> String {
+    let last_error = store.data().log.iter().rev().find(|(level, _)| *level == Level::Error);
+    if let (Trap::UnreachableCodeReached, Some((_, message))) = (trap, last_error) {
+        return message.clone();
     }
     let frames =
         error.downcast_ref::<WasmBacktrace>().map(WasmBacktrace::frames).unwrap_or_default();
-    let place = frames
+    let function = frames
         .iter()
         .find_map(|frame| frame.func_name())
         .map(|name| format!(" in `{name}`"))
         .unwrap_or_default();
-    format!("trapped{place}: {trap}")
+    format!("trapped{function}: {trap}")
 }
 
-/// Errors of the engine that have no type of their own: known by their texts, which tests hold on to.
+/// Errors of the engine without their own type. Their texts identify them, which tests check.
 fn untyped(error: &wasmtime::Error) -> (FaultKind, String) {
     let (whole, cause) = (format!("{error:#}"), error.root_cause().to_string());
     if whole.contains("fuel allocated for hostcalls has been exhausted") {

@@ -1,4 +1,4 @@
-//! Fuzz targets: what a plugin answers.
+//! Fuzz targets: the answers of plugins.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -26,7 +26,7 @@ use crate::fuzz::driver::{fuzz, json, mutated, text};
 
 const NOW: Timestamp = Timestamp::from_millis(1_769_846_400_000);
 
-/// An instant as a plugin says it: near the call, at the edges of what it may say, or anything.
+/// An instant in an answer: near the call, at the limits of the contract, or any number.
 fn instant() -> impl Strategy<Value = u64> {
     let (now, ahead) = (NOW.millis() as u64, AHEAD.as_millis() as u64);
     prop_oneof![
@@ -68,7 +68,7 @@ fn throttle_call(candidates: usize) -> ThrottleCall {
 }
 
 #[test]
-fn decisions_of_a_throttler_are_refused_or_within_the_contract() {
+fn decisions_of_a_throttler_fit_the_contract_or_are_refused() {
     let decisions = prop::collection::vec(decision(), 0..5);
     fuzz((decisions, 0..5usize, any::<bool>()), |(decisions, candidates, more)| {
         let call = throttle_call(candidates);
@@ -101,7 +101,7 @@ fn decisions_of_a_throttler_are_refused_or_within_the_contract() {
 }
 
 #[test]
-fn a_plan_of_a_retry_strategy_is_refused_or_within_the_contract() {
+fn a_retry_plan_fits_the_contract_or_is_refused() {
     let data = prop_oneof![
         json(&["a"]).prop_map(|value| value.to_string()),
         mutated(json(&["a"]).prop_map(|value| value.to_string().into_bytes()))
@@ -138,7 +138,7 @@ fn a_plan_of_a_retry_strategy_is_refused_or_within_the_contract() {
 }
 
 #[test]
-fn problems_with_a_configuration_are_cut_to_their_bounds() {
+fn problems_of_a_configuration_are_cut_to_their_bounds() {
     let problem =
         (long_text(), long_text()).prop_map(|(path, message)| types::Problem { path, message });
     fuzz(prop::collection::vec(problem, 0..40), |said| {
@@ -154,7 +154,7 @@ fn problems_with_a_configuration_are_cut_to_their_bounds() {
 }
 
 #[test]
-fn an_instant_beyond_every_calendar_is_a_fault_and_no_panic() {
+fn an_instant_beyond_every_calendar_is_a_fault() {
     fuzz((any::<u64>(), any::<i64>()), |(at, now)| {
         let call = ThrottleCall { now: Timestamp::from_millis(now), ..throttle_call(1) };
         let decision = Decision { action: Does::Hold(Some(at)), reason: None };

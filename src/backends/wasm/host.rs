@@ -1,5 +1,5 @@
-//! The host: loads a plugin, calls it within the bounds, holds its answer against the contract, and keeps what
-//! operators want to see of it.
+//! The host: loads a plugin, calls it within the bounds, checks its answer against the contract,
+//! and records diagnostics for operators.
 
 use std::{
     sync::Arc,
@@ -16,8 +16,8 @@ use super::{
     lower,
 };
 use crate::wasm::{
-    diagnostics::{Called, Diagnostics, PluginDiagnostics},
-    module_cache::Shelf,
+    diagnostics::{CompletedCall, Diagnostics, PluginDiagnostics},
+    module_cache::ModuleCache,
     runtime::{Loaded, Runtime},
 };
 use tidegate_core::{
@@ -32,30 +32,33 @@ use tidegate_core::{
     queue::plugin::Role,
 };
 
-/// Where calls are made.
+/// The threads that run calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Run {
-    /// On the runtime's threads for what blocks, for servers: a call may take a quarter of a second.
+    /// The blocking threads of the async runtime, for servers: a call may take a quarter of a
+    /// second.
     Aside,
-    /// Where the question is asked, for simulations and tests: nothing else happens meanwhile.
+    /// The calling thread, for simulations and tests.
     Here,
 }
 
-/// Runs plugins. One for a process: it holds compiled code, and a thread that watches the time of calls.
+/// Runs plugins. A process needs only one: it has the compiled code, and a thread that limits the
+/// time of calls.
 pub struct PluginHost {
     pub(super) inner: Arc<Inner>,
     pub(super) run: Run,
-    shelf: Shelf,
+    modules: ModuleCache,
 }
 
 pub(super) struct Inner {
-    pub machine: Arc<Runtime>,
-    journal: Diagnostics,
+    pub runtime: Arc<Runtime>,
+    diagnostics: Diagnostics,
     clock: Arc<dyn Clock>,
 }
 
 impl PluginHost {
-    /// A host that finds compiled plugins in `objects`, and dates what it keeps for operators by `clock`.
+    /// A host that reads compiled plugins from `objects`, and takes the time of diagnostics from
+    /// `clock`.
     ///
     /// # Errors
     ///
@@ -69,30 +72,30 @@ impl PluginHost {
             kind: FaultKind::Unavailable,
             message: format!("this machine runs no plugins: {error:#}"),
         };
-        let machine = Arc::new(Runtime::new().map_err(unavailable)?);
+        let runtime = Arc::new(Runtime::new().map_err(unavailable)?);
         Ok(Self {
-            inner: Arc::new(Inner { machine, journal: Diagnostics::default(), clock }),
+            inner: Arc::new(Inner { runtime, diagnostics: Diagnostics::default(), clock }),
             run,
-            shelf: Shelf::new(objects),
+            modules: ModuleCache::new(objects),
         })
     }
 
-    /// What is known of the calls that this host made of a plugin.
+    /// The diagnostics of a plugin's calls by this host.
     pub fn seen(&self, plugin: &PluginName) -> PluginDiagnostics {
-        self.inner.journal.seen(plugin)
+        self.inner.diagnostics.seen(plugin)
     }
 
-    /// What the latest call of a plugin used, if it was called: a part of [`PluginHost::seen`] that costs next to nothing.
+    /// The usage of a plugin's latest call: a cheap part of [`PluginHost::seen`].
     pub fn last(&self, plugin: &PluginName) -> Option<Usage> {
-        self.inner.journal.last(plugin)
+        self.inner.diagnostics.last(plugin)
     }
 
-    /// Forgets what is known of a plugin that was removed.
+    /// Removes the diagnostics of a removed plugin.
     pub fn forget(&self, plugin: &PluginName) {
-        self.inner.journal.forget(plugin);
+        self.inner.diagnostics.forget(plugin);
     }
 
-    /// Makes sure that `plugin` can be called: fetches and loads its code, unless it is held.
+    /// Makes sure that `plugin` can be called: fetches and loads its code, unless it is cached.
     ///
     /// # Errors
     ///
@@ -102,53 +105,53 @@ impl PluginHost {
     }
 
     async fn loaded(&self, plugin: &Plugin) -> Result<Arc<Loaded>, Fault> {
-        self.shelf.get(&self.inner.machine, plugin, |load| run(self.run, load)).await
+        self.modules.get(&self.inner.runtime, plugin, |load| run(self.run, load)).await
     }
 
-    /// Loads `plugin` and makes a call of it; what comes of it is kept.
-    async fn ask<T: Send + 'static>(
+    /// Loads and calls `plugin`, and records the outcome.
+    async fn record_call<T: Send + 'static>(
         &self,
         plugin: &Plugin,
-        ask: CallRequest,
-        answer: impl FnOnce(&Inner, &Loaded) -> CallOutcome<T> + Send + 'static,
+        request: CallRequest,
+        call: impl FnOnce(&Inner, &Loaded) -> CallOutcome<T> + Send + 'static,
     ) -> Result<T, Fault> {
         let (inner, loaded) = (Arc::clone(&self.inner), self.loaded(plugin).await);
         let plugin = plugin.clone();
         let whole = move || {
             let outcome = match loaded {
-                Ok(loaded) => answer(&inner, &loaded),
+                Ok(loaded) => call(&inner, &loaded),
                 Err(fault) => CallOutcome::of(Err(fault)),
             };
-            inner.note(&plugin, ask, outcome)
+            inner.record(&plugin, request, outcome)
         };
         run(self.run, whole).await
     }
 }
 
-/// Runs `work` where it is to be run.
+/// Runs `work` on the thread of `run`.
 pub(super) async fn run<T: Send + 'static>(
-    place: Run,
+    run: Run,
     work: impl FnOnce() -> Result<T, Fault> + Send + 'static,
 ) -> Result<T, Fault> {
-    match place {
+    match run {
         Run::Here => work(),
         Run::Aside => tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {
             Err(Fault {
                 kind: FaultKind::Unavailable,
-                message: format!("the host broke off: {error}"),
+                message: format!("the host stopped: {error}"),
             })
         }),
     }
 }
 
-/// In which role a plugin is asked, what for, and what.
+/// The role, purpose and arguments of a call.
 struct CallRequest {
     role: Role,
     purpose: Purpose,
     call: Option<Call>,
 }
 
-/// What came of a call, and what it used.
+/// The outcome and the usage of a call.
 pub(super) struct CallOutcome<T> {
     pub answer: Result<T, Fault>,
     usage: Usage,
@@ -160,34 +163,34 @@ impl<T> CallOutcome<T> {
         Self { answer, usage: Usage::default(), guest: None }
     }
 
-    /// With what the guest said held against what it may say.
+    /// Validates the answer with `check`.
     pub(super) fn then<U>(
         mut self,
-        hold: impl FnOnce(T, Option<&mut Guest>) -> Result<U, Fault>,
+        check: impl FnOnce(T, Option<&mut Guest>) -> Result<U, Fault>,
     ) -> CallOutcome<U> {
-        let answer = self.answer.and_then(|said| hold(said, self.guest.as_mut()));
+        let answer = self.answer.and_then(|answer| check(answer, self.guest.as_mut()));
         CallOutcome { answer, usage: self.usage, guest: self.guest }
     }
 }
 
-fn not_a(what: &str) -> Fault {
+fn not_a(role: &str) -> Fault {
     Fault {
         kind: FaultKind::Unavailable,
-        message: format!("it is not a {what}: its component does not export that role"),
+        message: format!("it is not a {role}: its component does not export that role"),
     }
 }
 
 impl Inner {
-    /// One call of a guest in a store of its own.
+    /// One call of a guest in a new store.
     pub(super) fn call<T>(
         &self,
         guest: Guest,
         call: impl FnOnce(&mut Store<Guest>) -> wasmtime::Result<T>,
     ) -> CallOutcome<T> {
         let took = stopwatch();
-        let (said, store) = self.machine.call(guest, call);
+        let (said, store) = self.runtime.call(guest, call);
         let answer = said.map_err(|error| fault::of(&error, &store));
-        // The register that counts fuel is not written back when the time runs out.
+        // The engine does not store the remaining fuel when the time runs out.
         let timed_out = matches!(&answer, Err(fault) if fault.kind == FaultKind::Timeout);
         let left = store.get_fuel().unwrap_or_default();
         let data = store.data();
@@ -201,19 +204,19 @@ impl Inner {
         CallOutcome { answer, usage: Usage { took: took(), ..usage }, guest: Some(guest) }
     }
 
-    /// Keeps what came of a call.
-    fn note<T>(
+    /// Records the outcome of a call.
+    fn record<T>(
         &self,
         plugin: &Plugin,
-        ask: CallRequest,
+        request: CallRequest,
         outcome: CallOutcome<T>,
     ) -> Result<T, Fault> {
         let CallOutcome { answer, usage, guest } = outcome;
         let (log, log_dropped) =
             guest.map(|guest| (guest.log, guest.log_dropped)).unwrap_or_default();
         let fault = answer.as_ref().err();
-        let CallRequest { role, purpose, call } = ask;
-        self.journal.add(Called {
+        let CallRequest { role, purpose, call } = request;
+        self.diagnostics.add(CompletedCall {
             plugin,
             role,
             purpose,
@@ -304,8 +307,11 @@ impl Inner {
     }
 }
 
-/// Says how long ago it was made.
-#[allow(clippy::disallowed_methods, reason = "a measurement for people, which decides nothing")]
+/// Measures the time since this call.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a measurement for operators, on which nothing depends"
+)]
 fn stopwatch() -> impl FnOnce() -> Duration {
     let start = Instant::now();
     move || start.elapsed()
@@ -319,13 +325,16 @@ impl Policy for PluginHost {
         call: Arc<ThrottleCall>,
         purpose: Purpose,
     ) -> Result<ThrottleAnswer, Fault> {
-        let ask = CallRequest {
+        let request = CallRequest {
             role: Role::Throttler,
             purpose,
             call: Some(Call::Throttle(Arc::clone(&call))),
         };
-        let asked = plugin.clone();
-        self.ask(plugin, ask, move |inner, loaded| inner.throttle(&asked, loaded, &call)).await
+        let called = plugin.clone();
+        self.record_call(plugin, request, move |inner, loaded| {
+            inner.throttle(&called, loaded, &call)
+        })
+        .await
     }
 
     async fn retry(
@@ -334,10 +343,11 @@ impl Policy for PluginHost {
         call: Arc<RetryCall>,
         purpose: Purpose,
     ) -> Result<RetryAnswer, Fault> {
-        let ask =
+        let request =
             CallRequest { role: Role::Retry, purpose, call: Some(Call::Retry(Arc::clone(&call))) };
-        let asked = plugin.clone();
-        self.ask(plugin, ask, move |inner, loaded| inner.retry(&asked, loaded, &call)).await
+        let called = plugin.clone();
+        self.record_call(plugin, request, move |inner, loaded| inner.retry(&called, loaded, &call))
+            .await
     }
 
     async fn check(
@@ -347,11 +357,12 @@ impl Policy for PluginHost {
         config: &str,
     ) -> Result<Vec<Problem>, Fault> {
         let config = config.to_owned();
-        let ask = CallRequest { role, purpose: Purpose::Check, call: None };
-        self.ask(plugin, ask, move |inner, loaded| inner.check(loaded, role, &config)).await
+        let request = CallRequest { role, purpose: Purpose::Check, call: None };
+        self.record_call(plugin, request, move |inner, loaded| inner.check(loaded, role, &config))
+            .await
     }
 
     fn report_fault(&self, plugin: &Plugin, call: &Call, fault: &Fault) {
-        self.inner.journal.found(plugin, call, fault, self.inner.clock.now());
+        self.inner.diagnostics.add_fault(plugin, call, fault, self.inner.clock.now());
     }
 }

@@ -1,37 +1,38 @@
-//! What can be said of a component before it is compiled: whether it is one, what it imports and exports, how large
-//! its parts are.
+//! Checks of a component before it is compiled: its format, its imports and exports, the size of
+//! its parts.
 //!
-//! The bounds here refuse the crudest bombs at once and with a reason. They do not bound the compiler: an 85 KB
-//! component within all of them can keep it busy for a quarter of a minute. That is what the process of its own is for.
+//! The bounds refuse simple attacks early and with a reason. They do not bound the compiler: an 85
+//! KB component within all of them can keep it busy for 15 seconds. The separate process bounds
+//! that.
 
 use wasmparser::{Encoding, Parser, Payload};
 
 use super::{bounds::COMPONENT_BYTES, compile::Refused};
 
-/// Bytes of one function; the largest of Python's has 427 KB.
-const BODY_BYTES: usize = 512 << 10;
-/// Local variables of one function; Python's have up to 271.
-const LOCALS: u64 = 1000;
-/// Functions in all modules together; Python's has 13,500.
-const FUNCTIONS: u64 = 30_000;
+/// Maximum bytes of one function; the largest of Python has 427 KB.
+const MAX_BODY_BYTES: usize = 512 << 10;
+/// Maximum local variables of one function; Python has up to 271.
+const MAX_LOCALS: u64 = 1000;
+/// Maximum functions of all modules together; Python has 13,500.
+const MAX_FUNCTIONS: u64 = 30_000;
 
-/// The version of the contract that this program offers.
-const OFFERED: &str = "0.1.0";
+/// The version of the contract that this program implements.
+const CONTRACT_VERSION: &str = "0.1.0";
 /// The package of the contract.
 const PACKAGE: &str = "tidegate:plugin/";
-/// What a plugin may import of it.
+/// The interfaces that a plugin may import.
 const IMPORTS: [&str; 5] = ["types", "log", "state", "running", "jobs"];
-/// What it may export of it: one of them at least.
+/// The interfaces that a plugin may export; it exports at least one.
 const EXPORTS: [&str; 2] = ["throttle", "retry"];
 
-const HOW_TO_BUILD: &str = "build Rust for wasm32-unknown-unknown (not wasip1 or wasip2), JavaScript with componentize-qjs --stub-wasi, \
-                            Python with componentize-py --stub-wasi";
+const HOW_TO_BUILD: &str = "build Rust for wasm32-unknown-unknown (not wasip1 or wasip2), \
+     JavaScript with componentize-qjs --stub-wasi, Python with componentize-py --stub-wasi";
 
 /// Whether `wasm` may be compiled.
 ///
 /// # Errors
 ///
-/// [`Refused`] with everything that is wrong, in sentences for its author.
+/// [`Refused`] with all problems, as sentences for its author.
 pub(super) fn inspect(wasm: &[u8]) -> Result<(), Refused> {
     let refuse = |message: String| Err(Refused { messages: vec![message] });
     if wasm.len() > COMPONENT_BYTES {
@@ -43,7 +44,9 @@ pub(super) fn inspect(wasm: &[u8]) -> Result<(), Refused> {
     }
     if Parser::is_core_wasm(wasm) {
         return refuse(
-            "it is a core module, not a component: make one of it, with `tidegate plugin build` or `wasm-tools component new`".into(),
+            "it is a core module, not a component: make one of it, with `tidegate plugin build` or \
+             `wasm-tools component new`"
+                .into(),
         );
     }
     if !Parser::is_component(wasm) {
@@ -59,7 +62,7 @@ pub(super) fn inspect(wasm: &[u8]) -> Result<(), Refused> {
     if messages.is_empty() { Ok(()) } else { Err(Refused { messages }) }
 }
 
-/// What was found in a component.
+/// The inspected parts of a component.
 #[derive(Default)]
 struct Parts {
     imports: Vec<String>,
@@ -72,7 +75,7 @@ struct Parts {
 impl Parts {
     fn of(wasm: &[u8]) -> wasmparser::Result<Self> {
         let mut parts = Self::default();
-        // Modules and components stand inside each other; only the outermost one's names count.
+        // Modules and components are nested; only the names of the outermost one count.
         let mut outer: Vec<Encoding> = Vec::new();
         for payload in Parser::new(0).parse_all(wasm) {
             match payload? {
@@ -124,62 +127,64 @@ impl Parts {
             messages.push(format!("it imports what plugins are not given: {}", others.join(", ")));
         }
         for name in self.imports.iter().filter(|name| name.starts_with(PACKAGE)) {
-            messages.extend(wrong(name, "imports", &IMPORTS));
+            messages.extend(problem_with(name, "imports", &IMPORTS));
         }
         let ours: Vec<&String> =
             self.exports.iter().filter(|name| name.starts_with(PACKAGE)).collect();
         for name in &ours {
-            messages.extend(wrong(name, "exports", &EXPORTS));
+            messages.extend(problem_with(name, "exports", &EXPORTS));
         }
         if ours.is_empty() {
             let found =
                 if self.exports.is_empty() { "nothing".into() } else { self.exports.join(", ") };
             messages.push(format!(
-                "it is not a plugin: it exports {found}, and should export {PACKAGE}throttle@{OFFERED}, {PACKAGE}retry@{OFFERED}, or both"
+                "it is not a plugin: it exports {found}, and should export \
+                 {PACKAGE}throttle@{CONTRACT_VERSION}, {PACKAGE}retry@{CONTRACT_VERSION}, or both"
             ));
         }
-        if self.functions > FUNCTIONS {
+        if self.functions > MAX_FUNCTIONS {
             messages.push(format!(
-                "it has {} functions; at most {FUNCTIONS} are taken",
+                "it has {} functions; at most {MAX_FUNCTIONS} are taken",
                 self.functions
             ));
         }
-        if self.most_locals > LOCALS {
+        if self.most_locals > MAX_LOCALS {
             messages.push(format!(
-                "one of its functions has {} local variables; at most {LOCALS} are taken",
+                "one of its functions has {} local variables; at most {MAX_LOCALS} are taken",
                 self.most_locals
             ));
         }
-        if self.largest_body > BODY_BYTES {
+        if self.largest_body > MAX_BODY_BYTES {
             messages.push(format!(
-                "one of its functions has {} bytes; at most {BODY_BYTES} ({} KiB) are taken",
+                "one of its functions has {} bytes; at most {MAX_BODY_BYTES} ({} KiB) are taken",
                 self.largest_body,
-                BODY_BYTES >> 10
+                MAX_BODY_BYTES >> 10
             ));
         }
         messages
     }
 }
 
-/// What is wrong with a name of the contract's package.
-fn wrong(name: &str, does: &str, known: &[&str]) -> Option<String> {
+/// The problem with a name of the contract's package, if it has one.
+fn problem_with(name: &str, does: &str, known: &[&str]) -> Option<String> {
     let (interface, version) = name.strip_prefix(PACKAGE)?.split_once('@').unwrap_or((name, ""));
     if !compatible(version) {
         return Some(format!(
-            "it {does} {name}: it is built for version {version} of the contract, and this server offers {OFFERED}; build it against that"
+            "it {does} {name}: it is built for version {version} of the contract, and this server \
+             offers {CONTRACT_VERSION}; build it against that"
         ));
     }
     (!known.contains(&interface))
         .then(|| format!("it {does} {name}, which is not in the contract ({})", known.join(", ")))
 }
 
-/// Whether what is built for `version` runs here: before 1.0 the minor version must be the same.
+/// Whether a plugin for `version` runs here. Before 1.0, the minor version must be the same.
 fn compatible(version: &str) -> bool {
     let series = |version: &str| {
         let mut parts = version.split(['.', '-', '+']);
         Some((parts.next()?.to_owned(), parts.next()?.to_owned()))
     };
-    series(version).is_some_and(|series_of| Some(series_of) == series(OFFERED))
+    series(version).is_some_and(|series_of| Some(series_of) == series(CONTRACT_VERSION))
 }
 
 #[cfg(test)]
@@ -187,15 +192,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_offered_version_is_the_contract_s() {
+    fn the_contract_version_is_that_of_the_wit_file() {
         assert!(
             include_str!("../../../plugins/wit/plugin.wit")
-                .contains(&format!("package tidegate:plugin@{OFFERED};"))
+                .contains(&format!("package tidegate:plugin@{CONTRACT_VERSION};"))
         );
     }
 
     #[test]
-    fn patch_releases_of_the_contract_are_compatible_minor_are_not() {
+    fn only_patch_releases_of_the_contract_are_compatible() {
         for (version, fits) in [
             ("0.1.0", true),
             ("0.1.7", true),

@@ -1,7 +1,7 @@
-//! Calls in the types of the contract.
+//! Calls as types of the contract.
 //!
-//! Texts are borrowed from the call; what has to be made (a number as text, a list of attributes) is made once for
-//! all jobs of the call, in one list that each of them has a part of.
+//! Strings are borrowed from the call. Attributes are converted once for all jobs of the call, into
+//! one list; each job has a slice of it.
 
 use std::borrow::Cow;
 
@@ -24,12 +24,12 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-/// An instant as the contract has it; before 1970 is 1970.
+/// An instant in the contract's form, at least 1970.
 pub(super) fn millis(at: Timestamp) -> u64 {
     u64::try_from(at.millis()).unwrap_or(0)
 }
 
-/// Names and texts of attributes, of all jobs one after the other.
+/// Names and values of attributes, of all jobs in order.
 struct Texts<'a>(Vec<(&'a str, Cow<'a, str>)>);
 
 impl<'a> Texts<'a> {
@@ -42,7 +42,7 @@ impl<'a> Texts<'a> {
     }
 }
 
-/// The first `count` of `rest`, which are taken from it.
+/// Removes and returns the first `count` elements of `rest`.
 fn take<'a, T>(rest: &mut &'a [T], count: usize) -> &'a [T] {
     let (taken, left) = rest.split_at(count);
     *rest = left;
@@ -58,7 +58,7 @@ pub(super) fn run_at(job: &Job) -> Timestamp {
     }
 }
 
-/// The earlier failures that a retry strategy is shown: the latest of them.
+/// The earlier failures that a retry strategy receives: the latest ones.
 pub(super) fn earlier(entries: &[AttemptRecord]) -> &[AttemptRecord] {
     &entries[entries.len().saturating_sub(bounds::EARLIER)..]
 }
@@ -80,7 +80,7 @@ fn job<'a>(job: &'a Job, attempt: u16, attributes: &'a [Attribute<'a>]) -> Lower
     }
 }
 
-/// Hands `call` to `then` as the arguments of `throttle.decide`; attempts that ended only if they are `wanted`.
+/// Calls `then` with the arguments of `throttle.decide`; with ended attempts only if `wanted`.
 pub(super) fn throttle<R>(
     call: &ThrottleCall,
     wanted: bool,
@@ -124,7 +124,7 @@ pub(super) fn throttle<R>(
     )
 }
 
-/// The word for why an attempt failed.
+/// The contract's name of a failure reason.
 pub(super) fn reason(reason: Reason) -> &'static str {
     match reason {
         Reason::Failed => "failed",
@@ -150,7 +150,7 @@ fn failure(entry: &AttemptRecord) -> Failure<'_> {
     }
 }
 
-/// Hands `call` to `then` as the arguments of `retry.on-failure`; none if its job has no failure.
+/// Calls `then` with the arguments of `retry.on-failure`; none if the job has no failure.
 pub(super) fn retry<R>(
     call: &RetryCall,
     then: impl FnOnce(Context<'_>, FailedJob<'_>) -> R,

@@ -1,18 +1,21 @@
-//! Plugins: components of WebAssembly that users write, run within bounds by wasmtime, as a [`Policy`](tidegate_core::port::Policy).
+//! Plugins: WebAssembly components of users, which wasmtime runs within bounds, as a
+//! [`Policy`](tidegate_core::port::Policy).
 //!
 //! ```text
-//!   component ──compile (the trusted side, in a process of its own)──▶ code, under the hash of its bytes
-//!   code ──shelf (fetched once, hash compared)──▶ loaded ──a new store for each call──▶ answer, or a fault
+//!   component ──compile (the trusted side, in its own process)──▶ code, stored under its hash
+//!   code ──module cache (checks the hash)──▶ loaded ──a new store for each call──▶ answer, or a fault
 //! ```
 //!
-//! The one thing to know: a plugin is never believed. Its time, fuel, memory, stack, calls and output are bounded while
-//! it runs ([`bounds`]), its answer is held against the contract before anybody acts on it, and what is wrong is a
-//! [`Fault`](tidegate_core::port::policy::Fault) with a sentence for its author. Its compiled code *is* believed, so it is
-//! loaded only if its hash is the one that the compiling side wrote into the plugin's record.
+//! A plugin is not trusted. Its time, fuel, memory, stack, calls and output are bounded while it
+//! runs ([`bounds`]). Its answer is checked against the contract before it has any effect, and a
+//! violation is a [`Fault`](tidegate_core::port::policy::Fault) with a sentence for its author. Its
+//! compiled code *is* trusted, so it is loaded only if its hash is the one that the compiling side
+//! wrote into the plugin's record.
 //!
-//! Read in this order: `runtime` (the engine), `guest` (what a plugin reaches), `host` (a call), `lower` and `answer`
-//! (its two ends), `fault`, `module_cache` (code), [`diagnostics`] and [`record`] (what people see), [`compile`] and
-//! [`compile_process`] (from a component to code).
+//! Read in this order: `runtime` (the engine), `guest` (what a plugin can access), `host` (a call),
+//! `lower` and `answer` (its arguments and results), `fault`, `module_cache` (code),
+//! [`diagnostics`] and [`record`] (for operators), [`compile`] and [`compile_process`] (from a
+//! component to code).
 
 mod answer;
 pub mod bounds;

@@ -1,4 +1,4 @@
-//! The compiled plugins of this process: fetched once, held while they are used.
+//! The compiled plugins of this process: fetched once, and cached while they are used.
 
 use std::{future::Future, sync::Arc};
 
@@ -8,36 +8,36 @@ use parking_lot::Mutex;
 use crate::wasm::runtime::{ENGINE, Loaded, Runtime, TARGET};
 use tidegate_core::port::policy::{Fault, FaultKind, Plugin};
 
-/// Most plugins that are held at once.
-const HELD: usize = 64;
-/// Most bytes of their code; one that is larger is held alone.
-const HELD_BYTES: usize = 512 << 20;
+/// Maximum cached plugins.
+const MAX_CACHED: usize = 64;
+/// Maximum bytes of cached code. A larger plugin is cached alone.
+const MAX_CACHED_BYTES: usize = 512 << 20;
 
-/// The object that the component with this hash is kept as.
+/// The object with the component of this hash.
 pub fn component_object(sha256: &str) -> Path {
     Path::from(format!("plugins/{sha256}.wasm"))
 }
 
-/// The object that the compiled code with this hash is kept as.
+/// The object with the compiled code of this hash.
 pub fn code_object(sha256: &str) -> Path {
     Path::from(format!("plugins/{sha256}.cwasm"))
 }
 
-/// Compiled plugins by the hash of their code, which never changes; those that were not asked for longest go first.
-pub(super) struct Shelf {
+/// Compiled plugins by the hash of their code. The least recently used one is evicted first.
+pub(super) struct ModuleCache {
     objects: Arc<dyn ObjectStore>,
-    held: Mutex<Vec<(String, Arc<Loaded>)>>,
+    modules: Mutex<Vec<(String, Arc<Loaded>)>>,
 }
 
-impl Shelf {
+impl ModuleCache {
     pub(super) fn new(objects: Arc<dyn ObjectStore>) -> Self {
-        Self { objects, held: Mutex::default() }
+        Self { objects, modules: Mutex::default() }
     }
 
-    /// The plugin, ready to be called. `run` runs what takes a while.
+    /// The plugin, ready to be called. `run` executes the slow part.
     pub(super) async fn get<F, R>(
         &self,
-        machine: &Arc<Runtime>,
+        runtime: &Arc<Runtime>,
         plugin: &Plugin,
         run: F,
     ) -> Result<Arc<Loaded>, Fault>
@@ -56,7 +56,7 @@ impl Shelf {
                 "it is not compiled for this program ({TARGET}, {ENGINE}); push it again"
             ))
         })?;
-        if let Some(loaded) = self.held(&compiled.sha256) {
+        if let Some(loaded) = self.cached(&compiled.sha256) {
             return Ok(loaded);
         }
         let fetched =
@@ -64,30 +64,32 @@ impl Shelf {
         let code = fetched
             .await
             .map_err(|error| unavailable(format!("its compiled code cannot be read: {error}")))?;
-        let (machine, sha256) = (Arc::clone(machine), compiled.sha256.clone());
-        let loaded = Arc::new(run(Box::new(move || machine.load(&code, &sha256))).await?);
-        self.hold(&compiled.sha256, &loaded);
+        let (runtime, sha256) = (Arc::clone(runtime), compiled.sha256.clone());
+        let loaded = Arc::new(run(Box::new(move || runtime.load(&code, &sha256))).await?);
+        self.insert(&compiled.sha256, &loaded);
         Ok(loaded)
     }
 
-    fn held(&self, sha256: &str) -> Option<Arc<Loaded>> {
-        let mut held = self.held.lock();
-        let at = held.iter().position(|(of, _)| of == sha256)?;
-        let last = held.len() - 1;
-        held[at..].rotate_left(1);
-        Some(Arc::clone(&held[last].1))
+    fn cached(&self, sha256: &str) -> Option<Arc<Loaded>> {
+        let mut modules = self.modules.lock();
+        let at = modules.iter().position(|(of, _)| of == sha256)?;
+        let last = modules.len() - 1;
+        modules[at..].rotate_left(1);
+        Some(Arc::clone(&modules[last].1))
     }
 
-    fn hold(&self, sha256: &str, loaded: &Arc<Loaded>) {
-        let mut held = self.held.lock();
-        // Two calls may have fetched it at once.
-        held.retain(|(of, _)| of != sha256);
-        held.push((sha256.to_owned(), Arc::clone(loaded)));
-        let bytes = |held: &[(String, Arc<Loaded>)]| {
-            held.iter().map(|(_, loaded)| loaded.bytes).sum::<usize>()
+    fn insert(&self, sha256: &str, loaded: &Arc<Loaded>) {
+        let mut modules = self.modules.lock();
+        // Two concurrent calls may have fetched it.
+        modules.retain(|(of, _)| of != sha256);
+        modules.push((sha256.to_owned(), Arc::clone(loaded)));
+        let bytes = |modules: &[(String, Arc<Loaded>)]| {
+            modules.iter().map(|(_, loaded)| loaded.bytes).sum::<usize>()
         };
-        while held.len() > 1 && (held.len() > HELD || bytes(&held) > HELD_BYTES) {
-            held.remove(0);
+        while modules.len() > 1
+            && (modules.len() > MAX_CACHED || bytes(&modules) > MAX_CACHED_BYTES)
+        {
+            modules.remove(0);
         }
     }
 }

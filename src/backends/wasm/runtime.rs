@@ -1,7 +1,7 @@
-//! The engine that all plugins run in: its settings, what plugins may import, and the watch over their time.
+//! The engine that runs all plugins: its settings, the imports, and the limit of their time.
 //!
-//! Compiled code fits the engine only if both were made with the settings of [`config`]. That is why there is one
-//! function for the compiling and the running side, and why [`ENGINE`] is kept with the code.
+//! The engine loads code only if it was compiled with the settings of [`config`]. Therefore the
+//! compiling and the running side share this function, and [`ENGINE`] is recorded with the code.
 
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
@@ -22,14 +22,14 @@ use super::{
 };
 use tidegate_core::port::policy::{Fault, FaultKind};
 
-/// The engine and its settings, as compiled code is marked. Raise the number behind the stroke with any change of
-/// [`config`] that code depends on.
+/// The engine and its settings, recorded with compiled code. Raise the number after the slash with
+/// every change of [`config`] that affects code.
 ///
-/// The engine's own mark is its major version, so that a repair of the compiler would not reach what was compiled
-/// before; with this one it is recompiled.
+/// By default the engine records only its major version, so a fix of the compiler would not reach
+/// older code. With this version, the code is recompiled.
 pub const ENGINE: &str = "wasmtime 48.0.8/1";
 
-/// The machine that this program runs on, as a target triple of the code it can load.
+/// The target triple of the code that this program can load.
 pub const TARGET: &str = if cfg!(all(target_os = "linux", target_arch = "x86_64")) {
     "x86_64-unknown-linux-gnu"
 } else if cfg!(all(target_os = "linux", target_arch = "aarch64")) {
@@ -49,21 +49,23 @@ pub(super) fn config() -> Config {
     config.max_wasm_stack(bounds::STACK);
     config.generate_address_map(false).wasm_backtrace_max_frames(NonZeroUsize::new(16));
     config.wasm_memory64(false).wasm_relaxed_simd(false);
-    config.module_version(ModuleVersionStrategy::Custom(ENGINE.into())).expect("the mark is short");
+    config
+        .module_version(ModuleVersionStrategy::Custom(ENGINE.into()))
+        .expect("the version is short enough");
     config
 }
 
 /// A compiled plugin, ready to be called.
 pub(super) struct Loaded {
-    /// As a throttler, if it is one.
+    /// The throttler, if it is one.
     pub throttler: Option<ThrottlerPre<Guest>>,
-    /// As a retry strategy, if it is one.
+    /// The retry strategy, if it is one.
     pub retry: Option<RetryStrategyPre<Guest>>,
-    /// The bytes of its code.
+    /// The size of its code in bytes.
     pub bytes: usize,
 }
 
-/// Runs guests, each in a store of its own that is dropped with its call.
+/// Runs guests, each in a new store that is dropped after its call.
 pub(super) struct Runtime {
     engine: Engine,
     linker: Linker<Guest>,
@@ -74,15 +76,15 @@ impl Runtime {
     pub(super) fn new() -> wasmtime::Result<Self> {
         #[cfg_attr(
             not(feature = "compiler"),
-            expect(unused_mut, reason = "there is no compiler to leave out")
+            expect(unused_mut, reason = "only a build with the compiler changes it")
         )]
         let mut config = config();
-        // It runs what was compiled elsewhere: a compiler in reserve would only take memory.
+        // It runs only precompiled code, so a compiler would waste memory.
         #[cfg(feature = "compiler")]
         config.enable_compiler(false);
         let engine = Engine::new(&config)?;
         let mut linker = Linker::new(&engine);
-        // The throttler's world has every import that there is.
+        // The world of throttlers has all imports.
         Throttler::add_to_linker::<Guest, HasSelf<Guest>>(&mut linker, |guest| guest)?;
         let watch = Arc::new(Watch::default());
         let (watching, engine_of) = (Arc::clone(&watch), engine.weak());
@@ -94,7 +96,7 @@ impl Runtime {
         Ok(Self { engine, linker, watch })
     }
 
-    /// The plugin that `code` is, if the hash of `code` is `sha256`.
+    /// Loads `code`, if its hash is `sha256`.
     pub(super) fn load(&self, code: &[u8], sha256: &str) -> Result<Loaded, Fault> {
         let unavailable = |message: String| Fault { kind: FaultKind::Unavailable, message };
         if hex(&Sha256::digest(code)) != sha256 {
@@ -102,12 +104,10 @@ impl Runtime {
                 "its compiled code is not what was compiled; push the plugin again".into(),
             ));
         }
-        // SAFETY: the engine trusts such bytes, and nothing but their origin makes them trustworthy. They are what the
-        // compiler of this project wrote: the plugin's record, which only the trusted side writes, has their hash.
-        #[allow(
-            unsafe_code,
-            reason = "loading compiled code is an act of trust, which the hash above carries"
-        )]
+        // SAFETY: the engine trusts these bytes, so their origin must be trusted. The compiler of
+        // this project wrote them: their hash is in the plugin's record, which only the trusted
+        // side writes.
+        #[allow(unsafe_code, reason = "the hash above proves the origin of the code")]
         let component = unsafe { Component::deserialize(&self.engine, code) };
         let component = component.map_err(|error| {
             unavailable(format!("its compiled code cannot be loaded: {error:#}"))
@@ -121,7 +121,7 @@ impl Runtime {
         Ok(Loaded { throttler, retry, bytes: code.len() })
     }
 
-    /// Runs `call` in a new store, within the bounds. What it used can be read from the store.
+    /// Runs `call` within the bounds in a new store, which has the usage afterwards.
     pub(super) fn call<R>(
         &self,
         guest: Guest,
@@ -131,7 +131,7 @@ impl Runtime {
         store.limiter(|guest| &mut guest.limiter);
         store.set_fuel(bounds::FUEL).expect("the engine counts fuel");
         store.set_hostcall_fuel(bounds::OUTPUT);
-        // The first tick may come at once: one more keeps the whole time.
+        // The first tick may come at once, so one more guarantees the full time.
         store.set_epoch_deadline(bounds::TIME.as_millis().div_ceil(TICK.as_millis()) as u64 + 1);
         let watched = self.watch.watch();
         let outcome = call(&mut store);
@@ -156,35 +156,35 @@ pub(super) fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// How often the time of calls is looked at. On a busy machine each tick comes late, so that many small ones would add
-/// up to much more than their sum.
+/// Interval at which the time of calls is checked. On a busy machine each tick is late, so many
+/// short ticks would add up to much more than the limit.
 const TICK: Duration = Duration::from_millis(25);
 
-/// Counts ticks while a call is under way; asleep otherwise. A program that is stopped for a while (a function that
-/// is frozen) therefore takes nothing from the time of its calls.
+/// Counts ticks while calls run, and sleeps otherwise. Time in which the process does not run, such
+/// as that of a frozen function, does not count.
 #[derive(Default)]
 struct Watch {
-    state: Mutex<Watching>,
+    state: Mutex<WatchState>,
     wake: Condvar,
 }
 
 #[derive(Default)]
-struct Watching {
+struct WatchState {
     calls: usize,
     asleep: bool,
     over: bool,
 }
 
-struct Watched<'a>(&'a Watch);
+struct WatchedCall<'a>(&'a Watch);
 
 impl Watch {
-    fn watch(&self) -> Watched<'_> {
+    fn watch(&self) -> WatchedCall<'_> {
         let mut state = self.state.lock();
         state.calls += 1;
         if state.asleep {
             self.wake.notify_all();
         }
-        Watched(self)
+        WatchedCall(self)
     }
 
     fn run(&self, tick: impl Fn() -> bool) {
@@ -193,7 +193,7 @@ impl Watch {
             state.asleep = true;
             self.wake.wait_while(&mut state, |state| state.calls == 0 && !state.over);
             state.asleep = false;
-            // Another call that begins meanwhile does not shorten the tick of those under way.
+            // A call that starts meanwhile does not shorten the tick of running ones.
             self.wake.wait_while_for(&mut state, |state| !state.over, TICK);
             if state.over || !tick() {
                 return;
@@ -202,7 +202,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watched<'_> {
+impl Drop for WatchedCall<'_> {
     fn drop(&mut self) {
         self.0.state.lock().calls -= 1;
     }
@@ -213,14 +213,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mark_names_the_engine_s_whole_version() {
+    fn the_recorded_engine_has_its_full_version() {
         let manifest = include_str!("../../../Cargo.toml");
         let version = ENGINE.strip_prefix("wasmtime ").unwrap().split('/').next().unwrap();
         assert!(manifest.contains(&format!("wasmtime = {{ version = \"={version}\"")), "{version}");
     }
 
     #[test]
-    fn bytes_that_are_not_what_was_compiled_are_not_loaded() {
+    fn code_with_another_hash_is_not_loaded() {
         let fault = Runtime::new().unwrap().load(b"anything", &"0".repeat(64)).err().unwrap();
         assert_eq!(fault.kind, FaultKind::Unavailable);
         assert!(fault.message.contains("not what was compiled"), "{fault}");

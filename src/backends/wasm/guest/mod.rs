@@ -1,0 +1,208 @@
+//! What a plugin can access during one call: its log, its state, the running set and the data of
+//! jobs.
+//!
+//! Neither fuel nor the watch interrupts the host itself. Each function here is therefore small or
+//! counted, and no argument of a guest makes the host's memory grow without bound.
+
+mod imports;
+mod limiter;
+#[cfg(test)]
+mod tests;
+
+use std::{borrow::Cow, collections::HashMap, sync::Arc};
+
+use super::{
+    bounds::{self, cut},
+    contract::throttler::tidegate::plugin::{log::Level, running::Dimension},
+};
+pub(super) use limiter::Limiter;
+use tidegate_core::{
+    port::policy::{Fault, FaultKind, PolicyState, RetryCall, RunningSet, ThrottleCall},
+    queue::{
+        Grant,
+        plugin::{Description, PluginVersion, Role},
+    },
+};
+
+/// The name in `group-by` that permits every attribute.
+const ANY_ATTRIBUTE: &str = "*";
+
+/// The subject of a call.
+pub(super) enum Subject {
+    /// The candidates of a tick.
+    Throttle(Arc<ThrottleCall>),
+    /// A failed attempt.
+    Retry(Arc<RetryCall>),
+    /// The plugin itself: its description, or a configuration.
+    Itself(Role),
+}
+
+impl Subject {
+    fn role(&self) -> Role {
+        match self {
+            Self::Throttle(_) => Role::Throttler,
+            Self::Retry(_) => Role::Retry,
+            Self::Itself(role) => *role,
+        }
+    }
+
+    fn running(&self) -> Option<&RunningSet> {
+        match self {
+            Self::Throttle(call) => Some(&call.running),
+            Self::Retry(_) | Self::Itself(_) => None,
+        }
+    }
+}
+
+/// The number and the weight of the running jobs by value.
+type Groups = HashMap<String, (u32, u64)>;
+
+/// The plugin's side of one call.
+pub(super) struct Guest {
+    version: Option<Arc<PluginVersion>>,
+    subject: Subject,
+    /// The bounds of its memories and tables.
+    pub limiter: Limiter,
+    /// How many imports it has called.
+    pub host_calls: u32,
+    paged: u32,
+    /// The lines that it has logged.
+    pub log: Vec<(Level, String)>,
+    log_bytes: usize,
+    /// How many lines were dropped over the bound.
+    pub log_dropped: u32,
+    /// The state, if it has changed it.
+    pub changed: Option<PolicyState>,
+    by_type: Option<Groups>,
+    by_priority: Option<Groups>,
+    by_attribute: HashMap<String, Groups>,
+}
+
+/// The error of a host function: an exceeded bound, or an undeclared use.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct Denied(pub Fault);
+
+fn denied(kind: FaultKind, message: impl Into<String>) -> wasmtime::Error {
+    wasmtime::Error::new(Denied(Fault { kind, message: message.into() }))
+}
+
+impl Guest {
+    /// A guest for a call about `subject`. `version` is unknown while the plugin describes itself.
+    pub(super) fn new(version: Option<Arc<PluginVersion>>, subject: Subject) -> Self {
+        Self {
+            version,
+            subject,
+            limiter: Limiter::default(),
+            host_calls: 0,
+            paged: 0,
+            log: Vec::new(),
+            log_bytes: 0,
+            log_dropped: 0,
+            changed: None,
+            by_type: None,
+            by_priority: None,
+            by_attribute: HashMap::new(),
+        }
+    }
+
+    fn count_call(&mut self) -> wasmtime::Result<()> {
+        self.host_calls += 1;
+        if self.host_calls > bounds::HOST_CALLS {
+            return Err(denied(
+                FaultKind::ResourceExhausted,
+                format!("called what it imports more than {} times", bounds::HOST_CALLS),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether the plugin declares something. While it describes itself, everything is allowed,
+    /// because there is no data to access.
+    fn declares(&self, condition: impl FnOnce(&Description) -> bool) -> bool {
+        let description =
+            self.version.as_ref().and_then(|version| version.description(self.subject.role()));
+        description.is_none_or(condition)
+    }
+
+    fn state(&self) -> wasmtime::Result<Cow<'_, PolicyState>> {
+        match (&self.changed, &self.subject) {
+            (Some(changed), _) => Ok(Cow::Borrowed(changed)),
+            (None, Subject::Throttle(call)) => Ok(Cow::Borrowed(&call.state)),
+            (None, Subject::Itself(Role::Throttler)) => Ok(Cow::Owned(PolicyState::new())),
+            (None, Subject::Retry(_) | Subject::Itself(Role::Retry)) => Err(denied(
+                FaultKind::InvalidAnswer,
+                "used `state`, which a retry strategy does not have: failures are handled \
+                 concurrently",
+            )),
+        }
+    }
+
+    fn change(&mut self) -> wasmtime::Result<&mut PolicyState> {
+        let state = match self.changed.take() {
+            Some(changed) => changed,
+            None => self.state()?.into_owned(),
+        };
+        Ok(self.changed.insert(state))
+    }
+
+    fn groups(&mut self, by: Dimension) -> wasmtime::Result<&Groups> {
+        if let Dimension::Attribute(name) = &by {
+            if !self.declares(|description| {
+                description
+                    .group_by
+                    .iter()
+                    .any(|declared| declared == name || declared == ANY_ATTRIBUTE)
+            }) {
+                let name = cut(name.clone(), 64);
+                return Err(denied(
+                    FaultKind::InvalidAnswer,
+                    format!(
+                        "asked the running set by `{name}`, which its `group-by` does not name"
+                    ),
+                ));
+            }
+            if self.by_attribute.len() >= bounds::GROUPS && !self.by_attribute.contains_key(name) {
+                return Err(denied(
+                    FaultKind::ResourceExhausted,
+                    format!("asked the running set by more than {} attributes", bounds::GROUPS),
+                ));
+            }
+        }
+        let Some(running) = self.subject.running() else {
+            return Ok(self.by_type.get_or_insert_default());
+        };
+        Ok(match by {
+            Dimension::JobType => self.by_type.get_or_insert_with(|| {
+                group_by(running, |grant| Some(grant.job_type.as_str().into()))
+            }),
+            Dimension::Priority => self.by_priority.get_or_insert_with(|| {
+                group_by(running, |grant| Some(grant.priority.to_string().into()))
+            }),
+            // The check above bounds the number of names.
+            Dimension::Attribute(name) => {
+                self.by_attribute.entry(name).or_insert_with_key(|name| {
+                    group_by(running, |grant| Some(grant.attributes.get(name)?.as_text()))
+                })
+            }
+        })
+    }
+}
+
+/// Groups the running set by a value of each grant.
+fn group_by<'a>(
+    running: &'a RunningSet,
+    value: impl Fn(&'a Grant) -> Option<Cow<'a, str>>,
+) -> Groups {
+    let mut groups = Groups::new();
+    for grant in running.iter() {
+        let Some(value) = value(grant) else { continue };
+        let (count, weight) = match groups.get_mut(value.as_ref()) {
+            Some(group) => group,
+            None => groups.entry(value.into_owned()).or_default(),
+        };
+        *count += 1;
+        *weight += u64::from(grant.weight);
+    }
+    groups
+}

@@ -1,0 +1,121 @@
+//! Jobs in calls, and the defaults of fields that several parts share.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::wasm::lower;
+use tidegate_core::{
+    job::{
+        Attributes, Body, Job, JobId, JobOptions, Lifecycle, Payload, QueueName, Spec, TypeName,
+        lifecycle::Waiting, type_config::TypeConfig,
+    },
+    time::Timestamp,
+};
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub(super) struct Context {
+    pub queue: QueueName,
+    pub now: Timestamp,
+    pub seed: u64,
+    pub config: Box<RawValue>,
+}
+
+impl Default for Context {
+    fn default() -> Self {
+        Self { queue: given("default"), now: Timestamp::EPOCH, seed: 0, config: raw("{}") }
+    }
+}
+
+/// A literal name.
+pub(super) fn given<N: std::str::FromStr<Err: std::fmt::Debug>>(name: &str) -> N {
+    name.parse().expect("the literal is a valid name")
+}
+
+/// `text` as JSON, or as a JSON string if it is not JSON.
+pub(super) fn raw(text: &str) -> Box<RawValue> {
+    let quoted =
+        |_| serde_json::value::to_raw_value(text).expect("a string can be written as JSON");
+    RawValue::from_string(text.to_owned()).unwrap_or_else(quoted)
+}
+
+pub(super) fn any_type() -> TypeName {
+    given("job")
+}
+
+pub(super) fn first() -> u16 {
+    1
+}
+
+pub(super) fn one() -> u32 {
+    1
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(super) struct JobJson {
+    id: JobId,
+    #[serde(default = "any_type")]
+    job_type: TypeName,
+    #[serde(default)]
+    priority: i32,
+    #[serde(default = "one")]
+    weight: u32,
+    #[serde(default)]
+    attributes: Attributes,
+    #[serde(default = "first")]
+    pub attempt: u16,
+    #[serde(default = "many")]
+    attempts: u16,
+    #[serde(default)]
+    created_at: Timestamp,
+    #[serde(default)]
+    run_at: Timestamp,
+    #[serde(default)]
+    expires_at: Option<Timestamp>,
+    #[serde(default)]
+    deadline_at: Option<Timestamp>,
+}
+
+fn many() -> u16 {
+    10
+}
+
+impl JobJson {
+    pub(super) fn of(job: &Job, attempt: u16) -> Self {
+        Self {
+            id: job.id.clone(),
+            job_type: job.spec.job_type.clone(),
+            priority: job.spec.priority,
+            weight: job.spec.weight,
+            attributes: job.spec.attributes.clone(),
+            attempt,
+            attempts: job.spec.max_attempts,
+            created_at: job.spec.created_at,
+            run_at: lower::run_at(job),
+            expires_at: job.spec.expires_at,
+            deadline_at: job.spec.deadline_at,
+        }
+    }
+
+    /// The job, after `begun` attempts.
+    pub(super) fn job(self, queue: &QueueName, begun: u16) -> Job {
+        let options = JobOptions {
+            priority: Some(self.priority),
+            weight: Some(self.weight),
+            max_attempts: Some(self.attempts),
+            attributes: self.attributes,
+            ..JobOptions::default()
+        };
+        let spec = Spec {
+            queue: queue.clone(),
+            expires_at: self.expires_at,
+            deadline_at: self.deadline_at,
+            ..options.resolve(&self.job_type, &TypeConfig::default(), self.created_at)
+        };
+        let life = Lifecycle { attempt: begun, ..Lifecycle::new(self.run_at, Waiting::Due) };
+        Job { id: self.id, spec: Arc::new(spec), data: Body::Inline(Payload::null()), life }
+    }
+}

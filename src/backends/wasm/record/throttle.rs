@@ -1,0 +1,171 @@
+//! Calls of a throttler.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::job::{Context, JobJson, any_type, first, given, one, raw};
+use tidegate_core::{
+    job::{Attributes, JobId, TypeName, Version},
+    port::policy::{self, PolicyState, RunningSet, ThrottleCall},
+    queue::Grant,
+    time::Timestamp,
+};
+
+#[derive(Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub(super) struct ThrottleJson {
+    context: Context,
+    round: RoundJson,
+    running: Vec<RunningJson>,
+    candidates: Vec<JobJson>,
+    state: PolicyState,
+    pub data: BTreeMap<JobId, Box<RawValue>>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub data_left_out: BTreeMap<JobId, usize>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+struct RoundJson {
+    concurrency: Option<u32>,
+    room: u32,
+    ended: Vec<EndedJson>,
+}
+
+impl Default for RoundJson {
+    fn default() -> Self {
+        Self { concurrency: None, room: 1000, ended: Vec::new() }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct EndedJson {
+    #[serde(default = "no_id")]
+    id: JobId,
+    #[serde(default = "any_type")]
+    job_type: TypeName,
+    #[serde(default)]
+    attributes: Attributes,
+    #[serde(default = "first")]
+    attempt: u16,
+    succeeded: bool,
+    #[serde(default)]
+    reason: Option<String>,
+    #[serde(default)]
+    status: Option<u16>,
+}
+
+fn no_id() -> JobId {
+    given("job")
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct RunningJson {
+    #[serde(default = "no_id")]
+    id: JobId,
+    #[serde(default = "any_type")]
+    job_type: TypeName,
+    #[serde(default)]
+    priority: i32,
+    #[serde(default = "one")]
+    weight: u32,
+    #[serde(default)]
+    critical: bool,
+    #[serde(default)]
+    attributes: Attributes,
+    #[serde(default)]
+    granted_at: Timestamp,
+}
+
+impl RunningJson {
+    fn of(grant: &Grant) -> Self {
+        Self {
+            id: grant.job.clone(),
+            job_type: grant.job_type.clone(),
+            priority: grant.priority,
+            weight: grant.weight,
+            critical: grant.critical,
+            attributes: grant.attributes.clone(),
+            granted_at: grant.granted_at,
+        }
+    }
+
+    fn grant(self) -> Grant {
+        let Self { id, job_type, priority, weight, critical, attributes, granted_at } = self;
+        Grant {
+            job: id,
+            version: Version(1),
+            job_type,
+            priority,
+            weight,
+            critical,
+            attributes,
+            granted_at,
+        }
+    }
+}
+
+impl ThrottleJson {
+    pub(super) fn of(call: &ThrottleCall) -> Self {
+        let ended = |ended: &policy::Ended| {
+            let policy::Ended { id, job_type, attributes, attempt, succeeded, reason, status } =
+                ended.clone();
+            EndedJson { id, job_type, attributes, attempt, succeeded, reason, status }
+        };
+        Self {
+            context: Context {
+                queue: call.queue.clone(),
+                now: call.now,
+                seed: call.seed,
+                config: raw(&call.config),
+            },
+            round: RoundJson {
+                concurrency: call.concurrency,
+                room: call.room,
+                ended: call.ended.iter().map(ended).collect(),
+            },
+            running: call.running.iter().map(RunningJson::of).collect(),
+            candidates: call
+                .candidates
+                .iter()
+                .map(|job| JobJson::of(job, job.life.attempt.saturating_add(1)))
+                .collect(),
+            state: PolicyState::clone(&call.state),
+            data: call.data.iter().map(|(id, data)| (id.clone(), raw(data))).collect(),
+            data_left_out: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn call(self) -> ThrottleCall {
+        let ended = |ended: EndedJson| {
+            let EndedJson { id, job_type, attributes, attempt, succeeded, reason, status } = ended;
+            policy::Ended { id, job_type, attributes, attempt, succeeded, reason, status }
+        };
+        let queue = self.context.queue;
+        ThrottleCall {
+            now: self.context.now,
+            seed: self.context.seed,
+            config: self.context.config.get().into(),
+            concurrency: self.round.concurrency,
+            room: self.round.room,
+            running: RunningSet {
+                batches: Vec::new(),
+                admitted: Arc::new(self.running.into_iter().map(RunningJson::grant).collect()),
+            },
+            candidates: self
+                .candidates
+                .into_iter()
+                .map(|written| (written.attempt, written))
+                .map(|(attempt, written)| written.job(&queue, attempt.saturating_sub(1)))
+                .collect(),
+            ended: Arc::new(self.round.ended.into_iter().map(ended).collect()),
+            state: Arc::new(self.state),
+            data: self.data.into_iter().map(|(id, data)| (id, data.get().to_owned())).collect(),
+            queue,
+        }
+    }
+}
