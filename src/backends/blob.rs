@@ -1,11 +1,11 @@
-//! Values as bytes in a store: compact MessagePack after a byte that names the format, so that a later release can tell
-//! what it reads.
+//! Values as bytes in a store: compact MessagePack after a byte with the format, which later
+//! releases check.
 
 use serde::{Serialize, de::DeserializeOwned};
 
 use tidegate_core::{job::Spec, port::StoreError};
 
-/// The one format that there is so far.
+/// The only format.
 const FORMAT: u8 = 1;
 
 /// `value` as a blob.
@@ -17,8 +17,8 @@ pub(super) fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, StoreError> {
     Ok(blob)
 }
 
-/// `spec` as a blob. Types that people write, windows above all, may leave fields out where they are
-/// not needed; with names instead of places that does no harm, and reading takes both.
+/// `spec` as a blob. Windows may omit optional fields, so a spec with windows is written with the
+/// names of its fields instead of their positions. Reading accepts both.
 pub(super) fn encode_spec(spec: &Spec) -> Result<Vec<u8>, StoreError> {
     if spec.windows.is_empty() {
         return encode(spec);
@@ -29,7 +29,7 @@ pub(super) fn encode_spec(spec: &Spec) -> Result<Vec<u8>, StoreError> {
     Ok(blob)
 }
 
-/// The value that `blob` holds.
+/// The value in `blob`; `what` names it for an error.
 pub(super) fn decode<T: DeserializeOwned>(
     blob: &[u8],
     what: impl FnOnce() -> String,

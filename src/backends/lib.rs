@@ -1,12 +1,12 @@
-//! The backends: each folder carries out a port with one outside system, and none of them decides anything.
+//! The backends: each folder implements a port with one external system, and makes no decisions.
 //!
 //! | feature | backend |
 //! |---|---|
 //! | `sqlite` | [`sqlite`]: the job store of one machine |
-//! | `aws` | `dynamodb`: the job store on a table; `sqs`: the work queue; `aws`: targets; `objects`: large bodies in S3 |
+//! | `aws` | `dynamodb`: the job store on a table; `sqs`: the work queue; `aws`: targets; `objects`: S3 |
 //! | `http` | [`http`]: push delivery |
-//! | `wasm` | [`wasm`]: plugins; with `compiler`, from component to code |
-//! | none | [`system`]: the clock and chance of the machine; [`cost`]: the price list of AWS |
+//! | `wasm` | [`wasm`]: plugins; with `compiler`, also their compiler |
+//! | none | [`system`]: the machine's clock and entropy; [`cost`]: the cost of AWS |
 
 #[cfg(feature = "aws")]
 pub mod aws;

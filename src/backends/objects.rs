@@ -1,7 +1,7 @@
-//! S3, or what speaks its protocol at another endpoint, as the place of large bodies and plugins.
+//! S3, or a compatible service at another endpoint, which stores large bodies and plugins.
 //!
-//! The one thing to know: all tries of a call together have a bound, since who waits is an invocation that is ended at its time and
-//! paid for until then; and each try that S3 refuses is counted.
+//! All attempts of a call together have a time limit, because a waiting invocation costs money and
+//! ends at its own timeout. Each attempt that S3 refuses is counted.
 
 use std::time::Duration;
 
@@ -14,49 +14,51 @@ use object_store::{
 
 use super::aws::Calls;
 
-/// Retries of a call after the first try, and the longest wait before one.
+/// Maximum retries of a call.
 const MAX_RETRIES: usize = 4;
-const LONGEST_WAIT: Duration = Duration::from_secs(1);
+/// Maximum wait before a retry.
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// A bucket as the environment says: region, credentials, and the endpoint, which may speak plain HTTP. It is asked through `calls`; without an
-/// answer for `patience` a call is given up.
-pub fn from_env(calls: Calls, patience: Duration) -> AmazonS3Builder {
-    patient(AmazonS3Builder::from_env(), calls, patience)
+/// A bucket with the region, credentials and endpoint of environment variables. The endpoint may
+/// use plain HTTP. Requests are sent through `calls`. A call fails without an answer within
+/// `timeout`.
+pub fn from_env(calls: Calls, timeout: Duration) -> AmazonS3Builder {
+    with_timeout(AmazonS3Builder::from_env(), calls, timeout)
 }
 
-fn patient(builder: AmazonS3Builder, calls: Calls, patience: Duration) -> AmazonS3Builder {
-    // The last try may begin when half of the time is over, and takes no longer than the other half.
-    let half = patience / 2;
+fn with_timeout(builder: AmazonS3Builder, calls: Calls, timeout: Duration) -> AmazonS3Builder {
+    // The last attempt starts within the first half of the time, and takes at most the other half.
+    let half = timeout / 2;
     let options = ClientOptions::new().with_allow_http(true);
-    let backoff = BackoffConfig { max_backoff: LONGEST_WAIT, ..BackoffConfig::default() };
+    let backoff = BackoffConfig { max_backoff: MAX_RETRY_DELAY, ..BackoffConfig::default() };
     let retry = RetryConfig { backoff, max_retries: MAX_RETRIES, retry_timeout: half };
     builder
         .with_client_options(options)
         .with_retry(retry)
-        .with_http_connector(Counting { calls, half })
+        .with_http_connector(CountingClient { calls, half })
 }
 
-/// Asks, and counts what is refused.
+/// Sends requests, and counts the refused ones.
 #[derive(Clone, Debug)]
-struct Counting {
+struct CountingClient {
     calls: Calls,
-    /// How long one try may take.
+    /// Timeout of one attempt.
     half: Duration,
 }
 
-impl HttpConnector for Counting {
+impl HttpConnector for CountingClient {
     fn connect(&self, _: &ClientOptions) -> Result<HttpClient> {
         Ok(HttpClient::new(self.clone()))
     }
 }
 
 #[async_trait]
-impl HttpService for Counting {
+impl HttpService for CountingClient {
     async fn call(&self, request: HttpRequest) -> std::result::Result<HttpResponse, HttpError> {
-        let answer = self.calls.ask_for(request, self.half).await;
+        let answer = self.calls.send_to_bucket(request, self.half).await;
         let reason = match answer.as_ref().map(|answer| answer.status().as_u16()) {
             Ok(429 | 503) => Some("throttled"),
-            // What is not there, or not as it was: an answer like another.
+            // A missing or changed object is no error of the service.
             Ok(404 | 412) => None,
             Ok(status) if status < 400 => None,
             Ok(_) | Err(_) => Some("other"),
@@ -80,8 +82,9 @@ mod tests {
 
     use super::*;
 
-    /// A bucket at an endpoint that answers each request with `answer`, or (an empty one) not at all.
-    async fn bucket(answer: &'static str, patience: Duration) -> AmazonS3 {
+    /// A bucket at an endpoint that answers each request with `answer`, or not at all if that is
+    /// empty.
+    async fn bucket(answer: &'static str, timeout: Duration) -> AmazonS3 {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
         tokio::spawn(async move {
@@ -99,36 +102,41 @@ mod tests {
             .with_bucket_name("b")
             .with_region("us-east-1")
             .with_endpoint(endpoint);
-        patient(
+        with_timeout(
             builder.with_access_key_id("a").with_secret_access_key("s"),
             Calls::new().unwrap(),
-            patience,
+            timeout,
         )
         .build()
         .unwrap()
     }
 
     #[tokio::test]
-    async fn a_call_without_an_answer_is_given_up_in_time() {
+    async fn a_call_without_an_answer_fails_at_its_timeout() {
         let bucket = bucket("", Duration::from_secs(1)).await;
         let key = Path::from("bodies/a");
         let call = bucket.get(&key);
-        // Ten times as long as it may take: what it is without a bound is three minutes.
+        // Ten times the timeout. Without one, the call would take three minutes.
         tokio::time::timeout(Duration::from_secs(10), call)
             .await
-            .expect("it is given up")
+            .expect("the call ends at its timeout")
             .unwrap_err();
     }
 
     #[tokio::test]
-    async fn what_is_asked_over_a_connection_that_broke_is_asked_again() {
+    async fn a_request_on_a_broken_connection_is_repeated() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
         tokio::spawn(async move {
-            for answer in
-                ["", "HTTP/1.1 200 OK\r\ncontent-length: 67\r\n\r\n<DeleteResult><Deleted><Key>bodies/a</Key></Deleted></DeleteResult>"]
-                    .iter()
-                    .cycle()
+            for answer in [
+                "",
+                concat!(
+                    "HTTP/1.1 200 OK\r\ncontent-length: 67\r\n\r\n",
+                    "<DeleteResult><Deleted><Key>bodies/a</Key></Deleted></DeleteResult>"
+                ),
+            ]
+            .iter()
+            .cycle()
             {
                 let (mut stream, _) = listener.accept().await.unwrap();
                 let mut bytes = [0; 4096];
@@ -142,12 +150,12 @@ mod tests {
             .with_endpoint(endpoint);
         let builder = builder.with_access_key_id("a").with_secret_access_key("s");
         let bucket =
-            patient(builder, Calls::new().unwrap(), Duration::from_secs(20)).build().unwrap();
+            with_timeout(builder, Calls::new().unwrap(), Duration::from_secs(20)).build().unwrap();
         bucket.delete(&Path::from("bodies/a")).await.unwrap();
     }
 
     #[tokio::test]
-    async fn what_is_refused_is_counted_and_what_is_not_there_is_not() {
+    async fn refused_requests_are_counted_and_missing_objects_are_not() {
         let recorder = PrometheusBuilder::new().build_recorder();
         let counted = recorder.handle();
         let _counting = metrics::set_default_local_recorder(&recorder);

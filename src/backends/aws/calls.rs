@@ -1,7 +1,8 @@
-//! The HTTP client through which AWS is asked: by the SDK, and for the bucket.
+//! The HTTP client of all AWS requests: those of the SDK, and those of the bucket.
 //!
-//! The one thing to know: the SDK would bring a client of its own, with HTTP/2, which none of these services needs. A function has room for one
-//! (`docs/decisions/0015-lambda-binaries-under-12-mb.md`). What the SDK's would do besides: leave a connection after an answer that blames the server.
+//! The SDK's own client supports HTTP/2, which none of these services needs. The size limit of a
+//! function permits only one client (`docs/decisions/0015-lambda-binaries-under-12-mb.md`). Unlike
+//! the SDK's client, this one keeps a connection after a server error.
 
 use std::time::Duration;
 
@@ -20,8 +21,9 @@ use http_body_util::BodyExt as _;
 use object_store::client as store;
 use reqwest::{Client, redirect};
 
-/// How long making a connection may take: the first packet may be lost, which is noticed after a second.
-const CONNECT: Duration = Duration::from_secs(3);
+/// Timeout of a connection. It allows for the loss of the first packet, which is repeated after a
+/// second.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A client for requests to AWS, with its connections. A clone shares them.
 #[derive(Clone, Debug)]
@@ -32,28 +34,28 @@ impl Calls {
     ///
     /// # Errors
     ///
-    /// The certificates of those whom the machine trusts cannot be used.
+    /// The trusted certificates of this machine cannot be used.
     pub fn new() -> Result<Self, reqwest::Error> {
         let client = Client::builder()
             .http1_only()
-            // A request is signed for where it goes.
+            // The signature of a request is valid only for its own URL.
             .redirect(redirect::Policy::none())
-            // Whoever asks knows when to ask again, and counts it.
+            // The callers retry, and count it.
             .retry(reqwest::retry::never())
             .no_proxy()
-            .connect_timeout(CONNECT);
+            .connect_timeout(CONNECT_TIMEOUT);
         client.build().map(Self)
     }
 
-    /// Asks for something in a bucket, and waits no longer than `patience` for all of the answer.
+    /// Sends a request to the bucket, with a `timeout` for the complete response.
     ///
     /// # Errors
     ///
-    /// There was none; its kind says whether it is worth another try.
-    pub async fn ask_for(
+    /// There was no response; the kind of the error tells whether a retry may help.
+    pub(crate) async fn send_to_bucket(
         &self,
         request: store::HttpRequest,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<store::HttpResponse, store::HttpError> {
         let (parts, body) = request.into_parts();
         let unsent = |error| store::HttpError::new(store::HttpErrorKind::Unknown, error);
@@ -62,7 +64,7 @@ impl Calls {
             None => body.collect().await.map_err(unsent)?.to_bytes(),
         };
         let answer =
-            self.ask(Request::from_parts(parts, bytes), Some(patience)).await.map_err(|error| {
+            self.send(Request::from_parts(parts, bytes), Some(timeout)).await.map_err(|error| {
                 let kind = if error.is_connect() {
                     store::HttpErrorKind::Connect
                 } else if error.is_timeout() {
@@ -70,7 +72,8 @@ impl Calls {
                 } else if error.is_builder() {
                     store::HttpErrorKind::Unknown
                 } else {
-                    // A connection that broke, as one does that was idle while the function was frozen. All that is asked of the bucket may be asked again.
+                    // A broken connection, for example one that was idle while the function was
+                    // frozen. All requests to the bucket can be repeated.
                     store::HttpErrorKind::Request
                 };
                 store::HttpError::new(kind, error.without_url())
@@ -78,19 +81,19 @@ impl Calls {
         Ok(answer.map(Into::into))
     }
 
-    /// Asks, and reads the answer whole: nothing is asked for that a function could not hold.
-    async fn ask(
+    /// Sends a request and reads the complete response, which always fits into a function's memory.
+    async fn send(
         &self,
         request: Request<Bytes>,
-        patience: Option<Duration>,
+        timeout: Option<Duration>,
     ) -> Result<Response<Bytes>, reqwest::Error> {
         let mut request = reqwest::Request::try_from(request)?;
-        *request.timeout_mut() = patience;
-        let mut answer = self.0.execute(request).await?;
+        *request.timeout_mut() = timeout;
+        let mut response = self.0.execute(request).await?;
         let mut read = Response::new(Bytes::new());
-        *read.status_mut() = answer.status();
-        *read.headers_mut() = std::mem::take(answer.headers_mut());
-        let bytes = answer.bytes().await?;
+        *read.status_mut() = response.status();
+        *read.headers_mut() = std::mem::take(response.headers_mut());
+        let bytes = response.bytes().await?;
         Ok(read.map(|_| bytes))
     }
 }
@@ -112,15 +115,15 @@ impl HttpConnector for Calls {
             let request =
                 request.try_into_http1x().map_err(|error| ConnectorError::user(error.into()))?;
             let (parts, body) = request.into_parts();
-            // None of these calls has a body that is made while it is sent.
+            // No request of the SDK has a streaming body.
             let bytes = body
                 .bytes()
                 .map(Bytes::copy_from_slice)
-                .ok_or_else(|| ConnectorError::user("the body is not at hand".into()))?;
+                .ok_or_else(|| ConnectorError::user("the body is a stream".into()))?;
             let answer =
-                calls.ask(Request::from_parts(parts, bytes), None).await.map_err(|error| {
+                calls.send(Request::from_parts(parts, bytes), None).await.map_err(|error| {
                     if error.is_connect() {
-                        // Worth another try, and no doubt that nothing was sent.
+                        // A retry may help, and certainly nothing was sent.
                         ConnectorError::other(error.into(), Some(ErrorKind::TransientError))
                     } else if error.is_timeout() {
                         ConnectorError::timeout(error.into())

@@ -42,3 +42,31 @@ impl Error for CallError {
         Some(self.source.as_ref())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use aws_sdk_sqs::{
+        error::ErrorMetadata, operation::send_message_batch::SendMessageBatchError,
+        types::error::QueueDoesNotExist,
+    };
+    use tidegate_core::error_chain::ErrorChain;
+
+    use super::*;
+
+    #[test]
+    fn the_error_chain_begins_with_the_code_of_the_service() {
+        let metadata = ErrorMetadata::builder()
+            .code("AWS.SimpleQueueService.NonExistentQueue")
+            .message("The specified queue does not exist.")
+            .build();
+        let refusal = QueueDoesNotExist::builder()
+            .message("The specified queue does not exist.")
+            .meta(metadata)
+            .build();
+        let error: SdkError<_, ()> =
+            SdkError::service_error(SendMessageBatchError::QueueDoesNotExist(refusal), ());
+        let text = ErrorChain(&CallError::from(error)).to_string();
+        assert!(text.starts_with("AWS.SimpleQueueService.NonExistentQueue: "), "{text}");
+        assert!(text.contains("The specified queue does not exist."), "{text}");
+    }
+}

@@ -1,8 +1,8 @@
-//! SQS, SNS, `EventBridge` and Lambda as a [`Target`]; URLs are left to another.
+//! SQS, SNS, `EventBridge` and Lambda as a [`Target`], which passes URLs on to another target.
 //!
-//! The one thing to know: what a service says is told in the words of HTTP, which is what it spoke: 200 for what it took, 429
-//! where it has too much to do, its own status for a refusal. A call that could not even be made is [`TargetError::NotConnected`]; one
-//! without an answer may have been taken.
+//! Answers become HTTP responses: 200 for success, 429 for throttling, the service's own status for
+//! another error. A call that could not be sent is [`TargetError::NotConnected`]. A call without an
+//! answer may have succeeded.
 
 use std::{error::Error, sync::Arc};
 
@@ -17,23 +17,23 @@ use tidegate_core::{
     target::{AwsService, EventBridgeTarget, Invocation, LambdaTarget, SnsTarget, SqsTarget},
 };
 
-/// What an error of a call means.
-macro_rules! answer {
+/// The response for an SDK error.
+macro_rules! error_response {
     ($error:expr) => {{
         let error = $error;
         let status = error.raw_response().map(|raw| raw.status().as_u16());
         let code = aws_sdk_sqs::error::ProvideErrorMetadata::code(&error).map(str::to_owned);
-        let said = aws_sdk_sqs::error::ProvideErrorMetadata::message(&error)
+        let message = aws_sdk_sqs::error::ProvideErrorMetadata::message(&error)
             .unwrap_or_default()
             .to_owned();
         match (code, status) {
-            (Some(code), Some(status)) => Ok(refusal(status, &code, &said)),
-            (None, Some(status)) => Ok(refusal(status, "the service failed", &said)),
-            _ => Err(unanswered(&error)),
+            (Some(code), Some(status)) => Ok(refusal(status, &code, &message)),
+            (None, Some(status)) => Ok(refusal(status, "the service failed", &message)),
+            _ => Err(no_answer(&error)),
         }
     }};
 }
-/// Services of AWS, and URLs through another target.
+/// AWS services, and URLs through another target.
 pub struct AwsTarget {
     urls: Arc<dyn Target>,
     sqs: aws_sdk_sqs::Client,
@@ -43,11 +43,11 @@ pub struct AwsTarget {
 }
 
 impl AwsTarget {
-    /// Services as `config` reaches them, URLs through `urls`.
+    /// Services with the settings of `config`, URLs through `urls`.
     pub fn new(config: &SdkConfig, urls: Arc<dyn Target>) -> Self {
-        // The port asks once; the engine knows when to ask again.
+        // The port sends once; the engine decides on retries.
         let config = config.to_builder().retry_config(aws_config::retry::RetryConfig::disabled());
-        // How long the exchange may take comes with each message.
+        // Each message has its own timeout.
         let config = config.timeout_config(aws_config::timeout::TimeoutConfig::disabled()).build();
         Self {
             urls,
@@ -78,7 +78,7 @@ impl AwsTarget {
             call =
                 call.message_group_id(&message.group).message_deduplication_id(key(&message.key));
         }
-        call.send().await.map(|_| taken()).or_else(|error| answer!(error))
+        call.send().await.map(|_| success()).or_else(|error| error_response!(error))
     }
 
     async fn to_sns(
@@ -100,7 +100,7 @@ impl AwsTarget {
             call =
                 call.message_group_id(&message.group).message_deduplication_id(key(&message.key));
         }
-        call.send().await.map(|_| taken()).or_else(|error| answer!(error))
+        call.send().await.map(|_| success()).or_else(|error| error_response!(error))
     }
 
     async fn to_bus(
@@ -121,11 +121,11 @@ impl AwsTarget {
                     .first()
                     .and_then(|entry| Some((entry.error_code()?, entry.error_message())))
                 {
-                    None => taken(),
-                    Some((code, said)) => refusal(400, code, said.unwrap_or_default()),
+                    None => success(),
+                    Some((code, message)) => refusal(400, code, message.unwrap_or_default()),
                 },
             ),
-            Err(error) => answer!(error),
+            Err(error) => error_response!(error),
         }
     }
 
@@ -154,7 +154,7 @@ impl AwsTarget {
                     if status == 200 && body.as_ref() == b"null" { Bytes::new() } else { body },
                 ))
             }
-            Err(error) => answer!(error),
+            Err(error) => error_response!(error),
         }
     }
 }
@@ -178,28 +178,28 @@ impl Target for AwsTarget {
     }
 }
 
-/// Why there is no answer.
-fn unanswered<E, R>(error: &aws_sdk_sqs::error::SdkError<E, R>) -> TargetError
+/// The error of a call without an answer.
+fn no_answer<E, R>(error: &aws_sdk_sqs::error::SdkError<E, R>) -> TargetError
 where
     E: Error + 'static,
     R: std::fmt::Debug,
 {
     use aws_sdk_sqs::error::SdkError as S;
-    let said = aws_sdk_sqs::error::DisplayErrorContext(error).to_string();
+    let message = aws_sdk_sqs::error::DisplayErrorContext(error).to_string();
     match error {
-        S::ConstructionFailure(_) => TargetError::NotConnected(said),
+        S::ConstructionFailure(_) => TargetError::NotConnected(message),
         S::TimeoutError(_) => TargetError::TimedOut,
-        // Neither a broken connection nor a late answer: no connection, no credentials, no region, no such host.
+        // Nothing was sent: no connection, credentials, region or such host.
         S::DispatchFailure(failure) if !failure.is_io() && !failure.is_timeout() => {
-            TargetError::NotConnected(said)
+            TargetError::NotConnected(message)
         }
-        _ => TargetError::NoAnswer(said),
+        _ => TargetError::NoAnswer(message),
     }
 }
 
-/// A refusal: 429 where the service has too much to do.
-fn refusal(status: u16, code: &str, said: &str) -> Response {
-    let busy = [
+/// The response for an error of the service: 429 for throttling.
+fn refusal(status: u16, code: &str, message: &str) -> Response {
+    let throttling = [
         "Throttl",
         "TooManyRequests",
         "LimitExceeded",
@@ -207,12 +207,12 @@ fn refusal(status: u16, code: &str, said: &str) -> Response {
         "KmsThrottled",
         "InternalFailure",
     ];
-    let status = if busy.iter().any(|word| code.contains(word)) { 429 } else { status };
-    let words = if said.is_empty() { code.to_owned() } else { format!("{code}: {said}") };
-    Response { status, headers: Vec::new(), body: words.into() }
+    let status = if throttling.iter().any(|word| code.contains(word)) { 429 } else { status };
+    let text = if message.is_empty() { code.to_owned() } else { format!("{code}: {message}") };
+    Response { status, headers: Vec::new(), body: text.into() }
 }
 
-fn taken() -> Response {
+fn success() -> Response {
     Response { status: 200, headers: Vec::new(), body: Bytes::new() }
 }
 
@@ -225,19 +225,19 @@ fn text(body: &Bytes) -> Result<&str, TargetError> {
 }
 
 fn unsendable(error: &dyn Error) -> TargetError {
-    TargetError::NotConnected(format!("the message cannot be made: {error}"))
+    TargetError::NotConnected(format!("the message cannot be built: {error}"))
 }
 
-/// Whether a queue's URL or a topic's ARN is that of a FIFO one.
+/// Whether a queue URL or a topic ARN names a FIFO queue or topic.
 #[allow(
     clippy::case_sensitive_file_extension_comparisons,
-    reason = "it is no file's name, and AWS has it in lower case"
+    reason = "not a file name, and AWS requires lower case"
 )]
 fn is_fifo(name: &str) -> bool {
     name.ends_with(".fifo")
 }
 
-/// A deduplication id has at most 128 characters of a few kinds, which those of a job's key are among.
+/// A deduplication id: the first 128 characters of a job's key, which are all permitted.
 fn key(key: &str) -> &str {
     &key[..key.len().min(128)]
 }

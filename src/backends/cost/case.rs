@@ -1,17 +1,19 @@
-//! What a job takes of each service, case by case.
+//! The usage of each service by a job, case by case.
 //!
-//! The one thing to know: these numbers are asserted by `tests/it/dynamodb/cost.rs`, which runs such jobs through the functions on a metered
-//! table and metered queues. A change that makes the code cheaper or more expensive must change them.
+//! `tests/it/dynamodb/cost.rs` asserts these numbers. It runs such jobs through the functions on a
+//! metered table and metered queues. A change that makes the code cheaper or more expensive must
+//! change them.
 //!
-//! How many jobs arrive together matters: functions that are called with ten messages, and rounds that admit many jobs, cost each job less than
-//! those that have one. So a case has three points, and [`Case::units`] lies between them.
+//! The usage depends on how many jobs arrive together: an invocation with ten messages, or a tick
+//! that admits many jobs, costs each job less than one with a single job. So a case has three
+//! measured points, and [`Case::units`] interpolates between them.
 
-/// What is used up: for a job, or in some time.
+/// The usage of services: by a job, or in a period.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Units {
     /// DynamoDB: write units.
     pub writes: f64,
-    /// Those of them that wrote a job's own item: they grow with it.
+    /// The write units of jobs' rows, which grow with the row.
     pub rows: f64,
     /// DynamoDB: read units.
     pub reads: f64,
@@ -41,19 +43,19 @@ impl Units {
         }
     }
 
-    /// A share of it, if so many took it.
+    /// The share of each of `jobs`.
     #[must_use]
     pub fn over(self, jobs: f64) -> Self {
         self.times(1.0 / jobs)
     }
 
-    /// What so many take.
+    /// The usage of `jobs`.
     #[must_use]
     pub fn times(self, jobs: f64) -> Self {
         self.both(self, |units, _| units * jobs)
     }
 
-    /// Both together.
+    /// The sum of both.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         self.both(other, |a, b| a + b)
@@ -74,27 +76,28 @@ impl Units {
     }
 }
 
-/// A way in which a job may go, and what it takes, its item being 1 KB at most.
+/// A typical course of a job with a row of at most 1 KB, and its usage.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Case {
-    /// What it is called.
+    /// The name of the case.
     pub name: &'static str,
-    /// Enqueued one by one; functions are called with ten messages. Limited ones come ten a second, since a round reads the jobs of the last ten
-    /// seconds.
+    /// Jobs are enqueued one by one, and an invocation has ten messages. Limited jobs arrive at ten
+    /// a second, because a tick reads the jobs of the last ten seconds.
     pub batched: Units,
-    /// Enqueued one by one; functions are called with one message, rounds admit one job.
+    /// Jobs are enqueued one by one, an invocation has one message, and a tick admits one job.
     pub single: Units,
-    /// As `batched`, enqueued a hundred to a call.
+    /// Like `batched`, with a hundred jobs in an enqueue call.
     pub bulk: Units,
 }
 
-/// Messages that a function is called with at `batched`.
+/// Messages of an invocation in `batched`.
 pub const FULL_BATCH: f64 = 10.0;
-/// Jobs of an enqueue call at `bulk`.
+/// Jobs of an enqueue call in `bulk`.
 pub const BULK: f64 = 100.0;
 
 impl Case {
-    /// What a job takes if functions are called with `batch` messages and jobs enqueued `per_call` at a time.
+    /// The usage of a job with `batch` messages in an invocation and `per_call` jobs in an enqueue
+    /// call.
     pub fn units(&self, batch: f64, per_call: f64) -> Units {
         let single = (1.0 / batch - 1.0 / FULL_BATCH) / (1.0 - 1.0 / FULL_BATCH);
         let bulk = (1.0 - 1.0 / per_call) / (1.0 - 1.0 / BULK);
@@ -125,7 +128,7 @@ const fn units(
     }
 }
 
-/// At once, plain.
+/// Due at once, dispatched without a claim.
 pub const PLAIN: Case = Case {
     name: "at once, plain",
     batched: units(2.0, 2.0, 4.02, 1.205, 0.0, [1.0, 0.0, 0.103]),
@@ -133,7 +136,7 @@ pub const PLAIN: Case = Case {
     bulk: units(2.0, 2.0, 1.242, 0.03, 0.0, [0.01, 0.0, 0.01]),
 };
 
-/// At once, claimed.
+/// Due at once, claimed.
 pub const CLAIMED: Case = Case {
     name: "at once, claimed",
     batched: units(3.103, 3.0, 4.02, 1.205, 0.0, [1.0, 0.0, 0.103]),
@@ -141,7 +144,7 @@ pub const CLAIMED: Case = Case {
     bulk: units(3.09, 3.0, 1.242, 0.03, 0.0, [0.01, 0.0, 0.01]),
 };
 
-/// At once, claimed, one retry.
+/// Due at once, claimed, one retry.
 pub const RETRIED: Case = Case {
     name: "at once, claimed, one retry",
     batched: units(6.2, 5.0, 9.08, 2.238, 0.0, [1.0, 0.0, 0.195]),
@@ -149,7 +152,7 @@ pub const RETRIED: Case = Case {
     bulk: units(6.218, 5.0, 3.19, 0.307, 0.0, [0.01, 0.0, 0.048]),
 };
 
-/// At once, claimed, single callback.
+/// Due at once, claimed, completed by a callback.
 pub const CALLED_BACK: Case = Case {
     name: "at once, claimed, single callback",
     batched: units(5.103, 4.0, 7.205, 1.205, 0.0, [2.0, 0.0, 0.103]),
@@ -157,7 +160,7 @@ pub const CALLED_BACK: Case = Case {
     bulk: units(5.09, 4.0, 5.04, 0.03, 0.0, [1.01, 0.0, 0.01]),
 };
 
-/// Delayed, plain.
+/// Delayed, dispatched without a claim.
 pub const DELAYED_PLAIN: Case = Case {
     name: "delayed, plain",
     batched: units(2.007, 2.0, 4.861, 0.03, 0.0, [1.0, 0.0, 0.013]),
@@ -173,7 +176,7 @@ pub const DELAYED: Case = Case {
     bulk: units(3.103, 3.0, 1.986, 0.025, 0.0, [0.01, 0.0, 0.01]),
 };
 
-/// Limited.
+/// In a limited queue.
 pub const LIMITED: Case = Case {
     name: "limited",
     batched: units(6.535, 3.0, 27.635, 2.083, 3.735, [1.0, 0.893, 0.58]),
@@ -181,7 +184,7 @@ pub const LIMITED: Case = Case {
     bulk: units(3.21, 3.0, 3.105, 0.095, 0.497, [0.01, 0.06, 0.02]),
 };
 
-/// Limited, one retry.
+/// In a limited queue, one retry.
 pub const LIMITED_RETRIED: Case = Case {
     name: "limited, one retry",
     batched: units(8.815, 5.0, 96.157, 3.047, 3.485, [1.0, 1.353, 0.09]),
@@ -189,7 +192,7 @@ pub const LIMITED_RETRIED: Case = Case {
     bulk: units(6.995, 5.0, 57.72, 2.058, 0.91, [0.01, 0.667, 0.04]),
 };
 
-/// Limited, one retry, single callbacks.
+/// In a limited queue, one retry, each attempt completed by a callback.
 pub const LIMITED_CALLED_BACK: Case = Case {
     name: "limited, one retry, single callbacks",
     batched: units(14.322, 7.025, 195.33, 4.07, 5.64, [3.0, 1.875, 0.185]),
@@ -197,7 +200,7 @@ pub const LIMITED_CALLED_BACK: Case = Case {
     bulk: units(11.473, 7.0, 95.385, 2.518, 3.635, [2.01, 1.258, 0.08]),
 };
 
-/// Limited, pulled.
+/// In a limited queue, leased by workers.
 pub const PULLED: Case = Case {
     name: "limited, pulled",
     batched: units(5.192, 3.0, 24.755, 0.0, 2.147, [1.72, 0.715, 0.0]),
@@ -205,7 +208,7 @@ pub const PULLED: Case = Case {
     bulk: units(3.317, 3.0, 6.697, 0.0, 0.295, [0.128, 0.098, 0.0]),
 };
 
-/// Every case, in the order in which they are printed.
+/// All cases in the order of the output.
 pub const CASES: [Case; 10] = [
     PLAIN,
     CLAIMED,
@@ -219,8 +222,8 @@ pub const CASES: [Case; 10] = [
     PULLED,
 ];
 
-/// What the minute's round takes of each queue that has jobs, beside that.
+/// The usage of a maintenance sweep for each queue with jobs.
 pub const IDLE_QUEUE: Units = units(0.0, 0.0, 10.0, 0.0, 0.0, [0.0, 0.0, 0.0]);
 
-/// What the minute's round takes while nothing is to be done, without any queue of one's own.
+/// The usage of a maintenance sweep that finds nothing, without its queues.
 pub const IDLE_MINUTE: Units = units(2.0, 0.0, 24.0, 0.0, 0.0, [0.0, 0.0, 0.0]);

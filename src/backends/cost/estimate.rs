@@ -1,7 +1,7 @@
-//! What jobs cost in a month, service by service.
+//! The monthly cost of jobs, service by service.
 //!
-//! The one thing to know: how long functions run is not counted but assumed, since it depends on the targets; every assumption is a field
-//! of [`Deployment`].
+//! The duration of invocations is assumed, because it depends on the targets. Every assumption is a
+//! field of [`Deployment`].
 
 use super::{
     OBJECT_BYTES,
@@ -10,41 +10,41 @@ use super::{
 };
 use tidegate_core::port::job_store::INLINE_BYTES;
 
-/// The most bytes that a job's item has in addition to its data, if its attributes are few.
+/// Maximum bytes of a job's row in addition to its data, with few attributes.
 pub const ROW_BYTES: usize = 500;
-/// The bytes that an item of a body has in addition to the body.
-const PART_BYTES: usize = 120;
-/// The bytes that the table bills for an item in addition to its content.
-const INDEX_BYTES: usize = 100;
+/// Bytes of a body's item in addition to the body.
+const PART_OVERHEAD_BYTES: usize = 120;
+/// Billed bytes of an item in addition to its content.
+const ITEM_OVERHEAD_BYTES: usize = 100;
 /// Minutes of a month of thirty days.
-const MINUTES: f64 = 43_200.0;
-/// Receives that a poller makes in a minute, when nothing comes.
-const POLLS: f64 = 3.0;
-/// Event source mappings on standard queues, in addition to that of the work.
+const MINUTES_PER_MONTH: f64 = 43_200.0;
+/// Empty receives of a poller in a minute.
+const POLLS_PER_MINUTE: f64 = 3.0;
+/// Event source mappings of standard queues, except that of the work queue.
 const STANDARD_MAPPINGS: f64 = 3.0;
-/// Event source mappings on FIFO queues.
+/// Event source mappings of FIFO queues.
 const FIFO_MAPPINGS: f64 = 2.0;
-/// Pollers of the work's mapping: with a maximum concurrency it keeps as many.
+/// Pollers of the work queue's mapping, which a maximum concurrency does not reduce.
 const WORK_POLLERS: f64 = 5.0;
-/// Bytes that the minute's round logs.
-const MINUTE_LOG: f64 = 200.0;
+/// Bytes that a maintenance sweep logs.
+const SWEEP_LOG_BYTES: f64 = 200.0;
 const MILLION: f64 = 1e6;
 const GB: f64 = (1u64 << 30) as f64;
 
-/// Jobs as they come.
+/// A month's jobs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[allow(
     clippy::struct_excessive_bools,
-    reason = "each is a choice of its own, and a flag of the command line"
+    reason = "the flags are independent options of the command line"
 )]
 pub struct Workload {
-    /// How many in a month of thirty days.
+    /// The number of jobs in a month of thirty days.
     pub jobs: f64,
-    /// Bytes of each one's data.
+    /// Bytes of each job's data.
     pub size: usize,
-    /// Whether they are handed on without a claim.
+    /// Whether they are dispatched without a claim.
     pub plain: bool,
-    /// Whether they are due more than a minute after they come.
+    /// Whether they are due more than a minute after they are enqueued.
     pub delayed: bool,
     /// Whether their queue has a limit.
     pub limited: bool,
@@ -52,18 +52,18 @@ pub struct Workload {
     pub pulled: bool,
     /// Whether workers answer 202 and call back, one by one.
     pub callbacks: bool,
-    /// Attempts of each beyond the first.
+    /// Retries of each job.
     pub retries: f64,
-    /// Messages that a function is called with.
+    /// Messages of an invocation.
     pub batch: f64,
     /// Jobs of one enqueue call.
     pub per_call: f64,
-    /// How long each is kept after its end, in days.
+    /// Retention after the end of a job, in days.
     pub kept_days: f64,
 }
 
 impl Default for Workload {
-    /// A million small jobs, at once, claimed, batched, kept for a week.
+    /// A million small jobs, due at once, claimed, batched, with a retention of a week.
     fn default() -> Self {
         Self {
             jobs: MILLION,
@@ -81,33 +81,33 @@ impl Default for Workload {
     }
 }
 
-/// What it runs on, and how long it takes there.
+/// The deployment, and the durations of its invocations.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Deployment {
     /// Memory of `enqueue`, `tick` and `deliver`, in MB.
     pub memory_mb: f64,
-    /// How long an invocation of each runs, in milliseconds.
+    /// Duration of an invocation of `enqueue`, in milliseconds.
     pub enqueue_ms: f64,
-    /// A round.
+    /// Duration of an invocation of `tick`, in milliseconds.
     pub tick_ms: f64,
-    /// A batch of deliveries: as long as the slowest target takes.
+    /// Duration of an invocation of `deliver`, in milliseconds: that of the slowest target.
     pub deliver_ms: f64,
-    /// The minute's round when nothing is to be done.
+    /// Duration of a maintenance sweep that finds nothing, in milliseconds.
     pub minute_ms: f64,
-    /// What an invocation logs, in bytes.
+    /// Bytes that an invocation logs.
     pub log_bytes: f64,
-    /// Pollers that Lambda keeps for each queue but that of the work: 2 to 5.
+    /// Pollers of Lambda for each queue except the work queue: 2 to 5.
     pub pollers: f64,
-    /// Queues that have jobs.
+    /// The number of queues with jobs.
     pub queues: f64,
-    /// Alarms.
+    /// The number of alarms.
     pub alarms: f64,
-    /// Whether the table can be restored to any second.
+    /// Whether the table has point-in-time recovery.
     pub recovery: bool,
 }
 
 impl Default for Deployment {
-    /// The template's, and durations that were assumed.
+    /// The defaults of the template, and assumed durations.
     fn default() -> Self {
         Self {
             memory_mb: 512.0,
@@ -124,26 +124,26 @@ impl Default for Deployment {
     }
 }
 
-/// What one service asks for one thing.
+/// The cost of one kind of usage of a service.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Line {
     /// The service.
     pub service: &'static str,
-    /// What is paid for.
+    /// The kind of usage.
     pub what: &'static str,
-    /// How much of it, in a month.
+    /// The usage of a month.
     pub amount: f64,
-    /// Dollars, in a month.
+    /// The dollars of a month.
     pub dollars: f64,
 }
 
-/// The dollars of `lines` together.
+/// The sum of the dollars of `lines`.
 pub fn total(lines: &[Line]) -> f64 {
     lines.iter().map(|line| line.dollars).sum()
 }
 
 impl Workload {
-    /// The way in which its jobs go before any fails.
+    /// The case of its jobs without failures.
     pub fn case(&self) -> Case {
         match (self.pulled, self.limited, self.delayed, self.plain) {
             (true, ..) => case::PULLED,
@@ -155,7 +155,7 @@ impl Workload {
         }
     }
 
-    /// The same with jobs that go the way of `case`.
+    /// The same workload with jobs of `case`.
     #[must_use]
     pub fn of_case(&self, case: &Case) -> Self {
         let is = |cases: &[Case]| cases.contains(case);
@@ -174,7 +174,7 @@ impl Workload {
         }
     }
 
-    /// What each job takes, its size apart.
+    /// The usage of each job, without the effect of its size.
     fn small(&self) -> Units {
         let of = |case: Case| case.units(self.batch, self.per_call);
         let beyond = |case, base| of(case).and(of(base).times(-1.0));
@@ -196,23 +196,24 @@ impl Workload {
         units
     }
 
-    /// What each job takes.
+    /// The usage of each job.
     pub fn units(&self) -> Units {
         let mut units = self.small();
         let kilobytes = |bytes: usize| bytes.div_ceil(1024) as f64;
         units.writes += units.rows * (kilobytes(self.row_bytes()) - 1.0);
-        if self.is_beside() {
-            // Its parts come, are read for each attempt, and are told when they are to be forgotten; the job's item is read with each, and
-            // where it ends.
-            units.writes += 2.0 * kilobytes(self.size + PART_BYTES);
-            units.reads += (1.0 + self.retries) * (self.size + PART_BYTES).div_ceil(4096) as f64
+        if self.has_parts() {
+            // The parts are inserted, read for each attempt, and updated with their expiry. The row
+            // is also read for each attempt and at the end.
+            units.writes += 2.0 * kilobytes(self.size + PART_OVERHEAD_BYTES);
+            units.reads += (1.0 + self.retries)
+                * (self.size + PART_OVERHEAD_BYTES).div_ceil(4096) as f64
                 + 2.0
                 + self.retries;
         }
         units
     }
 
-    fn is_beside(&self) -> bool {
+    fn has_parts(&self) -> bool {
         self.size > INLINE_BYTES && self.size <= OBJECT_BYTES
     }
 
@@ -224,15 +225,19 @@ impl Workload {
         ROW_BYTES + if self.size > INLINE_BYTES { 40 } else { self.size }
     }
 
-    /// Bytes that the table keeps of each job.
+    /// Bytes of each job in the table.
     fn kept_bytes(&self) -> usize {
         self.row_bytes()
-            + INDEX_BYTES
-            + if self.is_beside() { self.size + PART_BYTES + INDEX_BYTES } else { 0 }
+            + ITEM_OVERHEAD_BYTES
+            + if self.has_parts() {
+                self.size + PART_OVERHEAD_BYTES + ITEM_OVERHEAD_BYTES
+            } else {
+                0
+            }
     }
 }
 
-/// What the jobs of `workload` cost in a month.
+/// The monthly cost of the jobs of `workload`.
 pub fn month(workload: &Workload, deployment: &Deployment, prices: &Prices) -> Vec<Line> {
     let jobs = workload.jobs;
     let units = workload.units().times(jobs);
@@ -273,7 +278,7 @@ pub fn month(workload: &Workload, deployment: &Deployment, prices: &Prices) -> V
     lines
 }
 
-/// What a deployment costs in a month without requests.
+/// The monthly cost of a deployment without requests.
 pub fn idle(deployment: &Deployment, prices: &Prices) -> Vec<Line> {
     let line = |service, what, amount: f64, price: f64| Line {
         service,
@@ -281,9 +286,10 @@ pub fn idle(deployment: &Deployment, prices: &Prices) -> Vec<Line> {
         amount,
         dollars: amount * price,
     };
-    let polls = |pollers: f64| pollers * POLLS * MINUTES;
-    let round = case::IDLE_MINUTE.and(case::IDLE_QUEUE.times(deployment.queues)).times(MINUTES);
-    let seconds = MINUTES * deployment.minute_ms / 1000.0 * deployment.memory_mb / 1024.0;
+    let polls = |pollers: f64| pollers * POLLS_PER_MINUTE * MINUTES_PER_MONTH;
+    let round =
+        case::IDLE_MINUTE.and(case::IDLE_QUEUE.times(deployment.queues)).times(MINUTES_PER_MONTH);
+    let seconds = MINUTES_PER_MONTH * deployment.minute_ms / 1000.0 * deployment.memory_mb / 1024.0;
     vec![
         line(
             "SQS",
@@ -297,7 +303,7 @@ pub fn idle(deployment: &Deployment, prices: &Prices) -> Vec<Line> {
             polls(FIFO_MAPPINGS * deployment.pollers),
             prices.fifo / MILLION,
         ),
-        line("Lambda", "invocations, one a minute", MINUTES, prices.call / MILLION),
+        line("Lambda", "invocations, one a minute", MINUTES_PER_MONTH, prices.call / MILLION),
         line("Lambda", "gigabyte seconds", seconds, prices.gb_second),
         line(
             "DynamoDB",
@@ -306,7 +312,12 @@ pub fn idle(deployment: &Deployment, prices: &Prices) -> Vec<Line> {
             prices.write / MILLION,
         ),
         line("DynamoDB", "read units of the maintenance sweep", round.reads, prices.read / MILLION),
-        line("CloudWatch", "gigabytes logged", MINUTES * MINUTE_LOG / GB, prices.log_gb),
+        line(
+            "CloudWatch",
+            "gigabytes logged",
+            MINUTES_PER_MONTH * SWEEP_LOG_BYTES / GB,
+            prices.log_gb,
+        ),
         line("CloudWatch", "alarms", deployment.alarms, prices.alarm),
     ]
 }

@@ -1,30 +1,30 @@
-//! What calls were metered at: the sums of what functions wrote for CloudWatch at the end of each, and what that costs.
+//! The usage and cost of real calls, from the metrics that functions log for CloudWatch.
 
 use serde_json::Value;
 
 use super::Prices;
 
-/// What some calls took together.
+/// The total usage of some calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Metered {
-    /// Jobs that were accepted.
+    /// Accepted jobs.
     pub jobs: u64,
     /// DynamoDB: write units.
     pub writes: u64,
     /// DynamoDB: read units.
     pub reads: u64,
-    /// SQS: requests to standard queues, those that Lambda makes for a call among them.
+    /// SQS: requests to standard queues, including those of Lambda's pollers for a call.
     pub standard: u64,
-    /// SQS: requests to FIFO queues, likewise.
+    /// SQS: requests to FIFO queues, including those of Lambda's pollers for a call.
     pub fifo: u64,
     /// Lambda: calls.
     pub calls: u64,
 }
 
 impl Metered {
-    /// Adds what `line` of a log says, if a function wrote it for CloudWatch.
+    /// Adds the metrics in `line` of a log, if it has any.
     pub fn add(&mut self, line: &str) {
-        // Other lines are most of a log.
+        // Skips most lines of a log cheaply.
         if !line.starts_with(r#"{"_aws""#) {
             return;
         }
@@ -45,7 +45,7 @@ impl Metered {
         }
     }
 
-    /// What is paid for by the piece: its name, how much of it there was, and what a million cost.
+    /// The billed units: name, number, and price of a million.
     pub fn pieces(&self, prices: &Prices) -> [(&'static str, u64, f64); 5] {
         [
             ("DynamoDB write units", self.writes, prices.write),
@@ -66,7 +66,10 @@ mod tests {
     fn lines_for_cloudwatch_are_summed_and_others_are_not() {
         let mut metered = Metered::default();
         for line in [
-            r#"{"_aws":{},"kind":"write","tidegate_dynamodb_requests_total":1,"tidegate_dynamodb_units_total":3}"#,
+            concat!(
+                r#"{"_aws":{},"kind":"write","tidegate_dynamodb_requests_total":1,"#,
+                r#""tidegate_dynamodb_units_total":3}"#
+            ),
             r#"{"_aws":{},"kind":"read","tidegate_dynamodb_units_total":2}"#,
             r#"{"_aws":{},"kind":"write","tidegate_dynamodb_units_total":4}"#,
             r#"{"_aws":{},"kind":"fifo","tidegate_sqs_requests_total":5}"#,

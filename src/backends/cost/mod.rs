@@ -1,9 +1,10 @@
-//! What a deployment on AWS costs: what a job takes of each service, what each service asks for that, and the sum of both. Pure.
+//! The cost of a deployment on AWS: the usage of a job, the prices of the services, and the sum.
+//! Pure.
 //!
-//! The one thing to know: what a job takes is written once, in [`case`]. The meter of the tests asserts that the code takes just that, and
-//! `tidegate cost` multiplies it, so neither can say what the other does not.
+//! Only [`case`] has the usage of a job. Metered tests assert that the code matches it, and
+//! `tidegate cost` multiplies it, so the two always agree.
 //!
-//! Read in this order: [`case`] (what a job takes), [`price`] (what a service asks), [`estimate`] (the sum).
+//! Read in this order: [`case`] (usage), [`price`] (prices), [`estimate`] (the sum).
 
 pub mod case;
 pub mod estimate;
@@ -15,6 +16,6 @@ pub use estimate::{Deployment, Line, Workload, idle, month, total};
 pub use metered::Metered;
 pub use price::Prices;
 
-/// Bodies over this many bytes are to become objects. In the table they are paid for by the kilobyte, twice: when they come, and when they
-/// are to be forgotten; among the objects once, whatever their size.
+/// Bytes above which a body should become an object. The table bills a body twice by the kilobyte:
+/// for its insert, and for setting its expiry. An object is billed once, whatever its size.
 pub const OBJECT_BYTES: usize = 8 << 10;

@@ -1,30 +1,32 @@
 //! List prices of AWS, in dollars, without free tiers.
 //!
-//! The one thing to know: [`AS_OF`] says when they were looked up. The caller passes the prices of other regions.
+//! They are those of the day [`AS_OF`]. The caller passes the prices of other regions.
 
 /// When the prices were looked up.
 pub const AS_OF: &str = "2026-08-15";
-/// Where.
-pub const SOURCE: &str = "aws.amazon.com: the pricing pages of DynamoDB (on demand, Standard), SQS, Lambda, S3 (Standard), CloudWatch";
+/// The source of the prices.
+pub const SOURCE: &str = "aws.amazon.com: the pricing pages of DynamoDB (on demand, Standard), \
+                          SQS, Lambda, S3 (Standard), CloudWatch";
 /// The regions that have these prices.
 pub const REGIONS: [&str; 3] = ["us-east-1", "us-east-2", "us-west-2"];
 
-/// What each service asks.
+/// The prices of each service in dollars.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prices {
     /// DynamoDB: a million write units.
     pub write: f64,
     /// DynamoDB: a million strongly consistent read units.
     pub read: f64,
-    /// DynamoDB: a gigabyte kept for a month.
+    /// DynamoDB: a gigabyte stored for a month.
     pub table_gb: f64,
-    /// DynamoDB: what restoring to any second costs besides, for a gigabyte and month.
+    /// DynamoDB: point-in-time recovery of a gigabyte for a month, in addition.
     pub recovery_gb: f64,
     /// SQS: a million requests to standard queues.
     pub standard: f64,
     /// SQS: a million requests to FIFO queues.
     pub fifo: f64,
-    /// SQS: what a million requests to a standard queue cost besides, if their messages have groups (fair queues).
+    /// SQS: the surcharge of a million requests with message groups to a standard queue (fair
+    /// queues).
     pub fair: f64,
     /// Lambda: a million invocations.
     pub call: f64,
@@ -34,15 +36,15 @@ pub struct Prices {
     pub put: f64,
     /// S3: a million GETs.
     pub get: f64,
-    /// S3: a gigabyte kept for a month.
+    /// S3: a gigabyte stored for a month.
     pub object_gb: f64,
-    /// CloudWatch: a gigabyte of logs taken in.
+    /// CloudWatch: a gigabyte of ingested logs.
     pub log_gb: f64,
     /// CloudWatch: an alarm for a month.
     pub alarm: f64,
 }
 
-/// What [`REGIONS`] ask.
+/// The prices of [`REGIONS`].
 pub const LIST: Prices = Prices {
     write: 0.625,
     read: 0.125,
@@ -79,12 +81,12 @@ impl Prices {
         "alarm",
     ];
 
-    /// The list prices of `region`; none if they are not known.
+    /// The list prices of `region`; none if they are unknown.
     pub fn of(region: &str) -> Option<Self> {
         REGIONS.contains(&region).then_some(LIST)
     }
 
-    /// The price of this name.
+    /// The price with this name.
     pub fn named(&mut self, name: &str) -> Option<&mut f64> {
         Some(match name {
             "write" => &mut self.write,
@@ -116,9 +118,9 @@ mod tests {
         for (index, name) in Prices::NAMES.iter().enumerate() {
             *prices.named(name).unwrap() = 1000.0 + index as f64;
         }
-        let said = format!("{prices:?}");
+        let debug = format!("{prices:?}");
         for index in 0..Prices::NAMES.len() {
-            assert!(said.contains(&format!("{}.0", 1000 + index)), "{said}");
+            assert!(debug.contains(&format!("{}.0", 1000 + index)), "{debug}");
         }
         assert_eq!(prices.named("dollars"), None);
         assert_eq!(Prices::of("mars-north-1"), None);

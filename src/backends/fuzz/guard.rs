@@ -1,4 +1,4 @@
-//! The guard of HTTP calls: it must agree with itself however a URL is written.
+//! The guard of HTTP calls: its decision must not depend on the notation of a URL.
 
 use std::net::IpAddr;
 
@@ -9,7 +9,8 @@ use url::{Host, Url};
 use super::driver::{fuzz, soup, text};
 use crate::http::guard::Guard;
 
-const PARTS: &[&str] = &[
+/// Pieces of URLs.
+const URL_PIECES: &[&str] = &[
     "http",
     "https",
     "HTTP",
@@ -42,12 +43,12 @@ const PARTS: &[&str] = &[
 ];
 
 #[test]
-fn a_url_that_is_allowed_has_a_safe_host_and_stays_allowed() {
-    let almost = soup(PARTS, 8).prop_map(|rest| format!("http://{rest}"));
+fn an_allowed_url_has_a_safe_host_and_stays_allowed() {
+    let almost = soup(URL_PIECES, 8).prop_map(|rest| format!("http://{rest}"));
     let scheme = prop::sample::select(&["http", "HTTPS", "ftp", "gopher", "file"][..]);
     let host = prop::sample::select(&["127.0.0.1", "169.254.169.254", "metadata.goog.", "a.b"][..]);
     let whole = (scheme, host).prop_map(|(scheme, host)| format!("{scheme}://{host}"));
-    let urls = prop_oneof![3 => almost, 2 => whole, 2 => soup(PARTS, 10), 1 => text(30)];
+    let urls = prop_oneof![3 => almost, 2 => whole, 2 => soup(URL_PIECES, 10), 1 => text(30)];
     fuzz(urls, |written| {
         let checked = Guard::On.url(&written);
         let unchecked = Guard::Off.url(&written);
@@ -75,7 +76,7 @@ fn a_url_that_is_allowed_has_a_safe_host_and_stays_allowed() {
 }
 
 #[test]
-fn an_address_is_judged_alike_in_a_url_and_when_resolved() {
+fn an_address_is_checked_alike_in_a_url_and_when_resolved() {
     let ip = prop_oneof![
         any::<u32>().prop_map(|bits| IpAddr::V4(bits.into())),
         any::<u128>().prop_map(|bits| IpAddr::V6(bits.into())),

@@ -12,7 +12,7 @@ use tidegate_core::{
 use super::driver::{bytes, fuzz, json, mutated};
 use crate::sqs::{Message, pack};
 
-/// The most bytes that SQS takes in one message.
+/// Maximum bytes of one SQS message.
 const MAX_MESSAGE_BYTES: usize = 256 * 1024;
 
 fn queue() -> impl Strategy<Value = QueueName> {
@@ -67,7 +67,7 @@ fn message() -> impl Strategy<Value = Vec<u8>> {
 }
 
 #[test]
-fn work_that_is_packed_is_read_again_in_messages_within_bounds() {
+fn packed_work_can_be_read_and_its_messages_have_bounds() {
     fuzz((prop::collection::vec(work(), 0..80), instant()), |(sent, now)| {
         let (mut read, mut expected) = (BTreeMap::new(), BTreeMap::new());
         for outgoing in pack::work(&sent, now) {
@@ -76,7 +76,7 @@ fn work_that_is_packed_is_read_again_in_messages_within_bounds() {
             let Message::Work(pieces) = Message::parse(&outgoing.body).unwrap() else {
                 return Err(TestCaseError::fail("not work"));
             };
-            prop_assert!((1..=pack::JOBS).contains(&pieces.len()));
+            prop_assert!((1..=pack::MAX_MESSAGE_JOBS).contains(&pieces.len()));
             for piece in pieces {
                 prop_assert_eq!(piece.queue.as_str(), &outgoing.group);
                 *read.entry(format!("{piece:?}")).or_insert(0) += 1;
@@ -91,7 +91,7 @@ fn work_that_is_packed_is_read_again_in_messages_within_bounds() {
 }
 
 #[test]
-fn hints_that_are_packed_are_read_again() {
+fn packed_hints_can_be_read() {
     fuzz(prop::collection::vec(hint(), 0..60), |sent| {
         let mut read = Vec::new();
         for outgoing in pack::hints(&sent, String::new) {
@@ -101,7 +101,7 @@ fn hints_that_are_packed_are_read_again() {
             };
             read.extend(hints);
         }
-        // One message says only once that something is due.
+        // A message has at most one `Due` hint.
         let sorted = |mut hints: Vec<Hint>| {
             hints.sort_by_key(|hint| format!("{hint:?}"));
             hints.dedup_by(|a, b| a == b && a.kind == HintKind::Due);
@@ -113,7 +113,7 @@ fn hints_that_are_packed_are_read_again() {
 }
 
 #[test]
-fn a_timer_that_is_packed_is_read_again() {
+fn a_packed_timer_can_be_read() {
     fuzz((timer(), instant()), |(timer, now)| {
         let packed = pack::wakes(std::slice::from_ref(&timer), now).remove(0);
         let early = Duration::from_secs(packed.delay.unwrap() as u64);
@@ -126,7 +126,7 @@ fn a_timer_that_is_packed_is_read_again() {
 }
 
 #[test]
-fn a_foreign_message_is_refused_or_can_be_packed_again() {
+fn a_foreign_message_is_refused_or_can_be_packed() {
     const WORDS: &[&str] =
         &["work", "hint", "wake", "queue", "jobs", "id", "version", "run_at", "at", "q"];
     let noise = json(WORDS).prop_map(|value| value.to_string().into_bytes());

@@ -1,7 +1,7 @@
-//! Where requests may not go, judged at the moment of the call. Which addresses those are is known to `queue/check`.
+//! Forbidden addresses, checked at every call. [`tidegate_core::validate`] defines which they are.
 //!
-//! A name is judged by the addresses it resolves to at the moment of connecting, so a name that points elsewhere later
-//! gains nothing by it.
+//! A name is checked by the addresses to which it resolves for the connection, so a name that
+//! resolves to another address later gains no access.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ use tidegate_core::validate::{unsafe_address, unsafe_host};
 /// Whether unsafe addresses are refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Guard {
-    /// They are.
+    /// Unsafe addresses are refused.
     #[default]
     On,
     /// Every address may be called.
@@ -25,32 +25,33 @@ pub enum Guard {
 pub struct Refused(pub String);
 
 impl Guard {
-    /// The URL, if it is one of HTTP and its host is not refused as it is written. What a name resolves to is not known here.
+    /// Parses `text`, which must be an HTTP URL whose literal host is not refused. A name is not
+    /// resolved here.
     ///
     /// # Errors
     ///
-    /// [`Refused`] says what is wrong with it.
+    /// [`Refused`] with the reason.
     pub fn url(self, text: &str) -> Result<Url, Refused> {
         let url = Url::parse(text).map_err(|fault| Refused(format!("not a URL: {fault}")))?;
         if !matches!(url.scheme(), "http" | "https") {
             return Err(Refused(format!("its scheme is {}, not http or https", url.scheme())));
         }
         let host = url.host().ok_or_else(|| Refused("it has no host".into()))?;
-        self.unless(unsafe_host(&host))?;
+        self.check(unsafe_host(&host))?;
         Ok(url)
     }
 
-    /// Whether `ip` may be called.
+    /// Checks whether `ip` may be called.
     ///
     /// # Errors
     ///
-    /// [`Refused`] names the address and its kind.
+    /// [`Refused`] with the address and its kind.
     pub fn address(self, ip: IpAddr) -> Result<(), Refused> {
-        self.unless(unsafe_address(ip))
+        self.check(unsafe_address(ip))
     }
 
-    fn unless(self, why: Option<String>) -> Result<(), Refused> {
-        why.filter(|_| self == Self::On).map_or(Ok(()), |why| Err(Refused(why)))
+    fn check(self, reason: Option<String>) -> Result<(), Refused> {
+        reason.filter(|_| self == Self::On).map_or(Ok(()), |reason| Err(Refused(reason)))
     }
 }
 
@@ -104,12 +105,12 @@ mod tests {
     #[case("http://100.64.0.1/")]
     #[case("https://93.184.216.34/")]
     #[case("https://workers.example.com/metadata")]
-    fn workers_may_live_on_loopback_in_private_networks_and_outside(#[case] url: &str) {
+    fn loopback_private_and_public_addresses_are_allowed(#[case] url: &str) {
         assert!(Guard::On.url(url).is_ok());
     }
 
     #[test]
-    fn switched_off_it_refuses_no_address_but_still_other_schemes() {
+    fn a_disabled_guard_allows_all_addresses_but_not_all_schemes() {
         assert!(Guard::Off.url("http://169.254.169.254/").is_ok());
         assert!(Guard::Off.url("http://metadata.google.internal/").is_ok());
         assert!(Guard::Off.url("gopher://127.0.0.1/").is_err());

@@ -1,7 +1,7 @@
 //! Push delivery over HTTP/1.1 by `reqwest`.
 //!
-//! Read in this order: [`target`] (one request and what came of it), [`guard`] (where requests may
-//! not go).
+//! Read in this order: [`target`] (one request and its outcome), [`guard`] (forbidden
+//! addresses).
 
 pub mod guard;
 pub mod target;

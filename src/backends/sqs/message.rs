@@ -1,4 +1,4 @@
-//! The content of a message: JSON, all of it about one queue, so that messages can be grouped by it.
+//! The content of a message: JSON about a single queue, by which messages are grouped.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,33 +8,33 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-/// A message, read.
+/// A parsed message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// Jobs to be claimed and delivered.
+    /// Jobs to claim and deliver.
     Work(Vec<Work>),
-    /// A queue's tick is to know.
+    /// Hints for the next tick of a queue.
     Hints(Vec<Hint>),
-    /// A queue is to be looked at.
+    /// A queue needs a tick.
     Wake(Timer),
 }
 
-/// It is no message of ours.
+/// The body is not a message of this server.
 #[derive(Debug, thiserror::Error)]
-#[error("no message of this server: {0}")]
+#[error("not a message of this server: {0}")]
 pub struct Malformed(#[from] serde_json::Error);
 
-/// The shapes in which messages are written. A field that is not known is passed over, so that two releases can talk.
+/// The JSON of messages. Unknown fields are ignored, so that two releases can exchange messages.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Wire {
-    Work { queue: QueueName, jobs: Vec<Piece> },
-    Hint(Told),
+    Work { queue: QueueName, jobs: Vec<JobBody> },
+    Hint(HintBody),
     Wake { queue: QueueName, at: i64 },
 }
 
 #[derive(Serialize, Deserialize)]
-struct Piece {
+struct JobBody {
     id: JobId,
     version: Version,
     /// Milliseconds since the epoch.
@@ -44,7 +44,7 @@ struct Piece {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Told {
+struct HintBody {
     queue: QueueName,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     look: bool,
@@ -57,75 +57,75 @@ struct Told {
 }
 
 impl Message {
-    /// The message that `body` is.
+    /// Parses the body of a message.
     ///
     /// # Errors
     ///
-    /// [`Malformed`].
+    /// [`Malformed`] if it is not one.
     pub fn parse(body: &str) -> Result<Self, Malformed> {
         Ok(match serde_json::from_str(body)? {
             Wire::Work { queue, jobs } => Self::Work(
                 jobs.into_iter()
-                    .map(|piece| Work {
+                    .map(|job| Work {
                         queue: queue.clone(),
-                        job: piece.id,
-                        version: piece.version,
-                        run_at: Timestamp::from_millis(piece.run_at),
-                        granted_at: piece.granted_at.map(Timestamp::from_millis),
+                        job: job.id,
+                        version: job.version,
+                        run_at: Timestamp::from_millis(job.run_at),
+                        granted_at: job.granted_at.map(Timestamp::from_millis),
                     })
                     .collect(),
             ),
-            Wire::Hint(Told { queue, look, left, verdicts, operations }) => {
+            Wire::Hint(HintBody { queue, look, left, verdicts, operations }) => {
                 let left = left.into_iter().map(|(job, version)| HintKind::Released(job, version));
                 let verdicts = verdicts.into_iter().map(HintKind::RetryDecision);
                 let operations = operations.into_iter().map(HintKind::Operation);
-                let news =
+                let hints =
                     left.chain(verdicts).chain(operations).chain(look.then_some(HintKind::Due));
-                Self::Hints(news.map(|news| Hint { queue: queue.clone(), kind: news }).collect())
+                Self::Hints(hints.map(|kind| Hint { queue: queue.clone(), kind }).collect())
             }
             Wire::Wake { queue, at } => Self::Wake(Timer { queue, at: Timestamp::from_millis(at) }),
         })
     }
 }
 
-/// Work of one queue as a body.
+/// The body of a message with work of one queue.
 pub(super) fn work(queue: &QueueName, work: &[&Work]) -> String {
-    let piece = |work: &&Work| Piece {
+    let job = |work: &&Work| JobBody {
         id: work.job.clone(),
         version: work.version,
         run_at: work.run_at.millis(),
         granted_at: work.granted_at.map(Timestamp::millis),
     };
-    write(&Wire::Work { queue: queue.clone(), jobs: work.iter().map(piece).collect() })
+    write(&Wire::Work { queue: queue.clone(), jobs: work.iter().map(job).collect() })
 }
 
-/// News of one queue as a body.
-pub(super) fn hint(queue: &QueueName, news: &[&HintKind]) -> String {
-    let mut told = Told {
+/// The body of a message with hints for one queue.
+pub(super) fn hint(queue: &QueueName, hints: &[&HintKind]) -> String {
+    let mut body = HintBody {
         queue: queue.clone(),
         look: false,
         left: Vec::new(),
         verdicts: Vec::new(),
         operations: Vec::new(),
     };
-    for news in news {
-        match news {
-            HintKind::Due => told.look = true,
-            HintKind::Released(job, version) => told.left.push((job.clone(), *version)),
-            HintKind::RetryDecision(job) => told.verdicts.push(job.clone()),
-            HintKind::Operation(id) => told.operations.push(id.clone()),
+    for hint in hints {
+        match hint {
+            HintKind::Due => body.look = true,
+            HintKind::Released(job, version) => body.left.push((job.clone(), *version)),
+            HintKind::RetryDecision(job) => body.verdicts.push(job.clone()),
+            HintKind::Operation(id) => body.operations.push(id.clone()),
         }
     }
-    write(&Wire::Hint(told))
+    write(&Wire::Hint(body))
 }
 
-/// A wake-up as a body.
+/// The body of a wake-up.
 pub(super) fn wake(wake: &Timer) -> String {
     write(&Wire::Wake { queue: wake.queue.clone(), at: wake.at.millis() })
 }
 
 fn write(wire: &Wire) -> String {
-    serde_json::to_string(wire).expect("names and numbers can be written")
+    serde_json::to_string(wire).expect("names and numbers can be written as JSON")
 }
 
 #[cfg(test)]
@@ -134,7 +134,7 @@ mod tests {
     use tidegate_engine::testkit::builders::{at, name};
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn written_messages_can_be_read() {
         let granted = Work {
             queue: name("mail"),
             job: name("a"),
@@ -159,11 +159,11 @@ mod tests {
     }
 
     #[test]
-    fn a_strange_message_is_none() {
+    fn a_malformed_message_is_refused() {
         for body in ["", "{}", r#"{"work": 1}"#, r#"{"wake": {"queue": "a b", "at": 1}}"#] {
             assert!(Message::parse(body).is_err(), "{body}");
         }
-        // What a later release adds is passed over.
+        // A field of a later release is ignored.
         assert!(Message::parse(r#"{"wake": {"queue": "q", "at": 1, "why": "tokens"}}"#).is_ok());
     }
 }

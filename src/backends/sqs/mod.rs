@@ -1,8 +1,10 @@
-//! The work queue on Amazon SQS: work and wake-ups through standard queues with delays, hints through a FIFO queue.
+//! The work queue on Amazon SQS: standard queues with delays for work and wake-ups, a FIFO queue
+//! for hints.
 //!
-//! The one thing to know: a call that has no answer is repeated. The receiver recognises a duplicate message.
+//! A call without an answer is repeated. The receiver recognises duplicate messages.
 //!
-//! Read in this order: [`message`] (the content of a message), [`pack`] (what goes together), [`queue`] (how it is sent).
+//! Read in this order: [`message`] (the content of a message), [`pack`] (batches of
+//! messages), [`queue`] (sending them).
 
 pub mod message;
 pub mod pack;

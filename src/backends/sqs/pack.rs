@@ -1,4 +1,5 @@
-//! What is sent, as messages: which go together, and how long each is held back. Pure, so that what sending costs can be counted without it.
+//! Groups work, hints and wake-ups into messages with delays. Pure, so that tests can compute the
+//! cost of sending.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -9,28 +10,30 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-/// Messages of one call.
-pub const BATCH: usize = 10;
-/// Jobs of one message: a function that is called with ten has three hundred targets to wait for at once, and a call with ten, ids as long
-/// as they may be, is paid for as one. What is redelivered since one of them failed is looked at again for all.
-pub const JOBS: usize = 30;
-/// News of one message: within 64 KB, the unit that is paid for, with ids as long as they may be.
-const NEWS: usize = 500;
+/// Maximum messages of one call.
+pub const MAX_BATCH_MESSAGES: usize = 10;
+/// Maximum jobs of one message. An invocation with ten messages then waits for at most 300 targets,
+/// and a call with ten messages is billed as one request, even with the longest ids. If one job
+/// fails, its whole message is redelivered.
+pub const MAX_MESSAGE_JOBS: usize = 30;
+/// Maximum hints of one message, which fit into 64 KB, the billed unit, even with the longest ids.
+const MAX_MESSAGE_HINTS: usize = 500;
 
-/// A message on its way.
+/// A message to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outgoing {
-    /// Its body.
+    /// The body.
     pub body: String,
-    /// The messages that it is kept in order with, or fair among.
+    /// The message group, which FIFO queues keep in order and standard queues treat fairly.
     pub group: String,
-    /// How long it is held back, in seconds.
+    /// The delay in seconds.
     pub delay: Option<i32>,
-    /// What no other message has: FIFO queues drop one with the same.
+    /// The deduplication id: FIFO queues drop a second message with the same one.
     pub key: Option<String>,
 }
 
-/// Work as messages of one queue and one delay each. On a standard queue a group that waits long does not hold up the others.
+/// Work as messages, each for one queue and one delay. On a standard queue, a long backlog of one
+/// group does not delay the others.
 pub fn work(work: &[Work], now: Timestamp) -> Vec<Outgoing> {
     let mut groups: BTreeMap<(&QueueName, i32), Vec<&Work>> = BTreeMap::new();
     for work in work {
@@ -38,7 +41,7 @@ pub fn work(work: &[Work], now: Timestamp) -> Vec<Outgoing> {
     }
     let mut messages = Vec::new();
     for ((queue, delay), work) in &groups {
-        messages.extend(work.chunks(JOBS).map(|jobs| Outgoing {
+        messages.extend(work.chunks(MAX_MESSAGE_JOBS).map(|jobs| Outgoing {
             body: message::work(queue, jobs),
             group: queue.to_string(),
             delay: Some(*delay),
@@ -48,16 +51,17 @@ pub fn work(work: &[Work], now: Timestamp) -> Vec<Outgoing> {
     messages
 }
 
-/// News as messages of one queue each. Two hints of the same words are two hints: `key` draws a new one for each.
+/// Hints as messages, each for one queue. `key` draws a new deduplication id for each message,
+/// because two equal hints are two hints.
 pub fn hints(hints: &[Hint], mut key: impl FnMut() -> String) -> Vec<Outgoing> {
     let mut groups: BTreeMap<&QueueName, Vec<&HintKind>> = BTreeMap::new();
     for hint in hints {
         groups.entry(&hint.queue).or_default().push(&hint.kind);
     }
     let mut messages = Vec::new();
-    for (queue, news) in &groups {
-        messages.extend(news.chunks(NEWS).map(|news| Outgoing {
-            body: message::hint(queue, news),
+    for (queue, hints) in &groups {
+        messages.extend(hints.chunks(MAX_MESSAGE_HINTS).map(|hints| Outgoing {
+            body: message::hint(queue, hints),
             group: queue.to_string(),
             delay: None,
             key: Some(key()),
@@ -66,7 +70,7 @@ pub fn hints(hints: &[Hint], mut key: impl FnMut() -> String) -> Vec<Outgoing> {
     messages
 }
 
-/// Wake-ups, a message each.
+/// Wake-ups, one message each.
 pub fn wakes(wakes: &[Timer], now: Timestamp) -> Vec<Outgoing> {
     let message = |wake: &Timer| Outgoing {
         body: message::wake(wake),
@@ -77,7 +81,8 @@ pub fn wakes(wakes: &[Timer], now: Timestamp) -> Vec<Outgoing> {
     wakes.iter().map(message).collect()
 }
 
-/// The delay with which a message arrives at `at`: whole seconds, the nearest, so that the receiver waits half a second at most.
+/// The delay of a message that should arrive at `at`, rounded to seconds, so that the receiver
+/// waits at most half a second.
 fn delay(at: Timestamp, now: Timestamp) -> i32 {
     let millis = at.since(now).min(Duration::from_hours(24)).as_millis() as u64;
     ((millis + 500) / 1000).min(REACH_SECONDS) as i32

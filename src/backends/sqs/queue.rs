@@ -1,4 +1,4 @@
-//! Sending: ten messages a call, several calls side by side, and each again until it is taken.
+//! Sends messages, ten in a call and several calls concurrently, and retries failed ones.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,20 +10,20 @@ use aws_sdk_sqs::{
 };
 use futures_util::{StreamExt, TryStreamExt, stream};
 
-use super::pack::{self, BATCH, Outgoing};
+use super::pack::{self, MAX_BATCH_MESSAGES, Outgoing};
 use crate::aws::error::CallError;
 use tidegate_core::{
     error_chain::ErrorChain,
     port::{Clock, Entropy, Hint, StoreError, Timer, Work, WorkQueue},
 };
 
-/// Calls side by side.
+/// Maximum concurrent calls.
 const MAX_CONCURRENT_REQUESTS: usize = 16;
-/// How often a message is tried that was not taken.
+/// Maximum attempts to send a message.
 const MAX_SEND_ATTEMPTS: u32 = 5;
-/// The wait before the first of them; it doubles.
+/// The wait before the first retry, which doubles.
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(50);
-/// Bytes of one request; what has more is paid for as several.
+/// Bytes that are billed as one request.
 const BILLED_CHUNK_BYTES: usize = 64 << 10;
 
 /// The URLs of the three queues.
@@ -46,7 +46,7 @@ pub struct SqsWorkQueue {
 }
 
 impl SqsWorkQueue {
-    /// The work queue that `queues` are.
+    /// A work queue on `queues`.
     pub fn new(
         client: Client,
         queues: SqsQueues,
@@ -59,11 +59,11 @@ impl SqsWorkQueue {
     /// Sends every message to the queue at `url`.
     async fn send_all(&self, url: &str, messages: Vec<Outgoing>) -> Result<(), StoreError> {
         let calls: Vec<_> =
-            messages.chunks(BATCH).map(|batch| self.send_batch(url, batch)).collect();
+            messages.chunks(MAX_BATCH_MESSAGES).map(|batch| self.send_batch(url, batch)).collect();
         stream::iter(calls).buffer_unordered(MAX_CONCURRENT_REQUESTS).try_collect().await
     }
 
-    /// Sends at most ten messages, those that were not taken again.
+    /// Sends at most ten messages, and retries failed ones.
     async fn send_batch(&self, url: &str, batch: &[Outgoing]) -> Result<(), StoreError> {
         let mut left: Vec<usize> = (0..batch.len()).collect();
         let mut wait = FIRST_RETRY_DELAY;
@@ -87,7 +87,7 @@ impl SqsWorkQueue {
                         return Ok(());
                     };
                     let why = StoreError::unavailable(format!(
-                        "{url} did not take a message: {}: {}",
+                        "{url} refused a message: {}: {}",
                         first.code,
                         first.message.as_deref().unwrap_or("no reason given")
                     ));
@@ -106,8 +106,8 @@ impl SqsWorkQueue {
                         .collect();
                     why
                 }
-                // Whether it was taken is not known: all of it again.
-                Err(error) if is_passing(&error) => refused(url, error),
+                // The messages may have been received, so all are sent again.
+                Err(error) if is_transient(&error) => refused(url, error),
                 Err(error) => return Err(refused(url, error)),
             };
             tried += 1;
@@ -120,7 +120,7 @@ impl SqsWorkQueue {
     }
 }
 
-/// Counts a request of `bytes` to the queue at `url`, by 64 KB as it is paid for.
+/// Counts a request of `bytes` to the queue at `url` as it is billed: once for every 64 KB.
 fn count(url: &str, bytes: usize) {
     let kind = if url.rsplit('.').next() == Some("fifo") { "fifo" } else { "standard" };
     metrics::counter!("tidegate_sqs_requests_total", "kind" => kind)
@@ -138,8 +138,8 @@ fn entry(index: usize, message: &Outgoing) -> Result<SendMessageBatchRequestEntr
         .map_err(StoreError::corrupt)
 }
 
-/// Whether another try may go better.
-fn is_passing<E: ProvideErrorMetadata, R>(error: &SdkError<E, R>) -> bool {
+/// Whether a retry may succeed.
+fn is_transient<E: ProvideErrorMetadata, R>(error: &SdkError<E, R>) -> bool {
     match error {
         SdkError::ServiceError(refusal) => refusal.err().code().is_none_or(is_throttle),
         SdkError::ConstructionFailure(_) => false,
@@ -147,7 +147,7 @@ fn is_passing<E: ProvideErrorMetadata, R>(error: &SdkError<E, R>) -> bool {
     }
 }
 
-/// Whether the service said that it has too much to do.
+/// Whether an error code means that the service is overloaded.
 fn is_throttle(code: &str) -> bool {
     [
         "Throttl",
@@ -162,7 +162,7 @@ fn is_throttle(code: &str) -> bool {
     .any(|word| code.contains(word))
 }
 
-/// Counts a request, or one message of it, that was refused.
+/// Counts a refused request, or a refused message of one.
 fn count_refusal(throttled: bool) {
     let reason = if throttled { "throttled" } else { "other" };
     metrics::counter!("tidegate_aws_errors_total", "service" => "sqs", "reason" => reason)

@@ -1,10 +1,9 @@
 //! The machine's clock.
 //!
-//! Instants are read from the wall clock, which may be set; waits are counted by the timer, which
-//! may stand still while the machine sleeps. A wait therefore looks at the wall clock again at
-//! least every [`LOOK_AGAIN`].
+//! Instants come from the wall clock, which may be set. Waits use a timer, which may stop while the
+//! machine sleeps. A wait therefore reads the wall clock at least every [`MAX_TIMER`].
 
-#![allow(clippy::disallowed_methods, reason = "this is what the clock port stands on")]
+#![allow(clippy::disallowed_methods, reason = "the implementation of the clock port")]
 
 use std::time::{Duration, SystemTime};
 
@@ -12,11 +11,11 @@ use async_trait::async_trait;
 
 use tidegate_core::{port::Clock, time::Timestamp};
 
-/// The longest a wait goes on without a look at the wall clock.
-pub const LOOK_AGAIN: Duration = Duration::from_secs(10);
+/// Maximum duration of one timer, after which a wait reads the wall clock.
+pub const MAX_TIMER: Duration = Duration::from_secs(10);
 
-/// Real time, UTC. The timer counts in whole milliseconds and rounds up, so a wait ends up to about
-/// 2 ms past its instant, never before it.
+/// Real time in UTC. The timer rounds up to whole milliseconds, so a wait ends at most about 2 ms
+/// after its instant, never before it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
@@ -32,11 +31,11 @@ impl Clock for SystemClock {
 
     async fn sleep_until(&self, at: Timestamp) {
         let at = SystemTime::UNIX_EPOCH + at.since(Timestamp::EPOCH);
-        // Counted from the exact time rather than from `now`, whose fraction of a millisecond would be slept twice.
+        // Uses the exact time instead of `now`, which would add the fraction of a millisecond.
         while let Ok(left) = at.duration_since(SystemTime::now())
             && !left.is_zero()
         {
-            tokio::time::sleep(left.min(LOOK_AGAIN)).await;
+            tokio::time::sleep(left.min(MAX_TIMER)).await;
         }
     }
 }

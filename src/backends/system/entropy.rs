@@ -4,7 +4,8 @@ use rand::RngExt;
 
 use tidegate_core::port::Entropy;
 
-/// The thread's generator: a cipher (`ChaCha12`) seeded, and from time to time seeded again, by the operating system; fit for secrets.
+/// The generator of each thread: a cipher (`ChaCha12`) that the operating system seeds, and reseeds
+/// from time to time. Suitable for secrets.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemEntropy;
 
@@ -21,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_differ_and_fractions_stay_below_one() {
+    fn draws_differ_and_fractions_stay_below_one() {
         let drawn: HashSet<u128> = (0..1000).map(|_| SystemEntropy.bits()).collect();
         assert_eq!(drawn.len(), 1000);
         assert!((0..1000).map(|_| SystemEntropy.fraction()).all(|part| (0.0..1.0).contains(&part)));

@@ -1,4 +1,4 @@
-//! The machine's own clock, randomness and memory: the one place that asks for them.
+//! The machine's clock and entropy, which no other code reads.
 
 mod clock;
 mod entropy;

@@ -210,8 +210,8 @@ fn print_cases(args: &Args, prices: &Prices, idle: &[Line], ctx: &Context) -> io
     if ctx.json() {
         let cases: Vec<Value> = rows
             .into_iter()
-            .map(|(name, dense, lone)| {
-                json!({"case": name, "dense": tables::point(dense), "lone": tables::point(lone)})
+            .map(|(name, batched, single)| {
+                json!({"case": name, "batched": tables::point(batched), "single": tables::point(single)})
             })
             .collect();
         return ctx.print(json!({

@@ -32,7 +32,7 @@ pub(super) fn rows(
 
 /// Returns the table of the cases.
 pub(super) fn of_cases(look: OutputStyle, rows: &[(&'static str, Point, Point)]) -> String {
-    let rows = rows.iter().map(|(name, (units, dense), (_, lone))| {
+    let rows = rows.iter().map(|(name, (units, batched), (_, single))| {
         let calls = units.enqueue + units.tick + units.deliver;
         [
             (*name).to_owned(),
@@ -40,8 +40,8 @@ pub(super) fn of_cases(look: OutputStyle, rows: &[(&'static str, Point, Point)])
             format!("{:.2}", units.reads),
             format!("{:.2}", units.standard + units.fifo),
             format!("{calls:.2}"),
-            dollars(*dense),
-            dollars(*lone),
+            dollars(*batched),
+            dollars(*single),
         ]
     });
     output::table(

@@ -191,10 +191,11 @@ fn costs() -> String {
         let units = case.batched;
         let (sqs, calls) =
             (units.standard + units.fifo, units.enqueue + units.tick + units.deliver);
-        let (writes, reads, dense, lone) = (units.writes, units.reads, dollars(10.0), dollars(1.0));
+        let (writes, reads) = (units.writes, units.reads);
+        let (batched, single) = (dollars(10.0), dollars(1.0));
         let _ = writeln!(
             text,
-            "| {} | {writes:.2} | {reads:.2} | {sqs:.2} | {calls:.2} | {dense:.2} | {lone:.2} |",
+            "| {} | {writes:.2} | {reads:.2} | {sqs:.2} | {calls:.2} | {batched:.2} | {single:.2} |",
             case.name
         );
     }

@@ -1,8 +1,8 @@
-//! One request to a worker, and what came of it.
+//! One request to a worker, and its outcome.
 //!
-//! The one thing to know: [`TargetError::NotConnected`] promises that the worker saw nothing, and
-//! jobs that may run only once are tried again on the strength of it. It is answered only when no
-//! connection was established; whatever happens later, or in doubt, is another answer.
+//! [`TargetError::NotConnected`] guarantees that the worker has received nothing, so even a job
+//! that may run only once is retried after it. It is returned only if no connection was
+//! established. Every later or unclear failure is another error.
 
 use std::{error::Error, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -18,19 +18,19 @@ use reqwest::{
 use super::guard::{Guard, Refused};
 use tidegate_core::port::target::{Request, Response, Target, TargetError};
 
-/// How long a connection may take to be established, within the request's own time.
+/// Timeout of establishing a connection, within the request's own timeout.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a connection is kept for the next request. Shorter than the five seconds after which common servers
-/// close theirs, since a request that meets the close half-way has no answer and may have been seen.
-const POOL_IDLE: Duration = Duration::from_secs(4);
-/// Most connections that wait for the next request, for each host.
-const POOL_CONNECTIONS: usize = 256;
-/// The headers of an answer that the engine looks at.
-const HEADERS: [&str; 3] = ["content-type", "retry-after", "tidegate-retryable"];
+/// How long an idle connection is kept. Common servers close theirs after five seconds. A request
+/// on a connection that closes at that moment gets no answer, and may have been received.
+const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(4);
+/// Maximum idle connections of each host.
+const MAX_IDLE_CONNECTIONS: usize = 256;
+/// The response headers that the engine uses.
+const RESPONSE_HEADERS: [&str; 3] = ["content-type", "retry-after", "tidegate-retryable"];
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
-/// Calls workers by HTTP. Connections are kept and shared; clones share them too.
+/// Calls workers over HTTP. Clones share their connections.
 #[derive(Clone, Debug)]
 pub struct HttpTarget {
     client: Client,
@@ -38,7 +38,7 @@ pub struct HttpTarget {
 }
 
 impl HttpTarget {
-    /// A target behind `guard`, with names resolved by the operating system.
+    /// A target with `guard`, whose names the operating system resolves.
     ///
     /// # Errors
     ///
@@ -47,7 +47,7 @@ impl HttpTarget {
         Self::with_resolver(guard, Arc::new(SystemResolver))
     }
 
-    /// A target behind `guard`, with names resolved by `resolver`.
+    /// A target with `guard`, whose names `resolver` resolves.
     ///
     /// # Errors
     ///
@@ -55,15 +55,18 @@ impl HttpTarget {
     pub fn with_resolver(guard: Guard, resolver: Arc<dyn Resolve>) -> Result<Self, TargetError> {
         let resolver = Arc::new(GuardedResolver { guard, resolver });
         let client = builder(resolver.clone()).build().or_else(|fault| {
-            // A bare container has no certificates; its workers on plain HTTP are to be reached all the same.
-            tracing::warn!(reason = %chain(&fault), "no https target can be trusted: this machine's certificates cannot be read");
+            // A minimal container has no certificates, but can still call workers over plain HTTP.
+            tracing::warn!(
+                reason = %chain(&fault),
+                "https targets will fail: this machine's certificates cannot be read"
+            );
             builder(resolver).tls_certs_only([]).build()
         });
         let client = client.map_err(|fault| TargetError::NotConnected(chain(&fault)))?;
         Ok(Self { client, guard })
     }
 
-    /// What stands at `url`: the whole exchange within `timeout`, the body of at most `most` bytes. A longer one is no answer.
+    /// Fetches `url` within `timeout`. A body of more than `most` bytes is an error.
     ///
     /// # Errors
     ///
@@ -90,13 +93,13 @@ fn builder(resolver: Arc<GuardedResolver>) -> ClientBuilder {
     Client::builder()
         .user_agent(concat!("tidegate/", env!("CARGO_PKG_VERSION")))
         .redirect(redirect::Policy::none())
-        // The port asks once; the engine knows when to ask again.
+        // The port sends once; the engine decides on retries.
         .retry(reqwest::retry::never())
-        // A proxy would connect on our behalf, past the guard.
+        // A proxy would connect to the target and bypass the guard.
         .no_proxy()
         .connect_timeout(CONNECT_TIMEOUT)
-        .pool_idle_timeout(POOL_IDLE)
-        .pool_max_idle_per_host(POOL_CONNECTIONS)
+        .pool_idle_timeout(POOL_IDLE_TIMEOUT)
+        .pool_max_idle_per_host(MAX_IDLE_CONNECTIONS)
         .dns_resolver(resolver)
 }
 
@@ -121,12 +124,14 @@ impl Target for HttpTarget {
     }
 }
 
-/// The answer, whole; of a body of over `most` bytes one byte more than that.
+/// Reads the response, but at most `most` bytes and one more of its body.
 async fn read(mut answer: reqwest::Response, most: usize) -> Result<Response, TargetError> {
     let status = answer.status().as_u16();
     let value = |name: &str| Some(answer.headers().get(name)?.to_str().ok()?.to_owned());
-    let headers =
-        HEADERS.iter().filter_map(|name| Some(((*name).to_owned(), value(name)?))).collect();
+    let headers = RESPONSE_HEADERS
+        .iter()
+        .filter_map(|name| Some(((*name).to_owned(), value(name)?)))
+        .collect();
     let mut body = BytesMut::new();
     while body.len() <= most
         && let Some(chunk) = answer.chunk().await.map_err(classify)?
@@ -141,7 +146,8 @@ fn headers(given: &[(String, String)]) -> Result<HeaderMap, TargetError> {
     for (name, value) in given {
         let bad = || {
             TargetError::NotConnected(format!(
-                "the header {name:?} cannot be sent: its name or value has characters that HTTP has not"
+                "the header {name:?} cannot be sent: its name or value has characters that HTTP does \
+                 not allow"
             ))
         };
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| bad())?;
@@ -150,9 +156,9 @@ fn headers(given: &[(String, String)]) -> Result<HeaderMap, TargetError> {
     Ok(headers)
 }
 
-/// What a failed exchange means. A request that was cut by its time while it was still connecting counts as timed out.
+/// The error of a failed exchange. A timeout while connecting counts as [`TargetError::TimedOut`].
 fn classify(fault: reqwest::Error) -> TargetError {
-    // URLs may carry secrets, and messages are kept with the job.
+    // URLs may contain secrets, and the job's history contains the message.
     let fault = fault.without_url();
     if let Some(Refused(reason)) = causes(&fault).find_map(|cause| cause.downcast_ref()) {
         TargetError::Forbidden(reason.clone())
@@ -171,14 +177,15 @@ fn causes<'a>(fault: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn
     std::iter::successors(Some(fault), |fault: &&'a (dyn Error + 'static)| (*fault).source())
 }
 
-/// The causes of `fault` in one line, without reqwest's own words, which say less than what they wrap.
+/// The causes of `fault` in one line, without reqwest's own message, which adds nothing to its
+/// causes.
 fn chain(fault: &reqwest::Error) -> String {
     let mut texts: Vec<String> = causes(fault).skip(1).map(ToString::to_string).collect();
     texts.dedup();
     if texts.is_empty() { fault.to_string() } else { texts.join(": ") }
 }
 
-/// Resolves names by the operating system.
+/// Resolves names with the operating system.
 #[derive(Debug)]
 struct SystemResolver;
 
@@ -192,7 +199,7 @@ impl Resolve for SystemResolver {
     }
 }
 
-/// Resolves names to what the guard lets through of their addresses.
+/// Resolves names to those of their addresses that the guard allows.
 struct GuardedResolver {
     guard: Guard,
     resolver: Arc<dyn Resolve>,

@@ -1,4 +1,4 @@
-//! Each worker here is a loopback listener that plays one part by hand, byte for byte.
+//! Each worker is a loopback listener that sends literal bytes.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -12,8 +12,8 @@ use tokio::{
 
 use super::*;
 
-/// A listener whose first connection is answered with `answer` once its request was read, then closed.
-/// Gives the address and, when joined, the request as it came.
+/// A listener that reads one request, answers it with `answer`, and closes the connection. Returns
+/// its address, and a task that returns the request.
 async fn worker(answer: impl Into<Vec<u8>>) -> (SocketAddr, JoinHandle<String>) {
     let answer = answer.into();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -21,7 +21,7 @@ async fn worker(answer: impl Into<Vec<u8>>) -> (SocketAddr, JoinHandle<String>) 
     let seen = tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
         let request = read_request(&mut stream).await;
-        // The caller may hang up on an answer that is too long.
+        // The caller may close the connection of a too long answer.
         let _ = stream.write_all(&answer).await;
         request
     });
@@ -47,12 +47,12 @@ fn request(url: impl Into<String>) -> Request {
         basic_auth: None,
         body: Bytes::from_static(br#"{"n":1}"#),
         timeout: Duration::from_secs(20),
-        most_bytes: MOST,
+        most_bytes: MAX_BODY_BYTES,
     }
 }
 
-/// What is wanted of a body here: more than comes at once.
-const MOST: usize = 300_000;
+/// The maximum body here, more than one read returns.
+const MAX_BODY_BYTES: usize = 300_000;
 
 async fn call(url: impl Into<String>) -> Result<Response, TargetError> {
     HttpTarget::new(Guard::On).unwrap().call(request(url)).await
@@ -71,9 +71,12 @@ impl Resolve for Fixed {
 const METADATA: IpAddr = IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254));
 
 #[tokio::test]
-async fn a_worker_gets_headers_and_body_and_its_answer_is_returned() {
-    let (address, seen) =
-        worker("HTTP/1.1 503 Busy\r\nContent-Type: text/plain\r\nRetry-After: 7\r\nX-Other: no\r\nContent-Length: 4\r\n\r\nbusy").await;
+async fn a_call_sends_headers_and_body_and_returns_the_answer() {
+    let (address, seen) = worker(concat!(
+        "HTTP/1.1 503 Busy\r\nContent-Type: text/plain\r\nRetry-After: 7\r\nX-Other: no\r\n",
+        "Content-Length: 4\r\n\r\nbusy"
+    ))
+    .await;
     let target = HttpTarget::new(Guard::On).unwrap();
     let asked = Request {
         basic_auth: Some(("ann".into(), "secret".into())),
@@ -97,7 +100,7 @@ async fn a_worker_gets_headers_and_body_and_its_answer_is_returned() {
 }
 
 #[tokio::test]
-async fn a_refused_connection_is_known_to_be_one() {
+async fn a_refused_connection_is_not_connected() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
@@ -196,20 +199,24 @@ async fn a_redirect_is_an_answer_and_is_not_followed() {
     assert!(untouched(&elsewhere).await);
 }
 
-/// Whether nobody has connected to `listener`: the first in its queue of connections is our own.
+/// Whether `listener` has had no connection: the first one in its backlog is our own.
 async fn untouched(listener: &TcpListener) -> bool {
     let own = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     listener.accept().await.unwrap().1 == own.local_addr().unwrap()
 }
 
 #[tokio::test]
-async fn of_a_body_that_is_longer_than_wanted_one_byte_more_is_read() {
+async fn of_a_too_long_body_one_byte_over_the_maximum_is_read() {
     let announced = |len: usize| {
         [format!("HTTP/1.1 200 OK\r\nContent-Length: {len}\r\n\r\n").into_bytes(), vec![b'x'; len]]
             .concat()
     };
     let until_closed = |len: usize| [b"HTTP/1.1 200 OK\r\n\r\n".to_vec(), vec![b'x'; len]].concat();
-    for (sent, read) in [(MOST, MOST), (MOST + 1, MOST + 1), (MOST * 2, MOST + 1)] {
+    for (sent, read) in [
+        (MAX_BODY_BYTES, MAX_BODY_BYTES),
+        (MAX_BODY_BYTES + 1, MAX_BODY_BYTES + 1),
+        (MAX_BODY_BYTES * 2, MAX_BODY_BYTES + 1),
+    ] {
         for answer in [announced(sent), until_closed(sent)] {
             let (address, _seen) = worker(answer).await;
             assert_eq!(call(format!("http://{address}/")).await.unwrap().body.len(), read);
@@ -218,7 +225,7 @@ async fn of_a_body_that_is_longer_than_wanted_one_byte_more_is_read() {
 }
 
 #[tokio::test]
-async fn whoever_asks_for_a_document_has_it_whole_or_not_at_all() {
+async fn get_returns_a_complete_document_or_an_error() {
     let get = async |most| {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/keys", listener.local_addr().unwrap());
@@ -266,14 +273,14 @@ async fn the_unspecified_address_does_not_reach_a_local_listener() {
 }
 
 #[tokio::test]
-async fn a_name_is_judged_by_what_it_resolves_to() {
+async fn a_name_is_checked_by_its_resolved_addresses() {
     let target = HttpTarget::with_resolver(Guard::On, Arc::new(Fixed(vec![METADATA]))).unwrap();
     let answer = target.call(request("http://innocent.example/")).await;
     assert_eq!(answer.unwrap_err(), TargetError::Forbidden("169.254.169.254 is link-local".into()));
 }
 
 #[tokio::test]
-async fn of_a_names_addresses_only_the_safe_ones_are_called() {
+async fn only_the_safe_addresses_of_a_name_are_called() {
     let (address, seen) = worker("HTTP/1.1 204 OK\r\n\r\n").await;
     let both = Arc::new(Fixed(vec![METADATA, address.ip()]));
     let target = HttpTarget::with_resolver(Guard::On, both).unwrap();
@@ -289,7 +296,7 @@ async fn of_a_names_addresses_only_the_safe_ones_are_called() {
 }
 
 #[tokio::test]
-async fn the_next_request_goes_over_the_same_connection() {
+async fn the_next_request_uses_the_same_connection() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     let worker = tokio::spawn(async move {

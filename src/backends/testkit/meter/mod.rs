@@ -1,6 +1,7 @@
-//! What a run takes of the services that are paid for by use, by their own rules of size: [`table`] for DynamoDB, [`queue`] for SQS.
+//! Meters of billed services, by the services' own rules of size: [`table`] for DynamoDB, [`queue`]
+//! for SQS.
 //!
-//! The one thing to know: the meter decides nothing and changes nothing, so what is metered is what runs.
+//! A meter does not change behaviour, so metered runs are representative.
 
 pub mod queue;
 pub mod table;

@@ -1,24 +1,25 @@
-//! What the use of the queues costs, by the rules of SQS: a request each for a send, a receive and a removal of up to ten messages, and
-//! another for every 64 KB of what it carries.
+//! The billed requests of queues, by the rules of SQS. A send, a receive and a delete of up to ten
+//! messages each count once for every 64 KB of content.
 //!
-//! The one thing to know: messages are made and put into calls by the adapter's own code ([`pack`]), so that what is counted here is what is
-//! sent there. How many messages a poller finds at once is the test's to say, since it depends on how dense they come.
+//! The backend's own code ([`pack`]) makes the messages and calls, so both count the same requests.
+//! The test chooses how many messages a poller receives at once, because that depends on their
+//! rate.
 
 use std::{collections::BTreeMap, ops::Sub, sync::Arc};
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
 
-use crate::sqs::pack::{self, BATCH, Outgoing};
+use crate::sqs::pack::{self, MAX_BATCH_MESSAGES, Outgoing};
 use tidegate_core::{
     port::{Clock, Hint, StoreError, Timer, Work, WorkQueue},
     time::Timestamp,
 };
 
-/// The unit that is paid for.
-const CHUNK: usize = 64 << 10;
+/// Bytes that are billed as one request.
+const BILLED_CHUNK_BYTES: usize = 64 << 10;
 
-/// What was used up.
+/// Billed requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Requests {
     /// Requests to standard queues.
@@ -34,7 +35,7 @@ impl Sub for Requests {
     }
 }
 
-/// What a function is called with.
+/// The messages of an invocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Received {
     /// Messages for `tick`.
@@ -43,7 +44,7 @@ pub enum Received {
     Deliver(Vec<String>),
 }
 
-/// Queues in memory that keep account.
+/// Queues in memory that count requests.
 pub struct MeteredQueue {
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
@@ -58,24 +59,25 @@ struct State {
     wakes: BTreeMap<(Timestamp, u64), String>,
 }
 
-/// The requests that carrying these bodies takes.
+/// The billed requests for these bodies.
 fn requests<'a>(bodies: impl IntoIterator<Item = &'a String>) -> f64 {
     let bytes: usize = bodies.into_iter().map(String::len).sum();
-    bytes.div_ceil(CHUNK).max(1) as f64
+    bytes.div_ceil(BILLED_CHUNK_BYTES).max(1) as f64
 }
 
 impl MeteredQueue {
-    /// Empty queues that go by `clock`.
+    /// Empty queues with the time of `clock`.
     pub fn new(clock: Arc<dyn Clock>) -> Arc<Self> {
         Arc::new(Self { clock, state: Mutex::default() })
     }
 
-    /// What was used up so far.
+    /// The requests so far.
     pub fn requests(&self) -> Requests {
         self.state.lock().requests
     }
 
-    /// The next call of a function with what has arrived: at most `most` messages. It is taken to succeed, so they are gone.
+    /// The next invocation with at most `most` due messages. It is assumed to succeed, so they are
+    /// deleted.
     pub fn receive(&self, most: usize) -> Option<Received> {
         let (now, state) = (self.clock.now(), &mut *self.state.lock());
         if let Some(first) = state.hints.values().next() {
@@ -96,11 +98,11 @@ impl MeteredQueue {
             return Some(Received::Tick(bodies));
         }
         for (is_work, waiting) in [(false, &mut state.wakes), (true, &mut state.work)] {
-            let come: Vec<(Timestamp, u64)> =
+            let due: Vec<(Timestamp, u64)> =
                 waiting.keys().take_while(|(at, _)| *at <= now).take(most).copied().collect();
-            if !come.is_empty() {
+            if !due.is_empty() {
                 let bodies: Vec<String> =
-                    come.iter().filter_map(|key| waiting.remove(key)).collect();
+                    due.iter().filter_map(|key| waiting.remove(key)).collect();
                 state.requests.standard += requests(&bodies) + 1.0;
                 return Some(if is_work {
                     Received::Deliver(bodies)
@@ -112,7 +114,7 @@ impl MeteredQueue {
         None
     }
 
-    /// When the next message arrives that is not there yet.
+    /// When the next delayed message is due.
     pub fn next_at(&self) -> Option<Timestamp> {
         let state = self.state.lock();
         state.work.keys().chain(state.wakes.keys()).map(|(at, _)| *at).min()
@@ -125,7 +127,7 @@ impl MeteredQueue {
         to: fn(&mut State) -> &mut BTreeMap<(Timestamp, u64), String>,
     ) {
         let (now, state) = (self.clock.now(), &mut *self.state.lock());
-        for call in messages.chunks(BATCH) {
+        for call in messages.chunks(MAX_BATCH_MESSAGES) {
             let taken = requests(call.iter().map(|message| &message.body));
             *(if fifo { &mut state.requests.fifo } else { &mut state.requests.standard }) += taken;
         }
@@ -188,23 +190,23 @@ mod tests {
         assert_eq!(
             queue.requests(),
             Requests { standard: 6.0, fifo: 0.0 },
-            "each was received, and removed"
+            "two receives and two deletes"
         );
 
         let long = "x".repeat(60);
-        let told: Vec<Hint> = (0..1500)
+        let hints: Vec<Hint> = (0..1500)
             .map(|number| Hint {
                 queue: name("q"),
                 kind: HintKind::Released(name(&format!("{long}{number:04}")), Version(1)),
             })
             .collect();
-        queue.hint(&told).await.unwrap();
+        queue.hint(&hints).await.unwrap();
         let fifo = queue.requests().fifo;
         assert!((2.0..=3.0).contains(&fifo), "three messages of some 35 KB in one call: {fifo}");
     }
 
     #[tokio::test]
-    async fn what_is_held_back_arrives_in_time() {
+    async fn a_delayed_message_arrives_at_its_instant() {
         let clock = Arc::new(FakeClock::default());
         let queue = MeteredQueue::new(clock.clone());
         let later = clock.now() + std::time::Duration::from_secs(30);

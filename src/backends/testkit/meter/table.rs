@@ -1,7 +1,7 @@
-//! What the use of a table costs, by DynamoDB's rules of size.
+//! The billed units of a table, by DynamoDB's rules of size.
 //!
-//! The one thing to know: it wraps a table that is empty at first and keeps its own account of how large each item is, since a
-//! change is paid for by the whole item, before or after it, whichever is larger. A refused write is paid for too.
+//! The meter wraps an empty table and tracks the size of each item. A change is billed by the size
+//! of the whole item before or after it, whichever is larger. A refused write is billed too.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -18,19 +18,19 @@ use crate::dynamodb::{
 };
 use tidegate_core::port::StoreError;
 
-/// Statements, or unconditional writes, to a request.
+/// Statements or unconditional writes of one request.
 const MAX_BATCH_WRITES: usize = 25;
-/// Keys to a request.
+/// Keys of one request.
 const MAX_BATCH_KEYS: usize = 100;
 
-/// What was used up.
+/// Billed units.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Bill {
     /// Write units.
     pub writes: f64,
-    /// Those of them that refused writes took.
+    /// The write units of refused writes.
     pub refused: f64,
-    /// Those of them that wrote a job's own item.
+    /// The write units of jobs' rows.
     pub rows: f64,
     /// Read units.
     pub reads: f64,
@@ -51,17 +51,17 @@ impl Sub for Bill {
     }
 }
 
-/// Units of writing an item of `bytes`.
+/// The units for writing an item of `bytes`.
 fn write_units(bytes: usize) -> f64 {
     bytes.div_ceil(1024).max(1) as f64
 }
 
-/// Units of reading `bytes` in one go, strongly consistent.
+/// The units for one strongly consistent read of `bytes`.
 fn read_units(bytes: usize) -> f64 {
     bytes.div_ceil(4096).max(1) as f64
 }
 
-/// A table that keeps account.
+/// A table that counts units.
 pub struct Metered<T> {
     table: T,
     account: Mutex<Account>,
@@ -74,12 +74,12 @@ struct Account {
 }
 
 impl<T: Table> Metered<T> {
-    /// `table`, which is empty.
+    /// Meters `table`, which is empty.
     pub fn new(table: T) -> Arc<Self> {
         Arc::new(Self { table, account: Mutex::default() })
     }
 
-    /// What was used up so far.
+    /// The units so far.
     pub fn bill(&self) -> Bill {
         self.account.lock().bill
     }
@@ -89,7 +89,7 @@ impl<T: Table> Metered<T> {
         &self.table
     }
 
-    /// The largest item whose partition starts so, in bytes.
+    /// The size of the largest item in partitions that start with `prefix`, in bytes.
     pub fn largest(&self, prefix: &str) -> usize {
         self.account
             .lock()
@@ -103,11 +103,11 @@ impl<T: Table> Metered<T> {
 }
 
 impl Account {
-    /// Takes note of a change that was taken, or was not.
+    /// Records a change that was made, or refused unless `taken`.
     fn changed(&mut self, change: &Change, taken: bool, factor: f64) {
-        let there = self.items.get(change.key());
-        let after = change.applied(there);
-        let larger = there.map_or(0, Item::size).max(after.as_ref().map_or(0, Item::size));
+        let current = self.items.get(change.key());
+        let after = change.applied(current);
+        let larger = current.map_or(0, Item::size).max(after.as_ref().map_or(0, Item::size));
         let units = write_units(larger) * factor;
         self.bill.writes += units;
         if change.key().is_row() {
@@ -140,8 +140,8 @@ impl<T: Table> Table for Metered<T> {
         Ok(found)
     }
 
-    async fn query(&self, ask: &PageQuery) -> Result<Page, StoreError> {
-        let page = self.table.query(ask).await?;
+    async fn query(&self, query: &PageQuery) -> Result<Page, StoreError> {
+        let page = self.table.query(query).await?;
         let bill = &mut self.account.lock().bill;
         bill.round_trips += 1;
         bill.reads += read_units(page.items.iter().map(Item::size).sum());
