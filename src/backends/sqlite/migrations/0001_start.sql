@@ -1,4 +1,4 @@
--- Instants are milliseconds since 1970 in UTC; the views at the end show them as people write them.
+-- Instants are milliseconds since 1970 in UTC. The views at the end show them as RFC 3339.
 
 CREATE TABLE queue_names (n INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE) STRICT;
 CREATE TABLE type_names  (n INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE) STRICT;
@@ -8,15 +8,17 @@ CREATE TABLE jobs (
     id         TEXT    NOT NULL,
     queue      INTEGER NOT NULL,  -- queue_names.n
     type       INTEGER NOT NULL,  -- type_names.n
-    state      INTEGER NOT NULL,  -- 0 scheduled, 1 running, 2 succeeded, 3 failed, 4 expired, 5 cancelled, 6 dropped
+    -- 0 scheduled, 1 running, 2 succeeded, 3 failed, 4 expired, 5 cancelled, 6 dropped
+    state      INTEGER NOT NULL,
     revision   INTEGER NOT NULL,
     run_at     INTEGER,           -- of a scheduled job
-    wake_at    INTEGER,           -- when something must be done with it even if nobody asks
+    wake_at    INTEGER,           -- when the job must be checked without a request
     created_at INTEGER NOT NULL,
     priority   INTEGER NOT NULL,
     critical   INTEGER NOT NULL,
     partition  TEXT    NOT NULL,
-    data_kind  INTEGER NOT NULL,  -- 0 JSON here, 1 MessagePack here, 2 in bodies, 3 JSON object, 4 MessagePack object
+    -- 0 JSON here, 1 MessagePack here, 2 in bodies, 3 JSON object, 4 MessagePack object
+    data_kind  INTEGER NOT NULL,
     data_bytes INTEGER NOT NULL,
     data       BLOB,              -- the data, or the object's key
     spec       BLOB    NOT NULL,  -- a format byte, then MessagePack
@@ -25,15 +27,16 @@ CREATE TABLE jobs (
 
 -- Which job is this?
 CREATE UNIQUE INDEX jobs_by_id ON jobs (id);
--- What is due in this queue, whatever its order? One stream per partition, type and priority; see due.rs.
+-- Which jobs of this queue are due, in any order? One stream per partition, type and priority; see
+-- due/mod.rs.
 CREATE INDEX jobs_due ON jobs (queue, critical, partition, type, priority, run_at, id) WHERE state = 0;
--- What runs in this queue?
+-- Which jobs of this queue run?
 CREATE INDEX jobs_running ON jobs (queue, id) WHERE state = 1;
--- What has to be woken, and when is the next?
+-- Which jobs must be checked now, and when is the next one?
 CREATE INDEX jobs_wake ON jobs (wake_at) WHERE wake_at IS NOT NULL;
 -- Which are the latest jobs of this type?
 CREATE INDEX jobs_latest ON jobs (type, created_at);
--- Which are the latest dead letters? Few jobs end so, and those are looked for.
+-- Which are the latest jobs that did not succeed? They are few, and often listed.
 CREATE INDEX jobs_ended_badly ON jobs (state, created_at) WHERE state > 2;
 
 -- Data of over 1 KiB, written once, so that a change of state does not copy it.
@@ -43,7 +46,8 @@ CREATE TABLE bodies (
     bytes    BLOB    NOT NULL
 ) STRICT;
 
--- How many jobs there are, kept by the transactions that change it: counting a million rows takes too long.
+-- The number of jobs, updated by the transactions that change it: counting a million rows takes too
+-- long.
 CREATE TABLE counts (
     queue INTEGER NOT NULL,
     type  INTEGER NOT NULL,
@@ -59,7 +63,7 @@ CREATE TABLE keys (
     job  TEXT    NOT NULL,  -- jobs.id
     PRIMARY KEY (kind, type, key)
 ) STRICT, WITHOUT ROWID;
--- Which keys go when this job goes?
+-- Which keys are deleted with this job?
 CREATE INDEX keys_by_job ON keys (job);
 
 CREATE TABLE heads (
@@ -84,7 +88,7 @@ CREATE TABLE items (
     PRIMARY KEY (kind, name)
 ) STRICT;
 
--- For people with sqlite3.
+-- Views for the sqlite3 shell.
 
 CREATE VIEW state_words (state, word) AS
     VALUES (0, 'scheduled'), (1, 'running'), (2, 'succeeded'), (3, 'failed'), (4, 'expired'), (5, 'cancelled'), (6, 'dropped');
