@@ -292,7 +292,7 @@ fn scene() -> impl Strategy<Value = (&'static str, i64, Fields, i64)> {
             .map(|off| (local + Duration::days(off)).day())
             .collect::<std::collections::BTreeSet<_>>();
         let fields = (
-            some_of((0..60).collect(), 4),
+            some_of((0..60).step_by(5).collect(), 4),
             some_of((0..60).step_by(5).collect(), 4),
             some_of(hours.into_iter().collect(), 3),
             prop_oneof![2 => Just(None), 1 => some_of(days.into_iter().collect(), 2)],
@@ -312,19 +312,21 @@ fn instants(seconds: &[i64]) -> Vec<Timestamp> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(20))]
+    #![proptest_config(ProptestConfig::with_cases(12))]
 
     #[test]
     fn near_a_change_every_time_occurs_as_in_the_walk((zone, change, fields, off) in scene()) {
         let tz: Tz = zone.parse().unwrap();
         let (from, to) = (change - 4 * 3600, change + 5 * 3600);
-        let walked = instants(&fields.walk(tz, from, to, 1));
+        // Listed seconds are multiples of 5, as the zones' changes are.
+        let step = if fields.sets[0].is_some() { 5 } else { 1 };
+        let walked = instants(&fields.walk(tz, from, to, step));
         let rule = cron(&fields.pattern(), zone);
         let (start, end) = (Timestamp::from_millis(from * 1000), Timestamp::from_millis(to * 1000));
         let found: Vec<_> = rule.all_after(start).take_while(|at| *at <= end).collect();
         prop_assert_eq!(&found, &walked, "{} in {}", fields.pattern(), zone);
 
-        // Asked anywhere, the answer is the same.
+        // The next occurrence after any instant is the same.
         let asked = Timestamp::from_millis(change * 1000 + off);
         let wanted = walked.iter().find(|at| **at > asked).copied();
         prop_assert_eq!(

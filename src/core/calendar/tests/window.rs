@@ -302,7 +302,7 @@ fn scene() -> impl Strategy<Value = (Vec<Drawn>, i64)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(30))]
+    #![proptest_config(ProptestConfig::with_cases(10))]
 
     #[test]
     fn openings_and_closings_are_those_of_the_walk((drawn, millis) in scene()) {
