@@ -1,0 +1,210 @@
+//! What may become of a job.
+
+use tidegate_core::{
+    job::{Job, JobId, Lifecycle, Outcome, State, lifecycle::ReplyId, type_config::Delivery},
+    time::Timestamp,
+};
+use tidegate_engine::{CALLBACK_TYPE, events::reply::Replied};
+
+use super::{Model, SKEW};
+
+impl Model {
+    pub(super) fn add(&mut self, job: &Job) {
+        if self.removed.contains(&job.id) {
+            // A client may send its request again after the job was pruned.
+            self.removed.remove(&job.id);
+        }
+        if job.spec.job_type.as_str() == CALLBACK_TYPE {
+            let body: serde_json::Value =
+                serde_json::from_slice(&job.data.inline().expect("callbacks are small").bytes)
+                    .expect("callbacks are JSON");
+            let about = body["id"].as_str().expect("a callback names its job").to_owned();
+            let told = self.callbacks.entry(about.clone()).or_default();
+            *told += 1;
+            if *told > 1 {
+                self.fault(format!("the end of {about} was told twice"));
+            }
+        }
+        self.note(format!(
+            "{} + {} {} {:?}",
+            job.spec.created_at, job.id, job.spec.job_type, job.life.state
+        ));
+        self.jobs.insert(job.id.clone(), job.clone());
+    }
+
+    pub(super) fn set(&mut self, job: &Job, all: bool, now: Timestamp) {
+        let Some(old) = self.jobs.get(&job.id).cloned() else {
+            return self.fault(format!("{} was changed and is not there", job.id));
+        };
+        let mut new = job.clone();
+        if !all {
+            new.spec = std::sync::Arc::clone(&old.spec);
+        }
+        self.note(format!(
+            "{now} {} v{} a{} {:?}",
+            job.id, new.life.version.0, new.life.attempt, new.life.state
+        ));
+        self.check_change(&old, &new, now);
+        self.jobs.insert(job.id.clone(), new);
+    }
+
+    fn check_change(&mut self, old: &Job, new: &Job, now: Timestamp) {
+        let id = &old.id;
+        if new.life.version < old.life.version || new.life.revision <= old.life.revision {
+            self.fault(format!("{id}: its version or revision went back"));
+        }
+        if old.life.ended().is_some() {
+            return self.check_ended(old, new);
+        }
+        self.check_history(new);
+        if let (State::Scheduled { run_at, .. }, State::Running(_)) =
+            (&old.life.state, &new.life.state)
+        {
+            return self.check_claim(old, new, *run_at, now);
+        }
+        if new.life.attempt != old.life.attempt {
+            self.fault(format!(
+                "I6: {id}: an attempt was used up without a claim: {:?} -> {:?}",
+                old.life, new.life
+            ));
+        }
+        if let (State::Running(was), State::Running(run)) = (&old.life.state, &new.life.state)
+            && (was.token != run.token || old.life.version != new.life.version)
+        {
+            self.fault(format!("{id}: another attempt took the place of a running one"));
+        }
+        match new.life.ended() {
+            Some(Outcome::Failed) if new.life.attempt == 0 && new.spec.deadline_at.is_none() => {
+                self.fault(format!("I6: {id} failed without an attempt"));
+            }
+            Some(Outcome::Expired) if new.spec.expires_at.is_none_or(|at| now + SKEW < at) => {
+                self.fault(format!("{id} expired early"));
+            }
+            Some(_) => self.count("ended"),
+            None => {}
+        }
+    }
+
+    /// Checks a change of a job that had ended.
+    fn check_ended(&mut self, old: &Job, new: &Job) {
+        let id = &old.id;
+        // Its result goes, or it hears a reply that comes too late.
+        let forgets = Lifecycle { result: None, revision: new.life.revision, ..old.life.clone() };
+        let hears = Lifecycle {
+            processed_replies: new.life.processed_replies.clone(),
+            revision: new.life.revision,
+            ..old.life.clone()
+        };
+        if (forgets != new.life && hears != new.life) || old.spec != new.spec {
+            self.fault(format!(
+                "I5: {id} had ended as {:?} and changed to {:?}",
+                old.life.state, new.life.state
+            ));
+        }
+    }
+
+    /// Checks that each attempt has one result, and that each reply is about one job.
+    fn check_history(&mut self, new: &Job) {
+        let id = &new.id;
+        // A reply may say something of an attempt that was over; everything else is said once.
+        let attempts: Vec<u16> = new
+            .life
+            .history
+            .iter()
+            .filter(|entry| entry.reply.is_none())
+            .map(|entry| entry.attempt)
+            .collect();
+        if attempts.windows(2).any(|pair| pair[0] >= pair[1]) {
+            self.fault(format!("{id}: two results for one attempt: {attempts:?}"));
+        }
+        let mut replies: Vec<ReplyId> =
+            new.life.history.iter().filter_map(|entry| entry.reply).collect();
+        replies.sort_unstable_by_key(|reply| reply.0);
+        if replies.windows(2).any(|pair| pair[0] == pair[1]) {
+            self.fault(format!("{id} heard a reply twice"));
+        }
+        for reply in replies {
+            let first = self.replied.entry(reply).or_insert_with(|| id.clone()).clone();
+            if first != *id {
+                self.fault(format!(
+                    "a second delivery of a reply to {first} was taken for one to {id}"
+                ));
+            }
+        }
+    }
+
+    /// A reply was answered: what it says is so.
+    pub fn answered(&mut self, reply: ReplyId, answer: &Replied) {
+        let heard =
+            |job: &JobId| self.jobs.get(job).is_none_or(|job| job.life.has_processed(reply));
+        match answer {
+            Replied::Settled(job) | Replied::Recorded(job) | Replied::Known(job) if !heard(job) => {
+                self.fault(format!("a reply to {job} was answered and is not in its history"));
+            }
+            Replied::Settled(_) => self.count("replies settled"),
+            Replied::Recorded(_) => self.count("replies recorded"),
+            Replied::Known(_) => self.count("replies known"),
+            Replied::Late(_) => self.count("replies late"),
+            Replied::Kept(_) => self.count("replies kept"),
+        }
+    }
+
+    fn check_claim(&mut self, old: &Job, new: &Job, run_at: Timestamp, now: Timestamp) {
+        self.count("claims");
+        let (id, version) = (old.id.clone(), old.life.version);
+        let run = new.life.running().expect("the caller saw it run");
+        if new.life.attempt != old.life.attempt + 1 || new.life.version != version {
+            self.fault(format!(
+                "I6: {id}: a claim made attempt {} of {}",
+                new.life.attempt, old.life.attempt
+            ));
+        }
+        if !self.claimed.insert((id.clone(), version)) {
+            self.fault(format!("I2: {id} was claimed twice at version {}", version.0));
+        }
+        let claims = self.claims.entry(id.clone()).or_default();
+        *claims += 1;
+        let once = self
+            .types
+            .get(&old.spec.job_type)
+            .is_some_and(|item| item.config.delivery == Delivery::AtMostOnce);
+        if once && *claims > 1 {
+            self.fault(format!("I6: {id} is at_most_once and started twice"));
+        }
+        if now + SKEW < run_at {
+            self.fault(format!("{id} started at {now}, before its due time {run_at}"));
+        }
+        // A decision made in time may be written late.
+        if old.spec.expires_at.is_some_and(|at| at <= run.started_at) {
+            self.fault(format!("{id} started after it expired"));
+        }
+        let Some(head) = self.heads.get(&old.spec.queue) else {
+            if run.granted {
+                self.fault(format!("I2: {id} says a grant counts it, and its queue has no head"));
+            }
+            return;
+        };
+        let settling = head.settling_until.is_some();
+        if !run.granted {
+            self.count("claims under way at the first limit");
+        }
+        let granted = self.live(&old.spec.queue).contains_key(&(id.clone(), version));
+        if !granted && (run.granted || !settling) {
+            self.fault(format!("I2: {id} started at version {} without a live grant", version.0));
+        }
+    }
+
+    pub(super) fn remove(&mut self, id: &JobId, now: Timestamp) {
+        let Some(job) = self.jobs.remove(id) else {
+            return self.fault(format!("{id} was removed and is not there"));
+        };
+        self.note(format!("{now} - {id}"));
+        match job.life.state {
+            State::Ended { at, .. } if at + job.spec.retention.duration() <= now + SKEW => {}
+            // With retention 0 the end and the removal are one.
+            _ if job.spec.retention.millis() == 0 => self.count("ended"),
+            _ => self.fault(format!("I5: {id} was removed before its time: {:?}", job.life.state)),
+        }
+        self.removed.insert(id.clone());
+    }
+}

@@ -1,0 +1,202 @@
+//! What may become of a ledger, its batches of grants and the state of its throttler.
+
+use tidegate_core::{
+    job::{Job, QueueName},
+    queue::{
+        Grant, GrantBatch, Ledger, Limits,
+        ledger::{BatchId, StateLocation},
+    },
+    time::Timestamp,
+};
+
+use super::{super::plugins::RAN, AUDIT, Granted, Model, SKEW, limits::over};
+
+impl Model {
+    pub(super) fn add_batch(&mut self, queue: &QueueName, batch: &GrantBatch) {
+        let named = self
+            .heads
+            .get(queue)
+            .is_some_and(|head| head.referenced_batches().any(|id| id == batch.id));
+        if named {
+            self.fault(format!("batch {} was written again while the head names it", batch.id.0));
+        }
+        self.batches.insert((queue.clone(), batch.id), batch.clone());
+    }
+
+    pub(super) fn remove_batch(&mut self, queue: &QueueName, id: BatchId) {
+        if self
+            .heads
+            .get(queue)
+            .is_some_and(|head| head.referenced_batches().any(|named| named == id))
+        {
+            self.fault(format!("batch {} was removed while the head names it", id.0));
+        }
+        self.batches.remove(&(queue.clone(), id));
+    }
+
+    pub(super) fn set_head(&mut self, queue: &QueueName, head: &Ledger, now: Timestamp) {
+        let old = self.heads.get(queue).cloned().unwrap_or_default();
+        self.count("commits");
+        self.check_order(&old, head);
+        self.check_batches(queue, head, now);
+        let (before, after) = (self.live_of(queue, &old), self.live_of(queue, head));
+        self.check_released(head, &before, &after);
+        // Adoption may exceed a limit, as lowering one does. A job may have ended since it was seen running.
+        let settled = old.settling_until.is_some() && head.settling_until.is_none();
+        let added: Vec<&Grant> = after
+            .iter()
+            .filter(|(key, _)| {
+                !before.contains_key(*key) && (!settled || !self.claimed.contains(key))
+            })
+            .map(|(_, grant)| grant)
+            .collect();
+        self.note(format!(
+            "{now} head {} c{} {:?} + {:?}",
+            head.version,
+            head.config_version,
+            head.batches
+                .iter()
+                .map(|named| (named.id.0, named.count, named.released.count(), named.sends))
+                .collect::<Vec<_>>(),
+            added.iter().map(|grant| (grant.job.as_str(), grant.version.0)).collect::<Vec<_>>()
+        ));
+        self.check_admitted(queue, head, &added);
+        let shapes =
+            self.limits.get(&(queue.clone(), head.config_version)).cloned().unwrap_or_default();
+        let faults: Vec<Option<String>> =
+            shapes.iter().map(|limits| over(limits, &added, &after)).collect();
+        if let Some(Some(fault)) = faults.iter().min() {
+            self.fault(format!("I1: {fault} (configuration {})", head.config_version));
+        }
+        if settled {
+            self.check_adopted(queue, &after);
+        }
+        if !settled {
+            self.check_state(queue, &old, head, &shapes, &added);
+        }
+        let admitted: Vec<Grant> = added.into_iter().cloned().collect();
+        if let [limits] = &shapes[..] {
+            self.check_rates(queue, limits, &admitted, head.time);
+        }
+        self.heads.insert(queue.clone(), head.clone());
+    }
+
+    /// Checks that the version, the configuration and the time of a ledger only go forward.
+    fn check_order(&mut self, old: &Ledger, head: &Ledger) {
+        if head.version != old.version + 1 {
+            self.fault(format!("the head went from version {} to {}", old.version, head.version));
+        }
+        if head.config_version < old.config_version || head.time < old.time {
+            self.fault(format!(
+                "the head's configuration or time went back: {} to {}",
+                old.config_version, head.config_version
+            ));
+        }
+    }
+
+    /// Checks that the batches that the ledger names are stored, and are audited in time.
+    fn check_batches(&mut self, queue: &QueueName, head: &Ledger, now: Timestamp) {
+        for named in &head.batches {
+            let count =
+                self.batches.get(&(queue.clone(), named.id)).map(|batch| batch.grants.len());
+            if count != Some(named.count as usize) {
+                self.fault(format!(
+                    "the head names batch {} with {} grants, and there are {count:?}",
+                    named.id.0, named.count
+                ));
+            }
+            if named.check_at > now + AUDIT + SKEW {
+                self.fault(format!(
+                    "I4: batch {} is not looked at until {}",
+                    named.id.0, named.check_at
+                ));
+            }
+        }
+    }
+
+    /// Checks that no job is granted twice, and that only unused grants are released.
+    fn check_released(&mut self, head: &Ledger, before: &Granted, after: &Granted) {
+        let all: usize =
+            head.batches.iter().map(|named| named.count as usize - named.released.count()).sum();
+        if all != after.len() {
+            self.fault("a job is granted twice at one version".into());
+        }
+        for (key, _) in before.iter().filter(|(key, _)| !after.contains_key(*key)) {
+            if self.jobs.get(&key.0).is_some_and(|job| job.life.version == key.1) {
+                self.fault(format!(
+                    "I3: the grant of {} was released while it is at version {}",
+                    key.0, key.1.0
+                ));
+            }
+            self.idle.remove(key);
+        }
+    }
+
+    /// Checks that the ledger may admit jobs at all, under this configuration.
+    fn check_admitted(&mut self, queue: &QueueName, head: &Ledger, added: &[&Grant]) {
+        if head.settling_until.is_some() && !added.is_empty() {
+            self.fault("something was admitted while running jobs may still appear".into());
+        }
+        if !added.is_empty() && head.config_version < self.promised.get(queue).copied().unwrap_or(0)
+        {
+            self.fault(format!(
+                "admitted under configuration {}, after a newer one was answered",
+                head.config_version
+            ));
+        }
+    }
+
+    /// Checks that the first settled ledger has a grant for every running job.
+    fn check_adopted(&mut self, queue: &QueueName, after: &Granted) {
+        let granted = |job: &Job| after.contains_key(&(job.id.clone(), job.life.version));
+        let missed = self
+            .jobs
+            .values()
+            .find(|job| job.spec.queue == *queue && job.life.running().is_some() && !granted(job));
+        if let Some(id) = missed.map(|job| job.id.clone()) {
+            self.fault(format!(
+                "I1: {id} runs and was not taken as a grant when the head was settled"
+            ));
+        }
+    }
+
+    /// The throttler remembers exactly the jobs that it was committed to have let run.
+    fn check_state(
+        &mut self,
+        queue: &QueueName,
+        old: &Ledger,
+        head: &Ledger,
+        shapes: &[Limits],
+        added: &[&Grant],
+    ) {
+        if shapes.is_empty() || shapes.iter().any(|limits| limits.queue.throttler.is_none()) {
+            return;
+        }
+        let shape = |head: &Ledger| head.policy.as_ref().map(|policy| policy.state_version);
+        let before = if shape(old) == shape(head) { self.ran(queue, old) } else { Some(0) };
+        let (Some(before), Some(after)) = (before, self.ran(queue, head)) else {
+            return self.fault("the throttler's state is gone".into());
+        };
+        let started = added.iter().filter(|grant| !grant.critical).count() as u64;
+        if started > 0 {
+            self.count("commits under a throttler");
+        }
+        if after != before + started {
+            self.fault(format!(
+                "{started} jobs were let run, and the throttler remembers {after} after {before}"
+            ));
+        }
+    }
+
+    /// How many jobs the throttler remembers, as `head` has it or names it.
+    fn ran(&self, queue: &QueueName, head: &Ledger) -> Option<u64> {
+        let Some(policy) = &head.policy else {
+            return Some(0);
+        };
+        let state = match &policy.state {
+            StateLocation::Inline(state) => state,
+            StateLocation::Batch(id) => self.batches.get(&(queue.clone(), *id))?.state.as_ref()?,
+        };
+        state.get(RAN)?.parse().ok()
+    }
+}

@@ -1,0 +1,206 @@
+//! The invariants of DESIGN section 2, checked after every write that happens.
+//!
+//! The model keeps its own copy of what was written and shares no code with the engine: usage is added up
+//! here from the grants, by hand.
+
+mod jobs;
+mod ledgers;
+mod limits;
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
+    time::Duration,
+};
+
+use tidegate_core::{
+    job::{
+        Job, JobId, QueueName, State, TypeName, Version, lifecycle::ReplyId, type_config::TypeItem,
+    },
+    port::job_store::{Txn, Write},
+    queue::{Grant, GrantBatch, Ledger, Limits, config::QueueItem, ledger::BatchId},
+    time::Timestamp,
+};
+use tidegate_engine::CALLBACK_TYPE;
+
+use self::limits::Starts;
+
+/// How wrong a process's clock may be, and a little more.
+pub const SKEW: Duration = Duration::from_secs(1);
+/// Every grant is looked at this often.
+const AUDIT: Duration = Duration::from_mins(1);
+
+/// A grant, and the queue it is of.
+type Granted = BTreeMap<(JobId, Version), Grant>;
+
+/// What was written, and what was broken by it.
+#[derive(Default)]
+pub struct Model {
+    pub jobs: HashMap<JobId, Job>,
+    pub heads: HashMap<QueueName, Ledger>,
+    batches: HashMap<(QueueName, BatchId), GrantBatch>,
+    queues: HashMap<QueueName, QueueItem>,
+    types: HashMap<TypeName, TypeItem>,
+    /// Every shape that a configuration version had; only a store that writes one by one has several.
+    limits: HashMap<(QueueName, u64), Vec<Limits>>,
+    /// The configuration versions that were answered.
+    promised: HashMap<QueueName, u64>,
+    /// Jobs whose enqueue was answered.
+    accepted: HashSet<JobId>,
+    /// Jobs that ended and were rightly removed.
+    removed: HashSet<JobId>,
+    claimed: HashSet<(JobId, Version)>,
+    claims: HashMap<JobId, u32>,
+    starts: HashMap<(QueueName, String, String), Starts>,
+    /// Since when a grant is kept although its job left the version.
+    idle: HashMap<(JobId, Version), Timestamp>,
+    callbacks: HashMap<String, u32>,
+    /// Which job each reply changed.
+    replied: HashMap<ReplyId, JobId>,
+    pub counts: BTreeMap<&'static str, u64>,
+    pub trace: VecDeque<String>,
+    pub broken: Option<String>,
+}
+
+impl Model {
+    /// Something does not hold: the first one counts.
+    pub fn fault(&mut self, what: String) {
+        self.note(format!("BROKEN {what}"));
+        self.broken.get_or_insert(what);
+    }
+
+    /// Adds a line to the story of the run.
+    pub fn note(&mut self, line: String) {
+        if self.trace.len() >= 4000 {
+            self.trace.pop_front();
+        }
+        self.trace.push_back(line);
+    }
+
+    pub fn count(&mut self, what: &'static str) {
+        *self.counts.entry(what).or_default() += 1;
+    }
+
+    /// An enqueue was answered.
+    pub fn accept(&mut self, job: &JobId) {
+        self.accepted.insert(job.clone());
+        if !self.jobs.contains_key(job) && !self.removed.contains(job) {
+            self.fault(format!("I5: {job} was acknowledged and is not in the store"));
+        }
+    }
+
+    /// A change of the configuration was answered.
+    pub fn promise(&mut self, queue: &QueueName, version: u64) {
+        let promised = self.promised.entry(queue.clone()).or_default();
+        *promised = version.max(*promised);
+    }
+
+    /// The grants of `queue` that are not released.
+    pub fn live(&self, queue: &QueueName) -> Granted {
+        self.heads.get(queue).map(|head| self.live_of(queue, head)).unwrap_or_default()
+    }
+
+    fn live_of(&self, queue: &QueueName, head: &Ledger) -> Granted {
+        let mut live = Granted::new();
+        for named in &head.batches {
+            let grants =
+                self.batches.get(&(queue.clone(), named.id)).map_or(&[][..], |batch| &batch.grants);
+            for (_, grant) in
+                grants.iter().enumerate().filter(|(index, _)| !named.released.has(*index))
+            {
+                live.insert((grant.job.clone(), grant.version), grant.clone());
+            }
+        }
+        live
+    }
+
+    /// Takes note of writes that happened together.
+    pub fn see(&mut self, txn: &Txn, now: Timestamp) {
+        for write in txn {
+            match write {
+                Write::AddJob(job) => self.add(job),
+                Write::SetJob { job, all, .. } => self.set(job, *all, now),
+                Write::RemoveJob { id, .. } => self.remove(id, now),
+                Write::AddBatch(queue, batch) => self.add_batch(queue, batch),
+                Write::RemoveBatch(queue, id) => self.remove_batch(queue, *id),
+                Write::SetLedger { queue, head, .. } => self.set_head(queue, head, now),
+                Write::SetItem { kind, name, bytes, version, .. } => {
+                    self.configure(*kind, name, bytes.as_deref(), *version);
+                }
+                Write::Together(writes) => self.see(writes, now),
+                Write::SetKey { .. }
+                | Write::RequireItem { .. }
+                | Write::PutRecord(_)
+                | Write::RemoveRecord { .. } => {}
+            }
+        }
+    }
+
+    /// Checks what no write shows: grants kept for nothing, and jobs that no query would find.
+    pub fn look(&mut self, now: Timestamp, faults_until: Timestamp) {
+        let mut faults = Vec::new();
+        for queue in self.heads.keys() {
+            for key in self.live(queue).into_keys() {
+                if self.jobs.get(&key.0).is_some_and(|job| job.life.version == key.1) {
+                    continue;
+                }
+                let since = *self.idle.entry(key.clone()).or_insert(now);
+                if now > since.max(faults_until) + AUDIT + Duration::from_secs(10) {
+                    faults.push(format!(
+                        "the slot of {} is kept since {since}, though it left version {}",
+                        key.0, key.1.0
+                    ));
+                }
+            }
+        }
+        for job in self.jobs.values() {
+            if let State::Running(run) = &job.life.state
+                && run.granted
+                && !self.live(&job.spec.queue).contains_key(&(job.id.clone(), job.life.version))
+            {
+                faults.push(format!("I4: {} runs, and no grant watches it", job.id));
+            }
+        }
+        for fault in faults {
+            self.fault(fault);
+        }
+    }
+
+    /// The accepted jobs that have not ended.
+    pub fn unfinished(&self) -> Vec<&Job> {
+        self.accepted
+            .iter()
+            .filter_map(|id| self.jobs.get(id))
+            .filter(|job| job.life.ended().is_none())
+            .collect()
+    }
+
+    /// What must be true when everything has ended and every grant was looked at.
+    pub fn finish(&mut self) {
+        let mut faults = Vec::new();
+        for job in self.unfinished() {
+            faults.push(format!("{} never ended: {:?}", job.id, job.life));
+        }
+        for queue in self.heads.keys() {
+            for ((id, version), _) in self.live(queue) {
+                faults.push(format!("the slot of {id} at version {} was never freed", version.0));
+            }
+        }
+        for id in &self.accepted {
+            if !self.jobs.contains_key(id) && !self.removed.contains(id) {
+                faults.push(format!("I5: {id} was acknowledged and is gone"));
+            }
+        }
+        for job in self
+            .jobs
+            .values()
+            .filter(|job| job.life.ended().is_some() && job.spec.job_type.as_str() != CALLBACK_TYPE)
+        {
+            if job.spec.callback_url.is_some() && !self.callbacks.contains_key(job.id.as_str()) {
+                faults.push(format!("nobody was told of the end of {}", job.id));
+            }
+        }
+        for fault in faults {
+            self.fault(fault);
+        }
+    }
+}

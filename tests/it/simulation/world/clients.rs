@@ -1,0 +1,180 @@
+//! Clients: they enqueue, change and cancel jobs, and reply to them.
+
+use std::{sync::Arc, time::Duration};
+
+use tidegate_core::{
+    event::trigger::{Reply, TriggerOutcome},
+    job::{Payload, Value, lifecycle::ReplyId},
+    time::Seconds,
+};
+use tidegate_engine::{
+    Error,
+    events::reply::ReplyMatches,
+    request::{JobPatch, NewJob},
+    testkit::builders::name,
+};
+
+use super::{FAULTS, TYPES, World, owner::every_other_minute};
+
+impl World {
+    pub(super) fn start_clients(self: &Arc<Self>) {
+        for index in 0..self.plan.jobs {
+            let at = self.scheduler.now() + self.scheduler.span(FAULTS.as_secs_f64() * 0.8);
+            let world = Arc::clone(self);
+            self.scheduler.spawn(async move {
+                world.scheduler.sleep_until(at).await;
+                world.enqueue(index).await;
+            });
+        }
+        for _ in 0..self.plan.jobs / 2 {
+            let at = self.scheduler.now() + self.scheduler.span(FAULTS.as_secs_f64());
+            let world = Arc::clone(self);
+            self.scheduler.spawn(async move {
+                world.scheduler.sleep_until(at).await;
+                world.meddle().await;
+            });
+        }
+        for _ in 0..self.plan.jobs / 2 {
+            let at = self.scheduler.now() + self.scheduler.span(FAULTS.as_secs_f64());
+            let world = Arc::clone(self);
+            self.scheduler.spawn(async move {
+                world.scheduler.sleep_until(at).await;
+                world.answer().await;
+            });
+        }
+        let world = Arc::clone(self);
+        self.scheduler.spawn(async move { world.own().await });
+    }
+
+    /// Another system replies to a job by its correlation key: before, during or after its attempt,
+    /// once or several times.
+    async fn answer(&self) {
+        let s = &self.scheduler;
+        let said = if s.happens(0.6) {
+            TriggerOutcome::Succeeded(Some(Payload::json("1")))
+        } else {
+            TriggerOutcome::Failed {
+                message: Some("no".into()),
+                details: None,
+                retryable: s.happens(0.8),
+            }
+        };
+        let reply = Reply {
+            id: ReplyId(s.draw(1_000_000) as u128),
+            job_type: name(s.pick(&TYPES)),
+            correlation_key: format!("key-{}", s.draw(4)),
+            attempt: s.pick(&[None, None, None, Some(1), Some(2)]),
+            said,
+        };
+        let mut taken = false;
+        for _ in 0..6 {
+            let ReplyMatches { mut answers, changed } =
+                self.any_engine().reply(std::slice::from_ref(&reply)).await;
+            for (job, version) in changed {
+                self.hint(&job, version);
+            }
+            match answers.pop().expect("one answer each") {
+                Ok(answered) => {
+                    taken = true;
+                    self.model.lock().answered(reply.id, &answered);
+                }
+                Err(Error::Unavailable { .. }) => {}
+                Err(error) => panic!("a reply was answered with {error:?}"),
+            }
+            if taken && !s.happens(0.3) {
+                return;
+            }
+            s.sleep(Duration::from_millis(300)).await;
+        }
+    }
+
+    async fn enqueue(&self, index: usize) {
+        let s = &self.scheduler;
+        let now = s.now();
+        let mut job = NewJob::new(name(TYPES[s.draw(TYPES.len())]), Payload::null());
+        job.id = Some(name(&format!("j{index}")));
+        job.options.priority = Some(s.pick(&[1, 5, 100]));
+        job.options.weight = Some(s.pick(&[0, 1, 1, 1, 2, 3]));
+        job.options.critical = s.happens(0.1);
+        job.options
+            .attributes
+            .insert("tenant".into(), Value::Text(s.pick(&["a", "b", "c"]).into()));
+        if s.happens(0.5) {
+            job.options
+                .attributes
+                .insert("region".into(), Value::Text(s.pick(&["east", "west"]).into()));
+        }
+        job.run_at =
+            s.pick(&[None, None, Some(5), Some(20)]).map(|later| now + Duration::from_secs(later));
+        job.expires_at = s.happens(0.1).then(|| now + Duration::from_secs(10) + s.span(60.0));
+        job.options.deadline_seconds =
+            s.happens(0.1).then(|| Seconds::from_millis(20_000 + s.draw(100_000) as u64));
+        job.options.windows = s.happens(0.15).then(every_other_minute);
+        job.options.callback_url =
+            s.happens(0.3).then(|| "http://127.0.0.1:1/told".parse().expect("a URL"));
+        job.correlation_key = s.happens(0.2).then(|| format!("key-{}", s.draw(4)));
+        for _ in 0..4 {
+            let answer =
+                self.any_engine().enqueue(vec![job.clone()]).await.pop().expect("one answer each");
+            match answer {
+                Ok(enqueued) => {
+                    if enqueued.new || enqueued.job.id.as_str() == format!("j{index}") {
+                        self.model.lock().accept(&enqueued.job.id);
+                        self.mail.lock().jobs.push(enqueued.job.id);
+                    }
+                    return;
+                }
+                Err(Error::Unavailable { .. }) => s.sleep(Duration::from_millis(300)).await,
+                Err(Error::Conflict { .. } | Error::Invalid { .. }) => return,
+                Err(error) => panic!("an enqueue was answered with {error:?}"),
+            }
+        }
+    }
+
+    /// A client changes, cancels or asks about some job.
+    async fn meddle(&self) {
+        let s = &self.scheduler;
+        let jobs = self.mail.lock().jobs.clone();
+        if jobs.is_empty() {
+            return;
+        }
+        let id = &jobs[s.draw(jobs.len())];
+        let engine = self.any_engine();
+        match s.draw(4) {
+            0 => {
+                let run_at = s
+                    .pick(&[None, Some(0), Some(4), Some(15)])
+                    .map(|later| s.now() + Duration::from_secs(later));
+                let patch = JobPatch {
+                    run_at,
+                    priority: s.happens(0.5).then_some(2),
+                    ..JobPatch::default()
+                };
+                if let Ok((before, after)) = engine.patch(id, None, patch, None).await {
+                    self.hint(&after, before.life.version);
+                }
+            }
+            1 => {
+                let force = s.happens(0.4);
+                if let Ok((before, cancelled)) = engine.cancel(id, None, force).await {
+                    self.hint(&cancelled.job, before.life.version);
+                }
+            }
+            2 => {
+                if let Ok((before, after)) = engine.drop_job(id, "purged").await {
+                    self.hint(&after, before.life.version);
+                }
+            }
+            _ => {
+                if let Ok(explained) = engine.explain(id, None, |_| true).await
+                    && explained.state == "scheduled"
+                {
+                    assert!(
+                        explained.held_by.is_some(),
+                        "a waiting job has an explanation: {explained:?}"
+                    );
+                }
+            }
+        }
+    }
+}

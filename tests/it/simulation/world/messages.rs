@@ -1,0 +1,74 @@
+//! What is under way between processes, and the work queue that loses and repeats it.
+
+use tidegate_core::{
+    job::{JobId, Version},
+    port::{Hint, HintKind, Timer, Work, WorkQueue, job_store::StoreError},
+    time::Timestamp,
+};
+use tidegate_engine::request::Report;
+
+use super::World;
+
+/// What is under way between processes.
+#[derive(Default)]
+pub(super) struct Mail {
+    pub work: Vec<(Timestamp, Work)>,
+    pub hints: Vec<(Timestamp, (JobId, Version))>,
+    pub reports: Vec<(Timestamp, Report)>,
+    pub jobs: Vec<JobId>,
+}
+
+/// Takes what has arrived by `now`.
+pub(super) fn arrived<T>(mail: &mut Vec<(Timestamp, T)>, now: Timestamp) -> Vec<T> {
+    let (here, later) = std::mem::take(mail).into_iter().partition(|(at, _)| *at <= now);
+    *mail = later;
+    let here: Vec<(Timestamp, T)> = here;
+    here.into_iter().map(|(_, item)| item).collect()
+}
+
+/// Carries work badly.
+pub(super) struct Messages(pub std::sync::Weak<World>);
+
+#[async_trait::async_trait]
+impl WorkQueue for Messages {
+    async fn send(&self, work: &[Work]) -> Result<(), StoreError> {
+        let Some(world) = self.0.upgrade() else {
+            return Ok(());
+        };
+        world.scheduler.step().await;
+        let fails = world.bad(0.05);
+        for piece in work {
+            if fails && world.scheduler.happens(0.5) {
+                return Err(StoreError::unavailable("a message was not taken"));
+            }
+            let copies = if world.bad(0.3) { 0 } else { 1 + usize::from(world.bad(0.2)) };
+            for _ in 0..copies {
+                let late = if world.bad(0.2) { 20.0 } else { 0.3 };
+                let at = world.scheduler.now() + world.scheduler.span(late);
+                world.mail.lock().work.push((at, piece.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    async fn hint(&self, hints: &[Hint]) -> Result<(), StoreError> {
+        let Some(world) = self.0.upgrade() else {
+            return Ok(());
+        };
+        let left = hints.iter().filter_map(|hint| {
+            if let HintKind::Released(job, version) = &hint.kind {
+                Some((job.clone(), *version))
+            } else {
+                None
+            }
+        });
+        let now = world.scheduler.now();
+        world.mail.lock().hints.extend(left.map(|left| (now, left)));
+        Ok(())
+    }
+
+    /// Its ticks look at everything now and then.
+    async fn set_timers(&self, _: &[Timer]) -> Result<(), StoreError> {
+        Ok(())
+    }
+}

@@ -1,0 +1,225 @@
+//! The owner: configures the queue, and changes its limits while it runs.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use tidegate_core::{
+    calendar::window::Window,
+    job::{
+        retry::{Backoff, Jitter, Retry},
+        type_config::{Delivery, TypeConfig},
+    },
+    queue::{
+        QueueConfig,
+        config::{Constraint, OrderKind, Rate},
+        matcher::Matcher,
+    },
+    target::{Push, TargetConfig},
+    time::Seconds,
+};
+use tidegate_engine::{Engine, testkit::builders::name};
+
+use super::super::plugins;
+use super::{LONGEST_PAUSE, TYPES, World};
+
+impl World {
+    /// The first configuration.
+    pub(super) async fn begin(self: Arc<Self>) {
+        let engine = self.any_engine();
+        for (plugin, number) in [(plugins::GUARD, 1), (plugins::PLANNER, 1)] {
+            assert!(
+                plugins::push(&engine, plugin, number, 1).await,
+                "without faults a plugin can be pushed"
+            );
+        }
+        let config = if self.plan.late_limit { QueueConfig::default() } else { self.limits() };
+        assert!(self.put_queue(&engine, config).await, "without faults a queue can be configured");
+        for job_type in TYPES {
+            assert!(
+                self.put_type(&engine, job_type, None).await,
+                "without faults a type can be configured"
+            );
+        }
+    }
+
+    async fn put_queue(&self, engine: &Engine, config: QueueConfig) -> bool {
+        match engine.put_queue(&self.queue, config, None).await {
+            Ok((item, _)) => {
+                self.model.lock().promise(&self.queue, item.version);
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    async fn put_type(&self, engine: &Engine, job_type: &str, concurrency: Option<u32>) -> bool {
+        let once = job_type.ends_with("once");
+        let target = job_type
+            .starts_with("push")
+            .then(|| TargetConfig::Push(Box::new(Push::to("http://127.0.0.1:1/"))));
+        let retry = if self.plan.plugins && !once {
+            Retry::Plugin(name(plugins::PLANNER), Arc::new(serde_json::json!({})))
+        } else {
+            Retry::Exponential(Backoff {
+                base_seconds: Seconds::new(1),
+                max_seconds: Seconds::new(8),
+                jitter: Jitter::Full,
+            })
+        };
+        let config = TypeConfig {
+            queue: self.queue.clone(),
+            target,
+            delivery: if once { Delivery::AtMostOnce } else { Delivery::AtLeastOnce },
+            concurrency,
+            timeout_seconds: Seconds::new(60),
+            response_timeout_seconds: Seconds::new(10),
+            lease_seconds: Seconds::new(15),
+            retry,
+            ..TypeConfig::default()
+        };
+        engine.put_type(&name(job_type), config, None).await.is_ok()
+    }
+
+    /// Some limits.
+    fn limits(&self) -> QueueConfig {
+        let s = &self.scheduler;
+        if self.plan.light {
+            return QueueConfig { concurrency: Some(200), ..QueueConfig::default() };
+        }
+        let mut constraints = Vec::new();
+        if s.happens(0.5) {
+            constraints.push(Constraint {
+                name: "tenant".into(),
+                matcher: Matcher::default(),
+                per: Some("tenant".into()),
+                concurrency: Some(s.pick(&[1, 2, 3, 4])),
+                rate: None,
+            });
+        }
+        if s.happens(0.4) {
+            let rate = Rate {
+                count: s.pick(&[1, 2, 5]),
+                per_seconds: Seconds::new(s.pick(&[1, 3])),
+                burst: s.pick(&[None, Some(3)]),
+            };
+            constraints.push(Constraint {
+                name: "rate".into(),
+                matcher: serde_json::from_value(
+                    serde_json::json!({"attribute": {"region": "east"}}),
+                )
+                .expect("a matcher"),
+                per: s.happens(0.5).then(|| "tenant".into()),
+                concurrency: s.happens(0.3).then_some(3),
+                rate: Some(rate),
+            });
+        }
+        let order = s.pick(&[OrderKind::Time, OrderKind::Priority]);
+        QueueConfig {
+            concurrency: s.pick(&[
+                None,
+                Some(0),
+                Some(1),
+                Some(2),
+                Some(4),
+                Some(4),
+                Some(6),
+                Some(9),
+            ]),
+            order,
+            order_step_seconds: Seconds::new(s.pick(&[0, 5, 60])),
+            ageing_seconds: (order == OrderKind::Priority && s.happens(0.5))
+                .then(|| Seconds::new(1)),
+            partition_by: s.happens(0.5).then(|| "tenant".into()),
+            constraints,
+            throttler: (self.plan.plugins && s.happens(0.8)).then(plugins::throttler),
+        }
+    }
+
+    /// The owner changes limits, live.
+    pub(super) async fn own(self: Arc<Self>) {
+        let s = &self.scheduler;
+        if self.plan.late_limit {
+            s.sleep(Duration::from_secs(40) + s.span(30.0)).await;
+            // The worst moment for a first limit: a job is about to start without a grant.
+            for _ in 0..200 {
+                if self.watched.claiming.load(Ordering::Relaxed) > 0 {
+                    break;
+                }
+                s.sleep(Duration::from_millis(50)).await;
+            }
+            let limits = self.limits();
+            self.put_queue(&self.any_engine(), limits).await;
+        }
+        loop {
+            let engine = self.any_engine();
+            match s.draw(4) {
+                0 | 1 => {
+                    let limits = self.limits();
+                    self.put_queue(&engine, limits).await;
+                }
+                2 if self.plan.plugins && s.happens(0.5) => {
+                    // Most new versions go on with what the one before remembers.
+                    plugins::push(&engine, plugins::GUARD, s.draw(1000), s.pick(&[1, 1, 2])).await;
+                }
+                2 => {
+                    let paused = s.happens(0.4);
+                    if let Ok(item) = engine.pause_queue(&self.queue, paused).await {
+                        self.model.lock().promise(&self.queue, item.version);
+                    }
+                }
+                _ => {
+                    let most = s.pick(&[None, Some(1), Some(3)]);
+                    self.put_type(&engine, s.pick(&TYPES), most).await;
+                }
+            }
+            s.sleep(Duration::from_secs(5) + s.span(40.0)).await;
+            if !self.faulty() {
+                return;
+            }
+        }
+    }
+
+    /// Sets limits that let everything through in the end.
+    pub(super) async fn settle_down(self: Arc<Self>) {
+        // A process that was paused before the faults ended may still write.
+        self.scheduler.sleep(LONGEST_PAUSE).await;
+        let engine = self.any_engine();
+        let constraint = Constraint {
+            name: "tenant".into(),
+            matcher: Matcher::default(),
+            per: Some("tenant".into()),
+            concurrency: Some(5),
+            rate: None,
+        };
+        let throttler = self.plan.plugins.then(plugins::throttler);
+        let limits = QueueConfig {
+            concurrency: Some(8),
+            constraints: vec![constraint],
+            throttler,
+            ..QueueConfig::default()
+        };
+        assert!(self.put_queue(&engine, limits).await, "without faults a queue can be configured");
+        engine
+            .pause_queue(&self.queue, false)
+            .await
+            .expect("without faults a queue can be resumed");
+        for job_type in TYPES {
+            assert!(
+                self.put_type(&engine, job_type, Some(6)).await,
+                "without faults a type can be configured"
+            );
+        }
+    }
+}
+
+/// Open in every other minute of the first half hour of the day.
+pub(super) fn every_other_minute() -> Vec<Window> {
+    (0..15)
+        .map(|n| {
+            let (from, to) = (format!("00:{:02}", 2 * n), format!("00:{:02}", 2 * n + 1));
+            serde_json::from_value(serde_json::json!({"from": from, "to": to})).expect("a window")
+        })
+        .collect()
+}

@@ -1,0 +1,92 @@
+//! The kinds of worlds that are simulated.
+
+use std::collections::BTreeMap;
+
+use super::super::bugs::Bug;
+#[cfg(feature = "aws")]
+use super::super::table::TableBug;
+
+/// Where a world keeps everything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Home {
+    /// The store in memory.
+    Memory,
+    /// SQLite.
+    Sqlite,
+    /// The store on a table, which is in memory; every engine has its own store on it.
+    #[cfg(feature = "aws")]
+    Table,
+    /// The same, on the emulator.
+    #[cfg(feature = "aws")]
+    Emulator,
+}
+
+/// What kind of world it is.
+#[derive(Clone, Copy, Debug)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a kind of world of its own, and they combine"
+)]
+pub struct Plan {
+    pub seed: u64,
+    /// Writes arrive one by one, and a process may die between two of them.
+    pub slow: bool,
+    /// The queue has no limit at first, so no ledger.
+    pub late_limit: bool,
+    /// Limits hold no job: a light load shows what a backlog hides.
+    pub light: bool,
+    /// Where everything is kept.
+    pub home: Home,
+    /// Its queue may have a throttler, and some of its types have a retry strategy, that are plugins.
+    pub plugins: bool,
+    pub jobs: usize,
+    pub bug: Option<Bug>,
+    /// What is broken of the table, where there is one.
+    #[cfg(feature = "aws")]
+    pub table_bug: Option<TableBug>,
+}
+
+impl Plan {
+    /// A plan drawn from its seed.
+    pub fn of(seed: u64) -> Self {
+        let late_limit = seed % 4 == 3;
+        Self {
+            seed,
+            slow: seed % 2 == 1,
+            late_limit,
+            light: seed % 5 == 4,
+            home: Home::Memory,
+            plugins: seed % 3 == 1 || seed % 8 == 6,
+            jobs: if late_limit { 150 } else { [30, 60, 150][(seed / 3 % 3) as usize] },
+            bug: None,
+            #[cfg(feature = "aws")]
+            table_bug: None,
+        }
+    }
+}
+
+/// A path by which a job starts; the table "How a job starts" in `src/engine/tick/mod.rs` has them.
+#[derive(Clone, Copy)]
+pub(super) enum StartPath {
+    GrantedClaim,
+    GrantedDispatch,
+    UngrantedClaim,
+}
+
+impl StartPath {
+    /// The cells of the table that the simulation reaches. It has no type with unclaimed dispatch.
+    const CELLS: [[&str; 2]; 3] = [
+        ["granted claim, atomic store", "granted claim, other store"],
+        ["granted dispatch, atomic store", "granted dispatch, other store"],
+        ["ungranted claim, atomic store", "ungranted claim, other store"],
+    ];
+
+    pub(super) fn cell(self, is_atomic: bool) -> &'static str {
+        Self::CELLS[self as usize][usize::from(!is_atomic)]
+    }
+}
+
+/// The cells of [`StartPath`] that are not in `counts`.
+pub fn unreached_starts(counts: &BTreeMap<&'static str, u64>) -> Vec<&'static str> {
+    StartPath::CELLS.into_iter().flatten().filter(|cell| !counts.contains_key(cell)).collect()
+}
