@@ -1,4 +1,4 @@
-//! The configuration as an engine sees it: a snapshot, read anew when the store says it changed.
+//! The configuration as an engine sees it: a snapshot, reloaded when the store has a newer version.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -38,18 +38,18 @@ pub struct Catalog {
     pub plugins: HashMap<PluginName, Arc<PluginItem>>,
     /// The schedules.
     pub schedules: BTreeMap<ScheduleName, Arc<ScheduleItem>>,
-    /// The pull workers that get no more jobs, and since when.
+    /// The pull workers that are drained, and since when.
     pub drains: BTreeMap<String, Timestamp>,
     /// The triggers, as they are stored.
     pub triggers: BTreeMap<TriggerName, TriggerItem>,
-    /// The same, ready to look at events.
+    /// The same, compiled, to be matched with events.
     pub rules: Arc<Triggers>,
-    /// What decides each queue's admissions.
+    /// The limits of each queue.
     limits: HashMap<QueueName, Arc<Limits>>,
 }
 
 impl Catalog {
-    /// What decides the admissions of `queue`; a queue nobody configured has no limits.
+    /// The limits of `queue`; a queue without a configuration has none.
     pub fn limits(&self, queue: &QueueName) -> Arc<Limits> {
         self.limits.get(queue).cloned().unwrap_or_default()
     }
@@ -116,7 +116,11 @@ impl Catalog {
                 // It was valid when it was put: another release has other bounds. Everything else
                 // goes on without it.
                 Err(fault) => {
-                    tracing::error!(trigger = %name, %fault, "a trigger cannot be used; put it again");
+                    tracing::error!(
+                        trigger = %name,
+                        %fault,
+                        "a trigger cannot be used; put it again"
+                    );
                 }
             }
             self.triggers.insert(name, trigger);
@@ -126,23 +130,25 @@ impl Catalog {
 }
 
 impl Engine {
-    /// The version of the configuration that was read last. Of two readers at once the slower one may have left an older: whoever goes by this is
-    /// told of a change by whoever made it.
+    /// The version of the configuration that was loaded last. Of two concurrent reads the slower
+    /// one may have stored an older version. The process that changes the configuration publishes
+    /// the change to those that depend on this number.
     pub fn seen_version(&self) -> u64 {
         self.catalog.load().version
     }
 
-    /// The configuration as this engine saw it last, which may be old: for what nothing is decided by, right after something was.
+    /// The configuration that was loaded last, which may be outdated. It suits reads that decide
+    /// nothing, right after a decision.
     ///
     /// # Errors
     ///
-    /// The store's, if it was never read.
+    /// The error of the store, if nothing was ever loaded.
     pub async fn known_catalog(&self) -> Result<Arc<Catalog>, Error> {
         let seen = self.catalog.load_full();
         if seen.version > 0 { Ok(seen) } else { self.catalog().await }
     }
 
-    /// The configuration as it stands.
+    /// The current configuration.
     ///
     /// # Errors
     ///

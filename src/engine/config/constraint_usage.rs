@@ -1,14 +1,15 @@
-//! `constraints_in_use`: what runs of each constraint, value by value. Read from the head when somebody looks, so that no round
-//! pays for it.
+//! The running weight of each constraint, value by value. It is read from the ledger on request, so
+//! that no tick computes it.
 
 use crate::{Engine, Error, View, request::ConstraintUse};
 use tidegate_core::job::QueueName;
 
-/// Most values that are told of.
-const MOST: usize = 100;
+/// Most values that are returned.
+const MAX_VALUES: usize = 100;
 
 impl Engine {
-    /// What runs under each concurrency of the queue's constraints, the heaviest first, at most 100 values.
+    /// The running weight under each constraint of the queue that limits concurrency, largest
+    /// first, at most 100 values.
     ///
     /// # Errors
     ///
@@ -39,7 +40,7 @@ impl Engine {
         values.sort_unstable_by(|a, b| {
             (b.running_weight, &a.name, &a.value).cmp(&(a.running_weight, &b.name, &b.value))
         });
-        values.truncate(MOST);
+        values.truncate(MAX_VALUES);
         Ok(values)
     }
 }

@@ -1,15 +1,21 @@
-//! `configure`: queues, types and their limits, changed while they run.
+//! The configuration of queues, types and their limits, changed while they run.
 //!
-//! The order of the writes is what makes a change hold: the item, then the head's config version, then
-//! the answer. A tick commits only under the newest configuration it could know of, so after the
-//! answer nothing is admitted under the old one.
+//! The order of the writes makes a change effective: the item, then the config version of the
+//! ledger, then the answer. A tick commits only under the newest configuration that it could know.
+//! So after the answer nothing is admitted under the old one.
 //!
-//! A type moves to another queue, or is removed, only without live jobs, and jobs are being added meanwhile. So it takes
-//! two writes: a **mark** ([`TypeItem::leaving`]), then, if no job is live, the change itself, each at the version that
-//! was read. An enqueue commits only at the version it was resolved under: after the mark no older one can. One that
-//! finds the mark takes it away before it adds its job, and that refuses the change. What a store without atomic
-//! transactions had under way at the mark has landed after its longest write in flight, which is waited
-//! for before the look. Whoever dies between the two leaves a mark that the next enqueue or change takes away.
+//! A type moves to another queue, or is removed, only without live jobs, while jobs are being
+//! added. So it takes two writes: a **mark** ([`TypeItem::leaving`]), then, if no job is live, the
+//! change itself. Each is conditional on the version that was read.
+//!
+//! - An enqueue commits only at the version of the type that it read, so after the mark no older
+//!   one commits.
+//! - An enqueue that finds the mark removes it before it adds its job, and the change is refused.
+//! - In a store without atomic transactions, a write that was in flight at the mark has landed
+//!   after the longest write in flight. The change waits that long before it searches for live
+//!   jobs.
+//! - A process that dies between the two writes leaves a mark, which the next enqueue or change
+//!   removes.
 
 mod queues;
 mod types;
@@ -24,14 +30,14 @@ use tidegate_core::{
     },
 };
 
-/// How often a change is tried against others'.
-const TRIES: usize = 16;
+/// How often a change is tried again because another writer changed the item first.
+pub(crate) const MAX_CONFLICT_RETRIES: usize = 16;
 
-/// The queue that types belong to unless they say otherwise; it needs no configuration.
+/// The queue of types that name none. It needs no configuration.
 pub const DEFAULT_QUEUE: &str = "default";
 
 impl Engine {
-    /// Writes an item that is no queue and no type, whatever stood there.
+    /// Writes an item that is neither a queue nor a type, whatever is stored now.
     ///
     /// # Errors
     ///
@@ -44,7 +50,7 @@ impl Engine {
     ) -> Result<(), Error> {
         let items = self.ports.store.items(kind).await?;
         let mut was = items.iter().find(|item| item.name == name).map_or(0, |item| item.version);
-        for _ in 0..TRIES {
+        for _ in 0..MAX_CONFLICT_RETRIES {
             let write = Write::SetItem {
                 kind,
                 name: name.to_owned(),
@@ -64,10 +70,11 @@ impl Engine {
         Err(contended(name))
     }
 
-    /// The version that an item's next one follows: what is made anew under a name that was given up goes on after every version
-    /// that its forerunner had, so that nobody takes the one for the other.
+    /// The version that precedes the next version of an item. An item that is created under the
+    /// name of a removed one continues after every version of that one, so that no reader confuses
+    /// the two.
     async fn version_before(&self, was: u64) -> Result<u64, Error> {
-        // This number is raised by every change of an item, so none has a higher version.
+        // Every change of an item raises this number, so no item has a higher version.
         if was == 0 { Ok(self.ports.store.items_version().await?) } else { Ok(was) }
     }
 

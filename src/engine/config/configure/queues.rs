@@ -1,6 +1,6 @@
 //! Queues: their configuration, and the version of it in their ledgers.
 
-use super::{DEFAULT_QUEUE, TRIES, bytes, contended, refuse_reserved};
+use super::{DEFAULT_QUEUE, MAX_CONFLICT_RETRIES, bytes, contended, refuse_reserved};
 use crate::{Catalog, Engine, Error, jobs::enqueue::fault};
 use tidegate_core::{
     error_code::ErrorCode,
@@ -14,12 +14,12 @@ use tidegate_core::{
 };
 
 impl Engine {
-    /// Sets a queue's configuration as a whole. The item, and whether it is new.
+    /// Sets the configuration of a queue as a whole. Returns the item, and whether it is new.
     ///
     /// # Errors
     ///
-    /// 400 for a bad value, of the throttler's configuration too; 403 for a name of the server's own; 412 if `if_match` is
-    /// not its version; 503 if the throttler cannot be asked here.
+    /// 400 for a bad value, also in the throttler's configuration; 403 for a name that the server
+    /// reserves; 412 if `if_match` is not its version; 503 if the throttler cannot be called here.
     pub async fn put_queue(
         &self,
         name: &QueueName,
@@ -47,33 +47,33 @@ impl Engine {
         if_match: Option<u64>,
         change: impl Fn(QueueItem) -> QueueItem,
     ) -> Result<(QueueItem, bool), Error> {
-        for _ in 0..TRIES {
+        for _ in 0..MAX_CONFLICT_RETRIES {
             let catalog = self.catalog().await?;
-            let standing = catalog.queues.get(name);
-            let was = standing.map_or(0, |item| item.version);
+            let current = catalog.queues.get(name);
+            let was = current.map_or(0, |item| item.version);
             if if_match.is_some_and(|version| version != was) {
                 return Err(Error::Stale { version: was });
             }
-            let mut item = change(standing.cloned().unwrap_or_default());
-            let mut writes = self.check_throttler(&catalog, standing, &item).await?;
+            let mut item = change(current.cloned().unwrap_or_default());
+            let mut writes = self.check_throttler(&catalog, current, &item).await?;
             item.version = self.next_version(name, was).await?;
             writes.push(queue_write(name, was, &item)?);
             if self.write_items(writes).await? {
-                self.move_head(name, item.version).await?;
-                return Ok((item, standing.is_none()));
+                self.raise_config_version(name, item.version).await?;
+                return Ok((item, current.is_none()));
             }
         }
         Err(contended(name.as_str()))
     }
 
-    /// Checks a throttler that is new to its queue: what is to be written with it.
+    /// Checks a throttler that is new to its queue. Returns the writes to commit with the queue.
     async fn check_throttler(
         &self,
         catalog: &Catalog,
-        standing: Option<&QueueItem>,
+        current: Option<&QueueItem>,
         item: &QueueItem,
     ) -> Result<Vec<Write>, Error> {
-        let before = standing.and_then(|item| item.config.throttler.as_ref());
+        let before = current.and_then(|item| item.config.throttler.as_ref());
         let Some(throttler) =
             item.config.throttler.as_ref().filter(|throttler| before != Some(throttler))
         else {
@@ -85,7 +85,8 @@ impl Engine {
         ])
     }
 
-    /// The version after `was`. A queue made anew goes on after what its head has seen, which never goes back.
+    /// The version after `was`. A queue that is created under the name of a removed one continues
+    /// after the config version of its ledger, which never goes back.
     pub(super) async fn next_version(&self, name: &QueueName, was: u64) -> Result<u64, Error> {
         let seen = if was == 0 {
             self.ports.store.ledger(name).await?.map_or(0, |(head, _)| head.config_version)
@@ -95,7 +96,7 @@ impl Engine {
         Ok(seen.max(self.version_before(was).await?) + 1)
     }
 
-    /// A queue's configuration; that of the default queue even if nobody set it.
+    /// The configuration of a queue. The default queue has one even if it was never set.
     ///
     /// # Errors
     ///
@@ -114,7 +115,7 @@ impl Engine {
     ///
     /// 404; 412; 409 `queue_has_live_jobs` or `queue_in_use`.
     pub async fn delete_queue(&self, name: &QueueName, if_match: Option<u64>) -> Result<(), Error> {
-        for _ in 0..TRIES {
+        for _ in 0..MAX_CONFLICT_RETRIES {
             let item = self.queue(name).await?;
             let catalog = self.catalog().await?;
             if let Some((job_type, _)) =
@@ -127,7 +128,8 @@ impl Engine {
             if if_match.is_some_and(|version| version != item.version) {
                 return Err(Error::Stale { version: item.version });
             }
-            // A type that joins raises the queue's version, so none has since, and without a type no job comes in.
+            // A type that joins raises the version of the queue. So no type has joined since, and
+            // without a type no job can enter.
             let write = Write::SetItem {
                 kind: ItemKind::Queue,
                 name: name.to_string(),
@@ -142,9 +144,14 @@ impl Engine {
         Err(contended(name.as_str()))
     }
 
-    /// Moves a queue's head to config version `version`, or further; makes one if the queue needs one now.
-    pub(super) async fn move_head(&self, queue: &QueueName, version: u64) -> Result<(), Error> {
-        for _ in 0..TRIES {
+    /// Raises the config version of a ledger to `version`, or leaves a higher one. Creates the
+    /// ledger if the queue needs one now.
+    pub(super) async fn raise_config_version(
+        &self,
+        queue: &QueueName,
+        version: u64,
+    ) -> Result<(), Error> {
+        for _ in 0..MAX_CONFLICT_RETRIES {
             let (was, head) = match self.ports.store.ledger(queue).await? {
                 Some((head, _)) if head.config_version >= version => return Ok(()),
                 Some((head, _)) => (

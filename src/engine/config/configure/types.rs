@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{TRIES, bytes, contended, queues::queue_write, refuse_reserved};
+use super::{MAX_CONFLICT_RETRIES, bytes, contended, queues::queue_write, refuse_reserved};
 use crate::{
     Catalog, Engine, Error,
     jobs::enqueue::{fault, is_reserved},
@@ -18,12 +18,13 @@ use tidegate_core::{
 };
 
 impl Engine {
-    /// Sets a type's configuration as a whole. The item, and whether it is new.
+    /// Sets the configuration of a type as a whole. Returns the item, and whether it is new.
     ///
     /// # Errors
     ///
-    /// 400 for a bad value; 403 for a name of the server's own; 404 `queue_not_found`; 409 `type_has_live_jobs`
-    /// if its queue changes while jobs wait; 412 if `if_match` is not its version.
+    /// 400 for a bad value; 403 for a name that the server reserves; 404 `queue_not_found`; 409
+    /// `type_has_live_jobs` if its queue changes while jobs are live; 412 if `if_match` is not its
+    /// version.
     pub async fn put_type(
         &self,
         name: &TypeName,
@@ -36,18 +37,18 @@ impl Engine {
         }
         refuse_reserved(name.as_str())?;
         refuse_reserved(config.queue.as_str())?;
-        for _ in 0..TRIES {
+        for _ in 0..MAX_CONFLICT_RETRIES {
             let catalog = self.catalog().await?;
-            let standing = catalog.types.get(name).cloned();
-            let mut was = standing.as_ref().map_or(0, |item| item.version);
+            let current = catalog.types.get(name).cloned();
+            let mut was = current.as_ref().map_or(0, |item| item.version);
             if if_match.is_some_and(|version| version != was) {
                 return Err(Error::Stale { version: was });
             }
             self.queue(&config.queue).await?;
-            let new_retry = standing.as_ref().is_none_or(|item| item.config.retry != config.retry);
+            let new_retry = current.as_ref().is_none_or(|item| item.config.retry != config.retry);
             let taken =
                 if new_retry { self.take_retry(&catalog, &config.retry).await? } else { None };
-            if let Some(item) = standing.as_deref().filter(|item| item.config.queue != config.queue)
+            if let Some(item) = current.as_deref().filter(|item| item.config.queue != config.queue)
             {
                 let Some(marked) = self.mark_leaving(name, item).await? else {
                     continue;
@@ -59,15 +60,14 @@ impl Engine {
                 version: self.version_before(was).await? + 1,
                 leaving: false,
             };
-            if self.write_type(name, &catalog, was, standing.as_deref(), Some(&item), taken).await?
-            {
-                return Ok((item, standing.is_none()));
+            if self.write_type(name, &catalog, was, current.as_deref(), Some(&item), taken).await? {
+                return Ok((item, current.is_none()));
             }
         }
         Err(contended(name.as_str()))
     }
 
-    /// A type's configuration.
+    /// The configuration of a type.
     ///
     /// # Errors
     ///
@@ -92,7 +92,7 @@ impl Engine {
     ///
     /// 404; 412; 409 `type_has_live_jobs`.
     pub async fn delete_type(&self, name: &TypeName, if_match: Option<u64>) -> Result<(), Error> {
-        for _ in 0..TRIES {
+        for _ in 0..MAX_CONFLICT_RETRIES {
             let item = self.job_type(name).await?;
             if if_match.is_some_and(|version| version != item.version) {
                 return Err(Error::Stale { version: item.version });
@@ -108,10 +108,10 @@ impl Engine {
         Err(contended(name.as_str()))
     }
 
-    /// Marks a type as about to leave its queue, then looks whether it has live jobs. The version of the marked item;
-    /// none if somebody else changed it.
+    /// Marks a type as about to leave its queue, then checks that it has no live jobs. Returns the
+    /// version of the marked item, or `None` if another writer changed it.
     async fn mark_leaving(&self, name: &TypeName, item: &TypeItem) -> Result<Option<u64>, Error> {
-        // A type that has them for sure is not even marked.
+        // A type that certainly has live jobs is not even marked.
         self.refuse_live(Some(name), None, ErrorCode::TypeHasLiveJobs).await?;
         let marked = TypeItem { version: item.version + 1, leaving: true, ..item.clone() };
         if !self.write_items(vec![type_write(name, item.version, Some(&marked))?]).await? {
@@ -125,9 +125,10 @@ impl Engine {
         Ok(Some(marked.version))
     }
 
-    /// The catalog in which the type, if it is there, stays where it is: whoever means to move or remove it is refused.
+    /// The catalog, after removing the mark of a type that is about to leave its queue. A
+    /// concurrent move or removal is then refused.
     pub(crate) async fn keep_type(&self, name: &TypeName) -> Result<Arc<Catalog>, Error> {
-        for _ in 0..TRIES {
+        for _ in 0..MAX_CONFLICT_RETRIES {
             let catalog = self.catalog().await?;
             let Some(item) = catalog.types.get(name).filter(|item| item.leaving) else {
                 return Ok(catalog);
@@ -138,8 +139,9 @@ impl Engine {
         Err(contended(name.as_str()))
     }
 
-    /// Writes a type at version `was` together with the versions of the queues that it joins or whose limits it changes, and of the plugin
-    /// that it takes. False if something stood in the way.
+    /// Writes a type at version `was`. The same transaction raises the versions of the queues that
+    /// it joins or whose limits it changes, and of the plugin that it uses. Returns false if
+    /// another writer changed one of them.
     async fn write_type(
         &self,
         name: &TypeName,
@@ -159,7 +161,8 @@ impl Engine {
         if old != new {
             moved.extend([old, new].into_iter().flatten().map(|(queue, _)| queue));
         }
-        // A queue that is there when a type joins it is so that its removal, which looked for types before, is refused.
+        // A queue that exists when a type joins it gets a new version, so that a concurrent
+        // removal, which found no types in it, is refused.
         let queue = |item: &TypeItem| item.config.queue.clone();
         let joined = after.map(queue).filter(|joined| before.map(queue).as_ref() != Some(joined));
         moved.extend(joined.filter(|joined| catalog.queues.contains_key(joined)));
@@ -179,7 +182,7 @@ impl Engine {
             return Ok(false);
         }
         for (queue, version) in moved.iter().zip(versions) {
-            self.move_head(queue, version).await?;
+            self.raise_config_version(queue, version).await?;
         }
         Ok(true)
     }
