@@ -1,6 +1,8 @@
-//! Plugins that failed: each is left alone for a while, longer every time, so that a broken one costs next to nothing.
+//! Circuits of plugins that failed: the engine does not call such a plugin for a while, longer
+//! after every failure, so that a broken plugin costs next to nothing.
 //!
-//! It is remembered of a version under a configuration: another of either is asked at once.
+//! A circuit belongs to one version under one configuration. Another version or configuration is
+//! called at once.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,76 +10,77 @@ use parking_lot::Mutex;
 
 use tidegate_core::{port::policy::Plugin, time::Timestamp};
 
-/// The first time that a plugin which failed is left alone; it doubles up to the other.
+/// How long a circuit stays open after the first failure. Each further failure doubles it, up to
+/// the maximum.
 pub const FIRST_WAIT: Duration = Duration::from_secs(1);
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
+const MAX_WAIT: Duration = Duration::from_secs(30);
 
-/// Most plugins in trouble that are remembered; the one to be asked again first goes.
-const MOST: usize = 64;
+/// Most open circuits that are recorded. Beyond it the one that closes first is dropped.
+const MAX_OPEN_CIRCUITS: usize = 64;
 
-/// A plugin that failed, and until when it is left alone.
+/// A plugin that failed, and until when it is not called.
 #[derive(Clone, Debug)]
 pub struct OpenCircuit {
     plugin: Plugin,
     /// JSON text.
     config: Arc<str>,
     wait: Duration,
-    /// When it may be asked again.
+    /// When it may be called again.
     pub(crate) until: Timestamp,
 }
 
 impl OpenCircuit {
-    /// The trouble that a plugin is in which failed at `now`, and was in `earlier` before.
+    /// The circuit of a plugin that failed at `now`; `earlier` is its circuit before.
     pub fn after(
         earlier: Option<Self>,
         plugin: &Plugin,
         config: &Arc<str>,
         now: Timestamp,
     ) -> Self {
-        let earlier = earlier.filter(|trouble| trouble.is_of(plugin, config));
-        let wait = earlier.map_or(FIRST_WAIT, |trouble| (trouble.wait * 2).min(LONGEST_WAIT));
+        let earlier = earlier.filter(|circuit| circuit.is_of(plugin, config));
+        let wait = earlier.map_or(FIRST_WAIT, |circuit| (circuit.wait * 2).min(MAX_WAIT));
         Self { plugin: plugin.clone(), config: Arc::clone(config), wait, until: now + wait }
     }
 
-    /// Whether it is this version's under this configuration.
+    /// Whether it is the circuit of this version under this configuration.
     pub fn is_of(&self, plugin: &Plugin, config: &Arc<str>) -> bool {
         *plugin == self.plugin && self.config == *config
     }
 }
 
-/// The troubles of plugins that are asked by many at once.
+/// The open circuits of plugins, shared by concurrent calls.
 #[derive(Debug, Default)]
 pub struct CircuitBreaker(Mutex<Vec<OpenCircuit>>);
 
 impl CircuitBreaker {
-    /// Whether `plugin` is to be left alone at `now`.
+    /// Whether `plugin` must not be called at `now`.
     pub fn is_open(&self, plugin: &Plugin, config: &Arc<str>, now: Timestamp) -> bool {
-        self.0.lock().iter().any(|trouble| now < trouble.until && trouble.is_of(plugin, config))
+        self.0.lock().iter().any(|circuit| now < circuit.until && circuit.is_of(plugin, config))
     }
 
-    /// A call that was made at `asked_at` failed, as is known at `now`.
-    pub fn failed(&self, plugin: &Plugin, config: &Arc<str>, asked_at: Timestamp, now: Timestamp) {
-        let mut troubles = self.0.lock();
-        let index = troubles.iter().position(|trouble| trouble.is_of(plugin, config));
-        // Of those that were asked together the first to fail counts.
-        if index.is_some_and(|index| asked_at < troubles[index].until) {
+    /// Opens or prolongs a circuit: a call made at `called_at` has failed by `now`.
+    pub fn failed(&self, plugin: &Plugin, config: &Arc<str>, called_at: Timestamp, now: Timestamp) {
+        let mut circuits = self.0.lock();
+        let index = circuits.iter().position(|circuit| circuit.is_of(plugin, config));
+        // Of calls that ran at the same time, the first failure counts.
+        if index.is_some_and(|index| called_at < circuits[index].until) {
             return;
         }
-        let earlier = index.map(|index| troubles.swap_remove(index));
-        if troubles.len() == MOST
+        let earlier = index.map(|index| circuits.swap_remove(index));
+        if circuits.len() == MAX_OPEN_CIRCUITS
             && let Some((first, _)) =
-                troubles.iter().enumerate().min_by_key(|(_, trouble)| trouble.until)
+                circuits.iter().enumerate().min_by_key(|(_, circuit)| circuit.until)
         {
-            troubles.swap_remove(first);
+            circuits.swap_remove(first);
         }
-        troubles.push(OpenCircuit::after(earlier, plugin, config, now));
+        circuits.push(OpenCircuit::after(earlier, plugin, config, now));
     }
 
-    /// A call was answered.
+    /// Closes a circuit: a call was answered.
     pub fn answered(&self, plugin: &Plugin, config: &Arc<str>) {
-        let mut troubles = self.0.lock();
-        if let Some(index) = troubles.iter().position(|trouble| trouble.is_of(plugin, config)) {
-            troubles.swap_remove(index);
+        let mut circuits = self.0.lock();
+        if let Some(index) = circuits.iter().position(|circuit| circuit.is_of(plugin, config)) {
+            circuits.swap_remove(index);
         }
     }
 }
@@ -105,34 +108,34 @@ mod tests {
     }
 
     #[test]
-    fn those_that_were_asked_together_fail_once() {
-        let (troubles, start) = (CircuitBreaker::default(), Timestamp::EPOCH);
+    fn concurrent_failures_open_a_circuit_once() {
+        let (circuits, start) = (CircuitBreaker::default(), Timestamp::EPOCH);
         for late in [0, 100, 250] {
-            troubles.failed(&plugin(1), &config(1), start, start + Duration::from_millis(late));
+            circuits.failed(&plugin(1), &config(1), start, start + Duration::from_millis(late));
         }
-        assert!(troubles.is_open(&plugin(1), &config(1), start + Duration::from_millis(999)));
+        assert!(circuits.is_open(&plugin(1), &config(1), start + Duration::from_millis(999)));
         let again = start + FIRST_WAIT;
-        assert!(!troubles.is_open(&plugin(1), &config(1), again));
-        troubles.failed(&plugin(1), &config(1), again, again);
-        assert!(troubles.is_open(&plugin(1), &config(1), again + Duration::from_millis(1999)));
-        assert!(!troubles.is_open(&plugin(2), &config(1), again), "another version");
-        assert!(!troubles.is_open(&plugin(1), &config(2), again), "another configuration");
-        troubles.answered(&plugin(1), &config(1));
-        assert!(!troubles.is_open(&plugin(1), &config(1), again));
+        assert!(!circuits.is_open(&plugin(1), &config(1), again));
+        circuits.failed(&plugin(1), &config(1), again, again);
+        assert!(circuits.is_open(&plugin(1), &config(1), again + Duration::from_millis(1999)));
+        assert!(!circuits.is_open(&plugin(2), &config(1), again), "another version");
+        assert!(!circuits.is_open(&plugin(1), &config(2), again), "another configuration");
+        circuits.answered(&plugin(1), &config(1));
+        assert!(!circuits.is_open(&plugin(1), &config(1), again));
     }
 
     #[test]
-    fn no_more_than_so_many_are_remembered() {
-        let troubles = CircuitBreaker::default();
-        for n in 0..=MOST {
-            troubles.failed(
+    fn the_number_of_open_circuits_is_bounded() {
+        let circuits = CircuitBreaker::default();
+        for n in 0..=MAX_OPEN_CIRCUITS {
+            circuits.failed(
                 &plugin(1),
                 &config(n),
                 Timestamp::EPOCH,
                 Timestamp::EPOCH + Duration::from_millis(n as u64),
             );
         }
-        assert!(!troubles.is_open(&plugin(1), &config(0), Timestamp::EPOCH));
-        assert!(troubles.is_open(&plugin(1), &config(MOST), Timestamp::EPOCH));
+        assert!(!circuits.is_open(&plugin(1), &config(0), Timestamp::EPOCH));
+        assert!(circuits.is_open(&plugin(1), &config(MAX_OPEN_CIRCUITS), Timestamp::EPOCH));
     }
 }

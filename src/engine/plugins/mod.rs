@@ -1,4 +1,5 @@
-//! Plugins: their versions, the decisions of retry strategies, and the circuit breaker of those that fail.
+//! Plugins: their versions, the decisions of retry strategies, and the circuit breaker for those
+//! that fail.
 
 pub mod circuit_breaker;
 pub mod registry;

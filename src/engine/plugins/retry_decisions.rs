@@ -1,9 +1,10 @@
-//! `verdicts`: what a plugin says follows a failed attempt.
+//! Retry decisions: a retry strategy, which is a plugin, decides what follows a failed attempt.
 //!
-//! The one thing to know: the attempt is over, and its slot is free, before anybody is asked. The job waits for its
-//! verdict as a state of its own, in which no round offers it and every sweep finds it, so nothing that goes wrong
-//! here loses it. The verdict is one conditional write at the version that was asked about: of two who ask, one wins.
-//! A fault falls back to the built-in backoff.
+//! The one thing to know: the attempt is over, and its slot is free, before a strategy is called.
+//! The job waits for its decision in a state of its own. No tick offers it and every sweep finds
+//! it, so a failure here loses nothing. The decision is one conditional write at the version that
+//! the strategy decided on, so one of several concurrent callers wins. A fault falls back to the
+//! built-in backoff.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -24,58 +25,61 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-/// How many plugins are asked at once, and how often each: however slow one is, it takes no more than its share.
-const PLUGINS_AT_ONCE: usize = 16;
-const SHARE: usize = 4;
+/// Concurrent strategies, and concurrent calls of each: a slow strategy takes no more than its
+/// share.
+const MAX_CONCURRENT_STRATEGIES: usize = 16;
+const MAX_CONCURRENT_CALLS: usize = 4;
 
-/// What [`Engine::verdicts`] did.
+/// The outcome of [`Engine::verdicts`].
 #[derive(Debug, Default)]
 pub struct RetryDecisions {
-    /// The jobs whose verdict was written, with the version they left.
+    /// The jobs whose decision was written, with the version that they left.
     pub changed: Vec<(Job, Version)>,
     /// The calls that failed.
     pub faults: Vec<RetryFault>,
-    /// What the strategies said that have another version in their shadow.
+    /// The answers of strategies that have a shadow version.
     pub asked: Vec<RetryAsked>,
 }
 
-/// A retry strategy's call, and what it said.
+/// A call of a retry strategy, and its answer.
 #[derive(Clone, Debug)]
 pub struct RetryAsked {
     /// The plugin.
     pub plugin: Plugin,
-    /// All that its answer depends on.
+    /// All inputs of its answer.
     pub call: Arc<RetryCall>,
-    /// What it said.
+    /// The answer.
     pub answer: RetryAnswer,
 }
 
-/// A retry strategy that could not say what follows; the built-in backoff did instead.
+/// A call of a retry strategy that failed. The built-in backoff decided instead.
 #[derive(Clone, Debug)]
 pub struct RetryFault {
-    /// The plugin; none if there is none of the name.
+    /// The plugin; `None` if no plugin has the name.
     pub plugin: Option<Plugin>,
-    /// What it was asked.
+    /// The inputs of the call.
     pub call: Arc<RetryCall>,
     /// What went wrong.
     pub fault: Fault,
 }
 
-/// A verdict worked out.
-struct Made {
+/// A decision that is not written yet.
+struct DecidedJob {
     job: Job,
-    /// Whether more than its life changed.
+    /// Whether more than its lifecycle changed.
     all: bool,
     fault: Option<RetryFault>,
     asked: Option<RetryAsked>,
 }
 
 impl Engine {
-    /// Asks the retry strategies of `jobs` that wait for a verdict, and writes what they say. Jobs that changed meanwhile
-    /// are left as they are. Nothing is written before all have answered, so whoever does not want the jobs of one strategy to wait
-    /// for another asks about them in a call of their own: see [`by_strategy`].
+    /// Calls the retry strategies of those `jobs` that wait for a decision, and writes the
+    /// decisions. Jobs that changed meanwhile stay as they are. Nothing is written before all
+    /// strategies have answered. A caller that does not want the jobs of one strategy to wait for
+    /// another makes one call per strategy: see [`by_strategy`].
     ///
-    /// One that failed is left alone for 1 s, doubling up to 30 s, with the built-in backoff in its place.
+    /// A strategy that failed is not called for 1 s, doubling up to 30 s. The built-in backoff
+    /// decides meanwhile.
     ///
     /// # Errors
     ///
@@ -86,17 +90,23 @@ impl Engine {
             jobs.into_iter().filter(|job| job.life.awaits_retry_decision()).collect();
         let strategies = by_strategy(waiting);
         let each: Vec<_> =
-            strategies.values().map(|jobs| self.verdicts_of_one(&catalog, jobs)).collect();
-        let made: Vec<Vec<_>> = stream::iter(each).buffered(PLUGINS_AT_ONCE).collect().await;
+            strategies.values().map(|jobs| self.decide_one_strategy(&catalog, jobs)).collect();
+        let made: Vec<Vec<_>> =
+            stream::iter(each).buffered(MAX_CONCURRENT_STRATEGIES).collect().await;
         let mut verdicts = RetryDecisions::default();
         let (mut changes, mut txns): (Vec<(Job, Version)>, Vec<Txn>) = (Vec::new(), Vec::new());
         for (before, made) in strategies.values().flatten().zip(made.into_iter().flatten()) {
             let made = match made {
                 Ok(Some(made)) => made,
                 Ok(None) => continue,
-                // It waits as before, and the next sweep finds it. Others are not to wait with it.
+                // The job waits as before, and the next sweep finds it. Other jobs must not wait
+                // for it.
                 Err(error) => {
-                    tracing::warn!(job = %before.id, %error, "the verdict on a failed attempt cannot be had now");
+                    tracing::warn!(
+                        job = %before.id,
+                        %error,
+                        "the retry of a failed attempt cannot be decided now"
+                    );
                     continue;
                 }
             };
@@ -117,18 +127,22 @@ impl Engine {
         Ok(verdicts)
     }
 
-    /// What the one strategy of `jobs` says of each.
-    async fn verdicts_of_one(
+    /// The decisions of the one strategy of `jobs`.
+    async fn decide_one_strategy(
         &self,
         catalog: &Catalog,
         jobs: &[Job],
-    ) -> Vec<Result<Option<Made>, Error>> {
-        let asked: Vec<_> = jobs.iter().map(|job| self.verdict(catalog, job)).collect();
-        stream::iter(asked).buffered(SHARE).collect().await
+    ) -> Vec<Result<Option<DecidedJob>, Error>> {
+        let asked: Vec<_> = jobs.iter().map(|job| self.decide_retry(catalog, job)).collect();
+        stream::iter(asked).buffered(MAX_CONCURRENT_CALLS).collect().await
     }
 
     /// The job with the decision on its retry; none if the job changed and needs none.
-    async fn verdict(&self, catalog: &Catalog, job: &Job) -> Result<Option<Made>, Error> {
+    async fn decide_retry(
+        &self,
+        catalog: &Catalog,
+        job: &Job,
+    ) -> Result<Option<DecidedJob>, Error> {
         let Retry::Plugin(name, config) = &job.spec.retry else {
             return Ok(self.fall_back(job, None));
         };
@@ -152,7 +166,11 @@ impl Engine {
             );
         };
         if self.breaker.is_open(&plugin, &call.config, now) {
-            tracing::debug!(job = %job.id, plugin = %name, "a retry strategy that failed is left alone: the built-in backoff stands in");
+            tracing::debug!(
+                job = %job.id,
+                plugin = %name,
+                "the circuit of a retry strategy is open; the built-in backoff decides"
+            );
             return Ok(self.fall_back(job, None));
         }
         if plugin.version.retry.as_ref().is_some_and(|says| says.needs_data) {
@@ -181,7 +199,7 @@ impl Engine {
         job: &Job,
         plugin: Plugin,
         call: Arc<RetryCall>,
-    ) -> Result<Option<Made>, Error> {
+    ) -> Result<Option<DecidedJob>, Error> {
         let now = call.now;
         let answer = self
             .ports
@@ -209,10 +227,10 @@ impl Engine {
                     call,
                     answer,
                 });
-                made.map(|made| Made { asked, ..made })
+                made.map(|made| DecidedJob { asked, ..made })
             }
             Err(fault) => {
-                // That it has no answer to one failure says nothing of others.
+                // A strategy that rejects one failure may answer others.
                 if fault.kind != FaultKind::Rejected {
                     self.breaker.failed(&plugin, &call.config, now, self.now());
                 }
@@ -221,14 +239,14 @@ impl Engine {
         })
     }
 
-    /// What the strategy's answer makes of the job, or what is wrong with the answer.
+    /// The job after the answer of the strategy, or what is wrong with the answer.
     async fn follow(
         &self,
         catalog: &Catalog,
         job: &Job,
         answer: RetryAnswer,
         now: Timestamp,
-    ) -> Result<Result<Option<Made>, Fault>, Error> {
+    ) -> Result<Result<Option<DecidedJob>, Fault>, Error> {
         let (at, data, priority) = match answer {
             RetryAnswer::GiveUp(message) => {
                 return Ok(Ok(planned(job, PluginRetry::GiveUp(message), false, now, None)));
@@ -244,7 +262,7 @@ impl Engine {
             };
             let mut spec = (*job.spec).clone();
             if let Err(error) = extract_again(catalog, &mut spec, &payload) {
-                return Ok(Err(nonsense(format!("the attributes of its data: {error}"))));
+                return Ok(Err(invalid_answer(format!("the attributes of its data: {error}"))));
             }
             changed.spec = Arc::new(spec);
             changed.data = if payload.bytes.len() > self.rules.object_bytes {
@@ -259,12 +277,12 @@ impl Engine {
         Ok(Ok(planned(&changed, PluginRetry::Retry(at), all, now, None)))
     }
 
-    /// JSON text as the new data of `job`, in the encoding that its data has.
+    /// JSON text as the new data of `job`, in the encoding of its current data.
     async fn rewritten(&self, job: &Job, text: String) -> Result<Result<Payload, Fault>, Error> {
         let most = self.rules.max_data_bytes;
         let json = Payload::json(text);
         if json.bytes.len() > most {
-            return Ok(Err(nonsense(format!("its data is larger than {most} bytes"))));
+            return Ok(Err(invalid_answer(format!("its data is larger than {most} bytes"))));
         }
         let encoding = match &job.data {
             Body::Inline(payload) => payload.encoding,
@@ -276,20 +294,23 @@ impl Engine {
         }
         Ok(match json.to_msgpack() {
             Ok(bytes) if bytes.len() <= most => Ok(Payload { encoding, bytes }),
-            Ok(_) => Err(nonsense(format!("its data is larger than {most} bytes"))),
-            Err(malformed) => Err(nonsense(format!("its data is not MessagePack: {malformed}"))),
+            Ok(_) => Err(invalid_answer(format!("its data is larger than {most} bytes"))),
+            Err(malformed) => {
+                Err(invalid_answer(format!("its data is not MessagePack: {malformed}")))
+            }
         })
     }
 
-    /// The job with the built-in backoff for its verdict.
-    fn fall_back(&self, job: &Job, fault: Option<RetryFault>) -> Option<Made> {
+    /// The job with the built-in backoff as its decision.
+    fn fall_back(&self, job: &Job, fault: Option<RetryFault>) -> Option<DecidedJob> {
         let now = self.now();
         let wait = Backoff::default().after(job.life.attempt, self.ports.entropy.fraction());
         planned(job, PluginRetry::Retry(now + wait), false, now, fault)
     }
 }
 
-/// Jobs by the plugin that is to be asked about them; the built-in backoff, to which others came back, has no name.
+/// Jobs grouped by the strategy to call. The group without a name has the jobs that use the
+/// built-in backoff.
 pub fn by_strategy(jobs: Vec<Job>) -> BTreeMap<Option<PluginName>, Vec<Job>> {
     let mut strategies: BTreeMap<_, Vec<Job>> = BTreeMap::new();
     for job in jobs {
@@ -306,11 +327,11 @@ fn planned(
     all: bool,
     now: Timestamp,
     fault: Option<RetryFault>,
-) -> Option<Made> {
+) -> Option<DecidedJob> {
     let job = job.apply(Event::DecideRetry { version: job.life.version, plan }, now).ok()?;
-    Some(Made { job, all, fault, asked: None })
+    Some(DecidedJob { job, all, fault, asked: None })
 }
 
-fn nonsense(message: impl Into<String>) -> Fault {
+fn invalid_answer(message: impl Into<String>) -> Fault {
     Fault { kind: FaultKind::InvalidAnswer, message: message.into() }
 }

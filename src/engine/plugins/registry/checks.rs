@@ -15,18 +15,19 @@ use tidegate_core::{
     validate,
 };
 
-/// Most retry strategies, each with its configuration, that are checked in one request: a check may take a quarter of a second.
-const STRATEGIES: usize = 20;
+/// Most different retry strategies, each with its configuration, that one request may bring: a
+/// check may take a quarter of a second.
+const MAX_STRATEGIES_PER_REQUEST: usize = 20;
 
-/// The names of a retry strategy's fields.
+/// The field names of a retry strategy and of its configuration.
 const RETRY_FIELDS: [&str; 2] = ["retry.plugin", "retry.config"];
 
-/// The strategies that the jobs of one request brought, and what was found of each.
+/// The strategies of the jobs of one request, with the result of each check.
 #[derive(Default)]
 pub(crate) struct Checked(Vec<(Retry, Result<(), Error>)>);
 
 impl Engine {
-    /// Refuses a version that a queue or type which uses the plugin could not go on with.
+    /// Refuses a version that does not suit a queue or type that uses the plugin.
     pub(super) async fn refuse_unfit(
         &self,
         catalog: &Catalog,
@@ -66,15 +67,16 @@ impl Engine {
         Ok(())
     }
 
-    /// Checks what somebody says of a plugin in `role`: that it is there, has the role, and takes `config`. `fields` are the names of
-    /// the plugin's and its config's fields.
+    /// Checks a use of a plugin in `role`: that it exists, has the role, and accepts `config`.
+    /// `fields` are the field names of the plugin and of its configuration.
     ///
-    /// What comes back is to be written together with what makes a queue or a type use the plugin: it raises the plugin's version. So this
-    /// answer still holds then, and a push, a rollback or a removal that did not see the new user is refused and looks again.
+    /// The caller commits the returned write together with the queue or type that uses the plugin.
+    /// The write raises the version of the plugin, so the check still holds at the commit. A push,
+    /// rollback or removal that did not see the new user conflicts and starts again.
     ///
     /// # Errors
     ///
-    /// 400 at the field that is to blame; 503 if the plugin cannot be asked here.
+    /// 400 at the wrong field; 503 if the plugin cannot be called here.
     pub(crate) async fn check_plugin(
         &self,
         catalog: &Catalog,
@@ -110,17 +112,19 @@ impl Engine {
             Err(fault) if fault.kind == FaultKind::Unavailable => Err(unavailable(fault.message)),
             Err(fault) => Err(Error::invalid(
                 fields[1],
-                format!("cannot be checked, for plugin {name} failed: {fault}"),
+                format!("cannot be checked because plugin {name} failed: {fault}"),
             )),
         }
     }
 
-    /// Checks the retry strategy of a job, if it is a plugin of the job's own choice. Jobs come in their thousands with the same: each strategy
-    /// with its configuration is checked once in a request (`checked`), and not again while the configuration stands.
+    /// Checks the retry strategy that a job names itself, if it is a plugin. Many jobs of a request
+    /// may share one, so each strategy with its configuration is checked once in a request
+    /// (`checked`), and not again while the catalog is unchanged.
     ///
     /// # Errors
     ///
-    /// As for a throttler, at `retry.plugin` and `retry.config`; also for those beyond 20 different ones in one request.
+    /// As for a throttler, at `retry.plugin` and `retry.config`; also for more than 20 different
+    /// ones in one request.
     pub(crate) async fn check_retry(
         &self,
         catalog: &Catalog,
@@ -143,9 +147,10 @@ impl Engine {
                 return Ok(());
             }
         }
-        if checked.0.len() >= STRATEGIES {
+        if checked.0.len() >= MAX_STRATEGIES_PER_REQUEST {
             let message = format!(
-                "must be one of at most {STRATEGIES} different ones that the jobs of one request bring; send the others in another"
+                "must be one of at most {MAX_STRATEGIES_PER_REQUEST} strategies in one request; \
+                 send the other jobs in another request"
             );
             return Err(Error::invalid("retry", message));
         }
@@ -153,7 +158,7 @@ impl Engine {
             self.check_plugin(catalog, Role::Retry, name, config, RETRY_FIELDS).await.map(drop);
         if answer.is_ok() {
             let mut good = self.good_retries.lock();
-            if good.0 == catalog.version && good.1.len() < STRATEGIES {
+            if good.0 == catalog.version && good.1.len() < MAX_STRATEGIES_PER_REQUEST {
                 good.1.push(retry.clone());
             }
         }
@@ -161,11 +166,11 @@ impl Engine {
         answer
     }
 
-    /// Checks the retry strategy that a type is given: what is to be written with it.
+    /// Checks the retry strategy of a type. Returns the write to commit together with the type.
     ///
     /// # Errors
     ///
-    /// As for a job's.
+    /// As for the strategy of a job.
     pub(crate) async fn take_retry(
         &self,
         catalog: &Catalog,

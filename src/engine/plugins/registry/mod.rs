@@ -1,9 +1,10 @@
-//! `plugins`: versions of users' own throttlers and retry strategies, pushed, made live and taken back while queues run.
+//! Versions of users' own throttlers and retry strategies: pushed, made live and rolled back while
+//! queues run.
 //!
-//! The order of the writes is what makes a version usable: its objects, then the item that names them. Objects are
-//! kept under the hash of their bytes and are never changed; those of a version that is gone stay behind, for another
-//! name may have the same. A round commits only under the live version that it asked, so once a push is
-//! answered nothing is decided by the version before.
+//! The order of the writes makes a version usable: its objects, then the item that names them. An
+//! object is stored under the hash of its bytes and never changes. The objects of a removed version
+//! stay, because another name may refer to the same bytes. A tick commits only under the live
+//! version that it called. So once a push is answered, the version before decides nothing.
 
 mod checks;
 mod push;
@@ -16,7 +17,7 @@ pub(crate) use checks::Checked;
 
 use crate::{
     Catalog, Engine, Error,
-    config::configure::{bytes, contended},
+    config::configure::{MAX_CONFLICT_RETRIES, bytes, contended},
 };
 use tidegate_core::{
     error_code::ErrorCode,
@@ -25,52 +26,51 @@ use tidegate_core::{
     queue::plugin::{Description, PluginItem, Role},
 };
 
-/// How often a change is tried against others'.
-const TRIES: usize = 16;
-
-/// A version that is about to be pushed, as the trusted side described and compiled it.
+/// A version that is about to be pushed, as the trusted process described and compiled it.
 #[derive(Clone, Debug)]
 pub struct NewVersion {
     /// The component.
     pub wasm: Bytes,
-    /// What it says as a throttler, if it is one.
+    /// Its description as a throttler, if it is one.
     pub throttler: Option<Description>,
-    /// What it says as a retry strategy, if it is one.
+    /// Its description as a retry strategy, if it is one.
     pub retry: Option<Description>,
-    /// What it was compiled to. The hashes are taken here.
+    /// Its machine code. The engine computes the hashes.
     pub code: Vec<NewCode>,
 }
 
 /// Machine code of a component.
 #[derive(Clone, Debug)]
 pub struct NewCode {
-    /// For what machine, as a target triple.
+    /// The machine that it is for, as a target triple.
     pub target: String,
-    /// For what engine and settings.
+    /// The WebAssembly engine and settings that it is for.
     pub engine: String,
     /// The code.
     pub code: Bytes,
 }
 
-/// What a pushed version is to do.
+/// The use of a pushed version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// It decides, from the next rounds on.
+    /// It decides, from the next tick on.
     Live,
-    /// It is asked too, to see where it differs. A plugin's first version is live all the same.
+    /// It is called in addition to the live version, to compare the answers. The first version of a
+    /// plugin becomes live instead.
     Shadow,
-    /// It is there, and that is all: for code of a version that is known.
+    /// It is only stored. This adds machine code to a known version.
     Kept,
 }
 
-/// A version that is in the store.
+/// A version that is stored.
 #[derive(Clone, Debug)]
 pub struct Pushed {
-    /// The plugin as it stands.
+    /// The plugin as it is stored.
     pub item: PluginItem,
     /// The version's number.
     pub number: u32,
-    /// Whether this call added it; else the same bytes were there already, and nothing was made live: at most it is in the shadow now.
+    /// Whether this call added it. If not, a version with the same bytes existed. This call then
+    /// made nothing live; at most it set that version as the shadow.
     pub new: bool,
 }
 
@@ -97,7 +97,7 @@ impl Engine {
         self.catalog().await?.plugins.get(name).cloned().ok_or_else(|| no_plugin(name))
     }
 
-    /// Makes version `to` live, or without a number the one that was live before.
+    /// Makes version `to` live; without a number, the version that was live before.
     ///
     /// # Errors
     ///
@@ -117,7 +117,8 @@ impl Engine {
         .await
     }
 
-    /// Has version `number` asked beside the live one, or with none nothing.
+    /// Sets version `number` as the shadow, which is called in addition to the live version; `None`
+    /// removes the shadow.
     ///
     /// # Errors
     ///
@@ -131,10 +132,7 @@ impl Engine {
             if let Some(number) = number {
                 item.numbered(number).ok_or_else(|| no_version(name, number))?;
                 if number == item.live {
-                    return Err(Error::invalid(
-                        "version",
-                        "is the live one, which is no shadow of itself",
-                    ));
+                    return Err(Error::invalid("version", "must not be the live version"));
                 }
             }
             item.shadow = number;
@@ -149,8 +147,9 @@ impl Engine {
     ///
     /// 404 `plugin_not_found`; 409 `plugin_in_use` if a queue or a type uses it.
     pub async fn delete_plugin(&self, name: &PluginName) -> Result<(), Error> {
-        for _ in 0..TRIES {
-            // Of one moment: whoever takes the plugin raises its version, so that what is seen here holds until the commit.
+        for _ in 0..MAX_CONFLICT_RETRIES {
+            // A queue or type that starts to use the plugin raises its version. So what this
+            // snapshot shows holds until the commit.
             let catalog = self.catalog().await?;
             let item = catalog.plugins.get(name).ok_or_else(|| no_plugin(name))?;
             if let Some((user, ..)) = users(&catalog, name).next() {
@@ -177,13 +176,13 @@ impl Engine {
         Err(contended(name.as_str()))
     }
 
-    /// Changes a plugin, unless whoever uses it could not go on with the version that is live then.
+    /// Changes a plugin, unless a queue or type that uses it refuses the version that is live then.
     async fn alter_plugin(
         &self,
         name: &PluginName,
         change: impl Fn(&mut PluginItem) -> Result<(), Error> + Send + Sync,
     ) -> Result<PluginItem, Error> {
-        for _ in 0..TRIES {
+        for _ in 0..MAX_CONFLICT_RETRIES {
             let catalog = self.catalog().await?;
             let was = catalog.plugins.get(name).ok_or_else(|| no_plugin(name))?;
             let mut item = (**was).clone();
@@ -198,7 +197,8 @@ impl Engine {
         Err(contended(name.as_str()))
     }
 
-    /// Writes `item` if it is still the one that was read; as it is stored, then.
+    /// Writes `item` if the stored one is still the one that was read, and returns it as it is
+    /// stored.
     async fn set_plugin(
         &self,
         name: &PluginName,
@@ -213,7 +213,7 @@ impl Engine {
     }
 }
 
-/// Writes `item` if `was` is the version that stands.
+/// The write of `item`, on the condition that the stored version is `was`.
 fn set_item(name: &PluginName, item: &PluginItem, was: u64) -> Result<Write, Error> {
     let bytes = Some(bytes(item)?);
     Ok(Write::SetItem {
@@ -225,7 +225,7 @@ fn set_item(name: &PluginName, item: &PluginItem, was: u64) -> Result<Write, Err
     })
 }
 
-/// Who uses a plugin, by name, as what, and with which configuration.
+/// The queues and types that use a plugin: each with its name, the role and the configuration.
 fn users<'a>(
     catalog: &'a Catalog,
     name: &'a PluginName,

@@ -6,10 +6,10 @@ use bytes::Bytes;
 use object_store::{ObjectStoreExt, path::Path};
 use sha2::{Digest, Sha256};
 
-use super::{NewCode, NewVersion, Pushed, Stage, TRIES, unavailable};
+use super::{NewCode, NewVersion, Pushed, Stage, unavailable};
 use crate::{
     Catalog, Engine, Error,
-    config::configure::{bytes, contended},
+    config::configure::{MAX_CONFLICT_RETRIES, bytes, contended},
     jobs::enqueue::is_reserved,
 };
 use tidegate_core::{
@@ -18,13 +18,14 @@ use tidegate_core::{
 };
 
 impl Engine {
-    /// Adds a version of a plugin. The same bytes again are answered with the version that has them, to which only
-    /// code for other machines or engines is added.
+    /// Adds a version of a plugin. If a version with the same bytes exists, it is returned, and
+    /// only machine code for other machines or engines is added to it.
     ///
     /// # Errors
     ///
-    /// 400 for a version without a role, or a name that is taken by what is built in; 403 for a name of the server's own; 409
-    /// `config_refused` or `plugin_in_use` if a queue or type that uses the plugin could not go on with a live version.
+    /// 400 for a version without a role, or a name that a built-in strategy has; 403 for a name
+    /// that the server reserves; 409 `config_refused` or `plugin_in_use` if a live version does not
+    /// suit a queue or type that uses the plugin.
     pub async fn push_plugin(
         &self,
         name: &PluginName,
@@ -33,7 +34,7 @@ impl Engine {
     ) -> Result<Pushed, Error> {
         check_pushed(name, &new)?;
         let version = self.put_objects(new).await?;
-        for _ in 0..TRIES {
+        for _ in 0..MAX_CONFLICT_RETRIES {
             let catalog = self.catalog().await?;
             let mut item =
                 catalog.plugins.get(name).map(|item| (**item).clone()).unwrap_or_default();
@@ -126,7 +127,8 @@ fn check_pushed(name: &PluginName, new: &NewVersion) -> Result<(), Error> {
 }
 
 /// Adds the machine code of `version` to the stored version at `index`, which has the same
-/// component, and makes that the shadow if `stage` says so. Returns false if nothing changes.
+/// component. With [`Stage::Shadow`] that version also becomes the shadow. Returns false if nothing
+/// changes.
 fn add_to_known(
     item: &mut PluginItem,
     index: usize,
@@ -152,12 +154,13 @@ fn add_to_known(
     true
 }
 
-/// Forgets versions until the item is within its bounds.
+/// Removes the oldest versions until the item is within its bounds.
 fn keep_to_bounds(item: &mut PluginItem) -> Result<(), Error> {
     while item.versions.len() > MAX_VERSIONS || bytes(item)?.len() > MAX_ITEM_BYTES {
         if !item.forget_oldest() {
             let message = format!(
-                "is too long beside that of the version which decides: what is known of both has at most {MAX_ITEM_BYTES} bytes"
+                "is too long: the descriptions of this and the live version have at most \
+                 {MAX_ITEM_BYTES} bytes together"
             );
             return Err(Error::invalid("config-schema", message));
         }
