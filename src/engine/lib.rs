@@ -155,7 +155,7 @@ pub struct Engine {
     /// The plugin strategies that failed.
     breaker: CircuitBreaker,
     /// The schedules and the next occurrence of each.
-    agenda: Mutex<schedules::materialize::Agenda>,
+    agenda: Mutex<schedules::agenda::Agenda>,
     /// An upper bound of the number of dead letters.
     dead_letters: AtomicU64,
     /// How many dead letters were dropped because there were too many, since the last read of this

@@ -1,58 +1,61 @@
-//! What owners say of schedules: made, changed, paused, run out of turn. What comes of it is [`crate::schedules::materialize`]'s.
+//! Changes of schedules: they are set, paused, run on request and removed.
+//! [`crate::schedules::materialize`] creates their jobs.
 //!
 //! ```text
-//!   nothing made ahead:   one write of one item
-//!   jobs made ahead:      the item as it is to be, with what it replaces ─▶ take back that one's jobs ─▶ the item alone, or none
+//!   no jobs made ahead:   one write of one item
+//!   jobs made ahead:      the new item with the rule that it replaces
+//!                           ─▶ remove the jobs of that rule ─▶ the new item alone, or no item
 //! ```
 //!
-//! The one thing to know: a change is done with its **first write**, on the condition that the schedule and its state are as they
-//! were read. That a rule begins anew is said in the item itself, by the version at which it did, so that the state of the old
-//! rule, stored apart, counts for nothing from that write on. If jobs were made ahead of their time and are to be others, or none,
-//! that write also says what made them. Nothing occurs while it says so, and whoever comes next, be it a repeat, another change or
-//! [`Engine::materialize`], first does what is left: takes them back, as if they had never been made.
+//! The one thing to know: a change takes effect with its **first write**, on the condition that the
+//! schedule and its state are as they were read. If the rule starts again, the item itself records
+//! the version at which it started. From that write on, the separately stored state of the old rule
+//! has no effect.
 //!
-//! Any number may do that at once and at any time, for only the jobs of the rule that is over are removed: a job begins with its
-//! rule as its revision, and a removal names that revision. So what the new rule made, what somebody changed and what a client put in
-//! its place are never removed. Where transactions are not atomic, an occurrence whose writes were under way may add one job more
-//! after that: it stays, and stands for its occurrence.
+//! If jobs were made ahead of their time and must change or go, that write also contains the rule
+//! that made them. The schedule has no occurrences until the change is finished. The next caller
+//! finishes it first, be it a repeat, another change or [`Engine::materialize`]: it removes those
+//! jobs as if they had never been made.
+//!
+//! Any number of callers may finish a change, at any time, because only jobs of the old rule are
+//! removed. The first revision of a job is the version of its rule, and a removal names that
+//! revision. So jobs of the new rule, changed jobs and jobs that a client added under the same id
+//! are never removed. Where transactions are not atomic, an occurrence whose writes were in flight
+//! may add one more job afterwards. That job stays, as the job of its occurrence.
 
 use std::sync::Arc;
-use tidegate_core::error_code::ErrorCode;
 
 use crate::{
     Catalog, Engine, Error,
-    config::configure::{bytes, contended},
-    jobs::enqueue::{digest, fault, is_reserved},
+    config::configure::{MAX_CONFLICT_RETRIES, contended},
+    jobs::enqueue::{fault, is_reserved},
     plugins::registry::Checked,
     request::{Enqueued, NewJob},
     schedules::materialize::occurrence,
 };
 use tidegate_core::{
-    job::{Job, JobId, Payload, Revision, ScheduleName, State, payload::MAX_DEPTH},
-    port::{Committed, Txn, Write, job_store::ItemKind},
+    error_code::ErrorCode,
+    job::{Payload, ScheduleName, payload::MAX_DEPTH},
+    port::{Write, job_store::ItemKind},
     schedule::{
-        FAR_AHEAD, MAX_SCHEDULES, Replaced, SCHEDULE_DATA_BYTES, ScheduleConfig, ScheduleItem,
-        ScheduleState, occurrence_id, run_id,
+        MAX_SCHEDULES, Replaced, SCHEDULE_DATA_BYTES, ScheduleConfig, ScheduleItem, ScheduleState,
+        run_id,
     },
-    time::Timestamp,
     validate,
 };
 
-/// How often a change is tried against others'.
-const TRIES: usize = 16;
-/// Jobs that are taken back together.
-const TOGETHER: usize = 100;
-
 impl Engine {
-    /// Sets a schedule as a whole. The item, and whether it is new.
+    /// Sets a schedule as a whole. Returns the item, and whether it is new.
     ///
-    /// If when it occurs changes, or whether it is paused, it begins anew with what occurs from now on. So it does if something else changes
-    /// and jobs were made ahead: those are taken back and made anew. Else it goes on where it is.
+    /// If its recurrence changes, or whether it is paused, the rule starts again with the
+    /// occurrences from now on. It also starts again if something else changes and jobs were made
+    /// ahead: those are removed and made again. Otherwise it continues where it is.
     ///
     /// # Errors
     ///
-    /// 400 for a bad value, of its jobs too; 404 for their type; 409 `too_many_schedules`; 412 if `if_match` is not its version;
-    /// 413 for its data; 503 if a plugin cannot be asked about their retry strategy.
+    /// 400 for a bad value, also in its jobs; 404 for their type; 409 `too_many_schedules`; 412 if
+    /// `if_match` is not its version; 413 for its data; 503 if the plugin of their retry strategy
+    /// cannot be called.
     pub async fn put_schedule(
         &self,
         name: &ScheduleName,
@@ -65,9 +68,9 @@ impl Engine {
             return Err(Error::TooLarge { field: "data", limit: SCHEDULE_DATA_BYTES });
         }
         data.check(MAX_DEPTH).map_err(|malformed| Error::malformed("data", &malformed))?;
-        for _ in 0..TRIES {
-            let (catalog, standing) = self.finished(name).await?;
-            let was = standing.as_ref().map_or(0, |item| item.version);
+        for _ in 0..MAX_CONFLICT_RETRIES {
+            let (catalog, current) = self.finished(name).await?;
+            let was = current.as_ref().map_or(0, |item| item.version);
             if if_match.is_some_and(|version| version != was) {
                 return Err(Error::Stale { version: was });
             }
@@ -79,44 +82,28 @@ impl Engine {
         Err(contended(name.as_str()))
     }
 
-    /// The configuration, once nothing is left to do of an earlier change of this schedule; and the schedule in it.
-    async fn finished(
-        &self,
-        name: &ScheduleName,
-    ) -> Result<(Arc<Catalog>, Option<Arc<ScheduleItem>>), Error> {
-        for _ in 0..TRIES {
-            let catalog = self.catalog().await?;
-            let standing = catalog.schedules.get(name).cloned();
-            match standing.as_ref().filter(|item| item.replaced.is_some()) {
-                Some(half_done) => self.finish_schedule(name, half_done).await.map(drop)?,
-                None => return Ok((catalog, standing)),
-            }
-        }
-        Err(contended(name.as_str()))
-    }
-
-    /// Writes a schedule in the place of the one in `catalog`, which is finished; or removes it, where it is to be nothing. The item as it
-    /// stands then, or stood last. None if something else stands there by now.
+    /// Writes a schedule over the one in `catalog`, which is finished, or removes it if `to_be` is
+    /// `None`. Returns the item as it is then, or as it was last. Returns `None` if another writer
+    /// changed it.
     async fn write_schedule(
         &self,
         catalog: &Catalog,
         name: &ScheduleName,
         to_be: Option<(&ScheduleConfig, &Payload)>,
     ) -> Result<Option<Arc<ScheduleItem>>, Error> {
-        let standing = catalog.schedules.get(name);
+        let current = catalog.schedules.get(name);
         let (state_version, state) = self.schedule_states().await?.remove(name).unwrap_or_default();
         let now = self.now();
-        let is = standing.map(|item| (&item.config, &item.data));
-        let made_ahead =
-            standing.filter(|item| is != to_be && item.state(state.clone()).upto > now);
-        let version = match standing {
+        let is = current.map(|item| (&item.config, &item.data));
+        let made_ahead = current.filter(|item| is != to_be && item.state(state.clone()).upto > now);
+        let version = match current {
             Some(item) => item.version + 1,
             None => first_version(catalog, &state)?,
         };
         let recurs = |config: &ScheduleConfig| {
             to_be.is_some_and(|(to_be, _)| to_be.recurrence() == config.recurrence())
         };
-        let goes_on = standing.filter(|item| made_ahead.is_none() && recurs(&item.config));
+        let goes_on = current.filter(|item| made_ahead.is_none() && recurs(&item.config));
         let (rule, since) = goes_on.map_or((version, now), |item| (item.rule, item.since));
         let replaced = made_ahead.map(|item| {
             let (config, data, removed) = (item.config.clone(), item.data.clone(), to_be.is_none());
@@ -133,8 +120,8 @@ impl Engine {
             since,
             replaced,
         });
-        // What would be made ahead in between was not reckoned with.
-        let (kind, was) = (ItemKind::ScheduleState, standing.map_or(0, |item| item.version));
+        // Refuses a concurrent `materialize`, whose jobs this change does not know.
+        let (kind, was) = (ItemKind::ScheduleState, current.map_or(0, |item| item.version));
         let require = Write::RequireItem { kind, name: name.to_string(), version: state_version };
         let stays = to_be.is_some() || item.replaced.is_some();
         if !self.write_item(name, was, &item, stays, Some(require)).await? {
@@ -143,93 +130,7 @@ impl Engine {
         self.finish_schedule(name, &item).await.map(Some)
     }
 
-    /// Writes the item in the place of the one of version `was`, or, if it does not stay, removes that one. False if something else stands there.
-    async fn write_item(
-        &self,
-        name: &ScheduleName,
-        was: u64,
-        item: &ScheduleItem,
-        stays: bool,
-        require: Option<Write>,
-    ) -> Result<bool, Error> {
-        let bytes = stays.then(|| bytes(item)).transpose()?;
-        let set = Write::SetItem {
-            kind: ItemKind::Schedule,
-            name: name.to_string(),
-            was,
-            version: item.version,
-            bytes,
-        };
-        let txn = require.into_iter().chain([set]).collect();
-        if !matches!(self.ports.store.commit(vec![txn]).await?.pop(), Some(Committed::All)) {
-            return Ok(false);
-        }
-        if !stays {
-            // What is left behind if this fails is known by its rule, which a new schedule of the name has not.
-            self.put_item(ItemKind::ScheduleState, name.as_str(), None).await?;
-        }
-        Ok(true)
-    }
-
-    /// Does what is left of the change that `item` is: takes back what was made ahead for what it replaced, and has it occur from then on,
-    /// or be gone. The item then. A repeat does nothing, and whoever finds it done, or changed further, leaves it.
-    pub(crate) async fn finish_schedule(
-        &self,
-        name: &ScheduleName,
-        item: &Arc<ScheduleItem>,
-    ) -> Result<Arc<ScheduleItem>, Error> {
-        let Some(replaced) = &item.replaced else {
-            return Ok(Arc::clone(item));
-        };
-        self.take_back(name, replaced).await?;
-        let finished =
-            ScheduleItem { version: item.version + 1, replaced: None, ..(**item).clone() };
-        self.write_item(name, item.version, &finished, !replaced.removed, None).await?;
-        Ok(Arc::new(finished))
-    }
-
-    /// Removes the jobs that a schedule made ahead and whose time has not come: each as it was made, waiting. They leave nothing
-    /// behind, so that whatever the schedule is to do from now on makes its own under the same ids.
-    async fn take_back(&self, name: &ScheduleName, replaced: &Replaced) -> Result<(), Error> {
-        let Replaced { config, data, rule, upto, .. } = replaced;
-        let Some(recurrence) = config.recurrence() else {
-            return Ok(());
-        };
-        let now = self.now();
-        let upto = (*upto).min(now + FAR_AHEAD);
-        // The job of the next one may be there, and not yet be noted.
-        let last = recurrence.after(upto).unwrap_or(upto);
-        let times: Vec<Timestamp> =
-            recurrence.all_after(now).take_while(|at| *at <= last).collect();
-        for times in times.chunks(TOGETHER) {
-            let ids: Vec<JobId> = times.iter().map(|at| occurrence_id(name, *at)).collect();
-            let found = self.ports.store.get(&ids).await?.into_iter().zip(times);
-            let as_made = |job: &Job, at: Timestamp| {
-                let waits =
-                    matches!(job.life.state, State::Scheduled { run_at, .. } if run_at > now);
-                waits
-                    && job.life.revision == Revision(*rule)
-                    && job.spec.request_digest == digest(&occurrence(name, config, data, at))
-            };
-            let jobs: Vec<Job> =
-                found.filter_map(|(job, at)| job.filter(|job| as_made(job, *at))).collect();
-            if jobs.is_empty() {
-                continue;
-            }
-            let remove =
-                |job: &Job| vec![Write::RemoveJob { id: job.id.clone(), was: job.life.revision }];
-            let txns: Vec<Txn> = jobs.iter().map(remove).collect();
-            for (job, committed) in jobs.iter().zip(self.ports.store.commit(txns).await?) {
-                // One that was changed meanwhile stays; of one that is gone somebody else sees to the rest.
-                if matches!(committed, Committed::All) {
-                    Box::pin(self.forget_objects(job)).await;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Checks that the jobs of a schedule would be accepted as things stand.
+    /// Checks that the jobs of a schedule would be accepted now.
     async fn check_occurrence(
         &self,
         catalog: &Catalog,
@@ -256,7 +157,8 @@ impl Engine {
         }
     }
 
-    /// Pauses a schedule, or lets it go on from now. While it is paused there are none of its jobs but those whose time had come.
+    /// Pauses a schedule, or resumes it from now on. While it is paused, it has only the jobs whose
+    /// time had come.
     ///
     /// # Errors
     ///
@@ -266,7 +168,7 @@ impl Engine {
         name: &ScheduleName,
         paused: bool,
     ) -> Result<Arc<ScheduleItem>, Error> {
-        for _ in 0..TRIES {
+        for _ in 0..MAX_CONFLICT_RETRIES {
             let (catalog, item) = self.finished(name).await?;
             let item = item.ok_or_else(|| missing(name))?;
             if item.config.paused == paused {
@@ -282,7 +184,7 @@ impl Engine {
         Err(contended(name.as_str()))
     }
 
-    /// A schedule, and how far it has come.
+    /// A schedule and its state.
     ///
     /// # Errors
     ///
@@ -304,7 +206,7 @@ impl Engine {
         Ok((item, state))
     }
 
-    /// Every schedule and how far it has come, by name.
+    /// Every schedule and its state, by name.
     ///
     /// # Errors
     ///
@@ -322,7 +224,8 @@ impl Engine {
         Ok(all.collect())
     }
 
-    /// Removes a schedule. The jobs that it made stay, but for those whose time has not come. A repeat does what is left to do.
+    /// Removes a schedule. Its jobs stay, except those whose time has not come. A repeat finishes
+    /// the removal.
     ///
     /// # Errors
     ///
@@ -336,7 +239,7 @@ impl Engine {
         if let Some(removed) = catalog.schedules.get(name).filter(|item| item.is_removed()) {
             return self.finish_schedule(name, removed).await.map(drop);
         }
-        for _ in 0..TRIES {
+        for _ in 0..MAX_CONFLICT_RETRIES {
             let (catalog, item) = self.finished(name).await?;
             let item = item.ok_or_else(|| missing(name))?;
             if if_match.is_some_and(|wanted| wanted != item.version) {
@@ -349,12 +252,12 @@ impl Engine {
         Err(contended(name.as_str()))
     }
 
-    /// Makes a job of a schedule now, beside its occurrences, paused or not. A repeat under the same key is answered with the
-    /// first one's job.
+    /// Creates a job of a schedule now, in addition to its occurrences, even if it is paused. A
+    /// repeat under the same key returns the job of the first call.
     ///
     /// # Errors
     ///
-    /// 404 `schedule_not_found`; as an enqueue.
+    /// 404 `schedule_not_found`; those of an enqueue.
     pub async fn run_schedule(
         &self,
         name: &ScheduleName,
@@ -369,16 +272,17 @@ impl Engine {
                 Ok(Enqueued { job: self.job(&id, None).await?, new: false })
             }
             answer => {
-                answer.unwrap_or_else(|| Err(Error::Internal("an enqueue went unanswered".into())))
+                answer.unwrap_or_else(|| Err(Error::Internal("an enqueue was not answered".into())))
             }
         }
     }
 }
 
-/// The version of a new schedule: past that of an older one of the name whose `state` was left behind.
+/// The version of a new schedule. It follows the rule in `state`, which a removed schedule of the
+/// name may have left behind.
 fn first_version(catalog: &Catalog, state: &ScheduleState) -> Result<u64, Error> {
     if catalog.schedules.len() >= MAX_SCHEDULES {
-        let message = format!("there are {MAX_SCHEDULES} schedules already");
+        let message = format!("there are {MAX_SCHEDULES} schedules, which is the maximum");
         return Err(Error::Conflict { code: ErrorCode::TooManySchedules, message, holder: None });
     }
     Ok(state.rule + 1)
