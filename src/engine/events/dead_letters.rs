@@ -1,7 +1,8 @@
-//! Dead letters: events of which a trigger could make nothing, with the reason, until somebody mends the trigger and replays
-//! them, or their time is over. And what came from another service and is no event that a trigger could see.
+//! Dead letters: events that a trigger could not handle, with the reason. They are kept until a
+//! user corrects the trigger and replays them, or until they expire. Records from other services
+//! that are not events are kept too.
 //!
-//! There is at most one per trigger and event: a second failure takes the place of the first.
+//! There is at most one per trigger and event: a second failure replaces the first.
 
 use std::{collections::BTreeMap, fmt::Display, sync::atomic::Ordering};
 use tidegate_core::error_code::ErrorCode;
@@ -27,21 +28,21 @@ use tidegate_core::{
     validate::ValidationError,
 };
 
-/// Most dead letters that are read at once.
-const PAGE: u32 = 100;
-/// Most that one purge drops.
-const PURGE: u32 = 2000;
-/// Most purges that make room for new ones.
-const ROUNDS: usize = 8;
-/// Most bytes of a reason.
-const REASON_BYTES: usize = 2000;
+/// Most dead letters of one page.
+const MAX_PAGE: u32 = 100;
+/// Most dead letters that one purge drops.
+const MAX_PURGED_PER_CALL: u32 = 2000;
+/// Most purges before new ones are stored.
+const MAX_PURGES: usize = 8;
+/// Most bytes of a reason; the rest is cut off.
+const MAX_REASON_BYTES: usize = 2000;
 
 /// A dead letter.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DeadLetter {
-    /// What the trigger and the event make together.
+    /// Derived from the trigger and the event.
     pub id: String,
-    /// The trigger that could make nothing of it; none if none ever saw it.
+    /// The trigger that could not handle it; `None` if no trigger saw it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trigger: Option<TriggerName>,
     /// Why.
@@ -50,34 +51,36 @@ pub struct DeadLetter {
     pub failed_at: Timestamp,
     /// The event, in the JSON format of CloudEvents.
     pub event: Box<RawValue>,
-    /// Its data as MessagePack, in base64, where JSON cannot say quite what it is.
+    /// Its data as MessagePack, in base64, if JSON cannot represent it exactly.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packed: Option<String>,
 }
 
-/// What became of a dead letter that was replayed.
+/// The result of a replay.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Replayed {
-    /// The trigger was applied: this was done. Unless it is dead anew, the letter is gone.
+    /// The trigger was applied, with this result. Unless the event failed again, the dead letter is
+    /// removed.
     Applied(Did),
-    /// The trigger is not about it any more: the letter is gone.
+    /// The trigger does not match the event now: the dead letter is removed.
     Passed {
-        /// The word for it.
+        /// The value of `did` in JSON.
         did: &'static str,
     },
 }
 
 impl DeadLetter {
-    /// The letter of `event`, of which `trigger` (or, without one, whoever read it) could make nothing at `now`.
+    /// The dead letter of `event`, which `trigger` could not handle at `now`. Without a trigger,
+    /// the adapter that read it could not.
     pub fn new(
         trigger: Option<&TriggerName>,
         mut reason: String,
         event: &Event,
         now: Timestamp,
     ) -> Self {
-        if reason.len() > REASON_BYTES {
-            let end = (0..=REASON_BYTES)
+        if reason.len() > MAX_REASON_BYTES {
+            let end = (0..=MAX_REASON_BYTES)
                 .rev()
                 .find(|at| reason.is_char_boundary(*at))
                 .unwrap_or_default();
@@ -98,11 +101,11 @@ impl DeadLetter {
         }
     }
 
-    /// The event itself, as it was.
+    /// The event as it was received.
     ///
     /// # Errors
     ///
-    /// [`Error::Internal`] if what is stored is none.
+    /// [`Error::Internal`] if the stored bytes are not an event.
     pub fn event(&self) -> Result<Event, Error> {
         let no_event = |why: &dyn Display| {
             Error::Internal(format!("dead letter {} holds no event: {why}", self.id))
@@ -126,7 +129,7 @@ fn read_json(event: &RawValue) -> Result<Event, ValidationError> {
 }
 
 impl Engine {
-    /// A letter as a record.
+    /// A dead letter as a record.
     pub(crate) fn letter(&self, dead: DeadLetter) -> Result<Record, Error> {
         let bytes =
             serde_json::to_vec(&dead).map_err(|error| Error::Internal(error.to_string()))?;
@@ -138,11 +141,12 @@ impl Engine {
         })
     }
 
-    /// Keeps what came as an event and cannot be one, each with the reason: no trigger sees it. A repeat takes the place of the first.
+    /// Stores records that are not valid events, each with the reason. No trigger sees them. A
+    /// repeat replaces the first.
     ///
     /// # Errors
     ///
-    /// The store's: some may be kept, and a repeat is harmless.
+    /// The store's: some may be stored, and a repeat is harmless.
     pub async fn keep_unread(&self, unread: &[(Event, String)]) -> Result<(), Error> {
         let now = self.now();
         let letter = |(event, reason): &(Event, String)| {
@@ -162,15 +166,15 @@ impl Engine {
         Ok(())
     }
 
-    /// Makes room for `more` letters, so that a flood of them never takes more than the limit.
+    /// Drops the oldest dead letters so that `more` of them fit within the limit.
     pub(crate) async fn make_room(&self, more: u64) -> Result<(), Error> {
         let most = self.rules.events.max_dead_letters;
-        // What this engine knows of how many there are: an upper bound as far as it alone writes.
+        // The count that this engine knows: an upper bound if no other engine writes.
         if self.dead_letters.fetch_add(more, Ordering::Relaxed) + more <= most {
             return Ok(());
         }
-        // A store may leave some for later, which is no reason to wait.
-        for _ in 0..ROUNDS {
+        // A store may drop fewer than requested. The new ones are stored anyway after these purges.
+        for _ in 0..MAX_PURGES {
             if self.purge_dead(most.saturating_sub(more)).await?.left + more <= most.max(more) {
                 break;
             }
@@ -180,15 +184,18 @@ impl Engine {
     }
 
     async fn purge_dead(&self, keep: u64) -> Result<Purged, Error> {
-        let purged =
-            self.ports.store.purge(RecordKind::DeadLetter, self.now(), keep, PURGE).await?;
+        let purged = self
+            .ports
+            .store
+            .purge(RecordKind::DeadLetter, self.now(), keep, MAX_PURGED_PER_CALL)
+            .await?;
         self.dead_letters.store(purged.left, Ordering::Relaxed);
         self.dead_letters_dropped.fetch_add(purged.over, Ordering::Relaxed);
         Ok(purged)
     }
 
-    /// Drops letters whose time is over, and the oldest of too many. How many were dropped since the last call for being too
-    /// many is in `over`.
+    /// Drops expired dead letters, and the oldest ones past the limit. `over` counts those dropped
+    /// because of the limit since the last call.
     ///
     /// # Errors
     ///
@@ -198,8 +205,9 @@ impl Engine {
         Ok(Purged { over: self.dead_letters_dropped.swap(0, Ordering::Relaxed), ..purged })
     }
 
-    /// A page of letters, of one trigger if it is named, in no particular order; and where the next one starts. A page may
-    /// be short, even empty, and yet have a next. One that cannot be read is left out, and logged.
+    /// A page of dead letters in no particular order, of one trigger if it is named, and the start
+    /// of the next page. A page may be short or even empty and still have a next one. A dead letter
+    /// that cannot be read is logged and left out.
     ///
     /// # Errors
     ///
@@ -210,7 +218,7 @@ impl Engine {
         after: Option<String>,
         limit: u32,
     ) -> Result<(Vec<DeadLetter>, Option<String>), Error> {
-        let limit = limit.min(PAGE);
+        let limit = limit.min(MAX_PAGE);
         let query =
             RecordQuery { kind: RecordKind::DeadLetter, prefix: String::new(), after, limit };
         let page = self.ports.store.records(&[query]).await?.pop().unwrap_or_default();
@@ -218,7 +226,7 @@ impl Engine {
             page.last().filter(|_| page.len() as u32 == limit).map(|record| record.name.clone());
         let letters = page.iter().filter_map(|record| {
             read_letter(record)
-                .inspect_err(|error| tracing::error!(%error, "a dead letter is left out"))
+                .inspect_err(|error| tracing::error!(%error, "a dead letter cannot be read"))
                 .ok()
         });
         Ok((
@@ -229,7 +237,7 @@ impl Engine {
         ))
     }
 
-    /// One letter.
+    /// One dead letter.
     ///
     /// # Errors
     ///
@@ -254,7 +262,7 @@ impl Engine {
         record.filter(|record| record.name == id).ok_or_else(missing)
     }
 
-    /// Removes a letter, whether it can be read or not.
+    /// Removes a dead letter, even if it cannot be read.
     ///
     /// # Errors
     ///
@@ -276,18 +284,19 @@ impl Engine {
         Ok(())
     }
 
-    /// Applies the trigger of a letter, as it stands now, to its event. What it makes has the same id as it would have had then,
-    /// so a repeat does nothing twice.
+    /// Applies the trigger of a dead letter, in its current configuration, to its event. The job
+    /// that it creates has the same id as before, so a repeat creates nothing twice.
     ///
     /// # Errors
     ///
-    /// 404 `dead_letter_not_found`, `trigger_not_found`; 409 `not_replayable` if no trigger ever saw it; the store's, and then the letter
-    /// is still there.
+    /// 404 `dead_letter_not_found`, `trigger_not_found`; 409 `not_replayable` if no trigger ever
+    /// saw it; the store's, and then the dead letter is still stored.
     pub async fn replay_dead_letter(&self, id: &str) -> Result<(Replayed, Ingestion), Error> {
         let dead = self.dead_letter(id).await?;
         let Some(name) = &dead.trigger else {
             let message = format!(
-                "dead letter {id} never was an event that a trigger could see; it is to be mended and sent anew"
+                "dead letter {id} is not an event that a trigger can process; \
+                 correct it and send it again"
             );
             return Err(Error::Conflict { code: ErrorCode::NotReplayable, message, holder: None });
         };

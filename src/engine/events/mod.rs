@@ -1,5 +1,6 @@
-//! The verbs on events: ingest, triggers, replies to waiting jobs, dead letters.
+//! Events: ingestion, triggers, replies to jobs, dead letters.
 
+mod apply_reply;
 pub mod dead_letters;
 pub mod ingest;
 pub mod pending_replies;

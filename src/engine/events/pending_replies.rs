@@ -1,4 +1,5 @@
-//! A reply as it is kept: the record's name, by which its job finds it, and what is in it.
+//! A pending reply as it is stored: the name of its record, by which its job finds it, and its
+//! content.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde::{Deserialize, Serialize};
@@ -9,24 +10,24 @@ use tidegate_core::{
     job::{Encoding, Payload, lifecycle::ReplyId},
 };
 
-/// What the names of all replies to one key begin with.
+/// The common prefix of the names of all replies to one correlation key.
 pub(crate) fn prefix_of(job_type: &str, key: &str) -> String {
     format!("{}-", hex(&digest(&[job_type, key])[..16]))
 }
 
-/// The name of the record that `reply` is kept as: a second delivery has the same.
+/// The name of the record of `reply`. A second delivery has the same name.
 pub(crate) fn record_name(reply: &Reply) -> String {
     format!("{}{:032x}", prefix_of(reply.job_type.as_str(), &reply.correlation_key), reply.id.0)
 }
 
-/// A reply as it is kept.
+/// The content of the record.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct StoredReply {
     id: String,
     job_type: String,
     correlation_key: String,
     attempt: Option<u16>,
-    /// What it brought, if it succeeded and brought something: JSON, or MessagePack in base64.
+    /// The result, if it succeeded and has one: JSON, or MessagePack in base64.
     result: Option<Box<RawValue>>,
     result_msgpack: Option<String>,
     /// Why it failed, if it did.
@@ -41,7 +42,7 @@ struct StoredFailure {
 }
 
 impl StoredReply {
-    /// `reply`, to be stored.
+    /// The record content of `reply`.
     pub fn of(reply: &Reply) -> Self {
         let (mut result, mut result_msgpack, mut failed) = (None, None, None);
         match &reply.said {
@@ -73,7 +74,7 @@ impl StoredReply {
         }
     }
 
-    /// The reply; none if what is stored is none.
+    /// The reply; `None` if the content is not valid.
     pub fn reply(self) -> Option<Reply> {
         let said = match (self.failed, self.result, self.result_msgpack) {
             (Some(StoredFailure { message, details, retryable }), ..) => {

@@ -7,14 +7,15 @@
 //!                           └─ not there yet ─▶ pending ─▶ matched again ─▶ ... until it expires
 //! ```
 //!
-//! The one thing to know: neither side waits for the other. A reply looks up its job **after** it is
-//! stored as pending. A claim of a job with a correlation key looks up pending replies **after** its
-//! commit. So one of the two finds the other in either order, and a sweep covers a crash between a
-//! write and its lookup.
+//! The one thing to know: neither side waits for the other. A reply looks up its job **after** it
+//! is stored as pending. A claim of a job with a correlation key looks up pending replies **after**
+//! its commit. So one of the two finds the other in either order, and a sweep covers a crash
+//! between a write and its lookup.
 //!
 //! A job records the replies that it processed, late ones included, and passes the record on to the
-//! next job under its key. So a second delivery of a reply changes nothing, not even a later attempt
-//! or a later job. (What an unclaimed dispatch has processed is lost with the process that sent it.)
+//! next job under its key. So a second delivery of a reply changes nothing, not even a later
+//! attempt or a later job. (What an unclaimed dispatch has processed is lost with the process that
+//! sent it.)
 
 use std::{sync::atomic::Ordering, time::Duration};
 
@@ -33,11 +34,11 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-/// Pending replies that are stored at most; past it those that expire first are dropped.
+/// Most pending replies that are stored. Beyond it those that expire first are dropped.
 const MAX_PENDING_REPLIES: u64 = 100_000;
-/// Pending replies that one pass of the sweep reads at most.
-const SWEEP_PAGE: u32 = 500;
-/// Pending replies of one key that a claim reads at most.
+/// Most pending replies that one pass of the sweep reads.
+const MAX_SWEEP_PAGE: u32 = 500;
+/// Most pending replies of one key that a claim reads.
 const MAX_REPLIES_PER_KEY: u32 = 16;
 
 /// The outcome of a reply.
@@ -48,11 +49,11 @@ pub enum Replied {
     /// A retry of this job waits; the failure was recorded, and changes nothing.
     Recorded(JobId),
     /// This job had processed it before.
-    Known(JobId),
+    AlreadyProcessed(JobId),
     /// This job, or the attempt that it names, had ended.
     Late(JobId),
     /// Its job or its attempt does not exist yet: it is pending until then, or until this instant.
-    Kept(Timestamp),
+    Pending(Timestamp),
 }
 
 /// Replies matched with their jobs.
@@ -106,7 +107,8 @@ impl Engine {
         if open.is_empty() {
             return matches;
         }
-        // Stored first, matched again after: an attempt that starts in between finds it, or is found.
+        // Stored first, matched again after: an attempt that starts in between finds it, or is
+        // found.
         let until = now + self.rules.events.reply_wait;
         let mut txns: Vec<Txn> = Vec::with_capacity(open.len());
         for one in &mut open {
@@ -126,7 +128,7 @@ impl Engine {
         }
         // From here on it is durable.
         for one in &open {
-            matches.answers[one.index] = Ok(Replied::Kept(until));
+            matches.answers[one.index] = Ok(Replied::Pending(until));
         }
         if let Err(error) = self.match_replies(replies, &mut open, &mut matches).await {
             tracing::debug!(%error, "pending replies are matched by the next sweep");
@@ -205,20 +207,20 @@ impl Engine {
         Ok((matches, late))
     }
 
-    /// Matches a page of the pending replies, and drops the expired ones: [`Engine::look_at_replies`]
-    /// and [`Engine::drop_replies`].
+    /// Matches a page of the pending replies, and drops the expired ones:
+    /// [`Engine::look_at_replies`] and [`Engine::drop_replies`].
     ///
     /// # Errors
     ///
     /// The store's; a repeat is harmless.
     pub async fn sweep_replies(&self, after: Option<String>) -> Result<SweptReplies, Error> {
         let mut swept = self.look_at_replies(after).await?;
-        swept.dropped(self.drop_replies(4 * SWEEP_PAGE).await?);
+        swept.dropped(self.drop_replies(4 * MAX_SWEEP_PAGE).await?);
         Ok(swept)
     }
 
-    /// Matches a page of the pending replies, from `after` on: after a crash between a write and its
-    /// lookup, no other code does.
+    /// Matches a page of the pending replies, from `after` on: after a crash between a write and
+    /// its lookup, no other code does.
     ///
     /// # Errors
     ///
@@ -228,12 +230,12 @@ impl Engine {
             kind: RecordKind::Reply,
             prefix: String::new(),
             after,
-            limit: SWEEP_PAGE,
+            limit: MAX_SWEEP_PAGE,
         };
         let page = self.ports.store.records(&[query]).await?.pop().unwrap_or_default();
         let next = page
             .last()
-            .filter(|_| page.len() as u32 == SWEEP_PAGE)
+            .filter(|_| page.len() as u32 == MAX_SWEEP_PAGE)
             .map(|record| record.name.clone());
         let (matches, late) = self.match_records(page).await?;
         Ok(SweptReplies {
@@ -245,8 +247,8 @@ impl Engine {
         })
     }
 
-    /// Drops at most `most` (1 to 10000) of the pending replies: the expired ones, and those past the
-    /// bound.
+    /// Drops at most `most` (1 to 10000) of the pending replies: the expired ones, and those past
+    /// the bound.
     ///
     /// # Errors
     ///
@@ -259,7 +261,7 @@ impl Engine {
 fn unanswered() -> Error {
     Error::Unavailable {
         retry_after: Duration::from_secs(1),
-        message: "the store did not say what became of it; send it again".into(),
+        message: "the store did not answer; send it again".into(),
     }
 }
 

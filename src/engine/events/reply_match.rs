@@ -1,21 +1,13 @@
-//! Matches replies with their jobs: finds each reply's job, applies the reply and commits the change.
+//! Matches replies with their jobs: finds each reply's job, applies the reply and commits the
+//! change.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
-use tidegate_core::error_code::ErrorCode;
 
 use super::reply::{Replied, ReplyMatches};
-use crate::{
-    Catalog, Engine, Error,
-    jobs::{job_writes::note, report::Settled},
-    request::{Report, ReportOutcome},
-    tick::delivery,
-};
+use crate::{Catalog, Engine, Error, jobs::job_writes::note};
 use tidegate_core::{
-    event::trigger::{Reply, TriggerOutcome},
-    job::{
-        Body, Event, Job, JobId, Revision, State,
-        lifecycle::{Failure, Reason, ResultBody},
-    },
+    event::trigger::Reply,
+    job::{Job, JobId, Revision, State},
     port::{
         Committed, Txn, Write,
         job_store::{CurrentRecord, Key, RecordKind},
@@ -49,7 +41,7 @@ enum ReplyMatch {
     Waiting,
     NotYet,
     Late,
-    Known,
+    AlreadyProcessed,
 }
 
 /// A change that replies make to one job.
@@ -117,8 +109,8 @@ impl MatchPass {
 }
 
 impl Engine {
-    /// Applies those of the `open` replies that match their jobs. Those whose job or attempt does not
-    /// exist yet stay open.
+    /// Applies those of the `open` replies that match their jobs. Those whose job or attempt does
+    /// not exist yet stay open.
     pub(super) async fn match_replies(
         &self,
         replies: &[Reply],
@@ -198,8 +190,8 @@ impl Engine {
                 batch.open.push(one);
                 return Ok(());
             }
-            ReplyMatch::Known => {
-                batch.answer_unchanged(pass, &one, Replied::Known(id));
+            ReplyMatch::AlreadyProcessed => {
+                batch.answer_unchanged(pass, &one, Replied::AlreadyProcessed(id));
                 return Ok(());
             }
             // An unclaimed dispatch is not written before its end. Until then only the cache has
@@ -283,8 +275,8 @@ impl Engine {
         }
     }
 
-    /// Returns the replies of a refused change for the next pass, or answers them as late if the job
-    /// was removed at its end.
+    /// Returns the replies of a refused change for the next pass, or answers them as late if the
+    /// job was removed at its end.
     async fn on_reply_refused(
         &self,
         batch: &mut MatchBatch<'_>,
@@ -306,85 +298,13 @@ impl Engine {
         }
         Vec::new()
     }
-
-    /// Applies `reply` to `job`, whose attempt runs or whose retry waits.
-    async fn apply_reply(
-        &self,
-        job: &Job,
-        reply: &Reply,
-        catalog: &Catalog,
-        now: Timestamp,
-    ) -> Result<(Job, Replied), Error> {
-        let outcome = match &reply.said {
-            TriggerOutcome::Succeeded(result) => {
-                ReportOutcome::Succeeded { result: result.clone().map(Body::Inline) }
-            }
-            TriggerOutcome::Failed { message, details, retryable } => {
-                let failure = Failure {
-                    reason: Reason::Failed,
-                    message: message.clone(),
-                    details: details.clone(),
-                    status: None,
-                };
-                ReportOutcome::Failed { failure, retryable: *retryable, least_wait: Duration::ZERO }
-            }
-        };
-        let report = Report {
-            id: job.id.clone(),
-            job_type: None,
-            attempt: job.life.attempt,
-            token: None,
-            outcome,
-        };
-        let report = self.prepare_report(report).await?;
-        let (mut after, replied) = match (&job.life.state, report.outcome.clone()) {
-            (State::Running(_), _) => {
-                match self.settle(job, &report, delivery(catalog, job), now)? {
-                    Settled::Changed(after) => (*after, Replied::Settled(job.id.clone())),
-                    Settled::Repeated => {
-                        return Err(Error::Internal("a running attempt was settled before".into()));
-                    }
-                }
-            }
-            (_, ReportOutcome::Succeeded { result }) => {
-                let event = Event::SucceedLate { result: result.as_ref().and_then(ResultBody::of) };
-                (
-                    job.apply(event, now)
-                        .map_err(|refused| Error::refused(ErrorCode::NotRunning, &refused))?,
-                    Replied::Settled(job.id.clone()),
-                )
-            }
-            (_, ReportOutcome::Failed { failure, .. }) => {
-                let after = job
-                    .apply(Event::FailLate { failure }, now)
-                    .map_err(|refused| Error::refused(ErrorCode::NotRunning, &refused))?;
-                (after, Replied::Recorded(job.id.clone()))
-            }
-        };
-        after.life.record_reply(reply.id);
-        Ok((after, replied))
-    }
-
-    /// Removes the large result that a refused change would have named.
-    async fn forget_unused(&self, before: &Job, after: &Job) {
-        let key = |job: &Job| {
-            job.life
-                .result
-                .as_ref()
-                .and_then(|result| result.object.as_ref())
-                .map(|(key, _)| key.clone())
-        };
-        if let Some(unused) = key(after).filter(|unused| key(before).as_ref() != Some(unused)) {
-            self.forget_object(&unused).await;
-        }
-    }
 }
 
 /// The state in which `reply` finds `job`.
 fn reply_match(job: &Job, reply: &Reply) -> ReplyMatch {
     let life = &job.life;
     if life.has_processed(reply.id) {
-        return ReplyMatch::Known;
+        return ReplyMatch::AlreadyProcessed;
     }
     let attempt = reply.attempt.unwrap_or(life.attempt);
     match &life.state {

@@ -1,6 +1,11 @@
-//! Triggers, put and removed. A rule is checked as a whole when it is put, and counts from the answer on.
+//! Triggers are set and removed. A rule is validated as a whole when it is set, and applies from
+//! the answer on.
 
-use crate::{Engine, Error, config::configure::contended, jobs::enqueue::fault};
+use crate::{
+    Engine, Error,
+    config::configure::{MAX_CONFLICT_RETRIES, contended},
+    jobs::enqueue::fault,
+};
 use tidegate_core::error_code::ErrorCode;
 use tidegate_core::{
     event::{
@@ -11,18 +16,16 @@ use tidegate_core::{
     port::{Committed, Write, job_store::ItemKind},
 };
 
-/// How often a change is tried against others'.
-const TRIES: usize = 16;
 /// Most bytes of a trigger.
-const BYTES: usize = 64 << 10;
+const MAX_TRIGGER_BYTES: usize = 64 << 10;
 
 impl Engine {
-    /// Sets a trigger as a whole. The item, and whether it is new.
+    /// Sets a trigger as a whole. Returns the item, and whether it is new.
     ///
     /// # Errors
     ///
-    /// 400 `invalid_trigger`, `invalid_expression` or `unknown_field` with the field; 413 over 64 KiB; 409 `too_many_triggers`; 412 if
-    /// `if_match` is not its version.
+    /// 400 `invalid_trigger`, `invalid_expression` or `unknown_field` with the field; 413 over 64
+    /// KiB; 409 `too_many_triggers`; 412 if `if_match` is not its version.
     pub async fn put_trigger(
         &self,
         name: &TriggerName,
@@ -30,15 +33,14 @@ impl Engine {
         if_match: Option<u64>,
     ) -> Result<(TriggerItem, bool), Error> {
         Trigger::new(name, &config).map_err(fault)?;
-        for _ in 0..TRIES {
+        for _ in 0..MAX_CONFLICT_RETRIES {
             let catalog = self.catalog().await?;
             let was = catalog.triggers.get(name).map_or(0, |item| item.version);
             if if_match.is_some_and(|version| version != was) {
                 return Err(Error::Stale { version: was });
             }
             if was == 0 && catalog.triggers.len() >= MOST_TRIGGERS {
-                let message =
-                    format!("there are {MOST_TRIGGERS} triggers, and there may be no more");
+                let message = format!("there are {MOST_TRIGGERS} triggers, which is the maximum");
                 return Err(Error::Conflict {
                     code: ErrorCode::TooManyTriggers,
                     message,
@@ -48,8 +50,8 @@ impl Engine {
             let item = TriggerItem { config: config.clone(), version: was + 1 };
             let bytes =
                 serde_json::to_vec(&item).map_err(|error| Error::Internal(error.to_string()))?;
-            if bytes.len() > BYTES {
-                return Err(Error::TooLarge { field: "trigger", limit: BYTES });
+            if bytes.len() > MAX_TRIGGER_BYTES {
+                return Err(Error::TooLarge { field: "trigger", limit: MAX_TRIGGER_BYTES });
             }
             if self.set_trigger(name, was, Some(bytes)).await? {
                 return Ok((item, was == 0));
@@ -58,7 +60,7 @@ impl Engine {
         Err(contended(name.as_str()))
     }
 
-    /// A trigger as it stands.
+    /// A trigger.
     ///
     /// # Errors
     ///
@@ -67,7 +69,7 @@ impl Engine {
         self.catalog().await?.triggers.get(name).cloned().ok_or_else(|| no_trigger(name))
     }
 
-    /// Removes a trigger. Events go on without it; its dead letters stay.
+    /// Removes a trigger. Later events are processed without it; its dead letters stay.
     ///
     /// # Errors
     ///
@@ -77,7 +79,7 @@ impl Engine {
         name: &TriggerName,
         if_match: Option<u64>,
     ) -> Result<(), Error> {
-        for _ in 0..TRIES {
+        for _ in 0..MAX_CONFLICT_RETRIES {
             let was = self.trigger(name).await?.version;
             if if_match.is_some_and(|version| version != was) {
                 return Err(Error::Stale { version: was });
@@ -106,7 +108,7 @@ impl Engine {
     }
 }
 
-/// There is no such trigger.
+/// The error for a trigger that does not exist.
 pub(crate) fn no_trigger(name: &TriggerName) -> Error {
     Error::NotFound { code: ErrorCode::TriggerNotFound, what: format!("trigger {name}") }
 }

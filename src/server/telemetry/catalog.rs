@@ -173,9 +173,9 @@ pub const METRICS: &[Metric] = &[
         "events received, by outcome: `matched` by a trigger, `unmatched`, `refused`",
     ),
     counter(
-        "tidegate_trigger_total", &["trigger", "did"],
-        "results of triggers: `enqueued`, `repeated`, `completed`, `recorded`, `known`, `late`, \
-         `kept`, `dead`, `dropped`",
+        "tidegate_trigger_total", &["trigger", "action"],
+        "results of triggers: `enqueued`, `already_enqueued`, `completed`, `recorded`, \
+         `already_processed`, `late`, `pending`, `dead_lettered`, `dropped`",
     ),
     gauge("tidegate_replies_pending", &[], "replies that wait for their job or its attempt"),
     counter(

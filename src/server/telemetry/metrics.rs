@@ -150,16 +150,16 @@ pub(crate) fn ingested(answers: &[Result<Ingested, Error>]) {
         };
         *outcomes.entry(outcome).or_default() += 1;
         for applied in answer.iter().flat_map(|ingested| &ingested.outcomes) {
-            *done.entry((applied.trigger.as_str(), applied.did.word())).or_default() += 1;
+            *done.entry((applied.trigger.as_str(), applied.did.action())).or_default() += 1;
         }
     }
     for (outcome, count) in outcomes {
         counter!("tidegate_events_total", "outcome" => outcome).increment(count);
     }
-    for ((trigger, did), count) in done {
-        counter!("tidegate_trigger_total", "trigger" => trigger.to_owned(), "did" => did)
+    for ((trigger, action), count) in done {
+        counter!("tidegate_trigger_total", "trigger" => trigger.to_owned(), "action" => action)
             .increment(count);
-        if did == "late" {
+        if action == "late" {
             counter!("tidegate_replies_unmatched_total").increment(count);
         }
     }
@@ -178,8 +178,8 @@ pub(crate) fn events_malformed(count: u64) {
 /// Counts a replayed dead letter.
 pub(crate) fn dead_letter_replayed(replayed: &Replayed) {
     let action = match replayed {
-        Replayed::Applied(did) => Did::word(did),
-        Replayed::Passed { did } => did,
+        Replayed::Applied(did) => Did::action(did),
+        Replayed::Passed { .. } => "unmatched",
     };
     counter!("tidegate_dead_letters_replayed_total", "action" => action).increment(1);
 }

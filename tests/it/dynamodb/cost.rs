@@ -316,7 +316,7 @@ async fn minute_with_replies(replies: usize) -> f64 {
             .await
             .answers
             .iter()
-            .all(|answer| matches!(answer, Ok(Replied::Kept(_))))
+            .all(|answer| matches!(answer, Ok(Replied::Pending(_))))
     );
     let taken = minute().await - idle;
     clock.advance(Duration::from_mins(10));

@@ -126,7 +126,7 @@ async fn a_job_of_an_event_tells_its_worker_how_far_round_it_is() {
     for line in [
         "events_total{outcome=\"matched\"} 2",
         "events_total{outcome=\"refused\"} 3",
-        "tidegate_trigger_total{trigger=\"orders\",did=\"dropped\"} 1",
+        "tidegate_trigger_total{trigger=\"orders\",action=\"dropped\"} 1",
     ] {
         assert!(metrics.contains(line), "{line} is not in\n{metrics}");
     }

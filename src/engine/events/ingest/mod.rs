@@ -1,14 +1,15 @@
-//! `ingest`: events come in, and triggers make jobs and replies of them.
+//! Ingestion: triggers create jobs and replies from events.
 //!
 //! ```text
 //!   events ─▶ every trigger on every event ─┬▶ one batch of enqueues ─┐
-//!                                           ├▶ one batch of replies ──┼▶ dead letters ─▶ one answer per event
-//!                                           └▶ what cannot be mapped ─┘
+//!                                           ├▶ one batch of replies ──┼▶ dead letters ─▶ answers
+//!                                           └▶ unmappable events ─────┘
 //! ```
 //!
-//! The one thing to know: an event may come any number of times. The id of the job that it makes, and the name of its reply and of
-//! its dead letter, follow from the trigger and the event's source and id, so that a repeat finds what the first one did. An
-//! event that could not be dealt with because the store did not answer is answered with that error, and is to be sent again.
+//! The one thing to know: an event may be delivered any number of times. The trigger and the
+//! event's source and id determine the id of its job, and the names of its reply and its dead
+//! letter. So a repeat finds what the first delivery stored. If the store did not answer, the event
+//! is answered with that error, and its sender must send it again.
 
 mod tasks;
 
@@ -22,49 +23,50 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-/// The header by which a job tells its worker through how many triggers it has come to be. In the binary mode of CloudEvents it is
-/// the extension that says so of an event: a worker that passes it on keeps the count.
+/// The header that tells a worker how many triggers led to its job. In the binary mode of
+/// CloudEvents it is the extension attribute of the event. A worker that copies it to its own
+/// events keeps the count.
 pub const HOPS_HEADER: &str = "ce-tidegatehops";
 
-/// What became of an event: one entry per trigger that was about it.
+/// The result of an event: one entry per trigger that matched it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Ingested {
     /// The event's id.
     pub id: String,
     /// Its source.
     pub source: String,
-    /// What each trigger did, by name; empty if none was about it.
+    /// The result of each trigger, by name; empty if none matched.
     pub outcomes: Vec<Applied>,
 }
 
-/// What a trigger did about an event.
+/// The result of one trigger for an event.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Applied {
     /// The trigger.
     pub trigger: TriggerName,
-    /// What it did.
+    /// The result.
     #[serde(flatten)]
     pub did: Did,
 }
 
-/// What was done.
+/// What a trigger did with an event.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "did", rename_all = "snake_case")]
 pub enum Did {
     /// A job was enqueued.
     Enqueued {
-        /// It.
+        /// The job.
         job: JobId,
         /// Its type.
         #[serde(rename = "type")]
         job_type: TypeName,
     },
-    /// The job was enqueued before, by the same event.
+    /// The same event enqueued the job before.
     Repeated {
-        /// It.
+        /// The job.
         job: JobId,
     },
-    /// The attempt of a job ended, as the event said.
+    /// The attempt of a job ended as the event reported.
     Completed {
         /// The job.
         job: JobId,
@@ -74,29 +76,30 @@ pub enum Did {
         /// The job.
         job: JobId,
     },
-    /// The job heard the same event before.
+    /// The job had processed the same event before.
     Known {
         /// The job.
         job: JobId,
     },
-    /// The job, or the attempt that the event is about, was over. Nothing was changed.
+    /// The job, or the attempt that the event names, had ended. Nothing changed.
     Late {
         /// The job.
         job: JobId,
     },
-    /// There is no such job yet, or its attempt has not started: the reply is kept.
+    /// The job does not exist yet, or its attempt has not started: the reply is pending.
     Kept {
-        /// Until then.
+        /// When it expires.
         until: Timestamp,
     },
-    /// Nothing could be made of the event: it is a dead letter, to be replayed when the trigger is mended.
+    /// The trigger could not handle the event. It is a dead letter, which can be replayed after the
+    /// trigger is corrected.
     Dead {
         /// The dead letter.
         letter: String,
         /// Why.
         reason: String,
     },
-    /// It has come to be through too many triggers: they would go round for ever.
+    /// Too many triggers led to the event: it would loop forever.
     Dropped {
         /// Why.
         reason: String,
@@ -104,7 +107,7 @@ pub enum Did {
 }
 
 impl Did {
-    /// The word for it, as it is serialised.
+    /// The value of `did` in JSON.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Enqueued { .. } => "enqueued",
@@ -118,12 +121,28 @@ impl Did {
             Self::Dropped { .. } => "dropped",
         }
     }
+
+    /// The value of the label `action` in metrics.
+    pub fn action(&self) -> &'static str {
+        match self {
+            Self::Enqueued { .. } => "enqueued",
+            Self::Repeated { .. } => "already_enqueued",
+            Self::Completed { .. } => "completed",
+            Self::Recorded { .. } => "recorded",
+            Self::Known { .. } => "already_processed",
+            Self::Late { .. } => "late",
+            Self::Kept { .. } => "pending",
+            Self::Dead { .. } => "dead_lettered",
+            Self::Dropped { .. } => "dropped",
+        }
+    }
 }
 
-/// What a batch of events did: the answers for whoever sent them, and what the home must tell its queues.
+/// The outcome of a batch of events: the answers for its sender, and the changes to publish to the
+/// queues.
 #[derive(Debug, Default)]
 pub struct Ingestion {
-    /// One answer per event, in order. An error means: send it again.
+    /// One answer per event, in order. After an error the sender must send the event again.
     pub answers: Vec<Result<Ingested, Error>>,
     /// The jobs of the enqueues, new or not.
     pub enqueued: Vec<Enqueued>,
@@ -132,9 +151,11 @@ pub struct Ingestion {
 }
 
 impl Engine {
-    /// Takes events: every trigger that is about one is applied. After an `Ok` answer all that it says is durable.
+    /// Applies every trigger that matches to each event. After an `Ok` answer all its results are
+    /// durable.
     ///
-    /// An event over the size limit is refused with 413; nothing else of an event is an error here.
+    /// An event over the size limit is refused with 413. No other property of an event is an error
+    /// here.
     pub async fn ingest(&self, events: &[Event]) -> Ingestion {
         let catalog = match self.catalog().await {
             Ok(catalog) => catalog,
@@ -187,7 +208,7 @@ impl Engine {
         ingestion
     }
 
-    /// Applies one trigger as it stands now to one event; none if its filter does not let it pass any more.
+    /// Applies one trigger, in its current configuration, to one event.
     pub(crate) async fn ingest_by(
         &self,
         trigger: &Trigger,

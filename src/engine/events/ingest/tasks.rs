@@ -22,19 +22,19 @@ use tidegate_core::{
 };
 
 /// Most jobs of one enqueue.
-const BATCH: usize = 1000;
+const MAX_ENQUEUE_JOBS: usize = 1000;
 
-/// What a trigger is to do about an event.
+/// What a trigger must do with an event.
 pub(super) struct Task<'a> {
     pub event: usize,
     pub trigger: &'a Trigger,
     pub decision: Decision,
-    /// What it did, once that is known.
+    /// The result, once it is known.
     pub did: Option<Result<Did, Error>>,
 }
 
 impl Engine {
-    /// Does what `tasks` say, and notes what was done.
+    /// Performs `tasks` and records the result of each.
     pub(super) async fn apply(&self, events: &[Event], tasks: &mut [Task<'_>]) -> Ingestion {
         let mut ingestion = Ingestion::default();
         self.drop_endless(events, tasks);
@@ -44,15 +44,21 @@ impl Engine {
         ingestion
     }
 
-    /// The loop guard: an event that has come to be through too many triggers enqueues nothing.
+    /// The loop guard: an event that too many triggers led to enqueues nothing.
     fn drop_endless(&self, events: &[Event], tasks: &mut [Task<'_>]) {
         let most = self.rules.events.max_hops;
         for task in tasks.iter_mut().filter(|task| matches!(task.decision, Decision::Enqueue(_))) {
             let (event, name) = (&events[task.event], &task.trigger.name);
             if event.hops() >= most {
-                tracing::warn!(trigger = %name, source = event.source, id = event.id, hops = event.hops(), "an event goes round; it was dropped");
+                tracing::warn!(
+                    trigger = %name,
+                    source = event.source,
+                    id = event.id,
+                    hops = event.hops(),
+                    "an event loops through triggers; it was dropped"
+                );
                 let reason = format!(
-                    "it has come to be through {} triggers ({HOPS}), and at most {most} are allowed",
+                    "{} triggers led to it ({HOPS}), and at most {most} are allowed",
                     event.hops()
                 );
                 task.did = Some(Ok(Did::Dropped { reason }));
@@ -66,19 +72,19 @@ impl Engine {
         tasks: &mut [Task<'_>],
         ingestion: &mut Ingestion,
     ) {
-        let (mut jobs, mut places) = (Vec::new(), Vec::new());
-        for (place, task) in tasks.iter().enumerate().filter(|(_, task)| task.did.is_none()) {
+        let (mut jobs, mut indexes) = (Vec::new(), Vec::new());
+        for (index, task) in tasks.iter().enumerate().filter(|(_, task)| task.did.is_none()) {
             if let Decision::Enqueue(wanted) = &task.decision {
                 jobs.push(new_job((**wanted).clone(), &events[task.event]));
-                places.push(place);
+                indexes.push(index);
             }
         }
-        let mut places = places.into_iter();
+        let mut indexes = indexes.into_iter();
         while !jobs.is_empty() {
-            let batch = jobs.drain(..jobs.len().min(BATCH)).collect();
+            let batch = jobs.drain(..jobs.len().min(MAX_ENQUEUE_JOBS)).collect();
             for answer in self.enqueue(batch).await {
-                let Some(place) = places.next() else { break };
-                let task = &mut tasks[place];
+                let Some(index) = indexes.next() else { break };
+                let task = &mut tasks[index];
                 task.did = match answer {
                     Ok(enqueued) => {
                         let job = enqueued.job.id.clone();
@@ -91,7 +97,8 @@ impl Engine {
                         ingestion.enqueued.push(enqueued);
                         Some(Ok(did))
                     }
-                    // The same event under another rule, or another of the same name: its job is there.
+                    // The same event under another trigger rule, or another event with the same id.
+                    // Its job exists.
                     Err(Error::Conflict {
                         code: ErrorCode::IdTaken, holder: Some(job), ..
                     }) => Some(Ok(Did::Repeated { job })),
@@ -102,11 +109,11 @@ impl Engine {
     }
 
     async fn reply_all(&self, tasks: &mut [Task<'_>], ingestion: &mut Ingestion) {
-        let (mut replies, mut places): (Vec<Reply>, Vec<usize>) = (Vec::new(), Vec::new());
-        for (place, task) in tasks.iter().enumerate() {
+        let (mut replies, mut indexes): (Vec<Reply>, Vec<usize>) = (Vec::new(), Vec::new());
+        for (index, task) in tasks.iter().enumerate() {
             if let (Decision::Complete(reply), None) = (&task.decision, &task.did) {
                 replies.push((**reply).clone());
-                places.push(place);
+                indexes.push(index);
             }
         }
         if replies.is_empty() {
@@ -114,24 +121,24 @@ impl Engine {
         }
         let ReplyMatches { answers, changed } = self.reply(&replies).await;
         ingestion.changed = changed;
-        for (place, answer) in places.into_iter().zip(answers) {
-            tasks[place].did = match answer {
+        for (index, answer) in indexes.into_iter().zip(answers) {
+            tasks[index].did = match answer {
                 Ok(replied) => Some(Ok(match replied {
                     Replied::Settled(job) => Did::Completed { job },
                     Replied::Recorded(job) => Did::Recorded { job },
-                    Replied::Known(job) => Did::Known { job },
+                    Replied::AlreadyProcessed(job) => Did::Known { job },
                     Replied::Late(job) => Did::Late { job },
-                    Replied::Kept(until) => Did::Kept { until },
+                    Replied::Pending(until) => Did::Kept { until },
                 })),
-                Err(error) => refused(&mut tasks[place], error),
+                Err(error) => refused(&mut tasks[index], error),
             };
         }
     }
 
-    /// Stores what could not be mapped, or was refused, as dead letters.
+    /// Stores events that could not be mapped, or were refused, as dead letters.
     async fn bury(&self, events: &[Event], tasks: &mut [Task<'_>]) {
-        let (mut txns, mut places): (Vec<Txn>, Vec<(usize, Did)>) = (Vec::new(), Vec::new());
-        for (place, task) in tasks.iter().enumerate() {
+        let (mut txns, mut indexes): (Vec<Txn>, Vec<(usize, Did)>) = (Vec::new(), Vec::new());
+        for (index, task) in tasks.iter().enumerate() {
             if let (Decision::Failed(reason), None) = (&task.decision, &task.did) {
                 let dead = DeadLetter::new(
                     Some(&task.trigger.name),
@@ -143,10 +150,14 @@ impl Engine {
                 match self.letter(dead) {
                     Ok(record) => txns.push(vec![Write::PutRecord(record)]),
                     Err(error) => {
-                        tracing::error!(trigger = %task.trigger.name, %error, "a dead letter cannot be written");
+                        tracing::error!(
+                            trigger = %task.trigger.name,
+                            %error,
+                            "a dead letter cannot be written"
+                        );
                     }
                 }
-                places.push((place, Did::Dead { letter, reason: reason.clone() }));
+                indexes.push((index, Did::Dead { letter, reason: reason.clone() }));
             }
         }
         if txns.is_empty() {
@@ -156,14 +167,14 @@ impl Engine {
             Ok(()) => self.ports.store.commit(txns).await.map(drop).map_err(Error::from),
             Err(error) => Err(error),
         };
-        for (place, did) in places {
-            tasks[place].did = Some(stored.clone().map(|()| did));
+        for (index, did) in indexes {
+            tasks[index].did = Some(stored.clone().map(|()| did));
         }
     }
 }
 
-/// What becomes of a task that was refused: what passes is to be sent again, and what repeating cannot help is a dead letter, which is
-/// written later.
+/// The result of a refused task. After a temporary error the event must be sent again. After a
+/// permanent error it becomes a dead letter, which is written later.
 fn refused(task: &mut Task<'_>, error: Error) -> Option<Result<Did, Error>> {
     match error {
         Error::Unavailable { .. } | Error::Internal(_) => Some(Err(error)),
@@ -180,7 +191,7 @@ fn refused(task: &mut Task<'_>, error: Error) -> Option<Result<Did, Error>> {
     }
 }
 
-/// The job that an event asks for.
+/// The job that a trigger creates from an event.
 fn new_job(wanted: Wanted, event: &Event) -> NewJob {
     let Wanted { id, job_type, data, fields } = wanted;
     let mut options = fields.options;
@@ -189,7 +200,7 @@ fn new_job(wanted: Wanted, event: &Event) -> NewJob {
         Some(Extension::Text(text)) if text.len() <= 512 => Some((name.to_owned(), text.clone())),
         _ => None,
     };
-    // A state without its parent means nothing.
+    // A `tracestate` without a `traceparent` has no meaning.
     let parent = text("traceparent");
     let trace = parent
         .map(|parent| [Some(parent), text("tracestate")].into_iter().flatten().collect())
@@ -213,7 +224,7 @@ mod tests {
     use tidegate_core::event::TriggerConfig;
 
     #[test]
-    fn what_passes_is_sent_again_and_what_stays_is_a_dead_letter() {
+    fn temporary_errors_are_sent_again_others_become_dead_letters() {
         let config: TriggerConfig =
             serde_json::from_str(r#"{"enqueue": {"type": "work"}}"#).unwrap();
         let trigger = Trigger::new(&name("t"), &config).unwrap();

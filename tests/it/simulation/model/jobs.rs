@@ -138,14 +138,16 @@ impl Model {
         let heard =
             |job: &JobId| self.jobs.get(job).is_none_or(|job| job.life.has_processed(reply));
         match answer {
-            Replied::Settled(job) | Replied::Recorded(job) | Replied::Known(job) if !heard(job) => {
+            Replied::Settled(job) | Replied::Recorded(job) | Replied::AlreadyProcessed(job)
+                if !heard(job) =>
+            {
                 self.fault(format!("a reply to {job} was answered and is not in its history"));
             }
             Replied::Settled(_) => self.count("replies settled"),
             Replied::Recorded(_) => self.count("replies recorded"),
-            Replied::Known(_) => self.count("replies known"),
+            Replied::AlreadyProcessed(_) => self.count("replies known"),
             Replied::Late(_) => self.count("replies late"),
-            Replied::Kept(_) => self.count("replies kept"),
+            Replied::Pending(_) => self.count("replies kept"),
         }
     }
 
