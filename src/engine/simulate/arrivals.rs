@@ -1,4 +1,4 @@
-//! The jobs of a scenario in the order in which they come.
+//! The jobs of a scenario in the order of their arrival.
 
 use serde_json::Value as Json;
 
@@ -12,9 +12,9 @@ use tidegate_core::{
     time::{Seconds, Timestamp},
 };
 
-/// A job that comes.
+/// A job that arrives.
 #[derive(Clone, Debug)]
-pub(super) struct Coming<'a> {
+pub(super) struct ArrivingJob<'a> {
     /// When.
     pub at: Timestamp,
     pub id: Option<&'a JobId>,
@@ -29,8 +29,8 @@ pub(super) struct Coming<'a> {
     pub attempts: &'a [TracedAttempt],
 }
 
-impl Coming<'_> {
-    /// The request that hands it in as job `id`.
+impl ArrivingJob<'_> {
+    /// The request that enqueues it as job `id`.
     pub fn request(&self, id: JobId) -> NewJob {
         let payload = Payload { encoding: Encoding::Json, bytes: self.data.to_string().into() };
         NewJob {
@@ -49,15 +49,16 @@ impl Coming<'_> {
     }
 }
 
-/// Every job of `scenario`, in the order in which they come; those of one moment in the order in which they are written.
-pub(super) fn coming(scenario: &Scenario) -> Vec<Coming<'_>> {
-    let mut jobs: Vec<Coming<'_>> = Vec::with_capacity(scenario.job_count() as usize);
+/// Every job of `scenario`, in the order of arrival. Jobs that arrive at the same time keep the
+/// order of the scenario.
+pub(super) fn arriving(scenario: &Scenario) -> Vec<ArrivingJob<'_>> {
+    let mut jobs: Vec<ArrivingJob<'_>> = Vec::with_capacity(scenario.job_count() as usize);
     for (stream, arrival) in scenario.arrivals.iter().enumerate() {
         let mut values = Draw::new(scenario.seed, For::Attributes, stream as u64, 0);
         let times = times(arrival, Draw::new(scenario.seed, For::Arrivals, stream as u64, 0));
         jobs.extend(times.map(|seconds| {
             let at = scenario.start + arrival.from_seconds.duration() + span(seconds).duration();
-            Coming {
+            ArrivingJob {
                 at,
                 id: None,
                 job_type: &arrival.job_type,
@@ -72,7 +73,7 @@ pub(super) fn coming(scenario: &Scenario) -> Vec<Coming<'_>> {
             }
         }));
     }
-    jobs.extend(scenario.jobs.iter().map(|job| Coming {
+    jobs.extend(scenario.jobs.iter().map(|job| ArrivingJob {
         at: scenario.start + job.at_seconds.duration(),
         id: job.id.as_ref(),
         job_type: &job.job_type,
@@ -89,14 +90,15 @@ pub(super) fn coming(scenario: &Scenario) -> Vec<Coming<'_>> {
     jobs
 }
 
-/// Ids for `jobs`: those that are given, and counted ones in the order of arrival, on which the queue's order rests.
-pub(super) fn ids(jobs: &[Coming<'_>]) -> Result<Vec<JobId>, BadScenario> {
+/// Ids for `jobs`: the given ones, and numbered ones in the order of arrival, which determines the
+/// order of the queue.
+pub(super) fn ids(jobs: &[ArrivingJob<'_>]) -> Result<Vec<JobId>, BadScenario> {
     let width = jobs.len().to_string().len();
-    let made = |index: usize| format!("job-{:0width$}", index + 1).parse().expect("a good id");
+    let numbered = |index: usize| format!("job-{:0width$}", index + 1).parse().expect("a good id");
     let ids: Vec<JobId> = jobs
         .iter()
         .enumerate()
-        .map(|(index, job)| job.id.cloned().unwrap_or_else(|| made(index)))
+        .map(|(index, job)| job.id.cloned().unwrap_or_else(|| numbered(index)))
         .collect();
     let mut sorted: Vec<&JobId> = ids.iter().collect();
     sorted.sort_unstable();
@@ -109,7 +111,7 @@ pub(super) fn ids(jobs: &[Coming<'_>]) -> Result<Vec<JobId>, BadScenario> {
     }
 }
 
-/// When the jobs of a stream come, in seconds from its start.
+/// When the jobs of a stream arrive, in seconds from its start.
 fn times(arrival: &Arrival, mut draw: Draw) -> Box<dyn Iterator<Item = f64>> {
     let count = 0..arrival.count;
     if let Some(every) = arrival.every_seconds {
@@ -141,7 +143,8 @@ fn attributes(arrival: &Arrival, draw: &mut Draw) -> Attributes {
     arrival.attributes.iter().map(|(name, choice)| (name.clone(), value(choice, draw))).collect()
 }
 
-/// `seconds` to the nearest millisecond; what does not fit is far beyond every scenario's end.
+/// `seconds` rounded to the nearest millisecond. A number that does not fit becomes one that is far
+/// beyond the end of every scenario.
 pub(super) fn span(seconds: f64) -> Seconds {
     Seconds::from_millis((seconds * 1000.0).round().clamp(0.0, 1e14) as u64)
 }
@@ -152,14 +155,14 @@ mod tests {
 
     use super::*;
 
-    /// When the jobs of one stream come, in seconds.
+    /// When the jobs of one stream arrive, in seconds.
     fn seconds(arrival: &Json) -> Vec<f64> {
         let scenario: Scenario = serde_json::from_value(json!({"arrivals": [arrival]})).unwrap();
-        coming(&scenario).iter().map(|job| job.at.since(scenario.start).as_secs_f64()).collect()
+        arriving(&scenario).iter().map(|job| job.at.since(scenario.start).as_secs_f64()).collect()
     }
 
     #[test]
-    fn each_pattern_has_its_times() {
+    fn each_pattern_has_its_arrival_times() {
         assert_eq!(seconds(&json!({"type": "t", "count": 3})), [0.0, 0.0, 0.0]);
         assert_eq!(
             seconds(&json!({"type": "t", "count": 2, "at_once": true, "from_seconds": 5})),
@@ -177,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_poisson_process_has_its_rate_and_its_scatter() {
+    fn a_poisson_process_has_its_rate_and_variance() {
         let times = seconds(&json!({"type": "t", "count": 20_000, "poisson_per_second": 4}));
         let gaps: Vec<f64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
         let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
@@ -187,14 +190,16 @@ mod tests {
     }
 
     #[test]
-    fn streams_are_merged_in_time() {
+    fn streams_are_merged_by_arrival_time() {
         let scenario: Scenario = serde_json::from_value(json!({"arrivals": [
-            {"type": "late", "count": 1, "from_seconds": 3}, {"type": "often", "count": 3, "every_seconds": 2},
+            {"type": "late", "count": 1, "from_seconds": 3},
+            {"type": "often", "count": 3, "every_seconds": 2},
         ]}))
         .unwrap();
-        let types: Vec<&str> = coming(&scenario).iter().map(|job| job.job_type.as_str()).collect();
+        let types: Vec<&str> =
+            arriving(&scenario).iter().map(|job| job.job_type.as_str()).collect();
         assert_eq!(types, ["often", "often", "late", "often"]);
-        let ids = ids(&coming(&scenario)).unwrap();
+        let ids = ids(&arriving(&scenario)).unwrap();
         assert_eq!(ids[3].as_str(), "job-4");
     }
 }

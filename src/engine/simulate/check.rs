@@ -1,4 +1,4 @@
-//! The bounds of a scenario, each said where the field is documented.
+//! The bounds of a scenario. The documentation of each field states them.
 
 use std::fmt::Display;
 
@@ -14,12 +14,12 @@ use tidegate_core::{
 };
 
 /// Most jobs of a scenario.
-pub const MOST_JOBS: u64 = 1_000_000;
-/// The longest that a scenario, or an attempt, may last: 366 days.
-const LONGEST: Seconds = Seconds::new(31_622_400);
+pub const MAX_JOBS: u64 = 1_000_000;
+/// Longest duration of a scenario or an attempt: 366 days.
+const MAX_SPAN: Seconds = Seconds::new(31_622_400);
 const MILLISECOND: Seconds = Seconds::from_millis(1);
-/// Most characters of the name of an attribute.
-const NAME_BYTES: usize = 64;
+/// Most bytes of the name of an attribute.
+const MAX_NAME_BYTES: usize = 64;
 
 impl From<ValidationError> for BadScenario {
     fn from(fault: ValidationError) -> Self {
@@ -32,13 +32,13 @@ impl Scenario {
     ///
     /// # Errors
     ///
-    /// The first that is not kept.
+    /// The first bound that is exceeded.
     pub fn check(&self) -> Result<(), BadScenario> {
         Ok(self.fields()?)
     }
 
     fn fields(&self) -> Result<(), ValidationError> {
-        check_span("duration_seconds", self.duration_seconds, MILLISECOND, LONGEST)?;
+        check_span("duration_seconds", self.duration_seconds, MILLISECOND, MAX_SPAN)?;
         check_span("tick_seconds", self.tick_seconds, MILLISECOND, Seconds::new(3600))?;
         check_queue(&self.queue).map_err(|fault| fault.within("queue"))?;
         for (name, config) in &self.types {
@@ -50,10 +50,10 @@ impl Scenario {
         }
         at_most("arrivals", self.arrivals.len(), 1000)?;
         at_most("service", self.service.len(), 100)?;
-        if self.job_count() > MOST_JOBS {
+        if self.job_count() > MAX_JOBS {
             return Err(ValidationError::new(
                 "arrivals",
-                format!("must be at most {MOST_JOBS} jobs, those of `jobs` counted"),
+                format!("must be at most {MAX_JOBS} jobs, those of `jobs` counted"),
             ));
         }
         each("arrivals", &self.arrivals, check_arrival)?;
@@ -95,10 +95,10 @@ fn own_name(name: &TypeName) -> Result<(), ValidationError> {
 
 fn check_arrival(arrival: &Arrival) -> Result<(), ValidationError> {
     own_name(&arrival.job_type).map_err(|fault| ValidationError::new("type", fault.message))?;
-    if !(1..=MOST_JOBS).contains(&u64::from(arrival.count)) {
-        return Err(ValidationError::new("count", format!("must be 1 to {MOST_JOBS}")));
+    if !(1..=MAX_JOBS).contains(&u64::from(arrival.count)) {
+        return Err(ValidationError::new("count", format!("must be 1 to {MAX_JOBS}")));
     }
-    check_span("from_seconds", arrival.from_seconds, Seconds::default(), LONGEST)?;
+    check_span("from_seconds", arrival.from_seconds, Seconds::default(), MAX_SPAN)?;
     let patterns = [
         ("at_once", arrival.at_once.is_some()),
         ("every_seconds", arrival.every_seconds.is_some()),
@@ -117,7 +117,7 @@ fn check_arrival(arrival: &Arrival) -> Result<(), ValidationError> {
         return Err(ValidationError::new("at_once", "must be true if it is given"));
     }
     if let Some(every) = arrival.every_seconds {
-        check_span("every_seconds", every, MILLISECOND, LONGEST)?;
+        check_span("every_seconds", every, MILLISECOND, MAX_SPAN)?;
     }
     for (field, rate) in
         [("per_second", arrival.per_second), ("poisson_per_second", arrival.poisson_per_second)]
@@ -127,13 +127,13 @@ fn check_arrival(arrival: &Arrival) -> Result<(), ValidationError> {
         }
     }
     if let Some(burst) = arrival.burst {
-        if !(1..=MOST_JOBS).contains(&u64::from(burst.jobs)) {
-            return Err(ValidationError::new("burst.jobs", format!("must be 1 to {MOST_JOBS}")));
+        if !(1..=MAX_JOBS).contains(&u64::from(burst.jobs)) {
+            return Err(ValidationError::new("burst.jobs", format!("must be 1 to {MAX_JOBS}")));
         }
-        check_span("burst.every_seconds", burst.every_seconds, MILLISECOND, LONGEST)?;
+        check_span("burst.every_seconds", burst.every_seconds, MILLISECOND, MAX_SPAN)?;
     }
     for (name, choice) in &arrival.attributes {
-        check_text("attributes", name, NAME_BYTES)?;
+        check_text("attributes", name, MAX_NAME_BYTES)?;
         let Choice::Weighted(weights) = choice else {
             continue;
         };
@@ -155,7 +155,7 @@ fn check_arrival(arrival: &Arrival) -> Result<(), ValidationError> {
 
 fn check_job(job: &TracedJob) -> Result<(), ValidationError> {
     own_name(&job.job_type).map_err(|fault| ValidationError::new("type", fault.message))?;
-    check_span("at_seconds", job.at_seconds, Seconds::default(), LONGEST)?;
+    check_span("at_seconds", job.at_seconds, Seconds::default(), MAX_SPAN)?;
     at_most("attempts", job.attempts.len(), 100)
 }
 
@@ -197,7 +197,7 @@ fn check_failure(failure: &FailureRule) -> Result<(), ValidationError> {
 }
 
 fn check_drawn(field: &str, span: Span) -> Result<(), ValidationError> {
-    let fits = |seconds: f64| (0.0..=LONGEST.as_f64()).contains(&seconds);
+    let fits = |seconds: f64| (0.0..=MAX_SPAN.as_f64()).contains(&seconds);
     let good = match span {
         Span::Fixed(seconds) | Span::Drawn(Drawn::Exponential(seconds)) => fits(seconds),
         Span::Drawn(Drawn::Uniform([least, most])) => fits(least) && fits(most) && least <= most,
@@ -207,7 +207,7 @@ fn check_drawn(field: &str, span: Span) -> Result<(), ValidationError> {
     } else {
         Err(ValidationError::new(
             field,
-            format!("must be 0 to {}, the least before the most", LONGEST.as_f64()),
+            format!("must be 0 to {}, the least before the most", MAX_SPAN.as_f64()),
         ))
     }
 }

@@ -1,17 +1,19 @@
-//! What is left to chance in a scenario, drawn from its seed.
+//! The random draws of a scenario, from its seed.
 //!
-//! The one thing to know: a draw belongs to what it is for (this job's attributes, that attempt's length), not to the order
-//! of the simulation. Two policies simulated on one scenario meet the same jobs, and each job takes as long in both.
+//! The one thing to know: a draw depends on its purpose (the attributes of this job, the length of
+//! that attempt), not on the order of the simulation. Two policies simulated on one scenario get
+//! the same jobs, and each job takes as long in both.
 
 use std::collections::BTreeMap;
 
 use super::scenario::{Drawn, Span};
 
-/// A sequence of draws (`SplitMix64`): the same for the same seed and place in every version of this program.
+/// A sequence of draws (`SplitMix64`): the same for the same seed and position in every version of
+/// this program.
 #[derive(Clone, Debug)]
 pub(super) struct Draw(u64);
 
-/// What a sequence is for.
+/// The purpose of a sequence.
 #[derive(Clone, Copy)]
 pub(super) enum For {
     /// The arrivals of a stream.
@@ -23,7 +25,7 @@ pub(super) enum For {
 }
 
 impl Draw {
-    /// The sequence of `seed` for `what`, at the place `index` and `further`.
+    /// The sequence of `seed` for `what`, at the position `index` and `further`.
     pub fn new(seed: u64, what: For, index: u64, further: u64) -> Self {
         let parts = [what as u64, index, further];
         Self(
@@ -38,17 +40,17 @@ impl Draw {
         mixed(self.0)
     }
 
-    /// A number from 0 up to 1.
+    /// A number from 0 to 1, without 1.
     pub fn fraction(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// A memoryless span of this mean.
+    /// An exponentially distributed span with this mean.
     pub fn exponential(&mut self, mean: f64) -> f64 {
         -mean * (1.0 - self.fraction()).ln()
     }
 
-    /// A length of `span`, in seconds.
+    /// A length drawn from `span`, in seconds.
     pub fn span(&mut self, span: Span) -> f64 {
         match span {
             Span::Fixed(seconds) => seconds,
@@ -57,7 +59,7 @@ impl Draw {
         }
     }
 
-    /// One of the texts, each as often as its weight says.
+    /// One of the texts, each with a probability in proportion to its weight.
     pub fn pick<'a>(&mut self, weights: &'a BTreeMap<String, f64>) -> &'a str {
         let sum: f64 = weights.values().sum();
         let mut left = self.fraction() * sum;
@@ -67,7 +69,7 @@ impl Draw {
                 return text;
             }
         }
-        // What was rounded away falls to the last that has a weight.
+        // A rounding error selects the last text that has a weight.
         weights.iter().rev().find(|(_, weight)| **weight > 0.0).map_or("", |(text, _)| text)
     }
 }
@@ -90,14 +92,14 @@ mod tests {
     }
 
     #[test]
-    fn spans_have_the_mean_that_they_say() {
+    fn spans_have_their_stated_mean() {
         assert!((mean(Span::Fixed(3.0)) - 3.0).abs() < 1e-9);
         assert!((mean(Span::Drawn(Drawn::Uniform([2.0, 6.0]))) - 4.0).abs() < 0.05);
         assert!((mean(Span::Drawn(Drawn::Exponential(5.0))) - 5.0).abs() < 0.15);
     }
 
     #[test]
-    fn a_text_is_picked_as_often_as_its_weight_says() {
+    fn texts_are_picked_in_proportion_to_their_weights() {
         let weights: BTreeMap<String, f64> = [("a", 3.0), ("b", 1.0), ("never", 0.0)]
             .map(|(text, weight)| (text.to_owned(), weight))
             .into();
@@ -110,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_draw_belongs_to_its_place() {
+    fn a_draw_depends_only_on_its_position() {
         let drawn =
             |index, attempt| Draw::new(1, For::Attempt, index, attempt).fraction().to_bits();
         assert_eq!(drawn(1, 1), drawn(1, 1));

@@ -1,17 +1,20 @@
-//! Simulation: a queue under virtual time, so that limits, throttlers and retry strategies are seen at work before they are
-//! trusted with a live one.
+//! Simulation: a queue under virtual time, to see limits, throttlers and retry strategies at work
+//! before a live queue uses them.
 //!
 //! ```text
-//!   scenario (arrivals, service times, failures) or trace ─▶ the real engine on a store in memory ─▶ report, picture
+//!   scenario (arrivals, service times, failures) or trace
+//!     ─▶ the real engine on a store in memory ─▶ report, picture
 //! ```
 //!
-//! The one thing to know: **nothing is modelled**. A simulated queue is ticked by the same code as a live one; only the
-//! clock, the workers and the store are stand-ins. And nothing is left to chance: the same scenario with the same plugins
-//! gives the same report, byte for byte, on every machine.
+//! The one thing to know: **nothing is modelled**. The same code ticks a simulated queue and a live
+//! one; only the clock, the workers and the store are replaced. A run is deterministic: the same
+//! scenario with the same plugins gives the same report, byte for byte, on every machine.
 //!
-//! Read in this order: [`scenario`] (what is simulated), `world` (how), `record` and [`report`] (what is measured),
-//! [`policies`] (plugins), [`compare`] (two versions), [`trace`] (what a live queue did), [`picture`].
+//! Read in this order: [`scenario`] (the input), `world` (the run), `record` and [`report`] (the
+//! measurements), [`policies`] (plugins), [`compare`] (two versions), [`trace`] (the history of a
+//! live queue), [`picture`].
 
+mod agreement;
 mod arrivals;
 pub mod check;
 pub mod compare;
@@ -28,44 +31,47 @@ mod tests;
 pub mod trace;
 mod world;
 
+pub use agreement::Agreement;
 pub use compare::Difference;
 pub use policies::Plugins;
 pub use record::By;
-pub use report::{Agreement, SimulationReport};
+pub use report::SimulationReport;
 pub use scenario::{BadScenario, Scenario};
 pub use series::Series;
 pub use world::Failed;
 
-/// A simulation that is over.
+/// A finished simulation.
 pub struct Simulation {
-    /// What it comes to.
+    /// The measurements.
     pub report: SimulationReport,
-    /// What the live queue did, and how alike that is, if the scenario is a trace.
+    /// If the scenario is a trace: the measurements of the live queue, and how well the simulation
+    /// agrees with them.
     pub real: Option<(SimulationReport, Agreement)>,
-    ran: world::Ran,
+    ran: world::FinishedRun,
 }
 
 impl Simulation {
-    /// The first jobs about which the plugins of `self` and `other` decided differently, and how many there are in all. Both
-    /// are simulations of one scenario.
+    /// The first jobs about which the plugins of `self` and `other` decided differently, and the
+    /// number of all such jobs. Both are simulations of one scenario.
     pub fn differences(&self, other: &Self) -> (Vec<Difference>, u64) {
         compare::differences(&self.ran, &other.ran)
     }
 }
 
-/// Simulates `scenario` with `plugins`, its jobs told apart by `by`. Now and then `tell` is told how many jobs have ended.
+/// Simulates `scenario` with `plugins`, and groups its jobs by `by`. It calls `progress` from time
+/// to time with the number of jobs that have ended.
 ///
 /// # Errors
 ///
-/// The scenario is not sound, or the queue refuses its configuration or one of its jobs.
+/// The scenario is invalid, or the queue refuses its configuration or one of its jobs.
 pub async fn simulate(
     scenario: &Scenario,
     plugins: &Plugins,
     by: By,
-    tell: &mut (dyn FnMut(u64) + Send),
+    progress: &mut (dyn FnMut(u64) + Send),
 ) -> Result<Simulation, Failed> {
-    let mut ran = world::run(scenario, plugins, by.clone(), tell).await?;
-    let mut report = ran.record.report(scenario, ran.over, ran.end, ran.rounds);
+    let mut ran = world::run(scenario, plugins, by.clone(), progress).await?;
+    let mut report = ran.record.report(scenario, ran.over, ran.end, ran.ticks);
     report.calls = ran.seen.calls();
     let real = trace::real(scenario, &by).map(|(record, end)| {
         let over = if record.ended == record.jobs.len() as u64 {

@@ -1,24 +1,25 @@
-//! The picture of a simulation: what ran of each value over time, against the limit, as SVG.
+//! The picture of a simulation: the running weight of each value over time, against the limit, as
+//! SVG.
 //!
-//! It is written by hand: a few rectangles, paths and texts do not earn a drawing crate and its font metrics, and what
-//! is written here is the same on every machine. Colours are Okabe and Ito's, which colour-blind people tell apart, and
-//! every line has a dash pattern of its own besides.
+//! The SVG is written without a drawing crate: it has only rectangles, paths and texts, needs no
+//! font metrics, and is the same on every machine. The colours are those of Okabe and Ito, which
+//! colour-blind readers can distinguish. Every line also has its own dash pattern.
 
 use std::fmt::Write as _;
 
-use super::report::{COLUMNS, Row, SimulationReport};
+use super::report::{CHART_COLUMNS, Row, SimulationReport};
 
 const WIDTH: f64 = 960.0;
-const LEFT: f64 = 64.0;
-const RIGHT: f64 = 24.0;
+const LEFT_MARGIN: f64 = 64.0;
+const RIGHT_MARGIN: f64 = 24.0;
 /// Height of a plot.
-const PLOT: f64 = 240.0;
+const PLOT_HEIGHT: f64 = 240.0;
 /// Height of a row of the legend.
-const LINE: f64 = 18.0;
-/// Numbers beside a plot, about.
-const TICKS_UP: f64 = 5.0;
+const LEGEND_ROW_HEIGHT: f64 = 18.0;
+/// Approximate number of labels on the vertical axis.
+const VERTICAL_LABELS: f64 = 5.0;
 /// Entries of a row of the legend.
-const ACROSS: usize = 3;
+const LEGEND_COLUMNS: usize = 3;
 
 /// Colour and dash pattern of the values, the most running first.
 const STYLES: [(&str, &str); 7] = [
@@ -31,7 +32,7 @@ const STYLES: [(&str, &str); 7] = [
     ("#7F4F24", "15 4"),
 ];
 
-/// The picture of `panels` one below the other, each with its title. All share one scale.
+/// The picture of `panels`, one below the other, each with its title. All share one scale.
 pub fn draw(panels: &[(&str, &SimulationReport)]) -> String {
     let seconds = panels.iter().map(|(_, report)| report.seconds).fold(0.001, f64::max);
     let tallest = panels.iter().flat_map(|(_, report)| {
@@ -39,7 +40,7 @@ pub fn draw(panels: &[(&str, &SimulationReport)]) -> String {
         drawn.chain([&report.all]).flat_map(|row| [row.most_running, row.limit.unwrap_or(0)])
     });
     let tallest = tallest.max().unwrap_or(0).max(1) as f64 * 1.05;
-    let step = nice(tallest / TICKS_UP);
+    let step = nice(tallest / VERTICAL_LABELS);
     let most = (tallest / step).ceil() * step;
     let mut body = String::new();
     let mut top = 12.0;
@@ -48,18 +49,21 @@ pub fn draw(panels: &[(&str, &SimulationReport)]) -> String {
     }
     let height = top + 8.0;
     format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\" \
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
+         width=\"{WIDTH}\" height=\"{height}\" \
          font-family=\"sans-serif\" font-size=\"12\" fill=\"#222\" role=\"img\">\n\
-         <title>Running weight over time</title>\n<rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#fff\"/>\n{body}</svg>\n"
+         <title>Running weight over time</title>\n\
+         <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#fff\"/>\n{body}</svg>\n"
     )
 }
 
-/// The values with a line of their own, the most running first, each with its place in the report.
+/// The values with their own line, the most running first, each with its index in the report.
 fn drawn(report: &SimulationReport) -> Vec<(usize, &Row)> {
     let mut rows: Vec<(usize, &Row)> = report.groups.iter().enumerate().collect();
     rows.sort_by(|(_, a), (_, b)| b.mean_running.total_cmp(&a.mean_running));
     rows.truncate(STYLES.len());
-    // Among those, the report's order: two panels then have one colour for one value.
+    // Among those the order of the report applies, so that two panels use the same colour for a
+    // value.
     rows.sort_by_key(|(index, _)| *index);
     rows
 }
@@ -72,9 +76,49 @@ struct Panel<'a> {
 }
 
 impl Panel<'_> {
-    /// Draws the panel; where the next one starts.
+    /// Draws the panel. Returns where the next one starts.
     fn draw(&self, body: &mut String, title: &str) -> f64 {
         let rows = drawn(self.report);
+        let entries = self.legend(&rows);
+        text(
+            body,
+            LEFT_MARGIN,
+            self.top + 12.0,
+            "start",
+            "font-size=\"14\" font-weight=\"bold\"",
+            title,
+        );
+        let legend = self.top + 32.0;
+        for (index, (stroke, label)) in entries.iter().enumerate() {
+            let x = LEFT_MARGIN
+                + (index % LEGEND_COLUMNS) as f64 * (WIDTH - LEFT_MARGIN - RIGHT_MARGIN)
+                    / LEGEND_COLUMNS as f64;
+            let y = legend + (index / LEGEND_COLUMNS) as f64 * LEGEND_ROW_HEIGHT;
+            let _ =
+                writeln!(body, "<path d=\"M{x:.0} {:.0}h30\" fill=\"none\" {stroke}/>", y - 4.0);
+            text(body, x + 36.0, y, "start", "", label);
+        }
+        let plot = legend + entries.len().div_ceil(LEGEND_COLUMNS) as f64 * LEGEND_ROW_HEIGHT;
+        self.axes(body, plot);
+        for ((index, row), (colour, dashes)) in rows.iter().zip(STYLES) {
+            if let Some(limit) = row.limit {
+                self.limit(body, plot, limit, colour);
+            }
+            let stroke =
+                format!("stroke=\"{colour}\" stroke-width=\"2\" stroke-dasharray=\"{dashes}\"");
+            self.line(body, plot, &self.report.chart.groups[*index], &stroke);
+        }
+        if let Some(limit) = self.report.all.limit {
+            self.limit(body, plot, limit, "#000");
+        }
+        if rows.len() > 1 {
+            self.line(body, plot, &self.report.chart.all, ALL);
+        }
+        plot + PLOT_HEIGHT + 52.0
+    }
+
+    /// The entries of the legend: the stroke and the label of each line.
+    fn legend(&self, rows: &[(usize, &Row)]) -> Vec<(String, String)> {
         let mut entries: Vec<(String, String)> = Vec::new();
         for ((_, row), (colour, dashes)) in rows.iter().zip(STYLES) {
             let limit = row.limit.map_or_else(String::new, |limit| format!(" of {limit}"));
@@ -100,49 +144,23 @@ impl Panel<'_> {
                 format!("{more} more values are only in `all`"),
             ));
         }
-
-        text(body, LEFT, self.top + 12.0, "start", "font-size=\"14\" font-weight=\"bold\"", title);
-        let legend = self.top + 32.0;
-        for (index, (stroke, label)) in entries.iter().enumerate() {
-            let x = LEFT + (index % ACROSS) as f64 * (WIDTH - LEFT - RIGHT) / ACROSS as f64;
-            let y = legend + (index / ACROSS) as f64 * LINE;
-            let _ =
-                writeln!(body, "<path d=\"M{x:.0} {:.0}h30\" fill=\"none\" {stroke}/>", y - 4.0);
-            text(body, x + 36.0, y, "start", "", label);
-        }
-        let plot = legend + entries.len().div_ceil(ACROSS) as f64 * LINE;
-        self.axes(body, plot);
-        for ((index, row), (colour, dashes)) in rows.iter().zip(STYLES) {
-            if let Some(limit) = row.limit {
-                self.limit(body, plot, limit, colour);
-            }
-            let stroke =
-                format!("stroke=\"{colour}\" stroke-width=\"2\" stroke-dasharray=\"{dashes}\"");
-            self.line(body, plot, &self.report.chart.groups[*index], &stroke);
-        }
-        if let Some(limit) = all.limit {
-            self.limit(body, plot, limit, "#000");
-        }
-        if rows.len() > 1 {
-            self.line(body, plot, &self.report.chart.all, ALL);
-        }
-        plot + PLOT + 52.0
+        entries
     }
 
     fn x(&self, seconds: f64) -> f64 {
-        LEFT + seconds / self.seconds * (WIDTH - LEFT - RIGHT)
+        LEFT_MARGIN + seconds / self.seconds * (WIDTH - LEFT_MARGIN - RIGHT_MARGIN)
     }
 
     fn y(&self, plot: f64, value: f64) -> f64 {
-        plot + PLOT * (1.0 - value / self.most)
+        plot + PLOT_HEIGHT * (1.0 - value / self.most)
     }
 
     fn axes(&self, body: &mut String, plot: f64) {
-        let (floor, right) = (plot + PLOT, WIDTH - RIGHT);
-        for value in ticks(self.most, TICKS_UP) {
+        let (floor, right) = (plot + PLOT_HEIGHT, WIDTH - RIGHT_MARGIN);
+        for value in ticks(self.most, VERTICAL_LABELS) {
             let y = self.y(plot, value);
-            let _ = writeln!(body, "<path d=\"M{LEFT} {y:.1}H{right}\" stroke=\"#ddd\"/>");
-            text(body, LEFT - 6.0, y + 4.0, "end", "", &value.to_string());
+            let _ = writeln!(body, "<path d=\"M{LEFT_MARGIN} {y:.1}H{right}\" stroke=\"#ddd\"/>");
+            text(body, LEFT_MARGIN - 6.0, y + 4.0, "end", "", &value.to_string());
         }
         for seconds in ticks(self.seconds, 10.0) {
             let x = self.x(seconds);
@@ -158,10 +176,10 @@ impl Panel<'_> {
         }
         let _ = writeln!(
             body,
-            "<path d=\"M{LEFT} {plot}V{floor}H{right}\" fill=\"none\" stroke=\"#222\"/>"
+            "<path d=\"M{LEFT_MARGIN} {plot}V{floor}H{right}\" fill=\"none\" stroke=\"#222\"/>"
         );
-        text(body, f64::midpoint(LEFT, right), floor + 36.0, "middle", "", "seconds");
-        let middle = plot + PLOT / 2.0;
+        text(body, f64::midpoint(LEFT_MARGIN, right), floor + 36.0, "middle", "", "seconds");
+        let middle = plot + PLOT_HEIGHT / 2.0;
         text(
             body,
             0.0,
@@ -172,9 +190,9 @@ impl Panel<'_> {
         );
     }
 
-    /// A step line; a value that stays is one stretch.
+    /// A step line; equal values form one segment.
     fn line(&self, body: &mut String, plot: f64, columns: &[u64], stroke: &str) {
-        let column = self.report.seconds / COLUMNS as f64;
+        let column = self.report.seconds / CHART_COLUMNS as f64;
         let mut path = String::new();
         let mut last = None;
         for (index, value) in columns.iter().enumerate() {
@@ -196,10 +214,11 @@ impl Panel<'_> {
     }
 
     fn limit(&self, body: &mut String, plot: f64, limit: u64, colour: &str) {
-        let (y, right) = (self.y(plot, limit as f64), WIDTH - RIGHT);
+        let (y, right) = (self.y(plot, limit as f64), WIDTH - RIGHT_MARGIN);
         let _ = writeln!(
             body,
-            "<path d=\"M{LEFT} {y:.1}H{right}\" stroke=\"{colour}\" stroke-width=\"1\" stroke-dasharray=\"2 4\"/>"
+            "<path d=\"M{LEFT_MARGIN} {y:.1}H{right}\" stroke=\"{colour}\" \
+             stroke-width=\"1\" stroke-dasharray=\"2 4\"/>"
         );
         text(
             body,

@@ -1,4 +1,5 @@
-//! The plugins of a simulation, and what is seen of them: every decision, and what each call used.
+//! The plugins of a simulation, and the observation of their decisions and of the resources of each
+//! call.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -25,12 +26,12 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-/// Most reasons that are told apart.
-const REASONS: usize = 200;
-/// What stands for those that are too many.
-const OTHER: &str = "(other reasons)";
+/// Most reasons that are counted separately.
+const MAX_REASONS: usize = 200;
+/// The reason that replaces further ones.
+const OTHER_REASONS: &str = "(other reasons)";
 
-/// What a call of a plugin used, if whoever runs plugins tells.
+/// Returns the resources of the last call of a plugin, if the host measures them.
 pub type Meter = Arc<dyn Fn(&Plugin) -> Option<Usage> + Send + Sync>;
 
 /// The plugins of a simulation.
@@ -40,16 +41,17 @@ pub struct Plugins {
     pub policy: Arc<dyn Policy>,
     /// Where their code is put, for `policy` to find.
     pub objects: Arc<dyn ObjectStore>,
-    /// The throttler, and how the queue names it.
+    /// The throttler, and its use by the queue.
     pub throttler: Option<(NewVersion, Throttler)>,
-    /// The retry strategy of every type, and its configuration where the type has none for a plugin.
+    /// The retry strategy of every type, with the configuration for types that have none for a
+    /// plugin.
     pub retry: Option<(NewVersion, Arc<serde_json::Value>)>,
-    /// Asked after each call.
+    /// Called after each call of a plugin.
     pub meter: Option<Meter>,
 }
 
 impl Default for Plugins {
-    /// None.
+    /// No plugins.
     fn default() -> Self {
         Self {
             policy: Arc::new(NoPolicy),
@@ -61,14 +63,14 @@ impl Default for Plugins {
     }
 }
 
-/// The calls of a role's plugin.
+/// The calls of plugins in one role.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Calls {
     /// How many.
     pub calls: u64,
-    /// How many gave no answer, by the kind of fault.
+    /// The number of calls without an answer, by the kind of fault.
     pub faults: BTreeMap<String, u64>,
-    /// What the first fault said.
+    /// The message of the first fault.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_fault: Option<String>,
     /// Fuel of a call.
@@ -77,7 +79,8 @@ pub struct Calls {
     /// Bytes of memory at the end of a call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<Spread>,
-    /// How long a call took on this machine, in microseconds; not part of what is the same every time.
+    /// How long a call took on this machine, in microseconds. It is not part of the reproducible
+    /// report.
     #[serde(skip)]
     pub took_micros: Option<Spread>,
 }
@@ -89,7 +92,7 @@ impl Calls {
     }
 }
 
-/// What is kept of calls while they are made.
+/// The measurements of calls during the simulation.
 #[derive(Debug, Default)]
 struct Tally {
     calls: Calls,
@@ -109,9 +112,9 @@ impl Tally {
     }
 }
 
-/// What a plugin says of a job.
+/// A decision of a plugin about a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum PluginDecision {
     Run,
     Hold,
     Reschedule(Timestamp),
@@ -120,26 +123,26 @@ pub(super) enum What {
     GiveUp,
 }
 
-/// A decision about a job that is not the one it had before.
+/// A decision about a job that differs from the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Decided {
+pub(super) struct DecisionChange {
     pub at: Timestamp,
-    pub what: What,
-    /// Why: an index into [`SeenDecisions::reasons`].
+    pub what: PluginDecision,
+    /// The reason: an index into [`SeenDecisions::reasons`].
     pub reason: u32,
 }
 
-/// What was seen of a simulation's plugins.
+/// The observed decisions and calls of plugins.
 #[derive(Debug, Default)]
 pub(super) struct SeenDecisions {
     throttler: Tally,
     retry: Tally,
-    /// The decisions about each job, where they changed.
-    pub decided: HashMap<JobId, Vec<Decided>>,
+    /// The changes of the decision about each job.
+    pub decided: HashMap<JobId, Vec<DecisionChange>>,
     pub reasons: Vec<String>,
     known: HashMap<String, u32>,
-    /// What the round under way has decided so far; of a job that is asked about again, the last counts.
-    round: HashMap<JobId, (What, u32)>,
+    /// The decisions of the current tick. If a job is evaluated again, the last decision counts.
+    tick: HashMap<JobId, (PluginDecision, u32)>,
 }
 
 impl SeenDecisions {
@@ -148,7 +151,7 @@ impl SeenDecisions {
         if let Some(index) = self.known.get(&text) {
             return *index;
         }
-        let text = if self.reasons.len() < REASONS { text } else { OTHER.to_owned() };
+        let text = if self.reasons.len() < MAX_REASONS { text } else { OTHER_REASONS.to_owned() };
         let index = self.known.get(&text).copied().unwrap_or(self.reasons.len() as u32);
         if index as usize == self.reasons.len() {
             self.reasons.push(text.clone());
@@ -157,26 +160,26 @@ impl SeenDecisions {
         index
     }
 
-    fn decide(&mut self, id: &JobId, at: Timestamp, what: What, reason: u32) {
+    fn decide(&mut self, id: &JobId, at: Timestamp, what: PluginDecision, reason: u32) {
         let decided = self.decided.entry(id.clone()).or_default();
         if decided.last().is_none_or(|last| last.what != what) {
-            decided.push(Decided { at, what, reason });
+            decided.push(DecisionChange { at, what, reason });
         }
     }
 
-    /// The round at `now` is over: who was held by the throttler, and why.
-    pub fn round_over(&mut self, now: Timestamp) -> Vec<(JobId, String)> {
+    /// Ends the tick at `now`. Returns the jobs that the throttler held, with the reasons.
+    pub fn tick_over(&mut self, now: Timestamp) -> Vec<(JobId, String)> {
         let mut held = Vec::new();
-        for (id, (what, reason)) in std::mem::take(&mut self.round) {
+        for (id, (what, reason)) in std::mem::take(&mut self.tick) {
             self.decide(&id, now, what, reason);
-            if what == What::Hold {
+            if what == PluginDecision::Hold {
                 held.push((id, self.reasons[reason as usize].clone()));
             }
         }
         held
     }
 
-    /// The calls of the throttler and of the retry strategy, where there were any.
+    /// The calls of the throttler and of the retry strategy, if there were any.
     pub fn calls(&mut self) -> BTreeMap<&'static str, Calls> {
         let (throttler, retry) =
             (std::mem::take(&mut self.throttler).calls(), std::mem::take(&mut self.retry).calls());
@@ -187,15 +190,15 @@ impl SeenDecisions {
     }
 }
 
-/// A policy whose decisions are seen.
-pub(super) struct Watched {
+/// A policy whose decisions are observed.
+pub(super) struct ObservedPolicy {
     pub policy: Arc<dyn Policy>,
     pub meter: Option<Meter>,
     pub seen: Arc<Mutex<SeenDecisions>>,
 }
 
-impl Watched {
-    fn note<T>(
+impl ObservedPolicy {
+    fn observe<T>(
         &self,
         plugin: &Plugin,
         tally: impl FnOnce(&mut SeenDecisions) -> &mut Tally,
@@ -217,7 +220,7 @@ impl Watched {
 }
 
 #[async_trait]
-impl Policy for Watched {
+impl Policy for ObservedPolicy {
     async fn throttle(
         &self,
         plugin: &Plugin,
@@ -225,7 +228,7 @@ impl Policy for Watched {
         purpose: Purpose,
     ) -> Result<ThrottleAnswer, Fault> {
         let answer = self.policy.throttle(plugin, Arc::clone(&call), purpose).await;
-        self.note(plugin, |seen| &mut seen.throttler, &answer);
+        self.observe(plugin, |seen| &mut seen.throttler, &answer);
         let mut seen = self.seen.lock();
         // Many candidates of a call have one reason.
         let mut reasons: Vec<(&str, u32)> = Vec::new();
@@ -233,10 +236,10 @@ impl Policy for Watched {
             call.candidates.iter().zip(answer.iter().flat_map(|answer| &answer.decisions))
         {
             let what = match decision.action {
-                Action::Run => What::Run,
-                Action::Hold(_) => What::Hold,
-                Action::Reschedule(at) => What::Reschedule(at),
-                Action::Drop => What::Drop,
+                Action::Run => PluginDecision::Run,
+                Action::Hold(_) => PluginDecision::Hold,
+                Action::Reschedule(at) => PluginDecision::Reschedule(at),
+                Action::Drop => PluginDecision::Drop,
             };
             let text = decision.reason.as_deref().unwrap_or_default();
             let known = reasons
@@ -250,7 +253,7 @@ impl Policy for Watched {
                 reasons.push((text, reason));
                 reason
             });
-            seen.round.insert(job.id.clone(), (what, reason));
+            seen.tick.insert(job.id.clone(), (what, reason));
         }
         answer
     }
@@ -262,12 +265,12 @@ impl Policy for Watched {
         purpose: Purpose,
     ) -> Result<RetryAnswer, Fault> {
         let answer = self.policy.retry(plugin, Arc::clone(&call), purpose).await;
-        self.note(plugin, |seen| &mut seen.retry, &answer);
+        self.observe(plugin, |seen| &mut seen.retry, &answer);
         if let Ok(answer) = &answer {
             let (what, reason) = match answer {
-                RetryAnswer::Retry { at, .. } => (What::Retry(*at), ""),
+                RetryAnswer::Retry { at, .. } => (PluginDecision::Retry(*at), ""),
                 RetryAnswer::GiveUp(message) => {
-                    (What::GiveUp, message.as_deref().unwrap_or_default())
+                    (PluginDecision::GiveUp, message.as_deref().unwrap_or_default())
                 }
             };
             let mut seen = self.seen.lock();
@@ -297,7 +300,7 @@ impl Policy for Watched {
     }
 }
 
-/// `text` with each number as `#`, so that reasons which only count differently are one.
+/// `text` with each number as `#`, so that reasons which differ only in numbers are counted as one.
 fn without_numbers(text: &str) -> String {
     let mut short = String::with_capacity(text.len());
     let mut number = false;

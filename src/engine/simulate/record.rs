@@ -1,5 +1,6 @@
-//! What happened in a queue: who waited how long, who ran when, how each job ended. A simulation fills it from everything that
-//! its store commits, a trace from what a live queue did, so that both are measured alike.
+//! The measurements of a queue: waiting times, running weight and results of its jobs. A simulation
+//! records every commit of its store; a trace records the history of a live queue. So both are
+//! measured in the same way.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,14 +10,14 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-/// Most values that are told apart; further ones are counted as [`OTHERS`].
-const MOST_GROUPS: usize = 100;
-/// The group of the values that are too many.
+/// Most values with a group of their own; jobs with further ones are counted as [`OTHERS`].
+const MAX_GROUPS: usize = 100;
+/// The group of jobs whose values exceed the maximum.
 pub(super) const OTHERS: &str = "(others)";
 /// The group of jobs without the attribute.
 pub(super) const NONE: &str = "(none)";
 
-/// By what jobs are told apart.
+/// How jobs are grouped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum By {
     /// Their type.
@@ -26,7 +27,7 @@ pub enum By {
 }
 
 impl By {
-    /// `type`, or an attribute's name.
+    /// By `type`, or by the attribute of this name.
     pub fn named(name: &str) -> Self {
         if name == "type" { Self::Type } else { Self::Attribute(name.to_owned()) }
     }
@@ -48,17 +49,17 @@ impl By {
     }
 }
 
-/// A job as far as it is measured.
+/// The measurements of one job.
 #[derive(Clone, Debug)]
-pub(super) struct Note {
+pub(super) struct JobRecord {
     pub group: usize,
-    /// What it takes of limits while it runs.
+    /// Its weight against limits while it runs.
     weight: u64,
-    /// When it was due first.
+    /// Its first due time.
     pub due: Timestamp,
-    /// When it started first.
+    /// Its first start.
     pub started: Option<Timestamp>,
-    /// Which of the watched sums count it.
+    /// The indexes of the observed sums that include it.
     watches: Vec<u32>,
     run_at: Timestamp,
     pub attempt: u16,
@@ -66,7 +67,7 @@ pub(super) struct Note {
     pub ended: Option<(Timestamp, Outcome)>,
 }
 
-/// What is counted of jobs that are alike.
+/// The measurements of a group of jobs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Group {
     pub value: String,
@@ -74,23 +75,23 @@ pub(super) struct Group {
     pub running: Series,
     pub retries: u64,
     pub rescheduled: u64,
-    /// How often a throttler held one of them, by its reason.
+    /// How often a throttler held one of its jobs, by reason.
     pub held: BTreeMap<String, u64>,
 }
 
-/// A sum of running weight that an expectation is about: of jobs with this value (none: of all).
+/// A sum of running weight that an expectation limits: of jobs with this value, or of all jobs.
 #[derive(Clone, Debug)]
 pub(super) struct Watch {
     pub of: Option<(By, String)>,
     pub running: Series,
 }
 
-/// What happened.
+/// The measurements of a queue.
 #[derive(Clone, Debug)]
 pub(super) struct Recording {
     pub start: Timestamp,
     pub by: By,
-    pub jobs: Vec<Note>,
+    pub jobs: Vec<JobRecord>,
     numbers: HashMap<JobId, usize>,
     pub groups: Vec<Group>,
     by_value: HashMap<String, usize>,
@@ -102,12 +103,12 @@ pub(super) struct Recording {
     pub running: u32,
     /// How many jobs have ended.
     pub ended: u64,
-    /// The earliest instant at which something must be done with a live job, since it was taken last.
+    /// The earliest instant at which the sweep must process a live job, since the last sweep.
     pub wake: Option<Timestamp>,
 }
 
 impl Recording {
-    /// An empty record that begins at `start` and watches these sums.
+    /// An empty record that starts at `start` and observes these sums.
     pub fn new(
         start: Timestamp,
         by: By,
@@ -132,30 +133,31 @@ impl Recording {
         }
     }
 
-    /// The number of a job, if it came.
+    /// The index of a job in `jobs`, if it has arrived.
     pub fn number(&self, id: &JobId) -> Option<usize> {
         self.numbers.get(id).copied()
     }
 
-    /// Takes note of a job as it was committed at `now`.
-    pub fn see(&mut self, job: &Job, now: Timestamp) {
+    /// Records a job as it was committed at `now`.
+    pub fn observe(&mut self, job: &Job, now: Timestamp) {
         let number = self.number(&job.id).unwrap_or_else(|| {
             let (spec, run_at) = (&job.spec, job.life.run_at().unwrap_or(now));
             let weight = if spec.critical { 0 } else { u64::from(spec.weight) };
-            self.come(&job.id, &spec.job_type, &spec.attributes, weight, run_at)
+            self.arrive(&job.id, &spec.job_type, &spec.attributes, weight, run_at)
         });
         if job.life.ended().is_none() {
             self.wake = self.wake.into_iter().chain(job.life.wake_at(&job.spec)).min();
         }
-        let note = &self.jobs[number];
+        let measured = &self.jobs[number];
         match &job.life.state {
-            State::Running(_) if !note.running => self.start(number, now),
+            State::Running(_) if !measured.running => self.start(number, now),
             State::Running(_) => {}
             State::Scheduled { run_at, waiting } => {
-                let group = note.group;
-                let moved =
-                    !note.running && *run_at > note.run_at && *waiting == Waiting::Throttler;
-                if note.running {
+                let group = measured.group;
+                let moved = !measured.running
+                    && *run_at > measured.run_at
+                    && *waiting == Waiting::Throttler;
+                if measured.running {
                     self.leave(number, now);
                 }
                 self.groups[group].rescheduled += u64::from(moved);
@@ -166,8 +168,8 @@ impl Recording {
         }
     }
 
-    /// Takes note of a new job.
-    pub fn come(
+    /// Records a new job. Returns its index in `jobs`.
+    pub fn arrive(
         &mut self,
         id: &JobId,
         job_type: &TypeName,
@@ -188,7 +190,7 @@ impl Recording {
             .map(|(index, _)| index)
             .collect();
         let number = self.jobs.len();
-        self.jobs.push(Note {
+        self.jobs.push(JobRecord {
             group,
             weight,
             due,
@@ -206,7 +208,7 @@ impl Recording {
     }
 
     fn group(&mut self, value: String) -> usize {
-        let value = if self.groups.len() < MOST_GROUPS || self.by_value.contains_key(&value) {
+        let value = if self.groups.len() < MAX_GROUPS || self.by_value.contains_key(&value) {
             value
         } else {
             OTHERS.to_owned()
@@ -231,11 +233,11 @@ impl Recording {
 
     /// An attempt of a job starts.
     pub fn start(&mut self, number: usize, now: Timestamp) {
-        let note = &mut self.jobs[number];
-        note.started.get_or_insert(now);
-        (note.running, note.attempt) = (true, note.attempt + 1);
-        let retry = u64::from(note.attempt > 1);
-        self.groups[note.group].retries += retry;
+        let measured = &mut self.jobs[number];
+        measured.started.get_or_insert(now);
+        (measured.running, measured.attempt) = (true, measured.attempt + 1);
+        let retry = u64::from(measured.attempt > 1);
+        self.groups[measured.group].retries += retry;
         self.all.retries += retry;
         self.running += 1;
         self.weigh(number, now, true);
@@ -262,12 +264,12 @@ impl Recording {
 
     fn weigh(&mut self, number: usize, now: Timestamp, more: bool) {
         let at = now.since(self.start).as_millis() as u64;
-        let note = &self.jobs[number];
-        let watches = note.watches.iter().map(|index| *index as usize);
+        let measured = &self.jobs[number];
+        let watches = measured.watches.iter().map(|index| *index as usize);
         for index in watches {
-            self.watches[index].running.change(at, note.weight, more);
+            self.watches[index].running.change(at, measured.weight, more);
         }
-        self.groups[note.group].running.change(at, note.weight, more);
-        self.all.running.change(at, note.weight, more);
+        self.groups[measured.group].running.change(at, measured.weight, more);
+        self.all.running.change(at, measured.weight, more);
     }
 }

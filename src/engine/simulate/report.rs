@@ -1,4 +1,5 @@
-//! What a simulation comes to: plain data, the same for the same scenario and policies, byte for byte.
+//! The report of a simulation: plain data, the same for the same scenario and policies, byte for
+//! byte.
 
 use std::collections::BTreeMap;
 
@@ -6,38 +7,37 @@ use serde::Serialize;
 
 use super::{
     policies::Calls,
-    record::{By, Group, Note, Recording},
+    record::{By, Group, JobRecord, Recording},
     scenario::{Expect, Scenario},
-    series::Series,
 };
 use tidegate_core::job::Outcome;
 
-/// Into how many parts a report's time is cut for its [`Chart`].
-pub const COLUMNS: usize = 400;
+/// The number of equal parts of the time in a [`Chart`].
+pub const CHART_COLUMNS: usize = 400;
 
-/// How a queue did.
+/// The measurements of a queue.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SimulationReport {
-    /// By what jobs are told apart: an attribute's name, or `type`.
+    /// How jobs are grouped: the name of an attribute, or `type`.
     pub by: String,
     /// Why it ended.
     pub over: Over,
     /// How long it lasted.
     pub seconds: f64,
-    /// Rounds that the queue took; 0 for what a live queue did.
+    /// Ticks of the queue; 0 for a live queue.
     pub rounds: u64,
     /// All jobs.
     pub all: Row,
-    /// The jobs of each value, by it; after the first 100 values, the others together.
+    /// The jobs of each value, in its order. Beyond 100 values the other jobs form one group.
     pub groups: Vec<Row>,
     /// How often each rule held a candidate.
     pub held: BTreeMap<String, u64>,
     /// The calls of plugins, by their role.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub calls: BTreeMap<&'static str, Calls>,
-    /// What was expected, and whether it was so.
+    /// The expectations, and whether each is met.
     pub expectations: Vec<Expectation>,
-    /// What ran over time.
+    /// The running weight over time.
     pub chart: Chart,
 }
 
@@ -47,20 +47,20 @@ pub struct SimulationReport {
 pub enum Over {
     /// Every job has ended.
     Done,
-    /// Its duration was over.
+    /// Its duration has elapsed.
     Duration,
-    /// Jobs wait, and nothing will ever happen that lets them start.
+    /// Jobs wait, and no event follows that could start them.
     Stalled,
-    /// It took more rounds than any simulation may.
+    /// It reached the maximum number of ticks.
     Rounds,
 }
 
-/// Jobs that are alike.
+/// The measurements of a group of jobs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// What they have in common; `all` for all.
+    /// Their common value; `all` for all jobs.
     pub value: String,
-    /// How many came.
+    /// How many arrived.
     pub jobs: u64,
     /// Ended `succeeded`.
     pub succeeded: u64,
@@ -76,35 +76,36 @@ pub struct Row {
     pub waiting: u64,
     /// Still running.
     pub running: u64,
-    /// From due time to first attempt, jobs that still wait counted with their wait so far.
+    /// From the due time to the first attempt. For jobs that still wait, the wait so far.
     pub wait_seconds: Waits,
-    /// The most weight that ran at once.
+    /// The most weight that ran at the same time.
     pub most_running: u64,
     /// The weight that ran on average.
     pub mean_running: f64,
-    /// The most weight that may run at once, where that is known: from the expectations, else from the queue's limits.
+    /// The most weight that may run at the same time, if it is known: from the expectations,
+    /// otherwise from the limits of the queue.
     pub limit: Option<u64>,
-    /// `mean_running` as a part of the limit.
+    /// `mean_running` as a fraction of the limit.
     pub utilisation: Option<f64>,
     /// Attempts after a failed one.
     pub retries: u64,
-    /// How often a throttler gave one another time.
+    /// How often a throttler rescheduled one.
     pub rescheduled: u64,
     /// How often a throttler held one, by its reason.
     pub held: BTreeMap<String, u64>,
 }
 
-/// What many numbers come to.
+/// Median and maximum of a set of numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Spread {
-    /// Half of them no larger than this.
+    /// The median.
     pub median: u64,
-    /// None larger than this.
+    /// The maximum.
     pub most: u64,
 }
 
 impl Spread {
-    /// Of these numbers, if there are any.
+    /// The spread of these numbers; `None` without numbers.
     pub fn of(mut numbers: Vec<u64>) -> Option<Self> {
         numbers.sort_unstable();
         Some(Self {
@@ -117,16 +118,16 @@ impl Spread {
 /// How long jobs waited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Waits {
-    /// Half of them no longer than this.
+    /// The median.
     pub median: f64,
-    /// All but a hundredth no longer than this.
+    /// The 99th percentile.
     pub p99: f64,
-    /// None longer than this.
+    /// The maximum.
     pub longest: f64,
 }
 
 impl Waits {
-    /// Of these waits, in seconds.
+    /// The distribution of these waits, in seconds.
     pub fn of(mut waits: Vec<f64>) -> Self {
         waits.sort_unstable_by(f64::total_cmp);
         let part = |part: f64| match waits.len() {
@@ -137,20 +138,20 @@ impl Waits {
     }
 }
 
-/// Something expected.
+/// An expectation and its result.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Expectation {
-    /// What: `max_running region=east`.
+    /// Its name: `max_running region=east`.
     pub name: String,
     /// What it must be.
     pub wanted: String,
     /// What it was.
     pub got: String,
-    /// Whether that is as expected.
+    /// Whether it is met.
     pub met: bool,
 }
 
-/// What ran over time: the most in each of [`COLUMNS`] equal parts.
+/// The running weight over time: the maximum in each of [`CHART_COLUMNS`] equal parts.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Chart {
     /// How long a part is.
@@ -161,23 +162,8 @@ pub struct Chart {
     pub groups: Vec<Vec<u64>>,
 }
 
-/// How a simulation of a trace compares with what the live queue did.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Agreement {
-    /// Jobs that started in both.
-    pub jobs: u64,
-    /// How long they really waited.
-    pub real_wait_seconds: Waits,
-    /// How long they waited in the simulation.
-    pub simulated_wait_seconds: Waits,
-    /// The mean of how far a job's start was off.
-    pub mean_difference_seconds: f64,
-    /// How much of what ran in either at any time, ran in both: 1 if they agree in every moment. Of all jobs, and of each value.
-    pub overlap: BTreeMap<String, f64>,
-}
-
 impl Recording {
-    /// The report of what happened until `end` milliseconds.
+    /// The report up to `end`, in milliseconds from the start.
     pub(super) fn report(
         &self,
         scenario: &Scenario,
@@ -187,12 +173,12 @@ impl Recording {
     ) -> SimulationReport {
         let mut groups: Vec<(usize, Row)> = (0..self.groups.len())
             .map(|index| {
-                let notes = self.jobs.iter().filter(|note| note.group == index);
+                let jobs = self.jobs.iter().filter(|job| job.group == index);
                 (
                     index,
                     self.row(
                         &self.groups[index],
-                        notes,
+                        jobs,
                         limit(scenario, &self.by, Some(&self.groups[index].value)),
                         end,
                     ),
@@ -201,11 +187,11 @@ impl Recording {
             .collect();
         groups.sort_by(|(_, a), (_, b)| a.value.cmp(&b.value));
         let chart = Chart {
-            column_seconds: end as f64 / 1000.0 / COLUMNS as f64,
-            all: self.all.running.columns(end, COLUMNS),
+            column_seconds: end as f64 / 1000.0 / CHART_COLUMNS as f64,
+            all: self.all.running.columns(end, CHART_COLUMNS),
             groups: groups
                 .iter()
-                .map(|(index, _)| self.groups[*index].running.columns(end, COLUMNS))
+                .map(|(index, _)| self.groups[*index].running.columns(end, CHART_COLUMNS))
                 .collect(),
         };
         let mut report = SimulationReport {
@@ -227,22 +213,22 @@ impl Recording {
     fn row<'a>(
         &self,
         group: &Group,
-        notes: impl Iterator<Item = &'a Note>,
+        jobs: impl Iterator<Item = &'a JobRecord>,
         limit: Option<u64>,
         end: u64,
     ) -> Row {
         let now = self.start + std::time::Duration::from_millis(end);
         let mut counts = BTreeMap::<Outcome, u64>::new();
         let (mut waiting, mut running, mut waits) = (0, 0, Vec::new());
-        for note in notes {
-            match note.ended {
+        for job in jobs {
+            match job.ended {
                 Some((_, outcome)) => *counts.entry(outcome).or_default() += 1,
-                None if note.running => running += 1,
+                None if job.running => running += 1,
                 None => waiting += 1,
             }
-            // Who was dropped or expired before it ever ran waited for nothing.
-            if let Some(until) = note.started.or(note.ended.is_none().then_some(now)) {
-                waits.push(until.since(note.due).as_secs_f64());
+            // A job that was dropped or expired before its first attempt has no waiting time.
+            if let Some(until) = job.started.or(job.ended.is_none().then_some(now)) {
+                waits.push(until.since(job.due).as_secs_f64());
             }
         }
         let ended = |outcome| counts.get(&outcome).copied().unwrap_or_default();
@@ -268,7 +254,7 @@ impl Recording {
         }
     }
 
-    /// What `expect` says, held against `report`.
+    /// The expectations of `expect`, compared with `report`.
     fn expectations(&self, expect: &Expect, report: &SimulationReport) -> Vec<Expectation> {
         let mut found = Vec::new();
         for ((key, most), watch) in expect.max_running.iter().zip(&self.watches) {
@@ -284,7 +270,7 @@ impl Recording {
             let last = self
                 .jobs
                 .iter()
-                .filter_map(|note| note.ended)
+                .filter_map(|job| job.ended)
                 .map(|(at, _)| at)
                 .max()
                 .unwrap_or(self.start);
@@ -328,51 +314,10 @@ impl Recording {
         }
         found
     }
-
-    /// How this compares with what really happened, up to the end of both at `end` milliseconds.
-    pub(super) fn agreement(
-        &self,
-        real: &Recording,
-        ids: &[tidegate_core::job::JobId],
-        end: u64,
-    ) -> Agreement {
-        let started = |record: &Recording, id| {
-            let note = &record.jobs[record.number(id)?];
-            Some((note.started?, note.started?.since(note.due).as_secs_f64()))
-        };
-        let pairs: Vec<_> =
-            ids.iter().filter_map(|id| Some((started(real, id)?, started(self, id)?))).collect();
-        let off = pairs.iter().map(|((a, _), (b, _))| a.since(*b).max(b.since(*a)).as_secs_f64());
-        let none = Series::default();
-        let of = |record: &Recording, value: &str| {
-            record
-                .groups
-                .iter()
-                .find(|group| group.value == value)
-                .map(|group| group.running.clone())
-        };
-        let mut overlap: BTreeMap<String, f64> = real
-            .groups
-            .iter()
-            .map(|group| {
-                (
-                    group.value.clone(),
-                    group.running.overlap(of(self, &group.value).as_ref().unwrap_or(&none), end),
-                )
-            })
-            .collect();
-        overlap.insert(String::new(), self.all.running.overlap(&real.all.running, end));
-        Agreement {
-            jobs: pairs.len() as u64,
-            real_wait_seconds: Waits::of(pairs.iter().map(|((_, wait), _)| *wait).collect()),
-            simulated_wait_seconds: Waits::of(pairs.iter().map(|(_, (_, wait))| *wait).collect()),
-            mean_difference_seconds: off.sum::<f64>() / pairs.len().max(1) as f64,
-            overlap,
-        }
-    }
 }
 
-/// The most weight that may run of a value's jobs (none: of all), where the scenario says it.
+/// The most weight that may run of the jobs with a value (`None`: of all jobs), if the scenario
+/// limits it.
 fn limit(scenario: &Scenario, by: &By, value: Option<&str>) -> Option<u64> {
     let key = value.map_or_else(String::new, |value| format!("{}={value}", by.name()));
     let expected = scenario.expect.max_running.get(&key).copied();

@@ -1,16 +1,17 @@
-//! A quantity over time that changes in steps: how much runs.
+//! A quantity over time that changes in steps: the running weight.
 
 /// A step function of milliseconds, zero at first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Series {
-    /// From when on it has which value; later ones later.
+    /// The value from each instant on, in order of time.
     steps: Vec<(u64, u64)>,
-    /// The most it ever was, also within a millisecond.
+    /// Its maximum, also within a millisecond.
     most: u64,
 }
 
 impl Series {
-    /// Adds `by` at `at`, or (`more` is false) takes it away; `at` is not before the change before.
+    /// Adds `by` at `at`, or subtracts it if `more` is false. `at` is not before the previous
+    /// change.
     pub fn change(&mut self, at: u64, by: u64, more: bool) {
         let now = if more { self.now() + by } else { self.now().saturating_sub(by) };
         self.most = self.most.max(now);
@@ -20,13 +21,13 @@ impl Series {
         }
     }
 
-    /// The series of quantities that are there for a while each: from, to, how much.
+    /// The series of quantities that each last for a while: from, to, amount.
     pub fn of_spans(spans: impl IntoIterator<Item = (u64, u64, u64)>) -> Self {
         let mut changes: Vec<(u64, bool, u64)> = Vec::new();
         for (from, to, weight) in spans {
             changes.extend([(from, true, weight), (to, false, weight)]);
         }
-        // What ends makes room for what begins at the same moment.
+        // At the same instant, ends are counted before starts.
         changes.sort_unstable();
         let mut series = Self::default();
         for (at, more, by) in changes {
@@ -35,12 +36,12 @@ impl Series {
         series
     }
 
-    /// The value that it had last.
+    /// Its last value.
     pub fn now(&self) -> u64 {
         self.steps.last().map_or(0, |(_, value)| *value)
     }
 
-    /// The most it ever was.
+    /// Its maximum.
     pub fn most(&self) -> u64 {
         self.most
     }
@@ -54,7 +55,7 @@ impl Series {
             / end as f64
     }
 
-    /// Its stretches up to `end`: from, to, value.
+    /// Its intervals of equal value up to `end`: from, to, value.
     fn pieces(&self, end: u64) -> impl Iterator<Item = (u64, u64, u64)> {
         let ends = self.steps.iter().skip(1).map(|(at, _)| *at).chain([u64::MAX]);
         self.steps
@@ -64,7 +65,7 @@ impl Series {
             .filter(|(from, to, _)| from < to)
     }
 
-    /// The most it was in each of `count` equal parts of the time up to `end`.
+    /// Its maximum in each of `count` equal parts of the time up to `end`.
     pub fn columns(&self, end: u64, count: usize) -> Vec<u64> {
         let mut columns = vec![0; count];
         let column = |at: u64| (u128::from(at) * count as u128 / u128::from(end.max(1))) as usize;
@@ -77,7 +78,8 @@ impl Series {
         columns
     }
 
-    /// How much of what either has, both have, up to `end`: 1 if they are the same, 0 if they never meet.
+    /// The intersection divided by the union of two series, up to `end`: 1 if they are the same, 0
+    /// if they never overlap.
     pub fn overlap(&self, other: &Self, end: u64) -> f64 {
         let (mut both, mut either) = (0.0, 0.0);
         let mut ours = self.pieces(end).peekable();
@@ -128,7 +130,7 @@ mod tests {
         let running = series(&[(0, 10, 1), (12, 13, 5), (30, 40, 2)]);
         assert_eq!(running.columns(40, 4), [1, 5, 0, 2]);
         assert_eq!(Series::default().columns(0, 2), [0, 0]);
-        // A change on a border belongs to the time after it.
+        // A change on a border counts in the part after it.
         assert_eq!(series(&[(0, 20, 3)]).columns(40, 4), [3, 3, 0, 0]);
     }
 

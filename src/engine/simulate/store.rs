@@ -2,7 +2,8 @@
 //! committed job to the [`Recording`].
 //!
 //! The memory store scans every scheduled job for each page of candidates. With a hundred thousand
-//! waiting jobs, a simulation would do little else. This store keeps due jobs in their queue's order.
+//! waiting jobs, a simulation would do little else. This store keeps due jobs in their queue's
+//! order.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -38,82 +39,83 @@ pub(super) struct SimulationStore {
 struct Index {
     order: Order,
     /// Those that are not critical, and those that are, by partition and type.
-    lanes: [BTreeMap<(String, TypeName), DueLane>; 2],
-    /// The location of each job in `lanes`.
-    places: HashMap<JobId, DuePlace>,
+    groups: [BTreeMap<(String, TypeName), DueGroup>; 2],
+    /// The location of each job in `groups`.
+    locations: HashMap<JobId, DueLocation>,
 }
 
 /// The jobs of one partition and type.
 #[derive(Default)]
-struct DueLane {
+struct DueGroup {
     /// Those that were due at the last query, in the queue's order.
     due: BTreeSet<order::OrderKey>,
     /// The others, by due time.
     later: BTreeSet<(Timestamp, JobId)>,
 }
 
-struct DuePlace {
+struct DueLocation {
     critical: bool,
-    lane: (String, TypeName),
+    group: (String, TypeName),
     priority: i32,
     run_at: Timestamp,
 }
 
 impl Index {
     fn remove(&mut self, id: &JobId) {
-        let Some(place) = self.places.remove(id) else {
+        let Some(location) = self.locations.remove(id) else {
             return;
         };
-        let lanes = &mut self.lanes[usize::from(place.critical)];
-        let lane = lanes.get_mut(&place.lane).expect("a location names a partition");
-        if !lane.later.remove(&(place.run_at, id.clone())) {
-            lane.due.remove(&self.order.key(place.priority, place.run_at, id));
+        let groups = &mut self.groups[usize::from(location.critical)];
+        let group = groups.get_mut(&location.group).expect("a location names a partition");
+        if !group.later.remove(&(location.run_at, id.clone())) {
+            group.due.remove(&self.order.key(location.priority, location.run_at, id));
         }
-        if lane.later.is_empty() && lane.due.is_empty() {
-            lanes.remove(&place.lane);
+        if group.later.is_empty() && group.due.is_empty() {
+            groups.remove(&location.group);
         }
     }
 
     fn add(&mut self, job: &Job, run_at: Timestamp) {
         let spec = &job.spec;
-        let lane = (spec.partition.clone(), spec.job_type.clone());
-        self.lanes[usize::from(spec.critical)]
-            .entry(lane.clone())
+        let group = (spec.partition.clone(), spec.job_type.clone());
+        self.groups[usize::from(spec.critical)]
+            .entry(group.clone())
             .or_default()
             .later
             .insert((run_at, job.id.clone()));
-        let place = DuePlace { critical: spec.critical, lane, priority: spec.priority, run_at };
-        self.places.insert(job.id.clone(), place);
+        let location =
+            DueLocation { critical: spec.critical, group, priority: spec.priority, run_at };
+        self.locations.insert(job.id.clone(), location);
     }
 
     /// The ids that answer `query`, whether there are more, and when the next one is due.
     fn due(&mut self, query: &DueQuery) -> (Vec<JobId>, bool, Option<Timestamp>) {
-        let Self { order, lanes, places } = self;
-        let lanes = &mut lanes[usize::from(query.critical)];
-        let asked: Vec<&mut DueLane> = lanes
+        let Self { order, groups, locations } = self;
+        let groups = &mut groups[usize::from(query.critical)];
+        let queried: Vec<&mut DueGroup> = groups
             .iter_mut()
             .filter(|((partition, job_type), _)| {
                 query.partition.as_ref().is_none_or(|name| name == partition)
                     && query.types.contains(job_type)
             })
-            .map(|(_, lane)| lane)
+            .map(|(_, group)| group)
             .collect();
         let after =
             query.after.as_ref().map(|last| order.key(last.priority, last.run_at, &last.id));
         let most = query.limit as usize;
         let mut keys: Vec<&order::OrderKey> = Vec::new();
         let mut next: Option<Timestamp> = None;
-        for lane in asked {
-            while lane.later.first().is_some_and(|(at, _)| *at <= query.until) {
-                let (run_at, id) = lane.later.pop_first().expect("it was just seen");
-                lane.due.insert(order.key(places[&id].priority, run_at, &id));
+        for group in queried {
+            while group.later.first().is_some_and(|(at, _)| *at <= query.until) {
+                let (run_at, id) = group.later.pop_first().expect("it was just seen");
+                group.due.insert(order.key(locations[&id].priority, run_at, &id));
             }
-            next = next.into_iter().chain(lane.later.first().map(|(at, _)| *at)).min();
+            next = next.into_iter().chain(group.later.first().map(|(at, _)| *at)).min();
             match &after {
                 Some(after) => keys.extend(
-                    lane.due.range((Bound::Excluded(after), Bound::Unbounded)).take(most + 1),
+                    group.due.range((Bound::Excluded(after), Bound::Unbounded)).take(most + 1),
                 ),
-                None => keys.extend(lane.due.iter().take(most + 1)),
+                None => keys.extend(group.due.iter().take(most + 1)),
             }
         }
         keys.sort_unstable();
@@ -124,7 +126,7 @@ impl Index {
 
     /// The partitions with jobs of `types`, in their order.
     fn partitions(&self, types: &[TypeName], after: Option<&str>, limit: usize) -> Vec<String> {
-        let names = self.lanes.iter().flat_map(BTreeMap::keys).filter(|(partition, job_type)| {
+        let names = self.groups.iter().flat_map(BTreeMap::keys).filter(|(partition, job_type)| {
             types.contains(job_type) && after.is_none_or(|after| after < partition.as_str())
         });
         let names: BTreeSet<&str> = names.map(|(partition, _)| partition.as_str()).collect();
@@ -133,18 +135,18 @@ impl Index {
 }
 
 impl SimulationStore {
-    /// An empty store whose `queue` has this order, and which shows `record` all that becomes of its jobs.
+    /// An empty store whose `queue` has this order. It reports all changes of its jobs to `record`.
     pub fn new(
         queue: QueueName,
         order: Order,
         clock: Arc<dyn Clock>,
         record: Arc<Mutex<Recording>>,
     ) -> Self {
-        let index = Index { order, lanes: Default::default(), places: HashMap::new() };
+        let index = Index { order, groups: Default::default(), locations: HashMap::new() };
         Self { memory: MemoryStore::new(), clock, queue, index: Mutex::new(index), record }
     }
 
-    fn see(&self, job: &Job) {
+    fn observe(&self, job: &Job) {
         if job.spec.queue != self.queue {
             return;
         }
@@ -153,7 +155,7 @@ impl SimulationStore {
         if let Some(run_at) = job.life.run_at() {
             index.add(job, run_at);
         }
-        self.record.lock().see(job, self.clock.now());
+        self.record.lock().observe(job, self.clock.now());
     }
 }
 
@@ -182,7 +184,7 @@ impl StoreLayer for SimulationStore {
                 .collect();
             if matches!(outcome[..], [Committed::All]) {
                 for job in &written {
-                    self.see(job);
+                    self.observe(job);
                 }
             }
             committed.extend(outcome);

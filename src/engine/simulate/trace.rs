@@ -1,7 +1,9 @@
-//! Traces: what a live queue did, as a scenario that can be simulated again and compared with it.
+//! Traces: the history of a live queue as a scenario, which can be simulated again and compared
+//! with the history.
 //!
-//! What the server shows is all there is: a job that ran no longer tells when it was due first, so one that was handed in
-//! for later counts as due when it came; nor does the server tell when how many workers asked for jobs.
+//! A trace contains only what the server returns. A job that has run does not show its first due
+//! time, so a job that was enqueued for a later time counts as due when it arrived. The number of
+//! workers that requested jobs is unknown too.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -18,7 +20,7 @@ use tidegate_core::{
     time::{Seconds, Timestamp},
 };
 
-/// A job as `GET /v1/jobs` shows it, as far as a trace holds it.
+/// A job as `GET /v1/jobs` returns it, with the fields that a trace needs.
 #[derive(Clone, Debug, Deserialize)]
 pub struct LiveJob {
     id: JobId,
@@ -53,18 +55,18 @@ struct LiveError {
     status: Option<u16>,
 }
 
-/// What was read of a live queue.
+/// The state of a live queue as it was read.
 #[derive(Clone, Debug)]
 pub struct Live {
     /// Its name.
     pub queue: QueueName,
-    /// The queue, as `GET /v1/queues/{q}` shows it.
+    /// The queue, as `GET /v1/queues/{q}` returns it.
     pub config: Json,
-    /// Job types, as `GET /v1/job-types` shows them; those of other queues are left out.
+    /// Job types, as `GET /v1/job-types` returns them. Those of other queues are ignored.
     pub types: Vec<Json>,
     /// Its jobs.
     pub jobs: Vec<LiveJob>,
-    /// When the trace begins; absent, when its first job came.
+    /// When the trace begins (default: when its first job arrived).
     pub since: Option<Timestamp>,
     /// When it was read.
     pub now: Timestamp,
@@ -77,7 +79,7 @@ impl Live {
     ///
     /// # Errors
     ///
-    /// The server shows a configuration that this program does not know.
+    /// The server returned a configuration that this program does not know.
     pub fn scenario(self) -> Result<Scenario, BadScenario> {
         let first = self.jobs.iter().map(|job| job.created_at).min();
         let start = self.since.into_iter().chain(first).min().unwrap_or(self.now);
@@ -92,7 +94,7 @@ impl Live {
             let Some(name) = name.filter(|_| shown["queue"] == self.queue.as_str()) else {
                 continue;
             };
-            // Where its jobs go, and with which headers, is nobody's business here.
+            // Targets and headers have no effect in a simulation.
             without(&mut shown, &["name", "version", "target", "callback_url", "headers"]);
             types.insert(name.clone(), read(shown, || format!("types.{name}"))?);
         }
@@ -102,7 +104,7 @@ impl Live {
         Ok(Scenario {
             about: format!("what queue {} did until {}", self.queue, self.now),
             start,
-            // A simulation that takes longer is to be seen to.
+            // A longer simulation must be visible as such, not cut off at the end of the trace.
             duration_seconds: Seconds::from_millis(
                 lasted.millis().saturating_mul(2).clamp(60_000, 31_622_400_000),
             ),
@@ -178,7 +180,7 @@ fn traced(
     }
 }
 
-/// For attempts that the trace does not hold: as long as those of their type took on average.
+/// Attempts that the trace does not contain take as long as those of their type on average.
 fn service(jobs: &[TracedJob]) -> Vec<Service> {
     let mut lengths: BTreeMap<&TypeName, (f64, u32)> = BTreeMap::new();
     for job in jobs {
@@ -199,11 +201,12 @@ fn service(jobs: &[TracedJob]) -> Vec<Service> {
     lengths.into_iter().take(100).map(rule).collect()
 }
 
-/// What the jobs of a trace really did, up to its end in milliseconds; none if nothing is known of it.
+/// The measurements of the live queue, and the end of the trace in milliseconds; `None` if the
+/// trace has no attempts.
 pub(super) fn real(scenario: &Scenario, by: &By) -> Option<(Recording, u64)> {
     let mut record = Recording::new(scenario.start, by.clone(), []);
     let at = |seconds: Seconds| scenario.start + seconds.duration();
-    // Attempts by when they end and begin; at one moment, what ends goes first.
+    // The starts and ends of attempts. At the same instant, ends come first.
     let mut changes: Vec<(Timestamp, bool, usize)> = Vec::new();
     let mut ends: Vec<(Timestamp, usize, Outcome)> = Vec::new();
     for job in &scenario.jobs {
@@ -212,14 +215,14 @@ pub(super) fn real(scenario: &Scenario, by: &By) -> Option<(Recording, u64)> {
         let weight =
             if job.critical { 0 } else { u64::from(job.weight.unwrap_or_else(type_weight)) };
         let due = at(job.due_seconds.unwrap_or(job.at_seconds).max(job.at_seconds));
-        let number = record.come(id, &job.job_type, &job.attributes, weight, due);
+        let number = record.arrive(id, &job.job_type, &job.attributes, weight, due);
         for attempt in &job.attempts {
             let Some(started) = attempt.started_seconds.map(at) else {
                 continue;
             };
             changes.push((started, true, number));
             if attempt.outcome.is_some() {
-                // One that took no time at all would end before it begins.
+                // An attempt without a duration would end before it starts.
                 changes.push((
                     started + attempt.seconds.duration().max(Duration::from_millis(1)),
                     false,

@@ -12,7 +12,8 @@ use tidegate_core::{
     time::Seconds,
 };
 
-/// A stream of alike jobs. They come at once, unless one of `every_seconds`, `per_second`, `poisson_per_second` and `burst` is given.
+/// A stream of similar jobs. They arrive at the same time, unless one of `every_seconds`,
+/// `per_second`, `poisson_per_second` and `burst` is given.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Arrival {
@@ -21,25 +22,26 @@ pub struct Arrival {
     pub job_type: TypeName,
     /// How many (1 to 1000000).
     pub count: u32,
-    /// When the first may come (default 0).
+    /// When the first may arrive (default 0).
     #[serde(default)]
     pub from_seconds: Seconds,
-    /// All at that moment; says what is so anyway.
+    /// All at that time; states the default explicitly.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_once: Option<bool>,
-    /// One after the other, this far apart.
+    /// At a fixed interval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub every_seconds: Option<Seconds>,
-    /// Evenly, this many a second (over 0, to 1000000).
+    /// Evenly, at this rate per second (over 0, to 1000000).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub per_second: Option<f64>,
-    /// By chance, this many a second on average (over 0, to 1000000): a Poisson process.
+    /// A Poisson process with this mean rate per second (over 0, to 1000000).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub poisson_per_second: Option<f64>,
     /// In bursts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst: Option<Burst>,
-    /// Their attributes: each a value, or a weighted choice `{"east": 3, "north": 1}` of texts.
+    /// Their attributes: each has a value, or a weighted choice of texts such as `{"east": 3,
+    /// "north": 1}`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub attributes: BTreeMap<String, Choice>,
     /// Their weight (default: the type's).
@@ -48,10 +50,10 @@ pub struct Arrival {
     /// Their priority (default: the type's).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<i32>,
-    /// Whether limits do not hold them.
+    /// Whether they bypass limits.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub critical: bool,
-    /// What they carry (default null).
+    /// Their data (default null).
     #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
     pub data: serde_json::Value,
     /// From their arrival to their due time.
@@ -59,13 +61,13 @@ pub struct Arrival {
     pub delay_seconds: Option<Seconds>,
 }
 
-/// Jobs that come together, again and again.
+/// Groups of jobs at a fixed interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Burst {
-    /// How many come together (1 to 1000000).
+    /// The number of jobs in a group (1 to 1000000).
     pub jobs: u32,
-    /// How far apart the bursts are (from 0.001).
+    /// The interval between groups (from 0.001).
     pub every_seconds: Seconds,
 }
 
@@ -73,13 +75,14 @@ pub struct Burst {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Choice {
-    /// The same for all.
+    /// The same for all jobs.
     Fixed(Value),
-    /// One of these texts for each, as often as its number says (0 or more, their sum over 0; at most 1000 texts).
+    /// One of these texts for each job, as often as its weight (0 or more, their sum over 0; at
+    /// most 1000 texts).
     Weighted(BTreeMap<String, f64>),
 }
 
-// By hand, because an untagged enum says only that nothing fits.
+// Written by hand, because the error of a derived untagged enum does not say what is wrong.
 impl<'de> Deserialize<'de> for Choice {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Reader;

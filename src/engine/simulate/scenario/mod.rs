@@ -1,5 +1,5 @@
-//! A scenario: which jobs arrive when, how long their attempts take, and what is expected of the queue. Plain data, read from
-//! JSON; what its fields may hold is checked in [`check`](super::check).
+//! A scenario: which jobs arrive when, how long their attempts take, and what the queue must
+//! achieve. Plain data, read from JSON; [`check`](super::check) has the bounds of its fields.
 
 mod arrivals;
 mod service;
@@ -19,40 +19,44 @@ use tidegate_core::{
     time::{Seconds, Timestamp},
 };
 
-/// A simulation, whole. Every field may be absent.
+/// The input of a simulation. Every field is optional.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Scenario {
-    /// A sentence for people.
+    /// A description for readers.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub about: String,
-    /// Fixes everything that is drawn (default 1).
+    /// The seed of all random draws (default 1).
     pub seed: u64,
-    /// The instant it begins at (default 2026-01-01T00:00:00Z).
+    /// When it begins (default 2026-01-01T00:00:00Z).
     pub start: Timestamp,
-    /// It ends after this long, or before if every job has ended (default 86400; 0.001 to 31622400).
+    /// It ends after this time, or earlier when every job has ended (default 86400; 0.001 to
+    /// 31622400).
     pub duration_seconds: Seconds,
-    /// Rounds of the queue are at least this far apart (default 0.001; 0.001 to 3600). A longer one makes long simulations fast.
+    /// Least time between two ticks of the queue (default 0.001; 0.001 to 3600). A longer time
+    /// makes long simulations fast.
     pub tick_seconds: Seconds,
     /// The queue's name (default `simulated`).
     pub name: QueueName,
-    /// The queue's configuration, as of `PUT /v1/queues/{q}`.
+    /// The configuration of the queue, as in `PUT /v1/queues/{q}`.
     pub queue: QueueConfig,
-    /// Job types, as of `PUT /v1/job-types/{t}`; types that are not here have the defaults. Where their jobs go and who is
-    /// told makes no difference here: simulated workers run them.
+    /// Job types, as in `PUT /v1/job-types/{t}`. Other types have the defaults. Targets and
+    /// callbacks have no effect, because simulated workers run the jobs.
     pub types: BTreeMap<TypeName, TypeConfig>,
-    /// How many jobs workers run at once, whatever the limits say (default 10000; 1 to 100000).
+    /// How many jobs workers run at the same time, whatever the limits allow (default 10000; 1 to
+    /// 100000).
     pub workers: u32,
     /// Streams of jobs: at most 1000, and 1000000 jobs in all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub arrivals: Vec<Arrival>,
-    /// Jobs one by one, as a trace has them; counted with the streams.
+    /// Single jobs, as in a trace. They count towards the same limit.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub jobs: Vec<TracedJob>,
-    /// How long attempts take and how they end: the first rule that matches a job (default: a second, and success). At most 100.
+    /// How long attempts take and how they end: the first rule that matches a job (default: one
+    /// second, and success). At most 100.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub service: Vec<Service>,
-    /// What must be so in the end.
+    /// What must hold at the end.
     #[serde(skip_serializing_if = "Expect::is_empty")]
     pub expect: Expect,
 }
@@ -77,39 +81,40 @@ impl Default for Scenario {
     }
 }
 
-/// What must be so in the end; what is absent may be as it will.
+/// Expectations that must hold at the end. An absent field expects nothing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Expect {
-    /// The most weight that may run at once: of jobs with `attribute=value`, of `type=name`, or (by an empty text) of all.
+    /// The most weight that may run at the same time: of jobs with `attribute=value`, of
+    /// `type=name`, or of all jobs (empty text).
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub max_running: BTreeMap<String, u64>,
-    /// Every job has ended by then, from the scenario's start.
+    /// Every job must have ended by then, from the start of the scenario.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub done_by_seconds: Option<Seconds>,
-    /// No job waits longer from its due time to its first attempt.
+    /// The longest wait of a job, from its due time to its first attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub longest_wait_seconds: Option<Seconds>,
-    /// Exactly this many jobs end `dropped`.
+    /// The exact number of jobs that end `dropped`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dropped: Option<u64>,
-    /// Exactly this many jobs end `failed`.
+    /// The exact number of jobs that end `failed`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed: Option<u64>,
 }
 
 impl Expect {
-    /// Whether nothing is expected.
+    /// Whether there are no expectations.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// Why a text is no scenario: where in it, and what is wrong there.
+/// Why a text is not a valid scenario: the field and the fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}{message}", if field.is_empty() { String::new() } else { format!("{field}: ") })]
 pub struct BadScenario {
-    /// The field's path: `arrivals[2].count`; empty for the whole.
+    /// The path of the field: `arrivals[2].count`; empty for the whole scenario.
     pub field: String,
     /// What it must be, or why it cannot be read.
     pub message: String,
@@ -137,7 +142,7 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// How many jobs come.
+    /// The number of jobs that arrive.
     pub fn job_count(&self) -> u64 {
         self.arrivals.iter().map(|arrival| u64::from(arrival.count)).sum::<u64>()
             + self.jobs.len() as u64

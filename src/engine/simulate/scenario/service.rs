@@ -13,23 +13,24 @@ use tidegate_core::{job::lifecycle::Reason, queue::matcher::Matcher, time::Secon
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Service {
-    /// Which jobs (default: all): a matcher as of a queue's constraints.
+    /// Which jobs (default: all): a matcher as in the constraints of a queue.
     #[serde(default, rename = "match")]
     pub matcher: Matcher,
     /// How long an attempt takes.
     pub seconds: Span,
-    /// How often one fails.
+    /// How often an attempt fails.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<FailureRule>,
 }
 
-/// A span of seconds: a number, `{"uniform": [least, most]}`, or `{"exponential": mean}`. Up to 31622400.
+/// A span of seconds: a number, `{"uniform": [least, most]}`, or `{"exponential": mean}`. Up to
+/// 31622400.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Span {
-    /// Always this.
+    /// Always this length.
     Fixed(f64),
-    /// Drawn anew for each attempt.
+    /// Drawn for each attempt.
     Drawn(Drawn),
 }
 
@@ -37,9 +38,9 @@ pub enum Span {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Drawn {
-    /// Anywhere between these.
+    /// Uniformly between these.
     Uniform([f64; 2]),
-    /// Memoryless, this long on average.
+    /// Exponentially distributed with this mean.
     Exponential(f64),
 }
 
@@ -79,21 +80,22 @@ impl<'de> Deserialize<'de> for Span {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FailureRule {
-    /// Which part of the attempts: 0 to 1.
+    /// The fraction of the attempts that fail: 0 to 1.
     pub rate: f64,
-    /// Why (default `failed`): `failed`, `timeout`, `lost` or `not_delivered`.
+    /// The reason (default `failed`): `failed`, `timeout`, `lease_expired`, `connection_lost` or
+    /// `not_delivered`.
     #[serde(default = "failed", skip_serializing_if = "is_failed")]
     pub reason: Reason,
     /// The HTTP status that the target answered (100 to 599).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// Only attempts that start in this stretch of the scenario fail: `[from, to]`, `to` exclusive.
+    /// Only attempts that start in this period of the scenario fail: `[from, to]`, `to` exclusive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub during_seconds: Option<[Seconds; 2]>,
-    /// How long a failing attempt takes (default: as any other).
+    /// How long a failing attempt takes (default: as long as any other).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds: Option<Span>,
-    /// Whether another attempt makes sense (default true).
+    /// Whether it may be retried (default true).
     #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
     pub retryable: bool,
 }

@@ -9,22 +9,22 @@ use tidegate_core::{
     time::Seconds,
 };
 
-/// A job of a trace: when it came, and what really became of it.
+/// A job of a trace: when it arrived, and what happened to it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TracedJob {
-    /// Its id (default: made up).
+    /// Its id (default: generated).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<JobId>,
     /// Its type.
     #[serde(rename = "type")]
     pub job_type: TypeName,
-    /// When it came, from the scenario's start.
+    /// When it arrived, from the start of the scenario.
     pub at_seconds: Seconds,
-    /// When it was due, from the scenario's start (default: when it came).
+    /// When it was due, from the start of the scenario (default: when it arrived).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due_seconds: Option<Seconds>,
-    /// Never started after this, from the scenario's start.
+    /// When it expires, from the start of the scenario.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_seconds: Option<Seconds>,
     /// Its attributes.
@@ -36,19 +36,19 @@ pub struct TracedJob {
     /// Its priority (default: the type's).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<i32>,
-    /// Whether limits do not hold it.
+    /// Whether it bypasses limits.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub critical: bool,
-    /// What it carries (default null).
+    /// Its data (default null).
     #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
     pub data: serde_json::Value,
-    /// What its attempts were, in order (at most 100). An attempt that is not here goes by `service`.
+    /// Its attempts, in order (at most 100). Further attempts follow `service`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attempts: Vec<TracedAttempt>,
-    /// How it really ended.
+    /// How it ended in the live queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<Outcome>,
-    /// When it really ended, from the scenario's start.
+    /// When it ended in the live queue, from the start of the scenario.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_seconds: Option<Seconds>,
 }
@@ -59,7 +59,7 @@ pub struct TracedJob {
 pub struct TracedAttempt {
     /// How long it took.
     pub seconds: Seconds,
-    /// How it ended: `succeeded`, `failed` or `cancelled`; absent if it had not.
+    /// How it ended: `succeeded`, `failed` or `cancelled`; absent if it still ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Outcome>,
     /// Why it failed.
@@ -68,7 +68,7 @@ pub struct TracedAttempt {
     /// The HTTP status that the target answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// When it really started, from the scenario's start.
+    /// When it started in the live queue, from the start of the scenario.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_seconds: Option<Seconds>,
 }

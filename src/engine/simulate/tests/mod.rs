@@ -29,12 +29,13 @@ async fn run(json: Value) -> SimulationReport {
 }
 
 fn version(throttler: bool) -> NewVersion {
-    let says = Description { group_by: vec!["region".into()], ..Description::default() };
-    let (throttler, retry) = if throttler { (Some(says), None) } else { (None, Some(says)) };
+    let description = Description { group_by: vec!["region".into()], ..Description::default() };
+    let (throttler, retry) =
+        if throttler { (Some(description), None) } else { (None, Some(description)) };
     NewVersion { wasm: Bytes::from_static(b"a closure"), throttler, retry, code: Vec::new() }
 }
 
-/// A queue whose throttler is a closure, which says what becomes of each candidate.
+/// Plugins with a closure as the throttler, which decides each candidate.
 fn throttled(
     decide: impl Fn(&ThrottleCall) -> Vec<(Action, String)> + Send + Sync + 'static,
 ) -> Plugins {
@@ -57,7 +58,7 @@ fn throttled(
     }
 }
 
-/// hipq's example, with this part of the limit of 100 for `east`: 40 is right.
+/// Shares of a limit of 100 by region, with this share for `east`; 40 is correct.
 fn shares(east: usize) -> Plugins {
     throttled(move |call| {
         let region = |attributes: &tidegate_core::job::Attributes| {
@@ -85,15 +86,27 @@ fn shares(east: usize) -> Plugins {
     })
 }
 
-fn hipq() -> Value {
+fn shared_queue() -> Value {
     json!({
         "queue": {"concurrency": 100},
         "arrivals": [
-            {"type": "t", "count": 600, "attributes": {"region": {"east": 5, "north": 3, "west": 2}}},
-            {"type": "t", "count": 300, "poisson_per_second": 10, "attributes": {"region": {"east": 1, "north": 1, "west": 1}}},
+            {
+                "type": "t",
+                "count": 600,
+                "attributes": {"region": {"east": 5, "north": 3, "west": 2}},
+            },
+            {
+                "type": "t",
+                "count": 300,
+                "poisson_per_second": 10,
+                "attributes": {"region": {"east": 1, "north": 1, "west": 1}},
+            },
         ],
         "service": [{"seconds": {"exponential": 8}}],
-        "expect": {"max_running": {"": 100, "region=east": 40, "region=north": 30, "region=west": 30}, "done_by_seconds": 400},
+        "expect": {
+            "max_running": {"": 100, "region=east": 40, "region=north": 30, "region=west": 30},
+            "done_by_seconds": 400,
+        },
     })
 }
 

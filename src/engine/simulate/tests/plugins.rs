@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{hipq, run, shares, throttled, unmet, version, with};
+use super::{run, shared_queue, shares, throttled, unmet, version, with};
 use crate::{
     simulate::{Plugins, report::Over},
     testkit::FnPolicy,
@@ -14,8 +14,8 @@ use tidegate_core::port::policy::{
 };
 
 #[tokio::test]
-async fn shares_are_never_passed_and_a_throttler_that_passes_them_is_found_out() {
-    let right = with(&hipq(), &shares(40)).await;
+async fn a_throttler_that_exceeds_its_shares_is_detected() {
+    let right = with(&shared_queue(), &shares(40)).await;
     assert_eq!((right.report.over, unmet(&right.report)), (Over::Done, vec![]));
     let most: Vec<(&str, u64)> =
         right.report.groups.iter().map(|row| (row.value.as_str(), row.most_running)).collect();
@@ -27,14 +27,14 @@ async fn shares_are_never_passed_and_a_throttler_that_passes_them_is_found_out()
     );
     assert!(right.report.calls["throttler"].calls > 0);
 
-    let wrong = with(&hipq(), &shares(41)).await;
+    let wrong = with(&shared_queue(), &shares(41)).await;
     assert_eq!(unmet(&wrong.report), ["max_running region=east"]);
-    // The forty-first job of the east is what they first differ in, at once.
+    // The first difference is the forty-first job of `east`, at the start.
     let (first, count) = right.differences(&wrong);
     assert!(count > 0);
     assert_eq!((first[0].at_seconds, first[0].value.as_str()), (0.0, "east"));
     assert_eq!((first[0].one.as_str(), first[0].other.as_str()), ("hold: east uses # of #", "run"));
-    assert_eq!(right.differences(&with(&hipq(), &shares(40)).await), (Vec::new(), 0));
+    assert_eq!(right.differences(&with(&shared_queue(), &shares(40)).await), (Vec::new(), 0));
 }
 
 #[tokio::test]
@@ -64,7 +64,7 @@ async fn a_throttler_drops_and_reschedules() {
 }
 
 #[tokio::test]
-async fn faults_of_a_throttler_are_counted_and_its_queue_goes_on_after_them() {
+async fn throttler_faults_are_counted_and_the_queue_continues() {
     let calls = std::sync::atomic::AtomicU32::new(0);
     let policy = FnPolicy::default().throttling(move |_, call| {
         if calls.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0 {
@@ -85,16 +85,25 @@ async fn faults_of_a_throttler_are_counted_and_its_queue_goes_on_after_them() {
 }
 
 #[tokio::test]
-async fn attempts_fail_while_they_are_said_to_and_are_tried_again() {
+async fn attempts_fail_in_the_given_period_and_are_retried() {
     let retry =
         json!({"strategy": "exponential", "config": {"base_seconds": 30, "jitter": "none"}});
     let json = json!({
         "types": {"t": {"retry": retry}},
         "arrivals": [{"type": "t", "count": 10, "every_seconds": 10}],
-        "service": [{"seconds": 1, "failure": {"rate": 1, "reason": "not_delivered", "status": 503, "seconds": 0.5, "during_seconds": [20, 50]}}],
+        "service": [{
+            "seconds": 1,
+            "failure": {
+                "rate": 1,
+                "reason": "not_delivered",
+                "status": 503,
+                "seconds": 0.5,
+                "during_seconds": [20, 50],
+            },
+        }],
     });
     let report = run(json.clone()).await;
-    // Those that come at 20, 30 and 40 s fail once; a retry at 50.5 s or later does not.
+    // Jobs that arrive at 20, 30 and 40 s fail once; their retries at 50.5 s or later succeed.
     assert_eq!((report.all.retries, report.all.succeeded), (3, 10));
 
     let policy = FnPolicy::default().retrying(|_, call| {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{hipq, run, shares, throttled, unmet, with};
+use super::{run, shared_queue, shares, throttled, unmet, with};
 use crate::simulate::{
     Plugins, SimulationReport, picture,
     report::{Over, Waits},
@@ -10,10 +10,18 @@ use crate::simulate::{
 use tidegate_core::port::policy::Action;
 
 #[tokio::test]
-async fn jobs_run_one_after_the_other_under_a_limit_of_one() {
+async fn jobs_run_one_at_a_time_under_a_limit_of_one() {
     let report = run(json!({
-        "queue": {"concurrency": 1}, "arrivals": [{"type": "t", "count": 4}], "service": [{"seconds": 10}],
-        "expect": {"max_running": {"": 1}, "done_by_seconds": 40, "longest_wait_seconds": 30, "dropped": 0, "failed": 0},
+        "queue": {"concurrency": 1},
+        "arrivals": [{"type": "t", "count": 4}],
+        "service": [{"seconds": 10}],
+        "expect": {
+            "max_running": {"": 1},
+            "done_by_seconds": 40,
+            "longest_wait_seconds": 30,
+            "dropped": 0,
+            "failed": 0,
+        },
     }))
     .await;
     assert_eq!((report.over, report.all.succeeded), (Over::Done, 4));
@@ -23,10 +31,17 @@ async fn jobs_run_one_after_the_other_under_a_limit_of_one() {
 }
 
 #[tokio::test]
-async fn an_expectation_that_is_not_met_is_told_with_what_was_so() {
+async fn an_unmet_expectation_reports_the_actual_value() {
     let report = run(json!({
-        "arrivals": [{"type": "t", "count": 4, "attributes": {"region": "east"}}], "service": [{"seconds": 10, "failure": {"rate": 1, "retryable": false}}],
-        "expect": {"max_running": {"region=east": 3, "type=t": 4}, "done_by_seconds": 9, "longest_wait_seconds": 0, "dropped": 1, "failed": 4},
+        "arrivals": [{"type": "t", "count": 4, "attributes": {"region": "east"}}],
+        "service": [{"seconds": 10, "failure": {"rate": 1, "retryable": false}}],
+        "expect": {
+            "max_running": {"region=east": 3, "type=t": 4},
+            "done_by_seconds": 9,
+            "longest_wait_seconds": 0,
+            "dropped": 1,
+            "failed": 4,
+        },
     }))
     .await;
     assert_eq!(unmet(&report), ["max_running region=east", "done", "dropped"]);
@@ -39,7 +54,7 @@ async fn an_expectation_that_is_not_met_is_told_with_what_was_so() {
 #[tokio::test]
 async fn the_same_seed_gives_the_same_report_byte_for_byte() {
     let text = |report: &SimulationReport| serde_json::to_string(report).unwrap();
-    let mut json = hipq();
+    let mut json = shared_queue();
     let (one, again) = (with(&json, &shares(40)).await, with(&json, &shares(40)).await);
     assert_eq!(text(&one.report), text(&again.report));
     json["seed"] = json!(2);
@@ -47,7 +62,7 @@ async fn the_same_seed_gives_the_same_report_byte_for_byte() {
 }
 
 #[tokio::test]
-async fn a_queue_that_will_never_go_on_is_stalled() {
+async fn a_queue_without_further_events_is_stalled() {
     let report = with(
         &json!({"arrivals": [{"type": "t", "count": 3}]}),
         &throttled(|call| {
@@ -57,9 +72,12 @@ async fn a_queue_that_will_never_go_on_is_stalled() {
     .await
     .report;
     assert_eq!((report.over, report.all.waiting), (Over::Stalled, 3));
-    let report = run(
-        json!({"duration_seconds": 25, "queue": {"concurrency": 1}, "arrivals": [{"type": "t", "count": 9}], "service": [{"seconds": 10}]}),
-    )
+    let report = run(json!({
+        "duration_seconds": 25,
+        "queue": {"concurrency": 1},
+        "arrivals": [{"type": "t", "count": 9}],
+        "service": [{"seconds": 10}],
+    }))
     .await;
     assert_eq!(
         (report.over, report.seconds, report.all.succeeded, report.all.running, report.all.waiting),
@@ -67,12 +85,12 @@ async fn a_queue_that_will_never_go_on_is_stalled() {
     );
     assert!(
         (report.all.wait_seconds.longest - 25.0).abs() < 1e-9,
-        "who still waits has waited until now"
+        "jobs that still wait have waited until now"
     );
 }
 
 #[tokio::test]
-async fn an_attempt_that_takes_longer_than_its_timeout_is_given_up() {
+async fn an_attempt_fails_at_its_timeout() {
     for queue in [json!({}), json!({"concurrency": 5})] {
         let report = run(json!({
             "queue": queue, "types": {"t": {"timeout_seconds": 5, "max_attempts": 1}},
@@ -84,15 +102,17 @@ async fn an_attempt_that_takes_longer_than_its_timeout_is_given_up() {
 }
 
 #[tokio::test]
-async fn limits_by_type_and_value_and_workers_hold() {
+async fn limits_by_value_and_the_number_of_workers_hold() {
     let report = run(json!({
         "queue": {"constraints": [{"name": "each", "per": "region", "concurrency": 2}]},
-        "arrivals": [{"type": "t", "count": 40, "attributes": {"region": {"a": 1, "b": 1}}}], "service": [{"seconds": {"exponential": 1}}], "workers": 3,
+        "arrivals": [{"type": "t", "count": 40, "attributes": {"region": {"a": 1, "b": 1}}}],
+        "service": [{"seconds": {"exponential": 1}}],
+        "workers": 3,
         "expect": {"max_running": {"": 3}},
     }))
     .await;
     assert_eq!((unmet(&report).len(), report.all.most_running), (0, 3));
-    // A worker that is done takes the next job at once.
+    // A worker that is free claims the next job at once.
     assert!(report.all.mean_running > 2.5, "{}", report.all.mean_running);
     assert!(
         report
@@ -111,8 +131,15 @@ async fn a_trace_is_replayed_and_compared() {
         |started: u64| json!([{"seconds": 10, "outcome": "succeeded", "started_seconds": started}]);
     let jobs: Vec<Value> = (0..4)
         .map(|n| {
-            json!({"id": format!("a{n}"), "type": "t", "at_seconds": 0, "attributes": {"region": "east"}, "attempts": attempt(n * 10),
-                   "ended": "succeeded", "ended_seconds": n * 10 + 10})
+            json!({
+                "id": format!("a{n}"),
+                "type": "t",
+                "at_seconds": 0,
+                "attributes": {"region": "east"},
+                "attempts": attempt(n * 10),
+                "ended": "succeeded",
+                "ended_seconds": n * 10 + 10,
+            })
         })
         .collect();
     let simulation =
@@ -125,7 +152,7 @@ async fn a_trace_is_replayed_and_compared() {
         "{:?}",
         agreement.overlap
     );
-    // Two at once would have been done in half the time.
+    // Two jobs at a time would take half the time.
     let simulation =
         with(&json!({"queue": {"concurrency": 2}, "jobs": jobs}), &Plugins::default()).await;
     let (_, agreement) = simulation.real.unwrap();
@@ -140,8 +167,12 @@ async fn a_trace_is_replayed_and_compared() {
 async fn the_picture_shows_each_value_against_its_limit() {
     let json = json!({
         "queue": {"concurrency": 3},
-        "arrivals": [{"type": "t", "count": 3, "attributes": {"region": "east"}}, {"type": "t", "count": 4, "attributes": {"region": "we<st"}, "from_seconds": 5}],
-        "service": [{"seconds": 10}], "expect": {"max_running": {"region=east": 3}},
+        "arrivals": [
+            {"type": "t", "count": 3, "attributes": {"region": "east"}},
+            {"type": "t", "count": 4, "attributes": {"region": "we<st"}, "from_seconds": 5},
+        ],
+        "service": [{"seconds": 10}],
+        "expect": {"max_running": {"region=east": 3}},
     });
     let simulation = with(&json, &Plugins::default()).await;
     insta::assert_snapshot!(picture::draw(&[("one", &simulation.report)]));

@@ -6,7 +6,7 @@ use super::scenario;
 use crate::simulate::{By, Plugins, Scenario, simulate};
 
 #[tokio::test]
-async fn what_the_queue_refuses_is_told_by_name() {
+async fn a_refused_job_is_named_in_the_error() {
     let json =
         json!({"queue": {"concurrency": 2}, "arrivals": [{"type": "t", "count": 1, "weight": 5}]});
     let refused =
@@ -18,7 +18,7 @@ async fn what_the_queue_refuses_is_told_by_name() {
 }
 
 #[test]
-fn what_is_wrong_with_a_scenario_is_told_with_its_place() {
+fn an_invalid_scenario_is_refused_with_the_field() {
     let arrival = |more: Value| {
         let mut arrival = json!({"type": "t", "count": 1});
         arrival.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -62,14 +62,14 @@ fn what_is_wrong_with_a_scenario_is_told_with_its_place() {
         ),
         (json!({"expect": {"max_running": {"east": 1}}}), "expect.max_running.east: must be named"),
     ];
-    for (json, told) in table {
-        let json = if told == "arrivals: must be at most 1000000 jobs" {
+    for (json, message) in table {
+        let json = if message == "arrivals: must be at most 1000000 jobs" {
             json!({"arrivals": [{"type": "t", "count": 1_000_000}, {"type": "t", "count": 1}]})
         } else {
             json
         };
         let bad = Scenario::read(&json.to_string()).unwrap_err().to_string();
-        assert!(bad.contains(told), "{json}: {bad}");
+        assert!(bad.contains(message), "{json}: {bad}");
     }
     assert!(Scenario::read("{} {}").is_err() && Scenario::read("nonsense").is_err());
 }
@@ -84,7 +84,7 @@ async fn two_jobs_of_one_id_are_refused() {
 }
 
 #[test]
-fn the_scenarios_of_the_document_can_be_read() {
+fn the_scenarios_in_the_book_are_valid() {
     let document = include_str!("../../../../docs/simulate.md");
     let blocks: Vec<&str> = document
         .split("```json file=")

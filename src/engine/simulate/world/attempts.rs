@@ -20,14 +20,14 @@ use tidegate_core::{
     time::{Seconds, Timestamp},
 };
 
-/// How long an attempt takes that no rule says anything of.
-const USUAL: f64 = 1.0;
+/// The seconds of an attempt that no rule matches.
+const DEFAULT_ATTEMPT_SECONDS: f64 = 1.0;
 
-/// An attempt under way.
+/// A running attempt.
 #[derive(Debug)]
 pub(super) struct Attempt {
     pub until: Timestamp,
-    /// Of attempts that end at one moment, that which started first.
+    /// Of attempts that end at the same time, the one that started first is reported first.
     order: u64,
     pub number: usize,
     pub report: Report,
@@ -54,17 +54,17 @@ impl Ord for Attempt {
 }
 
 impl World<'_> {
-    /// A worker starts an attempt: how long it takes, and how it ends, is settled now.
+    /// A worker starts an attempt. Its length and its result are determined now.
     pub(super) fn start(&mut self, job: &Job, now: Timestamp) {
         let number = self.record.lock().number(&job.id).expect("it was enqueued");
         let attempt = job.life.attempt;
-        let (seconds, verdict) = match self.coming[number].attempts.get(usize::from(attempt) - 1) {
-            Some(traced) if traced.outcome.is_some() => (traced.seconds, traced_verdict(traced)),
+        let (seconds, outcome) = match self.arriving[number].attempts.get(usize::from(attempt) - 1)
+        {
+            Some(traced) if traced.outcome.is_some() => (traced.seconds, traced_outcome(traced)),
             _ => self.drawn(job, number, now),
         };
         let token = job.life.running().map(|run| run.token);
-        let report =
-            Report { id: job.id.clone(), job_type: None, attempt, token, outcome: verdict };
+        let report = Report { id: job.id.clone(), job_type: None, attempt, token, outcome };
         self.started += 1;
         self.under_way.push(Reverse(Attempt {
             until: now + seconds.duration(),
@@ -74,7 +74,7 @@ impl World<'_> {
         }));
     }
 
-    /// How long an attempt takes and how it ends, by the first rule that matches its job.
+    /// The length and the result of an attempt, by the first rule that matches its job.
     fn drawn(&self, job: &Job, number: usize, now: Timestamp) -> (Seconds, ReportOutcome) {
         let spec = &job.spec;
         let subject = Subject {
@@ -84,7 +84,10 @@ impl World<'_> {
         };
         let Some(rule) = self.scenario.service.iter().find(|rule| rule.matcher.matches(subject))
         else {
-            return (arrivals::span(USUAL), ReportOutcome::Succeeded { result: None });
+            return (
+                arrivals::span(DEFAULT_ATTEMPT_SECONDS),
+                ReportOutcome::Succeeded { result: None },
+            );
         };
         let mut draw =
             Draw::new(self.scenario.seed, For::Attempt, number as u64, u64::from(job.life.attempt));
@@ -115,7 +118,7 @@ fn failed(reason: Reason, status: Option<u16>, retryable: bool) -> ReportOutcome
     ReportOutcome::Failed { failure, retryable, least_wait: Duration::ZERO }
 }
 
-fn traced_verdict(traced: &TracedAttempt) -> ReportOutcome {
+fn traced_outcome(traced: &TracedAttempt) -> ReportOutcome {
     match traced.outcome {
         Some(Outcome::Failed) => {
             failed(traced.reason.unwrap_or(Reason::Failed), traced.status, true)

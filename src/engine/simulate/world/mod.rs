@@ -1,9 +1,9 @@
-//! A simulation: the real engine, a store in memory, and a clock that jumps from one moment at which something happens to
-//! the next.
+//! A run of a simulation: the real engine, a store in memory, and a clock that jumps from one event
+//! to the next.
 //!
 //! ```text
 //!   next moment ─▶ arrivals ─▶ enqueue ─┐
-//!       ▲          results ─────────────┼─▶ tick ─▶ claimed jobs: how long, and how they end, is drawn
+//!       ▲          results ─────────────┼─▶ tick ─▶ claimed jobs: draws length and result
 //!       └──────────────── sweep ────────┘                       │
 //!       ◀───────────────────────────────────────────────────────┘
 //! ```
@@ -19,7 +19,7 @@ pub(super) use setup::run;
 
 use self::attempts::Attempt;
 use super::{
-    arrivals::Coming,
+    arrivals::ArrivingJob,
     policies::{Plugins, SeenDecisions},
     record::Recording,
     report::Over,
@@ -35,23 +35,24 @@ use tidegate_core::{
     validate::DECADE,
 };
 
-/// Most rounds of a simulation.
-const MOST_ROUNDS: u64 = 20_000_000;
-/// Most jobs that workers take in one round. Those of a live queue ask for a few each, and a round reads as many candidates as
-/// are asked for; whoever is still free asks in the next one.
-const ROOM: u32 = 100;
+/// Most ticks of a simulation.
+const MAX_TICKS: u64 = 20_000_000;
+/// Most jobs that workers claim in one tick. Workers of a live queue request a few each, and a tick
+/// reads as many candidates as are requested. Workers that are still free claim jobs in the next
+/// tick.
+const MAX_CLAIMS_PER_TICK: u32 = 100;
 /// Most jobs of one enqueue.
-const BATCH: usize = 1000;
-/// How often progress is told, in rounds.
-const TELL: u64 = 256;
+const MAX_ENQUEUE_JOBS: usize = 1000;
+/// How many ticks pass between two reports of progress.
+const TICKS_PER_PROGRESS_REPORT: u64 = 256;
 
-/// Why there is no report.
+/// Why a simulation has no report.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Failed {
     /// The scenario cannot be simulated.
     #[error("{0}")]
     Scenario(#[from] BadScenario),
-    /// The queue refuses something of it.
+    /// The queue refuses a part of the scenario.
     #[error("{what} is refused: {error}")]
     Refused {
         /// What.
@@ -59,18 +60,18 @@ pub enum Failed {
         /// Why.
         error: Error,
     },
-    /// The engine failed, which it must not.
+    /// The engine failed, which is a bug.
     #[error("the simulated queue failed: {0}")]
     Engine(#[from] Error),
 }
 
-/// A simulation that is over.
-pub(super) struct Ran {
+/// A finished run.
+pub(super) struct FinishedRun {
     pub record: Recording,
     pub over: Over,
     /// When, in milliseconds from its start.
     pub end: u64,
-    pub rounds: u64,
+    pub ticks: u64,
     pub ids: Vec<JobId>,
     pub seen: SeenDecisions,
 }
@@ -82,35 +83,35 @@ struct World<'a> {
     engine: Engine,
     clock: Arc<FakeClock>,
     record: Arc<Mutex<Recording>>,
-    memory: TickCache,
+    cache: TickCache,
     types: Vec<TypeName>,
-    coming: Vec<Coming<'a>>,
+    arriving: Vec<ArrivingJob<'a>>,
     ids: Vec<JobId>,
-    /// How many have come.
-    came: usize,
+    /// How many jobs have arrived.
+    arrived: usize,
     under_way: BinaryHeap<Reverse<Attempt>>,
     started: u64,
-    /// Results that the next round takes.
+    /// Reports for the next tick.
     reports: Vec<Report>,
     left: Vec<(JobId, Version)>,
-    /// When the next round is to be, if one is.
+    /// When the next tick is due, if one is.
     tick_at: Option<Timestamp>,
-    /// Whether something happened since the last round.
+    /// Whether something happened since the last tick.
     news: bool,
     ticked_at: Option<Timestamp>,
-    rounds: u64,
+    ticks: u64,
 }
 
 impl World<'_> {
-    /// Goes from moment to moment to the end.
-    async fn live(&mut self, tell: &mut (dyn FnMut(u64) + Send)) -> Result<Over, Failed> {
+    /// Advances from event to event until the end.
+    async fn run_to_end(&mut self, progress: &mut (dyn FnMut(u64) + Send)) -> Result<Over, Failed> {
         let end = self.scenario.start + self.scenario.duration_seconds.duration();
-        let total = self.coming.len() as u64;
+        let total = self.arriving.len() as u64;
         loop {
             if self.record.lock().ended == total {
                 return Ok(Over::Done);
             }
-            let arrival = self.coming.get(self.came).map(|job| job.at);
+            let arrival = self.arriving.get(self.arrived).map(|job| job.at);
             let result = self.under_way.peek().map(|Reverse(attempt)| attempt.until);
             let wake = self.record.lock().wake;
             let Some(now) = [arrival, result, self.tick_at, wake].into_iter().flatten().min()
@@ -121,7 +122,7 @@ impl World<'_> {
                 self.clock.set(end);
                 return Ok(Over::Duration);
             }
-            // What waited for a round may have waited until now.
+            // An event may be overdue because it waited for a tick.
             let now = now.max(self.clock.now());
             self.clock.set(now);
             let mut happened = self.arrive(now).await?;
@@ -136,34 +137,35 @@ impl World<'_> {
                 self.ticked_at.map_or(now, |at| at + self.scenario.tick_seconds.duration());
             self.tick_at = self.tick_at.map(|at| at.max(free_at));
             if self.tick_at.is_some_and(|at| at <= now) {
-                self.round(now).await?;
-                if self.rounds.is_multiple_of(TELL) {
-                    tell(self.record.lock().ended);
+                self.tick(now).await?;
+                if self.ticks.is_multiple_of(TICKS_PER_PROGRESS_REPORT) {
+                    progress(self.record.lock().ended);
                 }
-                if self.rounds >= MOST_ROUNDS {
+                if self.ticks >= MAX_TICKS {
                     return Ok(Over::Rounds);
                 }
             }
         }
     }
 
-    /// Hands in the jobs that come by `now`; whether there were any.
+    /// Enqueues the jobs that arrive by `now`. Returns whether there were any.
     async fn arrive(&mut self, now: Timestamp) -> Result<bool, Failed> {
-        let first = self.came;
-        while self.coming.get(self.came).is_some_and(|job| job.at <= now) {
-            let from = self.came;
-            let here = self.coming[from..].iter().take_while(|job| job.at <= now).take(BATCH);
+        let first = self.arrived;
+        while self.arriving.get(self.arrived).is_some_and(|job| job.at <= now) {
+            let from = self.arrived;
+            let here =
+                self.arriving[from..].iter().take_while(|job| job.at <= now).take(MAX_ENQUEUE_JOBS);
             let jobs: Vec<_> =
                 here.zip(&self.ids[from..]).map(|(job, id)| job.request(id.clone())).collect();
-            self.came += jobs.len();
+            self.arrived += jobs.len();
             for (answer, id) in self.engine.enqueue(jobs).await.into_iter().zip(&self.ids[from..]) {
                 answer.map_err(|error| Failed::Refused { what: format!("job {id}"), error })?;
             }
         }
-        Ok(self.came > first)
+        Ok(self.arrived > first)
     }
 
-    /// Takes the results that have come by `now`; whether there were any.
+    /// Collects the reports of attempts that end by `now`. Returns whether there were any.
     fn finish(&mut self, now: Timestamp) -> bool {
         let record = self.record.lock();
         let mut any = false;
@@ -171,9 +173,9 @@ impl World<'_> {
             let Some(Reverse(attempt)) = self.under_way.pop() else {
                 break;
             };
-            let note = &record.jobs[attempt.number];
-            // The engine may have given it up before its worker was done.
-            if note.running && note.attempt == attempt.report.attempt {
+            let job = &record.jobs[attempt.number];
+            // The engine may have ended the attempt before its worker finished.
+            if job.running && job.attempt == attempt.report.attempt {
                 self.reports.push(attempt.report);
                 any = true;
             }
@@ -181,7 +183,8 @@ impl World<'_> {
         any
     }
 
-    /// Lets what expires expire; whether anything changed that the queue must know.
+    /// Runs the maintenance sweep. Returns whether it changed something that the queue must
+    /// process.
     async fn sweep(&mut self, end: Timestamp) -> Result<bool, Failed> {
         self.record.lock().wake = None;
         let swept = self.engine.sweep().await?;
@@ -195,45 +198,47 @@ impl World<'_> {
         let before = self.left.len();
         self.left.extend(changed.map(|(job, version)| (job.id, version)));
         if !swept.pending.is_empty() {
-            let verdicts = self.engine.verdicts(swept.pending).await?;
-            self.left.extend(verdicts.changed.into_iter().map(|(job, version)| (job.id, version)));
+            let decisions = self.engine.verdicts(swept.pending).await?;
+            self.left.extend(decisions.changed.into_iter().map(|(job, version)| (job.id, version)));
         }
         Ok(self.left.len() > before)
     }
 
-    async fn round(&mut self, now: Timestamp) -> Result<(), Failed> {
-        // Whoever reports is free again.
+    async fn tick(&mut self, now: Timestamp) -> Result<(), Failed> {
+        // A worker that reports is free again.
         let busy = self.record.lock().running.saturating_sub(self.reports.len() as u32);
         let free = self.scenario.workers.saturating_sub(busy);
-        let room = free.min(ROOM);
-        // A simulated worker gives its signs of life in time.
-        let ask = Demand {
+        let capacity = free.min(MAX_CLAIMS_PER_TICK);
+        // A simulated worker never misses a heartbeat.
+        let demand = Demand {
             types: self.types.clone(),
-            capacity: room,
+            capacity,
             worker: None,
             lease: Some(DECADE),
             dispatch: Dispatch::Claim,
         };
-        let round = TickInput {
+        let input = TickInput {
             reports: std::mem::take(&mut self.reports),
             released: std::mem::take(&mut self.left),
-            demands: vec![ask],
+            demands: vec![demand],
             news: std::mem::take(&mut self.news),
             ..TickInput::default()
         };
-        let ticked = self.engine.tick(&self.scenario.name, &mut self.memory, round).await?;
-        self.rounds += 1;
+        let ticked = self.engine.tick(&self.scenario.name, &mut self.cache, input).await?;
+        self.ticks += 1;
         self.ticked_at = Some(now);
         self.left = ticked.left;
         let soon = now + Duration::from_millis(1);
-        let again = ticked.again || (ticked.claimed.len() as u32 == room && free > room);
-        self.tick_at = if again { Some(soon) } else { ticked.next_at.map(|at| at.max(soon)) };
+        let continue_soon =
+            ticked.again || (ticked.claimed.len() as u32 == capacity && free > capacity);
+        self.tick_at =
+            if continue_soon { Some(soon) } else { ticked.next_at.map(|at| at.max(soon)) };
         {
             let mut record = self.record.lock();
             for (rule, count) in &ticked.held {
                 *record.held.entry(rule.to_string()).or_default() += count;
             }
-            for (id, reason) in self.seen.lock().round_over(now) {
+            for (id, reason) in self.seen.lock().tick_over(now) {
                 record.hold(&id, reason);
             }
         }

@@ -1,4 +1,4 @@
-//! What a simulation starts from: the engine with its ports, and the configuration of the queue.
+//! The start of a simulation: the engine with its ports, and the configuration of the queue.
 
 use std::{
     collections::{BTreeSet, BinaryHeap},
@@ -7,14 +7,14 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{Failed, Ran, World};
+use super::{Failed, FinishedRun, World};
 use crate::{
     Engine, Ports, Rules, TickCache,
     memory::{FakeClock, MemoryWorkQueue, SeededEntropy},
     plugins::registry::Stage,
     simulate::{
-        arrivals::{self, Coming},
-        policies::{Plugins, SeenDecisions, Watched},
+        arrivals::{self, ArrivingJob},
+        policies::{ObservedPolicy, Plugins, SeenDecisions},
         record::{By, Recording},
         scenario::Scenario,
         store::SimulationStore,
@@ -32,23 +32,24 @@ use tidegate_core::{
     validate::DECADE,
 };
 
-/// What types that name no retry strategy of their own call the simulated one.
-const RETRY: &str = "simulated-retry";
+/// The plugin name of the simulated retry strategy for types that name none.
+const DEFAULT_RETRY_PLUGIN: &str = "simulated-retry";
 
-/// Simulates `scenario`, its jobs told apart by `by`; `tell` is told now and then how many jobs have ended.
+/// Simulates `scenario` and groups its jobs by `by`. It calls `progress` from time to time with the
+/// number of jobs that have ended.
 ///
 /// # Errors
 ///
-/// The scenario is not sound, or the queue refuses its configuration or one of its jobs.
+/// The scenario is invalid, or the queue refuses its configuration or one of its jobs.
 pub(in crate::simulate) async fn run(
     scenario: &Scenario,
     plugins: &Plugins,
     by: By,
-    tell: &mut (dyn FnMut(u64) + Send),
-) -> Result<Ran, Failed> {
+    progress: &mut (dyn FnMut(u64) + Send),
+) -> Result<FinishedRun, Failed> {
     scenario.check()?;
-    let coming = arrivals::coming(scenario);
-    let ids = arrivals::ids(&coming)?;
+    let arriving = arrivals::arriving(scenario);
+    let ids = arrivals::ids(&arriving)?;
     let record = Arc::new(Mutex::new(recording(scenario, by)));
     let clock = Arc::new(FakeClock::new(scenario.start));
     let seen = Arc::new(Mutex::new(SeenDecisions::default()));
@@ -60,11 +61,11 @@ pub(in crate::simulate) async fn run(
         engine: Engine::new(ports, Rules::default()),
         clock,
         record,
-        memory: TickCache::default(),
-        types: types(scenario, &coming),
-        coming,
+        cache: TickCache::default(),
+        types: types(scenario, &arriving),
+        arriving,
         ids,
-        came: 0,
+        arrived: 0,
         under_way: BinaryHeap::new(),
         started: 0,
         reports: Vec::new(),
@@ -72,14 +73,14 @@ pub(in crate::simulate) async fn run(
         tick_at: None,
         news: false,
         ticked_at: None,
-        rounds: 0,
+        ticks: 0,
     };
     world.configure().await?;
-    let over = world.live(tell).await?;
+    let over = world.run_to_end(progress).await?;
     let end = world.clock.now().since(scenario.start).as_millis() as u64;
-    let World { record, seen, rounds, ids, .. } = world;
+    let World { record, seen, ticks, ids, .. } = world;
     let (record, seen) = (record.lock().clone(), std::mem::take(&mut *seen.lock()));
-    Ok(Ran { record, over, end, rounds, ids, seen })
+    Ok(FinishedRun { record, over, end, ticks, ids, seen })
 }
 
 impl World<'_> {
@@ -104,8 +105,10 @@ impl World<'_> {
                 simulated(self.scenario.types.get(job_type).cloned().unwrap_or_default(), name);
             if let (Some((_, given)), Retry::Exponential(_)) = (&self.plugins.retry, &config.retry)
             {
-                config.retry =
-                    Retry::Plugin(RETRY.parse().expect("a good name"), Arc::clone(given));
+                config.retry = Retry::Plugin(
+                    DEFAULT_RETRY_PLUGIN.parse().expect("a good name"),
+                    Arc::clone(given),
+                );
             }
             self.engine
                 .put_type(job_type, config, None)
@@ -115,17 +118,17 @@ impl World<'_> {
         Ok(())
     }
 
-    /// The names that the retry strategy is given: those by which types name theirs.
+    /// The names under which the retry strategy is pushed: those that types use, and the default.
     fn strategies(&self) -> BTreeSet<PluginName> {
         let named = self.scenario.types.values().filter_map(|config| match &config.retry {
             Retry::Plugin(name, _) => Some(name.clone()),
             Retry::Exponential(_) => None,
         });
-        named.chain([RETRY.parse().expect("a good name")]).collect()
+        named.chain([DEFAULT_RETRY_PLUGIN.parse().expect("a good name")]).collect()
     }
 }
 
-/// A recording without jobs, which watches what the scenario expects of `max_running`.
+/// A recording without jobs that observes the sums of `max_running`.
 fn recording(scenario: &Scenario, by: By) -> Recording {
     let watches =
         scenario.expect.max_running.keys().map(|key| {
@@ -134,7 +137,7 @@ fn recording(scenario: &Scenario, by: By) -> Recording {
     Recording::new(scenario.start, by, watches)
 }
 
-/// What the engine of a simulation is built from.
+/// The ports of the simulated engine.
 fn ports(
     scenario: &Scenario,
     plugins: &Plugins,
@@ -148,7 +151,7 @@ fn ports(
         clock.clone(),
         Arc::clone(record),
     );
-    let policy = Watched {
+    let policy = ObservedPolicy {
         policy: Arc::clone(&plugins.policy),
         meter: plugins.meter.clone(),
         seen: Arc::clone(seen),
@@ -163,16 +166,16 @@ fn ports(
     }
 }
 
-/// The job types of a scenario: of the jobs that come, and those that it configures.
-fn types(scenario: &Scenario, coming: &[Coming<'_>]) -> Vec<TypeName> {
+/// The job types of a scenario: those of its jobs and those that it configures.
+fn types(scenario: &Scenario, arriving: &[ArrivingJob<'_>]) -> Vec<TypeName> {
     let mut types: Vec<TypeName> =
-        coming.iter().map(|job| job.job_type).chain(scenario.types.keys()).cloned().collect();
+        arriving.iter().map(|job| job.job_type).chain(scenario.types.keys()).cloned().collect();
     types.sort_unstable();
     types.dedup();
     types
 }
 
-/// The type as it is simulated: in this queue, for workers who always answer, and with nobody to tell.
+/// A type as it is simulated: in this queue, for workers that always report, and without callbacks.
 fn simulated(config: TypeConfig, queue: &QueueName) -> TypeConfig {
     TypeConfig {
         queue: queue.clone(),
