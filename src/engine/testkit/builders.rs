@@ -12,13 +12,13 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-/// The text as a name or an id.
+/// Parses a name or an id.
 ///
 /// # Panics
 ///
-/// If it has not the form of one: tests give good names.
+/// If the text is invalid: tests use valid names.
 pub fn name<N: std::str::FromStr<Err: std::fmt::Debug>>(text: &str) -> N {
-    text.parse().expect("a good name")
+    text.parse().expect("a valid name")
 }
 
 /// The instant `millis` milliseconds after the epoch.
@@ -26,9 +26,9 @@ pub fn at(millis: i64) -> Timestamp {
     Timestamp::from_millis(millis)
 }
 
-/// A scheduled job in the making; see [`job`].
+/// A builder of a scheduled job; see [`job`].
 #[derive(Clone, Debug)]
-#[must_use = "it is a job only once it is built"]
+#[must_use = "call `build` to get the job"]
 pub struct JobBuilder {
     id: JobId,
     spec: Spec,
@@ -86,7 +86,7 @@ impl JobBuilder {
         self
     }
 
-    /// Never started after this many milliseconds.
+    /// Expires at this many milliseconds.
     pub fn expires(mut self, millis: i64) -> Self {
         self.spec.expires_at = Some(at(millis));
         self
@@ -110,7 +110,7 @@ impl JobBuilder {
         self
     }
 
-    /// With anything else that a job can be.
+    /// Changes any other option.
     pub fn with(mut self, change: impl FnOnce(&mut Spec)) -> Self {
         change(&mut self.spec);
         self

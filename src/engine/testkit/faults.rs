@@ -1,8 +1,9 @@
-//! A store that fails like a remote one: writes go out one by one, answers get lost, and the process can
-//! crash between any two.
+//! A store that fails like a remote one: writes go out one by one, answers get lost, and the
+//! process can crash between any two.
 //!
 //! Give it a seed and probabilities for a simulation, or [`FaultyStore::crash_after`] a number of
-//! writes to try every prefix of a scenario. Everything it does follows from its seed and the calls.
+//! writes to try every prefix of a scenario. Everything it does follows from its seed and the
+//! calls.
 
 use std::time::Duration;
 
@@ -21,43 +22,44 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-/// How often what goes wrong: probabilities from 0 to 1, per commit but for `reads`.
+/// The probability of each fault, from 0 to 1: per commit, or per read for `reads`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Faults {
-    /// Stops after some of the writes and answers [`StoreError::Unavailable`].
+    /// The commit stops after some of the writes and returns [`StoreError::Unavailable`].
     pub cut: f64,
-    /// Does everything, and the answer is lost: [`StoreError::Unavailable`].
+    /// The commit succeeds, but its answer is lost: [`StoreError::Unavailable`].
     pub lose_answer: f64,
-    /// Does nothing and answers [`StoreError::Unavailable`].
+    /// The commit writes nothing and returns [`StoreError::Unavailable`].
     pub unavailable: f64,
-    /// Does nothing and answers [`StoreError::Throttled`].
+    /// The commit writes nothing and returns [`StoreError::Throttled`].
     pub throttled: f64,
-    /// Per read: answers [`StoreError::Unavailable`].
+    /// A read returns [`StoreError::Unavailable`].
     pub reads: f64,
 }
 
-/// A store that writes one by one, yields between writes (an atomic one before each transaction), and
-/// injects faults. Several of them may share one inner store: each is then the connection of one process.
+/// A store that writes one by one and yields between writes, or, if atomic, before each
+/// transaction. It injects faults. Several of them may share one inner store; each is then the
+/// connection of one process.
 pub struct FaultyStore {
     inner: SharedStore,
     atomicity: Atomicity,
-    plan: Mutex<Plan>,
+    state: Mutex<FaultState>,
 }
 
 #[derive(Debug)]
-struct Plan {
+struct FaultState {
     faults: Faults,
-    chance: StdRng,
+    rng: StdRng,
     /// Writes left until the process dies.
     left: Option<u64>,
     writes: u64,
     failed: u64,
 }
 
-/// What becomes of one commit.
+/// The fault of one commit.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Fate {
-    Whole,
+enum CommitFault {
+    None,
     CutAfter(usize),
     AnswerLost,
     Unavailable,
@@ -65,50 +67,51 @@ enum Fate {
 }
 
 impl FaultyStore {
-    /// `inner`, written to one write at a time, without faults as yet.
+    /// `inner`, with commits of one write at a time and no faults yet.
     pub fn new(inner: SharedStore, seed: u64) -> Self {
-        let plan = Plan {
+        let state = FaultState {
             faults: Faults::default(),
-            chance: StdRng::seed_from_u64(seed),
+            rng: StdRng::seed_from_u64(seed),
             left: None,
             writes: 0,
             failed: 0,
         };
         let atomicity = Atomicity::Steps { max_in_flight_write: Duration::from_secs(5) };
-        Self { inner, atomicity, plan: Mutex::new(plan) }
+        Self { inner, atomicity, state: Mutex::new(state) }
     }
 
-    /// The same store with this longest write in flight (default 5 s). Zero makes it an atomic
-    /// store: every transaction happens whole or not at all.
+    /// Sets the longest write in flight (default 5 s). Zero makes the store atomic: every
+    /// transaction happens completely or not at all.
     #[must_use]
     pub fn with_flight(mut self, flight: Duration) -> Self {
         self.atomicity = Atomicity::from_max_in_flight_write(flight);
         self
     }
 
-    /// Sets the faults that happen from now on.
+    /// Sets the faults from now on.
     pub fn set_faults(&self, faults: Faults) {
-        self.plan.lock().faults = faults;
+        self.state.lock().faults = faults;
     }
 
-    /// Crashes the process after this many more writes: nothing is written or read until [`Self::revive`].
+    /// Crashes the process after this many more writes: nothing is written or read until
+    /// [`Self::revive`].
     pub fn crash_after(&self, writes: u64) {
-        self.plan.lock().left = Some(writes);
+        self.state.lock().left = Some(writes);
     }
 
     /// Restarts the process.
     pub fn revive(&self) {
-        self.plan.lock().left = None;
+        self.state.lock().left = None;
     }
 
-    /// How many writes were tried so far, so that a test knows how many prefixes there are.
+    /// The number of writes so far, so that a test knows how many prefixes there are.
     pub fn writes(&self) -> u64 {
-        self.plan.lock().writes
+        self.state.lock().writes
     }
 
-    /// How many commits were answered with an injected error so far, so that a test can wait for one.
+    /// The number of commits that got an injected error so far, so that a test can wait for one.
     pub fn failed(&self) -> u64 {
-        self.plan.lock().failed
+        self.state.lock().failed
     }
 
     /// The store itself, without faults.
@@ -116,55 +119,56 @@ impl FaultyStore {
         &self.inner
     }
 
-    fn fate(&self, writes: usize) -> Fate {
-        let plan = &mut *self.plan.lock();
-        let Faults { cut, lose_answer, unavailable, throttled, .. } = plan.faults;
-        let mut drawn: f64 = plan.chance.random();
+    fn draw_fault(&self, writes: usize) -> CommitFault {
+        let state = &mut *self.state.lock();
+        let Faults { cut, lose_answer, unavailable, throttled, .. } = state.faults;
+        let mut drawn: f64 = state.rng.random();
         let mut happens = |probability: f64| {
             drawn -= probability;
             drawn < 0.0
         };
-        let fate = if happens(cut) {
-            Fate::CutAfter(plan.chance.random_range(0..=writes))
+        let fault = if happens(cut) {
+            CommitFault::CutAfter(state.rng.random_range(0..=writes))
         } else if happens(lose_answer) {
-            Fate::AnswerLost
+            CommitFault::AnswerLost
         } else if happens(unavailable) {
-            Fate::Unavailable
+            CommitFault::Unavailable
         } else if happens(throttled) {
-            Fate::Throttled
+            CommitFault::Throttled
         } else {
-            return Fate::Whole;
+            return CommitFault::None;
         };
-        plan.failed += 1;
-        fate
+        state.failed += 1;
+        fault
     }
 
-    /// Uses up as many writes; false if the process is dead before they are done.
+    /// Counts `writes` against the remaining ones. Returns false if the process dies before they
+    /// are done.
     fn lives_on(&self, writes: usize) -> bool {
-        let plan = &mut *self.plan.lock();
-        if let Some(left) = &mut plan.left {
+        let state = &mut *self.state.lock();
+        if let Some(left) = &mut state.left {
             let Some(rest) = left.checked_sub(writes as u64) else {
                 *left = 0;
                 return false;
             };
             *left = rest;
         }
-        plan.writes += writes as u64;
+        state.writes += writes as u64;
         true
     }
 
-    /// Whether a read is answered.
+    /// Returns an error if a read is not answered.
     fn reads(&self) -> Result<(), StoreError> {
-        let plan = &mut *self.plan.lock();
-        let fails = plan.faults.reads > 0.0 && plan.chance.random::<f64>() < plan.faults.reads;
-        if fails || plan.left == Some(0) {
+        let state = &mut *self.state.lock();
+        let fails = state.faults.reads > 0.0 && state.rng.random::<f64>() < state.faults.reads;
+        if fails || state.left == Some(0) {
             Err(unavailable("the read was not answered"))
         } else {
             Ok(())
         }
     }
 
-    /// Takes `txn` as a whole, unless that is more than `most` writes.
+    /// Commits `txn` completely, unless it has more than `most` writes.
     async fn whole(&self, txn: Txn, most: &mut usize) -> Result<Committed, StoreError> {
         tokio::task::yield_now().await;
         if *most < txn.len() || !self.lives_on(txn.len()) {
@@ -178,7 +182,7 @@ impl FaultyStore {
             .ok_or_else(|| unavailable("the commit was not answered"))
     }
 
-    /// Takes `txn` write by write, at most `most` of them.
+    /// Commits `txn` write by write, at most `most` of them.
     async fn one_by_one(&self, txn: Txn, most: &mut usize) -> Result<Committed, StoreError> {
         for (step, write) in txn.into_iter().enumerate() {
             if *most == 0 || !self.lives_on(1) {
@@ -214,17 +218,17 @@ impl StoreLayer for FaultyStore {
     }
 
     async fn commit(&self, txns: Vec<Txn>) -> Result<Vec<Committed>, StoreError> {
-        let fate = self.fate(txns.iter().map(Vec::len).sum());
-        let mut most = match fate {
-            Fate::Unavailable => return Err(unavailable("the commit was not answered")),
-            Fate::Throttled => {
+        let fault = self.draw_fault(txns.iter().map(Vec::len).sum());
+        let mut most = match fault {
+            CommitFault::Unavailable => return Err(unavailable("the commit was not answered")),
+            CommitFault::Throttled => {
                 return Err(StoreError::Throttled {
                     retry_after: Duration::from_millis(100),
                     message: "too much at once (injected)".into(),
                 });
             }
-            Fate::CutAfter(writes) => writes,
-            Fate::Whole | Fate::AnswerLost => usize::MAX,
+            CommitFault::CutAfter(writes) => writes,
+            CommitFault::None | CommitFault::AnswerLost => usize::MAX,
         };
         let mut answers = Vec::with_capacity(txns.len());
         for txn in txns {
@@ -234,8 +238,8 @@ impl StoreLayer for FaultyStore {
                 self.one_by_one(txn, &mut most).await?
             });
         }
-        match fate {
-            Fate::Whole => Ok(answers),
+        match fault {
+            CommitFault::None => Ok(answers),
             _ => Err(unavailable("the commit's answer was lost")),
         }
     }
@@ -249,7 +253,7 @@ impl StoreLayer for FaultyStore {
         if self.atomicity.is_atomic() || placed != id {
             placed
         } else {
-            format!("{id}.0").parse().expect("a place is a good end of an id")
+            format!("{id}.0").parse().expect("an id with this suffix is valid")
         }
     }
 }

@@ -1,6 +1,7 @@
-//! What tests are built from: builders, faults, and the suites that every backend passes.
+//! Building blocks of tests: builders, faults, and the suites that every backend must pass.
 //!
-//! Only tests build it, with the feature `testkit`, so that a backend in another crate can run the same suites.
+//! Only tests compile it, with the feature `testkit`, so that a backend in another crate can run
+//! the same suites.
 
 pub mod builders;
 pub mod conformance;

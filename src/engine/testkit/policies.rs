@@ -1,4 +1,4 @@
-//! Plugins as closures: what a test wants decided, without a component.
+//! Plugins as closures: the decisions that a test needs, without a component.
 
 use std::sync::Arc;
 
@@ -21,7 +21,8 @@ type Throttle = dyn Fn(&Plugin, &ThrottleCall) -> Result<ThrottleAnswer, Fault> 
 type Retry = dyn Fn(&Plugin, &RetryCall) -> Result<RetryAnswer, Fault> + Send + Sync;
 type Check = dyn Fn(&Plugin, Role, &str) -> Result<Vec<Problem>, Fault> + Send + Sync;
 
-/// A policy made of closures. Without one of a role every call in it is a fault; without a check every configuration is good.
+/// A policy made of closures. Calls in a role without a closure are faults. Without a check, every
+/// configuration is valid.
 #[derive(Clone)]
 pub struct FnPolicy {
     throttle: Arc<Throttle>,
@@ -42,7 +43,7 @@ impl Default for FnPolicy {
 }
 
 impl FnPolicy {
-    /// Throttles so.
+    /// Decides admissions with this closure.
     #[must_use]
     pub fn throttling(
         mut self,
@@ -55,7 +56,7 @@ impl FnPolicy {
         self
     }
 
-    /// Decides so what follows a failure.
+    /// Decides retries with this closure.
     #[must_use]
     pub fn retrying(
         mut self,
@@ -65,7 +66,7 @@ impl FnPolicy {
         self
     }
 
-    /// Finds this wrong with configurations.
+    /// Checks configurations with this closure.
     #[must_use]
     pub fn checking(
         mut self,
@@ -75,7 +76,7 @@ impl FnPolicy {
         self
     }
 
-    /// The faults that its askers found, and that it was told of.
+    /// The faults that were reported to it.
     pub fn faults(&self) -> Vec<Fault> {
         self.faults.lock().clone()
     }
@@ -119,12 +120,12 @@ fn no_role() -> Fault {
     fault("this test has no such plugin")
 }
 
-/// A plugin that crashed.
+/// The fault of a plugin that trapped.
 pub fn fault(message: &str) -> Fault {
     Fault { kind: FaultKind::Trapped, message: message.into() }
 }
 
-/// The answer that decides each candidate, in order, on its own.
+/// The answer that decides each candidate on its own, in order.
 pub fn each(call: &ThrottleCall, mut decide: impl FnMut(&Job) -> Decision) -> ThrottleAnswer {
     ThrottleAnswer {
         decisions: call.candidates.iter().map(&mut decide).collect(),
@@ -133,12 +134,12 @@ pub fn each(call: &ThrottleCall, mut decide: impl FnMut(&Job) -> Decision) -> Th
     }
 }
 
-/// It starts.
+/// The candidate starts.
 pub fn run() -> Decision {
     Decision { action: Action::Run, reason: None }
 }
 
-/// It waits, for this reason.
+/// The candidate is held, for this reason.
 pub fn hold(reason: &str) -> Decision {
     Decision { action: Action::Hold(None), reason: Some(reason.into()) }
 }

@@ -1,4 +1,4 @@
-//! Due jobs, against the plainest reading: all that fit, sorted.
+//! Due jobs, compared with a filter and a sort of all jobs.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -23,20 +23,21 @@ const ORDERS: [Order; 7] = [
     Order::Priority { ageing_millis: Some(3_600_000) },
 ];
 
-/// Jobs with many ties, of which some are not scheduled any more.
+/// Jobs with many ties; some are not scheduled.
 async fn fill(store: &dyn JobStore, chance: &mut StdRng) -> Vec<Job> {
     let mut scheduled = Vec::new();
     let mut txns = Vec::new();
     for n in 0..400 {
-        let id = format!("{}-{n}", ["a", "Z", "m:", "0"].choose(chance).expect("one of them"));
+        let id =
+            format!("{}-{n}", ["a", "Z", "m:", "0"].choose(chance).expect("there are choices"));
         let waiting = job(&id)
-            .queue(["mail", "mail", "mail", "other"].choose(chance).expect("one of them"))
-            .of_type(["x", "y", "z"].choose(chance).expect("one of them"))
-            .partition(["", "", "east", "west", "é"].choose(chance).expect("one of them"))
+            .queue(["mail", "mail", "mail", "other"].choose(chance).expect("there are choices"))
+            .of_type(["x", "y", "z"].choose(chance).expect("there are choices"))
+            .partition(["", "", "east", "west", "é"].choose(chance).expect("there are choices"))
             .priority(
                 *[100, 100, 100, 0, -3, 7, 8, i32::MIN, i32::MAX]
                     .choose(chance)
-                    .expect("one of them"),
+                    .expect("there are choices"),
             )
             .critical(chance.random_bool(0.2))
             .due(chance.random_range(0..40) * 25 - 200)
@@ -56,7 +57,7 @@ async fn fill(store: &dyn JobStore, chance: &mut StdRng) -> Vec<Job> {
     scheduled
 }
 
-/// What `query` should find, page by page; and the next due time.
+/// The expected answer to `query`, page by page, and the next due time.
 fn naive(scheduled: &[Job], query: &DueQuery) -> (Vec<Job>, Option<Timestamp>) {
     let run_at = |job: &Job| job.life.run_at().expect("it is scheduled");
     let key = |job: &Job| query.order.key(job.spec.priority, run_at(job), &job.id);
@@ -73,10 +74,10 @@ fn naive(scheduled: &[Job], query: &DueQuery) -> (Vec<Job>, Option<Timestamp>) {
     (due, next)
 }
 
-/// How many of each type are due, critical ones too, counted no further than is asked.
+/// Due jobs are counted by type, critical ones included, up to the given bound.
 pub async fn due_jobs_are_counted_by_type_up_to_a_bound(store: &dyn JobStore) {
     let scheduled = fill(store, &mut StdRng::seed_from_u64(8)).await;
-    let types: Vec<TypeName> = ["x", "z", "unheard-of"].map(name).to_vec();
+    let types: Vec<TypeName> = ["x", "z", "unknown"].map(name).to_vec();
     for until in [at(-300), at(0), at(2000)] {
         let mut wanted = BTreeMap::<TypeName, u64>::new();
         let asked = |job: &&Job| {
@@ -88,7 +89,7 @@ pub async fn due_jobs_are_counted_by_type_up_to_a_bound(store: &dyn JobStore) {
             *wanted.entry(job.spec.job_type.clone()).or_default() += 1;
         }
         let count = async |most| {
-            store.count_due(&name("mail"), &types, until, most).await.expect("the store is well")
+            store.count_due(&name("mail"), &types, until, most).await.expect("the store answers")
         };
         assert_eq!(count(10_000).await, wanted, "until {until}");
         let all: u64 = wanted.values().sum();
@@ -101,21 +102,19 @@ pub async fn due_jobs_are_counted_by_type_up_to_a_bound(store: &dyn JobStore) {
         }
     }
     assert_eq!(
-        store
-            .count_due(&name("unheard-of"), &types, at(2000), 10)
-            .await
-            .expect("the store is well"),
+        store.count_due(&name("unknown"), &types, at(2000), 10).await.expect("the store answers"),
         BTreeMap::new()
     );
 }
 
-/// Every order, over several types and partitions, in pages of every size: the same as a plain sort.
+/// In every order, over several types and partitions, and for every page size, the pages equal a
+/// plain sort.
 pub async fn due_jobs_come_in_every_order(store: &dyn JobStore) {
     let chance = &mut StdRng::seed_from_u64(7);
     let scheduled = fill(store, chance).await;
-    // A store that writes one by one is likely far away.
+    // A store that writes one by one is probably remote and slow.
     for round in 0..if store.capabilities().atomicity.is_atomic() { 150 } else { 40 } {
-        let types = ["x", "y", "z", "unheard-of"]
+        let types = ["x", "y", "z", "unknown"]
             .iter()
             .filter(|_| chance.random_bool(0.7))
             .map(|text| name(text))
@@ -125,18 +124,18 @@ pub async fn due_jobs_come_in_every_order(store: &dyn JobStore) {
             critical: chance.random_bool(0.3),
             types,
             partition: chance.random_bool(0.3).then(|| {
-                (*["", "east", "nowhere"].choose(chance).expect("one of them")).to_owned()
+                (*["", "east", "nowhere"].choose(chance).expect("there are choices")).to_owned()
             }),
             order: ORDERS[round % ORDERS.len()],
             until: at(chance.random_range(-250..850)),
             after: None,
-            limit: *[1, 2, 3, 10, 64, 1000].choose(chance).expect("one of them"),
+            limit: *[1, 2, 3, 10, 64, 1000].choose(chance).expect("there are choices"),
         };
         let (expected, next_due) = naive(&scheduled, &query);
         let mut found = Vec::new();
         loop {
             let page =
-                store.due(std::slice::from_ref(&query)).await.expect("the store is well").remove(0);
+                store.due(std::slice::from_ref(&query)).await.expect("the store answers").remove(0);
             found.extend(page.jobs.clone());
             assert!(page.jobs.len() <= query.limit as usize);
             assert_eq!(page.next_due, next_due, "{query:?}");
@@ -157,7 +156,7 @@ pub async fn due_jobs_come_in_every_order(store: &dyn JobStore) {
     }
 }
 
-/// One page per question; a queue or a type that nobody heard of has nothing due.
+/// Each query gets one page. An unknown queue or type has no due jobs.
 pub async fn due_looks_only_at_what_is_asked_for(store: &dyn JobStore) {
     let query = |queue, types: &[&str]| DueQuery {
         queue: name(queue),
@@ -182,7 +181,7 @@ pub async fn due_looks_only_at_what_is_asked_for(store: &dyn JobStore) {
         query("mail", &[]),
         query("none", &["x"]),
     ];
-    let pages = store.due(&queries).await.expect("the store is well");
+    let pages = store.due(&queries).await.expect("the store answers");
     let shape: Vec<_> =
         pages.iter().map(|page| (page.jobs.len(), page.more, page.next_due)).collect();
     assert_eq!(
@@ -200,10 +199,11 @@ pub async fn due_looks_only_at_what_is_asked_for(store: &dyn JobStore) {
         tidegate_core::job::Body::Beside(3000),
         "a large body stays beside"
     );
-    assert!(store.due(&[]).await.expect("the store is well").is_empty());
+    assert!(store.due(&[]).await.expect("the store answers").is_empty());
 }
 
-/// A change that was refused hides nobody: a job that was to be in one partition and went to another, each by the same revision, is due in that one.
+/// A refused change hides no job. Two writers move a job to different partitions from the same
+/// revision: it is due in the partition of the writer that won.
 pub async fn a_refused_change_leaves_no_job_behind(store: &dyn JobStore) {
     let waiting = job("one").queue("mail").of_type("x").partition("a").due(3).build();
     add(store, [waiting.clone()]).await;
@@ -228,9 +228,10 @@ pub async fn a_refused_change_leaves_no_job_behind(store: &dyn JobStore) {
         after: None,
         limit: 10,
     };
-    // Whoever looks where it is not finds what was meant, and remembers that.
+    // A query of the wrong partition finds what the refused write left there, and the store may
+    // remember that.
     for (partition, found) in [(Some("b"), 0), (Some("a"), 0), (Some("c"), 1), (None, 1)] {
-        let pages = store.due(&[query(partition)]).await.expect("the store is well");
+        let pages = store.due(&[query(partition)]).await.expect("the store answers");
         assert_eq!(pages[0].jobs.len(), found, "{partition:?}");
     }
 }
@@ -247,7 +248,7 @@ pub async fn partitions_are_listed_in_pages(store: &dyn JobStore) {
         scheduled.push(alone.clone());
         add(store, [alone]).await;
     }
-    for types in [vec!["x"], vec!["x", "z"], vec!["x", "y", "z"], vec!["unheard-of"], vec![]] {
+    for types in [vec!["x"], vec!["x", "z"], vec!["x", "y", "z"], vec!["unknown"], vec![]] {
         let types: Vec<_> = types.into_iter().map(name).collect();
         for queue in ["mail", "other", "none"] {
             let queue = name(queue);
@@ -263,7 +264,7 @@ pub async fn partitions_are_listed_in_pages(store: &dyn JobStore) {
                     let page = store
                         .partitions(&queue, &types, after, limit)
                         .await
-                        .expect("the store is well");
+                        .expect("the store answers");
                     assert!(page.len() <= limit as usize);
                     if page.is_empty() {
                         break;

@@ -1,4 +1,4 @@
-//! Lists and counts, against the plainest reading.
+//! Lists and counts, compared with a filter and a sort of all jobs.
 
 use std::collections::BTreeMap;
 
@@ -28,13 +28,13 @@ async fn fill(store: &dyn JobStore) -> Vec<Job> {
     let mut jobs = Vec::new();
     for n in 0..300 {
         let mut now = job(&format!("job-{}-{n}", chance.random_range(10..99)))
-            .queue(["mail", "other"].choose(chance).expect("one of them"))
-            .of_type(["x", "y", "z"].choose(chance).expect("one of them"))
+            .queue(["mail", "other"].choose(chance).expect("there are choices"))
+            .of_type(["x", "y", "z"].choose(chance).expect("there are choices"))
             .created(chance.random_range(0..100))
             .expires(1000)
-            .attribute("region", *["east", "west"].choose(chance).expect("one of them"))
+            .attribute("region", *["east", "west"].choose(chance).expect("there are choices"))
             .attribute("size", chance.random_range(0..3))
-            .partition(["", "p"].choose(chance).expect("one of them"))
+            .partition(["", "p"].choose(chance).expect("there are choices"))
             .build();
         done(store, vec![Write::AddJob(now.clone())]).await;
         let running = claim(&now, true);
@@ -59,12 +59,12 @@ async fn fill(store: &dyn JobStore) -> Vec<Job> {
     jobs
 }
 
-/// Every page of `query`, which must be newest first and end.
+/// All pages of `query`, which must be newest first and must end.
 async fn all(store: &dyn JobStore, query: &ListQuery) -> Vec<Job> {
     let mut query = query.clone();
     let mut found: Vec<Job> = Vec::new();
     loop {
-        let page = store.list(&query).await.expect("the store is well");
+        let page = store.list(&query).await.expect("the store answers");
         assert!(page.jobs.len() <= query.limit as usize);
         found.extend(page.jobs);
         query.cursor = page.next_cursor;
@@ -81,22 +81,22 @@ fn sorted(mut jobs: Vec<Job>) -> Vec<Job> {
     jobs
 }
 
-/// Page after page, every job once, newest first, whatever the size of a page.
+/// The pages contain every job once, newest first, for every page size.
 pub async fn lists_are_newest_first_and_page_through_everything(store: &dyn JobStore) {
     let empty = store
         .list(&ListQuery { limit: 5, ..ListQuery::default() })
         .await
-        .expect("the store is well");
+        .expect("the store answers");
     assert_eq!((empty.jobs, empty.next_cursor), (vec![], None));
     let jobs = sorted(fill(store).await);
     for limit in [1, 7, 299, 300, 1000] {
         assert_eq!(sorted(all(store, &ListQuery { limit, ..ListQuery::default() }).await), jobs);
     }
-    // A job that goes while its page is read takes nobody else along.
+    // A job that is removed while its page is read hides no other job.
     let first = store
         .list(&ListQuery { limit: 10, ..ListQuery::default() })
         .await
-        .expect("the store is well");
+        .expect("the store answers");
     let gone = first.jobs.last().expect("there are ten");
     done(store, vec![Write::RemoveJob { id: gone.id.clone(), was: gone.life.revision }]).await;
     let rest =
@@ -105,21 +105,21 @@ pub async fn lists_are_newest_first_and_page_through_everything(store: &dyn JobS
     assert_eq!(rest.len(), 290);
 }
 
-/// Every filter alone and together with others.
+/// Every filter, alone and together with others.
 pub async fn lists_keep_to_their_filters(store: &dyn JobStore) {
     let jobs = fill(store).await;
     let chance = &mut StdRng::seed_from_u64(4);
     for round in 0..200 {
         let mut query = ListQuery {
-            limit: *[17, 50, 1000].choose(chance).expect("one of them"),
+            limit: *[17, 50, 1000].choose(chance).expect("there are choices"),
             ..ListQuery::default()
         };
         query.job_type = chance
             .random_bool(0.3)
-            .then(|| name(["x", "y", "unheard-of"].choose(chance).expect("one of them")));
+            .then(|| name(["x", "y", "unknown"].choose(chance).expect("there are choices")));
         query.queue = chance
             .random_bool(0.3)
-            .then(|| name(["mail", "other", "unheard-of"].choose(chance).expect("one of them")));
+            .then(|| name(["mail", "other", "unknown"].choose(chance).expect("there are choices")));
         query.states =
             STATES.into_iter().filter(|_| round % 2 == 0 && chance.random_bool(0.3)).collect();
         query.from = chance.random_bool(0.3).then(|| at(chance.random_range(0..100)));
@@ -135,12 +135,12 @@ pub async fn lists_keep_to_their_filters(store: &dyn JobStore) {
     }
 }
 
-/// A cursor that no page gave is the caller's mistake, and harmless.
+/// A cursor that no page returned is a mistake of the caller, and harmless.
 pub async fn a_strange_cursor_lists_nothing(store: &dyn JobStore) {
     fill(store).await;
     for cursor in ["", "x", "12", "_", "twelve_a"] {
         let query = ListQuery { limit: 10, cursor: Some(cursor.into()), ..ListQuery::default() };
-        let page = store.list(&query).await.expect("the store is well");
+        let page = store.list(&query).await.expect("the store answers");
         assert_eq!((page.jobs, page.next_cursor), (vec![], None), "{cursor:?}");
     }
 }
@@ -157,7 +157,7 @@ pub async fn depth_equals_a_recount(store: &dyn JobStore) {
             );
             *expected.entry(place).or_default() += 1;
         }
-        let depths = store.depth().await.expect("the store is well");
+        let depths = store.depth().await.expect("the store answers");
         let found: BTreeMap<_, _> = depths
             .into_iter()
             .filter(|depth| depth.jobs > 0)
@@ -172,7 +172,7 @@ pub async fn depth_equals_a_recount(store: &dyn JobStore) {
         done(store, vec![Write::RemoveJob { id: job.id, was: job.life.revision }]).await;
     }
     for job in &mut jobs {
-        // Nothing changes but the revision, and then the type.
+        // Only the revision changes, and then the type.
         for (all, kind) in
             [(false, job.spec.job_type.as_str().to_owned()), (true, "moved".to_owned())]
         {

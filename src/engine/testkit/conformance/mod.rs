@@ -1,24 +1,24 @@
-//! The contract of [`JobStore`], as tests that every adapter passes.
+//! The contract of [`JobStore`], as tests that every adapter must pass.
 //!
 //! ```ignore
 //! tidegate::job_store_conformance!(memory, MemoryStore::new());
 //! ```
 //!
-//! makes one test per clause, each with a store of its own. The list of clauses is in the macro, so
-//! that no adapter can leave one out. A clause that needs chance draws it from a fixed seed.
+//! The macro makes one test per clause, each with its own store. It contains the list of clauses,
+//! so no adapter can omit one. Random clauses draw from a fixed seed.
 
 mod due;
 mod jobs;
 mod lists;
 mod records;
-mod rounds;
+mod ticks;
 mod work_queue;
 
 pub use due::*;
 pub use jobs::*;
 pub use lists::*;
 pub use records::*;
-pub use rounds::*;
+pub use ticks::*;
 pub use work_queue::*;
 
 use tidegate_core::{
@@ -27,7 +27,8 @@ use tidegate_core::{
     time::{Seconds, Timestamp},
 };
 
-/// The contract of [`JobStore`] for the store that the expression makes, in a module of this name.
+/// Tests the store that the expression makes against the contract of [`JobStore`], in a module of
+/// this name.
 #[macro_export]
 macro_rules! job_store_conformance {
     ($name:ident, $store:expr) => {
@@ -91,20 +92,21 @@ pub fn run(clause: impl Future<Output = ()>) {
         .block_on(clause);
 }
 
-/// Commits one transaction and gives its answer.
+/// Commits one transaction and returns its answer.
 async fn commit(store: &dyn JobStore, txn: Txn) -> Committed {
-    let mut answers = store.commit(vec![txn]).await.expect("the store is well");
+    let mut answers = store.commit(vec![txn]).await.expect("the store answers");
     assert_eq!(answers.len(), 1, "one answer per transaction");
     answers.remove(0)
 }
 
-/// Commits one transaction that must go through.
+/// Commits one transaction that must succeed.
 async fn done(store: &dyn JobStore, txn: Txn) {
     let answer = commit(store, txn).await;
     assert!(matches!(answer, Committed::All), "{answer:?}");
 }
 
-/// Commits one transaction that must be refused: returns which write, and the current record.
+/// Commits one transaction that must be refused. Returns the index of the refused write and the
+/// current record.
 async fn refused(store: &dyn JobStore, txn: Txn) -> (usize, CurrentRecord) {
     match commit(store, txn).await {
         Committed::Conflict { step, standing } => (step, standing),
@@ -112,28 +114,28 @@ async fn refused(store: &dyn JobStore, txn: Txn) -> (usize, CurrentRecord) {
     }
 }
 
-/// Adds jobs, each on its own.
+/// Adds jobs, each in its own transaction.
 async fn add(store: &dyn JobStore, jobs: impl IntoIterator<Item = Job>) {
     let txns: Vec<Txn> = jobs.into_iter().map(|job| vec![Write::AddJob(job)]).collect();
-    for answer in store.commit(txns).await.expect("the store is well") {
+    for answer in store.commit(txns).await.expect("the store answers") {
         assert!(matches!(answer, Committed::All), "{answer:?}");
     }
 }
 
-/// The one job of an id, which must be there.
+/// The stored version of `job`, which must exist.
 async fn get(store: &dyn JobStore, job: &Job) -> Job {
-    let mut found = store.get(std::slice::from_ref(&job.id)).await.expect("the store is well");
+    let mut found = store.get(std::slice::from_ref(&job.id)).await.expect("the store answers");
     assert_eq!(found.len(), 1, "one answer per id");
     found.remove(0).expect("the job is there")
 }
 
-/// The write that takes `job` through `event`, and the job after it.
+/// The write that applies `event` to `job`, and the job after it.
 fn step(job: &Job, event: Event, now: Timestamp) -> (Write, Job) {
     let next = job.apply(event, now).expect("the event may follow");
     (Write::SetJob { job: next.clone(), was: job.life.revision, all: false }, next)
 }
 
-/// A claim of `job`, whatever its version.
+/// A claim of `job` at its current version.
 fn claim(job: &Job, granted: bool) -> Event {
     let lease = Seconds::new(30).duration();
     Event::Claim {

@@ -1,4 +1,5 @@
-//! The contract of [`WorkQueue`], as tests that every adapter passes: see [`work_queue_conformance`](crate::work_queue_conformance).
+//! The contract of [`WorkQueue`], as tests that every adapter must pass: see
+//! [`work_queue_conformance`](crate::work_queue_conformance).
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -11,27 +12,29 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-/// How long a message may be under way beyond its delay.
-const SLACK: Duration = Duration::from_secs(10);
+/// How long a delivery may take in addition to the delay of the message.
+const MAX_DELIVERY_TIME: Duration = Duration::from_secs(10);
 
-/// The other end of a work queue, as a suite needs it.
+/// The receiving end of a work queue, as the suite needs it.
 #[async_trait]
 pub trait Arrivals: Send + Sync {
     /// The queue.
     fn queue(&self) -> &dyn WorkQueue;
-    /// The time by which it delays.
+    /// The time that its delays refer to.
     fn now(&self) -> Timestamp;
-    /// Lets time pass until `at`, or waits for it.
+    /// Waits until `at`, or advances a fake clock to it.
     async fn pass(&self, at: Timestamp);
-    /// The work that has arrived since the last call; where that takes a while, at least one piece if there is any.
+    /// The work that has arrived since the last call. If arrivals take time, it waits for at least
+    /// one message if any is in flight.
     async fn work(&self) -> Vec<Work>;
-    /// The same of hints.
+    /// The same for hints.
     async fn hints(&self) -> Vec<Hint>;
-    /// The same of wake-ups.
+    /// The same for timers.
     async fn wakes(&self) -> Vec<Timer>;
 }
 
-/// The contract of [`WorkQueue`] for the [`Arrivals`] that the expression makes, in a module of this name. The attributes are put on each test.
+/// Tests the [`Arrivals`] that the expression makes against the contract of [`WorkQueue`], in a
+/// module of this name. The attributes are added to each test.
 #[macro_export]
 macro_rules! work_queue_conformance {
     ($(#[$attribute:meta])* $name:ident, $arrivals:expr) => {
@@ -74,13 +77,13 @@ fn piece(queue: &str, number: usize, run_at: Timestamp) -> Work {
     }
 }
 
-/// Gathers from `more` until there are `count` different ones or the slack is over.
+/// Collects from `more` until there are `count` different items or the slack is over.
 async fn gather<T: Ord, F: Future<Output = Vec<T>>>(
     arrivals: &dyn Arrivals,
     count: usize,
     more: impl Fn() -> F,
 ) -> BTreeSet<T> {
-    let end = arrivals.now() + SLACK;
+    let end = arrivals.now() + MAX_DELIVERY_TIME;
     let mut found = BTreeSet::new();
     while found.len() < count && arrivals.now() < end {
         found.extend(more().await);
@@ -99,7 +102,7 @@ async fn all_work(
     gather(arrivals, count, || async { arrivals.work().await.iter().map(key).collect() }).await
 }
 
-/// Work of several queues, more than a call takes, arrives whole.
+/// Work of several queues, more than one call takes, arrives completely.
 pub async fn work_arrives_as_it_was_sent(arrivals: &dyn Arrivals) {
     let now = arrivals.now();
     let work: Vec<Work> = ["mail", "calls", "b"]
@@ -110,7 +113,7 @@ pub async fn work_arrives_as_it_was_sent(arrivals: &dyn Arrivals) {
     assert_eq!(all_work(arrivals, work.len()).await, work.iter().map(key).collect());
 }
 
-/// What is due later arrives half a second early at most.
+/// Work that is due later arrives at most half a second early.
 pub async fn work_does_not_arrive_before_its_time(arrivals: &dyn Arrivals) {
     let at = arrivals.now() + Duration::from_secs(3);
     let later = Work { granted_at: None, ..piece("mail", 1, at) };
@@ -127,7 +130,7 @@ pub async fn work_does_not_arrive_before_its_time(arrivals: &dyn Arrivals) {
     assert_eq!(all_work(arrivals, 1).await, BTreeSet::from([key(&later)]));
 }
 
-/// A repeat is harmless.
+/// Sending the same work again is harmless.
 pub async fn a_repeat_of_work_arrives_and_changes_nothing(arrivals: &dyn Arrivals) {
     let work = [piece("mail", 2, arrivals.now())];
     arrivals.queue().send(&work).await.expect("it is sent");
@@ -135,7 +138,7 @@ pub async fn a_repeat_of_work_arrives_and_changes_nothing(arrivals: &dyn Arrival
     assert_eq!(all_work(arrivals, 1).await, work.iter().map(key).collect());
 }
 
-/// Hints of one queue are read in the order they were told in, whatever other queues are told.
+/// Hints of one queue arrive in the order of their publication, whatever other queues receive.
 pub async fn hints_of_a_queue_arrive_in_their_order(arrivals: &dyn Arrivals) {
     let hint = |queue: &str, number: u64| Hint {
         queue: name(queue),
@@ -146,9 +149,9 @@ pub async fn hints_of_a_queue_arrive_in_their_order(arrivals: &dyn Arrivals) {
             .queue()
             .hint(&[hint("mail", number), hint("calls", number)])
             .await
-            .expect("it is told");
+            .expect("it is published");
     }
-    let end = arrivals.now() + SLACK;
+    let end = arrivals.now() + MAX_DELIVERY_TIME;
     let mut came: Vec<Hint> = Vec::new();
     while came.len() < 10 && arrivals.now() < end {
         came.extend(arrivals.hints().await);
@@ -159,32 +162,32 @@ pub async fn hints_of_a_queue_arrive_in_their_order(arrivals: &dyn Arrivals) {
     }
 }
 
-/// Two hints of the same words are two: the second may be about what came after the first was read.
+/// Two equal hints are two messages: the second may be about a change after the first was read.
 pub async fn equal_hints_are_two_hints(arrivals: &dyn Arrivals) {
     let hint = Hint { queue: name("mail"), kind: HintKind::Due };
     let mut came = Vec::new();
-    for told in 1..=2 {
-        arrivals.queue().hint(std::slice::from_ref(&hint)).await.expect("it is told");
-        let end = arrivals.now() + SLACK;
-        while came.len() < told && arrivals.now() < end {
+    for count in 1..=2 {
+        arrivals.queue().hint(std::slice::from_ref(&hint)).await.expect("it is published");
+        let end = arrivals.now() + MAX_DELIVERY_TIME;
+        while came.len() < count && arrivals.now() < end {
             came.extend(arrivals.hints().await);
         }
-        assert_eq!(came, vec![hint.clone(); told]);
+        assert_eq!(came, vec![hint.clone(); count]);
     }
 }
 
-/// A wake-up arrives, not long before its instant.
+/// A timer fires at its instant, not long before.
 pub async fn a_wake_up_arrives_at_its_instant(arrivals: &dyn Arrivals) {
     let soon = Timer { at: arrivals.now(), queue: name("mail") };
     let later = Timer { at: arrivals.now() + Duration::from_secs(2), queue: name("mail") };
-    arrivals.queue().set_timers(&[soon.clone(), later.clone()]).await.expect("it is asked for");
+    arrivals.queue().set_timers(&[soon.clone(), later.clone()]).await.expect("it is set");
     let came = gather(arrivals, 1, || arrivals.wakes()).await;
     assert_eq!(came, BTreeSet::from([soon]));
     arrivals.pass(later.at).await;
     assert_eq!(gather(arrivals, 1, || arrivals.wakes()).await, BTreeSet::from([later]));
 }
 
-/// No work is no call.
+/// An empty call succeeds.
 pub async fn nothing_to_send_is_sent(arrivals: &dyn Arrivals) {
     let queue = arrivals.queue();
     assert!(

@@ -10,7 +10,7 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-/// Data comes back as it was sent, whatever its size and encoding; large data lies beside.
+/// Data of every size and encoding is read back unchanged. Large data is stored apart from the job.
 pub async fn data_of_every_size_comes_back_byte_for_byte(store: &dyn JobStore) {
     let sizes =
         [0, 1, 2, 100, INLINE_BYTES - 1, INLINE_BYTES, INLINE_BYTES + 1, 101 * 1024, 1024 * 1024];
@@ -25,7 +25,7 @@ pub async fn data_of_every_size_comes_back_byte_for_byte(store: &dyn JobStore) {
                 let found = get(store, &first).await;
                 assert_eq!(found.life, *life);
                 let bodies =
-                    store.bodies(std::slice::from_ref(&first.id)).await.expect("the store is well");
+                    store.bodies(std::slice::from_ref(&first.id)).await.expect("the store answers");
                 if size > INLINE_BYTES {
                     assert_eq!(
                         (found.data, bodies),
@@ -41,7 +41,7 @@ pub async fn data_of_every_size_comes_back_byte_for_byte(store: &dyn JobStore) {
                 }
             };
             expect(&first.life).await;
-            // What is read may be written back as it is, and does not carry the body.
+            // A job may be written back as it was read, without its large body.
             running.data = get(store, &first).await.data;
             done(store, vec![write]).await;
             expect(&running.life).await;
@@ -59,7 +59,8 @@ pub async fn data_of_every_size_comes_back_byte_for_byte(store: &dyn JobStore) {
     }
 }
 
-/// New data takes the place of the old, larger or smaller, here, beside, or in the object store.
+/// New data replaces the old: larger or smaller, inline, apart from the job, or in the object
+/// store.
 pub async fn a_large_body_follows_its_job(store: &dyn JobStore) {
     let large = |fill: u8| {
         Body::Inline(Payload { encoding: Encoding::MessagePack, bytes: vec![fill; 5000].into() })
@@ -88,7 +89,7 @@ pub async fn a_large_body_follows_its_job(store: &dyn JobStore) {
         let body = store
             .bodies(std::slice::from_ref(&next.id))
             .await
-            .expect("the store is well")
+            .expect("the store answers")
             .remove(0);
         match &data {
             Body::Inline(payload) if payload.bytes.len() > INLINE_BYTES => {
@@ -100,7 +101,7 @@ pub async fn a_large_body_follows_its_job(store: &dyn JobStore) {
     }
 }
 
-/// What is removed leaves nothing behind, and its id is free.
+/// A removed job leaves nothing behind, and its id is free.
 pub async fn a_removed_job_is_gone_with_its_body_and_its_keys(store: &dyn JobStore) {
     let big = job("one").data(Encoding::Json, vec![b'1'; 4000]).build();
     let (own, others) =
@@ -110,19 +111,19 @@ pub async fn a_removed_job_is_gone_with_its_body_and_its_keys(store: &dyn JobSto
     done(store, vec![key(&own, "one"), key(&others, "two"), Write::AddJob(big.clone())]).await;
     done(store, vec![Write::RemoveJob { id: big.id.clone(), was: Revision(1) }]).await;
     let id = std::slice::from_ref(&big.id);
-    assert_eq!(store.get(id).await.expect("the store is well"), [None]);
-    assert_eq!(store.bodies(id).await.expect("the store is well"), [None]);
+    assert_eq!(store.get(id).await.expect("the store answers"), [None]);
+    assert_eq!(store.bodies(id).await.expect("the store answers"), [None]);
     assert_eq!(
-        store.keys(&[own, others]).await.expect("the store is well"),
+        store.keys(&[own, others]).await.expect("the store answers"),
         [None, Some(name("two"))]
     );
-    let (late, next_wake) = store.overdue(Timestamp::MAX, 10).await.expect("the store is well");
+    let (late, next_wake) = store.overdue(Timestamp::MAX, 10).await.expect("the store answers");
     assert_eq!((late, next_wake), (vec![], None));
     let again = job("one").data(Encoding::Json, "2").build();
     add(store, [again.clone()]).await;
     assert_eq!(get(store, &again).await, again);
     assert_eq!(
-        store.bodies(id).await.expect("the store is well"),
+        store.bodies(id).await.expect("the store answers"),
         [None],
         "no body is left over for another job"
     );

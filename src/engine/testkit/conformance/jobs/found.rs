@@ -30,7 +30,7 @@ pub async fn running_jobs_are_read_by_id(store: &dyn JobStore) {
         let page = store
             .running(&name("mail"), found.last().map(|job| &job.id), 3)
             .await
-            .expect("the store is well");
+            .expect("the store answers");
         assert!(page.len() <= 3);
         if page.is_empty() {
             break;
@@ -38,13 +38,13 @@ pub async fn running_jobs_are_read_by_id(store: &dyn JobStore) {
         found.extend(page);
     }
     assert_eq!(found, expected);
-    assert!(store.running(&name("nobody"), None, 3).await.expect("the store is well").is_empty());
+    assert!(store.running(&name("unknown"), None, 3).await.expect("the store answers").is_empty());
 }
 
-/// Whatever has a `wake_at` is found from then on, in every state, earliest first.
+/// A job is overdue from its `wake_at` on, in every state; the earliest come first.
 pub async fn overdue_jobs_come_earliest_first(store: &dyn JobStore) {
     let until = async |millis, limit| {
-        let (jobs, next) = store.overdue(at(millis), limit).await.expect("the store is well");
+        let (jobs, next) = store.overdue(at(millis), limit).await.expect("the store answers");
         let ids: Vec<String> = jobs.iter().map(|job| job.id.to_string()).collect();
         for job in &jobs {
             assert_eq!(*job, get(store, job).await);
@@ -65,7 +65,7 @@ pub async fn overdue_jobs_come_earliest_first(store: &dyn JobStore) {
     add(store, [leased.clone()]).await;
     let (write, running) = step(&leased, claim(&leased, false), at(0));
     done(store, vec![write]).await;
-    // Its lease ends at 30 s; a granted one is watched by its grant.
+    // Its lease ends at 30 s. The grant of a granted job watches it instead.
     let granted = job("granted").build();
     add(store, [granted.clone()]).await;
     done(store, vec![step(&granted, claim(&granted, true), at(0)).0]).await;
@@ -77,7 +77,8 @@ pub async fn overdue_jobs_come_earliest_first(store: &dyn JobStore) {
         until(30_000, 10).await,
         (vec!["first".into(), "third".into(), "second".into()], None)
     );
-    // An end moves it to when it is dropped; a store that forgets has no more to do with it.
+    // When a job ends, its `wake_at` becomes the end of its retention. A store that expires records
+    // itself needs none.
     let (write, ended) = step(&running, Event::Cancel { force: true }, at(40));
     done(store, vec![write]).await;
     let dropped_at = (!store.capabilities().expires_natively).then_some(40 + 30 * 86_400_000);

@@ -1,4 +1,4 @@
-//! Jobs and transactions: added, changed, removed, and found by what they are.
+//! Jobs and transactions: how jobs are added, changed, removed and found.
 
 mod bodies;
 mod found;

@@ -10,8 +10,8 @@ use tidegate_core::{
     port::job_store::{Committed, CurrentRecord, Expect, JobStore, Key, Write},
 };
 
-/// A transaction stops at its first refused write, and says which. An atomic store takes nothing
-/// of it, another what comes before, and neither what comes after.
+/// A transaction stops at its first refused write and returns its index. An atomic store writes
+/// nothing of it, another store writes what precedes it, and neither writes what follows.
 pub async fn a_refused_write_stops_its_transaction(store: &dyn JobStore) {
     let taken = job("taken").build();
     add(store, [taken.clone()]).await;
@@ -47,41 +47,41 @@ pub async fn a_refused_write_stops_its_transaction(store: &dyn JobStore) {
         }
         let atomic = store.capabilities().atomicity.is_atomic();
         let expected =
-            |place: Option<usize>| !atomic && place.is_some_and(|place| place < first_bad);
+            |index: Option<usize>| !atomic && index.is_some_and(|index| index < first_bad);
         let added =
-            store.get(&[name(&format!("a{n}"))]).await.expect("the store is well").remove(0);
+            store.get(&[name(&format!("a{n}"))]).await.expect("the store answers").remove(0);
         let keyed =
-            store.keys(&[key(&format!("k{n}"))]).await.expect("the store is well").remove(0);
+            store.keys(&[key(&format!("k{n}"))]).await.expect("the store answers").remove(0);
         assert_eq!(added.is_some(), expected(where_job), "the job of transaction {n}");
         assert_eq!(keyed.is_some(), expected(where_key), "the key of transaction {n}");
     }
 }
 
-/// What is written together happens as a whole or not at all, in every store, and is one step of its transaction.
+/// `Write::Together` is atomic in every store, and is one step of its transaction.
 pub async fn what_is_written_together_stands_together(store: &dyn JobStore) {
     let (one, gone) = (job("one").build(), job("gone").build());
     add(store, [one.clone(), gone.clone()]).await;
     let (end, ended) = step(&one, Event::Cancel { force: false }, at(1));
-    let told = job("told").build();
+    let sent = job("sent").build();
     let together =
         |id: &str, write: Write| Write::Together(vec![Write::AddJob(job(id).build()), write]);
-    done(store, vec![Write::AddJob(job("before").build()), together("told", end.clone())]).await;
-    assert_eq!((get(store, &one).await, get(store, &told).await), (ended.clone(), told));
+    done(store, vec![Write::AddJob(job("before").build()), together("sent", end.clone())]).await;
+    assert_eq!((get(store, &one).await, get(store, &sent).await), (ended.clone(), sent));
     let (step, standing) =
-        refused(store, vec![Write::AddJob(job("before-2").build()), together("untold", end)]).await;
+        refused(store, vec![Write::AddJob(job("before-2").build()), together("unsent", end)]).await;
     assert_eq!(step, 1);
     assert!(matches!(&standing, CurrentRecord::Job(job) if **job == ended), "{standing:?}");
-    assert_eq!(store.get(&[name("untold")]).await.expect("the store is well"), [None]);
+    assert_eq!(store.get(&[name("unsent")]).await.expect("the store answers"), [None]);
     done(
         store,
-        vec![together("told-2", Write::RemoveJob { id: gone.id.clone(), was: Revision(1) })],
+        vec![together("sent-2", Write::RemoveJob { id: gone.id.clone(), was: Revision(1) })],
     )
     .await;
     assert_eq!(
         store
-            .get(&[gone.id, name("told-2")])
+            .get(&[gone.id, name("sent-2")])
             .await
-            .expect("the store is well")
+            .expect("the store answers")
             .iter()
             .flatten()
             .count(),
@@ -89,7 +89,7 @@ pub async fn what_is_written_together_stands_together(store: &dyn JobStore) {
     );
 }
 
-/// Each transaction of a commit is answered for itself, and sees what those before it did.
+/// Each transaction of a commit has its own answer, and sees the writes of those before it.
 pub async fn transactions_of_one_commit_stand_alone(store: &dyn JobStore) {
     let one = job("one").build();
     let (claimed, running) = step(&one, claim(&one, true), at(1));
@@ -101,12 +101,13 @@ pub async fn transactions_of_one_commit_stand_alone(store: &dyn JobStore) {
         vec![],
         vec![Write::AddJob(job("two").build())],
     ];
-    let answers = store.commit(txns).await.expect("the store is well");
+    let answers = store.commit(txns).await.expect("the store answers");
     let through: Vec<bool> = answers.iter().map(is_all).collect();
     assert_eq!(through, [true, false, true, false, true, true]);
-    assert!(
-        matches!(&answers[3], Committed::Conflict { step: 0, standing: CurrentRecord::Job(job) } if **job == running)
-    );
+    assert!(matches!(
+        &answers[3],
+        Committed::Conflict { step: 0, standing: CurrentRecord::Job(job) } if **job == running
+    ));
     assert_eq!(get(store, &one).await, running);
-    assert!(store.commit(vec![]).await.expect("the store is well").is_empty());
+    assert!(store.commit(vec![]).await.expect("the store answers").is_empty());
 }

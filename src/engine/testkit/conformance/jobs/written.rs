@@ -19,7 +19,7 @@ use tidegate_core::{
     time::Seconds,
 };
 
-/// A job of which nothing is at its default.
+/// A job without any default value.
 fn rich(id: &str) -> Job {
     job(id)
         .queue("mail")
@@ -33,22 +33,33 @@ fn rich(id: &str) -> Job {
         .attribute("region", "east")
         .attribute("size", -12)
         .with(|spec: &mut Spec| {
-            spec.attributes.insert("share".into(), tidegate_core::job::Value::Number(serde_json::Number::from_f64(0.25).expect("finite")));
+            let share = serde_json::Number::from_f64(0.25).expect("finite");
+            spec.attributes.insert("share".into(), tidegate_core::job::Value::Number(share));
             spec.weight = u32::MAX;
             spec.deadline_at = Some(at(1_900_000_000_000));
             spec.windows = serde_json::from_str(
-                r#"[{"from": "08:00", "to": "17:30"}, {"from": "22:00", "to": "02:00", "days": ["fri"], "tz": "Europe/Berlin"}]"#,
+                r#"[
+                    {"from": "08:00", "to": "17:30"},
+                    {"from": "22:00", "to": "02:00", "days": ["fri"], "tz": "Europe/Berlin"}
+                ]"#,
             )
             .expect("windows");
             spec.timeout = Seconds::from_millis(1_500);
             spec.max_attempts = 17;
-            spec.retry =
-                serde_json::from_str(r#"{"strategy": "exponential", "config": {"base_seconds": 1.5, "jitter": "none"}}"#).expect("a retry");
+            spec.retry = serde_json::from_str(
+                r#"{"strategy": "exponential", "config": {"base_seconds": 1.5, "jitter": "none"}}"#,
+            )
+            .expect("a retry");
             spec.correlation_key = Some("order-1".into());
-            spec.unique = Some(Unique { key: "k".into(), hold: UniqueWhile::Live, period_seconds: Some(Seconds::new(5)) });
+            spec.unique = Some(Unique {
+                key: "k".into(),
+                hold: UniqueWhile::Live,
+                period_seconds: Some(Seconds::new(5)),
+            });
             spec.keep_result = KeepResult::Once;
             spec.callback_url = Some("https://example.com/done?x=1".parse().expect("a URL"));
-            spec.headers = BTreeMap::from([("x-a".into(), "1".into()), ("x-b".into(), String::new())]);
+            spec.headers =
+                BTreeMap::from([("x-a".into(), "1".into()), ("x-b".into(), String::new())]);
             spec.replay_of = Some(name("an:older.one"));
             spec.retention = Seconds::new(3);
             spec.request_digest = std::array::from_fn(|n| (n as u8) * 17);
@@ -57,7 +68,7 @@ fn rich(id: &str) -> Job {
         .build()
 }
 
-/// Everything that a job is, carries and went through is read back as it was written.
+/// A job is read back exactly as it was written.
 pub async fn an_added_job_is_read_back_as_it_was(store: &dyn JobStore) {
     let plain = job("plain").build();
     let no_period = job("no-period")
@@ -78,10 +89,10 @@ pub async fn an_added_job_is_read_back_as_it_was(store: &dyn JobStore) {
     let found = store
         .get(&[rich.id.clone(), name("absent"), plain.id.clone(), no_period.id.clone()])
         .await
-        .expect("the store is well");
+        .expect("the store answers");
     assert_eq!(found, [Some(rich.clone()), None, Some(plain), Some(no_period)]);
 
-    // A life with everything in it: attempts, failures, progress, a result.
+    // A lifecycle with every part: attempts, failures, progress, a result.
     let mut now = at(1_750_000_000_000);
     let (write, mut job) = step(&rich, claim(&rich, true), now);
     done(store, vec![write]).await;
@@ -119,7 +130,7 @@ pub async fn an_added_job_is_read_back_as_it_was(store: &dyn JobStore) {
     assert_eq!(job.life.ended(), Some(Outcome::Succeeded));
 }
 
-/// An id is taken once; a later write gets the job that has it.
+/// An id can be taken once. A later write gets the job that has it.
 pub async fn a_taken_id_is_refused_with_the_job_that_has_it(store: &dyn JobStore) {
     let first = job("one").priority(1).build();
     add(store, [first.clone()]).await;
@@ -133,7 +144,7 @@ pub async fn a_taken_id_is_refused_with_the_job_that_has_it(store: &dyn JobStore
     assert_eq!(get(store, &running).await, running);
 }
 
-/// Of two who read the same revision, one changes the job.
+/// Of two writers that read the same revision, one changes the job.
 pub async fn a_job_is_replaced_only_at_the_revision_that_was_read(store: &dyn JobStore) {
     let first = job("one").build();
     add(store, [first.clone()]).await;
@@ -162,7 +173,7 @@ pub async fn a_job_is_replaced_only_at_the_revision_that_was_read(store: &dyn Jo
     }
 }
 
-/// With `all: false` only the life is taken, whatever the rest of the job says.
+/// With `all: false` only the lifecycle is written, whatever the rest of the job contains.
 pub async fn a_change_of_life_keeps_everything_else(store: &dyn JobStore) {
     let first = rich("one");
     add(store, [first.clone()]).await;
@@ -173,7 +184,7 @@ pub async fn a_change_of_life_keeps_everything_else(store: &dyn JobStore) {
     let kept = Job { life: next.life.clone(), ..first.clone() };
     assert_eq!(get(store, &first).await, kept);
 
-    // With `all: true` everything is.
+    // With `all: true` the whole job is written.
     let mut spec = Spec::clone(&first.spec);
     spec.priority = 3;
     spec.partition = "other".into();

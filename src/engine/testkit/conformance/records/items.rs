@@ -4,7 +4,7 @@ use super::super::{add, done, refused};
 use crate::testkit::builders::{job, name};
 use tidegate_core::port::job_store::{CurrentRecord, Expect, ItemKind, JobStore, Key, Write};
 
-/// A key points at one job, and is moved only by who knows at which.
+/// A key points to one job. A writer can move it only if it knows the current job.
 pub async fn keys_are_compared_before_they_are_set(store: &dyn JobStore) {
     let text = || "the same text".to_owned();
     let keys = [
@@ -30,9 +30,9 @@ pub async fn keys_are_compared_before_they_are_set(store: &dyn JobStore) {
         }
         done(store, vec![set(&other, Expect::Is(name(&mine)))]).await;
     }
-    let mut asked = keys.to_vec();
-    asked.insert(1, Key::Unique(name("unheard-of"), text()));
-    let found = store.keys(&asked).await.expect("the store is well");
+    let mut queried = keys.to_vec();
+    queried.insert(1, Key::Unique(name("unknown"), text()));
+    let found = store.keys(&queried).await.expect("the store answers");
     let expected = ["other-0", "", "other-1", "other-2", "other-3"].map(|id| id.parse().ok());
     assert_eq!(found, expected);
 }
@@ -68,14 +68,14 @@ async fn compare_item(store: &dyn JobStore, kind: ItemKind, other: usize) {
     done(store, vec![require(kind, 4), Write::AddJob(job(&format!("under-{other}")).build())])
         .await;
     done(store, vec![set(kind, 4, 5, Some("{\"é\": 1}"))]).await;
-    let item = store.items(kind).await.expect("the store is well").remove(0);
+    let item = store.items(kind).await.expect("the store answers").remove(0);
     assert_eq!(
         (item.name.as_str(), item.version, item.bytes.as_slice()),
         ("mail", 5, "{\"é\": 1}".as_bytes())
     );
 }
 
-/// Items are put, required and removed by version; each kind has names of its own.
+/// Items are set, required and removed by version. Each kind has its own names.
 pub async fn items_are_compared_before_they_are_set(store: &dyn JobStore) {
     let kinds = [
         ItemKind::Queue,
@@ -93,7 +93,7 @@ pub async fn items_are_compared_before_they_are_set(store: &dyn JobStore) {
         compare_item(store, kind, n).await;
     }
     done(store, vec![set(ItemKind::Token, 5, 6, None)]).await;
-    assert_eq!(store.items(ItemKind::Token).await.expect("the store is well"), []);
+    assert_eq!(store.items(ItemKind::Token).await.expect("the store answers"), []);
     done(store, vec![require(ItemKind::Token, 0)]).await;
     for letter in ["b", "a", "B"] {
         let item = Write::SetItem {
@@ -108,17 +108,17 @@ pub async fn items_are_compared_before_they_are_set(store: &dyn JobStore) {
     let names: Vec<_> = store
         .items(ItemKind::Token)
         .await
-        .expect("the store is well")
+        .expect("the store answers")
         .into_iter()
         .map(|item| item.name)
         .collect();
     assert_eq!(names, ["B", "a", "b"], "by name");
-    assert_eq!(store.items(ItemKind::Queue).await.expect("the store is well").len(), 1);
+    assert_eq!(store.items(ItemKind::Queue).await.expect("the store answers").len(), 1);
 }
 
-/// One number shows that a cached copy of the configuration is outdated.
+/// The items version shows that a cached configuration is outdated.
 pub async fn the_items_version_tells_of_queues_types_plugins_and_triggers(store: &dyn JobStore) {
-    let version = async || store.items_version().await.expect("the store is well");
+    let version = async || store.items_version().await.expect("the store answers");
     let set = |kind, was, version| Write::SetItem {
         kind,
         name: "one".into(),
@@ -130,7 +130,7 @@ pub async fn the_items_version_tells_of_queues_types_plugins_and_triggers(store:
     add(store, [job("a").build()]).await;
     done(store, vec![set(ItemKind::Operation, 0, 1)]).await;
     done(store, vec![set(ItemKind::ScheduleState, 0, 1)]).await;
-    assert_eq!(version().await, start, "nothing that somebody keeps a copy of");
+    assert_eq!(version().await, start, "not part of a cached configuration");
     done(store, vec![set(ItemKind::Queue, 0, 1)]).await;
     let queue = version().await;
     assert_ne!(queue, start);
@@ -138,18 +138,18 @@ pub async fn the_items_version_tells_of_queues_types_plugins_and_triggers(store:
     let both = version().await;
     assert!(both != queue && both != start);
     refused(store, vec![set(ItemKind::Type, 0, 1)]).await;
-    assert_eq!(version().await, both, "a refused one changes nothing");
+    assert_eq!(version().await, both, "a refused write changes nothing");
     done(store, vec![set(ItemKind::Plugin, 0, 1)]).await;
-    assert_ne!(version().await, both, "a swap of a plugin shows");
+    assert_ne!(version().await, both, "a change of a plugin counts");
     let both = version().await;
     done(store, vec![set(ItemKind::Schedule, 0, 1)]).await;
-    assert_ne!(version().await, both, "a schedule shows");
+    assert_ne!(version().await, both, "a change of a schedule counts");
     let both = version().await;
     done(store, vec![set(ItemKind::Trigger, 0, 1)]).await;
-    assert_ne!(version().await, both, "a trigger counts from the next event on");
+    assert_ne!(version().await, both, "a trigger applies from the next event on");
     let both = version().await;
     done(store, vec![set(ItemKind::Drain, 0, 1)]).await;
-    assert_ne!(version().await, both, "a drained worker gets nothing from the next round on");
+    assert_ne!(version().await, both, "a drained worker gets nothing from the next tick on");
     let both = version().await;
     let gone = Write::SetItem {
         kind: ItemKind::Type,

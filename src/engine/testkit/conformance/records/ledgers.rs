@@ -76,11 +76,12 @@ fn state(value: &str) -> BTreeMap<String, String> {
     BTreeMap::from([("key".to_owned(), value.to_owned())])
 }
 
-/// A head is read with the batches that it names and no others; unnamed ones are listed until they are removed.
+/// A ledger is read with the batches that it names and no others. Other batches are listed until
+/// they are removed.
 pub async fn a_head_comes_with_the_batches_that_it_names(store: &dyn JobStore) {
     let queue = || name("mail");
-    assert_eq!(store.ledger(&queue()).await.expect("the store is well"), None);
-    assert_eq!(store.batches(&queue()).await.expect("the store is well"), []);
+    assert_eq!(store.ledger(&queue()).await.expect("the store answers"), None);
+    assert_eq!(store.batches(&queue()).await.expect("the store answers"), []);
     let first = Write::SetLedger { queue: queue(), head: head(1, &[3, 1]), was: Expect::Absent };
     let added = [1, 2, 3].map(|id| Write::AddBatch(queue(), batch(id, 1)));
     done(
@@ -88,11 +89,11 @@ pub async fn a_head_comes_with_the_batches_that_it_names(store: &dyn JobStore) {
         added.into_iter().chain([Write::AddBatch(name("other"), batch(1, 8)), first]).collect(),
     )
     .await;
-    let found = store.ledger(&queue()).await.expect("the store is well");
+    let found = store.ledger(&queue()).await.expect("the store answers");
     assert_eq!(found, Some((head(1, &[3, 1]), vec![batch(3, 1), batch(1, 1)])));
-    let all = store.batches(&queue()).await.expect("the store is well");
+    let all = store.batches(&queue()).await.expect("the store answers");
     assert_eq!(all, [(BatchId(1), 1), (BatchId(2), 1), (BatchId(3), 1)]);
-    // A batch that was written for a commit that never came is written over by the next one.
+    // A batch of a commit that never completed is overwritten by the next one.
     done(
         store,
         vec![Write::AddBatch(queue(), batch(2, 2)), Write::RemoveBatch(queue(), BatchId(9))],
@@ -100,13 +101,14 @@ pub async fn a_head_comes_with_the_batches_that_it_names(store: &dyn JobStore) {
     .await;
     done(store, vec![Write::RemoveBatch(queue(), BatchId(1))]).await;
     assert_eq!(
-        store.batches(&queue()).await.expect("the store is well"),
+        store.batches(&queue()).await.expect("the store answers"),
         [(BatchId(2), 2), (BatchId(3), 1)]
     );
-    assert_eq!(store.batches(&name("other")).await.expect("the store is well"), [(BatchId(1), 8)]);
+    assert_eq!(store.batches(&name("other")).await.expect("the store answers"), [(BatchId(1), 8)]);
 }
 
-/// A throttler's state that is too large for the head is a batch that the head names apart from the others.
+/// A throttler state that is too large for the ledger is a batch, which the ledger names
+/// separately.
 pub async fn a_head_comes_with_the_record_of_its_throttlers_state(store: &dyn JobStore) {
     let mut head = head(1, &[3]);
     head.policy = Some(KeptPolicyState {
@@ -124,11 +126,11 @@ pub async fn a_head_comes_with_the_record_of_its_throttlers_state(store: &dyn Jo
         [batch(3, 1), batch(5, 1), large.clone()].map(|batch| Write::AddBatch(name("mail"), batch));
     let set = Write::SetLedger { queue: name("mail"), head: head.clone(), was: Expect::Absent };
     done(store, batches.into_iter().chain([set]).collect()).await;
-    let found = store.ledger(&name("mail")).await.expect("the store is well");
+    let found = store.ledger(&name("mail")).await.expect("the store answers");
     assert_eq!(found, Some((head, vec![batch(3, 1), large])));
 }
 
-/// Of two who read the same head, one commits.
+/// Of two writers that read the same ledger, one commits.
 pub async fn a_head_is_replaced_only_at_its_version(store: &dyn JobStore) {
     let set =
         |version, was| Write::SetLedger { queue: name("mail"), head: head(version, &[]), was };
@@ -141,11 +143,11 @@ pub async fn a_head_is_replaced_only_at_its_version(store: &dyn JobStore) {
     for was in [Expect::Absent, Expect::Is(1), Expect::Is(3)] {
         assert!(matches!(refused(store, vec![set(9, was)]).await, (0, CurrentRecord::Version(2))));
     }
-    let found = store.ledger(&name("mail")).await.expect("the store is well");
+    let found = store.ledger(&name("mail")).await.expect("the store answers");
     assert_eq!(found, Some((head(2, &[]), vec![])));
 }
 
-/// Eight writers count up one head by compare and set; none of their steps is lost.
+/// Eight writers increment one ledger by compare-and-set; no increment is lost.
 pub async fn of_many_writers_each_increment_counts_once(store: &dyn JobStore) {
     const WRITERS: u64 = 8;
     const STEPS: u64 = 25;
@@ -155,13 +157,13 @@ pub async fn of_many_writers_each_increment_counts_once(store: &dyn JobStore) {
         }
     });
     let (head, _) =
-        store.ledger(&name("mail")).await.expect("the store is well").expect("it was set");
+        store.ledger(&name("mail")).await.expect("the store answers").expect("it was set");
     assert_eq!((head.version, head.nonce), (WRITERS * STEPS, WRITERS * STEPS));
 }
 
 async fn count_up(store: &dyn JobStore, mut steps: u64) {
     while steps > 0 {
-        let (was, mut head) = match store.ledger(&name("mail")).await.expect("the store is well") {
+        let (was, mut head) = match store.ledger(&name("mail")).await.expect("the store answers") {
             Some((head, _)) => (Expect::Is(head.version), head),
             None => (Expect::Absent, Ledger::default()),
         };

@@ -21,11 +21,11 @@ async fn names(
     limit: u32,
 ) -> Vec<String> {
     let query = RecordQuery { kind, prefix: prefix.into(), after: after.map(str::to_owned), limit };
-    let page = store.records(&[query]).await.expect("the store is well").remove(0);
+    let page = store.records(&[query]).await.expect("the store answers").remove(0);
     page.into_iter().map(|record| record.name).collect()
 }
 
-/// Records are read in pages by name, each kind on its own, and come back as they were.
+/// Records are read in pages by name, each kind separately, and are unchanged.
 pub async fn records_are_found_by_the_beginning_of_their_names(store: &dyn JobStore) {
     use RecordKind::{DeadLetter, Reply};
     let puts = [
@@ -49,16 +49,17 @@ pub async fn records_are_found_by_the_beginning_of_their_names(store: &dyn JobSt
     let pages = store
         .records(&[query(DeadLetter, "b"), query(Reply, "x"), query(Reply, "c")])
         .await
-        .expect("the store is well");
+        .expect("the store answers");
     assert_eq!(pages, [vec![record(DeadLetter, "b-9", 5)], vec![], vec![record(Reply, "c", 5)]]);
 }
 
-/// A record is written over by the next one of its name, removed whoever asks, and left alone by who means another.
+/// A record is overwritten by the next one of its name. A removal without an end removes any
+/// record; a removal with an end only the record with that end.
 pub async fn a_record_takes_the_place_of_one_of_its_name(store: &dyn JobStore) {
     let kind = RecordKind::Reply;
     let all = async || {
         let query = RecordQuery { kind, prefix: String::new(), after: None, limit: 10 };
-        store.records(&[query]).await.expect("the store is well").remove(0)
+        store.records(&[query]).await.expect("the store answers").remove(0)
     };
     done(store, vec![Write::PutRecord(record(kind, "a", 5))]).await;
     let large = Record { bytes: vec![b'x'; 300_000], ..record(kind, "a", 9) };
@@ -70,11 +71,11 @@ pub async fn a_record_takes_the_place_of_one_of_its_name(store: &dyn JobStore) {
         until: until.map(at),
     };
     done(store, vec![remove("a", Some(5)), remove("b", None)]).await;
-    assert_eq!(all().await.len(), 1, "it has another time by now");
+    assert_eq!(all().await.len(), 1, "its end has changed");
     done(store, vec![Write::AddJob(job("with").build()), remove("a", Some(9))]).await;
     assert_eq!(all().await, []);
     done(store, vec![remove("a", None)]).await;
-    // Within a refused transaction nothing is kept, where transactions are atomic.
+    // Where transactions are atomic, a refused transaction stores no record.
     if store.capabilities().atomicity.is_atomic() {
         refused(
             store,
@@ -85,20 +86,21 @@ pub async fn a_record_takes_the_place_of_one_of_its_name(store: &dyn JobStore) {
     }
 }
 
-/// What is over goes first, then what has the least time left, no more than asked for at once, and no other kind.
+/// Expired records are dropped first, then those that expire next, at most as many as requested,
+/// and of no other kind.
 pub async fn a_purge_drops_what_is_over_and_what_is_too_much(store: &dyn JobStore) {
     let kind = RecordKind::DeadLetter;
     let puts = (0..10).map(|n| Write::PutRecord(record(kind, &format!("n{n}"), 100 - n)));
     done(store, puts.chain([Write::PutRecord(record(RecordKind::Reply, "r", 1))]).collect()).await;
     let purge = async |now: i64, keep: u64, limit: u32| {
-        store.purge(kind, at(now), keep, limit).await.expect("the store is well")
+        store.purge(kind, at(now), keep, limit).await.expect("the store answers")
     };
     assert_eq!(purge(90, 10, 100).await, Purged { expired: 0, over: 0, left: 10 });
     assert_eq!(purge(92, 10, 1).await, Purged { expired: 1, over: 0, left: 9 });
     assert_eq!(
         names(store, kind, "", None, 20).await.last().map(String::as_str),
         Some("n8"),
-        "the oldest went"
+        "the oldest was dropped"
     );
     assert_eq!(purge(92, 5, 100).await, Purged { expired: 1, over: 3, left: 5 });
     assert_eq!(names(store, kind, "", None, 20).await, ["n0", "n1", "n2", "n3", "n4"]);

@@ -1,4 +1,4 @@
-//! A whole round's transaction, which is cut between any two of its steps.
+//! The transaction of a whole tick, cut between any two of its steps.
 
 use super::{add, claim, done, get, refused, step};
 use crate::testkit::builders::{at, job, name};
@@ -11,8 +11,9 @@ use tidegate_core::{
     },
 };
 
-/// A queue in which one job runs and another waits, and the transaction of the round that settles the one and starts the other.
-struct Round {
+/// A queue in which one job runs and another waits, with the transaction of the tick that settles
+/// the first and starts the second.
+struct Tick {
     queue: QueueName,
     settled: Job,
     claimed: Job,
@@ -35,7 +36,7 @@ fn batch(id: u64) -> GrantBatch {
     GrantBatch { id: BatchId(id), for_head: id, grants: Vec::new(), state: None }
 }
 
-async fn round(store: &dyn JobStore, n: usize) -> Round {
+async fn tick(store: &dyn JobStore, n: usize) -> Tick {
     let queue: QueueName = name(&format!("q-{n}"));
     let (runs, waits) = (
         job(&format!("runs-{n}")).queue(queue.as_str()).build(),
@@ -63,39 +64,41 @@ async fn round(store: &dyn JobStore, n: usize) -> Round {
         start,
         Write::RemoveBatch(queue.clone(), BatchId(1)),
     ];
-    Round { queue, settled, claimed, txn }
+    Tick { queue, settled, claimed, txn }
 }
 
-/// What stands of a round: whether the settled job does, the new batch, the head, the claim, the removal of the old batch.
-async fn stands(store: &dyn JobStore, round: &Round) -> [bool; 5] {
+/// Which parts of a tick are stored: the settled job, the new batch, the ledger, the claim, and the
+/// removal of the old batch.
+async fn stored(store: &dyn JobStore, tick: &Tick) -> [bool; 5] {
     let batches: Vec<u64> = store
-        .batches(&round.queue)
+        .batches(&tick.queue)
         .await
-        .expect("the store is well")
+        .expect("the store answers")
         .into_iter()
         .map(|(id, _)| id.0)
         .collect();
     let (head, named) =
-        store.ledger(&round.queue).await.expect("the store is well").expect("there is a head");
+        store.ledger(&tick.queue).await.expect("the store answers").expect("there is a ledger");
     assert!(
         named == [batch(head.version)],
-        "a head never names a batch that is not there: {head:?} {named:?}"
+        "a ledger never names a missing batch: {head:?} {named:?}"
     );
     let (settled, claimed) = (
-        get(store, &round.settled).await == round.settled,
-        get(store, &round.claimed).await == round.claimed,
+        get(store, &tick.settled).await == tick.settled,
+        get(store, &tick.claimed).await == tick.claimed,
     );
     [settled, batches.contains(&2), head.version == 2, claimed, !batches.contains(&1)]
 }
 
-/// Cut after any number of its steps, a round's transaction leaves what comes before the cut, or in an atomic store nothing; readers find that
-/// whole, and what comes after it goes through on its own.
+/// A transaction that is cut after some steps leaves the steps before the cut, or nothing in an
+/// atomic store. Readers see a consistent state, and the remaining steps can be committed on their
+/// own.
 pub async fn a_rounds_transaction_is_cut_between_any_two_of_its_steps(store: &dyn JobStore) {
     for cut in 0..=6 {
-        let round = round(store, cut).await;
+        let tick = tick(store, cut).await;
         let never =
-            Write::RequireItem { kind: ItemKind::Queue, name: "nobody made it".into(), version: 1 };
-        let (before, after) = round.txn.split_at(cut);
+            Write::RequireItem { kind: ItemKind::Queue, name: "missing".into(), version: 1 };
+        let (before, after) = tick.txn.split_at(cut);
         let (at, _) = refused(
             store,
             before.iter().cloned().chain([never]).chain(after.iter().cloned()).collect(),
@@ -103,13 +106,13 @@ pub async fn a_rounds_transaction_is_cut_between_any_two_of_its_steps(store: &dy
         .await;
         assert_eq!(at, cut);
         let (steps, rest) = if store.capabilities().atomicity.is_atomic() {
-            (0, &round.txn[..])
+            (0, &tick.txn[..])
         } else {
             (cut, after)
         };
         let of = |steps| [0, 2, 3, 4, 5].map(|step| steps > step);
-        assert_eq!(stands(store, &round).await, of(steps), "cut after {cut} steps");
+        assert_eq!(stored(store, &tick).await, of(steps), "cut after {cut} steps");
         done(store, rest.to_vec()).await;
-        assert_eq!(stands(store, &round).await, of(6), "cut after {cut} steps, and gone on with");
+        assert_eq!(stored(store, &tick).await, of(6), "cut after {cut} steps, and continued");
     }
 }
