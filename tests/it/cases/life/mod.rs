@@ -1,0 +1,6 @@
+//! The promises of a job's own settings, from its enqueue to its removal.
+
+mod changes;
+mod end;
+mod keys;
+mod results;

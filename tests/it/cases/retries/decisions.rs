@@ -1,0 +1,247 @@
+//! The decision of a strategy: its wait, its changes, and what else applies to it.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tidegate_core::{
+    job::{
+        Encoding, Outcome, Payload, State,
+        lifecycle::{Failure, Reason, Waiting},
+        type_config::TypeConfig,
+    },
+    port::policy::{RetryAnswer, RetryCall},
+    queue::plugin::Description,
+    time::Seconds,
+};
+use tidegate_engine::{
+    TickInput,
+    request::{JobPatch, NewJob, ReportOutcome},
+};
+
+use super::{after, fail, failed_once, places, planner, sweep};
+use crate::cases::harness::{failed, work};
+
+#[tokio::test]
+async fn a_failed_attempt_frees_its_slot_and_waits_for_a_decision() {
+    for (mut harness, calls) in places(Description::default(), after(30)).await {
+        let (job, outcome) = failed_once(&mut harness, work()).await;
+        assert!(outcome.pending);
+        assert_eq!(
+            job.life.state,
+            State::Scheduled { run_at: harness.now(), waiting: Waiting::RetryDecision }
+        );
+        assert_eq!(harness.granted().await, 0);
+        assert!(harness.lease(5).await.is_empty(), "it is no candidate");
+        assert!(calls.lock().is_empty(), "nobody was asked in the round");
+        let explained = harness.engine.explain(&job.id, None, |_| true).await.unwrap();
+        let by = explained.held_by.unwrap();
+        assert_eq!((by.kind, by.name.as_deref()), ("retry", Some("planner")));
+        let verdicts = sweep(&harness).await;
+        assert_eq!((verdicts.changed.len(), verdicts.faults.len()), (1, 0));
+        assert_eq!(verdicts.changed[0].1, job.life.version);
+        let planned = harness.now() + Duration::from_secs(30);
+        let after = harness.job(&job.id).await;
+        assert_eq!(after.life.state, State::Scheduled { run_at: planned, waiting: Waiting::Retry });
+        assert_eq!(after.life.history.len(), 1, "one entry for the attempt and what followed it");
+        assert_eq!(after.life.history[0].retry_at, Some(planned));
+        let call = calls.lock().remove(0);
+        assert_eq!(
+            (&*call.config, call.job.life.history.len(), call.not_before, call.data),
+            ("{\"k\":1}", 1, None, None)
+        );
+        assert!(sweep(&harness).await.changed.is_empty(), "asked once");
+        harness.wait(30);
+        assert_eq!(harness.lease(1).await[0].life.attempt, 2);
+    }
+}
+
+#[tokio::test]
+async fn a_retry_decision_may_change_data_and_priority() {
+    let says = Description { needs_data: true, ..Description::default() };
+    let rewrite = |call: &RetryCall| {
+        assert_eq!(
+            call.data
+                .as_deref()
+                .map(|text| serde_json::from_str::<serde_json::Value>(text).unwrap()),
+            Some(json!({"region": "east"}))
+        );
+        RetryAnswer::Retry {
+            at: call.now,
+            data: Some("{\"region\": \"west\"}".into()),
+            priority: Some(7),
+        }
+    };
+    for (mut harness, _) in places(says, rewrite).await {
+        let attributes = [("region".to_owned(), "/region".to_owned())].into();
+        harness
+            .set_type("work", TypeConfig { retry: planner(), attributes, ..TypeConfig::default() })
+            .await;
+        let packed = Payload::json("{\"region\": \"east\"}").to_msgpack().unwrap();
+        let data = Payload { encoding: Encoding::MessagePack, bytes: packed };
+        let (job, _) = failed_once(&mut harness, NewJob { data, ..work() }).await;
+        sweep(&harness).await;
+        let job = harness.job(&job.id).await;
+        assert_eq!(
+            (job.spec.priority, job.spec.attributes["region"].text()),
+            (7, "west".to_owned())
+        );
+        let data = harness.engine.data(&job).await.unwrap();
+        assert_eq!(data.encoding, Encoding::MessagePack, "the encoding it had");
+        assert_eq!(
+            data,
+            Payload {
+                encoding: Encoding::MessagePack,
+                bytes: Payload::json("{\"region\": \"west\"}").to_msgpack().unwrap()
+            }
+        );
+        assert_eq!(harness.lease(1).await[0].life.attempt, 2);
+    }
+}
+
+#[tokio::test]
+async fn a_strategy_may_give_up_with_a_message() {
+    for (mut harness, _) in
+        places(Description::default(), |_| RetryAnswer::GiveUp(Some("hopeless".into()))).await
+    {
+        let (job, _) = failed_once(&mut harness, work()).await;
+        assert_eq!(sweep(&harness).await.changed.len(), 1);
+        let job = harness.job(&job.id).await;
+        assert_eq!(job.life.ended(), Some(Outcome::Failed));
+        let error = job.life.error.unwrap();
+        assert_eq!((error.reason, error.message.as_deref()), (Reason::Failed, Some("hopeless")));
+        assert_eq!(
+            job.life.history[0].error.as_ref().unwrap().message.as_deref(),
+            Some("no"),
+            "the attempt's own words stay"
+        );
+    }
+}
+
+#[tokio::test]
+async fn windows_and_retry_after_apply_to_a_retry_decision() {
+    for (mut harness, calls) in places(Description::default(), after(1)).await {
+        let windows = serde_json::from_value(
+            json!([{"from": "00:00", "to": "00:10"}, {"from": "08:00", "to": "09:00"}]),
+        )
+        .unwrap();
+        let job =
+            harness.enqueue(work().with_options(|options| options.windows = Some(windows))).await;
+        let running = harness.lease(1).await.remove(0);
+        let start = harness.now();
+        let busy = |wait| ReportOutcome::Failed {
+            failure: Failure::new(Reason::NotDelivered, "busy"),
+            retryable: true,
+            least_wait: wait,
+        };
+        fail(&mut harness, &running, busy(Duration::from_mins(5))).await;
+        sweep(&harness).await;
+        assert_eq!(calls.lock().remove(0).not_before, Some(start + Duration::from_mins(5)));
+        assert_eq!(harness.job(&job.id).await.life.run_at(), Some(start + Duration::from_mins(5)));
+        harness.wait(300);
+        let running = harness.lease(1).await.remove(0);
+        fail(&mut harness, &running, busy(Duration::from_mins(20))).await;
+        sweep(&harness).await;
+        assert_eq!(harness.job(&job.id).await.life.run_at(), Some(start + Duration::from_hours(8)));
+    }
+}
+
+#[tokio::test]
+async fn a_strategy_is_not_called_when_no_attempt_may_follow() {
+    for (mut harness, calls) in places(Description::default(), after(0)).await {
+        let never = || ReportOutcome::Failed {
+            failure: Failure::new(Reason::Failed, "no"),
+            retryable: false,
+            least_wait: Duration::ZERO,
+        };
+        let job = harness.enqueue(work()).await;
+        let running = harness.lease(1).await.remove(0);
+        assert!(!fail(&mut harness, &running, never()).await.pending);
+        assert_eq!(harness.job(&job.id).await.life.ended(), Some(Outcome::Failed));
+        let job =
+            harness.enqueue(work().with_options(|options| options.max_attempts = Some(1))).await;
+        let running = harness.lease(1).await.remove(0);
+        fail(&mut harness, &running, failed()).await;
+        assert_eq!(harness.job(&job.id).await.life.ended(), Some(Outcome::Failed));
+        assert!(sweep(&harness).await.changed.is_empty());
+        assert!(calls.lock().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_lost_worker_is_a_failure_like_any_other() {
+    for (mut harness, _) in places(Description::default(), after(5)).await {
+        let job = harness.enqueue(work()).await;
+        harness.lease(1).await;
+        harness.wait(31);
+        harness.tick(TickInput::default()).await;
+        // Without a ledger the sweep finds the expired lease.
+        sweep(&harness).await;
+        let after = harness.job(&job.id).await;
+        assert_eq!(
+            after.life.state,
+            State::Scheduled {
+                run_at: harness.now() + Duration::from_secs(5),
+                waiting: Waiting::Retry
+            }
+        );
+        assert_eq!(after.life.history[0].error.as_ref().unwrap().reason, Reason::LeaseExpired);
+    }
+}
+
+#[tokio::test]
+async fn a_job_awaiting_a_retry_decision_can_be_cancelled_or_changed() {
+    for (mut harness, calls) in places(Description::default(), after(60)).await {
+        let (job, _) = failed_once(&mut harness, work()).await;
+        harness.engine.cancel(&job.id, None, false).await.unwrap();
+        assert_eq!(harness.job(&job.id).await.life.ended(), Some(Outcome::Cancelled));
+        let (job, _) = failed_once(&mut harness, work()).await;
+        let patch = JobPatch { priority: Some(3), ..JobPatch::default() };
+        let (_, patched) = harness.engine.patch(&job.id, None, patch, None).await.unwrap();
+        assert!(patched.life.awaits_retry_decision(), "what follows is still to be said");
+        sweep(&harness).await;
+        let job = harness.job(&job.id).await;
+        assert_eq!(
+            (job.spec.priority, job.life.run_at()),
+            (3, Some(harness.now() + Duration::from_mins(1)))
+        );
+        harness.engine.cancel(&job.id, None, false).await.unwrap();
+        calls.lock().clear();
+        let (job, _) = failed_once(&mut harness, work()).await;
+        let patch = JobPatch { run_at: Some(harness.now()), ..JobPatch::default() };
+        harness.engine.patch(&job.id, None, patch, None).await.unwrap();
+        assert_eq!(harness.lease(1).await[0].id, job.id, "somebody else said when");
+        assert!(sweep(&harness).await.changed.is_empty());
+        assert!(calls.lock().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_job_awaiting_a_decision_expires_and_has_a_deadline() {
+    for (mut harness, calls) in places(Description::default(), after(60)).await {
+        let expires_at = Some(harness.now() + Duration::from_secs(10));
+        let (expires, _) = failed_once(&mut harness, NewJob { expires_at, ..work() }).await;
+        let (dies, _) = failed_once(
+            &mut harness,
+            work().with_options(|options| options.deadline_seconds = Some(Seconds::new(10))),
+        )
+        .await;
+        harness.wait(10);
+        assert!(harness.lease(5).await.is_empty());
+        sweep(&harness).await;
+        assert_eq!(harness.job(&expires.id).await.life.ended(), Some(Outcome::Expired));
+        assert_eq!(harness.job(&dies.id).await.life.ended(), Some(Outcome::Failed));
+        assert!(calls.lock().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn of_two_concurrent_decisions_one_is_written() {
+    for (mut harness, calls) in places(Description::default(), after(60)).await {
+        let (job, _) = failed_once(&mut harness, work()).await;
+        let pending = harness.engine.sweep().await.unwrap().pending;
+        let first = harness.engine.verdicts(pending.clone()).await.unwrap();
+        let second = harness.engine.verdicts(pending).await.unwrap();
+        assert_eq!((first.changed.len(), second.changed.len(), calls.lock().len()), (1, 0, 2));
+        assert_eq!(harness.job(&job.id).await.life.version, first.changed[0].0.life.version);
+    }
+}
