@@ -1,206 +1,20 @@
-//! Every bound of a configuration: a value just inside is accepted, and one just outside is refused
-//! with the name of its field.
+//! The bounds of a job type.
 
-use crate::error_code::ErrorCode;
 use rstest::rstest;
 use serde_json::{Value, json};
 
+use super::{job_type, push};
 use crate::{
-    job::{
-        Attributes, Spec,
-        retry::Retry,
-        spec::KeepResult,
-        type_config::{Delivery, TypeConfig},
-    },
+    error_code::ErrorCode,
+    job::type_config::{Delivery, TypeConfig},
     queue::config::QueueConfig,
-    time::Seconds,
-    validate::{
-        ValidationError, check_attempts, check_attributes, check_deadline, check_headers,
-        check_job, check_queue, check_type, check_url, target_url,
-    },
+    validate::{ValidationError, check_attempts, check_queue, check_type, target_url},
 };
-
-fn queue(json: Value) -> Result<(), ValidationError> {
-    check_queue(&serde_json::from_value(json).unwrap())
-}
-
-fn job_type(json: Value) -> Result<(), ValidationError> {
-    check_type(&serde_json::from_value(json).unwrap())
-}
-
-/// A queue with one constraint that has `fields` in addition to its name and limit.
-fn constraint(fields: &Value) -> Value {
-    let mut constraint = json!({"name": "c", "concurrency": 1});
-    constraint.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
-    json!({ "constraints": [constraint] })
-}
-
-fn matching(matcher: &Value) -> Value {
-    constraint(&json!({ "match": matcher }))
-}
-
-fn nested(levels: usize) -> Value {
-    (1..levels).fold(json!({"type": "a"}), |inner, _| json!({ "not": inner }))
-}
-
-fn attributes(count: usize) -> Value {
-    (0..count).map(|n| (format!("a{n}"), json!(1))).collect::<serde_json::Map<_, _>>().into()
-}
-
-fn push(fields: &Value) -> Value {
-    let mut target = json!({"url": "http://127.0.0.1:9000/work"});
-    target.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
-    json!({ "target": target })
-}
 
 #[test]
 fn the_defaults_are_good() {
     check_queue(&QueueConfig::default()).unwrap();
     check_type(&TypeConfig::default()).unwrap();
-}
-
-#[rstest]
-#[case::step(json!({"order_step_seconds": 300}))]
-#[case::exact(json!({"order_step_seconds": 0, "concurrency": 0}))]
-#[case::ageing(json!({"order": "priority", "ageing_seconds": 0.001}))]
-#[case::partitions(json!({"partition_by": "n".repeat(64)}))]
-#[case::constraints(
-    json!({
-        "constraints": (0..32).map(
-            |n| json!({"name": format!("c{n}"), "concurrency": 0}),
-        ).collect::<Vec<_>>(),
-    }),
-)]
-#[case::name(constraint(&json!({"name": "é".repeat(32), "per": "tenant"})))]
-#[case::rate_alone(
-    json!({
-        "constraints": [
-            {"name": "r", "rate": {"count": 1_000_000, "per_seconds": 0.001, "burst": 1_000_000}},
-        ],
-    }),
-)]
-#[case::slow_rate(constraint(&json!({"rate": {"count": 1, "per_seconds": 2_592_000}})))]
-#[case::deep(matching(&nested(8)))]
-#[case::wide(matching(&json!({"attribute": attributes(63), "not": {"type": "a"}})))]
-#[case::list(matching(&json!({"attribute": {"a": (0..100).collect::<Vec<_>>()}})))]
-#[case::comparisons(
-    matching(
-        &json!({
-            "type": ["a", "b"],
-            "priority": {"lte": 10},
-            "attribute": {"x": {"exists": false}, "y": {"prefix": "eu-"}},
-        }),
-    ),
-)]
-fn a_queue_within_its_bounds_is_good(#[case] config: Value) {
-    queue(config).unwrap();
-}
-
-#[rstest]
-#[case::step(json!({"order_step_seconds": 300.001}), "order_step_seconds", "must be 0 to 300")]
-#[case::ageing_without_priority(
-    json!({"ageing_seconds": 5}),
-    "ageing_seconds",
-    "must be given only with `order: priority`",
-)]
-#[case::ageing(
-    json!({"order": "priority", "ageing_seconds": 0}),
-    "ageing_seconds",
-    "must be 0.001 to 31536000",
-)]
-#[case::partitions(json!({"partition_by": ""}), "partition_by", "must be 1 to 64 bytes")]
-#[case::constraints(json!({
-    "constraints": (0..33).map(
-        |n| json!({"name": format!("c{n}"), "concurrency": 0}),
-    ).collect::<Vec<_>>(),
-}),
-    "constraints", "must have at most 32 entries")]
-#[case::no_name(constraint(&json!({"name": ""})), "constraints[0].name", "must be 1 to 64 bytes")]
-#[case::same_name(json!({
-    "constraints": [
-        {"name": "a", "concurrency": 1},
-        {"name": "b", "concurrency": 1},
-        {"name": "a", "concurrency": 1},
-    ],
-}),
-    "constraints[2].name", "must differ from the names of the other constraints")]
-#[case::no_limit(
-    json!({"constraints": [{"name": "a"}]}),
-    "constraints[0].concurrency",
-    "must be given, unless `rate` is",
-)]
-#[case::per(
-    constraint(&json!({"per": "n".repeat(65)})),
-    "constraints[0].per",
-    "must be 1 to 64 bytes",
-)]
-#[case::rate_count(
-    constraint(&json!({"rate": {"count": 0, "per_seconds": 1}})),
-    "constraints[0].rate.count",
-    "must be 1 to 1000000",
-)]
-#[case::rate_span(
-    constraint(&json!({"rate": {"count": 1, "per_seconds": 0}})),
-    "constraints[0].rate.per_seconds",
-    "must be 0.001 to 2592000",
-)]
-#[case::rate_burst(
-    constraint(&json!({"rate": {"count": 1, "per_seconds": 1, "burst": 0}})),
-    "constraints[0].rate.burst",
-    "must be 1 to 1000000",
-)]
-#[case::deep(
-    matching(&nested(9)),
-    "constraints[0].match.not.not.not.not.not.not.not.not",
-    "must have at most 8 levels",
-)]
-#[case::wide(matching(&json!({"any": [{"attribute": attributes(64)}, {"type": "a"}]})),
-    "constraints[0].match.any[1]", "must have at most 64 conditions in all")]
-#[case::attribute_name(
-    matching(&json!({"attribute": {"": 1}})),
-    "constraints[0].match.attribute",
-    "must have names of 1 to 64 bytes",
-)]
-#[case::attribute_text(matching(&json!({"all": [{"attribute": {"a": "x".repeat(257)}}]})),
-    "constraints[0].match.all[0].attribute.a", "must be at most 256 bytes")]
-#[case::no_value(
-    matching(&json!({"attribute": {"a": []}})),
-    "constraints[0].match.attribute.a",
-    "must have 1 to 100 values",
-)]
-#[case::many_values(matching(&json!({"attribute": {"a": {"in": vec![1; 101]}}})), "constraints[0].match.attribute.a.in", "must have 1 to 100 values")]
-#[case::no_comparison(matching(&json!({"priority": {}})), "constraints[0].match.priority",
-    "must have one of eq, in, lt, lte, gt, gte, prefix, exists")]
-#[case::absent_and_compared(matching(&json!({"attribute": {"a": {"exists": false, "gt": 1}}})),
-    "constraints[0].match.attribute.a.exists", "must be the only comparison if it is false")]
-#[case::type_number(
-    matching(&json!({"type": ["a", 1]})),
-    "constraints[0].match.type[1]",
-    "must be text",
-)]
-#[case::priority_text(
-    matching(&json!({"priority": {"lt": "5"}})),
-    "constraints[0].match.priority.lt",
-    "must be a number",
-)]
-#[case::priority_prefix(
-    matching(&json!({"priority": {"prefix": "5"}})),
-    "constraints[0].match.priority.prefix",
-    "must be given only with texts",
-)]
-fn a_queue_outside_a_bound_is_refused_by_the_fields_name(
-    #[case] config: Value,
-    #[case] field: &str,
-    #[case] message: &str,
-) {
-    assert_eq!(
-        queue(config),
-        Err(ValidationError {
-            code: ErrorCode::InvalidQueue,
-            field: field.into(),
-            message: message.into(),
-        },),
-    );
 }
 
 #[rstest]
@@ -511,22 +325,6 @@ fn a_type_of_another_shape_is_refused_by_the_fields_name(#[case] config: Value, 
     assert!(error.contains(why), "{error}");
 }
 
-#[rstest]
-#[case::comparison(matching(&json!({"priority": {"below": 3}})), "unknown field `below`")]
-#[case::value(matching(&json!({"priority": null})), "")]
-#[case::nested_list(matching(&json!({"attribute": {"a": [[1]]}})), "expected a text or a number")]
-#[case::matcher(matching(&json!({"regoin": "east"})), "unknown field `regoin`")]
-#[case::order(json!({"order": "random"}), "unknown variant `random`")]
-fn a_queue_of_another_shape_is_refused_by_the_fields_name(
-    #[case] config: Value,
-    #[case] why: &str,
-) {
-    match serde_json::from_value::<QueueConfig>(config) {
-        Ok(_) => assert_eq!(why, "", "null is absent"),
-        Err(error) => assert!(error.to_string().contains(why) && !why.is_empty(), "{error}"),
-    }
-}
-
 /// What is shown of a configuration is the same configuration when it is sent back.
 #[test]
 fn a_configuration_reads_as_it_is_written() {
@@ -569,83 +367,6 @@ fn a_configuration_reads_as_it_is_written() {
         rmp_serde::from_slice::<QueueConfig>(&packed).unwrap().constraints[0].matcher,
         queue.constraints[0].matcher,
     );
-}
-
-#[test]
-fn given_attributes_have_bounds() {
-    let check = |json: Value| {
-        check_attributes(&serde_json::from_value::<Attributes>(json).unwrap())
-            .map_err(|fault| fault.to_string())
-    };
-    assert_eq!(check(json!({"a".repeat(64): "x".repeat(256), "n": 1.5})), Ok(()));
-    assert_eq!(
-        check(json!({"a": "x".repeat(257)})),
-        Err("attributes.a must be at most 256 bytes".into()),
-    );
-    assert_eq!(
-        check(json!({"a".repeat(65): 1})),
-        Err("attributes must have names of 1 to 64 bytes".into()),
-    );
-    assert_eq!(check(attributes(17)), Err("attributes must have at most 16 entries".into()));
-}
-
-/// A good job, with `change` made to it, and the field that is refused.
-#[rstest]
-#[case::good(|_: &mut Spec| (), None)]
-#[case::timeout(|spec: &mut Spec| spec.timeout = Seconds::new(0), Some("timeout_seconds"))]
-#[case::attempts(|spec: &mut Spec| spec.max_attempts = 0, Some("max_attempts"))]
-#[case::correlation(
-    |spec: &mut Spec| spec.correlation_key = Some("k".repeat(257)),
-    Some("correlation_key"),
-)]
-#[case::unique(
-    |spec: &mut Spec| spec.unique = serde_json::from_value(
-        json!({"key": "", "while": "live"}),
-    ).unwrap(),
-    Some("unique.key"),
-)]
-#[case::period(|spec: &mut Spec| spec.unique = serde_json::from_value(
-    json!({"key": "k", "while": "live", "period_seconds": 0}),
-).unwrap(),
-    Some("unique.period_seconds"))]
-#[case::callback(
-    |spec: &mut Spec| spec.callback_url = "gopher://h/".parse().ok(),
-    Some("callback_url"),
-)]
-#[case::headers(
-    |spec: &mut Spec| spec.headers = [("host".into(), "x".into())].into(),
-    Some("headers.host"),
-)]
-#[case::result(
-    |spec: &mut Spec| spec.keep_result = KeepResult::For(Seconds::new(400_000_000)),
-    Some("keep_result.seconds"),
-)]
-#[case::attributes(
-    |spec: &mut Spec| spec.attributes = [
-        ("a".into(), crate::job::Value::Text("x".repeat(257))),
-    ].into(),
-    Some("attributes.a"),
-)]
-fn a_job_outside_a_bound_is_refused_by_the_fields_name(
-    #[case] change: fn(&mut Spec),
-    #[case] field: Option<&str>,
-) {
-    let mut spec = crate::job::tests::spec();
-    change(&mut spec);
-    assert_eq!(
-        check_job(&spec, Delivery::AtLeastOnce).err().map(|fault| fault.field).as_deref(),
-        field,
-    );
-}
-
-#[test]
-fn other_bounds_of_a_job_hold() {
-    assert!(
-        check_deadline(Seconds::new(0)).is_err() && check_deadline(Seconds::from_millis(1)).is_ok(),
-    );
-    assert!(check_headers(&(0..33).map(|n| (format!("h{n}"), String::new())).collect()).is_err());
-    assert!(check_url("callback_url", &"https://u@h/".parse().unwrap()).is_err());
-    assert!(crate::validate::check_retry(&Retry::default()).is_ok());
 }
 
 #[test]
