@@ -135,6 +135,10 @@ fn a_template_without_expressions_is_filled_with_itself() {
     });
 }
 
+/// Expressions that every event of these tests can fill.
+const VALID: &[&str] =
+    &["data", "data.a", "data.items[*].a", "length(data.items)", "region", "nothing"];
+
 /// A template filled by its definition: each expression alone. None if one is refused or fails.
 fn filled(template: &Value, event: &jmespath::Rcvar, left: &mut usize) -> Option<Value> {
     match template {
@@ -161,8 +165,6 @@ fn a_template_is_refused_or_filled_as_by_its_definition() {
     let event = event();
     let pointers = BTreeMap::new();
     let view = EventView::new(&event, &pointers);
-    const VALID: &[&str] =
-        &["data", "data.a", "data.items[*].a", "length(data.items)", "region", "nothing"];
     let text = prop_oneof![
         6 => prop::sample::select(VALID).prop_map(str::to_owned),
         1 => soup(TOKENS, 4),

@@ -155,7 +155,7 @@ proptest! {
             if life.ended().is_some() {
                 prop_assert_eq!(event, Event::ForgetResult, "an ended job never changes");
                 let (result, revision) = (life.result.clone(), life.revision);
-                prop_assert_eq!(Lifecycle { result, revision, ..next.clone() }, life);
+                prop_assert_eq!(Lifecycle { revision, result, ..next.clone() }, life);
             }
             if let Some(run) = next.running() {
                 prop_assert!(run.lease_until <= run.timeout_at);
