@@ -90,8 +90,8 @@ schema!(
     Payload,
     "AnyValue",
     ObjectBuilder::new().schema_type(SchemaType::AnyValue).description(Some(
-        "Any JSON or MessagePack value, kept byte for byte. A value that only MessagePack has is shown \
-         in JSON as an object of one key, such as {\"$binary\": \"base64\"}."
+        "Any JSON or MessagePack value, kept byte for byte. A value that only MessagePack has is \
+         shown in JSON as an object of one key, such as {\"$binary\": \"base64\"}."
     ))
 );
 

@@ -105,8 +105,8 @@ pub struct Cron {
 /// The text is not a cron pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "must be a cron pattern of 5 fields (minute hour day month weekday), or 6 with the second first, \
-     of at most {CRON_BYTES} bytes{0}"
+    "must be a cron pattern of 5 fields (minute hour day month weekday), or 6 with the second \
+     first, of at most {CRON_BYTES} bytes{0}"
 )]
 pub struct BadCron(String);
 

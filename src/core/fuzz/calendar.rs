@@ -114,7 +114,7 @@ fn field(end: u32) -> impl Strategy<Value = (String, BTreeSet<u32>)> {
 
 /// In UTC, against a search through all minutes. Each pattern matches at least once a week.
 #[test]
-fn a_cron_pattern_occurs_at_the_first_minute_that_its_fields_match() {
+fn a_cron_pattern_occurs_at_the_first_matching_minute() {
     let fields = (field(60), field(24), field(7));
     fuzz((fields, 0..4_102_444_800_000i64), |((minutes, hours, weekdays), at)| {
         let written = format!("{} {} * * {}", minutes.0, hours.0, weekdays.0);

@@ -2,7 +2,7 @@
 //! [Standard Webhooks](https://www.standardwebhooks.com).
 //!
 //! ```text
-//! webhook-id:        the id of the message; the same in every try, so that a receiver drops repeats
+//! webhook-id:        the id of the message; the same in every try, to recognise repeats
 //! webhook-timestamp: seconds since the Unix epoch
 //! webhook-signature: v1,BASE64 v1,BASE64      one per secret, so that secrets can be rotated
 //!
