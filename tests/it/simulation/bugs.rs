@@ -1,4 +1,4 @@
-//! Planted bugs: ways to break the protocol from outside, which the simulation must detect.
+//! Planted bugs: they break the protocol from outside, and the simulation must detect them.
 
 use std::time::Duration;
 
@@ -9,52 +9,52 @@ use tidegate_core::{
 
 use super::model::Model;
 
-/// What is broken.
+/// A planted bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
     /// The ledger is replaced whatever its version is.
-    HeadVersionIgnored,
+    LedgerVersionIgnored,
     /// A job is replaced whatever its revision is.
     RevisionIgnored,
     /// A commit does not require the configuration that it was decided under.
     RequirementDropped,
-    /// A store that writes one by one says that its transactions are atomic.
-    FlightDenied,
-    /// Jobs are claimed, and their grants are not committed.
-    GrantsForgotten,
+    /// A store that writes one by one claims that its transactions are atomic.
+    AtomicityOverstated,
+    /// Jobs are claimed, but their grants are not committed.
+    GrantsDropped,
     /// A grant whose hint was lost is never checked.
     AuditDropped,
     /// Revoking an unclaimed grant uses up an attempt.
     RevokeUsesAttempt,
-    /// A job is acknowledged and not written.
-    JobsForgotten,
+    /// A job is acknowledged but not written.
+    JobsDropped,
     /// One engine's clock is an hour ahead.
-    ClockLies,
+    ClockAhead,
     /// Hints name jobs that are still at the granted version.
-    HintsLie,
-    /// What a throttler remembers is not committed with what it decided.
-    StateForgotten,
+    HintsPremature,
+    /// The state of a throttler is not committed with its decisions.
+    ThrottlerStateDropped,
 }
 
 impl Bug {
-    /// Every one of them, and whether it shows on a store that writes one by one.
+    /// Every bug, and whether it shows on a store that writes one by one.
     pub const ALL: [(Self, bool); 11] = [
-        (Self::HeadVersionIgnored, false),
+        (Self::LedgerVersionIgnored, false),
         (Self::RevisionIgnored, false),
         (Self::RequirementDropped, true),
-        (Self::FlightDenied, true),
-        (Self::GrantsForgotten, true),
+        (Self::AtomicityOverstated, true),
+        (Self::GrantsDropped, true),
         (Self::AuditDropped, false),
         (Self::RevokeUsesAttempt, false),
-        (Self::JobsForgotten, false),
-        (Self::ClockLies, false),
-        (Self::HintsLie, false),
-        (Self::StateForgotten, false),
+        (Self::JobsDropped, false),
+        (Self::ClockAhead, false),
+        (Self::HintsPremature, false),
+        (Self::ThrottlerStateDropped, false),
     ];
 
-    /// What the store says of its writes.
-    pub fn flight(self, flight: Duration) -> Duration {
-        if self == Self::FlightDenied { Duration::ZERO } else { flight }
+    /// The longest write in flight that the store claims.
+    pub fn in_flight_write(self, in_flight: Duration) -> Duration {
+        if self == Self::AtomicityOverstated { Duration::ZERO } else { in_flight }
     }
 
     /// Changes writes on their way to the store.
@@ -65,11 +65,9 @@ impl Bug {
                     self != Self::RequirementDropped
                 }
                 Write::SetLedger { head, .. } => {
-                    self != Self::GrantsForgotten || head.batches.is_empty()
+                    self != Self::GrantsDropped || head.batches.is_empty()
                 }
-                Write::AddJob(job) => {
-                    self != Self::JobsForgotten || !job.id.as_str().ends_with('7')
-                }
+                Write::AddJob(job) => self != Self::JobsDropped || !job.id.as_str().ends_with('7'),
                 _ => true,
             });
             for write in txn {
@@ -80,8 +78,8 @@ impl Bug {
 
     fn spoil_write(self, write: &mut Write, model: &Model) {
         match (self, write) {
-            (Self::HeadVersionIgnored, Write::SetLedger { queue, head, was }) => {
-                if let Some(there) = model.heads.get(queue) {
+            (Self::LedgerVersionIgnored, Write::SetLedger { queue, head, was }) => {
+                if let Some(there) = model.ledgers.get(queue) {
                     head.version = there.version + 1;
                     *was = Expect::Is(there.version);
                 }
@@ -92,8 +90,8 @@ impl Bug {
                     job.life.revision.0 = was.0 + 1;
                 }
             }
-            (Self::StateForgotten, Write::SetLedger { queue, head, .. }) => {
-                head.policy = model.heads.get(queue).and_then(|there| there.policy.clone());
+            (Self::ThrottlerStateDropped, Write::SetLedger { queue, head, .. }) => {
+                head.policy = model.ledgers.get(queue).and_then(|there| there.policy.clone());
             }
             (Self::AuditDropped, Write::SetLedger { head, .. }) => {
                 for batch in &mut head.batches {

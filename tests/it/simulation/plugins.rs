@@ -1,6 +1,8 @@
-//! The plugins of a simulated world: a throttler that remembers how many jobs it let run, and a retry strategy.
+//! The plugins of a simulated world: a throttler that counts the jobs that it started, and a retry
+//! strategy.
 //!
-//! Both do whatever their seed says while faults happen, and let everything through afterwards.
+//! Both decide at random from their seed while faults are injected, and let everything run
+//! afterwards.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -19,19 +21,23 @@ use tidegate_engine::{
 pub const GUARD: &str = "guard";
 /// The retry strategy.
 pub const PLANNER: &str = "planner";
-/// Under this key the throttler remembers how many jobs it let run.
-pub const RAN: &str = "ran";
+/// The key in the state of the throttler that counts the jobs that it started.
+pub const STARTED: &str = "ran";
 
-pub fn policy(quiet_at: Timestamp) -> FnPolicy {
+pub fn policy(faults_until: Timestamp) -> FnPolicy {
     FnPolicy::default()
         .throttling(move |_, call| {
-            if call.now >= quiet_at { Ok(count(call, |_| policies::run())) } else { throttle(call) }
+            if call.now >= faults_until {
+                Ok(count(call, |_| policies::run()))
+            } else {
+                throttle(call)
+            }
         })
         .retrying(move |_, call| {
-            if call.now >= quiet_at {
+            if call.now >= faults_until {
                 Ok(RetryAnswer::Retry { at: call.now, data: None, priority: None })
             } else {
-                plan(call)
+                plan_retry(call)
             }
         })
 }
@@ -46,19 +52,23 @@ pub fn throttler() -> Throttler {
 
 /// Pushes a version of a plugin, in both roles.
 pub async fn push(engine: &Engine, plugin: &str, number: usize, state_version: u32) -> bool {
-    let says = Description {
+    let description = Description {
         state_version,
         needs_ended: true,
         needs_data: number.is_multiple_of(2),
         ..Description::default()
     };
     let wasm = format!("{plugin} {number} {state_version}").into();
-    let version =
-        NewVersion { wasm, throttler: Some(says.clone()), retry: Some(says), code: Vec::new() };
+    let version = NewVersion {
+        wasm,
+        throttler: Some(description.clone()),
+        retry: Some(description),
+        code: Vec::new(),
+    };
     engine.push_plugin(&name(plugin), version, Stage::Live).await.is_ok()
 }
 
-/// Some number below `of` that follows from the seed and the job.
+/// A number below `of` that follows from the seed and the job.
 fn draw(seed: u64, index: usize, of: u64) -> u64 {
     let mixed = (seed ^ (index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
         .wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -84,7 +94,8 @@ fn throttle(call: &ThrottleCall) -> Result<ThrottleAnswer, tidegate_core::port::
     Ok(ThrottleAnswer { more: draw(call.seed, 20_000, 2) == 0, ..answer })
 }
 
-/// The answer that decides each candidate by its place, and remembers how many run; now and then in many words.
+/// The answer that decides each candidate by its index, and counts the started ones in the state.
+/// From time to time the state is large.
 fn count(call: &ThrottleCall, mut decide: impl FnMut(usize) -> Decision) -> ThrottleAnswer {
     let mut index = 0;
     let answer = policies::each(call, |_| {
@@ -92,17 +103,17 @@ fn count(call: &ThrottleCall, mut decide: impl FnMut(usize) -> Decision) -> Thro
         decide(index)
     });
     let before: usize =
-        call.state.get(RAN).map_or(0, |text| text.parse().expect("it wrote a number"));
+        call.state.get(STARTED).map_or(0, |text| text.parse().expect("it wrote a number"));
     let ran =
         before + answer.decisions.iter().filter(|decision| decision.action == Action::Run).count();
-    let mut state = BTreeMap::from([(RAN.to_owned(), ran.to_string())]);
+    let mut state = BTreeMap::from([(STARTED.to_owned(), ran.to_string())]);
     if ran.is_multiple_of(3) {
         state.insert("words".into(), "x".repeat(700));
     }
     ThrottleAnswer { state: Some(state), ..answer }
 }
 
-fn plan(call: &RetryCall) -> Result<RetryAnswer, tidegate_core::port::policy::Fault> {
+fn plan_retry(call: &RetryCall) -> Result<RetryAnswer, tidegate_core::port::policy::Fault> {
     let at = call.now + Duration::from_millis(draw(call.seed, 1, 8000));
     match draw(call.seed, 0, 10) {
         0 => Err(policies::fault("it trapped")),

@@ -1,7 +1,8 @@
-//! One thread, many processes: at every step the seed picks which of them goes on.
+//! One thread runs many processes: at every step the seed selects the next one.
 //!
-//! A process is a future. It gives up its turn at every store call ([`Scheduler::step`]), where it may also be
-//! paused or die. Time is virtual and moves only when everybody waits, so a run follows from its seed alone.
+//! A process is a future. It yields at every store call ([`Scheduler::step`]), where it may also be
+//! paused or die. Time is virtual and advances only when all processes wait. So the seed alone
+//! determines a run.
 
 use std::{
     future::{Future, poll_fn},
@@ -22,39 +23,39 @@ use tidegate_engine::memory::FakeClock;
 /// A process.
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// What is done when a process dies.
-type Heir = Box<dyn FnOnce() + Send>;
+/// Called when a process dies.
+type OnDeath = Box<dyn FnOnce() + Send>;
 
 struct Process {
     task: Task,
     wake_at: Timestamp,
-    heir: Option<Heir>,
+    on_death: Option<OnDeath>,
 }
 
-/// What goes wrong between two steps of a process.
+/// The faults of a process between two steps.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Mishaps {
-    /// How often it dies.
+pub struct ProcessFaults {
+    /// The probability that it dies.
     pub death: f64,
-    /// How often it is paused.
+    /// The probability that it is paused.
     pub pause: f64,
     /// The longest pause.
     pub longest: Duration,
 }
 
 struct State {
-    chance: StdRng,
+    rng: StdRng,
     spawned: Vec<Process>,
-    /// What the process that has its turn asks for.
+    /// When the current process wants to continue.
     wake_at: Timestamp,
     dies: bool,
-    /// Until when the commit of the process that has its turn must be over.
+    /// The deadline for the commit of the current process.
     deadline: Option<Timestamp>,
-    mishaps: Mishaps,
+    process_faults: ProcessFaults,
     steps: u64,
 }
 
-/// Picks who goes on, and is the source of time and chance.
+/// Selects the next process, and provides the time and the random numbers.
 pub struct Scheduler {
     clock: Arc<FakeClock>,
     state: Mutex<State>,
@@ -63,12 +64,12 @@ pub struct Scheduler {
 impl Scheduler {
     pub fn new(seed: u64) -> Arc<Self> {
         let state = State {
-            chance: StdRng::seed_from_u64(seed),
+            rng: StdRng::seed_from_u64(seed),
             spawned: Vec::new(),
             wake_at: Timestamp::EPOCH,
             dies: false,
             deadline: None,
-            mishaps: Mishaps::default(),
+            process_faults: ProcessFaults::default(),
             steps: 0,
         };
         Arc::new(Self { clock: Arc::default(), state: Mutex::new(state) })
@@ -82,18 +83,18 @@ impl Scheduler {
         self.state.lock().steps
     }
 
-    pub fn set_mishaps(&self, mishaps: Mishaps) {
-        self.state.lock().mishaps = mishaps;
+    pub fn set_process_faults(&self, process_faults: ProcessFaults) {
+        self.state.lock().process_faults = process_faults;
     }
 
     /// Whether something of this probability happens.
     pub fn happens(&self, probability: f64) -> bool {
-        self.state.lock().chance.random::<f64>() < probability
+        self.state.lock().rng.random::<f64>() < probability
     }
 
-    /// A number from 0 up to `below`.
+    /// A number from 0 to `below`, without `below`.
     pub fn draw(&self, below: usize) -> usize {
-        self.state.lock().chance.random_range(0..below)
+        self.state.lock().rng.random_range(0..below)
     }
 
     /// One of `these`.
@@ -103,29 +104,29 @@ impl Scheduler {
 
     /// A span up to `most` seconds.
     pub fn span(&self, most: f64) -> Duration {
-        Duration::from_millis((self.state.lock().chance.random::<f64>() * most * 1000.0) as u64)
+        Duration::from_millis((self.state.lock().rng.random::<f64>() * most * 1000.0) as u64)
     }
 
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let wake_at = self.now();
-        self.state.lock().spawned.push(Process { task: Box::pin(task), wake_at, heir: None });
+        self.state.lock().spawned.push(Process { task: Box::pin(task), wake_at, on_death: None });
     }
 
-    /// A process after which `heir` is called if it dies.
-    pub fn spawn_with_heir(
+    /// Starts a process; `on_death` is called if it dies.
+    pub fn spawn_restartable(
         &self,
         task: impl Future<Output = ()> + Send + 'static,
-        heir: impl FnOnce() + Send + 'static,
+        on_death: impl FnOnce() + Send + 'static,
     ) {
         let wake_at = self.now();
         self.state.lock().spawned.push(Process {
             task: Box::pin(task),
             wake_at,
-            heir: Some(Box::new(heir)),
+            on_death: Some(Box::new(on_death)),
         });
     }
 
-    /// Gives up the turn until `at`.
+    /// Yields until `at`.
     pub async fn sleep_until(&self, at: Timestamp) {
         let mut asked = None;
         poll_fn(move |context| {
@@ -146,23 +147,23 @@ impl Scheduler {
         self.sleep_until(self.now() + span).await;
     }
 
-    /// A place where others go on, and where this process may be paused or die.
+    /// Lets other processes run; this process may be paused or die here.
     pub async fn step(&self) {
         let at = {
             let state = &mut *self.state.lock();
-            let (drawn, now) = (state.chance.random::<f64>(), self.clock.now());
-            let Mishaps { death, pause, longest } = state.mishaps;
+            let (drawn, now) = (state.rng.random::<f64>(), self.clock.now());
+            let ProcessFaults { death, pause, longest } = state.process_faults;
             state.dies = drawn < death;
             let paused = drawn >= death && drawn < death + pause;
-            let pause = longest.mul_f64(if paused { state.chance.random::<f64>() } else { 0.0 });
+            let pause = longest.mul_f64(if paused { state.rng.random::<f64>() } else { 0.0 });
             state.deadline.map_or(now + pause, |deadline| (now + pause).min(deadline.max(now)))
         };
         self.sleep_until(at).await;
     }
 
-    /// A place in the middle of a commit: others go on, and now and then the rest of it takes its time.
+    /// Lets other processes run in the middle of a commit, which sometimes takes longer.
     pub async fn linger(&self) {
-        let slow = { self.state.lock().mishaps.pause > 0.0 };
+        let slow = { self.state.lock().process_faults.pause > 0.0 };
         if slow && self.happens(0.25) {
             let deadline = self.state.lock().deadline.unwrap_or_else(|| self.now());
             let left = deadline.since(self.now());
@@ -171,7 +172,8 @@ impl Scheduler {
         self.step().await;
     }
 
-    /// Runs `commit`, in which the process is not paused beyond `longest`: what the store promises of its writes.
+    /// Runs `commit`, in which the process is paused for at most `longest`: the promise of the
+    /// store about its writes.
     pub async fn bounded<T>(&self, longest: Duration, commit: impl Future<Output = T>) -> T {
         let deadline = self.now() + longest;
         let mut commit = std::pin::pin!(commit);
@@ -216,8 +218,8 @@ impl Scheduler {
             if polled.is_ready() {
                 processes.swap_remove(index);
             } else if dies {
-                if let Some(heir) = processes.swap_remove(index).heir {
-                    heir();
+                if let Some(on_death) = processes.swap_remove(index).on_death {
+                    on_death();
                 }
             } else {
                 processes[index].wake_at = wake_at;
@@ -227,7 +229,7 @@ impl Scheduler {
     }
 }
 
-/// A process's own clock: it shows the time wrong by a little.
+/// The clock of a process, which is wrong by a constant.
 pub struct SkewedClock {
     pub scheduler: Arc<Scheduler>,
     pub skew_millis: i64,
@@ -245,11 +247,11 @@ impl Clock for SkewedClock {
     }
 }
 
-/// The run's chance as the engines' entropy.
+/// The random numbers of the run as the entropy of the engines.
 pub struct SharedEntropy(pub Arc<Scheduler>);
 
 impl Entropy for SharedEntropy {
     fn bits(&self) -> u128 {
-        self.0.state.lock().chance.random()
+        self.0.state.lock().rng.random()
     }
 }

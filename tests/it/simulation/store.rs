@@ -1,5 +1,5 @@
-//! The ways to the store: every engine has its own, with its own faults, and all lead to one store whose
-//! every commit the [`Model`] sees in the order in which it happened.
+//! Store connections: every engine has its own, with its own faults. All lead to one store, and the
+//! [`Model`] observes every commit in order.
 
 use std::{
     collections::HashMap,
@@ -29,36 +29,36 @@ use tidegate_engine::testkit::faults::{Faults, FaultyStore};
 
 use super::{bugs::Bug, model::Model, scheduler::Scheduler};
 
-/// The store itself, watched.
-pub struct Watched {
+/// The shared store, whose commits are observed.
+pub struct ObservedStore {
     pub store: SharedStore,
     pub model: Arc<Mutex<Model>>,
     pub scheduler: Arc<Scheduler>,
     /// Whether writes arrive one by one, with time between them.
     pub slow: bool,
-    /// How many claims are under way.
+    /// The number of claims in progress.
     pub claiming: AtomicUsize,
-    /// Since when keys point where they do.
+    /// Since when keys point to their current jobs.
     pub keyed: Mutex<HashMap<Key, Timestamp>>,
 }
 
-/// Counts something that is under way, for as long as it lives.
-struct Under<'a>(&'a AtomicUsize);
+/// Increments a counter for as long as it lives.
+struct InProgress<'a>(&'a AtomicUsize);
 
-impl<'a> Under<'a> {
-    fn way(count: &'a AtomicUsize) -> Self {
+impl<'a> InProgress<'a> {
+    fn count(count: &'a AtomicUsize) -> Self {
         count.fetch_add(1, Ordering::Relaxed);
         Self(count)
     }
 }
 
-impl Drop for Under<'_> {
+impl Drop for InProgress<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// What a future is worth, without giving up the turn: the store behind answers at once, or on a thread of its own.
+/// Runs a future without giving up the turn: the store answers at once, or on a thread of its own.
 pub fn at_once<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     let mut context = Context::from_waker(Waker::noop());
@@ -70,51 +70,65 @@ pub fn at_once<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// One engine's way to the store.
-pub struct Way {
+/// The connection of one engine to the store.
+pub struct EngineStore {
     inner: SharedStore,
     cutting: Option<Arc<FaultyStore>>,
     scheduler: Arc<Scheduler>,
     faults: Mutex<Faults>,
     bug: Option<Bug>,
-    flight: Duration,
+    in_flight: Duration,
     model: Arc<Mutex<Model>>,
 }
 
-impl Way {
-    /// A way to `watched`, without faults as yet. Where that is slow, transactions are cut into single writes.
-    pub fn new(watched: &Arc<Watched>, seed: u64, flight: Duration, bug: Option<Bug>) -> Arc<Self> {
-        let cutting = watched
-            .slow
-            .then(|| Arc::new(FaultyStore::new(Arc::clone(watched) as SharedStore, seed)));
-        let inner = cutting
-            .clone()
-            .map_or_else(|| Arc::clone(watched) as SharedStore, |cutting| cutting as SharedStore);
-        let (scheduler, model) = (Arc::clone(&watched.scheduler), Arc::clone(&watched.model));
-        Arc::new(Self { inner, cutting, scheduler, faults: Mutex::default(), bug, flight, model })
-    }
-
-    /// A way to a store that has its own faults.
-    #[cfg(feature = "aws")]
-    pub fn straight(
-        store: SharedStore,
-        watched: &Watched,
-        flight: Duration,
+impl EngineStore {
+    /// A connection to `observed`, without faults yet. If that is slow, transactions are split into
+    /// single writes.
+    pub fn new(
+        observed: &Arc<ObservedStore>,
+        seed: u64,
+        in_flight: Duration,
         bug: Option<Bug>,
     ) -> Arc<Self> {
-        let (scheduler, model) = (Arc::clone(&watched.scheduler), Arc::clone(&watched.model));
+        let cutting = observed
+            .slow
+            .then(|| Arc::new(FaultyStore::new(Arc::clone(observed) as SharedStore, seed)));
+        let inner = cutting
+            .clone()
+            .map_or_else(|| Arc::clone(observed) as SharedStore, |cutting| cutting as SharedStore);
+        let (scheduler, model) = (Arc::clone(&observed.scheduler), Arc::clone(&observed.model));
+        Arc::new(Self {
+            inner,
+            cutting,
+            scheduler,
+            faults: Mutex::default(),
+            bug,
+            in_flight,
+            model,
+        })
+    }
+
+    /// A connection to a store that has its own faults.
+    #[cfg(feature = "aws")]
+    pub fn direct(
+        store: SharedStore,
+        observed: &ObservedStore,
+        in_flight: Duration,
+        bug: Option<Bug>,
+    ) -> Arc<Self> {
+        let (scheduler, model) = (Arc::clone(&observed.scheduler), Arc::clone(&observed.model));
         Arc::new(Self {
             inner: store,
             cutting: None,
             scheduler,
             faults: Mutex::default(),
             bug,
-            flight,
+            in_flight,
             model,
         })
     }
 
-    /// From now on these faults happen, and this part of the commits stops half way.
+    /// Sets the faults from now on; `cut` is the probability that a commit stops half way.
     pub fn set_faults(&self, faults: Faults) {
         *self.faults.lock() = faults;
         if let Some(cutting) = &self.cutting {
@@ -133,7 +147,7 @@ impl Way {
     }
 }
 
-impl StoreLayer for Way {
+impl StoreLayer for EngineStore {
     fn inner(&self) -> &dyn JobStore {
         &*self.inner
     }
@@ -145,7 +159,7 @@ impl StoreLayer for Way {
     ) -> Result<T, StoreError> {
         self.read().await?;
         let answer = call.await;
-        // A tick decides on these two: others may act between the read and the decision.
+        // A tick decides on these two: other processes may act between the read and the decision.
         if matches!(operation, Operation::Due | Operation::Ledger) {
             self.scheduler.step().await;
         }
@@ -161,7 +175,8 @@ impl StoreLayer for Way {
         if self.scheduler.happens(faults.unavailable) {
             return Err(StoreError::unavailable("the commit was not answered"));
         }
-        // Skewed clocks see the same stretch of time a little longer: a store promises what is left of it.
+        // A skewed clock measures the same period as slightly longer, so the store promises a
+        // shorter one.
         let longest = Duration::from_secs(4);
         let answer = self.scheduler.bounded(longest, self.inner.commit(txns)).await?;
         self.scheduler.step().await;
@@ -173,13 +188,13 @@ impl StoreLayer for Way {
 
     fn capabilities(&self) -> StoreCapabilities {
         StoreCapabilities {
-            atomicity: Atomicity::from_max_in_flight_write(self.flight),
+            atomicity: Atomicity::from_max_in_flight_write(self.in_flight),
             ..self.inner.capabilities()
         }
     }
 }
 
-impl StoreLayer for Watched {
+impl StoreLayer for ObservedStore {
     fn inner(&self) -> &dyn JobStore {
         &*self.store
     }
@@ -196,8 +211,8 @@ impl StoreLayer for Watched {
         let mut answers = Vec::with_capacity(txns.len());
         for txn in txns {
             if self.slow {
-                let claims = txn.iter().any(|write| matches!(write, Write::SetJob { job, .. } if job.life.running().is_some()));
-                let claiming = claims.then(|| Under::way(&self.claiming));
+                let claims = txn.iter().any(is_claim);
+                let claiming = claims.then(|| InProgress::count(&self.claiming));
                 self.scheduler.linger().await;
                 drop(claiming);
             }
@@ -206,7 +221,7 @@ impl StoreLayer for Watched {
             let mut keyed = self.keyed.lock();
             match &mut answer[..] {
                 [Committed::All] => {
-                    model.see(&txn, self.scheduler.now());
+                    model.observe(&txn, self.scheduler.now());
                     let set = txn.iter().filter_map(|write| {
                         if let Write::SetKey { key, .. } = write { Some(key.clone()) } else { None }
                     });
@@ -223,4 +238,8 @@ impl StoreLayer for Watched {
         }
         Ok(answers)
     }
+}
+
+fn is_claim(write: &Write) -> bool {
+    matches!(write, Write::SetJob { job, .. } if job.life.running().is_some())
 }

@@ -1,5 +1,6 @@
-//! The table of a simulated world: at every request others go on, the one who asks may die or be paused, and the answer may be
-//! lost. What is really written is shown to the [`Model`], item by item, in the order in which it happens.
+//! The table of a simulated world. At every request other processes may run, the caller may die or
+//! be paused, and the answer may be lost. The [`Model`] observes every write, item by item, in
+//! order.
 
 use std::sync::Arc;
 
@@ -14,51 +15,59 @@ use tidegate_core::port::{Write, job_store::StoreError};
 
 use super::{model::Model, scheduler::Scheduler, store::at_once};
 
-/// How often what goes wrong with a request.
+/// The probability of each fault of a request.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Trouble {
-    /// The request is taken and its answer lost; the client sends it again, and gets the answer of the repeat.
+pub struct TableFaults {
+    /// The request succeeds and its answer is lost; the client repeats it and gets the answer of
+    /// the repeat.
     pub repeated: f64,
-    /// The request is taken and the answer lost for good.
+    /// The request succeeds and its answer is lost for good.
     pub lost: f64,
-    /// The request is not taken, for lack of capacity.
+    /// The request is refused for lack of capacity.
     pub throttled: f64,
-    /// Of a request of many writes only some are taken, and no answer comes.
+    /// Only some writes of a batch request happen, and no answer is returned.
     pub cut: f64,
 }
 
-/// What goes wrong while faults happen.
-pub const TROUBLE: Trouble = Trouble { repeated: 0.03, lost: 0.01, throttled: 0.01, cut: 0.01 };
+/// The faults during the fault period.
+pub const TABLE_FAULTS: TableFaults =
+    TableFaults { repeated: 0.03, lost: 0.01, throttled: 0.01, cut: 0.01 };
 
-/// A way to break the store's own protocol from outside.
+/// A planted bug in the protocol of the DynamoDB store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TableBug {
-    /// Jobs are given another time, and nothing is written there.
-    EntriesForgotten,
-    /// Nothing says when a job must be looked at.
-    TimersForgotten,
+    /// A job is rescheduled, but its due entry is not written.
+    DueEntriesDropped,
+    /// The timer of a job is not written.
+    TimersDropped,
     /// Buckets are not registered.
-    BucketsForgotten,
-    /// A floor goes to the end of its bucket.
-    FloorsTooFar,
+    BucketsDropped,
+    /// A low watermark moves to the end of its bucket.
+    LowWatermarksTooHigh,
 }
 
 impl TableBug {
-    pub const ALL: [Self; 4] =
-        [Self::EntriesForgotten, Self::TimersForgotten, Self::BucketsForgotten, Self::FloorsTooFar];
+    pub const ALL: [Self; 4] = [
+        Self::DueEntriesDropped,
+        Self::TimersDropped,
+        Self::BucketsDropped,
+        Self::LowWatermarksTooHigh,
+    ];
 
-    /// The change that is taken instead; none if it is only said to be.
+    /// The change that is made instead; `None` if the write is only acknowledged.
     fn spoil(self, change: &Change) -> Option<Change> {
         let Key { p, s } = change.key();
         match (self, change) {
-            (Self::EntriesForgotten, Change::Insert(_))
+            (Self::DueEntriesDropped, Change::Insert(_))
                 if p.starts_with("B#") && s.contains('!') =>
             {
                 None
             }
-            (Self::TimersForgotten, Change::Insert(_)) if p.starts_with("T#") => None,
-            (Self::BucketsForgotten, Change::Insert(_)) if p.starts_with("R#") => None,
-            (Self::FloorsTooFar, Change::Update { key, when, .. }) if p.starts_with("R#") => {
+            (Self::TimersDropped, Change::Insert(_)) if p.starts_with("T#") => None,
+            (Self::BucketsDropped, Change::Insert(_)) if p.starts_with("R#") => None,
+            (Self::LowWatermarksTooHigh, Change::Update { key, when, .. })
+                if p.starts_with("R#") =>
+            {
                 let set = vec![(when.0, Val::S("zzzzzzzzzz".into()))];
                 Some(Change::Update {
                     key: key.clone(),
@@ -72,16 +81,16 @@ impl TableBug {
     }
 }
 
-/// The table, watched.
-pub struct WatchedTable {
+/// The table, whose writes are observed.
+pub struct ObservedTable {
     pub table: Arc<dyn Table>,
     pub scheduler: Arc<Scheduler>,
     pub model: Arc<Mutex<Model>>,
-    pub trouble: Mutex<Trouble>,
+    pub faults: Mutex<TableFaults>,
     pub bug: Option<TableBug>,
 }
 
-enum Fate {
+enum RequestFault {
     Fine,
     Repeated,
     Lost,
@@ -89,19 +98,19 @@ enum Fate {
     Cut,
 }
 
-impl WatchedTable {
-    fn fate(&self) -> Fate {
-        let trouble = *self.trouble.lock();
-        if self.scheduler.happens(trouble.repeated) {
-            Fate::Repeated
-        } else if self.scheduler.happens(trouble.lost) {
-            Fate::Lost
-        } else if self.scheduler.happens(trouble.throttled) {
-            Fate::Throttled
-        } else if self.scheduler.happens(trouble.cut) {
-            Fate::Cut
+impl ObservedTable {
+    fn fate(&self) -> RequestFault {
+        let faults = *self.faults.lock();
+        if self.scheduler.happens(faults.repeated) {
+            RequestFault::Repeated
+        } else if self.scheduler.happens(faults.lost) {
+            RequestFault::Lost
+        } else if self.scheduler.happens(faults.throttled) {
+            RequestFault::Throttled
+        } else if self.scheduler.happens(faults.cut) {
+            RequestFault::Cut
         } else {
-            Fate::Fine
+            RequestFault::Fine
         }
     }
 
@@ -110,7 +119,7 @@ impl WatchedTable {
         at_once(self.table.get(&keys))
     }
 
-    /// Shows what was written to the model.
+    /// Reports the writes to the model.
     fn show(&self, before: &[Option<Item>], after: &[Option<Item>]) -> Result<(), StoreError> {
         let mut writes: Vec<Write> = Vec::new();
         for (before, after) in before.iter().zip(after).filter(|(before, after)| before != after) {
@@ -120,7 +129,7 @@ impl WatchedTable {
         Ok(())
     }
 
-    /// Takes one change.
+    /// Makes one change.
     fn take(&self, change: &Change) -> Result<bool, StoreError> {
         let spoilt = self.bug.map(|bug| bug.spoil(change));
         let change = match &spoilt {
@@ -155,7 +164,7 @@ fn throttled() -> StoreError {
 }
 
 #[async_trait]
-impl Table for WatchedTable {
+impl Table for ObservedTable {
     async fn get(&self, keys: &[Key]) -> Result<Vec<Option<Item>>, StoreError> {
         self.scheduler.step().await;
         at_once(self.table.get(keys))
@@ -169,11 +178,11 @@ impl Table for WatchedTable {
     async fn write(&self, changes: &[Change]) -> Result<Vec<bool>, StoreError> {
         self.scheduler.step().await;
         let fate = self.fate();
-        if let Fate::Throttled = fate {
+        if let RequestFault::Throttled = fate {
             return Err(throttled());
         }
-        let times = if let Fate::Repeated = fate { 2 } else { 1 };
-        let some = if let Fate::Cut = fate {
+        let times = if let RequestFault::Repeated = fate { 2 } else { 1 };
+        let some = if let RequestFault::Cut = fate {
             self.scheduler.draw(changes.len().max(1))
         } else {
             changes.len()
@@ -182,7 +191,7 @@ impl Table for WatchedTable {
         for _ in 0..times {
             taken.clear();
             for (n, change) in changes[..some].iter().enumerate() {
-                // The statements of a request are not one: others come between them.
+                // The statements of a request are not atomic: other writes may happen between them.
                 if n > 0 {
                     self.scheduler.step().await;
                 }
@@ -190,18 +199,18 @@ impl Table for WatchedTable {
             }
         }
         self.scheduler.step().await;
-        if matches!(fate, Fate::Cut | Fate::Lost) { Err(lost()) } else { Ok(taken) }
+        if matches!(fate, RequestFault::Cut | RequestFault::Lost) { Err(lost()) } else { Ok(taken) }
     }
 
     async fn together(&self, changes: &[Change]) -> Result<bool, StoreError> {
         self.scheduler.step().await;
         let fate = self.fate();
-        if let Fate::Throttled | Fate::Cut = fate {
+        if let RequestFault::Throttled | RequestFault::Cut = fate {
             return Err(throttled());
         }
-        // A repeat has the token of the first, and gets its answer.
+        // A repeat has the same token, and gets the same answer.
         let taken = self.take_together(changes)?;
         self.scheduler.step().await;
-        if matches!(fate, Fate::Lost) { Err(lost()) } else { Ok(taken) }
+        if matches!(fate, RequestFault::Lost) { Err(lost()) } else { Ok(taken) }
     }
 }

@@ -1,4 +1,4 @@
-//! What may become of a job.
+//! The allowed changes of a job.
 
 use tidegate_core::{
     job::{Job, JobId, Lifecycle, Outcome, State, lifecycle::ReplyId, type_config::Delivery},
@@ -6,7 +6,7 @@ use tidegate_core::{
 };
 use tidegate_engine::{CALLBACK_TYPE, events::reply::Replied};
 
-use super::{Model, SKEW};
+use super::{MAX_CLOCK_SKEW, Model};
 
 impl Model {
     pub(super) fn add(&mut self, job: &Job) {
@@ -19,10 +19,10 @@ impl Model {
                 serde_json::from_slice(&job.data.inline().expect("callbacks are small").bytes)
                     .expect("callbacks are JSON");
             let about = body["id"].as_str().expect("a callback names its job").to_owned();
-            let told = self.callbacks.entry(about.clone()).or_default();
-            *told += 1;
-            if *told > 1 {
-                self.fault(format!("the end of {about} was told twice"));
+            let reported = self.callbacks.entry(about.clone()).or_default();
+            *reported += 1;
+            if *reported > 1 {
+                self.fault(format!("the end of {about} was reported twice"));
             }
         }
         self.note(format!(
@@ -34,7 +34,7 @@ impl Model {
 
     pub(super) fn set(&mut self, job: &Job, all: bool, now: Timestamp) {
         let Some(old) = self.jobs.get(&job.id).cloned() else {
-            return self.fault(format!("{} was changed and is not there", job.id));
+            return self.fault(format!("{} was changed and does not exist", job.id));
         };
         let mut new = job.clone();
         if !all {
@@ -77,7 +77,9 @@ impl Model {
             Some(Outcome::Failed) if new.life.attempt == 0 && new.spec.deadline_at.is_none() => {
                 self.fault(format!("I6: {id} failed without an attempt"));
             }
-            Some(Outcome::Expired) if new.spec.expires_at.is_none_or(|at| now + SKEW < at) => {
+            Some(Outcome::Expired)
+                if new.spec.expires_at.is_none_or(|at| now + MAX_CLOCK_SKEW < at) =>
+            {
                 self.fault(format!("{id} expired early"));
             }
             Some(_) => self.count("ended"),
@@ -88,14 +90,15 @@ impl Model {
     /// Checks a change of a job that had ended.
     fn check_ended(&mut self, old: &Job, new: &Job) {
         let id = &old.id;
-        // Its result goes, or it hears a reply that comes too late.
-        let forgets = Lifecycle { result: None, revision: new.life.revision, ..old.life.clone() };
-        let hears = Lifecycle {
+        // Allowed: its result is deleted, or it records a late reply.
+        let without_result =
+            Lifecycle { result: None, revision: new.life.revision, ..old.life.clone() };
+        let with_reply = Lifecycle {
             processed_replies: new.life.processed_replies.clone(),
             revision: new.life.revision,
             ..old.life.clone()
         };
-        if (forgets != new.life && hears != new.life) || old.spec != new.spec {
+        if (without_result != new.life && with_reply != new.life) || old.spec != new.spec {
             self.fault(format!(
                 "I5: {id} had ended as {:?} and changed to {:?}",
                 old.life.state, new.life.state
@@ -106,7 +109,8 @@ impl Model {
     /// Checks that each attempt has one result, and that each reply is about one job.
     fn check_history(&mut self, new: &Job) {
         let id = &new.id;
-        // A reply may say something of an attempt that was over; everything else is said once.
+        // A reply may be about an attempt that was over. Every other result is recorded once per
+        // attempt.
         let attempts: Vec<u16> = new
             .life
             .history
@@ -121,25 +125,23 @@ impl Model {
             new.life.history.iter().filter_map(|entry| entry.reply).collect();
         replies.sort_unstable_by_key(|reply| reply.0);
         if replies.windows(2).any(|pair| pair[0] == pair[1]) {
-            self.fault(format!("{id} heard a reply twice"));
+            self.fault(format!("{id} processed a reply twice"));
         }
         for reply in replies {
             let first = self.replied.entry(reply).or_insert_with(|| id.clone()).clone();
             if first != *id {
-                self.fault(format!(
-                    "a second delivery of a reply to {first} was taken for one to {id}"
-                ));
+                self.fault(format!("a second delivery of a reply to {first} was applied to {id}"));
             }
         }
     }
 
-    /// A reply was answered: what it says is so.
+    /// Checks the answer to a reply.
     pub fn answered(&mut self, reply: ReplyId, answer: &Replied) {
-        let heard =
+        let processed =
             |job: &JobId| self.jobs.get(job).is_none_or(|job| job.life.has_processed(reply));
         match answer {
             Replied::Settled(job) | Replied::Recorded(job) | Replied::AlreadyProcessed(job)
-                if !heard(job) =>
+                if !processed(job) =>
             {
                 self.fault(format!("a reply to {job} was answered and is not in its history"));
             }
@@ -173,16 +175,16 @@ impl Model {
         if once && *claims > 1 {
             self.fault(format!("I6: {id} is at_most_once and started twice"));
         }
-        if now + SKEW < run_at {
+        if now + MAX_CLOCK_SKEW < run_at {
             self.fault(format!("{id} started at {now}, before its due time {run_at}"));
         }
         // A decision made in time may be written late.
         if old.spec.expires_at.is_some_and(|at| at <= run.started_at) {
             self.fault(format!("{id} started after it expired"));
         }
-        let Some(head) = self.heads.get(&old.spec.queue) else {
+        let Some(head) = self.ledgers.get(&old.spec.queue) else {
             if run.granted {
-                self.fault(format!("I2: {id} says a grant counts it, and its queue has no head"));
+                self.fault(format!("I2: {id} says a grant counts it, and its queue has no ledger"));
             }
             return;
         };
@@ -198,12 +200,13 @@ impl Model {
 
     pub(super) fn remove(&mut self, id: &JobId, now: Timestamp) {
         let Some(job) = self.jobs.remove(id) else {
-            return self.fault(format!("{id} was removed and is not there"));
+            return self.fault(format!("{id} was removed and does not exist"));
         };
         self.note(format!("{now} - {id}"));
         match job.life.state {
-            State::Ended { at, .. } if at + job.spec.retention.duration() <= now + SKEW => {}
-            // With retention 0 the end and the removal are one.
+            State::Ended { at, .. }
+                if at + job.spec.retention.duration() <= now + MAX_CLOCK_SKEW => {}
+            // With retention 0 one write ends and removes the job.
             _ if job.spec.retention.millis() == 0 => self.count("ended"),
             _ => self.fault(format!("I5: {id} was removed before its time: {:?}", job.life.state)),
         }

@@ -1,4 +1,4 @@
-//! What may become of a ledger, its batches of grants and the state of its throttler.
+//! The allowed changes of a ledger, its batches of grants and the state of its throttler.
 
 use tidegate_core::{
     job::{Job, QueueName},
@@ -9,39 +9,42 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-use super::{super::plugins::RAN, AUDIT, Granted, Model, SKEW, limits::over};
+use super::{
+    super::plugins::STARTED, AUDIT_INTERVAL, Granted, MAX_CLOCK_SKEW, Model, limits::exceeded_limit,
+};
 
 impl Model {
     pub(super) fn add_batch(&mut self, queue: &QueueName, batch: &GrantBatch) {
         let named = self
-            .heads
+            .ledgers
             .get(queue)
             .is_some_and(|head| head.referenced_batches().any(|id| id == batch.id));
         if named {
-            self.fault(format!("batch {} was written again while the head names it", batch.id.0));
+            self.fault(format!("batch {} was written again while the ledger names it", batch.id.0));
         }
         self.batches.insert((queue.clone(), batch.id), batch.clone());
     }
 
     pub(super) fn remove_batch(&mut self, queue: &QueueName, id: BatchId) {
         if self
-            .heads
+            .ledgers
             .get(queue)
             .is_some_and(|head| head.referenced_batches().any(|named| named == id))
         {
-            self.fault(format!("batch {} was removed while the head names it", id.0));
+            self.fault(format!("batch {} was removed while the ledger names it", id.0));
         }
         self.batches.remove(&(queue.clone(), id));
     }
 
-    pub(super) fn set_head(&mut self, queue: &QueueName, head: &Ledger, now: Timestamp) {
-        let old = self.heads.get(queue).cloned().unwrap_or_default();
+    pub(super) fn set_ledger(&mut self, queue: &QueueName, head: &Ledger, now: Timestamp) {
+        let old = self.ledgers.get(queue).cloned().unwrap_or_default();
         self.count("commits");
         self.check_order(&old, head);
         self.check_batches(queue, head, now);
         let (before, after) = (self.live_of(queue, &old), self.live_of(queue, head));
         self.check_released(head, &before, &after);
-        // Adoption may exceed a limit, as lowering one does. A job may have ended since it was seen running.
+        // Adopting running jobs may exceed a limit, as lowering a limit does. A job may have ended
+        // since it was read as running.
         let settled = old.settling_until.is_some() && head.settling_until.is_none();
         let added: Vec<&Grant> = after
             .iter()
@@ -51,7 +54,7 @@ impl Model {
             .map(|(_, grant)| grant)
             .collect();
         self.note(format!(
-            "{now} head {} c{} {:?} + {:?}",
+            "{now} ledger {} c{} {:?} + {:?}",
             head.version,
             head.config_version,
             head.batches
@@ -64,7 +67,7 @@ impl Model {
         let shapes =
             self.limits.get(&(queue.clone(), head.config_version)).cloned().unwrap_or_default();
         let faults: Vec<Option<String>> =
-            shapes.iter().map(|limits| over(limits, &added, &after)).collect();
+            shapes.iter().map(|limits| exceeded_limit(limits, &added, &after)).collect();
         if let Some(Some(fault)) = faults.iter().min() {
             self.fault(format!("I1: {fault} (configuration {})", head.config_version));
         }
@@ -78,17 +81,17 @@ impl Model {
         if let [limits] = &shapes[..] {
             self.check_rates(queue, limits, &admitted, head.time);
         }
-        self.heads.insert(queue.clone(), head.clone());
+        self.ledgers.insert(queue.clone(), head.clone());
     }
 
     /// Checks that the version, the configuration and the time of a ledger only go forward.
     fn check_order(&mut self, old: &Ledger, head: &Ledger) {
         if head.version != old.version + 1 {
-            self.fault(format!("the head went from version {} to {}", old.version, head.version));
+            self.fault(format!("the ledger went from version {} to {}", old.version, head.version));
         }
         if head.config_version < old.config_version || head.time < old.time {
             self.fault(format!(
-                "the head's configuration or time went back: {} to {}",
+                "the ledger's configuration or time went back: {} to {}",
                 old.config_version, head.config_version
             ));
         }
@@ -101,13 +104,13 @@ impl Model {
                 self.batches.get(&(queue.clone(), named.id)).map(|batch| batch.grants.len());
             if count != Some(named.count as usize) {
                 self.fault(format!(
-                    "the head names batch {} with {} grants, and there are {count:?}",
+                    "the ledger names batch {} with {} grants, and there are {count:?}",
                     named.id.0, named.count
                 ));
             }
-            if named.check_at > now + AUDIT + SKEW {
+            if named.check_at > now + AUDIT_INTERVAL + MAX_CLOCK_SKEW {
                 self.fault(format!(
-                    "I4: batch {} is not looked at until {}",
+                    "I4: batch {} is not audited until {}",
                     named.id.0, named.check_at
                 ));
             }
@@ -155,12 +158,13 @@ impl Model {
             .find(|job| job.spec.queue == *queue && job.life.running().is_some() && !granted(job));
         if let Some(id) = missed.map(|job| job.id.clone()) {
             self.fault(format!(
-                "I1: {id} runs and was not taken as a grant when the head was settled"
+                "I1: {id} runs and was not adopted as a grant when the ledger was settled"
             ));
         }
     }
 
-    /// The throttler remembers exactly the jobs that it was committed to have let run.
+    /// Checks that the state of the throttler counts exactly the jobs whose start was committed
+    /// with it.
     fn check_state(
         &mut self,
         queue: &QueueName,
@@ -173,9 +177,10 @@ impl Model {
             return;
         }
         let shape = |head: &Ledger| head.policy.as_ref().map(|policy| policy.state_version);
-        let before = if shape(old) == shape(head) { self.ran(queue, old) } else { Some(0) };
-        let (Some(before), Some(after)) = (before, self.ran(queue, head)) else {
-            return self.fault("the throttler's state is gone".into());
+        let before =
+            if shape(old) == shape(head) { self.started_by_throttler(queue, old) } else { Some(0) };
+        let (Some(before), Some(after)) = (before, self.started_by_throttler(queue, head)) else {
+            return self.fault("the state of the throttler is missing".into());
         };
         let started = added.iter().filter(|grant| !grant.critical).count() as u64;
         if started > 0 {
@@ -183,13 +188,14 @@ impl Model {
         }
         if after != before + started {
             self.fault(format!(
-                "{started} jobs were let run, and the throttler remembers {after} after {before}"
+                "{started} jobs were started, and the throttler counts {after} after {before}"
             ));
         }
     }
 
-    /// How many jobs the throttler remembers, as `head` has it or names it.
-    fn ran(&self, queue: &QueueName, head: &Ledger) -> Option<u64> {
+    /// How many jobs the state of the throttler counts, stored in `head` or in a batch that it
+    /// names.
+    fn started_by_throttler(&self, queue: &QueueName, head: &Ledger) -> Option<u64> {
         let Some(policy) = &head.policy else {
             return Some(0);
         };
@@ -197,6 +203,6 @@ impl Model {
             StateLocation::Inline(state) => state,
             StateLocation::Batch(id) => self.batches.get(&(queue.clone(), *id))?.state.as_ref()?,
         };
-        state.get(RAN)?.parse().ok()
+        state.get(STARTED)?.parse().ok()
     }
 }

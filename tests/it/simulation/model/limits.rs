@@ -15,14 +15,14 @@ use tidegate_core::{
 
 use super::{Granted, Model};
 
-/// The starts that a rate allows, and when there were some.
+/// The starts under a rate, and their instants.
 pub(super) struct Starts {
     rate: Rate,
     at: Vec<Timestamp>,
 }
 
 impl Model {
-    /// No stretch of time sees more starts than a full bucket and what came back in it.
+    /// Checks that no period has more starts than a full bucket and its refill.
     pub(super) fn check_rates(
         &mut self,
         queue: &QueueName,
@@ -51,11 +51,11 @@ impl Model {
                 starts.at.push(now);
                 let (count, burst) =
                     (f64::from(rate.count), f64::from(rate.burst.unwrap_or(rate.count)));
-                let over = starts.at.iter().enumerate().any(|(index, from)| {
+                let exceeded_limit = starts.at.iter().enumerate().any(|(index, from)| {
                     let back = now.since(*from).as_secs_f64() * count / rate.per_seconds.as_f64();
                     (starts.at.len() - index) as f64 > burst + back + 1e-6
                 });
-                if over {
+                if exceeded_limit {
                     self.fault(format!("the rate of {} was exceeded", constraint.name));
                 }
             }
@@ -115,7 +115,7 @@ impl Model {
     }
 }
 
-/// The value under which `constraint` counts `grant`, if it does.
+/// The value under which `constraint` counts `grant`, if it applies.
 fn value(constraint: &Constraint, grant: &Grant) -> Option<String> {
     let subject = Subject {
         job_type: &grant.job_type,
@@ -129,8 +129,8 @@ fn value(constraint: &Constraint, grant: &Grant) -> Option<String> {
     constraint.matcher.matches(subject).then_some(value)
 }
 
-/// What of `limits` the live grants are over, if `added` adds to it.
-pub(super) fn over(limits: &Limits, added: &[&Grant], live: &Granted) -> Option<String> {
+/// The limit that the live grants exceed, if `added` contributes to it.
+pub(super) fn exceeded_limit(limits: &Limits, added: &[&Grant], live: &Granted) -> Option<String> {
     if limits.paused && !added.is_empty() {
         return Some("admitted while paused".into());
     }

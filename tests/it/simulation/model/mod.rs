@@ -1,7 +1,7 @@
-//! The invariants of DESIGN section 2, checked after every write that happens.
+//! The invariants of the design, checked after every write.
 //!
-//! The model keeps its own copy of what was written and shares no code with the engine: usage is added up
-//! here from the grants, by hand.
+//! The model keeps its own copy of the writes and shares no code with the engine: it computes usage
+//! from the grants.
 
 mod jobs;
 mod ledgers;
@@ -24,56 +24,57 @@ use tidegate_engine::CALLBACK_TYPE;
 
 use self::limits::Starts;
 
-/// How wrong a process's clock may be, and a little more.
-pub const SKEW: Duration = Duration::from_secs(1);
-/// Every grant is looked at this often.
-const AUDIT: Duration = Duration::from_mins(1);
+/// The largest clock error of a process, with a margin.
+pub const MAX_CLOCK_SKEW: Duration = Duration::from_secs(1);
+/// Every grant is checked this often.
+const AUDIT_INTERVAL: Duration = Duration::from_mins(1);
 
-/// A grant, and the queue it is of.
+/// Grants by job and version.
 type Granted = BTreeMap<(JobId, Version), Grant>;
 
-/// What was written, and what was broken by it.
+/// The current records, and the first violated invariant.
 #[derive(Default)]
 pub struct Model {
     pub jobs: HashMap<JobId, Job>,
-    pub heads: HashMap<QueueName, Ledger>,
+    pub ledgers: HashMap<QueueName, Ledger>,
     batches: HashMap<(QueueName, BatchId), GrantBatch>,
     queues: HashMap<QueueName, QueueItem>,
     types: HashMap<TypeName, TypeItem>,
-    /// Every shape that a configuration version had; only a store that writes one by one has several.
+    /// Every combination of queue and types that a configuration version had. Only a store that
+    /// writes one by one has several.
     limits: HashMap<(QueueName, u64), Vec<Limits>>,
-    /// The configuration versions that were answered.
+    /// The configuration versions whose change was answered.
     promised: HashMap<QueueName, u64>,
     /// Jobs whose enqueue was answered.
     accepted: HashSet<JobId>,
-    /// Jobs that ended and were rightly removed.
+    /// Jobs that ended and were correctly removed.
     removed: HashSet<JobId>,
     claimed: HashSet<(JobId, Version)>,
     claims: HashMap<JobId, u32>,
     starts: HashMap<(QueueName, String, String), Starts>,
-    /// Since when a grant is kept although its job left the version.
+    /// Since when a grant is live although its job left the version.
     idle: HashMap<(JobId, Version), Timestamp>,
     callbacks: HashMap<String, u32>,
-    /// Which job each reply changed.
+    /// The job that each reply changed.
     replied: HashMap<ReplyId, JobId>,
     pub counts: BTreeMap<&'static str, u64>,
-    pub trace: VecDeque<String>,
-    pub broken: Option<String>,
+    pub event_log: VecDeque<String>,
+    pub violation: Option<String>,
 }
 
 impl Model {
-    /// Something does not hold: the first one counts.
+    /// Records a violated invariant: the first one counts.
     pub fn fault(&mut self, what: String) {
         self.note(format!("BROKEN {what}"));
-        self.broken.get_or_insert(what);
+        self.violation.get_or_insert(what);
     }
 
-    /// Adds a line to the story of the run.
+    /// Adds a line to the event log.
     pub fn note(&mut self, line: String) {
-        if self.trace.len() >= 4000 {
-            self.trace.pop_front();
+        if self.event_log.len() >= 4000 {
+            self.event_log.pop_front();
         }
-        self.trace.push_back(line);
+        self.event_log.push_back(line);
     }
 
     pub fn count(&mut self, what: &'static str) {
@@ -96,7 +97,7 @@ impl Model {
 
     /// The grants of `queue` that are not released.
     pub fn live(&self, queue: &QueueName) -> Granted {
-        self.heads.get(queue).map(|head| self.live_of(queue, head)).unwrap_or_default()
+        self.ledgers.get(queue).map(|head| self.live_of(queue, head)).unwrap_or_default()
     }
 
     fn live_of(&self, queue: &QueueName, head: &Ledger) -> Granted {
@@ -113,8 +114,8 @@ impl Model {
         live
     }
 
-    /// Takes note of writes that happened together.
-    pub fn see(&mut self, txn: &Txn, now: Timestamp) {
+    /// Records writes that happened in one transaction.
+    pub fn observe(&mut self, txn: &Txn, now: Timestamp) {
         for write in txn {
             match write {
                 Write::AddJob(job) => self.add(job),
@@ -122,7 +123,7 @@ impl Model {
                 Write::RemoveJob { id, .. } => self.remove(id, now),
                 Write::AddBatch(queue, batch) => self.add_batch(queue, batch),
                 Write::RemoveBatch(queue, id) => self.remove_batch(queue, *id),
-                Write::SetLedger { queue, head, .. } => self.set_head(queue, head, now),
+                Write::SetLedger { queue, head, .. } => self.set_ledger(queue, head, now),
                 Write::SetItem { kind, name, bytes, version, .. } => {
                     self.configure(*kind, name, bytes.as_deref(), *version);
                 }
@@ -135,16 +136,17 @@ impl Model {
         }
     }
 
-    /// Checks what no write shows: grants kept for nothing, and jobs that no query would find.
-    pub fn look(&mut self, now: Timestamp, faults_until: Timestamp) {
+    /// Checks what no single write shows: grants that outlive their jobs, and running jobs without
+    /// a grant.
+    pub fn audit(&mut self, now: Timestamp, faults_until: Timestamp) {
         let mut faults = Vec::new();
-        for queue in self.heads.keys() {
+        for queue in self.ledgers.keys() {
             for key in self.live(queue).into_keys() {
                 if self.jobs.get(&key.0).is_some_and(|job| job.life.version == key.1) {
                     continue;
                 }
                 let since = *self.idle.entry(key.clone()).or_insert(now);
-                if now > since.max(faults_until) + AUDIT + Duration::from_secs(10) {
+                if now > since.max(faults_until) + AUDIT_INTERVAL + Duration::from_secs(10) {
                     faults.push(format!(
                         "the slot of {} is kept since {since}, though it left version {}",
                         key.0, key.1.0
@@ -174,13 +176,13 @@ impl Model {
             .collect()
     }
 
-    /// What must be true when everything has ended and every grant was looked at.
+    /// Checks the final state, after all jobs have ended and every grant was audited.
     pub fn finish(&mut self) {
         let mut faults = Vec::new();
         for job in self.unfinished() {
             faults.push(format!("{} never ended: {:?}", job.id, job.life));
         }
-        for queue in self.heads.keys() {
+        for queue in self.ledgers.keys() {
             for ((id, version), _) in self.live(queue) {
                 faults.push(format!("the slot of {id} at version {} was never freed", version.0));
             }
@@ -196,7 +198,7 @@ impl Model {
             .filter(|job| job.life.ended().is_some() && job.spec.job_type.as_str() != CALLBACK_TYPE)
         {
             if job.spec.callback_url.is_some() && !self.callbacks.contains_key(job.id.as_str()) {
-                faults.push(format!("nobody was told of the end of {}", job.id));
+                faults.push(format!("no callback reported the end of {}", job.id));
             }
         }
         for fault in faults {

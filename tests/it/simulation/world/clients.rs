@@ -14,28 +14,28 @@ use tidegate_engine::{
     testkit::builders::name,
 };
 
-use super::{FAULTS, TYPES, World, owner::every_other_minute};
+use super::{FAULT_PERIOD, JOB_TYPES, World, owner::every_other_minute};
 
 impl World {
     pub(super) fn start_clients(self: &Arc<Self>) {
-        for index in 0..self.plan.jobs {
-            let at = self.scheduler.now() + self.scheduler.span(FAULTS.as_secs_f64() * 0.8);
+        for index in 0..self.config.jobs {
+            let at = self.scheduler.now() + self.scheduler.span(FAULT_PERIOD.as_secs_f64() * 0.8);
             let world = Arc::clone(self);
             self.scheduler.spawn(async move {
                 world.scheduler.sleep_until(at).await;
                 world.enqueue(index).await;
             });
         }
-        for _ in 0..self.plan.jobs / 2 {
-            let at = self.scheduler.now() + self.scheduler.span(FAULTS.as_secs_f64());
+        for _ in 0..self.config.jobs / 2 {
+            let at = self.scheduler.now() + self.scheduler.span(FAULT_PERIOD.as_secs_f64());
             let world = Arc::clone(self);
             self.scheduler.spawn(async move {
                 world.scheduler.sleep_until(at).await;
-                world.meddle().await;
+                world.act_as_client().await;
             });
         }
-        for _ in 0..self.plan.jobs / 2 {
-            let at = self.scheduler.now() + self.scheduler.span(FAULTS.as_secs_f64());
+        for _ in 0..self.config.jobs / 2 {
+            let at = self.scheduler.now() + self.scheduler.span(FAULT_PERIOD.as_secs_f64());
             let world = Arc::clone(self);
             self.scheduler.spawn(async move {
                 world.scheduler.sleep_until(at).await;
@@ -43,11 +43,11 @@ impl World {
             });
         }
         let world = Arc::clone(self);
-        self.scheduler.spawn(async move { world.own().await });
+        self.scheduler.spawn(async move { world.change_limits().await });
     }
 
     /// Another system replies to a job by its correlation key: before, during or after its attempt,
-    /// once or several times.
+    /// one or several times.
     async fn answer(&self) {
         let s = &self.scheduler;
         let said = if s.happens(0.6) {
@@ -61,12 +61,12 @@ impl World {
         };
         let reply = Reply {
             id: ReplyId(s.draw(1_000_000) as u128),
-            job_type: name(s.pick(&TYPES)),
+            job_type: name(s.pick(&JOB_TYPES)),
             correlation_key: format!("key-{}", s.draw(4)),
             attempt: s.pick(&[None, None, None, Some(1), Some(2)]),
             said,
         };
-        let mut taken = false;
+        let mut stored = false;
         for _ in 0..6 {
             let ReplyMatches { mut answers, changed } =
                 self.any_engine().reply(std::slice::from_ref(&reply)).await;
@@ -75,13 +75,13 @@ impl World {
             }
             match answers.pop().expect("one answer each") {
                 Ok(answered) => {
-                    taken = true;
+                    stored = true;
                     self.model.lock().answered(reply.id, &answered);
                 }
                 Err(Error::Unavailable { .. }) => {}
                 Err(error) => panic!("a reply was answered with {error:?}"),
             }
-            if taken && !s.happens(0.3) {
+            if stored && !s.happens(0.3) {
                 return;
             }
             s.sleep(Duration::from_millis(300)).await;
@@ -91,7 +91,7 @@ impl World {
     async fn enqueue(&self, index: usize) {
         let s = &self.scheduler;
         let now = s.now();
-        let mut job = NewJob::new(name(TYPES[s.draw(TYPES.len())]), Payload::null());
+        let mut job = NewJob::new(name(JOB_TYPES[s.draw(JOB_TYPES.len())]), Payload::null());
         job.id = Some(name(&format!("j{index}")));
         job.options.priority = Some(s.pick(&[1, 5, 100]));
         job.options.weight = Some(s.pick(&[0, 1, 1, 1, 2, 3]));
@@ -120,7 +120,7 @@ impl World {
                 Ok(enqueued) => {
                     if enqueued.new || enqueued.job.id.as_str() == format!("j{index}") {
                         self.model.lock().accept(&enqueued.job.id);
-                        self.mail.lock().jobs.push(enqueued.job.id);
+                        self.in_flight.lock().jobs.push(enqueued.job.id);
                     }
                     return;
                 }
@@ -131,10 +131,10 @@ impl World {
         }
     }
 
-    /// A client changes, cancels or asks about some job.
-    async fn meddle(&self) {
+    /// A client changes, cancels, drops or explains some job.
+    async fn act_as_client(&self) {
         let s = &self.scheduler;
-        let jobs = self.mail.lock().jobs.clone();
+        let jobs = self.in_flight.lock().jobs.clone();
         if jobs.is_empty() {
             return;
         }

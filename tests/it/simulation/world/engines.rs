@@ -1,4 +1,4 @@
-//! Engines: how each one reaches the store, and its ticks and sweeps.
+//! Engines: the connection of each one to the store, and its ticks and sweeps.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,39 +20,39 @@ use tidegate_engine::{
 use super::super::{
     bugs::Bug,
     scheduler::{SharedEntropy, SkewedClock},
-    store::Way,
+    store::EngineStore,
 };
 #[cfg(feature = "aws")]
 use super::{
-    super::{model::Model, scheduler::Scheduler, table::WatchedTable},
-    plan::{Home, Plan},
+    super::{model::Model, scheduler::Scheduler, table::ObservedTable},
+    config::{RunConfig, StoreKind},
 };
 use super::{
-    STORE_FAULTS, TYPES, World,
+    JOB_TYPES, STORE_FAULTS, World,
+    config::StartPath,
     messages::{Messages, arrived},
-    plan::StartPath,
 };
 #[cfg(feature = "aws")]
 use crate::dynamodb::emulator::EmulatedTable;
 
-/// How long a write may be under way on a store that writes one by one.
-const FLIGHT: Duration = Duration::from_secs(5);
+/// How long a write may be in flight on a store that writes one by one.
+const MAX_IN_FLIGHT_WRITE: Duration = Duration::from_secs(5);
 
 impl World {
-    /// A new engine process at place `index`: its own way to the store, clock and caches.
+    /// A new engine process at `index`, with its own store connection, clock and caches.
     pub(super) fn engine(self: &Arc<Self>, index: usize) -> Arc<Engine> {
-        let flight = if self.plan.slow { FLIGHT } else { Duration::ZERO };
-        let flight = self.plan.bug.map_or(flight, |bug| bug.flight(flight));
-        let lies = self.plan.bug == Some(Bug::ClockLies) && index == 0;
-        let skew_millis = if lies { 3_600_000 } else { self.scheduler.draw(801) as i64 - 400 };
+        let in_flight = if self.config.slow { MAX_IN_FLIGHT_WRITE } else { Duration::ZERO };
+        let in_flight = self.config.bug.map_or(in_flight, |bug| bug.in_flight_write(in_flight));
+        let is_wrong = self.config.bug == Some(Bug::ClockAhead) && index == 0;
+        let skew_millis = if is_wrong { 3_600_000 } else { self.scheduler.draw(801) as i64 - 400 };
         let clock: Arc<dyn Clock> =
             Arc::new(SkewedClock { scheduler: Arc::clone(&self.scheduler), skew_millis });
-        let way = self.way(flight, &clock);
-        let faulty = self.faulty() && self.scheduler.steps() > 0;
-        way.set_faults(if faulty { STORE_FAULTS } else { Faults::default() });
-        self.ways.lock().push(Arc::clone(&way));
+        let connection = self.store_connection(in_flight, &clock);
+        let faults_active = self.faults_active() && self.scheduler.steps() > 0;
+        connection.set_faults(if faults_active { STORE_FAULTS } else { Faults::default() });
+        self.engine_stores.lock().push(Arc::clone(&connection));
         let ports = Ports {
-            store: way,
+            store: connection,
             objects: Arc::new(InMemory::new()),
             work: Arc::new(Messages(Arc::downgrade(self))),
             clock,
@@ -62,68 +62,80 @@ impl World {
         Arc::new(Engine::new(ports, Rules::default()))
     }
 
-    /// A new way to what is stored.
-    fn way(&self, flight: Duration, clock: &Arc<dyn Clock>) -> Arc<Way> {
+    /// A new connection to the store.
+    fn store_connection(&self, in_flight: Duration, clock: &Arc<dyn Clock>) -> Arc<EngineStore> {
         #[cfg(feature = "aws")]
         if let Some(table) = &self.table {
             let entropy = Arc::new(SharedEntropy(Arc::clone(&self.scheduler)));
             let store =
                 DynamoStore::new(Arc::clone(table) as Arc<dyn Table>, Arc::clone(clock), entropy);
-            // A run is too short for floors to be worth much, and they are where a job would be forgotten.
+            // A run is too short for low watermarks to save much. They are used here because a
+            // wrong one would hide a job.
             let store = store.with_low_watermarks(LowWatermarks {
                 worth: 1,
                 stuck: 2,
                 old: Duration::from_secs(30),
             });
-            // While a deployment spreads its jobs over more partitions, or over fewer, some of its processes know and some do not.
+            // While a deployment changes its number of shards, some of its processes know the new
+            // number and some do not.
             let store = store.with_shards(1 + self.scheduler.draw(2) as u8);
-            return Way::straight(Arc::new(store), &self.watched, flight, self.plan.bug);
+            return EngineStore::direct(
+                Arc::new(store),
+                &self.observed,
+                in_flight,
+                self.config.bug,
+            );
         }
         let _ = clock;
-        Way::new(&self.watched, self.plan.seed ^ self.scheduler.steps(), flight, self.plan.bug)
+        EngineStore::new(
+            &self.observed,
+            self.config.seed ^ self.scheduler.steps(),
+            in_flight,
+            self.config.bug,
+        )
     }
 
     #[cfg(feature = "aws")]
     pub(super) fn table(
-        plan: Plan,
+        config: RunConfig,
         scheduler: &Arc<Scheduler>,
         model: &Arc<Mutex<Model>>,
-    ) -> Option<Arc<WatchedTable>> {
-        let table: Arc<dyn Table> = match plan.home {
-            Home::Table => Arc::new(MemoryTable::new()),
-            Home::Emulator => Arc::new(EmulatedTable::new()),
-            Home::Memory | Home::Sqlite => return None,
+    ) -> Option<Arc<ObservedTable>> {
+        let table: Arc<dyn Table> = match config.store_kind {
+            StoreKind::Table => Arc::new(MemoryTable::new()),
+            StoreKind::Emulator => Arc::new(EmulatedTable::new()),
+            StoreKind::Memory | StoreKind::Sqlite => return None,
         };
         let (scheduler, model) = (Arc::clone(scheduler), Arc::clone(model));
-        Some(Arc::new(WatchedTable {
+        Some(Arc::new(ObservedTable {
             table,
             scheduler,
             model,
-            trouble: Mutex::default(),
-            bug: plan.table_bug,
+            faults: Mutex::default(),
+            bug: config.table_bug,
         }))
     }
 
-    /// Starts what an engine does of its own; if it dies, a fresh one takes its place.
+    /// Starts the processes of an engine. If the engine dies, a new one replaces it.
     pub(super) fn start_engine(self: &Arc<Self>, index: usize) {
-        let (world, heir) = (Arc::clone(self), Arc::clone(self));
-        let reborn = move || {
-            heir.model.lock().count("deaths");
-            let engine = heir.engine(index);
-            heir.engines.lock()[index] = engine;
-            heir.start_engine(index);
+        let (world, replacement) = (Arc::clone(self), Arc::clone(self));
+        let restart = move || {
+            replacement.model.lock().count("deaths");
+            let engine = replacement.engine(index);
+            replacement.engines.lock()[index] = engine;
+            replacement.start_engine(index);
         };
-        self.scheduler.spawn_with_heir(async move { world.tick(index).await }, reborn);
+        self.scheduler.spawn_restartable(async move { world.tick(index).await }, restart);
         self.start_sweeper(index);
         let world = Arc::clone(self);
         self.scheduler.spawn(async move { world.deliver().await });
     }
 
-    /// Starts an engine's sweeps; if they end half way, others take their place: a process is started again.
+    /// Starts the sweeps of an engine. If that process dies, it is started again.
     fn start_sweeper(self: &Arc<Self>, index: usize) {
-        let (world, heir) = (Arc::clone(self), Arc::clone(self));
-        self.scheduler.spawn_with_heir(async move { world.sweep(index).await }, move || {
-            heir.start_sweeper(index);
+        let (world, replacement) = (Arc::clone(self), Arc::clone(self));
+        self.scheduler.spawn_restartable(async move { world.sweep(index).await }, move || {
+            replacement.start_sweeper(index);
         });
     }
 
@@ -134,30 +146,30 @@ impl World {
             let engine = Arc::clone(&self.engines.lock()[index]);
             let now = self.scheduler.now();
             let (reports, released) = {
-                let mut mail = self.mail.lock();
-                let reports = arrived(&mut mail.reports, now);
-                let released = arrived(&mut mail.hints, now);
+                let mut in_flight = self.in_flight.lock();
+                let reports = arrived(&mut in_flight.reports, now);
+                let released = arrived(&mut in_flight.hints, now);
                 (reports, released)
             };
             let demands = self.demands();
             let kept = reports.clone();
             let news = !scanning || !reports.is_empty() || !released.is_empty();
-            let round = TickInput { reports, released, demands, news, ..TickInput::default() };
-            let tick_outcome = engine.tick(&self.queue, &mut cache, round).await;
+            let input = TickInput { reports, released, demands, news, ..TickInput::default() };
+            let tick_outcome = engine.tick(&self.queue, &mut cache, input).await;
             scanning = tick_outcome.as_ref().is_ok_and(|tick_outcome| tick_outcome.again);
             if let Ok(tick_outcome) = tick_outcome {
                 for (report, answer) in kept.iter().zip(&tick_outcome.reports) {
                     if !matches!(answer, Err(Error::Unavailable { .. })) {
                         self.check_answer(report, answer);
-                    } else if !self.bad(0.3) {
-                        // Its caller does not know what became of it, and sends it again.
-                        self.mail
+                    } else if !self.fault_happens(0.3) {
+                        // The caller does not know the result, and sends the report again.
+                        self.in_flight
                             .lock()
                             .reports
                             .push((now + Duration::from_secs(1), report.clone()));
                     }
                 }
-                self.mail
+                self.in_flight
                     .lock()
                     .hints
                     .extend(tick_outcome.left.into_iter().map(|hint| (now, hint)));
@@ -169,15 +181,15 @@ impl World {
                 }
                 self.model.lock().count("ticks");
             } else {
-                // The callers send their reports again, if they live.
+                // The callers that are alive send their reports again.
                 let repeated: Vec<_> = kept
                     .into_iter()
-                    .filter(|_| !self.bad(0.3))
+                    .filter(|_| !self.fault_happens(0.3))
                     .map(|report| (now + Duration::from_secs(1), report))
                     .collect();
-                self.mail.lock().reports.extend(repeated);
+                self.in_flight.lock().reports.extend(repeated);
             }
-            if self.bad(0.03) {
+            if self.fault_happens(0.03) {
                 cache = TickCache::default();
             }
             if !scanning {
@@ -187,7 +199,8 @@ impl World {
         }
     }
 
-    /// A report of the running attempt is never refused, and one that was taken is recorded.
+    /// Checks that a report of the running attempt is accepted, and that an accepted report is
+    /// recorded.
     fn check_answer(&self, report: &Report, answer: &Result<Job, Error>) {
         let mut model = self.model.lock();
         let Some(job) = model.jobs.get(&report.id) else {
@@ -198,7 +211,7 @@ impl World {
         match answer {
             Ok(_) if !recorded => {
                 model.fault(format!(
-                    "a report of {} attempt {} was taken and is not recorded",
+                    "a report of {} attempt {} was accepted and is not recorded",
                     report.id, report.attempt
                 ));
             }
@@ -210,10 +223,10 @@ impl World {
         }
     }
 
-    /// Who takes jobs at this moment.
+    /// The current demands of the workers.
     fn demands(&self) -> Vec<Demand> {
         let types = |prefix: &str| {
-            TYPES
+            JOB_TYPES
                 .iter()
                 .filter(|of| of.starts_with(prefix))
                 .map(|of| name::<TypeName>(of))
@@ -227,11 +240,11 @@ impl World {
             dispatch,
         };
         let mut demands = Vec::new();
-        let busy = !self.faulty();
-        if busy || self.scheduler.happens(0.7) {
+        let always = !self.faults_active();
+        if always || self.scheduler.happens(0.7) {
             demands.push(demand(types("push"), 1 + self.scheduler.draw(4) as u32, Dispatch::Queue));
         }
-        if busy || self.scheduler.happens(0.4) {
+        if always || self.scheduler.happens(0.4) {
             demands.push(demand(types("pull"), 1 + self.scheduler.draw(3) as u32, Dispatch::Claim));
         }
         demands
@@ -243,8 +256,8 @@ impl World {
             let nap = self.scheduler.span(4.0);
             self.scheduler.sleep(nap + Duration::from_millis(500)).await;
             let engine = Arc::clone(&self.engines.lock()[index]);
-            if let Ok(heard) = engine.sweep_replies(None).await {
-                for (job, version) in heard.changed {
+            if let Ok(replies) = engine.sweep_replies(None).await {
+                for (job, version) in replies.changed {
                     self.hint(&job, version);
                 }
             }
@@ -252,9 +265,9 @@ impl World {
                 for (job, version) in swept.changed {
                     self.hint(&job, version);
                 }
-                if let Ok(verdicts) = engine.verdicts(swept.pending).await {
-                    for (job, version) in verdicts.changed {
-                        self.model.lock().count("verdicts");
+                if let Ok(decisions) = engine.verdicts(swept.pending).await {
+                    for (job, version) in decisions.changed {
+                        self.model.lock().count("decisions");
                         self.hint(&job, version);
                     }
                 }
@@ -262,17 +275,17 @@ impl World {
         }
     }
 
-    /// Tells the ticks that a job left a version; or that gets lost.
+    /// Sends the ticks a hint that a job left a version, unless it gets lost.
     pub(super) fn hint(&self, job: &Job, version: Version) {
-        let lies = self.plan.bug == Some(Bug::HintsLie);
-        if job.life.version == version && !lies {
+        let is_wrong = self.config.bug == Some(Bug::HintsPremature);
+        if job.life.version == version && !is_wrong {
             return;
         }
-        for _ in 0..=usize::from(self.bad(0.3)) {
-            if !self.bad(0.3) {
-                let late = self.scheduler.span(if self.bad(0.3) { 40.0 } else { 1.0 });
-                let version = if lies { job.life.version } else { version };
-                self.mail
+        for _ in 0..=usize::from(self.fault_happens(0.3)) {
+            if !self.fault_happens(0.3) {
+                let late = self.scheduler.span(if self.fault_happens(0.3) { 40.0 } else { 1.0 });
+                let version = if is_wrong { job.life.version } else { version };
+                self.in_flight
                     .lock()
                     .hints
                     .push((self.scheduler.now() + late, (job.id.clone(), version)));

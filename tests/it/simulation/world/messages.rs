@@ -1,4 +1,4 @@
-//! What is under way between processes, and the work queue that loses and repeats it.
+//! The messages between processes, and the work queue that loses and repeats them.
 
 use tidegate_core::{
     job::{JobId, Version},
@@ -9,24 +9,24 @@ use tidegate_engine::request::Report;
 
 use super::World;
 
-/// What is under way between processes.
+/// The messages in flight between processes, with their times of arrival.
 #[derive(Default)]
-pub(super) struct Mail {
+pub(super) struct InFlight {
     pub work: Vec<(Timestamp, Work)>,
     pub hints: Vec<(Timestamp, (JobId, Version))>,
     pub reports: Vec<(Timestamp, Report)>,
     pub jobs: Vec<JobId>,
 }
 
-/// Takes what has arrived by `now`.
-pub(super) fn arrived<T>(mail: &mut Vec<(Timestamp, T)>, now: Timestamp) -> Vec<T> {
-    let (here, later) = std::mem::take(mail).into_iter().partition(|(at, _)| *at <= now);
-    *mail = later;
+/// Removes and returns the messages that have arrived by `now`.
+pub(super) fn arrived<T>(in_flight: &mut Vec<(Timestamp, T)>, now: Timestamp) -> Vec<T> {
+    let (here, later) = std::mem::take(in_flight).into_iter().partition(|(at, _)| *at <= now);
+    *in_flight = later;
     let here: Vec<(Timestamp, T)> = here;
     here.into_iter().map(|(_, item)| item).collect()
 }
 
-/// Carries work badly.
+/// A work queue that delays, loses and repeats messages.
 pub(super) struct Messages(pub std::sync::Weak<World>);
 
 #[async_trait::async_trait]
@@ -36,16 +36,20 @@ impl WorkQueue for Messages {
             return Ok(());
         };
         world.scheduler.step().await;
-        let fails = world.bad(0.05);
+        let fails = world.fault_happens(0.05);
         for piece in work {
             if fails && world.scheduler.happens(0.5) {
                 return Err(StoreError::unavailable("a message was not taken"));
             }
-            let copies = if world.bad(0.3) { 0 } else { 1 + usize::from(world.bad(0.2)) };
+            let copies = if world.fault_happens(0.3) {
+                0
+            } else {
+                1 + usize::from(world.fault_happens(0.2))
+            };
             for _ in 0..copies {
-                let late = if world.bad(0.2) { 20.0 } else { 0.3 };
+                let late = if world.fault_happens(0.2) { 20.0 } else { 0.3 };
                 let at = world.scheduler.now() + world.scheduler.span(late);
-                world.mail.lock().work.push((at, piece.clone()));
+                world.in_flight.lock().work.push((at, piece.clone()));
             }
         }
         Ok(())
@@ -63,11 +67,11 @@ impl WorkQueue for Messages {
             }
         });
         let now = world.scheduler.now();
-        world.mail.lock().hints.extend(left.map(|left| (now, left)));
+        world.in_flight.lock().hints.extend(left.map(|left| (now, left)));
         Ok(())
     }
 
-    /// Its ticks look at everything now and then.
+    /// Timers are not needed: the ticks of the simulation scan the queue periodically.
     async fn set_timers(&self, _: &[Timer]) -> Result<(), StoreError> {
         Ok(())
     }

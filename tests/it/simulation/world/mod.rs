@@ -1,10 +1,11 @@
-//! Who lives in a simulated world: engines that tick and sweep, workers, clients, and an owner who changes limits.
+//! The processes of a simulated world: engines that tick and sweep, workers, clients, and an owner
+//! who changes limits.
 
 mod clients;
+mod config;
 mod engines;
 mod messages;
 mod owner;
-mod plan;
 mod workers;
 
 use std::{
@@ -22,186 +23,198 @@ use tidegate_engine::{
     testkit::{FnPolicy, builders::name, faults::Faults},
 };
 
-pub use plan::{Home, Plan, unreached_starts};
+pub use config::{RunConfig, StoreKind, unreached_starts};
 
-use self::messages::Mail;
+use self::messages::InFlight;
 #[cfg(feature = "aws")]
-use super::table::{TROUBLE, Trouble, WatchedTable};
+use super::table::{ObservedTable, TABLE_FAULTS, TableFaults};
 use super::{
     model::Model,
     plugins,
-    scheduler::{Mishaps, Scheduler},
-    store::{Watched, Way},
+    scheduler::{ProcessFaults, Scheduler},
+    store::{EngineStore, ObservedStore},
 };
 
-/// How long faults happen.
-const FAULTS: Duration = Duration::from_mins(3);
-/// By when, after them, every job has ended.
-const PATIENCE: Duration = Duration::from_mins(10);
-/// How long after that every slot is free: the audit's minute, and the ticks around it.
-const AUDIT: Duration = Duration::from_secs(75);
-/// The longest pause of a process between two steps: longer than a lease, a claim-by and the audit.
-const LONGEST_PAUSE: Duration = Duration::from_secs(90);
-const ENGINES: usize = 3;
-const TYPES: [&str; 4] = ["push", "push-once", "pull", "pull-once"];
+/// How long faults are injected.
+const FAULT_PERIOD: Duration = Duration::from_mins(3);
+/// The longest time after that until every job has ended.
+const MAX_DRAIN_PERIOD: Duration = Duration::from_mins(10);
+/// The longest time after that until every slot is free: the audit interval, and the ticks around
+/// it.
+const MAX_AUDIT_PERIOD: Duration = Duration::from_secs(75);
+/// The longest pause of a process between two steps: longer than a lease, a claim deadline and the
+/// audit interval.
+const MAX_PROCESS_PAUSE: Duration = Duration::from_secs(90);
+const ENGINE_COUNT: usize = 3;
+const JOB_TYPES: [&str; 4] = ["push", "push-once", "pull", "pull-once"];
 
-/// How often what goes wrong with an engine's way to the store.
+/// The faults of an engine's connection to the store.
 const STORE_FAULTS: Faults =
     Faults { cut: 0.03, lose_answer: 0.04, unavailable: 0.03, throttled: 0.0, reads: 0.01 };
 
 pub struct World {
-    plan: Plan,
+    config: RunConfig,
     scheduler: Arc<Scheduler>,
     model: Arc<Mutex<Model>>,
-    watched: Arc<Watched>,
-    /// The table, if everything is kept on one.
+    observed: Arc<ObservedStore>,
+    /// The table, if the store is on one.
     #[cfg(feature = "aws")]
-    table: Option<Arc<WatchedTable>>,
+    table: Option<Arc<ObservedTable>>,
     engines: Mutex<Vec<Arc<Engine>>>,
-    ways: Mutex<Vec<Arc<Way>>>,
-    mail: Mutex<Mail>,
-    quiet_at: Timestamp,
+    engine_stores: Mutex<Vec<Arc<EngineStore>>>,
+    in_flight: Mutex<InFlight>,
+    faults_until: Timestamp,
     queue: QueueName,
     policy: FnPolicy,
 }
 
-/// How a run went.
+/// The summary of a run.
 pub struct Summary {
     pub counts: BTreeMap<&'static str, u64>,
     pub steps: u64,
-    /// Everything that was written, in order: two runs of one seed must agree.
-    pub story: u64,
+    /// A hash of everything that was written, in order: two runs of one seed must agree.
+    pub log_hash: u64,
 }
 
 impl World {
-    /// Runs `plan` to its end.
+    /// Runs a world to its end.
     ///
     /// # Errors
     ///
-    /// The first invariant that was broken, with the end of the story.
-    pub fn run(plan: Plan) -> Result<Summary, String> {
-        let scheduler = Scheduler::new(plan.seed);
+    /// The first violated invariant, with the end of the event log.
+    pub fn run(config: RunConfig) -> Result<Summary, String> {
+        let scheduler = Scheduler::new(config.seed);
         let model = Arc::new(Mutex::new(Model::default()));
         let dir = tempfile::tempdir().expect("a directory");
-        let store: SharedStore = if plan.home == Home::Sqlite {
+        let store: SharedStore = if config.store_kind == StoreKind::Sqlite {
             Arc::new(SqliteStore::open(dir.path()).expect("a store"))
         } else {
             Arc::new(MemoryStore::new())
         };
         #[cfg(feature = "aws")]
-        let table = Self::table(plan, &scheduler, &model);
-        let watched = Arc::new(Watched {
+        let table = Self::table(config, &scheduler, &model);
+        let observed = Arc::new(ObservedStore {
             store,
             model: Arc::clone(&model),
             scheduler: Arc::clone(&scheduler),
-            slow: plan.slow,
+            slow: config.slow,
             claiming: AtomicUsize::new(0),
             keyed: Mutex::default(),
         });
-        let policy = plugins::policy(scheduler.now() + FAULTS);
+        let policy = plugins::policy(scheduler.now() + FAULT_PERIOD);
         let world = Arc::new(Self {
-            plan,
-            quiet_at: scheduler.now() + FAULTS,
+            config,
+            faults_until: scheduler.now() + FAULT_PERIOD,
             scheduler,
             model,
-            watched,
+            observed,
             #[cfg(feature = "aws")]
             table,
             engines: Mutex::default(),
-            ways: Mutex::default(),
-            mail: Mutex::default(),
+            engine_stores: Mutex::default(),
+            in_flight: Mutex::default(),
             queue: name("q"),
             policy,
         });
-        world.live()?;
-        world.verdict()
+        world.run_to_end()?;
+        world.summary()
     }
 
-    fn live(self: &Arc<Self>) -> Result<(), String> {
-        for index in 0..ENGINES {
+    fn run_to_end(self: &Arc<Self>) -> Result<(), String> {
+        for index in 0..ENGINE_COUNT {
             let engine = self.engine(index);
             self.engines.lock().push(engine);
         }
         let world = Arc::clone(self);
-        self.scheduler.spawn(async move { world.begin().await });
-        self.scheduler.set_mishaps(Mishaps::default());
+        self.scheduler.spawn(async move { world.configure().await });
+        self.scheduler.set_process_faults(ProcessFaults::default());
         let start = self.scheduler.now() + Duration::from_secs(1);
         self.go(start, false)?;
         self.set_faults(true);
-        for index in 0..ENGINES {
+        for index in 0..ENGINE_COUNT {
             self.start_engine(index);
         }
         self.start_clients();
-        self.go(self.quiet_at, false)?;
+        self.go(self.faults_until, false)?;
 
         self.set_faults(false);
         let world = Arc::clone(self);
-        self.scheduler.spawn(async move { world.settle_down().await });
-        let settled = self.scheduler.now() + LONGEST_PAUSE + Duration::from_secs(10);
+        self.scheduler.spawn(async move { world.end_with_open_limits().await });
+        let settled = self.scheduler.now() + MAX_PROCESS_PAUSE + Duration::from_secs(10);
         self.go(settled, false)?;
-        self.go(self.scheduler.now() + PATIENCE, true)?;
-        self.go(self.scheduler.now() + AUDIT, false)
+        self.go(self.scheduler.now() + MAX_DRAIN_PERIOD, true)?;
+        self.go(self.scheduler.now() + MAX_AUDIT_PERIOD, false)
     }
 
-    /// Lets everybody go on until `end`, or until every accepted job has ended.
+    /// Runs all processes until `end`, or until every accepted job has ended.
     fn go(&self, end: Timestamp, until_ended: bool) -> Result<(), String> {
-        let mut looked = self.scheduler.now();
+        let mut audited_at = self.scheduler.now();
         self.scheduler.run(end, || {
             let now = self.scheduler.now();
             let mut model = self.model.lock();
-            if now > looked {
-                looked = now;
-                model.look(now, self.quiet_at);
+            if now > audited_at {
+                audited_at = now;
+                model.audit(now, self.faults_until);
             }
-            model.broken.is_some() || (until_ended && model.unfinished().is_empty())
+            model.violation.is_some() || (until_ended && model.unfinished().is_empty())
         });
-        self.broken()
+        self.violation()
     }
 
-    fn broken(&self) -> Result<(), String> {
+    fn violation(&self) -> Result<(), String> {
         let mut model = self.model.lock();
-        let Some(fault) = model.broken.take() else {
+        let Some(fault) = model.violation.take() else {
             return Ok(());
         };
-        let story: Vec<String> = model.trace.iter().cloned().collect();
-        Err(format!("seed {}: {fault}\n{:?}\n{}", self.plan.seed, self.plan, story.join("\n")))
+        let event_log: Vec<String> = model.event_log.iter().cloned().collect();
+        Err(format!(
+            "seed {}: {fault}\n{:?}\n{}",
+            self.config.seed,
+            self.config,
+            event_log.join("\n")
+        ))
     }
 
-    fn verdict(&self) -> Result<Summary, String> {
+    fn summary(&self) -> Result<Summary, String> {
         self.model.lock().finish();
-        self.broken()?;
+        self.violation()?;
         let model = self.model.lock();
-        let mut story = 0u64;
-        for byte in model.trace.iter().flat_map(|line| line.bytes()) {
-            story = story.wrapping_mul(0x0100_0000_01b3) ^ u64::from(byte);
+        let mut log_hash = 0u64;
+        for byte in model.event_log.iter().flat_map(|line| line.bytes()) {
+            log_hash = log_hash.wrapping_mul(0x0100_0000_01b3) ^ u64::from(byte);
         }
-        Ok(Summary { counts: model.counts.clone(), steps: self.scheduler.steps(), story })
+        Ok(Summary { counts: model.counts.clone(), steps: self.scheduler.steps(), log_hash })
     }
 
     fn set_faults(&self, on: bool) {
-        let mishaps = Mishaps { death: 0.002, pause: 0.01, longest: LONGEST_PAUSE };
-        self.scheduler.set_mishaps(if on { mishaps } else { Mishaps::default() });
+        let process_faults =
+            ProcessFaults { death: 0.002, pause: 0.01, longest: MAX_PROCESS_PAUSE };
+        self.scheduler.set_process_faults(if on {
+            process_faults
+        } else {
+            ProcessFaults::default()
+        });
         #[cfg(feature = "aws")]
         if let Some(table) = &self.table {
-            *table.trouble.lock() = if on { TROUBLE } else { Trouble::default() };
+            *table.faults.lock() = if on { TABLE_FAULTS } else { TableFaults::default() };
         }
-        for way in self.ways.lock().iter() {
-            way.set_faults(if on { STORE_FAULTS } else { Faults::default() });
+        for connection in self.engine_stores.lock().iter() {
+            connection.set_faults(if on { STORE_FAULTS } else { Faults::default() });
         }
     }
 
-    /// Whether faults still happen.
-    fn faulty(&self) -> bool {
-        self.scheduler.now() < self.quiet_at
+    /// Whether faults are still injected.
+    fn faults_active(&self) -> bool {
+        self.scheduler.now() < self.faults_until
     }
 
-    /// Whether something bad of this probability happens.
-    fn bad(&self, probability: f64) -> bool {
-        self.faulty() && self.scheduler.happens(probability)
+    /// Whether a fault of this probability happens now.
+    fn fault_happens(&self, probability: f64) -> bool {
+        self.faults_active() && self.scheduler.happens(probability)
     }
 
     fn any_engine(&self) -> Arc<Engine> {
-        let index = self.scheduler.draw(ENGINES);
+        let index = self.scheduler.draw(ENGINE_COUNT);
         Arc::clone(&self.engines.lock()[index])
     }
 }

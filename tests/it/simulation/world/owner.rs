@@ -22,11 +22,11 @@ use tidegate_core::{
 use tidegate_engine::{Engine, testkit::builders::name};
 
 use super::super::plugins;
-use super::{LONGEST_PAUSE, TYPES, World};
+use super::{JOB_TYPES, MAX_PROCESS_PAUSE, World};
 
 impl World {
-    /// The first configuration.
-    pub(super) async fn begin(self: Arc<Self>) {
+    /// Sets the first configuration.
+    pub(super) async fn configure(self: Arc<Self>) {
         let engine = self.any_engine();
         for (plugin, number) in [(plugins::GUARD, 1), (plugins::PLANNER, 1)] {
             assert!(
@@ -34,9 +34,9 @@ impl World {
                 "without faults a plugin can be pushed"
             );
         }
-        let config = if self.plan.late_limit { QueueConfig::default() } else { self.limits() };
+        let config = if self.config.late_limit { QueueConfig::default() } else { self.limits() };
         assert!(self.put_queue(&engine, config).await, "without faults a queue can be configured");
-        for job_type in TYPES {
+        for job_type in JOB_TYPES {
             assert!(
                 self.put_type(&engine, job_type, None).await,
                 "without faults a type can be configured"
@@ -59,7 +59,7 @@ impl World {
         let target = job_type
             .starts_with("push")
             .then(|| TargetConfig::Push(Box::new(Push::to("http://127.0.0.1:1/"))));
-        let retry = if self.plan.plugins && !once {
+        let retry = if self.config.plugins && !once {
             Retry::Plugin(name(plugins::PLANNER), Arc::new(serde_json::json!({})))
         } else {
             Retry::Exponential(Backoff {
@@ -82,10 +82,10 @@ impl World {
         engine.put_type(&name(job_type), config, None).await.is_ok()
     }
 
-    /// Some limits.
+    /// Random limits.
     fn limits(&self) -> QueueConfig {
         let s = &self.scheduler;
-        if self.plan.light {
+        if self.config.light {
             return QueueConfig { concurrency: Some(200), ..QueueConfig::default() };
         }
         let mut constraints = Vec::new();
@@ -133,18 +133,18 @@ impl World {
                 .then(|| Seconds::new(1)),
             partition_by: s.happens(0.5).then(|| "tenant".into()),
             constraints,
-            throttler: (self.plan.plugins && s.happens(0.8)).then(plugins::throttler),
+            throttler: (self.config.plugins && s.happens(0.8)).then(plugins::throttler),
         }
     }
 
-    /// The owner changes limits, live.
-    pub(super) async fn own(self: Arc<Self>) {
+    /// Changes limits until the faults end.
+    pub(super) async fn change_limits(self: Arc<Self>) {
         let s = &self.scheduler;
-        if self.plan.late_limit {
+        if self.config.late_limit {
             s.sleep(Duration::from_secs(40) + s.span(30.0)).await;
             // The worst moment for a first limit: a job is about to start without a grant.
             for _ in 0..200 {
-                if self.watched.claiming.load(Ordering::Relaxed) > 0 {
+                if self.observed.claiming.load(Ordering::Relaxed) > 0 {
                     break;
                 }
                 s.sleep(Duration::from_millis(50)).await;
@@ -159,8 +159,8 @@ impl World {
                     let limits = self.limits();
                     self.put_queue(&engine, limits).await;
                 }
-                2 if self.plan.plugins && s.happens(0.5) => {
-                    // Most new versions go on with what the one before remembers.
+                2 if self.config.plugins && s.happens(0.5) => {
+                    // Most new versions keep the state of the version before.
                     plugins::push(&engine, plugins::GUARD, s.draw(1000), s.pick(&[1, 1, 2])).await;
                 }
                 2 => {
@@ -171,20 +171,20 @@ impl World {
                 }
                 _ => {
                     let most = s.pick(&[None, Some(1), Some(3)]);
-                    self.put_type(&engine, s.pick(&TYPES), most).await;
+                    self.put_type(&engine, s.pick(&JOB_TYPES), most).await;
                 }
             }
             s.sleep(Duration::from_secs(5) + s.span(40.0)).await;
-            if !self.faulty() {
+            if !self.faults_active() {
                 return;
             }
         }
     }
 
-    /// Sets limits that let everything through in the end.
-    pub(super) async fn settle_down(self: Arc<Self>) {
+    /// Sets limits that let everything finish.
+    pub(super) async fn end_with_open_limits(self: Arc<Self>) {
         // A process that was paused before the faults ended may still write.
-        self.scheduler.sleep(LONGEST_PAUSE).await;
+        self.scheduler.sleep(MAX_PROCESS_PAUSE).await;
         let engine = self.any_engine();
         let constraint = Constraint {
             name: "tenant".into(),
@@ -193,7 +193,7 @@ impl World {
             concurrency: Some(5),
             rate: None,
         };
-        let throttler = self.plan.plugins.then(plugins::throttler);
+        let throttler = self.config.plugins.then(plugins::throttler);
         let limits = QueueConfig {
             concurrency: Some(8),
             constraints: vec![constraint],
@@ -205,7 +205,7 @@ impl World {
             .pause_queue(&self.queue, false)
             .await
             .expect("without faults a queue can be resumed");
-        for job_type in TYPES {
+        for job_type in JOB_TYPES {
             assert!(
                 self.put_type(&engine, job_type, Some(6)).await,
                 "without faults a type can be configured"

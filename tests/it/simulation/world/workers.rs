@@ -1,4 +1,4 @@
-//! Workers: they take work, run attempts and report them; or they vanish.
+//! Workers: they receive work, run attempts and report them, or vanish.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,30 +14,30 @@ use tidegate_engine::{
     request::{Heartbeat, Report, ReportOutcome},
 };
 
-use super::{World, messages::arrived, plan::StartPath};
+use super::{World, config::StartPath, messages::arrived};
 
 impl World {
-    /// Takes work that was sent, and claims it, until the end of the run.
+    /// Receives work and claims it, until the end of the run.
     pub(super) async fn deliver(self: Arc<Self>) {
         loop {
             let nap = self.scheduler.span(0.6);
             self.scheduler.sleep(nap + Duration::from_millis(20)).await;
-            let mut work = arrived(&mut self.mail.lock().work, self.scheduler.now());
+            let mut work = arrived(&mut self.in_flight.lock().work, self.scheduler.now());
             if work.is_empty() {
                 continue;
             }
             let later = work.split_off(work.len().min(4));
             let now = self.scheduler.now();
-            self.mail.lock().work.extend(later.into_iter().map(|work| (now, work)));
+            self.in_flight.lock().work.extend(later.into_iter().map(|work| (now, work)));
             let engine = self.any_engine();
             match engine.claim(&work, Some("deliverer")).await {
                 Ok(claimed) => {
                     let claimed = claimed.into_iter().flatten();
                     claimed.for_each(|claimed| self.start(claimed.job, StartPath::GrantedDispatch));
                 }
-                // The messages come again.
-                Err(_) if !self.bad(0.3) => self
-                    .mail
+                // The messages are delivered again.
+                Err(_) if !self.fault_happens(0.3) => self
+                    .in_flight
                     .lock()
                     .work
                     .extend(work.into_iter().map(|work| (now + Duration::from_secs(3), work))),
@@ -46,11 +46,11 @@ impl World {
         }
     }
 
-    /// A worker starts an attempt; or never hears of it.
+    /// A worker starts an attempt, unless the claim never reaches it.
     pub(super) fn start(self: &Arc<Self>, job: Job, path: StartPath) {
-        self.model.lock().count(path.cell(!self.plan.slow));
-        self.model.lock().count("max_attempts");
-        if self.bad(0.1) {
+        self.model.lock().count(path.cell(!self.config.slow));
+        self.model.lock().count("attempts");
+        if self.fault_happens(0.1) {
             return;
         }
         let world = Arc::clone(self);
@@ -60,14 +60,18 @@ impl World {
     async fn work(self: Arc<Self>, job: Job) {
         let s = &self.scheduler;
         let run = job.life.running().expect("it was claimed").clone();
-        let took =
-            if self.faulty() { s.pick(&[0.1, 0.5, 1.0, 2.0, 4.0, 8.0, 20.0, 40.0]) } else { 0.5 };
+        let took = if self.faults_active() {
+            s.pick(&[0.1, 0.5, 1.0, 2.0, 4.0, 8.0, 20.0, 40.0])
+        } else {
+            0.5
+        };
         let end = s.now() + Duration::from_millis((took * 1000.0) as u64);
-        let beats = s.happens(0.5);
+        let sends_heartbeats = s.happens(0.5);
         while s.now() < end {
-            let next = if beats { end.min(s.now() + Duration::from_secs(4)) } else { end };
+            let next =
+                if sends_heartbeats { end.min(s.now() + Duration::from_secs(4)) } else { end };
             s.sleep_until(next).await;
-            if beats && s.now() < end {
+            if sends_heartbeats && s.now() < end {
                 let beat = Heartbeat {
                     id: job.id.clone(),
                     job_type: None,
@@ -85,15 +89,15 @@ impl World {
                         there.life.attempt == job.life.attempt && there.life.running().is_some()
                     });
                     drop(model);
-                    assert_ne!(there, Some(true), "a running attempt's sign of life was refused");
+                    assert_ne!(there, Some(true), "the heartbeat of a running attempt was refused");
                     break;
                 }
             }
         }
-        if self.bad(0.15) {
+        if self.fault_happens(0.15) {
             return;
         }
-        let verdict = if !self.faulty() || s.happens(0.7) {
+        let outcome = if !self.faults_active() || s.happens(0.7) {
             ReportOutcome::Succeeded { result: None }
         } else {
             let failure = Failure::new(Reason::Failed, "it failed");
@@ -104,11 +108,11 @@ impl World {
             job_type: None,
             attempt: job.life.attempt,
             token: Some(run.token),
-            outcome: verdict,
+            outcome,
         };
-        for _ in 0..=usize::from(self.bad(0.3)) {
-            let late = if self.bad(0.2) { s.span(60.0) } else { s.span(0.1) };
-            self.mail.lock().reports.push((s.now() + late, report.clone()));
+        for _ in 0..=usize::from(self.fault_happens(0.3)) {
+            let late = if self.fault_happens(0.2) { s.span(60.0) } else { s.span(0.1) };
+            self.in_flight.lock().reports.push((s.now() + late, report.clone()));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The kinds of worlds that are simulated.
+//! The configurations of simulated worlds.
 
 use std::collections::BTreeMap;
 
@@ -6,48 +6,46 @@ use super::super::bugs::Bug;
 #[cfg(feature = "aws")]
 use super::super::table::TableBug;
 
-/// Where a world keeps everything.
+/// The store of a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Home {
-    /// The store in memory.
+pub enum StoreKind {
+    /// The memory store.
     Memory,
     /// SQLite.
     Sqlite,
-    /// The store on a table, which is in memory; every engine has its own store on it.
+    /// The DynamoDB store on a table in memory; every engine has its own store on it.
     #[cfg(feature = "aws")]
     Table,
-    /// The same, on the emulator.
+    /// The same, on the emulator of the table.
     #[cfg(feature = "aws")]
     Emulator,
 }
 
-/// What kind of world it is.
+/// The configuration of a world.
 #[derive(Clone, Copy, Debug)]
-#[allow(
-    clippy::struct_excessive_bools,
-    reason = "each is a kind of world of its own, and they combine"
-)]
-pub struct Plan {
+#[allow(clippy::struct_excessive_bools, reason = "each is an independent option, and they combine")]
+pub struct RunConfig {
     pub seed: u64,
     /// Writes arrive one by one, and a process may die between two of them.
     pub slow: bool,
-    /// The queue has no limit at first, so no ledger.
+    /// The queue has no limit at first, and so no ledger.
     pub late_limit: bool,
-    /// Limits hold no job: a light load shows what a backlog hides.
+    /// Limits hold no job: a light load shows faults that a backlog hides.
     pub light: bool,
-    /// Where everything is kept.
-    pub home: Home,
-    /// Its queue may have a throttler, and some of its types have a retry strategy, that are plugins.
+    /// The store.
+    pub store_kind: StoreKind,
+    /// Its queue may have a throttler that is a plugin, and some of its types have a retry strategy
+    /// that is one.
     pub plugins: bool,
     pub jobs: usize,
     pub bug: Option<Bug>,
-    /// What is broken of the table, where there is one.
+    /// The bug that is planted in the table, where there is one.
     #[cfg(feature = "aws")]
     pub table_bug: Option<TableBug>,
 }
 
-impl Plan {
-    /// A plan drawn from its seed.
+impl RunConfig {
+    /// The configuration that follows from a seed.
     pub fn of(seed: u64) -> Self {
         let late_limit = seed % 4 == 3;
         Self {
@@ -55,7 +53,7 @@ impl Plan {
             slow: seed % 2 == 1,
             late_limit,
             light: seed % 5 == 4,
-            home: Home::Memory,
+            store_kind: StoreKind::Memory,
             plugins: seed % 3 == 1 || seed % 8 == 6,
             jobs: if late_limit { 150 } else { [30, 60, 150][(seed / 3 % 3) as usize] },
             bug: None,
@@ -65,7 +63,7 @@ impl Plan {
     }
 }
 
-/// A path by which a job starts; the table "How a job starts" in `src/engine/tick/mod.rs` has them.
+/// How a job starts; the table "How a job starts" in `src/engine/tick/mod.rs` lists the ways.
 #[derive(Clone, Copy)]
 pub(super) enum StartPath {
     GrantedClaim,
