@@ -41,9 +41,11 @@ pub struct QueueView<'a> {
 /// The current state of a queue.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct QueueStatus {
-    /// How many jobs are in each state, by the state's word.
+    /// How many jobs are in each state, by the name of the state.
     #[schema(value_type = BTreeMap<String, u64>)]
     pub depth: BTreeMap<Cow<'static, str>, u64>,
+    /// How many jobs are due and wait for admission or a worker, counted up to 10,000.
+    pub ready: u64,
     /// The weight that runs under grants.
     pub running_weight: u64,
     /// The due time of the job that has been due longest.

@@ -134,7 +134,8 @@ impl<'a> LeaseView<'a> {
     pub fn new(job: &'a Job, encoding: Encoding) -> Option<Self> {
         let run = job.life.running()?;
         Some(Self {
-            job: JobView::new(job, encoding, Bodies::Whole),
+            // The phase of a running job does not depend on the time.
+            job: JobView::new(job, run.started_at, encoding, Bodies::Whole),
             attempt: job.life.attempt,
             token: format!("{:032x}", run.token.0),
             expires_at: run.lease_until,

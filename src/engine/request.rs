@@ -230,6 +230,8 @@ pub struct Cancelled {
 pub struct Explanation {
     /// The name of its state.
     pub state: &'static str,
+    /// The name of its phase; see [`Phase`](tidegate_core::job::Phase).
+    pub phase: &'static str,
     /// What holds it; absent if nothing does.
     pub held_by: Option<HeldBy>,
     /// Since when.
@@ -308,6 +310,8 @@ pub struct Operation {
 pub struct QueueStatus {
     /// How many jobs are in each state, by the state's name.
     pub depth: BTreeMap<&'static str, u64>,
+    /// How many jobs are due and wait for admission or a worker, counted up to 10,000.
+    pub ready: u64,
     /// The weight of the running jobs that have grants.
     pub running_weight: u64,
     /// The due time of the waiting job that has been due for the longest time.

@@ -71,9 +71,12 @@ impl<'de> Deserialize<'de> for BatchJob<'_> {
 /// Why a job waits.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Explanation {
-    /// The state's word.
+    /// The name of its state.
     #[schema(value_type = String)]
     pub state: Cow<'static, str>,
+    /// The name of its phase, as a job shows it.
+    #[schema(value_type = String)]
+    pub phase: Cow<'static, str>,
     /// What holds it; absent if nothing does.
     pub held_by: Option<HeldBy>,
     /// Since when.

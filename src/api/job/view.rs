@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_core::{
     calendar::window::Window,
     job::{
-        Attributes, Body, Encoding, Job, JobId, Outcome, Payload, QueueName, TypeName,
+        Attributes, Body, Encoding, Job, JobId, Outcome, Payload, Phase, QueueName, TypeName,
         Value as AttributeValue,
         lifecycle::{AttemptRecord, Failure, Progress, Reason, ResultBody, State, word},
         retry::Retry,
@@ -47,6 +47,10 @@ pub struct JobView<'a> {
     /// `scheduled`, `running`, `succeeded`, `failed`, `expired`, `cancelled` or `dropped`.
     #[schema(value_type = String)]
     pub state: Cow<'static, str>,
+    /// The state when it was read, with `scheduled` divided: `scheduled` is due later, `ready` is
+    /// due now, `retrying` waits for its next attempt.
+    #[schema(value_type = String)]
+    pub phase: Cow<'static, str>,
     /// Attempts started so far.
     pub attempt: u16,
     /// Most attempts.
@@ -179,13 +183,19 @@ pub struct EntryView<'a> {
 }
 
 impl<'a> JobView<'a> {
-    /// `job` for an answer in `encoding`.
-    pub fn new(job: &'a Job, encoding: Encoding, bodies: Bodies) -> Self {
-        Self::with_data(job, &job.data, encoding, bodies)
+    /// `job` at `now`, for an answer in `encoding`.
+    pub fn new(job: &'a Job, now: Timestamp, encoding: Encoding, bodies: Bodies) -> Self {
+        Self::with_data(job, &job.data, now, encoding, bodies)
     }
 
     /// `job` with `data` from the caller: an enqueue has just received it.
-    pub fn with_data(job: &'a Job, data: &Body, encoding: Encoding, bodies: Bodies) -> Self {
+    pub fn with_data(
+        job: &'a Job,
+        data: &Body,
+        now: Timestamp,
+        encoding: Encoding,
+        bodies: Bodies,
+    ) -> Self {
         let (spec, life) = (&*job.spec, &job.life);
         let (data, data_bytes) = shown(data, encoding, bodies);
         let kept = life
@@ -201,6 +211,7 @@ impl<'a> JobView<'a> {
             r#type: Cow::Borrowed(&spec.job_type),
             queue: Cow::Borrowed(&spec.queue),
             state: word(&life.state).into(),
+            phase: Phase::of(life, now).as_str().into(),
             attempt: life.attempt,
             max_attempts: spec.max_attempts,
             priority: spec.priority,
@@ -262,8 +273,10 @@ pub struct ShortView<'a> {
     pub r#type: Cow<'a, TypeName>,
     /// Its queue.
     pub queue: Cow<'a, QueueName>,
-    /// Its state's word.
+    /// The name of its state.
     pub state: Cow<'static, str>,
+    /// The name of its phase.
+    pub phase: Cow<'static, str>,
     /// Attempts started so far.
     pub attempt: u16,
     /// The earliest start, while it is scheduled.
@@ -272,13 +285,15 @@ pub struct ShortView<'a> {
     pub created_at: Timestamp,
 }
 
-impl<'a> From<&'a Job> for ShortView<'a> {
-    fn from(job: &'a Job) -> Self {
+impl<'a> ShortView<'a> {
+    /// The short form of `job` at `now`.
+    pub fn new(job: &'a Job, now: Timestamp) -> Self {
         Self {
             id: Cow::Borrowed(&job.id),
             r#type: Cow::Borrowed(&job.spec.job_type),
             queue: Cow::Borrowed(&job.spec.queue),
             state: word(&job.life.state).into(),
+            phase: Phase::of(&job.life, now).as_str().into(),
             attempt: job.life.attempt,
             run_at: job.life.run_at(),
             created_at: job.spec.created_at,

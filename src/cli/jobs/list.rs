@@ -3,7 +3,7 @@
 use super::filter::Filter;
 use crate::cli::{Context, ExitCode, output, pages};
 use tidegate_api::JobView;
-use tidegate_core::time::Timestamp;
+use tidegate_core::{job::Phase, time::Timestamp};
 
 /// The options of `tidegate jobs list`.
 #[derive(Debug, clap::Args)]
@@ -11,6 +11,9 @@ pub struct Args {
     /// The maximum number of jobs.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
+    /// Jobs in this phase; several are separated by commas.
+    #[arg(long = "phase", value_name = "PHASE", value_delimiter = ',', help_heading = "Filter")]
+    phases: Vec<Phase>,
     #[command(flatten)]
     filter: Filter,
 }
@@ -24,8 +27,12 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let client = ctx.client()?;
     // One instant for all pages, so that they are pages of one list.
     let now = ctx.now();
+    let phases: Vec<&str> = args.phases.iter().map(|phase| phase.as_str()).collect();
     let page = pages::collect(
-        |client| args.filter.query(client.get(&["jobs"]), now),
+        |client| {
+            let request = args.filter.query(client.get(&["jobs"]), now);
+            if phases.is_empty() { request } else { request.query("phase", &phases.join(",")) }
+        },
         &client,
         args.limit as usize,
     )
@@ -51,7 +58,7 @@ fn render(look: output::OutputStyle, jobs: &[JobView<'_>], now: Timestamp) -> St
             job.id.to_string(),
             job.r#type.to_string(),
             job.queue.to_string(),
-            job.state.to_string(),
+            job.phase.to_string(),
             format!("{}/{}", job.attempt, job.max_attempts),
             job.priority.to_string(),
             output::when_known(at, now),
@@ -60,7 +67,7 @@ fn render(look: output::OutputStyle, jobs: &[JobView<'_>], now: Timestamp) -> St
     });
     output::table(
         look,
-        ["id", "type", "queue", "state", "attempt", "priority", "when", "error"],
+        ["id", "type", "queue", "phase", "attempt", "priority", "when", "error"],
         rows,
     )
 }
@@ -73,9 +80,9 @@ mod tests {
     use crate::cli::testing::{FakeServer, sample};
 
     #[test]
-    fn list_shows_the_state_of_each_job() {
+    fn list_shows_the_phase_of_each_job() {
         let jobs = [
-            json!({"run_at": "2001-09-09T01:46:45Z"}),
+            json!({"phase": "retrying", "attempt": 1, "run_at": "2001-09-09T01:46:45Z"}),
             json!({"id": "j2", "state": "running", "attempt": 1, "priority": 5,
                 "run_at": "2001-09-09T01:40:00Z", "started_at": "2001-09-09T01:46:30Z"}),
             json!({"id": "j3", "type": "invoice", "queue": "slow", "state": "failed", "attempt": 3,
@@ -117,6 +124,8 @@ mod tests {
             "mail",
             "--state",
             "failed,expired",
+            "--phase",
+            "failed,ready",
             "--attribute",
             "region=east",
             "--json",
@@ -132,9 +141,9 @@ mod tests {
         assert_eq!(
             paths,
             [
-                "/v1/jobs?type=mail&state=failed%2Cexpired&attribute.region=east&limit=1000",
-                "/v1/jobs?type=mail&state=failed%2Cexpired&attribute.region=east&limit=1000&cursor=c",
-                "/v1/jobs?type=mail&state=failed%2Cexpired&attribute.region=east&limit=500&cursor=c",
+                "/v1/jobs?type=mail&state=failed%2Cexpired&attribute.region=east&phase=failed%2Cready&limit=1000",
+                "/v1/jobs?type=mail&state=failed%2Cexpired&attribute.region=east&phase=failed%2Cready&limit=1000&cursor=c",
+                "/v1/jobs?type=mail&state=failed%2Cexpired&attribute.region=east&phase=failed%2Cready&limit=500&cursor=c",
             ]
         );
     }

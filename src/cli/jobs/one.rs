@@ -141,7 +141,7 @@ pub async fn explain(args: ExplainArgs, ctx: &Context) -> anyhow::Result<ExitCod
 /// Returns the explanation as one sentence:
 /// `scheduled, held by constraint per-region since 2 min ago: …; earliest in 3 s`.
 fn sentence(explanation: &Explanation, now: Timestamp) -> String {
-    let mut text = explanation.state.clone().into_owned();
+    let mut text = explanation.phase.clone().into_owned();
     let Some(rule) = &explanation.held_by else {
         return text;
     };
@@ -252,20 +252,24 @@ mod tests {
         let said = |body| sentence(&serde_json::from_value(body).unwrap(), now());
         assert_eq!(
             said(json!({
-                "state": "scheduled", "held_by": {"kind": "constraint", "name": "per-region"},
+                "state": "scheduled", "phase": "ready", "held_by": {"kind": "constraint", "name": "per-region"},
                 "since": "2001-09-09T01:44:40Z", "reason": "3 of 3 are running",
                 "earliest_at": "2001-09-09T01:46:43Z",
             })),
-            "scheduled, held by constraint per-region since 2 min ago: 3 of 3 are running; \
+            "ready, held by constraint per-region since 2 min ago: 3 of 3 are running; \
              earliest in 3 s"
         );
         assert_eq!(
-            said(
-                json!({"state": "scheduled", "held_by": {"kind": "worker"}, "reason": "", "earliest_at": null})
-            ),
-            "scheduled, held by worker; no earliest time is known"
+            said(json!({
+                "state": "scheduled", "phase": "ready", "held_by": {"kind": "worker"},
+                "reason": "", "earliest_at": null,
+            })),
+            "ready, held by worker; no earliest time is known"
         );
-        assert_eq!(said(json!({"state": "running", "held_by": null, "reason": ""})), "running");
+        assert_eq!(
+            said(json!({"state": "running", "phase": "running", "held_by": null, "reason": ""})),
+            "running"
+        );
     }
 
     #[tokio::test]

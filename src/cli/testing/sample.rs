@@ -24,9 +24,11 @@ fn merge(base: &mut Value, changes: Value) {
     }
 }
 
-/// Returns a scheduled job.
+/// Returns a scheduled job. Its phase is its state, unless `changes` has another.
 pub fn job(changes: Value) -> Value {
+    let phase = changes.get("state").cloned().unwrap_or_else(|| json!("scheduled"));
     let job = json!({
+        "phase": phase,
         "id": "j1", "type": "mail", "queue": "default", "state": "scheduled", "attempt": 0,
         "max_attempts": 3, "priority": 100, "weight": 1, "critical": false, "run_at": null,
         "created_at": "2001-09-09T01:40:00Z", "started_at": null, "ended_at": null,

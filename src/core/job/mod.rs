@@ -11,6 +11,7 @@ pub mod lifecycle;
 pub mod name;
 pub mod options;
 pub mod payload;
+pub mod phase;
 pub mod retry;
 pub mod spec;
 pub mod trace;
@@ -28,6 +29,7 @@ pub use lifecycle::{Event, Lifecycle, Outcome, Revision, State, Token, Version};
 pub use name::{JobId, PluginName, QueueName, ScheduleName, TriggerName, TypeName};
 pub use options::JobOptions;
 pub use payload::{Body, Encoding, Payload};
+pub use phase::Phase;
 pub use spec::{Attributes, Spec, Value};
 pub use trace::TraceContext;
 

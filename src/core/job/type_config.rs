@@ -48,7 +48,7 @@ pub struct TypeConfig {
     /// One with a correlation key is kept for `reply_wait_seconds` at least, so that a second
     /// delivery of its reply is recognised.
     pub retention_seconds: Seconds,
-    /// What frees a job's slot (default `at_lease_end`).
+    /// What frees a job's slot (default `lease_end`).
     pub hold_slot_until: HoldSlotUntil,
     /// Whether a push is claimed before it is sent (default `claim`). `plain` needs a push target,
     /// `at_least_once`, `on_response_timeout: fail` and no `concurrency`.

@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use super::job_store::{ListQuery, StateFilter};
 use crate::{
-    job::{Job, State},
+    job::{Job, Phase, State},
     time::Timestamp,
 };
 
@@ -49,6 +49,16 @@ impl From<&State> for StateFilter {
     }
 }
 
+impl From<Phase> for StateFilter {
+    fn from(phase: Phase) -> Self {
+        match phase {
+            Phase::Scheduled | Phase::Ready | Phase::Retrying => Self::Scheduled,
+            Phase::Running => Self::Running,
+            Phase::Ended(outcome) => Self::Ended(outcome),
+        }
+    }
+}
+
 impl ListQuery {
     /// Whether it selects `job`, regardless of its cursor. Attributes are compared by their texts,
     /// so that `attribute.size=5` finds the number 5.
@@ -56,6 +66,10 @@ impl ListQuery {
         self.job_type.as_ref().is_none_or(|name| *name == job.spec.job_type)
             && self.queue.as_ref().is_none_or(|name| *name == job.spec.queue)
             && (self.states.is_empty() || self.states.contains(&StateFilter::from(&job.life.state)))
+            && self
+                .phases
+                .as_ref()
+                .is_none_or(|filter| filter.any_of.contains(&Phase::of(&job.life, filter.at)))
             && self.from.is_none_or(|from| from <= job.spec.created_at)
             && self.to.is_none_or(|to| job.spec.created_at < to)
             && self.attributes.iter().all(|(name, value)| {

@@ -13,7 +13,7 @@ use crate::{
 };
 use tidegate_core::{
     job::{
-        Job, JobId, QueueName, State, TypeName,
+        Job, JobId, Phase, QueueName, State, TypeName,
         lifecycle::{self, Waiting},
         retry::Retry,
     },
@@ -47,7 +47,8 @@ impl Engine {
             return Ok(awaits_retry_decision(&job));
         }
         if run_at > now {
-            return self.explain_not_due(&job, run_at, waiting).await;
+            let phase = Phase::of(&job.life, now);
+            return self.explain_not_due(&job, phase, run_at, waiting).await;
         }
         self.explain_due(&job, run_at, is_requested, now).await
     }
@@ -56,6 +57,7 @@ impl Engine {
     async fn explain_not_due(
         &self,
         job: &Job,
+        phase: Phase,
         run_at: Timestamp,
         waiting: Waiting,
     ) -> Result<Explanation, Error> {
@@ -76,7 +78,7 @@ impl Engine {
             None
         };
         let since = job.life.history.last().map_or(job.spec.created_at, |entry| entry.ended_at);
-        Ok(held(job, HeldBy { kind, name }, Some(since), reason, Some(run_at)))
+        Ok(held(job, phase, HeldBy { kind, name }, Some(since), reason, Some(run_at)))
     }
 
     /// Explains a job that is due since `run_at`.
@@ -99,11 +101,18 @@ impl Engine {
         let since = |rule: &Rule| held_since.get(rule).copied().or(Some(run_at));
         if view.as_ref().is_some_and(|view| view.granted(&job.id) == Some(job.life.version)) {
             let reason = "it is admitted, and about to be handed to a worker";
-            return Ok(held(job, unnamed("worker"), Some(run_at), reason, Some(now)));
+            return Ok(held(job, Phase::Ready, unnamed("worker"), Some(run_at), reason, Some(now)));
         }
         if limits.paused {
             let since = since(&Rule::Paused);
-            return Ok(held(job, unnamed("paused"), since, "the queue is paused", None));
+            return Ok(held(
+                job,
+                Phase::Ready,
+                unnamed("paused"),
+                since,
+                "the queue is paused",
+                None,
+            ));
         }
         if !is_requested(job) {
             let is_pushed = catalog
@@ -115,21 +124,26 @@ impl Engine {
             } else {
                 "no worker requests jobs of its type"
             };
-            return Ok(held(job, unnamed("worker"), Some(run_at), reason, None));
+            return Ok(held(job, Phase::Ready, unnamed("worker"), Some(run_at), reason, None));
         }
         let due = Some(run_at);
         Ok(match self.decide(job, &limits, view, &is_requested, now).await? {
-            Some(AdmissionDecision::Hold(hold)) => {
-                held(job, held_by(&hold), since(&hold.rule), hold.reason, hold.earliest_at)
-            }
+            Some(AdmissionDecision::Hold(hold)) => held(
+                job,
+                Phase::Ready,
+                held_by(&hold),
+                since(&hold.rule),
+                hold.reason,
+                hold.earliest_at,
+            ),
             Some(AdmissionDecision::Move(at)) => {
-                held(job, unnamed("window"), due, "its windows are closed", Some(at))
+                held(job, Phase::Ready, unnamed("window"), due, "its windows are closed", Some(at))
             }
             Some(AdmissionDecision::Run) => {
                 let reason = "nothing holds it: it is about to be handed to a worker";
-                held(job, unnamed("worker"), due, reason, Some(now))
+                held(job, Phase::Ready, unnamed("worker"), due, reason, Some(now))
             }
-            None => held(job, unnamed("order"), due, "other jobs go before it", None),
+            None => held(job, Phase::Ready, unnamed("order"), due, "other jobs go before it", None),
         })
     }
 
@@ -281,6 +295,7 @@ fn started(job: &Job) -> Explanation {
         if job.life.running().is_some() { "an attempt is under way" } else { "it has ended" };
     Explanation {
         state: lifecycle::word(&job.life.state),
+        phase: lifecycle::word(&job.life.state),
         held_by: None,
         since: job.life.started_at,
         reason: reason.into(),
@@ -295,12 +310,13 @@ fn awaits_retry_decision(job: &Job) -> Explanation {
     };
     let since = job.life.history.last().map(|entry| entry.ended_at);
     let reason = "its retry plugin has not decided about the next attempt yet";
-    held(job, HeldBy { kind: "retry", name }, since, reason, None)
+    held(job, Phase::Retrying, HeldBy { kind: "retry", name }, since, reason, None)
 }
 
 /// The explanation of a job that something holds.
 fn held(
     job: &Job,
+    phase: Phase,
     by: HeldBy,
     since: Option<Timestamp>,
     reason: impl Into<String>,
@@ -308,6 +324,7 @@ fn held(
 ) -> Explanation {
     Explanation {
         state: lifecycle::word(&job.life.state),
+        phase: phase.as_str(),
         held_by: Some(by),
         since,
         reason: reason.into(),

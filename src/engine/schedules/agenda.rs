@@ -61,7 +61,11 @@ impl Planned {
     }
 
     /// The conditions under which its state is written, and the write.
-    pub(super) fn writes(&self, name: &ScheduleName, state: &ScheduleState) -> Result<EnqueueWrites, Error> {
+    pub(super) fn writes(
+        &self,
+        name: &ScheduleName,
+        state: &ScheduleState,
+    ) -> Result<EnqueueWrites, Error> {
         let (name, revision) = (name.to_string(), Some(Revision(self.item.rule)));
         let (was, version, bytes) = (self.was, self.was + 1, Some(bytes(state)?));
         let require = vec![

@@ -180,7 +180,7 @@ let cursor = '';
 let next = '';
 
 const jobRow = (job) => node('tr', {},
-  cell(jobLink(job)), cell(job.type), cell(job.queue), cell(state(job.state)), cell(`${job.attempt}/${job.max_attempts}`, 'number'),
+  cell(jobLink(job)), cell(job.type), cell(job.queue), cell(state(job.phase)), cell(`${job.attempt}/${job.max_attempts}`, 'number'),
   cell(job.priority, 'number'), cell(time(job.created_at)), cell(time(job.ended_at || job.run_at)));
 
 // The submitted filter. Text in the form applies only after it is submitted.
@@ -189,7 +189,7 @@ let sought = { id: '', query: new URLSearchParams() };
 const readFilter = () => {
   const form = $('filter').elements;
   const query = new URLSearchParams();
-  for (const name of ['type', 'queue', 'state']) if (form[name].value.trim()) query.set(name, form[name].value.trim());
+  for (const name of ['type', 'queue', 'phase']) if (form[name].value.trim()) query.set(name, form[name].value.trim());
   const [name, ...rest] = form.attribute.value.split('=');
   if (name.trim() && rest.length) query.set(`attribute.${name.trim()}`, rest.join('=').trim());
   sought = { id: form.id.value.trim(), query };
@@ -214,7 +214,7 @@ const fields = (job) => {
   const add = (name, value) => {
     if (value !== null && value !== undefined && value !== '') list.append(node('dt', {}, name), node('dd', {}, value instanceof Node ? value : String(value)));
   };
-  add('state', state(job.state));
+  add('phase', state(job.phase));
   add('type', job.type);
   add('queue', job.queue);
   add('attempt', `${job.attempt} of ${job.max_attempts}`);

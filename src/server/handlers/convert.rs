@@ -8,15 +8,23 @@ use tidegate_engine::{
 
 /// An explanation of what a job waits for.
 pub fn explanation(from: request::Explanation) -> api::Explanation {
-    let request::Explanation { state, held_by, since, reason, earliest_at } = from;
+    let request::Explanation { state, phase, held_by, since, reason, earliest_at } = from;
     let held_by = held_by.map(|held| api::HeldBy { kind: held.kind.into(), name: held.name });
-    api::Explanation { state: state.into(), held_by, since, reason, earliest_at }
+    api::Explanation {
+        state: state.into(),
+        phase: phase.into(),
+        held_by,
+        since,
+        reason,
+        earliest_at,
+    }
 }
 
 /// The state of a queue.
 pub fn queue_status(from: request::QueueStatus) -> api::QueueStatus {
     let request::QueueStatus {
         depth,
+        ready,
         running_weight,
         oldest_due_at,
         held,
@@ -26,6 +34,7 @@ pub fn queue_status(from: request::QueueStatus) -> api::QueueStatus {
     } = from;
     api::QueueStatus {
         depth: depth.into_iter().map(|(state, jobs)| (state.into(), jobs)).collect(),
+        ready,
         running_weight,
         oldest_due_at,
         held,

@@ -1,6 +1,10 @@
 //! Names in paths, parameters in queries, and conditions in headers.
 
-use std::{borrow::Borrow, collections::BTreeMap, str::FromStr};
+use std::{
+    borrow::Borrow,
+    collections::{BTreeMap, BTreeSet},
+    str::FromStr,
+};
 use tidegate_core::error_code::ErrorCode;
 
 use axum::{
@@ -10,11 +14,12 @@ use axum::{
 
 use super::error::Problem;
 use tidegate_core::{
-    job::{JobId, PluginName, TypeName, Value},
+    job::{JobId, Phase, PluginName, TypeName, Value},
     port::{
-        job_store::{ListQuery, StateFilter},
+        job_store::{ListQuery, PhaseFilter, StateFilter},
         listing::Cursor,
     },
+    time::Timestamp,
 };
 
 /// Items of a page by default.
@@ -142,15 +147,26 @@ impl Params {
         }
     }
 
-    /// The query for a list of jobs.
+    /// The query for a list of jobs, in the phases that they have at `now`.
     ///
     /// # Errors
     ///
     /// 400 with the name of the wrong parameter.
-    pub fn jobs(mut self) -> Result<ListQuery, Problem> {
+    pub fn jobs(mut self, now: Timestamp) -> Result<ListQuery, Problem> {
+        let mut any_of = Vec::new();
+        for text in self.all("phase").iter().flat_map(|value| value.split(',')) {
+            any_of.push(
+                text.parse::<Phase>()
+                    .map_err(|error| Problem::invalid("phase", error.to_string()))?,
+            );
+        }
         let mut states = Vec::new();
         for text in self.all("state").iter().flat_map(|value| value.split(',')) {
             states.extend(states_of(text).ok_or_else(|| Problem::invalid("state", NO_STATE))?);
+        }
+        // A store finds jobs by state; the phase selects among them.
+        if states.is_empty() {
+            states.extend(any_of.iter().copied().map(StateFilter::from).collect::<BTreeSet<_>>());
         }
         let mut attributes = BTreeMap::new();
         for (name, value) in self.0.extract_if(.., |(name, _)| name.starts_with("attribute.")) {
@@ -163,6 +179,7 @@ impl Params {
             job_type: self.one("type")?,
             queue: self.one("queue")?,
             states,
+            phases: (!any_of.is_empty()).then_some(PhaseFilter { any_of, at: now }),
             attributes,
             from: self.one("from")?,
             to: self.one("to")?,
@@ -308,7 +325,10 @@ mod tests {
     use tidegate_core::job::Outcome;
 
     fn blamed(query: &str) -> Option<String> {
-        Params::parse(query).jobs().err().and_then(|problem| problem.field().map(str::to_owned))
+        Params::parse(query)
+            .jobs(Timestamp::EPOCH)
+            .err()
+            .and_then(|problem| problem.field().map(str::to_owned))
     }
 
     #[test]
@@ -317,7 +337,7 @@ mod tests {
             "type=a&state=failed,running&state=scheduled&attribute.region=east\
              &from=2026-01-31T08:00:00Z&limit=7&cursor=9_x",
         );
-        let query = query.jobs().unwrap();
+        let query = query.jobs(Timestamp::EPOCH).unwrap();
         assert_eq!(
             query.states,
             [StateFilter::Ended(Outcome::Failed), StateFilter::Running, StateFilter::Scheduled]
@@ -327,8 +347,18 @@ mod tests {
             (query.limit, query.cursor.as_deref(), query.job_type.unwrap().as_str()),
             (7, Some("9_x"), "a")
         );
-        assert_eq!(Params::default().jobs().unwrap().limit, 100);
+        assert_eq!(Params::default().jobs(Timestamp::EPOCH).unwrap().limit, 100);
         assert_eq!(states_of("ended").unwrap().len(), 5);
+    }
+
+    #[test]
+    fn a_phase_is_looked_for_among_the_jobs_of_its_state() {
+        let query = Params::parse("phase=retrying,ready").jobs(Timestamp::EPOCH).unwrap();
+        assert_eq!(query.states, [StateFilter::Scheduled]);
+        let any_of = vec![Phase::Retrying, Phase::Ready];
+        assert_eq!(query.phases, Some(PhaseFilter { any_of, at: Timestamp::EPOCH }));
+        let both = Params::parse("phase=ready&state=failed").jobs(Timestamp::EPOCH).unwrap();
+        assert_eq!(both.states, [StateFilter::Ended(Outcome::Failed)]);
     }
 
     #[test]
@@ -338,6 +368,7 @@ mod tests {
             ("limit=1001", "limit"),
             ("limit=x", "limit"),
             ("state=done", "state"),
+            ("phase=ended", "phase"),
             ("from=yesterday", "from"),
             ("type=a&type=b", "type"),
             ("queue=a%20b", "queue"),

@@ -238,6 +238,7 @@ impl Server {
                 job_type: stored.job_type.clone(),
                 queue: stored.queue.clone(),
                 states: stored.states.iter().filter_map(|word| parse_state(word)).collect(),
+                phases: None,
                 attributes: stored.attributes.clone(),
                 from: stored.from,
                 to: Some(stored.to),

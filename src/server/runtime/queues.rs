@@ -127,12 +127,14 @@ impl Server {
         let due = engine.ports().store.count_due(name, &types, now, MAX_COUNTED_DUE).await?;
         let oldest = if due.is_empty() { None } else { self.oldest_due(name, &types, now).await? };
         let snapshot = self.inner.queue_snapshot(name).await?;
-        let all_counted = due.values().sum::<u64>() < MAX_COUNTED_DUE.into();
+        let ready = due.values().sum();
+        let all_counted = ready < u64::from(MAX_COUNTED_DUE);
         let backlog = if all_counted { due } else { waiting };
         let desired_workers =
             autoscaling::desired_workers(&catalog, name, &backlog, snapshot.mean_run_seconds);
         Ok(QueueStatus {
             depth,
+            ready,
             running_weight: snapshot.running_weight,
             oldest_due_at: oldest,
             held: snapshot.held,

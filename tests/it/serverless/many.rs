@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use object_store::memory::InMemory;
 use tidegate_backends::{
-    sqs::pack::{self, BATCH, JOBS},
+    sqs::pack::{self, MAX_BATCH_MESSAGES, MAX_MESSAGE_JOBS},
     system::SystemClock,
 };
 use tidegate_core::{
@@ -42,8 +42,11 @@ impl Target for Together {
 
 #[tokio::test]
 async fn hundreds_of_targets_are_called_at_once_by_one_invocation() {
-    let (jobs, clock, work) =
-        (BATCH * JOBS, Arc::new(SystemClock), Arc::new(MemoryWorkQueue::default()));
+    let (jobs, clock, work) = (
+        MAX_BATCH_MESSAGES * MAX_MESSAGE_JOBS,
+        Arc::new(SystemClock),
+        Arc::new(MemoryWorkQueue::default()),
+    );
     assert!(jobs >= 200);
     let ports = Ports {
         store: Arc::new(MemoryStore::new()),
@@ -73,7 +76,7 @@ async fn hundreds_of_targets_are_called_at_once_by_one_invocation() {
     }
     server.flush().await.unwrap();
     let messages = pack::work(&work.take(usize::MAX, clock.now()), clock.now());
-    assert_eq!(messages.len(), BATCH);
+    assert_eq!(messages.len(), MAX_BATCH_MESSAGES);
     assert!(messages.iter().map(|message| message.body.len()).sum::<usize>() <= 64 << 10);
     let event: SqsEvent = serde_json::from_value(testkit::messages(
         messages.iter().map(|message| message.body.as_str()),

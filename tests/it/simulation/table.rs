@@ -125,7 +125,7 @@ impl ObservedTable {
         for (before, after) in before.iter().zip(after).filter(|(before, after)| before != after) {
             writes.extend(write_of(before.as_ref(), after.as_ref())?);
         }
-        self.model.lock().see(&writes, self.scheduler.now());
+        self.model.lock().observe(&writes, self.scheduler.now());
         Ok(())
     }
 

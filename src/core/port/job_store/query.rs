@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    job::{Job, Outcome, QueueName, TypeName, Value},
+    job::{Job, Outcome, Phase, QueueName, TypeName, Value},
     queue::order::{Order, Position},
     time::Timestamp,
 };
@@ -49,6 +49,8 @@ pub struct ListQuery {
     pub queue: Option<QueueName>,
     /// Only these states; empty for all.
     pub states: Vec<StateFilter>,
+    /// Only these phases; none for all.
+    pub phases: Option<PhaseFilter>,
     /// Only with these attribute values.
     pub attributes: BTreeMap<String, Value>,
     /// Only created at this instant or later.
@@ -70,6 +72,15 @@ pub enum StateFilter {
     Running,
     /// Jobs that ended with this outcome.
     Ended(Outcome),
+}
+
+/// Phases to list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PhaseFilter {
+    /// A job matches if it is in one of these phases.
+    pub any_of: Vec<Phase>,
+    /// The instant at which the phase is derived.
+    pub at: Timestamp,
 }
 
 /// A page of a list. It may be short or even empty and still have a cursor, so that a search for

@@ -7,8 +7,8 @@ use rand::{RngExt, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 use super::{claim, done, step};
 use crate::testkit::builders::{at, job, name};
 use tidegate_core::{
-    job::{Event, Job, Outcome, Value},
-    port::job_store::{JobStore, ListQuery, StateFilter, Write},
+    job::{Event, Job, Outcome, Phase, Value},
+    port::job_store::{JobStore, ListQuery, PhaseFilter, StateFilter, Write},
 };
 
 const STATES: [StateFilter; 7] = [
@@ -122,6 +122,10 @@ pub async fn lists_keep_to_their_filters(store: &dyn JobStore) {
             .then(|| name(["mail", "other", "unknown"].choose(chance).expect("there are choices")));
         query.states =
             STATES.into_iter().filter(|_| round % 2 == 0 && chance.random_bool(0.3)).collect();
+        query.phases = chance.random_bool(0.3).then(|| PhaseFilter {
+            any_of: Phase::ALL.into_iter().filter(|_| chance.random_bool(0.3)).collect(),
+            at: at(chance.random_range(0..100)),
+        });
         query.from = chance.random_bool(0.3).then(|| at(chance.random_range(0..100)));
         query.to = chance.random_bool(0.3).then(|| at(chance.random_range(0..100)));
         if chance.random_bool(0.3) {

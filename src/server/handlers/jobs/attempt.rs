@@ -140,7 +140,7 @@ pub async fn report(
         Err(tidegate_engine::Error::Internal("a report has no answer".into()))
     })?;
     Ok(accept
-        .ok(JobView::new(&job, accept.0, Bodies::Small))
+        .ok(JobView::new(&job, api.server.now(), accept.0, Bodies::Small))
         .etag(job.life.revision.0)
         .into_response())
 }

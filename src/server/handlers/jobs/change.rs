@@ -63,7 +63,10 @@ pub async fn patch(
     let job = api.server.patch(&path.id, Some(&path.job_type), patch, version).await?;
     let job = api.whole(job).await?;
     Ok(api.fitting(|bodies| {
-        accept.ok(JobView::new(&job, accept.0, bodies)).etag(job.life.revision.0).into_response()
+        accept
+            .ok(JobView::new(&job, api.server.now(), accept.0, bodies))
+            .etag(job.life.revision.0)
+            .into_response()
     }))
 }
 
@@ -102,7 +105,7 @@ pub async fn cancel(
     params.done()?;
     let cancelled = api.server.cancel(&path.id, Some(&path.job_type), force).await?;
     let status = if cancelled.ended { StatusCode::OK } else { StatusCode::ACCEPTED };
-    let view = JobView::new(&cancelled.job, accept.0, Bodies::Small);
+    let view = JobView::new(&cancelled.job, api.server.now(), accept.0, Bodies::Small);
     Ok(accept.reply(status, view).etag(cancelled.job.life.revision.0).into_response())
 }
 
@@ -211,7 +214,7 @@ async fn replay_as_new(
     let place = format!("/v1/jobs/{}/{}", job.spec.job_type, job.id);
     let answer = |bodies| {
         accept
-            .reply(status, JobView::new(&job, accept.0, bodies))
+            .reply(status, JobView::new(&job, api.server.now(), accept.0, bodies))
             .etag(job.life.revision.0)
             .header(header::LOCATION, &place)
     };

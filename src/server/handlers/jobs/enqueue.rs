@@ -24,7 +24,10 @@ use super::super::{
     media::Accept,
     params::{IdempotencyKey, JobPath},
 };
-use tidegate_core::job::{self, Job, TraceContext, trace};
+use tidegate_core::{
+    job::{self, Job, TraceContext, trace},
+    time::Timestamp,
+};
 use tidegate_engine::request::{Enqueued, NewJob};
 
 /// Maximum jobs of one batch.
@@ -93,7 +96,7 @@ pub(crate) async fn accepted(
     let data = if new { &data } else { &job.data };
     let status = if new { StatusCode::CREATED } else { StatusCode::OK };
     let place = format!("/v1/jobs/{}/{}", job.spec.job_type, job.id);
-    let view = |bodies| JobView::with_data(&job, data, accept.0, bodies);
+    let view = |bodies| JobView::with_data(&job, data, api.server.now(), accept.0, bodies);
     let answer = |bodies| {
         accept
             .reply(status, view(bodies))
@@ -249,14 +252,16 @@ pub async fn enqueue_many(
         },
     });
     let results: Vec<_> = results.collect();
-    let fitting = api.fitting(|bodies| batch_answer(accept, &results, Some(bodies)));
+    let now = api.server.now();
+    let fitting = api.fitting(|bodies| batch_answer(accept, now, &results, Some(bodies)));
     // The jobs are stored. A caller without this answer would enqueue them again.
-    Ok(if api.fits(&fitting) { fitting } else { batch_answer(accept, &results, None) })
+    Ok(if api.fits(&fitting) { fitting } else { batch_answer(accept, now, &results, None) })
 }
 
 /// The answer to a batch. Without `bodies`, each job is shown in its short form.
 fn batch_answer(
     accept: Accept,
+    now: Timestamp,
     results: &[Result<(&Enqueued, &job::Body), Problem>],
     bodies: Option<Bodies>,
 ) -> Response {
@@ -265,9 +270,9 @@ fn batch_answer(
             let data = if *new { data } else { &job.data };
             let view = match bodies {
                 Some(bodies) => {
-                    BatchJob::Whole(Box::new(JobView::with_data(job, data, accept.0, bodies)))
+                    BatchJob::Whole(Box::new(JobView::with_data(job, data, now, accept.0, bodies)))
                 }
-                None => BatchJob::Short(ShortView::from(job)),
+                None => BatchJob::Short(ShortView::new(job, now)),
             };
             BatchResult { status: if *new { 201 } else { 200 }, job: Some(view), error: None }
         }

@@ -25,7 +25,10 @@ const MAX_WAIT: Seconds = Seconds::new(60);
 async fn show(api: &Api, accept: Accept, id: &JobId, job_type: Option<&TypeName>) -> Answer {
     let job = api.whole(api.server.job(id, job_type).await?).await?;
     Ok(api.fitting(|bodies| {
-        accept.ok(JobView::new(&job, accept.0, bodies)).etag(job.life.revision.0).into_response()
+        accept
+            .ok(JobView::new(&job, api.server.now(), accept.0, bodies))
+            .etag(job.life.revision.0)
+            .into_response()
     }))
 }
 
@@ -83,6 +86,10 @@ pub async fn by_type_and_id(
             description = "Only these states: words with commas between them, or `ended`",
         ),
         (
+            "phase" = Option<String>, Query,
+            description = "Only these phases: words with commas between them",
+        ),
+        (
             "attribute.{name}" = Option<String>, Query,
             description = "Only jobs whose attribute `name` has this value",
         ),
@@ -98,8 +105,10 @@ pub async fn by_type_and_id(
     security(("bearer" = ["read"]), ("basic" = ["read"])),
 )]
 pub async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, params: Params) -> Answer {
-    let page = api.server.list(&params.jobs()?).await?;
-    let jobs = page.jobs.iter().map(|job| JobView::new(job, accept.0, Bodies::Small)).collect();
+    let now = api.server.now();
+    let page = api.server.list(&params.jobs(now)?).await?;
+    let jobs =
+        page.jobs.iter().map(|job| JobView::new(job, now, accept.0, Bodies::Small)).collect();
     Ok(accept.ok(JobPage { jobs, next_cursor: page.next_cursor }).into_response())
 }
 

@@ -127,7 +127,7 @@ impl Model {
                 Write::SetItem { kind, name, bytes, version, .. } => {
                     self.configure(*kind, name, bytes.as_deref(), *version);
                 }
-                Write::Together(writes) => self.see(writes, now),
+                Write::Together(writes) => self.observe(writes, now),
                 Write::SetKey { .. }
                 | Write::RequireItem { .. }
                 | Write::PutRecord(_)

@@ -88,7 +88,7 @@ fn job(state: State) -> Job {
 }
 
 fn shown(job: &Job, bodies: Bodies) -> Value {
-    serde_json::to_value(JobView::new(job, Encoding::Json, bodies)).unwrap()
+    serde_json::to_value(JobView::new(job, Timestamp::EPOCH, Encoding::Json, bodies)).unwrap()
 }
 
 #[test]
