@@ -121,6 +121,7 @@ fn render(look: OutputStyle, queues: &[QueueView<'_>], now: Timestamp) -> String
         [
             queue.name.to_string(),
             depth("scheduled"),
+            count(status.map(|status| status.ready)),
             depth("running"),
             format!(
                 "{}/{}",
@@ -138,6 +139,7 @@ fn render(look: OutputStyle, queues: &[QueueView<'_>], now: Timestamp) -> String
         [
             "name",
             "scheduled",
+            "ready",
             "running",
             "weight/limit",
             "oldest",
@@ -160,7 +162,8 @@ mod tests {
     fn list_shows_the_status_of_each_queue() {
         let queues = [
             json!({"name": "default", "concurrency": 10, "status": sample::queue_status(json!({
-                "depth": {"scheduled": 12000, "running": 3}, "running_weight": 7,
+                "depth": {"scheduled": 12000, "running": 3}, "ready": 10000,
+                "running_weight": 7,
                 "oldest_due_at": "2001-09-09T01:44:40Z",
                 "held": {"concurrency": 11000, "due_time": 1000}, "desired_workers": 10,
             }))}),

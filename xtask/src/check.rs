@@ -26,6 +26,9 @@ const NOT_RUN: &str = "NOT RUN";
 /// A stage: its name, its environment variables, and its command.
 type Stage = (&'static str, &'static [(&'static str, &'static str)], &'static [&'static str]);
 
+/// The load of the test with kills: five rounds of 200 jobs, where `./test` runs two.
+const ROUNDS: (&str, &str) = ("TIDEGATE_LOCAL_STACK_ROUNDS", "5");
+
 const STAGES: [Stage; 12] = [
     ("tests", &[], &["./test"]),
     ("each crate alone", &[], &["bash", "-c", EACH_CRATE_ALONE]),
@@ -44,11 +47,15 @@ const STAGES: [Stage; 12] = [
         &[("TIDEGATE_FUZZ_SECONDS", "60")],
         &["cargo", "nextest", "run", "--workspace", "--features", "aws", "fuzz::"],
     ),
-    ("local stack: MiniStack", &[("LOCAL_AWS", "ministack")], &["localstack/test"]),
-    ("local stack: Amazon's DynamoDB Local", &[("DYNAMODB", "amazon")], &["localstack/test"]),
+    ("local stack: MiniStack", &[("LOCAL_AWS", "ministack"), ROUNDS], &["localstack/test"]),
+    (
+        "local stack: Amazon's DynamoDB Local",
+        &[("DYNAMODB", "amazon"), ROUNDS],
+        &["localstack/test"],
+    ),
     ("infrastructure: checkov, Terraform", &[], &["infra/check", "--full"]),
     ("packages: arm64 and x86_64, their sizes", &[], &["cargo", "xtask", "package"]),
-    ("local stack: the packages", &[("PROFILE", "packaged")], &["localstack/test"]),
+    ("local stack: the packages", &[("PROFILE", "packaged"), ROUNDS], &["localstack/test"]),
     ("starts of the functions", &[], &["cargo", "xtask", "start"]),
     (
         "plugins in three languages",

@@ -79,7 +79,8 @@ const SPANS: Duration = Duration::from_secs(5);
 const COMMAND_VARIABLES: [&str; 5] =
     ["TIDEGATE_URL", "TIDEGATE_TOKEN", "TIDEGATE_PROFILE", "TIDEGATE_PROFILES", "TIDEGATE_CONFIG"];
 /// Environment variables of the project's tests, which a developer may have exported.
-const TEST_VARIABLES: [&str; 3] = ["TIDEGATE_SEED", "TIDEGATE_SEEDS", "TIDEGATE_FUZZ_SECONDS"];
+const TEST_VARIABLES: [&str; 4] =
+    ["TIDEGATE_FUZZ_SECONDS", "TIDEGATE_LOCAL_STACK_ROUNDS", "TIDEGATE_SEED", "TIDEGATE_SEEDS"];
 
 /// Serves until SIGTERM or Ctrl-C.
 ///

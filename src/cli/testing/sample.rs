@@ -73,8 +73,8 @@ pub fn queue(changes: Value) -> Value {
 /// Returns a queue's status without jobs.
 pub fn queue_status(changes: Value) -> Value {
     let status = json!({
-        "depth": {}, "running_weight": 0, "oldest_due_at": null, "held": {}, "desired_workers": 0,
-        "lateness_seconds": 0, "constraints": [],
+        "depth": {}, "ready": 0, "running_weight": 0, "oldest_due_at": null, "held": {},
+        "desired_workers": 0, "lateness_seconds": 0, "constraints": [],
     });
     with(status, changes)
 }

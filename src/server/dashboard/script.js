@@ -158,7 +158,7 @@ const queueRow = (queue) => {
   const name = node('span', {}, node('a', { href: `#jobs?queue=${encodeURIComponent(queue.name)}` }, queue.name),
     queue.paused ? node('span', { class: 'state paused' }, ' paused') : null);
   return node('tr', {},
-    cell(name), cell(depth.scheduled || 0, 'number'), cell(`${depth.running || 0} (weight ${status.running_weight})`, 'number'),
+    cell(name), cell(depth.scheduled || 0, 'number'), cell(status.ready, 'number'), cell(`${depth.running || 0} (weight ${status.running_weight})`, 'number'),
     cell(queue.concurrency ?? 'none', 'number'), cell(depth.failed || 0, 'number'), cell(since(status.oldest_due_at)),
     cell(held || '—'), cell(status.desired_workers, 'number'),
     cell(queue.paused ? button('Resume', () => ask('POST', `${path}/resume`)) : button('Pause', () => ask('POST', `${path}/pause`))));
