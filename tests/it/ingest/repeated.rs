@@ -130,12 +130,12 @@ async fn only_what_was_not_taken_is_named() {
 }
 
 #[tokio::test]
-async fn nothing_taken_is_an_error_which_any_source_understands() {
+async fn a_call_that_stores_nothing_fails_for_every_source() {
     for kind in ["sqs", "kinesis", "dynamodb", "msk", "sns", "s3", "eventbridge", "cloudevent"] {
         let harness = Harness::seeing().await;
         harness.store.crash_after(0);
         let error = harness.call(&recorded(kind)).await.unwrap_err().to_string();
-        assert!(error.contains("all are to come again: the read was not answered"), "{error}");
+        assert!(error.contains("all must be redelivered: the read was not answered"), "{error}");
         harness.store.revive();
         harness.taken(&recorded(kind)).await;
     }

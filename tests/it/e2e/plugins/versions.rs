@@ -251,7 +251,7 @@ async fn the_command_line_pushes_lists_and_follows() {
         tide.cli(&["plugin", "push", "guest", text(&file), "--shadow"])
             .await
             .ok()
-            .contains("in the shadow of version 1")
+            .contains("is the shadow of version 1")
     );
     assert!(tide.cli(&["plugin", "versions", "guest"]).await.ok().contains("shadow"));
     assert_eq!(
