@@ -78,7 +78,7 @@ async fn main() -> anyhow::Result<()> {
             let [answer] = <[_; 1]>::try_from(server.ingest(std::slice::from_ref(&event)).await)
                 .map_err(|_| anyhow::anyhow!("one answer"))?;
             let outcomes: Vec<&str> =
-                answer?.outcomes.iter().map(|applied| applied.did.word()).collect();
+                answer?.outcomes.iter().map(|applied| applied.action.word()).collect();
             println!("{}: {}", event.id, outcomes.join(", "));
         }
     }

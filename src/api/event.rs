@@ -66,13 +66,13 @@ pub struct Applied {
     pub trigger: TriggerName,
     /// What it did.
     #[serde(flatten)]
-    pub did: Did,
+    pub action: TriggerAction,
 }
 
 /// What was done.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(tag = "did", rename_all = "snake_case")]
-pub enum Did {
+#[serde(tag = "action", rename_all = "snake_case")]
+pub enum TriggerAction {
     /// A job was enqueued.
     Enqueued {
         /// The job.
@@ -82,7 +82,7 @@ pub enum Did {
         job_type: TypeName,
     },
     /// The job was enqueued before, by the same event.
-    Repeated {
+    AlreadyEnqueued {
         /// The job.
         job: JobId,
     },
@@ -97,7 +97,7 @@ pub enum Did {
         job: JobId,
     },
     /// The job processed the same event before.
-    Known {
+    AlreadyProcessed {
         /// The job.
         job: JobId,
     },
@@ -107,13 +107,13 @@ pub enum Did {
         job: JobId,
     },
     /// There is no such job yet, or its attempt has not started: the reply is kept.
-    Kept {
+    Pending {
         /// Until when it is kept.
         until: Timestamp,
     },
     /// The trigger could not handle the event: it is a dead letter, to be replayed when the trigger
     /// is fixed.
-    Dead {
+    DeadLettered {
         /// The dead letter.
         letter: String,
         /// Why.
@@ -126,18 +126,18 @@ pub enum Did {
     },
 }
 
-impl Did {
-    /// The word for it, as it is serialised.
+impl TriggerAction {
+    /// The value of `action` in JSON.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Enqueued { .. } => "enqueued",
-            Self::Repeated { .. } => "repeated",
+            Self::AlreadyEnqueued { .. } => "already_enqueued",
             Self::Completed { .. } => "completed",
             Self::Recorded { .. } => "recorded",
-            Self::Known { .. } => "known",
+            Self::AlreadyProcessed { .. } => "already_processed",
             Self::Late { .. } => "late",
-            Self::Kept { .. } => "kept",
-            Self::Dead { .. } => "dead",
+            Self::Pending { .. } => "pending",
+            Self::DeadLettered { .. } => "dead_lettered",
             Self::Dropped { .. } => "dropped",
         }
     }
@@ -207,12 +207,12 @@ pub struct DeadLetterPage {
 #[serde(untagged)]
 pub enum Replayed {
     /// The trigger was applied: this was done. Unless it failed again, the letter is deleted.
-    Applied(Did),
+    Applied(TriggerAction),
     /// The trigger no longer matches it: the letter is deleted.
-    Passed {
-        /// The word for it.
+    Unmatched {
+        /// `unmatched`.
         #[schema(value_type = String)]
-        did: Cow<'static, str>,
+        action: Cow<'static, str>,
     },
 }
 

@@ -33,8 +33,8 @@ pub use config::{
     SchedulePage, ScheduleView, TriggerPage, TriggerView,
 };
 pub use event::{
-    Applied, CloudEvent, DeadLetterPage, DeadLetterView, Did, EventAnswer, EventBatch, EventResult,
-    Ingested, ReplayDeadLetters, Replayed, ReplayedDeadLetters,
+    Applied, CloudEvent, DeadLetterPage, DeadLetterView, EventAnswer, EventBatch, EventResult,
+    Ingested, ReplayDeadLetters, Replayed, ReplayedDeadLetters, TriggerAction,
 };
 pub use job::{
     BatchBody, BatchJob, BatchResult, BatchView, Bodies, EntryView, Explanation, FailureView,

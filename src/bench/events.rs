@@ -81,7 +81,7 @@ async fn ingest(server: &Server, plan: &BenchPlan) -> anyhow::Result<(u64, f64)>
             .map_err(|fault| anyhow::anyhow!("{fault}"))?;
         for answer in server.ingest(&batch).await {
             anyhow::ensure!(
-                answer?.outcomes.iter().map(|applied| applied.did.word()).eq(["enqueued"]),
+                answer?.outcomes.iter().map(|applied| applied.action.word()).eq(["enqueued"]),
                 "an event was not enqueued"
             );
         }

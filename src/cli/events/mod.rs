@@ -12,8 +12,8 @@ use super::{
     output, pages, triggers,
 };
 use tidegate_api::{
-    Applied, CloudEvent, DeadLetterView, Did, EventAnswer, EventResult, Replayed,
-    ReplayedDeadLetters,
+    Applied, CloudEvent, DeadLetterView, EventAnswer, EventResult, Replayed, ReplayedDeadLetters,
+    TriggerAction,
 };
 use tidegate_backends::system::SystemEntropy;
 use tidegate_core::port::Entropy as _;
@@ -204,7 +204,7 @@ fn print_outcomes(answer: &Answer, ctx: &Context) -> anyhow::Result<ExitCode> {
         result
             .event
             .as_ref()
-            .is_none_or(|event| event.outcomes.iter().any(|outcome| lost(&outcome.did)))
+            .is_none_or(|event| event.outcomes.iter().any(|outcome| lost(&outcome.action)))
     });
     let code = if failed { ExitCode::Refused } else { ExitCode::Ok };
     if ctx.json() {
@@ -217,8 +217,8 @@ fn print_outcomes(answer: &Answer, ctx: &Context) -> anyhow::Result<ExitCode> {
                 ctx.print(format_args!("{}: no trigger matches", event.id))?;
             }
             (Some(event), _) => {
-                for Applied { trigger, did } in &event.outcomes {
-                    ctx.print(format_args!("{}: {trigger}: {}", event.id, line(did)))?;
+                for Applied { trigger, action } in &event.outcomes {
+                    ctx.print(format_args!("{}: {trigger}: {}", event.id, line(action)))?;
                 }
             }
             (None, error) => {
@@ -230,22 +230,22 @@ fn print_outcomes(answer: &Answer, ctx: &Context) -> anyhow::Result<ExitCode> {
 }
 
 /// Whether a trigger could not handle the event.
-fn lost(did: &Did) -> bool {
-    matches!(did, Did::Dead { .. } | Did::Dropped { .. })
+fn lost(action: &TriggerAction) -> bool {
+    matches!(action, TriggerAction::DeadLettered { .. } | TriggerAction::Dropped { .. })
 }
 
 /// Returns what a trigger did, in a line.
-fn line(did: &Did) -> String {
-    match did {
-        Did::Enqueued { job, job_type } => format!("enqueued {job_type} {job}"),
-        Did::Repeated { job } => format!("already enqueued: {job}"),
-        Did::Completed { job } => format!("completed {job}"),
-        Did::Recorded { job } => format!("recorded for {job}, which waits for its retry"),
-        Did::Known { job } => format!("already processed by {job}"),
-        Did::Late { job } => format!("too late for {job}"),
-        Did::Kept { until } => format!("kept until {until}: no such job waits yet"),
-        Did::Dead { letter, reason } => format!("dead letter {letter}: {reason}"),
-        Did::Dropped { reason } => format!("dropped: {reason}"),
+fn line(action: &TriggerAction) -> String {
+    match action {
+        TriggerAction::Enqueued { job, job_type } => format!("enqueued {job_type} {job}"),
+        TriggerAction::AlreadyEnqueued { job } => format!("already enqueued: {job}"),
+        TriggerAction::Completed { job } => format!("completed {job}"),
+        TriggerAction::Recorded { job } => format!("recorded for {job}, which waits for its retry"),
+        TriggerAction::AlreadyProcessed { job } => format!("already processed by {job}"),
+        TriggerAction::Late { job } => format!("too late for {job}"),
+        TriggerAction::Pending { until } => format!("pending until {until}: no such job waits yet"),
+        TriggerAction::DeadLettered { letter, reason } => format!("dead letter {letter}: {reason}"),
+        TriggerAction::Dropped { reason } => format!("dropped: {reason}"),
     }
 }
 
@@ -292,15 +292,15 @@ async fn replay(args: Replay, client: &Client, ctx: &Context) -> anyhow::Result<
         for id in &args.ids {
             let answer = client.post(&["dead-letters", id, "replay"]).send().await?;
             let replayed: Replayed = answer.read()?;
-            if matches!(&replayed, Replayed::Applied(did) if lost(did)) {
+            if matches!(&replayed, Replayed::Applied(action) if lost(action)) {
                 code = ExitCode::Refused;
             }
             if ctx.json() {
                 ctx.print_body(&answer.body)?;
             } else {
                 let said = match &replayed {
-                    Replayed::Applied(did) => line(did),
-                    Replayed::Passed { did } => did.to_string(),
+                    Replayed::Applied(action) => line(action),
+                    Replayed::Unmatched { action } => action.to_string(),
                 };
                 ctx.print(format_args!("{id}: {said}"))?;
             }

@@ -5,7 +5,7 @@ use crate::cli::testing::FakeServer;
 async fn an_event_is_sent_with_its_options() {
     let server = FakeServer::answering(|_| {
         let outcome = json!({
-            "trigger": "orders", "did": "enqueued", "job": "ev-1", "type": "ship",
+            "trigger": "orders", "action": "enqueued", "job": "ev-1", "type": "ship",
         });
         (200, json!({"id": "1", "source": "/shop", "outcomes": [outcome]}))
     })
@@ -72,7 +72,7 @@ async fn dead_letters_are_listed_newest_first_and_replayed() {
                 (200, json!({"replayed": 100, "dead": 0, "next_cursor": "x"}))
             }
             (_, "/v1/dead-letters/replay") => (200, json!({"replayed": 5, "dead": 1})),
-            _ => (200, json!({"did": "dead", "letter": "a", "reason": "priority: no"})),
+            _ => (200, json!({"action": "dead_lettered", "letter": "a", "reason": "priority: no"})),
         })
         .await;
     let (code, out) = server.run(&["event", "dead-letters", "--trigger", "orders"]).await;

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{
-    ingest::{Did, Ingestion},
+    ingest::{Ingestion, TriggerAction},
     triggers::no_trigger,
 };
 use crate::{Engine, Error};
@@ -62,11 +62,11 @@ pub struct DeadLetter {
 pub enum Replayed {
     /// The trigger was applied, with this result. Unless the event failed again, the dead letter is
     /// removed.
-    Applied(Did),
+    Applied(TriggerAction),
     /// The trigger does not match the event now: the dead letter is removed.
-    Passed {
-        /// The value of `did` in JSON.
-        did: &'static str,
+    Unmatched {
+        /// The value of `action` in JSON.
+        action: &'static str,
     },
 }
 
@@ -305,14 +305,14 @@ impl Engine {
         let trigger = catalog.rules.get(name).ok_or_else(|| no_trigger(name))?;
         let Some(decision) = catalog.rules.decide_one(trigger, &event) else {
             self.remove_letter(dead.id).await?;
-            return Ok((Replayed::Passed { did: "passed" }, Ingestion::default()));
+            return Ok((Replayed::Unmatched { action: "unmatched" }, Ingestion::default()));
         };
-        let (did, ingestion) = Box::pin(self.ingest_by(trigger, decision, &event)).await;
-        let did = did?;
-        if !matches!(did, Did::Dead { .. }) {
+        let (action, ingestion) = Box::pin(self.ingest_by(trigger, decision, &event)).await;
+        let action = action?;
+        if !matches!(action, TriggerAction::DeadLettered { .. }) {
             self.remove_letter(dead.id).await?;
         }
-        Ok((Replayed::Applied(did), ingestion))
+        Ok((Replayed::Applied(action), ingestion))
     }
 }
 

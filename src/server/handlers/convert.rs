@@ -71,31 +71,34 @@ pub fn operation(from: request::Operation) -> api::Operation {
 pub fn ingested(from: ingest::Ingested) -> api::Ingested {
     let ingest::Ingested { id, source, outcomes } = from;
     let outcomes = outcomes.into_iter();
-    let outcomes =
-        outcomes.map(|one| api::Applied { trigger: one.trigger, did: did(one.did) }).collect();
+    let outcomes = outcomes
+        .map(|one| api::Applied { trigger: one.trigger, action: action(one.action) })
+        .collect();
     api::Ingested { id, source, outcomes }
 }
 
 /// What a trigger did.
-pub fn did(from: ingest::Did) -> api::Did {
-    use ingest::Did as D;
+pub fn action(from: ingest::TriggerAction) -> api::TriggerAction {
+    use ingest::TriggerAction as A;
     match from {
-        D::Enqueued { job, job_type } => api::Did::Enqueued { job, job_type },
-        D::Repeated { job } => api::Did::Repeated { job },
-        D::Completed { job } => api::Did::Completed { job },
-        D::Recorded { job } => api::Did::Recorded { job },
-        D::Known { job } => api::Did::Known { job },
-        D::Late { job } => api::Did::Late { job },
-        D::Kept { until } => api::Did::Kept { until },
-        D::Dead { letter, reason } => api::Did::Dead { letter, reason },
-        D::Dropped { reason } => api::Did::Dropped { reason },
+        A::Enqueued { job, job_type } => api::TriggerAction::Enqueued { job, job_type },
+        A::AlreadyEnqueued { job } => api::TriggerAction::AlreadyEnqueued { job },
+        A::Completed { job } => api::TriggerAction::Completed { job },
+        A::Recorded { job } => api::TriggerAction::Recorded { job },
+        A::AlreadyProcessed { job } => api::TriggerAction::AlreadyProcessed { job },
+        A::Late { job } => api::TriggerAction::Late { job },
+        A::Pending { until } => api::TriggerAction::Pending { until },
+        A::DeadLettered { letter, reason } => api::TriggerAction::DeadLettered { letter, reason },
+        A::Dropped { reason } => api::TriggerAction::Dropped { reason },
     }
 }
 
 /// The outcome of a replayed dead letter.
 pub fn replayed(from: dead_letters::Replayed) -> api::Replayed {
     match from {
-        dead_letters::Replayed::Applied(done) => api::Replayed::Applied(did(done)),
-        dead_letters::Replayed::Passed { did } => api::Replayed::Passed { did: did.into() },
+        dead_letters::Replayed::Applied(done) => api::Replayed::Applied(action(done)),
+        dead_letters::Replayed::Unmatched { action } => {
+            api::Replayed::Unmatched { action: action.into() }
+        }
     }
 }

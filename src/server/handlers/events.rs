@@ -30,7 +30,7 @@ use tidegate_engine::{
     self as engine, Error,
     events::{
         dead_letters::{DeadLetter, Replayed},
-        ingest::Did,
+        ingest::TriggerAction,
     },
 };
 
@@ -122,7 +122,7 @@ async fn receive(request: Request, most: usize) -> Result<Received, Problem> {
     responses(
         (
             status = 200,
-            description = "Accepted: what each trigger did. In a batch each event has its own \
+            description = "Accepted: what each trigger action. In a batch each event has its own \
                 answer",
             body = EventAnswer,
         ),
@@ -267,7 +267,7 @@ async fn delete(
     responses(
         (
             status = 200,
-            description = "What the trigger did; `passed` if it no longer matches the event",
+            description = "What the trigger did; `unmatched` if it no longer matches the event",
             body = tidegate_api::Replayed,
         ),
         (status = 404, description = "`dead_letter_not_found`, `trigger_not_found`"),
@@ -305,7 +305,7 @@ async fn replay_many(State(api): State<Api>, accept: Accept, _: May<Admin>, body
     let mut done = ReplayedDeadLetters { next_cursor, ..ReplayedDeadLetters::default() };
     for letter in letters {
         match api.server.replay_dead_letter(&letter.id).await {
-            Ok(Replayed::Applied(Did::Dead { .. }))
+            Ok(Replayed::Applied(TriggerAction::DeadLettered { .. }))
             | Err(
                 Error::NotFound { code: ErrorCode::TriggerNotFound, .. }
                 | Error::Conflict { code: ErrorCode::NotReplayable, .. },

@@ -15,11 +15,7 @@ use tidegate_core::{
 };
 use tidegate_engine::{
     Claimed, Error, Materialized, TickOutcome,
-    events::{
-        dead_letters::Replayed,
-        ingest::{Did, Ingested},
-        reply::SweptReplies,
-    },
+    events::{dead_letters::Replayed, ingest::Ingested, reply::SweptReplies},
     request::Enqueued,
 };
 
@@ -150,7 +146,7 @@ pub(crate) fn ingested(answers: &[Result<Ingested, Error>]) {
         };
         *outcomes.entry(outcome).or_default() += 1;
         for applied in answer.iter().flat_map(|ingested| &ingested.outcomes) {
-            *done.entry((applied.trigger.as_str(), applied.did.action())).or_default() += 1;
+            *done.entry((applied.trigger.as_str(), applied.action.word())).or_default() += 1;
         }
     }
     for (outcome, count) in outcomes {
@@ -178,8 +174,8 @@ pub(crate) fn events_malformed(count: u64) {
 /// Counts a replayed dead letter.
 pub(crate) fn dead_letter_replayed(replayed: &Replayed) {
     let action = match replayed {
-        Replayed::Applied(did) => Did::action(did),
-        Replayed::Passed { .. } => "unmatched",
+        Replayed::Applied(action) => action.word(),
+        Replayed::Unmatched { .. } => "unmatched",
     };
     counter!("tidegate_dead_letters_replayed_total", "action" => action).increment(1);
 }

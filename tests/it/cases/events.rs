@@ -17,7 +17,7 @@ use tidegate_engine::{
     Error,
     events::{
         dead_letters::Replayed,
-        ingest::{Did, HOPS_HEADER},
+        ingest::{HOPS_HEADER, TriggerAction},
     },
     memory::MemoryStore,
     testkit::{
@@ -43,10 +43,10 @@ async fn put(harness: &Harness, trigger: &str, rule: Value) {
         .unwrap();
 }
 
-async fn done(harness: &Harness, event: &Event) -> Vec<Did> {
+async fn done(harness: &Harness, event: &Event) -> Vec<TriggerAction> {
     let answer =
         harness.engine.ingest(std::slice::from_ref(event)).await.answers.remove(0).unwrap();
-    answer.outcomes.into_iter().map(|applied| applied.did).collect()
+    answer.outcomes.into_iter().map(|applied| applied.action).collect()
 }
 
 #[tokio::test]
@@ -57,8 +57,11 @@ async fn an_event_delivered_twice_enqueues_once() {
             .await;
         let order = event("1", json!({}));
         let first = done(&harness, &order).await;
-        let [Did::Enqueued { job, .. }] = &first[..] else { panic!("{first:?}") };
-        assert_eq!(done(&harness, &order).await, [Did::Repeated { job: job.clone() }]);
+        let [TriggerAction::Enqueued { job, .. }] = &first[..] else { panic!("{first:?}") };
+        assert_eq!(
+            done(&harness, &order).await,
+            [TriggerAction::AlreadyEnqueued { job: job.clone() }]
+        );
         // Twice in one batch, and again after the trigger has changed.
         put(
             &harness,
@@ -67,10 +70,16 @@ async fn an_event_delivered_twice_enqueues_once() {
         )
         .await;
         for answer in harness.engine.ingest(&[order.clone(), order.clone()]).await.answers {
-            assert_eq!(answer.unwrap().outcomes[0].did, Did::Repeated { job: job.clone() });
+            assert_eq!(
+                answer.unwrap().outcomes[0].action,
+                TriggerAction::AlreadyEnqueued { job: job.clone() }
+            );
         }
         harness.restart();
-        assert_eq!(done(&harness, &order).await, [Did::Repeated { job: job.clone() }]);
+        assert_eq!(
+            done(&harness, &order).await,
+            [TriggerAction::AlreadyEnqueued { job: job.clone() }]
+        );
         let stored = harness.job(job).await;
         assert_eq!(
             (stored.spec.correlation_key.as_deref(), stored.spec.priority),
@@ -112,7 +121,9 @@ async fn an_unmappable_event_is_a_dead_letter_until_its_rule_is_fixed() {
         let order = event("x", json!({"region": "east"}));
         for _ in 0..2 {
             let dead = done(&harness, &order).await;
-            let [Did::Dead { reason, .. }] = &dead[..] else { panic!("{dead:?}") };
+            let [TriggerAction::DeadLettered { reason, .. }] = &dead[..] else {
+                panic!("{dead:?}")
+            };
             assert!(reason.starts_with("priority: invalid type: string"), "{reason}");
         }
         let (letters, next) = harness.engine.dead_letters(None, None, 100).await.unwrap();
@@ -128,10 +139,15 @@ async fn an_unmappable_event_is_a_dead_letter_until_its_rule_is_fixed() {
         );
         // Nothing is fixed yet.
         let (again, _) = harness.engine.replay_dead_letter(&letter.id).await.unwrap();
-        assert!(matches!(again, Replayed::Applied(Did::Dead { .. })), "{again:?}");
+        assert!(
+            matches!(again, Replayed::Applied(TriggerAction::DeadLettered { .. })),
+            "{again:?}"
+        );
         put(&harness, "orders", rule("length(data.id)")).await;
         let (replayed, ingestion) = harness.engine.replay_dead_letter(&letter.id).await.unwrap();
-        let Replayed::Applied(Did::Enqueued { job, .. }) = replayed else { panic!("{replayed:?}") };
+        let Replayed::Applied(TriggerAction::Enqueued { job, .. }) = replayed else {
+            panic!("{replayed:?}")
+        };
         assert_eq!(ingestion.enqueued.len(), 1);
         let gone = harness.engine.replay_dead_letter(&letter.id).await.unwrap_err();
         assert!(
@@ -140,7 +156,7 @@ async fn an_unmappable_event_is_a_dead_letter_until_its_rule_is_fixed() {
         );
         assert_eq!(
             done(&harness, &order).await,
-            [Did::Repeated { job }],
+            [TriggerAction::AlreadyEnqueued { job }],
             "the same id as without the detour"
         );
     }
@@ -182,7 +198,10 @@ async fn a_dead_letter_is_replayed_as_what_it_was() {
             }
         }
         for answer in harness.engine.ingest(&events).await.answers {
-            assert!(matches!(answer.unwrap().outcomes[0].did, Did::Dead { .. }));
+            assert!(matches!(
+                answer.unwrap().outcomes[0].action,
+                TriggerAction::DeadLettered { .. }
+            ));
         }
         put(&harness, "orders", json!({"enqueue": {"type": "work"}})).await;
         let (letters, _) = harness.engine.dead_letters(None, None, 100).await.unwrap();
@@ -191,7 +210,7 @@ async fn a_dead_letter_is_replayed_as_what_it_was() {
             let event = letter.event().unwrap();
             assert!(events.contains(&event), "{event:?}");
             let (replayed, _) = harness.engine.replay_dead_letter(&letter.id).await.unwrap();
-            let Replayed::Applied(Did::Enqueued { job, .. }) = replayed else {
+            let Replayed::Applied(TriggerAction::Enqueued { job, .. }) = replayed else {
                 panic!("{replayed:?}")
             };
             assert_eq!(
@@ -236,17 +255,29 @@ async fn a_job_that_is_refused_is_a_dead_letter_with_the_reason() {
             .await;
         let first = done(&harness, &event("1", json!({}))).await;
         assert!(
-            matches!(&first[0], Did::Dead { reason, .. } if reason == "there is no job type nobody"),
+            matches!(
+                &first[0],
+                TriggerAction::DeadLettered { reason, .. }
+                    if reason == "there is no job type nobody"
+            ),
             "{first:?}"
         );
         assert!(
-            matches!(&first[1], Did::Dead { reason, .. } if reason == "max_attempts: must be 1 to 65535"),
+            matches!(
+                &first[1],
+                TriggerAction::DeadLettered { reason, .. }
+                    if reason == "max_attempts: must be 1 to 65535"
+            ),
             "{first:?}"
         );
-        assert!(matches!(&first[2], Did::Enqueued { .. }));
+        assert!(matches!(&first[2], TriggerAction::Enqueued { .. }));
         let second = done(&harness, &event("2", json!({}))).await;
         assert!(
-            matches!(&second[2], Did::Dead { reason, .. } if reason.contains("has this correlation key")),
+            matches!(
+                &second[2],
+                TriggerAction::DeadLettered { reason, .. }
+                    if reason.contains("has this correlation key")
+            ),
             "{second:?}"
         );
         // A trigger that no longer matches the event leaves nothing behind.
@@ -260,7 +291,7 @@ async fn a_job_that_is_refused_is_a_dead_letter_with_the_reason() {
             harness.engine.dead_letters(Some(&name("a-unknown")), None, 100).await.unwrap();
         assert_eq!(letters.len(), 2);
         let (passed, _) = harness.engine.replay_dead_letter(&letters[0].id).await.unwrap();
-        assert_eq!(passed, Replayed::Passed { did: "passed" });
+        assert_eq!(passed, Replayed::Unmatched { action: "unmatched" });
         harness.engine.delete_dead_letter(&letters[1].id).await.unwrap();
         assert_eq!(
             harness.engine.dead_letters(Some(&name("a-unknown")), None, 100).await.unwrap().0.len(),
@@ -287,7 +318,10 @@ async fn a_flood_of_dead_letters_evicts_the_oldest() {
             let events: Vec<Event> =
                 (0..15).map(|n| event(&format!("{round}-{n}"), json!({}))).collect();
             for answer in harness.engine.ingest(&events).await.answers {
-                assert!(matches!(answer.unwrap().outcomes[0].did, Did::Dead { .. }));
+                assert!(matches!(
+                    answer.unwrap().outcomes[0].action,
+                    TriggerAction::DeadLettered { .. }
+                ));
             }
             let (letters, _) = harness.engine.dead_letters(None, None, 100).await.unwrap();
             assert!(letters.len() <= 20, "{}", letters.len());
@@ -310,16 +344,16 @@ async fn a_rule_that_would_go_round_for_ever_is_stopped() {
         put(&harness, "round", json!({"enqueue": {"type": "work"}})).await;
         let mut hops = 0;
         for turn in 0..20 {
-            let did = done(&harness, &event(&turn.to_string(), json!({"tidegatehops": hops})))
+            let action = done(&harness, &event(&turn.to_string(), json!({"tidegatehops": hops})))
                 .await
                 .remove(0);
-            match did {
-                Did::Enqueued { job, .. } => {
+            match action {
+                TriggerAction::Enqueued { job, .. } => {
                     // The worker passes the header on, as the extension of the event that it sends.
                     hops =
                         harness.job(&job).await.spec.headers[HOPS_HEADER].parse::<i32>().unwrap();
                 }
-                Did::Dropped { reason } => {
+                TriggerAction::Dropped { reason } => {
                     assert_eq!((turn, hops), (8, 8));
                     assert!(reason.contains("8 triggers"), "{reason}");
                     assert_eq!(
@@ -352,8 +386,8 @@ async fn an_oversized_event_is_refused_and_the_others_accepted() {
             Err(Error::TooLarge { field: "event", limit: 262_144 })
         ));
         assert!(answers.iter().all(|answer| matches!(
-            answer.as_ref().unwrap().outcomes[0].did,
-            Did::Enqueued { .. }
+            answer.as_ref().unwrap().outcomes[0].action,
+            TriggerAction::Enqueued { .. }
         )));
     }
 }

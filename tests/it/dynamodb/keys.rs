@@ -25,7 +25,7 @@ use tidegate_core::{
 };
 use tidegate_engine::{
     Error,
-    events::ingest::Did,
+    events::ingest::TriggerAction,
     memory::{FakeClock, SeededEntropy},
     request::{Enqueued, NewJob},
     testkit::builders::name,
@@ -91,7 +91,7 @@ impl Shop {
         self.harness.engine.cancel(id, None, false).await.unwrap();
     }
 
-    async fn ingest(&self, event: &Event) -> Result<Did, Error> {
+    async fn ingest(&self, event: &Event) -> Result<TriggerAction, Error> {
         Ok(self
             .harness
             .engine
@@ -101,7 +101,7 @@ impl Shop {
             .remove(0)?
             .outcomes
             .remove(0)
-            .did)
+            .action)
     }
 
     /// A key that leads to a job which is not there.
@@ -174,21 +174,26 @@ async fn a_forgotten_jobs_keys_and_id_are_free() {
 async fn an_event_makes_one_job_though_its_key_led_to_a_forgotten_one() {
     for shop in Shop::each().await {
         with_trigger(&shop.harness).await;
-        let Did::Enqueued { job: first, .. } = shop.ingest(&order("1", "c")).await.unwrap() else {
+        let TriggerAction::Enqueued { job: first, .. } =
+            shop.ingest(&order("1", "c")).await.unwrap()
+        else {
             panic!("it makes a job")
         };
         shop.end(&first).await;
         shop.wait(400).await;
         let event = order("2", "c");
-        let Did::Enqueued { job, .. } = shop.ingest(&event).await.unwrap() else {
+        let TriggerAction::Enqueued { job, .. } = shop.ingest(&event).await.unwrap() else {
             panic!("it makes a job")
         };
         assert_ne!(job, first);
-        assert_eq!(shop.ingest(&event).await.unwrap(), Did::Repeated { job: job.clone() });
+        assert_eq!(
+            shop.ingest(&event).await.unwrap(),
+            TriggerAction::AlreadyEnqueued { job: job.clone() }
+        );
         shop.end(&job).await;
         assert_eq!(
             shop.ingest(&event).await.unwrap(),
-            Did::Repeated { job },
+            TriggerAction::AlreadyEnqueued { job },
             "and when that has ended"
         );
         assert_eq!(shop.harness.engine.dead_letters(None, None, 100).await.unwrap().0.len(), 0);
@@ -246,7 +251,9 @@ async fn a_key_whose_job_may_still_come_is_waited_for_and_no_longer() {
         shop.wait(19).await;
         assert!(matches!(shop.enqueue(keyed("died")).await, Err(Error::Unavailable { .. })));
         shop.wait(1).await;
-        let Did::Enqueued { job, .. } = shop.ingest(&order("died", "died")).await.unwrap() else {
+        let TriggerAction::Enqueued { job, .. } =
+            shop.ingest(&order("died", "died")).await.unwrap()
+        else {
             panic!("it makes a job")
         };
         assert_eq!(shop.harness.job(&job).await.spec.correlation_key.as_deref(), Some("died"));

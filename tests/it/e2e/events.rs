@@ -79,7 +79,7 @@ async fn a_push_carries_its_correlation_key_and_awaits_the_result() {
             .is(200);
         assert_eq!(
             done["outcomes"],
-            json!([{"trigger": "replies", "did": "completed", "job": job["id"]}])
+            json!([{"trigger": "replies", "action": "completed", "job": job["id"]}])
         );
         let done = tide.job(job["id"].as_str().unwrap()).await;
         assert_eq!(
@@ -117,7 +117,7 @@ async fn a_job_of_an_event_tells_its_worker_how_far_round_it_is() {
     let round =
         [&binary[..4], &[("ce-tidegatehops", "8"), ("content-type", "application/json")]].concat();
     let dropped = tide.send(Method::POST, "/v1/events", &round, r#"{"order": "p"}"#).await.is(200);
-    assert_eq!(dropped["outcomes"][0]["did"], "dropped");
+    assert_eq!(dropped["outcomes"][0]["action"], "dropped");
     // What is no event is counted too, alone and in a batch.
     tide.send(Method::POST, "/v1/events", &binary[1..], "{}").await.is(400);
     let batch = [("content-type", "application/cloudevents-batch+json")];

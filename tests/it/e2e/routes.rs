@@ -364,7 +364,7 @@ impl Tour<'_> {
                 )
                 .await
                 .is(200);
-            assert_eq!(answer["outcomes"][0]["did"], "dead", "{answer}");
+            assert_eq!(answer["outcomes"][0]["action"], "dead_lettered", "{answer}");
             letters.push(answer["outcomes"][0]["letter"].as_str().unwrap().to_owned());
         }
         self.seen.insert("post /v1/events".into());
@@ -381,7 +381,7 @@ impl Tour<'_> {
         let replayed = self
             .ask(M::POST, "/v1/dead-letters/{id}/replay", &[&letters[1]], none.clone(), 200)
             .await;
-        assert_eq!(replayed["did"], "enqueued");
+        assert_eq!(replayed["action"], "enqueued");
         let replayed =
             self.ask(M::POST, "/v1/dead-letters/replay", &[], json!({"trigger": name}), 200).await;
         assert_eq!(replayed, json!({"replayed": 1, "dead": 0}));

@@ -40,11 +40,11 @@ async fn answered(harness: &Harness, request: &Value) -> (u64, Value) {
 async fn both_formats_are_answered_as_the_api_answers() {
     for kind in ["api-gateway-v1", "api-gateway-v2"] {
         let harness = Harness::seeing().await;
-        for did in ["enqueued", "repeated"] {
+        for action in ["enqueued", "already_enqueued"] {
             let (status, body) = answered(&harness, &request(kind, "tg_first_secret")).await;
             assert_eq!(
-                (status, &body["id"], &body["outcomes"][0]["did"]),
-                (200, &json!("c-1"), &json!(did)),
+                (status, &body["id"], &body["outcomes"][0]["action"]),
+                (200, &json!("c-1"), &json!(action)),
                 "{kind}: {body}"
             );
         }

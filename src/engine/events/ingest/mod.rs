@@ -46,13 +46,13 @@ pub struct Applied {
     pub trigger: TriggerName,
     /// The result.
     #[serde(flatten)]
-    pub did: Did,
+    pub action: TriggerAction,
 }
 
 /// What a trigger did with an event.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(tag = "did", rename_all = "snake_case")]
-pub enum Did {
+#[serde(tag = "action", rename_all = "snake_case")]
+pub enum TriggerAction {
     /// A job was enqueued.
     Enqueued {
         /// The job.
@@ -62,7 +62,7 @@ pub enum Did {
         job_type: TypeName,
     },
     /// The same event enqueued the job before.
-    Repeated {
+    AlreadyEnqueued {
         /// The job.
         job: JobId,
     },
@@ -77,7 +77,7 @@ pub enum Did {
         job: JobId,
     },
     /// The job had processed the same event before.
-    Known {
+    AlreadyProcessed {
         /// The job.
         job: JobId,
     },
@@ -87,13 +87,13 @@ pub enum Did {
         job: JobId,
     },
     /// The job does not exist yet, or its attempt has not started: the reply is pending.
-    Kept {
+    Pending {
         /// When it expires.
         until: Timestamp,
     },
     /// The trigger could not handle the event. It is a dead letter, which can be replayed after the
     /// trigger is corrected.
-    Dead {
+    DeadLettered {
         /// The dead letter.
         letter: String,
         /// Why.
@@ -106,33 +106,18 @@ pub enum Did {
     },
 }
 
-impl Did {
-    /// The value of `did` in JSON.
+impl TriggerAction {
+    /// The value of `action` in JSON, and of the label `action` in metrics.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Enqueued { .. } => "enqueued",
-            Self::Repeated { .. } => "repeated",
+            Self::AlreadyEnqueued { .. } => "already_enqueued",
             Self::Completed { .. } => "completed",
             Self::Recorded { .. } => "recorded",
-            Self::Known { .. } => "known",
+            Self::AlreadyProcessed { .. } => "already_processed",
             Self::Late { .. } => "late",
-            Self::Kept { .. } => "kept",
-            Self::Dead { .. } => "dead",
-            Self::Dropped { .. } => "dropped",
-        }
-    }
-
-    /// The value of the label `action` in metrics.
-    pub fn action(&self) -> &'static str {
-        match self {
-            Self::Enqueued { .. } => "enqueued",
-            Self::Repeated { .. } => "already_enqueued",
-            Self::Completed { .. } => "completed",
-            Self::Recorded { .. } => "recorded",
-            Self::Known { .. } => "already_processed",
-            Self::Late { .. } => "late",
-            Self::Kept { .. } => "pending",
-            Self::Dead { .. } => "dead_lettered",
+            Self::Pending { .. } => "pending",
+            Self::DeadLettered { .. } => "dead_lettered",
             Self::Dropped { .. } => "dropped",
         }
     }
@@ -176,7 +161,7 @@ impl Engine {
                     event: index,
                     trigger,
                     decision,
-                    did: None,
+                    action: None,
                 }));
             }
         }
@@ -192,14 +177,14 @@ impl Engine {
             })
         };
         ingestion.answers = events.iter().map(answer).collect();
-        for Task { event, trigger, did, .. } in tasks {
+        for Task { event, trigger, action, .. } in tasks {
             let answer = &mut ingestion.answers[event];
             match (
-                did.unwrap_or_else(|| Err(Error::Internal("a trigger did nothing".into()))),
+                action.unwrap_or_else(|| Err(Error::Internal("a trigger did nothing".into()))),
                 &mut *answer,
             ) {
-                (Ok(did), Ok(ingested)) => {
-                    ingested.outcomes.push(Applied { trigger: trigger.name.clone(), did });
+                (Ok(action), Ok(ingested)) => {
+                    ingested.outcomes.push(Applied { trigger: trigger.name.clone(), action });
                 }
                 (Err(error), Ok(_)) => *answer = Err(error),
                 (_, Err(_)) => {}
@@ -214,12 +199,12 @@ impl Engine {
         trigger: &Trigger,
         decision: Decision,
         event: &Event,
-    ) -> (Result<Did, Error>, Ingestion) {
-        let mut tasks = [Task { event: 0, trigger, decision, did: None }];
+    ) -> (Result<TriggerAction, Error>, Ingestion) {
+        let mut tasks = [Task { event: 0, trigger, decision, action: None }];
         let ingestion = self.apply(std::slice::from_ref(event), &mut tasks).await;
         let [task] = tasks;
         (
-            task.did.unwrap_or_else(|| Err(Error::Internal("a trigger did nothing".into()))),
+            task.action.unwrap_or_else(|| Err(Error::Internal("a trigger did nothing".into()))),
             ingestion,
         )
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Did, HOPS_HEADER, Ingestion};
+use super::{HOPS_HEADER, Ingestion, TriggerAction};
 use crate::{
     Engine, Error,
     events::{
@@ -30,7 +30,7 @@ pub(super) struct Task<'a> {
     pub trigger: &'a Trigger,
     pub decision: Decision,
     /// The result, once it is known.
-    pub did: Option<Result<Did, Error>>,
+    pub action: Option<Result<TriggerAction, Error>>,
 }
 
 impl Engine {
@@ -61,7 +61,7 @@ impl Engine {
                     "{} triggers led to it ({HOPS}), and at most {most} are allowed",
                     event.hops()
                 );
-                task.did = Some(Ok(Did::Dropped { reason }));
+                task.action = Some(Ok(TriggerAction::Dropped { reason }));
             }
         }
     }
@@ -73,7 +73,7 @@ impl Engine {
         ingestion: &mut Ingestion,
     ) {
         let (mut jobs, mut indexes) = (Vec::new(), Vec::new());
-        for (index, task) in tasks.iter().enumerate().filter(|(_, task)| task.did.is_none()) {
+        for (index, task) in tasks.iter().enumerate().filter(|(_, task)| task.action.is_none()) {
             if let Decision::Enqueue(wanted) = &task.decision {
                 jobs.push(new_job((**wanted).clone(), &events[task.event]));
                 indexes.push(index);
@@ -85,23 +85,23 @@ impl Engine {
             for answer in self.enqueue(batch).await {
                 let Some(index) = indexes.next() else { break };
                 let task = &mut tasks[index];
-                task.did = match answer {
+                task.action = match answer {
                     Ok(enqueued) => {
                         let job = enqueued.job.id.clone();
                         let job_type = enqueued.job.spec.job_type.clone();
-                        let did = if enqueued.new {
-                            Did::Enqueued { job, job_type }
+                        let action = if enqueued.new {
+                            TriggerAction::Enqueued { job, job_type }
                         } else {
-                            Did::Repeated { job }
+                            TriggerAction::AlreadyEnqueued { job }
                         };
                         ingestion.enqueued.push(enqueued);
-                        Some(Ok(did))
+                        Some(Ok(action))
                     }
                     // The same event under another trigger rule, or another event with the same id.
                     // Its job exists.
                     Err(Error::Conflict {
                         code: ErrorCode::IdTaken, holder: Some(job), ..
-                    }) => Some(Ok(Did::Repeated { job })),
+                    }) => Some(Ok(TriggerAction::AlreadyEnqueued { job })),
                     Err(error) => refused(task, error),
                 };
             }
@@ -111,7 +111,7 @@ impl Engine {
     async fn reply_all(&self, tasks: &mut [Task<'_>], ingestion: &mut Ingestion) {
         let (mut replies, mut indexes): (Vec<Reply>, Vec<usize>) = (Vec::new(), Vec::new());
         for (index, task) in tasks.iter().enumerate() {
-            if let (Decision::Complete(reply), None) = (&task.decision, &task.did) {
+            if let (Decision::Complete(reply), None) = (&task.decision, &task.action) {
                 replies.push((**reply).clone());
                 indexes.push(index);
             }
@@ -122,13 +122,13 @@ impl Engine {
         let ReplyMatches { answers, changed } = self.reply(&replies).await;
         ingestion.changed = changed;
         for (index, answer) in indexes.into_iter().zip(answers) {
-            tasks[index].did = match answer {
+            tasks[index].action = match answer {
                 Ok(replied) => Some(Ok(match replied {
-                    Replied::Settled(job) => Did::Completed { job },
-                    Replied::Recorded(job) => Did::Recorded { job },
-                    Replied::AlreadyProcessed(job) => Did::Known { job },
-                    Replied::Late(job) => Did::Late { job },
-                    Replied::Pending(until) => Did::Kept { until },
+                    Replied::Settled(job) => TriggerAction::Completed { job },
+                    Replied::Recorded(job) => TriggerAction::Recorded { job },
+                    Replied::AlreadyProcessed(job) => TriggerAction::AlreadyProcessed { job },
+                    Replied::Late(job) => TriggerAction::Late { job },
+                    Replied::Pending(until) => TriggerAction::Pending { until },
                 })),
                 Err(error) => refused(&mut tasks[index], error),
             };
@@ -137,9 +137,10 @@ impl Engine {
 
     /// Stores events that could not be mapped, or were refused, as dead letters.
     async fn bury(&self, events: &[Event], tasks: &mut [Task<'_>]) {
-        let (mut txns, mut indexes): (Vec<Txn>, Vec<(usize, Did)>) = (Vec::new(), Vec::new());
+        let (mut txns, mut indexes): (Vec<Txn>, Vec<(usize, TriggerAction)>) =
+            (Vec::new(), Vec::new());
         for (index, task) in tasks.iter().enumerate() {
-            if let (Decision::Failed(reason), None) = (&task.decision, &task.did) {
+            if let (Decision::Failed(reason), None) = (&task.decision, &task.action) {
                 let dead = DeadLetter::new(
                     Some(&task.trigger.name),
                     reason.clone(),
@@ -157,7 +158,8 @@ impl Engine {
                         );
                     }
                 }
-                indexes.push((index, Did::Dead { letter, reason: reason.clone() }));
+                indexes
+                    .push((index, TriggerAction::DeadLettered { letter, reason: reason.clone() }));
             }
         }
         if txns.is_empty() {
@@ -167,15 +169,15 @@ impl Engine {
             Ok(()) => self.ports.store.commit(txns).await.map(drop).map_err(Error::from),
             Err(error) => Err(error),
         };
-        for (index, did) in indexes {
-            tasks[index].did = Some(stored.clone().map(|()| did));
+        for (index, action) in indexes {
+            tasks[index].action = Some(stored.clone().map(|()| action));
         }
     }
 }
 
 /// The result of a refused task. After a temporary error the event must be sent again. After a
 /// permanent error it becomes a dead letter, which is written later.
-fn refused(task: &mut Task<'_>, error: Error) -> Option<Result<Did, Error>> {
+fn refused(task: &mut Task<'_>, error: Error) -> Option<Result<TriggerAction, Error>> {
     match error {
         Error::Unavailable { .. } | Error::Internal(_) => Some(Err(error)),
         Error::Stale { .. } | Error::Conflict { code: ErrorCode::ConcurrentUpdate, .. } => {
@@ -247,7 +249,7 @@ mod tests {
                 event: 0,
                 trigger: &trigger,
                 decision: Decision::Failed(String::new()),
-                did: None,
+                action: None,
             };
             let said = error.to_string();
             let answer = refused(&mut task, error);

@@ -12,7 +12,7 @@ use tidegate_core::{
     port::job_store::{RecordKind, RecordQuery},
 };
 use tidegate_engine::{
-    events::ingest::{Did, Ingestion},
+    events::ingest::{Ingestion, TriggerAction},
     request::NewJob,
     testkit::builders::name,
 };
@@ -46,9 +46,9 @@ async fn ingest(harness: &Harness, events: &[Event]) -> Ingestion {
 }
 
 /// What the trigger did about one event.
-async fn did(harness: &Harness, event: Event) -> Did {
+async fn action(harness: &Harness, event: Event) -> TriggerAction {
     let mut answers = ingest(harness, &[event]).await.answers;
-    answers.remove(0).unwrap().outcomes.remove(0).did
+    answers.remove(0).unwrap().outcomes.remove(0).action
 }
 
 async fn kept(harness: &Harness) -> usize {

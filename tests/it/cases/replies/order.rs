@@ -12,10 +12,10 @@ use tidegate_core::{
     queue::QueueConfig,
 };
 use tidegate_engine::{
-    TickInput, events::ingest::Did, memory::MemoryStore, testkit::faults::FaultyStore,
+    TickInput, events::ingest::TriggerAction, memory::MemoryStore, testkit::faults::FaultyStore,
 };
 
-use super::{did, ended, event, ingest, kept, keyed, with_trigger};
+use super::{action, ended, event, ingest, kept, keyed, with_trigger};
 use crate::cases::harness::{Harness, every_store_and_table as every_store, failed, report};
 
 #[tokio::test]
@@ -28,8 +28,8 @@ async fn a_reply_ends_the_running_attempt_and_frees_its_slot() {
         assert_eq!(harness.lease(1).await[0].id, a.id);
         let ingestion = ingest(&harness, &[event("1", json!({"key": "a", "answer": 42}))]).await;
         assert_eq!(
-            ingestion.answers[0].as_ref().unwrap().outcomes[0].did,
-            Did::Completed { job: a.id.clone() }
+            ingestion.answers[0].as_ref().unwrap().outcomes[0].action,
+            TriggerAction::Completed { job: a.id.clone() }
         );
         let done = harness.job(&a.id).await;
         assert_eq!(ended(&done), Some(Outcome::Succeeded));
@@ -45,8 +45,8 @@ async fn a_reply_ends_the_running_attempt_and_frees_its_slot() {
 async fn a_reply_before_its_job_settles_it_when_the_attempt_starts() {
     for mut harness in every_store() {
         with_trigger(&harness).await;
-        let early = did(&harness, event("1", json!({"key": "a", "answer": "yes"}))).await;
-        assert!(matches!(early, Did::Kept { .. }), "{early:?}");
+        let early = action(&harness, event("1", json!({"key": "a", "answer": "yes"}))).await;
+        assert!(matches!(early, TriggerAction::Pending { .. }), "{early:?}");
         assert_eq!(kept(&harness).await, 1);
         let job = harness.enqueue(keyed("a")).await;
         harness.restart();
@@ -63,7 +63,10 @@ async fn a_reply_to_a_job_that_has_not_started_waits_for_its_attempt() {
     for mut harness in every_store() {
         with_trigger(&harness).await;
         let job = harness.enqueue(keyed("a")).await;
-        assert!(matches!(did(&harness, event("1", json!({"key": "a"}))).await, Did::Kept { .. }));
+        assert!(matches!(
+            action(&harness, event("1", json!({"key": "a"}))).await,
+            TriggerAction::Pending { .. }
+        ));
         assert!(matches!(harness.job(&job.id).await.life.state, State::Scheduled { .. }));
         assert!(harness.lease(1).await.is_empty());
         assert_eq!(ended(&harness.job(&job.id).await), Some(Outcome::Succeeded));
@@ -96,15 +99,18 @@ async fn a_reply_whose_attempt_starts_while_it_is_kept_is_not_lost() {
         assert!(matches!(place_state(&claimer, &job).await, State::Running(_)) == died);
         if died {
             assert!(
-                matches!(answers[0].as_ref().unwrap().outcomes[0].did, Did::Kept { .. }),
+                matches!(
+                    answers[0].as_ref().unwrap().outcomes[0].action,
+                    TriggerAction::Pending { .. }
+                ),
                 "{answers:?}"
             );
             let heard = claimer.engine.sweep_replies(None).await.unwrap();
             assert_eq!((heard.met, heard.changed.len()), (1, 1));
         } else {
             assert_eq!(
-                answers[0].as_ref().unwrap().outcomes[0].did,
-                Did::Completed { job: job.id.clone() }
+                answers[0].as_ref().unwrap().outcomes[0].action,
+                TriggerAction::Completed { job: job.id.clone() }
             );
         }
         assert_eq!(ended(&claimer.job(&job.id).await), Some(Outcome::Succeeded));
@@ -128,8 +134,8 @@ async fn a_success_reply_during_a_retry_wait_ends_the_job() {
         let waiting = harness.job(&run[0].id).await;
         assert!(matches!(waiting.life.state, State::Scheduled { waiting: Waiting::Retry, .. }));
         assert_eq!(
-            did(&harness, event("1", json!({"key": "a", "answer": 1}))).await,
-            Did::Completed { job: run[0].id.clone() }
+            action(&harness, event("1", json!({"key": "a", "answer": 1}))).await,
+            TriggerAction::Completed { job: run[0].id.clone() }
         );
         let done = harness.job(&run[0].id).await;
         assert_eq!(
@@ -156,7 +162,10 @@ async fn a_failure_while_a_retry_waits_is_recorded_and_nothing_else() {
             .await;
         let before = harness.job(&run[0].id).await;
         let failure = event("1", json!({"key": "a", "failed": "no stock"}));
-        assert_eq!(did(&harness, failure.clone()).await, Did::Recorded { job: run[0].id.clone() });
+        assert_eq!(
+            action(&harness, failure.clone()).await,
+            TriggerAction::Recorded { job: run[0].id.clone() }
+        );
         let after = harness.job(&run[0].id).await;
         assert_eq!(
             (&after.life.state, after.life.version),
@@ -164,7 +173,10 @@ async fn a_failure_while_a_retry_waits_is_recorded_and_nothing_else() {
         );
         let said = after.life.history.last().unwrap().error.as_ref().unwrap();
         assert_eq!((after.life.history.len(), said.message.as_deref()), (2, Some("no stock")));
-        assert_eq!(did(&harness, failure).await, Did::Known { job: run[0].id.clone() });
+        assert_eq!(
+            action(&harness, failure).await,
+            TriggerAction::AlreadyProcessed { job: run[0].id.clone() }
+        );
         assert_eq!(harness.job(&run[0].id).await.life.history.len(), 2);
         harness.wait(7200);
         assert_eq!(harness.lease(1).await[0].life.attempt, 2, "the retry comes");
@@ -178,16 +190,16 @@ async fn a_failed_reply_is_tried_again_as_its_type_says() {
         harness.enqueue(keyed("a")).await;
         harness.lease(1).await;
         let failure = event("1", json!({"key": "a", "failed": "busy"}));
-        assert!(matches!(did(&harness, failure.clone()).await, Did::Completed { .. }));
+        assert!(matches!(action(&harness, failure.clone()).await, TriggerAction::Completed { .. }));
         harness.wait(7200);
         let again = harness.lease(1).await;
         assert_eq!(again[0].life.attempt, 2);
         // A second delivery of the event does not complete the second attempt.
-        assert!(matches!(did(&harness, failure).await, Did::Known { .. }));
+        assert!(matches!(action(&harness, failure).await, TriggerAction::AlreadyProcessed { .. }));
         assert!(harness.job(&again[0].id).await.life.running().is_some());
         assert!(matches!(
-            did(&harness, event("2", json!({"key": "a"}))).await,
-            Did::Completed { .. }
+            action(&harness, event("2", json!({"key": "a"}))).await,
+            TriggerAction::Completed { .. }
         ));
     }
 }
@@ -200,19 +212,19 @@ async fn a_reply_names_its_attempt() {
         harness.lease(1).await;
         assert!(
             matches!(
-                did(&harness, event("2", json!({"key": "a", "attempt": 2}))).await,
-                Did::Kept { .. }
+                action(&harness, event("2", json!({"key": "a", "attempt": 2}))).await,
+                TriggerAction::Pending { .. }
             ),
             "that is still to come"
         );
         assert!(matches!(
-            did(&harness, event("1", json!({"key": "a", "attempt": 1, "failed": "no"}))).await,
-            Did::Completed { .. }
+            action(&harness, event("1", json!({"key": "a", "attempt": 1, "failed": "no"}))).await,
+            TriggerAction::Completed { .. }
         ));
         harness.wait(60);
         assert!(matches!(
-            did(&harness, event("0", json!({"key": "a", "attempt": "x"}))).await,
-            Did::Dead { .. }
+            action(&harness, event("0", json!({"key": "a", "attempt": "x"}))).await,
+            TriggerAction::DeadLettered { .. }
         ));
         assert!(harness.lease(1).await.is_empty(), "the second attempt has its answer");
         assert_eq!(
@@ -220,8 +232,8 @@ async fn a_reply_names_its_attempt() {
             (Some(Outcome::Succeeded), 2)
         );
         assert_eq!(
-            did(&harness, event("3", json!({"key": "a", "attempt": 1}))).await,
-            Did::Late { job: job.id }
+            action(&harness, event("3", json!({"key": "a", "attempt": 1}))).await,
+            TriggerAction::Late { job: job.id }
         );
     }
 }
@@ -240,8 +252,8 @@ async fn a_large_reply_becomes_an_object_and_a_failure_can_be_final() {
         harness.lease(2).await;
         let large = "x".repeat(100_000);
         assert!(matches!(
-            did(&harness, event("1", json!({"key": "a", "answer": large}))).await,
-            Did::Completed { .. }
+            action(&harness, event("1", json!({"key": "a", "answer": large}))).await,
+            TriggerAction::Completed { .. }
         ));
         let done = harness.job(&a.id).await;
         assert!(done.life.result.as_ref().unwrap().object.is_some());
@@ -250,8 +262,8 @@ async fn a_large_reply_becomes_an_object_and_a_failure_can_be_final() {
             Payload::json(format!("\"{large}\""))
         );
         assert!(matches!(
-            did(&harness, event("2", json!({"key": "b", "failed": "no"}))).await,
-            Did::Completed { .. }
+            action(&harness, event("2", json!({"key": "b", "failed": "no"}))).await,
+            TriggerAction::Completed { .. }
         ));
         assert_eq!(ended(&harness.job(&b.id).await), Some(Outcome::Failed));
     }

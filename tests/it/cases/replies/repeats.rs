@@ -10,9 +10,9 @@ use tidegate_core::{
     target::{Push, TargetConfig},
     time::Seconds,
 };
-use tidegate_engine::{TickInput, events::ingest::Did};
+use tidegate_engine::{TickInput, events::ingest::TriggerAction};
 
-use super::{did, event, ingest, kept, keyed, with_trigger};
+use super::{action, event, ingest, kept, keyed, with_trigger};
 use crate::cases::harness::{every_store_and_table as every_store, failed, report, work};
 
 #[tokio::test]
@@ -22,16 +22,25 @@ async fn a_second_delivery_does_not_answer_the_next_job_under_the_key() {
         let first = harness.enqueue(keyed("a")).await;
         harness.lease(1).await;
         let answer = event("1", json!({"key": "a"}));
-        assert!(matches!(did(&harness, answer.clone()).await, Did::Completed { .. }));
-        assert_eq!(did(&harness, answer.clone()).await, Did::Known { job: first.id.clone() });
+        assert!(matches!(action(&harness, answer.clone()).await, TriggerAction::Completed { .. }));
+        assert_eq!(
+            action(&harness, answer.clone()).await,
+            TriggerAction::AlreadyProcessed { job: first.id.clone() }
+        );
         let other = event("other", json!({"key": "a"}));
-        assert_eq!(did(&harness, other.clone()).await, Did::Late { job: first.id.clone() });
+        assert_eq!(
+            action(&harness, other.clone()).await,
+            TriggerAction::Late { job: first.id.clone() }
+        );
         assert_eq!(kept(&harness).await, 0);
         // However often the key moves to another job, and whether or not the attempt runs by then.
         for n in 0..3 {
             let next = harness.enqueue(keyed("a")).await;
             for known in [&answer, &other] {
-                assert_eq!(did(&harness, known.clone()).await, Did::Known { job: next.id.clone() });
+                assert_eq!(
+                    action(&harness, known.clone()).await,
+                    TriggerAction::AlreadyProcessed { job: next.id.clone() }
+                );
             }
             harness.restart();
             assert_eq!(
@@ -40,11 +49,14 @@ async fn a_second_delivery_does_not_answer_the_next_job_under_the_key() {
                 "the next job under the key is asked for anew"
             );
             for known in [&answer, &other] {
-                assert_eq!(did(&harness, known.clone()).await, Did::Known { job: next.id.clone() });
+                assert_eq!(
+                    action(&harness, known.clone()).await,
+                    TriggerAction::AlreadyProcessed { job: next.id.clone() }
+                );
             }
             assert!(matches!(
-                did(&harness, event(&format!("own-{n}"), json!({"key": "a"}))).await,
-                Did::Completed { .. }
+                action(&harness, event(&format!("own-{n}"), json!({"key": "a"}))).await,
+                TriggerAction::Completed { .. }
             ));
         }
         assert_eq!(harness.job(&first.id).await.life.ended(), Some(Outcome::Succeeded));
@@ -64,19 +76,22 @@ async fn a_redelivered_reply_does_not_settle_the_next_job() {
         let first = harness.enqueue(keyed("a")).await;
         harness.lease(1).await;
         let (answer, other) = (event("1", json!({"key": "a"})), event("2", json!({"key": "a"})));
-        assert!(matches!(did(&harness, answer.clone()).await, Did::Completed { .. }));
+        assert!(matches!(action(&harness, answer.clone()).await, TriggerAction::Completed { .. }));
         harness.wait(299);
         harness.engine.sweep().await.unwrap();
         assert_eq!(
-            did(&harness, answer.clone()).await,
-            Did::Known { job: first.id.clone() },
+            action(&harness, answer.clone()).await,
+            TriggerAction::AlreadyProcessed { job: first.id.clone() },
             "kept as long as an early answer is"
         );
-        assert_eq!(did(&harness, other.clone()).await, Did::Late { job: first.id });
+        assert_eq!(action(&harness, other.clone()).await, TriggerAction::Late { job: first.id });
         harness.enqueue(keyed("a")).await;
         let running = harness.lease(1).await;
         for known in [answer, other] {
-            assert_eq!(did(&harness, known).await, Did::Known { job: running[0].id.clone() });
+            assert_eq!(
+                action(&harness, known).await,
+                TriggerAction::AlreadyProcessed { job: running[0].id.clone() }
+            );
         }
         assert!(matches!(harness.job(&running[0].id).await.life.state, State::Running(_)));
         let unkeyed = harness.enqueue(work()).await;
@@ -102,12 +117,21 @@ async fn a_late_reply_to_a_live_job_does_not_settle_the_next_one() {
         harness.wait(7200);
         let again = harness.lease(1).await;
         let late = event("late", json!({"key": "a", "attempt": 1}));
-        assert_eq!(did(&harness, late.clone()).await, Did::Late { job: first.id.clone() });
-        assert_eq!(did(&harness, late.clone()).await, Did::Known { job: first.id });
+        assert_eq!(
+            action(&harness, late.clone()).await,
+            TriggerAction::Late { job: first.id.clone() }
+        );
+        assert_eq!(
+            action(&harness, late.clone()).await,
+            TriggerAction::AlreadyProcessed { job: first.id }
+        );
         assert_eq!(harness.succeed(&again).await.len(), 1, "its worker goes on");
         harness.enqueue(keyed("a")).await;
         let next = harness.lease(1).await;
-        assert_eq!(did(&harness, late).await, Did::Known { job: next[0].id.clone() });
+        assert_eq!(
+            action(&harness, late).await,
+            TriggerAction::AlreadyProcessed { job: next[0].id.clone() }
+        );
     }
 }
 
@@ -128,11 +152,17 @@ async fn a_late_reply_to_a_dispatched_job_leaves_the_next_one_alone() {
         let again = harness.lease(1).await;
         assert_eq!(again[0].life.attempt, 2);
         let late = event("late", json!({"key": "a", "attempt": 1}));
-        assert_eq!(did(&harness, late.clone()).await, Did::Late { job: first.id.clone() });
+        assert_eq!(
+            action(&harness, late.clone()).await,
+            TriggerAction::Late { job: first.id.clone() }
+        );
         assert_eq!(harness.succeed(&again).await.len(), 1, "its target goes on");
         harness.enqueue(keyed("a")).await;
         let next = harness.lease(1).await;
-        assert_eq!(did(&harness, late).await, Did::Known { job: next[0].id.clone() });
+        assert_eq!(
+            action(&harness, late).await,
+            TriggerAction::AlreadyProcessed { job: next[0].id.clone() }
+        );
     }
 }
 
@@ -141,8 +171,8 @@ async fn an_unmatched_reply_is_counted_after_its_retention() {
     for mut harness in every_store() {
         with_trigger(&harness).await;
         assert!(matches!(
-            did(&harness, event("1", json!({"key": "never"}))).await,
-            Did::Kept { .. }
+            action(&harness, event("1", json!({"key": "never"}))).await,
+            TriggerAction::Pending { .. }
         ));
         harness.wait(299);
         let heard = harness.engine.sweep_replies(None).await.unwrap();
@@ -161,8 +191,8 @@ async fn replies_to_a_job_that_an_earlier_one_ended_are_unmatched() {
         with_trigger(&harness).await;
         for id in ["1", "2", "3"] {
             assert!(matches!(
-                did(&harness, event(id, json!({"key": "a"}))).await,
-                Did::Kept { .. }
+                action(&harness, event(id, json!({"key": "a"}))).await,
+                TriggerAction::Pending { .. }
             ));
         }
         harness.enqueue(keyed("a")).await;
@@ -182,14 +212,23 @@ async fn many_replies_to_one_job_are_processed_in_turn() {
         let events: Vec<Event> =
             (0..20).map(|n| event(&n.to_string(), json!({"key": "a", "answer": n}))).collect();
         let answers = ingest(&harness, &events).await.answers;
-        let done: Vec<Did> =
-            answers.into_iter().map(|answer| answer.unwrap().outcomes.remove(0).did).collect();
-        assert_eq!(done.iter().filter(|did| matches!(did, Did::Completed { .. })).count(), 1);
-        assert_eq!(done.iter().filter(|did| matches!(did, Did::Late { .. })).count(), 19);
+        let done: Vec<TriggerAction> =
+            answers.into_iter().map(|answer| answer.unwrap().outcomes.remove(0).action).collect();
+        assert_eq!(
+            done.iter().filter(|action| matches!(action, TriggerAction::Completed { .. })).count(),
+            1
+        );
+        assert_eq!(
+            done.iter().filter(|action| matches!(action, TriggerAction::Late { .. })).count(),
+            19
+        );
         assert_eq!(harness.job(&job.id).await.life.history.len(), 1);
         // The number of replies that pass to the next job is bounded.
         let next = harness.enqueue(keyed("a")).await;
         assert_eq!(next.life.processed_replies.len(), 16);
-        assert!(matches!(did(&harness, events[19].clone()).await, Did::Known { .. }));
+        assert!(matches!(
+            action(&harness, events[19].clone()).await,
+            TriggerAction::AlreadyProcessed { .. }
+        ));
     }
 }

@@ -222,29 +222,29 @@ fn configurations_conform_to_their_schemas() {
 
 #[test]
 fn outcomes_of_events_conform_to_their_schema() {
-    use tidegate_api::{Applied, Did, Ingested};
+    use tidegate_api::{Applied, Ingested, TriggerAction};
     let job = || "j1".parse().unwrap();
     let all = [
-        Did::Enqueued { job: job(), job_type: "t".parse().unwrap() },
-        Did::Repeated { job: job() },
-        Did::Completed { job: job() },
-        Did::Recorded { job: job() },
-        Did::Known { job: job() },
-        Did::Late { job: job() },
-        Did::Kept { until: Timestamp::EPOCH },
-        Did::Dead { letter: "l".into(), reason: "r".into() },
-        Did::Dropped { reason: "r".into() },
+        TriggerAction::Enqueued { job: job(), job_type: "t".parse().unwrap() },
+        TriggerAction::AlreadyEnqueued { job: job() },
+        TriggerAction::Completed { job: job() },
+        TriggerAction::Recorded { job: job() },
+        TriggerAction::AlreadyProcessed { job: job() },
+        TriggerAction::Late { job: job() },
+        TriggerAction::Pending { until: Timestamp::EPOCH },
+        TriggerAction::DeadLettered { letter: "l".into(), reason: "r".into() },
+        TriggerAction::Dropped { reason: "r".into() },
     ];
-    for did in all {
-        let word = did.word();
-        conforms("Did", &serde_json::to_value(&did).unwrap());
+    for action in all {
+        let word = action.word();
+        conforms("TriggerAction", &serde_json::to_value(&action).unwrap());
         let ingested = Ingested {
             id: "1".into(),
             source: "s".into(),
-            outcomes: vec![Applied { trigger: "t".parse().unwrap(), did }],
+            outcomes: vec![Applied { trigger: "t".parse().unwrap(), action }],
         };
         let value = serde_json::to_value(&ingested).unwrap();
-        assert_eq!(value["outcomes"][0]["did"], word);
+        assert_eq!(value["outcomes"][0]["action"], word);
     }
 }
 

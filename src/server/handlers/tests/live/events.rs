@@ -35,29 +35,32 @@ async fn with_trigger() -> Router {
 #[tokio::test]
 async fn events_are_ingested_in_every_mode() {
     let router = with_trigger().await;
-    let did = |answer: &Value| answer["outcomes"][0]["did"].clone();
+    let action = |answer: &Value| answer["outcomes"][0]["action"].clone();
     let (status, answer) = send(&router, &[STRUCTURED], order("1").to_string()).await;
     assert_eq!(
-        (status, did(&answer), &answer["source"]),
+        (status, action(&answer), &answer["source"]),
         (200, json!("enqueued"), &json!("/shop"))
     );
     let job = answer["outcomes"][0]["job"].as_str().unwrap().to_owned();
     let (_, shown) = json(&router, "GET", &format!("/v1/jobs/{job}"), Value::Null).await;
     assert_eq!((&shown["correlation_key"], &shown["data"]), (&json!("1"), &json!({"id": "1"})));
-    assert_eq!(did(&send(&router, &[STRUCTURED], order("1").to_string()).await.1), "repeated");
+    assert_eq!(
+        action(&send(&router, &[STRUCTURED], order("1").to_string()).await.1),
+        "already_enqueued"
+    );
 
     let batch = json!([order("2"), {"id": "3"}, order("1")]);
     let (status, answer) = send(&router, &[BATCH], batch.to_string()).await;
     let results = answer["results"].as_array().unwrap();
     assert_eq!(
-        (status, &results[0]["status"], did(&results[0]["event"])),
+        (status, &results[0]["status"], action(&results[0]["event"])),
         (200, &json!(200), json!("enqueued"))
     );
     assert_eq!(
         (&results[1]["status"], &results[1]["error"]["field"]),
         (&json!(400), &json!("specversion"))
     );
-    assert_eq!(did(&results[2]["event"]), "repeated");
+    assert_eq!(action(&results[2]["event"]), "already_enqueued");
     assert_eq!(send(&router, &[BATCH], "[]").await, (200, json!({"results": []})));
 
     let binary = [
@@ -68,7 +71,7 @@ async fn events_are_ingested_in_every_mode() {
         ("content-type", "application/json"),
     ];
     let (status, answer) = send(&router, &binary, r#"{"id": "four"}"#).await;
-    assert_eq!((status, did(&answer)), (200, json!("enqueued")));
+    assert_eq!((status, action(&answer)), (200, json!("enqueued")));
     let image = [
         ("ce-specversion", "1.0"),
         ("ce-id", "5"),
@@ -92,7 +95,7 @@ async fn events_are_ingested_in_every_mode() {
         (200, &"application/msgpack".parse().unwrap())
     );
     let value: Value = rmp_serde::from_slice(&body).unwrap();
-    assert_eq!(did(&value), "enqueued");
+    assert_eq!(action(&value), "enqueued");
 }
 
 #[tokio::test]
@@ -218,7 +221,7 @@ async fn a_dead_letter_is_replayed_by_the_corrected_trigger() {
     json(&router, "PUT", "/v1/triggers/orders", corrected).await;
     let (status, answer) =
         json(&router, "POST", &format!("/v1/dead-letters/{letter}/replay"), Value::Null).await;
-    assert_eq!((status, &answer["did"]), (200, &json!("enqueued")), "{answer}");
+    assert_eq!((status, &answer["action"]), (200, &json!("enqueued")), "{answer}");
     assert_eq!(
         json(&router, "GET", &format!("/v1/dead-letters/{letter}"), Value::Null).await.0,
         404
