@@ -35,10 +35,10 @@ output "deliver_role_arn" {
 
 output "ingest_function_arn" {
   value       = one(module.ingest[*].arn)
-  description = "The ingest function, for your own sources of events; null without one."
+  description = "The ingest function, for your own sources of events; null if it does not exist."
 }
 
 output "ingest_role_arn" {
   value       = one(module.ingest[*].role_arn)
-  description = "Role that reads events, for policies of your own queues and streams."
+  description = "Role that reads events, for policies of your own queues and streams; null without `ingest`."
 }

@@ -19,7 +19,8 @@ resource "aws_dynamodb_table" "jobs" {
     name = "s"
     type = "S"
   }
-  # Only finished jobs and expired records have `x`, so pending work never expires.
+  # Only finished jobs, with their bodies and counts, and the parts of large records have `x`, so
+  # pending work never expires.
   ttl {
     attribute_name = "x"
     enabled        = true

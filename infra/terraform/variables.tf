@@ -30,7 +30,7 @@ variable "admin_token" {
   type        = string
   default     = ""
   sensitive   = true
-  description = "First token, with every right, as ID:HASH; without one no caller has access."
+  description = "A first token with every right, as ID:HASH (see ../../docs/deploy-aws.md). Without it the API refuses every caller until a token is stored."
   validation {
     condition     = can(regex("^$|^[A-Za-z0-9]+:[A-Za-z0-9+/]{43}=$", var.admin_token))
     error_message = "admin_token must be a token's id, a colon, and the base64 of its secret's SHA-256."
@@ -74,7 +74,7 @@ variable "lambda_target_arns" {
 variable "max_data_bytes" {
   type        = number
   default     = 4194304
-  description = "Maximum bytes of a job's data; a function URL answers with 4.7 MB at most."
+  description = "Maximum bytes of a job's data; a function URL accepts at most 6 MB and answers with at most 4.7 MB."
   validation {
     condition     = var.max_data_bytes >= 1024 && var.max_data_bytes <= 4500000
     error_message = "max_data_bytes must be 1024 to 4500000."
@@ -113,7 +113,7 @@ variable "object_prefix" {
 variable "point_in_time_recovery" {
   type        = bool
   default     = true
-  description = "Point-in-time recovery over 35 days; costs about as much as the storage."
+  description = "Whether the table can be restored to any second of the last 35 days; costs about as much as the storage."
 }
 
 variable "deletion_protection" {
@@ -145,7 +145,7 @@ variable "log_level" {
 variable "metrics_namespace" {
   type        = string
   default     = ""
-  description = "CloudWatch namespace of the functions' own metrics; empty for none."
+  description = "CloudWatch namespace of the functions' own metrics; empty for none. Each metric of each queue and type costs 0.30 USD a month."
   validation {
     condition     = can(regex("^$|^[A-Za-z0-9._/#-][A-Za-z0-9._/#:-]{0,254}$", var.metrics_namespace)) && !startswith(var.metrics_namespace, "AWS/")
     error_message = "metrics_namespace must be 1 to 255 of A-Z a-z 0-9 . - _ / # : and not begin with AWS/ or a colon, or be empty."
@@ -185,7 +185,7 @@ variable "deliver_memory" {
 variable "shards" {
   type        = number
   default     = 1
-  description = "Table partitions per queue and type; each accepts 1000 writes a second."
+  description = "Number of table partitions for the jobs of each queue and type. A partition accepts 1000 writes a second, and every tick reads all of them."
   validation {
     condition     = contains(range(1, 17), var.shards)
     error_message = "shards must be 1 to 16."
@@ -195,7 +195,7 @@ variable "shards" {
 variable "deliver_concurrency" {
   type        = number
   default     = 50
-  description = "Maximum concurrent batches of deliveries, at least 2; 0 sets no limit."
+  description = "Maximum concurrent batches of deliveries, at least 2; 0 sets no limit, so that deliveries may use all concurrency of the account."
   validation {
     condition     = var.deliver_concurrency == 0 || (var.deliver_concurrency >= 2 && var.deliver_concurrency <= 1000)
     error_message = "deliver_concurrency must be 0 or 2 to 1000."
@@ -205,7 +205,7 @@ variable "deliver_concurrency" {
 variable "tick_reserved_concurrency" {
   type        = number
   default     = 10
-  description = "Concurrency reserved for `tick`, so that slots are freed; 0 reserves none."
+  description = "Concurrency reserved for `tick`, so that slots are freed when the account has no concurrency left; 0 reserves none."
   validation {
     condition     = var.tick_reserved_concurrency == 0 || var.tick_reserved_concurrency >= 2
     error_message = "tick_reserved_concurrency must be 0 or at least 2."
@@ -215,7 +215,7 @@ variable "tick_reserved_concurrency" {
 variable "enqueue_reserved_concurrency" {
   type        = number
   default     = 0
-  description = "Reserved and maximum concurrency of the API; 0 sets neither."
+  description = "Concurrency reserved for the API, through which workers report, which is also its maximum; 0 reserves none and sets no limit."
   validation {
     condition     = var.enqueue_reserved_concurrency >= 0
     error_message = "enqueue_reserved_concurrency must be 0 or more."
@@ -225,7 +225,7 @@ variable "enqueue_reserved_concurrency" {
 variable "deliver_reserved_concurrency" {
   type        = number
   default     = 0
-  description = "Reserved and maximum concurrency of `deliver`; 0 sets neither."
+  description = "Concurrency reserved for `deliver`, which is also its maximum, so at least deliver_concurrency; 0 reserves none and sets no limit."
   validation {
     condition     = var.deliver_reserved_concurrency >= 0
     error_message = "deliver_reserved_concurrency must be 0 or more."
@@ -235,7 +235,7 @@ variable "deliver_reserved_concurrency" {
 variable "alarms" {
   type        = bool
   default     = true
-  description = "Whether to create alarms; each costs 0.10 USD a month after the first ten."
+  description = "Whether to create alarms; each costs 0.10 USD a month after the account's first ten."
 }
 
 variable "alarm_topic_arn" {
@@ -258,7 +258,7 @@ variable "lateness_seconds" {
 variable "always_ingest" {
   type        = bool
   default     = false
-  description = "Whether to create `ingest` without a source below."
+  description = "Whether to create `ingest` without a source below, for other senders."
 }
 
 variable "ingest_event_pattern" {
