@@ -11,7 +11,7 @@ use aws_smithy_types::error::metadata::ProvideErrorMetadata;
 /// the wire, such as `AWS.SimpleQueueService.NonExistentQueue`, is what AWS documents and what an
 /// operator searches for.
 #[derive(Debug)]
-pub(crate) struct CallError {
+pub struct CallError {
     /// None if no service answered.
     code: Option<String>,
     source: Box<dyn Error + Send + Sync>,

@@ -1,7 +1,7 @@
 //! AWS services as targets of push delivery, and the SDK settings of all AWS calls.
 
 pub mod calls;
-pub(crate) mod error;
+pub mod error;
 pub mod target;
 
 use std::time::Duration;
@@ -19,6 +19,7 @@ use aws_types::{
 
 pub use aws_config::SdkConfig;
 pub use calls::Calls;
+pub use error::CallError;
 pub use target::AwsTarget;
 
 /// Region, credentials and endpoint from environment variables, which Lambda sets: `AWS_REGION`,

@@ -13,6 +13,7 @@ use bytes::Bytes;
 
 use super::SdkConfig;
 use tidegate_core::{
+    error_chain::ErrorChain,
     port::target::{Request, Response, ServiceMessage, Target, TargetError},
     target::{AwsService, EventBridgeTarget, Invocation, LambdaTarget, SnsTarget, SqsTarget},
 };
@@ -182,10 +183,10 @@ impl Target for AwsTarget {
 fn no_answer<E, R>(error: &aws_sdk_sqs::error::SdkError<E, R>) -> TargetError
 where
     E: Error + 'static,
-    R: std::fmt::Debug,
+    R: std::fmt::Debug + 'static,
 {
     use aws_sdk_sqs::error::SdkError as S;
-    let message = aws_sdk_sqs::error::DisplayErrorContext(error).to_string();
+    let message = ErrorChain(error).to_string();
     match error {
         S::ConstructionFailure(_) => TargetError::NotConnected(message),
         S::TimeoutError(_) => TargetError::TimedOut,

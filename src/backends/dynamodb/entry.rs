@@ -26,7 +26,7 @@ pub(super) const MAX_ENTRY_DELAY: Duration = Duration::from_secs(4);
 /// How far low watermarks stay behind the time. Two clocks may differ by what this exceeds
 /// [`MAX_ENTRY_DELAY`].
 pub(super) const LOW_WATERMARK_LAG: Duration = Duration::from_secs(10);
-/// How often an entry is written until its write is fast enough.
+/// Maximum writes of an entry. It is written again if a write was answered too late.
 const MAX_ENTRY_ATTEMPTS: usize = 4;
 /// Maximum jobs of one timer, which keeps its item below a kilobyte.
 const MAX_JOBS_PER_TIMER: usize = 12;

@@ -161,8 +161,8 @@ impl DynamoStore {
         Ok(open)
     }
 
-    /// The number of jobs in the bucket that `item` registers. Stores the sums of a bucket whose
-    /// jobs have all ended a day ago.
+    /// The number of jobs in the bucket that `item` registers. Stores its sums if all its jobs have
+    /// ended, a day after its hour.
     async fn count_bucket(
         &self,
         item: Item,

@@ -34,7 +34,8 @@ impl Item for TriggerItem {
     }
 }
 
-/// Configure a trigger. It is validated as a whole, and applies to every later event.
+/// Configure a trigger. It is validated as a whole, and applies to every event that is sent after
+/// the answer.
 #[utoipa::path(
     put, path = "/v1/triggers/{trigger}", operation_id = "put_trigger", tag = "events",
     request_body = TriggerConfig,

@@ -9,7 +9,6 @@ use std::time::Duration;
 use aws_sdk_sqs::{
     Client,
     config::{Builder, retry::RetryConfig},
-    error::DisplayErrorContext,
     types::ChangeMessageVisibilityBatchRequestEntry,
 };
 use tokio::sync::OnceCell;
@@ -19,7 +18,7 @@ use super::{
     settings::CloudSettings,
 };
 use tidegate_backends::{
-    aws::{self, Calls, SdkConfig},
+    aws::{self, CallError, Calls, SdkConfig},
     sqs::SqsQueues,
 };
 use tidegate_core::error_chain::ErrorChain;
@@ -89,7 +88,7 @@ impl Redelivery {
             metrics::counter!("tidegate_sqs_requests_total", "kind" => kind).increment(1);
             match call.send().await {
                 Ok(answer) => answer.failed.iter().for_each(|failed| not_shortened(&failed.code)),
-                Err(error) => not_shortened(&DisplayErrorContext(&error).to_string()),
+                Err(error) => not_shortened(&ErrorChain(&CallError::from(error)).to_string()),
             }
         }
     }

@@ -1,8 +1,11 @@
 //! The remedy for each kind of error that a service returns.
 
-use aws_sdk_sqs::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
+use aws_sdk_sqs::error::{ProvideErrorMetadata, SdkError};
 
-use tidegate_core::port::health_check::{Check, CheckLevel};
+use tidegate_core::{
+    error_chain::ErrorChain,
+    port::health_check::{Check, CheckLevel},
+};
 
 /// The check of `about` that failed because a service refused a call for `resource`.
 pub(super) fn service_refused<E, R>(about: &str, resource: &str, error: &SdkError<E, R>) -> Check
@@ -15,7 +18,7 @@ where
             let code = service.code().unwrap_or("no code");
             format!("{code}: {}", service.message().unwrap_or("no reason given"))
         }
-        None => DisplayErrorContext(error).to_string(),
+        None => ErrorChain(error).to_string(),
     };
     Check::new(CheckLevel::Error, about, format!("{resource}: {text}"), remedy(&text))
 }
