@@ -103,7 +103,7 @@ impl Default for Rules {
 pub enum PushTarget<'a> {
     /// They are posted to a URL.
     Url(&'a Push),
-    /// They are sent to a service of AWS.
+    /// They are sent to an AWS service.
     Aws(&'a AwsTarget),
 }
 

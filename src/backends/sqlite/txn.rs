@@ -108,7 +108,7 @@ pub(super) struct Effects {
     pub counts: HashMap<(i64, i64, i64), i64>,
     /// Whether a queue or a type was given a number.
     pub named: bool,
-    /// How many items of the configuration were written.
+    /// How many items that engines cache were written, which raises the items version.
     pub items: u64,
     /// The versions of items in this transaction, because every claim checks the one of its queue.
     pub versions: HashMap<ItemKind, HashMap<String, Option<u64>>>,

@@ -98,13 +98,11 @@ pub trait Target: Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`TargetError`]; [`TargetError::Forbidden`] if this server reaches no service.
+    /// [`TargetError`]; [`TargetError::Forbidden`] if this server cannot send to AWS services.
     async fn send(&self, message: ServiceMessage) -> Result<Response, TargetError> {
         drop(message);
         Err(TargetError::Forbidden(
-            "this server sends no jobs to AWS services: it was built without them, or is not \
-             configured for them"
-                .into(),
+            "this server cannot send jobs to AWS services; only a deployment on AWS can".into(),
         ))
     }
 }

@@ -1,7 +1,7 @@
 //! Delivery: a claimed job is sent to its target, and the response becomes a report.
 //!
 //! ```text
-//!   2xx but 202 ─▶ succeeded     no connection, 429, 503 ─▶ up to 3 more tries, then not_delivered
+//!   2xx but 202 ─▶ succeeded     no connection, 429, 503 ─▶ up to 3 retries, then not_delivered
 //!   202 (any 2xx with `complete: on_result`) ─▶ the result comes later
 //!                                   other 4xx, 5xx ─▶ failed (489: not retryable)
 //!   no answer in time ─▶ failed `timeout`, or with `on_response_timeout: wait` still running
@@ -55,7 +55,7 @@ pub(super) async fn push(
     };
     let config = &item.config;
     let Some(target) = inner.engine.push_target(config) else {
-        return Some(not_delivered(&job, "its type has no target now", true));
+        return Some(not_delivered(&job, "its type has no push target now", true));
     };
     let job = match inner.engine.load(vec![job.clone()]).await {
         Ok(mut jobs) => jobs.pop().unwrap_or(job),
