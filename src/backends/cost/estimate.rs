@@ -287,7 +287,7 @@ pub fn idle(deployment: &Deployment, prices: &Prices) -> Vec<Line> {
         dollars: amount * price,
     };
     let polls = |pollers: f64| pollers * POLLS_PER_MINUTE * MINUTES_PER_MONTH;
-    let round =
+    let sweep =
         case::IDLE_MINUTE.and(case::IDLE_QUEUE.times(deployment.queues)).times(MINUTES_PER_MONTH);
     let seconds = MINUTES_PER_MONTH * deployment.minute_ms / 1000.0 * deployment.memory_mb / 1024.0;
     vec![
@@ -308,10 +308,10 @@ pub fn idle(deployment: &Deployment, prices: &Prices) -> Vec<Line> {
         line(
             "DynamoDB",
             "write units of the maintenance sweep",
-            round.writes,
+            sweep.writes,
             prices.write / MILLION,
         ),
-        line("DynamoDB", "read units of the maintenance sweep", round.reads, prices.read / MILLION),
+        line("DynamoDB", "read units of the maintenance sweep", sweep.reads, prices.read / MILLION),
         line(
             "CloudWatch",
             "gigabytes logged",

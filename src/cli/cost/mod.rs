@@ -170,7 +170,7 @@ impl Args {
 ///
 /// # Errors
 ///
-/// A price or the log of `--metered` is unknown, or the output cannot be written.
+/// A price is unknown, the log of `--metered` cannot be read, or the output cannot be written.
 pub fn run(args: &Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     if let Some(file) = &args.metered {
         return metered::print(file, &args.prices()?, ctx);

@@ -104,8 +104,8 @@ fn forwarded_proto(headers: &HeaderMap) -> Option<String> {
     Some(schemes.split(',').next()?.trim().to_ascii_lowercase())
 }
 
-/// Whether a browser sends this for a page of another site. Otherwise any site that the operator
-/// visits could change an open server.
+/// Whether a browser sends this change for a page of another site. It is refused: otherwise
+/// any site that the operator visits could change an open server.
 fn foreign_page(method: &Method, headers: &HeaderMap) -> bool {
     let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
     !method.is_safe() && matches!(site, Some(b"cross-site" | b"same-site"))

@@ -196,8 +196,8 @@ struct BatchTexts<'a> {
 /// applies per position in the list.
 ///
 /// Where answers are bounded (on AWS, 4.7 MB), bodies over 1 KiB are left out first. If the answer
-/// is still too large, each job has only `id`, `type`, `queue`, `state`, `attempt`, `run_at` and
-/// `created_at`.
+/// is still too large, each job has only `id`, `type`, `queue`, `state`, `phase`, `attempt`,
+/// `run_at` and `created_at`.
 #[utoipa::path(
     post, path = "/v1/jobs/batch", operation_id = "enqueue_batch", tag = "jobs",
     request_body = BatchBody,
