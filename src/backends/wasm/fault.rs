@@ -60,7 +60,7 @@ fn untyped(error: &wasmtime::Error) -> (FaultKind, String) {
     if whole.contains("fuel allocated for hostcalls has been exhausted") {
         return (
             FaultKind::ResourceExhausted,
-            format!("handed over more than {} MiB at once", bounds::OUTPUT >> 20),
+            format!("passed more than {} MiB to the host at once", bounds::OUTPUT >> 20),
         );
     }
     if whole.contains("resource limit exceeded") {
@@ -69,5 +69,5 @@ fn untyped(error: &wasmtime::Error) -> (FaultKind, String) {
     if whole.contains("type mismatch") || whole.contains("failed to convert function") {
         return (FaultKind::Unavailable, format!("does not fit the contract: {cause}"));
     }
-    (FaultKind::InvalidAnswer, format!("handed over what cannot be read: {cause}"))
+    (FaultKind::InvalidAnswer, format!("passed a value to the host that cannot be read: {cause}"))
 }

@@ -127,7 +127,7 @@ async fn a_gigabyte_of_answer_is_not_read() {
     assert_fault(
         &fault_of(Guest::throttler().decide(body)).await,
         FaultKind::ResourceExhausted,
-        "handed over more than 4 MiB at once",
+        "passed more than 4 MiB to the host at once",
     );
 }
 
@@ -136,7 +136,7 @@ async fn a_long_list_of_decisions_is_not_read() {
     assert_fault(
         &fault_of(Guest::throttler().decide("(call $run (i32.const 1000000))")).await,
         FaultKind::ResourceExhausted,
-        "handed over more than 4 MiB at once",
+        "passed more than 4 MiB to the host at once",
     );
 }
 
@@ -157,7 +157,7 @@ async fn a_text_that_is_no_text_is_refused() {
     assert_fault(
         &fault_of(reason(r#"(data (i32.const 2048) "\ff\fe")"#, 2)).await,
         FaultKind::InvalidAnswer,
-        "handed over what cannot be read: invalid utf-8",
+        "passed a value to the host that cannot be read: invalid utf-8",
     );
 }
 
@@ -213,7 +213,7 @@ async fn a_flood_of_the_log_is_ended() {
     assert_fault(
         &fault_of(Guest::throttler().import(LOG).decide(body)).await,
         FaultKind::ResourceExhausted,
-        "handed over more than 4 MiB at once",
+        "passed more than 4 MiB to the host at once",
     );
 }
 
