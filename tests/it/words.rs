@@ -1,25 +1,16 @@
-//! The words of prose and the length of test names: neither may get worse.
+//! The words of prose and the length of test names.
 //!
 //! `docs/words.txt` lists words that documents and doc comments must not use, each with its
 //! replacement. A test name has at most [`MAX_TEST_NAME`] characters.
-//!
-//! `tests/it/words_baseline.txt` lists the files that still break one of these rules, and how
-//! often. A listed count may fall and must not rise; a file that is not listed must have no
-//! finding. `UPDATE_EXPECT=1` lowers the counts in that file and never raises one. Where files
-//! moved, delete the baseline first: it is then written from what is there, and the diff shows what
-//! rose.
 
 use std::{
     cmp::Reverse,
     collections::BTreeMap,
-    env,
-    fmt::Write as _,
     fs,
     path::{Path, PathBuf},
 };
 
 const WORDS: &str = "docs/words.txt";
-const BASELINE: &str = "tests/it/words_baseline.txt";
 const MAX_TEST_NAME: usize = 60;
 
 /// Markdown that is searched: files, and folders with everything below them.
@@ -38,9 +29,6 @@ const PROSE: [&str; 9] = [
 const EXEMPT: [&str; 2] = ["docs/GLOSSARY.md", "docs/STYLE.md"];
 /// Folders that tools write.
 const GENERATED: [&str; 4] = ["target", "node_modules", "__pycache__", ".venv"];
-
-/// Findings by file and rule, as the baseline names them: `docs/events.md prose`.
-type Findings = BTreeMap<String, Vec<String>>;
 
 /// Phrases to avoid and what to write instead, by their first word, in lower case, longest first.
 type Banned = BTreeMap<String, Vec<(Vec<String>, String)>>;
@@ -172,71 +160,27 @@ fn files_in(places: &[&str], ending: &str) -> Vec<String> {
     found
 }
 
-fn findings() -> Findings {
+/// One sentence per finding.
+fn findings() -> Vec<String> {
     let read = |path: &str| fs::read_to_string(root().join(path)).unwrap();
     let banned = banned(&read(WORDS));
-    let mut findings = Findings::new();
-    let mut add = |path: &str, rule: &str, hits: Vec<String>| {
-        if !hits.is_empty() {
-            findings.insert(format!("{path} {rule}"), hits);
-        }
-    };
+    let mut findings = Vec::new();
     for path in files_in(&PROSE, "md").iter().filter(|path| !EXEMPT.contains(&path.as_str())) {
-        add(path, "prose", hits(path, &read(path), &banned));
+        findings.extend(hits(path, &read(path), &banned));
     }
     for path in files_in(&["src"], "rs") {
-        add(&path, "prose", hits(&path, &doc_comments(&read(&path)), &banned));
+        findings.extend(hits(&path, &doc_comments(&read(&path)), &banned));
     }
     for path in files_in(&["src", "tests"], "rs") {
-        add(&path, "test-names", long_test_names(&path, &read(&path)));
+        findings.extend(long_test_names(&path, &read(&path)));
     }
     findings
 }
 
-/// What the baseline allows, by file and rule.
-fn allowed(baseline: &str) -> BTreeMap<&str, usize> {
-    let lines = baseline.lines().filter(|line| !line.starts_with('#'));
-    lines
-        .filter_map(|line| line.rsplit_once(' '))
-        .map(|(key, n)| (key, n.parse().unwrap()))
-        .collect()
-}
-
-/// The baseline for `findings`: no count above that of `old`, if there is one.
-fn lowered(findings: &Findings, old: Option<&str>) -> String {
-    let old = old.map(allowed);
-    let bound =
-        |key: &str| old.as_ref().map_or(usize::MAX, |old| old.get(key).copied().unwrap_or(0));
-    let mut new =
-        "# Findings that words.rs allows: file, rule, count. The counts only fall.\n".to_owned();
-    for (key, hits) in findings {
-        match hits.len().min(bound(key)) {
-            0 => {}
-            count => writeln!(new, "{key} {count}").unwrap(),
-        }
-    }
-    new
-}
-
 #[test]
-fn prose_and_test_names_do_not_get_worse() {
+fn prose_and_test_names_keep_the_rules() {
     let findings = findings();
-    let path = root().join(BASELINE);
-    let mut baseline = fs::read_to_string(&path).ok();
-    if env::var_os("UPDATE_EXPECT").is_some() {
-        baseline = Some(lowered(&findings, baseline.as_deref()));
-        fs::write(&path, baseline.as_deref().unwrap_or_default()).unwrap();
-    }
-    let allowed = allowed(baseline.as_deref().unwrap_or_default());
-    let mut worse = String::new();
-    for (key, hits) in &findings {
-        let bound = allowed.get(key.as_str()).copied().unwrap_or(0);
-        if hits.len() > bound {
-            let (count, lines) = (hits.len(), hits.join("\n"));
-            writeln!(worse, "\n{key}: {count} findings, {bound} allowed\n{lines}").unwrap();
-        }
-    }
-    assert!(worse.is_empty(), "{worse}");
+    assert!(findings.is_empty(), "{}", findings.join("\n"));
 }
 
 #[test]
@@ -269,17 +213,4 @@ fn only_names_of_tests_are_measured() {
     let lines = long_test_names("x.rs", &source);
     assert_eq!(lines.len(), 2, "{lines:?}");
     assert!(lines[0].starts_with("x.rs:6: ") && lines[1].starts_with("x.rs:8: "), "{lines:?}");
-}
-
-#[test]
-fn an_update_lowers_counts_and_never_raises_one() {
-    let hits = |count| vec![String::new(); count];
-    let now = Findings::from([
-        ("a.md prose".to_owned(), hits(2)),
-        ("b.md prose".to_owned(), hits(5)),
-        ("new.md prose".to_owned(), hits(1)),
-    ]);
-    let old = "# Old.\na.md prose 3\nb.md prose 4\ngone.md prose 1\n";
-    assert_eq!(allowed(&lowered(&now, Some(old))), [("a.md prose", 2), ("b.md prose", 4)].into());
-    assert_eq!(allowed(&lowered(&now, None)).len(), 3);
 }
