@@ -1,8 +1,11 @@
-//! A limit that finds itself: each success widens it a little, each refusal of the target halves it.
+//! An adaptive limit: each success widens it a little, and a refusal by the target halves it.
 //!
-//! The limit, its *window*, is kept in thousandths. As many successes as it is wide make it wider by `increase`; a refusal
-//! halves it, at most once per `cut_seconds`, for what was under way when it was cut says nothing about the new window. A
-//! window that has reached `max` is not kept, and of more values than the state has room for, the last to come have none.
+//! The limit is called the *window* and is kept in thousandths of a weight unit. As many successes
+//! as the window is wide widen it by `increase`. A refusal halves it, at most once per
+//! `cut_seconds`, because attempts that began before a cut say nothing about the new window.
+//!
+//! A window that has reached `max` is not stored. A value for which the state has no room has no
+//! window.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,27 +15,28 @@ use tidegate_plugin::{
     export_throttler, quote, warn,
 };
 
-/// What a queue sets.
+/// The configuration of a queue.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// By whose values there are windows (default: one for all). A job without the attribute is not limited.
+    /// The attribute whose values have a window each (default: one window for all jobs). A job
+    /// without the attribute is not limited.
     attribute: Option<String>,
-    /// The widest window, in weight units; every window starts there.
+    /// The widest window, in weight units. Every window starts with it.
     max: u32,
-    /// The narrowest (default 1).
+    /// The narrowest window (default 1).
     #[serde(default = "one")]
     min: u32,
-    /// By how much a whole window of successes widens it (default 1).
+    /// By how much a whole window of successes widens the window (default 1).
     #[serde(default = "one")]
     increase: u32,
-    /// HTTP statuses that are refusals (default 429 and 503).
+    /// HTTP statuses that count as refusals (default 429 and 503).
     #[serde(default = "too_many")]
     statuses: Vec<u16>,
-    /// Reasons of failure that are refusals (default `not_delivered`).
+    /// Failure reasons that count as refusals (default `not_delivered`).
     #[serde(default = "not_delivered")]
     reasons: Vec<String>,
-    /// A window is cut at most once in so long a time (default 1).
+    /// The shortest time between two cuts of a window (default 1).
     #[serde(default = "one_second")]
     cut_seconds: Seconds,
 }
@@ -53,12 +57,12 @@ fn one_second() -> Seconds {
     Seconds::new(1)
 }
 
-/// A limit, by value kept from call to call.
+/// The stored window of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Window {
     /// Weight units, in thousandths.
     wide: u64,
-    /// When it was cut last.
+    /// When it was last cut.
     cut_at: u64,
 }
 
@@ -66,7 +70,7 @@ type Windows = BTreeMap<String, Window>;
 
 const KEY: &str = "windows";
 const UNIT: u64 = 1000;
-/// As much of the state's 16 KiB as is used.
+/// The part of the state's 16 KiB that is used.
 const BYTES: usize = 15_000;
 
 /// The throttler.
@@ -104,7 +108,7 @@ impl Throttler for Adaptive {
         for ended in &round.ended {
             changed |= config.learn(&mut windows, &mut bytes, ended, round.now);
         }
-        // Not `retain`, which takes 10 KB of code.
+        // `retain` would take 10 KB of code.
         let mut kept = Windows::new();
         for (value, window) in &windows {
             if window.wide < config.most() {
@@ -133,9 +137,9 @@ impl Throttler for Adaptive {
             };
             let (wide, weight) = (config.wide(&kept, value) / UNIT, u64::from(job.weight));
             let used = used.entry(value.to_owned()).or_default();
-            // A job heavier than the window is let through alone, or it would wait for good.
+            // A job heavier than the window runs alone. Otherwise it would wait forever.
             if closed.contains(value) || (*used > 0 && *used + weight > wide) {
-                // Nothing of its value passes it.
+                // No later job of the same value overtakes it.
                 closed.insert(value);
                 return Decision::hold(format!(
                     "{used} of {wide} run, and {} is the most",
@@ -151,7 +155,7 @@ impl Throttler for Adaptive {
 }
 
 impl Config {
-    /// Whose window it is; none if there is no limit.
+    /// The value whose window applies; none if the job is not limited.
     fn value<'a>(&self, attribute: impl FnOnce(&str) -> Option<&'a str>) -> Option<&'a str> {
         self.attribute.as_deref().map_or(Some(""), attribute)
     }
@@ -166,7 +170,7 @@ impl Config {
         })
     }
 
-    /// Widens or cuts the window that an attempt was under. Whether it did.
+    /// Widens or cuts the window of an ended attempt. Returns whether it changed.
     fn learn(&self, windows: &mut Windows, bytes: &mut usize, ended: &Ended, now: u64) -> bool {
         let Some(value) = self.value(|name| ended.attribute(name)) else { return false };
         let wide = self.wide(windows, value);
@@ -198,7 +202,7 @@ impl Config {
     }
 }
 
-/// What a window takes in the state, at most.
+/// The largest size of a window in the state, in bytes.
 fn entry_bytes(value: &str) -> usize {
     quote(value).len() + 60
 }
@@ -216,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn more_windows_than_the_state_holds_are_not_kept_and_the_call_succeeds() {
+    fn windows_beyond_the_bound_of_the_state_are_not_stored() {
         let config: Config =
             tidegate_plugin::parse(r#"{"attribute": "host", "max": 200}"#).unwrap();
         let ended: Vec<String> = (0..1000)
@@ -234,7 +238,7 @@ mod tests {
         assert!(round.state.load::<Windows>(KEY).unwrap().len() > 5);
     }
 
-    /// A target that takes 20 at a time and refuses the rest.
+    /// The target accepts 20 attempts at a time and refuses the others.
     #[test]
     fn it_settles_around_what_the_target_takes() {
         let config: Config = tidegate_plugin::parse(r#"{"max": 200}"#).unwrap();
@@ -250,7 +254,9 @@ mod tests {
             runs.push(run);
             let (taken, refused) = (run.min(20), run.saturating_sub(20));
             let ended = format!(
-                r#"{{"name": "", "role": "throttler", "ended": [{{"times": {taken}}}, {{"reason": "failed", "status": 503, "times": {refused}}}]}}"#
+                r#"{{"name": "", "role": "throttler", "ended": [
+                    {{"times": {taken}}},
+                    {{"reason": "failed", "status": 503, "times": {refused}}}]}}"#
             );
             round.ended = case(&ended).round().ended;
             round.state = State::of(round.state.entries());

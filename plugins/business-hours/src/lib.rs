@@ -1,7 +1,7 @@
-//! Jobs start during opening hours, by the clock on a wall somewhere, and not on the days that are closed.
+//! Starts jobs only during opening hours, by the local time of a zone, and not on closed days.
 //!
-//! An interval belongs to the day on which it begins: `22:00-06:00` of a Friday ends on Saturday morning, and is closed if
-//! the Friday is.
+//! An interval belongs to the day on which it begins. `22:00-06:00` of a Friday ends on Saturday
+//! morning, and is closed if the Friday is closed.
 
 mod zone;
 
@@ -16,16 +16,16 @@ use tidegate_plugin::{
 
 use zone::Zone;
 
-/// What a queue sets.
+/// The configuration of a queue.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Where the clock hangs (default UTC), as a POSIX rule: `CET-1CEST,M3.5.0,M10.5.0/3`.
+    /// The time zone (default UTC), as a POSIX rule: `CET-1CEST,M3.5.0,M10.5.0/3`.
     #[serde(default = "utc")]
     zone: Zone,
     /// Opening hours by days: `mon`, `mon-fri`, `sat,sun`.
     hours: BTreeMap<Days, Vec<Interval>>,
-    /// Closed days: `2026-05-01`, or `12-25` in every year.
+    /// Closed days: `2026-05-01`, or `12-25` for every year.
     #[serde(default)]
     closed: Vec<Closed>,
 }
@@ -34,11 +34,12 @@ fn utc() -> Zone {
     Zone::UTC
 }
 
-/// Days of the week, a bit for each; Sunday is the first.
+/// Days of the week, one bit each. Sunday is the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Days(u8);
 
-/// `09:00-17:30`, in milliseconds from midnight on. One that ends before it begins ends on the next day.
+/// `09:00-17:30`, in milliseconds after midnight. An interval whose end is not after its beginning
+/// ends on the next day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Interval {
     from: i64,
@@ -52,7 +53,7 @@ struct Closed {
     day: i64,
 }
 
-/// How far ahead an opening is looked for, in days.
+/// How many days ahead the next opening is searched.
 const AHEAD: i64 = 366;
 
 /// The throttler.
@@ -91,10 +92,10 @@ impl Throttler for BusinessHours {
 }
 
 impl Config {
-    /// The beginning of the interval that `now` is in, or of the next.
+    /// The beginning of the interval that contains `now`, or of the next interval.
     fn opening(&self, now: i64) -> Option<i64> {
         let today = self.zone.local(now).div_euclid(DAY);
-        // What began yesterday may still be open.
+        // An interval that began yesterday may still be open.
         let spans = (today - 1..=today + AHEAD)
             .filter(|day| !self.closed.iter().any(|closed| closed.is(*day)))
             .flat_map(|day| {
@@ -111,7 +112,7 @@ impl Config {
             });
         let mut next: Option<i64> = None;
         for (from, until) in spans {
-            // Days come in order, the intervals of a day need not.
+            // Days are in order; the intervals of a day may not be.
             if next.is_some_and(|next| from > next + 2 * DAY) {
                 break;
             }

@@ -1,12 +1,12 @@
-//! A time zone as a rule, in the words of POSIX: `CET-1CEST,M3.5.0,M10.5.0/3`.
+//! A time zone as a POSIX rule: `CET-1CEST,M3.5.0,M10.5.0/3`.
 //!
-//! A component has no time zone database. The rule is what the database itself ends with for each zone, so it is right
-//! for all times from the zone's last change of law on: `tail -n 1 /usr/share/zoneinfo/Europe/Berlin`.
+//! A component has no time zone database. The database's file for a zone ends with this rule:
+//! `tail -n 1 /usr/share/zoneinfo/Europe/Berlin`. It is valid from the zone's last change of law.
 
 use serde::{Deserialize, Deserializer, de};
 use tidegate_plugin::calendar::{DAY, date, day_number, weekday};
 
-/// What is added to UTC, in milliseconds, and when it changes.
+/// The offset from UTC, in milliseconds, and when it changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Zone {
     standard: i64,
@@ -20,7 +20,8 @@ struct Summer {
     ends: Turn,
 }
 
-/// `M10.5.0/3`: the last (5th) Sunday (0) of October, three o'clock by the time until then.
+/// `M10.5.0/3`: the last (5th) Sunday (0) of October, at three o'clock in the local time before the
+/// change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Turn {
     month: i64,
@@ -32,11 +33,11 @@ struct Turn {
 impl Zone {
     pub const UTC: Self = Self { standard: 0, summer: None };
 
-    /// Reads a rule.
+    /// Parses a rule.
     fn read(text: &str) -> Option<Self> {
         let mut rest = text;
         name(&mut rest)?;
-        // POSIX counts towards the west.
+        // In POSIX, offsets west of UTC are positive.
         let standard = -clock(&mut rest)?;
         if rest.is_empty() {
             return Some(Self { standard, summer: None });
@@ -48,24 +49,24 @@ impl Zone {
         rest.is_empty().then_some(Self { standard, summer: Some(Summer { offset, begins, ends }) })
     }
 
-    /// What is added to UTC at this instant.
+    /// The offset from UTC at this instant.
     fn offset(&self, utc: i64) -> i64 {
         let Some(Summer { offset, begins, ends }) = self.summer else { return self.standard };
         let (year, ..) = date((utc + self.standard).div_euclid(DAY));
         let (begins, ends) = (begins.local(year) - self.standard, ends.local(year) - offset);
-        // In the south the summer is over the turn of the year.
+        // In the southern hemisphere, summer time spans the turn of the year.
         let summer =
             if begins < ends { begins <= utc && utc < ends } else { utc < ends || begins <= utc };
         if summer { offset } else { self.standard }
     }
 
-    /// The clock on the wall at an instant, as if it were UTC.
+    /// The local time at an instant, as if it were UTC.
     pub fn local(&self, utc: i64) -> i64 {
         utc + self.offset(utc)
     }
 
-    /// The instant at which the clock on the wall shows `local`. Of an hour that is skipped, its end; of one that comes
-    /// twice, the second.
+    /// The instant at which the local time is `local`. A local time in a skipped hour is read as
+    /// standard time. For a local time that occurs twice, the second instant.
     pub fn utc(&self, local: i64) -> i64 {
         let by_standard = local - self.standard;
         let by_its_own = local - self.offset(by_standard);
@@ -86,7 +87,7 @@ impl Turn {
         good.then_some(Self { month, week, weekday, time })
     }
 
-    /// When it is in a year, by the clock on the wall until then.
+    /// When the change is in a year, in the local time before it.
     fn local(self, year: i64) -> i64 {
         let first = day_number(year, self.month, 1);
         let next_month = if self.month == 12 {
@@ -114,7 +115,7 @@ fn digits(rest: &mut &str) -> Option<i64> {
     if length > 3 { None } else { number.parse().ok() }
 }
 
-/// A zone's name, which says nothing here: letters, or anything in angle brackets.
+/// A zone's name, which has no effect: letters, or any text in angle brackets.
 fn name(rest: &mut &str) -> Option<()> {
     if let Some(quoted) = rest.strip_prefix('<') {
         *rest = quoted.split_once('>')?.1;
@@ -134,7 +135,7 @@ fn clock(rest: &mut &str) -> Option<i64> {
             millis += digits(rest).filter(|number| *number < 60)? * unit;
         }
     }
-    // POSIX allows a week, so that a rule may say "the day after".
+    // POSIX allows up to a week, so that a rule can name the following day.
     (millis <= 167 * 3_600_000).then_some(sign * millis)
 }
 

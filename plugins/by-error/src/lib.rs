@@ -1,18 +1,18 @@
-//! What follows a failure is looked up in a table: the first rule whose condition holds says it.
+//! Looks up what follows a failure in a table. The first rule whose condition holds decides.
 
 use serde::Deserialize;
 use tidegate_plugin::{
     About, Backoff, Call, FailedJob, Problem, RetryStrategy, Seconds, Verdict, When, export_retry,
 };
 
-/// What a job type sets.
+/// The configuration of a job type.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The first that fits is taken.
+    /// The first rule that matches decides.
     #[serde(default)]
     rules: Vec<Rule>,
-    /// What follows when none fits (default: the built-in backoff).
+    /// What follows if no rule matches (default: the built-in backoff).
     #[serde(default)]
     otherwise: Plan,
 }
@@ -25,15 +25,15 @@ struct Rule {
     then: Plan,
 }
 
-/// What follows.
+/// What follows a failure.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Plan {
-    /// Another attempt, after this time.
+    /// Another attempt after this time.
     WaitSeconds(Seconds),
-    /// Another attempt, after a wait that doubles.
+    /// Another attempt after a wait that doubles.
     Exponential(Backoff),
-    /// No more attempts, with this for a message.
+    /// No more attempts, with this message.
     GiveUp(Option<String>),
 }
 

@@ -1,6 +1,6 @@
-//! The built-in backoff, as a plugin: a wait that doubles, of which jitter takes any part.
+//! The built-in backoff as a plugin: a wait that doubles, with jitter.
 //!
-//! It decides as the server does without a plugin, and is here to be changed into something else.
+//! It decides as the server does without a plugin. Use it as a starting point for another rule.
 
 use tidegate_plugin::{
     About, Backoff, Call, FailedJob, Problem, RetryStrategy, Verdict, export_retry,

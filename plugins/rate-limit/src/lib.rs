@@ -1,8 +1,8 @@
-//! A rate, per value of an attribute: so many attempts per so many seconds, with a burst.
+//! A rate for each value of an attribute: a number of attempts per period, with a burst.
 //!
-//! Each value has a bucket, kept as its *debt*: what it is short of being full. A job costs `per`, the milliseconds of
-//! the period; a debt shrinks by `count` each millisecond. All are whole numbers, so that no part of a token is ever lost.
-//! A bucket that is full is not kept.
+//! Each value has a bucket. It is stored as its *debt*: what it lacks until it is full. A job costs
+//! `per`, the milliseconds of the period. A debt shrinks by `count` each millisecond. All of them
+//! are whole numbers, so that no fraction of a token is lost. A full bucket is not stored.
 
 use std::collections::BTreeMap;
 
@@ -11,20 +11,21 @@ use tidegate_plugin::{
     About, Answer, Decision, Job, Problem, Round, Seconds, Throttler, export_throttler, quote,
 };
 
-/// What a queue sets.
+/// The configuration of a queue.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// By whose values (default: one bucket for all). A job without the attribute is not limited.
+    /// The attribute whose values have a bucket each (default: one bucket for all jobs). A job
+    /// without the attribute is not limited.
     attribute: Option<String>,
-    /// So many attempts ...
+    /// How many attempts start in each period.
     count: u32,
-    /// ... in so long a time (default 1).
+    /// The length of the period (default 1).
     #[serde(default = "one_second")]
     per_seconds: Seconds,
-    /// So many at once after a time of rest (default: the count).
+    /// How many attempts can start at once after a time without attempts (default: the count).
     burst: Option<u32>,
-    /// Other counts, by value; 0 stops it.
+    /// Counts that differ, by value. 0 stops the value.
     #[serde(default)]
     counts: BTreeMap<String, u32>,
 }
@@ -37,19 +38,19 @@ fn one_second() -> Seconds {
 #[derive(Debug)]
 pub struct RateLimit;
 
-/// What is kept from call to call.
+/// The stored state.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Buckets {
-    /// To when the debts are worked out.
+    /// The time for which the debts were computed.
     at: u64,
-    /// The cost of a job when they were.
+    /// The cost of a job at that time.
     per: u64,
-    /// By value.
+    /// The debts by value.
     debts: BTreeMap<String, u64>,
 }
 
 const KEY: &str = "buckets";
-/// As much of the state's 16 KiB as is used.
+/// The part of the state's 16 KiB that is used.
 const BYTES: usize = 15_000;
 
 impl Throttler for RateLimit {
@@ -58,7 +59,8 @@ impl Throttler for RateLimit {
         config_schema: Some(include_str!("../config.schema.json")),
         state_version: 1,
         ..About::new(
-            "A rate for each value of an attribute: so many attempts per so many seconds, with a burst.",
+            "A rate for each value of an attribute: so many attempts per so many seconds, \
+             with a burst.",
         )
     };
 
@@ -107,14 +109,15 @@ impl Throttler for RateLimit {
         });
         let decisions: Vec<Decision> = decisions.collect();
         if debts.is_empty() {
-            // Where nothing is owed nothing is written, as long as nothing was.
+            // Without debts and without a stored state, nothing is written.
             if changed_before {
                 round.state.delete(KEY);
             }
         } else {
             round.state.save(KEY, &Buckets { at: round.now, per, debts })?;
         }
-        // Of one bucket nothing further back can run once it is empty; of many, other values may.
+        // If there is one bucket and it is empty, no later job can run. With several, jobs of other
+        // values may.
         let held = |decision: &Decision| *decision != Decision::run();
         let more = config.attribute.is_some() || !decisions.iter().any(held);
         Ok(Answer { decisions, more })
@@ -122,7 +125,7 @@ impl Throttler for RateLimit {
 }
 
 impl Config {
-    /// The bucket of a job; none if it is not limited.
+    /// The value whose bucket a job uses; none if the job is not limited.
     fn value<'a>(&self, job: &'a Job) -> Option<&'a str> {
         match &self.attribute {
             Some(attribute) => job.attribute(attribute),
@@ -138,14 +141,14 @@ impl Config {
         self.burst.unwrap_or_else(|| self.count(value))
     }
 
-    /// What is still owed at `now`: never more than a bucket that is empty, for if count or burst were lowered since, what was owed to the
-    /// larger ones would hold everybody until it is paid off.
+    /// The debts at `now`. A debt is at most that of an empty bucket. Otherwise, after count or
+    /// burst were lowered, the debt of the larger bucket would hold all jobs until it is paid off.
     fn drained(&self, before: Buckets, per: u64, now: u64) -> BTreeMap<String, u64> {
         let passed = now.saturating_sub(before.at);
         let mut debts = BTreeMap::new();
-        // Not `retain`, which takes 10 KB of code.
+        // `retain` would take 10 KB of code.
         for (value, debt) in before.debts {
-            // If the period was changed since: the same number of jobs is owed.
+            // If the period has changed, the debt stays the same number of jobs.
             let debt = if before.per == per {
                 debt
             } else {
@@ -165,7 +168,7 @@ fn name(value: &str) -> &str {
     if value.is_empty() { "this queue" } else { value }
 }
 
-/// What a value takes in the state, at most.
+/// The largest size of a value in the state, in bytes.
 fn entry_bytes(value: &str) -> usize {
     quote(value).len() + 24
 }
@@ -183,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn over_a_long_time_as_many_run_as_the_rate_says_and_never_more_than_the_burst_at_once() {
+    fn the_long_term_rate_and_the_burst_are_exact() {
         let config: Config =
             tidegate_plugin::parse(r#"{"count": 7, "per_seconds": 3, "burst": 4}"#).unwrap();
         let mut round = Case::read(r#"{"name": "", "role": "throttler"}"#).unwrap()[0].round();
@@ -202,7 +205,7 @@ mod tests {
                     .filter(|decision| decision.action == Action::Run)
                     .map(|_| round.now),
             );
-            // To when it asks to be asked again, and not a millisecond later.
+            // The next call is exactly at the time that the plugin named.
             let Action::Hold(Some(until)) = answer.decisions[9].action else {
                 panic!("{:?}", answer.decisions[9])
             };
@@ -215,12 +218,13 @@ mod tests {
             7000 + 3,
             "1000 periods, and the burst that was full at the start"
         );
-        // Of any 4 + 7n starts, the last is n periods after the first at least; a millisecond for rounding.
+        // In any 4 + 7n starts, the last is at least n periods after the first, less a millisecond
+        // of rounding.
         assert!(starts.windows(4 + 7).all(|window| window[10] - window[0] >= 2999));
     }
 
     #[test]
-    fn a_rate_that_is_lowered_holds_nobody_for_longer_than_its_own_period() {
+    fn a_lowered_rate_holds_jobs_for_at_most_its_period() {
         let jobs =
             Case::read(r#"{"name": "", "role": "throttler", "candidates": [{"times": 1000}]}"#)
                 .unwrap()[0]
@@ -243,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn more_values_than_the_state_can_hold_wait_and_none_is_let_through_unlimited() {
+    fn values_beyond_the_bound_of_the_state_wait() {
         let config: Config =
             tidegate_plugin::parse(r#"{"attribute": "tenant", "count": 1}"#).unwrap();
         let candidates: Vec<String> = (0..1000)

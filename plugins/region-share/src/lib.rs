@@ -1,7 +1,9 @@
-//! Shares of a limit by the values of an attribute: of 100, 40 % for `east`, 30 % for `north`, 30 % for `west`.
+//! Shares of a limit by the values of an attribute: of 100, 40 % for `east`, 30 % for `north`, 30 %
+//! for `west`.
 //!
-//! A share is a whole number of weight units, rounded down. With `lend`, what its owner does not ask for may be taken
-//! by the other listed values, and its owner gets it back as those jobs end: owners are served before borrowers, always.
+//! A share is a whole number of weight units, rounded down. With `lend`, the other listed values
+//! may borrow capacity that its owner does not need. The owner gets it back as those jobs end:
+//! owners are always served before borrowers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,17 +12,18 @@ use tidegate_plugin::{
     About, Answer, Decision, Dimension, Job, Problem, Round, Throttler, export_throttler,
 };
 
-/// What a queue sets.
+/// The configuration of a queue.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// By whose values the limit is shared.
+    /// The attribute whose values share the limit.
     attribute: String,
-    /// What is shared (default: the queue's concurrency; the smaller of the two).
+    /// The limit to share (default: the queue's concurrency). If both are set, the smaller applies.
     limit: Option<u32>,
-    /// Percent of the limit, by value; together at most 100. A value that is not listed has nothing.
+    /// Percent of the limit by value, together at most 100. A value that is not listed has no
+    /// share.
     shares: BTreeMap<String, u32>,
-    /// Whether what is not asked for is lent to the other listed values.
+    /// Whether unused capacity is lent to the other listed values.
     #[serde(default)]
     lend: bool,
 }
@@ -44,7 +47,7 @@ impl Throttler for RegionShare {
         if config.attribute.is_empty() {
             problems.push(Problem::new("/attribute", "must name an attribute"));
         }
-        // In 64 bits, so that no sum of shares overflows.
+        // A sum in 64 bits cannot overflow.
         let sum: u64 = config.shares.values().copied().map(u64::from).sum();
         if sum > 100 {
             problems.push(Problem::new(
@@ -67,7 +70,7 @@ impl Throttler for RegionShare {
             total: round.running.weight(),
             closed: BTreeSet::new(),
         };
-        // Owners first, in the queue's order; borrowers get what is left then.
+        // Owners first, in the queue's order. Borrowers get what is left.
         let mut decisions: Vec<Option<Decision>> =
             candidates.iter().map(|job| ledger.own(job)).collect();
         if config.lend {
@@ -80,7 +83,7 @@ impl Throttler for RegionShare {
         }
         let room = ledger.total < limit
             && (config.lend || ledger.shares().any(|(value, share)| ledger.used(value) < share));
-        // Of a flood everybody waits for the same reason, which is said once.
+        // Many jobs of a value wait for the same reason, which is formatted once.
         let mut waits: BTreeMap<&str, Decision> = BTreeMap::new();
         let mut wait = |job| {
             let (value, share) = ledger.share(job).unwrap_or_default();
@@ -95,13 +98,14 @@ impl Throttler for RegionShare {
     }
 }
 
-/// Who uses what, counting what this call runs.
+/// The used weight by value, including the jobs that this call runs.
 struct Ledger<'a> {
     config: &'a Config,
     limit: u64,
     used: BTreeMap<String, u64>,
     total: u64,
-    /// Values of which a job did not fit into its own share: no later one of theirs passes it.
+    /// Values with a job that did not fit into its share. No later job of the same value overtakes
+    /// it.
     closed: BTreeSet<&'a str>,
 }
 
@@ -136,7 +140,8 @@ impl<'a> Ledger<'a> {
         Decision::run()
     }
 
-    /// Runs a job within its own share, or holds it for good if it is without one; nothing if it has to wait.
+    /// Runs a job within its own share. Holds it if its value has no share, or if it can never fit.
+    /// None if it has to wait.
     fn own(&mut self, job: &Job) -> Option<Decision> {
         let Some((value, share)) = self.share(job) else {
             let attribute = &self.config.attribute;
@@ -148,7 +153,8 @@ impl<'a> Ledger<'a> {
         };
         let weight = u64::from(job.weight);
         if weight > share {
-            // It keeps nobody waiting, for it may wait for good: what it needs is never its value's own.
+            // It is heavier than its share and may wait forever. It therefore does not close its
+            // value.
             let ever = self.config.lend && weight <= self.limit;
             let never = || {
                 Decision::hold(format!(
@@ -168,7 +174,7 @@ impl<'a> Ledger<'a> {
         None
     }
 
-    /// What owners with a waiting job are short of: nobody may borrow that.
+    /// The unused shares of owners that have a waiting job. No other value may borrow them.
     fn reserved(&self) -> u64 {
         self.shares()
             .filter(|(value, _)| self.closed.contains(value))
@@ -176,11 +182,12 @@ impl<'a> Ledger<'a> {
             .sum()
     }
 
-    /// Runs a job on what others left, if it fits. The first that does not fit ends the lending, so that lighter ones do
-    /// not pass it for ever; but one heavier than its value's share keeps nothing back.
+    /// Runs a job on unused capacity, if it fits. The first job that does not fit ends the lending,
+    /// so that lighter jobs do not overtake it forever. A job heavier than the share of its value
+    /// does not end the lending.
     fn borrow(&mut self, job: &Job, left: &mut u64) -> Option<Decision> {
         let (value, share) = self.share(job)?;
-        // The job may take what is kept for its own value, too.
+        // The job may also use what is reserved for its own value.
         let own =
             if self.closed.contains(value) { share.saturating_sub(self.used(value)) } else { 0 };
         let weight = u64::from(job.weight);
@@ -216,9 +223,10 @@ mod tests {
         tidegate_plugin::testing::throttler_cases::<RegionShare>("cases");
     }
 
-    /// Every mix of three values on a small limit, with every backlog: the promises of the README.
+    /// All combinations of three values on a small limit, with every backlog: the guarantees of the
+    /// README.
     #[test]
-    fn owners_get_their_share_before_anybody_borrows_and_nothing_idles_that_may_be_lent() {
+    fn owners_precede_borrowers_and_no_capacity_idles() {
         let shares = [("east", 40), ("north", 30), ("west", 30)];
         for mask in 0..5 * 5 * 5 * 4 * 4 * 4 {
             let mut digits = mask;
@@ -236,7 +244,8 @@ mod tests {
                 counts.iter().zip(&shares).map(one).collect::<Vec<_>>().join(",")
             };
             let text = format!(
-                r#"{{"name": "", "role": "throttler", "concurrency": 10, "running": [{}], "candidates": [{}]}}"#,
+                r#"{{"name": "", "role": "throttler", "concurrency": 10,
+                    "running": [{}], "candidates": [{}]}}"#,
                 list(&running),
                 list(&waiting)
             );

@@ -1,4 +1,4 @@
-//! Edits of JSON text: what they do not touch stays byte for byte as it was.
+//! Edits of JSON text. Values that an edit does not change keep their bytes.
 
 use std::fmt;
 
@@ -8,19 +8,19 @@ use serde::{
 };
 use tidegate_plugin::{Raw, parse, quote};
 
-/// A place in JSON text (RFC 6901): `/endpoints/0/url`, empty for the whole.
+/// A JSON pointer (RFC 6901): `/endpoints/0/url`, or empty for the whole text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pointer(Vec<String>);
 
-/// A change.
+/// One change of a JSON text.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Written")]
 pub enum Edit {
-    /// Puts a value at a place, instead of what is there. Objects on the way that are missing are made.
+    /// Sets the value at a pointer. Missing objects on the way are created.
     Set(Pointer, Raw),
-    /// Removes what is at a place.
+    /// Removes the value at a pointer.
     Remove(Pointer),
-    /// Sets the second place to what is at the first.
+    /// Sets the second pointer to the value at the first.
     Copy(Pointer, Pointer),
 }
 
@@ -36,7 +36,7 @@ struct Written {
     to: Option<Pointer>,
 }
 
-/// A value that is there, be it null.
+/// A value that is present, including null.
 fn some<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Raw>, D::Error> {
     Raw::deserialize(deserializer).map(Some)
 }
@@ -65,7 +65,7 @@ impl Edit {
     ///
     /// # Errors
     ///
-    /// Why it cannot be made: there is nothing at a place, or nothing can be put there.
+    /// Why it cannot be applied: a pointer leads to no value, or no value can be set there.
     pub fn apply(&self, text: &str) -> Result<String, String> {
         match self {
             Self::Set(path, Raw(value)) => changed(text, &path.0, Some(value)),
@@ -75,7 +75,7 @@ impl Edit {
     }
 }
 
-/// An object or a list, a level deep.
+/// One level of an object or a list.
 enum Container {
     Object(Vec<(String, String)>),
     List(Vec<String>),
@@ -101,7 +101,7 @@ impl Container {
         }
     }
 
-    /// Where the child of this name is.
+    /// The position of the child with this name.
     fn place(&self, name: &str) -> Option<usize> {
         match self {
             Self::Object(members) => members.iter().position(|(key, _)| key == name),
@@ -135,7 +135,7 @@ fn found(text: &str, pointer: &[String]) -> Result<String, String> {
     found(container.child(place), rest)
 }
 
-/// The text with `value` at `pointer`; without what is there, if that is none.
+/// The text with `value` at `pointer`. If `value` is none, the text without the value there.
 fn changed(text: &str, pointer: &[String], value: Option<&str>) -> Result<String, String> {
     let Some((name, rest)) = pointer.split_first() else {
         return value.map(str::to_owned).ok_or_else(|| "the whole cannot be removed".to_owned());
@@ -162,7 +162,7 @@ fn changed(text: &str, pointer: &[String], value: Option<&str>) -> Result<String
     Ok(container.write())
 }
 
-/// An object's members in their order.
+/// An object's members, in their order.
 struct Members(Vec<(String, String)>);
 
 impl<'de> Deserialize<'de> for Members {
@@ -188,7 +188,7 @@ impl<'de> Deserialize<'de> for Members {
     }
 }
 
-/// A part of a pointer, in which `~1` stands for a slash and `~0` for itself.
+/// A part of a pointer without its escapes: `~1` is a slash, and `~0` is a tilde.
 fn unescaped(part: &str) -> String {
     let mut plain = String::new();
     let mut tilde = false;

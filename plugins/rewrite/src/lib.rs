@@ -1,7 +1,7 @@
-//! Changes a job between its attempts: another endpoint, a smaller batch, a later turn.
+//! Changes a job between its attempts: another endpoint, a smaller batch, another priority.
 //!
-//! The first rule whose condition holds is taken. Its edits are made one after the other, on the data as the attempt had
-//! it. One that cannot be made is left out, and logged.
+//! The first rule whose condition holds applies. Its edits apply one after the other, to the data
+//! of the failed attempt. An edit that cannot be applied is skipped and logged.
 
 mod edit;
 
@@ -12,13 +12,13 @@ use tidegate_plugin::{
 
 use edit::Edit;
 
-/// What a job type sets.
+/// The configuration of a job type.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The first that fits is taken; if none does, nothing is changed.
+    /// The first rule that matches applies. If none matches, nothing changes.
     rules: Vec<Rule>,
-    /// When the next attempt is (default: the built-in backoff).
+    /// The wait before the next attempt (default: the built-in backoff).
     #[serde(default)]
     backoff: Backoff,
 }
@@ -26,13 +26,13 @@ pub struct Config {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Rule {
-    /// For which failures (default: all).
+    /// The failures that the rule applies to (default: all).
     #[serde(default)]
     when: When,
-    /// What becomes of the data.
+    /// The changes of the data.
     #[serde(default)]
     edits: Vec<Edit>,
-    /// What becomes of the priority.
+    /// The new priority; none keeps it.
     priority: Option<i32>,
 }
 

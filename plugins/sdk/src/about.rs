@@ -1,28 +1,31 @@
-//! What a plugin says about itself. What it does not declare it is not given.
+//! The declarations of a plugin. It receives only what it declares.
 
 use crate::bindings::throttler::tidegate::plugin::types::Description;
 
-/// What the queue has to know of a plugin before it asks it.
+/// What the queue needs to know before it calls a plugin.
 #[derive(Clone, Copy, Debug)]
 pub struct About {
     /// A sentence for operators.
     pub about: &'static str,
     /// JSON Schema of the configuration, if there is one.
     pub config_schema: Option<&'static str>,
-    /// The shape of the state: raise it when a new version cannot read the old one's. 0 without state.
+    /// The version of the state's format. Raise it when a new version cannot read the old state. 0
+    /// for a plugin without state.
     pub state_version: u32,
-    /// Attributes by which the running set is asked; `*` for any, where the configuration names them.
+    /// The attributes by which it groups the running set. `*` permits any, for a plugin whose
+    /// configuration names them.
     pub group_by: &'static [&'static str],
-    /// Whether [`Running::page`](crate::Running::page) is called.
+    /// Whether it calls [`Running::page`](crate::Running::page).
     pub needs_running_jobs: bool,
-    /// Whether data of jobs is read.
+    /// Whether it reads the data of jobs.
     pub needs_data: bool,
-    /// Whether [`Round::ended`](crate::Round::ended) is looked at.
+    /// Whether it reads [`Round::ended`](crate::Round::ended).
     pub needs_ended: bool,
 }
 
 impl About {
-    /// A plugin that needs nothing but its configuration and the running set by job type and priority.
+    /// The declarations of a plugin that needs only its configuration, and the running set by job
+    /// type and priority.
     pub const fn new(about: &'static str) -> Self {
         Self {
             about,

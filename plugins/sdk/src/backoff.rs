@@ -4,7 +4,7 @@ use serde::{Deserialize, Deserializer, de};
 
 use crate::{Chance, Problem, Raw};
 
-/// A span of time, written in JSON as a number of seconds; three of its decimals count.
+/// A span of time. In JSON it is a number of seconds, of which three decimals are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Seconds(u64);
 
@@ -30,11 +30,12 @@ impl<'de> Deserialize<'de> for Seconds {
     }
 }
 
-/// The milliseconds of a number of seconds as it is written, without fractions of the machine's own.
+/// The milliseconds of a number of seconds in decimal form, computed without floating-point
+/// numbers.
 fn millis(written: &str) -> Option<u64> {
     let (whole, fraction) = written.split_once('.').unwrap_or((written, ""));
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    // A thousand years, so that sums of instants and spans do not overflow.
+    // At most ten digits, so that sums of instants and spans do not overflow.
     if whole.len() > 10 || !digits(whole) || !digits(fraction) {
         return None;
     }
@@ -52,9 +53,9 @@ fn millis(written: &str) -> Option<u64> {
 pub struct Backoff {
     /// The wait after the first attempt (default 2; 0 to 86400).
     pub base_seconds: Seconds,
-    /// No wait is longer (default 3600; 0 to 2592000).
+    /// The longest wait (default 3600; 0 to 2592000).
     pub max_seconds: Seconds,
-    /// Whether a random part of the wait is taken (default `full`).
+    /// Whether the wait is a random part of the computed one (default `full`).
     pub jitter: Jitter,
 }
 
@@ -62,10 +63,10 @@ pub struct Backoff {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Jitter {
-    /// Any part of the wait, at least half a second of it.
+    /// A random part of the wait, but at least half a second, or the whole wait if it is shorter.
     #[default]
     Full,
-    /// The whole wait, always.
+    /// Always the whole wait.
     None,
 }
 
@@ -80,7 +81,8 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// The least wait that full jitter leaves, in milliseconds, so that a failing target is never hammered.
+    /// The shortest wait with full jitter, in milliseconds. It keeps retries from overloading a
+    /// failing target.
     pub const LEAST: u64 = 500;
 
     /// The wait after attempt `attempt` (from 1), in milliseconds.
@@ -97,7 +99,7 @@ impl Backoff {
         }
     }
 
-    /// What is wrong with it, where `path` leads to it.
+    /// The errors of this configuration. `path` is the JSON pointer to it.
     pub fn check(&self, path: &str) -> Vec<Problem> {
         let fields = [
             ("base_seconds", self.base_seconds, 86_400),
@@ -125,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn full_jitter_stays_between_half_a_second_and_the_whole_and_takes_all_of_it() {
+    fn full_jitter_covers_half_a_second_to_the_whole_wait() {
         let waits: Vec<u64> = (0..1000).map(|seed| Backoff::default().after(2, seed)).collect();
         assert!(waits.iter().all(|wait| (Backoff::LEAST..=4000).contains(wait)));
         assert!(waits.iter().any(|wait| *wait < 600) && waits.iter().any(|wait| *wait > 3900));

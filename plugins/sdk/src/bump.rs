@@ -1,6 +1,8 @@
-//! An allocator that frees nothing: an instance lives for one call, and its memory goes with it.
+//! An allocator that frees nothing. An instance lives for one call, and its memory is released with
+//! it.
 //!
-//! It makes a call with a thousand jobs a quarter faster. Only the last block is given back or grown in place.
+//! It makes a call with a thousand jobs a quarter faster. Only the last block is freed or grown in
+//! place.
 
 use std::{
     alloc::{GlobalAlloc, Layout},
@@ -10,7 +12,7 @@ use std::{
 };
 
 const PAGE: usize = 1 << 16;
-/// Memory is asked for by the mebibyte, as long as there is that much.
+/// Memory grows by at least one mebibyte if the host permits it, else by what the allocation needs.
 const STEP: usize = 16;
 
 struct Bump {
@@ -25,7 +27,7 @@ unsafe impl Sync for Bump {}
 static BUMP: Bump = Bump { next: Cell::new(0), end: Cell::new(0) };
 
 impl Bump {
-    /// Adds at least `bytes` of memory, if there is so much.
+    /// Adds at least `bytes` of memory. Returns whether there was enough.
     #[cold]
     fn grow(&self, bytes: usize) -> bool {
         let needed = bytes.div_ceil(PAGE);
@@ -33,7 +35,7 @@ impl Bump {
             let page = memory_grow(0, pages);
             if page != usize::MAX {
                 let start = page * PAGE;
-                // Somebody else may have grown the memory in between.
+                // Other code may have grown the memory in between.
                 if start != self.end.get() {
                     self.next.set(start);
                 }
@@ -45,7 +47,8 @@ impl Bump {
     }
 }
 
-// SAFETY: blocks never overlap, for `next` only moves back over the last one; they lie within memory that was grown.
+// SAFETY: blocks never overlap, because `next` moves back only over the last block. They lie within
+// memory that was grown.
 unsafe impl GlobalAlloc for Bump {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         loop {
@@ -81,7 +84,8 @@ unsafe impl GlobalAlloc for Bump {
         if size <= layout.size() {
             return block;
         }
-        // SAFETY: the caller promises that `size` and the alignment make a layout; the new block is larger than the old.
+        // SAFETY: the caller guarantees that `size` and the alignment make a layout. The new block
+        // is larger than the old one.
         unsafe {
             let moved = self.alloc(Layout::from_size_align_unchecked(size, layout.align()));
             if !moved.is_null() {

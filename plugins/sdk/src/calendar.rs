@@ -1,11 +1,11 @@
-//! Days and instants, without a time zone database: a component has none.
+//! Days and instants without a time zone database, which a component does not have.
 
 /// Milliseconds of a day.
 pub const DAY: i64 = 86_400_000;
 
 /// The number of the day `year`-`month`-`day` (Gregorian), counted from 1970-01-01.
 pub const fn day_number(year: i64, month: i64, day: i64) -> i64 {
-    // The year begins in March, so that the leap day is its last.
+    // The year begins in March, so that the leap day is its last day.
     let year = year - (month <= 2) as i64;
     let era = year.div_euclid(400);
     let year_of_era = year.rem_euclid(400);

@@ -1,11 +1,11 @@
-//! Chance that can be repeated: drawn from the call's seed.
+//! Reproducible random numbers, from the call's seed.
 
-/// A stream of numbers that look random, the same for the same seed.
+/// A stream of pseudorandom numbers. The same seed gives the same numbers.
 #[derive(Clone, Debug)]
 pub struct Chance(u64);
 
 impl Chance {
-    /// The stream of `seed`, which is a call's.
+    /// The stream of `seed`, which is the call's seed.
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -18,7 +18,7 @@ impl Chance {
         mixed ^ (mixed >> 31)
     }
 
-    /// The next number below `end`; 0 if that is 0.
+    /// The next number below `end`; 0 if `end` is 0.
     pub fn below(&mut self, end: u64) -> u64 {
         ((u128::from(self.draw()) * u128::from(end)) >> 64) as u64
     }

@@ -1,17 +1,18 @@
-//! Configurations: JSON text read into a plugin's own type, and what is wrong with one that is not read.
+//! Configurations: JSON text is parsed into a plugin's own type, or its errors are returned.
 
 use serde::de::DeserializeOwned;
 
 use crate::{Problem, json::parse};
 
 impl Problem {
-    /// `message` about the part of the configuration to which the JSON pointer `path` leads.
+    /// A problem in the part of the configuration to which the JSON pointer `path` leads.
     pub fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
         Self { path: path.into(), message: message.into() }
     }
 }
 
-/// What is wrong with a configuration that is read into a `T`, and then looked at by `check`.
+/// The errors of a configuration: those of parsing it into a `T`, or those that `check` finds in
+/// it.
 #[doc(hidden)]
 pub fn check<T: DeserializeOwned>(
     text: &str,
@@ -23,7 +24,7 @@ pub fn check<T: DeserializeOwned>(
     }
 }
 
-/// Reads the configuration of a call.
+/// Parses the configuration of a call.
 pub(crate) fn of_call<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     parse(text).map_err(|Problem { path, message }| format!("configuration {path}: {message}"))
 }

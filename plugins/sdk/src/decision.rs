@@ -1,29 +1,30 @@
-//! Decisions, and what is read of a job, in few words.
+//! Short constructors of decisions, and access to the attributes of jobs.
 
 use crate::{Action, Attribute, Decision, Dimension, Ended, Job, RunningJob};
 
 impl Decision {
-    /// It starts now.
+    /// The job starts now.
     pub const fn run() -> Self {
         Self { action: Action::Run, reason: None }
     }
 
-    /// It waits, and is offered again when something happens.
+    /// The job waits. The next tick of its queue offers it again.
     pub fn hold(reason: impl Into<String>) -> Self {
         Self { action: Action::Hold(None), reason: Some(reason.into()) }
     }
 
-    /// It waits, and is offered again when something happens, at `until` at the latest.
+    /// The job waits. The next tick of its queue offers it again, at the latest at `until`, which
+    /// is after now and within 366 days.
     pub fn hold_until(until: u64, reason: impl Into<String>) -> Self {
         Self { action: Action::Hold(Some(until)), reason: Some(reason.into()) }
     }
 
-    /// It is due at `at`, which is after now and within 366 days.
+    /// The job is due at `at`, which is after now and within 366 days.
     pub fn reschedule(at: u64, reason: impl Into<String>) -> Self {
         Self { action: Action::Reschedule(at), reason: Some(reason.into()) }
     }
 
-    /// It ends, as `dropped`.
+    /// The job ends `dropped`.
     pub fn drop(reason: impl Into<String>) -> Self {
         Self { action: Action::Drop, reason: Some(reason.into()) }
     }

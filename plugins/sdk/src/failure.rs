@@ -4,22 +4,23 @@ use serde::Deserialize;
 
 use crate::Failure;
 
-/// What a rule asks of a failure: everything that is given must hold, and of a list one.
+/// The condition of a rule. Every given field must match the failure. A list matches if one of its
+/// elements does.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct When {
-    /// Which attempt failed, from 1.
+    /// Numbers of the failed attempt, from 1.
     pub attempts: Option<Vec<u32>>,
-    /// Why: `failed`, `timeout`, `lost`, `not_delivered`, ...
+    /// Reasons: `failed`, `timeout`, `lease_expired`, `connection_lost` or `not_delivered`.
     pub reasons: Option<Vec<String>>,
-    /// The HTTP status.
+    /// HTTP statuses of the target's response.
     pub statuses: Option<Vec<u16>>,
-    /// What the message begins with.
+    /// Prefixes of the message.
     pub messages: Option<Vec<String>>,
 }
 
 impl When {
-    /// Whether all of it holds for `failure`.
+    /// Whether `failure` matches every given field.
     pub fn holds(&self, failure: &Failure) -> bool {
         let message = failure.message.as_deref().unwrap_or_default();
         self.attempts.as_ref().is_none_or(|those| those.contains(&failure.attempt))
@@ -53,7 +54,8 @@ mod tests {
         let holds = |text: &str| crate::parse::<When>(text).expect("a condition").holds(&failure);
         assert!(holds("{}"));
         assert!(holds(
-            r#"{"attempts": [1, 2], "reasons": ["failed"], "statuses": [503, 429], "messages": ["no", "quota"]}"#
+            r#"{"attempts": [1, 2], "reasons": ["failed"],
+                "statuses": [503, 429], "messages": ["no", "quota"]}"#
         ));
         assert!(!holds(r#"{"attempts": [1]}"#));
         assert!(!holds(r#"{"statuses": [429], "reasons": ["timeout"]}"#));

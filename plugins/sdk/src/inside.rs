@@ -1,15 +1,16 @@
-//! What a call may ask of its queue, in a component: the queue answers.
+//! What a call can access of its queue. In a component, the host provides it.
 
 use crate::{
     Dimension, Group, RunningJob, StateError,
     bindings::throttler::tidegate::plugin::{jobs, running, state},
 };
 
-/// The running set: the queue's granted jobs, started or not, without the candidates of this call.
+/// The running set: the queue's granted jobs, whether started or not. The candidates of this call
+/// are not in it.
 #[derive(Debug)]
 pub struct Running(());
 
-/// The throttler's small memory.
+/// The state of the throttler.
 #[derive(Debug)]
 pub struct State(());
 
@@ -22,27 +23,27 @@ impl Running {
         Self(())
     }
 
-    /// How many jobs run.
+    /// The number of running jobs.
     pub fn count(&self) -> u32 {
         running::count()
     }
 
-    /// Their weight. Critical jobs have none.
+    /// The total weight of the running jobs. The weight of a critical job is 0.
     pub fn weight(&self) -> u64 {
         running::weight()
     }
 
-    /// Every value of a dimension, with its jobs and their weight. Jobs without the attribute are in no group.
+    /// The groups of all values of a dimension. Jobs without the attribute are in no group.
     pub fn groups(&self, by: &Dimension) -> Vec<Group> {
         running::groups(by)
     }
 
-    /// One value of a dimension; zeroes when no job has it.
+    /// The group of one value of a dimension. Its count and weight are 0 if no job has the value.
     pub fn in_group(&self, by: &Dimension, value: &str) -> Group {
         running::in_group(by, value)
     }
 
-    /// The jobs themselves, the longest granted first; at most 1000 a call.
+    /// The running jobs, the earliest granted first; at most 1000 per page.
     pub fn page(&self, offset: u32, limit: u32) -> Vec<RunningJob> {
         running::page(offset, limit)
     }
@@ -53,26 +54,26 @@ impl State {
         Self(())
     }
 
-    /// What is kept under `key`.
+    /// The value of `key`, if there is one.
     pub fn get(&self, key: &str) -> Option<String> {
         state::get(key)
     }
 
-    /// Keeps `value` under `key`, if the call succeeds.
+    /// Sets `key` to `value`. The change is committed only if the call succeeds.
     ///
     /// # Errors
     ///
-    /// The key is too long (128 bytes), or the state is full (64 keys, 16 KiB).
+    /// The key is too long (more than 128 bytes), or the state is full (64 keys, 16 KiB).
     pub fn set(&self, key: &str, value: &str) -> Result<(), StateError> {
         state::set(key, value)
     }
 
-    /// Forgets `key`.
+    /// Removes `key`.
     pub fn delete(&self, key: &str) {
         state::delete(key);
     }
 
-    /// Every key, in order.
+    /// All keys, sorted.
     pub fn keys(&self) -> Vec<String> {
         state::keys()
     }

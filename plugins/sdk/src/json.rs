@@ -1,7 +1,8 @@
-//! JSON text read into any serde type, told by its place where it does not fit.
+//! Parses JSON text into any serde type, and names the place of an error.
 //!
-//! It is small rather than quick, and what is `inline(never)` is so for its size: the usual reader brings 50 KB into a component, most of it for decimal fractions. Here
-//! whoever does not ask for a fraction does not pay for one, and an error has its JSON pointer without another crate.
+//! It is small rather than fast, and functions are `inline(never)` to keep it small. The usual
+//! parser adds 50 KB to a component, most of it for decimal fractions. Here only types with
+//! fractions need that code, and an error has its JSON pointer without another crate.
 
 use std::fmt::{self, Display, Write};
 
@@ -16,10 +17,10 @@ use serde::{
 
 use crate::Problem;
 
-/// Deeper nesting is refused, so that no text can use up the stack.
+/// The deepest nesting. Deeper text is refused, so that no text can exhaust the stack.
 const DEPTH: usize = 100;
 
-/// Reads JSON text.
+/// Parses JSON text.
 ///
 /// # Errors
 ///
@@ -33,12 +34,13 @@ pub fn parse<T: DeserializeOwned>(text: &str) -> Result<T, Problem> {
     value.map_err(|Error { path, message }| Problem { path, message })
 }
 
-/// A part of a JSON text that stays as it is written. Only [`parse`] can read it, and not within what serde flattens or tries untagged.
+/// A part of a JSON text, unchanged. Only [`parse`] can read it. It does not work within flattened
+/// fields or untagged enums of serde.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Raw(pub String);
 
 impl Raw {
-    /// By this name a [`Reader`] knows that the text itself is asked for.
+    /// The name by which a [`Reader`] recognises that the text itself is requested.
     const NAME: &'static str = "$tidegate::Raw";
 }
 
@@ -61,7 +63,7 @@ impl<'de> Deserialize<'de> for Raw {
     }
 }
 
-/// What is wrong, and the pointer to it.
+/// What is wrong, and the JSON pointer to it.
 #[derive(Debug)]
 struct Error {
     path: String,
@@ -69,13 +71,13 @@ struct Error {
 }
 
 impl Error {
-    /// The same error, seen from the list that has it at `index`.
+    /// The same error, in the list that has it at `index`.
     #[inline(never)]
     fn at(self, index: usize) -> Self {
         self.under(&index.to_string())
     }
 
-    /// The same error, seen from the object that has it under `key`.
+    /// The same error, in the object that has it under `key`.
     #[inline(never)]
     fn under(mut self, key: &str) -> Self {
         let mut path = String::from('/');
@@ -105,7 +107,7 @@ impl de::Error for Error {
         Self { path: String::new(), message: message.to_string() }
     }
 
-    // The default writes numbers with fractions, which takes 20 KB of code.
+    // The default formats numbers with fractions, which takes 20 KB of code.
     fn invalid_type(unexpected: Unexpected, expected: &dyn Expected) -> Self {
         let found = match unexpected {
             Unexpected::Bool(_) => "true or false",
@@ -136,14 +138,14 @@ impl de::Error for Error {
     }
 }
 
-/// Where reading has come to. It is between two tokens, or before a value.
+/// The position of the parser. It is between two tokens, or before a value.
 struct Reader<'a> {
     text: &'a str,
     at: usize,
     depth: usize,
 }
 
-/// A number as it is written, or as the integer that it is.
+/// An integer, or the text of any other number.
 enum Number<'a> {
     Unsigned(u64),
     Signed(i64),
@@ -239,7 +241,7 @@ impl<'a> Reader<'a> {
             Some(b't') => '\t',
             Some(b'u') => {
                 let mut unit = self.unit()?;
-                // What does not fit into one unit is written as a pair of them.
+                // A character outside the basic plane is escaped as a pair of units.
                 if (0xd800..0xdc00).contains(&unit)
                     && self.text.as_bytes()[self.at..].starts_with(b"\\u")
                 {
@@ -267,7 +269,7 @@ impl<'a> Reader<'a> {
         Ok(unit)
     }
 
-    /// Reads past a value of any kind.
+    /// Skips a value of any kind.
     #[inline(never)]
     fn skip(&mut self) -> Result<(), Error> {
         match self.peek() {
@@ -291,7 +293,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads a list or an object, whose first byte is next and whose last is `end`.
+    /// Reads a list or an object. The next byte is its first, and `end` is its last.
     fn nested<T>(
         &mut self,
         end: u8,
@@ -316,11 +318,11 @@ impl<'a> Reader<'a> {
     #[inline(never)]
     fn leave(&mut self, list: &mut List) -> Result<(), Error> {
         self.depth -= 1;
-        // A visitor may stop early, as a tuple's does.
+        // A visitor may stop early, for example that of a tuple.
         if list.more(self)? { Err(self.syntax("fewer elements")) } else { Ok(()) }
     }
 
-    /// What is next, for an error that says so: a value of another kind was expected.
+    /// Describes the next value, for an error that expected another kind.
     #[inline(never)]
     fn unexpected(&mut self, expected: &dyn Expected) -> Error {
         let found = match self.peek() {
@@ -352,7 +354,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Whether this is a number by the grammar of JSON.
+/// Whether the text is a number in the grammar of JSON.
 fn is_number(written: &[u8]) -> bool {
     let digits = |text: &[u8]| text.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let mut rest = written.strip_prefix(b"-").unwrap_or(written);
@@ -377,17 +379,17 @@ fn is_number(written: &[u8]) -> bool {
     rest.is_empty()
 }
 
-/// How far the elements of a list, or the members of an object, were read.
+/// The position in the elements of a list or the members of an object.
 struct List {
     end: u8,
-    /// `usize::MAX` when its end was read.
+    /// `usize::MAX` after its end was read.
     count: usize,
-    /// The key of the value that is next.
+    /// The key of the next value.
     key: String,
 }
 
 impl List {
-    /// Whether another follows; reads the comma before it, or the end.
+    /// Whether another element follows. Reads the comma before it, or the end.
     #[inline(never)]
     fn more(&mut self, reader: &mut Reader) -> Result<bool, Error> {
         if self.count == usize::MAX {
@@ -405,7 +407,7 @@ impl List {
         Ok(true)
     }
 
-    /// Whether another member follows; reads its key.
+    /// Whether another member follows. Reads its key.
     #[inline(never)]
     fn member(&mut self, reader: &mut Reader) -> Result<bool, Error> {
         let more = self.more(reader)?;
@@ -454,7 +456,7 @@ impl<'de> MapAccess<'de> for Elements<'_, '_, '_> {
     }
 }
 
-/// The key of an object's member: a text, or a number written as one.
+/// The key of an object's member: a string, or a number in a string.
 struct Key<'k>(&'k str);
 
 macro_rules! integer_keys {
@@ -497,16 +499,19 @@ impl<'de> Deserializer<'de> for Key<'_> {
     }
 
     integer_keys! {
-        deserialize_u8 visit_u8 deserialize_u16 visit_u16 deserialize_u32 visit_u32 deserialize_u64 visit_u64
-        deserialize_i8 visit_i8 deserialize_i16 visit_i16 deserialize_i32 visit_i32 deserialize_i64 visit_i64
+        deserialize_u8 visit_u8 deserialize_u16 visit_u16
+        deserialize_u32 visit_u32 deserialize_u64 visit_u64
+        deserialize_i8 visit_i8 deserialize_i16 visit_i16
+        deserialize_i32 visit_i32 deserialize_i64 visit_i64
     }
 
     forward_to_deserialize_any! {
-        bool f32 f64 i128 u128 char str string bytes byte_buf unit unit_struct seq tuple tuple_struct map struct identifier ignored_any
+        bool f32 f64 i128 u128 char str string bytes byte_buf unit unit_struct seq tuple
+        tuple_struct map struct identifier ignored_any
     }
 }
 
-/// A variant that has a value: an object with one member.
+/// A variant with a value: an object with one member.
 struct Variant<'r, 'a> {
     reader: &'r mut Reader<'a>,
     name: &'r str,
@@ -728,7 +733,7 @@ impl<'de> Deserializer<'de> for &mut Reader<'_> {
     }
 }
 
-/// `text` as JSON text.
+/// `text` as a JSON string.
 pub fn quote(text: &str) -> String {
     let mut quoted = String::from('"');
     for character in text.chars() {
@@ -776,7 +781,9 @@ mod tests {
 
     #[test]
     fn what_fits_is_read() {
-        let text = r#" { "shares": {"e\u00e4\"": 1}, "steps": ["stop", {"wait": 2}, {"copy": {"from": "a", "to": [1.50, {}] }}], "days": {"3": 1.5, "4": null} } "#;
+        let text = r#" { "shares": {"e\u00e4\"": 1},
+            "steps": ["stop", {"wait": 2}, {"copy": {"from": "a", "to": [1.50, {}] }}],
+            "days": {"3": 1.5, "4": null} } "#;
         let steps = vec![
             Step::Stop,
             Step::Wait(2),
@@ -791,7 +798,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_told_by_its_pointer() {
-        let told = [
+        let cases = [
             (r#"{"shares": {"a/b": "x"}}"#, "/shares/a~1b", "expected u32, not a text"),
             (r#"{"shares": {"a": -1}}"#, "/shares/a", "expected u32, not -1"),
             (
@@ -825,13 +832,13 @@ mod tests {
             (r#"{"days": {"mon": 1}}"#, "/days/mon", "expected u8, not \"mon\""),
             ("[]", "", "expected struct Config, not a list"),
         ];
-        for (text, path, message) in told {
+        for (text, path, message) in cases {
             assert_eq!(problem(text), (path.to_owned(), message.to_owned()), "{text}");
         }
     }
 
     #[test]
-    fn what_is_not_json_is_refused_and_what_is_json_is_read_as_others_read_it() {
+    fn invalid_json_is_refused_and_valid_json_is_parsed() {
         let deep = format!("{}{}", "[".repeat(100), "]".repeat(100));
         let good = [
             "null",

@@ -1,7 +1,8 @@
 //! Throttlers and retry strategies for tidegate, in Rust.
 //!
-//! Implement [`Throttler`] or [`RetryStrategy`], and export it. All that a decision may depend on is an argument: there
-//! is no clock, no chance and nothing outside, so that each call can be tested, recorded and repeated.
+//! Implement [`Throttler`] or [`RetryStrategy`], and export it. Everything that a decision may
+//! depend on is an argument. There is no clock, no source of random numbers and no access to the
+//! outside. Each call can therefore be tested, recorded and repeated.
 //!
 //! ```
 //! use tidegate_plugin::{About, Answer, Decision, Dimension, Job, Round, Throttler};
@@ -35,10 +36,11 @@
 //! # fn main() {}
 //! ```
 //!
-//! The contract behind this is `wit/plugin.wit`, and the types here are those. In a component [`Running`], [`State`] and
-//! [`Data`] ask the queue. In a test they are made up, and [`testing`] runs a plugin on cases from data files.
+//! `wit/plugin.wit` is the contract, and the types here are its types. In a component, [`Running`],
+//! [`State`] and [`Data`] call the host. In a test, the test provides their content, and
+//! [`testing`] runs a plugin on cases from data files.
 
-// The bindings and the macros name this crate from outside.
+// The bindings and the macros refer to this crate by its name.
 extern crate self as tidegate_plugin;
 
 mod about;
@@ -67,7 +69,7 @@ mod queue;
 #[path = "outside.rs"]
 mod queue;
 
-/// Made from `wit/plugin.wit` by `cargo run -p xtask -- bindings`.
+/// Generated from `wit/plugin.wit` by `cargo run -p xtask -- bindings`.
 #[doc(hidden)]
 #[allow(
     clippy::all,
@@ -105,7 +107,7 @@ pub use queue::{Data, Running, State};
 pub use retry::{Call, RetryStrategy};
 pub use throttle::{Round, Throttler};
 
-/// What the export macros call; nothing here is for authors.
+/// For the export macros only, not for authors.
 #[doc(hidden)]
 pub mod glue {
     pub use crate::{

@@ -1,10 +1,12 @@
-//! Lines for the plugin's author: `tidegate plugin logs` shows them. In a test they go to standard error.
+//! The log, for the plugin's author: `tidegate plugin logs` shows it. In a test, lines go to
+//! standard error.
 //!
-//! [`debug!`](crate::debug), [`info!`](crate::info), [`warn!`](crate::warn) and [`error!`](crate::error) are written like `format!`.
+//! [`debug!`](crate::debug), [`info!`](crate::info), [`warn!`](crate::warn) and
+//! [`error!`](crate::error) take arguments like `format!`.
 
 pub use crate::bindings::throttler::tidegate::plugin::log::Level;
 
-/// Writes one line. At most 100 lines and 16 KiB of a call are kept.
+/// Writes one line. The server keeps at most 100 lines and 16 KiB of a call.
 pub fn write(level: Level, message: &str) {
     #[cfg(target_arch = "wasm32")]
     crate::bindings::throttler::tidegate::plugin::log::write(level, message);
@@ -12,31 +14,31 @@ pub fn write(level: Level, message: &str) {
     eprintln!("{level:?}: {message}");
 }
 
-/// Writes a line of detail.
+/// Writes a line at level `debug`.
 #[macro_export]
 macro_rules! debug {
     ($($line:tt)*) => { $crate::log::write($crate::log::Level::Debug, &format!($($line)*)) };
 }
 
-/// Writes a line.
+/// Writes a line at level `info`.
 #[macro_export]
 macro_rules! info {
     ($($line:tt)*) => { $crate::log::write($crate::log::Level::Info, &format!($($line)*)) };
 }
 
-/// Writes a line about what is odd.
+/// Writes a line at level `warn`.
 #[macro_export]
 macro_rules! warn {
     ($($line:tt)*) => { $crate::log::write($crate::log::Level::Warn, &format!($($line)*)) };
 }
 
-/// Writes a line about what is wrong.
+/// Writes a line at level `error`.
 #[macro_export]
 macro_rules! error {
     ($($line:tt)*) => { $crate::log::write($crate::log::Level::Error, &format!($($line)*)) };
 }
 
-/// Has a panic leave its message in the log: a component that panics can say nothing else.
+/// Makes a panic write its message to the log. A component that panics has no other output.
 #[doc(hidden)]
 pub fn report_panics() {
     #[cfg(target_arch = "wasm32")]

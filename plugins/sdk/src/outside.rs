@@ -1,14 +1,15 @@
-//! What a call may ask of its queue, in a test: values that the test made up.
+//! What a call can access of its queue. In a test, the test provides it.
 
 use std::{cell::RefCell, collections::BTreeMap};
 
 use crate::{Dimension, Group, RunningJob, StateError};
 
-/// The running set: the queue's granted jobs, started or not, without the candidates of this call.
+/// The running set: the queue's granted jobs, whether started or not. The candidates of this call
+/// are not in it.
 #[derive(Debug, Default)]
 pub struct Running(Vec<RunningJob>);
 
-/// The throttler's small memory.
+/// The state of the throttler.
 #[derive(Debug, Default)]
 pub struct State(RefCell<BTreeMap<String, String>>);
 
@@ -17,28 +18,28 @@ pub struct State(RefCell<BTreeMap<String, String>>);
 pub struct Data(BTreeMap<String, String>);
 
 impl Running {
-    /// No queue answers here.
+    /// An empty one: a test has no queue.
     pub(crate) fn here() -> Self {
         Self::default()
     }
 
-    /// A made-up one.
+    /// One with the given content, for tests.
     pub fn of(mut jobs: Vec<RunningJob>) -> Self {
         jobs.sort_by_key(|job| job.granted_at);
         Self(jobs)
     }
 
-    /// How many jobs run.
+    /// The number of running jobs.
     pub fn count(&self) -> u32 {
         u32::try_from(self.0.len()).unwrap_or(u32::MAX)
     }
 
-    /// Their weight. Critical jobs have none.
+    /// The total weight of the running jobs. The weight of a critical job is 0.
     pub fn weight(&self) -> u64 {
         self.0.iter().map(|job| u64::from(job.weight)).sum()
     }
 
-    /// Every value of a dimension, with its jobs and their weight. Jobs without the attribute are in no group.
+    /// The groups of all values of a dimension. Jobs without the attribute are in no group.
     pub fn groups(&self, by: &Dimension) -> Vec<Group> {
         let mut groups: BTreeMap<String, Group> = BTreeMap::new();
         for job in &self.0 {
@@ -57,20 +58,20 @@ impl Running {
         groups.into_values().collect()
     }
 
-    /// One value of a dimension; zeroes when no job has it.
+    /// The group of one value of a dimension. Its count and weight are 0 if no job has the value.
     pub fn in_group(&self, by: &Dimension, value: &str) -> Group {
         let found = self.groups(by).into_iter().find(|group| group.value == value);
         found.unwrap_or_else(|| Group { value: value.to_owned(), count: 0, weight: 0 })
     }
 
-    /// The jobs themselves, the longest granted first; at most 1000 a call.
+    /// The running jobs, the earliest granted first; at most 1000 per page.
     pub fn page(&self, offset: u32, limit: u32) -> Vec<RunningJob> {
         self.0.iter().skip(offset as usize).take(limit.min(1000) as usize).cloned().collect()
     }
 }
 
 impl State {
-    /// No queue answers here.
+    /// An empty one: a test has no queue.
     pub(crate) fn here() -> Self {
         Self::default()
     }
@@ -79,26 +80,26 @@ impl State {
     const KEY_BYTES: usize = 128;
     const BYTES: usize = 16 << 10;
 
-    /// A made-up one.
+    /// One with the given content, for tests.
     pub fn of(entries: BTreeMap<String, String>) -> Self {
         Self(RefCell::new(entries))
     }
 
-    /// All that is kept.
+    /// The whole state.
     pub fn entries(&self) -> BTreeMap<String, String> {
         self.0.borrow().clone()
     }
 
-    /// What is kept under `key`.
+    /// The value of `key`, if there is one.
     pub fn get(&self, key: &str) -> Option<String> {
         self.0.borrow().get(key).cloned()
     }
 
-    /// Keeps `value` under `key`, if the call succeeds.
+    /// Sets `key` to `value`. The change is committed only if the call succeeds.
     ///
     /// # Errors
     ///
-    /// The key is too long (128 bytes), or the state is full (64 keys, 16 KiB).
+    /// The key is too long (more than 128 bytes), or the state is full (64 keys, 16 KiB).
     pub fn set(&self, key: &str, value: &str) -> Result<(), StateError> {
         let mut entries = self.0.borrow_mut();
         let others = entries.iter().filter(|(other, _)| *other != key);
@@ -115,24 +116,24 @@ impl State {
         }
     }
 
-    /// Forgets `key`.
+    /// Removes `key`.
     pub fn delete(&self, key: &str) {
         self.0.borrow_mut().remove(key);
     }
 
-    /// Every key, in order.
+    /// All keys, sorted.
     pub fn keys(&self) -> Vec<String> {
         self.0.borrow().keys().cloned().collect()
     }
 }
 
 impl Data {
-    /// No queue answers here.
+    /// An empty one: a test has no queue.
     pub(crate) fn here() -> Self {
         Self::default()
     }
 
-    /// Made-up data, JSON text by job id.
+    /// Data for tests: JSON text by job id.
     pub fn of(texts: BTreeMap<String, String>) -> Self {
         Self(texts)
     }

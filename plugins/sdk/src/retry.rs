@@ -1,27 +1,27 @@
-//! Retry strategies: what follows a failed attempt?
+//! Retry strategies, which decide what follows a failed attempt.
 
 use serde::de::DeserializeOwned;
 
 use crate::{About, Data, FailedJob, Plan, Problem, Verdict, config::of_call, glue::Context};
 
-/// Decides when, and how, a job is tried again.
+/// Decides when and how a job is retried.
 pub trait RetryStrategy {
-    /// The configuration that a job type or a job gives, read from its JSON.
+    /// The configuration of a job type or a job, parsed from its JSON.
     type Config: DeserializeOwned;
 
-    /// What the queue has to know of it.
+    /// The declarations of the plugin.
     const ABOUT: About;
 
-    /// What is wrong with a configuration that could be read; nothing, if nothing is.
+    /// Returns the errors of a configuration that was parsed. Empty if it is valid.
     fn check(_config: &Self::Config) -> Vec<Problem> {
         Vec::new()
     }
 
-    /// Decides what follows a failed attempt. It is not asked when no attempts are left.
+    /// Decides what follows a failed attempt. It is not called when no attempts are left.
     ///
     /// # Errors
     ///
-    /// The built-in backoff decides, and the words are shown.
+    /// The built-in backoff decides, and users see the message.
     fn on_failure(
         config: &Self::Config,
         call: &Call,
@@ -29,28 +29,29 @@ pub trait RetryStrategy {
     ) -> Result<Verdict, String>;
 }
 
-/// What a decision may depend on, beside the configuration and the failed job.
+/// The inputs of a decision, in addition to the configuration and the failed job.
 #[derive(Debug)]
 pub struct Call {
     /// The job's queue.
     pub queue: String,
     /// The time of the decision, in milliseconds since 1970. There is no other clock.
     pub now: u64,
-    /// For whoever needs [`Chance`](crate::Chance): another in every call.
+    /// A seed for [`Chance`](crate::Chance), different in every call.
     pub seed: u64,
-    /// The job's data, if [`About::needs_data`] says so.
+    /// The job's data, if [`About::needs_data`] is true.
     pub data: Data,
 }
 
 impl Verdict {
-    /// Another attempt `millis` from the call on, with what the job has; not before its target wants to be asked again.
+    /// Another attempt `millis` after the call, with the same data and priority, but not before the
+    /// time that the target requested.
     pub fn after(call: &Call, failed: &FailedJob, millis: u64) -> Self {
         let at = call.now.saturating_add(millis).max(failed.not_before.unwrap_or(0));
         Self::Retry(Plan { at, data: None, priority: None })
     }
 }
 
-/// Asks `T` with a call as it comes from the queue.
+/// Calls `T` with the arguments of the contract.
 #[doc(hidden)]
 pub fn on_failure<T: RetryStrategy>(
     context: Context,
@@ -62,7 +63,8 @@ pub fn on_failure<T: RetryStrategy>(
     T::on_failure(&config, &call, failed)
 }
 
-/// Makes a component of a [`RetryStrategy`]. A crate may also export a throttler, in another module.
+/// Exports a [`RetryStrategy`] as a component. A crate may also export a throttler, in another
+/// module.
 #[macro_export]
 macro_rules! export_retry {
     ($plugin:ty) => {
@@ -89,7 +91,7 @@ macro_rules! export_retry {
                 }
             }
 
-            // Elsewhere a linker may not take the names that a component's exports have.
+            // On other targets, a linker may reject the names of a component's exports.
             #[cfg(target_arch = "wasm32")]
     $crate::glue::__export_retry_world!(Component with_types_in $crate::bindings::retry);
         };

@@ -1,22 +1,22 @@
-//! State and data with types of the plugin's own.
+//! State and data as the plugin's own types.
 
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{Data, State, parse, warn};
 
 impl State {
-    /// What was saved under `key`; nothing if there is nothing, or if it is not a `T`, which is logged.
+    /// The saved value of `key`. None if there is no value, or if it is not a `T`, which is logged.
     pub fn load<T: DeserializeOwned>(&self, key: &str) -> Option<T> {
         parse(&self.get(key)?)
             .inspect_err(|problem| warn!("state {key}{}: {}", problem.path, problem.message))
             .ok()
     }
 
-    /// Keeps `value` under `key` as JSON text, if the call succeeds.
+    /// Saves `value` under `key` as JSON text. The change is committed only if the call succeeds.
     ///
     /// # Errors
     ///
-    /// Why it cannot be kept: the state is full, for one.
+    /// Why it cannot be saved, for example because the state is full.
     pub fn save<T: Serialize>(&self, key: &str, value: &T) -> Result<(), String> {
         let text = serde_json::to_string(value).map_err(|error| error.to_string())?;
         self.set(key, &text).map_err(|error| format!("state {key}: {}", error.message()))
@@ -24,7 +24,7 @@ impl State {
 }
 
 impl Data {
-    /// The data of the job `id`, if it has such.
+    /// The data of the job `id`, if it has any.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Throttlers: may these jobs start now?
+//! Throttlers, which decide whether due jobs start now.
 
 use serde::de::DeserializeOwned;
 
@@ -10,53 +10,57 @@ use crate::{
 
 /// Decides which of a queue's due jobs start.
 pub trait Throttler {
-    /// The configuration that a queue gives, read from its JSON.
+    /// The configuration of a queue, parsed from its JSON.
     type Config: DeserializeOwned;
 
-    /// What the queue has to know of it.
+    /// The declarations of the plugin.
     const ABOUT: About;
 
-    /// What is wrong with a configuration that could be read; nothing, if nothing is.
+    /// Returns the errors of a configuration that was parsed. Empty if it is valid.
     fn check(_config: &Self::Config) -> Vec<Problem> {
         Vec::new()
     }
 
     /// Decides on candidates: one decision for each, in their order.
     ///
-    /// They are in the queue's order and have passed its own limits one by one. What this call runs is not yet in
-    /// `round.running`: count it. If more are run than the queue's limits and workers take together, the queue leaves
-    /// out those that did not fit and asks again; only the last answer, and its state, counts.
+    /// They are in the queue's order, and each of them alone fits the queue's limits.
+    /// `round.running` does not contain the jobs that this call runs, so count them.
+    ///
+    /// The jobs that an answer runs may exceed the limits or the capacity of the workers together.
+    /// The queue then leaves out those that did not fit and calls again. Only the last answer
+    /// counts, and only its state is committed.
     ///
     /// # Errors
     ///
-    /// All candidates wait, and the words are shown.
+    /// The queue's `on_failure` decides on the candidates, and users see the message.
     fn decide(config: &Self::Config, round: &Round, candidates: &[Job]) -> Result<Answer, String>;
 }
 
-/// What a decision may depend on, beside the configuration and the candidates.
+/// The inputs of a decision, in addition to the configuration and the candidates.
 #[derive(Debug)]
 pub struct Round {
     /// The queue's name.
     pub queue: String,
     /// The time of the decision, in milliseconds since 1970. There is no other clock.
     pub now: u64,
-    /// For whoever needs [`Chance`](crate::Chance): another in every call.
+    /// A seed for [`Chance`](crate::Chance), different in every call.
     pub seed: u64,
     /// The queue's own concurrency, if it has one.
     pub concurrency: Option<u32>,
-    /// Workers can take this many jobs now.
+    /// How many jobs workers can take now.
     pub room: u32,
-    /// Attempts that ended since the last call that succeeded, if [`About::needs_ended`] says so: each is told once; at most 1000.
+    /// The attempts that ended since the last answer that counted, if [`About::needs_ended`] is
+    /// true. At most 1000.
     pub ended: Vec<Ended>,
-    /// What runs, without the candidates.
+    /// The running jobs, without the candidates.
     pub running: Running,
-    /// What the last call kept.
+    /// The state that the last committed call left.
     pub state: State,
-    /// The candidates' data, if [`About::needs_data`] says so.
+    /// The candidates' data, if [`About::needs_data`] is true.
     pub data: Data,
 }
 
-/// Asks `T` with a call as it comes from the queue.
+/// Calls `T` with the arguments of the contract.
 #[doc(hidden)]
 pub fn decide<T: Throttler>(
     context: Context,
@@ -78,7 +82,8 @@ pub fn decide<T: Throttler>(
     T::decide(&config, &round, candidates)
 }
 
-/// Makes a component of a [`Throttler`]. A crate may also export a retry strategy, in another module.
+/// Exports a [`Throttler`] as a component. A crate may also export a retry strategy, in another
+/// module.
 #[macro_export]
 macro_rules! export_throttler {
     ($plugin:ty) => {
@@ -106,7 +111,7 @@ macro_rules! export_throttler {
                 }
             }
 
-            // Elsewhere a linker may not take the names that a component's exports have.
+            // On other targets, a linker may reject the names of a component's exports.
             #[cfg(target_arch = "wasm32")]
     $crate::glue::__export_throttler_world!(Component with_types_in $crate::bindings::throttler);
         };

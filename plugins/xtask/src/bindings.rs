@@ -1,6 +1,6 @@
-//! The SDK's bindings: Rust made from `wit/plugin.wit`.
+//! The SDK's bindings: Rust code generated from `wit/plugin.wit`.
 //!
-//! They are committed, so that an author's first build need not compile a generator of 30 crates.
+//! They are committed, so that an author's first build does not compile a generator of 30 crates.
 
 use std::path::Path;
 
@@ -10,10 +10,11 @@ use wit_bindgen_rust::{Opts, WithOption};
 
 use crate::Outcome;
 
-/// Interfaces that both worlds import: the second world takes them from the first, so that a `Job` is one type.
+/// Interfaces that both worlds import. The second world takes them from the first, so that `Job` is
+/// one type.
 const SHARED: [&str; 3] = ["types", "log", "jobs"];
 
-/// Makes both worlds.
+/// Generates the bindings of both worlds.
 pub fn make(plugins: &Path, outcome: Outcome) -> Result<()> {
     for (world, file, with) in
         [("throttler", "throttler.rs", &[][..]), ("retry-strategy", "retry.rs", &SHARED[..])]

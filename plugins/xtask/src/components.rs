@@ -1,4 +1,5 @@
-//! The shipped components: `dist/NAME.wasm`, the same bytes wherever they are built by the same compiler.
+//! The shipped components: `dist/NAME.wasm`. The same compiler builds the same bytes on every
+//! machine.
 
 use std::{
     env,
@@ -14,7 +15,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{Outcome, sources};
 
-/// What is shipped, in the order of its names.
+/// The shipped plugins, sorted by name.
 pub const SHIPPED: [&str; 7] = [
     "adaptive",
     "business-hours",
@@ -25,12 +26,13 @@ pub const SHIPPED: [&str; 7] = [
     "rewrite",
 ];
 
-/// None may be larger, in bytes.
+/// The largest size of a shipped component, in bytes.
 const LARGEST: usize = 100_000;
 
 const TARGET: &str = "wasm32-unknown-unknown";
 
-/// Builds the plugins `names`, or all. Whoever builds all also settles `dist/BUILT`, which says of what they are made.
+/// Builds the plugins `names`, or all. Only a build of all writes or compares `dist/BUILT`, which
+/// has the digests of their sources.
 pub fn make(plugins: &Path, names: &[String], outcome: Outcome) -> Result<()> {
     let all = names.is_empty();
     let names: Vec<&str> =
@@ -61,11 +63,12 @@ pub fn make(plugins: &Path, names: &[String], outcome: Outcome) -> Result<()> {
     if all && let Err(error) = outcome.settle(&plugins.join("dist/BUILT"), built.as_bytes()) {
         different.push(format!("{error:#}"));
     }
-    ensure!(different.is_empty(), "{}\nplugins/build makes them anew", different.join("\n"));
+    ensure!(different.is_empty(), "{}\nrebuild them with plugins/build", different.join("\n"));
     Ok(())
 }
 
-/// One plugin as a component. Each is built on its own, so that no other's features come into it.
+/// Builds one plugin as a component. Each is built separately, so that no features of others are
+/// unified into it.
 fn component(plugins: &Path, name: &str) -> Result<Vec<u8>> {
     let target = plugins.join("target");
     let status = cargo(plugins)?
@@ -80,7 +83,7 @@ fn component(plugins: &Path, name: &str) -> Result<Vec<u8>> {
     wit_component::ComponentEncoder::default().module(&core)?.validate(true).encode()
 }
 
-/// Cargo, with the paths of this machine taken out of what it makes: panics name their files.
+/// Cargo without the paths of this machine in its output: panics name their source files.
 fn cargo(plugins: &Path) -> Result<Command> {
     let mut flags: Vec<OsString> = Vec::new();
     let mut remap = |from: &Path, to: &str| {
@@ -91,7 +94,7 @@ fn cargo(plugins: &Path) -> Result<Command> {
         flags.push(flag);
     };
     remap(plugins, "plugins");
-    // Below it each registry has a folder that is named for the address it was reached by.
+    // Each registry has a folder here, whose name contains the address of the registry.
     if let Ok(registries) = fs::read_dir(cargo_home()?.join("registry/src")) {
         for registry in registries {
             remap(&registry?.path(), "crates");
@@ -111,12 +114,12 @@ fn cargo_home() -> Result<PathBuf> {
     named.or_else(|| Some(env::home_dir()?.join(".cargo"))).context("no home directory")
 }
 
-/// The compiler's own name for itself.
+/// The compiler's name and version.
 fn compiler() -> Result<String> {
     let output =
         Command::new("rustc").arg("--version").output().context("asking rustc for its version")?;
     if !output.status.success() {
-        bail!("rustc does not say its version");
+        bail!("rustc --version failed");
     }
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }

@@ -1,6 +1,7 @@
-//! Builds what is committed here but not written by hand: the shipped components, and the SDK's bindings.
+//! Builds the generated files that are committed: the shipped components, and the bindings of the
+//! SDK.
 //!
-//! Each is built into memory and then written, or compared: with `--check`, a difference is an error.
+//! Each is built in memory and then written or, with `--check`, compared. A difference is an error.
 
 mod bindings;
 mod components;
@@ -13,24 +14,24 @@ use anyhow::{Context, Result, bail};
 const USAGE: &str = "cargo run -p xtask -- bindings [--check]
 cargo run -p xtask -- build [--check] [PLUGIN...]";
 
-/// What becomes of a thing that was built.
+/// What to do with a built file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Outcome {
-    /// It is written to its place.
+    /// Write it.
     Write,
-    /// It is compared with what stands there.
+    /// Compare it with the existing file.
     Check,
 }
 
 impl Outcome {
-    /// Puts `made` at `path`, or says that something else is there.
+    /// Writes `made` to `path`, or fails if the existing file differs.
     fn settle(self, path: &Path, made: &[u8]) -> Result<()> {
         match self {
             Self::Write => {
                 fs::write(path, made).with_context(|| format!("writing {}", path.display()))
             }
-            Self::Check if fs::read(path).is_ok_and(|stands| stands == made) => Ok(()),
-            Self::Check => bail!("{} is not what its source makes", path.display()),
+            Self::Check if fs::read(path).is_ok_and(|stored| stored == made) => Ok(()),
+            Self::Check => bail!("{} differs from the build of its source", path.display()),
         }
     }
 }

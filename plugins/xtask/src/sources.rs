@@ -1,4 +1,5 @@
-//! What a component is made of, as one digest: a change to a source that was not built is noticed without a compiler.
+//! The sources of a component as one digest. It reveals a changed source that was not built,
+//! without a compiler.
 
 use std::{
     fs,
@@ -8,10 +9,10 @@ use std::{
 use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
 
-/// What every plugin is made of, beside its own folder.
+/// The sources of every plugin, in addition to its own folder.
 const COMMON: [&str; 4] = ["Cargo.lock", "Cargo.toml", "sdk", "wit"];
 
-/// SHA-256 over the files that `plugin` is made of, in the order of their paths: path, length, bytes.
+/// SHA-256 of the sources of `plugin`, sorted by path: path, length, bytes.
 pub fn digest(plugins: &Path, plugin: &str) -> Result<String> {
     let mut files = Vec::new();
     for part in COMMON.iter().chain([&plugin]) {

@@ -20,7 +20,7 @@ use crate::bindings::throttler::tidegate::plugin::types as __with_name2;
 pub mod exports {
     pub mod tidegate {
         pub mod plugin {
-            /// Exported by retry strategies: what follows a failed attempt?
+            /// The exports of a retry strategy, which decides what follows a failed attempt.
             #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
             pub mod retry {
                 #[used]
@@ -35,12 +35,13 @@ pub mod exports {
                 #[derive(Clone, PartialEq)]
                 pub struct Failure {
                     pub attempt: u32,
-                    /// `failed`, `timeout`, `lost` or `not_delivered`. (What ends `unknown` or by its deadline has no next attempt.)
+                    /// `failed`, `timeout`, `lease_expired`, `connection_lost` or `not_delivered`. No attempt
+                    /// follows `outcome_unknown` or `deadline`.
                     pub reason: _rt::String,
                     pub message: Option<_rt::String>,
-                    /// The HTTP status its target answered, where there was one.
+                    /// The HTTP status of the target's response, if there was one.
                     pub status: Option<u16>,
-                    /// The worker's own words, as JSON text.
+                    /// The details that the worker reported, as JSON text.
                     pub details: Option<_rt::String>,
                     pub started_at: Timestamp,
                     pub ended_at: Timestamp,
@@ -64,10 +65,11 @@ pub mod exports {
                 #[derive(Clone, PartialEq)]
                 pub struct FailedJob {
                     pub job: Job,
+                    /// The failure to decide on.
                     pub last: Failure,
-                    /// Earlier failures, oldest first, at most 50.
+                    /// The failures before it, oldest first, at most 50.
                     pub earlier: _rt::Vec<Failure>,
-                    /// The target asked not to be tried before this (`Retry-After`).
+                    /// The earliest next attempt that the target requested (`Retry-After`).
                     pub not_before: Option<Timestamp>,
                 }
                 impl ::core::fmt::Debug for FailedJob {
@@ -85,13 +87,15 @@ pub mod exports {
                 }
                 #[derive(Clone, PartialEq)]
                 pub struct Plan {
-                    /// When the next attempt is due: within 366 days. In the past means now. The job's windows apply to it, and it is
-                    /// not before `not-before`, whatever is said here.
+                    /// When the next attempt is due: within 366 days. A time in the past means now. The job's
+                    /// windows apply to it. It is not before `not-before`, even if the plan names an earlier
+                    /// time.
                     pub at: Timestamp,
-                    /// JSON text that replaces the job's data, of no more bytes than the server takes (4 MiB, unless its operator says
-                    /// otherwise); none keeps it. The attributes that the type takes from data are taken from it anew.
+                    /// JSON text that replaces the job's data. None keeps the data. The server's bound on data
+                    /// applies: 4 MiB, unless its operator sets another. At most 64 levels of nesting. The
+                    /// attributes that the job type extracts from data are extracted again.
                     pub data: Option<_rt::String>,
-                    /// Replaces the job's priority; none keeps it.
+                    /// Replaces the job's priority. None keeps it.
                     pub priority: Option<i32>,
                 }
                 impl ::core::fmt::Debug for Plan {
@@ -108,8 +112,10 @@ pub mod exports {
                 }
                 #[derive(Clone, PartialEq)]
                 pub enum Verdict {
+                    /// Another attempt.
                     Retry(Plan),
-                    /// No more attempts: the job ends `failed`, with this for its message if it is given. At most 2000 bytes are kept.
+                    /// No more attempts: the job ends `failed`. The message, if there is one, replaces the
+                    /// message of the failure. At most 2000 bytes are kept.
                     GiveUp(Option<_rt::String>),
                 }
                 impl ::core::fmt::Debug for Verdict {
@@ -932,14 +938,17 @@ pub mod exports {
                     }
                 }
                 pub trait Guest {
-                    /// Called when a version is pushed, never during a round.
+                    /// Declares what the strategy needs. The server calls it when a version is pushed, and never
+                    /// during a tick.
                     #[allow(async_fn_in_trait)]
                     fn describe() -> Description;
-                    /// What is wrong with a configuration; empty if nothing is. Called when a job type or a job is given it.
+                    /// Returns the errors of a configuration. Empty if it is valid. The server calls it before a
+                    /// job type or a job accepts the configuration.
                     #[allow(async_fn_in_trait)]
                     fn check_config(config: _rt::String) -> _rt::Vec<Problem>;
-                    /// Not asked when the worker said `retryable: false`, or when no attempts are left. After an error the built-in backoff
-                    /// decides, and at most 2000 bytes of it are shown.
+                    /// Decides what follows a failure. The server does not call it if the worker reported
+                    /// `retryable: false`, or if no attempts are left. After an error, the built-in backoff
+                    /// decides. At most 2000 bytes of the error are kept.
                     #[allow(async_fn_in_trait)]
                     fn on_failure(
                         ctx: Context,

@@ -10,8 +10,8 @@
 #[allow(dead_code, clippy::all)]
 pub mod tidegate {
     pub mod plugin {
-        /// For the plugin's author: `tidegate plugin logs` shows it. At most 100 lines and 16 KiB a call are kept, and
-        /// 4 KiB of a line.
+        /// The log, for the plugin's author: `tidegate plugin logs` shows it. The server keeps at most 100
+        /// lines and 16 KiB of each call, and at most 4 KiB of a line.
         #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
         pub mod log {
             #[used]
@@ -74,8 +74,9 @@ pub mod tidegate {
                 }
             }
         }
-        /// A throttler's small memory: one for each queue that it serves. What a call sets is kept in the same commit as the
-        /// call's decisions, and only if the call succeeds. At most 64 keys of 128 bytes, and 16 KiB in all.
+        /// The state of a throttler. Each queue has its own. The changes of a call are committed together
+        /// with its decisions, and only if the call succeeds. At most 64 keys of 128 bytes, and 16 KiB in
+        /// all keys and values.
         #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
         pub mod state {
             #[used]
@@ -85,7 +86,9 @@ pub mod tidegate {
             #[repr(u8)]
             #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
             pub enum StateError {
+                /// The key has more than 128 bytes.
                 KeyTooLong,
+                /// The state would have more than 64 keys or 16 KiB.
                 Full,
             }
             impl StateError {
@@ -97,8 +100,10 @@ pub mod tidegate {
                 }
                 pub fn message(&self) -> &'static str {
                     match self {
-                        StateError::KeyTooLong => "",
-                        StateError::Full => "",
+                        StateError::KeyTooLong => "The key has more than 128 bytes.",
+                        StateError::Full => {
+                            "The state would have more than 64 keys or 16 KiB."
+                        }
                     }
                 }
             }
@@ -268,6 +273,7 @@ pub mod tidegate {
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
+            /// All keys, sorted.
             #[allow(async_fn_in_trait)]
             pub fn keys() -> _rt::Vec<_rt::String> {
                 unsafe {
@@ -333,17 +339,17 @@ pub mod tidegate {
             use super::super::super::_rt;
             /// Milliseconds since the Unix epoch, UTC.
             pub type Timestamp = u64;
-            /// What is the same for every call.
+            /// The arguments that every call has.
             #[derive(Clone, PartialEq)]
             pub struct Context {
                 /// The queue's name.
                 pub queue: _rt::String,
-                /// The time of the decision. There is no other clock.
+                /// The time of the decision. A plugin has no other clock.
                 pub now: Timestamp,
-                /// For whoever needs chance: differs from call to call, and is recorded with the call.
+                /// A seed for random numbers. It differs between calls, and is recorded with the call.
                 pub seed: u64,
-                /// The configuration that the queue or type gives, as JSON text of at most 64 KiB: an object, `{}` when none was
-                /// given.
+                /// The configuration in the queue, job type or job: a JSON object as text of at most
+                /// 64 KiB. `{}` if there is none.
                 pub config: _rt::String,
             }
             impl ::core::fmt::Debug for Context {
@@ -359,8 +365,8 @@ pub mod tidegate {
                         .finish()
                 }
             }
-            /// One attribute of a job. A number is written in its shortest decimal form (`2`, `0.5`), a boolean as `true` or
-            /// `false`.
+            /// One attribute of a job. A number has its shortest decimal form (`2`, `0.5`). A boolean is
+            /// `true` or `false`.
             #[derive(Clone, PartialEq)]
             pub struct Attribute {
                 pub name: _rt::String,
@@ -381,22 +387,24 @@ pub mod tidegate {
             pub struct Job {
                 pub id: _rt::String,
                 pub job_type: _rt::String,
-                /// Lower goes first.
+                /// Jobs with a lower number start first.
                 pub priority: i32,
-                /// Capacity units it takes.
+                /// The capacity units that the job takes.
                 pub weight: u32,
-                /// Names are unique within a job, in their order.
+                /// Sorted by name. Names are unique within a job.
                 pub attributes: _rt::Vec<Attribute>,
-                /// The attempt this is about, counted from 1: the one that would start (throttle), or that failed (retry).
+                /// The number of an attempt, from 1. For a throttler: the attempt that would start. For a
+                /// retry strategy: the attempt that failed.
                 pub attempt: u32,
-                /// Most attempts it may have.
+                /// The job's `max_attempts`.
                 pub attempts: u32,
                 pub created_at: Timestamp,
-                /// When it was, or is, due.
+                /// For a throttler: when the job is, or was, due. For a retry strategy: the earliest time
+                /// of the next attempt.
                 pub run_at: Timestamp,
-                /// Never started after it.
+                /// No attempt starts after this time.
                 pub expires_at: Option<Timestamp>,
-                /// Its whole life ends then.
+                /// The job ends `failed` at this time if it has not ended before.
                 pub deadline_at: Option<Timestamp>,
             }
             impl ::core::fmt::Debug for Job {
@@ -419,25 +427,28 @@ pub mod tidegate {
                         .finish()
                 }
             }
-            /// What a plugin says about itself in one role. What it does not declare it is not given: a call that asks for it all
-            /// the same fails (`invalid_answer`).
+            /// The declarations of a plugin in one role. A plugin receives only what it declares: the fault
+            /// of a call that uses an undeclared function is `invalid_answer`.
             #[derive(Clone, PartialEq)]
             pub struct Description {
                 /// A sentence for operators, of at most 2000 bytes.
                 pub about: _rt::String,
                 /// JSON Schema of the configuration, if there is one: an object of at most 64 KiB.
                 pub config_schema: Option<_rt::String>,
-                /// The shape of the state: a new version of the plugin that says the same number goes on with the state of
-                /// the one before; with another it starts empty. 0 for a plugin without state.
+                /// The version of the state's format. A new version of the plugin with the same number
+                /// continues with the state of the previous version. With another number it starts with an
+                /// empty state. 0 for a plugin without state.
                 pub state_version: u32,
-                /// Attributes by which it asks the running set (`running.groups`, `running.in-group`); `*` for any, where the
-                /// configuration names them. At most 16, of 1 to 64 bytes each. Job type and priority need no declaration.
+                /// The attributes by which it groups the running set (`running.groups`,
+                /// `running.in-group`). `*` permits any, for a plugin whose configuration names them. At
+                /// most 16, of 1 to 64 bytes each. Job type and priority need no declaration.
                 pub group_by: _rt::Vec<_rt::String>,
                 /// Whether it calls `running.page`.
                 pub needs_running_jobs: bool,
                 /// Whether it calls `jobs.data`.
                 pub needs_data: bool,
-                /// Whether it looks at `round.ended`. It is then also called when attempts ended and there are no candidates.
+                /// Whether it reads `round.ended`. The queue then also calls it when attempts ended and
+                /// there are no candidates.
                 pub needs_ended: bool,
             }
             impl ::core::fmt::Debug for Description {
@@ -456,10 +467,11 @@ pub mod tidegate {
                         .finish()
                 }
             }
-            /// What is wrong with a configuration. The first 50 are kept.
+            /// An error in a configuration. The server keeps the first 50.
             #[derive(Clone, PartialEq)]
             pub struct Problem {
-                /// A JSON pointer into it (`/shares/east`), empty for the whole. At most 256 bytes are kept.
+                /// A JSON pointer to the wrong part (`/shares/east`). Empty for the whole configuration. At
+                /// most 256 bytes are kept.
                 pub path: _rt::String,
                 /// At most 2000 bytes are kept.
                 pub message: _rt::String,
@@ -476,7 +488,8 @@ pub mod tidegate {
                 }
             }
         }
-        /// The running set: the queue's granted jobs, started or not, without the candidates of this call.
+        /// The running set: the queue's granted jobs, whether started or not. The candidates of this call
+        /// are not in it.
         #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
         pub mod running {
             #[used]
@@ -493,7 +506,7 @@ pub mod tidegate {
                 /// 0 for a critical job, which takes no capacity.
                 pub weight: u32,
                 pub critical: bool,
-                /// All of them, as for a candidate.
+                /// All attributes of the job, as for a candidate.
                 pub attributes: _rt::Vec<Attribute>,
                 pub granted_at: Timestamp,
             }
@@ -513,7 +526,7 @@ pub mod tidegate {
                         .finish()
                 }
             }
-            /// By what the running set is divided.
+            /// The property that groups the running set.
             #[derive(Clone, PartialEq)]
             pub enum Dimension {
                 JobType,
@@ -538,6 +551,7 @@ pub mod tidegate {
                     }
                 }
             }
+            /// The jobs with one value of a dimension: their number and their total weight.
             #[derive(Clone, PartialEq)]
             pub struct Group {
                 pub value: _rt::String,
@@ -557,6 +571,7 @@ pub mod tidegate {
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
+            /// The number of running jobs.
             #[allow(async_fn_in_trait)]
             pub fn count() -> u32 {
                 unsafe {
@@ -575,6 +590,7 @@ pub mod tidegate {
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
+            /// The total weight of the running jobs.
             #[allow(async_fn_in_trait)]
             pub fn weight() -> u64 {
                 unsafe {
@@ -593,7 +609,8 @@ pub mod tidegate {
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
-            /// Every value of a dimension, with its jobs and their weight. Jobs without the attribute are in no group.
+            /// The groups of all values of a dimension, sorted by value. Jobs without the attribute are in
+            /// no group.
             #[allow(async_fn_in_trait)]
             pub fn groups(by: &Dimension) -> _rt::Vec<Group> {
                 unsafe {
@@ -676,7 +693,7 @@ pub mod tidegate {
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
-            /// One value of a dimension; zeroes when no job has it.
+            /// The group of one value of a dimension. Its count and weight are 0 if no job has the value.
             #[allow(async_fn_in_trait)]
             pub fn in_group(by: &Dimension, value: &str) -> Group {
                 unsafe {
@@ -757,8 +774,8 @@ pub mod tidegate {
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
-            /// The jobs themselves, the longest granted first: at most 1000, however many are asked for, and at most 100,000 in
-            /// all that one decision asks for.
+            /// The running jobs, the earliest granted first. One page has at most 1000, however many
+            /// `limit` requests. All pages of one call have at most 100,000 in all.
             #[allow(async_fn_in_trait)]
             pub fn page(offset: u32, limit: u32) -> _rt::Vec<RunningJob> {
                 unsafe {
@@ -900,10 +917,13 @@ pub mod tidegate {
             static __FORCE_SECTION_REF: fn() = super::super::super::__link_custom_section_describing_imports;
             use super::super::super::_rt;
             #[allow(unused_unsafe, clippy::all)]
-            /// The data of a candidate, or of the failed job, as JSON text (binary as `{"$binary": "base64"}`).
+            /// The data of a candidate, or of the failed job, as JSON text. Binary data is
+            /// `{"$binary": "base64"}`. None if the job is not in this call, if its data was deleted, or if
+            /// its data cannot be written as JSON.
             ///
-            /// A throttler that `needs-data` is offered candidates with at most 16 MiB of data between them, and one at least:
-            /// those behind them come in another call of the same round.
+            /// The candidates of a throttler that `needs-data` have at most 16 MiB of data in one call,
+            /// unless the call has only one candidate. Another call of the same tick, or the next tick,
+            /// offers the candidates behind them.
             #[allow(async_fn_in_trait)]
             pub fn data(id: &str) -> Option<_rt::String> {
                 unsafe {
@@ -967,7 +987,7 @@ pub mod tidegate {
 pub mod exports {
     pub mod tidegate {
         pub mod plugin {
-            /// Exported by throttlers: may these jobs start now?
+            /// The exports of a throttler, which decides whether due jobs start now.
             #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
             pub mod throttle {
                 #[used]
@@ -987,12 +1007,13 @@ pub mod exports {
                     pub job_type: _rt::String,
                     pub attributes: _rt::Vec<Attribute>,
                     pub attempt: u32,
-                    /// False for one that failed, and for one that was cancelled, which has no reason.
+                    /// False for an attempt that failed or was cancelled.
                     pub succeeded: bool,
-                    /// Why it failed: `failed`, `timeout`, `lost`, `not_delivered`, `unknown` (it may have run, and may not run twice) or
-                    /// `deadline`.
+                    /// Why the attempt failed: `failed`, `timeout`, `lease_expired`, `connection_lost`,
+                    /// `not_delivered`, `outcome_unknown` (it may have run, and may not run twice) or
+                    /// `deadline`. None if it was cancelled.
                     pub reason: Option<_rt::String>,
-                    /// The HTTP status its target answered, where there was one.
+                    /// The HTTP status of the target's response, if there was one.
                     pub status: Option<u16>,
                 }
                 impl ::core::fmt::Debug for Ended {
@@ -1011,15 +1032,16 @@ pub mod exports {
                             .finish()
                     }
                 }
-                /// What else is known in this round.
+                /// The other inputs of a decision.
                 #[derive(Clone, PartialEq)]
                 pub struct Round {
                     /// The queue's own concurrency, if it has one.
                     pub concurrency: Option<u32>,
-                    /// Workers can take this many jobs now.
+                    /// How many jobs workers can take now.
                     pub room: u32,
-                    /// Attempts that ended since the last call that succeeded, if `description.needs-ended` says so: each is told once. At
-                    /// most 1000; beyond them, and when the server stops while a plugin fails, some are never told.
+                    /// The attempts that ended since the last answer that counted, if
+                    /// `description.needs-ended` is true. At most 1000: further ones are not reported. Attempts
+                    /// that are still unreported when the server stops are not reported either.
                     pub ended: _rt::Vec<Ended>,
                 }
                 impl ::core::fmt::Debug for Round {
@@ -1036,14 +1058,15 @@ pub mod exports {
                 }
                 #[derive(Clone, Copy, PartialEq)]
                 pub enum Action {
-                    /// Start it now.
+                    /// The job starts now.
                     Run,
-                    /// Leave it where it is. It is offered again in the queue's next round: when something happens, and at the
-                    /// latest at the time given, which is after now (else the answer is nonsense).
+                    /// The job stays in the queue. The next tick of the queue offers it again: at the next
+                    /// change, and at the latest at the given time. The time must be after now and within 366
+                    /// days; otherwise the answer is invalid.
                     Hold(Option<Timestamp>),
-                    /// Make this its due time: after now, and within 366 days.
+                    /// This time becomes the job's due time. It must be after now and within 366 days.
                     Reschedule(Timestamp),
-                    /// End it, as `dropped`.
+                    /// The job ends `dropped`.
                     Drop,
                 }
                 impl ::core::fmt::Debug for Action {
@@ -1066,7 +1089,7 @@ pub mod exports {
                 #[derive(Clone, PartialEq)]
                 pub struct Decision {
                     pub action: Action,
-                    /// Shown to whoever asks why the job waits. At most 200 bytes are kept.
+                    /// The explanation that users see for a waiting job. At most 200 bytes are kept.
                     pub reason: Option<_rt::String>,
                 }
                 impl ::core::fmt::Debug for Decision {
@@ -1084,8 +1107,8 @@ pub mod exports {
                 pub struct Answer {
                     /// One decision per candidate, in their order.
                     pub decisions: _rt::Vec<Decision>,
-                    /// Whether jobs further back in the queue may run too: the next page of candidates is then offered in the
-                    /// same round.
+                    /// Whether jobs further back in the queue may run too. The same tick then offers the next
+                    /// page of candidates, if it has time left.
                     pub more: bool,
                 }
                 impl ::core::fmt::Debug for Answer {
@@ -1851,18 +1874,24 @@ pub mod exports {
                     }
                 }
                 pub trait Guest {
-                    /// Called when a version is pushed, never during a round.
+                    /// Declares what the throttler needs. The server calls it when a version is pushed, and never
+                    /// during a tick.
                     #[allow(async_fn_in_trait)]
                     fn describe() -> Description;
-                    /// What is wrong with a configuration; empty if nothing is. Called when a queue is given it.
+                    /// Returns the errors of a configuration. Empty if it is valid. The server calls it before a
+                    /// queue accepts the configuration.
                     #[allow(async_fn_in_trait)]
                     fn check_config(config: _rt::String) -> _rt::Vec<Problem>;
-                    /// Decides on candidates, which are in the queue's order and have passed its own limits one by one.
+                    /// Decides on candidates. They are in the queue's order, and each of them alone fits the
+                    /// queue's limits. Critical jobs are never candidates.
                     ///
-                    /// If more are run than the queue's limits and workers take together, the queue leaves out those that did not
-                    /// fit and asks again, three times at most. Only the last answer counts, and only its state is kept: what ran is
-                    /// what was answered. Critical jobs are never among the candidates. An error does to them what the queue's
-                    /// `on_failure` says, and at most 2000 bytes of it are shown.
+                    /// The jobs that an answer runs may exceed the limits or the capacity of the workers together.
+                    /// The queue then leaves out those that did not fit and calls again, with at most three calls
+                    /// for the same candidates. Only the last answer counts, and only its state is committed. The
+                    /// jobs that start are therefore those of the committed answer.
+                    ///
+                    /// After an error, the queue's `on_failure` decides on the candidates. At most 2000 bytes of
+                    /// the error are kept.
                     #[allow(async_fn_in_trait)]
                     fn decide(
                         ctx: Context,

@@ -1,4 +1,4 @@
-//! A case as it is written, and as the values that a plugin is given.
+//! A case in its file format, and as the values that a plugin receives.
 
 use std::collections::BTreeMap;
 
@@ -11,17 +11,17 @@ use crate::{
     State, parse,
 };
 
-/// What a case is about.
+/// The role that a case tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// A throttler's decision.
     Throttler,
-    /// What follows a failure.
+    /// The decision of a retry strategy.
     Retry,
 }
 
-/// One call, and what must come of it.
+/// One call, and its expected outcome.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs, reason = "the names are the contract's")]
@@ -76,11 +76,11 @@ pub struct Candidate {
     pub expires_at: Option<Instant>,
     pub deadline_at: Option<Instant>,
     pub data: Option<Value>,
-    /// So many of them; their ids end in `-1`, `-2` and so on.
+    /// How many copies of it there are. Their ids end in `-1`, `-2` and so on.
     pub times: Option<u32>,
 }
 
-/// A job that runs.
+/// A running job.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[allow(missing_docs, reason = "the names are the contract's")]
@@ -106,7 +106,7 @@ pub struct End {
     pub job_type: Option<String>,
     pub attributes: BTreeMap<String, Value>,
     pub attempt: Option<u32>,
-    /// It did, unless a reason is given.
+    /// Whether it succeeded; true unless a reason is given.
     pub succeeded: Option<bool>,
     pub reason: Option<String>,
     pub status: Option<u16>,
@@ -127,7 +127,8 @@ pub struct Failed {
     pub ended_at: Option<Instant>,
 }
 
-/// What must come of the call. What is absent is not looked at, but that the configuration must be good.
+/// The expected outcome of the call. Absent fields are not compared, except that the configuration
+/// must be valid.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[allow(missing_docs, reason = "the names are the contract's")]
@@ -139,15 +140,15 @@ pub struct Expect {
     /// The whole state after the call. A value that is not a text is compared as JSON.
     pub state: Option<BTreeMap<String, Value>>,
     pub problems: Vec<ExpectProblem>,
-    /// What the call's error begins with.
+    /// The prefix of the call's error.
     pub error: Option<String>,
     pub retry: Option<ExpectRetry>,
-    /// What the message begins with; null for any, and for none.
+    /// The prefix of the message. Null matches any message, and none.
     #[serde(deserialize_with = "present")]
     pub give_up: Option<Option<String>>,
 }
 
-/// A decision. Times and reasons that are absent are not compared.
+/// A decision. Absent times and reasons are not compared.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs, reason = "the names are the contract's")]
@@ -155,25 +156,26 @@ pub struct ExpectDecision {
     pub action: String,
     /// When a hold ends.
     pub until: Option<Instant>,
-    /// For when it is rescheduled.
+    /// The new due time.
     pub at: Option<Instant>,
-    /// What the reason begins with.
+    /// The prefix of the reason.
     pub reason: Option<String>,
     pub times: Option<u32>,
 }
 
-/// Something wrong with the configuration.
+/// An error in the configuration.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs, reason = "the names are the contract's")]
 pub struct ExpectProblem {
     pub path: String,
-    /// What it begins with.
+    /// The prefix of the message.
     #[serde(default)]
     pub message: String,
 }
 
-/// Another attempt. A time that is absent is not compared; data or a priority that is absent must not be changed.
+/// Another attempt. An absent time is not compared. If data or priority are absent, they must not
+/// be changed.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs, reason = "the names are the contract's")]
@@ -197,7 +199,7 @@ fn room() -> u32 {
     1000
 }
 
-/// Tells `null` from nothing.
+/// Distinguishes `null` from an absent field.
 fn present<'de, D: serde::Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Option<String>>, D::Error> {
@@ -205,21 +207,21 @@ fn present<'de, D: serde::Deserializer<'de>>(
 }
 
 impl Case {
-    /// The cases of a file: one, or a list.
+    /// The cases of a file, which has one case or a list of them.
     ///
     /// # Errors
     ///
-    /// What cannot be read.
+    /// Why the text cannot be parsed.
     pub fn read(text: &str) -> Result<Vec<Self>, String> {
-        let told = |problem: Problem| format!("{}: {}", problem.path, problem.message);
+        let message = |problem: Problem| format!("{}: {}", problem.path, problem.message);
         if text.trim_start().starts_with('[') {
-            parse(text).map_err(told)
+            parse(text).map_err(message)
         } else {
-            parse(text).map(|case| vec![case]).map_err(told)
+            parse(text).map(|case| vec![case]).map_err(message)
         }
     }
 
-    /// The configuration as a plugin is given it.
+    /// The configuration as text, as a plugin receives it.
     pub fn config_text(&self) -> String {
         Value::Object(self.config.clone()).to_string()
     }
@@ -292,7 +294,7 @@ impl Case {
     }
 }
 
-/// Which of a list it is, from 1, and which of its repetitions, if it has such.
+/// The position in a list, from 1, and the number of the copy, if there are copies.
 #[derive(Clone, Copy, Debug)]
 pub struct Number(usize, Option<u32>);
 
@@ -303,14 +305,14 @@ impl Default for Number {
 }
 
 impl Number {
-    /// The id given, or one that counts.
+    /// The given id, or one made from the position.
     fn id(self, given: Option<&String>) -> String {
         let id = given.cloned().unwrap_or_else(|| format!("job-{}", self.0));
         self.1.map_or_else(|| id.clone(), |repetition| format!("{id}-{repetition}"))
     }
 }
 
-/// Each of a list, as often as it says.
+/// Each element of a list, with its copies.
 pub fn many<T>(
     list: &[T],
     times: impl Fn(&T) -> Option<u32>,
@@ -322,7 +324,7 @@ pub fn many<T>(
     })
 }
 
-/// A text as it is, anything else as JSON.
+/// A string as it is, any other value as JSON.
 fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }

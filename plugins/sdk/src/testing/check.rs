@@ -1,4 +1,4 @@
-//! Whether a plugin's answer is what a case expects.
+//! Compares a plugin's answer with the expected outcome of a case.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::{
     config::{check, of_call},
 };
 
-/// Runs a throttler on a case: what is not as expected.
+/// Runs a throttler on a case. Returns the differences from the expected outcome.
 pub fn throttler<T: Throttler>(case: &Case) -> Vec<String> {
     if case.role != Role::Throttler {
         return vec!["this plugin is a throttler, and the case is not for one".to_owned()];
@@ -20,7 +20,7 @@ pub fn throttler<T: Throttler>(case: &Case) -> Vec<String> {
     if case.expect.decides() {
         let round = case.round();
         let answer = of_call(&config).and_then(|config| T::decide(&config, &round, &case.jobs()));
-        wrong.extend(told(&answer, &case.expect));
+        wrong.extend(error_difference(&answer, &case.expect));
         if let Ok(answer) = answer {
             wrong.extend(decided(&answer, case));
             wrong.extend(kept(&round.state.entries(), &case.expect));
@@ -29,7 +29,7 @@ pub fn throttler<T: Throttler>(case: &Case) -> Vec<String> {
     wrong
 }
 
-/// Runs a retry strategy on a case: what is not as expected.
+/// Runs a retry strategy on a case. Returns the differences from the expected outcome.
 pub fn retry<T: RetryStrategy>(case: &Case) -> Vec<String> {
     if case.role != Role::Retry {
         return vec!["this plugin is a retry strategy, and the case is not for one".to_owned()];
@@ -40,7 +40,7 @@ pub fn retry<T: RetryStrategy>(case: &Case) -> Vec<String> {
         let call = case.call();
         let verdict =
             of_call(&config).and_then(|config| T::on_failure(&config, &call, &case.failed()));
-        wrong.extend(told(&verdict, &case.expect));
+        wrong.extend(error_difference(&verdict, &case.expect));
         if let Ok(verdict) = verdict {
             wrong.extend(follows(&verdict, call.now, &case.expect));
         }
@@ -49,7 +49,7 @@ pub fn retry<T: RetryStrategy>(case: &Case) -> Vec<String> {
 }
 
 impl Expect {
-    /// Whether it is about a decision, and not only about the configuration.
+    /// Whether it expects a decision, and not only errors of the configuration.
     fn decides(&self) -> bool {
         self.problems.is_empty() || self.error.is_some()
     }
@@ -74,7 +74,7 @@ fn problems(found: &[Problem], expect: &Expect) -> Vec<String> {
         .collect()
 }
 
-fn told<T>(answer: &Result<T, String>, expect: &Expect) -> Option<String> {
+fn error_difference<T>(answer: &Result<T, String>, expect: &Expect) -> Option<String> {
     match (answer, &expect.error) {
         (Err(error), Some(expected)) if error.starts_with(expected.as_str()) => None,
         (Err(error), _) => Some(format!("error: {error}")),

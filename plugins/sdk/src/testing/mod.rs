@@ -1,7 +1,7 @@
-//! Cases: what a plugin is given and what it must answer, as data.
+//! Cases: the inputs of a plugin and the expected answers, as data.
 //!
-//! The same files are run on the built component by `tidegate plugin test`, whatever language it is written in. Here
-//! they are run on the Rust code itself, in an ordinary test:
+//! `tidegate plugin test` runs the same files on the built component, for plugins in any language.
+//! Here an ordinary test runs them on the Rust code itself:
 //!
 //! ```no_run
 //! # use tidegate_plugin::{About, Answer, Job, Round, Throttler};
@@ -18,7 +18,8 @@
 //! # fn main() {}
 //! ```
 //!
-//! A file has one case or a list of them. What is absent has a default; a name that is not known is an error.
+//! A file has one case or a list of them. An absent field has a default. An unknown name is an
+//! error.
 
 mod case;
 mod check;
@@ -31,20 +32,20 @@ use crate::{RetryStrategy, Throttler};
 pub use case::{Case, Role};
 pub use check::{retry, throttler};
 
-/// Runs every case in the JSON files of `folder`, which is named from the package's own folder.
+/// Runs every case in the JSON files of `folder`, which is relative to the package's folder.
 ///
 /// # Panics
 ///
-/// A case does not hold, cannot be read, or there is none: with all that is wrong.
+/// A case fails or cannot be parsed, or there is no case. The message has all failures.
 pub fn throttler_cases<T: Throttler>(folder: &str) {
     run(folder, throttler::<T>);
 }
 
-/// Runs every case in the JSON files of `folder`, which is named from the package's own folder.
+/// Runs every case in the JSON files of `folder`, which is relative to the package's folder.
 ///
 /// # Panics
 ///
-/// A case does not hold, cannot be read, or there is none: with all that is wrong.
+/// A case fails or cannot be parsed, or there is no case. The message has all failures.
 pub fn retry_cases<T: RetryStrategy>(folder: &str) {
     run(folder, retry::<T>);
 }

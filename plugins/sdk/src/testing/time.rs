@@ -1,10 +1,10 @@
-//! Instants as cases write them.
+//! Instants in the format of cases.
 
 use serde::{Deserialize, Deserializer, de};
 
 use crate::calendar::{DAY, day_number};
 
-/// Milliseconds since 1970, read from that number or from RFC 3339.
+/// Milliseconds since 1970, parsed from that number or from RFC 3339.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Instant(pub u64);
 
@@ -30,7 +30,7 @@ impl<'de> Deserialize<'de> for Instant {
     }
 }
 
-/// The milliseconds since 1970 of `2026-01-31T09:30:00.250+01:00` and the like.
+/// The milliseconds since 1970 of an RFC 3339 text such as `2026-01-31T09:30:00.250+01:00`.
 fn rfc3339(text: &str) -> Option<i64> {
     let (date, rest) = text.split_at_checked(10)?;
     let (clock, rest) = rest.strip_prefix(['T', 't', ' '])?.split_at_checked(8)?;

@@ -1,15 +1,16 @@
-//! Gives up what is gone, and waits longer each time for the rest: change it into a rule of your own.
+//! Gives up if the target is gone, and waits longer each time otherwise. Change it into your own
+//! rule.
 
 use tidegate_plugin::{About, Call, FailedJob, RetryStrategy, Seconds, Verdict, export_retry};
 
-/// What a job type sets.
+/// The configuration of a job type.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
     base_seconds: Seconds,
 }
 
-/// No wait is longer: milliseconds.
+/// The longest wait, in milliseconds.
 const A_DAY: u64 = 86_400_000;
 
 /// The retry strategy.
@@ -17,7 +18,8 @@ pub struct Plugin;
 
 impl RetryStrategy for Plugin {
     type Config = Config;
-    const ABOUT: About = About::new("Gives up what is gone, and waits longer each time for the rest.");
+    const ABOUT: About =
+        About::new("Gives up what is gone, and waits longer each time for the rest.");
 
     fn on_failure(config: &Config, call: &Call, failed: &FailedJob) -> Result<Verdict, String> {
         if matches!(failed.last.status, Some(404 | 410)) {

@@ -1,8 +1,10 @@
-//! At most `limit` jobs of each type at a time: change it into a rule of your own.
+//! At most `limit` jobs of each type at a time. Change it into your own rule.
 
-use tidegate_plugin::{About, Answer, Decision, Dimension, Job, Round, Throttler, export_throttler};
+use tidegate_plugin::{
+    About, Answer, Decision, Dimension, Job, Round, Throttler, export_throttler,
+};
 
-/// What a queue sets.
+/// The configuration of a queue.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
