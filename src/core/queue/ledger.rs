@@ -89,8 +89,8 @@ pub struct BatchRef {
     pub count: u32,
     /// One bit per released grant.
     pub released: Bits,
-    /// When its grants are checked next: the latest time of a claim, the end of a lease, or the
-    /// audit of the maintenance sweep.
+    /// When its grants are checked next: at the latest time of a claim, at the end of a lease, or
+    /// a minute after the last check (the audit).
     pub check_at: Timestamp,
     /// Whether its work was sent; always true if admission claims.
     pub sent: bool,

@@ -166,7 +166,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Drops the oldest dead letters so that `more` of them fit within the limit.
+    /// Drops the oldest dead letters so that `more` new ones fit within the limit.
     pub(crate) async fn make_room(&self, more: u64) -> Result<(), Error> {
         let most = self.rules.events.max_dead_letters;
         // The count that this engine knows: an upper bound if no other engine writes.

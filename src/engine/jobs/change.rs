@@ -82,12 +82,11 @@ impl Engine {
         })
     }
 
-    /// Holds a job that was not dispatched without a claim, so that it is not dispatched while the
-    /// returned guard lives.
+    /// Keeps a job from being dispatched without a claim while the returned guard lives.
     ///
     /// # Errors
     ///
-    /// 409 `already_dispatched`.
+    /// 409 `already_dispatched` if it was already dispatched so.
     fn hold_undispatched(&self, id: &JobId) -> Result<HoldGuard<'_>, Error> {
         let held = self.unclaimed.hold([id]);
         if held.holds(id) {

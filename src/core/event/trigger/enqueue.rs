@@ -9,7 +9,7 @@ use crate::{
     validate::ValidationError,
 };
 
-/// The job that an event demands.
+/// The job that a rule requests for an event.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wanted {
     /// Its id, which follows from the trigger and the event.

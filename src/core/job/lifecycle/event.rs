@@ -81,7 +81,8 @@ pub enum Event {
     },
     /// No heartbeat or report came before the lease or the timeout ended.
     LeaseExpired {
-        /// The decision of the retry strategy.
+        /// The decision of the retry strategy, ignored if no attempt is left or the job must not
+        /// be started twice.
         next: RetryDecision,
         /// Whether the job must not be started twice.
         at_most_once: bool,

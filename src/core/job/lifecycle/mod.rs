@@ -21,7 +21,7 @@
 //!
 //! Read in this order: [`state`], [`failure`], [`result_body`], [`history`] (the parts), [`event`]
 //! (what may happen), `transition` (**what follows**), `replies` (duplicate replies), `wake` (when
-//! the maintenance sweep looks at a job).
+//! the maintenance sweep processes a job).
 
 pub mod event;
 pub mod failure;

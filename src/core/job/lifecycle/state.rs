@@ -116,7 +116,7 @@ pub enum State {
     },
     /// An attempt runs.
     Running(Running),
-    /// It ended; only its result may still be removed.
+    /// It ended. Its result may still be removed, and a late reply recorded.
     Ended {
         /// When it ended.
         at: Timestamp,

@@ -148,7 +148,7 @@ impl Lifecycle {
                 now,
                 Failure::new(
                     Reason::OutcomeUnknown,
-                    "it was started once, and its type now forbids a second start",
+                    "it was already started, and its type now forbids a second start",
                 ),
             ),
             (S::Scheduled { .. }, E::Cancel { .. }) => life.end(now, Outcome::Cancelled),

@@ -141,7 +141,7 @@ proptest! {
         let asked = pointers(&asked.iter().map(String::as_str).collect::<Vec<_>>());
         let expected = looked_up(&asked, &data);
         for payload in both(&data) {
-            // What stands for something else in MessagePack is not a map there.
+            // An object that represents another value of MessagePack is not a map there.
             if payload.encoding == Encoding::Json || !data.to_string().contains('$') {
                 prop_assert_eq!(&extract(&asked, &payload, TEXT_BYTES).unwrap(), &expected);
             }

@@ -62,7 +62,7 @@ fn nesting_is_bounded_in_both_encodings() {
         assert!(payload.check(63).unwrap_err().to_string().contains("at most 63 levels"));
         assert!(packed.check(63).unwrap_err().to_string().contains("at most 63 levels"));
     }
-    // Deep enough to end the stack of whoever follows it down.
+    // Deep enough to overflow the stack of a recursive reader.
     assert!(
         Payload::json(lists(2_000_000))
             .check(64)

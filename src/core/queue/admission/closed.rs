@@ -9,7 +9,8 @@ use crate::{
 };
 
 impl Admission<'_> {
-    /// Whether this tick can admit no further candidate, critical or not as given.
+    /// Whether this tick can admit no further critical candidate (`critical`), or no further
+    /// candidate that is not critical.
     pub fn closed(&self, critical: bool) -> bool {
         let over = self
             .limits
@@ -26,7 +27,7 @@ impl Admission<'_> {
 
     /// Whether this tick can admit no further candidate of this type that is not critical.
     ///
-    /// So it is if a rule that counts all of them held one.
+    /// This holds if a rule that counts all of them held one.
     pub fn closed_to(&self, job_type: &TypeName) -> bool {
         self.reserved.types.contains(job_type)
             || self.stops(|constraint| constraint.matcher.is_every(job_type))

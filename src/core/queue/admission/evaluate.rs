@@ -12,7 +12,7 @@ use crate::{
     },
 };
 
-/// When a candidate that needs a bucket, while none is free, is evaluated again.
+/// How soon a candidate is evaluated again that was held because all buckets were in use.
 const BUCKET_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A concurrency limit that counts a candidate.

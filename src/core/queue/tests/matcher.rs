@@ -8,7 +8,7 @@ use crate::{
     queue::matcher::{Matcher, Subject},
 };
 
-/// Asks of a job of type `mail`, priority 100, region `east`, size 3, share 0.5, vip.
+/// Matches a job of type `mail`, priority 100, region `east`, size 3, share 0.5, vip.
 fn matches(matcher: Value) -> bool {
     let matcher: Matcher = serde_json::from_value(matcher).unwrap();
     let attributes: Attributes = serde_json::from_value(

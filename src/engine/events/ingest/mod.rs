@@ -193,7 +193,7 @@ impl Engine {
         ingestion
     }
 
-    /// Applies one trigger, in its current configuration, to one event.
+    /// Carries out the decision of one trigger, in its current configuration, on one event.
     pub(crate) async fn ingest_by(
         &self,
         trigger: &Trigger,

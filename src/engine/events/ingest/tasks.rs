@@ -97,8 +97,8 @@ impl Engine {
                         ingestion.enqueued.push(enqueued);
                         Some(Ok(action))
                     }
-                    // The same event under another trigger rule, or another event with the same id.
-                    // Its job exists.
+                    // The trigger enqueued this job before, for the same event: the trigger was
+                    // changed since, or the repeat differs from the event that came first.
                     Err(Error::Conflict {
                         code: ErrorCode::IdTaken, holder: Some(job), ..
                     }) => Some(Ok(TriggerAction::AlreadyEnqueued { job })),

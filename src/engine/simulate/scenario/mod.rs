@@ -49,7 +49,7 @@ pub struct Scenario {
     /// Streams of jobs: at most 1000, and 1000000 jobs in all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub arrivals: Vec<Arrival>,
-    /// Single jobs, as in a trace. They count towards the same limit.
+    /// Single jobs, as in a trace. They count towards the 1000000 jobs of `arrivals`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub jobs: Vec<TracedJob>,
     /// How long attempts take and how they end: the first rule that matches a job (default: one
