@@ -57,7 +57,7 @@ fn everything_is_there_after_the_store_is_opened_again() {
             ),
             Write::SetLedger {
                 queue: name("mail"),
-                head: Ledger { version: 1, ..Ledger::default() },
+                ledger: Ledger { version: 1, ..Ledger::default() },
                 was: Expect::Absent,
             },
             Write::SetItem {

@@ -43,7 +43,7 @@ pub fn write_of(before: Option<&Item>, after: Option<&Item>) -> Result<Option<Wr
         "H" => match name.parse() {
             Ok(queue) => {
                 let was = before.map_or(Expect::Absent, |item| Expect::Is(version(Some(item))));
-                Some(Write::SetLedger { queue, head: row::decode_ledger(item)?, was })
+                Some(Write::SetLedger { queue, ledger: row::decode_ledger(item)?, was })
             }
             Err(_) => None,
         },

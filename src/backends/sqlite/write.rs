@@ -187,13 +187,13 @@ impl Group<'_> {
                     .prepare_cached("DELETE FROM batches WHERE queue = ?1 AND id = ?2")?
                     .execute(params![queue, id.0 as i64])?;
             }
-            Write::SetLedger { queue, head, .. } => {
+            Write::SetLedger { queue, ledger, .. } => {
                 let queue = self.queue(queue)?;
                 self.db
                     .prepare_cached(
                         "INSERT OR REPLACE INTO heads (queue, version, head) VALUES (?1, ?2, ?3)",
                     )?
-                    .execute(params![queue, head.version as i64, row::encode(head)?])?;
+                    .execute(params![queue, ledger.version as i64, row::encode(ledger)?])?;
             }
             Write::SetItem { kind, name, version, bytes, .. } => {
                 self.set_item(*kind, name, *version, bytes.as_deref())?;

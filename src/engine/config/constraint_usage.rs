@@ -20,10 +20,10 @@ impl Engine {
         if constraints.iter().all(|constraint| constraint.concurrency.is_none()) {
             return Ok(Vec::new());
         }
-        let Some((head, batches)) = self.ports.store.ledger(queue).await? else {
+        let Some((ledger, batches)) = self.ports.store.ledger(queue).await? else {
             return Ok(Vec::new());
         };
-        let mut view = View::new(head, batches);
+        let mut view = View::new(ledger, batches);
         let values = view.usage(&limits).values().filter_map(|(index, value, running_weight)| {
             let constraint = &constraints[index];
             let per = constraint.per.clone();

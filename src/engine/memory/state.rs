@@ -124,7 +124,7 @@ impl Records {
             Write::RemoveBatch(queue, id) => {
                 self.batches.remove(&(queue, id));
             }
-            Write::SetLedger { queue, head: ledger, .. } => {
+            Write::SetLedger { queue, ledger, .. } => {
                 self.ledgers.insert(queue, ledger);
             }
             Write::RequireItem { .. } => {}

@@ -237,10 +237,13 @@ impl Harness {
 
     /// The granted weight by the stored ledger.
     pub async fn granted(&self) -> u64 {
-        let Some((head, batches)) = self.store.ledger(&queue()).await.unwrap() else {
+        let Some((ledger, batches)) = self.store.ledger(&queue()).await.unwrap() else {
             return 0;
         };
-        tidegate_engine::View::new(head, batches).live().map(|grant| u64::from(grant.weight)).sum()
+        tidegate_engine::View::new(ledger, batches)
+            .live()
+            .map(|grant| u64::from(grant.weight))
+            .sum()
     }
 }
 

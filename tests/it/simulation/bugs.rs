@@ -64,8 +64,8 @@ impl Bug {
                 Write::RequireItem { kind: ItemKind::Queue, .. } => {
                     self != Self::RequirementDropped
                 }
-                Write::SetLedger { head, .. } => {
-                    self != Self::GrantsDropped || head.batches.is_empty()
+                Write::SetLedger { ledger, .. } => {
+                    self != Self::GrantsDropped || ledger.batches.is_empty()
                 }
                 Write::AddJob(job) => self != Self::JobsDropped || !job.id.as_str().ends_with('7'),
                 _ => true,
@@ -78,9 +78,9 @@ impl Bug {
 
     fn spoil_write(self, write: &mut Write, model: &Model) {
         match (self, write) {
-            (Self::LedgerVersionIgnored, Write::SetLedger { queue, head, was }) => {
+            (Self::LedgerVersionIgnored, Write::SetLedger { queue, ledger, was }) => {
                 if let Some(there) = model.ledgers.get(queue) {
-                    head.version = there.version + 1;
+                    ledger.version = there.version + 1;
                     *was = Expect::Is(there.version);
                 }
             }
@@ -90,11 +90,11 @@ impl Bug {
                     job.life.revision.0 = was.0 + 1;
                 }
             }
-            (Self::ThrottlerStateDropped, Write::SetLedger { queue, head, .. }) => {
-                head.policy = model.ledgers.get(queue).and_then(|there| there.policy.clone());
+            (Self::ThrottlerStateDropped, Write::SetLedger { queue, ledger, .. }) => {
+                ledger.policy = model.ledgers.get(queue).and_then(|there| there.policy.clone());
             }
-            (Self::AuditDropped, Write::SetLedger { head, .. }) => {
-                for batch in &mut head.batches {
+            (Self::AuditDropped, Write::SetLedger { ledger, .. }) => {
+                for batch in &mut ledger.batches {
                     batch.check_at = batch.check_at + Duration::from_hours(10);
                 }
             }

@@ -48,8 +48,8 @@ pub(super) fn change<'a>(
             Change::Put(encode_batch(key::batch(queue, batch.id), batch)?)
         }
         Write::RemoveBatch(queue, id) => unconditional(key::batch(queue, *id)),
-        Write::SetLedger { queue, head, was } => {
-            let item = row::encode_ledger(key::head(queue), head)?;
+        Write::SetLedger { queue, ledger, was } => {
+            let item = row::encode_ledger(key::head(queue), ledger)?;
             set_if(
                 item.key,
                 item.attrs.into_iter().collect(),

@@ -160,7 +160,7 @@ fn what_was_stored_before_there_were_plugins_is_read() {
         (BatchId(7), None, Timestamp::EPOCH)
     );
     let nothing = Option::<u8>::None;
-    let head: Ledger = read(&(
+    let ledger: Ledger = read(&(
         3,
         4,
         5,
@@ -173,7 +173,7 @@ fn what_was_stored_before_there_were_plugins_is_read() {
         [0u8; 0],
         json!({}),
     ));
-    assert_eq!((head.version, head.policy), (3, None));
+    assert_eq!((ledger.version, ledger.policy), (3, None));
     let life: Lifecycle = read(&(
         1,
         2,

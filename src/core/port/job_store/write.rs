@@ -66,7 +66,7 @@ pub enum Write {
         /// The queue.
         queue: QueueName,
         /// The new ledger; its version is that of the old one plus one.
-        head: Ledger,
+        ledger: Ledger,
         /// The version that the new ledger was made from.
         was: Expect<u64>,
     },

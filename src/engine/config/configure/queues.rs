@@ -89,7 +89,7 @@ impl Engine {
     /// after the config version of its ledger, which never goes back.
     pub(super) async fn next_version(&self, name: &QueueName, was: u64) -> Result<u64, Error> {
         let seen = if was == 0 {
-            self.ports.store.ledger(name).await?.map_or(0, |(head, _)| head.config_version)
+            self.ports.store.ledger(name).await?.map_or(0, |(ledger, _)| ledger.config_version)
         } else {
             was
         };
@@ -152,11 +152,11 @@ impl Engine {
         version: u64,
     ) -> Result<(), Error> {
         for _ in 0..MAX_CONFLICT_RETRIES {
-            let (was, head) = match self.ports.store.ledger(queue).await? {
-                Some((head, _)) if head.config_version >= version => return Ok(()),
-                Some((head, _)) => (
-                    Expect::Is(head.version),
-                    Ledger { version: head.version + 1, config_version: version, ..head },
+            let (was, ledger) = match self.ports.store.ledger(queue).await? {
+                Some((ledger, _)) if ledger.config_version >= version => return Ok(()),
+                Some((ledger, _)) => (
+                    Expect::Is(ledger.version),
+                    Ledger { version: ledger.version + 1, config_version: version, ..ledger },
                 ),
                 None => {
                     if !self.catalog().await?.limits(queue).any() {
@@ -177,7 +177,7 @@ impl Engine {
                     )
                 }
             };
-            let write = Write::SetLedger { queue: queue.clone(), head, was };
+            let write = Write::SetLedger { queue: queue.clone(), ledger, was };
             if self.write_items(vec![write]).await? {
                 return Ok(());
             }

@@ -20,7 +20,7 @@ struct Tick {
     txn: Txn,
 }
 
-fn head(version: u64, batch: u64) -> Ledger {
+fn ledger(version: u64, batch: u64) -> Ledger {
     let named = BatchRef {
         id: BatchId(batch),
         count: 0,
@@ -51,7 +51,8 @@ async fn tick(store: &dyn JobStore, n: usize) -> Tick {
         version,
         bytes: Some(b"{}".to_vec()),
     };
-    let first = Write::SetLedger { queue: queue.clone(), head: head(1, 1), was: Expect::Absent };
+    let first =
+        Write::SetLedger { queue: queue.clone(), ledger: ledger(1, 1), was: Expect::Absent };
     done(store, vec![item(0, 1), write, Write::AddBatch(queue.clone(), batch(1)), first]).await;
     let attempt = running.life.attempt;
     let (settle, settled) = step(&running, Event::Succeed { attempt, result: None }, at(2));
@@ -60,7 +61,7 @@ async fn tick(store: &dyn JobStore, n: usize) -> Tick {
         settle,
         Write::RequireItem { kind: ItemKind::Queue, name: queue.to_string(), version: 1 },
         Write::AddBatch(queue.clone(), batch(2)),
-        Write::SetLedger { queue: queue.clone(), head: head(2, 2), was: Expect::Is(1) },
+        Write::SetLedger { queue: queue.clone(), ledger: ledger(2, 2), was: Expect::Is(1) },
         start,
         Write::RemoveBatch(queue.clone(), BatchId(1)),
     ];
@@ -77,17 +78,17 @@ async fn stored(store: &dyn JobStore, tick: &Tick) -> [bool; 5] {
         .into_iter()
         .map(|(id, _)| id.0)
         .collect();
-    let (head, named) =
+    let (ledger, named) =
         store.ledger(&tick.queue).await.expect("the store answers").expect("there is a ledger");
     assert!(
-        named == [batch(head.version)],
-        "a ledger never names a missing batch: {head:?} {named:?}"
+        named == [batch(ledger.version)],
+        "a ledger never names a missing batch: {ledger:?} {named:?}"
     );
     let (settled, claimed) = (
         get(store, &tick.settled).await == tick.settled,
         get(store, &tick.claimed).await == tick.claimed,
     );
-    [settled, batches.contains(&2), head.version == 2, claimed, !batches.contains(&1)]
+    [settled, batches.contains(&2), ledger.version == 2, claimed, !batches.contains(&1)]
 }
 
 /// A transaction that is cut after some steps leaves the steps before the cut, or nothing in an

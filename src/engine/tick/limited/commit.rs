@@ -325,7 +325,7 @@ fn ledger_txn(context: &TickContext<'_>, view: &View, plan: &TickPlan, next: &Pr
     txn.extend(next.add.iter().map(|batch| Write::AddBatch(queue.clone(), batch.clone())));
     txn.push(Write::SetLedger {
         queue: queue.clone(),
-        head: next.ledger.clone(),
+        ledger: next.ledger.clone(),
         was: Expect::Is(view.ledger.version),
     });
     txn

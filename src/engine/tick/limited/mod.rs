@@ -46,15 +46,15 @@ impl Engine {
         limits: &Limits,
     ) -> Result<Option<View>, Error> {
         let now = self.now();
-        if let Some((head, batches)) = self.ports.store.ledger(queue).await? {
-            self.remove_unreferenced_batches(queue, &head).await?;
-            return View::whole(head, batches).map(Some);
+        if let Some((ledger, batches)) = self.ports.store.ledger(queue).await? {
+            self.remove_unreferenced_batches(queue, &ledger).await?;
+            return View::whole(ledger, batches).map(Some);
         }
         if !limits.any() {
             return Ok(None);
         }
         let max_in_flight = self.ports.store.capabilities().atomicity.max_in_flight_write();
-        let head = Ledger {
+        let ledger = Ledger {
             version: 1,
             config_version: limits.version,
             time: now,
@@ -62,15 +62,15 @@ impl Engine {
             ..Ledger::default()
         };
         let write =
-            Write::SetLedger { queue: queue.clone(), head: head.clone(), was: Expect::Absent };
+            Write::SetLedger { queue: queue.clone(), ledger: ledger.clone(), was: Expect::Absent };
         match self.ports.store.commit(vec![vec![write]]).await?.pop() {
-            Some(Committed::All) => Ok(Some(View::new(head, Vec::new()))),
+            Some(Committed::All) => Ok(Some(View::new(ledger, Vec::new()))),
             _ => self
                 .ports
                 .store
                 .ledger(queue)
                 .await?
-                .map(|(head, batches)| View::whole(head, batches))
+                .map(|(ledger, batches)| View::whole(ledger, batches))
                 .transpose(),
         }
     }

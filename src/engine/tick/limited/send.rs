@@ -42,7 +42,7 @@ impl Engine {
         let mut writes: Txn = add.map(|batch| Write::AddBatch(queue.clone(), batch)).collect();
         writes.push(Write::SetLedger {
             queue: queue.clone(),
-            head: prepared.ledger.clone(),
+            ledger: prepared.ledger.clone(),
             was: Expect::Is(view.ledger.version),
         });
         writes.extend(prepared.remove.iter().map(|id| Write::RemoveBatch(queue.clone(), *id)));

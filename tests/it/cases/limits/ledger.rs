@@ -10,8 +10,8 @@ use crate::cases::harness::{Harness, every_store, queue, with, work};
 
 /// As `SqliteStore` writes it.
 async fn ledger_bytes(harness: &Harness) -> usize {
-    let (head, _) = harness.store.ledger(&queue()).await.unwrap().unwrap();
-    rmp_serde::to_vec(&head).unwrap().len()
+    let (ledger, _) = harness.store.ledger(&queue()).await.unwrap().unwrap();
+    rmp_serde::to_vec(&ledger).unwrap().len()
 }
 
 #[tokio::test]

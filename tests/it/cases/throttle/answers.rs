@@ -230,7 +230,7 @@ async fn a_throttler_on_a_queue_without_a_limit_sees_running_jobs() {
         let mut harness = harness.with_policy(policy);
         harness.set_type("work", TypeConfig::default()).await;
         harness.enqueue_many([work(), work()]).await;
-        assert_eq!(harness.lease(1).await.len(), 1, "without a head");
+        assert_eq!(harness.lease(1).await.len(), 1, "without a ledger");
         harness.throttled(says(), QueueConfig::default()).await;
         assert_eq!(harness.lease(1).await.len(), 1);
         assert_eq!(calls.lock()[0].running.iter().count(), 1);

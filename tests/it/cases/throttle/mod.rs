@@ -70,8 +70,8 @@ fn counts<const N: usize>(counts: [(&str, usize); N]) -> BTreeMap<String, usize>
 
 /// The stored state of the plugin.
 async fn remembered(harness: &Harness) -> Option<String> {
-    let (head, batches) = harness.store.ledger(&queue()).await.unwrap()?;
-    match head.policy?.state {
+    let (ledger, batches) = harness.store.ledger(&queue()).await.unwrap()?;
+    match ledger.policy?.state {
         StateLocation::Inline(state) => state.get("ran").cloned(),
         StateLocation::Batch(id) => {
             batches.iter().find(|batch| batch.id == id)?.state.as_ref()?.get("ran").cloned()

@@ -90,8 +90,8 @@ async fn a_large_state_is_a_record_of_its_own_and_leaves_none_behind() {
             harness.lease(1).await;
             harness.restart();
             assert_eq!(remembered(&harness).await, Some(round.to_string()));
-            let (head, batches) = harness.store.ledger(&queue()).await.unwrap().unwrap();
-            assert!(matches!(head.policy.unwrap().state, StateLocation::Batch(_)));
+            let (ledger, batches) = harness.store.ledger(&queue()).await.unwrap().unwrap();
+            assert!(matches!(ledger.policy.unwrap().state, StateLocation::Batch(_)));
             assert_eq!(
                 batches.len(),
                 harness.store.batches(&queue()).await.unwrap().len(),
@@ -106,8 +106,8 @@ async fn a_large_state_is_a_record_of_its_own_and_leaves_none_behind() {
             harness.store.ledger(&queue()).await.unwrap().unwrap().0.policy.unwrap().state,
             StateLocation::Inline(_)
         ));
-        let (head, _) = harness.store.ledger(&queue()).await.unwrap().unwrap();
-        assert_eq!(harness.store.batches(&queue()).await.unwrap().len(), head.batches.len());
+        let (ledger, _) = harness.store.ledger(&queue()).await.unwrap().unwrap();
+        assert_eq!(harness.store.batches(&queue()).await.unwrap().len(), ledger.batches.len());
     }
 }
 

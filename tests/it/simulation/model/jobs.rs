@@ -182,13 +182,13 @@ impl Model {
         if old.spec.expires_at.is_some_and(|at| at <= run.started_at) {
             self.fault(format!("{id} started after it expired"));
         }
-        let Some(head) = self.ledgers.get(&old.spec.queue) else {
+        let Some(ledger) = self.ledgers.get(&old.spec.queue) else {
             if run.granted {
                 self.fault(format!("I2: {id} says a grant counts it, and its queue has no ledger"));
             }
             return;
         };
-        let settling = head.settling_until.is_some();
+        let settling = ledger.settling_until.is_some();
         if !run.granted {
             self.count("claims under way at the first limit");
         }

@@ -18,7 +18,7 @@ impl Model {
         let named = self
             .ledgers
             .get(queue)
-            .is_some_and(|head| head.referenced_batches().any(|id| id == batch.id));
+            .is_some_and(|ledger| ledger.referenced_batches().any(|id| id == batch.id));
         if named {
             self.fault(format!("batch {} was written again while the ledger names it", batch.id.0));
         }
@@ -29,23 +29,23 @@ impl Model {
         if self
             .ledgers
             .get(queue)
-            .is_some_and(|head| head.referenced_batches().any(|named| named == id))
+            .is_some_and(|ledger| ledger.referenced_batches().any(|named| named == id))
         {
             self.fault(format!("batch {} was removed while the ledger names it", id.0));
         }
         self.batches.remove(&(queue.clone(), id));
     }
 
-    pub(super) fn set_ledger(&mut self, queue: &QueueName, head: &Ledger, now: Timestamp) {
+    pub(super) fn set_ledger(&mut self, queue: &QueueName, ledger: &Ledger, now: Timestamp) {
         let old = self.ledgers.get(queue).cloned().unwrap_or_default();
         self.count("commits");
-        self.check_order(&old, head);
-        self.check_batches(queue, head, now);
-        let (before, after) = (self.live_of(queue, &old), self.live_of(queue, head));
-        self.check_released(head, &before, &after);
+        self.check_order(&old, ledger);
+        self.check_batches(queue, ledger, now);
+        let (before, after) = (self.live_of(queue, &old), self.live_of(queue, ledger));
+        self.check_released(ledger, &before, &after);
         // Adopting running jobs may exceed a limit, as lowering a limit does. A job may have ended
         // since it was read as running.
-        let settled = old.settling_until.is_some() && head.settling_until.is_none();
+        let settled = old.settling_until.is_some() && ledger.settling_until.is_none();
         let added: Vec<&Grant> = after
             .iter()
             .filter(|(key, _)| {
@@ -55,51 +55,55 @@ impl Model {
             .collect();
         self.note(format!(
             "{now} ledger {} c{} {:?} + {:?}",
-            head.version,
-            head.config_version,
-            head.batches
+            ledger.version,
+            ledger.config_version,
+            ledger
+                .batches
                 .iter()
                 .map(|named| (named.id.0, named.count, named.released.count(), named.sends))
                 .collect::<Vec<_>>(),
             added.iter().map(|grant| (grant.job.as_str(), grant.version.0)).collect::<Vec<_>>()
         ));
-        self.check_admitted(queue, head, &added);
+        self.check_admitted(queue, ledger, &added);
         let shapes =
-            self.limits.get(&(queue.clone(), head.config_version)).cloned().unwrap_or_default();
+            self.limits.get(&(queue.clone(), ledger.config_version)).cloned().unwrap_or_default();
         let faults: Vec<Option<String>> =
             shapes.iter().map(|limits| exceeded_limit(limits, &added, &after)).collect();
         if let Some(Some(fault)) = faults.iter().min() {
-            self.fault(format!("I1: {fault} (configuration {})", head.config_version));
+            self.fault(format!("I1: {fault} (configuration {})", ledger.config_version));
         }
         if settled {
             self.check_adopted(queue, &after);
         }
         if !settled {
-            self.check_state(queue, &old, head, &shapes, &added);
+            self.check_state(queue, &old, ledger, &shapes, &added);
         }
         let admitted: Vec<Grant> = added.into_iter().cloned().collect();
         if let [limits] = &shapes[..] {
-            self.check_rates(queue, limits, &admitted, head.time);
+            self.check_rates(queue, limits, &admitted, ledger.time);
         }
-        self.ledgers.insert(queue.clone(), head.clone());
+        self.ledgers.insert(queue.clone(), ledger.clone());
     }
 
     /// Checks that the version, the configuration and the time of a ledger only go forward.
-    fn check_order(&mut self, old: &Ledger, head: &Ledger) {
-        if head.version != old.version + 1 {
-            self.fault(format!("the ledger went from version {} to {}", old.version, head.version));
+    fn check_order(&mut self, old: &Ledger, ledger: &Ledger) {
+        if ledger.version != old.version + 1 {
+            self.fault(format!(
+                "the ledger went from version {} to {}",
+                old.version, ledger.version
+            ));
         }
-        if head.config_version < old.config_version || head.time < old.time {
+        if ledger.config_version < old.config_version || ledger.time < old.time {
             self.fault(format!(
                 "the ledger's configuration or time went back: {} to {}",
-                old.config_version, head.config_version
+                old.config_version, ledger.config_version
             ));
         }
     }
 
     /// Checks that the batches that the ledger names are stored, and are audited in time.
-    fn check_batches(&mut self, queue: &QueueName, head: &Ledger, now: Timestamp) {
-        for named in &head.batches {
+    fn check_batches(&mut self, queue: &QueueName, ledger: &Ledger, now: Timestamp) {
+        for named in &ledger.batches {
             let count =
                 self.batches.get(&(queue.clone(), named.id)).map(|batch| batch.grants.len());
             if count != Some(named.count as usize) {
@@ -118,9 +122,9 @@ impl Model {
     }
 
     /// Checks that no job is granted twice, and that only unused grants are released.
-    fn check_released(&mut self, head: &Ledger, before: &Granted, after: &Granted) {
+    fn check_released(&mut self, ledger: &Ledger, before: &Granted, after: &Granted) {
         let all: usize =
-            head.batches.iter().map(|named| named.count as usize - named.released.count()).sum();
+            ledger.batches.iter().map(|named| named.count as usize - named.released.count()).sum();
         if all != after.len() {
             self.fault("a job is granted twice at one version".into());
         }
@@ -136,15 +140,16 @@ impl Model {
     }
 
     /// Checks that the ledger may admit jobs at all, under this configuration.
-    fn check_admitted(&mut self, queue: &QueueName, head: &Ledger, added: &[&Grant]) {
-        if head.settling_until.is_some() && !added.is_empty() {
+    fn check_admitted(&mut self, queue: &QueueName, ledger: &Ledger, added: &[&Grant]) {
+        if ledger.settling_until.is_some() && !added.is_empty() {
             self.fault("something was admitted while running jobs may still appear".into());
         }
-        if !added.is_empty() && head.config_version < self.promised.get(queue).copied().unwrap_or(0)
+        if !added.is_empty()
+            && ledger.config_version < self.promised.get(queue).copied().unwrap_or(0)
         {
             self.fault(format!(
                 "admitted under configuration {}, after a newer one was answered",
-                head.config_version
+                ledger.config_version
             ));
         }
     }
@@ -169,17 +174,20 @@ impl Model {
         &mut self,
         queue: &QueueName,
         old: &Ledger,
-        head: &Ledger,
+        ledger: &Ledger,
         shapes: &[Limits],
         added: &[&Grant],
     ) {
         if shapes.is_empty() || shapes.iter().any(|limits| limits.queue.throttler.is_none()) {
             return;
         }
-        let shape = |head: &Ledger| head.policy.as_ref().map(|policy| policy.state_version);
-        let before =
-            if shape(old) == shape(head) { self.started_by_throttler(queue, old) } else { Some(0) };
-        let (Some(before), Some(after)) = (before, self.started_by_throttler(queue, head)) else {
+        let shape = |ledger: &Ledger| ledger.policy.as_ref().map(|policy| policy.state_version);
+        let before = if shape(old) == shape(ledger) {
+            self.started_by_throttler(queue, old)
+        } else {
+            Some(0)
+        };
+        let (Some(before), Some(after)) = (before, self.started_by_throttler(queue, ledger)) else {
             return self.fault("the state of the throttler is missing".into());
         };
         let started = added.iter().filter(|grant| !grant.critical).count() as u64;
@@ -193,10 +201,10 @@ impl Model {
         }
     }
 
-    /// How many jobs the state of the throttler counts, stored in `head` or in a batch that it
+    /// How many jobs the state of the throttler counts, stored in `ledger` or in a batch that it
     /// names.
-    fn started_by_throttler(&self, queue: &QueueName, head: &Ledger) -> Option<u64> {
-        let Some(policy) = &head.policy else {
+    fn started_by_throttler(&self, queue: &QueueName, ledger: &Ledger) -> Option<u64> {
+        let Some(policy) = &ledger.policy else {
             return Some(0);
         };
         let state = match &policy.state {

@@ -97,12 +97,12 @@ impl Model {
 
     /// The grants of `queue` that are not released.
     pub fn live(&self, queue: &QueueName) -> Granted {
-        self.ledgers.get(queue).map(|head| self.live_of(queue, head)).unwrap_or_default()
+        self.ledgers.get(queue).map(|ledger| self.live_of(queue, ledger)).unwrap_or_default()
     }
 
-    fn live_of(&self, queue: &QueueName, head: &Ledger) -> Granted {
+    fn live_of(&self, queue: &QueueName, ledger: &Ledger) -> Granted {
         let mut live = Granted::new();
-        for named in &head.batches {
+        for named in &ledger.batches {
             let grants =
                 self.batches.get(&(queue.clone(), named.id)).map_or(&[][..], |batch| &batch.grants);
             for (_, grant) in
@@ -123,7 +123,7 @@ impl Model {
                 Write::RemoveJob { id, .. } => self.remove(id, now),
                 Write::AddBatch(queue, batch) => self.add_batch(queue, batch),
                 Write::RemoveBatch(queue, id) => self.remove_batch(queue, *id),
-                Write::SetLedger { queue, head, .. } => self.set_ledger(queue, head, now),
+                Write::SetLedger { queue, ledger, .. } => self.set_ledger(queue, ledger, now),
                 Write::SetItem { kind, name, bytes, version, .. } => {
                     self.configure(*kind, name, bytes.as_deref(), *version);
                 }

@@ -31,7 +31,7 @@ fn batch(id: u64, for_head: u64) -> GrantBatch {
     GrantBatch { id: BatchId(id), for_head, grants: vec![grant; 3], state: None }
 }
 
-fn head(version: u64, batches: &[u64]) -> Ledger {
+fn ledger(version: u64, batches: &[u64]) -> Ledger {
     let mut released = Bits::default();
     released.set(9);
     let named = |id: &u64| BatchRef {
@@ -82,7 +82,8 @@ pub async fn a_head_comes_with_the_batches_that_it_names(store: &dyn JobStore) {
     let queue = || name("mail");
     assert_eq!(store.ledger(&queue()).await.expect("the store answers"), None);
     assert_eq!(store.batches(&queue()).await.expect("the store answers"), []);
-    let first = Write::SetLedger { queue: queue(), head: head(1, &[3, 1]), was: Expect::Absent };
+    let first =
+        Write::SetLedger { queue: queue(), ledger: ledger(1, &[3, 1]), was: Expect::Absent };
     let added = [1, 2, 3].map(|id| Write::AddBatch(queue(), batch(id, 1)));
     done(
         store,
@@ -90,7 +91,7 @@ pub async fn a_head_comes_with_the_batches_that_it_names(store: &dyn JobStore) {
     )
     .await;
     let found = store.ledger(&queue()).await.expect("the store answers");
-    assert_eq!(found, Some((head(1, &[3, 1]), vec![batch(3, 1), batch(1, 1)])));
+    assert_eq!(found, Some((ledger(1, &[3, 1]), vec![batch(3, 1), batch(1, 1)])));
     let all = store.batches(&queue()).await.expect("the store answers");
     assert_eq!(all, [(BatchId(1), 1), (BatchId(2), 1), (BatchId(3), 1)]);
     // A batch of a commit that never completed is overwritten by the next one.
@@ -110,8 +111,8 @@ pub async fn a_head_comes_with_the_batches_that_it_names(store: &dyn JobStore) {
 /// A throttler state that is too large for the ledger is a batch, which the ledger names
 /// separately.
 pub async fn a_head_comes_with_the_record_of_its_throttlers_state(store: &dyn JobStore) {
-    let mut head = head(1, &[3]);
-    head.policy = Some(KeptPolicyState {
+    let mut ledger = ledger(1, &[3]);
+    ledger.policy = Some(KeptPolicyState {
         plugin: name("t"),
         state_version: 1,
         state: StateLocation::Batch(BatchId(8)),
@@ -124,16 +125,16 @@ pub async fn a_head_comes_with_the_record_of_its_throttlers_state(store: &dyn Jo
     };
     let batches =
         [batch(3, 1), batch(5, 1), large.clone()].map(|batch| Write::AddBatch(name("mail"), batch));
-    let set = Write::SetLedger { queue: name("mail"), head: head.clone(), was: Expect::Absent };
+    let set = Write::SetLedger { queue: name("mail"), ledger: ledger.clone(), was: Expect::Absent };
     done(store, batches.into_iter().chain([set]).collect()).await;
     let found = store.ledger(&name("mail")).await.expect("the store answers");
-    assert_eq!(found, Some((head, vec![batch(3, 1), large])));
+    assert_eq!(found, Some((ledger, vec![batch(3, 1), large])));
 }
 
 /// Of two writers that read the same ledger, one commits.
 pub async fn a_head_is_replaced_only_at_its_version(store: &dyn JobStore) {
     let set =
-        |version, was| Write::SetLedger { queue: name("mail"), head: head(version, &[]), was };
+        |version, was| Write::SetLedger { queue: name("mail"), ledger: ledger(version, &[]), was };
     assert!(matches!(
         refused(store, vec![set(2, Expect::Is(1))]).await,
         (0, CurrentRecord::Nothing)
@@ -144,7 +145,7 @@ pub async fn a_head_is_replaced_only_at_its_version(store: &dyn JobStore) {
         assert!(matches!(refused(store, vec![set(9, was)]).await, (0, CurrentRecord::Version(2))));
     }
     let found = store.ledger(&name("mail")).await.expect("the store answers");
-    assert_eq!(found, Some((head(2, &[]), vec![])));
+    assert_eq!(found, Some((ledger(2, &[]), vec![])));
 }
 
 /// Eight writers increment one ledger by compare-and-set; no increment is lost.
@@ -156,21 +157,22 @@ pub async fn of_many_writers_each_increment_counts_once(store: &dyn JobStore) {
             threads.spawn(|| run(count_up(store, STEPS)));
         }
     });
-    let (head, _) =
+    let (ledger, _) =
         store.ledger(&name("mail")).await.expect("the store answers").expect("it was set");
-    assert_eq!((head.version, head.nonce), (WRITERS * STEPS, WRITERS * STEPS));
+    assert_eq!((ledger.version, ledger.nonce), (WRITERS * STEPS, WRITERS * STEPS));
 }
 
 async fn count_up(store: &dyn JobStore, mut steps: u64) {
     while steps > 0 {
-        let (was, mut head) = match store.ledger(&name("mail")).await.expect("the store answers") {
-            Some((head, _)) => (Expect::Is(head.version), head),
+        let (was, mut ledger) = match store.ledger(&name("mail")).await.expect("the store answers")
+        {
+            Some((ledger, _)) => (Expect::Is(ledger.version), ledger),
             None => (Expect::Absent, Ledger::default()),
         };
-        head.version += 1;
-        head.nonce += 1;
+        ledger.version += 1;
+        ledger.nonce += 1;
         if matches!(
-            commit(store, vec![Write::SetLedger { queue: name("mail"), head, was }]).await,
+            commit(store, vec![Write::SetLedger { queue: name("mail"), ledger, was }]).await,
             Committed::All
         ) {
             steps -= 1;
