@@ -89,7 +89,7 @@ fn call(candidates: usize, running: usize) -> Arc<ThrottleCall> {
         (
             Arc::new(GrantBatch {
                 id: BatchId(index as u64),
-                for_head: 0,
+                ledger_version: 0,
                 grants: grants.to_vec(),
                 state: None,
             }),

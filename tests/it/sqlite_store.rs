@@ -53,7 +53,7 @@ fn everything_is_there_after_the_store_is_opened_again() {
             Write::SetKey { key: key.clone(), job: kept.id.clone(), was: Expect::Absent },
             Write::AddBatch(
                 name("mail"),
-                GrantBatch { id: BatchId(1), for_head: 1, grants: vec![], state: None },
+                GrantBatch { id: BatchId(1), ledger_version: 1, grants: vec![], state: None },
             ),
             Write::SetLedger {
                 queue: name("mail"),

@@ -118,7 +118,7 @@ pub(super) fn encode_batch(key: Key, batch: &GrantBatch) -> Result<Item, StoreEr
     let packed = PackedBatch { kinds, ends, grants, state: batch.state.clone() };
     Ok(Item::new(
         key,
-        [(row::VERSION, Val::N(batch.for_head)), (GRANTS, Val::B(encode(&packed)?.into()))],
+        [(row::VERSION, Val::N(batch.ledger_version)), (GRANTS, Val::B(encode(&packed)?.into()))],
     ))
 }
 
@@ -148,7 +148,7 @@ pub(super) fn decode_batch(item: &Item) -> Result<GrantBatch, StoreError> {
     }
     Ok(GrantBatch {
         id,
-        for_head: item.number(row::VERSION).ok_or_else(corrupt)?,
+        ledger_version: item.number(row::VERSION).ok_or_else(corrupt)?,
         grants,
         state: packed.state,
     })

@@ -251,9 +251,9 @@ fn a_registered_hour_has_exactly_its_digits() {
 fn batch() -> impl Strategy<Value = GrantBatch> {
     let grant = (job(), any::<u64>(), any::<i32>(), any::<bool>(), instant());
     (any::<u64>(), any::<u64>(), prop::collection::vec(grant, 0..20)).prop_map(
-        |(id, for_head, grants)| GrantBatch {
+        |(id, ledger_version, grants)| GrantBatch {
             id: BatchId(id),
-            for_head,
+            ledger_version,
             grants: grants
                 .into_iter()
                 .map(|(job, version, priority, critical, granted_at)| Grant {

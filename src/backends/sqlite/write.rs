@@ -178,7 +178,7 @@ impl Group<'_> {
                     "INSERT OR REPLACE INTO batches (queue, id, for_head, batch) \
                      VALUES (?1, ?2, ?3, ?4)",
                 )?;
-                let (id, ledger) = (batch.id.0 as i64, batch.for_head as i64);
+                let (id, ledger) = (batch.id.0 as i64, batch.ledger_version as i64);
                 put.execute(params![queue, id, ledger, row::encode(batch)?])?;
             }
             Write::RemoveBatch(queue, id) => {

@@ -166,7 +166,7 @@ pub struct GrantBatch {
     pub id: BatchId,
     /// The ledger version that it was written for. It is garbage if a later ledger does not name
     /// it.
-    pub for_head: u64,
+    pub ledger_version: u64,
     /// The grants, in order.
     pub grants: Vec<Grant>,
     /// A throttler's state that is too large for the ledger.

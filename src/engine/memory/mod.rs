@@ -165,7 +165,7 @@ impl JobStore for MemoryStore {
         let records = self.records.lock();
         let all =
             records.batches.range((queue.clone(), BatchId(0))..=(queue.clone(), BatchId(u64::MAX)));
-        Ok(all.map(|((_, id), batch)| (*id, batch.for_head)).collect())
+        Ok(all.map(|((_, id), batch)| (*id, batch.ledger_version)).collect())
     }
 
     async fn keys(&self, keys: &[Key]) -> Result<Vec<Option<JobId>>, StoreError> {

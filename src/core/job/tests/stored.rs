@@ -253,7 +253,7 @@ fn a_head_and_its_batches_come_back() {
     };
     comes_back(&GrantBatch {
         id: BatchId(1),
-        for_head: 2,
+        ledger_version: 2,
         grants: vec![grant],
         state: Some([("k".to_owned(), "v".to_owned())].into()),
     });

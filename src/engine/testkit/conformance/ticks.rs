@@ -33,7 +33,7 @@ fn ledger(version: u64, batch: u64) -> Ledger {
 }
 
 fn batch(id: u64) -> GrantBatch {
-    GrantBatch { id: BatchId(id), for_head: id, grants: Vec::new(), state: None }
+    GrantBatch { id: BatchId(id), ledger_version: id, grants: Vec::new(), state: None }
 }
 
 async fn tick(store: &dyn JobStore, n: usize) -> Tick {

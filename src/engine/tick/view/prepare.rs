@@ -235,7 +235,7 @@ fn append(
         sent,
         sends,
     });
-    add.push(GrantBatch { id, for_head: ledger.version, grants, state: None });
+    add.push(GrantBatch { id, ledger_version: ledger.version, grants, state: None });
 }
 
 /// Stores a throttler's new state in `ledger`, or in a record that `ledger` names.
@@ -259,7 +259,7 @@ fn keep_state(
         let id = BatchId((ledger.nonce >> 1) ^ STATE_OFFSET);
         add.push(GrantBatch {
             id,
-            for_head: ledger.version,
+            ledger_version: ledger.version,
             grants: Vec::new(),
             state: Some(state),
         });

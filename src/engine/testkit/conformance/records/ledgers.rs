@@ -14,7 +14,7 @@ use tidegate_core::{
     },
 };
 
-fn batch(id: u64, for_head: u64) -> GrantBatch {
+fn batch(id: u64, ledger_version: u64) -> GrantBatch {
     let grant = Grant {
         job: name("a:job"),
         version: Version(u64::MAX),
@@ -28,7 +28,7 @@ fn batch(id: u64, for_head: u64) -> GrantBatch {
         ]),
         granted_at: at(9),
     };
-    GrantBatch { id: BatchId(id), for_head, grants: vec![grant; 3], state: None }
+    GrantBatch { id: BatchId(id), ledger_version, grants: vec![grant; 3], state: None }
 }
 
 fn ledger(version: u64, batches: &[u64]) -> Ledger {
@@ -119,7 +119,7 @@ pub async fn a_head_comes_with_the_record_of_its_throttlers_state(store: &dyn Jo
     });
     let large = GrantBatch {
         id: BatchId(8),
-        for_head: 1,
+        ledger_version: 1,
         grants: Vec::new(),
         state: Some(state(&"é".repeat(8000))),
     };
