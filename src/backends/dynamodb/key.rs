@@ -313,7 +313,7 @@ pub(super) fn name(key: &job_store::Key) -> Key {
     )
 }
 
-pub(super) fn head(queue: &QueueName) -> Key {
+pub(super) fn ledger(queue: &QueueName) -> Key {
     Key::new(format!("H#{queue}"), "-")
 }
 

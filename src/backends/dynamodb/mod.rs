@@ -299,7 +299,7 @@ impl JobStore for DynamoStore {
     ) -> Result<Option<(Ledger, Vec<GrantBatch>)>, StoreError> {
         let mut seen = None;
         for _ in 0..MAX_LEDGER_READS {
-            let Some(item) = self.table.get(&[key::head(queue)]).await?.pop().flatten() else {
+            let Some(item) = self.table.get(&[key::ledger(queue)]).await?.pop().flatten() else {
                 return Ok(None);
             };
             let ledger = row::decode_ledger(&item)?;

@@ -49,7 +49,7 @@ pub(super) fn change<'a>(
         }
         Write::RemoveBatch(queue, id) => unconditional(key::batch(queue, *id)),
         Write::SetLedger { queue, ledger, was } => {
-            let item = row::encode_ledger(key::head(queue), ledger)?;
+            let item = row::encode_ledger(key::ledger(queue), ledger)?;
             set_if(
                 item.key,
                 item.attrs.into_iter().collect(),

@@ -58,7 +58,7 @@ pub(super) fn keys_of(write: &Write) -> Vec<Key> {
         Write::SetKey { key, .. } => vec![key::name(key)],
         Write::AddBatch(queue, batch) => vec![key::batch(queue, batch.id)],
         Write::RemoveBatch(queue, id) => vec![key::batch(queue, *id)],
-        Write::SetLedger { queue, .. } => vec![key::head(queue)],
+        Write::SetLedger { queue, .. } => vec![key::ledger(queue)],
         Write::SetItem { kind, name, .. } => vec![key::item(*kind, name)],
         Write::PutRecord(Record { kind, name, .. }) | Write::RemoveRecord { kind, name, .. } => {
             vec![key::record(*kind, name)]
