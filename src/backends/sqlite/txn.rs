@@ -142,8 +142,8 @@ impl<'a> Group<'a> {
         for (index, step) in checked.iter().enumerate() {
             match self.check(step)? {
                 Checked::Holds(row) => rows.push(row),
-                Checked::Refused(standing) => {
-                    return Ok(Committed::Conflict { step: index, standing });
+                Checked::Refused(current) => {
+                    return Ok(Committed::Conflict { step: index, current });
                 }
             }
         }
@@ -152,7 +152,7 @@ impl<'a> Group<'a> {
         {
             return Ok(Committed::Conflict {
                 step: checked.len(),
-                standing: self.current(&whole.id)?,
+                current: self.current(&whole.id)?,
             });
         }
         for (step, row) in checked.iter().zip(rows) {

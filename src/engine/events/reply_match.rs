@@ -252,8 +252,8 @@ impl Engine {
         for (change, outcome) in std::mem::take(&mut pass.changes).into_iter().zip(outcomes) {
             match outcome {
                 Committed::All => self.on_reply_committed(batch, change).await,
-                Committed::Conflict { standing, .. } => {
-                    pass.again.extend(self.on_reply_refused(batch, change, standing).await);
+                Committed::Conflict { current, .. } => {
+                    pass.again.extend(self.on_reply_refused(batch, change, current).await);
                 }
             }
         }

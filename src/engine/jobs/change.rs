@@ -69,7 +69,7 @@ impl Engine {
                     Box::pin(self.forget_replaced(&before, &after)).await;
                     return Ok((before, after));
                 }
-                Some(Committed::Conflict { standing: CurrentRecord::Job(there), .. }) => {
+                Some(Committed::Conflict { current: CurrentRecord::Job(there), .. }) => {
                     before = *there;
                 }
                 _ => return Err(Error::no_job(id)),

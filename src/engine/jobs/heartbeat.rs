@@ -84,7 +84,7 @@ impl Engine {
                 self.unclaimed.forget(&job.id);
                 self.running.lock().remove(&job.id);
                 match refused {
-                    Some(Committed::Conflict { standing: CurrentRecord::Job(there), .. }) => {
+                    Some(Committed::Conflict { current: CurrentRecord::Job(there), .. }) => {
                         Err(Some(there))
                     }
                     _ => Err(None),

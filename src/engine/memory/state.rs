@@ -45,8 +45,8 @@ impl Records {
     /// Applies every write of `txn`, or none of them.
     pub(super) fn commit(&mut self, txn: Txn) -> Committed {
         for (step, write) in txn.iter().enumerate() {
-            if let Some(standing) = self.refusal(write) {
-                return Committed::Conflict { step, standing };
+            if let Some(current) = self.refusal(write) {
+                return Committed::Conflict { step, current };
             }
         }
         for write in txn {

@@ -190,8 +190,8 @@ impl FaultyStore {
             }
             *most -= 1;
             let answer = self.inner.commit(vec![vec![write]]).await?;
-            if let Some(Committed::Conflict { standing, .. }) = answer.into_iter().next() {
-                return Ok(Committed::Conflict { step, standing });
+            if let Some(Committed::Conflict { current, .. }) = answer.into_iter().next() {
+                return Ok(Committed::Conflict { step, current });
             }
             tokio::task::yield_now().await;
         }

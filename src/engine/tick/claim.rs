@@ -107,7 +107,7 @@ impl Engine {
                 Committed::All => true,
                 // A refused claim that finds its own token has succeeded: its first answer was
                 // lost.
-                Committed::Conflict { standing: CurrentRecord::Job(there), .. } => {
+                Committed::Conflict { current: CurrentRecord::Job(there), .. } => {
                     tick::same_claim(&there, &claimed.job)
                 }
                 Committed::Conflict { .. } => false,

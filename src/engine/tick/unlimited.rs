@@ -153,20 +153,20 @@ impl Engine {
             return Ok(refused);
         }
         for (index, outcome) in self.ports.store.commit(txns).await?.into_iter().enumerate() {
-            let Committed::Conflict { standing, .. } = outcome else {
+            let Committed::Conflict { current, .. } = outcome else {
                 continue;
             };
             if let Some(change) = plan.before.get(index) {
                 let id = &change.job.id;
                 refused.changes.insert(id.clone());
-                known.jobs.insert(id.clone(), current_job(standing));
+                known.jobs.insert(id.clone(), current_job(current));
                 self.unclaimed.forget(id);
                 self.running.lock().remove(id);
             } else {
                 let job = &plan.claims[index - plan.before.len()].job;
                 // A refused claim that finds its own token has succeeded: its first answer was
                 // lost.
-                if !matches!(&standing, CurrentRecord::Job(there) if same_claim(there, job)) {
+                if !matches!(&current, CurrentRecord::Job(there) if same_claim(there, job)) {
                     refused.claims.insert(job.id.clone());
                 }
             }
@@ -207,8 +207,8 @@ impl Engine {
                     known.jobs.insert(report.id.clone(), Some((*settled).clone()));
                     return Ok(*settled);
                 }
-                Some(Committed::Conflict { standing, .. }) => {
-                    drop(known.jobs.insert(report.id.clone(), current_job(standing)));
+                Some(Committed::Conflict { current, .. }) => {
+                    drop(known.jobs.insert(report.id.clone(), current_job(current)));
                 }
                 None => break,
             }

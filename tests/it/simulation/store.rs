@@ -227,7 +227,7 @@ impl StoreLayer for ObservedStore {
                     });
                     keyed.extend(set.map(|key| (key, self.scheduler.now())));
                 }
-                [Committed::Conflict { step, standing: CurrentRecord::Key { since, .. } }] => {
+                [Committed::Conflict { step, current: CurrentRecord::Key { since, .. } }] => {
                     if let Write::SetKey { key, .. } = &txn[*step] {
                         *since = keyed.get(key).copied();
                     }

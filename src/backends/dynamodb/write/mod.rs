@@ -87,8 +87,8 @@ impl DynamoStore {
                 let txn = &mut txns[index];
                 match outcome {
                     Ok(()) => txn.step += 1,
-                    Err(standing) => {
-                        txn.answer = Some(Committed::Conflict { step: txn.step, standing });
+                    Err(current) => {
+                        txn.answer = Some(Committed::Conflict { step: txn.step, current });
                     }
                 }
             }

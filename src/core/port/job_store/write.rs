@@ -144,7 +144,7 @@ pub enum Committed {
         /// The index of the write.
         step: usize,
         /// What is stored there instead.
-        standing: CurrentRecord,
+        current: CurrentRecord,
     },
 }
 
@@ -153,8 +153,8 @@ impl Committed {
     #[must_use]
     pub fn regrouped(self, steps: &[usize]) -> Self {
         match self {
-            Self::Conflict { step, standing } => {
-                Self::Conflict { step: steps.get(step).copied().unwrap_or(step), standing }
+            Self::Conflict { step, current } => {
+                Self::Conflict { step: steps.get(step).copied().unwrap_or(step), current }
             }
             Self::All => Self::All,
         }

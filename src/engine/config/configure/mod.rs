@@ -60,7 +60,7 @@ impl Engine {
             };
             match self.ports.store.commit(vec![vec![write]]).await?.pop() {
                 Some(Committed::All) => return Ok(()),
-                Some(Committed::Conflict { standing: CurrentRecord::Version(version), .. }) => {
+                Some(Committed::Conflict { current: CurrentRecord::Version(version), .. }) => {
                     was = version;
                 }
                 Some(Committed::Conflict { .. }) => was = 0,

@@ -201,8 +201,8 @@ impl Engine {
             let (index, body) = (item.index, item.job.data.clone());
             let answer = match outcome {
                 Committed::All => Some(Ok(Enqueued { job: item.job, new: true })),
-                Committed::Conflict { step, standing } => {
-                    let conflict = Box::pin(self.on_enqueue_conflict(&mut item, step, standing));
+                Committed::Conflict { step, current } => {
+                    let conflict = Box::pin(self.on_enqueue_conflict(&mut item, step, current));
                     let answer = conflict.await.transpose();
                     if answer.is_none() {
                         again.push(item);

@@ -109,7 +109,7 @@ async fn done(store: &dyn JobStore, txn: Txn) {
 /// current record.
 async fn refused(store: &dyn JobStore, txn: Txn) -> (usize, CurrentRecord) {
     match commit(store, txn).await {
-        Committed::Conflict { step, standing } => (step, standing),
+        Committed::Conflict { step, current } => (step, current),
         Committed::All => panic!("it should have been refused"),
     }
 }

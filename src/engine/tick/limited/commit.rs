@@ -216,8 +216,8 @@ impl Engine {
         }
         match self.ports.store.commit(vec![txn.clone()]).await?.pop() {
             Some(Committed::All) => Ok(true),
-            Some(Committed::Conflict { step, standing }) => {
-                self.on_conflict(&txn[step], standing, cache, known);
+            Some(Committed::Conflict { step, current }) => {
+                self.on_conflict(&txn[step], current, cache, known);
                 Ok(false)
             }
             None => Err(Error::Internal("the store did not answer a transaction".into())),
@@ -236,8 +236,8 @@ impl Engine {
         }
         let mut all_committed = true;
         for (txn, outcome) in txns.iter().zip(self.ports.store.commit(txns.clone()).await?) {
-            if let Committed::Conflict { step, standing } = outcome {
-                self.on_conflict(&txn[step], standing, cache, known);
+            if let Committed::Conflict { step, current } = outcome {
+                self.on_conflict(&txn[step], current, cache, known);
                 all_committed = false;
             }
         }
@@ -259,10 +259,10 @@ impl Engine {
         }
         let mut lost = HashSet::new();
         for (claim, outcome) in plan.claims.iter().zip(self.ports.store.commit(txns).await?) {
-            if let Committed::Conflict { standing, .. } = outcome
+            if let Committed::Conflict { current, .. } = outcome
                 // A refused claim that finds its own token has succeeded: its first answer was
                 // lost.
-                && !matches!(&standing, CurrentRecord::Job(there) if same_claim(there, &claim.job))
+                && !matches!(&current, CurrentRecord::Job(there) if same_claim(there, &claim.job))
             {
                 lost.insert(claim.job.id.clone());
             }

@@ -40,10 +40,10 @@ pub async fn a_refused_write_stops_its_transaction(store: &dyn JobStore) {
             |write| matches!(write, Write::AddJob(job) if job.id.as_str().starts_with('a')),
         );
         let where_key = txn.iter().position(|write| matches!(write, Write::SetKey { .. }));
-        let (step, standing) = refused(store, txn).await;
+        let (step, current) = refused(store, txn).await;
         assert_eq!(step, first_bad, "transaction {n}");
         if n != 4 {
-            assert!(matches!(&standing, CurrentRecord::Job(job) if **job == taken), "{standing:?}");
+            assert!(matches!(&current, CurrentRecord::Job(job) if **job == taken), "{current:?}");
         }
         let atomic = store.capabilities().atomicity.is_atomic();
         let expected =
@@ -67,10 +67,10 @@ pub async fn what_is_written_together_stands_together(store: &dyn JobStore) {
         |id: &str, write: Write| Write::Together(vec![Write::AddJob(job(id).build()), write]);
     done(store, vec![Write::AddJob(job("before").build()), together("sent", end.clone())]).await;
     assert_eq!((get(store, &one).await, get(store, &sent).await), (ended.clone(), sent));
-    let (step, standing) =
+    let (step, current) =
         refused(store, vec![Write::AddJob(job("before-2").build()), together("unsent", end)]).await;
     assert_eq!(step, 1);
-    assert!(matches!(&standing, CurrentRecord::Job(job) if **job == ended), "{standing:?}");
+    assert!(matches!(&current, CurrentRecord::Job(job) if **job == ended), "{current:?}");
     assert_eq!(store.get(&[name("unsent")]).await.expect("the store answers"), [None]);
     done(
         store,
@@ -106,7 +106,7 @@ pub async fn transactions_of_one_commit_stand_alone(store: &dyn JobStore) {
     assert_eq!(through, [true, false, true, false, true, true]);
     assert!(matches!(
         &answers[3],
-        Committed::Conflict { step: 0, standing: CurrentRecord::Job(job) } if **job == running
+        Committed::Conflict { step: 0, current: CurrentRecord::Job(job) } if **job == running
     ));
     assert_eq!(get(store, &one).await, running);
     assert!(store.commit(vec![]).await.expect("the store answers").is_empty());

@@ -137,9 +137,9 @@ pub async fn a_taken_id_is_refused_with_the_job_that_has_it(store: &dyn JobStore
     let (write, running) = step(&first, claim(&first, true), at(5));
     done(store, vec![write]).await;
     for other in [job("one").queue("elsewhere").build(), first] {
-        let (at_step, standing) = refused(store, vec![Write::AddJob(other)]).await;
+        let (at_step, current) = refused(store, vec![Write::AddJob(other)]).await;
         assert_eq!(at_step, 0);
-        assert!(matches!(&standing, CurrentRecord::Job(job) if **job == running), "{standing:?}");
+        assert!(matches!(&current, CurrentRecord::Job(job) if **job == running), "{current:?}");
     }
     assert_eq!(get(store, &running).await, running);
 }
@@ -160,8 +160,8 @@ pub async fn a_job_is_replaced_only_at_the_revision_that_was_read(store: &dyn Jo
     ];
     done(store, vec![write]).await;
     for write in late {
-        let (_, standing) = refused(store, vec![write]).await;
-        assert!(matches!(&standing, CurrentRecord::Job(job) if **job == running), "{standing:?}");
+        let (_, current) = refused(store, vec![write]).await;
+        assert!(matches!(&current, CurrentRecord::Job(job) if **job == running), "{current:?}");
     }
     assert_eq!(get(store, &running).await, running);
     let absent = job("absent").build();

@@ -22,10 +22,10 @@ pub async fn keys_are_compared_before_they_are_set(store: &dyn JobStore) {
         ));
         done(store, vec![set(&mine, Expect::Absent)]).await;
         for was in [Expect::Absent, Expect::Is(name(&other))] {
-            let (_, standing) = refused(store, vec![set(&other, was)]).await;
+            let (_, current) = refused(store, vec![set(&other, was)]).await;
             assert!(
-                matches!(&standing, CurrentRecord::Key { job, .. } if job.as_str() == mine),
-                "{standing:?}"
+                matches!(&current, CurrentRecord::Key { job, .. } if job.as_str() == mine),
+                "{current:?}"
             );
         }
         done(store, vec![set(&other, Expect::Is(name(&mine)))]).await;
