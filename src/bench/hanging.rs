@@ -35,7 +35,7 @@ const CALLS: usize = 256;
 /// The longest duration of a sample.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The goal: how much slower the p99 of a healthy queue may be while another queue hangs.
-const MOST: f64 = 1.2;
+const MAX_SLOWDOWN: f64 = 1.2;
 
 /// Takes the measurement.
 pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
@@ -73,7 +73,7 @@ pub(super) async fn measure(plan: &BenchPlan) -> anyhow::Result<Vec<Figure>> {
         (figure, alone)
     };
     let ((usual, usual_alone), (late, late_alone)) = (figure("p50", 0.5), figure("p99", 0.99));
-    Ok(vec![usual.baseline("alone", usual_alone), late.share("alone", late_alone, MOST)])
+    Ok(vec![usual.baseline("alone", usual_alone), late.share("alone", late_alone, MAX_SLOWDOWN)])
 }
 
 /// Returns the time to the target of each of [`SAMPLES`] jobs.

@@ -12,7 +12,7 @@ use tokio::{
 use super::clock;
 
 /// Most bytes of an answer's head.
-const MOST_HEAD: usize = 16 << 10;
+const MAX_HEADER_BYTES: usize = 16 << 10;
 
 /// A persistent connection.
 pub(super) struct Connection {
@@ -75,7 +75,7 @@ impl Connection {
                 break from + end + 4;
             }
             seen = self.read.len().saturating_sub(3);
-            ensure!(self.read.len() < MOST_HEAD, "the head of an answer does not end");
+            ensure!(self.read.len() < MAX_HEADER_BYTES, "the head of an answer does not end");
         };
         let (status, length) = read_head(&self.read[..head])?;
         while self.read.len() < head + length {

@@ -2,7 +2,7 @@
 //!
 //! JMESPath has no loops and no recursion, so the cost of an expression follows from its form.
 //! [`growth`] bounds how much it reads or yields, as a multiple of the event's size. An expression
-//! over [`MOST_GROWTH`] is refused when its rule is stored, and so is one that nests too deeply for
+//! over [`MAX_GROWTH`] is refused when its rule is stored, and so is one that nests too deeply for
 //! the parser's stack. The result of `join` can be a product of the sizes of its arguments; it is
 //! replaced by a function that stops at a bound.
 
@@ -22,11 +22,11 @@ pub const NESTING: usize = 64;
 /// Most levels of an expression's syntax tree.
 const DEPTH: usize = 128;
 /// Most that an expression may read or yield, as a multiple of the event's size.
-pub const MOST_GROWTH: u64 = 200;
+pub const MAX_GROWTH: u64 = 200;
 /// Most bytes that all expressions of one rule together may yield for one event.
-pub const MOST_OUTPUT: usize = 1 << 20;
+pub const MAX_OUTPUT_BYTES: usize = 1 << 20;
 /// Largest index or step. No list of an event has as many items.
-const MOST_INDEX: i32 = 1 << 24;
+const MAX_INDEX: i32 = 1 << 24;
 
 /// An expression that was parsed and is bounded.
 #[derive(Clone, Debug, PartialEq)]
@@ -65,9 +65,9 @@ impl Expression {
         let ast = jmespath::parse(text)
             .map_err(|error| format!("must be a JMESPath expression: {}", said(&error)))?;
         check(&ast, DEPTH)?;
-        if growth(&ast) > MOST_GROWTH {
+        if growth(&ast) > MAX_GROWTH {
             return Err(format!(
-                "must not be able to yield more than {MOST_GROWTH} times the event's size"
+                "must not be able to yield more than {MAX_GROWTH} times the event's size"
             ));
         }
         Ok(Self { text: text.to_owned(), ast })
@@ -152,10 +152,10 @@ fn check(ast: &Ast, depth: usize) -> Result<(), String> {
 }
 
 fn check_index(index: i32) -> Result<(), String> {
-    if index.unsigned_abs() <= MOST_INDEX.unsigned_abs() {
+    if index.unsigned_abs() <= MAX_INDEX.unsigned_abs() {
         Ok(())
     } else {
-        Err(format!("must have indexes and steps of at most {MOST_INDEX}"))
+        Err(format!("must have indexes and steps of at most {MAX_INDEX}"))
     }
 }
 
@@ -244,8 +244,9 @@ fn join(args: &[Rcvar], ctx: &Context<'_>) -> Result<Rcvar, JmespathError> {
         .map(|text| text.len())
         .sum::<usize>()
         .saturating_add(glue.len().saturating_mul(texts.len()));
-    if size > MOST_OUTPUT {
-        let reason = ErrorReason::Parse(format!("join would yield more than {MOST_OUTPUT} bytes"));
+    if size > MAX_OUTPUT_BYTES {
+        let reason =
+            ErrorReason::Parse(format!("join would yield more than {MAX_OUTPUT_BYTES} bytes"));
         return Err(JmespathError::from_ctx(ctx, reason));
     }
     Ok(Rcvar::new(Variable::String(texts.join(glue))))
@@ -256,7 +257,7 @@ fn value_of(answer: &Variable, left: &mut usize) -> Result<Value, String> {
     let mut take = |bytes: usize| {
         *left = left
             .checked_sub(bytes)
-            .ok_or_else(|| format!("yields more than {MOST_OUTPUT} bytes"))?;
+            .ok_or_else(|| format!("yields more than {MAX_OUTPUT_BYTES} bytes"))?;
         Ok::<(), String>(())
     };
     Ok(match answer {
@@ -286,7 +287,7 @@ fn value_of(answer: &Variable, left: &mut usize) -> Result<Value, String> {
             for (name, inner) in map {
                 *left = left
                     .checked_sub(name.len() + 3)
-                    .ok_or_else(|| format!("yields more than {MOST_OUTPUT} bytes"))?;
+                    .ok_or_else(|| format!("yields more than {MAX_OUTPUT_BYTES} bytes"))?;
                 fields.insert(name.clone(), value_of(inner, left)?);
             }
             Value::Object(fields)

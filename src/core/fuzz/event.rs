@@ -138,13 +138,13 @@ fn an_event_in_json_is_refused_or_written_and_read_again() {
 fn a_batch_in_json_reads_each_event_as_if_it_were_alone() {
     let list = prop::collection::vec(prop_oneof![almost_event(), json(WORDS)], 0..5);
     let list = list.prop_map(|list| Value::from(list).to_string().into_bytes());
-    let long = (read::MOST - 1..=read::MOST + 1)
+    let long = (read::MAX_EVENTS - 1..=read::MAX_EVENTS + 1)
         .prop_map(|count| format!("[{}]", vec!["0"; count].join(",")).into_bytes());
     fuzz(prop_oneof![20 => list.clone(), 10 => mutated(list), 1 => long], |written| {
         let bytes = Bytes::from(written);
         let list: Option<Vec<Box<serde_json::value::RawValue>>> =
             serde_json::from_slice(&bytes).ok();
-        let list = list.filter(|list| list.len() <= read::MOST);
+        let list = list.filter(|list| list.len() <= read::MAX_EVENTS);
         let batch = read::batch(&bytes).ok();
         prop_assert_eq!(batch.as_ref().map(Vec::len), list.as_ref().map(Vec::len));
         let (Some(batch), Some(list)) = (batch, list) else { return Ok(()) };

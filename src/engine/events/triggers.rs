@@ -10,7 +10,7 @@ use tidegate_core::error_code::ErrorCode;
 use tidegate_core::{
     event::{
         Trigger, TriggerConfig,
-        trigger::{MOST_TRIGGERS, TriggerItem},
+        trigger::{MAX_TRIGGERS, TriggerItem},
     },
     job::TriggerName,
     port::{Committed, Write, job_store::ItemKind},
@@ -39,8 +39,8 @@ impl Engine {
             if if_match.is_some_and(|version| version != was) {
                 return Err(Error::Stale { version: was });
             }
-            if was == 0 && catalog.triggers.len() >= MOST_TRIGGERS {
-                let message = format!("there are {MOST_TRIGGERS} triggers, which is the maximum");
+            if was == 0 && catalog.triggers.len() >= MAX_TRIGGERS {
+                let message = format!("there are {MAX_TRIGGERS} triggers, which is the maximum");
                 return Err(Error::Conflict {
                     code: ErrorCode::TooManyTriggers,
                     message,

@@ -137,12 +137,16 @@ async fn an_accepted_push_ends_only_by_a_callback_with_its_token() {
 
 #[tokio::test]
 async fn an_oversized_result_fails_the_job_without_a_retry() {
-    const MOST: usize = 12 << 20;
-    let tide = Setup::new().env("TIDEGATE_MAX_DATA_BYTES", MOST.to_string()).start().await;
+    const MAX_DATA_BYTES: usize = 12 << 20;
+    let tide =
+        Setup::new().env("TIDEGATE_MAX_DATA_BYTES", MAX_DATA_BYTES.to_string()).start().await;
     let target = Target::start(|call| async move {
         let larger = call.path.ends_with("larger");
         says(200, &[("content-type", "application/json")], "").map(|_| {
-            axum::body::Body::from(format!("\"{}\"", "x".repeat(MOST - 2 + usize::from(larger))))
+            axum::body::Body::from(format!(
+                "\"{}\"",
+                "x".repeat(MAX_DATA_BYTES - 2 + usize::from(larger))
+            ))
         })
     })
     .await;
@@ -154,11 +158,17 @@ async fn an_oversized_result_fails_the_job_without_a_retry() {
         .await;
     }
     let large = tide.enqueue_a("large").await;
-    assert_eq!(tide.job_in(&large, "succeeded").await["result"].as_str().unwrap().len(), MOST - 2);
+    assert_eq!(
+        tide.job_in(&large, "succeeded").await["result"].as_str().unwrap().len(),
+        MAX_DATA_BYTES - 2
+    );
     let larger = tide.enqueue_a("larger").await;
     let job = tide.job_in(&larger, "failed").await;
     assert_eq!((&job["attempt"], &job["error"]["reason"]), (&json!(1), &json!("failed")), "{job}");
-    assert!(job["error"]["message"].as_str().unwrap().contains(&MOST.to_string()), "{job}");
+    assert!(
+        job["error"]["message"].as_str().unwrap().contains(&MAX_DATA_BYTES.to_string()),
+        "{job}"
+    );
     assert_eq!(target.calls().len(), 2);
 }
 

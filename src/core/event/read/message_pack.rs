@@ -5,7 +5,7 @@ use std::fmt;
 use bytes::Bytes;
 use rmpv::ValueRef;
 
-use super::{Batch, MOST, over};
+use super::{Batch, MAX_EVENTS, over};
 use crate::{
     error_code::ErrorCode,
     event::value::{Draft, Event, Extension, shortened},
@@ -41,7 +41,7 @@ pub fn batch_msgpack(bytes: &Bytes) -> Result<Batch, ValidationError> {
     let mut rest = &bytes[..];
     let count =
         length(&mut rest, [0x90, 0xdc, 0xdd]).ok_or_else(|| not_msgpack("it is not a list"))?;
-    if count > MOST {
+    if count > MAX_EVENTS {
         return Err(over());
     }
     let events = (0..count)

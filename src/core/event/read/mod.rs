@@ -31,7 +31,7 @@ use crate::{
 };
 
 /// Most events of a batch.
-pub const MOST: usize = 1000;
+pub const MAX_EVENTS: usize = 1000;
 /// The prefix of headers that are attributes.
 const PREFIX: &str = "ce-";
 
@@ -135,7 +135,7 @@ fn too_many(error: &serde_json::Error) -> Option<ValidationError> {
 }
 
 fn over() -> ValidationError {
-    ValidationError::new("", format!("must have at most {MOST} events"))
+    ValidationError::new("", format!("must have at most {MAX_EVENTS} events"))
 }
 
 /// Reads an event whose attributes are headers (or other metadata) and whose data is the body.
@@ -238,7 +238,7 @@ fn attribute(name: &str, raw: &RawValue) -> Result<Option<Extension>, Validation
 /// The fields of a JSON object in their order, with duplicates.
 struct Fields<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
-/// The items of a JSON list, at most [`MOST`]. A longer list is not read to its end.
+/// The items of a JSON list, at most [`MAX_EVENTS`]. A longer list is not read to its end.
 struct Texts<'a>(Vec<&'a RawValue>);
 
 impl<'de> Deserialize<'de> for Fields<'de> {
@@ -279,7 +279,7 @@ impl<'de> Deserialize<'de> for Texts<'de> {
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
                 let mut texts = Vec::new();
                 while let Some(raw) = list.next_element()? {
-                    if texts.len() == MOST {
+                    if texts.len() == MAX_EVENTS {
                         return Err(A::Error::custom(TOO_MANY));
                     }
                     texts.push(raw);

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{Trigger, type_of};
 use crate::{
-    event::{event_view::EventView, expression::MOST_OUTPUT},
+    event::{event_view::EventView, expression::MAX_OUTPUT_BYTES},
     job::{Payload, TypeName, lifecycle::ReplyId},
     validate::ValidationError,
 };
@@ -46,7 +46,7 @@ pub enum TriggerOutcome {
     },
 }
 
-/// The fields of a rule, filled from one event. Expressions may yield [`MOST_OUTPUT`] bytes in
+/// The fields of a rule, filled from one event. Expressions may yield [`MAX_OUTPUT_BYTES`] bytes in
 /// total.
 struct Filling<'a> {
     trigger: &'a Trigger,
@@ -56,7 +56,7 @@ struct Filling<'a> {
 
 impl Trigger {
     pub(super) fn reply(&self, view: &EventView<'_>) -> Result<Box<Reply>, ValidationError> {
-        let mut filling = Filling { trigger: self, view, left: MOST_OUTPUT };
+        let mut filling = Filling { trigger: self, view, left: MAX_OUTPUT_BYTES };
         let job_type = type_of(&filling.value("type")?.unwrap_or_default())?;
         let correlation_key = filling.correlation_key()?;
         let attempt = filling.attempt()?;

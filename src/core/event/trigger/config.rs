@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::event::{filter::Filter, template::Template};
 
 /// Most triggers of a server.
-pub const MOST_TRIGGERS: usize = 500;
+pub const MAX_TRIGGERS: usize = 500;
 
 /// What happens with each event that the filter matches: either `enqueue` or `complete`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::{Trigger, type_of};
 use crate::{
-    event::{event_view::EventView, expression::MOST_OUTPUT, fields::JobFields},
+    event::{event_view::EventView, expression::MAX_OUTPUT_BYTES, fields::JobFields},
     job::{JobId, Payload, TypeName},
     validate::ValidationError,
 };
@@ -24,7 +24,7 @@ pub struct Wanted {
 
 impl Trigger {
     pub(super) fn job(&self, view: &EventView<'_>) -> Result<Box<Wanted>, ValidationError> {
-        let mut left = MOST_OUTPUT;
+        let mut left = MAX_OUTPUT_BYTES;
         let mut values = Map::new();
         let (mut job_type, mut data) = (None, None);
         for (name, template) in &self.fields {

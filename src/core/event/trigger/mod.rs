@@ -18,7 +18,7 @@ pub mod set;
 use std::collections::BTreeMap;
 
 pub use complete::{Reply, TriggerOutcome};
-pub use config::{MOST_TRIGGERS, TriggerConfig, TriggerItem};
+pub use config::{MAX_TRIGGERS, TriggerConfig, TriggerItem};
 pub use enqueue::Wanted;
 pub use identity::{digest, hex, letter_id};
 use serde_json::Value;

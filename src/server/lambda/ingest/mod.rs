@@ -125,7 +125,9 @@ impl Ingest {
                 }
             }
         }
-        for (batch, indices) in events.chunks(read::MOST).zip(indices.chunks(read::MOST)) {
+        for (batch, indices) in
+            events.chunks(read::MAX_EVENTS).zip(indices.chunks(read::MAX_EVENTS))
+        {
             for ((answer, event), index) in
                 self.server.ingest(batch).await.into_iter().zip(batch).zip(indices)
             {
@@ -140,7 +142,7 @@ impl Ingest {
             }
         }
         for (batch, indices) in
-            malformed.chunks(read::MOST).zip(malformed_indices.chunks(read::MOST))
+            malformed.chunks(read::MAX_EVENTS).zip(malformed_indices.chunks(read::MAX_EVENTS))
         {
             if let Err(error) = self.keep(batch).await {
                 failed.add(indices.iter().copied(), &error);
