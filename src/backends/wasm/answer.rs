@@ -43,7 +43,7 @@ pub(super) fn retry(call: &RetryCall, verdict: Verdict) -> Result<RetryAnswer, F
         }
         Verdict::GiveUp(message) => RetryAnswer::GiveUp(message),
     };
-    answer.sound(call)
+    answer.validated(call)
 }
 
 /// The problems that a plugin found in a configuration.

@@ -206,7 +206,7 @@ impl Engine {
             .policy
             .retry(&plugin, Arc::clone(&call), Purpose::Live)
             .await
-            .and_then(|answer| answer.sound(&call));
+            .and_then(|answer| answer.validated(&call));
         let made = match answer.clone() {
             Ok(answer) => {
                 let followed = self.follow(catalog, job, answer, now).await?;

@@ -294,7 +294,7 @@ async fn compare(
             let answered = policy
                 .retry(shadow, Arc::clone(call), Purpose::Shadow)
                 .await
-                .and_then(|answer| answer.sound(call))?;
+                .and_then(|answer| answer.validated(call))?;
             Ok(vec![(
                 call.job.id.clone(),
                 (*answer != answered).then(|| (of_answer(answer), of_answer(&answered))),

@@ -89,8 +89,8 @@ impl Purpose {
 
 /// Runs plugins.
 ///
-/// The caller validates each answer again ([`ThrottleAnswer::validated`], [`RetryAnswer::sound`]),
-/// because not every implementation does.
+/// The caller validates each answer again ([`ThrottleAnswer::validated`],
+/// [`RetryAnswer::validated`]), because not every implementation does.
 #[async_trait]
 pub trait Policy: Send + Sync {
     /// The answer of the throttler `plugin` to `call`.

@@ -52,7 +52,7 @@ impl RetryAnswer {
     /// # Errors
     ///
     /// [`FaultKind::InvalidAnswer`] with what is invalid, and what is valid.
-    pub fn sound(self, call: &RetryCall) -> Result<Self, Fault> {
+    pub fn validated(self, call: &RetryCall) -> Result<Self, Fault> {
         Ok(match self {
             Self::GiveUp(message) => {
                 Self::GiveUp(message.map(|message| cut(message, MESSAGE_BYTES)))
