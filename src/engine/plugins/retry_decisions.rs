@@ -30,7 +30,7 @@ use tidegate_core::{
 const MAX_CONCURRENT_STRATEGIES: usize = 16;
 const MAX_CONCURRENT_CALLS: usize = 4;
 
-/// The outcome of [`Engine::verdicts`].
+/// The outcome of [`Engine::decide_retries`].
 #[derive(Debug, Default)]
 pub struct RetryDecisions {
     /// The jobs whose decision was written, with the version that they left.
@@ -84,7 +84,7 @@ impl Engine {
     /// # Errors
     ///
     /// The store's; a repeat is harmless.
-    pub async fn verdicts(&self, jobs: Vec<Job>) -> Result<RetryDecisions, Error> {
+    pub async fn decide_retries(&self, jobs: Vec<Job>) -> Result<RetryDecisions, Error> {
         let catalog = self.catalog().await?;
         let waiting: Vec<Job> =
             jobs.into_iter().filter(|job| job.life.awaits_retry_decision()).collect();
@@ -93,7 +93,7 @@ impl Engine {
             strategies.values().map(|jobs| self.decide_one_strategy(&catalog, jobs)).collect();
         let made: Vec<Vec<_>> =
             stream::iter(each).buffered(MAX_CONCURRENT_STRATEGIES).collect().await;
-        let mut verdicts = RetryDecisions::default();
+        let mut decisions = RetryDecisions::default();
         let (mut changes, mut txns): (Vec<(Job, Version)>, Vec<Txn>) = (Vec::new(), Vec::new());
         for (before, made) in strategies.values().flatten().zip(made.into_iter().flatten()) {
             let made = match made {
@@ -110,21 +110,21 @@ impl Engine {
                     continue;
                 }
             };
-            verdicts.faults.extend(made.fault);
-            verdicts.asked.extend(made.asked);
+            decisions.faults.extend(made.fault);
+            decisions.asked.extend(made.asked);
             txns.push(self.change(before.life.revision, &made.job, made.all, self.now()));
             changes.push((made.job, before.life.version));
         }
         if txns.is_empty() {
-            return Ok(verdicts);
+            return Ok(decisions);
         }
         let outcomes = self.ports.store.commit(txns).await?;
-        verdicts.changed.extend(
+        decisions.changed.extend(
             changes.into_iter().zip(outcomes).filter_map(|(change, outcome)| {
                 matches!(outcome, Committed::All).then_some(change)
             }),
         );
-        Ok(verdicts)
+        Ok(decisions)
     }
 
     /// The decisions of the one strategy of `jobs`.

@@ -198,7 +198,7 @@ impl World<'_> {
         let before = self.left.len();
         self.left.extend(changed.map(|(job, version)| (job.id, version)));
         if !swept.pending.is_empty() {
-            let decisions = self.engine.verdicts(swept.pending).await?;
+            let decisions = self.engine.decide_retries(swept.pending).await?;
             self.left.extend(decisions.changed.into_iter().map(|(job, version)| (job.id, version)));
         }
         Ok(self.left.len() > before)

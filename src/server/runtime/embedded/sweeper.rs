@@ -135,7 +135,7 @@ async fn sweep_replies(inner: &Arc<Inner>, after: Option<String>) -> Option<Stri
 async fn decide_retries(inner: Arc<Inner>, jobs: Vec<Job>) {
     let mut changed = false;
     for jobs in jobs.chunks(MAX_DECISIONS_PER_COMMIT) {
-        match inner.engine.verdicts(jobs.to_vec()).await {
+        match inner.engine.decide_retries(jobs.to_vec()).await {
             Ok(mut decisions) => {
                 changed |= !decisions.changed.is_empty();
                 inner.on_retry_decisions(&mut decisions);

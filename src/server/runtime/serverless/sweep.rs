@@ -171,7 +171,7 @@ impl Server {
 
     /// Calls the retry strategies of `jobs`, which await them.
     async fn decide_retries(&self, jobs: Vec<Job>) -> Result<(), Error> {
-        let mut decisions = self.engine().verdicts(jobs).await?;
+        let mut decisions = self.engine().decide_retries(jobs).await?;
         self.inner.on_retry_decisions(&mut decisions);
         Ok(())
     }

@@ -239,8 +239,8 @@ async fn of_two_concurrent_decisions_one_is_written() {
     for (mut harness, calls) in places(Description::default(), after(60)).await {
         let (job, _) = failed_once(&mut harness, work()).await;
         let pending = harness.engine.sweep().await.unwrap().pending;
-        let first = harness.engine.verdicts(pending.clone()).await.unwrap();
-        let second = harness.engine.verdicts(pending).await.unwrap();
+        let first = harness.engine.decide_retries(pending.clone()).await.unwrap();
+        let second = harness.engine.decide_retries(pending).await.unwrap();
         assert_eq!((first.changed.len(), second.changed.len(), calls.lock().len()), (1, 0, 2));
         assert_eq!(harness.job(&job.id).await.life.version, first.changed[0].0.life.version);
     }

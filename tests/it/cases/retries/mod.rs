@@ -79,5 +79,5 @@ async fn failed_once(harness: &mut Harness, job: NewJob) -> (Job, TickOutcome) {
 /// Acts as the sweeper: finds jobs that await a retry decision and calls the strategy.
 async fn sweep(harness: &Harness) -> RetryDecisions {
     let swept = harness.engine.sweep().await.unwrap();
-    harness.engine.verdicts(swept.pending).await.unwrap()
+    harness.engine.decide_retries(swept.pending).await.unwrap()
 }

@@ -265,7 +265,7 @@ impl World {
                 for (job, version) in swept.changed {
                     self.hint(&job, version);
                 }
-                if let Ok(decisions) = engine.verdicts(swept.pending).await {
+                if let Ok(decisions) = engine.decide_retries(swept.pending).await {
                     for (job, version) in decisions.changed {
                         self.model.lock().count("decisions");
                         self.hint(&job, version);
