@@ -4,7 +4,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use super::reply::{Replied, ReplyMatches};
-use crate::{Catalog, Engine, Error, jobs::job_writes::note};
+use crate::{Catalog, Engine, Error, jobs::job_writes::lifecycle_write};
 use tidegate_core::{
     event::trigger::Reply,
     job::{Job, JobId, Revision, State},
@@ -240,9 +240,9 @@ impl Engine {
         let written = pass.changes.iter().map(|change| {
             let was = Revision(change.after.life.revision.0 - 1);
             let mut writes = if change.is_late() {
-                note(was, &change.after)
+                lifecycle_write(was, &change.after)
             } else {
-                self.change(was, &change.after, false, now)
+                self.change_writes(was, &change.after, false, now)
             };
             writes.extend(change.by.iter().filter_map(OpenReply::remove_record));
             writes

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::enqueue::{extract_again, fault};
 use crate::{
     Engine, Error,
-    jobs::{job_writes::note, unclaimed::HoldGuard},
+    jobs::{job_writes::lifecycle_write, unclaimed::HoldGuard},
     request::{Cancelled, Enqueued, JobPatch, NewJob, ReplayWith},
 };
 use tidegate_core::{
@@ -59,9 +59,9 @@ impl Engine {
             };
             let was = before.life.revision;
             let writes = if before.life.ended().is_some() {
-                note(was, &after)
+                lifecycle_write(was, &after)
             } else {
-                self.change(was, &after, all, now)
+                self.change_writes(was, &after, all, now)
             };
             match self.ports.store.commit(vec![writes]).await?.pop() {
                 Some(Committed::All) => {

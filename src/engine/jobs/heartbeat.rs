@@ -71,7 +71,7 @@ impl Engine {
         // The first heartbeat of an unclaimed dispatch claims the job: its worker has answered.
         let was = self.unclaimed.revision(&job.id).unwrap_or(job.life.revision);
         after.life.revision = Revision(was.0 + 1);
-        let writes = self.change(was, &after, false, now);
+        let writes = self.change_writes(was, &after, false, now);
         Ok(match self.ports.store.commit(vec![writes]).await?.pop() {
             Some(Committed::All) => {
                 self.unclaimed.forget(&after.id);

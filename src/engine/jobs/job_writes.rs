@@ -41,14 +41,20 @@ pub(crate) fn callback_type() -> TypeConfig {
 
 /// The write of a change that does not end the job, for example when its result is taken. It makes
 /// no callback, so the end of an ended job is not reported again.
-pub(crate) fn note(was: Revision, job: &Job) -> Vec<Write> {
+pub(crate) fn lifecycle_write(was: Revision, job: &Job) -> Vec<Write> {
     vec![Write::SetJob { job: job.clone(), was, all: false }]
 }
 
 impl Engine {
     /// The writes that replace the stored job at revision `was`, which has not ended, with `job`.
     /// `all` says whether more than its lifecycle changed.
-    pub(crate) fn change(&self, was: Revision, job: &Job, all: bool, now: Timestamp) -> Vec<Write> {
+    pub(crate) fn change_writes(
+        &self,
+        was: Revision,
+        job: &Job,
+        all: bool,
+        now: Timestamp,
+    ) -> Vec<Write> {
         let write = if objects::is_removed(job) {
             Write::RemoveJob { id: job.id.clone(), was }
         } else {

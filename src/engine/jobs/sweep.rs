@@ -1,7 +1,7 @@
 //! `sweep`: applies the passing of time to jobs that no request concerns: they expire, miss their
 //! deadline, lose a lease that no grant watches, or reach the end of their retention.
 
-use crate::{Catalog, Engine, Error, jobs::job_writes::note, tick};
+use crate::{Catalog, Engine, Error, jobs::job_writes::lifecycle_write, tick};
 use tidegate_core::{
     job::{Event, Job, State, Version},
     port::{Committed, Txn, Write},
@@ -77,8 +77,10 @@ impl Engine {
         let txns: Vec<Txn> = changes
             .iter()
             .map(|(job, after)| match after {
-                Some(after) if job.life.ended().is_some() => note(job.life.revision, after),
-                Some(after) => self.change(job.life.revision, after, false, now),
+                Some(after) if job.life.ended().is_some() => {
+                    lifecycle_write(job.life.revision, after)
+                }
+                Some(after) => self.change_writes(job.life.revision, after, false, now),
                 None => vec![Write::RemoveJob { id: job.id.clone(), was: job.life.revision }],
             })
             .collect();

@@ -112,7 +112,7 @@ impl Engine {
             };
             decisions.faults.extend(made.fault);
             decisions.asked.extend(made.asked);
-            txns.push(self.change(before.life.revision, &made.job, made.all, self.now()));
+            txns.push(self.change_writes(before.life.revision, &made.job, made.all, self.now()));
             changes.push((made.job, before.life.version));
         }
         if txns.is_empty() {

@@ -143,7 +143,7 @@ impl Engine {
         };
         let settled = plan.before.iter();
         let mut txns: Vec<Txn> =
-            settled.map(|change| self.change(change.was, &change.job, false, now)).collect();
+            settled.map(|change| self.change_writes(change.was, &change.job, false, now)).collect();
         txns.extend(plan.claims.iter().map(|claim| {
             let job = claim.job.clone();
             vec![require.clone(), Write::SetJob { job, was: claim.was, all: false }]
@@ -200,7 +200,7 @@ impl Engine {
             else {
                 return Ok(job);
             };
-            let writes = self.change(job.life.revision, &settled, false, now);
+            let writes = self.change_writes(job.life.revision, &settled, false, now);
             match self.ports.store.commit(vec![writes]).await?.pop() {
                 Some(Committed::All) => {
                     self.cache_job(&settled);

@@ -125,7 +125,8 @@ impl Engine {
             view.ledger.lap_start = ledger.lap_start.take();
         }
         let settled = plan.before.iter();
-        let jobs = settled.map(|change| self.change(change.was, &change.job, false, now)).collect();
+        let jobs =
+            settled.map(|change| self.change_writes(change.was, &change.job, false, now)).collect();
         let claim = |job, was| vec![Write::SetJob { job, was, all: false }];
         let claims = plan.claims.iter().map(|change| claim(change.job.clone(), change.was));
         let removed = prepared.iter().flat_map(|prepared| &prepared.remove);
