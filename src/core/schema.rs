@@ -168,7 +168,7 @@ schema!(
     OneOfBuilder::new()
         .item(text())
         .item(ArrayBuilder::new().items(text().build()).max_items(Some(2)))
-        .description(Some("One secret, or two while one replaces the other. Never shown."))
+        .description(Some("One secret, or two during a rotation. Never shown."))
 );
 
 schema!(
@@ -192,7 +192,7 @@ schema!(
         .required("from")
         .required("to")
         .additional_properties(Some(AdditionalProperties::FreeForm(false)))
-        .description(Some("A stretch of the local day in which a job may start."))
+        .description(Some("A part of the local day in which a job may start."))
 );
 
 const DAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];

@@ -52,7 +52,7 @@ impl Job {
     /// # Errors
     ///
     /// [`lifecycle::Refused`] if `event` cannot follow the current state.
-    #[allow(clippy::result_large_err, reason = "what it returns otherwise is larger")]
+    #[allow(clippy::result_large_err, reason = "the value of success is larger")]
     pub fn apply(
         &self,
         event: Event,

@@ -52,7 +52,7 @@ pub enum BadSignature {
     #[error("webhook-timestamp is too far from the present")]
     TooFar,
     /// No signature matches a secret.
-    #[error("no signature fits")]
+    #[error("no signature matches a secret")]
     NoneFits,
     /// A secret cannot be used.
     #[error(transparent)]

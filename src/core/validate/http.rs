@@ -31,7 +31,7 @@ pub(super) fn check_push(push: &Push) -> Result<(), ValidationError> {
         if push.headers.keys().any(|name| name.eq_ignore_ascii_case("authorization")) {
             return Err(ValidationError::new(
                 "headers.authorization",
-                "goes not together with `basic_auth`",
+                "must not be given together with `basic_auth`",
             ));
         }
     }

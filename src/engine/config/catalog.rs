@@ -75,7 +75,10 @@ impl Catalog {
     ) -> Self {
         let mut catalog = Self { version, plugins, ..Self::default() };
         let callback = TypeItem { config: job_writes::callback_type(), version: 0, leaving: false };
-        types.insert(job_writes::CALLBACK_TYPE.parse().expect("a good name"), Arc::new(callback));
+        types.insert(
+            job_writes::CALLBACK_TYPE.parse().expect("it is a valid name"),
+            Arc::new(callback),
+        );
         let missing = QueueItem::default();
         let mut limited: HashMap<&QueueName, BTreeMap<TypeName, u32>> = HashMap::new();
         for (name, item) in &types {
@@ -119,7 +122,7 @@ impl Catalog {
                     tracing::error!(
                         trigger = %name,
                         %fault,
-                        "a trigger cannot be used; put it again"
+                        "a trigger cannot be used; set it again"
                     );
                 }
             }

@@ -100,7 +100,7 @@ impl Engine {
         let held_since = view.as_ref().map(|view| view.ledger.held.clone()).unwrap_or_default();
         let since = |rule: &Rule| held_since.get(rule).copied().or(Some(run_at));
         if view.as_ref().is_some_and(|view| view.granted(&job.id) == Some(job.life.version)) {
-            let reason = "it is admitted, and about to be handed to a worker";
+            let reason = "it is admitted, and is about to start";
             return Ok(held(job, Phase::Ready, unnamed("worker"), Some(run_at), reason, Some(now)));
         }
         if limits.paused {
@@ -140,7 +140,7 @@ impl Engine {
                 held(job, Phase::Ready, unnamed("window"), due, "its windows are closed", Some(at))
             }
             Some(AdmissionDecision::Run) => {
-                let reason = "nothing holds it: it is about to be handed to a worker";
+                let reason = "nothing holds it: it is about to start";
                 held(job, Phase::Ready, unnamed("worker"), due, reason, Some(now))
             }
             None => held(job, Phase::Ready, unnamed("order"), due, "other jobs go before it", None),

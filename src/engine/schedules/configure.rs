@@ -272,7 +272,7 @@ impl Engine {
                 Ok(Enqueued { job: self.job(&id, None).await?, new: false })
             }
             answer => {
-                answer.unwrap_or_else(|| Err(Error::Internal("an enqueue was not answered".into())))
+                answer.unwrap_or_else(|| Err(Error::Internal("an enqueue has no answer".into())))
             }
         }
     }

@@ -94,7 +94,8 @@ pub(super) fn arriving(scenario: &Scenario) -> Vec<ArrivingJob<'_>> {
 /// order of the queue.
 pub(super) fn ids(jobs: &[ArrivingJob<'_>]) -> Result<Vec<JobId>, BadScenario> {
     let width = jobs.len().to_string().len();
-    let numbered = |index: usize| format!("job-{:0width$}", index + 1).parse().expect("a good id");
+    let numbered =
+        |index: usize| format!("job-{:0width$}", index + 1).parse().expect("it is a valid id");
     let ids: Vec<JobId> = jobs
         .iter()
         .enumerate()

@@ -53,7 +53,7 @@ impl Scenario {
         if self.job_count() > MAX_JOBS {
             return Err(ValidationError::new(
                 "arrivals",
-                format!("must be at most {MAX_JOBS} jobs, those of `jobs` counted"),
+                format!("must be at most {MAX_JOBS} jobs, including those of `jobs`"),
             ));
         }
         each("arrivals", &self.arrivals, check_arrival)?;
@@ -86,7 +86,7 @@ fn own_name(name: &TypeName) -> Result<(), ValidationError> {
     if own {
         Err(ValidationError::new(
             name.as_str(),
-            "must not start with tidegate., as the server's own names do",
+            "must not start with tidegate., which is reserved for the server",
         ))
     } else {
         Ok(())

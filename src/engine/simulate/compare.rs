@@ -76,7 +76,7 @@ fn describe(
     start: Timestamp,
 ) -> String {
     let Some(last) = decided.iter().take_while(|decided| decided.at <= at).last() else {
-        return "not asked".to_owned();
+        return "not called".to_owned();
     };
     let seconds = |at: Timestamp| at.since(start).as_secs_f64();
     let what = match last.what {

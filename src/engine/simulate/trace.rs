@@ -102,7 +102,7 @@ impl Live {
         without(&mut queue, &["name", "version", "paused", "status"]);
         let lasted = after(self.now);
         Ok(Scenario {
-            about: format!("what queue {} did until {}", self.queue, self.now),
+            about: format!("the history of queue {} until {}", self.queue, self.now),
             start,
             // A longer simulation must be visible as such, not cut off at the end of the trace.
             duration_seconds: Seconds::from_millis(

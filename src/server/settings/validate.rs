@@ -102,7 +102,7 @@ impl Settings {
         if secrets.len() > 2 {
             return fault(
                 "default_target.signing_secret",
-                "must be one secret, or two while one replaces the other",
+                "must be one secret, or two during a rotation",
             );
         }
         match secrets.iter().find_map(|secret| Secret::parse(secret).err()) {

@@ -53,7 +53,7 @@ impl Lifecycle {
     /// # Errors
     ///
     /// [`Refused`] if `event` cannot follow the current state.
-    #[allow(clippy::result_large_err, reason = "what it returns otherwise is larger")]
+    #[allow(clippy::result_large_err, reason = "the value of success is larger")]
     pub fn apply(&self, spec: &Spec, event: Event, now: Timestamp) -> Result<Self, Refused> {
         let keeps_grants = self.keeps_grants(&event);
         let mut life = self.clone();
@@ -81,7 +81,7 @@ impl Lifecycle {
     }
 
     /// The rules: changes `life`, a copy of `self`, as `event` demands.
-    #[allow(clippy::result_large_err, reason = "what it returns otherwise is larger")]
+    #[allow(clippy::result_large_err, reason = "the value of success is larger")]
     fn transition(
         &self,
         life: &mut Self,

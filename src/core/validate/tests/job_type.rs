@@ -231,7 +231,7 @@ fn a_type_within_its_bounds_is_good(#[case] config: Value) {
 #[case::two_credentials(push(
     &json!({"basic_auth": {"username": "a", "password": "b"}, "headers": {"authorization": "x"}}),
 ),
-    "target.headers.authorization", "goes not together with `basic_auth`")]
+    "target.headers.authorization", "must not be given together with `basic_auth`")]
 #[case::three_secrets(
     push(&json!({"signing_secret": ["a", "b", "c"]})),
     "target.signing_secret",

@@ -119,7 +119,7 @@ pub(crate) fn bytes(item: &impl serde::Serialize) -> Result<Vec<u8>, Error> {
 
 fn refuse_reserved(name: &str) -> Result<(), Error> {
     if is_reserved(name) {
-        Err(Error::Forbidden("names that start with tidegate. are the server's own".into()))
+        Err(Error::Forbidden("names that start with tidegate. are reserved for the server".into()))
     } else {
         Ok(())
     }

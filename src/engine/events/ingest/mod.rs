@@ -180,7 +180,7 @@ impl Engine {
         for Task { event, trigger, action, .. } in tasks {
             let answer = &mut ingestion.answers[event];
             match (
-                action.unwrap_or_else(|| Err(Error::Internal("a trigger did nothing".into()))),
+                action.unwrap_or_else(|| Err(Error::Internal("a trigger has no result".into()))),
                 &mut *answer,
             ) {
                 (Ok(action), Ok(ingested)) => {
@@ -204,7 +204,7 @@ impl Engine {
         let ingestion = self.apply(std::slice::from_ref(event), &mut tasks).await;
         let [task] = tasks;
         (
-            task.action.unwrap_or_else(|| Err(Error::Internal("a trigger did nothing".into()))),
+            task.action.unwrap_or_else(|| Err(Error::Internal("a trigger has no result".into()))),
             ingestion,
         )
     }

@@ -102,7 +102,7 @@ impl Engine {
     async fn put_plugin_object(&self, key: String, bytes: Bytes) -> Result<(), Error> {
         let done = self.ports.objects.put(&Path::from(key), bytes.into()).await;
         done.map(drop).map_err(|error| {
-            unavailable(format!("the object store did not take the plugin: {error}"))
+            unavailable(format!("the object store did not accept the plugin: {error}"))
         })
     }
 }
@@ -111,7 +111,7 @@ impl Engine {
 fn check_pushed(name: &PluginName, new: &NewVersion) -> Result<(), Error> {
     if is_reserved(name.as_str()) {
         return Err(Error::Forbidden(
-            "names that start with tidegate. are the server's own".into(),
+            "names that start with tidegate. are reserved for the server".into(),
         ));
     }
     if new.throttler.is_none() && new.retry.is_none() {

@@ -69,7 +69,7 @@ impl Default for Scenario {
             start: Timestamp::from_millis(1_767_225_600_000),
             duration_seconds: Seconds::new(86_400),
             tick_seconds: Seconds::from_millis(1),
-            name: "simulated".parse().expect("a good name"),
+            name: "simulated".parse().expect("it is a valid name"),
             queue: QueueConfig::default(),
             types: BTreeMap::new(),
             workers: 10_000,

@@ -106,7 +106,7 @@ impl World<'_> {
             if let (Some((_, given)), Retry::Exponential(_)) = (&self.plugins.retry, &config.retry)
             {
                 config.retry = Retry::Plugin(
-                    DEFAULT_RETRY_PLUGIN.parse().expect("a good name"),
+                    DEFAULT_RETRY_PLUGIN.parse().expect("it is a valid name"),
                     Arc::clone(given),
                 );
             }
@@ -124,7 +124,7 @@ impl World<'_> {
             Retry::Plugin(name, _) => Some(name.clone()),
             Retry::Exponential(_) => None,
         });
-        named.chain([DEFAULT_RETRY_PLUGIN.parse().expect("a good name")]).collect()
+        named.chain([DEFAULT_RETRY_PLUGIN.parse().expect("it is a valid name")]).collect()
     }
 }
 

@@ -99,7 +99,7 @@ impl View {
         let missing = ledger.referenced_batches().find(|id| !there.contains(id));
         match missing {
             Some(id) => Err(Error::Internal(format!(
-                "the ledger names batch {:016x}, which is not there",
+                "the ledger names batch {:016x}, which is missing",
                 id.0
             ))),
             None => Ok(Self::new(ledger, batches)),
