@@ -287,7 +287,7 @@ mod tests {
     /// The body of a report of the sample's attempt.
     fn report_of(outcome: AttemptOutcome) -> String {
         let lease = serde_json::from_value(sample::lease("j1", 1000)).unwrap();
-        serde_json::to_string(&Report { lease: Arc::new(lease), outcome }.body()).unwrap()
+        serde_json::to_string(&Report::new(&lease, outcome).body()).unwrap()
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::{process::ExitStatus, sync::Arc};
 use serde_json::value::{RawValue, to_raw_value};
 
 use tidegate_api::{LeaseView, ReportBody, Status};
+use tidegate_core::job::{JobId, TypeName};
 
 /// The lease of one attempt, shared by what runs, renews and reports it.
 pub type Lease = Arc<LeaseView<'static>>;
@@ -43,14 +44,29 @@ impl AttemptOutcome {
     }
 }
 
-/// An outcome on its way to the server.
+/// An outcome on its way to the server. It names the attempt and holds none of the job's data, since
+/// many reports may wait for a server that is away.
 #[derive(Clone, Debug)]
 pub struct Report {
-    pub lease: Lease,
+    pub id: JobId,
+    pub job_type: TypeName,
+    pub attempt: u16,
+    pub token: String,
     pub outcome: AttemptOutcome,
 }
 
 impl Report {
+    /// Returns the report of the attempt that `lease` is for.
+    pub fn new(lease: &LeaseView<'_>, outcome: AttemptOutcome) -> Self {
+        Self {
+            id: (*lease.job.id).clone(),
+            job_type: (*lease.job.r#type).clone(),
+            attempt: lease.attempt,
+            token: lease.token.clone(),
+            outcome,
+        }
+    }
+
     /// Returns the body of a request of its own, whose path names the job.
     pub fn body(&self) -> ReportBody<'_> {
         let AttemptOutcome { status, result, message, error, retryable } = &self.outcome;
@@ -58,7 +74,7 @@ impl Report {
             id: None,
             job_type: None,
             status: *status,
-            attempt: self.lease.attempt,
+            attempt: self.attempt,
             result: result.as_deref(),
             error: error.as_deref(),
             message: message.clone(),
@@ -71,11 +87,10 @@ impl Report {
 
     /// Returns the report as a part of a lease request, with the job and its token.
     pub fn in_lease_request(&self) -> ReportBody<'_> {
-        let job = &self.lease.job;
         ReportBody {
-            id: Some((*job.id).clone()),
-            job_type: Some((*job.r#type).clone()),
-            token: Some(self.lease.token.clone()),
+            id: Some(self.id.clone()),
+            job_type: Some(self.job_type.clone()),
+            token: Some(self.token.clone()),
             ..self.body()
         }
     }

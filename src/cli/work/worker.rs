@@ -243,7 +243,7 @@ impl<'a> Worker<'a> {
             }
         };
         self.print_outcome(&lease, &outcome, took)?;
-        self.report(Report { lease, outcome });
+        self.report(Report::new(&lease, outcome));
         Ok(())
     }
 
@@ -328,10 +328,9 @@ async fn post(client: Client, mut report: Report, kill: watch::Receiver<bool>) -
     let until = Instant::now() + MAX_REPORT_TIME;
     let mut wait = MIN_BACKOFF;
     loop {
-        let lease = &report.lease;
         let request = client
-            .post(&["jobs", lease.job.r#type.as_str(), lease.job.id.as_str()])
-            .token(&lease.token)
+            .post(&["jobs", report.job_type.as_str(), report.id.as_str()])
+            .token(&report.token)
             .json(&report.body());
         let Err(err) = request.send().await else {
             return true;
@@ -342,7 +341,7 @@ async fn post(client: Client, mut report: Report, kill: watch::Receiver<bool>) -
                 None => return true,
             }
         } else if *kill.borrow() || Instant::now() >= until {
-            print_error(format_args!("[{}] its report failed: {err}", report.lease.job.id));
+            print_error(format_args!("[{}] its report failed: {err}", report.id));
             return false;
         } else {
             pause(wait).await;
@@ -354,7 +353,7 @@ async fn post(client: Client, mut report: Report, kill: watch::Receiver<bool>) -
 /// Returns a failure in place of a rejected report, so that a job does not hang because its result
 /// is too large. `None` if the attempt is over or the report was a failure already.
 fn replacement(report: Report, err: &Error) -> Option<Report> {
-    print_error(format_args!("[{}] its report was rejected: {err}", report.lease.job.id));
+    print_error(format_args!("[{}] its report was rejected: {err}", report.id));
     let over = matches!(err, Error::Problem(problem) if matches!(problem.status, 404 | 409 | 410));
     if over || report.outcome.status == Status::Failed {
         return None;
