@@ -13,7 +13,7 @@ use tidegate_core::{
 /// A claimed job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claimed {
-    /// For which demand: an index into [`TickInput::demands`].
+    /// For which demand: an index into [`TickInput::demands`](super::TickInput::demands).
     pub demand: usize,
     /// The job, running.
     pub job: Job,

@@ -78,7 +78,7 @@ pub struct ThrottleCall {
     /// The latest committed state.
     pub state: Arc<PolicyState>,
     /// The candidates' data as JSON text, if the plugin declares that it needs it; at most
-    /// [`DATA_BYTES`].
+    /// [`DATA_BYTES`](super::DATA_BYTES) together.
     pub data: BTreeMap<JobId, String>,
 }
 
@@ -120,7 +120,7 @@ impl ThrottleAnswer {
     ///
     /// # Errors
     ///
-    /// [`FaultKind::InvalidAnswer`] with the invalid decision, and what is valid.
+    /// [`FaultKind::InvalidAnswer`](super::FaultKind::InvalidAnswer) with the invalid decision, and what is valid.
     pub fn validated(mut self, call: &ThrottleCall) -> Result<Self, Fault> {
         let (offered, decided) = (call.candidates.len(), self.decisions.len());
         if offered != decided {

@@ -5,7 +5,7 @@
 //! So after the answer nothing is admitted under the old one.
 //!
 //! A type moves to another queue, or is removed, only without live jobs, while jobs are being
-//! added. So it takes two writes: a **mark** ([`TypeItem::leaving`]), then, if no job is live, the
+//! added. So it takes two writes: a **mark** (`TypeItem::leaving`), then, if no job is live, the
 //! change itself. Each is conditional on the version that was read.
 //!
 //! - An enqueue commits only at the version of the type that it read, so after the mark no older
