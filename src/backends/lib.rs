@@ -6,10 +6,11 @@
 //! | `aws` | `dynamodb`: the job store on a table; `sqs`: the work queue; `aws`: targets; `objects`: S3 |
 //! | `http` | [`http`]: push delivery |
 //! | `wasm` | [`wasm`]: plugins; with `compiler`, also their compiler |
-//! | none | [`system`]: the machine's clock and entropy; [`cost`]: the cost of AWS |
+//! | none | [`system`]: the machine's clock and entropy; [`cost`]: the cost of AWS; [`aws_targets`]: the settings of AWS targets |
 
 #[cfg(feature = "aws")]
 pub mod aws;
+pub mod aws_targets;
 #[cfg(any(feature = "sqlite", feature = "aws"))]
 mod blob;
 pub mod cost;

@@ -22,7 +22,7 @@ use crate::{
         retry::{BUILT_IN, Backoff, Retry},
         spec,
     },
-    target::Secrets,
+    target::{ExternalTarget, Secrets},
     time::{Seconds, Timestamp},
 };
 
@@ -169,6 +169,17 @@ schema!(
         .item(text())
         .item(ArrayBuilder::new().items(text().build()).max_items(Some(2)))
         .description(Some("One secret, or two during a rotation. Never shown."))
+);
+
+schema!(
+    ExternalTarget,
+    "ExternalTarget",
+    ObjectBuilder::new()
+        .schema_type(Type::Object)
+        .additional_properties(Some(AdditionalProperties::FreeForm(true)))
+        .description(Some(
+            "A service that jobs are sent to: its settings under the name of its kind."
+        ))
 );
 
 schema!(

@@ -47,7 +47,8 @@ pub use tick::{
 use tidegate_core::{
     job::{Job, JobId, QueueName, retry::Retry, type_config::TypeConfig},
     port::{Clock, Entropy, Policy, WorkQueue, job_store::SharedStore},
-    target::{AwsTarget, Push, TargetConfig},
+    target::{ExternalTarget, Push, TargetConfig},
+    validate::{AcceptTarget, no_external_target},
 };
 
 /// The ports of an engine.
@@ -76,6 +77,8 @@ pub struct Rules {
     pub create_unknown_types: bool,
     /// The target of the types that have none of their own.
     pub default_target: Option<Push>,
+    /// Validates the targets that a backend sends to. By default there are none.
+    pub accept_target: AcceptTarget,
     /// Whether targets and callbacks with an unsafe host name or address are refused. The caller of
     /// a target also checks the address that the name resolves to.
     pub refuse_unsafe_hosts: bool,
@@ -91,6 +94,7 @@ impl Default for Rules {
             max_data_bytes: 4 << 20,
             create_unknown_types: false,
             default_target: None,
+            accept_target: no_external_target,
             refuse_unsafe_hosts: false,
             events: EventRules::default(),
             object_bytes: OBJECT_BYTES,
@@ -103,8 +107,8 @@ impl Default for Rules {
 pub enum PushTarget<'a> {
     /// They are posted to a URL.
     Url(&'a Push),
-    /// They are sent to an AWS service.
-    Aws(&'a AwsTarget),
+    /// A backend sends them to a service.
+    External(&'a ExternalTarget),
 }
 
 /// The bounds of events, pending replies and dead letters.
@@ -205,7 +209,7 @@ impl Engine {
     pub fn push_target<'a>(&'a self, config: &'a TypeConfig) -> Option<PushTarget<'a>> {
         match &config.target {
             Some(TargetConfig::Push(push)) => Some(PushTarget::Url(push)),
-            Some(TargetConfig::Aws(target)) => Some(PushTarget::Aws(target)),
+            Some(TargetConfig::External(target)) => Some(PushTarget::External(target)),
             Some(TargetConfig::Pull(_)) => None,
             None => self.rules.default_target.as_ref().map(PushTarget::Url),
         }

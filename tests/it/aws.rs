@@ -20,6 +20,7 @@ use axum::{
 use serde_json::{Value, json};
 use tidegate_backends::{
     aws::{self, AwsTarget, Calls, SdkConfig},
+    aws_targets::{AwsService, EventBridgeTarget, Invocation, LambdaTarget, SnsTarget, SqsTarget},
     http::{Guard, HttpTarget},
     system::SystemEntropy,
 };
@@ -28,7 +29,7 @@ use tidegate_core::{
         Entropy, Target,
         target::{ServiceMessage, TargetError},
     },
-    target::{AwsService, EventBridgeTarget, Invocation, LambdaTarget, SnsTarget, SqsTarget},
+    target::{Complete, ExternalTarget},
 };
 
 fn target(config: &SdkConfig) -> AwsTarget {
@@ -50,7 +51,7 @@ fn at(url: &str) -> SdkConfig {
 fn message(to: AwsService) -> ServiceMessage {
     let body = json!({"id": "j1", "data": {"n": 7}, "callback": {"url": "https://api.example/v1/jobs/t/j1", "token": "00ff"}});
     ServiceMessage {
-        to,
+        to: to.target(Complete::OnDelivery),
         group: "j1".into(),
         key: "j1.1".into(),
         kind: "t".into(),
@@ -152,13 +153,27 @@ async fn a_lambda_return_is_the_result_and_an_exception_a_failure() {
     let answer = target(&at(&throws)).send(message(function(Invocation::Wait))).await.unwrap();
     assert_eq!((answer.status, &answer.body[..]), (500, &br#"{"errorMessage": "no"}"#[..]));
 
-    let told = Service::new(202, &[], "");
-    let url = told.start().await;
-    assert_eq!(
-        target(&at(&url)).send(message(function(Invocation::Event))).await.unwrap().status,
-        200
-    );
-    assert_eq!(told.asked.lock().unwrap().pop().unwrap().1, "Event");
+    // What a function returns is the result, even of a type whose results come later.
+    let mut later = message(function(Invocation::Wait));
+    later.to.complete = Complete::OnResult;
+    assert_eq!(target(&at(&url)).send(later).await.unwrap().status, 200);
+}
+
+#[tokio::test]
+async fn an_accepted_job_is_done_or_its_result_comes_later() {
+    let service = Service::new(202, &[], "");
+    let url = service.start().await;
+    for (complete, status) in [(Complete::OnDelivery, 200), (Complete::OnResult, 202)] {
+        let mut event = message(function(Invocation::Event));
+        event.to.complete = complete;
+        assert_eq!(target(&at(&url)).send(event).await.unwrap().status, status);
+        assert_eq!(service.asked.lock().unwrap().pop().unwrap().1, "Event");
+    }
+    let foreign = ExternalTarget { kind: "fax".into(), ..message(queue(&url)).to };
+    let unknown = ServiceMessage { to: foreign, ..message(queue(&url)) };
+    let refused = target(&at(&url)).send(unknown).await.unwrap_err();
+    assert!(matches!(refused, TargetError::Forbidden(_)), "{refused:?}");
+    assert!(service.asked.lock().unwrap().is_empty());
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! SQS, SNS, `EventBridge` and Lambda as a [`Target`], which passes URLs on to another target.
 //!
-//! Answers become HTTP responses: 200 for success, 429 for throttling, the service's own status for
+//! Answers become HTTP responses: 200 for success, 202 if the result comes later, 429 for throttling, the service's own status for
 //! another error. A call that could not be sent is [`TargetError::NotConnected`]. A call without an
 //! answer may have succeeded.
 
@@ -12,10 +12,13 @@ use aws_sdk_lambda::types::InvocationType;
 use bytes::Bytes;
 
 use super::SdkConfig;
+use crate::aws_targets::{
+    AwsService, EventBridgeTarget, Invocation, LambdaTarget, SnsTarget, SqsTarget,
+};
 use tidegate_core::{
     error_chain::ErrorChain,
     port::target::{Request, Response, ServiceMessage, Target, TargetError},
-    target::{AwsService, EventBridgeTarget, Invocation, LambdaTarget, SnsTarget, SqsTarget},
+    target::Complete,
 };
 
 /// The response for an SDK error.
@@ -167,15 +170,23 @@ impl Target for AwsTarget {
     }
 
     async fn send(&self, message: ServiceMessage) -> Result<Response, TargetError> {
+        let service = AwsService::read(&message.to)
+            .map_err(|fault| TargetError::Forbidden(fault.to_string()))?;
         let exchange = async {
-            match &message.to {
+            match &service {
                 AwsService::Sqs(to) => self.to_sqs(to, &message).await,
                 AwsService::Sns(to) => self.to_sns(to, &message).await,
                 AwsService::EventBridge(to) => self.to_bus(to, &message).await,
                 AwsService::Lambda(to) => self.to_function(to, &message).await,
             }
         };
-        tokio::time::timeout(message.timeout, exchange).await.unwrap_or(Err(TargetError::TimedOut))
+        let mut response = tokio::time::timeout(message.timeout, exchange)
+            .await
+            .unwrap_or(Err(TargetError::TimedOut))?;
+        if response.status == 200 && service.complete(message.to.complete) == Complete::OnResult {
+            response.status = 202;
+        }
+        Ok(response)
     }
 }
 

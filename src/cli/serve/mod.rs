@@ -172,6 +172,7 @@ pub async fn start(
         max_data_bytes: settings.max_data_bytes as usize,
         create_unknown_types: settings.create_unknown_types,
         default_target: settings.default_target.clone(),
+        accept_target: tidegate_backends::aws_targets::accept,
         refuse_unsafe_hosts: !settings.allow_unsafe_targets,
         events: EventRules {
             max_bytes: settings.max_event_bytes as usize,

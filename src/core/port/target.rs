@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use crate::target::AwsService;
+use crate::target::ExternalTarget;
 
 /// A request to a worker.
 #[derive(Clone, Debug)]
@@ -28,8 +28,8 @@ pub struct Request {
 /// A message to a service.
 #[derive(Clone, Debug)]
 pub struct ServiceMessage {
-    /// The service, and its queue, topic, bus or function.
-    pub to: AwsService,
+    /// The service, its settings, and when the job ends.
+    pub to: ExternalTarget,
     /// The group; a service may keep the messages of a group in order.
     pub group: String,
     /// The deduplication key: the same for every repeat of one message.
@@ -91,18 +91,19 @@ pub trait Target: Send + Sync {
 
     /// Sends `message` to a service once, and returns its response as an HTTP status.
     ///
-    /// - 200: accepted; the body is what a function returned.
+    /// - 200: the job is done; the body is its result.
+    /// - 202: the service has accepted it, and the result comes later.
     /// - 429: the service is over its capacity.
-    /// - 500: a function threw; the body is its error.
+    /// - 500: the job failed at the service; the body is its error.
     /// - Any other: the status with which the service refused.
     ///
     /// # Errors
     ///
-    /// [`TargetError`]; [`TargetError::Forbidden`] if this server cannot send to AWS services.
+    /// [`TargetError`]; [`TargetError::Forbidden`] if this server cannot send to this service.
     async fn send(&self, message: ServiceMessage) -> Result<Response, TargetError> {
-        drop(message);
-        Err(TargetError::Forbidden(
-            "this server cannot send jobs to AWS services; only a deployment on AWS can".into(),
-        ))
+        Err(TargetError::Forbidden(format!(
+            "this server cannot send jobs to `{}`",
+            message.to.kind
+        )))
     }
 }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer, ser::SerializeMap as _};
+use serde_json::Value;
 
 /// Where a type's jobs go.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -12,13 +13,29 @@ pub enum TargetConfig {
     Pull(Pull),
     /// They are posted to a URL.
     Push(Box<Push>),
-    /// They are sent to an AWS service.
-    Aws(Box<AwsTarget>),
+    /// A backend sends them to a service.
+    External(Box<ExternalTarget>),
 }
 
-/// Every field of every kind of target, so that an unknown one is refused by its name.
+impl TargetConfig {
+    /// The field that only targets of this kind have.
+    pub fn kind(&self) -> &str {
+        match self {
+            Self::Pull(_) => "pull",
+            Self::Push(_) => "url",
+            Self::External(target) => &target.kind,
+        }
+    }
+
+    /// Whether a field of this name is one that only targets of one kind have.
+    pub fn is_kind(field: &str) -> bool {
+        !["headers", "basic_auth", "signing_secret", "encoding", "complete"].contains(&field)
+    }
+}
+
+/// Every field of the targets that the core knows. Any other field is the kind of an external one.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename = "target")]
+#[serde(rename = "target")]
 struct TargetFields {
     pull: Option<bool>,
     url: Option<String>,
@@ -26,15 +43,13 @@ struct TargetFields {
     basic_auth: Option<BasicAuth>,
     signing_secret: Option<Secrets>,
     encoding: Option<PushEncoding>,
-    sqs: Option<SqsTarget>,
-    sns: Option<SnsTarget>,
-    event_bridge: Option<EventBridgeTarget>,
-    lambda: Option<LambdaTarget>,
     complete: Option<Complete>,
+    #[serde(flatten)]
+    external: BTreeMap<String, Value>,
 }
 
 impl TryFrom<TargetFields> for TargetConfig {
-    type Error = &'static str;
+    type Error = String;
     fn try_from(fields: TargetFields) -> Result<Self, Self::Error> {
         let TargetFields {
             pull,
@@ -43,150 +58,60 @@ impl TryFrom<TargetFields> for TargetConfig {
             basic_auth,
             signing_secret,
             encoding,
-            sqs,
-            sns,
-            event_bridge,
-            lambda,
             complete,
+            mut external,
         } = fields;
-        let services = [
-            sqs.map(AwsService::Sqs),
-            sns.map(AwsService::Sns),
-            event_bridge.map(AwsService::EventBridge),
-            lambda.map(AwsService::Lambda),
-        ];
-        let mut services = services.into_iter().flatten();
-        let (service, second) = (services.next(), services.next());
-        let bare =
-            (&headers, &basic_auth, &signing_secret, &encoding) == (&None, &None, &None, &None);
-        match (pull, url, service, second, complete) {
-            (None, Some(url), None, None, complete) => {
-                let (headers, signing_secret) =
-                    (headers.unwrap_or_default(), signing_secret.unwrap_or_default());
-                let (encoding, complete) =
-                    (encoding.unwrap_or_default(), complete.unwrap_or_default());
-                Ok(Self::Push(Box::new(Push {
-                    url,
-                    headers,
-                    basic_auth,
-                    signing_secret,
-                    encoding,
-                    complete,
-                })))
+        let of_push = headers.is_some()
+            || basic_auth.is_some()
+            || signing_secret.is_some()
+            || encoding.is_some();
+        external.retain(|_, settings| !settings.is_null());
+        match (pull, url, external.pop_first(), complete) {
+            (None, Some(url), None, complete) => Ok(Self::Push(Box::new(Push {
+                url,
+                headers: headers.unwrap_or_default(),
+                basic_auth,
+                signing_secret: signing_secret.unwrap_or_default(),
+                encoding: encoding.unwrap_or_default(),
+                complete: complete.unwrap_or_default(),
+            }))),
+            (Some(pull), None, None, None) if !of_push => Ok(Self::Pull(Pull { pull })),
+            (None, None, Some((kind, config)), complete) if !of_push && external.is_empty() => {
+                let complete = complete.unwrap_or(Complete::OnResult);
+                Ok(Self::External(Box::new(ExternalTarget { kind, config, complete })))
             }
-            (Some(pull), None, None, None, None) if bare => Ok(Self::Pull(Pull { pull })),
-            (None, None, Some(service), None, complete) if bare => {
-                Ok(Self::Aws(Box::new(AwsTarget {
-                    service,
-                    complete: complete.unwrap_or(Complete::OnResult),
-                })))
+            (pull, url, Some((field, _)), _) if pull.is_some() || url.is_some() => {
+                Err(format!("unknown field `{field}` of a target with `url` or `pull`"))
             }
-            _ => Err(
-                "a target has `url` and what goes with it, or `pull: true` alone, or one of `sqs`, \
-                 `sns`, `event_bridge` and `lambda`, with `complete` or without",
-            ),
+            _ => Err("a target has `url` and what goes with it, or `pull: true` alone, or the \
+                      name of one service with its settings, with `complete` or without"
+                .into()),
         }
     }
 }
 
-/// An AWS service that receives jobs.
+/// A service that a backend sends jobs to.
 ///
-/// A message is the JSON of a push to a URL, with the URL and the token of the callback and the
-/// job's `headers`. SQS and SNS also get message attributes: the job's `id`, `type`, `attempt` and
-/// `correlation_key`, and of its headers `ce-tidegatehops`, `traceparent` and `tracestate`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
-pub struct AwsTarget {
-    /// The service.
-    #[serde(flatten)]
-    pub service: AwsService,
+/// The core knows neither its settings nor its protocol: the backend validates them
+/// ([`AcceptTarget`](crate::validate::AcceptTarget)) and sends
+/// ([`Target::send`](crate::port::target::Target::send)). In JSON the kind is the name of the
+/// settings: `{"queue": {...}, "complete": "on_result"}`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ExternalTarget {
+    /// The kind of service.
+    pub kind: String,
+    /// The service's settings.
+    pub config: Value,
     /// When a job ends (default `on_result`); `on_delivery` means when the service has accepted it.
     pub complete: Complete,
 }
 
-/// The service, and its queue, topic, bus or function.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum AwsService {
-    /// A queue of SQS.
-    Sqs(SqsTarget),
-    /// A topic of SNS.
-    Sns(SnsTarget),
-    /// A bus of `EventBridge`.
-    EventBridge(EventBridgeTarget),
-    /// A Lambda function.
-    Lambda(LambdaTarget),
-}
-
-/// A queue of SQS. In a FIFO queue the job's id is the message group, and repeats of one attempt
-/// are one message.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct SqsTarget {
-    /// Its URL, at most 2048 bytes.
-    pub queue_url: String,
-}
-
-/// A topic of SNS. A FIFO topic is used like a FIFO queue.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct SnsTarget {
-    /// Its ARN, at most 2048 bytes.
-    pub topic_arn: String,
-}
-
-/// A bus of `EventBridge`: the JSON is the event's `detail`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct EventBridgeTarget {
-    /// Its name or ARN (default `default`; 1 to 1600 bytes).
-    #[serde(default = "default_bus")]
-    pub bus: String,
-    /// The event's `source` (default `tidegate`; 1 to 256 bytes).
-    #[serde(default = "default_source")]
-    pub source: String,
-    /// The event's `detail-type` (default: the job's type; 1 to 128 bytes).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub detail_type: Option<String>,
-}
-
-fn default_bus() -> String {
-    "default".into()
-}
-
-fn default_source() -> String {
-    "tidegate".into()
-}
-
-/// A Lambda function.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct LambdaTarget {
-    /// Its name or ARN, optionally with a version or an alias (1 to 256 bytes).
-    pub function: String,
-    /// How it is called (default `wait`).
-    #[serde(default)]
-    pub invocation: Invocation,
-}
-
-/// How a Lambda function is called.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Invocation {
-    /// Its return value is the result, an error a failure. `complete` has no effect then.
-    #[default]
-    Wait,
-    /// It is called without waiting for its result.
-    Event,
-}
-
-impl AwsTarget {
-    /// Whether the result comes after the service has accepted the job.
-    pub fn is_later(&self) -> bool {
-        let waits = matches!(
-            &self.service,
-            AwsService::Lambda(LambdaTarget { invocation: Invocation::Wait, .. })
-        );
-        !waits && self.complete == Complete::OnResult
+impl Serialize for ExternalTarget {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_map(Some(2))?;
+        fields.serialize_entry(&self.kind, &self.config)?;
+        fields.serialize_entry("complete", &self.complete)?;
+        fields.end()
     }
 }
 

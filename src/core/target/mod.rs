@@ -4,6 +4,5 @@ pub mod config;
 pub mod signature;
 
 pub use config::{
-    AwsService, AwsTarget, BasicAuth, Complete, EventBridgeTarget, Invocation, LambdaTarget, Pull,
-    Push, PushEncoding, Secrets, SnsTarget, SqsTarget, TargetConfig,
+    BasicAuth, Complete, ExternalTarget, Pull, Push, PushEncoding, Secrets, TargetConfig,
 };

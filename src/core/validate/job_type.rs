@@ -3,13 +3,11 @@
 use crate::error_code::ErrorCode;
 use std::collections::BTreeMap;
 
-use url::Url;
-
 use super::{
     DECADE, LEAST, ValidationError, YEAR,
     address::check_host,
     check_attempts, check_count, check_headers, check_keep_result, check_name, check_retry,
-    check_span, check_text, check_url, check_windows,
+    check_span, check_url, check_windows,
     http::{check_push, target_url},
 };
 use crate::{
@@ -17,13 +15,53 @@ use crate::{
         extract,
         type_config::{Delivery, OnResponseTimeout, Start, TypeConfig},
     },
-    target::{
-        AwsService, Complete, EventBridgeTarget, LambdaTarget, SnsTarget, SqsTarget, TargetConfig,
-    },
+    target::{Complete, ExternalTarget, TargetConfig},
     time::Seconds,
 };
 
-/// Checks a job type's configuration.
+/// Validates an external target and fills in its defaults. Returns when its jobs end, which a kind
+/// of service may decide itself.
+///
+/// # Errors
+///
+/// The first invalid field, by its path within the target; the kind, if no backend has it.
+pub type AcceptTarget = fn(&mut ExternalTarget) -> Result<Complete, ValidationError>;
+
+/// An [`AcceptTarget`] without any kind.
+///
+/// # Errors
+///
+/// Always: the kind.
+pub fn no_external_target(target: &mut ExternalTarget) -> Result<Complete, ValidationError> {
+    Err(ValidationError::new(
+        &target.kind,
+        "is not a known field: a target has `url` and what goes with it, or `pull: true`",
+    ))
+}
+
+/// Checks a job type's configuration, and returns it with the defaults of its external target.
+///
+/// # Errors
+///
+/// As [`check_type`]; a fault that `accept` finds in the target, with code `invalid_type`.
+pub fn accept_type(
+    mut config: TypeConfig,
+    accept: AcceptTarget,
+) -> Result<TypeConfig, ValidationError> {
+    check_type(&config)?;
+    if let Some(TargetConfig::External(target)) = &mut config.target {
+        let complete =
+            accept(target).map_err(|fault| fault.within("target").of(ErrorCode::InvalidType))?;
+        if complete == Complete::OnResult && config.start == Start::Plain {
+            let needed = "must not be `plain` without a target whose result is in its answer";
+            return Err(ValidationError::new("start", needed).of(ErrorCode::InvalidType));
+        }
+    }
+    Ok(config)
+}
+
+/// Checks a job type's configuration, except the settings of an external target, which only its
+/// backend knows.
 ///
 /// # Errors
 ///
@@ -57,18 +95,9 @@ fn type_fields(config: &TypeConfig) -> Result<(), ValidationError> {
         Some(TargetConfig::Pull(_)) if config.start == Start::Plain => {
             return Err(ValidationError::new("start", "must not be `plain` without a push target"));
         }
-        Some(TargetConfig::Pull(_)) | None => {}
+        Some(TargetConfig::Pull(_) | TargetConfig::External(_)) | None => {}
         Some(TargetConfig::Push(push)) => {
             check_push(push).map_err(|fault| fault.within("target"))?;
-        }
-        Some(TargetConfig::Aws(target)) => {
-            check_service(&target.service).map_err(|fault| fault.within("target"))?;
-            if target.is_later() && config.start == Start::Plain {
-                return Err(ValidationError::new(
-                    "start",
-                    "must not be `plain` without a target whose result is in its answer",
-                ));
-            }
         }
     }
     // An unclaimed dispatch is not recorded as running. So no rule can refuse a second start, count
@@ -88,46 +117,6 @@ fn type_fields(config: &TypeConfig) -> Result<(), ValidationError> {
     match unfit.into_iter().find(|(unfit, _)| *unfit && config.start == Start::Plain) {
         Some((_, message)) => Err(ValidationError::new("start", message)),
         None => Ok(()),
-    }
-}
-
-fn check_service(service: &AwsService) -> Result<(), ValidationError> {
-    match service {
-        AwsService::Sqs(SqsTarget { queue_url }) => {
-            let url = Url::parse(queue_url)
-                .map_err(|_| ValidationError::new("sqs.queue_url", "must be the URL of a queue"))?;
-            check_url("sqs.queue_url", &url)
-        }
-        AwsService::Sns(SnsTarget { topic_arn }) => {
-            check_text("sns.topic_arn", topic_arn, 2048)?;
-            let parts: Vec<&str> = topic_arn.splitn(6, ':').collect();
-            let good = matches!(parts[..], ["arn", partition, "sns", region, account, name]
-                if [partition, region, account, name].iter().all(|part| !part.is_empty()));
-            if good {
-                Ok(())
-            } else {
-                Err(ValidationError::new(
-                    "sns.topic_arn",
-                    "must be the ARN of a topic, such as arn:aws:sns:eu-west-1:111122223333:jobs",
-                ))
-            }
-        }
-        AwsService::EventBridge(EventBridgeTarget { bus, source, detail_type }) => {
-            check_text("event_bridge.bus", bus, 1600)?;
-            check_text("event_bridge.source", source, 256)?;
-            if source.starts_with("aws.") {
-                return Err(ValidationError::new(
-                    "event_bridge.source",
-                    "must not begin with `aws.`",
-                ));
-            }
-            detail_type
-                .as_ref()
-                .map_or(Ok(()), |text| check_text("event_bridge.detail_type", text, 128))
-        }
-        AwsService::Lambda(LambdaTarget { function, .. }) => {
-            check_text("lambda.function", function, 256)
-        }
     }
 }
 

@@ -22,7 +22,7 @@ pub use job::{
     check_attempts, check_attributes, check_deadline, check_job, check_keep_result, check_keys,
     check_lease, check_options, check_retry, check_start, check_timeout, check_windows,
 };
-pub use job_type::{check_type, check_type_hosts};
+pub use job_type::{AcceptTarget, accept_type, check_type, check_type_hosts, no_external_target};
 pub use queue::{
     LIST_VALUES, MATCHER_CONDITIONS, MATCHER_DEPTH, check_condition, check_matcher, check_queue,
 };

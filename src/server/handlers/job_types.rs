@@ -24,7 +24,7 @@ use tidegate_core::{
         TypeName,
         type_config::{TypeConfig, TypeItem},
     },
-    target::{AwsService, TargetConfig},
+    target::TargetConfig,
     time::Timestamp,
 };
 
@@ -70,24 +70,14 @@ fn is_secret(name: &str) -> bool {
 /// `config` with `change` merged into it. A target of another kind replaces the whole old target,
 /// because a target has exactly one kind.
 fn with_change(config: &TypeConfig, change: Patch) -> Result<TypeConfig, Problem> {
-    let kind = match &config.target {
-        Some(TargetConfig::Pull(_)) => "pull",
-        Some(TargetConfig::Push(_)) => "url",
-        Some(TargetConfig::Aws(target)) => match target.service {
-            AwsService::Sqs(_) => "sqs",
-            AwsService::Sns(_) => "sns",
-            AwsService::EventBridge(_) => "event_bridge",
-            AwsService::Lambda(_) => "lambda",
-        },
-        None => "",
+    let kind = config.target.as_ref().map(TargetConfig::kind);
+    let names_another = |target: &Value| {
+        let other = |(field, value): (&String, &Value)| {
+            TargetConfig::is_kind(field) && Some(field.as_str()) != kind && !value.is_null()
+        };
+        target.as_object().is_some_and(|fields| fields.iter().any(other))
     };
-    let kinds = ["pull", "url", "sqs", "sns", "event_bridge", "lambda"];
-    let named = |target: &Value| {
-        kinds
-            .iter()
-            .any(|named| *named != kind && target.get(named).is_some_and(|value| !value.is_null()))
-    };
-    let other = config.target.is_some() && change.get("target").is_some_and(named);
+    let other = kind.is_some() && change.get("target").is_some_and(names_another);
     if !other {
         return patched(config, change);
     }

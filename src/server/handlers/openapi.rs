@@ -40,6 +40,7 @@ use utoipa::{OpenApi, openapi};
         tidegate_api::Problem,
         tidegate_api::PushRequest,
         tidegate_api::PushCallback,
+        tidegate_backends::aws_targets::AwsService,
         EndNotice,
         EndError
     ))
@@ -67,6 +68,7 @@ pub fn route(document: openapi::OpenApi) -> Router {
 pub fn complete(document: openapi::OpenApi) -> Value {
     let mut document = serde_json::to_value(document).expect("a document has a JSON form");
     embed_options(&mut document["components"]["schemas"]);
+    describe_external_target(&mut document["components"]["schemas"]);
     let operations = document["paths"].as_object_mut().into_iter().flatten();
     for (_, operations) in operations {
         for (method, operation) in operations.as_object_mut().into_iter().flatten() {
@@ -110,6 +112,22 @@ fn embed_options(schemas: &mut Value) {
             );
         }
     }
+}
+
+/// Gives the target of a backend the settings of the services that there are: the core, which has
+/// the type, does not know them.
+fn describe_external_target(schemas: &mut Value) {
+    schemas["ExternalTarget"] = json!({
+        "description": "A service that jobs are sent to.",
+        "allOf": [
+            {"$ref": "#/components/schemas/AwsService"},
+            {"type": "object", "properties": {"complete": {
+                "allOf": [{"$ref": "#/components/schemas/Complete"}],
+                "description": "When a job ends (default `on_result`); `on_delivery` means when the \
+                    service has accepted it.",
+            }}},
+        ],
+    });
 }
 
 /// Adds the errors that operations like this share, and the other encoding of its bodies.

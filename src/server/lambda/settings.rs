@@ -126,6 +126,7 @@ impl CloudSettings {
         Rules {
             max_data_bytes: self.max_data_bytes,
             create_unknown_types: self.create_unknown_types,
+            accept_target: tidegate_backends::aws_targets::accept,
             object_bytes: tidegate_backends::cost::OBJECT_BYTES,
             ..Rules::default()
         }

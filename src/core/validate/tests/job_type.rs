@@ -8,7 +8,10 @@ use crate::{
     error_code::ErrorCode,
     job::type_config::{Delivery, TypeConfig},
     queue::config::QueueConfig,
-    validate::{ValidationError, check_attempts, check_queue, check_type, target_url},
+    validate::{
+        ValidationError, accept_type, check_attempts, check_queue, check_type, no_external_target,
+        target_url,
+    },
 };
 
 #[test]
@@ -51,21 +54,6 @@ fn the_defaults_are_good() {
     ),
 )]
 #[case::authorization(push(&json!({"headers": {"Authorization": "Bearer x"}})))]
-#[case::sqs(
-    json!({"target": {"sqs": {"queue_url": "https://sqs.eu-west-1.amazonaws.com/1/jobs"}}}),
-)]
-#[case::sns(
-    json!({
-        "target": {"sns": {"topic_arn": "arn:aws:sns:eu-west-1:1:jobs"}, "complete": "on_delivery"},
-    }),
-)]
-#[case::bus(json!({"target": {"event_bridge": {}}}))]
-#[case::function(
-    json!({
-        "start": "plain",
-        "target": {"lambda": {"function": "work:live", "invocation": "wait"}},
-    }),
-)]
 #[case::plain({ let mut config = push(&json!({})); config["start"] = json!("plain"); config })]
 fn a_type_within_its_bounds_is_good(#[case] config: Value) {
     job_type(config).unwrap();
@@ -139,46 +127,6 @@ fn a_type_within_its_bounds_is_good(#[case] config: Value) {
     json!({"start": "plain", "target": {"pull": true}}),
     "start",
     "must not be `plain` without a push target",
-)]
-#[case::sqs_url(
-    json!({"target": {"sqs": {"queue_url": "jobs"}}}),
-    "target.sqs.queue_url",
-    "must be the URL of a queue",
-)]
-#[case::sqs_scheme(
-    json!({"target": {"sqs": {"queue_url": "ftp://h/q"}}}),
-    "target.sqs.queue_url",
-    "must be an http or https URL",
-)]
-#[case::sns_arn(
-    json!({"target": {"sns": {"topic_arn": "arn:aws:sqs:eu-west-1:1:jobs"}}}),
-    "target.sns.topic_arn",
-    "must be the ARN of a topic, such as arn:aws:sns:eu-west-1:111122223333:jobs",
-)]
-#[case::bus(
-    json!({"target": {"event_bridge": {"bus": ""}}}),
-    "target.event_bridge.bus",
-    "must be 1 to 1600 bytes",
-)]
-#[case::source(
-    json!({"target": {"event_bridge": {"source": "aws.sqs"}}}),
-    "target.event_bridge.source",
-    "must not begin with `aws.`",
-)]
-#[case::detail_type(
-    json!({"target": {"event_bridge": {"detail_type": "x".repeat(129)}}}),
-    "target.event_bridge.detail_type",
-    "must be 1 to 128 bytes",
-)]
-#[case::function(
-    json!({"target": {"lambda": {"function": ""}}}),
-    "target.lambda.function",
-    "must be 1 to 256 bytes",
-)]
-#[case::plain_later(
-    json!({"start": "plain", "target": {"sqs": {"queue_url": "https://h/q"}}}),
-    "start",
-    "must not be `plain` without a target whose result is in its answer",
 )]
 #[case::url_scheme(
     push(&json!({"url": "file:///etc/passwd"})),
@@ -306,6 +254,14 @@ fn attempts_have_a_code_of_their_own(
     json!({"target": {"url": "http://h/", "headrs": {}}}),
     "unknown field `headrs`",
 )]
+#[case::two_services(
+    json!({"target": {"queue": {}, "topic": {}}}),
+    "or the name of one service with its settings",
+)]
+#[case::service_with_headers(
+    json!({"target": {"queue": {}, "headers": {}}}),
+    "or the name of one service with its settings",
+)]
 #[case::both_targets(
     json!({"target": {"url": "http://h/", "pull": true}}),
     "`url` and what goes with it, or `pull: true` alone",
@@ -345,6 +301,9 @@ fn a_configuration_reads_as_it_is_written() {
         serde_json::from_value::<TypeConfig>(serde_json::to_value(&config).unwrap()).unwrap(),
         config,
     );
+    let external = json!({"target": {"queue": {"url": "u"}, "complete": "on_delivery"}});
+    let config: TypeConfig = serde_json::from_value(external.clone()).unwrap();
+    assert_eq!(serde_json::to_value(&config).unwrap()["target"], external["target"]);
     let pull = TypeConfig::default();
     assert_eq!(
         serde_json::from_value::<TypeConfig>(serde_json::to_value(&pull).unwrap()).unwrap(),
@@ -375,4 +334,12 @@ fn a_targets_url_names_the_job() {
         target_url("http://h/{type}/{id}?id={id}", "mail", "a:1"),
         "http://h/mail/a:1?id=a:1",
     );
+}
+
+#[test]
+fn without_a_backend_every_external_target_is_refused() {
+    let config = serde_json::from_value(json!({"target": {"urll": "http://h/"}})).unwrap();
+    check_type(&config).unwrap();
+    let fault = accept_type(config, no_external_target).unwrap_err();
+    assert_eq!((fault.code, fault.field.as_str()), (ErrorCode::InvalidType, "target.urll"));
 }

@@ -31,7 +31,7 @@ impl Engine {
         config: TypeConfig,
         if_match: Option<u64>,
     ) -> Result<(TypeItem, bool), Error> {
-        validate::check_type(&config).map_err(fault)?;
+        let config = validate::accept_type(config, self.rules.accept_target).map_err(fault)?;
         if self.rules.refuse_unsafe_hosts {
             validate::check_type_hosts(&config).map_err(fault)?;
         }

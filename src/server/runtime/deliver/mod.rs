@@ -140,8 +140,8 @@ impl Exchange<'_> {
             is_callback: self.job.spec.job_type.as_str() == CALLBACK_TYPE,
             complete: match self.target {
                 PushTarget::Url(push) => push.complete,
-                PushTarget::Aws(target) if target.is_later() => Complete::OnResult,
-                PushTarget::Aws(_) => Complete::OnDelivery,
+                // The port's answer says whether the result comes later.
+                PushTarget::External(_) => Complete::OnDelivery,
             },
             max_result_bytes: keeps_result.then(|| self.inner.engine.rules().max_data_bytes),
         }
@@ -161,7 +161,7 @@ impl Exchange<'_> {
                 let request = request_to(inner, job, push, self.catalog, now, timeout)?;
                 inner.target.call(request).await
             }
-            PushTarget::Aws(target) => {
+            PushTarget::External(target) => {
                 let message = message_to(inner, job, target, timeout)?;
                 inner.target.send(message).await
             }

@@ -9,7 +9,7 @@ use crate::runtime::Inner;
 use tidegate_core::{
     job::{Encoding, Job, Payload, TypeName, Value, trace},
     port::target::{Request, ServiceMessage},
-    target::{AwsTarget, Push, PushEncoding, TargetConfig, signature},
+    target::{ExternalTarget, Push, PushEncoding, TargetConfig, signature},
     time::Timestamp,
     validate::target_url,
 };
@@ -32,7 +32,7 @@ fn callback(inner: &Inner, job: &Job) -> Result<(String, String), String> {
 pub(super) fn message_to(
     inner: &Inner,
     job: &Job,
-    target: &AwsTarget,
+    target: &ExternalTarget,
     timeout: Duration,
 ) -> Result<ServiceMessage, String> {
     let data = job.data.inline().ok_or("its body was not read")?;
@@ -49,7 +49,7 @@ pub(super) fn message_to(
     // Services reject an attribute without a value.
     attributes.extend(copied.filter(|(_, value)| !value.is_empty()));
     Ok(ServiceMessage {
-        to: target.service.clone(),
+        to: target.clone(),
         group: job.id.to_string(),
         key: format!("{}.{}", job.id, job.life.attempt),
         kind: job.spec.job_type.to_string(),
