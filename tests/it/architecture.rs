@@ -49,13 +49,13 @@ struct Source {
 
 impl Source {
     fn is_test(&self) -> bool {
-        let path = Path::new(&self.path);
-        !self.path.starts_with("src/")
-            || path.iter().any(|part| {
-                ["tests", "tests.rs", "testing.rs", "fuzz", "fuzz.rs"]
-                    .iter()
-                    .any(|name| part == *name)
-            })
+        let outside = ["tests/", "benches/", "examples/"];
+        let inside = ["tests", "testing", "testkit", "fuzz"];
+        outside.iter().any(|folder| self.path.starts_with(folder))
+            || Path::new(&self.path)
+                .iter()
+                .filter_map(|part| part.to_str())
+                .any(|part| inside.contains(&part.trim_end_matches(".rs")))
     }
 }
 
@@ -63,10 +63,10 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Every Rust file of this package.
+/// Every Rust file but the plugins', which have a workspace of their own.
 fn sources() -> Vec<Source> {
     let mut paths = Vec::new();
-    for dir in ["src", "tests", "examples", "benches"] {
+    for dir in ["src", "functions", "tests", "examples", "benches", "xtask"] {
         files(&root().join(dir), &mut paths);
     }
     let sources: Vec<Source> = paths
@@ -322,23 +322,62 @@ fn nothing_is_left_to_do_and_nothing_is_called_utils() {
     assert!(faults.is_empty(), "{}", show(&faults));
 }
 
+/// Functions of tests that let real time pass: what takes time there is the work of another system,
+/// or the interval at which a condition is read.
+const PASS_TIME: [&str; 2] = ["tests/it/e2e/crash.rs", "src/cli/work/tests/mod.rs"];
+
+#[test]
+fn tests_are_told_from_code() {
+    let sources = sources();
+    let is_test = |path: &str| {
+        let source = sources.iter().find(|source| source.path == path);
+        source.unwrap_or_else(|| panic!("there is no {path}")).is_test()
+    };
+    for test in [
+        "tests/it/main.rs",
+        "src/core/validate/tests/mod.rs",
+        "src/cli/testing/mod.rs",
+        "src/server/lambda/testkit.rs",
+        "src/engine/testkit/mod.rs",
+        "src/core/fuzz/mod.rs",
+        "functions/enqueue/tests/runtime/main.rs",
+    ] {
+        assert!(is_test(test), "{test}");
+    }
+    for code in ["src/engine/tick/mod.rs", "functions/enqueue/src/main.rs", "xtask/src/main.rs"] {
+        assert!(!is_test(code), "{code}");
+    }
+}
+
 #[test]
 fn no_test_sleeps() {
     let mut faults = BTreeSet::new();
-    for source in sources() {
+    for source in sources().iter().filter(|source| !PASS_TIME.contains(&source.path.as_str())) {
         let tests = match source.whole.split_once("#[cfg(test)]\nmod tests {") {
-            _ if source.is_test() || source.path.contains("/testkit/") => &source.whole,
+            _ if source.is_test() => &source.whole,
             Some((_, tests)) => tests,
             None => continue,
         };
         // A method of that name belongs to a test's own clock.
         let real = |line: &str| {
-            let call = concat!("sle", "ep(");
-            line.match_indices(call)
-                .any(|(at, _)| !line[..at].ends_with(['.', '_']) && !line[..at].ends_with("fn "))
+            [concat!("sle", "ep("), concat!("pau", "se(Duration")].iter().any(|call| {
+                line.match_indices(call).any(|(at, _)| {
+                    !line[..at].ends_with(['.', '_']) && !line[..at].ends_with("fn ")
+                })
+            })
         };
-        for line in code(tests).lines().filter(|line| real(line)) {
+        let tests = code(tests);
+        for line in tests.lines().filter(|line| real(line)) {
             faults.insert(format!("{}: {}", source.path, line.trim()));
+        }
+        // A timeout over what never ends is a sleep in disguise.
+        let dense: String = tests.split_whitespace().collect();
+        if dense.split("timeout(").skip(1).any(|call| {
+            call.split("await")
+                .next()
+                .is_some_and(|call| call.contains(concat!("pend", "ing::<()>")))
+        }) {
+            faults.insert(format!("{}: a timeout over what never ends", source.path));
         }
     }
     assert!(faults.is_empty(), "wait on a condition or on port::Clock instead:{}", show(&faults));

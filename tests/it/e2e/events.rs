@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use reqwest::Method;
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 use super::{
     serve::{Api, Setup, Tidegate, eventually},
@@ -143,6 +144,8 @@ struct World {
     /// twice.
     asked: Mutex<BTreeMap<String, u64>>,
     to_answer: Mutex<Vec<(String, u64)>>,
+    /// There is a request to answer, or the test is over.
+    arrived: Notify,
 }
 
 impl World {
@@ -194,11 +197,9 @@ async fn other_system(world: Arc<World>, mut chance: StdRng) {
                 .collect()
         };
         if some.is_empty() {
-            let _ = tokio::time::timeout(
-                std::time::Duration::from_millis(5),
-                std::future::pending::<()>(),
-            )
-            .await;
+            if world.to_answer.lock().is_empty() {
+                world.arrived.notified().await;
+            }
             continue;
         }
         let mut events: Vec<Value> =
@@ -223,6 +224,7 @@ async fn reply_events_settle_requests_whenever_the_server_is_killed() {
         let attempt = body["attempt"].as_u64().unwrap();
         *seen.asked.lock().entry(key.clone()).or_default() += 1;
         seen.to_answer.lock().push((key, attempt));
+        seen.arrived.notify_one();
         seen.steps.fetch_add(1, Ordering::Relaxed);
         let status = if call.number % 2 == 0 { StatusCode::OK } else { StatusCode::ACCEPTED };
         async move { status }
@@ -257,6 +259,7 @@ async fn reply_events_settle_requests_whenever_the_server_is_killed() {
     })
     .await;
     world.over.store(true, Ordering::Relaxed);
+    world.arrived.notify_one();
     answering.await.unwrap();
 
     let jobs = tide.get("/v1/jobs?limit=1000").await.is(200)["jobs"].as_array().unwrap().clone();
