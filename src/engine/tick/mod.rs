@@ -61,7 +61,7 @@
 //!
 //! "One attempt" fails with `lease_expired`; for `at_most_once` the job ends with
 //! `outcome_unknown`. The simulation (`tests/it/simulation`) counts the first three paths on both
-//! kinds of store. Scenarios in `tests/it/cases/plain.rs` cover the fourth.
+//! kinds of store. Scenarios in `tests/it/cases/unclaimed.rs` cover the fourth.
 //!
 //! # Reading order
 //!

@@ -1,6 +1,10 @@
 //! Links and anchors resolve, the table of contents is complete, and decisions have their parts.
 
-use std::{collections::BTreeSet, path::Path};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use super::{SUMMARY, documents, root};
 
@@ -30,19 +34,51 @@ fn every_link_and_anchor_resolves() {
             }
         }
         // The style guide names files of other projects.
-        let names = text.split('`').skip(1).step_by(2).filter(|_| path != "docs/STYLE.md");
-        for name in names {
-            let is_path = ["src/", "tests/", "docs/", "examples/", "benches/"]
-                .iter()
-                .any(|start| name.starts_with(start));
-            let is_plain =
-                name.chars().all(|letter| letter.is_alphanumeric() || "/._-".contains(letter));
-            if is_path && is_plain && !root().join(name).exists() {
-                dead.push(format!("{path}: `{name}`"));
-            }
+        if path != "docs/STYLE.md" {
+            dead.extend(dead_paths(text).map(|name| format!("{path}: `{name}`")));
         }
     }
     assert!(dead.is_empty(), "{dead:#?}");
+}
+
+#[test]
+fn every_path_in_a_comment_exists() {
+    let mut dead = Vec::new();
+    for folder in ["src", "functions", "tests", "examples", "benches", "xtask"] {
+        for path in rust_files(&root().join(folder)) {
+            let source = fs::read_to_string(&path).unwrap();
+            let comments: Vec<&str> =
+                source.lines().map(str::trim_start).filter(|line| line.starts_with("//")).collect();
+            let comments = comments.join("\n");
+            dead.extend(dead_paths(&comments).map(|name| format!("{}: `{name}`", path.display())));
+        }
+    }
+    assert!(dead.is_empty(), "{dead:#?}");
+}
+
+/// The paths in back quotes that do not exist in this repository.
+fn dead_paths(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2).filter(|name| {
+        let is_path = ["src/", "tests/", "docs/", "examples/", "benches/"]
+            .iter()
+            .any(|start| name.starts_with(start));
+        let is_plain =
+            name.chars().all(|letter| letter.is_alphanumeric() || "/._-".contains(letter));
+        is_path && is_plain && !root().join(name).exists()
+    })
+}
+
+fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(rust_files(&path));
+        } else if path.extension().is_some_and(|end| end == "rs") {
+            found.push(path);
+        }
+    }
+    found
 }
 
 /// A document without its code blocks and its code in lines.

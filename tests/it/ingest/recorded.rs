@@ -1,6 +1,6 @@
 //! Each kind of event as AWS documents it, and the event that a trigger receives.
 //!
-//! `tests/events/NAME.json` is an invocation, and `tests/events/seen/NAME.json` has its events.
+//! `tests/events/{name}.json` is an invocation, and `tests/events/seen/{name}.json` has its events.
 //! `tests/events/README.md` names the source of each. `UPDATE_EXPECT=1` writes the events again,
 //! for you to read.
 
