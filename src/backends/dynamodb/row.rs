@@ -143,7 +143,7 @@ impl DataAt {
             }
             Body::Inline(payload) => small(number_of(payload.encoding), payload.bytes.clone()),
             // The body was stored before and is unchanged.
-            Body::Beside(_) => Self { set: Vec::new(), remove: Vec::new(), parts: Vec::new() },
+            Body::Separate(_) => Self { set: Vec::new(), remove: Vec::new(), parts: Vec::new() },
             Body::Object { encoding, key, .. } => {
                 small(3 + number_of(*encoding), key.clone().into())
             }
@@ -237,7 +237,7 @@ pub(super) fn job(item: &Item) -> Result<Job, StoreError> {
         Some(kind @ (0 | 1)) => {
             Body::Inline(Payload { encoding: encoding_of(kind), bytes: blob(DATA)?.clone() })
         }
-        Some(SEPARATE) => Body::Beside(length),
+        Some(SEPARATE) => Body::Separate(length),
         Some(kind @ (3 | 4)) => {
             let key = String::from_utf8_lossy(blob(DATA)?).into_owned();
             Body::Object { encoding: encoding_of(kind - 3), key, len: length }

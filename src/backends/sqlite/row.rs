@@ -112,7 +112,7 @@ impl DataColumns {
                 data: Some(payload.bytes),
                 body: BodyChange::Deleted,
             },
-            Body::Beside(_) => {
+            Body::Separate(_) => {
                 Self { kind: SEPARATE, bytes, data: None, body: BodyChange::Unchanged }
             }
             Body::Object { encoding, key, .. } => Self {
@@ -153,7 +153,7 @@ pub(super) fn job(row: &Row<'_>) -> Result<Job, Failure> {
     let data = match row.get::<_, i64>(3)? {
         0 => inline(Encoding::Json)?,
         1 => inline(Encoding::MessagePack)?,
-        SEPARATE => Body::Beside(bytes),
+        SEPARATE => Body::Separate(bytes),
         3 => object(Encoding::Json)?,
         4 => object(Encoding::MessagePack)?,
         kind => {

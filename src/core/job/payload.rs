@@ -273,7 +273,7 @@ pub enum Body {
     /// The payload itself.
     Inline(Payload),
     /// In the job store, separate from its job, with this many bytes. It is read when it is needed.
-    Beside(u32),
+    Separate(u32),
     /// In the object store under `key`, `len` bytes.
     Object {
         /// How to read the bytes.
@@ -290,7 +290,7 @@ impl Body {
     pub fn len(&self) -> usize {
         match self {
             Self::Inline(payload) => payload.bytes.len(),
-            Self::Beside(len) | Self::Object { len, .. } => *len as usize,
+            Self::Separate(len) | Self::Object { len, .. } => *len as usize,
         }
     }
 
@@ -303,7 +303,7 @@ impl Body {
     pub fn inline(&self) -> Option<&Payload> {
         match self {
             Self::Inline(payload) => Some(payload),
-            Self::Beside(_) | Self::Object { .. } => None,
+            Self::Separate(_) | Self::Object { .. } => None,
         }
     }
 }

@@ -25,7 +25,7 @@ impl Engine {
     pub async fn data(&self, job: &Job) -> Result<Payload, Error> {
         match &job.data {
             Body::Inline(payload) => Ok(payload.clone()),
-            Body::Beside(_) => {
+            Body::Separate(_) => {
                 let found =
                     self.ports.store.bodies(std::slice::from_ref(&job.id)).await?.pop().flatten();
                 found.ok_or_else(|| {
@@ -61,7 +61,7 @@ impl Engine {
     /// missing or damaged body does not affect the others.
     pub async fn load_each(&self, mut jobs: Vec<Job>) -> Vec<Result<Job, Error>> {
         let apart: Vec<usize> =
-            (0..jobs.len()).filter(|i| matches!(jobs[*i].data, Body::Beside(_))).collect();
+            (0..jobs.len()).filter(|i| matches!(jobs[*i].data, Body::Separate(_))).collect();
         if !apart.is_empty() {
             let ids: Vec<JobId> = apart.iter().map(|i| jobs[*i].id.clone()).collect();
             match self.bodies(&ids).await {
@@ -109,7 +109,7 @@ impl Engine {
         match &job.data {
             Body::Inline(_) => {}
             Body::Object { .. } => job.data = Body::Inline(self.data(&job).await?),
-            Body::Beside(_) => {
+            Body::Separate(_) => {
                 return Err(Error::Internal(format!(
                     "the body of job {} is missing or damaged",
                     job.id

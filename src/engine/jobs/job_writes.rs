@@ -130,7 +130,7 @@ fn notice(job: &Job, now: Timestamp) -> String {
         Body::Inline(payload) => {
             RawValue::from_string(String::from_utf8(payload.to_json().ok()?.into()).ok()?).ok()
         }
-        Body::Beside(_) | Body::Object { .. } => None,
+        Body::Separate(_) | Body::Object { .. } => None,
     });
     let notice = EndNotice {
         id: &job.id,

@@ -34,7 +34,7 @@ pub(super) struct Records {
 /// A copy of `job` for readers: without a body that is stored apart.
 pub(super) fn without_large_body(job: &Job) -> Job {
     let data = if is_stored_apart(&job.data) {
-        Body::Beside(job.data.len() as u32)
+        Body::Separate(job.data.len() as u32)
     } else {
         job.data.clone()
     };
@@ -106,7 +106,7 @@ impl Records {
                 if !all {
                     job.spec = old.spec;
                     job.data = old.data;
-                } else if matches!(job.data, Body::Beside(_)) {
+                } else if matches!(job.data, Body::Separate(_)) {
                     job.data = old.data;
                 }
                 self.put(job);

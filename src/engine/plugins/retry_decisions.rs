@@ -287,7 +287,7 @@ impl Engine {
         let encoding = match &job.data {
             Body::Inline(payload) => payload.encoding,
             Body::Object { encoding, .. } => *encoding,
-            Body::Beside(_) => self.data(job).await?.encoding,
+            Body::Separate(_) => self.data(job).await?.encoding,
         };
         if encoding == Encoding::Json {
             return Ok(Ok(json));

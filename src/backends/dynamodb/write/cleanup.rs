@@ -18,7 +18,7 @@ pub(super) fn needs_cleanup(write: &Write) -> bool {
     match write {
         Write::RemoveJob { .. } => true,
         Write::SetJob { job, all, .. } => {
-            *all || (job.life.ended().is_some() && matches!(job.data, Body::Beside(_)))
+            *all || (job.life.ended().is_some() && matches!(job.data, Body::Separate(_)))
         }
         _ => false,
     }
@@ -33,7 +33,7 @@ pub(super) fn cleanup(write: &Write, item: &Item) -> Result<Vec<Change>, StoreEr
             let parts = body.into_iter().flat_map(|body| body.keys(id)).map(delete);
             Ok(keys.chain(parts).collect())
         }
-        (Write::SetJob { job, .. }, Some(body)) if matches!(job.data, Body::Beside(_)) => {
+        (Write::SetJob { job, .. }, Some(body)) if matches!(job.data, Body::Separate(_)) => {
             expire_body(job, &body)
         }
         (Write::SetJob { job, .. }, Some(old)) => {

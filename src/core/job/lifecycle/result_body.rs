@@ -16,7 +16,7 @@ pub struct ResultBody {
 }
 
 impl ResultBody {
-    /// The result with the content of `body`; none for [`Body::Beside`], which a result never is.
+    /// The result with the content of `body`; none for [`Body::Separate`], which a result never is.
     pub fn of(body: &Body) -> Option<Self> {
         match body {
             Body::Inline(payload) => Some(Self {
@@ -29,7 +29,7 @@ impl ResultBody {
                 bytes: bytes::Bytes::new(),
                 object: Some((key.clone(), *len)),
             }),
-            Body::Beside(_) => None,
+            Body::Separate(_) => None,
         }
     }
 

@@ -56,7 +56,7 @@ pub trait JobStore: Send + Sync {
     /// client chose is never changed.
     fn assign_id(&self, id: JobId, spec: &Spec, run_at: Timestamp) -> JobId;
 
-    /// The jobs with these ids, in their order. A body over 1 KiB is [`Body::Beside`].
+    /// The jobs with these ids, in their order. A body over 1 KiB is [`Body::Separate`].
     async fn get(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>, StoreError>;
 
     /// The bodies that are stored separately from these jobs, in their order.

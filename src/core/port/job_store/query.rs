@@ -32,7 +32,7 @@ pub struct DueQuery {
 /// Due jobs, in order.
 #[derive(Clone, Debug, Default)]
 pub struct DuePage {
-    /// The jobs. A body over 1 KiB is [`Body::Beside`](crate::job::Body::Beside).
+    /// The jobs. A body over 1 KiB is [`Body::Separate`](crate::job::Body::Separate).
     pub jobs: Vec<Job>,
     /// Whether there are more.
     pub more: bool,

@@ -196,7 +196,7 @@ pub async fn due_looks_only_at_what_is_asked_for(store: &dyn JobStore) {
     );
     assert_eq!(
         pages[0].jobs[0].data,
-        tidegate_core::job::Body::Beside(3000),
+        tidegate_core::job::Body::Separate(3000),
         "a large body is stored apart"
     );
     assert!(store.due(&[]).await.expect("the store answers").is_empty());

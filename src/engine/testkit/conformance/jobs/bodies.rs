@@ -29,7 +29,7 @@ pub async fn data_of_every_size_comes_back_byte_for_byte(store: &dyn JobStore) {
                 if size > INLINE_BYTES {
                     assert_eq!(
                         (found.data, bodies),
-                        (Body::Beside(size as u32), vec![Some(whole.clone())]),
+                        (Body::Separate(size as u32), vec![Some(whole.clone())]),
                         "{size} bytes"
                     );
                 } else {
@@ -93,7 +93,7 @@ pub async fn a_large_body_follows_its_job(store: &dyn JobStore) {
             .remove(0);
         match &data {
             Body::Inline(payload) if payload.bytes.len() > INLINE_BYTES => {
-                assert_eq!((found.data, body.as_ref()), (Body::Beside(5000), Some(payload)));
+                assert_eq!((found.data, body.as_ref()), (Body::Separate(5000), Some(payload)));
             }
             _ => assert_eq!((found.data, body), (data, None)),
         }
