@@ -51,7 +51,7 @@ async fn main() -> anyhow::Result<()> {
                     Some(name) => Handled::Succeeded(Some(Payload::json(
                         json!(format!("hello, {name}")).to_string(),
                     ))),
-                    None => Handled::failed("nobody to greet"),
+                    None => Handled::failed("no name in the data"),
                 }
             })
         })

@@ -91,11 +91,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_profile_is_found_by_its_name_and_what_is_wrong_is_told() {
+    fn a_profile_is_found_by_its_name_and_errors_are_reported() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("profiles.toml");
-        let told = |name: &str| Profile::in_file(name, &file).unwrap_err().to_string();
-        assert!(told("a").ends_with("there is no such file"));
+        let error = |name: &str| Profile::in_file(name, &file).unwrap_err().to_string();
+        assert!(error("a").ends_with("there is no such file"));
         std::fs::write(
             &file,
             "[a]\nurl = \"localhost:9\"\ntoken = \"t\"\n[b]\nurl = \"not a url\"\n",
@@ -103,7 +103,7 @@ mod tests {
         .unwrap();
         let (url, token) = Profile::in_file("a", &file).unwrap().server().unwrap();
         assert_eq!((url.as_str(), token.as_deref()), ("http://localhost:9/", Some("t")));
-        assert!(told("c").ends_with("it has: a, b"));
+        assert!(error("c").ends_with("it has: a, b"));
         assert!(
             Profile::in_file("b", &file)
                 .unwrap()
@@ -113,6 +113,6 @@ mod tests {
                 .contains("not a url")
         );
         std::fs::write(&file, "[a]\nurl = \"x\"\nport = 1\n").unwrap();
-        assert!(told("a").contains("port"), "{}", told("a"));
+        assert!(error("a").contains("port"), "{}", error("a"));
     }
 }

@@ -39,7 +39,7 @@ pub struct Pages {
     /// Heartbeats that the server accepted.
     pub heartbeats: u64,
     /// Jobs whose worker was stopped by a heartbeat.
-    pub told_to_stop: Vec<String>,
+    pub stopped_by_heartbeat: Vec<String>,
     /// Late reports, which the server refused.
     pub late_reports: u64,
     /// Attempts that a worker stopped because its heartbeats had no response.

@@ -68,7 +68,7 @@ pub async fn work(name: String, client: Client, event_log: Arc<EventLog>) {
             pause(Duration::from_secs(1)).await;
             continue;
         };
-        let late = granted.reports.iter().filter(|told| told.error.is_some()).count();
+        let late = granted.reports.iter().filter(|report| report.error.is_some()).count();
         event_log.write(|pages| pages.late_reports += late as u64);
         reports.clear();
         for lease in granted.leases {
@@ -98,7 +98,7 @@ async fn attempt(
             report["result"] = web::result(&job.id, *attempt);
         }
         Ended::Cancelled => {
-            event_log.write(|pages| pages.told_to_stop.push(job.id.clone()));
+            event_log.write(|pages| pages.stopped_by_heartbeat.push(job.id.clone()));
             report["status"] = json!("failed");
             report["message"] = json!("stopped, as the heartbeat said");
         }

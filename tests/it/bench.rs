@@ -22,7 +22,7 @@ fn figure<'a>(figures: &'a [Value], what: &str) -> &'a Value {
 }
 
 #[test]
-fn our_enqueue_is_shown_beside_the_bare_handler() {
+fn an_enqueue_is_compared_with_the_bare_handler() {
     let figures = figures(&["enqueue"]);
     let rate = figure(&figures, "enqueue, 64");
     assert!(
@@ -49,7 +49,7 @@ fn rickovers_method_drains_what_it_enqueued() {
 }
 
 #[test]
-fn events_are_shown_beside_enqueues() {
+fn events_are_compared_with_enqueues() {
     let figures = figures(&["events"]);
     let rate = figure(&figures, "events, batches of 1000");
     assert!(

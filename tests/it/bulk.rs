@@ -26,12 +26,12 @@ use tidegate_engine::{
 use tidegate_server::{Server, runtime::Handled};
 
 /// A target that is never reached.
-struct Nobody;
+struct Unreachable;
 
 #[async_trait]
-impl Target for Nobody {
+impl Target for Unreachable {
     async fn call(&self, _: Request) -> Result<Response, TargetError> {
-        Err(TargetError::NotConnected("nobody is there".into()))
+        Err(TargetError::NotConnected("no target is reachable".into()))
     }
 }
 
@@ -47,7 +47,7 @@ async fn place() -> (Server, Arc<FaultyStore>) {
         entropy: Arc::new(SystemEntropy),
         policy: Arc::new(NoPolicy),
     };
-    let server = Server::builder(ports, Arc::new(Nobody));
+    let server = Server::builder(ports, Arc::new(Unreachable));
     let server = server
         .handler(name("work"), 8, |_| Box::pin(async { Handled::Succeeded(None) }))
         .start()
@@ -147,12 +147,12 @@ async fn a_repeat_starts_an_operation_whose_response_was_lost() {
 #[tokio::test]
 async fn a_bulk_cancel_keeps_pending_completion_callbacks() {
     let (server, _) = place().await;
-    let told = NewJob::new(name("work"), Payload::null()).with_options(|options| {
-        options.callback_url = Some("http://127.0.0.1:9/told".parse().unwrap());
+    let with_callback = NewJob::new(name("work"), Payload::null()).with_options(|options| {
+        options.callback_url = Some("http://127.0.0.1:9/callback".parse().unwrap());
     });
-    server.enqueue(told).await.unwrap();
+    server.enqueue(with_callback).await.unwrap();
     let callback = "tidegate.callback";
-    until("somebody is to be told", async || (count(&server, callback).await == 1).then_some(()))
+    until("the callback is enqueued", async || (count(&server, callback).await == 1).then_some(()))
         .await;
     server.enqueue(NewJob::new(name("later"), Payload::null())).await.unwrap();
     let live = JobFilter {

@@ -17,7 +17,7 @@ fn demo(args: &[&str]) -> (Output, Value) {
     (output, table)
 }
 
-/// Every promise was kept, and the exit code says so.
+/// Every promise was kept, and the exit code reports it.
 fn kept((output, table): &(Output, Value)) -> usize {
     let rows = table["rows"].as_array().unwrap();
     let broken: Vec<&Value> = rows.iter().filter(|row| row["ok"] != true).collect();

@@ -80,7 +80,7 @@ async fn enqueue(server: &Server, job_type: &str) -> Job {
     server.enqueue(NewJob::new(name(job_type), Payload::null())).await.unwrap().job
 }
 
-/// The job, once `good` says so.
+/// The job, once `good` accepts it.
 async fn when(server: &Server, id: &JobId, good: impl Fn(&Job) -> bool) -> Job {
     for _ in 0..100_000 {
         let job = server.job(id, None).await.unwrap();
@@ -167,7 +167,7 @@ async fn who_waits_for_several_queues_is_known_to_each_of_them() {
         .unwrap();
     let job = enqueue(&server, "b").await;
     let held_by = async || server.explain(&job.id, None).await.unwrap().held_by.unwrap().kind;
-    assert_eq!(held_by().await, "worker", "nobody asks");
+    assert_eq!(held_by().await, "worker", "no worker requests a job");
     let lease = {
         let server = server.clone();
         tokio::spawn(async move { server.lease(ask(&["a", "b"], 5)).await })
@@ -177,7 +177,11 @@ async fn who_waits_for_several_queues_is_known_to_each_of_them() {
         kinds.push(held_by().await);
         tokio::task::yield_now().await;
     }
-    assert_eq!(kinds.last(), Some(&"concurrency"), "somebody asks, and the limit holds it");
+    assert_eq!(
+        kinds.last(),
+        Some(&"concurrency"),
+        "a worker requests a job, and the limit holds it"
+    );
     lease.abort();
     server.stop().await;
 }

@@ -179,16 +179,22 @@ async fn completion_callback_treats_202_as_delivered() {
         .unwrap();
     server.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
     let job = NewJob::new(name("work"), Payload::null()).with_options(|options| {
-        options.callback_url = Some("http://127.0.0.1:9/told".parse().unwrap());
+        options.callback_url = Some("http://127.0.0.1:9/callback".parse().unwrap());
     });
     server.enqueue(job).await.unwrap();
     let all =
         ListQuery { job_type: Some(name("tidegate.callback")), limit: 10, ..ListQuery::default() };
-    let told = async || {
-        server.list(&all).await.unwrap().jobs.pop().filter(|told| told.life.ended().is_some())
+    let ended = async || {
+        server
+            .list(&all)
+            .await
+            .unwrap()
+            .jobs
+            .pop()
+            .filter(|callback| callback.life.ended().is_some())
     };
-    let told = world.until("it is told", told).await;
-    assert_eq!((told.life.ended(), told.life.attempt), (Some(Outcome::Succeeded), 1));
+    let callback = world.until("the callback has ended", ended).await;
+    assert_eq!((callback.life.ended(), callback.life.attempt), (Some(Outcome::Succeeded), 1));
     world.clock.advance(Duration::from_hours(48));
     tokio::task::yield_now().await;
     assert_eq!(world.target.0.load(Ordering::SeqCst), 1);

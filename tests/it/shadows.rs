@@ -104,7 +104,7 @@ async fn a_verdict_comes_without_waiting_for_the_next_sweep() {
     }
     assert!(
         took < Duration::from_millis(250),
-        "five times it took {took:?} at least: somebody waited for a sweep"
+        "five times it took {took:?} at least: a retry decision waited for a sweep"
     );
     server.stop().await;
 }
@@ -204,14 +204,14 @@ async fn a_shadow_strategy_reports_differences_and_pauses_on_failure() {
     // The new version waits an hour for every other job and changes the data of another; then it
     // crashes.
     let (crashes, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
-    let (told, count) = (Arc::clone(&crashes), Arc::clone(&asked));
+    let (switch, count) = (Arc::clone(&crashes), Arc::clone(&asked));
     let policy = FnPolicy::default().retrying(move |plugin, call| {
         let now = RetryAnswer::Retry { at: call.now, data: None, priority: None };
         if plugin.version.number == 1 {
             return Ok(now);
         }
         let turn = count.fetch_add(1, Ordering::Relaxed);
-        if told.load(Ordering::Relaxed) {
+        if switch.load(Ordering::Relaxed) {
             return Err(fault("it divided by zero"));
         }
         Ok(match turn {
@@ -422,7 +422,7 @@ async fn a_shadow_starts_from_the_live_state_and_reports_a_job_once() {
     }
     assert!(
         seen.different > 2,
-        "it never lets more than two run at once, and did so anew each time: {seen:?}"
+        "each tick starts from the live state, so two jobs differ every time: {seen:?}"
     );
     assert_eq!(
         seen.differences.iter().filter(|difference| difference.job == job.id).count(),
@@ -486,7 +486,7 @@ async fn a_shadow_with_a_state_of_its_own_forgets_it_when_it_was_off() {
     assert_eq!(
         (next().await, next().await),
         (None, Some("1".into())),
-        "it was off, and starts anew"
+        "a shadow that was off starts without state"
     );
     server.stop().await;
 }

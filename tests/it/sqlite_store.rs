@@ -92,7 +92,7 @@ fn everything_is_there_after_the_store_is_opened_again() {
 }
 
 #[test]
-fn what_is_sent_is_written_even_if_nobody_waits_for_the_answer() {
+fn a_sent_request_is_written_after_its_caller_is_gone() {
     let dir = TempDir::new().unwrap();
     let store = opened(dir.path());
     run(async {
@@ -108,7 +108,7 @@ fn what_is_sent_is_written_even_if_nobody_waits_for_the_answer() {
 }
 
 #[test]
-fn a_second_server_is_refused_and_told_who_has_the_directory() {
+fn a_second_server_is_refused_with_the_name_of_the_first() {
     let dir = TempDir::new().unwrap();
     let first = opened(dir.path());
     let Err(OpenError::Held { by, .. }) = SqliteStore::open(dir.path()) else {

@@ -1,7 +1,8 @@
 //! The words of prose and the length of test names.
 //!
-//! `docs/words.txt` lists words that documents and doc comments must not use, each with its
-//! replacement. A test name has at most [`MAX_TEST_NAME`] characters.
+//! `docs/words.txt` lists words that documents must not use, each with its replacement. The list also
+//! applies to the comments of Rust source and to its prose: the string literals with a space. A test
+//! name has at most [`MAX_TEST_NAME`] characters.
 
 use std::{
     cmp::Reverse,
@@ -25,10 +26,12 @@ const PROSE: [&str; 9] = [
     "localstack/README.md",
     "plugins",
 ];
+/// Folders of Rust source that is searched.
+const SOURCE: [&str; 7] = ["src", "tests", "functions", "xtask", "examples", "benches", "plugins"];
 /// Files that name the words in order to replace them.
-const EXEMPT: [&str; 2] = ["docs/GLOSSARY.md", "docs/STYLE.md"];
-/// Folders that tools write.
-const GENERATED: [&str; 4] = ["target", "node_modules", "__pycache__", ".venv"];
+const EXEMPT: [&str; 3] = ["docs/GLOSSARY.md", "docs/STYLE.md", "tests/it/words.rs"];
+/// Folders that tools write; `plugins/sdk/src/bindings` is one.
+const GENERATED: [&str; 5] = ["target", "node_modules", "__pycache__", ".venv", "bindings"];
 
 /// Phrases to avoid and what to write instead, by their first word, in lower case, longest first.
 type Banned = BTreeMap<String, Vec<(Vec<String>, String)>>;
@@ -51,12 +54,13 @@ fn banned(list: &str) -> Banned {
     banned
 }
 
-/// The words of a Markdown text with their lines, without code, link targets and letter case.
-/// An empty word is a boundary that no phrase crosses: punctuation, code, the end of a paragraph.
-fn words(text: &str) -> Vec<(usize, String)> {
+/// The words of a Markdown text with their lines, without code, link targets and letter case. The
+/// text starts in line `first`. An empty word is a boundary that no phrase crosses: punctuation, code,
+/// the end of a paragraph.
+fn words(first: usize, text: &str) -> Vec<(usize, String)> {
     let mut words = Vec::new();
     let (mut fenced, mut code) = (false, false);
-    for (number, line) in (1..).zip(text.lines()) {
+    for (number, line) in (first..).zip(text.lines()) {
         let fence = line.trim_start().starts_with("```");
         fenced ^= fence;
         if fence || fenced || line.trim().is_empty() {
@@ -86,19 +90,71 @@ fn words(text: &str) -> Vec<(usize, String)> {
     words
 }
 
-/// The doc comments of Rust source, each on its own line, every other line empty.
-fn doc_comments(source: &str) -> String {
-    let comment = |line: &str| {
-        let line = line.trim_start();
-        let text = line.strip_prefix("//!").or_else(|| line.strip_prefix("///")).unwrap_or("");
-        text.to_owned() + "\n"
+/// The length of the first lexeme of `source`: a line comment, a string literal, a character, a word,
+/// or one other letter. The prefixes of a string are words of their own, except those of a raw string.
+fn lexeme(source: &str) -> usize {
+    let end_of = |from: usize, end: &str| {
+        source[from..].find(end).map_or(source.len(), |at| from + at + end.len())
     };
-    source.lines().map(comment).collect()
+    if source.starts_with("//") {
+        return source.find('\n').unwrap_or(source.len());
+    }
+    if let Some(text) = source.strip_prefix('"') {
+        let mut escaped = false;
+        let ends = |letter| {
+            let ends = letter == '"' && !escaped;
+            escaped = letter == '\\' && !escaped;
+            ends
+        };
+        return text.find(ends).map_or(source.len(), |at| at + 2);
+    }
+    if let Some(text) = source.strip_prefix('\'') {
+        let mut letters = text.chars();
+        return match (letters.next(), letters.next()) {
+            (Some('\\'), _) => end_of(3, "'"),
+            (Some(letter), Some('\'')) => letter.len_utf8() + 2,
+            _lifetime => 1,
+        };
+    }
+    let is_word = |letter: char| letter.is_alphanumeric() || letter == '_';
+    let word = source.find(|letter| !is_word(letter)).unwrap_or(source.len());
+    let hashes = source[word..].bytes().take_while(|byte| *byte == b'#').count();
+    if ["r", "br"].contains(&&source[..word]) && source[word + hashes..].starts_with('"') {
+        return end_of(word + hashes + 1, &format!("\"{}", "#".repeat(hashes)));
+    }
+    word.max(source.chars().next().map_or(0, char::len_utf8))
 }
 
-/// One sentence per banned phrase in `text`.
-fn hits(path: &str, text: &str, banned: &Banned) -> Vec<String> {
-    let words = words(text);
+/// The comments of Rust source and its string literals with a space, each with its first line.
+/// Comments on consecutive lines are one text.
+fn prose(source: &str) -> Vec<(usize, String)> {
+    let mut texts: Vec<(usize, String)> = Vec::new();
+    let (mut rest, mut line, mut next_comment) = (source, 1, 0);
+    while !rest.is_empty() {
+        let (lexeme, after) = rest.split_at(lexeme(rest));
+        if let Some(comment) = lexeme.strip_prefix("//") {
+            let comment = comment.trim_start_matches(['/', '!']);
+            match texts.last_mut() {
+                Some((_, text)) if line == next_comment => text.extend(["\n", comment]),
+                _ => texts.push((line, comment.to_owned())),
+            }
+            next_comment = line + 1;
+        } else if let Some((_, string)) = lexeme.split_once('"')
+            && !lexeme.starts_with('\'')
+            && string.contains(' ')
+        {
+            texts.push((line, string.replace("\\n", " ").replace("\\\n", "\n")));
+            next_comment = 0;
+        }
+        line += lexeme.matches('\n').count();
+        rest = after;
+    }
+    texts
+}
+
+/// One sentence per banned phrase in `text`, which starts in line `first`.
+fn hits(path: &str, first: usize, text: &str, banned: &Banned) -> Vec<String> {
+    let words = words(first, text);
     let mut hits = Vec::new();
     let mut rest = &words[..];
     while let Some((line, first)) = rest.first() {
@@ -157,6 +213,7 @@ fn files_in(places: &[&str], ending: &str) -> Vec<String> {
     for place in places {
         files(&root().join(place), ending, &mut found);
     }
+    found.retain(|path| !EXEMPT.contains(&path.as_str()));
     found
 }
 
@@ -165,11 +222,12 @@ fn findings() -> Vec<String> {
     let read = |path: &str| fs::read_to_string(root().join(path)).unwrap();
     let banned = banned(&read(WORDS));
     let mut findings = Vec::new();
-    for path in files_in(&PROSE, "md").iter().filter(|path| !EXEMPT.contains(&path.as_str())) {
-        findings.extend(hits(path, &read(path), &banned));
+    for path in files_in(&PROSE, "md") {
+        findings.extend(hits(&path, 1, &read(&path), &banned));
     }
-    for path in files_in(&["src"], "rs") {
-        findings.extend(hits(&path, &doc_comments(&read(&path)), &banned));
+    for path in files_in(&SOURCE, "rs") {
+        let texts = prose(&read(&path));
+        findings.extend(texts.iter().flat_map(|(line, text)| hits(&path, *line, text, &banned)));
     }
     for path in files_in(&["src", "tests"], "rs") {
         findings.extend(long_test_names(&path, &read(&path)));
@@ -189,18 +247,38 @@ fn banned_words_are_found_outside_of_code() {
         "# A comment.\nof which = whose\nnobody = no worker\nnobody else = no other process\n";
     let text = "Nobody's job, *of\nwhich* `nobody` and ``nobody`` know. Made of. Which is [x](nobody).\n\
                 ```sh\nnobody\n```\n`a\nnobody` said that nobody else comes.\n";
-    let found = hits("x.md", text, &banned(list));
+    let found = hits("x.md", 1, text, &banned(list));
     let expected = [
         "x.md:1: \"nobody\": write no worker",
         "x.md:1: \"of which\": write whose",
         "x.md:7: \"nobody else\": write no other process",
     ];
     assert_eq!(found, expected);
-    let source = "//! Of it.\nlet nobody = 1; // nobody\n    /// Tells nobody.\nfn f() {}\n";
-    assert_eq!(
-        hits("x.rs", &doc_comments(source), &banned(list)),
-        ["x.rs:3: \"nobody\": write no worker"]
-    );
+}
+
+#[test]
+fn comments_and_prose_are_found_in_source() {
+    let source = r##"//! Made of it,
+//! of
+
+let nobody = "nobody"; // Which one.
+/// Tells nobody.
+fn f<'a>(c: char, b: &'a u8) -> String {
+    assert!(c != '"' && c != '\'' && *b != b'\\', "a \"quoted\" part, \nof \
+        which");
+    format!(r#"{c} "of "#, "which one")
+}
+const T: &[u8] = b"//\\"; // For it is.
+"##;
+    let expected: [(usize, &str); 6] = [
+        (1, " Made of it,\n of"),
+        (4, " Which one.\n Tells nobody."),
+        (7, "a \\\"quoted\\\" part,  of \n        which\""),
+        (9, "{c} \"of \"#"),
+        (9, "which one\""),
+        (11, " For it is."),
+    ];
+    assert_eq!(prose(source), expected.map(|(line, text)| (line, text.to_owned())));
 }
 
 #[test]

@@ -17,7 +17,7 @@ async fn every_dead_message_is_processed_whatever_its_form() {
         work,
         r#"{"hint": {"queue": "q", "look": true}}"#,
         r#"{"wake": {"queue": "q", "at": 0}}"#,
-        "what nobody can read",
+        "not a message",
     ];
     assert_eq!(function.call(messages(bodies)).await, Ok(json!({"batchItemFailures": []})));
 }

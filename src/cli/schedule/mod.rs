@@ -218,7 +218,7 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
         Command::Next(NextOccurrence { name, .. }) => {
             let answer = client.get(&["schedules", &name.unwrap_or_default()]).send().await?;
             let schedule: ScheduleView<'_> = answer.read()?;
-            return told(&schedule.next, schedule.config.tz.unwrap_or_default(), ctx);
+            return show_occurrences(&schedule.next, schedule.config.tz.unwrap_or_default(), ctx);
         }
     };
     match said {
@@ -247,11 +247,11 @@ fn next(
     let from = from.map_or(ctx.now(), |when| when.at(ctx.now()));
     let next: Vec<Timestamp> = recurrence.all_after(from).take(count).collect();
     let zone = rule.tz.as_deref().and_then(|name| name.parse().ok()).unwrap_or_default();
-    told(&next, zone, ctx)
+    show_occurrences(&next, zone, ctx)
 }
 
 /// Shows occurrences: in UTC, and by the clock of the zone.
-fn told(next: &[Timestamp], zone: Zone, ctx: &Context) -> anyhow::Result<ExitCode> {
+fn show_occurrences(next: &[Timestamp], zone: Zone, ctx: &Context) -> anyhow::Result<ExitCode> {
     #[derive(Serialize)]
     struct Answer<'a> {
         next: &'a [Timestamp],

@@ -123,8 +123,8 @@ fn another_rule_begins_when_it_was_made() {
     let of =
         |rule: u64| ScheduleState { rule, upto: second(90), missed: 3, ..ScheduleState::default() };
     assert_eq!(item.state(of(4)).upto, second(90));
-    let anew = item.state(of(3));
-    assert_eq!((anew.upto, anew.rule, anew.missed), (second(500), 4, 3));
+    let restarted = item.state(of(3));
+    assert_eq!((restarted.upto, restarted.rule, restarted.missed), (second(500), 4, 3));
 }
 
 proptest! {

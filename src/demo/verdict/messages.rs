@@ -12,7 +12,7 @@ impl Evidence<'_> {
         let (signed, unsigned) = self.pages.signatures;
         let cancelled = self
             .with(PlannedOutcome::Cancelled)
-            .filter(|job| self.pages.told_to_stop.contains(&job.id))
+            .filter(|job| self.pages.stopped_by_heartbeat.contains(&job.id))
             .count();
         vec![
             self.results(),

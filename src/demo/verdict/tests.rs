@@ -106,7 +106,7 @@ impl Run {
                 let held_by = Some(HeldBy { kind: "window".into(), name: None });
                 self.explained.push(Explanation { held_by, ..Explanation::default() });
             }
-            PlannedOutcome::Cancelled => self.pages.told_to_stop.push(planned.id.clone()),
+            PlannedOutcome::Cancelled => self.pages.stopped_by_heartbeat.push(planned.id.clone()),
             PlannedOutcome::Fails | PlannedOutcome::Expires => {}
         }
         if planned.kind == JobKind::Later {
@@ -244,7 +244,7 @@ fn what_was_said_between_server_and_workers_is_compared() {
     assert_eq!(foreign, ["results that are the worker's own"]);
     assert_eq!(spoilt(|run| run.pages.callbacks.1 -= 1), ["202, answered later by callback"]);
     assert_eq!(spoilt(|run| run.pages.signatures.1 = 1), ["pushes whose signature fits"]);
-    assert_eq!(spoilt(|run| run.pages.told_to_stop.clear()), ["cancelled while it ran"]);
+    assert_eq!(spoilt(|run| run.pages.stopped_by_heartbeat.clear()), ["cancelled while it ran"]);
     assert_eq!(spoilt(|run| run.accepted.repeats = (20, 19)), ["enqueued again with the same id"]);
     assert_eq!(spoilt(|run| run.explained[0].held_by = None), Vec::<&str>::new());
     assert_eq!(spoilt(|run| run.explained.clear()), ["outside their window: wait, and say why"]);

@@ -228,7 +228,7 @@ const fields = (job) => {
     add('worker', job.running.worker);
     add('lease until', time(job.running.lease_expires_at));
     if (job.running.progress) add('progress', `${job.running.progress.percent} % ${job.running.progress.note || ''}`);
-    if (job.running.cancel) add('cancel', 'asked for; its worker is told at the next heartbeat');
+    if (job.running.cancel) add('cancel', 'requested; its worker learns of it at the next heartbeat');
   }
   add('attributes', Object.entries(job.attributes || {}).map(([name, value]) => `${name}=${value}`).join(', '));
   add('correlation key', job.correlation_key);

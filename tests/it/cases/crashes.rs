@@ -92,9 +92,9 @@ async fn limited(harness: &mut Harness, limit: u32) {
     harness.settle().await;
 }
 
-fn told() -> NewJob {
+fn with_callback() -> NewJob {
     work().with_options(|options| {
-        options.callback_url = Some("http://127.0.0.1:9/told".parse().unwrap());
+        options.callback_url = Some("http://127.0.0.1:9/callback".parse().unwrap());
     })
 }
 
@@ -148,7 +148,7 @@ async fn a_crash_during_a_tick_keeps_the_limit_and_every_job() {
 
 async fn one_runs(harness: &mut Harness) -> Job {
     limited(harness, 1).await;
-    harness.enqueue(told()).await;
+    harness.enqueue(with_callback()).await;
     harness.lease(1).await.remove(0)
 }
 
@@ -192,7 +192,7 @@ async fn a_failure_whose_report_dies_half_way_is_retried_once() {
 /// A job that is granted and not claimed, while another waits.
 async fn one_is_granted(harness: &mut Harness) -> JobId {
     limited(harness, 1).await;
-    let job = harness.enqueue(told()).await;
+    let job = harness.enqueue(with_callback()).await;
     harness.enqueue(work()).await;
     assert_eq!(harness.send(1).await.len(), 1);
     job.id
@@ -254,7 +254,7 @@ async fn a_sweep_that_dies_half_way_ends_what_is_over() {
     let before = async |harness: &mut Harness| {
         limited(harness, 1).await;
         let expires_at = Some(harness.now() + Duration::from_secs(10));
-        harness.enqueue_many((0..2).map(|_| NewJob { expires_at, ..told() })).await;
+        harness.enqueue_many((0..2).map(|_| NewJob { expires_at, ..with_callback() })).await;
         harness.wait(11);
     };
     let verb = async |harness: &mut Harness, (): &()| harness.engine.sweep().await.map(|_| ());

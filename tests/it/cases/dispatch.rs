@@ -93,8 +93,8 @@ async fn a_job_changed_after_its_dispatch_is_not_claimed() {
         assert_eq!(p.job(&expiring.id).await.life.ended(), Some(Outcome::Expired));
         let opening = p.job(&windowed.id).await.life.run_at().unwrap();
         assert_eq!(opening.to_string(), "2026-01-02T00:00:00.000Z", "its window has closed");
-        let anew = work_of(&p, &p.job(&patched.id).await).await;
-        assert!(p.engine.claim(&[anew], None).await.unwrap()[0].is_some());
+        let renewed = work_of(&p, &p.job(&patched.id).await).await;
+        assert!(p.engine.claim(&[renewed], None).await.unwrap()[0].is_some());
     }
 }
 
@@ -181,7 +181,7 @@ async fn one_lookahead_scans_each_stretch_and_again_after_a_crash() {
         assert_eq!(
             p.engine.horizon().await.unwrap(),
             until,
-            "whoever enqueues goes by what was begun"
+            "the horizon includes the pass that has begun"
         );
         assert_eq!(p.engine.look_ahead(&[queue()]).await.unwrap().sent, 1);
     }
@@ -251,7 +251,7 @@ async fn a_report_outside_a_tick_hints_and_the_next_tick_frees_slots() {
         };
         let tick_outcome = p.engine.report(&queue(), vec![report.clone()]).await.unwrap();
         assert_eq!(tick_outcome.left, [(job.id.clone(), Version(1))]);
-        assert_eq!(p.granted().await, 1, "nobody but a round releases");
+        assert_eq!(p.granted().await, 1, "only a tick releases a grant");
         let again = p.engine.report(&queue(), vec![report]).await.unwrap();
         assert!(again.reports[0].is_ok() && again.left.is_empty(), "a repeat leaves nothing");
         let round =

@@ -178,7 +178,7 @@ async fn a_dead_letter_is_replayed_as_what_it_was() {
     ];
     for harness in every_store() {
         harness.set_type("work", TypeConfig::default()).await;
-        put(&harness, "orders", json!({"enqueue": {"type": "nobody"}})).await;
+        put(&harness, "orders", json!({"enqueue": {"type": "missing"}})).await;
         let mut events = Vec::new();
         for (n, data) in datas.iter().enumerate() {
             for media in [
@@ -224,7 +224,7 @@ async fn a_dead_letter_is_replayed_as_what_it_was() {
 #[tokio::test]
 async fn a_dead_letter_that_cannot_be_read_keeps_none_of_the_others() {
     for harness in every_store() {
-        put(&harness, "orders", json!({"enqueue": {"type": "nobody"}})).await;
+        put(&harness, "orders", json!({"enqueue": {"type": "missing"}})).await;
         done(&harness, &event("1", json!({}))).await;
         let damaged = Record {
             kind: RecordKind::DeadLetter,
@@ -244,7 +244,7 @@ async fn a_dead_letter_that_cannot_be_read_keeps_none_of_the_others() {
 async fn a_job_that_is_refused_is_a_dead_letter_with_the_reason() {
     for harness in every_store() {
         harness.set_type("work", TypeConfig::default()).await;
-        put(&harness, "a-unknown", json!({"enqueue": {"type": "nobody"}})).await;
+        put(&harness, "a-unknown", json!({"enqueue": {"type": "missing"}})).await;
         put(
             &harness,
             "b-bound",
@@ -258,7 +258,7 @@ async fn a_job_that_is_refused_is_a_dead_letter_with_the_reason() {
             matches!(
                 &first[0],
                 TriggerAction::DeadLettered { reason, .. }
-                    if reason == "there is no job type nobody"
+                    if reason == "there is no job type missing"
             ),
             "{first:?}"
         );
@@ -284,7 +284,7 @@ async fn a_job_that_is_refused_is_a_dead_letter_with_the_reason() {
         put(
             &harness,
             "a-unknown",
-            json!({"filter": {"type": "none"}, "enqueue": {"type": "nobody"}}),
+            json!({"filter": {"type": "none"}, "enqueue": {"type": "missing"}}),
         )
         .await;
         let (letters, _) =
@@ -312,7 +312,7 @@ async fn a_job_that_is_refused_is_a_dead_letter_with_the_reason() {
 async fn a_flood_of_dead_letters_evicts_the_oldest() {
     for mut harness in every_store() {
         harness.rules(|rules| rules.events.max_dead_letters = 20);
-        put(&harness, "broken", json!({"enqueue": {"type": "nobody"}})).await;
+        put(&harness, "broken", json!({"enqueue": {"type": "missing"}})).await;
         for round in 0..5 {
             harness.wait(1);
             let events: Vec<Event> =

@@ -232,7 +232,11 @@ async fn explain_names_the_partition_whose_turn_comes_first() {
             assert_eq!(held(&harness, &light).await.0, kind, "{heavy:?}");
             assert_eq!(held(&harness, &heavy).await.0, "concurrency");
             let mut leased = harness.lease(1).await;
-            assert_eq!(leased.len(), usize::from(kind == "worker"), "as it was told");
+            assert_eq!(
+                leased.len(),
+                usize::from(kind == "worker"),
+                "the lease confirms what explain reported"
+            );
             leased.extend(running);
             harness.succeed(&leased).await;
             while let Some(next) = harness.lease(1).await.pop() {
@@ -313,7 +317,7 @@ async fn explain_ignores_jobs_that_no_worker_requests() {
         assert_eq!(
             held(&harness, &job).await.0,
             "concurrency",
-            "but for somebody who would be taken"
+            "without the filter, the older job would start first"
         );
     }
 }

@@ -81,7 +81,7 @@ async fn a_job_changed_before_its_dispatch_is_not_dispatched() {
 }
 
 #[tokio::test]
-async fn a_job_is_not_handed_on_while_somebody_cancels_it() {
+async fn a_job_is_not_dispatched_during_its_cancel() {
     let (harness, job) = with_turns().await;
     let (of, mut cache) = (queue(), TickCache::default());
     let mut cancel = pin!(harness.engine.cancel(&job.id, None, false));
@@ -117,7 +117,7 @@ async fn a_dispatched_job_changed_elsewhere_can_be_dispatched_again() {
             matches!(refused, Err(Error::Conflict { code: ErrorCode::StaleAttempt, .. })),
             "{refused:?}"
         );
-        assert_eq!(harness.lease(1).await.len(), 1, "nobody has it, so it is to be had");
+        assert_eq!(harness.lease(1).await.len(), 1, "no worker has it, so it can be leased");
     }
 }
 

@@ -332,7 +332,7 @@ async fn minute_with_replies(replies: usize) -> f64 {
 #[tokio::test]
 async fn a_minute_reads_each_kept_reply_once() {
     let (some, many) = (minute_with_replies(1000).await, minute_with_replies(4000).await);
-    println!("1000 kept replies take {some} read units, 4000 take {many}");
+    println!("1000 pending replies take {some} read units, 4000 take {many}");
     assert!(many < some * 4.5, "four times as many take {many} and not {some}");
 }
 

@@ -268,7 +268,7 @@ async fn a_result_is_written_again_after_access_was_denied() {
     server.flush().await.unwrap();
     let sent = work.take(usize::MAX, clock.now());
     assert_eq!(server.deliver(sent, clock.now() + Duration::from_mins(1)).await, [true]);
-    assert!(denied.load(Ordering::Relaxed) > 2, "it was told again");
+    assert!(denied.load(Ordering::Relaxed) > 2, "the result is written again");
     assert_eq!(server.job(&job.id, None).await.unwrap().life.ended(), Some(Outcome::Succeeded));
 }
 

@@ -86,7 +86,7 @@ async fn a_token_opens_what_its_scopes_say_and_nothing_else() {
             && challenges.iter().any(|one| one.starts_with("Basic")),
         "{challenges:?}"
     );
-    let basic = format!("Basic {}", BASE64_STANDARD.encode(format!("anybody:{}", tokens[4].1)));
+    let basic = format!("Basic {}", BASE64_STANDARD.encode(format!("any-user:{}", tokens[4].1)));
     tide.send(Method::GET, "/v1/jobs", &[("authorization", &basic)], "").await.is(200);
 }
 

@@ -156,12 +156,12 @@ async fn worker(books: Arc<Books>, name: usize, mut chance: StdRng) {
             continue;
         };
         let answer = answer.is(200);
-        for (report, told) in reports.drain(..).zip(answer["reports"].as_array().unwrap()) {
+        for (report, response) in reports.drain(..).zip(answer["reports"].as_array().unwrap()) {
             judge(
                 &books,
                 report["id"].as_str().unwrap(),
                 &report,
-                told["status"].as_u64().unwrap(),
+                response["status"].as_u64().unwrap(),
             );
         }
         let now = SystemClock.now();
@@ -185,10 +185,10 @@ async fn worker(books: Arc<Books>, name: usize, mut chance: StdRng) {
                 reports.push(report);
                 continue;
             }
-            let told = books
+            let response = books
                 .insist(Method::POST, &format!("/v1/jobs/{kind}/{id}"), &without_until(&report))
                 .await;
-            judge(&books, id, &report, told.status.into());
+            judge(&books, id, &report, response.status.into());
         }
         for report in &mut reports {
             *report = without_until(report);

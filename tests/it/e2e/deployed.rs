@@ -71,13 +71,13 @@ impl Drop for AtWork {
 /// The deployment's API, with its first token.
 #[allow(clippy::disallowed_methods, reason = "the scripts of the stack set the port of its proxy")]
 fn deployed() -> Api {
-    let told =
+    let setting =
         |name: &str, default: &str| std::env::var(name).unwrap_or_else(|_| default.to_owned());
     let token = std::fs::read_to_string(
         Path::new(env!("CARGO_MANIFEST_DIR")).join("target/localstack/token"),
     );
     let token = token.expect("localstack/deploy leaves a token");
-    Api::at(format!("http://127.0.0.1:{}", told("PROXY_PORT", "4580")))
+    Api::at(format!("http://127.0.0.1:{}", setting("PROXY_PORT", "4580")))
         .with_token(token.trim())
         .patient()
 }
@@ -380,7 +380,7 @@ async fn on_a_local_stack_no_job_is_lost_while_deliverers_are_killed() {
         } else {
             assert_eq!(state, "succeeded", "{job:#}");
             assert_eq!(job["result"]["number"], number, "{job:#}");
-            assert!(starts >= 1, "{id} succeeded and nobody saw it");
+            assert!(starts >= 1, "{id} succeeded, but no worker started it");
         }
         if id.contains("-flaky-") && number.is_multiple_of(2) {
             assert!(job["attempt"].as_u64().unwrap() >= 2, "{job:#}");

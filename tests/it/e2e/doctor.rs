@@ -33,7 +33,7 @@ async fn doctor_lists_the_checks_of_a_healthy_server() {
 }
 
 #[tokio::test]
-async fn what_is_broken_under_a_server_is_told_with_what_to_do() {
+async fn a_fault_below_a_server_is_reported_with_its_remedy() {
     let tide = Tidegate::start().await;
     // Someone removed its directory for large bodies.
     let objects = tide.data().join("objects");

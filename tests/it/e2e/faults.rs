@@ -55,7 +55,7 @@ async fn a_target_that_hangs_slows_only_its_own_queue() {
     // seconds.
     assert!(
         during < before * 5 + Duration::from_millis(250),
-        "{before:?} before, {during:?} beside the hanging target"
+        "{before:?} before, {during:?} while another target hangs"
     );
     assert_eq!(hanging.calls().len(), 256, "calls to one queue's targets have a bound");
 }
@@ -91,7 +91,7 @@ async fn bounded(dir: &std::path::Path, pages: u32) -> (Server, Api, JoinHandle<
 }
 
 #[tokio::test]
-async fn a_full_disk_is_told_and_loses_nothing_acknowledged() {
+async fn a_full_disk_is_reported_and_loses_nothing_acknowledged() {
     let dir = tempfile::tempdir().unwrap();
     let (server, api, serving) = bounded(dir.path(), 150).await;
     api.job_type("t", json!({})).await;

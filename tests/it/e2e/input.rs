@@ -128,7 +128,7 @@ async fn a_job_with_a_wrong_field_is_refused_by_name_and_not_stored() {
     let both =
         json!({"type": "t", "data": 1, "delay_seconds": 5, "run_at": "2030-01-01T00:00:00Z"});
     tide.post("/v1/jobs", both).await.blames(400, "invalid_field", "delay_seconds");
-    tide.post("/v1/jobs", json!({"type": "nobody", "data": 1}))
+    tide.post("/v1/jobs", json!({"type": "missing", "data": 1}))
         .await
         .problem(404, "job_type_not_found");
     tide.put("/v1/jobs/t/one", json!({"data": 1, "type": "other"})).await.blames(

@@ -50,7 +50,7 @@ async fn a_stop_lets_a_running_push_finish_and_admits_nothing_more() {
 }
 
 #[tokio::test]
-async fn a_stop_takes_no_longer_than_it_is_told() {
+async fn a_stop_takes_no_longer_than_its_setting() {
     let target = Target::start(|_| std::future::pending::<axum::http::StatusCode>()).await;
     let mut tide = Setup::new().env("TIDEGATE_SHUTDOWN_SECONDS", "0.5").start().await;
     tide.job_type("t", json!({"target": {"url": target.url}})).await;

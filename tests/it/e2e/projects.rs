@@ -127,16 +127,16 @@ async fn governs_as_the_readme_says(lang: &str, left_out: &[&str]) {
     .await;
     assert_eq!(tide.get("/v1/plugins/my-throttler").await.is(200)["health"]["faults"], 0);
 
-    let mut told = String::new();
+    let mut output = String::new();
     for line in &again {
-        told = said(
+        output = said(
             &line.replace("--picture trace.svg", "--picture trace.svg --json"),
             &place,
             &tide.base,
         )
         .await;
     }
-    let out: Value = serde_json::from_str(&told).unwrap();
+    let out: Value = serde_json::from_str(&output).unwrap();
     for side in ["real", "simulated"] {
         assert_eq!(out[side]["all"]["succeeded"], 200, "{out:#}");
         for group in out[side]["groups"].as_array().unwrap() {
@@ -235,7 +235,7 @@ fn a_javascript_strategy_gets_errors_and_a_past_time_means_now() {
 fn what_a_python_plugin_prints_and_raises_is_logged() {
     let trouble = "from sdk.throttler import hold_until
         print('one', 2)
-        print(round.running.in_group('job-type', 'nobody').count, round.running.in_group('job-type', 'mail').weight)
+        print(round.running.in_group('job-type', 'missing').count, round.running.in_group('job-type', 'mail').weight)
         for wrong in [
             lambda: round.state.save('k' * 200, 1),
             lambda: round.state.save('k', 'x' * 20000),
@@ -287,7 +287,7 @@ fn a_folder_that_is_there_is_not_touched() {
 }
 
 #[test]
-fn what_cannot_be_built_is_told() {
+fn a_failed_build_of_a_project_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let nothing = tidegate(dir.path(), &["build"]);
     assert_eq!(nothing.status.code(), Some(2));

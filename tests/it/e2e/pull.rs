@@ -42,7 +42,7 @@ async fn one_call_leases_from_several_queues_and_carries_reports() {
     let mut reports: Vec<_> =
         leases.iter().map(|lease| json!({"id": lease.id, "attempt": 1, "status": "succeeded", "token": lease.token})).collect();
     reports.push(json!({"id": leases[0].id, "attempt": 1, "status": "failed"}));
-    reports.push(json!({"id": "nobody", "attempt": 1, "status": "failed"}));
+    reports.push(json!({"id": "missing", "attempt": 1, "status": "failed"}));
     reports.push(json!({"id": leases[1].id, "attempt": 1, "status": "succeeded", "type": "other"}));
     let answer = tide.post("/v1/leases", json!({"max": 0, "reports": reports})).await.is(200);
     let statuses: Vec<_> = answer["reports"]
@@ -110,7 +110,7 @@ async fn a_heartbeat_extends_shows_progress_and_tells_of_a_cancel() {
     let next = tide.enqueue_a("t").await;
     let lease = tide.lease_one("t").await;
     let beat = format!("{}/heartbeat", lease.path);
-    let told = tide
+    let answer = tide
         .with_token(&lease.token)
         .post(
             &beat,
@@ -118,13 +118,13 @@ async fn a_heartbeat_extends_shows_progress_and_tells_of_a_cancel() {
         )
         .await
         .is(200);
-    assert_eq!(told["cancel"], false);
+    assert_eq!(answer["cancel"], false);
     let running = tide.job(&id).await["running"].clone();
     assert_eq!(
         (&running["progress"]["percent"], &running["progress"]["note"]),
         (&json!(40.5), &json!("halfway"))
     );
-    assert_eq!(running["lease_expires_at"], told["expires_at"]);
+    assert_eq!(running["lease_expires_at"], answer["expires_at"]);
     tide.delete(&lease.path).await.is(202);
     tide.delete(&lease.path).await.is(202);
     assert_eq!(tide.post(&beat, json!({"attempt": 1})).await.is(200)["cancel"], true);

@@ -12,7 +12,7 @@ use tidegate_core::{port::Clock as _, target::signature};
 
 use super::{
     serve::{Setup, Tidegate, eventually},
-    target::{Call, Target, nobody},
+    target::{Call, Target, url_without_listener},
 };
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
@@ -314,7 +314,7 @@ async fn a_long_retry_after_ends_the_attempt_and_is_the_least_wait() {
 async fn an_unreachable_target_is_retried_and_then_costs_an_attempt() {
     let tide = Tidegate::start().await;
     for (name, delivery) in [("a", "at_least_once"), ("b", "at_most_once")] {
-        let config = json!({"target": {"url": nobody()}, "max_attempts": 1, "delivery": delivery, "response_timeout_seconds": 1, "retry": at_once()});
+        let config = json!({"target": {"url": url_without_listener()}, "max_attempts": 1, "delivery": delivery, "response_timeout_seconds": 1, "retry": at_once()});
         tide.job_type(name, config).await;
         let id = tide.enqueue_a(name).await;
         let job = tide.job_in(&id, "failed").await;
@@ -389,18 +389,18 @@ async fn the_default_target_serves_types_without_one() {
 }
 
 #[tokio::test]
-async fn whoever_is_to_be_told_of_the_end_is_told_once_and_signed() {
+async fn a_completion_callback_is_sent_once_and_signed() {
     let tide = Tidegate::start().await;
-    let told = Target::start(|call| async move {
+    let receiver = Target::start(|call| async move {
         if call.number == 1 { StatusCode::INTERNAL_SERVER_ERROR } else { StatusCode::OK }
     })
     .await;
     let target = Target::start(|_| async { "done" }).await;
     tide.job_type("t", json!({"target": {"url": target.url, "signing_secret": SECRET}})).await;
-    let id = tide.enqueue(json!({"type": "t", "data": 1, "callback_url": told.url})).await;
+    let id = tide.enqueue(json!({"type": "t", "data": 1, "callback_url": receiver.url})).await;
     tide.job_in(&id, "succeeded").await;
-    // The first telling failed, so it is repeated, and once it was heard never again.
-    let heard = told.call(2).await;
+    // The first call failed, so it is repeated. The second succeeded and is the last.
+    let heard = receiver.call(2).await;
     signed(&heard, SECRET).unwrap();
     let body = heard.json();
     assert_eq!(
@@ -414,11 +414,13 @@ async fn whoever_is_to_be_told_of_the_end_is_told_once_and_signed() {
     };
     eventually("all is over", callbacks).await;
     let other = tide
-        .enqueue(json!({"type": "t", "data": 1, "delay_seconds": 600, "callback_url": told.url}))
+        .enqueue(
+            json!({"type": "t", "data": 1, "delay_seconds": 600, "callback_url": receiver.url}),
+        )
         .await;
     tide.delete(&format!("/v1/jobs/t/{other}")).await.is(200);
-    assert_eq!(told.call(3).await.json()["state"], "cancelled");
-    assert_eq!(told.calls().len(), 3);
+    assert_eq!(receiver.call(3).await.json()["state"], "cancelled");
+    assert_eq!(receiver.calls().len(), 3);
 }
 
 #[tokio::test]

@@ -432,7 +432,10 @@ async fn every_route_speaks_both_encodings_and_is_in_the_document() {
         tour.plugins().await;
         tour.schedules().await;
         tour.tokens().await;
-        assert_eq!(tour.seen, routes, "{media}: what the document lists and what was asked differ");
+        assert_eq!(
+            tour.seen, routes,
+            "{media}: the routes of the document and the requested ones differ"
+        );
     }
 }
 

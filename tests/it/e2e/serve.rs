@@ -392,7 +392,7 @@ impl Api {
         self.get(&format!("/v1/jobs/{id}")).await.is(200)
     }
 
-    /// A job, once `good` says so.
+    /// A job, once `good` accepts it.
     pub async fn job_when(&self, id: &str, good: impl Fn(&Value) -> bool) -> Value {
         until(|| async {
             let job = self.job(id).await;

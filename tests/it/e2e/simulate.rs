@@ -68,5 +68,5 @@ async fn a_trace_of_a_live_queue_is_simulated_and_agrees_with_it() {
         "{agreement:#}"
     );
     assert!(std::fs::read_to_string(picture).unwrap().contains("what the queue really did"));
-    assert_eq!(tide.cli(&["plugin", "trace", "nobody"]).await.code, Some(4));
+    assert_eq!(tide.cli(&["plugin", "trace", "missing"]).await.code, Some(4));
 }

@@ -88,7 +88,7 @@ impl Drop for Target {
 }
 
 /// A URL without a listener.
-pub fn nobody() -> String {
+pub fn url_without_listener() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     format!("http://{}/", listener.local_addr().unwrap())
 }

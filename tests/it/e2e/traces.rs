@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::{
     serve::{Setup, Tidegate, until},
-    target::{Call, Target, nobody},
+    target::{Call, Target, url_without_listener},
 };
 
 /// A caller's span, its trace recorded.
@@ -117,9 +117,9 @@ async fn a_pushed_job_is_one_trace_from_its_enqueue_to_its_result() {
     })
     .await;
     tide.job_type("t", json!({"target": {"url": worker.url}, "retry": at_once()})).await;
-    let told = Target::start(|_| async { StatusCode::OK }).await;
+    let receiver = Target::start(|_| async { StatusCode::OK }).await;
     let ask =
-        json!({"type": "t", "data": 1, "correlation_key": "order:1", "callback_url": told.url});
+        json!({"type": "t", "data": 1, "correlation_key": "order:1", "callback_url": receiver.url});
     let job = enqueue(&tide, &[("traceparent", CALLER), ("tracestate", "team=blue")], ask).await;
     let (first, second) = (worker.call(1).await, worker.call(2).await);
     let callback = second.json()["callback"].clone();
@@ -130,7 +130,7 @@ async fn a_pushed_job_is_one_trace_from_its_enqueue_to_its_result() {
         .is(200);
     let id = job["id"].as_str().unwrap();
     tide.job_in(id, "succeeded").await;
-    let told = told.call(1).await;
+    let received = receiver.call(1).await;
     // What was recorded is sent before it ends.
     tide.stop().await;
 
@@ -163,7 +163,7 @@ async fn a_pushed_job_is_one_trace_from_its_enqueue_to_its_result() {
     // The completion callback carries the same trace.
     let callback = named(&spans, "deliver tidegate.callbacks")[0];
     assert_eq!(
-        (told.header("traceparent"), &callback.parent_span_id),
+        (received.header("traceparent"), &callback.parent_span_id),
         (parent(callback).as_str(), &enqueue.span_id)
     );
     let status = |span: &Span| {
@@ -234,7 +234,7 @@ async fn a_leased_job_has_an_attempt_span_and_a_lost_lease_fails_it() {
         tide.report(&held, "succeeded").await.is(200);
         // A repeat is harmless and adds nothing.
         tide.report(&held, "succeeded").await.is(200);
-        let told = |lease: &super::serve::Lease| {
+        let traceparent = |lease: &super::serve::Lease| {
             lease.whole["job"]["headers"]["traceparent"].as_str().unwrap().to_owned()
         };
         let deliver = format!("deliver {queue}");
@@ -246,13 +246,13 @@ async fn a_leased_job_has_an_attempt_span_and_a_lost_lease_fails_it() {
         let attempts = named(&spans, &deliver);
         assert_eq!(
             attempts.iter().map(|span| parent(span)).collect::<Vec<_>>(),
-            [told(&lost), told(&held)]
+            [traceparent(&lost), traceparent(&held)]
         );
         assert_eq!(attribute(attempts[0], "error.type").as_deref(), Some("lease_expired"));
         assert_eq!(attempts[0].trace_id, attempts[1].trace_id);
         assert!(
             named(&spans, &format!("enqueue {queue}"))[0].parent_span_id.is_empty(),
-            "nobody called in a trace"
+            "the caller sent no trace"
         );
     }
     tide.stop().await;
@@ -286,15 +286,15 @@ async fn an_unsampled_trace_is_passed_on_and_a_malformed_one_ignored() {
     let collector = collector().await;
     let tide = traced(&collector).start().await;
     tide.job_type("t", json!({})).await;
-    let told = async |headers: &[(&str, &str)]| {
+    let traceparent_of = async |headers: &[(&str, &str)]| {
         enqueue(&tide, headers, json!({"type": "t", "data": 1})).await;
         let lease = tide.lease_one("t").await;
         tide.report(&lease, "succeeded").await.is(200);
         lease.whole["job"]["headers"]["traceparent"].as_str().unwrap().to_owned()
     };
     let unrecorded = CALLER.replace("-01", "-00");
-    assert_eq!(told(&[("traceparent", &unrecorded)]).await, unrecorded);
-    let own = told(&[("traceparent", "00-nonsense-01"), ("tracestate", "a=b")]).await;
+    assert_eq!(traceparent_of(&[("traceparent", &unrecorded)]).await, unrecorded);
+    let own = traceparent_of(&[("traceparent", "00-nonsense-01"), ("tracestate", "a=b")]).await;
     tide.stop().await;
     let spans = spans(&collector, "shop");
     assert_eq!(named(&spans, "enqueue default").len(), 1, "of the unrecorded one nothing is sent");
@@ -395,7 +395,7 @@ async fn without_a_collector_a_trace_goes_on_as_it_came() {
 #[tokio::test]
 async fn a_dead_collector_delays_no_job_and_is_logged_once() {
     let setup = Setup::new()
-        .env("TIDEGATE_TRACING__OTLP_ENDPOINT", nobody())
+        .env("TIDEGATE_TRACING__OTLP_ENDPOINT", url_without_listener())
         .env("TIDEGATE_SHUTDOWN_SECONDS", "2");
     let mut tide = setup.start().await;
     let worker = Target::start(|_| async { StatusCode::OK }).await;
@@ -407,6 +407,6 @@ async fn a_dead_collector_delays_no_job_and_is_logged_once() {
     tide.terminate();
     let ended = tokio::time::timeout(Duration::from_secs(20), tide.ended()).await.unwrap();
     assert!(ended.success(), "{}", tide.log());
-    let told = tide.log().lines().filter(|line| line.contains("spans were lost")).count();
-    assert_eq!(told, 1, "{}", tide.log());
+    let warnings = tide.log().lines().filter(|line| line.contains("spans were lost")).count();
+    assert_eq!(warnings, 1, "{}", tide.log());
 }

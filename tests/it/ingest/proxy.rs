@@ -93,7 +93,7 @@ async fn every_mode_is_accepted_and_errors_name_the_fault() {
         (seen.len(), &seen[0]["name"], &seen[0]["data"]),
         (2, &json!("Zoë"), &json!({"order": 1}))
     );
-    assert_eq!(harness.dead().await.len(), 0, "its sender was told");
+    assert_eq!(harness.dead().await.len(), 0, "its sender received the refusal");
 }
 
 #[tokio::test]

@@ -85,7 +85,7 @@ async fn a_trap_is_named() {
 }
 
 #[tokio::test]
-async fn a_panic_is_told_in_its_own_words() {
+async fn a_panic_is_reported_with_its_message() {
     let guest = Guest::throttler()
         .import(LOG)
         .items(r#"(data (i32.const 2048) "panicked at src/lib.rs:7:9: no customer") (data (i32.const 2148) "before")"#)
@@ -245,7 +245,7 @@ async fn the_state_has_bounds() {
     assert_eq!(
         kept(Guest::throttler().import(SET).decide(body)).await.len(),
         0,
-        "the key is too long, and it is told so"
+        "the key is too long, and the call returns this error"
     );
 }
 

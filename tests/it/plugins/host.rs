@@ -232,7 +232,7 @@ async fn a_configuration_is_refused_by_its_own_check() {
     assert_fault(&fault, FaultKind::Unavailable, "it is not a retry strategy");
     assert!(
         plugged.seen().live.calls == 0 && plugged.seen().live.faults.is_empty(),
-        "nobody's jobs were decided on"
+        "a configuration check is not counted as a call"
     );
 }
 

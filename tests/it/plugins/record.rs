@@ -85,7 +85,7 @@ fn a_case_names_only_what_it_is_about() {
 }
 
 #[test]
-fn what_is_wrong_with_a_case_is_told() {
+fn the_fault_of_a_malformed_case_is_reported() {
     for (json, part) in [
         ("{}", "expected value"),
         (r#"{"throttle": {"candidate": []}}"#, "unknown field `candidate`"),

@@ -276,8 +276,8 @@ fn a_worker_is_drained_by_a_process_that_has_not_heard_of_it() {
 
     assert!(cloud.now(cloud.server.drain_worker(&"w".repeat(129), true)).is_err());
     assert!(
-        cloud.now(cloud.server.drain_worker("nobody", false)).is_err(),
-        "whoever is drained is known everywhere"
+        cloud.now(cloud.server.drain_worker("unknown", false)).is_err(),
+        "an unknown worker cannot be drained"
     );
 }
 
@@ -287,7 +287,7 @@ fn a_worker_that_waits_is_given_a_job_that_comes_meanwhile() {
     cloud.now(cloud.server.put_type(&name("pull"), TypeConfig::default(), None)).unwrap();
     let start = cloud.time.now() + Duration::from_secs(1);
     let leased = std::sync::Arc::new(parking_lot::Mutex::new(None));
-    let (server, time, told) =
+    let (server, time, result) =
         (cloud.server.clone(), std::sync::Arc::clone(&cloud.time), std::sync::Arc::clone(&leased));
     cloud.time.spawn(async move {
         let ask = LeaseRequest {
@@ -300,7 +300,7 @@ fn a_worker_that_waits_is_given_a_job_that_comes_meanwhile() {
             reports: Vec::new(),
         };
         let jobs = server.lease(ask).await.unwrap().jobs;
-        *told.lock() = Some((jobs.len(), time.now()));
+        *result.lock() = Some((jobs.len(), time.now()));
     });
     cloud.enqueue_at(start + Duration::from_secs(5), job("pull", 0));
     cloud.time.run(start + Duration::from_mins(1));
@@ -339,11 +339,11 @@ fn a_paused_schedule_makes_no_job_and_resumes_at_once() {
 #[test]
 fn the_end_of_a_job_is_posted_to_its_callback_url() {
     let cloud = cloud(11, Some(1));
-    let told = job("t", 0).with_options(|options| {
-        options.callback_url = Some("http://client.example/told".parse().unwrap());
+    let with_callback = job("t", 0).with_options(|options| {
+        options.callback_url = Some("http://client.example/callback".parse().unwrap());
     });
     let start = cloud.time.now() + Duration::from_secs(1);
-    cloud.enqueue_at(start, told);
+    cloud.enqueue_at(start, with_callback);
     cloud.time.run(start + Duration::from_secs(5));
     let calls: Vec<String> = cloud.calls.lock().iter().map(|(id, _)| id.to_string()).collect();
     assert_eq!(

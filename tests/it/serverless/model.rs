@@ -264,7 +264,7 @@ impl WorkQueue for Queues {
                 let hint = hint.clone();
                 Box::pin(async move {
                     me.receive(Duration::ZERO).await;
-                    me.told(&server, hint).await;
+                    me.handle_hint(&server, hint).await;
                 })
             });
         }
@@ -294,7 +294,7 @@ impl WorkQueue for Queues {
 impl Queues {
     /// A hint has arrived: the group's call takes it, with those that come while it works, ten at a
     /// time.
-    async fn told(&self, server: &Server, hint: Hint) {
+    async fn handle_hint(&self, server: &Server, hint: Hint) {
         {
             let mut groups = self.groups.lock();
             let waiting = groups.get_mut(&hint.queue);

@@ -184,7 +184,7 @@ async fn the_doctor_answers_even_if_the_table_does_not() {
     assert_eq!(
         (status, &problem["code"]),
         (503, &json!("unavailable")),
-        "nobody is refused whose token was not read: {problem}"
+        "a token that could not be read is not refused: {problem}"
     );
     let (status, said) = call(&lost, "GET", "/v1/doctor", Some(TOKEN), None).await;
     assert_eq!((status, &said["ok"]), (200, &json!(false)), "{said}");

@@ -20,7 +20,7 @@ impl ResourceLimiter for Limiter {
         desired: usize,
         _: Option<usize>,
     ) -> wasmtime::Result<bool> {
-        // A component may have several memories, each of which calls this.
+        // A component may have several memories, and each one calls this.
         let sum = self.memory - current + desired;
         if sum > bounds::MEMORY {
             return Err(denied(

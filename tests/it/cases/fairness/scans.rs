@@ -122,7 +122,7 @@ async fn a_light_job_does_not_overtake_a_heavy_one_in_a_later_tick() {
                     ..TickInput::default()
                 })
                 .await;
-            assert!(outcome.claimed.is_empty(), "nobody passes the heavy one");
+            assert!(outcome.claimed.is_empty(), "no job passes the heavy one");
             rounds += 1;
             if !outcome.again {
                 break;

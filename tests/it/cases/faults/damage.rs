@@ -41,7 +41,10 @@ async fn a_damaged_job_is_skipped_and_delays_no_other() {
             );
         }
         assert!(harness.lease(1).await.is_empty());
-        assert!(harness.engine.job(&jobs[0].id, None).await.is_err(), "who asks for it is told");
+        assert!(
+            harness.engine.job(&jobs[0].id, None).await.is_err(),
+            "a read of the damaged job fails"
+        );
         let all = ListQuery { limit: 1, ..ListQuery::default() };
         let first = harness.store.list(&all).await.unwrap();
         let next = harness

@@ -30,7 +30,7 @@ async fn a_lost_hint_delays_a_limited_queue_by_a_minute_at_most() {
         assert_eq!(harness.lease(1).await[0].id, first.id);
         // Another process ends the job; its hint to this queue's ticks is lost.
         harness.engine.cancel(&first.id, None, true).await.unwrap();
-        assert!(harness.lease(1).await.is_empty(), "nobody knows yet");
+        assert!(harness.lease(1).await.is_empty(), "no tick knows of the cancel yet");
         let began = harness.now();
         loop {
             let next =
@@ -61,7 +61,10 @@ async fn an_unclaimed_grant_uses_up_no_attempt() {
                 sent += harness.send(1).await.len();
                 harness.wait(7);
             }
-            assert!(sent >= 6, "it was sent again and again, and granted anew: {sent}");
+            assert!(
+                sent >= 6,
+                "a lost message is followed by a new grant and a new message: {sent}"
+            );
             let there = harness.job(&job.id).await;
             assert_eq!((there.life.attempt, there.life.history.len()), (0, 0));
             assert!(there.life.version.0 > 1, "its unclaimed grants were revoked");
@@ -73,7 +76,7 @@ async fn an_unclaimed_grant_uses_up_no_attempt() {
                 work
             };
             let claimed = harness.engine.claim(&work, None).await.unwrap();
-            assert_eq!(claimed[0].as_ref().expect("the grant stands").job.life.attempt, 1);
+            assert_eq!(claimed[0].as_ref().expect("the grant is still valid").job.life.attempt, 1);
         }
     }
 }
@@ -111,7 +114,7 @@ async fn an_old_grant_does_not_start_a_changed_job() {
                 ..TickInput::default()
             })
             .await;
-        assert_eq!(outcome.sent, 1, "it is granted anew at its new version, in the same round");
+        assert_eq!(outcome.sent, 1, "the same tick grants it again at its new version");
         assert_eq!(harness.granted().await, 1);
         let there = harness.job(&job.id).await;
         assert_eq!((there.life.version, there.life.attempt), (patched.life.version, 0));

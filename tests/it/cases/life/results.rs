@@ -20,18 +20,19 @@ async fn callbacks(harness: &Harness) -> Vec<Job> {
 async fn completion_callback_is_enqueued_once_for_every_end() {
     for mut harness in every_store() {
         harness.with_limit(10).await;
-        let told = || {
+        let with_callback = || {
             work().with_options(|options| {
-                options.callback_url = Some("http://127.0.0.1:9/told".parse().unwrap());
+                options.callback_url = Some("http://127.0.0.1:9/callback".parse().unwrap());
                 options.max_attempts = Some(2);
             })
         };
         let jobs = harness
             .enqueue_many([
-                told(),
-                told(),
-                told(),
-                told().with_options(|options| options.deadline_seconds = Some(Seconds::new(100))),
+                with_callback(),
+                with_callback(),
+                with_callback(),
+                with_callback()
+                    .with_options(|options| options.deadline_seconds = Some(Seconds::new(100))),
                 work(),
             ])
             .await;
@@ -45,7 +46,7 @@ async fn completion_callback_is_enqueued_once_for_every_end() {
                 ..TickInput::default()
             })
             .await;
-        assert_eq!(callbacks(&harness).await.len(), 2, "a retry tells nobody");
+        assert_eq!(callbacks(&harness).await.len(), 2, "a retry sends no callback");
         harness.wait(10);
         let again = harness.lease(10).await.into_iter().find(|job| job.life.attempt == 2).unwrap();
         harness
@@ -120,14 +121,17 @@ async fn a_result_is_kept_for_the_requested_time() {
 async fn dropping_the_result_enqueues_no_second_callback() {
     for mut harness in every_store() {
         harness.with_limit(10).await;
-        let told = |keep| {
+        let with_callback = |keep| {
             work().with_options(|options| {
-                options.callback_url = Some("http://127.0.0.1:9/told".parse().unwrap());
+                options.callback_url = Some("http://127.0.0.1:9/callback".parse().unwrap());
                 options.keep_result = Some(keep);
             })
         };
         harness
-            .enqueue_many([told(KeepResult::Once), told(KeepResult::For(Seconds::new(60)))])
+            .enqueue_many([
+                with_callback(KeepResult::Once),
+                with_callback(KeepResult::For(Seconds::new(60))),
+            ])
             .await;
         let result =
             || ReportOutcome::Succeeded { result: Some(Body::Inline(Payload::json("42"))) };

@@ -66,7 +66,7 @@ async fn a_large_job_held_by_a_limit_leaves_its_bytes_to_others() {
             assert_eq!(
                 taken,
                 if fits { [1, 1, 2] } else { [3, 0, 0] },
-                "one that runs is overtaken by nobody, and has a round to itself"
+                "no job passes an admitted large one, and its tick starts no other job"
             );
         }
     }

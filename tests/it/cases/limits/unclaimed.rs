@@ -23,7 +23,7 @@ async fn the_first_limit_counts_unclaimed_dispatches() {
         let mut running = harness.lease(3).await;
         assert!(
             harness.job(&running[0].id).await.life.run_at().is_some(),
-            "nobody wrote down that it runs"
+            "its record does not say that it runs"
         );
         harness.set_queue(QueueConfig { concurrency: Some(2), ..QueueConfig::default() }).await;
         // One job ends in the first tick under the limit.

@@ -109,7 +109,7 @@ async fn a_rollback_goes_back_one_or_to_a_number() {
             );
         }
         assert_eq!(
-            blame(harness.engine.rollback_plugin(&name("nobody"), None).await).0,
+            blame(harness.engine.rollback_plugin(&name("missing"), None).await).0,
             "plugin_not_found"
         );
     }

@@ -50,7 +50,7 @@ async fn a_reply_before_its_job_settles_it_when_the_attempt_starts() {
         assert_eq!(kept(&harness).await, 1);
         let job = harness.enqueue(keyed("a")).await;
         harness.restart();
-        assert!(harness.lease(1).await.is_empty(), "nobody is given a job that has its answer");
+        assert!(harness.lease(1).await.is_empty(), "a job that has its answer is not leased");
         let done = harness.job(&job.id).await;
         assert_eq!((ended(&done), done.life.attempt), (Some(Outcome::Succeeded), 1));
         assert_eq!(kept(&harness).await, 0);
@@ -94,7 +94,7 @@ async fn a_reply_whose_attempt_starts_while_it_is_kept_is_not_lost() {
             // One more write succeeds, that of the reply. After it the store does not answer.
             faulty.crash_after(1);
         }
-        assert_eq!(claimer.lease(1).await.len(), 1, "nobody has kept a reply yet");
+        assert_eq!(claimer.lease(1).await.len(), 1, "the reply is not stored yet");
         let answers = ingesting.await.answers;
         assert!(matches!(place_state(&claimer, &job).await, State::Running(_)) == died);
         if died {

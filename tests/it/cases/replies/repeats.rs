@@ -46,7 +46,7 @@ async fn a_second_delivery_does_not_answer_the_next_job_under_the_key() {
             assert_eq!(
                 harness.lease(1).await.len(),
                 1,
-                "the next job under the key is asked for anew"
+                "the next job under the key waits for an answer of its own"
             );
             for known in [&answer, &other] {
                 assert_eq!(

@@ -32,7 +32,7 @@ async fn a_failed_attempt_frees_its_slot_and_waits_for_a_decision() {
         );
         assert_eq!(harness.granted().await, 0);
         assert!(harness.lease(5).await.is_empty(), "it is no candidate");
-        assert!(calls.lock().is_empty(), "nobody was asked in the round");
+        assert!(calls.lock().is_empty(), "the tick does not call the retry plugin");
         let explained = harness.engine.explain(&job.id, None, |_| true).await.unwrap();
         let by = explained.held_by.unwrap();
         assert_eq!((by.kind, by.name.as_deref()), ("retry", Some("planner")));
@@ -209,7 +209,7 @@ async fn a_job_awaiting_a_retry_decision_can_be_cancelled_or_changed() {
         let (job, _) = failed_once(&mut harness, work()).await;
         let patch = JobPatch { run_at: Some(harness.now()), ..JobPatch::default() };
         harness.engine.patch(&job.id, None, patch, None).await.unwrap();
-        assert_eq!(harness.lease(1).await[0].id, job.id, "somebody else said when");
+        assert_eq!(harness.lease(1).await[0].id, job.id, "a patch has set the time");
         assert!(sweep(&harness).await.changed.is_empty());
         assert!(calls.lock().is_empty());
     }

@@ -129,7 +129,7 @@ async fn a_failing_or_invalid_strategy_falls_back_to_the_backoff() {
         assert_eq!(
             found,
             [FaultKind::InvalidAnswer],
-            "whoever runs plugins hears of the one that only the engine can see"
+            "the plugin host receives the fault that only the engine can see"
         );
     }
 }

@@ -30,7 +30,7 @@ async fn ahead_of_time_jobs_are_made_that_start_at_it() {
         assert_eq!(
             harness.engine.materialize(Duration::ZERO).await.unwrap().made.len(),
             0,
-            "whoever looks without looking ahead finds all done"
+            "without lookahead, no occurrence is left to create"
         );
         assert_eq!(harness.engine.materialize(minute).await.unwrap().made.len(), 3);
         assert_eq!(harness.ids().await, at_seconds((10..=90).step_by(10)));

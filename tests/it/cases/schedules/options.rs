@@ -93,7 +93,7 @@ async fn a_unique_key_keeps_an_occurrence_from_overlapping_the_last() {
         assert_eq!(
             harness.state().await.last_job,
             Some(occurrence_id(&beat(), second(10))),
-            "the one that stands in their place"
+            "the running job replaces them"
         );
         let leased = harness.lease(1).await;
         harness.succeed(&leased).await;

@@ -70,7 +70,7 @@ async fn random_run(seed: u64) {
 }
 
 #[tokio::test]
-#[allow(clippy::disallowed_methods, reason = "how far to look is told by whoever runs the tests")]
+#[allow(clippy::disallowed_methods, reason = "the number of seeds is a setting")]
 async fn through_random_faults_every_occurrence_makes_its_job() {
     let count =
         std::env::var("TIDEGATE_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(60);

@@ -75,7 +75,7 @@ async fn a_failing_throttler_holds_non_critical_jobs_and_pauses() {
         }
         fails.store(false, Ordering::Relaxed);
         harness.push("guard", "v2", Some(says()), None).await.unwrap();
-        assert_eq!(harness.lease(1).await.len(), 1, "a new version is asked at once");
+        assert_eq!(harness.lease(1).await.len(), 1, "a new version is called at once");
     }
 }
 
@@ -117,9 +117,9 @@ async fn a_page_counts_though_the_call_for_the_next_page_fails() {
 async fn a_throttler_learns_of_attempts_that_ended_during_its_backoff() {
     for harness in every_store() {
         let (fails, heard) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
-        let (told, hears) = (Arc::clone(&fails), Arc::clone(&heard));
+        let (switch, hears) = (Arc::clone(&fails), Arc::clone(&heard));
         let mut harness = harness.with_policy(FnPolicy::default().throttling(move |_, call| {
-            if told.load(Ordering::Relaxed) {
+            if switch.load(Ordering::Relaxed) {
                 return Err(fault("it divided by zero"));
             }
             hears.lock().extend(call.ended.iter().map(|ended| ended.id.clone()));
@@ -155,7 +155,11 @@ async fn on_failure_run_starts_jobs_while_the_throttler_fails() {
         harness.set_queue(config).await;
         harness.enqueue_many((0..300).map(|_| work())).await;
         assert_eq!(harness.lease(2).await.len(), 2);
-        assert_eq!(harness.lease(2).await.len(), 1, "the limits hold, and nobody was asked");
+        assert_eq!(
+            harness.lease(2).await.len(),
+            1,
+            "the limits hold, and the throttler is not called"
+        );
         assert_eq!(harness.granted().await, 3);
     }
 }

@@ -165,7 +165,7 @@ async fn a_throttler_is_not_called_while_the_data_is_unreadable() {
         harness.lease(5).await;
         assert!(
             harness.job(&job.id).await.life.running().is_some(),
-            "nobody took its data for gone"
+            "its data is not treated as missing"
         );
     }
 }
@@ -229,7 +229,7 @@ async fn a_large_job_held_by_a_throttler_leaves_its_bytes_to_others() {
             assert_eq!(
                 sizes,
                 if runs { [1, 1] } else { [3, 0] },
-                "one that runs is overtaken by nobody, and has a round to itself"
+                "no job passes an admitted large one, and its tick starts no other job"
             );
         }
     }

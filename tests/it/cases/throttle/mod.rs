@@ -82,10 +82,10 @@ async fn remembered(harness: &Harness) -> Option<String> {
 /// A throttler that fails while the switch is on, the switch, and the number of its calls.
 fn failing() -> (FnPolicy, Arc<AtomicBool>, Arc<AtomicU32>) {
     let (fails, asked) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicU32::new(0)));
-    let (told, count) = (Arc::clone(&fails), Arc::clone(&asked));
+    let (switch, count) = (Arc::clone(&fails), Arc::clone(&asked));
     let policy = FnPolicy::default().throttling(move |_, call| {
         count.fetch_add(1, Ordering::Relaxed);
-        if told.load(Ordering::Relaxed) {
+        if switch.load(Ordering::Relaxed) {
             Err(fault("it divided by zero"))
         } else {
             Ok(each(call, |_| run()))

@@ -26,14 +26,14 @@ async fn what_cannot_be_a_plugin_is_refused_with_every_reason() {
         ),
     ] {
         let problem = push(&tide, "bad", wasm).await.problem(400, "invalid_plugin");
-        let told = problem["reasons"]
+        let reported = problem["reasons"]
             .as_array()
             .unwrap()
             .iter()
             .map(|reason| reason.as_str().unwrap())
             .collect::<Vec<_>>()
             .join("\n");
-        assert!(reasons.iter().all(|reason| told.contains(reason)), "{reasons:?} in {problem}");
+        assert!(reasons.iter().all(|reason| reported.contains(reason)), "{reasons:?} in {problem}");
     }
     tide.get("/v1/plugins/bad").await.problem(404, "plugin_not_found");
     push(&tide, "bad", vec![0; (32 << 20) + 1]).await.problem(413, "body_too_large");
@@ -150,8 +150,8 @@ async fn plugin_bench_shows_the_failing_size_and_the_use_of_others() {
     let out = String::from_utf8(table.stdout).unwrap();
     assert_eq!(table.status.code(), Some(1), "{out}");
     assert!(out.contains("10000 running, 1000 candidates failed (trapped): "), "{out}");
-    let told: Value = serde_json::from_slice(&bench(&["--json"]).stdout).unwrap();
-    let failed: Vec<bool> = told["rows"]
+    let reported: Value = serde_json::from_slice(&bench(&["--json"]).stdout).unwrap();
+    let failed: Vec<bool> = reported["rows"]
         .as_array()
         .unwrap()
         .iter()

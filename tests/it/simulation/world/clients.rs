@@ -111,7 +111,7 @@ impl World {
             s.happens(0.1).then(|| Seconds::from_millis(20_000 + s.draw(100_000) as u64));
         job.options.windows = s.happens(0.15).then(every_other_minute);
         job.options.callback_url =
-            s.happens(0.3).then(|| "http://127.0.0.1:1/told".parse().expect("a URL"));
+            s.happens(0.3).then(|| "http://127.0.0.1:1/callback".parse().expect("a URL"));
         job.correlation_key = s.happens(0.2).then(|| format!("key-{}", s.draw(4)));
         for _ in 0..4 {
             let answer =

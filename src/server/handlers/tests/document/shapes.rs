@@ -48,7 +48,7 @@ fn job(state: State) -> Job {
         }),
         attributes: serde_json::from_value(json!({"region": "east", "size": 3})).unwrap(),
         keep_result: KeepResult::For(Seconds::new(60)),
-        callback_url: Some("https://example.com/told".parse().unwrap()),
+        callback_url: Some("https://example.com/callback".parse().unwrap()),
         headers: [("traceparent".to_owned(), "00-1-2-03".to_owned())].into(),
         replay_of: Some("old".parse().unwrap()),
         retention: Seconds::new(1),
