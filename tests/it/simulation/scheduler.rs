@@ -126,8 +126,8 @@ impl Scheduler {
         });
     }
 
-    /// Yields until `at`.
-    pub async fn sleep_until(&self, at: Timestamp) {
+    /// Lets virtual time pass: other processes run until `at`. No real time passes.
+    pub async fn elapse_until(&self, at: Timestamp) {
         let mut asked = None;
         poll_fn(move |context| {
             let state = &mut *self.state.lock();
@@ -143,8 +143,9 @@ impl Scheduler {
         .await;
     }
 
-    pub async fn sleep(&self, span: Duration) {
-        self.sleep_until(self.now() + span).await;
+    /// Like [`Self::elapse_until`], for `span` from now.
+    pub async fn elapse(&self, span: Duration) {
+        self.elapse_until(self.now() + span).await;
     }
 
     /// Lets other processes run; this process may be paused or die here.
@@ -158,7 +159,7 @@ impl Scheduler {
             let pause = longest.mul_f64(if paused { state.rng.random::<f64>() } else { 0.0 });
             state.deadline.map_or(now + pause, |deadline| (now + pause).min(deadline.max(now)))
         };
-        self.sleep_until(at).await;
+        self.elapse_until(at).await;
     }
 
     /// Lets other processes run in the middle of a commit, which sometimes takes longer.
@@ -167,7 +168,7 @@ impl Scheduler {
         if slow && self.happens(0.25) {
             let deadline = self.state.lock().deadline.unwrap_or_else(|| self.now());
             let left = deadline.since(self.now());
-            self.sleep(left.mul_f64(0.5 + self.span(0.5).as_secs_f64())).await;
+            self.elapse(left.mul_f64(0.5 + self.span(0.5).as_secs_f64())).await;
         }
         self.step().await;
     }
@@ -243,7 +244,7 @@ impl Clock for SkewedClock {
 
     async fn sleep_until(&self, at: Timestamp) {
         let real = Timestamp::from_millis(at.millis() - self.skew_millis);
-        self.scheduler.sleep_until(real).await;
+        self.scheduler.elapse_until(real).await;
     }
 }
 

@@ -22,7 +22,7 @@ impl World {
             let at = self.scheduler.now() + self.scheduler.span(FAULT_PERIOD.as_secs_f64() * 0.8);
             let world = Arc::clone(self);
             self.scheduler.spawn(async move {
-                world.scheduler.sleep_until(at).await;
+                world.scheduler.elapse_until(at).await;
                 world.enqueue(index).await;
             });
         }
@@ -30,7 +30,7 @@ impl World {
             let at = self.scheduler.now() + self.scheduler.span(FAULT_PERIOD.as_secs_f64());
             let world = Arc::clone(self);
             self.scheduler.spawn(async move {
-                world.scheduler.sleep_until(at).await;
+                world.scheduler.elapse_until(at).await;
                 world.act_as_client().await;
             });
         }
@@ -38,7 +38,7 @@ impl World {
             let at = self.scheduler.now() + self.scheduler.span(FAULT_PERIOD.as_secs_f64());
             let world = Arc::clone(self);
             self.scheduler.spawn(async move {
-                world.scheduler.sleep_until(at).await;
+                world.scheduler.elapse_until(at).await;
                 world.answer().await;
             });
         }
@@ -84,7 +84,7 @@ impl World {
             if stored && !s.happens(0.3) {
                 return;
             }
-            s.sleep(Duration::from_millis(300)).await;
+            s.elapse(Duration::from_millis(300)).await;
         }
     }
 
@@ -124,7 +124,7 @@ impl World {
                     }
                     return;
                 }
-                Err(Error::Unavailable { .. }) => s.sleep(Duration::from_millis(300)).await,
+                Err(Error::Unavailable { .. }) => s.elapse(Duration::from_millis(300)).await,
                 Err(Error::Conflict { .. } | Error::Invalid { .. }) => return,
                 Err(error) => panic!("an enqueue was answered with {error:?}"),
             }

@@ -194,7 +194,7 @@ impl World {
             }
             if !scanning {
                 let nap = self.scheduler.span(1.5);
-                self.scheduler.sleep(nap + Duration::from_millis(50)).await;
+                self.scheduler.elapse(nap + Duration::from_millis(50)).await;
             }
         }
     }
@@ -254,7 +254,7 @@ impl World {
     async fn sweep(self: Arc<Self>, index: usize) {
         loop {
             let nap = self.scheduler.span(4.0);
-            self.scheduler.sleep(nap + Duration::from_millis(500)).await;
+            self.scheduler.elapse(nap + Duration::from_millis(500)).await;
             let engine = Arc::clone(&self.engines.lock()[index]);
             if let Ok(replies) = engine.sweep_replies(None).await {
                 for (job, version) in replies.changed {

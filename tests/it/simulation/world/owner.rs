@@ -141,13 +141,13 @@ impl World {
     pub(super) async fn change_limits(self: Arc<Self>) {
         let s = &self.scheduler;
         if self.config.late_limit {
-            s.sleep(Duration::from_secs(40) + s.span(30.0)).await;
+            s.elapse(Duration::from_secs(40) + s.span(30.0)).await;
             // The worst moment for a first limit: a job is about to start without a grant.
             for _ in 0..200 {
                 if self.observed.claiming.load(Ordering::Relaxed) > 0 {
                     break;
                 }
-                s.sleep(Duration::from_millis(50)).await;
+                s.elapse(Duration::from_millis(50)).await;
             }
             let limits = self.limits();
             self.put_queue(&self.any_engine(), limits).await;
@@ -174,7 +174,7 @@ impl World {
                     self.put_type(&engine, s.pick(&JOB_TYPES), most).await;
                 }
             }
-            s.sleep(Duration::from_secs(5) + s.span(40.0)).await;
+            s.elapse(Duration::from_secs(5) + s.span(40.0)).await;
             if !self.faults_active() {
                 return;
             }
@@ -184,7 +184,7 @@ impl World {
     /// Sets limits that let everything finish.
     pub(super) async fn end_with_open_limits(self: Arc<Self>) {
         // A process that was paused before the faults ended may still write.
-        self.scheduler.sleep(MAX_PROCESS_PAUSE).await;
+        self.scheduler.elapse(MAX_PROCESS_PAUSE).await;
         let engine = self.any_engine();
         let constraint = Constraint {
             name: "tenant".into(),

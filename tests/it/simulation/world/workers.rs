@@ -21,7 +21,7 @@ impl World {
     pub(super) async fn deliver(self: Arc<Self>) {
         loop {
             let nap = self.scheduler.span(0.6);
-            self.scheduler.sleep(nap + Duration::from_millis(20)).await;
+            self.scheduler.elapse(nap + Duration::from_millis(20)).await;
             let mut work = arrived(&mut self.in_flight.lock().work, self.scheduler.now());
             if work.is_empty() {
                 continue;
@@ -70,7 +70,7 @@ impl World {
         while s.now() < end {
             let next =
                 if sends_heartbeats { end.min(s.now() + Duration::from_secs(4)) } else { end };
-            s.sleep_until(next).await;
+            s.elapse_until(next).await;
             if sends_heartbeats && s.now() < end {
                 let beat = Heartbeat {
                     id: job.id.clone(),
