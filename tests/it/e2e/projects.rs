@@ -157,25 +157,25 @@ async fn governs_as_the_readme_says(lang: &str, left_out: &[&str]) {
 }
 
 #[tokio::test]
-#[ignore = "needs the target wasm32-unknown-unknown, and fetches crates; ./test runs it where it can"]
+#[ignore = "needs the target wasm32-unknown-unknown, and fetches crates; ./test runs it unless the target cannot be installed"]
 async fn a_rust_throttler_by_the_readme_acts_as_simulated() {
     governs_as_the_readme_says("rust", &[]).await;
 }
 
 #[test]
-#[ignore = "needs the target wasm32-unknown-unknown, and fetches crates; ./test runs it where it can"]
+#[ignore = "needs the target wasm32-unknown-unknown, and fetches crates; ./test runs it unless the target cannot be installed"]
 fn a_new_rust_retry_strategy_builds_and_its_cases_hold() {
     retries("rust");
 }
 
 #[tokio::test]
-#[ignore = "needs Node.js, and fetches its tool; ./test runs it where it can"]
+#[ignore = "needs Node.js, and fetches its tool; cargo xtask check --full runs it"]
 async fn a_javascript_throttler_by_the_readme_acts_as_simulated() {
     governs_as_the_readme_says("js", &[]).await;
 }
 
 #[test]
-#[ignore = "needs Node.js, and fetches its tool; ./test runs it where it can"]
+#[ignore = "needs Node.js, and fetches its tool; cargo xtask check --full runs it"]
 fn a_new_javascript_retry_strategy_builds_and_its_cases_hold() {
     retries("js");
 }
@@ -196,7 +196,7 @@ fn in_trouble(lang: &str, role: &str, source: &str, rule: &str, trouble: &str) -
 }
 
 #[test]
-#[ignore = "needs Node.js, and fetches its tool; ./test runs it where it can"]
+#[ignore = "needs Node.js, and fetches its tool; cargo xtask check --full runs it"]
 fn a_javascript_exception_is_logged_and_logs_break_no_call() {
     let trouble = "console.log({ big: 1n }); throw new Error('no idea'); return candidates.map";
     let said = in_trouble("js", "throttler", "plugin.js", "return candidates.map", trouble);
@@ -210,7 +210,7 @@ fn a_javascript_exception_is_logged_and_logs_break_no_call() {
 }
 
 #[test]
-#[ignore = "needs Node.js, and fetches its tool; ./test runs it where it can"]
+#[ignore = "needs Node.js, and fetches its tool; cargo xtask check --full runs it"]
 fn a_javascript_strategy_gets_errors_and_a_past_time_means_now() {
     let trouble =
         "for (const wrong of [{ priority: 1.5 }, { priority: 2 ** 31 }, { priority: 'high' }]) {
@@ -231,7 +231,7 @@ fn a_javascript_strategy_gets_errors_and_a_past_time_means_now() {
 
 /// One plugin does it all: a component from Python takes most of a minute to build and to compile.
 #[test]
-#[ignore = "needs Python, and fetches its tool; ./test runs it where it can"]
+#[ignore = "needs Python, and fetches its tool; cargo xtask check --full runs it"]
 fn what_a_python_plugin_prints_and_raises_is_logged() {
     let trouble = "from sdk.throttler import hold_until
         print('one', 2)
@@ -262,7 +262,7 @@ fn what_a_python_plugin_prints_and_raises_is_logged() {
 }
 
 #[test]
-#[ignore = "needs Python, and fetches its tool; ./test runs it where it can"]
+#[ignore = "needs Python, and fetches its tool; cargo xtask check --full runs it"]
 fn a_new_python_retry_strategy_builds_and_its_cases_hold() {
     retries("python");
 }
@@ -270,7 +270,7 @@ fn a_new_python_retry_strategy_builds_and_its_cases_hold() {
 /// Each command that looks at a component from Python compiles it first, which takes most of a
 /// minute here.
 #[tokio::test]
-#[ignore = "needs Python, and fetches its tool; ./test runs it where it can"]
+#[ignore = "needs Python, and fetches its tool; cargo xtask check --full runs it"]
 async fn a_python_throttler_by_the_readme_acts_as_simulated() {
     governs_as_the_readme_says("python", &["plugin check", "plugin simulate", "plugin bench"])
         .await;
