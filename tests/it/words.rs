@@ -92,7 +92,7 @@ fn words(first: usize, text: &str) -> Vec<(usize, String)> {
 
 /// The length of the first lexeme of `source`: a line comment, a string literal, a character, a word,
 /// or one other letter. The prefixes of a string are words of their own, except those of a raw string.
-fn lexeme(source: &str) -> usize {
+pub fn lexeme(source: &str) -> usize {
     let end_of = |from: usize, end: &str| {
         source[from..].find(end).map_or(source.len(), |at| from + at + end.len())
     };
