@@ -14,6 +14,7 @@ mod docs;
 #[cfg(feature = "aws")]
 mod dynamodb;
 mod e2e;
+mod embedded_plugins;
 mod faults;
 #[cfg(feature = "aws")]
 mod ingest;
@@ -25,7 +26,6 @@ mod secrets;
 mod server;
 #[cfg(feature = "aws")]
 mod serverless;
-mod shadows;
 mod shipped;
 mod simulation;
 mod sqlite_store;

@@ -1,6 +1,6 @@
 //! The usage of each service by a job, case by case.
 //!
-//! `tests/it/dynamodb/cost.rs` asserts these numbers. It runs such jobs through the functions on a
+//! `tests/it/dynamodb/cost` asserts these numbers. It runs such jobs through the functions on a
 //! metered table and metered queues. A change that makes the code cheaper or more expensive must
 //! change them.
 //!

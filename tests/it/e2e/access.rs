@@ -93,7 +93,7 @@ async fn a_token_opens_what_its_scopes_say_and_nothing_else() {
 #[tokio::test]
 async fn an_open_server_refuses_pages_that_rebind_its_dns_name() {
     let tide = Setup::new().env("TIDEGATE_PUBLIC_URL", "https://queue.example").start().await;
-    let asked = async |api: &super::serve::Api, host: &str| {
+    let asked = async |api: &super::api::Api, host: &str| {
         api.send(Method::GET, "/v1/jobs", &[("host", host)], "").await
     };
     asked(&tide, "evil.example:8080").await.problem(403, "host_not_allowed");

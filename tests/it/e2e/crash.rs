@@ -23,8 +23,10 @@ use tidegate_backends::system::SystemClock;
 use tidegate_core::{port::Clock as _, time::Timestamp};
 
 use super::{
-    serve::{Answer, Api, Setup, Tidegate, eventually},
+    api::{Answer, Api},
+    serve::{Setup, Tidegate},
     target::Target,
+    wait::eventually,
 };
 
 const LIMIT: usize = 5;

@@ -17,8 +17,10 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use super::{
-    serve::{Api, Setup, Tidegate, eventually},
+    api::Api,
+    serve::{Setup, Tidegate},
     target::Target,
+    wait::eventually,
 };
 
 const STRUCTURED: [(&str, &str); 1] = [("content-type", "application/cloudevents+json")];

@@ -20,7 +20,8 @@ use tidegate_server::{
 use tokio::task::JoinHandle;
 
 use super::{
-    serve::{Answer, Api, Tidegate},
+    api::{Answer, Api},
+    serve::Tidegate,
     target::Target,
 };
 
@@ -123,7 +124,7 @@ async fn a_full_disk_is_reported_and_loses_nothing_acknowledged() {
     drop(server);
     // With room again everything that was acknowledged runs.
     let dir_path = dir.path().to_owned();
-    let (_server, api, _) = super::serve::eventually("the old server let go", || {
+    let (_server, api, _) = super::wait::eventually("the old server let go", || {
         let dir_path = dir_path.clone();
         async move {
             let free = SqliteStore::open_bounded(&dir_path, 100_000).map(drop).is_ok();

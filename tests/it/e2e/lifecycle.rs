@@ -32,7 +32,7 @@ async fn a_stop_lets_a_running_push_finish_and_admits_nothing_more() {
         tokio::spawn(
             async move { api.lease(json!({"types": ["pull"], "wait_seconds": 60})).await },
         );
-    super::serve::eventually("the poll has begun", || async {
+    super::wait::eventually("the poll has begun", || async {
         let explained = tide.get("/metrics").await;
         String::from_utf8_lossy(&explained.body)
             .contains("tidegate_tick_duration_seconds_count{queue=\"default\"}")

@@ -2,10 +2,14 @@
 
 use serde_json::{Value, json};
 
-use super::serve::{Api, Tidegate, eventually, until};
+use super::{
+    api::Api,
+    serve::Tidegate,
+    wait::{eventually, until},
+};
 
 /// Leases everything that may run now.
-async fn all(api: &Api, kind: &str) -> Vec<super::serve::Lease> {
+async fn all(api: &Api, kind: &str) -> Vec<super::api::Lease> {
     let mut leases = Vec::new();
     loop {
         let more = api.lease(json!({"types": [kind], "max": 100, "wait_seconds": 0.3})).await;

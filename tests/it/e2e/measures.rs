@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use super::serve::{Setup, until};
+use super::{serve::Setup, wait::until};
 
 /// The lines of a text, each the JSON of a line for CloudWatch.
 fn lines(text: &str) -> Vec<Value> {

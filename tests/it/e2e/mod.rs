@@ -5,10 +5,13 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of a test fail like the test")]
 
+mod api;
 mod serve;
 mod target;
+mod wait;
 
 mod access;
+mod bodies;
 mod crash;
 #[cfg(feature = "aws")]
 mod deployed;
@@ -25,6 +28,7 @@ mod plugins;
 mod projects;
 mod pull;
 mod push;
+mod results;
 mod routes;
 mod schedules;
 mod simulate;

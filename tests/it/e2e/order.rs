@@ -6,7 +6,11 @@ use serde_json::{Value, json};
 use tidegate_backends::system::SystemClock;
 use tidegate_core::{port::Clock as _, time::Timestamp};
 
-use super::serve::{Api, Lease, Tidegate, eventually};
+use super::{
+    api::{Api, Lease},
+    serve::Tidegate,
+    wait::eventually,
+};
 
 /// Leases one job after the other, each done before the next: the order of admission.
 async fn one_by_one(api: &Api, kind: &str, count: usize) -> Vec<String> {

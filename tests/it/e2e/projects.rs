@@ -8,7 +8,10 @@ use std::{
 
 use serde_json::Value;
 
-use super::serve::{Tidegate, eventually, program, text, until};
+use super::{
+    serve::{Tidegate, program, text},
+    wait::{eventually, until},
+};
 
 fn tidegate(dir: &Path, args: &[&str]) -> Output {
     program([&["plugin"], args].concat()).current_dir(dir).output().unwrap()

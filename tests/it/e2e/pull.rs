@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::serve::{Tidegate, eventually};
+use super::{serve::Tidegate, wait::eventually};
 
 #[tokio::test]
 async fn a_long_poll_returns_on_a_job_or_at_its_timeout() {

@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::serve::{Answer, Api, Tidegate};
+use super::{
+    api::{Answer, Api},
+    serve::Tidegate,
+};
 use crate::plugins::guest::Guest;
 
 /// A client with one encoding, which records the routes that answered correctly.

@@ -6,7 +6,7 @@ use chrono::NaiveDateTime;
 use serde_json::{Value, json};
 use tidegate_core::time::Timestamp;
 
-use super::serve::{Api, Tidegate, until};
+use super::{api::Api, serve::Tidegate, wait::until};
 
 /// The instants, in seconds, that the ids of a schedule's jobs say.
 async fn occurrences(api: &Api, schedule: &str) -> BTreeSet<i64> {

@@ -4,7 +4,10 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use super::serve::{Tidegate, eventually, program};
+use super::{
+    serve::{Tidegate, program},
+    wait::eventually,
+};
 
 #[tokio::test]
 async fn a_trace_of_a_live_queue_is_simulated_and_agrees_with_it() {

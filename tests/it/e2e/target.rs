@@ -6,7 +6,7 @@ use axum::{Router, body::Bytes, extract::Request, http::HeaderMap, response::Int
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use super::serve::eventually;
+use super::wait::eventually;
 
 /// A request that came.
 #[derive(Clone, Debug)]

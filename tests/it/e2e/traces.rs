@@ -12,8 +12,9 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::{
-    serve::{Setup, Tidegate, until},
+    serve::{Setup, Tidegate},
     target::{Call, Target, url_without_listener},
+    wait::until,
 };
 
 /// A caller's span, its trace recorded.
@@ -234,7 +235,7 @@ async fn a_leased_job_has_an_attempt_span_and_a_lost_lease_fails_it() {
         tide.report(&held, "succeeded").await.is(200);
         // A repeat is harmless and adds nothing.
         tide.report(&held, "succeeded").await.is(200);
-        let traceparent = |lease: &super::serve::Lease| {
+        let traceparent = |lease: &super::api::Lease| {
             lease.whole["job"]["headers"]["traceparent"].as_str().unwrap().to_owned()
         };
         let deliver = format!("deliver {queue}");

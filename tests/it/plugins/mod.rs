@@ -3,6 +3,7 @@
 //! Each invalid plugin ends as a fault or a refusal within its bound, with a message for its
 //! author. The host continues.
 
+mod answers;
 mod bounds;
 mod compile;
 pub mod guest;

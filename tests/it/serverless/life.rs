@@ -17,7 +17,7 @@ use tidegate_core::{
     time::{Seconds, Timestamp},
 };
 use tidegate_engine::{
-    request::{BulkKind, JobFilter, LeaseRequest, Report, ReportOutcome},
+    request::{BulkKind, JobFilter},
     testkit::builders::name,
 };
 use tidegate_server::telemetry::emf::Emf;
@@ -217,96 +217,6 @@ fn unclaimed_jobs_are_written_once_and_lost_messages_resent() {
     cloud.time.run(start + Duration::from_hours(1));
     all_succeeded(&cloud, 20);
     assert!(jobs(&cloud).iter().all(|job| job.life.revision.0 == 2), "accepted, and ended");
-}
-
-#[test]
-fn a_worker_leases_within_a_limit_and_its_report_frees_it() {
-    let cloud = Cloud::new(9);
-    let limits = QueueConfig { concurrency: Some(1), ..QueueConfig::default() };
-    cloud.now(cloud.server.put_queue(&name("q"), limits, None)).unwrap();
-    let pull = TypeConfig { queue: name("q"), ..TypeConfig::default() };
-    cloud.now(cloud.server.put_type(&name("pull"), pull, None)).unwrap();
-    for number in 0..2 {
-        cloud.now(cloud.server.enqueue(job("pull", number))).unwrap();
-    }
-    let ask = |reports| LeaseRequest {
-        queue: Some(name("q")),
-        types: Vec::new(),
-        max: 5,
-        wait: Duration::ZERO,
-        worker: Some("w".into()),
-        lease_seconds: None,
-        reports,
-    };
-    let first = cloud.now(cloud.server.lease(ask(Vec::new()))).unwrap().jobs;
-    assert_eq!(first.len(), 1);
-    assert!(cloud.now(cloud.server.lease(ask(Vec::new()))).unwrap().jobs.is_empty());
-    let token = first[0].life.running().map(|run| run.token);
-    let report = |id: &Job, token| Report {
-        id: id.id.clone(),
-        job_type: None,
-        attempt: 1,
-        token,
-        outcome: ReportOutcome::Succeeded { result: None },
-    };
-    let second = cloud.now(cloud.server.lease(ask(vec![report(&first[0], token)]))).unwrap();
-    assert!(second.reports[0].is_ok());
-    assert_eq!(second.jobs.len(), 1);
-    assert_ne!(second.jobs[0].id, first[0].id);
-}
-
-#[test]
-fn a_worker_is_drained_by_a_process_that_has_not_heard_of_it() {
-    let cloud = Cloud::new(13);
-    cloud.now(cloud.server.put_type(&name("pull"), TypeConfig::default(), None)).unwrap();
-    cloud.now(cloud.server.enqueue(job("pull", 0))).unwrap();
-    let ask = || LeaseRequest {
-        queue: None,
-        types: vec![name("pull")],
-        max: 1,
-        wait: Duration::ZERO,
-        worker: Some("elsewhere".into()),
-        lease_seconds: None,
-        reports: Vec::new(),
-    };
-    assert!(cloud.now(cloud.server.drain_worker("elsewhere", true)).unwrap().draining);
-    assert!(cloud.now(cloud.server.lease(ask())).unwrap().jobs.is_empty());
-    cloud.now(cloud.server.drain_worker("elsewhere", false)).unwrap();
-    assert_eq!(cloud.now(cloud.server.lease(ask())).unwrap().jobs.len(), 1);
-
-    assert!(cloud.now(cloud.server.drain_worker(&"w".repeat(129), true)).is_err());
-    assert!(
-        cloud.now(cloud.server.drain_worker("unknown", false)).is_err(),
-        "an unknown worker cannot be drained"
-    );
-}
-
-#[test]
-fn a_worker_that_waits_is_given_a_job_that_comes_meanwhile() {
-    let cloud = Cloud::new(10);
-    cloud.now(cloud.server.put_type(&name("pull"), TypeConfig::default(), None)).unwrap();
-    let start = cloud.time.now() + Duration::from_secs(1);
-    let leased = std::sync::Arc::new(parking_lot::Mutex::new(None));
-    let (server, time, result) =
-        (cloud.server.clone(), std::sync::Arc::clone(&cloud.time), std::sync::Arc::clone(&leased));
-    cloud.time.spawn(async move {
-        let ask = LeaseRequest {
-            queue: None,
-            types: vec![name("pull")],
-            max: 1,
-            wait: Duration::from_secs(20),
-            worker: None,
-            lease_seconds: None,
-            reports: Vec::new(),
-        };
-        let jobs = server.lease(ask).await.unwrap().jobs;
-        *result.lock() = Some((jobs.len(), time.now()));
-    });
-    cloud.enqueue_at(start + Duration::from_secs(5), job("pull", 0));
-    cloud.time.run(start + Duration::from_mins(1));
-    let (count, at) = leased.lock().expect("the call is over");
-    assert_eq!(count, 1);
-    assert!(at.since(start + Duration::from_secs(5)) < Duration::from_millis(1500), "{at}");
 }
 
 #[test]

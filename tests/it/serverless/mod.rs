@@ -6,4 +6,5 @@ mod life;
 #[cfg(feature = "aws")]
 mod many;
 mod model;
+mod pull;
 mod time;

@@ -6,7 +6,11 @@ use serde_json::{Value, json};
 
 use super::{FOREVER, push, region_share, regional, shares};
 use crate::{
-    e2e::serve::{Api, Lease, Tidegate, text, until},
+    e2e::{
+        api::{Api, Lease},
+        serve::{Tidegate, text},
+        wait::until,
+    },
     plugins::guest::Guest,
 };
 

@@ -8,7 +8,7 @@ mod versions;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::serve::{Answer, Api};
+use super::api::{Answer, Api};
 
 const FOREVER: &str = "(loop $forever (br $forever)) (unreachable)";
 

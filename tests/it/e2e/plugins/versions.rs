@@ -13,8 +13,9 @@ use serde_json::{Value, json};
 use super::{push, region_share, regional, shares, throttled};
 use crate::{
     e2e::{
-        serve::{Tidegate, eventually, text, until},
+        serve::{Tidegate, text},
         target::Target,
+        wait::{eventually, until},
     },
     plugins::guest::Guest,
 };

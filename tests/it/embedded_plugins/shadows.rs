@@ -1,4 +1,4 @@
-//! The embedded server with plugins: retry decisions without delay, and shadow versions.
+//! Shadow versions on the embedded server: they decide nothing, and their differences are reported.
 
 use std::{
     sync::{
@@ -8,196 +8,27 @@ use std::{
     time::Duration,
 };
 
-use async_trait::async_trait;
-use bytes::Bytes;
-use object_store::memory::InMemory;
 use parking_lot::Mutex;
-use tidegate_backends::{
-    http::{Guard, HttpTarget},
-    system::{SystemClock, SystemEntropy},
-};
 use tidegate_core::{
-    job::{Outcome, Payload, retry::Retry, type_config::TypeConfig},
-    port::{
-        Clock as _, Policy,
-        policy::{
-            Call, Fault, Plugin, Problem, Purpose, RetryAnswer, RetryCall, ThrottleAnswer,
-            ThrottleCall,
-        },
-    },
+    job::{Payload, retry::Retry, type_config::TypeConfig},
+    port::policy::{RetryAnswer, ThrottleAnswer},
     queue::{
         QueueConfig,
-        plugin::{Description, OnFailure, Role, Throttler},
+        plugin::{OnFailure, Throttler},
     },
-    time::Seconds,
 };
 use tidegate_engine::{
-    Ports,
-    memory::{MemoryStore, MemoryWorkQueue},
-    plugins::registry::{NewVersion, Stage},
-    request::{LeaseRequest, NewJob},
+    plugins::registry::Stage,
+    request::NewJob,
     testkit::{
         FnPolicy,
         builders::name,
         policies::{each, fault, hold, run},
     },
 };
-use tidegate_server::{
-    Server,
-    runtime::{Handled, ShadowDecision},
-};
+use tidegate_server::runtime::ShadowDecision;
 
-/// A server whose handler of type `work` fails every first attempt.
-async fn server(policy: impl Policy + 'static) -> Server {
-    let ports = Ports {
-        store: Arc::new(MemoryStore::new()),
-        objects: Arc::new(InMemory::new()),
-        work: Arc::new(MemoryWorkQueue::default()),
-        clock: Arc::new(SystemClock),
-        entropy: Arc::new(SystemEntropy),
-        policy: Arc::new(tidegate_core::port::policy::NoPolicy),
-    };
-    Server::builder(ports, Arc::new(HttpTarget::new(Guard::default()).unwrap()))
-        .policy(Arc::new(policy))
-        .handler(name("work"), 4, |call| {
-            let first = call.job.life.attempt == 1;
-            Box::pin(
-                async move { if first { Handled::failed("no") } else { Handled::Succeeded(None) } },
-            )
-        })
-        .start()
-        .await
-        .unwrap()
-}
-
-fn version(wasm: &str, state_version: u32) -> NewVersion {
-    let says = Some(Description { state_version, ..Description::default() });
-    NewVersion {
-        wasm: Bytes::from(wasm.to_owned()),
-        throttler: says.clone(),
-        retry: says,
-        code: vec![],
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_verdict_comes_without_waiting_for_the_next_sweep() {
-    let server =
-        server(FnPolicy::default().retrying(|_, call| {
-            Ok(RetryAnswer::Retry { at: call.now, data: None, priority: None })
-        }))
-        .await;
-    server.push_plugin(&name("planner"), version("v1", 0), Stage::Live).await.unwrap();
-    let retry = Retry::Plugin(name("planner"), Arc::new(serde_json::json!({})));
-    server
-        .put_type(&name("work"), TypeConfig { retry, ..TypeConfig::default() }, None)
-        .await
-        .unwrap();
-    let mut took = Duration::MAX;
-    for _ in 0..5 {
-        let start = server.now();
-        let job = server.enqueue(NewJob::new(name("work"), Payload::null())).await.unwrap().job;
-        server.result(&job.id, None, Duration::from_secs(20)).await.unwrap().expect("it ends");
-        took = took.min(server.now().since(start));
-        let job = server.job(&job.id, None).await.unwrap();
-        assert_eq!((job.life.ended(), job.life.attempt), (Some(Outcome::Succeeded), 2));
-    }
-    assert!(
-        took < Duration::from_millis(250),
-        "five times it took {took:?} at least: a retry decision waited for a sweep"
-    );
-    server.stop().await;
-}
-
-/// `loopy` loops forever on it; `sane` gives up at once.
-struct Loopy;
-
-#[async_trait]
-impl Policy for Loopy {
-    async fn throttle(
-        &self,
-        _: &Plugin,
-        _: Arc<ThrottleCall>,
-        _: Purpose,
-    ) -> Result<ThrottleAnswer, Fault> {
-        Err(fault("it is no throttler"))
-    }
-
-    async fn retry(
-        &self,
-        plugin: &Plugin,
-        _: Arc<RetryCall>,
-        _: Purpose,
-    ) -> Result<RetryAnswer, Fault> {
-        if plugin.name.as_str() == "loopy" {
-            std::future::pending::<()>().await;
-        }
-        Ok(RetryAnswer::GiveUp(None))
-    }
-
-    async fn check(&self, _: &Plugin, _: Role, _: &str) -> Result<Vec<Problem>, Fault> {
-        Ok(Vec::new())
-    }
-
-    fn report_fault(&self, _: &Plugin, _: &Call, _: &Fault) {}
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn nothing_waits_for_a_strategy_that_loops() {
-    let server = server(Loopy).await;
-    for plugin in ["loopy", "sane"] {
-        server.push_plugin(&name(plugin), version(plugin, 0), Stage::Live).await.unwrap();
-    }
-    let by = |plugin: &str| Retry::Plugin(name(plugin), Arc::new(serde_json::json!({})));
-    server.put_queue(&name("b"), QueueConfig::default(), None).await.unwrap();
-    server
-        .put_type(&name("work"), TypeConfig { retry: by("loopy"), ..TypeConfig::default() }, None)
-        .await
-        .unwrap();
-    let pulled = TypeConfig {
-        queue: name("b"),
-        max_attempts: Some(1),
-        lease_seconds: Seconds::new(1),
-        ..TypeConfig::default()
-    };
-    server.put_type(&name("pulled"), pulled, None).await.unwrap();
-    let jobs = server
-        .enqueue_many((0..600).map(|_| NewJob::new(name("work"), Payload::null())).collect())
-        .await;
-    // Every one has failed and waits.
-    for job in jobs {
-        let id = job.unwrap().job.id;
-        until(async || {
-            server.job(&id, None).await.unwrap().life.awaits_retry_decision().then_some(())
-        })
-        .await;
-    }
-    let sane = NewJob::new(name("work"), Payload::null())
-        .with_options(|options| options.retry = Some(by("sane")));
-    let pulled = || NewJob::new(name("pulled"), Payload::null());
-    let lost = server.enqueue(pulled()).await.unwrap().job.id;
-    let ask = LeaseRequest {
-        queue: Some(name("b")),
-        types: Vec::new(),
-        max: 1,
-        wait: Duration::from_secs(20),
-        worker: None,
-        lease_seconds: None,
-        reports: Vec::new(),
-    };
-    assert_eq!(server.lease(ask).await.unwrap().jobs[0].id, lost);
-    let sane = server.enqueue(sane).await.unwrap().job.id;
-    let expires =
-        NewJob { expires_at: Some(server.now() + Duration::from_millis(500)), ..pulled() };
-    let expires = server.enqueue(expires).await.unwrap().job.id;
-    for (id, outcome) in
-        [(sane, Outcome::Failed), (expires, Outcome::Expired), (lost, Outcome::Failed)]
-    {
-        server.result(&id, None, Duration::from_secs(20)).await.unwrap().expect("it ends");
-        assert_eq!(server.job(&id, None).await.unwrap().life.ended(), Some(outcome));
-    }
-    server.stop().await;
-}
+use super::{server, until, version};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shadow_strategy_reports_differences_and_pauses_on_failure() {
@@ -288,18 +119,6 @@ async fn a_shadow_strategy_reports_differences_and_pauses_on_failure() {
         "{seen:?}"
     );
     server.stop().await;
-}
-
-/// Waits until `done` returns true.
-async fn until<T>(mut done: impl AsyncFnMut() -> Option<T>) -> T {
-    let patience = SystemClock.now() + Duration::from_secs(20);
-    while SystemClock.now() < patience {
-        if let Some(value) = done().await {
-            return value;
-        }
-        tokio::task::yield_now().await;
-    }
-    panic!("it did not come to pass");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,9 +1,4 @@
-//! A deployment on a local stack, made by `localstack/deploy`: the real template with the real
-//! functions, whose processes are killed while they work. `localstack/test` starts a stack and runs
-//! these tests.
-//!
-//! Only the workers' observations count. Each call of a target is in the [`EventLog`] from its
-//! first byte to its answer.
+//! Jobs of each kind run while the processes of the functions are killed.
 
 use std::{
     collections::BTreeMap,
@@ -12,7 +7,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use axum::{http::StatusCode, response::IntoResponse};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -20,13 +14,12 @@ use nix::{
 use parking_lot::Mutex;
 use reqwest::Method;
 use serde_json::{Value, json};
-use tidegate_backends::system::SystemClock;
-use tidegate_core::port::Clock;
 
 use super::{
-    serve::Api,
-    target::{Call, Target},
+    deployed,
+    workers::{EventLog, pull, work},
 };
+use crate::e2e::{api::Api, target::Target};
 
 /// How long all jobs together may take. A local stack answers only some dozens of calls a second.
 const PATIENCE: Duration = Duration::from_mins(12);
@@ -34,107 +27,6 @@ const PATIENCE: Duration = Duration::from_mins(12);
 const KILLS_PER_ROUND: usize = 2;
 /// The time between two kills.
 const BETWEEN: Duration = Duration::from_secs(6);
-
-/// The observations of the workers.
-#[derive(Default)]
-struct EventLog {
-    /// Weight at work now, and the most there was, by what it is counted for: a queue, or a region
-    /// of the throttled one.
-    at_work: BTreeMap<String, (u64, u64)>,
-    /// Starts of each job, by id.
-    starts: BTreeMap<String, usize>,
-}
-
-/// A call in progress. It is over when this value is dropped, also by the death of the caller.
-struct AtWork(Arc<Mutex<EventLog>>, String);
-
-impl AtWork {
-    fn begin(event_log: &Arc<Mutex<EventLog>>, scope: String, id: &str) -> Self {
-        let mut open = event_log.lock();
-        *open.starts.entry(id.to_owned()).or_default() += 1;
-        let (now, most) = open.at_work.entry(scope.clone()).or_default();
-        *now += 1;
-        *most = (*most).max(*now);
-        drop(open);
-        Self(Arc::clone(event_log), scope)
-    }
-}
-
-impl Drop for AtWork {
-    fn drop(&mut self) {
-        if let Some((now, _)) = self.0.lock().at_work.get_mut(&self.1) {
-            *now -= 1;
-        }
-    }
-}
-
-/// The deployment's API, with its first token.
-#[allow(clippy::disallowed_methods, reason = "the scripts of the stack set the port of its proxy")]
-fn deployed() -> Api {
-    let setting =
-        |name: &str, default: &str| std::env::var(name).unwrap_or_else(|_| default.to_owned());
-    let token = std::fs::read_to_string(
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("target/localstack/token"),
-    );
-    let token = token.expect("localstack/deploy leaves a token");
-    Api::at(format!("http://127.0.0.1:{}", setting("PROXY_PORT", "4580")))
-        .with_token(token.trim())
-        .patient()
-}
-
-/// How long work takes.
-async fn takes(span: Duration) {
-    SystemClock.sleep_until(SystemClock.now() + span).await;
-}
-
-/// What a job of `kind` is answered in its `attempt`: a callback follows where the answer is 202.
-async fn work(event_log: Arc<Mutex<EventLog>>, api: Api, call: Call) -> axum::response::Response {
-    let job = call.json();
-    let (id, attempt) = (job["id"].as_str().unwrap().to_owned(), job["attempt"].as_u64().unwrap());
-    let kind = job["type"].as_str().unwrap().split_once('-').unwrap().1.to_owned();
-    let scope = job["data"]["region"]
-        .as_str()
-        .map_or_else(|| kind.clone(), |region| format!("{kind} {region}"));
-    let scope = if ["steady", "flaky", "later", "once", "large"].contains(&kind.as_str()) {
-        "limited".into()
-    } else {
-        scope
-    };
-    let at_work = AtWork::begin(&event_log, scope, &id);
-    takes(Duration::from_millis(50)).await;
-    let number = job["data"]["number"].as_u64().unwrap();
-    match kind.as_str() {
-        "flaky" if attempt == 1 && number.is_multiple_of(2) => {
-            StatusCode::INTERNAL_SERVER_ERROR.into_response()
-        }
-        "flaky" if attempt == 1 && number.is_multiple_of(3) => {
-            (StatusCode::SERVICE_UNAVAILABLE, [("retry-after", "1")]).into_response()
-        }
-        "later" => {
-            let callback = job["callback"].clone();
-            tokio::spawn(async move {
-                let _at_work = at_work;
-                takes(Duration::from_millis(300)).await;
-                let answer = json!({"attempt": attempt, "status": "succeeded", "result": {"number": number}});
-                let path =
-                    callback["url"].as_str().unwrap().trim_start_matches(&api.base).to_owned();
-                let authorized = api.with_token(callback["token"].as_str().unwrap());
-                authorized.ask(Method::POST, &path, &answer).await
-            });
-            StatusCode::ACCEPTED.into_response()
-        }
-        "large" => {
-            assert_eq!(job["data"]["text"].as_str().unwrap().len(), 100_000);
-            answered(number)
-        }
-        _ => answered(number),
-    }
-}
-
-/// A result that says which job it is of.
-fn answered(number: u64) -> axum::response::Response {
-    ([("content-type", "application/json")], json!({"number": number}).to_string()).into_response()
-}
 
 /// The processes of the function `name`; there may be none at an instant.
 fn processes(name: &str) -> Vec<Pid> {
@@ -256,42 +148,6 @@ async fn enqueue(api: &Api, run: &str) -> Vec<String> {
     ids
 }
 
-/// Leases and reports the pulled jobs, without end.
-async fn pull(api: Api, run: String, event_log: Arc<Mutex<EventLog>>) {
-    loop {
-        let ask = json!({"types": [format!("{run}-pulled")], "max": 10, "wait_seconds": 5});
-        let Some(answer) = api
-            .try_send(
-                Method::POST,
-                "/v1/leases",
-                &[("content-type", "application/json")],
-                ask.to_string(),
-            )
-            .await
-        else {
-            continue;
-        };
-        if answer.status != 200 {
-            continue;
-        }
-        for lease in answer.value()["leases"].as_array().unwrap() {
-            let id = lease["job"]["id"].as_str().unwrap();
-            let at_work = AtWork::begin(&event_log, "pulled".into(), id);
-            let report = json!({"attempt": lease["attempt"], "status": "succeeded", "result": {"number": lease["job"]["data"]["number"]}});
-            drop(at_work);
-            let path = format!("/v1/jobs/{run}-pulled/{id}");
-            // A lost answer leaves an attempt whose lease expires; the job is then leased again.
-            api.try_send(
-                Method::POST,
-                &path,
-                &[("content-type", "application/json")],
-                report.to_string(),
-            )
-            .await;
-        }
-    }
-}
-
 /// Every job of the run by id, in its current state.
 async fn standing(api: &Api, run: &str) -> BTreeMap<String, Value> {
     let mut jobs = BTreeMap::new();
@@ -399,102 +255,4 @@ async fn on_a_local_stack_no_job_is_lost_while_deliverers_are_killed() {
         ids.len(),
         began.elapsed()
     );
-}
-
-/// A topic that calls the function `ingest`, as any stack may have one.
-#[cfg(feature = "aws")]
-struct Topic {
-    sns: aws_sdk_sns::Client,
-    arn: String,
-}
-
-#[cfg(feature = "aws")]
-impl Topic {
-    #[allow(clippy::disallowed_methods, reason = "the stack's scripts say what it is called")]
-    async fn new(name: &str) -> Self {
-        let config = tidegate_backends::aws::config(
-            tidegate_backends::aws::Calls::new().unwrap(),
-            Duration::from_secs(30),
-        )
-        .await;
-        let (sns, lambda) =
-            (aws_sdk_sns::Client::new(&config), aws_sdk_lambda::Client::new(&config));
-        let function =
-            format!("{}-ingest", std::env::var("STACK").unwrap_or_else(|_| "tidegate".into()));
-        let found = lambda
-            .get_function()
-            .function_name(&function)
-            .send()
-            .await
-            .expect("localstack/deploy AlwaysIngest=true makes it");
-        let endpoint = found.configuration.unwrap().function_arn.unwrap();
-        let arn = sns.create_topic().name(name).send().await.unwrap().topic_arn.unwrap();
-        let allow = lambda
-            .add_permission()
-            .function_name(&function)
-            .statement_id(name)
-            .action("lambda:InvokeFunction");
-        allow.principal("sns.amazonaws.com").source_arn(&arn).send().await.unwrap();
-        sns.subscribe().topic_arn(&arn).protocol("lambda").endpoint(endpoint).send().await.unwrap();
-        Self { sns, arn }
-    }
-
-    async fn publish(&self, kind: &str, message: &Value) {
-        let kind = aws_sdk_sns::types::MessageAttributeValue::builder()
-            .data_type("String")
-            .string_value(kind)
-            .build()
-            .unwrap();
-        let call = self
-            .sns
-            .publish()
-            .topic_arn(&self.arn)
-            .message(message.to_string())
-            .message_attributes("kind", kind);
-        call.send().await.unwrap();
-    }
-}
-
-#[cfg(feature = "aws")]
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs a local stack"]
-async fn on_a_local_stack_topic_messages_are_requests_and_replies() {
-    let (api, run) = (deployed(), format!("i{:x}", std::process::id()));
-    let worker = Target::start(|_| async { StatusCode::OK }).await;
-    let topic = Topic::new(&run).await;
-    api.job_type(&run, json!({"target": {"url": worker.url, "complete": "on_result"}, "keep_result": {"seconds": 3600}})).await;
-    let of = |kind: &str| json!({"type": "com.amazonaws.sns.Notification", "source": topic.arn, "attribute": {"kind": kind}});
-    let key = json!({"$expr": "data.order"});
-    let enqueue = json!({"filter": of("order"), "enqueue": {"type": run, "correlation_key": key}});
-    let complete = json!({"filter": of("reply"), "complete": {"type": run, "correlation_key": key, "result": {"$expr": "data.price"}}});
-    api.put(&format!("/v1/triggers/{run}-orders"), enqueue).await.good();
-    api.put(&format!("/v1/triggers/{run}-replies"), complete).await.good();
-
-    topic.publish("order", &json!({"order": "o-1"})).await;
-    let request = worker.call(1).await.json();
-    assert_eq!(
-        (&request["correlation_key"], &request["data"]["order"]),
-        (&json!("o-1"), &json!("o-1"))
-    );
-    for _ in 0..2 {
-        topic.publish("reply", &json!({"order": "o-1", "price": 12.5})).await;
-    }
-    let path = format!("/v1/jobs/{run}/{}", request["id"].as_str().unwrap());
-    let job = super::serve::until(|| {
-        let (api, path) = (api.clone(), path.clone());
-        async move {
-            let job = api.get(&path).await.good();
-            (job["state"] == "succeeded", job)
-        }
-    })
-    .await;
-    assert_eq!((&job["result"], &job["attempt"]), (&json!(12.5), &json!(1)), "{job:#}");
-    assert_eq!(
-        job["history"].as_array().unwrap().len(),
-        1,
-        "the second answer changed nothing: {job:#}"
-    );
-    for trigger in ["orders", "replies"] {
-        api.send(Method::DELETE, &format!("/v1/triggers/{run}-{trigger}"), &[], "").await.good();
-    }
 }

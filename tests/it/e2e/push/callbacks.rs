@@ -1,0 +1,113 @@
+//! The callback of a worker that accepted a job, and the completion callback to a client.
+
+use axum::http::StatusCode;
+use serde_json::json;
+
+use super::{SECRET, at_once, signed};
+use crate::e2e::{
+    serve::Tidegate,
+    target::{Call, Target},
+    wait::eventually,
+};
+
+#[tokio::test]
+async fn an_accepted_push_ends_only_by_a_callback_with_its_token() {
+    let tide = Tidegate::start().await;
+    let admin = tide.post("/v1/tokens", json!({"name": "ops", "scopes": ["admin"]})).await.is(201)
+        ["token"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let ops = tide.with_token(&admin);
+    let target = Target::start(|_| async { StatusCode::ACCEPTED }).await;
+    ops.job_type("t", json!({"target": {"url": target.url}, "retry": at_once()})).await;
+    let id = ops.enqueue_a("t").await;
+    let callback = |call: &Call| {
+        let body = call.json();
+        let url =
+            body["callback"]["url"].as_str().unwrap().strip_prefix(&tide.base).unwrap().to_owned();
+        (url, body["callback"]["token"].as_str().unwrap().to_owned())
+    };
+    let (url, first) = callback(&target.call(1).await);
+    assert_eq!(ops.job(&id).await["state"], "running");
+    let done = |attempt: u16| json!({"attempt": attempt, "status": "succeeded", "result": "later"});
+    tide.post(&url, done(1)).await.problem(401, "unauthorized");
+    tide.with_token(&"0".repeat(32)).post(&url, done(1)).await.problem(403, "forbidden");
+    tide.with_token(&first).get(&url).await.problem(401, "unauthorized");
+    let heartbeat = format!("{url}/heartbeat");
+    tide.with_token(&first).post(&heartbeat, json!({"attempt": 1, "progress": 10})).await.is(200);
+    tide.with_token(&first)
+        .post(&url, json!({"attempt": 1, "status": "failed", "message": "again"}))
+        .await
+        .is(200);
+    let (_, second) = callback(&target.call(2).await);
+    assert_ne!(first, second);
+    tide.with_token(&first).post(&url, done(1)).await.problem(409, "stale_attempt");
+    tide.with_token(&first).post(&url, done(2)).await.problem(403, "forbidden");
+    tide.with_token(&second).post(&url, done(2)).await.is(200);
+    let job = ops.job(&id).await;
+    assert_eq!(
+        (&job["state"], &job["result"], &job["attempt"]),
+        (&json!("succeeded"), &json!("later"), &json!(2))
+    );
+}
+
+#[tokio::test]
+async fn a_completion_callback_is_sent_once_and_signed() {
+    let tide = Tidegate::start().await;
+    let receiver = Target::start(|call| async move {
+        if call.number == 1 { StatusCode::INTERNAL_SERVER_ERROR } else { StatusCode::OK }
+    })
+    .await;
+    let target = Target::start(|_| async { "done" }).await;
+    tide.job_type("t", json!({"target": {"url": target.url, "signing_secret": SECRET}})).await;
+    let id = tide.enqueue(json!({"type": "t", "data": 1, "callback_url": receiver.url})).await;
+    tide.job_in(&id, "succeeded").await;
+    // The first call failed, so it is repeated. The second succeeded and is the last.
+    let heard = receiver.call(2).await;
+    signed(&heard, SECRET).unwrap();
+    let body = heard.json();
+    assert_eq!(
+        (&body["id"], &body["state"], &body["result"]),
+        (&json!(id), &json!("succeeded"), &json!("done")),
+        "{body:#}"
+    );
+    let callbacks = || async {
+        let jobs = tide.get("/v1/jobs?state=ended").await.is(200)["jobs"].as_array().unwrap().len();
+        (jobs >= 1).then_some(())
+    };
+    eventually("all is over", callbacks).await;
+    let other = tide
+        .enqueue(
+            json!({"type": "t", "data": 1, "delay_seconds": 600, "callback_url": receiver.url}),
+        )
+        .await;
+    tide.delete(&format!("/v1/jobs/t/{other}")).await.is(200);
+    assert_eq!(receiver.call(3).await.json()["state"], "cancelled");
+    assert_eq!(receiver.calls().len(), 3);
+}
+
+#[tokio::test]
+async fn an_unclaimed_job_stays_scheduled_and_accepts_no_callback() {
+    let tide = Tidegate::start().await;
+    let (go, wait) = tokio::sync::watch::channel(false);
+    let target = Target::start(move |_| {
+        let mut wait = wait.clone();
+        async move {
+            wait.wait_for(|go| *go).await.unwrap();
+            "done"
+        }
+    })
+    .await;
+    tide.job_type("t", json!({"target": {"url": target.url}, "start": "plain"})).await;
+    let id = tide.enqueue_a("t").await;
+    target.call(1).await;
+    assert_eq!(tide.job(&id).await["state"], "scheduled");
+    tide.delete(&format!("/v1/jobs/t/{id}")).await.problem(409, "already_dispatched");
+    tide.patch(&format!("/v1/jobs/t/{id}"), json!({"priority": 1}))
+        .await
+        .problem(409, "already_dispatched");
+    go.send_replace(true);
+    let job = tide.job_in(&id, "succeeded").await;
+    assert_eq!((&job["result"], &job["attempt"]), (&json!("done"), &json!(1)));
+}
