@@ -15,7 +15,7 @@ async fn every_dead_message_is_processed_whatever_its_form() {
         {"id": "gone", "version": 1, "run_at": 0, "granted_at": 0}]}}"#;
     let bodies = [
         work,
-        r#"{"hint": {"queue": "q", "look": true}}"#,
+        r#"{"hint": {"queue": "q", "due": true}}"#,
         r#"{"wake": {"queue": "q", "at": 0}}"#,
         "not a message",
     ];

@@ -17,7 +17,7 @@ async fn sweeps_hints_and_wake_ups_succeed_malformed_messages_fail() {
     assert_eq!(function.call(minute).await, Ok(done.clone()));
     assert_eq!(function.call(json!({"tidegate": "minute"})).await, Ok(done));
     let bodies = [
-        r#"{"hint": {"queue": "q", "look": true}}"#,
+        r#"{"hint": {"queue": "q", "due": true}}"#,
         r#"{"wake": {"queue": "q", "at": 0}}"#,
         "hello",
         r#"{"work": {"queue": "q", "jobs": []}}"#,
@@ -48,7 +48,7 @@ async fn a_failed_maintenance_sweep_fails_the_invocation() {
 #[tokio::test]
 async fn a_failed_message_is_redelivered_early_three_times() {
     let function = Function::start(Path::new(env!("CARGO_BIN_EXE_tidegate-tick")), &[]).await;
-    let bodies = [r#"{"hint": {"queue": "q", "look": true}}"#, "hello"];
+    let bodies = [r#"{"hint": {"queue": "q", "due": true}}"#, "hello"];
     let failed = json!({"batchItemFailures": [{"itemIdentifier": "message-1"}]});
     for (receives, seconds) in [(1, Some(2)), (2, Some(10)), (3, Some(60)), (4, None)] {
         assert_eq!(

@@ -47,11 +47,11 @@ struct JobBody {
 struct HintBody {
     queue: QueueName,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    look: bool,
+    due: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    left: Vec<(JobId, Version)>,
+    released: Vec<(JobId, Version)>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    verdicts: Vec<JobId>,
+    retry_decisions: Vec<JobId>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     operations: Vec<String>,
 }
@@ -75,12 +75,13 @@ impl Message {
                     })
                     .collect(),
             ),
-            Wire::Hint(HintBody { queue, look, left, verdicts, operations }) => {
-                let left = left.into_iter().map(|(job, version)| HintKind::Released(job, version));
-                let verdicts = verdicts.into_iter().map(HintKind::RetryDecision);
-                let operations = operations.into_iter().map(HintKind::Operation);
-                let hints =
-                    left.chain(verdicts).chain(operations).chain(look.then_some(HintKind::Due));
+            Wire::Hint(HintBody { queue, due, released, retry_decisions, operations }) => {
+                let released =
+                    released.into_iter().map(|(job, version)| HintKind::Released(job, version));
+                let hints = released
+                    .chain(retry_decisions.into_iter().map(HintKind::RetryDecision))
+                    .chain(operations.into_iter().map(HintKind::Operation))
+                    .chain(due.then_some(HintKind::Due));
                 Self::Hints(hints.map(|kind| Hint { queue: queue.clone(), kind }).collect())
             }
             Wire::Wake { queue, at } => Self::Wake(Timer { queue, at: Timestamp::from_millis(at) }),
@@ -103,16 +104,16 @@ pub(super) fn work(queue: &QueueName, work: &[&Work]) -> String {
 pub(super) fn hint(queue: &QueueName, hints: &[&HintKind]) -> String {
     let mut body = HintBody {
         queue: queue.clone(),
-        look: false,
-        left: Vec::new(),
-        verdicts: Vec::new(),
+        due: false,
+        released: Vec::new(),
+        retry_decisions: Vec::new(),
         operations: Vec::new(),
     };
     for hint in hints {
         match hint {
-            HintKind::Due => body.look = true,
-            HintKind::Released(job, version) => body.left.push((job.clone(), *version)),
-            HintKind::RetryDecision(job) => body.verdicts.push(job.clone()),
+            HintKind::Due => body.due = true,
+            HintKind::Released(job, version) => body.released.push((job.clone(), *version)),
+            HintKind::RetryDecision(job) => body.retry_decisions.push(job.clone()),
             HintKind::Operation(id) => body.operations.push(id.clone()),
         }
     }
@@ -145,14 +146,14 @@ mod tests {
         let free = Work { job: name("b"), granted_at: None, ..granted.clone() };
         let body = work(&name("mail"), &[&granted, &free]);
         assert_eq!(Message::parse(&body).unwrap(), Message::Work(vec![granted, free]));
-        let news = [
+        let kinds = [
             HintKind::Released(name("a"), Version(3)),
             HintKind::RetryDecision(name("b")),
             HintKind::Operation("op".into()),
             HintKind::Due,
         ];
-        let body = hint(&name("mail"), &news.iter().collect::<Vec<_>>());
-        let hints = news.map(|news| Hint { queue: name("mail"), kind: news }).to_vec();
+        let body = hint(&name("mail"), &kinds.iter().collect::<Vec<_>>());
+        let hints = kinds.map(|kind| Hint { queue: name("mail"), kind }).to_vec();
         assert_eq!(Message::parse(&body).unwrap(), Message::Hints(hints));
         let woken = Timer { queue: name("mail"), at: at(9) };
         assert_eq!(Message::parse(&wake(&woken)).unwrap(), Message::Wake(woken));

@@ -152,8 +152,8 @@ async fn one_runs(harness: &mut Harness) -> Job {
     harness.lease(1).await.remove(0)
 }
 
-async fn reported(harness: &mut Harness, run: &Job, verdict: ReportOutcome) -> Result<(), Error> {
-    let input = TickInput { reports: vec![report(run, verdict)], ..TickInput::default() };
+async fn reported(harness: &mut Harness, run: &Job, outcome: ReportOutcome) -> Result<(), Error> {
+    let input = TickInput { reports: vec![report(run, outcome)], ..TickInput::default() };
     harness.engine.tick(&queue(), &mut harness.cache, input).await?.reports.remove(0).map(|_| ())
 }
 

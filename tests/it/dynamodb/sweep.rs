@@ -211,7 +211,7 @@ async fn malformed_messages_are_dropped_and_counted() {
     let recorder = PrometheusBuilder::new().build_recorder();
     let counted = recorder.handle();
     let _counting = metrics::set_default_local_recorder(&recorder);
-    let bodies = ["not a message", r#"{"hint": {"queue": "one", "look": true}}"#];
+    let bodies = ["not a message", r#"{"hint": {"queue": "one", "due": true}}"#];
     let event: SqsEvent = serde_json::from_value(messages(bodies)).unwrap();
     let failures =
         lambda::handle_dead_letter(&home.server, &event, home.clock.now() + Duration::from_mins(1))

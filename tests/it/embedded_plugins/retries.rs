@@ -24,7 +24,7 @@ use tidegate_engine::{
 use super::{server, until, version};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_verdict_comes_without_waiting_for_the_next_sweep() {
+async fn a_retry_decision_does_not_wait_for_the_next_sweep() {
     let server =
         server(FnPolicy::default().retrying(|_, call| {
             Ok(RetryAnswer::Retry { at: call.now, data: None, priority: None })

@@ -155,10 +155,10 @@ async fn a_report_after_a_forced_cancel_is_refused() {
         harness.enqueue(work()).await;
         let running = harness.lease(1).await;
         harness.engine.cancel(&running[0].id, None, true).await.unwrap();
-        for verdict in [ReportOutcome::Succeeded { result: None }, failed()] {
+        for reported in [ReportOutcome::Succeeded { result: None }, failed()] {
             let outcome = harness
                 .tick(TickInput {
-                    reports: vec![report(&running[0], verdict)],
+                    reports: vec![report(&running[0], reported)],
                     ..TickInput::default()
                 })
                 .await;
@@ -178,14 +178,14 @@ async fn a_report_after_a_forced_cancel_is_refused() {
 async fn a_result_of_a_job_that_was_to_be_cancelled_may_be_repeated() {
     for mut harness in every_store() {
         harness.with_limit(1).await;
-        for verdict in [ReportOutcome::Succeeded { result: None }, failed()] {
+        for reported in [ReportOutcome::Succeeded { result: None }, failed()] {
             harness.enqueue(work()).await;
             let running = harness.lease(1).await;
             harness.engine.cancel(&running[0].id, None, false).await.unwrap();
             for _ in 0..2 {
                 let outcome = harness
                     .tick(TickInput {
-                        reports: vec![report(&running[0], verdict.clone())],
+                        reports: vec![report(&running[0], reported.clone())],
                         ..TickInput::default()
                     })
                     .await;

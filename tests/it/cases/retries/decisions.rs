@@ -36,9 +36,9 @@ async fn a_failed_attempt_frees_its_slot_and_waits_for_a_decision() {
         let explained = harness.engine.explain(&job.id, None, |_| true).await.unwrap();
         let by = explained.held_by.unwrap();
         assert_eq!((by.kind, by.name.as_deref()), ("retry", Some("planner")));
-        let verdicts = sweep(&harness).await;
-        assert_eq!((verdicts.changed.len(), verdicts.faults.len()), (1, 0));
-        assert_eq!(verdicts.changed[0].1, job.life.version);
+        let decisions = sweep(&harness).await;
+        assert_eq!((decisions.changed.len(), decisions.faults.len()), (1, 0));
+        assert_eq!(decisions.changed[0].1, job.life.version);
         let planned = harness.now() + Duration::from_secs(30);
         let after = harness.job(&job.id).await;
         assert_eq!(after.life.state, State::Scheduled { run_at: planned, waiting: Waiting::Retry });

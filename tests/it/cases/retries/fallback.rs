@@ -111,9 +111,9 @@ async fn a_failing_or_invalid_strategy_falls_back_to_the_backoff() {
             // It is not called for this time.
             harness.wait(seconds);
             let (job, _) = failed_once(&mut harness, work()).await;
-            let verdicts = sweep(&harness).await;
-            assert_eq!((verdicts.changed.len(), verdicts.faults.len()), (1, 1));
-            assert_eq!(verdicts.faults[0].call.job.id, job.id, "with the input that did it");
+            let decisions = sweep(&harness).await;
+            assert_eq!((decisions.changed.len(), decisions.faults.len()), (1, 1));
+            assert_eq!(decisions.faults[0].call.job.id, job.id, "with the input that did it");
             let after = harness.job(&job.id).await;
             let wait = after.life.run_at().unwrap().since(harness.now());
             assert!(
@@ -156,9 +156,9 @@ async fn a_failed_strategy_pauses_and_the_backoff_decides() {
         let running = harness.lease(100).await;
         let reports = running.iter().map(|job| report(job, failed())).collect();
         harness.tick(TickInput { reports, ..TickInput::default() }).await;
-        let verdicts = sweep(&harness).await;
-        assert_eq!(verdicts.changed.len(), 100, "each has its backoff");
-        assert!(verdicts.faults.len() <= 4, "{} were asked", verdicts.faults.len());
+        let decisions = sweep(&harness).await;
+        assert_eq!(decisions.changed.len(), 100, "each has its backoff");
+        assert!(decisions.faults.len() <= 4, "{} were asked", decisions.faults.len());
         assert!(harness.job(&running[99].id).await.life.run_at().unwrap() > harness.now());
         for job in running {
             harness.engine.cancel(&job.id, None, false).await.unwrap();
@@ -167,9 +167,9 @@ async fn a_failed_strategy_pauses_and_the_backoff_decides() {
             for (wait, faults) in [(seconds - 1, 0), (1, 1)] {
                 harness.wait(wait);
                 let (job, _) = failed_once(&mut harness, work()).await;
-                let verdicts = sweep(&harness).await;
+                let decisions = sweep(&harness).await;
                 assert_eq!(
-                    (verdicts.changed.len(), verdicts.faults.len()),
+                    (decisions.changed.len(), decisions.faults.len()),
                     (1, faults),
                     "{wait} s of {seconds}"
                 );
@@ -208,8 +208,8 @@ async fn a_strategy_that_is_gone_falls_back_to_the_backoff() {
         )
         .await;
         harness.engine.delete_plugin(&name("planner")).await.unwrap();
-        let verdicts = sweep(&harness).await;
-        assert_eq!(verdicts.faults.len(), 1);
+        let decisions = sweep(&harness).await;
+        assert_eq!(decisions.faults.len(), 1);
         assert!(matches!(
             harness.job(&job.id).await.life.state,
             State::Scheduled { waiting: Waiting::Retry, .. }

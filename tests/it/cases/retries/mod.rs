@@ -62,9 +62,9 @@ fn after(seconds: u64) -> impl Fn(&RetryCall) -> RetryAnswer + Send + Sync + 'st
 }
 
 /// Fails the running attempt.
-async fn fail(harness: &mut Harness, running: &Job, verdict: ReportOutcome) -> TickOutcome {
+async fn fail(harness: &mut Harness, running: &Job, outcome: ReportOutcome) -> TickOutcome {
     harness
-        .tick(TickInput { reports: vec![report(running, verdict)], ..TickInput::default() })
+        .tick(TickInput { reports: vec![report(running, outcome)], ..TickInput::default() })
         .await
 }
 

@@ -120,7 +120,7 @@ fn queue() -> QueueName {
 }
 
 fn report(job: &Job, succeeded: bool) -> Report {
-    let verdict = if succeeded {
+    let outcome = if succeeded {
         ReportOutcome::Succeeded { result: None }
     } else {
         ReportOutcome::Failed {
@@ -130,13 +130,7 @@ fn report(job: &Job, succeeded: bool) -> Report {
         }
     };
     let token = job.life.running().map(|run| run.token);
-    Report {
-        id: job.id.clone(),
-        job_type: None,
-        attempt: job.life.attempt,
-        token,
-        outcome: verdict,
-    }
+    Report { id: job.id.clone(), job_type: None, attempt: job.life.attempt, token, outcome }
 }
 
 fn numbers(units: Units) -> String {

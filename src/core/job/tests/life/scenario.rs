@@ -116,14 +116,14 @@ impl Scenario {
             ["fail", attempt, "and", "ask", "after", wait] => {
                 failed(number(attempt), RetryDecision::AskPlugin(seconds(wait)))
             }
-            ["verdict", "retry", "at", at] => Event::DecideRetry {
+            ["decision", "retry", "at", at] => Event::DecideRetry {
                 version: self.life.version,
                 plan: PluginRetry::Retry(instant(at)),
             },
-            ["old", "verdict", "retry", "at", at] => {
+            ["old", "decision", "retry", "at", at] => {
                 Event::DecideRetry { version, plan: PluginRetry::Retry(instant(at)) }
             }
-            ["verdict", "give", "up"] => Event::DecideRetry {
+            ["decision", "give", "up"] => Event::DecideRetry {
                 version: self.life.version,
                 plan: PluginRetry::GiveUp(Some("hopeless".into())),
             },
@@ -196,7 +196,7 @@ impl Scenario {
                     Waiting::Window { .. } => text += " (window)",
                     Waiting::Retry => text += " (retry)",
                     Waiting::Throttler => text += " (throttler)",
-                    Waiting::RetryDecision => text += " (verdict)",
+                    Waiting::RetryDecision => text += " (retry decision)",
                 }
                 if life.attempt > 0 {
                     write!(text, " after attempt {}", life.attempt).unwrap();
