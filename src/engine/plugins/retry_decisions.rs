@@ -37,13 +37,13 @@ pub struct RetryDecisions {
     pub changed: Vec<(Job, Version)>,
     /// The calls that failed.
     pub faults: Vec<RetryFault>,
-    /// The answers of strategies that have a shadow version.
-    pub asked: Vec<RetryAsked>,
+    /// The answered calls of strategies that have a shadow version.
+    pub shadowed_calls: Vec<AnsweredRetryCall>,
 }
 
 /// A call of a retry strategy, and its answer.
 #[derive(Clone, Debug)]
-pub struct RetryAsked {
+pub struct AnsweredRetryCall {
     /// The plugin.
     pub plugin: Plugin,
     /// All inputs of its answer.
@@ -69,7 +69,7 @@ struct DecidedJob {
     /// Whether more than its lifecycle changed.
     all: bool,
     fault: Option<RetryFault>,
-    asked: Option<RetryAsked>,
+    shadowed_call: Option<AnsweredRetryCall>,
 }
 
 impl Engine {
@@ -111,7 +111,7 @@ impl Engine {
                 }
             };
             decisions.faults.extend(made.fault);
-            decisions.asked.extend(made.asked);
+            decisions.shadowed_calls.extend(made.shadowed_call);
             txns.push(self.change_writes(before.life.revision, &made.job, made.all, self.now()));
             changes.push((made.job, before.life.version));
         }
@@ -133,8 +133,8 @@ impl Engine {
         catalog: &Catalog,
         jobs: &[Job],
     ) -> Vec<Result<Option<DecidedJob>, Error>> {
-        let asked: Vec<_> = jobs.iter().map(|job| self.decide_retry(catalog, job)).collect();
-        stream::iter(asked).buffered(MAX_CONCURRENT_CALLS).collect().await
+        let calls: Vec<_> = jobs.iter().map(|job| self.decide_retry(catalog, job)).collect();
+        stream::iter(calls).buffered(MAX_CONCURRENT_CALLS).collect().await
     }
 
     /// The job with the decision on its retry; none if the job changed and needs none.
@@ -222,12 +222,11 @@ impl Engine {
                 self.breaker.answered(&plugin, &call.config);
                 let item = catalog.plugins.get(&plugin.name);
                 let shadowed = item.is_some_and(|item| item.shadow.is_some());
-                let asked = answer.ok().filter(|_| shadowed).map(|answer| RetryAsked {
-                    plugin,
-                    call,
-                    answer,
-                });
-                made.map(|made| DecidedJob { asked, ..made })
+                let shadowed_call = answer
+                    .ok()
+                    .filter(|_| shadowed)
+                    .map(|answer| AnsweredRetryCall { plugin, call, answer });
+                made.map(|made| DecidedJob { shadowed_call, ..made })
             }
             Err(fault) => {
                 // A strategy that rejects one failure may answer others.
@@ -329,7 +328,7 @@ fn planned(
     fault: Option<RetryFault>,
 ) -> Option<DecidedJob> {
     let job = job.apply(Event::DecideRetry { version: job.life.version, plan }, now).ok()?;
-    Some(DecidedJob { job, all, fault, asked: None })
+    Some(DecidedJob { job, all, fault, shadowed_call: None })
 }
 
 fn invalid_answer(message: impl Into<String>) -> Fault {

@@ -41,7 +41,7 @@ pub(super) struct StoredOperation {
     to: Timestamp,
     cursor: Option<String>,
     /// The digest of the request, which a repeat under the same key must match.
-    #[serde(rename = "asked", default, skip_serializing_if = "String::is_empty")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     request_digest: String,
 }
 

@@ -16,7 +16,7 @@ use tidegate_engine::{
     Error, ThrottlerCall,
     plugins::{
         registry::{NewVersion, Pushed, Stage},
-        retry_decisions::{RetryDecisions, RetryFault},
+        retry_decisions::{AnsweredRetryCall, RetryDecisions, RetryFault},
     },
 };
 
@@ -43,8 +43,8 @@ impl Inner {
     /// Announces retry decisions, submits their calls to the shadow version, and logs the failed
     /// ones.
     pub(super) fn on_retry_decisions(self: &Arc<Self>, decisions: &mut RetryDecisions) {
-        for asked in decisions.asked.drain(..) {
-            self.shadow.submit(&asked.plugin, LiveCall::Retry(asked.call, asked.answer));
+        for AnsweredRetryCall { plugin, call, answer } in decisions.shadowed_calls.drain(..) {
+            self.shadow.submit(&plugin, LiveCall::Retry(call, answer));
         }
         for RetryFault { plugin, call, fault } in &decisions.faults {
             if let Some(plugin) = plugin {
