@@ -83,7 +83,7 @@ async fn keep_lease(
         beats.tick().await;
         let sent = Instant::now();
         // Progress is sent once: the next heartbeat without a change omits it.
-        let news = if progress.has_changed().unwrap_or(false) {
+        let unsent = if progress.has_changed().unwrap_or(false) {
             progress.borrow_and_update().clone()
         } else {
             None
@@ -91,8 +91,8 @@ async fn keep_lease(
         let body = HeartbeatBody {
             attempt: lease.attempt,
             lease_seconds: plan.lease,
-            progress: news.as_ref().map(|news| news.percent),
-            note: news.as_ref().and_then(|news| news.note.clone()),
+            progress: unsent.as_ref().map(|unsent| unsent.percent),
+            note: unsent.as_ref().and_then(|unsent| unsent.note.clone()),
         };
         let request = client
             .post(&["jobs", job.r#type.as_str(), job.id.as_str(), "heartbeat"])
@@ -115,7 +115,7 @@ async fn keep_lease(
             }
             Ok(Err(err)) => {
                 // Rejected progress is not sent again: the heartbeat matters more.
-                if news.is_some() && err.passes() {
+                if unsent.is_some() && err.passes() {
                     progress.mark_changed();
                 }
                 print_error(format_args!("[{}] a heartbeat failed: {err}", job.id));

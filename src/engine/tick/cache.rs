@@ -24,7 +24,7 @@ pub struct TickCache {
     /// What candidates before the scan's cursor have reserved.
     reservations: (ScanProgress, Reservations),
     /// Whether a job arrived or a slot became free since the scan in progress began.
-    pub(super) news: bool,
+    pub(super) queue_changed: bool,
     /// When the next job becomes due, as far as that scan read.
     pub(super) next_at: Option<Timestamp>,
     /// The throttler that failed last.
@@ -70,18 +70,19 @@ impl TickCache {
         }
     }
 
-    /// Records news that a scan in progress may have passed.
-    pub(super) fn note_news(&mut self, input: &TickInput, now: Timestamp) {
+    /// Records a change of the queue that a scan in progress may have passed.
+    pub(super) fn note_change(&mut self, input: &TickInput, now: Timestamp) {
         let (cursor, lap_start) =
             self.view.as_ref().map_or((&self.scan_cursor, &self.lap_start), |view| {
                 (&view.ledger.scan_cursor, &view.ledger.lap_start)
             });
         let goes_on = cursor.is_some() || lap_start.is_some();
-        self.news |= goes_on && (input.news || self.next_at.is_some_and(|at| at <= now));
+        self.queue_changed |=
+            goes_on && (input.queue_changed || self.next_at.is_some_and(|at| at <= now));
     }
 
-    /// Keeps what `plan` leaves to the next tick's scan. A completed scan starts again if there
-    /// were news.
+    /// Keeps what `plan` leaves to the next tick's scan. A completed scan starts again if the
+    /// queue changed.
     pub(super) fn keep_scan(&mut self, plan: &mut TickPlan, limits: &Limits) {
         let scan =
             self.view.as_ref().map(|view| ScanProgress::of(view, limits)).unwrap_or_default();
@@ -90,7 +91,7 @@ impl TickCache {
             self.next_at = self.next_at.into_iter().chain(plan.next_at).min();
         } else if plan.searched {
             plan.wake(self.next_at.take());
-            plan.again |= std::mem::take(&mut self.news);
+            plan.again |= std::mem::take(&mut self.queue_changed);
         }
     }
 }

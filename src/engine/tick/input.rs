@@ -45,7 +45,7 @@ pub struct TickInput {
     pub workers: BTreeMap<String, u32>,
     /// Whether a job arrived or a slot became free since the last tick. A scan in progress may have
     /// passed it, so another scan follows.
-    pub news: bool,
+    pub queue_changed: bool,
     /// How many bytes the claimed jobs may have together; absent: any.
     pub byte_budget: Option<ByteBudget>,
 }

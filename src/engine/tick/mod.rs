@@ -147,7 +147,7 @@ impl Engine {
                 cache.view = self.view(queue, &limits).await?;
                 cache.unlimited_under = cache.view.is_none().then_some(catalog.version);
             }
-            cache.note_news(&input, self.now());
+            cache.note_change(&input, self.now());
             let context = TickContext { queue, input: &input, catalog: &catalog, limits: &limits };
             let outcome = if cache.view.is_some() {
                 self.tick_limited(&context, cache, &mut known).await.transpose()

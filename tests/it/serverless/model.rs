@@ -305,7 +305,7 @@ impl Queues {
             groups.insert(hint.queue.clone(), VecDeque::from([hint.kind]));
         }
         loop {
-            let news: Vec<HintKind> = {
+            let hints: Vec<HintKind> = {
                 let mut groups = self.groups.lock();
                 let waiting = groups.get_mut(&hint.queue).expect("this call put it there");
                 let count = waiting.len().min(10);
@@ -317,18 +317,18 @@ impl Queues {
             };
             self.begin().await;
             let mut receives = 1;
-            while !self.round(server, &hint.queue, news.clone()).await {
+            while !self.round(server, &hint.queue, hints.clone()).await {
                 self.come_again(&mut receives).await;
             }
         }
     }
 
     /// Runs the ticks of a queue, as `tick` does; returns whether it acknowledged them.
-    async fn round(&self, server: &Server, queue: &QueueName, news: Vec<HintKind>) -> bool {
+    async fn round(&self, server: &Server, queue: &QueueName, hints: Vec<HintKind>) -> bool {
         let probability = self.mishaps.lock().refused;
         let refused = probability > 0.0 && self.happens(probability);
         if !refused || self.happens(0.5) {
-            server.tick_queue(queue, news, self.time.now() + INVOCATION).await.unwrap();
+            server.tick_queue(queue, hints, self.time.now() + INVOCATION).await.unwrap();
             server.flush().await.unwrap();
         }
         !refused

@@ -97,7 +97,7 @@ struct World<'a> {
     /// When the next tick is due, if one is.
     tick_at: Option<Timestamp>,
     /// Whether something happened since the last tick.
-    news: bool,
+    queue_changed: bool,
     ticked_at: Option<Timestamp>,
     ticks: u64,
 }
@@ -131,7 +131,7 @@ impl World<'_> {
                 happened |= self.sweep(end).await?;
             }
             if happened {
-                (self.tick_at, self.news) = (Some(now), true);
+                (self.tick_at, self.queue_changed) = (Some(now), true);
             }
             let free_at =
                 self.ticked_at.map_or(now, |at| at + self.scenario.tick_seconds.duration());
@@ -221,7 +221,7 @@ impl World<'_> {
             reports: std::mem::take(&mut self.reports),
             released: std::mem::take(&mut self.left),
             demands: vec![demand],
-            news: std::mem::take(&mut self.news),
+            queue_changed: std::mem::take(&mut self.queue_changed),
             ..TickInput::default()
         };
         let ticked = self.engine.tick(&self.scenario.name, &mut self.cache, input).await?;

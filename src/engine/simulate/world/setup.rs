@@ -71,7 +71,7 @@ pub(in crate::simulate) async fn run(
         reports: Vec::new(),
         left: Vec::new(),
         tick_at: None,
-        news: false,
+        queue_changed: false,
         ticked_at: None,
         ticks: 0,
     };

@@ -1,7 +1,7 @@
 //! Leases of the embedded mode: a call becomes a demand to the tasks of its queues.
 //!
 //! One queue settles the reports and leases in one commit. A call for several queues watches them
-//! and reads each queue that has news.
+//! and reads each queue that changed.
 
 use std::sync::{
     Arc,

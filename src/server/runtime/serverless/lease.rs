@@ -157,11 +157,11 @@ impl Server {
             dispatch: Dispatch::Claim,
         };
         let (began, mut cache) = (self.now(), serverless.take_cache(queue));
-        let news = !released.is_empty();
+        let queue_changed = !released.is_empty();
         let input = TickInput {
             released,
             demands: vec![demand],
-            news,
+            queue_changed,
             byte_budget: space,
             ..TickInput::default()
         };

@@ -115,7 +115,7 @@ impl Server {
             let input = TickInput {
                 released: std::mem::take(&mut released),
                 demands: vec![demand],
-                news: number == 0,
+                queue_changed: number == 0,
                 ..TickInput::default()
             };
             let mut outcome = engine.tick(queue, cache, input).await?;

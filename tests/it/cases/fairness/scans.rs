@@ -152,7 +152,7 @@ async fn capacity_freed_during_a_scan_is_used_after_it() {
             .iter()
             .map(|job| report(job, ReportOutcome::Succeeded { result: None }))
             .collect();
-        let mut round = TickInput { reports, news: true, ..TickInput::default() };
+        let mut round = TickInput { reports, queue_changed: true, ..TickInput::default() };
         let mut started = Vec::new();
         for _ in 0..10 {
             round.demands = vec![demand(&["work"], 100, Dispatch::Claim)];

@@ -86,7 +86,7 @@ async fn a_throttler_hears_of_attempts_that_ended_once_each() {
         harness.wait(120);
         harness.tick(TickInput::default()).await;
         assert_eq!(ended(&calls).len(), 0);
-        assert_eq!(calls.lock().len(), 0, "without news and candidates it is not called");
+        assert_eq!(calls.lock().len(), 0, "without changes and candidates it is not called");
     }
 }
 

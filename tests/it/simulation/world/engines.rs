@@ -153,8 +153,9 @@ impl World {
             };
             let demands = self.demands();
             let kept = reports.clone();
-            let news = !scanning || !reports.is_empty() || !released.is_empty();
-            let input = TickInput { reports, released, demands, news, ..TickInput::default() };
+            let queue_changed = !scanning || !reports.is_empty() || !released.is_empty();
+            let input =
+                TickInput { reports, released, demands, queue_changed, ..TickInput::default() };
             let tick_outcome = engine.tick(&self.queue, &mut cache, input).await;
             scanning = tick_outcome.as_ref().is_ok_and(|tick_outcome| tick_outcome.again);
             if let Ok(tick_outcome) = tick_outcome {

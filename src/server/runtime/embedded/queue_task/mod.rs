@@ -181,8 +181,8 @@ struct CommittedTick {
     catalog: Arc<Catalog>,
     requesters: Vec<Requester>,
     outcome: TickOutcome,
-    /// Whether it did more than continue a scan.
-    has_news: bool,
+    /// Whether the queue changed, so that the tick did more than continue a scan.
+    queue_changed: bool,
 }
 
 impl Task {
@@ -239,10 +239,10 @@ impl Task {
             Err(error) => return Some(self.on_tick_failed(inner, &error, batch)),
         };
         let ended = inner.engine.now();
-        let CommittedTick { catalog, requesters, outcome, has_news } = committed;
+        let CommittedTick { catalog, requesters, outcome, queue_changed } = committed;
         metrics::tick(&self.queue, &outcome, began, ended.since(began));
         // A scan that claims nothing leaves half of the processor time to other tasks.
-        let pause = if has_news || !outcome.claimed.is_empty() {
+        let pause = if queue_changed || !outcome.claimed.is_empty() {
             Duration::ZERO
         } else {
             ended.since(began)
@@ -272,10 +272,10 @@ impl Task {
             self.demands(inner, &catalog, &batch.reports)
         };
         self.set_idle(&input.demands, &catalog);
-        let has_news = batch.has_messages || !self.scanning;
+        let queue_changed = batch.has_messages || !self.scanning;
         input.reports = std::mem::take(&mut batch.reports);
         input.released.clone_from(&self.released);
-        input.news = has_news;
+        input.queue_changed = queue_changed;
         let mut outcome = inner.engine.tick(&self.queue, &mut self.cache, input).await?;
         self.released.clone_from(&outcome.left);
         if outcome.pending {
@@ -286,7 +286,7 @@ impl Task {
             std::mem::take(&mut outcome.shadowed_calls),
             std::mem::take(&mut outcome.faults),
         );
-        Ok(CommittedTick { catalog, requesters, outcome, has_news })
+        Ok(CommittedTick { catalog, requesters, outcome, queue_changed })
     }
 
     /// When the next tick is due, if the one that began at `now` found nothing due before `due_at`.
