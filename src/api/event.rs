@@ -219,7 +219,6 @@ pub enum Replayed {
 /// Which dead letters.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields, default)]
-#[schema(as = ReplayDead)]
 pub struct ReplayDeadLetters {
     /// Only this trigger's.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -231,12 +230,11 @@ pub struct ReplayDeadLetters {
 
 /// What became of some dead letters.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
-#[schema(as = ReplayedDead)]
 pub struct ReplayedDeadLetters {
     /// How many are deleted: their triggers handled them, or no longer match them.
     pub replayed: u64,
-    /// How many failed again.
-    pub dead: u64,
+    /// How many remain dead letters.
+    pub remaining: u64,
     /// Where the next call starts; absent after the last letter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,

@@ -307,23 +307,23 @@ async fn replay(args: Replay, client: &Client, ctx: &Context) -> anyhow::Result<
         }
         return Ok(code);
     }
-    let (mut replayed, mut dead, mut cursor) = (0, 0, None::<String>);
+    let (mut replayed, mut remaining, mut cursor) = (0, 0, None::<String>);
     loop {
         let body = json!({"trigger": args.trigger, "cursor": cursor});
         let done: ReplayedDeadLetters =
             client.post(&["dead-letters", "replay"]).json(&body).send().await?.read()?;
-        (replayed, dead) = (replayed + done.replayed, dead + done.dead);
+        (replayed, remaining) = (replayed + done.replayed, remaining + done.remaining);
         match done.next_cursor {
             Some(next) => cursor = Some(next),
             None => break,
         }
     }
     if ctx.json() {
-        ctx.print(json!({"replayed": replayed, "dead": dead}))?;
+        ctx.print(json!({"replayed": replayed, "remaining": remaining}))?;
     } else {
-        ctx.print(format_args!("replayed {replayed}, {dead} remain dead letters"))?;
+        ctx.print(format_args!("replayed {replayed}, {remaining} remain dead letters"))?;
     }
-    Ok(if dead == 0 { ExitCode::Ok } else { ExitCode::Refused })
+    Ok(if remaining == 0 { ExitCode::Ok } else { ExitCode::Refused })
 }
 
 #[cfg(test)]

@@ -69,9 +69,9 @@ async fn dead_letters_are_listed_newest_first_and_replayed() {
         FakeServer::answering(move |seen| match (seen.method.as_str(), seen.path.as_str()) {
             ("GET", _) => (200, page.clone()),
             (_, "/v1/dead-letters/replay") if seen.body["cursor"].is_null() => {
-                (200, json!({"replayed": 100, "dead": 0, "next_cursor": "x"}))
+                (200, json!({"replayed": 100, "remaining": 0, "next_cursor": "x"}))
             }
-            (_, "/v1/dead-letters/replay") => (200, json!({"replayed": 5, "dead": 1})),
+            (_, "/v1/dead-letters/replay") => (200, json!({"replayed": 5, "remaining": 1})),
             _ => (200, json!({"action": "dead_lettered", "letter": "a", "reason": "priority: no"})),
         })
         .await;

@@ -292,16 +292,16 @@ async fn replay(
     responses(
         (
             status = 200,
-            description = "How many were handled, and how many failed again",
+            description = "How many were handled, and how many remain dead letters",
             body = ReplayedDeadLetters,
         ),
     ),
     security(("bearer" = ["admin"]), ("basic" = ["admin"])),
 )]
 async fn replay_many(State(api): State<Api>, accept: Accept, _: May<Admin>, body: Body) -> Answer {
-    let asked: ReplayDeadLetters = body.read_or_default()?;
+    let request: ReplayDeadLetters = body.read_or_default()?;
     let (letters, next_cursor) =
-        api.server.dead_letters(asked.trigger.as_ref(), asked.cursor, 100).await?;
+        api.server.dead_letters(request.trigger.as_ref(), request.cursor, 100).await?;
     let mut done = ReplayedDeadLetters { next_cursor, ..ReplayedDeadLetters::default() };
     for letter in letters {
         match api.server.replay_dead_letter(&letter.id).await {
@@ -309,13 +309,13 @@ async fn replay_many(State(api): State<Api>, accept: Accept, _: May<Admin>, body
             | Err(
                 Error::NotFound { code: ErrorCode::TriggerNotFound, .. }
                 | Error::Conflict { code: ErrorCode::NotReplayable, .. },
-            ) => done.dead += 1,
+            ) => done.remaining += 1,
             // A concurrent request replayed or deleted it first.
             Ok(_) | Err(Error::NotFound { .. }) => done.replayed += 1,
             // One broken letter must not stop the others.
             Err(error @ Error::Internal(_)) => {
                 tracing::error!(id = letter.id, %error, "a dead letter cannot be replayed");
-                done.dead += 1;
+                done.remaining += 1;
             }
             Err(error) => return Err(error.into()),
         }

@@ -387,7 +387,7 @@ impl Tour<'_> {
         assert_eq!(replayed["action"], "enqueued");
         let replayed =
             self.ask(M::POST, "/v1/dead-letters/replay", &[], json!({"trigger": name}), 200).await;
-        assert_eq!(replayed, json!({"replayed": 1, "dead": 0}));
+        assert_eq!(replayed, json!({"replayed": 1, "remaining": 0}));
         self.ask(M::DELETE, one, &[name], none, 204).await;
     }
 

@@ -215,7 +215,7 @@ async fn a_dead_letter_is_replayed_by_the_corrected_trigger() {
         (&json!(letter), &json!({"id": "seven"}))
     );
     let (status, answer) = json(&router, "POST", "/v1/dead-letters/replay", Value::Null).await;
-    assert_eq!((status, answer), (200, json!({"replayed": 0, "dead": 1})));
+    assert_eq!((status, answer), (200, json!({"replayed": 0, "remaining": 1})));
     let corrected =
         json!({"enqueue": {"type": "invoice", "priority": {"$expr": "length(data.id)"}}});
     json(&router, "PUT", "/v1/triggers/orders", corrected).await;
