@@ -25,7 +25,7 @@ pub struct SimulationReport {
     /// How long it lasted.
     pub seconds: f64,
     /// Ticks of the queue; 0 for a live queue.
-    pub rounds: u64,
+    pub ticks: u64,
     /// All jobs.
     pub all: Row,
     /// The jobs of each value, in its order. Beyond 100 values the other jobs form one group.
@@ -52,7 +52,7 @@ pub enum Over {
     /// Jobs wait, and no event follows that could start them.
     Stalled,
     /// It reached the maximum number of ticks.
-    Rounds,
+    Ticks,
 }
 
 /// The measurements of a group of jobs.
@@ -169,7 +169,7 @@ impl Recording {
         scenario: &Scenario,
         over: Over,
         end: u64,
-        rounds: u64,
+        ticks: u64,
     ) -> SimulationReport {
         let mut groups: Vec<(usize, Row)> = (0..self.groups.len())
             .map(|index| {
@@ -198,7 +198,7 @@ impl Recording {
             by: self.by.name().to_owned(),
             over,
             seconds: end as f64 / 1000.0,
-            rounds,
+            ticks,
             all: self.row(&self.all, self.jobs.iter(), limit(scenario, &self.by, None), end),
             groups: groups.into_iter().map(|(_, row)| row).collect(),
             held: self.held.clone(),

@@ -205,12 +205,12 @@ fn below(report: &SimulationReport, of: &str, look: OutputStyle) -> Vec<String> 
         Over::Done => "every job has ended",
         Over::Duration => "its duration has passed",
         Over::Stalled => "the waiting jobs can never start",
-        Over::Rounds => "it reached the maximum number of rounds",
+        Over::Ticks => "it reached the maximum number of ticks",
     };
     let mut parts = vec![format!(
-        "{of}over after {} s: {over}. {} rounds",
+        "{of}over after {} s: {over}. {} ticks",
         figure(report.seconds),
-        report.rounds
+        report.ticks
     )];
     parts.extend(held(report, look));
     parts.extend(calls(report, look));

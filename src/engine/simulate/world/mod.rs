@@ -142,7 +142,7 @@ impl World<'_> {
                     progress(self.record.lock().ended);
                 }
                 if self.ticks >= MAX_TICKS {
-                    return Ok(Over::Rounds);
+                    return Ok(Over::Ticks);
                 }
             }
         }
