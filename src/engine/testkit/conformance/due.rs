@@ -157,7 +157,7 @@ pub async fn due_jobs_come_in_every_order(store: &dyn JobStore) {
 }
 
 /// Each query gets one page. An unknown queue or type has no due jobs.
-pub async fn due_looks_only_at_what_is_asked_for(store: &dyn JobStore) {
+pub async fn due_reads_only_the_queue_and_types_of_its_query(store: &dyn JobStore) {
     let query = |queue, types: &[&str]| DueQuery {
         queue: name(queue),
         critical: false,

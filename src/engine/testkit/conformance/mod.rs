@@ -45,22 +45,22 @@ macro_rules! job_store_conformance {
                 a_large_body_follows_its_job
                 a_removed_job_is_gone_with_its_body_and_its_keys
                 a_refused_write_stops_its_transaction
-                what_is_written_together_stands_together
-                transactions_of_one_commit_stand_alone
+                what_is_written_together_is_read_together
+                each_transaction_of_a_commit_has_its_own_answer
                 running_jobs_are_read_by_id
                 overdue_jobs_come_earliest_first
                 due_jobs_come_in_every_order
-                due_looks_only_at_what_is_asked_for
+                due_reads_only_the_queue_and_types_of_its_query
                 a_refused_change_leaves_no_job_behind
                 due_jobs_are_counted_by_type_up_to_a_bound
                 partitions_are_listed_in_pages
                 keys_are_compared_before_they_are_set
-                a_head_comes_with_the_batches_that_it_names
-                a_head_comes_with_the_record_of_its_throttlers_state
-                a_head_is_replaced_only_at_its_version
-                a_rounds_transaction_is_cut_between_any_two_of_its_steps
+                a_ledger_comes_with_the_batches_that_it_names
+                a_ledger_comes_with_its_throttlers_state
+                a_ledger_is_replaced_only_at_its_version
+                a_ticks_transaction_is_cut_between_any_two_of_its_steps
                 items_are_compared_before_they_are_set
-                the_items_version_tells_of_queues_types_plugins_and_triggers
+                the_items_version_covers_queues_types_plugins_triggers
                 records_are_found_by_the_beginning_of_their_names
                 a_record_takes_the_place_of_one_of_its_name
                 a_purge_drops_what_is_over_and_what_is_too_much

@@ -94,7 +94,7 @@ async fn stored(store: &dyn JobStore, tick: &Tick) -> [bool; 5] {
 /// A transaction that is cut after some steps leaves the steps before the cut, or nothing in an
 /// atomic store. Readers see a consistent state, and the remaining steps can be committed on their
 /// own.
-pub async fn a_rounds_transaction_is_cut_between_any_two_of_its_steps(store: &dyn JobStore) {
+pub async fn a_ticks_transaction_is_cut_between_any_two_of_its_steps(store: &dyn JobStore) {
     for cut in 0..=6 {
         let tick = tick(store, cut).await;
         let never =

@@ -58,7 +58,7 @@ pub async fn a_refused_write_stops_its_transaction(store: &dyn JobStore) {
 }
 
 /// `Write::Together` is atomic in every store, and is one step of its transaction.
-pub async fn what_is_written_together_stands_together(store: &dyn JobStore) {
+pub async fn what_is_written_together_is_read_together(store: &dyn JobStore) {
     let (one, gone) = (job("one").build(), job("gone").build());
     add(store, [one.clone(), gone.clone()]).await;
     let (end, ended) = step(&one, Event::Cancel { force: false }, at(1));
@@ -90,7 +90,7 @@ pub async fn what_is_written_together_stands_together(store: &dyn JobStore) {
 }
 
 /// Each transaction of a commit has its own answer, and sees the writes of those before it.
-pub async fn transactions_of_one_commit_stand_alone(store: &dyn JobStore) {
+pub async fn each_transaction_of_a_commit_has_its_own_answer(store: &dyn JobStore) {
     let one = job("one").build();
     let (claimed, running) = step(&one, claim(&one, true), at(1));
     let txns = vec![

@@ -117,7 +117,7 @@ pub async fn items_are_compared_before_they_are_set(store: &dyn JobStore) {
 }
 
 /// The items version shows that a cached configuration is outdated.
-pub async fn the_items_version_tells_of_queues_types_plugins_and_triggers(store: &dyn JobStore) {
+pub async fn the_items_version_covers_queues_types_plugins_triggers(store: &dyn JobStore) {
     let version = async || store.items_version().await.expect("the store answers");
     let set = |kind, was, version| Write::SetItem {
         kind,

@@ -78,7 +78,7 @@ fn state(value: &str) -> BTreeMap<String, String> {
 
 /// A ledger is read with the batches that it names and no others. Other batches are listed until
 /// they are removed.
-pub async fn a_head_comes_with_the_batches_that_it_names(store: &dyn JobStore) {
+pub async fn a_ledger_comes_with_the_batches_that_it_names(store: &dyn JobStore) {
     let queue = || name("mail");
     assert_eq!(store.ledger(&queue()).await.expect("the store answers"), None);
     assert_eq!(store.batches(&queue()).await.expect("the store answers"), []);
@@ -110,7 +110,7 @@ pub async fn a_head_comes_with_the_batches_that_it_names(store: &dyn JobStore) {
 
 /// A throttler state that is too large for the ledger is a batch, which the ledger names
 /// separately.
-pub async fn a_head_comes_with_the_record_of_its_throttlers_state(store: &dyn JobStore) {
+pub async fn a_ledger_comes_with_its_throttlers_state(store: &dyn JobStore) {
     let mut ledger = ledger(1, &[3]);
     ledger.policy = Some(KeptPolicyState {
         plugin: name("t"),
@@ -132,7 +132,7 @@ pub async fn a_head_comes_with_the_record_of_its_throttlers_state(store: &dyn Jo
 }
 
 /// Of two writers that read the same ledger, one commits.
-pub async fn a_head_is_replaced_only_at_its_version(store: &dyn JobStore) {
+pub async fn a_ledger_is_replaced_only_at_its_version(store: &dyn JobStore) {
     let set =
         |version, was| Write::SetLedger { queue: name("mail"), ledger: ledger(version, &[]), was };
     assert!(matches!(
