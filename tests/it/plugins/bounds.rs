@@ -47,7 +47,7 @@ async fn a_memory_bomb_is_refused_its_memory() {
     assert_fault(
         &fault_of(Guest::throttler().decide(body)).await,
         FaultKind::ResourceExhausted,
-        "wanted more than 64 MiB of memory",
+        "requested more than 64 MiB of memory",
     );
 }
 
@@ -59,7 +59,7 @@ async fn a_table_bomb_is_refused_its_table() {
     assert_fault(
         &fault_of(guest).await,
         FaultKind::ResourceExhausted,
-        "wanted a table of more than 100000 elements",
+        "requested a table of more than 100000 elements",
     );
 }
 
@@ -209,7 +209,7 @@ async fn what_is_not_declared_is_not_given() {
     assert_fault(
         &fault_of(guest()).await,
         FaultKind::InvalidAnswer,
-        "asked the running set by `customer`, which its `group-by` does not name",
+        "queried the running set by `customer`, which its `group-by` does not name",
     );
     Plugged::new(guest().group_by(&["customer"])).await.throttle(offer(3, 3)).await.unwrap();
 

@@ -210,12 +210,12 @@ async fn huge_parts_are_refused_before_they_are_compiled() {
 async fn a_plugin_that_cannot_start_is_refused() {
     refused_for(
         Guest::throttler().pages(2000),
-        "`throttle.describe`: wanted more than 64 MiB of memory",
+        "`throttle.describe`: requested more than 64 MiB of memory",
     )
     .await;
     refused_for(
         Guest::throttler().items("(table 9000000 funcref)"),
-        "wanted a table of more than 100000 elements",
+        "requested a table of more than 100000 elements",
     )
     .await;
     let start = "(func $begin (loop $forever (br $forever))) (start $begin)";

@@ -25,7 +25,7 @@ impl ResourceLimiter for Limiter {
         if sum > bounds::MEMORY {
             return Err(denied(
                 FaultKind::ResourceExhausted,
-                format!("wanted more than {} MiB of memory", bounds::MEMORY >> 20),
+                format!("requested more than {} MiB of memory", bounds::MEMORY >> 20),
             ));
         }
         self.memory = sum;
@@ -41,7 +41,7 @@ impl ResourceLimiter for Limiter {
         if desired > bounds::TABLE {
             return Err(denied(
                 FaultKind::ResourceExhausted,
-                format!("wanted a table of more than {} elements", bounds::TABLE),
+                format!("requested a table of more than {} elements", bounds::TABLE),
             ));
         }
         Ok(true)

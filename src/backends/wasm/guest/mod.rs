@@ -158,14 +158,14 @@ impl Guest {
                 return Err(denied(
                     FaultKind::InvalidAnswer,
                     format!(
-                        "asked the running set by `{name}`, which its `group-by` does not name"
+                        "queried the running set by `{name}`, which its `group-by` does not name"
                     ),
                 ));
             }
             if self.by_attribute.len() >= bounds::GROUPS && !self.by_attribute.contains_key(name) {
                 return Err(denied(
                     FaultKind::ResourceExhausted,
-                    format!("asked the running set by more than {} attributes", bounds::GROUPS),
+                    format!("queried the running set by more than {} attributes", bounds::GROUPS),
                 ));
             }
         }
