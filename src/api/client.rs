@@ -72,7 +72,7 @@ impl Error {
 
 /// The answer to a request that the server accepted.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct ApiResponse {
     /// The HTTP status, below 400.
     pub status: u16,
     /// The body as it came.
@@ -82,7 +82,7 @@ pub struct Answer {
     url: Url,
 }
 
-impl Answer {
+impl ApiResponse {
     /// The body, read as `T`.
     ///
     /// # Errors
@@ -246,7 +246,7 @@ impl<'a> Request<'a> {
     /// # Errors
     ///
     /// [`Error::Problem`] for every status from 400 on, [`Error::Unreachable`] when no answer came.
-    pub async fn send(self) -> Result<Answer, Error> {
+    pub async fn send(self) -> Result<ApiResponse, Error> {
         let mut request = self
             .client
             .http
@@ -272,7 +272,7 @@ impl<'a> Request<'a> {
         let body = answer.bytes().await.map_err(unreachable)?;
         if status.is_success() {
             let date = date.map(|date| Timestamp::from_utc(date.to_utc()));
-            return Ok(Answer { status: status.as_u16(), body, date, url: self.url });
+            return Ok(ApiResponse { status: status.as_u16(), body, date, url: self.url });
         }
         let unknown = || Problem {
             title: status.canonical_reason().unwrap_or("Refused").into(),

@@ -21,12 +21,12 @@ pub(super) struct Connection {
 }
 
 /// An answer.
-pub(super) struct Answer<'a> {
+pub(super) struct RawResponse<'a> {
     pub status: u16,
     pub body: &'a [u8],
 }
 
-impl Answer<'_> {
+impl RawResponse<'_> {
     /// Returns the body of an answer below 400.
     ///
     /// # Errors
@@ -61,7 +61,7 @@ impl Connection {
     }
 
     /// Sends a whole request and returns the answer.
-    pub(super) async fn send(&mut self, request: &[u8]) -> anyhow::Result<Answer<'_>> {
+    pub(super) async fn send(&mut self, request: &[u8]) -> anyhow::Result<RawResponse<'_>> {
         self.stream.write_all(request).await?;
         self.read.clear();
         let mut seen = 0;
@@ -84,7 +84,7 @@ impl Connection {
                 "the server closed the connection"
             );
         }
-        Ok(Answer { status, body: &self.read[head..head + length] })
+        Ok(RawResponse { status, body: &self.read[head..head + length] })
     }
 }
 

@@ -2,7 +2,7 @@
 
 pub use tidegate_api::{
     Problem,
-    client::{Answer, Client, Error, Request, base_url},
+    client::{ApiResponse, Client, Error, Request, base_url},
 };
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use super::{
     Context, ExitCode,
     args::{self, Fields, Json, When},
-    client::{Answer, Client},
+    client::{ApiResponse, Client},
     context::print_error,
 };
 use tidegate_api::{BatchResult, ShortView};
@@ -153,7 +153,7 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn one(answer: &Answer, ctx: &Context) -> anyhow::Result<ExitCode> {
+fn one(answer: &ApiResponse, ctx: &Context) -> anyhow::Result<ExitCode> {
     if ctx.json() {
         ctx.print_body(&answer.body)?;
     } else {

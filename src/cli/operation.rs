@@ -8,7 +8,7 @@ use tidegate_api::OperationView;
 
 use super::{
     Context, ExitCode,
-    client::{Answer, Client},
+    client::{ApiResponse, Client},
     context::{pause, print_error},
 };
 
@@ -22,7 +22,7 @@ const MAX_POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The server is unreachable or does not know the operation.
 pub async fn follow(
     client: &Client,
-    mut answer: Answer,
+    mut answer: ApiResponse,
     what: &'static str,
     ctx: &Context,
 ) -> anyhow::Result<ExitCode> {

@@ -34,7 +34,7 @@ use tokio::{
 
 use crate::cli::{
     Context, ExitCode,
-    client::{Answer, Client, Error, Request},
+    client::{ApiResponse, Client, Error, Request},
     context::pause,
     output::{self, OutputStyle},
 };
@@ -318,7 +318,7 @@ async fn observe(
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Retries a request until there is a response: the server may be killed at any time.
-async fn until_answered<'a>(request: impl Fn() -> Request<'a>) -> Result<Answer, Error> {
+async fn until_answered<'a>(request: impl Fn() -> Request<'a>) -> Result<ApiResponse, Error> {
     loop {
         match request().send().await {
             Err(error) if error.passes() => pause(RETRY_INTERVAL).await,

@@ -38,7 +38,7 @@ pub use crate::jobs::lookahead::{LastSweep, Lookahead};
 pub use crate::jobs::sweep::Swept;
 pub use crate::plugins::circuit_breaker::CircuitBreaker;
 pub use crate::schedules::materialize::Materialized;
-pub use crate::tick::view::View;
+pub use crate::tick::view::LedgerView;
 pub use error::Error;
 pub use tick::{
     ByteBudget, Claimed, Demand, Dispatch, ThrottlerCall, TickCache, TickInput, TickOutcome,

@@ -44,7 +44,7 @@ pub struct Unusable {
 
 /// The response of a plugin to a call.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Answer {
+pub enum PluginAnswer {
     /// A throttler.
     Throttle(ThrottleAnswer),
     /// A retry strategy.
@@ -99,18 +99,18 @@ impl Component {
     /// # Errors
     ///
     /// The call's fault.
-    pub async fn call(&self, call: &Call) -> Result<Answer, Fault> {
+    pub async fn call(&self, call: &Call) -> Result<PluginAnswer, Fault> {
         match call {
             Call::Throttle(call) => self
                 .host
                 .throttle(&self.plugin, Arc::clone(call), Purpose::Live)
                 .await
-                .map(Answer::Throttle),
+                .map(PluginAnswer::Throttle),
             Call::Retry(call) => self
                 .host
                 .retry(&self.plugin, Arc::clone(call), Purpose::Live)
                 .await
-                .map(Answer::Retry),
+                .map(PluginAnswer::Retry),
         }
     }
 

@@ -21,7 +21,7 @@ use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use serde_json::{Map, Value, json};
 
 pub use self::{
-    component::{Answer, Component, Unusable},
+    component::{Component, PluginAnswer, Unusable},
     expect::Expect,
     recorded::recorded,
 };

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{
     Context, ExitCode, UsageError,
     args::{self, Json},
-    client::{Answer, Client},
+    client::{ApiResponse, Client},
     output, pages, triggers,
 };
 use tidegate_api::{
@@ -193,7 +193,7 @@ fn worse(a: ExitCode, b: ExitCode) -> ExitCode {
 }
 
 /// Prints the outcome of events.
-fn print_outcomes(answer: &Answer, ctx: &Context) -> anyhow::Result<ExitCode> {
+fn print_outcomes(answer: &ApiResponse, ctx: &Context) -> anyhow::Result<ExitCode> {
     let results = match answer.read()? {
         EventAnswer::One(event) => {
             vec![EventResult { status: answer.status, event: Some(event), error: None }]

@@ -1,7 +1,7 @@
 //! The running weight of each constraint, value by value. It is read from the ledger on request, so
 //! that no tick computes it.
 
-use crate::{Engine, Error, View, request::ConstraintUse};
+use crate::{Engine, Error, LedgerView, request::ConstraintUse};
 use tidegate_core::job::QueueName;
 
 /// Most values that are returned.
@@ -23,7 +23,7 @@ impl Engine {
         let Some((ledger, batches)) = self.ports.store.ledger(queue).await? else {
             return Ok(Vec::new());
         };
-        let mut view = View::new(ledger, batches);
+        let mut view = LedgerView::new(ledger, batches);
         let values = view.usage(&limits).values().filter_map(|(index, value, running_weight)| {
             let constraint = &constraints[index];
             let per = constraint.per.clone();

@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    Engine, Error, View,
+    Engine, Error, LedgerView,
     request::{Explanation, HeldBy},
     tick::Turns,
 };
@@ -96,7 +96,7 @@ impl Engine {
             .store
             .ledger(&job.spec.queue)
             .await?
-            .map(|(ledger, batches)| View::new(ledger, batches));
+            .map(|(ledger, batches)| LedgerView::new(ledger, batches));
         let held_since = view.as_ref().map(|view| view.ledger.held.clone()).unwrap_or_default();
         let since = |rule: &Rule| held_since.get(rule).copied().or(Some(run_at));
         if view.as_ref().is_some_and(|view| view.granted(&job.id) == Some(job.life.version)) {
@@ -159,7 +159,7 @@ impl Engine {
         &self,
         job: &Job,
         limits: &Arc<Limits>,
-        mut view: Option<View>,
+        mut view: Option<LedgerView>,
         is_requested: impl Fn(&Job) -> bool,
         now: Timestamp,
     ) -> Result<Option<AdmissionDecision>, Error> {
@@ -263,7 +263,7 @@ fn check_in_turn(
     admission: &mut Admission<'_>,
     candidates: impl Iterator<Item = Job>,
     job: &Job,
-    view: &View,
+    view: &LedgerView,
 ) -> Option<(AdmissionDecision, Vec<Job>)> {
     let mut fitting = Vec::new();
     for other in candidates {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{ThrottlerCall, TickInput, plan::TickPlan};
-use crate::{View, plugins::circuit_breaker::OpenCircuit};
+use crate::{LedgerView, plugins::circuit_breaker::OpenCircuit};
 use tidegate_core::{
     port::policy::Ended,
     queue::{Limits, admission::Reservations, order::Position},
@@ -14,7 +14,7 @@ use tidegate_core::{
 /// scan in progress.
 #[derive(Debug, Default)]
 pub struct TickCache {
-    pub(super) view: Option<View>,
+    pub(super) view: Option<LedgerView>,
     /// The version of the catalog under which the queue had no ledger: without a new version none
     /// appears.
     pub(super) unlimited_under: Option<u64>,
@@ -45,7 +45,7 @@ struct ScanProgress {
 }
 
 impl ScanProgress {
-    fn of(view: &View, limits: &Limits) -> Self {
+    fn of(view: &LedgerView, limits: &Limits) -> Self {
         Self {
             config_version: limits.version,
             ledger_version: view.ledger.version,
@@ -56,12 +56,12 @@ impl ScanProgress {
 
 impl TickCache {
     /// The view of the queue's ledger, if there is one and it was read.
-    pub fn view(&self) -> Option<&View> {
+    pub fn view(&self) -> Option<&LedgerView> {
         self.view.as_ref()
     }
 
     /// What earlier ticks of this engine have reserved in the scan that `view` is in.
-    pub(super) fn reserved(&self, view: &View, limits: &Limits) -> Reservations {
+    pub(super) fn reserved(&self, view: &LedgerView, limits: &Limits) -> Reservations {
         let (scan, reserved) = &self.reservations;
         if view.ledger.scan_cursor.is_some() && *scan == ScanProgress::of(view, limits) {
             reserved.clone()

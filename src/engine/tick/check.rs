@@ -10,7 +10,7 @@ use super::{
     lease_expired,
     plan::{JobChange, TickPlan},
 };
-use crate::{Catalog, Engine, Error, View, tick::view::AUDIT_INTERVAL};
+use crate::{Catalog, Engine, Error, LedgerView, tick::view::AUDIT_INTERVAL};
 use tidegate_core::{
     job::{Event, Job, JobId, State},
     port::Work,
@@ -42,7 +42,7 @@ impl Engine {
     /// Checks the grants of the due batches: releases, fences, sends again or revokes them.
     pub(super) async fn check(
         &self,
-        view: &View,
+        view: &LedgerView,
         catalog: &Catalog,
         plan: &mut TickPlan,
         now: Timestamp,

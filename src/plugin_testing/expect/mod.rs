@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Answer, Case, Instant, many};
+use super::{Case, Instant, PluginAnswer, many};
 use tidegate_core::{
     port::policy::{
         Action, Call, Decision, Fault, PolicyState, Problem, RetryAnswer, ThrottleAnswer,
@@ -104,7 +104,12 @@ impl Expect {
     }
 
     /// Returns the differences between the expected outcome of `call` and its answer or fault.
-    pub fn of(&self, case: &Case, call: &Call, answer: &Result<Answer, Fault>) -> Vec<String> {
+    pub fn of(
+        &self,
+        case: &Case,
+        call: &Call,
+        answer: &Result<PluginAnswer, Fault>,
+    ) -> Vec<String> {
         match (answer, &self.error) {
             (Err(fault), Some(expected)) if fault.message.starts_with(expected.as_str()) => {
                 Vec::new()
@@ -114,7 +119,7 @@ impl Expect {
             }
             (Err(fault), None) => vec![format!("it failed ({}): {fault}", fault.kind.as_str())],
             (Ok(_), Some(expected)) => vec![format!("it did not fail; expected {expected:?}")],
-            (Ok(Answer::Throttle(answer)), None) => {
+            (Ok(PluginAnswer::Throttle(answer)), None) => {
                 let before = if let Call::Throttle(call) = call {
                     PolicyState::clone(&call.state)
                 } else {
@@ -125,7 +130,7 @@ impl Expect {
                     .chain(self.kept(answer.state.as_ref().unwrap_or(&before)))
                     .collect()
             }
-            (Ok(Answer::Retry(answer)), None) => {
+            (Ok(PluginAnswer::Retry(answer)), None) => {
                 self.follows(answer, case.now()).into_iter().collect()
             }
         }

@@ -5,7 +5,7 @@ use tidegate_api::{CheckView, Doctor};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
-    Answer, Api,
+    Api, HandlerResult,
     access::{Admin, May},
     media::Accept,
 };
@@ -23,7 +23,7 @@ fn view(check: Check) -> CheckView {
 #[utoipa::path(get, path = "/v1/doctor", tag = "operate", operation_id = "doctor",
     responses((status = 200, description = "All findings, good and bad", body = Doctor)),
     security(("bearer" = ["admin"]), ("basic" = ["admin"])))]
-async fn doctor(State(api): State<Api>, _: May<Admin>, accept: Accept) -> Answer {
+async fn doctor(State(api): State<Api>, _: May<Admin>, accept: Accept) -> HandlerResult {
     let checks = api.server.doctor().await;
     let ok = checks.iter().all(|check| check.level != CheckLevel::Error);
     let checks = checks.into_iter().map(view).collect();

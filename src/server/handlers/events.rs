@@ -13,7 +13,7 @@ use tidegate_core::error_code::ErrorCode;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
-    Answer, Api, MAX_BATCH_BYTES,
+    Api, HandlerResult, MAX_BATCH_BYTES,
     access::{Admin, Enqueue, May, Read},
     body::{Body, bounded},
     convert,
@@ -135,7 +135,7 @@ async fn ingest(
     accept: Accept,
     _: May<Enqueue>,
     request: Request,
-) -> Answer {
+) -> HandlerResult {
     let most = api.server.engine().rules().events.max_bytes;
     match receive(request, most).await.inspect_err(|_| api.server.refused_events(1))? {
         Received::One(event) => {
@@ -209,7 +209,12 @@ fn dead_letter(letter: DeadLetter, encoding: Encoding) -> DeadLetterView {
     responses((status = 200, description = "A page", body = DeadLetterPage)),
     security(("bearer" = ["read"]), ("basic" = ["read"])),
 )]
-async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, mut params: Params) -> Answer {
+async fn list(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Read>,
+    mut params: Params,
+) -> HandlerResult {
     let (trigger, limit, cursor) =
         (params.one::<TriggerName>("trigger")?, params.limit()?, params.one::<String>("cursor")?);
     params.done()?;
@@ -233,7 +238,7 @@ async fn get(
     accept: Accept,
     _: May<Read>,
     Name(id): Name<String>,
-) -> Answer {
+) -> HandlerResult {
     Ok(accept.ok(dead_letter(api.server.dead_letter(&id).await?, accept.0)).into_response())
 }
 
@@ -280,7 +285,7 @@ async fn replay(
     accept: Accept,
     _: May<Admin>,
     Name(id): Name<String>,
-) -> Answer {
+) -> HandlerResult {
     let replayed = api.server.replay_dead_letter(&id).await?;
     Ok(accept.ok(convert::replayed(replayed)).into_response())
 }
@@ -298,7 +303,12 @@ async fn replay(
     ),
     security(("bearer" = ["admin"]), ("basic" = ["admin"])),
 )]
-async fn replay_many(State(api): State<Api>, accept: Accept, _: May<Admin>, body: Body) -> Answer {
+async fn replay_many(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Admin>,
+    body: Body,
+) -> HandlerResult {
     let request: ReplayDeadLetters = body.read_or_default()?;
     let (letters, next_cursor) =
         api.server.dead_letters(request.trigger.as_ref(), request.cursor, 100).await?;

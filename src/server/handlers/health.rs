@@ -12,7 +12,7 @@ use tidegate_core::error_code::ErrorCode;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
-    Answer, Api,
+    Api, HandlerResult,
     access::{May, Read},
     error::Problem,
     media::Accept,
@@ -34,7 +34,7 @@ async fn healthz(accept: Accept) -> Response {
 /// Whether requests are served: the store answers, and the server is not stopping.
 #[utoipa::path(get, path = "/readyz", tag = "operate", security(()),
     responses((status = 200, description = "Requests are served", body = Health)))]
-async fn readyz(State(api): State<Api>, accept: Accept) -> Answer {
+async fn readyz(State(api): State<Api>, accept: Accept) -> HandlerResult {
     api.server.ready().await?;
     Ok(accept.ok(HEALTH).into_response())
 }
@@ -45,7 +45,7 @@ async fn readyz(State(api): State<Api>, accept: Accept) -> Answer {
         (status = 200, description = "Prometheus text", body = String, content_type = "text/plain"),
         (status = 404, description = "`metrics_off`"),
     ), security(("bearer" = ["read"]), ("basic" = ["read"])))]
-async fn metrics(State(api): State<Api>, _: May<Read>) -> Answer {
+async fn metrics(State(api): State<Api>, _: May<Read>) -> HandlerResult {
     let handle = api.options.metrics.as_ref();
     let text = handle.map(metrics_exporter_prometheus::PrometheusHandle::render);
     let text =

@@ -11,7 +11,7 @@ use tidegate_api::{JobTypePage, JobTypeView};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
-    Answer, Api,
+    Api, HandlerResult,
     body::{self, Body},
     config::{Patch, patched, shown},
     error::Problem,
@@ -113,7 +113,7 @@ fn with_change(config: &TypeConfig, change: Patch) -> Result<TypeConfig, Problem
 async fn put(
     (State(api), accept, _, Name(name), IfMatch(version)): Configure<TypeName>,
     body: Body,
-) -> Answer {
+) -> HandlerResult {
     let put = api.server.put_type(&name, body.read()?, version).await?;
     resource::stored(&api, accept, name, put)
 }
@@ -143,7 +143,7 @@ async fn put(
 async fn patch(
     (State(api), accept, _, Name(name), IfMatch(version)): Configure<TypeName>,
     body: Body,
-) -> Answer {
+) -> HandlerResult {
     let patch: Patch = body.read()?;
     let item = resource::patch(
         version,
@@ -165,7 +165,7 @@ async fn patch(
     ),
     security(("bearer" = ["read"]), ("basic" = ["read"])),
 )]
-async fn get((State(api), accept, _, Name(name)): Get<TypeName>) -> Answer {
+async fn get((State(api), accept, _, Name(name)): Get<TypeName>) -> HandlerResult {
     let item = api.server.job_type(&name).await?;
     resource::shown(&api, accept, name, item)
 }
@@ -183,7 +183,7 @@ async fn get((State(api), accept, _, Name(name)): Get<TypeName>) -> Answer {
     responses((status = 200, description = "A page", body = JobTypePage)),
     security(("bearer" = ["read"]), ("basic" = ["read"])),
 )]
-async fn list((State(api), accept, _, request): List) -> Answer {
+async fn list((State(api), accept, _, request): List) -> HandlerResult {
     let (items, next_cursor) = request.page(api.server.job_types().await?);
     let job_types = resource::views(&api, accept, items)?;
     Ok(accept.ok(JobTypePage { job_types, next_cursor }).into_response())

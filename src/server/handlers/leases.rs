@@ -7,7 +7,7 @@ use tidegate_api::{LeaseBody, LeaseView, LeasesView, ReportedView};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
-    Answer, Api, MAX_BATCH_BYTES,
+    Api, HandlerResult, MAX_BATCH_BYTES,
     access::{May, Work},
     body::{Body, BodyLimit},
     bound,
@@ -42,7 +42,7 @@ const MAX_WAIT: Seconds = Seconds::new(60);
     ),
     security(("bearer" = ["work"]), ("basic" = ["work"])),
 )]
-async fn lease(State(api): State<Api>, accept: Accept, _: May<Work>, body: Body) -> Answer {
+async fn lease(State(api): State<Api>, accept: Accept, _: May<Work>, body: Body) -> HandlerResult {
     let request = read_request(&body, &api)?;
     let reported: Vec<JobId> = request.reports.iter().map(|report| report.id.clone()).collect();
     // A call may wait for a minute; the buffer of its request is freed before.

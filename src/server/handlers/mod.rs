@@ -94,7 +94,7 @@ impl FromRef<Api> for Arc<ApiOptions> {
 }
 
 /// The result of a handler.
-type Answer = Result<Response, Problem>;
+type HandlerResult = Result<Response, Problem>;
 
 impl Api {
     /// Whether `answer` is within the bound of the deployment mode.

@@ -7,7 +7,7 @@ use tidegate_api::{OperationView, QueuePage, QueueView};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
-    Answer, Api,
+    Api, HandlerResult,
     access::{Admin, May},
     body::Body,
     config::{Patch, patched},
@@ -78,7 +78,7 @@ impl Item for (QueueItem, QueueStatus) {
 async fn put(
     (State(api), accept, _, Name(name), IfMatch(version)): Configure<QueueName>,
     body: Body,
-) -> Answer {
+) -> HandlerResult {
     let put = api.server.put_queue(&name, body.read()?, version).await?;
     resource::stored(&api, accept, name, put)
 }
@@ -104,7 +104,7 @@ async fn put(
 async fn patch(
     (State(api), accept, _, Name(name), IfMatch(version)): Configure<QueueName>,
     body: Body,
-) -> Answer {
+) -> HandlerResult {
     let patch: Patch = body.read()?;
     let item = resource::patch(
         version,
@@ -126,7 +126,7 @@ async fn patch(
     ),
     security(("bearer" = ["read"]), ("basic" = ["read"])),
 )]
-async fn get((State(api), accept, _, Name(name)): Get<QueueName>) -> Answer {
+async fn get((State(api), accept, _, Name(name)): Get<QueueName>) -> HandlerResult {
     let item = api.server.queue(&name).await?;
     let status = api.server.queue_status(&name).await?;
     resource::shown(&api, accept, name, (item, status))
@@ -145,7 +145,7 @@ async fn get((State(api), accept, _, Name(name)): Get<QueueName>) -> Answer {
     responses((status = 200, description = "A page", body = QueuePage)),
     security(("bearer" = ["read"]), ("basic" = ["read"])),
 )]
-async fn list((State(api), accept, _, request): List) -> Answer {
+async fn list((State(api), accept, _, request): List) -> HandlerResult {
     let (items, next_cursor) = request.page(api.server.queues().await?);
     let statuses = api.server.queue_statuses(items.iter().map(|(name, _)| name)).await?;
     // A queue without a status was deleted after the list was read.
@@ -192,7 +192,7 @@ async fn delete(
     ),
     security(("bearer" = ["admin"]), ("basic" = ["admin"])),
 )]
-async fn pause((State(api), accept, _, Name(name)): Pause<QueueName>) -> Answer {
+async fn pause((State(api), accept, _, Name(name)): Pause<QueueName>) -> HandlerResult {
     let item = api.server.pause_queue(&name, true).await?;
     resource::shown(&api, accept, name, item)
 }
@@ -207,7 +207,7 @@ async fn pause((State(api), accept, _, Name(name)): Pause<QueueName>) -> Answer 
     ),
     security(("bearer" = ["admin"]), ("basic" = ["admin"])),
 )]
-async fn resume((State(api), accept, _, Name(name)): Pause<QueueName>) -> Answer {
+async fn resume((State(api), accept, _, Name(name)): Pause<QueueName>) -> HandlerResult {
     let item = api.server.pause_queue(&name, false).await?;
     resource::shown(&api, accept, name, item)
 }
@@ -240,7 +240,7 @@ async fn purge(
     _: May<Admin>,
     Name(name): Name<QueueName>,
     key: IdempotencyKey,
-) -> Answer {
+) -> HandlerResult {
     api.server.queue(&name).await?;
     let filter = JobFilter {
         queue: Some(name),

@@ -17,7 +17,7 @@ use axum::{extract::State, http::StatusCode, response::IntoResponse};
 use serde::Serialize;
 
 use super::{
-    Answer, Api,
+    Api, HandlerResult,
     access::{Admin, May, Read},
     error::Problem,
     media::Accept,
@@ -77,7 +77,7 @@ pub fn views<I: Item>(
 /// # Errors
 ///
 /// 500 if it cannot be shown.
-pub fn shown<I: Item>(api: &Api, accept: Accept, name: I::Name, item: I) -> Answer {
+pub fn shown<I: Item>(api: &Api, accept: Accept, name: I::Name, item: I) -> HandlerResult {
     answer(api, accept, StatusCode::OK, name, item)
 }
 
@@ -86,7 +86,12 @@ pub fn shown<I: Item>(api: &Api, accept: Accept, name: I::Name, item: I) -> Answ
 /// # Errors
 ///
 /// 500 if it cannot be shown.
-pub fn stored<I: Item>(api: &Api, accept: Accept, name: I::Name, (item, new): (I, bool)) -> Answer {
+pub fn stored<I: Item>(
+    api: &Api,
+    accept: Accept,
+    name: I::Name,
+    (item, new): (I, bool),
+) -> HandlerResult {
     answer(api, accept, if new { StatusCode::CREATED } else { StatusCode::OK }, name, item)
 }
 
@@ -96,7 +101,7 @@ fn answer<I: Item>(
     status: StatusCode,
     name: I::Name,
     item: I,
-) -> Answer {
+) -> HandlerResult {
     let version = item.version();
     let view = item.view(name, accept, api.server.now())?;
     Ok(accept.reply(status, view).etag(version).into_response())

@@ -12,7 +12,7 @@ use tidegate_api::{AnyValue, JobView, ScheduleBody, SchedulePage, ScheduleView};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
-    Answer, Api,
+    Api, HandlerResult,
     access::{Enqueue, May},
     body::{self, Body},
     config::{Patch, patched},
@@ -119,7 +119,7 @@ async fn stored(
 async fn put(
     (State(api), accept, _, Name(name), IfMatch(version)): Configure<ScheduleName>,
     body: Body,
-) -> Answer {
+) -> HandlerResult {
     let (settings, data) = read(&api, &body)?;
     let config: ScheduleConfig = body::read(Value::Object(settings).to_string().as_bytes())?;
     let data = data.unwrap_or_else(Payload::null);
@@ -149,7 +149,7 @@ async fn put(
 async fn patch(
     (State(api), accept, _, Name(name), IfMatch(version)): Configure<ScheduleName>,
     body: Body,
-) -> Answer {
+) -> HandlerResult {
     let (patch, data) = read(&api, &body)?;
     let item = resource::patch(
         version,
@@ -174,7 +174,7 @@ async fn patch(
     ),
     security(("bearer" = ["read"]), ("basic" = ["read"])),
 )]
-async fn get((State(api), accept, _, Name(name)): Get<ScheduleName>) -> Answer {
+async fn get((State(api), accept, _, Name(name)): Get<ScheduleName>) -> HandlerResult {
     let item = api.server.schedule(&name).await?;
     resource::shown(&api, accept, name, item)
 }
@@ -192,7 +192,7 @@ async fn get((State(api), accept, _, Name(name)): Get<ScheduleName>) -> Answer {
     responses((status = 200, description = "A page", body = SchedulePage)),
     security(("bearer" = ["read"]), ("basic" = ["read"])),
 )]
-async fn list((State(api), accept, _, request): List) -> Answer {
+async fn list((State(api), accept, _, request): List) -> HandlerResult {
     let (items, next_cursor) = request.page(api.server.schedules().await?);
     let schedules = resource::views(&api, accept, items)?;
     Ok(accept.ok(SchedulePage { schedules, next_cursor }).into_response())
@@ -235,7 +235,7 @@ async fn delete(
     ),
     security(("bearer" = ["admin"]), ("basic" = ["admin"])),
 )]
-async fn pause((State(api), accept, _, Name(name)): Pause<ScheduleName>) -> Answer {
+async fn pause((State(api), accept, _, Name(name)): Pause<ScheduleName>) -> HandlerResult {
     api.server.pause_schedule(&name, true).await?;
     let item = api.server.schedule(&name).await?;
     resource::shown(&api, accept, name, item)
@@ -252,7 +252,7 @@ async fn pause((State(api), accept, _, Name(name)): Pause<ScheduleName>) -> Answ
     ),
     security(("bearer" = ["admin"]), ("basic" = ["admin"])),
 )]
-async fn resume((State(api), accept, _, Name(name)): Pause<ScheduleName>) -> Answer {
+async fn resume((State(api), accept, _, Name(name)): Pause<ScheduleName>) -> HandlerResult {
     api.server.pause_schedule(&name, false).await?;
     let item = api.server.schedule(&name).await?;
     resource::shown(&api, accept, name, item)
@@ -281,7 +281,7 @@ async fn run(
     caller: May<Enqueue>,
     Name(name): Name<ScheduleName>,
     IdempotencyKey(key): IdempotencyKey,
-) -> Answer {
+) -> HandlerResult {
     let (item, _) = api.server.schedule(&name).await?;
     if item.config.options.critical {
         caller.critical()?;

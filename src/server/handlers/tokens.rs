@@ -6,7 +6,7 @@ use tidegate_core::error_code::ErrorCode;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
-    Answer, Api,
+    Api, HandlerResult,
     access::{Admin, May},
     body::Body,
     error::Problem,
@@ -42,7 +42,12 @@ fn view(item: TokenItem, token: Option<String>) -> TokenView {
     ),
     security(("bearer" = ["admin"]), ("basic" = ["admin"])),
 )]
-async fn create(State(api): State<Api>, accept: Accept, admin: May<Admin>, body: Body) -> Answer {
+async fn create(
+    State(api): State<Api>,
+    accept: Accept,
+    admin: May<Admin>,
+    body: Body,
+) -> HandlerResult {
     let ask: NewTokenBody = body.read()?;
     if !(1..=128).contains(&ask.name.len()) {
         return Err(Problem::invalid("name", "must have 1 to 128 bytes"));
@@ -80,7 +85,7 @@ async fn list(
     accept: Accept,
     _: May<Admin>,
     request: PageRequest,
-) -> Answer {
+) -> HandlerResult {
     let mut items = Vec::new();
     for json in api.server.tokens().await? {
         let item: TokenItem = serde_json::from_slice(&json)

@@ -7,7 +7,7 @@ use tidegate_api::{TriggerPage, TriggerView};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
-    Answer, Api,
+    Api, HandlerResult,
     body::Body,
     error::Problem,
     media::Accept,
@@ -65,7 +65,7 @@ impl Item for TriggerItem {
 async fn put(
     (State(api), accept, _, Name(name), IfMatch(version)): Configure<TriggerName>,
     body: Body,
-) -> Answer {
+) -> HandlerResult {
     let put = api.server.put_trigger(&name, body.read()?, version).await?;
     resource::stored(&api, accept, name, put)
 }
@@ -80,7 +80,7 @@ async fn put(
     ),
     security(("bearer" = ["read"]), ("basic" = ["read"])),
 )]
-async fn get((State(api), accept, _, Name(name)): Get<TriggerName>) -> Answer {
+async fn get((State(api), accept, _, Name(name)): Get<TriggerName>) -> HandlerResult {
     let item = api.server.trigger(&name).await?;
     resource::shown(&api, accept, name, item)
 }
@@ -98,7 +98,7 @@ async fn get((State(api), accept, _, Name(name)): Get<TriggerName>) -> Answer {
     responses((status = 200, description = "A page", body = TriggerPage)),
     security(("bearer" = ["read"]), ("basic" = ["read"])),
 )]
-async fn list((State(api), accept, _, request): List) -> Answer {
+async fn list((State(api), accept, _, request): List) -> HandlerResult {
     let (items, next_cursor) = request.page(api.server.triggers().await?);
     let triggers = resource::views(&api, accept, items)?;
     Ok(accept.ok(TriggerPage { triggers, next_cursor }).into_response())

@@ -5,7 +5,7 @@ use tidegate_api::{RegistrationBody, Worker, WorkerPage};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
-    Answer, Api,
+    Api, HandlerResult,
     access::{May, Read, Work},
     body::Body,
     convert,
@@ -32,7 +32,7 @@ async fn list(
     accept: Accept,
     _: May<Read>,
     request: PageRequest,
-) -> Answer {
+) -> HandlerResult {
     let named = api
         .server
         .workers()
@@ -59,7 +59,7 @@ async fn register(
     _: May<Work>,
     Name(name): Name<String>,
     body: Body,
-) -> Answer {
+) -> HandlerResult {
     let ask: RegistrationBody = body.read_or_default()?;
     let worker = api.server.register_worker(&name, ask.capacity).await?;
     Ok(accept.ok(convert::worker(worker)).into_response())
@@ -85,7 +85,7 @@ async fn drain(
     accept: Accept,
     _: May<Work>,
     Name(name): Name<String>,
-) -> Answer {
+) -> HandlerResult {
     Ok(accept.ok(convert::worker(api.server.drain_worker(&name, true).await?)).into_response())
 }
 
@@ -104,7 +104,7 @@ async fn undrain(
     accept: Accept,
     _: May<Work>,
     Name(name): Name<String>,
-) -> Answer {
+) -> HandlerResult {
     Ok(accept.ok(convert::worker(api.server.drain_worker(&name, false).await?)).into_response())
 }
 

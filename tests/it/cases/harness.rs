@@ -240,7 +240,7 @@ impl Harness {
         let Some((ledger, batches)) = self.store.ledger(&queue()).await.unwrap() else {
             return 0;
         };
-        tidegate_engine::View::new(ledger, batches)
+        tidegate_engine::LedgerView::new(ledger, batches)
             .live()
             .map(|grant| u64::from(grant.weight))
             .sum()

@@ -39,7 +39,7 @@ impl Api {
         path: &str,
         headers: &[(&str, &str)],
         body: impl Into<reqwest::Body>,
-    ) -> Option<Answer> {
+    ) -> Option<ApiAnswer> {
         let mut request = self
             .client
             .request(method, format!("{}{path}", self.base))
@@ -53,7 +53,7 @@ impl Api {
         }
         let response = request.send().await.ok()?;
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
-        Some(Answer { status, headers, body: response.bytes().await.ok()?.to_vec() })
+        Some(ApiAnswer { status, headers, body: response.bytes().await.ok()?.to_vec() })
     }
 
     /// A request with any body and headers.
@@ -63,35 +63,35 @@ impl Api {
         path: &str,
         headers: &[(&str, &str)],
         body: impl Into<reqwest::Body>,
-    ) -> Answer {
+    ) -> ApiAnswer {
         self.try_send(method.clone(), path, headers, body)
             .await
             .unwrap_or_else(|| panic!("{method} {path} has no answer"))
     }
 
     /// A request in JSON.
-    pub async fn ask(&self, method: Method, path: &str, body: &Value) -> Answer {
+    pub async fn ask(&self, method: Method, path: &str, body: &Value) -> ApiAnswer {
         let body = if body.is_null() { String::new() } else { body.to_string() };
         self.send(method, path, &[("content-type", "application/json")], body).await
     }
 
-    pub async fn get(&self, path: &str) -> Answer {
+    pub async fn get(&self, path: &str) -> ApiAnswer {
         self.send(Method::GET, path, &[], "").await
     }
 
-    pub async fn post(&self, path: &str, body: Value) -> Answer {
+    pub async fn post(&self, path: &str, body: Value) -> ApiAnswer {
         self.ask(Method::POST, path, &body).await
     }
 
-    pub async fn put(&self, path: &str, body: Value) -> Answer {
+    pub async fn put(&self, path: &str, body: Value) -> ApiAnswer {
         self.ask(Method::PUT, path, &body).await
     }
 
-    pub async fn patch(&self, path: &str, body: Value) -> Answer {
+    pub async fn patch(&self, path: &str, body: Value) -> ApiAnswer {
         self.ask(Method::PATCH, path, &body).await
     }
 
-    pub async fn delete(&self, path: &str) -> Answer {
+    pub async fn delete(&self, path: &str) -> ApiAnswer {
         self.send(Method::DELETE, path, &[], "").await
     }
 
@@ -157,7 +157,7 @@ impl Api {
     }
 
     /// Reports on a lease with a worker's token.
-    pub async fn report(&self, lease: &Lease, status: &str) -> Answer {
+    pub async fn report(&self, lease: &Lease, status: &str) -> ApiAnswer {
         self.post(&lease.path, json!({"attempt": lease.attempt, "status": status})).await
     }
 
@@ -179,13 +179,13 @@ pub struct Lease {
 
 /// An answer.
 #[derive(Debug)]
-pub struct Answer {
+pub struct ApiAnswer {
     pub status: u16,
     pub headers: HeaderMap,
     pub body: Vec<u8>,
 }
 
-impl Answer {
+impl ApiAnswer {
     /// Its body, decoded by its content type.
     #[track_caller]
     pub fn value(&self) -> Value {

@@ -23,7 +23,7 @@ use tidegate_backends::system::SystemClock;
 use tidegate_core::{port::Clock as _, time::Timestamp};
 
 use super::{
-    api::{Answer, Api},
+    api::{Api, ApiAnswer},
     serve::{Setup, Tidegate},
     target::Target,
     wait::eventually,
@@ -58,7 +58,7 @@ struct Books {
 
 impl Books {
     /// Sends a request to the current server; none if it died meanwhile.
-    async fn ask(&self, method: Method, path: &str, body: &Value) -> Option<Answer> {
+    async fn ask(&self, method: Method, path: &str, body: &Value) -> Option<ApiAnswer> {
         let api = self.api.lock().clone().unwrap();
         let answer = api
             .try_send(method, path, &[("content-type", "application/json")], body.to_string())
@@ -72,7 +72,7 @@ impl Books {
     }
 
     /// Asks until there is an answer.
-    async fn insist(&self, method: Method, path: &str, body: &Value) -> Answer {
+    async fn insist(&self, method: Method, path: &str, body: &Value) -> ApiAnswer {
         eventually("the server answers", || self.ask(method.clone(), path, body)).await
     }
 

@@ -20,7 +20,7 @@ use tidegate_server::{
 use tokio::task::JoinHandle;
 
 use super::{
-    api::{Answer, Api},
+    api::{Api, ApiAnswer},
     serve::Tidegate,
     target::Target,
 };
@@ -97,7 +97,7 @@ async fn a_full_disk_is_reported_and_loses_nothing_acknowledged() {
     let (server, api, serving) = bounded(dir.path(), 150).await;
     api.job_type("t", json!({})).await;
     let mut kept = Vec::new();
-    let full: Answer = loop {
+    let full: ApiAnswer = loop {
         let answer = api.post("/v1/jobs", json!({"type": "t", "data": "d".repeat(900)})).await;
         if answer.status != 201 {
             break answer;

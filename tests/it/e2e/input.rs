@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{api::Answer, serve::Tidegate};
+use super::{api::ApiAnswer, serve::Tidegate};
 
 /// `base` with the one field at `path` set to `value`.
 fn with(base: &Value, path: &str, value: &Value) -> Value {
@@ -15,7 +15,7 @@ fn with(base: &Value, path: &str, value: &Value) -> Value {
 }
 
 /// What differs between `answer` and the refusal it should be, if anything does.
-fn differs(asked: &str, answer: &Answer, code: &str, field: &str) -> Option<String> {
+fn differs(asked: &str, answer: &ApiAnswer, code: &str, field: &str) -> Option<String> {
     let value = answer.value();
     let fits = answer.status == 400 && value["code"] == code && value["field"] == field;
     (!fits).then(|| format!("{asked}: not {code} of {field}: {} {value}", answer.status))

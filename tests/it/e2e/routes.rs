@@ -6,7 +6,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::{
-    api::{Answer, Api},
+    api::{Api, ApiAnswer},
     serve::Tidegate,
 };
 use crate::plugins::guest::Guest;
@@ -41,7 +41,7 @@ impl Tour<'_> {
             body if self.media.ends_with("json") => body.to_string().into_bytes(),
             body => rmp_serde::to_vec(&body).unwrap(),
         };
-        let answer: Answer = self.api.send(method.clone(), &path, &headers, bytes).await;
+        let answer: ApiAnswer = self.api.send(method.clone(), &path, &headers, bytes).await;
         let value = answer.is(status);
         if status != 204 {
             assert_eq!(answer.header("content-type"), Some(self.media), "{method} {path}");

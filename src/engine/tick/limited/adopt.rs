@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use crate::{
-    Engine, Error, View,
+    Engine, Error, LedgerView,
     tick::{
         grant,
         plan::{JobChange, TickPlan},
@@ -22,7 +22,7 @@ impl Engine {
     pub(super) async fn adopt(
         &self,
         queue: &QueueName,
-        view: &View,
+        view: &LedgerView,
         plan: &mut TickPlan,
         now: Timestamp,
     ) -> Result<(), Error> {
@@ -47,7 +47,7 @@ impl Engine {
     pub(super) fn adopt_unclaimed(
         &self,
         queue: &QueueName,
-        view: &View,
+        view: &LedgerView,
         plan: &mut TickPlan,
         now: Timestamp,
     ) {

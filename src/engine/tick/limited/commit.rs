@@ -12,7 +12,7 @@ use std::{
 
 use super::LimitedDecision;
 use crate::{
-    Engine, Error, View,
+    Engine, Error, LedgerView,
     tick::{
         TickCache, TickContext, TickOutcome, current_job, plan::TickPlan, same_claim,
         settle::KnownJobs, throttle::Throttling, view::Prepared,
@@ -99,7 +99,7 @@ impl Engine {
     fn limited_writes(
         &self,
         context: &TickContext<'_>,
-        view: &mut View,
+        view: &mut LedgerView,
         decision: &mut LimitedDecision,
     ) -> LimitedWrites {
         let (ledger, plan, now) = (&mut decision.ledger, &mut decision.plan, decision.now);
@@ -143,7 +143,7 @@ impl Engine {
     fn changes_ledger(
         &self,
         context: &TickContext<'_>,
-        view: &View,
+        view: &LedgerView,
         ledger: &Ledger,
         plan: &TickPlan,
     ) -> bool {
@@ -312,7 +312,12 @@ impl Engine {
 }
 
 /// The transaction that writes the ledger of `next`, under the configuration it was decided with.
-fn ledger_txn(context: &TickContext<'_>, view: &View, plan: &TickPlan, next: &Prepared) -> Txn {
+fn ledger_txn(
+    context: &TickContext<'_>,
+    view: &LedgerView,
+    plan: &TickPlan,
+    next: &Prepared,
+) -> Txn {
     let queue = context.queue;
     let mut txn = vec![Write::RequireItem {
         kind: ItemKind::Queue,

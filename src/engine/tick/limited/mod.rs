@@ -16,7 +16,7 @@ use super::{
     settle::KnownJobs,
     throttle::Throttling,
 };
-use crate::{Engine, Error, View};
+use crate::{Engine, Error, LedgerView};
 use tidegate_core::{
     job::{Job, JobId, QueueName, Version},
     port::{Committed, Txn, Write, job_store::Expect},
@@ -44,11 +44,11 @@ impl Engine {
         &self,
         queue: &QueueName,
         limits: &Limits,
-    ) -> Result<Option<View>, Error> {
+    ) -> Result<Option<LedgerView>, Error> {
         let now = self.now();
         if let Some((ledger, batches)) = self.ports.store.ledger(queue).await? {
             self.remove_unreferenced_batches(queue, &ledger).await?;
-            return View::whole(ledger, batches).map(Some);
+            return LedgerView::whole(ledger, batches).map(Some);
         }
         if !limits.any() {
             return Ok(None);
@@ -64,13 +64,13 @@ impl Engine {
         let write =
             Write::SetLedger { queue: queue.clone(), ledger: ledger.clone(), was: Expect::Absent };
         match self.ports.store.commit(vec![vec![write]]).await?.pop() {
-            Some(Committed::All) => Ok(Some(View::new(ledger, Vec::new()))),
+            Some(Committed::All) => Ok(Some(LedgerView::new(ledger, Vec::new()))),
             _ => self
                 .ports
                 .store
                 .ledger(queue)
                 .await?
-                .map(|(ledger, batches)| View::whole(ledger, batches))
+                .map(|(ledger, batches)| LedgerView::whole(ledger, batches))
                 .transpose(),
         }
     }
@@ -176,7 +176,7 @@ impl Engine {
     async fn admit_limited(
         &self,
         context: &TickContext<'_>,
-        view: &mut View,
+        view: &mut LedgerView,
         decision: &mut LimitedDecision,
     ) -> Result<(), Error> {
         let &TickContext { queue, input, catalog, limits } = context;
@@ -214,7 +214,7 @@ impl Engine {
 
 impl TickPlan {
     /// Releases the grants of settled jobs, and those of `hints` that name a live grant.
-    fn release(&mut self, view: &View, hints: &[(JobId, Version)]) {
+    fn release(&mut self, view: &LedgerView, hints: &[(JobId, Version)]) {
         for change in &self.before {
             let granted = view.granted(&change.job.id);
             if let Some(version) = granted.filter(|version| *version < change.job.life.version) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    Engine, Error, View,
+    Engine, Error, LedgerView,
     tick::{TickCache, plan::TickPlan, view::Delta},
 };
 use tidegate_core::{
@@ -55,7 +55,7 @@ impl Engine {
 }
 
 /// The work of every live grant in a batch that is not marked as sent.
-fn unsent_work(queue: &QueueName, view: &View) -> Vec<Work> {
+fn unsent_work(queue: &QueueName, view: &LedgerView) -> Vec<Work> {
     let unsent = view.ledger.batches.iter().filter(|batch| !batch.sent);
     let run_at = view.ledger.time;
     unsent

@@ -17,7 +17,7 @@ use std::{
 };
 
 use super::{plan::TickPlan, throttle::MIN_THROTTLER_PAGE};
-use crate::{Catalog, Engine, Error, View};
+use crate::{Catalog, Engine, Error, LedgerView};
 use tidegate_core::{
     job::{Job, JobId, QueueName, TypeName, Version},
     port::{
@@ -44,7 +44,7 @@ pub(super) struct Search<'a> {
     pub(super) limits: &'a Limits,
     pub(super) now: Timestamp,
     /// The view, and the grants that this tick has released; none on a queue without a ledger.
-    pub(super) granted: Option<(&'a View, HashMap<JobId, Version>)>,
+    pub(super) granted: Option<(&'a LedgerView, HashMap<JobId, Version>)>,
     /// The limits, over the running jobs and those that this tick has admitted.
     pub(super) admission: Admission<'a>,
     pub(super) capacities: Capacities<'a>,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Throttling, call_bound};
-use crate::{Engine, Error, View};
+use crate::{Engine, Error, LedgerView};
 use tidegate_core::{
     job::{Job, QueueName},
     port::policy::{Action, Decision, Purpose, RunningSet, ThrottleCall},
@@ -21,7 +21,7 @@ impl Engine {
     pub(crate) async fn explain_throttler(
         &self,
         limits: &Limits,
-        view: &View,
+        view: &LedgerView,
         queue: &QueueName,
         jobs: &[Job],
         now: Timestamp,
@@ -52,7 +52,7 @@ impl Engine {
         &self,
         throttling: &Throttling,
         limits: &Limits,
-        view: &View,
+        view: &LedgerView,
         queue: &QueueName,
         jobs: &[Job],
         now: Timestamp,

@@ -26,7 +26,9 @@ use std::{
 };
 
 use super::plan::TickPlan;
-use crate::{Engine, Error, View, plugins::circuit_breaker::OpenCircuit, tick::view::NewState};
+use crate::{
+    Engine, Error, LedgerView, plugins::circuit_breaker::OpenCircuit, tick::view::NewState,
+};
 use tidegate_core::{
     job::{Job, JobId, PluginName},
     port::policy::{DATA_BYTES, Ended, Fault, Plugin, PolicyState, ThrottleAnswer, ThrottleCall},
@@ -80,7 +82,7 @@ impl Throttling {
     pub(super) fn of(
         catalog: &crate::Catalog,
         limits: &Limits,
-        view: &View,
+        view: &LedgerView,
         open_circuit: Option<&OpenCircuit>,
         unreported: &Arc<Vec<Ended>>,
         now: Timestamp,
@@ -165,7 +167,7 @@ impl Throttling {
     }
 
     /// The plugin's state, if it differs from the ledger's.
-    pub(super) fn new_state(&self, view: &View) -> Option<NewState> {
+    pub(super) fn new_state(&self, view: &LedgerView) -> Option<NewState> {
         let plugin = self.plugin.as_ref().filter(|_| self.answered)?;
         let state_version = self.description()?.state_version;
         let differs = *view.state(plugin) != *self.state;
@@ -202,7 +204,7 @@ impl Engine {
     /// Collects the attempts whose grants this tick has released so far, for the throttler.
     pub(in crate::tick) async fn collect_ended(
         &self,
-        view: &View,
+        view: &LedgerView,
         plan: &mut TickPlan,
     ) -> Result<(), Error> {
         let Some(throttling) =

@@ -29,7 +29,7 @@ use tidegate_core::{
 pub const AUDIT_INTERVAL: Duration = Duration::from_mins(1);
 /// A ledger and the grants of its batches.
 #[derive(Clone, Debug)]
-pub struct View {
+pub struct LedgerView {
     /// The ledger as last read or committed.
     pub ledger: Ledger,
     batches: HashMap<BatchId, Arc<GrantBatch>>,
@@ -75,7 +75,7 @@ pub(crate) struct NewState {
     pub state: PolicyState,
 }
 
-impl View {
+impl LedgerView {
     /// The view of a ledger and its batches. The next tick reads the job of every grant.
     pub fn new(ledger: Ledger, batches: Vec<GrantBatch>) -> Self {
         let unread = ledger.batches.iter().map(|reference| reference.id).collect();

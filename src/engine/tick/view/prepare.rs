@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Delta, NewState, View};
+use super::{Delta, LedgerView, NewState};
 use tidegate_core::{
     job::Value,
     queue::{
@@ -35,7 +35,7 @@ pub(crate) struct Prepared {
     pub remove: Vec<BatchId>,
 }
 
-impl View {
+impl LedgerView {
     /// The ledger after `delta`, with the batches to write and to remove. In `ledger`, everything
     /// but the batches is changed already.
     pub(crate) fn prepare(&self, mut ledger: Ledger, delta: &Delta) -> Prepared {

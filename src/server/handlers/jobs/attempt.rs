@@ -8,7 +8,7 @@ use axum::{extract::State, response::IntoResponse};
 use tidegate_api::{BeatView, Bodies, HeartbeatBody, JobView, ReportBody, Status};
 
 use super::super::{
-    Answer, Api,
+    Api, HandlerResult,
     access::{Holder, attempt_token},
     body::Body,
     error::Problem,
@@ -133,7 +133,7 @@ pub async fn report(
     Holder(token): Holder,
     path: JobPath,
     body: Body,
-) -> Answer {
+) -> HandlerResult {
     let report = read_report(about(body.read()?, &path)?, &body, &api, token)?;
     let answer = api.server.report(vec![report]).await.pop();
     let job = answer.unwrap_or_else(|| {
@@ -166,7 +166,7 @@ pub async fn heartbeat(
     Holder(token): Holder,
     path: JobPath,
     body: Body,
-) -> Answer {
+) -> HandlerResult {
     let ask: HeartbeatBody = body.read()?;
     if ask.note.as_ref().is_some_and(|note| note.len() > MAX_MESSAGE_BYTES) {
         return Err(Problem::invalid(

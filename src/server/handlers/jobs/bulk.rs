@@ -4,7 +4,7 @@ use axum::{extract::State, http::StatusCode, response::IntoResponse};
 use tidegate_api::{BulkBody, FilterBody, OperationView, Words};
 
 use super::super::{
-    Answer, Api,
+    Api, HandlerResult,
     access::{Admin, May, Read},
     body::Body,
     convert,
@@ -45,7 +45,7 @@ pub async fn start(
     kind: BulkKind,
     filter: JobFilter,
     IdempotencyKey(key): IdempotencyKey,
-) -> Answer {
+) -> HandlerResult {
     let operation = api.server.bulk(kind, filter, key.as_deref()).await?;
     let place = format!("/v1/operations/{}", operation.id);
     let reply = accept
@@ -83,7 +83,7 @@ pub async fn cancel(
     _: May<Admin>,
     key: IdempotencyKey,
     body: Body,
-) -> Answer {
+) -> HandlerResult {
     start(&api, accept, BulkKind::Cancel, read_filter(body.read::<BulkBody>()?.filter)?, key).await
 }
 
@@ -117,7 +117,7 @@ pub async fn replay(
     _: May<Admin>,
     key: IdempotencyKey,
     body: Body,
-) -> Answer {
+) -> HandlerResult {
     start(&api, accept, BulkKind::Replay, read_filter(body.read::<BulkBody>()?.filter)?, key).await
 }
 
@@ -136,7 +136,7 @@ pub async fn operation(
     accept: Accept,
     _: May<Read>,
     Name(id): Name<String>,
-) -> Answer {
+) -> HandlerResult {
     let operation = convert::operation(api.server.operation(&id).await?);
     Ok(accept.ok(OperationView { operation }).into_response())
 }

@@ -11,7 +11,7 @@ use tidegate_api::{Bodies, JobView, PatchBody, ReplayBody};
 
 use super::{
     super::{
-        Answer, Api,
+        Api, HandlerResult,
         access::{Enqueue, May},
         body::Body,
         media::Accept,
@@ -49,7 +49,7 @@ pub async fn patch(
     path: JobPath,
     IfMatch(version): IfMatch,
     body: Body,
-) -> Answer {
+) -> HandlerResult {
     let ask: PatchBody<'_> = body.read()?;
     let data =
         ask.data.map(|raw| body.value(raw, "data", api.options.max_data_bytes)).transpose()?;
@@ -100,7 +100,7 @@ pub async fn cancel(
     _: May<Enqueue>,
     path: JobPath,
     mut params: Params,
-) -> Answer {
+) -> HandlerResult {
     let force = params.one::<bool>("force")?.unwrap_or_default();
     params.done()?;
     let cancelled = api.server.cancel(&path.id, Some(&path.job_type), force).await?;
@@ -141,7 +141,7 @@ pub async fn replay_by_id(
     key: IdempotencyKey,
     headers: HeaderMap,
     body: Body,
-) -> Answer {
+) -> HandlerResult {
     replay_as_new(&api, accept, &caller, (&id, None), key, &headers, &body).await
 }
 
@@ -178,7 +178,7 @@ pub async fn replay(
     key: IdempotencyKey,
     headers: HeaderMap,
     body: Body,
-) -> Answer {
+) -> HandlerResult {
     replay_as_new(&api, accept, &caller, (&path.id, Some(&path.job_type)), key, &headers, &body)
         .await
 }
@@ -192,7 +192,7 @@ async fn replay_as_new(
     IdempotencyKey(key): IdempotencyKey,
     headers: &HeaderMap,
     body: &Body,
-) -> Answer {
+) -> HandlerResult {
     let ask: ReplayBody<'_> = body.read_or_default()?;
     let data =
         ask.data.map(|raw| body.value(raw, "data", api.options.max_data_bytes)).transpose()?;

@@ -17,7 +17,7 @@ use tidegate_api::{
 };
 
 use super::super::{
-    Answer, Api,
+    Api, HandlerResult,
     access::{Enqueue, May},
     body::{self, Body},
     error::Problem,
@@ -90,7 +90,7 @@ pub(crate) async fn accepted(
     accept: Accept,
     enqueued: Enqueued,
     data: job::Body,
-) -> Answer {
+) -> HandlerResult {
     let new = enqueued.new;
     let job = if new { enqueued.job } else { api.whole(enqueued.job).await? };
     let data = if new { &data } else { &job.data };
@@ -136,7 +136,7 @@ pub async fn enqueue(
     IdempotencyKey(key): IdempotencyKey,
     headers: HeaderMap,
     body: Body,
-) -> Answer {
+) -> HandlerResult {
     let mut job = read_job(body.read()?, &body, &api, &caller, &trace_of(&headers))?;
     job.idempotency_key = key;
     let data = job::Body::Inline(job.data.clone());
@@ -169,7 +169,7 @@ pub async fn put(
     path: JobPath,
     headers: HeaderMap,
     body: Body,
-) -> Answer {
+) -> HandlerResult {
     let mut ask: NewJobBody<'_> = body.read()?;
     if ask.job_type.get_or_insert_with(|| path.job_type.clone()) != &path.job_type {
         return Err(Problem::invalid("type", "differs from the type in the path"));
@@ -219,7 +219,7 @@ pub async fn enqueue_many(
     IdempotencyKey(key): IdempotencyKey,
     headers: HeaderMap,
     body: Body,
-) -> Answer {
+) -> HandlerResult {
     let asked = read_batch(&body)?;
     if asked.len() > MAX_BATCH_JOBS {
         return Err(Problem::invalid("jobs", format!("must have at most {MAX_BATCH_JOBS} items")));

@@ -7,7 +7,7 @@ use axum::{extract::State, response::IntoResponse};
 use tidegate_api::{AnyValue, Bodies, Explanation, JobPage, JobView};
 
 use super::super::{
-    Answer, Api,
+    Api, HandlerResult,
     access::{May, Read},
     convert,
     error::Problem,
@@ -22,7 +22,7 @@ use tidegate_core::{
 /// How long a request for a result may wait.
 const MAX_WAIT: Seconds = Seconds::new(60);
 
-async fn show(api: &Api, accept: Accept, id: &JobId, job_type: Option<&TypeName>) -> Answer {
+async fn show(api: &Api, accept: Accept, id: &JobId, job_type: Option<&TypeName>) -> HandlerResult {
     let job = api.whole(api.server.job(id, job_type).await?).await?;
     Ok(api.fitting(|bodies| {
         accept
@@ -47,7 +47,7 @@ pub async fn by_id(
     accept: Accept,
     _: May<Read>,
     Name(id): Name<JobId>,
-) -> Answer {
+) -> HandlerResult {
     show(&api, accept, &id, None).await
 }
 
@@ -69,7 +69,7 @@ pub async fn by_type_and_id(
     accept: Accept,
     _: May<Read>,
     path: JobPath,
-) -> Answer {
+) -> HandlerResult {
     show(&api, accept, &path.id, Some(&path.job_type)).await
 }
 
@@ -104,7 +104,12 @@ pub async fn by_type_and_id(
     responses((status = 200, description = "A page", body = JobPage)),
     security(("bearer" = ["read"]), ("basic" = ["read"])),
 )]
-pub async fn list(State(api): State<Api>, accept: Accept, _: May<Read>, params: Params) -> Answer {
+pub async fn list(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Read>,
+    params: Params,
+) -> HandlerResult {
     let now = api.server.now();
     let page = api.server.list(&params.jobs(now)?).await?;
     let jobs =
@@ -139,7 +144,7 @@ pub async fn result(
     _: May<Read>,
     path: JobPath,
     mut params: Params,
-) -> Answer {
+) -> HandlerResult {
     let wait = match params.one::<f64>("wait")?.map(Seconds::try_from) {
         None => Duration::ZERO,
         Some(Ok(wait)) if wait <= MAX_WAIT => wait.duration(),
@@ -176,7 +181,7 @@ pub async fn explain(
     accept: Accept,
     _: May<Read>,
     path: JobPath,
-) -> Answer {
+) -> HandlerResult {
     let explanation = api.server.explain(&path.id, Some(&path.job_type)).await?;
     Ok(accept.ok(convert::explanation(explanation)).into_response())
 }

@@ -8,7 +8,7 @@ use tidegate_api::{
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::super::{
-    Answer, Api,
+    Api, HandlerResult,
     access::{May, Read},
     media::Accept,
     params::{Name, Params},
@@ -65,7 +65,7 @@ async fn logs(
     _: May<Read>,
     Name(name): Name<PluginName>,
     mut params: Params,
-) -> Answer {
+) -> HandlerResult {
     let (limit, after) = (params.limit()? as usize, params.one::<u64>("after")?);
     params.done()?;
     api.server.plugin(&name).await?;
@@ -104,7 +104,7 @@ async fn faults(
     accept: Accept,
     _: May<Read>,
     Name(name): Name<PluginName>,
-) -> Answer {
+) -> HandlerResult {
     api.server.plugin(&name).await?;
     let recorded = |failed: &Failed, shadow| RecordedFault {
         fault: fault(failed, shadow),
@@ -138,7 +138,7 @@ async fn differences(
     accept: Accept,
     _: May<Read>,
     Name(name): Name<PluginName>,
-) -> Answer {
+) -> HandlerResult {
     let Comparison { version, compared, different, failed, missed, differences } =
         api.server.plugin_differences(&name).await?;
     let differences = differences.into_iter().rev().collect();

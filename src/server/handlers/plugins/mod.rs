@@ -17,7 +17,7 @@ use tidegate_core::error_code::ErrorCode;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
-    Answer, Api,
+    Api, HandlerResult,
     access::{Admin, May, Read},
     body::{self, Body},
     error::Problem,
@@ -104,7 +104,7 @@ async fn put(
     Name(name): Name<PluginName>,
     mut params: Params,
     Component(wasm): Component,
-) -> Answer {
+) -> HandlerResult {
     let stage = if params.one("shadow")?.unwrap_or(false) { Stage::Shadow } else { Stage::Live };
     params.done()?;
     let pushed = api.server.push_component(&name, wasm, stage).await?;
@@ -134,7 +134,7 @@ async fn list(
     accept: Accept,
     _: May<Read>,
     request: PageRequest,
-) -> Answer {
+) -> HandlerResult {
     let (items, next_cursor) = request.page(api.server.plugins().await?);
     let mut plugins = Vec::with_capacity(items.len());
     for (name, item) in &items {
@@ -149,7 +149,7 @@ async fn shown(
     accept: Accept,
     name: &PluginName,
     item: &tidegate_core::queue::plugin::PluginItem,
-) -> Answer {
+) -> HandlerResult {
     let view = view::plugin(&api.server, name, item).await?;
     Ok(accept.ok(view).etag(item.version).into_response())
 }
@@ -169,7 +169,7 @@ async fn get(
     accept: Accept,
     _: May<Read>,
     Name(name): Name<PluginName>,
-) -> Answer {
+) -> HandlerResult {
     let item = api.server.plugin(&name).await?;
     shown(&api, accept, &name, &item).await
 }
@@ -220,7 +220,7 @@ async fn versions(
     _: May<Read>,
     Name(name): Name<PluginName>,
     mut params: Params,
-) -> Answer {
+) -> HandlerResult {
     let (limit, cursor) = (params.limit()?, params.one::<u32>("cursor")?);
     params.done()?;
     let item = api.server.plugin(&name).await?;
@@ -251,7 +251,7 @@ async fn versions(
     ),
     security(("bearer" = ["read"]), ("basic" = ["read"])),
 )]
-async fn component(State(api): State<Api>, _: May<Read>, path: VersionPath) -> Answer {
+async fn component(State(api): State<Api>, _: May<Read>, path: VersionPath) -> HandlerResult {
     let wasm = api.server.plugin_component(&path.plugin, path.number).await?;
     Ok(([(header::CONTENT_TYPE, "application/wasm")], wasm).into_response())
 }
@@ -280,7 +280,7 @@ async fn rollback(
     _: May<Admin>,
     Name(name): Name<PluginName>,
     body: Body,
-) -> Answer {
+) -> HandlerResult {
     let ask: RollbackBody = body.read_or_default()?;
     let item = api.server.rollback_plugin(&name, ask.version).await?;
     shown(&api, accept, &name, &item).await
@@ -303,7 +303,7 @@ async fn shadow(
     _: May<Admin>,
     Name(name): Name<PluginName>,
     body: Body,
-) -> Answer {
+) -> HandlerResult {
     let ask: ShadowBody = body.read()?;
     let item = api.server.shadow_plugin(&name, Some(ask.version)).await?;
     shown(&api, accept, &name, &item).await
@@ -325,7 +325,7 @@ async fn no_shadow(
     accept: Accept,
     _: May<Admin>,
     Name(name): Name<PluginName>,
-) -> Answer {
+) -> HandlerResult {
     let item = api.server.shadow_plugin(&name, None).await?;
     shown(&api, accept, &name, &item).await
 }

@@ -27,7 +27,7 @@ pub use sweep::SweepReport;
 use super::Builder;
 use crate::runtime::embedded::queue_task::QueueSnapshot;
 use tidegate_core::job::QueueName;
-use tidegate_engine::{Engine, Error, TickCache, View};
+use tidegate_engine::{Engine, Error, LedgerView, TickCache};
 
 /// The assumed duration of an attempt for `desired_workers`: no process measures it.
 const ASSUMED_RUN_SECONDS: f64 = 1.0;
@@ -58,7 +58,7 @@ pub(super) async fn snapshot(engine: &Engine, queue: &QueueName) -> Result<Queue
     if let Some((ledger, batches)) = engine.ports().store.ledger(queue).await? {
         let catalog = engine.catalog().await?;
         snapshot.held = ledger.held.keys().map(|rule| (rule.to_string(), 1)).collect();
-        let mut view = View::new(ledger, batches);
+        let mut view = LedgerView::new(ledger, batches);
         snapshot.running_weight = view.usage(&catalog.limits(queue)).weight();
     }
     Ok(snapshot)

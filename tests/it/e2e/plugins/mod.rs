@@ -8,7 +8,7 @@ mod versions;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::api::{Answer, Api};
+use super::api::{Api, ApiAnswer};
 
 const FOREVER: &str = "(loop $forever (br $forever)) (unreachable)";
 
@@ -23,7 +23,7 @@ fn shares(limit: u32) -> Value {
 }
 
 /// Pushes a component. An unoptimised compiler takes some seconds.
-async fn push(api: &Api, name: &str, wasm: Vec<u8>) -> Answer {
+async fn push(api: &Api, name: &str, wasm: Vec<u8>) -> ApiAnswer {
     api.patient()
         .send(
             Method::PUT,

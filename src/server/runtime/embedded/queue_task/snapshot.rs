@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::{ExecutionSlot, Task};
 use crate::{runtime::Inner, telemetry::metrics};
 use tidegate_core::job::TypeName;
-use tidegate_engine::{Catalog, TickOutcome, View};
+use tidegate_engine::{Catalog, LedgerView, TickOutcome};
 
 /// The weight of a new value in a moving mean is one in this many.
 const MEAN_WINDOW: f64 = 16.0;
@@ -74,7 +74,7 @@ impl Task {
             .iter()
             .filter_map(|(slot, count)| slot.handler().map(|name| (name.clone(), *count)))
             .collect();
-        snapshot.running_weight = self.cache.view().map_or(0, View::weight);
+        snapshot.running_weight = self.cache.view().map_or(0, LedgerView::weight);
         metrics::queue(&self.queue, snapshot.running_weight, &snapshot.held);
     }
 }
