@@ -129,7 +129,7 @@ class Round:
     room: int
     """Workers can take this many jobs now."""
     ended: list
-    """Attempts that ended since the last call that succeeded, if `needs_ended` is set."""
+    """Attempts that ended since the last call that succeeded, if `needs_ended` is true."""
     running: Running = field(default_factory=Running)
     state: State = field(default_factory=State)
 
