@@ -81,7 +81,8 @@
 //!     core::{
 //!         job::{Payload, TypeName, type_config::TypeConfig},
 //!         port::{
-//!             JobStore, StoreLayer, job_store::StoreError, policy::NoPolicy, store_layer::Operation,
+//!             JobStore, StoreLayer, job_store::StoreError, policy::NoPolicy,
+//!             store_layer::Operation,
 //!         },
 //!     },
 //!     engine::{

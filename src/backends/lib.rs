@@ -3,7 +3,7 @@
 //! | feature | backend |
 //! |---|---|
 //! | `sqlite` | [`sqlite`]: the job store of one machine |
-//! | `aws` | `dynamodb`: the job store on a table; `sqs`: the work queue; `aws`: targets; `objects`: S3 |
+//! | `aws` | `dynamodb`: the job store; `sqs`: the work queue; `aws`: targets; `objects`: S3 |
 //! | `http` | [`http`]: push delivery |
 //! | `wasm` | [`wasm`]: plugins; with `compiler`, also their compiler |
 //! | none | [`system`]: the machine's clock and entropy; [`cost`]: the cost of AWS; [`aws_targets`]: the settings of AWS targets |

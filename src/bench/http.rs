@@ -46,8 +46,11 @@ impl RawResponse<'_> {
 /// Returns a whole request as text.
 pub(super) fn request(method: &str, path: &str, body: &str) -> Vec<u8> {
     let length = body.len();
-    format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}")
-        .into_bytes()
+    format!(
+        "{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+         content-length: {length}\r\n\r\n{body}"
+    )
+    .into_bytes()
 }
 
 impl Connection {

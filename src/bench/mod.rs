@@ -148,7 +148,10 @@ fn name(measure: Measure) -> String {
 const JOB_TYPE: &str = "bench";
 
 /// The data of each job: about a hundred bytes.
-const DATA: &str = r#"{"customer":"c-104729","amount":1299,"currency":"EUR","items":["a-1","b-2","c-3"],"note":"bench"}"#;
+const DATA: &str = concat!(
+    r#"{"customer":"c-104729","amount":1299,"currency":"EUR","items":["a-1","b-2","c-3"],"#,
+    r#""note":"bench"}"#,
+);
 
 /// Returns a new directory in `parent`, which is removed when it is dropped.
 fn temp_dir(parent: &Path) -> anyhow::Result<TempDir> {

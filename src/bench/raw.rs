@@ -7,8 +7,10 @@ use rusqlite::{Connection, params};
 use super::{DATA, clock};
 
 /// A row of about 300 bytes with the two indexes that any queue needs.
-const TABLE: &str = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -4000;
-    CREATE TABLE jobs (id TEXT PRIMARY KEY, queue TEXT NOT NULL, state INTEGER NOT NULL, due INTEGER NOT NULL, attempt INTEGER NOT NULL,
+const TABLE: &str = "
+    PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -4000;
+    CREATE TABLE jobs (id TEXT PRIMARY KEY, queue TEXT NOT NULL, state INTEGER NOT NULL,
+                       due INTEGER NOT NULL, attempt INTEGER NOT NULL,
                        data BLOB NOT NULL, rest BLOB NOT NULL) STRICT;
     CREATE INDEX by_due ON jobs (state, due);
     CREATE INDEX by_queue ON jobs (queue, state);";

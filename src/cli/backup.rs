@@ -1,7 +1,8 @@
 //! `tidegate backup`: a consistent copy of a data directory while its server runs.
 //!
 //! ```text
-//!   database at one instant ──▶ the bodies that it names ──▶ all written out ──▶ the copy gets its name
+//!   database at one instant ──▶ the bodies that it names ──▶ all written out
+//!                                                          ──▶ the copy gets its name
 //! ```
 //!
 //! A body is written before the job that names it and never changed. A copy of the bodies after the
@@ -29,10 +30,9 @@ const TRIES: usize = 3;
 
 /// The options of `tidegate backup`.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "The copy is a data directory: `tidegate serve --data TO` serves it.\n\nExample:\n  \
-    tidegate backup --data /var/lib/tidegate /backup/tidegate-$(date +%F)"
-)]
+#[command(after_help = "The copy is a data directory: `tidegate serve --data TO` serves it.\n\n\
+    Example:\n  \
+    tidegate backup --data /var/lib/tidegate /backup/tidegate-$(date +%F)")]
 pub struct Args {
     /// The new directory of the copy.
     #[arg(value_name = "TO")]

@@ -15,7 +15,11 @@ mod tests {
     #[tokio::test]
     async fn a_problem_is_one_line_with_its_code() {
         let server = FakeServer::answering(|_| {
-            (409, json!({"type": "about:blank", "title": "Conflict", "status": 409, "detail": "the job has ended", "code": "ended"}))
+            let problem = json!({
+                "type": "about:blank", "title": "Conflict", "status": 409,
+                "detail": "the job has ended", "code": "ended",
+            });
+            (409, problem)
         })
         .await;
         let err = server.client().get(&["jobs", "a"]).send().await.unwrap_err();

@@ -11,7 +11,12 @@ use tidegate_core::time::Seconds;
 #[command(after_help = "Exit code 1 means that a promise was broken: the table shows which.")]
 pub struct Args {
     /// The approximate number of jobs, 40 to 5000.
-    #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u16).range(40..=5000))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 300,
+        value_parser = clap::value_parser!(u16).range(40..=5000),
+    )]
     jobs: u16,
     /// The data directory [default: a temporary one, removed at the end].
     #[arg(long, value_name = "DIR")]

@@ -280,7 +280,8 @@ mod tests {
     async fn one_job_is_sent_with_its_options() {
         let server = FakeServer::answering(|_| (201, sample::job(json!({})))).await;
         let args = "enqueue --type mail --data {\"to\":1} --priority -5 --weight 2 --delay 1m \
-                    --attribute region=east --attribute size=3 --unique-key k --unique-period 1h --critical --field keep_result=\"once\"";
+                    --attribute region=east --attribute size=3 --unique-key k --unique-period 1h \
+                    --critical --field keep_result=\"once\"";
         let (code, out) = server.run(&args.split_whitespace().collect::<Vec<_>>()).await;
         assert_eq!((code, out.as_str()), (ExitCode::Ok, "j1\n"));
         let seen = server.seen();

@@ -61,7 +61,13 @@ pub struct Cli {
 #[derive(Clone, Debug, clap::Args)]
 pub struct Global {
     /// The URL of the server [default: the profile's `url`, or 127.0.0.1:8080].
-    #[arg(long, global = true, env = "TIDEGATE_URL", value_parser = client::base_url, help_heading = "Common options")]
+    #[arg(
+        long,
+        global = true,
+        env = "TIDEGATE_URL",
+        value_parser = client::base_url,
+        help_heading = "Common options",
+    )]
     pub url: Option<Url>,
     /// The access token [default: the profile's].
     #[arg(
@@ -163,7 +169,11 @@ pub enum Command {
         #[arg(long, default_value_t = compile_process::MEMORY)]
         memory_bytes: u64,
         /// CPU time limit in seconds.
-        #[arg(long, default_value_t = compile_process::PROCESSOR_SECONDS, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+        #[arg(
+            long,
+            default_value_t = compile_process::PROCESSOR_SECONDS,
+            value_parser = clap::value_parser!(u64).range(1..=86_400),
+        )]
         processor_seconds: u64,
     },
 }

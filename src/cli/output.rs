@@ -242,7 +242,8 @@ mod tests {
 
     #[test]
     fn fields_keep_their_order() {
-        let body = r#"{"id":"a","zeta":[1,2],"run_at":"2001-09-09T01:46:43Z","note":null,"history":[],"data":{"x":1}}"#;
+        let body = r#"{"id":"a","zeta":[1,2],"run_at":"2001-09-09T01:46:43Z","note":null,
+            "history":[],"data":{"x":1}}"#;
         let parsed: Fields = serde_json::from_str(body).unwrap();
         insta::assert_snapshot!(fields(
             OutputStyle::default(),

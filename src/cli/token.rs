@@ -27,7 +27,13 @@ pub struct CreateArgs {
     #[arg(long)]
     name: String,
     /// A scope of the token; repeatable.
-    #[arg(long = "scope", value_name = "SCOPE", required = true, num_args = 1.., value_parser = scope())]
+    #[arg(
+        long = "scope",
+        value_name = "SCOPE",
+        required = true,
+        num_args = 1..,
+        value_parser = scope(),
+    )]
     scopes: Vec<Scope>,
 }
 

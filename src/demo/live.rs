@@ -58,7 +58,8 @@ impl Live {
         };
         let (later, called) = pages.callbacks;
         self.times.set_message(format!(
-            "lateness p50 {}, p99 {}   retries {}   callbacks {called}/{later}   most at once {}/{LIMIT}",
+            "lateness p50 {}, p99 {}   retries {}   callbacks {called}/{later}   \
+             most at once {}/{LIMIT}",
             at(50),
             at(99),
             pages.retries(),

@@ -3,9 +3,9 @@
 //!
 //! ```text
 //!   producer ──HTTP──▶ server ──HTTP──▶ web (pushes, callbacks)    ─┐
-//!                        ▲  └────HTTP── pull (leases, heartbeats) ──┴▶ event_log ──▶ verdict (the table)
-//!                        └── kill -9, with --kill                                ▲
-//!                                       the server's view of each job ───────────┘
+//!                        ▲  └────HTTP── pull (leases, heartbeats) ──┴▶ event_log ──▶ verdict
+//!                        └── kill -9, with --kill                                  (the table)
+//!                                       the server's view of each job ────────────────┘
 //! ```
 //!
 //! The workers record limits, times and attempts in [`event_log`]; the server only provides the
@@ -199,8 +199,8 @@ async fn play(
 /// Prints the server, the workers and the jobs of the demo.
 fn announce(target: &Target, worker: &str, jobs: usize, ctx: &Context) {
     ctx.note(format_args!(
-        "server   {} {}\nworkers  {worker} for pushes, {} that pull\njobs     {} of {} types in {} queues, most in {} with limit {}, {} a \
-         tenant; about {} s\n",
+        "server   {} {}\nworkers  {worker} for pushes, {} that pull\n\
+         jobs     {} of {} types in {} queues, most in {} with limit {}, {} a tenant; about {} s\n",
         target.url(),
         target.description(),
         plan::PULLERS,
@@ -338,7 +338,10 @@ fn print_result(
     let code = if broken == 0 { ExitCode::Ok } else { ExitCode::Refused };
     if ctx.json() {
         let (ok, seconds) = (broken == 0, played.took.as_secs_f64());
-        ctx.print(json!({"ok": ok, "jobs": played.jobs, "seconds": seconds, "url": target.url(), "rows": played.rows}))?;
+        ctx.print(json!({
+            "ok": ok, "jobs": played.jobs, "seconds": seconds, "url": target.url(),
+            "rows": played.rows,
+        }))?;
         return Ok(code);
     }
     ctx.print(rows(ctx.look, &played.rows))?;
@@ -356,7 +359,10 @@ fn print_result(
     if keep_serving {
         ctx.print(next_steps(played, target))?;
     } else {
-        ctx.print("`tidegate demo --keep` keeps serving, to explore; `tidegate serve` starts an empty server.")?;
+        ctx.print(
+            "`tidegate demo --keep` keeps serving, to explore; `tidegate serve` starts an empty \
+             server.",
+        )?;
     }
     Ok(code)
 }
@@ -384,8 +390,10 @@ fn next_steps(played: &DemoResult, target: &Target) -> String {
         .map(|id| format!("  tidegate jobs explain {id}\n"))
         .unwrap_or_default();
     format!(
-        "dashboard  {url}/\nAPI        {url}/v1, described at {url}/openapi.json\n\nIn another terminal:\n{server}  \
-         tidegate queues list\n{explain}  tidegate enqueue --type demo-call --data '{{\"tenant\": \"acme\", \"work_ms\": 500}}'\n  \
+        "dashboard  {url}/\nAPI        {url}/v1, described at {url}/openapi.json\n\n\
+         In another terminal:\n{server}  \
+         tidegate queues list\n{explain}  \
+         tidegate enqueue --type demo-call --data '{{\"tenant\": \"acme\", \"work_ms\": 500}}'\n  \
          tidegate jobs list --limit 5"
     )
 }

@@ -61,7 +61,10 @@ pub async fn work(name: String, client: Client, event_log: Arc<EventLog>) {
     let mut reports: Vec<Value> = Vec::new();
     let types: Vec<&str> = JobKind::PULLED.iter().map(|kind| kind.name()).collect();
     loop {
-        let ask = json!({"types": types, "max": 1, "wait_seconds": WAIT.as_secs(), "worker": name, "reports": reports});
+        let ask = json!({
+            "types": types, "max": 1, "wait_seconds": WAIT.as_secs(), "worker": name,
+            "reports": reports,
+        });
         let answer = until_answered(|| client.post(&["leases"]).json(&ask).wait(WAIT)).await;
         let Ok(granted) = answer.and_then(|answer| answer.read::<Granted>()) else {
             // A rejection is a bug of this program: the table shows the missing jobs.

@@ -91,7 +91,8 @@ mod tests {
             r#"{"name": "a", "role": "throttler", "queue": "mail", "now": 1000,
                 "seed": 18446744073709551615, "config": {"limit": 2.5}, "concurrency": 7, "room": 3,
                 "running": [{"type": "t", "attributes": {"region": "east"}, "critical": true}],
-                "candidates": [{"data": {"rows": [1]}, "expires_at": 5000}, {"id": "b", "attempt": 4}],
+                "candidates": [
+                    {"data": {"rows": [1]}, "expires_at": 5000}, {"id": "b", "attempt": 4}],
                 "ended": [{"reason": "timeout", "status": 504}], "state": {"k": "v"}}"#,
             r#"{"name": "a", "role": "retry", "job": {"attempt": 2, "data": {"x": 1}},
                 "failure": {"message": "no", "details": [1]},

@@ -1,8 +1,11 @@
 //! The server: the verbs of the engine as one service, its HTTP handlers, and its deployment modes.
 //!
 //! ```text
-//!   handlers, dashboard ─▶ runtime (Server) ─▶ engine        runtime::embedded: tasks of one process, on SQLite
-//!   lambda ─▶ handlers, runtime                              runtime::serverless: no tasks, an outbox of messages
+//!   handlers, dashboard ─▶ runtime (Server) ─▶ engine
+//!   lambda ─▶ handlers, runtime
+//!
+//!   runtime::embedded: tasks of one process, on SQLite
+//!   runtime::serverless: no tasks, an outbox of messages
 //! ```
 
 pub mod auth;

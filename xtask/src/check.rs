@@ -78,7 +78,8 @@ const STAGES: [Stage; 12] = [
 /// Checks each crate alone with the shipped features: a feature that another crate enables is
 /// missing.
 const EACH_CRATE_ALONE: &str = "\
-    for crate in core engine api backends; do cargo check --locked --package tidegate-$crate || exit; done
+    for crate in core engine api backends; do \
+        cargo check --locked --package tidegate-$crate || exit; done
     cargo check --locked --package tidegate-server --features serverless &&
         cargo check --locked --package tidegate";
 
@@ -111,7 +112,11 @@ pub fn run(mut args: impl Iterator<Item = String>) -> Result<(), String> {
     }
     println!("\n=== result\n{report}");
     let document = format!(
-        "# The full check\n\nThis page is the output of the last run of `cargo xtask check --full`, on {}:\n\n{}\nThe last lines of each stage follow.\n{output}",
+        "# The full check\n\n\
+         This page is the output of the last run of `cargo xtask check --full`, on {}:\n\n\
+         {}\n\
+         The last lines of each stage follow.\n\
+         {output}",
         provenance(&root),
         block(report.lines().map(str::to_owned))
     );

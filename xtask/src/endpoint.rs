@@ -80,7 +80,11 @@ fn serve(mut stream: &TcpStream, requests: &Mutex<Vec<String>>) -> std::io::Resu
         let length = body.len();
         write!(
             stream,
-            "HTTP/1.1 {status}\r\ncontent-type: application/x-amz-json-1.0\r\ncontent-length: {length}\r\n\r\n{body}"
+            "HTTP/1.1 {status}\r\n\
+             content-type: application/x-amz-json-1.0\r\n\
+             content-length: {length}\r\n\
+             \r\n\
+             {body}"
         )?;
     }
 }
@@ -93,7 +97,10 @@ fn answer(action: &str) -> (&'static str, &'static str) {
         Some("BatchGetItem") => ("200 OK", r#"{"Responses":{},"UnprocessedKeys":{}}"#),
         _ => (
             "400 Bad Request",
-            r#"{"__type":"com.amazonaws#ValidationException","message":"a start does not send this request"}"#,
+            concat!(
+                r#"{"__type":"com.amazonaws#ValidationException","#,
+                r#""message":"a start does not send this request"}"#,
+            ),
         ),
     }
 }

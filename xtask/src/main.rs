@@ -19,7 +19,8 @@ fn main() -> ExitCode {
         other => {
             let other = other.unwrap_or("");
             Err(format!(
-                "there is no task {other:?}; there are: package [--arch arm64|x86_64] [--profile NAME], start, check --full"
+                "there is no task {other:?}; there are: package [--arch arm64|x86_64] [--profile \
+                 NAME], start, check --full"
             ))
         }
     };

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!   component ──compile (the trusted side, in its own process)──▶ code, stored under its hash
-//!   code ──module cache (checks the hash)──▶ loaded ──a new store for each call──▶ answer, or a fault
+//!   code ──module cache (checks the hash)──▶ loaded
+//!   loaded ──a new store for each call──▶ answer, or a fault
 //! ```
 //!
 //! A plugin is not trusted. Its time, fuel, memory, stack, calls and output are bounded while it

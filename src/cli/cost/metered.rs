@@ -21,8 +21,10 @@ pub(super) fn print(file: &Path, prices: &Prices, ctx: &Context) -> anyhow::Resu
         if metered.jobs == 0 { 0.0 } else { amount / metered.jobs as f64 }
     };
     if ctx.json() {
-        let pieces = pieces
-            .map(|(what, count, million)| json!({"what": what, "count": count, "dollars_per_million_jobs": a_job(count as f64 * million)}));
+        let pieces = pieces.map(|(what, count, million)| {
+            let dollars = a_job(count as f64 * million);
+            json!({"what": what, "count": count, "dollars_per_million_jobs": dollars})
+        });
         ctx.print(json!({"jobs": metered.jobs, "metered": pieces}))?;
         return Ok(ExitCode::Ok);
     }

@@ -28,8 +28,11 @@ const BATCH_WINDOW_SECONDS: f64 = 0.2;
 #[derive(Debug, clap::Args)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag")]
 #[command(
-    after_help = "Without --jobs-per-month or --rate: the cost of a million jobs by case, and of an idle month.\n\
-    What each job takes of each service is metered by the tests; how long functions run is assumed, and can be set.\n\nExamples:\n  \
+    after_help = "Without --jobs-per-month or --rate: the cost of a million jobs by case, and of \
+    an idle month.\n\
+    What each job takes of each service is metered by the tests; how long functions run is \
+    assumed, and can be set.\n\n\
+    Examples:\n  \
     tidegate cost\n  \
     tidegate cost --size 2KB --jobs-per-month 10M\n  \
     tidegate cost --rate 5/s --limited --retries 0.1 --callbacks\n  \
@@ -40,7 +43,13 @@ pub struct Args {
     #[arg(long, default_value = "300", value_parser = bytes, help_heading = "Jobs")]
     size: usize,
     /// Jobs per month, such as 10M.
-    #[arg(long, value_name = "COUNT", value_parser = count, conflicts_with = "rate", help_heading = "Jobs")]
+    #[arg(
+        long,
+        value_name = "COUNT",
+        value_parser = count,
+        conflicts_with = "rate",
+        help_heading = "Jobs",
+    )]
     jobs_per_month: Option<f64>,
     /// Job rate, such as 5/s, 300/min or 1M/d.
     #[arg(long, value_name = "COUNT/TIME", value_parser = rate, help_heading = "Jobs")]
@@ -61,54 +70,132 @@ pub struct Args {
     #[arg(long, conflicts_with = "pull", help_heading = "Jobs")]
     callbacks: bool,
     /// Average number of retries of each job.
-    #[arg(long, value_name = "SHARE", default_value = "0", value_parser = |text: &str| number(text, 0.0, 1000.0), help_heading = "Jobs")]
+    #[arg(
+        long,
+        value_name = "SHARE",
+        default_value = "0",
+        value_parser = |text: &str| number(text, 0.0, 1000.0),
+        help_heading = "Jobs",
+    )]
     retries: f64,
     /// Messages in each call of a function, 1 to 10 [default: those of 0.2 s; 10 without a rate].
-    #[arg(long, value_name = "MESSAGES", value_parser = |text: &str| number(text, 1.0, 10.0), help_heading = "Jobs")]
+    #[arg(
+        long,
+        value_name = "MESSAGES",
+        value_parser = |text: &str| number(text, 1.0, 10.0),
+        help_heading = "Jobs",
+    )]
     batch: Option<f64>,
     /// Jobs in each enqueue call, 1 to 1000.
-    #[arg(long, value_name = "JOBS", default_value = "1", value_parser = |text: &str| number(text, 1.0, 1000.0), help_heading = "Jobs")]
+    #[arg(
+        long,
+        value_name = "JOBS",
+        default_value = "1",
+        value_parser = |text: &str| number(text, 1.0, 1000.0),
+        help_heading = "Jobs",
+    )]
     per_call: f64,
     /// Retention of each job after its end.
-    #[arg(long, value_name = "SPAN", default_value = "7d", value_parser = days, help_heading = "Jobs")]
+    #[arg(
+        long,
+        value_name = "SPAN",
+        default_value = "7d",
+        value_parser = days,
+        help_heading = "Jobs",
+    )]
     keep: f64,
 
     /// Memory of the functions in MB.
-    #[arg(long, value_name = "MB", default_value = "512", value_parser = |text: &str| number(text, 128.0, 10_240.0), help_heading = "Assumptions")]
+    #[arg(
+        long,
+        value_name = "MB",
+        default_value = "512",
+        value_parser = |text: &str| number(text, 128.0, 10_240.0),
+        help_heading = "Assumptions",
+    )]
     memory: f64,
     /// Duration of an API call, in milliseconds.
-    #[arg(long, value_name = "MS", default_value = "8", value_parser = |text: &str| number(text, 1.0, 900_000.0), help_heading = "Assumptions")]
+    #[arg(
+        long,
+        value_name = "MS",
+        default_value = "8",
+        value_parser = |text: &str| number(text, 1.0, 900_000.0),
+        help_heading = "Assumptions",
+    )]
     enqueue_ms: f64,
     /// Duration of a tick of a queue, in milliseconds.
-    #[arg(long, value_name = "MS", default_value = "60", value_parser = |text: &str| number(text, 1.0, 900_000.0), help_heading = "Assumptions")]
+    #[arg(
+        long,
+        value_name = "MS",
+        default_value = "60",
+        value_parser = |text: &str| number(text, 1.0, 900_000.0),
+        help_heading = "Assumptions",
+    )]
     tick_ms: f64,
     /// Duration of a batch of deliveries, in milliseconds: that of its slowest target.
-    #[arg(long, value_name = "MS", default_value = "150", value_parser = |text: &str| number(text, 1.0, 900_000.0), help_heading = "Assumptions")]
+    #[arg(
+        long,
+        value_name = "MS",
+        default_value = "150",
+        value_parser = |text: &str| number(text, 1.0, 900_000.0),
+        help_heading = "Assumptions",
+    )]
     deliver_ms: f64,
     /// Lambda pollers on each SQS queue, 2 to 5; the work queue always has 5.
-    #[arg(long, default_value = "5", value_parser = |text: &str| number(text, 2.0, 5.0), help_heading = "Assumptions")]
+    #[arg(
+        long,
+        default_value = "5",
+        value_parser = |text: &str| number(text, 2.0, 5.0),
+        help_heading = "Assumptions",
+    )]
     pollers: f64,
     /// Queues that have jobs: the maintenance sweep reads each.
-    #[arg(long, default_value = "1", value_parser = |text: &str| number(text, 0.0, 100_000.0), help_heading = "Assumptions")]
+    #[arg(
+        long,
+        default_value = "1",
+        value_parser = |text: &str| number(text, 0.0, 100_000.0),
+        help_heading = "Assumptions",
+    )]
     queues: f64,
     /// CloudWatch alarms of the stack; 19 with events.
-    #[arg(long, default_value = "17", value_parser = |text: &str| number(text, 0.0, 1000.0), help_heading = "Assumptions")]
+    #[arg(
+        long,
+        default_value = "17",
+        value_parser = |text: &str| number(text, 0.0, 1000.0),
+        help_heading = "Assumptions",
+    )]
     alarms: f64,
     /// Point-in-time recovery of the table is off (`PointInTimeRecovery`).
     #[arg(long, help_heading = "Assumptions")]
     no_recovery: bool,
     /// The region of the list prices.
-    #[arg(long, default_value = price::REGIONS[0], value_parser = price::REGIONS, help_heading = "Prices")]
+    #[arg(
+        long,
+        default_value = price::REGIONS[0],
+        value_parser = price::REGIONS,
+        help_heading = "Prices",
+    )]
     region: String,
     /// Override a price, NAME=DOLLARS: write, read, standard, fifo, fair, call (a million of each),
     /// gb-second, put, get (a million), table-gb, recovery-gb, object-gb, log-gb (a gigabyte),
     /// alarm.
-    #[arg(long = "price", value_name = "NAME=DOLLARS", value_parser = one_price, help_heading = "Prices")]
+    #[arg(
+        long = "price",
+        value_name = "NAME=DOLLARS",
+        value_parser = one_price,
+        help_heading = "Prices",
+    )]
     prices: Vec<(String, f64)>,
 
     /// Add up the metered requests in the functions' logs instead of an estimate; `-` reads
     /// standard input. Functions meter if their stack has a `MetricsNamespace`.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["jobs_per_month", "rate", "plain", "delayed", "limited", "pull", "callbacks"])]
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = [
+            "jobs_per_month", "rate", "plain", "delayed", "limited", "pull", "callbacks",
+        ],
+    )]
     metered: Option<PathBuf>,
 }
 
@@ -211,7 +298,10 @@ fn print_cases(args: &Args, prices: &Prices, idle: &[Line], ctx: &Context) -> io
         let cases: Vec<Value> = rows
             .into_iter()
             .map(|(name, batched, single)| {
-                json!({"case": name, "batched": tables::point(batched), "single": tables::point(single)})
+                json!({
+                    "case": name, "batched": tables::point(batched),
+                    "single": tables::point(single),
+                })
             })
             .collect();
         return ctx.print(json!({

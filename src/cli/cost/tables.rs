@@ -97,8 +97,8 @@ pub(super) fn footnote(args: &Args) -> String {
     let batch = args.workload().batch;
     let changed = if args.prices.is_empty() { "" } else { ", with those of --price" };
     format!(
-        "List prices of {} on {}{changed}, without free tiers. Functions are called with {batch:.1} messages and run \
-         {}, {} and {} ms (enqueue, tick, deliver) at {} MB on arm64.",
+        "List prices of {} on {}{changed}, without free tiers. Functions are called with \
+         {batch:.1} messages and run {}, {} and {} ms (enqueue, tick, deliver) at {} MB on arm64.",
         args.region,
         price::AS_OF,
         args.enqueue_ms,

@@ -53,12 +53,20 @@ pub fn look_at_plugins(plugins: &[PluginView], now: Timestamp) -> DoctorReport {
         let fault = plugin.health.last_fault.as_ref().filter(|_| plugin.health.failing);
         report.check(fault.map(|fault| {
             let when = output::when(fault.at, now);
-            let found = format!("its latest call failed, {when} ({}): {}; it decides for {}", fault.kind, fault.message, users.join(", "));
+            let found = format!(
+                "its latest call failed, {when} ({}): {}; it decides for {}",
+                fault.kind,
+                fault.message,
+                users.join(", ")
+            );
             finding(
                 CheckLevel::Warning,
                 &about,
                 found,
-                format!("`tidegate plugin faults {name}`; `tidegate plugin rollback {name}` if a version before did better"),
+                format!(
+                    "`tidegate plugin faults {name}`; `tidegate plugin rollback {name}` if a \
+                     version before did better"
+                ),
             )
         }));
     }
@@ -83,20 +91,28 @@ fn of_queue(queue: &QueueView<'_>, now: Timestamp, report: &mut DoctorReport) {
         )
     }));
     report.check((queue.config.concurrency == Some(0)).then(|| {
-        let advice = format!("`tidegate queues patch {name} --config '{{\"concurrency\": 10}}'`, or null for no limit");
+        let advice = format!(
+            "`tidegate queues patch {name} --config '{{\"concurrency\": 10}}'`, or null for no \
+             limit"
+        );
         finding(CheckLevel::Warning, &about, "its limit is 0, which admits nothing", advice)
     }));
     let late = queue.status.as_ref().and_then(|status| {
         Some((status, status.oldest_due_at.filter(|due| now.since(*due) > MAX_WAIT)?))
     });
     report.check(late.filter(|_| !queue.paused).map(|(status, due)| {
-        let held: Vec<String> = status.held.iter().map(|(rule, jobs)| format!("{jobs} by {rule}")).collect();
-        let held = if held.is_empty() { String::new() } else { format!("; held: {}", held.join(", ")) };
+        let held: Vec<String> =
+            status.held.iter().map(|(rule, jobs)| format!("{jobs} by {rule}")).collect();
+        let held =
+            if held.is_empty() { String::new() } else { format!("; held: {}", held.join(", ")) };
         let found = format!("a job was due {} and still waits{held}", output::when(due, now));
         let advice = if status.held.contains_key("worker") {
             format!("start workers: `tidegate work --queue {name} -- COMMAND`")
         } else {
-            format!("`tidegate jobs list --queue {name} --state scheduled`, and `tidegate jobs explain` of one")
+            format!(
+                "`tidegate jobs list --queue {name} --state scheduled`, and `tidegate jobs \
+                 explain` of one"
+            )
         };
         finding(CheckLevel::Warning, &about, found, advice)
     }));
@@ -110,16 +126,27 @@ fn of_push(job_type: &JobTypeView<'_>, queue_limited: bool, report: &mut DoctorR
         finding(
             CheckLevel::Warning,
             &about,
-            "its timeout is the default, a day: a worker that answers 202 and never calls back holds its slot that long",
-            format!("`tidegate types patch {name} --config '{{\"timeout_seconds\": 300}}'`, by how long its work takes"),
+            "its timeout is the default, a day: a worker that answers 202 and never calls back \
+             holds its slot that long",
+            format!(
+                "`tidegate types patch {name} --config '{{\"timeout_seconds\": 300}}'`, by how \
+                 long its work takes"
+            ),
         )
     }));
     report.check((!queue_limited && number("concurrency").is_none()).then(|| {
         finding(
             CheckLevel::Note,
             &about,
-            format!("neither it nor its queue {} has a limit: a backlog is pushed as fast as the target answers", job_type.queue()),
-            format!("`tidegate types patch {name} --config '{{\"concurrency\": 10}}'`, if the target cannot take that"),
+            format!(
+                "neither it nor its queue {} has a limit: a backlog is pushed as fast as the \
+                 target answers",
+                job_type.queue()
+            ),
+            format!(
+                "`tidegate types patch {name} --config '{{\"concurrency\": 10}}'`, if the \
+                 target cannot take that"
+            ),
         )
     }));
 }

@@ -210,7 +210,8 @@ fn newest(found: &Inspection, now: Timestamp) -> Result<Option<Finding>, OpenErr
     let newest = found.newest_job()?.filter(|newest| newest.since(now) > MAX_AHEAD);
     Ok(newest.map(|newest| {
         let found = format!(
-            "the newest job was accepted at {newest}, which is in the future: the clock was set back"
+            "the newest job was accepted at {newest}, which is in the future: the clock was \
+             set back"
         );
         finding(
             CheckLevel::Error,

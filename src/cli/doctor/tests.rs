@@ -69,8 +69,14 @@ async fn sick() -> FakeServer {
         Some("/v1/doctor") => (
             200,
             json!({"ok": false, "version": "0.0.1", "checks": [
-                {"level": "ok", "about": "table", "finding": "jobs in us-east-1 is ACTIVE, with its keys"},
-                {"level": "error", "about": "hint queue", "finding": "there is none", "advice": "deploy the stack again"},
+                {
+                    "level": "ok", "about": "table",
+                    "finding": "jobs in us-east-1 is ACTIVE, with its keys",
+                },
+                {
+                    "level": "error", "about": "hint queue", "finding": "there is none",
+                    "advice": "deploy the stack again",
+                },
             ]}),
         ),
         _ => (200, json!({"tokens": []})),
@@ -124,7 +130,13 @@ async fn likely_problems_of_a_server_are_warnings_with_advice() {
 #[tokio::test]
 async fn a_server_without_its_store_reports_the_error() {
     let server = FakeServer::answering(|seen| match seen.path.as_str() {
-        "/v1/doctor" => (200, json!({"checks": [{"level": "error", "about": "table", "finding": "it is gone", "advice": "restore it"}]})),
+        "/v1/doctor" => {
+            let check = json!({
+                "level": "error", "about": "table", "finding": "it is gone",
+                "advice": "restore it",
+            });
+            (200, json!({"checks": [check]}))
+        }
         _ => (503, json!({"status": 503, "title": "Service Unavailable", "code": "unavailable"})),
     })
     .await;

@@ -35,12 +35,11 @@ pub enum Command {
 
 /// The options of `tidegate event send`.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Exit code 1 means that an event became a dead letter, was dropped or was rejected.\n\n\
+#[command(after_help = "Exit code 1 means that an event became a dead letter, was dropped or was \
+    rejected.\n\n\
     Examples:\n  \
     tidegate event send --type order.paid --source /shop --data '{\"id\": 7}'\n  \
-    tidegate event send --file events.json"
-)]
+    tidegate event send --file events.json")]
 pub struct Send {
     /// A file with CloudEvents: one, a list, or one on each line; `-` reads standard input.
     #[arg(
@@ -99,7 +98,10 @@ pub struct Several {
 #[derive(Debug, clap::Args)]
 pub struct Replay {
     /// The ids of the dead letters.
-    #[arg(required_unless_present_any = ["trigger", "all"], conflicts_with_all = ["trigger", "all"])]
+    #[arg(
+        required_unless_present_any = ["trigger", "all"],
+        conflicts_with_all = ["trigger", "all"],
+    )]
     ids: Vec<String>,
     /// All dead letters of this trigger.
     #[arg(long, conflicts_with = "all")]

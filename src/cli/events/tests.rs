@@ -39,7 +39,11 @@ async fn an_event_is_sent_with_its_options() {
 #[tokio::test]
 async fn a_file_of_events_goes_in_batches() {
     let file = tempfile::NamedTempFile::new().unwrap();
-    let event = |id: usize| json!({"specversion": "1.0", "id": id.to_string(), "source": "/s", "type": "t"});
+    let event = |id: usize| {
+        json!({
+            "specversion": "1.0", "id": id.to_string(), "source": "/s", "type": "t",
+        })
+    };
     std::fs::write(file.path(), json!((0..250).map(event).collect::<Vec<_>>()).to_string())
         .unwrap();
     let server = FakeServer::answering(|seen| {

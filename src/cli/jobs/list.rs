@@ -138,13 +138,8 @@ mod tests {
             (2500, &json!("c"))
         );
         let paths: Vec<String> = server.seen().into_iter().map(|seen| seen.path).collect();
-        assert_eq!(
-            paths,
-            [
-                "/v1/jobs?type=mail&state=failed%2Cexpired&attribute.region=east&phase=failed%2Cready&limit=1000",
-                "/v1/jobs?type=mail&state=failed%2Cexpired&attribute.region=east&phase=failed%2Cready&limit=1000&cursor=c",
-                "/v1/jobs?type=mail&state=failed%2Cexpired&attribute.region=east&phase=failed%2Cready&limit=500&cursor=c",
-            ]
-        );
+        let filter = "type=mail&state=failed%2Cexpired&attribute.region=east&phase=failed%2Cready";
+        let pages = ["limit=1000", "limit=1000&cursor=c", "limit=500&cursor=c"];
+        assert_eq!(paths, pages.map(|page| format!("/v1/jobs?{filter}&{page}")));
     }
 }

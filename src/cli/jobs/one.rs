@@ -252,7 +252,8 @@ mod tests {
         let said = |body| sentence(&serde_json::from_value(body).unwrap(), now());
         assert_eq!(
             said(json!({
-                "state": "scheduled", "phase": "ready", "held_by": {"kind": "constraint", "name": "per-region"},
+                "state": "scheduled", "phase": "ready",
+                "held_by": {"kind": "constraint", "name": "per-region"},
                 "since": "2001-09-09T01:44:40Z", "reason": "3 of 3 are running",
                 "earliest_at": "2001-09-09T01:46:43Z",
             })),

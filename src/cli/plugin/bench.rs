@@ -23,7 +23,8 @@ const RETRY: [usize; 3] = [0, 10, 50];
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  \
     tidegate plugin bench region-share.wasm --attribute region=east,north,west \\\n    \
-    --config '{\"attribute\": \"region\", \"limit\": 100, \"shares\": {\"east\": 40, \"north\": 30, \"west\": 30}}'")]
+    --config '{\"attribute\": \"region\", \"limit\": 100, \
+    \"shares\": {\"east\": 40, \"north\": 30, \"west\": 30}}'")]
 pub struct Args {
     /// The component.
     file: PathBuf,
@@ -104,7 +105,8 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         let (fuel, time, memory) =
             (bounds::FUEL / 1_000_000, bounds::TIME.as_millis(), bounds::MEMORY >> 20);
         ctx.print(format_args!(
-            "\nA call may use {fuel} million fuel, {time} ms and {memory} MiB. {} calls of each size.",
+            "\nA call may use {fuel} million fuel, {time} ms and {memory} MiB. \
+             {} calls of each size.",
             args.calls
         ))?;
     }

@@ -27,11 +27,10 @@ const TARGET: &str = "wasm32-unknown-unknown";
 
 /// The options of `tidegate plugin build`.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "A file in the folder determines the language: Cargo.toml, plugin.js or plugin.py.\n\
-    JavaScript needs Node.js, and Python needs python3. The build downloads all other tools into the project, \
-    which takes a while the first time."
-)]
+#[command(after_help = "A file in the folder determines the language: Cargo.toml, plugin.js or \
+    plugin.py.\n\
+    JavaScript needs Node.js, and Python needs python3. The build downloads all other tools into \
+    the project, which takes a while the first time.")]
 pub struct Args {
     /// The project's folder.
     #[arg(default_value = ".")]

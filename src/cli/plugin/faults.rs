@@ -14,8 +14,11 @@ use anyhow::Context as _;
 /// The options of `tidegate plugin faults`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The server keeps in memory the latest 8 faults of the live version and of the shadow version.\n\nExample:\n  \
-    tidegate plugin faults region-share --save faults\n  tidegate plugin test region-share.wasm faults"
+    after_help = "The server keeps in memory the latest 8 faults of the live version and of the \
+    shadow version.\n\n\
+    Example:\n  \
+    tidegate plugin faults region-share --save faults\n  \
+    tidegate plugin test region-share.wasm faults"
 )]
 pub struct Args {
     #[command(flatten)]

@@ -95,7 +95,8 @@ mod tests {
             (code, out.as_str()),
             (
                 ExitCode::Ok,
-                "2026-01-01T00:00:00.000Z v2 info  line 1\n2026-01-01T00:00:00.000Z v2 info  line 2\n"
+                "2026-01-01T00:00:00.000Z v2 info  line 1\n\
+                 2026-01-01T00:00:00.000Z v2 info  line 2\n"
             )
         );
         assert_eq!(server.seen()[0].path, "/v1/plugins/share/logs?limit=2");

@@ -15,9 +15,13 @@ const MAX_COMPILE_TIME: Duration = Duration::from_mins(2);
 /// The options of `tidegate plugin push`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "A push of the same bytes changes nothing. The first version of a plugin is always live.\n\nExamples:\n  \
-    tidegate plugin push region-share region-share.wasm             is live from the next tick on\n  \
-    tidegate plugin push region-share region-share.wasm --shadow    is called for comparison, and decides nothing"
+    after_help = "A push of the same bytes changes nothing. The first version of a plugin is \
+    always live.\n\n\
+    Examples:\n  \
+    tidegate plugin push region-share region-share.wasm             \
+    is live from the next tick on\n  \
+    tidegate plugin push region-share region-share.wasm --shadow    \
+    is called for comparison, and decides nothing"
 )]
 pub struct Args {
     #[command(flatten)]

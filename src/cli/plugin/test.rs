@@ -13,10 +13,12 @@ use tidegate_core::port::policy::Usage;
 /// The options of `tidegate plugin test`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "A case is a call and its expected answer, in JSON; a file has one case or a list. Exit code 1: a case failed.\n\n\
+    after_help = "A case is a call and its expected answer, in JSON; a file has one case or a \
+    list. Exit code 1: a case failed.\n\n\
     Examples:\n  \
     tidegate plugin test region-share.wasm cases               every case in a folder\n  \
-    tidegate plugin faults region-share --save faults && tidegate plugin test region-share.wasm faults"
+    tidegate plugin faults region-share --save faults \
+    && tidegate plugin test region-share.wasm faults"
 )]
 pub struct Args {
     /// The component.

@@ -8,9 +8,12 @@ use tidegate_engine::simulate::trace::{Live, LiveJob};
 /// The options of `tidegate plugin trace`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "A trace has the jobs of the queue with their attributes, the time of each enqueue, and the duration of each attempt.\n\
+    after_help = "A trace has the jobs of the queue with their attributes, the time of each \
+    enqueue, and the duration of each attempt.\n\
     A job that has run does not keep its due time: the trace uses the time of its enqueue.\n\n\
-    Example:\n  tidegate plugin trace mail --since -1h > mail.json\n  tidegate plugin simulate mail.json --plugin mine.wasm --picture mail.svg"
+    Example:\n  \
+    tidegate plugin trace mail --since -1h > mail.json\n  \
+    tidegate plugin simulate mail.json --plugin mine.wasm --picture mail.svg"
 )]
 pub struct Args {
     /// The queue.
@@ -20,7 +23,11 @@ pub struct Args {
     #[arg(long, value_parser = since, allow_hyphen_values = true, value_name = "WHEN")]
     since: Option<args::When>,
     /// The maximum number of jobs, latest first.
-    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(
+        long,
+        default_value_t = 100_000,
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000),
+    )]
     limit: u32,
     /// The maximum number of jobs that the workers ran at once, if it was below the limits.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]

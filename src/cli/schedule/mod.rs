@@ -52,7 +52,8 @@ pub enum Command {
 #[command(after_help = "Examples:\n  \
     tidegate schedule put nightly --type report --cron '0 3 * * *' --tz Europe/Berlin\n  \
     tidegate schedule put beat --type ping --every 30s --data '{\"host\": \"a\"}'\n  \
-    tidegate schedule put nightly --config '{\"type\": \"report\", \"cron\": \"0 3 * * *\", \"max_attempts\": 5}'")]
+    tidegate schedule put nightly --config \
+    '{\"type\": \"report\", \"cron\": \"0 3 * * *\", \"max_attempts\": 5}'")]
 pub struct Put {
     /// The name of the schedule.
     name: String,
@@ -109,7 +110,8 @@ enum Missed {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     tidegate schedule next nightly\n  \
-    tidegate schedule next --cron '30 2 * * *' --tz Europe/Berlin --from 2026-03-28T00:00:00Z --count 3")]
+    tidegate schedule next --cron '30 2 * * *' --tz Europe/Berlin --from 2026-03-28T00:00:00Z \
+    --count 3")]
 pub struct NextOccurrence {
     /// The schedule; or give a rule.
     #[arg(conflicts_with_all = ["cron", "every"], required_unless_present_any = ["cron", "every"])]
@@ -118,10 +120,21 @@ pub struct NextOccurrence {
     rule: RuleArgs,
     /// Show occurrences after this instant: RFC 3339, or a span from now such as +10m [default:
     /// now].
-    #[arg(long, value_name = "INSTANT", value_parser = args::when, allow_hyphen_values = true, conflicts_with = "name")]
+    #[arg(
+        long,
+        value_name = "INSTANT",
+        value_parser = args::when,
+        allow_hyphen_values = true,
+        conflicts_with = "name",
+    )]
     from: Option<When>,
     /// The number of occurrences.
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000), conflicts_with = "name")]
+    #[arg(
+        long,
+        default_value_t = 10,
+        value_parser = clap::value_parser!(u32).range(1..=1000),
+        conflicts_with = "name",
+    )]
     count: u32,
 }
 

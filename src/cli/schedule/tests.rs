@@ -46,7 +46,10 @@ async fn options_come_on_top_of_settings() {
     assert_eq!(code, ExitCode::Ok);
     let seen = server.seen().remove(0);
     assert_eq!(seen.line(), "PUT /v1/schedules/nightly");
-    let wanted = json!({"type": "report", "max_attempts": 5, "cron": "0 3 * * *", "tz": "Europe/Berlin", "data": {"n": 1.0}, "missed": "skip"});
+    let wanted = json!({
+        "type": "report", "max_attempts": 5, "cron": "0 3 * * *", "tz": "Europe/Berlin",
+        "data": {"n": 1.0}, "missed": "skip",
+    });
     assert_eq!(seen.body, wanted);
 }
 

@@ -75,7 +75,8 @@ fn unload(mapped: Mapped) -> bool {
     };
     #[allow(
         unsafe_code,
-        reason = "the pages are mapped from files and were never written: what is read again is the same"
+        reason = "the pages are mapped from files and were never written: what is read again is \
+                  the same"
     )]
     // SAFETY: a private mapping that is not writable, without a page that differs from the file,
     // reads the same after its pages are dropped: the system drops such pages when memory is short.
@@ -108,7 +109,11 @@ mod tests {
     fn what_was_written_or_may_be_stays() {
         let found = |mode: &str, path: &str, anonymous: u32, swap: u32| {
             let maps = format!(
-                "55d0c000-55d0f000 {mode} 00001000 fe:01 131 {path}\nRss: 12 kB\nAnonymous:    {anonymous} kB\nSwap:    {swap} kB\nLocked: 0 kB\n"
+                "55d0c000-55d0f000 {mode} 00001000 fe:01 131 {path}\n\
+                 Rss: 12 kB\n\
+                 Anonymous:    {anonymous} kB\n\
+                 Swap:    {swap} kB\n\
+                 Locked: 0 kB\n"
             );
             unchanged(&maps).next()
         };

@@ -147,7 +147,9 @@ impl Serving {
         let deadline = clock.now() + wait.max(Duration::from_millis(100));
         tokio::select! {
             _ = self.listener => {}
-            () = clock.sleep_until(deadline) => tracing::warn!("some responses were still in progress at the stop"),
+            () = clock.sleep_until(deadline) => {
+                tracing::warn!("some responses were still in progress at the stop");
+            }
         }
         if let Some(exporter) = self.exporter {
             exporter.stop(wait.clamp(Duration::from_secs(1), SPANS)).await;
@@ -211,8 +213,8 @@ pub async fn start(
     if !loopback && tokens.is_empty() && jwt.is_none() {
         server.stop().await;
         anyhow::bail!(
-            "listen: {} is not a loopback address, and there are no tokens: start on loopback, make one with `tidegate token create \
-             --name admin --scope admin`, and start again",
+            "listen: {} is not a loopback address, and there are no tokens: start on loopback, \
+             make one with `tidegate token create --name admin --scope admin`, and start again",
             settings.listen
         );
     }

@@ -14,7 +14,8 @@ fn event(id: &str, data: &Value) -> Value {
 }
 
 const RULE: &str = r#"{"filter": {"data": {"/kind": "paid"}},
-    "enqueue": {"type": "ship", "correlation_key": {"$expr": "data.order"}, "priority": {"$expr": "data.priority"}, "data": {"$expr": "data.lines"}}}"#;
+    "enqueue": {"type": "ship", "correlation_key": {"$expr": "data.order"},
+        "priority": {"$expr": "data.priority"}, "data": {"$expr": "data.lines"}}}"#;
 
 #[tokio::test]
 async fn a_rule_is_tested_without_a_server() {

@@ -24,12 +24,14 @@ use tidegate_core::{
 /// The options of `tidegate trigger test`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "A file with events has one CloudEvent, a list of them, or one on each line; built with `--features aws`, also\n\
+    after_help = "A file with events has one CloudEvent, a list of them, or one on each line; \
+    built with `--features aws`, also\n\
     what Lambda calls the function `ingest` with.\n\
     Ends with 1 if the rule is not good, or something could not be made of an event.\n\n\
     Examples:\n  \
     tidegate trigger test rule.json events.json\n  \
-    tidegate trigger test rule.json events.json --json | jq '.events[] | select(.does == \"failed\")'"
+    tidegate trigger test rule.json events.json --json \
+    | jq '.events[] | select(.does == \"failed\")'"
 )]
 pub struct Args {
     /// The file with the rule, JSON as for `put`; `-` reads standard input.

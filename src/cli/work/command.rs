@@ -105,7 +105,9 @@ pub async fn run(
 
     let (status, stopped) = tokio::select! {
         status = leader_exit(&mut *child) => (status?, None),
-        reason = requested(&mut stop) => (end(&mut *child, reason, &mut stop, grace).await?, Some(reason)),
+        reason = requested(&mut stop) => {
+            (end(&mut *child, reason, &mut stop, grace).await?, Some(reason))
+        }
     };
     writing.abort();
     let (stop_stdout, stop_stderr) = (stdout.abort_handle(), stderr.abort_handle());
@@ -315,7 +317,10 @@ mod tests {
         );
         assert_eq!(
             report_of(outcome(exited(FINAL_EXIT_CODE), b"", "")),
-            r#"{"status":"failed","attempt":2,"error":{"exit_code":100},"message":"exit status: 100","retryable":false}"#
+            concat!(
+                r#"{"status":"failed","attempt":2,"error":{"exit_code":100},"#,
+                r#""message":"exit status: 100","retryable":false}"#
+            )
         );
         assert_eq!(
             report_of(outcome(ExitStatus::from_raw(9), b"", "gone")),

@@ -29,17 +29,18 @@ use worker::Worker;
 
 /// The options of `tidegate work`.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "The command gets the job's data on standard input as JSON, and in its environment TIDEGATE_JOB_ID, TIDEGATE_JOB_TYPE, \
-    TIDEGATE_JOB_QUEUE, TIDEGATE_JOB_ATTEMPT, TIDEGATE_JOB_MAX_ATTEMPTS and TIDEGATE_JOB_ATTRIBUTES (JSON), and TRACEPARENT and TRACESTATE \
+#[command(after_help = "The command gets the job's data on standard input as JSON, and in its \
+    environment TIDEGATE_JOB_ID, TIDEGATE_JOB_TYPE, TIDEGATE_JOB_QUEUE, TIDEGATE_JOB_ATTEMPT, \
+    TIDEGATE_JOB_MAX_ATTEMPTS and TIDEGATE_JOB_ATTRIBUTES (JSON), and TRACEPARENT and TRACESTATE \
     if it has a trace.\n\n\
-    Exit code 0 means succeeded. Standard output is the result: JSON if it is valid JSON, otherwise a string. \
-    Exit code 100 means failed without a retry. Every other one means failed with a retry. The end of standard error is the message. \
-    A line `::progress 40 halfway` on standard error reports progress.\n\n\
-    A cancelled job's command gets SIGTERM, and SIGKILL 5 s later. \
-    SIGTERM or Ctrl-C stops the worker after its running jobs; a second one kills them.\n\n\
-    Example:\n  tidegate work --type mail --concurrency 4 -- ./send-mail"
-)]
+    Exit code 0 means succeeded. Standard output is the result: JSON if it is valid JSON, \
+    otherwise a string. Exit code 100 means failed without a retry. Every other one means failed \
+    with a retry. The end of standard error is the message. A line `::progress 40 halfway` on \
+    standard error reports progress.\n\n\
+    A cancelled job's command gets SIGTERM, and SIGKILL 5 s later. SIGTERM or Ctrl-C stops the \
+    worker after its running jobs; a second one kills them.\n\n\
+    Example:\n  \
+    tidegate work --type mail --concurrency 4 -- ./send-mail")]
 pub struct Args {
     /// Lease jobs of this type; repeatable.
     #[arg(long = "type", value_name = "TYPE", required_unless_present = "queue")]
@@ -52,7 +53,12 @@ pub struct Args {
     #[arg(long, value_name = "N|auto", default_value = "1", value_parser = concurrency)]
     concurrency: Concurrency,
     /// The maximum with `--concurrency auto`.
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 16,
+        value_parser = clap::value_parser!(u16).range(1..=1000),
+    )]
     max: u16,
     /// The lease: how long the server waits for the next heartbeat [default: the type's].
     #[arg(long, value_name = "SECONDS", value_parser = args::span)]

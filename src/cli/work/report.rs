@@ -44,8 +44,8 @@ impl AttemptOutcome {
     }
 }
 
-/// An outcome on its way to the server. It names the attempt and holds none of the job's data, since
-/// many reports may wait for a server that is away.
+/// An outcome on its way to the server. It names the attempt and holds none of the job's data,
+/// because many reports may wait for a server that is away.
 #[derive(Clone, Debug)]
 pub struct Report {
     pub id: JobId,

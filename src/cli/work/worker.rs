@@ -257,8 +257,10 @@ impl<'a> Worker<'a> {
         let status = if outcome.status == Status::Succeeded { "succeeded" } else { "failed" };
         if self.ctx.json() {
             let (id, job_type, attempt) = (&lease.job.id, &lease.job.r#type, lease.attempt);
-            let line = serde_json::json!({"id": id, "type": job_type, "attempt": attempt, "status": status,
-                "message": outcome.message, "seconds": took.as_secs_f64()});
+            let line = serde_json::json!({
+                "id": id, "type": job_type, "attempt": attempt, "status": status,
+                "message": outcome.message, "seconds": took.as_secs_f64(),
+            });
             return self.ctx.print(line);
         }
         let why = outcome

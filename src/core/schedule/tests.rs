@@ -218,7 +218,8 @@ fn config(json: &str) -> ScheduleConfig {
 #[case::never(r#"{"cron": "0 0 30 2 *"}"#, "cron matches no day of the calendar")]
 #[case::an_empty_list(r#"{"cron": "0 0 , * *"}"#, "cron matches no day of the calendar")]
 #[case::backward(
-    r#"{"every_seconds": 5, "starts_at": "2026-01-02T00:00:00Z", "ends_at": "2026-01-01T00:00:00Z"}"#,
+    r#"{"every_seconds": 5, "starts_at": "2026-01-02T00:00:00Z",
+        "ends_at": "2026-01-01T00:00:00Z"}"#,
     "ends_at must not be before `starts_at`"
 )]
 #[case::no_missed(r#"{"every_seconds": 5, "max_missed": 0}"#, "max_missed must be 1 to 1000")]

@@ -57,9 +57,18 @@ pub fn worker(from: request::Worker) -> api::Worker {
 
 /// A bulk operation.
 pub fn operation(from: request::Operation) -> api::Operation {
-    let request::Operation { id, kind, state, matched, done, refused, created_at, ended_at, error } =
-        from;
-    let kind = match kind {
+    let request::Operation {
+        id,
+        kind: bulk_kind,
+        state,
+        matched,
+        done,
+        refused,
+        created_at,
+        ended_at,
+        error,
+    } = from;
+    let kind = match bulk_kind {
         request::BulkKind::Cancel => api::BulkKind::Cancel,
         request::BulkKind::Replay => api::BulkKind::Replay,
         request::BulkKind::Purge => api::BulkKind::Purge,

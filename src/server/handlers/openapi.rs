@@ -16,8 +16,8 @@ use utoipa::{OpenApi, openapi};
     info(
         title = "tidegate",
         description = "A durable job queue for work that must happen at the right time and at the \
-            right rate. Every route accepts and returns JSON and MessagePack, by `Content-Type` and \
-            `Accept`; unknown fields are refused; lists have cursors.",
+            right rate. Every route accepts and returns JSON and MessagePack, by `Content-Type` \
+            and `Accept`; unknown fields are refused; lists have cursors.",
         license(name = "Apache-2.0", identifier = "Apache-2.0")
     ),
     tags(
@@ -228,8 +228,8 @@ fn webhooks() -> Value {
         ),
         header(
             "traceparent",
-            "The trace in which the job was enqueued; its span is the attempt if the server exports \
-             spans"
+            "The trace in which the job was enqueued; its span is the attempt if the server \
+             exports spans"
         ),
     ]);
     let body = |schema: &str| {

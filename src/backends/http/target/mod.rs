@@ -146,8 +146,8 @@ fn headers(given: &[(String, String)]) -> Result<HeaderMap, TargetError> {
     for (name, value) in given {
         let bad = || {
             TargetError::NotConnected(format!(
-                "the header {name:?} cannot be sent: its name or value has characters that HTTP does \
-                 not allow"
+                "the header {name:?} cannot be sent: its name or value has characters that HTTP \
+                 does not allow"
             ))
         };
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| bad())?;

@@ -122,7 +122,10 @@ async fn a_name_that_does_not_resolve_is_not_connected() {
     let target = HttpTarget::with_resolver(Guard::On, Arc::new(Nothing)).unwrap();
     let answer = target.call(request("http://worker.example/")).await;
     assert!(
-        matches!(answer, Err(TargetError::NotConnected(ref reason)) if reason.contains("no such name")),
+        matches!(
+            answer,
+            Err(TargetError::NotConnected(ref reason)) if reason.contains("no such name")
+        ),
         "{answer:?}"
     );
 }
@@ -244,9 +247,10 @@ async fn get_returns_a_complete_document_or_an_error() {
         HttpTarget::new(Guard::On).unwrap().get(&url, Duration::from_secs(20), most).await
     };
     assert_eq!(get(4).await.unwrap().body, "keys");
-    assert!(
-        matches!(get(3).await, Err(TargetError::NoAnswer(ref reason)) if reason.contains("over 3 bytes"))
-    );
+    assert!(matches!(
+        get(3).await,
+        Err(TargetError::NoAnswer(ref reason)) if reason.contains("over 3 bytes")
+    ));
 }
 
 #[tokio::test]

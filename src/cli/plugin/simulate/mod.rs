@@ -21,20 +21,20 @@ use tidegate_engine::simulate::{
 
 /// The options of `tidegate plugin simulate`.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "A scenario is JSON: the queue, its job types, arrivals, durations and expectations. docs/simulate.md describes \
-every field. A trace of a live queue (`tidegate plugin trace`) is a scenario, too.
+#[command(after_help = "A scenario is JSON: the queue, its job types, arrivals, durations and \
+expectations. docs/simulate.md describes every field. A trace of a live queue (`tidegate plugin \
+trace`) is a scenario, too.
 
-The table shows for each value of --by: the jobs and their outcomes, the wait from due time to first attempt, the \
-maximum and mean running weight, and its share of the limit.
+The table shows for each value of --by: the jobs and their outcomes, the wait from due time \
+to first attempt, the maximum and mean running weight, and its share of the limit.
 
 Examples:
   tidegate plugin simulate day.json --plugin region-share.wasm --picture day.svg
   tidegate plugin simulate day.json --plugin old.wasm --against new.wasm --by region
-  tidegate plugin simulate trace.json --plugin mine.wasm --limit 100 --limit east=40 --by region --picture trace.svg
+  tidegate plugin simulate trace.json --plugin mine.wasm --limit 100 --limit east=40 \
+--by region --picture trace.svg
 
-Exit code 1: an expectation was not met."
-)]
+Exit code 1: an expectation was not met.")]
 pub struct Args {
     /// The scenario or trace, JSON; `-` reads standard input.
     scenario: PathBuf,

@@ -303,7 +303,8 @@ fn agreed(real: &SimulationReport, agreement: &Agreement, look: OutputStyle) -> 
         })
         .collect();
     format!(
-        "{table}\n\n{} jobs started in both, {} s apart on average. Overlap of the running jobs: {}. \
+        "{table}\n\n\
+         {} jobs started in both, {} s apart on average. Overlap of the running jobs: {}. \
          The live queue took {} s.",
         agreement.jobs,
         figure(agreement.mean_difference_seconds),

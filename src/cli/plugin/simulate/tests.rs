@@ -32,9 +32,15 @@ async fn ran(scenario: &Json, args: &[&str]) -> (ExitCode, String) {
 fn regions() -> Json {
     json!({
         "queue": {"concurrency": 10},
-        "arrivals": [{"type": "t", "count": 60, "attributes": {"region": {"east": 5, "north": 3, "west": 2}}}],
+        "arrivals": [{
+            "type": "t", "count": 60,
+            "attributes": {"region": {"east": 5, "north": 3, "west": 2}},
+        }],
         "service": [{"seconds": 10}],
-        "expect": {"max_running": {"region=east": 4, "region=north": 3, "region=west": 3}, "done_by_seconds": 200},
+        "expect": {
+            "max_running": {"region=east": 4, "region=north": 3, "region=west": 3},
+            "done_by_seconds": 200,
+        },
     })
 }
 
@@ -166,7 +172,9 @@ async fn the_option_limit_is_drawn_and_expected() {
 #[tokio::test]
 async fn a_retry_strategy_is_simulated() {
     let scenario = json!({
-        "arrivals": [{"type": "t", "count": 4}], "service": [{"seconds": 1, "failure": {"rate": 1}}], "expect": {"failed": 4},
+        "arrivals": [{"type": "t", "count": 4}],
+        "service": [{"seconds": 1, "failure": {"rate": 1}}],
+        "expect": {"failed": 4},
     });
     let (code, out) =
         ran(&scenario, &["--retry-plugin", &shipped("exponential.wasm"), "--json"]).await;

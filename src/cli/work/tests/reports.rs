@@ -21,10 +21,14 @@ async fn a_report_is_sent_with_the_next_lease_request() {
     assert_eq!(asked.bearer.as_deref(), Some("secret"));
     assert_eq!(
         reports(&asked),
-        Some(
-            &json!({"id": "j1", "type": "mail", "attempt": 2, "token": "token-j1", "status": "succeeded",
-                     "result": {"data": {"b": 1, "a": "x"}, "env": ["j1", "mail", "default", 2, 3, {"region": "east"}, PARENT]}})
-        )
+        Some(&json!({
+            "id": "j1", "type": "mail", "attempt": 2, "token": "token-j1",
+            "status": "succeeded",
+            "result": {
+                "data": {"b": 1, "a": "x"},
+                "env": ["j1", "mail", "default", 2, 3, {"region": "east"}, PARENT],
+            },
+        }))
     );
 }
 
@@ -36,10 +40,10 @@ async fn a_failure_has_the_exit_code_and_the_end_of_stderr() {
     assert_eq!(working.stop().await, ExitCode::Ok);
     assert_eq!(
         reports(&asked),
-        Some(
-            &json!({"id": "j1", "type": "mail", "attempt": 2, "token": "token-j1", "status": "failed", "message": "trouble",
-                     "error": {"exit_code": 100}, "retryable": false})
-        )
+        Some(&json!({
+            "id": "j1", "type": "mail", "attempt": 2, "token": "token-j1", "status": "failed",
+            "message": "trouble", "error": {"exit_code": 100}, "retryable": false,
+        }))
     );
 }
 
@@ -97,20 +101,22 @@ async fn a_rejected_result_becomes_a_failure() {
         }
         let mut asked = asked.lock();
         *asked += 1;
-        match *asked {
-            1 => (200, sample::leases(&[lease("j1", 30_000)], &[])),
-            _ => (
-                200,
-                json!({"leases": [], "reports": [{"status": 413, "id": "j1", "error": {"title": "Too large", "status": 413, "code": "too_large"}}]}),
-            ),
+        if *asked == 1 {
+            return (200, sample::leases(&[lease("j1", 30_000)], &[]));
         }
+        let error = json!({"title": "Too large", "status": 413, "code": "too_large"});
+        let report = json!({"status": 413, "id": "j1", "error": error});
+        (200, json!({"leases": [], "reports": [report]}))
     })
     .await;
     let working = Working::begin(&server, plan("echo 1"));
     let report = server.saw(direct).await;
     assert_eq!(
         report.body,
-        json!({"attempt": 2, "status": "failed", "message": "the result was rejected: Too large (too_large)", "retryable": false})
+        json!({
+            "attempt": 2, "status": "failed", "retryable": false,
+            "message": "the result was rejected: Too large (too_large)",
+        })
     );
     assert_eq!(working.stop().await, ExitCode::Ok);
 }

@@ -41,7 +41,10 @@ async fn a_second_signal_kills_the_command_and_is_reported() {
     let report = server.saw(direct).await;
     assert_eq!(
         report.body,
-        json!({"attempt": 2, "status": "failed", "message": "the worker was killed", "error": {"signal": 9}})
+        json!({
+            "attempt": 2, "status": "failed", "message": "the worker was killed",
+            "error": {"signal": 9},
+        })
     );
 }
 

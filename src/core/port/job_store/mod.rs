@@ -7,8 +7,9 @@
 //! on, and [`JobStore::overdue`] finds a job in any state from its `wake_at` on. A store whose
 //! index is separate from the record writes the index entry first.
 //!
-//! Read in this order: [`mod@write`] (conditional writes), [`record`] (small records with an expiry),
-//! [`item`] (configuration), [`query`] (reads of jobs), [`capabilities`], [`error`], and the trait.
+//! Read in this order: [`mod@write`] (conditional writes), [`record`] (small records with an
+//! expiry), [`item`] (configuration), [`query`] (reads of jobs), [`capabilities`], [`error`], and
+//! the trait.
 
 pub mod capabilities;
 pub mod error;

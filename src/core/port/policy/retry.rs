@@ -51,7 +51,8 @@ impl RetryAnswer {
     ///
     /// # Errors
     ///
-    /// [`FaultKind::InvalidAnswer`](super::FaultKind::InvalidAnswer) with what is invalid, and what is valid.
+    /// [`FaultKind::InvalidAnswer`](super::FaultKind::InvalidAnswer) with what is invalid, and what
+    /// is valid.
     pub fn validated(self, call: &RetryCall) -> Result<Self, Fault> {
         Ok(match self {
             Self::GiveUp(message) => {

@@ -120,7 +120,8 @@ impl ThrottleAnswer {
     ///
     /// # Errors
     ///
-    /// [`FaultKind::InvalidAnswer`](super::FaultKind::InvalidAnswer) with the invalid decision, and what is valid.
+    /// [`FaultKind::InvalidAnswer`](super::FaultKind::InvalidAnswer) with the invalid decision, and
+    /// what is valid.
     pub fn validated(mut self, call: &ThrottleCall) -> Result<Self, Fault> {
         let (offered, decided) = (call.candidates.len(), self.decisions.len());
         if offered != decided {

@@ -115,7 +115,11 @@ fn a_queue_within_its_bounds_is_good(#[case] config: Value) {
     "constraints[0].match.attribute.a",
     "must have 1 to 100 values",
 )]
-#[case::many_values(matching(&json!({"attribute": {"a": {"in": vec![1; 101]}}})), "constraints[0].match.attribute.a.in", "must have 1 to 100 values")]
+#[case::many_values(
+    matching(&json!({"attribute": {"a": {"in": vec![1; 101]}}})),
+    "constraints[0].match.attribute.a.in",
+    "must have 1 to 100 values",
+)]
 #[case::no_comparison(matching(&json!({"priority": {}})), "constraints[0].match.priority",
     "must have one of eq, in, lt, lte, gt, gte, prefix, exists")]
 #[case::absent_and_compared(matching(&json!({"attribute": {"a": {"exists": false, "gt": 1}}})),

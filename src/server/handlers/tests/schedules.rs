@@ -13,8 +13,8 @@ const NEVER_NOW: &str = "0 0 29 2 *";
 async fn a_schedule_is_put_shown_and_patched() {
     let router = router().await;
     let put = json!({
-        "type": "invoice", "cron": NEVER_NOW, "tz": "Europe/Berlin", "data": {"n": 1}, "priority": 5,
-        "missed": "all",
+        "type": "invoice", "cron": NEVER_NOW, "tz": "Europe/Berlin", "data": {"n": 1},
+        "priority": 5, "missed": "all",
     });
     let (answer, body) = ask(&router, "PUT", "/v1/schedules/leap", &[ALL], put.to_string()).await;
     assert_eq!(

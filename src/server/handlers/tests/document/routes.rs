@@ -45,7 +45,8 @@ fn every_route_is_documented() {
         post /v1/schedules/{schedule}/run, get /v1/tokens, post /v1/tokens, delete /v1/tokens/{id},
         get /v1/triggers, delete /v1/triggers/{trigger}, get /v1/triggers/{trigger},
         put /v1/triggers/{trigger}, get /v1/workers, delete /v1/workers/{worker},
-        put /v1/workers/{worker}, post /v1/workers/{worker}/drain, post /v1/workers/{worker}/undrain";
+        put /v1/workers/{worker}, post /v1/workers/{worker}/drain,
+        post /v1/workers/{worker}/undrain";
     let wanted: BTreeSet<String> =
         wanted.split(',').map(|operation| operation.trim().to_owned()).collect();
     assert_eq!(operations(&document()), wanted);
