@@ -18,7 +18,8 @@ const node = (name, attributes = {}, ...children) => {
   return made;
 };
 
-const cell = (content, kind = '') => node('td', { class: kind }, content instanceof Node ? content : String(content ?? '—'));
+const cell = (content, kind = '') =>
+  node('td', { class: kind }, content instanceof Node ? content : String(content ?? '—'));
 const time = (text) => (text ? new Date(text).toLocaleString() : '—');
 const since = (text) => {
   if (!text) return '—';
@@ -28,7 +29,8 @@ const since = (text) => {
   return `${Math.round(seconds / 3600)} h ago`;
 };
 const state = (word) => node('span', { class: `state ${word}` }, word);
-const jobLink = (job) => node('a', { href: `#job/${encodeURIComponent(job.type)}/${encodeURIComponent(job.id)}` }, job.id);
+const jobHash = (type, id) => `#job/${encodeURIComponent(type)}/${encodeURIComponent(id)}`;
+const jobLink = (job) => node('a', { href: jobHash(job.type, job.id) }, job.id);
 
 // Calls of the API.
 
@@ -37,7 +39,8 @@ const ask = async (method, path, body) => {
   const token = sessionStorage.getItem('token');
   if (token) headers.authorization = `Bearer ${token}`;
   if (body !== undefined) headers['content-type'] = 'application/json';
-  const answer = await fetch(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
+  const json = body === undefined ? undefined : JSON.stringify(body);
+  const answer = await fetch(path, { method, headers, body: json });
   const text = await answer.text();
   let value = null;
   try {
@@ -47,7 +50,10 @@ const ask = async (method, path, body) => {
   }
   if (answer.ok) return value;
   if (answer.status === 401) $('token').focus();
-  throw new Error(answer.status === 401 ? 'This server requires a token with the scope read; enter it above.' : (value && value.detail) || answer.statusText);
+  throw new Error(
+    answer.status === 401
+      ? 'This server requires a token with the scope read; enter it above.'
+      : (value && value.detail) || answer.statusText);
 };
 
 // An error of a button stays until the next action; an error of a refresh until the next success.
@@ -78,6 +84,10 @@ const button = (label, work) => {
   return made;
 };
 
+const pauseButton = (paused, path) => paused
+  ? button('Resume', () => ask('POST', `${path}/resume`))
+  : button('Pause', () => ask('POST', `${path}/pause`));
+
 // Queues, each with a chart of the samples since the page was opened.
 
 const samples = new Map();
@@ -86,7 +96,8 @@ const all = async (path, name) => {
   const items = [];
   let cursor = '';
   do {
-    const page = await ask('GET', `${path}?limit=1000${cursor && `&cursor=${encodeURIComponent(cursor)}`}`);
+    const after = cursor && `&cursor=${encodeURIComponent(cursor)}`;
+    const page = await ask('GET', `${path}?limit=1000${after}`);
     items.push(...page[name]);
     cursor = page.next_cursor || '';
   } while (cursor);
@@ -122,13 +133,19 @@ const line = (values, top, kind) => {
 // The admitted weight of a constraint, or of one value of its attribute, and its limit.
 const use = ({ name, per, value, running_weight: weight, limit }) => node('div', { class: 'use' },
   node('span', {}, per ? `${per}=${value}` : name),
-  node('meter', { min: 0, max: Math.max(limit, weight, 1), value: weight, title: name, 'aria-label': `admitted of ${name}` }),
+  node('meter', {
+    min: 0, max: Math.max(limit, weight, 1), value: weight, title: name,
+    'aria-label': `admitted of ${name}`,
+  }),
   node('span', {}, `${weight} of ${limit}`));
 
 const chart = (name) => {
   const seen = samples.get(name);
   const last = seen[seen.length - 1];
-  const drawing = svg('svg', { viewBox: `0 0 ${KEEP} 100`, preserveAspectRatio: 'none', role: 'img', 'aria-label': `depth, lateness and admitted weight of ${name}` });
+  const drawing = svg('svg', {
+    viewBox: `0 0 ${KEEP} 100`, preserveAspectRatio: 'none', role: 'img',
+    'aria-label': `depth, lateness and admitted weight of ${name}`,
+  });
   const deepest = Math.max(1, ...seen.map((one) => one.depth));
   const latest = Math.max(0.1, ...seen.map((one) => one.late));
   const most = Math.max(1, ...seen.map((one) => Math.max(one.admitted, one.limit || 0)));
@@ -139,12 +156,14 @@ const chart = (name) => {
     line(seen.map((one) => one.admitted), most, 'admitted'),
   );
   const limit = last.limit === null || last.limit === undefined ? 'unlimited' : `of ${last.limit}`;
+  const now = `${last.depth} waiting, ${last.admitted} ${limit} admitted`;
+  const late = `late by ${last.late.toFixed(2)} s (to ${latest.toFixed(1)})`;
   return node('div', { class: 'chart' },
-    node('h2', {}, name, node('small', {}, `${last.depth} waiting, ${last.admitted} ${limit} admitted`)),
+    node('h2', {}, name, node('small', {}, now)),
     drawing,
     node('div', { class: 'key' },
       node('span', { class: 'depth-key' }, `waiting (to ${deepest})`), ' · ',
-      node('span', { class: 'late-key' }, `late by ${last.late.toFixed(2)} s (to ${latest.toFixed(1)})`), ' · ',
+      node('span', { class: 'late-key' }, late), ' · ',
       node('span', { class: 'admitted-key' }, `admitted weight (to ${most})`), ' · ',
       node('span', { class: 'limit-key' }, 'limit')),
     ...last.uses.slice(0, USES).map(use));
@@ -153,15 +172,17 @@ const chart = (name) => {
 const queueRow = (queue) => {
   const { status } = queue;
   const depth = status.depth || {};
-  const held = Object.entries(status.held || {}).map(([rule, jobs]) => `${rule}: ${jobs}`).join(', ');
+  const held = Object.entries(status.held || {}).map(([rule, jobs]) => `${rule}: ${jobs}`);
   const path = `/v1/queues/${encodeURIComponent(queue.name)}`;
-  const name = node('span', {}, node('a', { href: `#jobs?queue=${encodeURIComponent(queue.name)}` }, queue.name),
+  const jobs = `#jobs?queue=${encodeURIComponent(queue.name)}`;
+  const name = node('span', {}, node('a', { href: jobs }, queue.name),
     queue.paused ? node('span', { class: 'state paused' }, ' paused') : null);
   return node('tr', {},
-    cell(name), cell(depth.scheduled || 0, 'number'), cell(status.ready, 'number'), cell(`${depth.running || 0} (weight ${status.running_weight})`, 'number'),
-    cell(queue.concurrency ?? 'none', 'number'), cell(depth.failed || 0, 'number'), cell(since(status.oldest_due_at)),
-    cell(held || '—'), cell(status.desired_workers, 'number'),
-    cell(queue.paused ? button('Resume', () => ask('POST', `${path}/resume`)) : button('Pause', () => ask('POST', `${path}/pause`))));
+    cell(name), cell(depth.scheduled || 0, 'number'), cell(status.ready, 'number'),
+    cell(`${depth.running || 0} (weight ${status.running_weight})`, 'number'),
+    cell(queue.concurrency ?? 'none', 'number'), cell(depth.failed || 0, 'number'),
+    cell(since(status.oldest_due_at)), cell(held.join(', ') || '—'),
+    cell(status.desired_workers, 'number'), cell(pauseButton(queue.paused, path)));
 };
 
 const showQueues = async () => {
@@ -180,8 +201,9 @@ let cursor = '';
 let next = '';
 
 const jobRow = (job) => node('tr', {},
-  cell(jobLink(job)), cell(job.type), cell(job.queue), cell(state(job.phase)), cell(`${job.attempt}/${job.max_attempts}`, 'number'),
-  cell(job.priority, 'number'), cell(time(job.created_at)), cell(time(job.ended_at || job.run_at)));
+  cell(jobLink(job)), cell(job.type), cell(job.queue), cell(state(job.phase)),
+  cell(`${job.attempt}/${job.max_attempts}`, 'number'), cell(job.priority, 'number'),
+  cell(time(job.created_at)), cell(time(job.ended_at || job.run_at)));
 
 // The submitted filter. Text in the form applies only after it is submitted.
 let sought = { id: '', query: new URLSearchParams() };
@@ -189,7 +211,9 @@ let sought = { id: '', query: new URLSearchParams() };
 const readFilter = () => {
   const form = $('filter').elements;
   const query = new URLSearchParams();
-  for (const name of ['type', 'queue', 'phase']) if (form[name].value.trim()) query.set(name, form[name].value.trim());
+  for (const name of ['type', 'queue', 'phase']) {
+    if (form[name].value.trim()) query.set(name, form[name].value.trim());
+  }
   const [name, ...rest] = form.attribute.value.split('=');
   if (name.trim() && rest.length) query.set(`attribute.${name.trim()}`, rest.join('=').trim());
   sought = { id: form.id.value.trim(), query };
@@ -200,7 +224,9 @@ const showJobs = async () => {
   const query = new URLSearchParams(sought.query);
   query.set('limit', '50');
   if (cursor) query.set('cursor', cursor);
-  const page = sought.id ? { jobs: [await ask('GET', `/v1/jobs/${encodeURIComponent(sought.id)}`)] } : await ask('GET', `/v1/jobs?${query}`);
+  const page = sought.id
+    ? { jobs: [await ask('GET', `/v1/jobs/${encodeURIComponent(sought.id)}`)] }
+    : await ask('GET', `/v1/jobs?${query}`);
   next = page.next_cursor || '';
   $('more').disabled = !next;
   $('first').disabled = !cursor;
@@ -212,7 +238,9 @@ const showJobs = async () => {
 const fields = (job) => {
   const list = node('dl');
   const add = (name, value) => {
-    if (value !== null && value !== undefined && value !== '') list.append(node('dt', {}, name), node('dd', {}, value instanceof Node ? value : String(value)));
+    if (value === null || value === undefined || value === '') return;
+    list.append(
+      node('dt', {}, name), node('dd', {}, value instanceof Node ? value : String(value)));
   };
   add('phase', state(job.phase));
   add('type', job.type);
@@ -221,32 +249,42 @@ const fields = (job) => {
   add('priority', job.priority);
   add('weight', job.critical ? `${job.weight}, critical` : job.weight);
   add('created', time(job.created_at));
-  for (const [name, at] of [['due', job.run_at], ['started', job.started_at], ['ended', job.ended_at], ['expires', job.expires_at], ['deadline', job.deadline_at]]) {
-    if (at) add(name, time(at));
-  }
+  const instants = {
+    due: job.run_at, started: job.started_at, ended: job.ended_at, expires: job.expires_at,
+    deadline: job.deadline_at,
+  };
+  for (const [name, at] of Object.entries(instants)) if (at) add(name, time(at));
   if (job.running) {
     add('worker', job.running.worker);
     add('lease until', time(job.running.lease_expires_at));
-    if (job.running.progress) add('progress', `${job.running.progress.percent} % ${job.running.progress.note || ''}`);
-    if (job.running.cancel) add('cancel', 'requested; its worker learns of it at the next heartbeat');
+    const { progress } = job.running;
+    if (progress) add('progress', `${progress.percent} % ${progress.note || ''}`);
+    if (job.running.cancel) add('cancel', 'requested; the worker sees it at its next heartbeat');
   }
-  add('attributes', Object.entries(job.attributes || {}).map(([name, value]) => `${name}=${value}`).join(', '));
+  const attributes = Object.entries(job.attributes || {});
+  add('attributes', attributes.map(([name, value]) => `${name}=${value}`).join(', '));
   add('correlation key', job.correlation_key);
-  if (job.replay_of) add('replay of', node('a', { href: `#job/${encodeURIComponent(job.type)}/${encodeURIComponent(job.replay_of)}` }, job.replay_of));
+  if (job.replay_of) add('replay of', jobLink({ type: job.type, id: job.replay_of }));
   if (job.error) add('error', `${job.error.reason}: ${job.error.message || ''}`);
   return list;
 };
 
+const HISTORY = ['Attempt', 'Started', 'Ended', 'Outcome', 'Error', 'Next'];
+
 const history = (entries) => node('table', {},
-  node('thead', {}, node('tr', {}, ...['Attempt', 'Started', 'Ended', 'Outcome', 'Error', 'Next'].map((title) => node('th', {}, title)))),
+  node('thead', {}, node('tr', {}, ...HISTORY.map((title) => node('th', {}, title)))),
   node('tbody', {}, ...entries.map((entry) => node('tr', {},
-    cell(entry.attempt, 'number'), cell(time(entry.started_at)), cell(time(entry.ended_at)), cell(state(entry.outcome)),
-    cell(entry.error ? `${entry.error.reason}: ${entry.error.message || ''}` : '—'), cell(time(entry.retry_at))))));
+    cell(entry.attempt, 'number'), cell(time(entry.started_at)), cell(time(entry.ended_at)),
+    cell(state(entry.outcome)),
+    cell(entry.error ? `${entry.error.reason}: ${entry.error.message || ''}` : '—'),
+    cell(time(entry.retry_at))))));
 
 const explained = (why) => {
-  const by = why.held_by ? `${why.held_by.kind}${why.held_by.name ? ` ${why.held_by.name}` : ''}` : 'nothing';
+  const { held_by: holder } = why;
+  const by = holder ? `${holder.kind}${holder.name ? ` ${holder.name}` : ''}` : 'nothing';
+  const earliest = why.earliest_at ? time(why.earliest_at) : 'not known';
   return node('div', { class: 'explain' }, node('strong', {}, `Held by ${by}. `), why.reason || '',
-    node('div', { class: 'soft' }, `since ${time(why.since)}; earliest start ${why.earliest_at ? time(why.earliest_at) : 'not known'}`));
+    node('div', { class: 'soft' }, `since ${time(why.since)}; earliest start ${earliest}`));
 };
 
 const showJob = async (type, id) => {
@@ -258,21 +296,29 @@ const showJob = async (type, id) => {
   const actions = node('div', { class: 'actions' });
   if (!ended) {
     actions.append(button('Cancel', () => ask('DELETE', path)));
-    if (job.state === 'running') actions.append(button('Cancel at once', () => ask('DELETE', `${path}?force=true`)));
+    if (job.state === 'running') {
+      actions.append(button('Cancel at once', () => ask('DELETE', `${path}?force=true`)));
+    }
   }
   if (!waits) {
     actions.append(button('Replay', async () => {
       const again = await ask('POST', `${path}/replay`);
-      location.hash = `#job/${encodeURIComponent(again.type)}/${encodeURIComponent(again.id)}`;
+      location.hash = jobHash(again.type, again.id);
     }));
   }
   const shown = (value) => node('pre', {}, JSON.stringify(value, null, 2));
   if (view().name !== 'job' || view().id !== id) return;
   $('view-job').replaceChildren(
     ...[
-      node('h2', {}, `Job ${job.id}`), actions, why ? explained(why) : null, node('h2', {}, 'What it is'), fields(job),
-      node('h2', {}, 'History'), job.history.length ? history(job.history) : node('p', { class: 'soft' }, 'No attempt has ended yet.'),
-      node('h2', {}, 'Data'), shown(job.data), job.result === null ? null : node('h2', {}, 'Result'), job.result === null ? null : shown(job.result),
+      node('h2', {}, `Job ${job.id}`), actions, why ? explained(why) : null,
+      node('h2', {}, 'What it is'), fields(job),
+      node('h2', {}, 'History'),
+      job.history.length
+        ? history(job.history)
+        : node('p', { class: 'soft' }, 'No attempt has ended yet.'),
+      node('h2', {}, 'Data'), shown(job.data),
+      job.result === null ? null : node('h2', {}, 'Result'),
+      job.result === null ? null : shown(job.result),
     ].filter(Boolean));
 };
 
@@ -280,14 +326,20 @@ const showJob = async (type, id) => {
 
 const scheduleRow = (schedule) => {
   const path = `/v1/schedules/${encodeURIComponent(schedule.name)}`;
-  const rule = schedule.cron ? `${schedule.cron} ${schedule.tz || 'UTC'}` : `every ${schedule.every_seconds} s`;
+  const rule = schedule.cron
+    ? `${schedule.cron} ${schedule.tz || 'UTC'}`
+    : `every ${schedule.every_seconds} s`;
   const { last_error: error, last_job: job } = schedule;
-  const last = job ? node('a', { href: `#job/${encodeURIComponent(schedule.type)}/${encodeURIComponent(job)}` }, time(schedule.last_occurrence)) : '—';
+  const last = job
+    ? node('a', { href: jobHash(schedule.type, job) }, time(schedule.last_occurrence))
+    : '—';
   return node('tr', {},
-    cell(schedule.name), cell(schedule.type), cell(rule), cell(schedule.paused ? state('paused') : time(schedule.next[0])), cell(last),
-    cell(schedule.missed_count, 'number'), cell(error ? node('span', { class: 'state failed' }, error.message) : '—'),
+    cell(schedule.name), cell(schedule.type), cell(rule),
+    cell(schedule.paused ? state('paused') : time(schedule.next[0])), cell(last),
+    cell(schedule.missed_count, 'number'),
+    cell(error ? node('span', { class: 'state failed' }, error.message) : '—'),
     cell(node('span', {}, button('Run now', () => ask('POST', `${path}/run`)), ' ',
-      schedule.paused ? button('Resume', () => ask('POST', `${path}/resume`)) : button('Pause', () => ask('POST', `${path}/pause`)))));
+      pauseButton(schedule.paused, path))));
 };
 
 const showSchedules = async () => {
@@ -299,8 +351,8 @@ const showSchedules = async () => {
 const showWorkers = async () => {
   const workers = await all('/v1/workers', 'workers');
   $('workers').replaceChildren(...workers.map((worker) => node('tr', {},
-    cell(worker.name), cell(worker.running, 'number'), cell(worker.capacity ?? '—', 'number'), cell(since(worker.seen_at)),
-    cell(worker.draining ? state('paused') : 'working'))));
+    cell(worker.name), cell(worker.running, 'number'), cell(worker.capacity ?? '—', 'number'),
+    cell(since(worker.seen_at)), cell(worker.draining ? state('paused') : 'working'))));
 };
 
 // Plugins: the live version, the health of its calls, and the differences of its shadow version.
@@ -308,20 +360,30 @@ const showWorkers = async () => {
 const pluginRow = (plugin, compared) => {
   const { calls, faults, last_fault: last } = plugin.health;
   const about = (plugin.throttler || plugin.retry || {}).about || '';
-  const differing = compared && compared.version ? `${compared.different} of ${compared.compared}` : '—';
+  const differing = compared && compared.version
+    ? `${compared.different} of ${compared.compared}`
+    : '—';
+  const roles = node('small', { class: 'soft' }, ` ${plugin.roles.join(', ')}`);
+  const users = plugin.used_by.map((user) => `${user.kind.replace('_', ' ')} ${user.name}`);
   return node('tr', {},
-    cell(node('span', { title: about }, plugin.name, node('small', { class: 'soft' }, ` ${plugin.roles.join(', ')}`))),
+    cell(node('span', { title: about }, plugin.name, roles)),
     cell(`version ${plugin.live}`), cell(plugin.shadow ? `version ${plugin.shadow}` : '—'),
-    cell(plugin.used_by.map((user) => `${user.kind.replace('_', ' ')} ${user.name}`).join(', ') || '—'),
-    cell(calls, 'number'), cell(faults ? node('span', { class: 'state failed' }, String(faults)) : 0, 'number'),
-    cell(last ? `${last.kind}, version ${last.version}, ${since(last.at)}: ${last.message}` : '—'), cell(differing, 'number'));
+    cell(users.join(', ') || '—'), cell(calls, 'number'),
+    cell(faults ? node('span', { class: 'state failed' }, String(faults)) : 0, 'number'),
+    cell(last ? `${last.kind}, version ${last.version}, ${since(last.at)}: ${last.message}` : '—'),
+    cell(differing, 'number'));
 };
 
 const showPlugins = async () => {
   const plugins = await all('/v1/plugins', 'plugins');
-  const compare = (plugin) => (plugin.shadow ? ask('GET', `/v1/plugins/${encodeURIComponent(plugin.name)}/differences`).catch(() => null) : null);
+  const compare = (plugin) => {
+    if (!plugin.shadow) return null;
+    const path = `/v1/plugins/${encodeURIComponent(plugin.name)}/differences`;
+    return ask('GET', path).catch(() => null);
+  };
   const compared = await Promise.all(plugins.map(compare));
-  $('plugins').replaceChildren(...plugins.map((plugin, index) => pluginRow(plugin, compared[index])));
+  const rows = plugins.map((plugin, index) => pluginRow(plugin, compared[index]));
+  $('plugins').replaceChildren(...rows);
 };
 
 // The shown part of the page: #queues, #jobs?type=…, #job/TYPE/ID, #schedules, #workers, #plugins.
@@ -353,12 +415,17 @@ const refresh = async () => {
 
 const route = () => {
   const { name, query } = view();
-  for (const one of ['queues', 'jobs', 'job', 'schedules', 'workers', 'plugins']) $(`view-${one}`).hidden = one !== name;
+  for (const one of ['queues', 'jobs', 'job', 'schedules', 'workers', 'plugins']) {
+    $(`view-${one}`).hidden = one !== name;
+  }
   for (const link of document.querySelectorAll('nav a')) {
-    if (link.hash === `#${name === 'job' ? 'jobs' : name}`) link.setAttribute('aria-current', 'page');
+    const shown = link.hash === `#${name === 'job' ? 'jobs' : name}`;
+    if (shown) link.setAttribute('aria-current', 'page');
     else link.removeAttribute('aria-current');
   }
-  for (const [field, value] of query) if ($('filter').elements[field]) $('filter').elements[field].value = value;
+  for (const [field, value] of query) {
+    if ($('filter').elements[field]) $('filter').elements[field].value = value;
+  }
   if (name === 'jobs') readFilter();
   if (name === 'job') $('view-job').replaceChildren();
   refresh();
