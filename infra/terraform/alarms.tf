@@ -13,7 +13,7 @@ locals {
   )
   alarms = !var.alarms ? {} : merge(
     # A message received from a dead-letter queue is one that SQS gave up on.
-    { for queue, what in { work = "work", hint = "a hint", wake = "a wake-up" } : "${queue}-dead" => {
+    { for queue, what in { work = "work", hint = "a hint", timer = "a timer" } : "${queue}-dead" => {
       description               = "SQS gave up on ${what}", namespace = "AWS/SQS", metric = "NumberOfMessagesReceived", statistic = "Sum"
       dimensions                = { QueueName = aws_sqs_queue.dead[queue].name }, period = 300, threshold = 0
     } },
@@ -29,7 +29,7 @@ locals {
       description = "Invocations of ${function} are throttled for lack of concurrency", namespace = "AWS/Lambda", metric = "Throttles", statistic = "Sum"
       dimensions  = { FunctionName = name }, period = 300, threshold = 0
     } if !contains(["dead-letter", "ingest", "plugins"], function) },
-    { for queue in ["work", "hint", "wake"] : "${queue}-late" => {
+    { for queue in ["work", "hint", "timer"] : "${queue}-late" => {
       description = "Messages of ${queue} wait too long", namespace = "AWS/SQS", metric = "ApproximateAgeOfOldestMessage", statistic = "Maximum"
       dimensions  = { QueueName = aws_sqs_queue.live[queue].name }, period = 60, threshold = var.lateness_seconds
     } },
@@ -57,14 +57,14 @@ resource "aws_cloudwatch_metric_alarm" "over" {
   ok_actions          = var.alarm_topic_arn == "" ? [] : [var.alarm_topic_arn]
 }
 
-resource "aws_cloudwatch_metric_alarm" "minute" {
+resource "aws_cloudwatch_metric_alarm" "sweep_missing" {
   count               = var.alarms ? 1 : 0
-  alarm_name          = "${var.name}-minute"
+  alarm_name          = "${var.name}-sweep-missing"
   alarm_description   = "The maintenance sweep, which finds lost jobs, does not start"
   namespace           = "AWS/Events"
   metric_name         = "Invocations"
   statistic           = "Sum"
-  dimensions          = { RuleName = aws_cloudwatch_event_rule.minute.name }
+  dimensions          = { RuleName = aws_cloudwatch_event_rule.sweep.name }
   period              = 300
   threshold           = 1
   evaluation_periods  = 1

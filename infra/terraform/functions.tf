@@ -60,7 +60,7 @@ locals {
       TIDEGATE_PREFIX               = var.object_prefix
       TIDEGATE_WORK_QUEUE_URL       = aws_sqs_queue.live["work"].url
       TIDEGATE_HINT_QUEUE_URL       = aws_sqs_queue.live["hint"].url
-      TIDEGATE_WAKE_QUEUE_URL       = aws_sqs_queue.live["wake"].url
+      TIDEGATE_TIMER_QUEUE_URL      = aws_sqs_queue.live["timer"].url
       TIDEGATE_MAX_DATA_BYTES       = tostring(var.max_data_bytes)
       TIDEGATE_CREATE_UNKNOWN_TYPES = tostring(var.create_unknown_types)
       TIDEGATE_LOG_LEVEL            = var.log_level
@@ -154,12 +154,12 @@ module "tick" {
   source      = "./function"
   deployment  = local.deployment
   function    = "tick"
-  description = "Runs a tick for each hint and wake-up, and the maintenance sweep every minute"
+  description = "Runs a tick for each hint and timer, and the maintenance sweep every minute"
   memory      = var.tick_memory
   timeout     = 60
   reserved    = var.tick_reserved_concurrency
   recursive   = true
-  may         = [{ sid = "Receive", actions = local.receive_again, resources = [aws_sqs_queue.live["hint"].arn, aws_sqs_queue.live["wake"].arn] }]
+  may         = [{ sid = "Receive", actions = local.receive_again, resources = [aws_sqs_queue.live["hint"].arn, aws_sqs_queue.live["timer"].arn] }]
 }
 
 # The next sweep follows a failed one within a minute, so a retry has no use.
@@ -169,27 +169,27 @@ resource "aws_lambda_function_event_invoke_config" "tick" {
   maximum_event_age_in_seconds = 60
 }
 
-resource "aws_cloudwatch_event_rule" "minute" {
-  name                = "${var.name}-minute"
+resource "aws_cloudwatch_event_rule" "sweep" {
+  name                = "${var.name}-sweep"
   description         = "Maintenance sweep over all queues of ${var.name}"
   schedule_expression = "rate(1 minute)"
 }
 
-resource "aws_cloudwatch_event_target" "minute" {
-  rule  = aws_cloudwatch_event_rule.minute.name
+resource "aws_cloudwatch_event_target" "sweep" {
+  rule  = aws_cloudwatch_event_rule.sweep.name
   arn   = module.tick.arn
-  input = jsonencode({ tidegate = "minute" })
+  input = jsonencode({ tidegate = "sweep" })
   retry_policy {
     maximum_retry_attempts       = 0
     maximum_event_age_in_seconds = 60
   }
 }
 
-resource "aws_lambda_permission" "minute" {
+resource "aws_lambda_permission" "sweep" {
   function_name = module.tick.name
   action        = "lambda:InvokeFunction"
   principal     = "events.amazonaws.com"
-  source_arn    = aws_cloudwatch_event_rule.minute.arn
+  source_arn    = aws_cloudwatch_event_rule.sweep.arn
 }
 
 module "deliver" {
@@ -221,12 +221,12 @@ module "dead_letter" {
 
 locals {
   mappings = {
-    work      = { function = module.deliver.name, queue = aws_sqs_queue.live["work"].arn, limit = var.deliver_concurrency }
-    hint      = { function = module.tick.name, queue = aws_sqs_queue.live["hint"].arn, limit = 0 }
-    wake      = { function = module.tick.name, queue = aws_sqs_queue.live["wake"].arn, limit = 0 }
-    work-dead = { function = module.dead_letter.name, queue = aws_sqs_queue.dead["work"].arn, limit = 0 }
-    hint-dead = { function = module.dead_letter.name, queue = aws_sqs_queue.dead["hint"].arn, limit = 0 }
-    wake-dead = { function = module.dead_letter.name, queue = aws_sqs_queue.dead["wake"].arn, limit = 0 }
+    work       = { function = module.deliver.name, queue = aws_sqs_queue.live["work"].arn, limit = var.deliver_concurrency }
+    hint       = { function = module.tick.name, queue = aws_sqs_queue.live["hint"].arn, limit = 0 }
+    timer      = { function = module.tick.name, queue = aws_sqs_queue.live["timer"].arn, limit = 0 }
+    work-dead  = { function = module.dead_letter.name, queue = aws_sqs_queue.dead["work"].arn, limit = 0 }
+    hint-dead  = { function = module.dead_letter.name, queue = aws_sqs_queue.dead["hint"].arn, limit = 0 }
+    timer-dead = { function = module.dead_letter.name, queue = aws_sqs_queue.dead["timer"].arn, limit = 0 }
   }
 }
 

@@ -25,7 +25,7 @@ output "bucket_name" {
 
 output "queue_urls" {
   value       = { for name, queue in aws_sqs_queue.live : name => queue.url }
-  description = "The queues of work, hints and wake-ups."
+  description = "The queues of work, hints and timers."
 }
 
 output "deliver_role_arn" {

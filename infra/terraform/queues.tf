@@ -1,11 +1,11 @@
-# Work: jobs to claim and deliver. Hints: a queue needs a tick. Wake-ups: a queue needs a tick at an
+# Work: jobs to claim and deliver. Hints: a queue needs a tick. Timers: a queue needs a tick at an
 # instant. The visibility timeout is six times the timeout of the function, as Lambda recommends.
 
 locals {
   queues = {
-    work = { fifo = false, visibility = 1800, retention = 345600 }
-    hint = { fifo = true, visibility = 360, retention = 345600 }
-    wake = { fifo = false, visibility = 360, retention = 3600 }
+    work  = { fifo = false, visibility = 1800, retention = 345600 }
+    hint  = { fifo = true, visibility = 360, retention = 345600 }
+    timer = { fifo = false, visibility = 360, retention = 3600 }
   }
 }
 

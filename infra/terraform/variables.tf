@@ -247,7 +247,7 @@ variable "alarm_topic_arn" {
 variable "lateness_seconds" {
   type        = number
   default     = 300
-  description = "Age in seconds of a work, hint or wake-up message that raises an alarm."
+  description = "Age in seconds of a work, hint or timer message that raises an alarm."
   validation {
     # A message may have a delay of up to 150 seconds, which may count as its age.
     condition     = var.lateness_seconds >= 180

@@ -39,8 +39,8 @@ impl Arrivals for Memory {
     async fn hints(&self) -> Vec<Hint> {
         self.queue.take_hints()
     }
-    async fn wakes(&self) -> Vec<Timer> {
-        self.queue.take_wakes(self.clock.now())
+    async fn timers(&self) -> Vec<Timer> {
+        self.queue.take_timers(self.clock.now())
     }
 }
 
@@ -53,8 +53,8 @@ fn what_is_next_is_known() {
     let at = clock.now() + Duration::from_secs(2);
     let waker = std::task::Waker::noop();
     let mut context = std::task::Context::from_waker(waker);
-    let wake = [Timer { at, queue: "mail".parse().unwrap() }];
-    assert!(std::pin::pin!(queue.set_timers(&wake)).as_mut().poll(&mut context).is_ready());
+    let timers = [Timer { at, queue: "mail".parse().unwrap() }];
+    assert!(std::pin::pin!(queue.set_timers(&timers)).as_mut().poll(&mut context).is_ready());
     assert_eq!(queue.next_at(), Some(at));
 }
 
@@ -97,7 +97,7 @@ mod sqs {
             let queues = SqsQueues {
                 work: make("work").await,
                 hints: make("hints.fifo").await,
-                wakes: make("wakes").await,
+                timers: make("timers").await,
             };
             let clock = Arc::new(SystemClock);
             let queue = SqsWorkQueue::new(
@@ -165,14 +165,12 @@ mod sqs {
                 })
                 .collect()
         }
-        async fn wakes(&self) -> Vec<Timer> {
-            let came = self.receive(&self.queues.wakes).await;
+        async fn timers(&self) -> Vec<Timer> {
+            let came = self.receive(&self.queues.timers).await;
             came.into_iter()
-                .map(
-                    |message| {
-                        if let Message::Wake(wake) = message { wake } else { panic!("{message:?}") }
-                    },
-                )
+                .map(|message| {
+                    if let Message::Timer(timer) = message { timer } else { panic!("{message:?}") }
+                })
                 .collect()
         }
     }

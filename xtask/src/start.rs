@@ -135,7 +135,7 @@ fn command(program: &Path, runtime: SocketAddr, aws: SocketAddr) -> Command {
         ("TIDEGATE_BUCKET", "tidegate".into()),
         ("TIDEGATE_WORK_QUEUE_URL", queue("work")),
         ("TIDEGATE_HINT_QUEUE_URL", queue("hints.fifo")),
-        ("TIDEGATE_WAKE_QUEUE_URL", queue("wakes")),
+        ("TIDEGATE_TIMER_QUEUE_URL", queue("timers")),
         ("TIDEGATE_PUBLIC_URL", "https://api.example".into()),
     ]);
     command

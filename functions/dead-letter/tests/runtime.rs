@@ -16,7 +16,7 @@ async fn every_dead_message_is_processed_whatever_its_form() {
     let bodies = [
         work,
         r#"{"hint": {"queue": "q", "due": true}}"#,
-        r#"{"wake": {"queue": "q", "at": 0}}"#,
+        r#"{"timer": {"queue": "q", "at": 0}}"#,
         "not a message",
     ];
     assert_eq!(function.call(messages(bodies)).await, Ok(json!({"batchItemFailures": []})));

@@ -40,7 +40,7 @@ fn the_function_does_not_start_without_a_public_url() {
         ("TIDEGATE_BUCKET", "memory:"),
         ("TIDEGATE_WORK_QUEUE_URL", queue),
         ("TIDEGATE_HINT_QUEUE_URL", queue),
-        ("TIDEGATE_WAKE_QUEUE_URL", queue),
+        ("TIDEGATE_TIMER_QUEUE_URL", queue),
     ];
     let ended = Command::new(env!("CARGO_BIN_EXE_tidegate-deliver"))
         .env_clear()

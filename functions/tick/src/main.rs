@@ -1,4 +1,4 @@
-//! `tick`: one tick of a queue for each hint and wake-up, and the maintenance sweep every minute.
+//! `tick`: one tick of a queue for each hint and timer, and the maintenance sweep every minute.
 
 use lambda_runtime::{Error, LambdaEvent, service_fn};
 use tidegate_server::lambda::{self, CloudSettings, Failures, Redelivery, SqsEvent, SweepFailed};

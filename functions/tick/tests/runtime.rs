@@ -8,17 +8,17 @@ use serde_json::{Value, json};
 use tidegate_server::lambda::testkit::{Function, messages, messages_of};
 
 #[tokio::test]
-async fn sweeps_hints_and_wake_ups_succeed_malformed_messages_fail() {
+async fn sweeps_hints_and_timers_succeed_malformed_messages_fail() {
     let function = Function::start(Path::new(env!("CARGO_BIN_EXE_tidegate-tick")), &[]).await;
-    let minute: Value =
+    let rule: Value =
         serde_json::from_str(include_str!("../../../tests/events/eventbridge-schedule.json"))
             .unwrap();
     let done = json!({"batchItemFailures": []});
-    assert_eq!(function.call(minute).await, Ok(done.clone()));
-    assert_eq!(function.call(json!({"tidegate": "minute"})).await, Ok(done));
+    assert_eq!(function.call(rule).await, Ok(done.clone()));
+    assert_eq!(function.call(json!({"tidegate": "sweep"})).await, Ok(done));
     let bodies = [
         r#"{"hint": {"queue": "q", "due": true}}"#,
-        r#"{"wake": {"queue": "q", "at": 0}}"#,
+        r#"{"timer": {"queue": "q", "at": 0}}"#,
         "hello",
         r#"{"work": {"queue": "q", "jobs": []}}"#,
     ];
@@ -36,7 +36,7 @@ async fn a_failed_maintenance_sweep_fails_the_invocation() {
         &[("TIDEGATE_TABLE", "gone")],
     )
     .await;
-    let error = function.call(json!({"tidegate": "minute"})).await.unwrap_err();
+    let error = function.call(json!({"tidegate": "sweep"})).await.unwrap_err();
     assert!(
         error["errorMessage"]
             .as_str()

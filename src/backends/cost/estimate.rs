@@ -93,7 +93,7 @@ pub struct Deployment {
     /// Duration of an invocation of `deliver`, in milliseconds: that of the slowest target.
     pub deliver_ms: f64,
     /// Duration of a maintenance sweep that finds nothing, in milliseconds.
-    pub minute_ms: f64,
+    pub sweep_ms: f64,
     /// Bytes that an invocation logs.
     pub log_bytes: f64,
     /// Pollers of Lambda for each queue except the work queue: 2 to 5.
@@ -114,7 +114,7 @@ impl Default for Deployment {
             enqueue_ms: 8.0,
             tick_ms: 60.0,
             deliver_ms: 150.0,
-            minute_ms: 50.0,
+            sweep_ms: 50.0,
             log_bytes: 100.0,
             pollers: 5.0,
             queues: 1.0,
@@ -288,12 +288,12 @@ pub fn idle(deployment: &Deployment, prices: &Prices) -> Vec<Line> {
     };
     let polls = |pollers: f64| pollers * POLLS_PER_MINUTE * MINUTES_PER_MONTH;
     let sweep =
-        case::IDLE_MINUTE.and(case::IDLE_QUEUE.times(deployment.queues)).times(MINUTES_PER_MONTH);
-    let seconds = MINUTES_PER_MONTH * deployment.minute_ms / 1000.0 * deployment.memory_mb / 1024.0;
+        case::IDLE_SWEEP.and(case::IDLE_QUEUE.times(deployment.queues)).times(MINUTES_PER_MONTH);
+    let seconds = MINUTES_PER_MONTH * deployment.sweep_ms / 1000.0 * deployment.memory_mb / 1024.0;
     vec![
         line(
             "SQS",
-            "polls of the work, wake-ups and dead letters",
+            "polls of the work, timers and dead letters",
             polls(WORK_POLLERS + STANDARD_MAPPINGS * deployment.pollers),
             prices.standard / MILLION,
         ),

@@ -8,7 +8,7 @@
 //! | item | `p` | `s` |
 //! |---|---|---|
 //! | job | `B#partition#hour` | `instant.tie` |
-//! | wake entry | `B#partition#hour` | `instant!id!revision` |
+//! | index entry | `B#partition#hour` | `instant!id!revision` |
 //! | late entry | `B#partition#hour!` | `instant!id!revision` |
 //! | timer | `T#hour` | `instant!random` |
 //! | open bucket | `R#queue`, late ones `L#queue`, timers `R#` | `hour#partition` |

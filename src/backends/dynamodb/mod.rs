@@ -2,7 +2,7 @@
 //!
 //! **A job's own row is its entry in the due-time index.** The row's key contains the instant at
 //! which the job was first due, and strongly consistent queries read it there. A rescheduled job
-//! keeps its row. A small *wake entry* is written at the new time first, so that the job is found
+//! keeps its row. A small *index entry* is written at the new time first, so that the job is found
 //! whichever process crashes at whichever point. Entries before a bucket's *low watermark* are
 //! settled and are not read again. See `docs/decisions` for the schema, the cost of each write, and
 //! why no job is lost.

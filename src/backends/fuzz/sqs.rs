@@ -62,7 +62,7 @@ fn message() -> impl Strategy<Value = Vec<u8>> {
         prop::collection::vec(work(), 1..4).prop_map(move |list| body(pack::work(&list, now))),
         prop::collection::vec(hint(), 1..4)
             .prop_map(move |list| body(pack::hints(&list, String::new))),
-        timer().prop_map(move |timer| body(pack::wakes(&[timer], now))),
+        timer().prop_map(move |timer| body(pack::timers(&[timer], now))),
     ]
 }
 
@@ -115,12 +115,12 @@ fn packed_hints_can_be_read() {
 #[test]
 fn a_packed_timer_can_be_read() {
     fuzz((timer(), instant()), |(timer, now)| {
-        let packed = pack::wakes(std::slice::from_ref(&timer), now).remove(0);
+        let packed = pack::timers(std::slice::from_ref(&timer), now).remove(0);
         let early = Duration::from_secs(packed.delay.unwrap() as u64);
         if timer.at.since(now) <= Duration::from_secs(REACH_SECONDS) {
             prop_assert!(timer.at.since(now).abs_diff(early) <= Duration::from_millis(500));
         }
-        prop_assert_eq!(Message::parse(&packed.body).unwrap(), Message::Wake(timer));
+        prop_assert_eq!(Message::parse(&packed.body).unwrap(), Message::Timer(timer));
         Ok(())
     });
 }
@@ -128,7 +128,7 @@ fn a_packed_timer_can_be_read() {
 #[test]
 fn a_foreign_message_is_refused_or_can_be_packed() {
     const WORDS: &[&str] =
-        &["work", "hint", "wake", "queue", "jobs", "id", "version", "run_at", "at", "q"];
+        &["work", "hint", "timer", "queue", "jobs", "id", "version", "run_at", "at", "q"];
     let noise = json(WORDS).prop_map(|value| value.to_string().into_bytes());
     fuzz(prop_oneof![4 => mutated(message()), 1 => noise, 1 => bytes(100)], |body| {
         let Ok(message) = Message::parse(&String::from_utf8_lossy(&body)) else { return Ok(()) };
@@ -136,7 +136,7 @@ fn a_foreign_message_is_refused_or_can_be_packed() {
         let again = match &message {
             Message::Work(work) => pack::work(work, now),
             Message::Hints(hints) => pack::hints(hints, String::new),
-            Message::Wake(timer) => pack::wakes(std::slice::from_ref(timer), now),
+            Message::Timer(timer) => pack::timers(std::slice::from_ref(timer), now),
         };
         if let [only] = &again[..] {
             prop_assert_eq!(Message::parse(&only.body).unwrap(), message);

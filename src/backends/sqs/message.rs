@@ -16,7 +16,7 @@ pub enum Message {
     /// Hints for the next tick of a queue.
     Hints(Vec<Hint>),
     /// A queue needs a tick.
-    Wake(Timer),
+    Timer(Timer),
 }
 
 /// The body is not a message of this server.
@@ -30,7 +30,7 @@ pub struct Malformed(#[from] serde_json::Error);
 enum Wire {
     Work { queue: QueueName, jobs: Vec<JobBody> },
     Hint(HintBody),
-    Wake { queue: QueueName, at: i64 },
+    Timer { queue: QueueName, at: i64 },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -84,7 +84,9 @@ impl Message {
                     .chain(due.then_some(HintKind::Due));
                 Self::Hints(hints.map(|kind| Hint { queue: queue.clone(), kind }).collect())
             }
-            Wire::Wake { queue, at } => Self::Wake(Timer { queue, at: Timestamp::from_millis(at) }),
+            Wire::Timer { queue, at } => {
+                Self::Timer(Timer { queue, at: Timestamp::from_millis(at) })
+            }
         })
     }
 }
@@ -120,9 +122,9 @@ pub(super) fn hint(queue: &QueueName, hints: &[&HintKind]) -> String {
     write(&Wire::Hint(body))
 }
 
-/// The body of a wake-up.
-pub(super) fn wake(wake: &Timer) -> String {
-    write(&Wire::Wake { queue: wake.queue.clone(), at: wake.at.millis() })
+/// The body of a timer.
+pub(super) fn timer(timer: &Timer) -> String {
+    write(&Wire::Timer { queue: timer.queue.clone(), at: timer.at.millis() })
 }
 
 fn write(wire: &Wire) -> String {
@@ -155,16 +157,16 @@ mod tests {
         let body = hint(&name("mail"), &kinds.iter().collect::<Vec<_>>());
         let hints = kinds.map(|kind| Hint { queue: name("mail"), kind }).to_vec();
         assert_eq!(Message::parse(&body).unwrap(), Message::Hints(hints));
-        let woken = Timer { queue: name("mail"), at: at(9) };
-        assert_eq!(Message::parse(&wake(&woken)).unwrap(), Message::Wake(woken));
+        let expected = Timer { queue: name("mail"), at: at(9) };
+        assert_eq!(Message::parse(&timer(&expected)).unwrap(), Message::Timer(expected));
     }
 
     #[test]
     fn a_malformed_message_is_refused() {
-        for body in ["", "{}", r#"{"work": 1}"#, r#"{"wake": {"queue": "a b", "at": 1}}"#] {
+        for body in ["", "{}", r#"{"work": 1}"#, r#"{"timer": {"queue": "a b", "at": 1}}"#] {
             assert!(Message::parse(body).is_err(), "{body}");
         }
         // A field of a later release is ignored.
-        assert!(Message::parse(r#"{"wake": {"queue": "q", "at": 1, "why": "tokens"}}"#).is_ok());
+        assert!(Message::parse(r#"{"timer": {"queue": "q", "at": 1, "why": "tokens"}}"#).is_ok());
     }
 }

@@ -1,4 +1,4 @@
-//! The work queue on Amazon SQS: standard queues with delays for work and wake-ups, a FIFO queue
+//! The work queue on Amazon SQS: standard queues with delays for work and timers, a FIFO queue
 //! for hints.
 //!
 //! A call without an answer is repeated. The receiver recognises duplicate messages.

@@ -1,4 +1,4 @@
-//! Groups work, hints and wake-ups into messages with delays. Pure, so that tests can compute the
+//! Groups work, hints and timers into messages with delays. Pure, so that tests can compute the
 //! cost of sending.
 
 use std::{collections::BTreeMap, time::Duration};
@@ -70,15 +70,15 @@ pub fn hints(hints: &[Hint], mut key: impl FnMut() -> String) -> Vec<Outgoing> {
     messages
 }
 
-/// Wake-ups, one message each.
-pub fn wakes(wakes: &[Timer], now: Timestamp) -> Vec<Outgoing> {
-    let message = |wake: &Timer| Outgoing {
-        body: message::wake(wake),
-        group: wake.queue.to_string(),
-        delay: Some(delay(wake.at, now)),
+/// Timers, one message each.
+pub fn timers(timers: &[Timer], now: Timestamp) -> Vec<Outgoing> {
+    let message = |timer: &Timer| Outgoing {
+        body: message::timer(timer),
+        group: timer.queue.to_string(),
+        delay: Some(delay(timer.at, now)),
         key: None,
     };
-    wakes.iter().map(message).collect()
+    timers.iter().map(message).collect()
 }
 
 /// The delay of a message that should arrive at `at`, rounded to seconds, so that the receiver

@@ -33,8 +33,8 @@ pub struct SqsQueues {
     pub work: String,
     /// FIFO: hints.
     pub hints: String,
-    /// Standard: wake-ups.
-    pub wakes: String,
+    /// Standard: timers.
+    pub timers: String,
 }
 
 /// A work queue on SQS.
@@ -197,7 +197,7 @@ impl WorkQueue for SqsWorkQueue {
         self.send_all(&self.queues.hints, messages).await
     }
 
-    async fn set_timers(&self, wakes: &[Timer]) -> Result<(), StoreError> {
-        self.send_all(&self.queues.wakes, pack::wakes(wakes, self.clock.now())).await
+    async fn set_timers(&self, timers: &[Timer]) -> Result<(), StoreError> {
+        self.send_all(&self.queues.timers, pack::timers(timers, self.clock.now())).await
     }
 }

@@ -80,7 +80,7 @@ pub trait WorkQueue: Send + Sync {
 
     /// Schedules a tick for each timer, half a second before its instant at the earliest. The
     /// instant may be at most [`REACH_SECONDS`] away.
-    async fn set_timers(&self, wakes: &[Timer]) -> Result<(), StoreError>;
+    async fn set_timers(&self, timers: &[Timer]) -> Result<(), StoreError>;
 }
 
 /// The longest delay of a message, in seconds.

@@ -19,7 +19,7 @@ pub struct MemoryWorkQueue(Mutex<Lists>);
 struct Lists {
     work: Vec<Work>,
     hints: Vec<Hint>,
-    wakes: Vec<Timer>,
+    timers: Vec<Timer>,
 }
 
 impl MemoryWorkQueue {
@@ -44,10 +44,10 @@ impl MemoryWorkQueue {
     }
 
     /// Removes and returns every timer whose time has come at `now`.
-    pub fn take_wakes(&self, now: Timestamp) -> Vec<Timer> {
-        let wakes = &mut self.0.lock().wakes;
-        let (come, later) = std::mem::take(wakes).into_iter().partition(|wake| wake.at <= now);
-        *wakes = later;
+    pub fn take_timers(&self, now: Timestamp) -> Vec<Timer> {
+        let timers = &mut self.0.lock().timers;
+        let (come, later) = std::mem::take(timers).into_iter().partition(|timer| timer.at <= now);
+        *timers = later;
         come
     }
 
@@ -58,7 +58,7 @@ impl MemoryWorkQueue {
             .work
             .iter()
             .map(|work| work.run_at)
-            .chain(lists.wakes.iter().map(|wake| wake.at))
+            .chain(lists.timers.iter().map(|timer| timer.at))
             .min()
     }
 }
@@ -75,8 +75,8 @@ impl WorkQueue for MemoryWorkQueue {
         Ok(())
     }
 
-    async fn set_timers(&self, wakes: &[Timer]) -> Result<(), StoreError> {
-        self.0.lock().wakes.extend(wakes.iter().cloned());
+    async fn set_timers(&self, timers: &[Timer]) -> Result<(), StoreError> {
+        self.0.lock().timers.extend(timers.iter().cloned());
         Ok(())
     }
 }

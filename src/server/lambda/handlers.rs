@@ -75,7 +75,7 @@ async fn tick_queues(server: &Server, event: &SqsEvent, until: Timestamp) -> Fai
                     messages.records.push(index);
                 }
             }
-            Ok(Message::Wake(timer)) => {
+            Ok(Message::Timer(timer)) => {
                 let messages = queues.entry(timer.queue).or_default();
                 messages.timers.push(timer.at);
                 messages.records.push(index);

@@ -96,7 +96,7 @@ impl Redelivery {
     /// The URL of the queue with this ARN. Both end in its name.
     fn url(&self, arn: &str) -> Option<&str> {
         let name = arn.rsplit(':').next().filter(|name| !name.is_empty())?;
-        let urls = [&self.queues.work, &self.queues.hints, &self.queues.wakes];
+        let urls = [&self.queues.work, &self.queues.hints, &self.queues.timers];
         urls.into_iter().find(|url| url.rsplit('/').next() == Some(name)).map(String::as_str)
     }
 }

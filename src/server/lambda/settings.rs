@@ -67,7 +67,7 @@ impl CloudSettings {
             queues: SqsQueues {
                 work: vars.queue_url("TIDEGATE_WORK_QUEUE_URL")?,
                 hints: vars.queue_url("TIDEGATE_HINT_QUEUE_URL")?,
-                wakes: vars.queue_url("TIDEGATE_WAKE_QUEUE_URL")?,
+                timers: vars.queue_url("TIDEGATE_TIMER_QUEUE_URL")?,
             },
             public_url: vars
                 .text("TIDEGATE_PUBLIC_URL")
@@ -180,7 +180,7 @@ mod tests {
             ("TIDEGATE_BUCKET", "bodies"),
             ("TIDEGATE_WORK_QUEUE_URL", url),
             ("TIDEGATE_HINT_QUEUE_URL", url),
-            ("TIDEGATE_WAKE_QUEUE_URL", url),
+            ("TIDEGATE_TIMER_QUEUE_URL", url),
         ]
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .to_vec()

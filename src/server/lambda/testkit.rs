@@ -84,7 +84,7 @@ impl Function {
             ("TIDEGATE_BUCKET", "memory:".into()),
             ("TIDEGATE_WORK_QUEUE_URL", queue("work")),
             ("TIDEGATE_HINT_QUEUE_URL", queue("hints.fifo")),
-            ("TIDEGATE_WAKE_QUEUE_URL", queue("wakes")),
+            ("TIDEGATE_TIMER_QUEUE_URL", queue("timers")),
             ("TIDEGATE_PUBLIC_URL", "https://api.example".into()),
         ]);
         let process =

@@ -98,7 +98,7 @@ struct Calls {
     enqueue: f64,
     tick: f64,
     deliver: f64,
-    minutes: f64,
+    sweeps: f64,
 }
 
 /// The consumption up to a moment.
@@ -118,7 +118,7 @@ pub struct Deployment {
     deliver: Server,
     worker: Arc<Worker>,
     calls: Mutex<Calls>,
-    minute_at: Mutex<Timestamp>,
+    sweep_at: Mutex<Timestamp>,
 }
 
 /// Answers after 50 to 150 ms.
@@ -218,7 +218,7 @@ impl Deployment {
                 .unwrap()
         };
         let (enqueue, tick, deliver) = (server(1).await, server(2).await, server(3).await);
-        let minute_at = Mutex::new(clock.now() + Duration::from_secs(17));
+        let sweep_at = Mutex::new(clock.now() + Duration::from_secs(17));
         let deployment = Self {
             table,
             queue,
@@ -228,7 +228,7 @@ impl Deployment {
             deliver,
             worker,
             calls: Mutex::default(),
-            minute_at,
+            sweep_at,
         };
         let config = QueueConfig { concurrency: scenario.limit, ..scenario.config.clone() };
         for number in 0..scenario.queues {
@@ -313,9 +313,9 @@ impl Deployment {
                 self.enqueue.flush().await.unwrap();
                 continue;
             }
-            if *self.minute_at.lock() <= now {
-                *self.minute_at.lock() = now + Duration::from_mins(1);
-                self.calls.lock().minutes += 1.0;
+            if *self.sweep_at.lock() <= now {
+                *self.sweep_at.lock() = now + Duration::from_mins(1);
+                self.calls.lock().sweeps += 1.0;
                 assert_eq!(self.drive(self.tick.maintenance_sweep(self.until())).await.failed, 0);
                 continue;
             }
@@ -354,7 +354,7 @@ impl Deployment {
             let next = [
                 arrivals.keys().next().copied(),
                 self.worker.later.lock().keys().next().map(|(at, _)| *at),
-                Some(*self.minute_at.lock()),
+                Some(*self.sweep_at.lock()),
                 self.queue.next_at(),
             ];
             let next = next.into_iter().flatten().min().unwrap();
@@ -375,7 +375,7 @@ impl Deployment {
     }
 
     /// What one idle maintenance sweep consumes, averaged over ten minutes.
-    pub async fn idle_minute(&self) -> Units {
+    pub async fn idle_sweep(&self) -> Units {
         // The cleanup after the last jobs is over by then.
         self.run(self.clock.now() + Duration::from_mins(10)).await;
         let before = self.taken();
@@ -384,14 +384,14 @@ impl Deployment {
     }
 
     /// The consumption since `before`, without that of idle maintenance sweeps.
-    fn since(&self, before: Taken, minute: Units) -> Units {
+    fn since(&self, before: Taken, idle: Units) -> Units {
         let now = self.taken();
         let (bill, requests) = (now.bill - before.bill, now.requests - before.requests);
-        let minutes = now.calls.minutes - before.calls.minutes;
+        let sweeps = now.calls.sweeps - before.calls.sweeps;
         Units {
-            writes: bill.writes - minutes * minute.writes,
+            writes: bill.writes - sweeps * idle.writes,
             rows: bill.rows,
-            reads: bill.reads - minutes * minute.reads,
+            reads: bill.reads - sweeps * idle.reads,
             standard: requests.standard,
             fifo: requests.fifo,
             enqueue: now.calls.enqueue - before.calls.enqueue,
@@ -415,7 +415,7 @@ pub async fn units(scenario: &Scenario) -> Units {
     // The hour's buckets are registered by the first.
     let one = Scenario { jobs: 1, ..scenario.clone() };
     deployment.run_all(&one).await;
-    let idle = deployment.idle_minute().await;
+    let idle = deployment.idle_sweep().await;
     let before = deployment.taken();
     deployment.run_all(scenario).await;
     deployment.since(before, idle).over(scenario.jobs as f64)

@@ -29,7 +29,7 @@ impl Patient {
             ("TIDEGATE_BUCKET", "memory:".to_owned()),
             ("TIDEGATE_WORK_QUEUE_URL", aws.queue("work")),
             ("TIDEGATE_HINT_QUEUE_URL", aws.queue("hint.fifo")),
-            ("TIDEGATE_WAKE_QUEUE_URL", aws.queue("wake")),
+            ("TIDEGATE_TIMER_QUEUE_URL", aws.queue("timer")),
         ];
         let settings =
             CloudSettings::from_vars(vars.map(|(name, value)| (name.to_owned(), value))).unwrap();
@@ -71,7 +71,7 @@ async fn doctor_finds_no_fault_in_a_healthy_deployment() {
     let sent = patient.aws.sent.lock().clone();
     assert_eq!(
         sent.iter().map(|(queue, _)| queue.as_str()).collect::<Vec<_>>(),
-        ["work", "hint.fifo", "wake"]
+        ["work", "hint.fifo", "timer"]
     );
     for (queue, body) in sent {
         assert!(
@@ -95,7 +95,7 @@ async fn doctor_reports_each_missing_permission() {
         ("Query", "table permissions"),
         ("BatchGetItem", "table permissions"),
         ("GetQueueAttributes", "work queue"),
-        ("SendMessage", "sending to the wake queue"),
+        ("SendMessage", "sending to the timer queue"),
     ] {
         patient.aws.fail(action, 400, "AccessDeniedException", denied);
         let check = patient.said(about).await;

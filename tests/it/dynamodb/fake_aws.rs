@@ -58,10 +58,10 @@ impl FakeAws {
         fake.queues.lock().extend([
             ("work".to_owned(), queue(false, 1800, "work-dead")),
             ("hint.fifo".to_owned(), queue(true, 360, "hint-dead.fifo")),
-            ("wake".to_owned(), queue(false, 360, "wake-dead")),
+            ("timer".to_owned(), queue(false, 360, "timer-dead")),
             ("work-dead".to_owned(), dead()),
             ("hint-dead.fifo".to_owned(), dead()),
-            ("wake-dead".to_owned(), dead()),
+            ("timer-dead".to_owned(), dead()),
         ]);
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         *fake.url.lock() = format!("http://{}", listener.local_addr().unwrap());

@@ -304,7 +304,7 @@ async fn each_refusal_of_a_queue_is_a_clear_error_that_names_it() {
     let queues = SqsQueues {
         work: aws.queue("work"),
         hints: aws.queue("hint.fifo"),
-        wakes: aws.queue("wake"),
+        timers: aws.queue("timer"),
     };
     let clock = Arc::new(SystemClock);
     let queue = SqsWorkQueue::new(

@@ -58,7 +58,7 @@ impl Home {
         let queues = SqsQueues {
             work: aws.queue("work"),
             hints: aws.queue("hint.fifo"),
-            wakes: aws.queue("wake"),
+            timers: aws.queue("timer"),
         };
         let work = SqsWorkQueue::new(
             aws_sdk_sqs::Client::new(&aws.config()),
@@ -92,7 +92,7 @@ impl Home {
                 .unwrap();
         }
         let home = Self { aws, clock, store, server, _emulator: emulator };
-        assert_eq!(home.minute().await, Ok(()));
+        assert_eq!(home.sweep().await, Ok(()));
         home
     }
 
@@ -110,7 +110,7 @@ impl Home {
         self.aws.fails.lock().clear();
     }
 
-    async fn minute(&self) -> Result<(), SweepFailed> {
+    async fn sweep(&self) -> Result<(), SweepFailed> {
         let until = self.clock.now() + Duration::from_mins(1);
         lambda::tick(&self.server, &SqsEvent::default(), until)
             .await
@@ -129,7 +129,7 @@ impl Home {
 }
 
 #[tokio::test]
-async fn a_minute_of_which_anything_is_refused_fails() {
+async fn a_sweep_with_a_refused_request_fails() {
     let home = Home::new().await;
     // Without a job to admit, nothing is written. A new limit admits no job at first.
     home.enqueue("one", 0).await;
@@ -137,16 +137,16 @@ async fn a_minute_of_which_anything_is_refused_fails() {
     for action in ["BatchExecuteStatement", "BatchGetItem", "Query"] {
         home.deny(action);
         home.aws.asked.lock().clear();
-        assert!(home.minute().await.is_err(), "{action}: {:?}", home.aws.asked.lock());
+        assert!(home.sweep().await.is_err(), "{action}: {:?}", home.aws.asked.lock());
         home.allow();
         home.clock.advance(Duration::from_mins(1));
-        assert_eq!(home.minute().await, Ok(()), "{action}");
+        assert_eq!(home.sweep().await, Ok(()), "{action}");
     }
     home.enqueue("one", 0).await;
     home.deny("SendMessageBatch");
-    assert!(home.minute().await.is_err());
+    assert!(home.sweep().await.is_err());
     home.allow();
-    assert_eq!(home.minute().await, Ok(()));
+    assert_eq!(home.sweep().await, Ok(()));
 }
 
 #[tokio::test]
@@ -160,7 +160,7 @@ async fn doctor_reports_a_failed_sweep_until_one_succeeds() {
     home.enqueue("one", 0).await;
     home.server.flush().await.unwrap();
     home.deny("SendMessageBatch");
-    assert!(home.minute().await.is_err());
+    assert!(home.sweep().await.is_err());
     home.allow();
     let check = home.said().await;
     assert!(
@@ -168,7 +168,7 @@ async fn doctor_reports_a_failed_sweep_until_one_succeeds() {
         "{check:?}"
     );
     home.clock.advance(Duration::from_mins(1));
-    assert_eq!(home.minute().await, Ok(()));
+    assert_eq!(home.sweep().await, Ok(()));
     assert_eq!(home.said().await.level, CheckLevel::Ok);
 
     // A job is due soon and cannot be dispatched: a sweep that starts again and again is not
@@ -178,7 +178,7 @@ async fn doctor_reports_a_failed_sweep_until_one_succeeds() {
     home.deny("SendMessageBatch");
     for _ in 0..3 {
         home.clock.advance(Duration::from_mins(1));
-        assert!(home.minute().await.is_err());
+        assert!(home.sweep().await.is_err());
     }
     home.allow();
     let check = home.said().await;

@@ -72,9 +72,9 @@ fn delayed_jobs_of_a_limited_queue_start_within_a_second() {
 #[test]
 fn an_idle_deployment_sends_nothing() {
     let (_, cloud) = lateness(3, false, 6);
-    let before = ["work", "hint", "wake"].map(|kind| cloud.count(kind));
+    let before = ["work", "hint", "timer"].map(|kind| cloud.count(kind));
     cloud.time.run(cloud.time.now() + Duration::from_hours(2));
-    assert_eq!(["work", "hint", "wake"].map(|kind| cloud.count(kind)), before);
+    assert_eq!(["work", "hint", "timer"].map(|kind| cloud.count(kind)), before);
 }
 
 #[test]

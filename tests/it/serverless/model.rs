@@ -122,7 +122,7 @@ impl Cloud {
         self.queue.counts.lock().get(kind).copied().unwrap_or(0)
     }
 
-    /// The minute's rule.
+    /// The rule of the maintenance sweep.
     fn start_rule(&self) {
         let queues = Arc::clone(&self.queue);
         let server = self.server.clone();
@@ -271,17 +271,17 @@ impl WorkQueue for Queues {
         Ok(())
     }
 
-    async fn set_timers(&self, wakes: &[Timer]) -> Result<(), StoreError> {
-        for wake in wakes {
-            let (wake, delay) = (wake.clone(), self.delay(wake.at));
-            self.post("wake", move |me, server| {
-                let wake = wake.clone();
+    async fn set_timers(&self, timers: &[Timer]) -> Result<(), StoreError> {
+        for timer in timers {
+            let (timer, delay) = (timer.clone(), self.delay(timer.at));
+            self.post("timer", move |me, server| {
+                let timer = timer.clone();
                 Box::pin(async move {
                     me.receive(delay).await;
                     me.begin().await;
-                    me.time.sleep_until(wake.at).await;
+                    me.time.sleep_until(timer.at).await;
                     let mut receives = 1;
-                    while !me.round(&server, &wake.queue, vec![HintKind::Due]).await {
+                    while !me.round(&server, &timer.queue, vec![HintKind::Due]).await {
                         me.come_again(&mut receives).await;
                     }
                 })

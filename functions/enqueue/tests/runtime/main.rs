@@ -106,7 +106,7 @@ async fn a_job_is_accepted_dispatched_and_shown_by_later_requests() {
 }
 
 #[tokio::test]
-async fn a_limited_queue_gets_a_hint_and_a_later_job_a_wake_up() {
+async fn a_limited_queue_gets_a_hint_and_a_later_job_a_timer() {
     let function = start().await;
     assert_eq!(
         call(&function, "PUT", "/v1/queues/q", Some(TOKEN), Some(json!({"concurrency": 1})))
@@ -136,7 +136,7 @@ async fn a_limited_queue_gets_a_hint_and_a_later_job_a_wake_up() {
     assert_eq!(call(&function, "POST", "/v1/jobs", Some(TOKEN), Some(later)).await.0, 201);
     let sent = function.sent();
     let queues: Vec<&str> = sent.iter().map(|(queue, _)| queue.as_str()).collect();
-    assert_eq!(queues, ["hints.fifo", "wakes"]);
+    assert_eq!(queues, ["hints.fifo", "timers"]);
     assert!(
         sent[0].1["MessageDeduplicationId"].is_string()
             && sent[0].1.get("DelaySeconds").is_none_or(Value::is_null)
@@ -166,13 +166,13 @@ async fn the_doctor_answers_even_if_the_table_does_not() {
         (200, &json!(true), &json!(env!("CARGO_PKG_VERSION"))),
         "{said}"
     );
-    let minute = said["checks"]
+    let sweep = said["checks"]
         .as_array()
         .unwrap()
         .iter()
         .find(|check| check["about"] == "maintenance sweep")
         .unwrap();
-    assert_eq!(minute["level"], "warning", "no sweep has run yet: {minute}");
+    assert_eq!(sweep["level"], "warning", "no sweep has run yet: {sweep}");
 
     let first = ("TIDEGATE_ADMIN_TOKEN", "first:K7gNU3sdo+OL0wNhqoVWhr3g6s1xYv72ol/pe/Unols=");
     let lost = Function::start(

@@ -56,7 +56,7 @@ struct State {
     sent: u64,
     work: BTreeMap<(Timestamp, u64), String>,
     hints: BTreeMap<u64, Outgoing>,
-    wakes: BTreeMap<(Timestamp, u64), String>,
+    timers: BTreeMap<(Timestamp, u64), String>,
 }
 
 /// The billed requests for these bodies.
@@ -97,7 +97,7 @@ impl MeteredQueue {
             state.requests.fifo += requests(&bodies) + 1.0;
             return Some(Received::Tick(bodies));
         }
-        for (is_work, waiting) in [(false, &mut state.wakes), (true, &mut state.work)] {
+        for (is_work, waiting) in [(false, &mut state.timers), (true, &mut state.work)] {
             let due: Vec<(Timestamp, u64)> =
                 waiting.keys().take_while(|(at, _)| *at <= now).take(most).copied().collect();
             if !due.is_empty() {
@@ -117,7 +117,7 @@ impl MeteredQueue {
     /// When the next delayed message is due.
     pub fn next_at(&self) -> Option<Timestamp> {
         let state = self.state.lock();
-        state.work.keys().chain(state.wakes.keys()).map(|(at, _)| *at).min()
+        state.work.keys().chain(state.timers.keys()).map(|(at, _)| *at).min()
     }
 
     fn post(
@@ -157,8 +157,8 @@ impl WorkQueue for MeteredQueue {
         Ok(())
     }
 
-    async fn set_timers(&self, wakes: &[Timer]) -> Result<(), StoreError> {
-        self.post(pack::wakes(wakes, self.clock.now()), false, |state| &mut state.wakes);
+    async fn set_timers(&self, timers: &[Timer]) -> Result<(), StoreError> {
+        self.post(pack::timers(timers, self.clock.now()), false, |state| &mut state.timers);
         Ok(())
     }
 }

@@ -30,7 +30,7 @@ pub trait Arrivals: Send + Sync {
     /// The same for hints.
     async fn hints(&self) -> Vec<Hint>;
     /// The same for timers.
-    async fn wakes(&self) -> Vec<Timer>;
+    async fn timers(&self) -> Vec<Timer>;
 }
 
 /// Tests the [`Arrivals`] that the expression makes against the contract of [`WorkQueue`], in a
@@ -48,7 +48,7 @@ macro_rules! work_queue_conformance {
                 a_repeat_of_work_arrives_and_changes_nothing
                 hints_of_a_queue_arrive_in_their_order
                 equal_hints_are_two_hints
-                a_wake_up_arrives_at_its_instant
+                a_timer_fires_at_its_instant
                 nothing_to_send_is_sent
             );
         }
@@ -177,14 +177,14 @@ pub async fn equal_hints_are_two_hints(arrivals: &dyn Arrivals) {
 }
 
 /// A timer fires at its instant, not long before.
-pub async fn a_wake_up_arrives_at_its_instant(arrivals: &dyn Arrivals) {
+pub async fn a_timer_fires_at_its_instant(arrivals: &dyn Arrivals) {
     let soon = Timer { at: arrivals.now(), queue: name("mail") };
     let later = Timer { at: arrivals.now() + Duration::from_secs(2), queue: name("mail") };
     arrivals.queue().set_timers(&[soon.clone(), later.clone()]).await.expect("it is set");
-    let came = gather(arrivals, 1, || arrivals.wakes()).await;
+    let came = gather(arrivals, 1, || arrivals.timers()).await;
     assert_eq!(came, BTreeSet::from([soon]));
     arrivals.pass(later.at).await;
-    assert_eq!(gather(arrivals, 1, || arrivals.wakes()).await, BTreeSet::from([later]));
+    assert_eq!(gather(arrivals, 1, || arrivals.timers()).await, BTreeSet::from([later]));
 }
 
 /// An empty call succeeds.

@@ -24,7 +24,7 @@ struct QueueRole {
 const QUEUES: [QueueRole; 3] = [
     QueueRole { name: "work", consumer: "deliver", fifo: false, min_visibility_timeout: 1800 },
     QueueRole { name: "hint", consumer: "tick", fifo: true, min_visibility_timeout: 360 },
-    QueueRole { name: "wake", consumer: "tick", fifo: false, min_visibility_timeout: 360 },
+    QueueRole { name: "timer", consumer: "tick", fifo: false, min_visibility_timeout: 360 },
 ];
 /// The queue name in messages without content. No queue has it.
 const PROBE_QUEUE: &str = "tidegate.doctor";
@@ -44,7 +44,7 @@ pub(super) type QueueAttributes = HashMap<Name, String>;
 impl CloudHealthCheck {
     pub(super) async fn check_queues(&self) -> Vec<Check> {
         let queues = &self.settings.queues;
-        let urls = [&queues.work, &queues.hints, &queues.wakes];
+        let urls = [&queues.work, &queues.hints, &queues.timers];
         let mut checks = Vec::new();
         // The order of the URLs is that of the roles.
         for (role, url) in QUEUES.iter().zip(urls) {

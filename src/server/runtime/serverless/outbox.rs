@@ -232,7 +232,7 @@ impl Server {
             outbox
                 .scheduled_timers
                 .lock()
-                .extend(outgoing.timers.into_iter().map(|wake| (wake.queue, wake.at)));
+                .extend(outgoing.timers.into_iter().map(|timer| (timer.queue, timer.at)));
         }
         Ok(())
     }

@@ -25,19 +25,14 @@ async fn an_idle_sweep_consumes_its_documented_units() {
         let scenario = Scenario { limit, queues, jobs: 30, ..Scenario::default() };
         let deployment = Deployment::new(&scenario).await;
         deployment.run_all(&scenario).await;
-        deployment.idle_minute().await
+        deployment.idle_sweep().await
     };
     let (one, more, limited) = (idle(1, None).await, idle(11, None).await, idle(1, Some(1)).await);
     let each = more.and(one.times(-1.0)).over(10.0);
-    let minute = one.and(each.times(-1.0));
-    println!(
-        "minute: {}\nqueue: {}\nlimited: {}",
-        numbers(minute),
-        numbers(each),
-        numbers(limited)
-    );
+    let sweep = one.and(each.times(-1.0));
+    println!("sweep: {}\nqueue: {}\nlimited: {}", numbers(sweep), numbers(each), numbers(limited));
     for (what, said, taken) in
-        [("a minute", case::IDLE_MINUTE, minute), ("a queue", case::IDLE_QUEUE, each)]
+        [("a sweep", case::IDLE_SWEEP, sweep), ("a queue", case::IDLE_QUEUE, each)]
     {
         assert!(
             (said.writes - taken.writes).abs() < 0.2 && (said.reads - taken.reads).abs() < 1.0,
@@ -53,7 +48,7 @@ async fn an_idle_sweep_consumes_its_documented_units() {
 }
 
 /// Read units of a maintenance sweep with this many unmatched replies.
-async fn minute_with_replies(replies: usize) -> f64 {
+async fn sweep_with_replies(replies: usize) -> f64 {
     let (table, clock) = (Metered::new(MemoryTable::new()), Arc::new(FakeClock::default()));
     let ports = ports(Arc::clone(&table) as Arc<dyn Table>, &clock);
     let server = Server::builder(ports, Arc::new(HttpTarget::new(Guard::On).unwrap()))
@@ -68,13 +63,13 @@ async fn minute_with_replies(replies: usize) -> f64 {
         attempt: None,
         said: TriggerOutcome::Succeeded(None),
     };
-    let minute = async || {
+    let sweep = async || {
         let before = table.bill();
         server.maintenance_sweep(clock.now() + Duration::from_mins(1)).await;
         (table.bill() - before).reads
     };
-    minute().await;
-    let idle = minute().await;
+    sweep().await;
+    let idle = sweep().await;
     let all: Vec<Reply> = (0..replies).map(of).collect();
     assert!(
         server
@@ -85,10 +80,10 @@ async fn minute_with_replies(replies: usize) -> f64 {
             .iter()
             .all(|answer| matches!(answer, Ok(Replied::Pending(_))))
     );
-    let taken = minute().await - idle;
+    let taken = sweep().await - idle;
     clock.advance(Duration::from_mins(10));
-    minute().await;
-    let left = minute().await;
+    sweep().await;
+    let left = sweep().await;
     assert!(
         left < idle + 2.0,
         "all are dropped when their time is over: {left}, and {idle} without any"
@@ -97,8 +92,8 @@ async fn minute_with_replies(replies: usize) -> f64 {
 }
 
 #[tokio::test]
-async fn a_minute_reads_each_kept_reply_once() {
-    let (some, many) = (minute_with_replies(1000).await, minute_with_replies(4000).await);
+async fn a_sweep_reads_each_pending_reply_once() {
+    let (some, many) = (sweep_with_replies(1000).await, sweep_with_replies(4000).await);
     println!("1000 pending replies take {some} read units, 4000 take {many}");
     assert!(many < some * 4.5, "four times as many take {many} and not {some}");
 }
