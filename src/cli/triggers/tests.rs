@@ -34,15 +34,15 @@ async fn a_rule_is_tested_without_a_server() {
     insta::assert_snapshot!(out);
     let (_, out) = server.run(&["trigger", "test", rule, events, "--json"]).await;
     let value: Value = serde_json::from_str(&out).unwrap();
-    let does: Vec<_> = value["events"]
+    let actions: Vec<_> = value["events"]
         .as_array()
         .unwrap()
         .iter()
-        .map(|one| one["does"].as_str().unwrap())
+        .map(|one| one["action"].as_str().unwrap())
         .collect();
     assert_eq!(
-        (does, &value["ok"]),
-        (vec!["enqueue", "passed", "failed", "refused"], &json!(false))
+        (actions, &value["ok"]),
+        (vec!["enqueued", "unmatched", "dead_lettered", "refused"], &json!(false))
     );
     assert_eq!(value["events"][0]["job"]["data"], json!([1, 2]));
     assert!(server.seen().is_empty());
@@ -81,15 +81,18 @@ async fn a_lambda_payload_is_read_as_its_events() {
     let (code, out) =
         server.run(&["trigger", "test", rule.path().to_str().unwrap(), payload, "--json"]).await;
     let value: Value = serde_json::from_str(&out).unwrap();
-    let does: Vec<_> = value["events"]
+    let actions: Vec<_> = value["events"]
         .as_array()
         .unwrap()
         .iter()
-        .map(|one| one["does"].as_str().unwrap())
+        .map(|one| one["action"].as_str().unwrap())
         .collect();
     assert_eq!(
-        (code, does),
-        (ExitCode::Ok, vec!["enqueue", "enqueue", "enqueue", "passed", "passed", "enqueue"])
+        (code, actions),
+        (
+            ExitCode::Ok,
+            vec!["enqueued", "enqueued", "enqueued", "unmatched", "unmatched", "enqueued"]
+        )
     );
 }
 

@@ -27,11 +27,11 @@ use tidegate_core::{
     after_help = "A file with events has one CloudEvent, a list of them, or one on each line; \
     built with `--features aws`, also\n\
     what Lambda calls the function `ingest` with.\n\
-    Ends with 1 if the rule is not good, or something could not be made of an event.\n\n\
+    Exit code 1: the rule is invalid, or it cannot map an event.\n\n\
     Examples:\n  \
     tidegate trigger test rule.json events.json\n  \
     tidegate trigger test rule.json events.json --json \
-    | jq '.events[] | select(.does == \"failed\")'"
+    | jq '.events[] | select(.action == \"dead_lettered\")'"
 )]
 pub struct Args {
     /// The file with the rule, JSON as for `put`; `-` reads standard input.
@@ -54,9 +54,9 @@ struct TrialOutcome {
     source: Option<String>,
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     event_type: Option<String>,
-    /// `enqueue`, `complete`, `passed` (the filter does not match), `failed`, or `refused` (it is
-    /// no event).
-    does: &'static str,
+    /// What a server would do: `enqueued`, `completed`, `unmatched` (the filter does not match),
+    /// `dead_lettered` (the rule cannot map it), or `refused` (it is no event).
+    action: &'static str,
     /// The job or the reply.
     #[serde(skip_serializing_if = "Option::is_none")]
     job: Option<Value>,
@@ -66,10 +66,10 @@ struct TrialOutcome {
 }
 
 impl TrialOutcome {
-    fn about(event: &Event, does: &'static str) -> Self {
+    fn about(event: &Event, action: &'static str) -> Self {
         let (id, source, event_type) =
             (Some(event.id.clone()), Some(event.source.clone()), Some(event.event_type.clone()));
-        Self { id, source, event_type, does, job: None, reason: None }
+        Self { id, source, event_type, action, job: None, reason: None }
     }
 
     fn refused(reason: String) -> Self {
@@ -77,7 +77,7 @@ impl TrialOutcome {
             id: None,
             source: None,
             event_type: None,
-            does: "refused",
+            action: "refused",
             job: None,
             reason: Some(reason),
         }
@@ -85,7 +85,7 @@ impl TrialOutcome {
 
     /// Whether the rule handled the event or does not apply to it.
     fn is_ok(&self) -> bool {
-        !matches!(self.does, "failed" | "refused")
+        !matches!(self.action, "dead_lettered" | "refused")
     }
 }
 
@@ -123,15 +123,15 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
 /// Applies the rule to one event.
 fn try_one(rules: &Triggers, trigger: &Trigger, event: &Event) -> TrialOutcome {
     match rules.decide_one(trigger, event) {
-        None => TrialOutcome::about(event, "passed"),
+        None => TrialOutcome::about(event, "unmatched"),
         Some(Decision::Failed(reason)) => {
-            TrialOutcome { reason: Some(reason), ..TrialOutcome::about(event, "failed") }
+            TrialOutcome { reason: Some(reason), ..TrialOutcome::about(event, "dead_lettered") }
         }
         Some(Decision::Enqueue(wanted)) => {
-            TrialOutcome { job: Some(job(&wanted)), ..TrialOutcome::about(event, "enqueue") }
+            TrialOutcome { job: Some(job(&wanted)), ..TrialOutcome::about(event, "enqueued") }
         }
         Some(Decision::Complete(reply)) => {
-            TrialOutcome { job: Some(report(&reply)), ..TrialOutcome::about(event, "complete") }
+            TrialOutcome { job: Some(report(&reply)), ..TrialOutcome::about(event, "completed") }
         }
     }
 }
@@ -187,7 +187,7 @@ fn render(look: OutputStyle, tried: &[TrialOutcome]) -> String {
                 reason.clone().unwrap_or_else(|| "the filter does not match".to_owned())
             }
         };
-        [dash(&one.id), dash(&one.event_type), one.does.to_owned(), what]
+        [dash(&one.id), dash(&one.event_type), one.action.to_owned(), what]
     });
-    output::table(look, ["event", "type", "does", "what"], rows)
+    output::table(look, ["event", "type", "action", "what"], rows)
 }
