@@ -147,7 +147,7 @@ impl Engine {
     /// # Errors
     ///
     /// The store's: some may be stored, and a repeat is harmless.
-    pub async fn keep_unread(&self, unread: &[(Event, String)]) -> Result<(), Error> {
+    pub async fn keep_malformed(&self, malformed: &[(Event, String)]) -> Result<(), Error> {
         let now = self.now();
         let letter = |(event, reason): &(Event, String)| {
             Ok(vec![Write::PutRecord(self.letter(DeadLetter::new(
@@ -157,7 +157,7 @@ impl Engine {
                 now,
             ))?)])
         };
-        let txns = unread.iter().map(letter).collect::<Result<Vec<_>, Error>>()?;
+        let txns = malformed.iter().map(letter).collect::<Result<Vec<_>, Error>>()?;
         if txns.is_empty() {
             return Ok(());
         }

@@ -37,8 +37,8 @@ impl Server {
     /// # Errors
     ///
     /// The store's; a repeat is harmless.
-    pub async fn keep_unread(&self, malformed: &[(Event, String)]) -> Result<(), Error> {
-        self.inner.engine.keep_unread(malformed).await?;
+    pub async fn keep_malformed(&self, malformed: &[(Event, String)]) -> Result<(), Error> {
+        self.inner.engine.keep_malformed(malformed).await?;
         metrics::events_malformed(malformed.len() as u64);
         Ok(())
     }

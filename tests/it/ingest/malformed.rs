@@ -131,7 +131,7 @@ async fn a_malformed_record_is_a_dead_letter_and_others_go_on() {
         assert!(letter.reason.starts_with(reason), "{:?} for {payload:#}", letter.reason);
         assert_eq!(
             (letter.trigger, &event["type"]),
-            (None, &json!("tidegate.unread")),
+            (None, &json!("tidegate.malformed")),
             "{payload:#}"
         );
         assert!(event.get("data").is_some(), "it is kept as it came: {event}");

@@ -152,7 +152,7 @@ impl Ingest {
     }
 
     async fn keep(&self, malformed: &[(Event, String)]) -> Result<(), Error> {
-        self.server.keep_unread(malformed).await
+        self.server.keep_malformed(malformed).await
     }
 }
 
