@@ -67,20 +67,20 @@ class ProcessExecutor(RuntimeExecutor):
         milliseconds = (time.monotonic() - began) * 1000
         with self._log.open("rb") as log:
             log.seek(logged)
-            said = log.read().decode(errors="replace")
+            output = log.read().decode(errors="replace")
         logs = (
-            f"START RequestId: {id} Version: {self.function_version.id.qualifier}\n{said}END RequestId: {id}\n"
+            f"START RequestId: {id} Version: {self.function_version.id.qualifier}\n{output}END RequestId: {id}\n"
             f"REPORT RequestId: {id}\tDuration: {milliseconds:.2f} ms\tBilled Duration: {int(milliseconds) + 1} ms"
             f"\tMemory Size: {configuration.memory_size} MB\n"
         )
         return InvocationResult(id, outcome.body, is_error=outcome.is_error, logs=logs)
 
     def _outcome(self, id: str, until: float) -> Outcome:
-        """What came of an invocation: the process's answer, or that it ended or took too long."""
+        """The outcome of an invocation: the response of the process, its exit, or a timeout."""
         while True:
             try:
                 outcome = self._api.outcomes.get(timeout=POLL_SECONDS)
-                # Drops the late answer to an invocation that was given up.
+                # Drops the late response to an invocation that timed out.
                 if outcome.id == id:
                     return outcome
             except queue.Empty:

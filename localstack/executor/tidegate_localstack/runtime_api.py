@@ -25,7 +25,7 @@ class Invocation:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The answer of the process to an invocation."""
+    """The response of the process to an invocation."""
 
     id: str
     body: bytes
