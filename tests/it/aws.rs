@@ -48,7 +48,7 @@ fn at(url: &str) -> SdkConfig {
         .build()
 }
 
-fn message(to: AwsService) -> ServiceMessage {
+fn message(to: &AwsService) -> ServiceMessage {
     let body = json!({"id": "j1", "data": {"n": 7}, "callback": {"url": "https://api.example/v1/jobs/t/j1", "token": "00ff"}});
     ServiceMessage {
         to: to.target(Complete::OnDelivery),
@@ -124,7 +124,7 @@ async fn answer(
 async fn a_lambda_return_is_the_result_and_an_exception_a_failure() {
     let returns = Service::new(200, &[], r#"{"done": true}"#);
     let url = returns.start().await;
-    let answer = target(&at(&url)).send(message(function(Invocation::Wait))).await.unwrap();
+    let answer = target(&at(&url)).send(message(&function(Invocation::Wait))).await.unwrap();
     assert_eq!(
         (answer.status, &answer.body[..], answer.header("content-type")),
         (200, &br#"{"done": true}"#[..], Some("application/json"))
@@ -139,7 +139,7 @@ async fn a_lambda_return_is_the_result_and_an_exception_a_failure() {
     let nothing = Service::new(200, &[], "null").start().await;
     assert!(
         target(&at(&nothing))
-            .send(message(function(Invocation::Wait)))
+            .send(message(&function(Invocation::Wait)))
             .await
             .unwrap()
             .body
@@ -150,11 +150,11 @@ async fn a_lambda_return_is_the_result_and_an_exception_a_failure() {
         Service::new(200, &[("x-amz-function-error", "Unhandled")], r#"{"errorMessage": "no"}"#)
             .start()
             .await;
-    let answer = target(&at(&throws)).send(message(function(Invocation::Wait))).await.unwrap();
+    let answer = target(&at(&throws)).send(message(&function(Invocation::Wait))).await.unwrap();
     assert_eq!((answer.status, &answer.body[..]), (500, &br#"{"errorMessage": "no"}"#[..]));
 
     // What a function returns is the result, even of a type whose results come later.
-    let mut later = message(function(Invocation::Wait));
+    let mut later = message(&function(Invocation::Wait));
     later.to.complete = Complete::OnResult;
     assert_eq!(target(&at(&url)).send(later).await.unwrap().status, 200);
 }
@@ -164,13 +164,13 @@ async fn an_accepted_job_is_done_or_its_result_comes_later() {
     let service = Service::new(202, &[], "");
     let url = service.start().await;
     for (complete, status) in [(Complete::OnDelivery, 200), (Complete::OnResult, 202)] {
-        let mut event = message(function(Invocation::Event));
+        let mut event = message(&function(Invocation::Event));
         event.to.complete = complete;
         assert_eq!(target(&at(&url)).send(event).await.unwrap().status, status);
         assert_eq!(service.asked.lock().unwrap().pop().unwrap().1, "Event");
     }
-    let foreign = ExternalTarget { kind: "fax".into(), ..message(queue(&url)).to };
-    let unknown = ServiceMessage { to: foreign, ..message(queue(&url)) };
+    let foreign = ExternalTarget { kind: "fax".into(), ..message(&queue(&url)).to };
+    let unknown = ServiceMessage { to: foreign, ..message(&queue(&url)) };
     let refused = target(&at(&url)).send(unknown).await.unwrap_err();
     assert!(matches!(refused, TargetError::Forbidden(_)), "{refused:?}");
     assert!(service.asked.lock().unwrap().is_empty());
@@ -182,14 +182,14 @@ async fn a_refusal_keeps_its_status_and_too_much_to_do_is_429() {
         r#"{"__type": "com.amazonaws.sqs#QueueDoesNotExist", "message": "there is no such queue"}"#;
     let gone =
         Service::new(400, &[("content-type", "application/x-amz-json-1.0")], said).start().await;
-    let answer = target(&at(&gone)).send(message(queue(&gone))).await.unwrap();
+    let answer = target(&at(&gone)).send(message(&queue(&gone))).await.unwrap();
     let text = String::from_utf8(answer.body.to_vec()).unwrap();
     assert!(answer.status == 400 && text.contains("there is no such queue"), "{answer:?}");
 
     let said = r#"{"__type": "ThrottlingException", "message": "Rate exceeded"}"#;
     let busy = Service::new(400, &[("content-type", "application/x-amz-json-1.0")], said);
     let url = busy.start().await;
-    assert_eq!(target(&at(&url)).send(message(queue(&url))).await.unwrap().status, 429);
+    assert_eq!(target(&at(&url)).send(message(&queue(&url))).await.unwrap().status, 429);
     assert_eq!(
         busy.asked.lock().unwrap().len(),
         1,
@@ -200,12 +200,12 @@ async fn a_refusal_keeps_its_status_and_too_much_to_do_is_429() {
     let busy =
         Service::new(429, &[("x-amzn-errortype", "TooManyRequestsException")], said).start().await;
     assert_eq!(
-        target(&at(&busy)).send(message(function(Invocation::Wait))).await.unwrap().status,
+        target(&at(&busy)).send(message(&function(Invocation::Wait))).await.unwrap().status,
         429
     );
 
     let down = Service::new(503, &[], "").start().await;
-    assert_eq!(target(&at(&down)).send(message(queue(&down))).await.unwrap().status, 503);
+    assert_eq!(target(&at(&down)).send(message(&queue(&down))).await.unwrap().status, 503);
 
     // A bus answers 200, with an error for each event that it did not accept.
     let said = r#"{"FailedEntryCount": 1, "Entries": [{"ErrorCode": "InternalFailure", "ErrorMessage": "later"}]}"#;
@@ -216,18 +216,18 @@ async fn a_refusal_keeps_its_status_and_too_much_to_do_is_429() {
         source: "s".into(),
         detail_type: None,
     });
-    assert_eq!(target(&at(&url)).send(message(bus)).await.unwrap().status, 429);
+    assert_eq!(target(&at(&url)).send(message(&bus)).await.unwrap().status, 429);
 }
 
 #[tokio::test]
 async fn not_connected_differs_from_an_unknown_outcome() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let silent = format!("http://{}", listener.local_addr().unwrap());
-    let brief = ServiceMessage { timeout: Duration::from_millis(200), ..message(queue(&silent)) };
+    let brief = ServiceMessage { timeout: Duration::from_millis(200), ..message(&queue(&silent)) };
     assert_eq!(target(&at(&silent)).send(brief).await.unwrap_err(), TargetError::TimedOut);
     drop(listener);
     assert!(matches!(
-        target(&at(&silent)).send(message(queue(&silent))).await.unwrap_err(),
+        target(&at(&silent)).send(message(&queue(&silent))).await.unwrap_err(),
         TargetError::NotConnected(_)
     ));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -239,7 +239,7 @@ async fn not_connected_differs_from_an_unknown_outcome() {
         }
     });
     assert!(matches!(
-        target(&at(&rude)).send(message(queue(&rude))).await.unwrap_err(),
+        target(&at(&rude)).send(message(&queue(&rude))).await.unwrap_err(),
         TargetError::NoAnswer(_)
     ));
     let config = SdkConfig::builder()
@@ -248,7 +248,7 @@ async fn not_connected_differs_from_an_unknown_outcome() {
         .http_client(Calls::new().unwrap())
         .build();
     let stranger = target(&config)
-        .send(message(queue("https://sqs.us-east-1.amazonaws.com")))
+        .send(message(&queue("https://sqs.us-east-1.amazonaws.com")))
         .await
         .unwrap_err();
     assert!(
@@ -302,12 +302,12 @@ async fn arrived(client: &Client, url: &str) -> Vec<(Value, Option<String>)> {
 async fn on_a_local_stack_queue_topic_and_bus_receive_the_job() {
     let config = aws::config(Calls::new().unwrap(), Duration::from_secs(10)).await;
     let (target, client) = (target(&config), Client::new(&config));
-    let sent: Value = serde_json::from_slice(&message(function(Invocation::Wait)).body).unwrap();
+    let sent: Value = serde_json::from_slice(&message(&function(Invocation::Wait)).body).unwrap();
 
     let url = local_queue(&client, "").await;
     assert_eq!(
         target
-            .send(message(AwsService::Sqs(SqsTarget { queue_url: url.clone() })))
+            .send(message(&AwsService::Sqs(SqsTarget { queue_url: url.clone() })))
             .await
             .unwrap()
             .status,
@@ -319,7 +319,7 @@ async fn on_a_local_stack_queue_topic_and_bus_receive_the_job() {
     for _ in 0..2 {
         assert_eq!(
             target
-                .send(message(AwsService::Sqs(SqsTarget { queue_url: url.clone() })))
+                .send(message(&AwsService::Sqs(SqsTarget { queue_url: url.clone() })))
                 .await
                 .unwrap()
                 .status,
@@ -355,7 +355,7 @@ async fn on_a_local_stack_queue_topic_and_bus_receive_the_job() {
         .await
         .unwrap();
     assert_eq!(
-        target.send(message(AwsService::Sns(SnsTarget { topic_arn: topic }))).await.unwrap().status,
+        target.send(message(&AwsService::Sns(SnsTarget { topic_arn: topic }))).await.unwrap().status,
         200
     );
     assert_eq!(
@@ -381,7 +381,7 @@ async fn on_a_local_stack_queue_topic_and_bus_receive_the_job() {
         source: "tidegate".into(),
         detail_type: None,
     });
-    assert_eq!(target.send(message(bus)).await.unwrap().status, 200);
+    assert_eq!(target.send(message(&bus)).await.unwrap().status, 200);
     let came = arrived(&client, &url).await;
     assert_eq!(
         (came.len(), &came[0].0["detail"], &came[0].0["source"]),
