@@ -3,7 +3,7 @@
 //! One convention holds for `README.md` and every page of `docs/`:
 //!
 //! ````text
-//! ```sh                   runs; all `sh` blocks of a page are one bash script in an empty directory
+//! ```sh                   runs; all `sh` blocks of a page are one bash script in a new directory
 //! ```text                 directly after an `sh` block: lines that its output contains
 //! ```sh,no-run            does not run here: it installs or deploys
 //! ```sh,typescript        runs where npm reaches its registry
@@ -12,7 +12,8 @@
 //!
 //! In expected lines `...` matches anything within the line, and any white space equals one space.
 //! They may be on either stream. A line that reports an error must be expected. The binary is on the
-//! `PATH`, and free ports replace 8080 and 9000 to 9009, so that pages run in parallel.
+//! `PATH`, the folders of [`CHECKOUT`] are there as in a checkout, and free ports replace 8080 and
+//! 9000 to 9009, so that pages run in parallel.
 
 mod examples;
 mod generated;
@@ -22,6 +23,8 @@ use std::{collections::BTreeMap, fmt, fs, net::TcpListener, path::Path, process:
 
 /// Included, so that a new page, which must be listed here, has its test generated.
 const SUMMARY: &str = include_str!("../../../docs/SUMMARY.md");
+/// Folders of the repository that examples read.
+const CHECKOUT: [&str; 2] = ["plugins/dist", "tests/events"];
 /// Precedes the number of a step in the output of a page.
 const STEP_MARK: char = '\u{1e}';
 
@@ -68,7 +71,7 @@ impl fmt::Display for Ran {
     }
 }
 
-/// Runs a script of bash in an empty directory with `files`.
+/// Runs a script of bash in a directory with `files` and the folders of [`CHECKOUT`].
 #[allow(clippy::disallowed_methods, reason = "the programs of the session are found by PATH")]
 fn run(script: &str, files: &[(String, String)]) -> Ran {
     let places: Vec<String> =
@@ -95,6 +98,11 @@ fn run(script: &str, files: &[(String, String)]) -> Ran {
     let dir = tempfile::tempdir().unwrap();
     for (name, text) in files {
         fs::write(dir.path().join(name), moved(text)).unwrap();
+    }
+    for folder in CHECKOUT {
+        let link = dir.path().join(folder);
+        fs::create_dir_all(link.parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink(root().join(folder), link).unwrap();
     }
     let programs = Path::new(env!("CARGO_BIN_EXE_tidegate")).parent().unwrap();
     let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
