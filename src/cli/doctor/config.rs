@@ -75,18 +75,19 @@ pub fn look_at_plugins(plugins: &[PluginView], now: Timestamp) -> DoctorReport {
 
 fn of_queue(queue: &QueueView<'_>, now: Timestamp, report: &mut DoctorReport) {
     let (name, about) = (&queue.name, format!("queue {}", queue.name));
-    let waiting = queue
-        .status
-        .as_ref()
-        .and_then(|status| status.depth.get("scheduled"))
-        .copied()
-        .unwrap_or_default();
+    // A data directory has no status, so how many jobs wait is unknown.
+    let paused = queue.status.as_ref().map_or_else(
+        || "it is paused".to_owned(),
+        |status| {
+            let waiting = status.depth.get("scheduled").copied().unwrap_or_default();
+            format!("it is paused, with {waiting} jobs waiting")
+        },
+    );
     report.check(queue.paused.then(|| {
-        let found = format!("it is paused, with {waiting} jobs waiting");
         finding(
             CheckLevel::Warning,
             &about,
-            found,
+            paused,
             format!("`tidegate queues resume {name}`, unless the pause is intended"),
         )
     }));

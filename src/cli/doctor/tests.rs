@@ -116,6 +116,7 @@ async fn likely_problems_of_a_server_are_warnings_with_advice() {
         ("note", "type invoice"),
     ];
     assert_eq!(findings(&out), owned(&expected), "{out}");
+    assert!(out.contains("it is paused, with 7 jobs waiting"), "{out}");
     let (_, table) = server.run(&["doctor"]).await;
     assert!(
         table.contains("tidegate queues resume mail")
@@ -188,6 +189,21 @@ async fn found(dir: &Path) -> (ExitCode, Vec<(String, String)>, String) {
     let mut findings = findings(&out);
     findings.retain(|(_, about)| !matches!(about.as_str(), "server" | "disk"));
     (code, findings, out)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_queue_of_a_directory_has_no_count() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::open(dir.path(), Guard::On).unwrap().start().await.unwrap();
+    server.put_queue(&name("default"), QueueConfig::default(), None).await.unwrap();
+    server.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
+    server.pause_queue(&name("default"), true).await.unwrap();
+    server.enqueue(NewJob::new(name("work"), Payload::json("1".to_owned()))).await.unwrap();
+    server.stop().await;
+    drop(server);
+    let (code, findings, out) = found(dir.path()).await;
+    assert_eq!((code, findings), (ExitCode::Ok, owned(&[("warning", "queue default")])), "{out}");
+    assert!(out.contains("\"it is paused\""), "{out}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
