@@ -24,7 +24,7 @@ use tidegate_server::{
     dashboard::DashboardOptions,
     handlers::{self, ApiOptions},
     runtime::{Options, Server},
-    settings::{LogFormat, Settings, reference_table, unknown_variables},
+    settings::{LogFormat, Settings, reference_list, unknown_variables},
     telemetry::{
         otlp::Exporter,
         process::{MetricsCollection, span_exporter},
@@ -42,7 +42,7 @@ use listen::listen;
 /// Settings are read from a TOML file, then from the environment (`TIDEGATE_...`), then from these
 /// flags; a later one wins.
 #[derive(Debug, Default, clap::Args)]
-#[command(after_long_help = reference_table())]
+#[command(after_long_help = reference_list())]
 pub struct Args {
     /// A TOML file with settings.
     #[arg(long, env = "TIDEGATE_CONFIG")]

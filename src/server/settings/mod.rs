@@ -22,7 +22,7 @@ use tidegate_core::{target::Push, time::Seconds};
 
 #[cfg(feature = "embedded")]
 pub use load::{SettingsError, unknown_variables};
-pub use reference::{Reference, reference, reference_table};
+pub use reference::{Reference, reference, reference_list, reference_table};
 pub use validate::Fault;
 
 /// The prefix of environment variables.

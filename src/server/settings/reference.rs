@@ -21,6 +21,11 @@ const TABLES: [(&str, &[(&str, &str)]); 3] =
 /// Settings that are tables with other fields. Each field has its own variable.
 const OPEN_TABLES: [&str; 2] = ["default_target", "tracing.otlp_headers"];
 
+/// Maximum width of the meanings in [`reference_list`].
+const LIST_COLUMNS: usize = 80;
+/// What precedes a meaning in [`reference_list`].
+const LIST_INDENT: &str = "          ";
+
 /// Every setting, in the order of [`Settings`].
 pub fn reference() -> Vec<Reference> {
     let defaults = serde_json::to_value(Settings::default()).expect("settings are plain data");
@@ -52,6 +57,33 @@ pub fn reference_table() -> String {
         format!("| `{name}` | `{variable}` | {default} | {meaning} |\n")
     });
     head + &lines.collect::<String>()
+}
+
+/// [`reference()`] as a plain list for a terminal, in the form of the options in a command's help.
+pub fn reference_list() -> String {
+    let lines = reference().into_iter().map(|Reference { name, variable, default, meaning }| {
+        let default = if default.is_empty() { default } else { format!(" [default: {default}]") };
+        let meaning = wrapped(&meaning.replace('`', ""));
+        format!("\n  {name}\n{meaning}{LIST_INDENT}[env: {variable}]{default}\n")
+    });
+    "Settings:".to_owned() + &lines.collect::<String>()
+}
+
+/// The words of `text` in indented lines of at most [`LIST_COLUMNS`], where a word fits.
+fn wrapped(text: &str) -> String {
+    let (mut lines, mut line) = (String::new(), LIST_INDENT.to_owned());
+    for word in text.split_whitespace() {
+        let is_first = line.len() == LIST_INDENT.len();
+        if !is_first && line.len() + 1 + word.len() > LIST_COLUMNS {
+            lines += &line;
+            lines.push('\n');
+            line = format!("{LIST_INDENT}{word}");
+        } else {
+            line += if is_first { "" } else { " " };
+            line += word;
+        }
+    }
+    lines + &line + "\n"
 }
 
 /// The environment variable of a setting.

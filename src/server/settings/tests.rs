@@ -332,6 +332,19 @@ fn the_reference_names_every_setting_once() {
 }
 
 #[test]
+fn the_list_for_terminals_is_plain_and_narrow() {
+    let list = reference_list();
+    let listen = "Settings:\n  listen\n          Address and port to listen on.";
+    assert!(list.starts_with(listen), "{list}");
+    let variable = "\n          [env: TIDEGATE_PUSH_SLOTS] [default: 256]\n";
+    assert!(list.contains(variable), "{list}");
+    assert!(!list.contains(['`', '|']), "{list}");
+    let meanings = list.lines().filter(|line| !line.contains("[env: "));
+    assert!(meanings.clone().count() > 2 * reference().len(), "{list}");
+    assert!(meanings.clone().all(|line| line.len() <= 80), "{list}");
+}
+
+#[test]
 fn callbacks_use_the_public_url_or_the_listen_address() {
     let mut settings = Settings::default();
     assert_eq!(settings.public_url(([127, 0, 0, 1], 4711).into()), "http://127.0.0.1:4711");
