@@ -330,6 +330,6 @@ impl<'a> EntryView<'a> {
 
     /// The word for the outcome, as it is serialised.
     pub fn outcome_word(&self) -> &'static str {
-        word(&State::Ended { outcome: self.outcome, at: self.ended_at })
+        self.outcome.as_str()
     }
 }

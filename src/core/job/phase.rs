@@ -56,11 +56,7 @@ impl Phase {
             Self::Ready => "ready",
             Self::Retrying => "retrying",
             Self::Running => "running",
-            Self::Ended(Outcome::Succeeded) => "succeeded",
-            Self::Ended(Outcome::Failed) => "failed",
-            Self::Ended(Outcome::Expired) => "expired",
-            Self::Ended(Outcome::Cancelled) => "cancelled",
-            Self::Ended(Outcome::Dropped) => "dropped",
+            Self::Ended(outcome) => outcome.as_str(),
         }
     }
 }

@@ -14,7 +14,7 @@ use axum::{
 
 use super::error::Problem;
 use tidegate_core::{
-    job::{JobId, Phase, PluginName, TypeName, Value},
+    job::{JobId, Outcome, Phase, PluginName, TypeName, Value},
     port::{
         job_store::{ListQuery, PhaseFilter, StateFilter},
         listing::Cursor,
@@ -213,23 +213,10 @@ pub const NO_STATE: &str =
 
 /// The states that a word names.
 pub fn states_of(word: &str) -> Option<Vec<StateFilter>> {
-    use tidegate_core::job::Outcome::{Cancelled, Dropped, Expired, Failed, Succeeded};
-    let outcome = match word {
-        "scheduled" => return Some(vec![StateFilter::Scheduled]),
-        "running" => return Some(vec![StateFilter::Running]),
-        "ended" => {
-            return Some(
-                [Succeeded, Failed, Expired, Cancelled, Dropped].map(StateFilter::Ended).to_vec(),
-            );
-        }
-        "succeeded" => Succeeded,
-        "failed" => Failed,
-        "expired" => Expired,
-        "cancelled" => Cancelled,
-        "dropped" => Dropped,
-        _ => return None,
-    };
-    Some(vec![StateFilter::Ended(outcome)])
+    match word {
+        "ended" => Some(Outcome::ALL.map(StateFilter::Ended).to_vec()),
+        _ => word.parse().ok().map(|state| vec![state]),
+    }
 }
 
 /// The `limit` and `cursor` of a list by name, which has no other parameters.
@@ -322,7 +309,6 @@ mod tests {
     use axum::http::HeaderValue;
 
     use super::*;
-    use tidegate_core::job::Outcome;
 
     fn blamed(query: &str) -> Option<String> {
         Params::parse(query)

@@ -14,7 +14,7 @@ use tidegate_core::{
     job::{Attributes, Job, QueueName, TypeName},
     port::{
         Committed, Write,
-        job_store::{ItemKind, ListQuery, StateFilter},
+        job_store::{ItemKind, ListQuery},
     },
     time::Timestamp,
 };
@@ -76,7 +76,7 @@ impl Server {
             |key| digest(&key),
         );
         let states: Vec<String> =
-            filter.states.iter().map(|state| state_word(*state).to_owned()).collect();
+            filter.states.iter().map(|state| state.as_str().to_owned()).collect();
         let request_digest = digest(&(
             kind,
             &filter.job_type,
@@ -237,7 +237,7 @@ impl Server {
             let query = ListQuery {
                 job_type: stored.job_type.clone(),
                 queue: stored.queue.clone(),
-                states: stored.states.iter().filter_map(|word| parse_state(word)).collect(),
+                states: stored.states.iter().filter_map(|word| word.parse().ok()).collect(),
                 phases: None,
                 attributes: stored.attributes.clone(),
                 from: stored.from,
@@ -326,28 +326,4 @@ fn bytes(stored: &StoredOperation) -> Result<Vec<u8>, Error> {
 fn digest(value: &impl Serialize) -> String {
     let hash = Sha256::digest(serde_json::to_vec(value).unwrap_or_default());
     format!("{:032x}", u128::from_be_bytes(*hash.first_chunk().expect("it has 32 bytes")))
-}
-
-/// The name of a state.
-pub fn state_word(state: StateFilter) -> &'static str {
-    use tidegate_core::job::Outcome as O;
-    match state {
-        StateFilter::Scheduled => "scheduled",
-        StateFilter::Running => "running",
-        StateFilter::Ended(O::Succeeded) => "succeeded",
-        StateFilter::Ended(O::Failed) => "failed",
-        StateFilter::Ended(O::Expired) => "expired",
-        StateFilter::Ended(O::Cancelled) => "cancelled",
-        StateFilter::Ended(O::Dropped) => "dropped",
-    }
-}
-
-fn parse_state(word: &str) -> Option<StateFilter> {
-    use tidegate_core::job::Outcome as O;
-    let ended =
-        [O::Succeeded, O::Failed, O::Expired, O::Cancelled, O::Dropped].map(StateFilter::Ended);
-    [StateFilter::Scheduled, StateFilter::Running]
-        .into_iter()
-        .chain(ended)
-        .find(|state| state_word(*state) == word)
 }

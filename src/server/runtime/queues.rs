@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Server, autoscaling, bulk::state_word};
+use super::{Server, autoscaling};
 use tidegate_core::{
     job::{QueueName, TypeName},
     port::job_store::{Depth, DueQuery, StateFilter},
@@ -115,7 +115,7 @@ impl Server {
             catalog.types_of(name).map(|(name, _)| name.clone()).collect();
         let mut waiting = BTreeMap::new();
         for one in depths.iter().filter(|one| one.queue == *name) {
-            *depth.entry(state_word(one.state)).or_default() += one.jobs;
+            *depth.entry(one.state.as_str()).or_default() += one.jobs;
             if one.state == StateFilter::Scheduled && one.jobs > 0 {
                 if !types.contains(&one.job_type) {
                     types.push(one.job_type.clone());

@@ -7,7 +7,6 @@ use std::{collections::BTreeMap, time::Duration};
 
 use metrics::{counter, gauge, histogram};
 
-use crate::runtime::bulk::state_word;
 use tidegate_core::{
     job::{Job, QueueName, ScheduleName, lifecycle},
     port::job_store::{Depth, Purged},
@@ -87,10 +86,7 @@ pub(crate) fn settled(queue: &str, ticked: &TickOutcome) {
         let Some(entry) = job.life.history.last() else {
             continue;
         };
-        let outcome = lifecycle::word(&lifecycle::State::Ended {
-            at: entry.ended_at,
-            outcome: entry.outcome,
-        });
+        let outcome = entry.outcome.as_str();
         *attempts.entry((job.spec.job_type.as_str(), outcome)).or_default() += 1;
         histogram!("tidegate_attempt_duration_seconds", "queue" => queue.to_owned())
             .record(entry.ended_at.since(entry.started_at).as_secs_f64());
@@ -127,7 +123,7 @@ pub(crate) fn job_finished(job: &Job) {
 pub(crate) fn depth(depths: &[Depth]) {
     let mut sums: BTreeMap<(&str, &'static str), u64> = BTreeMap::new();
     for depth in depths {
-        *sums.entry((depth.queue.as_str(), state_word(depth.state))).or_default() += depth.jobs;
+        *sums.entry((depth.queue.as_str(), depth.state.as_str())).or_default() += depth.jobs;
     }
     for ((queue, state), jobs) in sums {
         gauge!("tidegate_jobs", "queue" => queue.to_owned(), "state" => state).set(jobs as f64);

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::time::Timestamp;
+use crate::{job::Phase, time::Timestamp};
 
 /// The version on which a grant is decided.
 ///
@@ -104,6 +104,23 @@ pub enum Outcome {
     Dropped,
 }
 
+impl Outcome {
+    /// Every outcome.
+    pub const ALL: [Self; 5] =
+        [Self::Succeeded, Self::Failed, Self::Expired, Self::Cancelled, Self::Dropped];
+
+    /// The outcome as the API shows it, in lower case.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Expired => "expired",
+            Self::Cancelled => "cancelled",
+            Self::Dropped => "dropped",
+        }
+    }
+}
+
 /// The state of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum State {
@@ -128,14 +145,8 @@ pub enum State {
 /// The name of a state in the API.
 pub fn word(state: &State) -> &'static str {
     match state {
-        State::Scheduled { .. } => "scheduled",
-        State::Running(_) => "running",
-        State::Ended { outcome, .. } => match outcome {
-            Outcome::Succeeded => "succeeded",
-            Outcome::Failed => "failed",
-            Outcome::Expired => "expired",
-            Outcome::Cancelled => "cancelled",
-            Outcome::Dropped => "dropped",
-        },
+        State::Scheduled { .. } => Phase::Scheduled.as_str(),
+        State::Running(_) => Phase::Running.as_str(),
+        State::Ended { outcome, .. } => outcome.as_str(),
     }
 }

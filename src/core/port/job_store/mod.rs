@@ -25,7 +25,9 @@ use async_trait::async_trait;
 pub use capabilities::{Atomicity, StoreCapabilities};
 pub use error::{ErrorSource, StoreError};
 pub use item::{Item, ItemKind};
-pub use query::{Depth, DuePage, DueQuery, ListPage, ListQuery, PhaseFilter, StateFilter};
+pub use query::{
+    Depth, DuePage, DueQuery, ListPage, ListQuery, NotAState, PhaseFilter, StateFilter,
+};
 pub use record::{Purged, RECORD_BYTES, Record, RecordKind, RecordQuery};
 pub use write::{Committed, CurrentRecord, Expect, Key, Txn, Write, flatten};
 

@@ -1,6 +1,6 @@
 //! Reads of jobs: due jobs, lists and counts.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, str::FromStr};
 
 use crate::{
     job::{Job, Outcome, Phase, QueueName, TypeName, Value},
@@ -74,6 +74,34 @@ pub enum StateFilter {
     Ended(Outcome),
 }
 
+impl StateFilter {
+    /// The state as the API shows it, in lower case.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Scheduled => Phase::Scheduled.as_str(),
+            Self::Running => Phase::Running.as_str(),
+            Self::Ended(outcome) => outcome.as_str(),
+        }
+    }
+}
+
+/// A text that names no state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("must be scheduled, running, succeeded, failed, expired, cancelled or dropped")]
+pub struct NotAState;
+
+impl FromStr for StateFilter {
+    type Err = NotAState;
+
+    fn from_str(text: &str) -> Result<Self, NotAState> {
+        [Self::Scheduled, Self::Running]
+            .into_iter()
+            .chain(Outcome::ALL.map(Self::Ended))
+            .find(|state| state.as_str() == text)
+            .ok_or(NotAState)
+    }
+}
+
 /// Phases to list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PhaseFilter {
@@ -104,4 +132,20 @@ pub struct Depth {
     pub state: StateFilter,
     /// The number of jobs.
     pub jobs: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_state_is_read_as_it_is_written() {
+        for phase in Phase::ALL {
+            let state = StateFilter::from(phase);
+            assert_eq!(state.as_str().parse(), Ok(state));
+        }
+        for text in ["", "ended", "Failed", "ready"] {
+            assert_eq!(text.parse::<StateFilter>(), Err(NotAState), "{text:?}");
+        }
+    }
 }

@@ -211,7 +211,7 @@ impl Traces {
 
     fn attempt(&self, job: &Job, enqueue: TraceContext, entry: &AttemptRecord) {
         let mut attributes = about(job, "deliver");
-        let outcome = lifecycle::word(&State::Ended { at: entry.ended_at, outcome: entry.outcome });
+        let outcome = entry.outcome.as_str();
         attributes.push(("messaging.operation.type", text("process")));
         attributes.push(("tidegate.job.attempt", Attribute::Number(entry.attempt.into())));
         attributes.push(("tidegate.attempt.outcome", text(outcome)));
