@@ -31,6 +31,8 @@ mod queues;
 mod schedules;
 pub mod serverless;
 mod shadow;
+#[cfg(test)]
+mod testing;
 mod tokens;
 mod waiters;
 mod workers;

@@ -3,6 +3,7 @@
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures_util::FutureExt;
+use parking_lot::Mutex;
 
 use super::{ExecutionSlot, Task, TaskMessage};
 use crate::runtime::{
@@ -37,6 +38,8 @@ impl Task {
     ) {
         let (inner, sender, catalog, busy) =
             (Arc::clone(inner), self.sender.clone(), Arc::clone(catalog), inner.busy());
+        let lease_until =
+            Mutex::new(job.life.running().map_or(Timestamp::EPOCH, |run| run.lease_until));
         tokio::spawn(async move {
             let report = match &slot {
                 // Boxed: this future is much larger than that of a handler.
@@ -45,7 +48,7 @@ impl Task {
                 }
                 ExecutionSlot::Handler(name) => match inner.handlers.get(name) {
                     Some(handler) => {
-                        let alive = Box::pin(keep_alive(&inner, &job, &catalog));
+                        let alive = Box::pin(keep_alive(&inner, &job, &catalog, &lease_until));
                         tokio::select! {
                             biased;
                             report = handle(&inner, handler, job.clone()) => Some(report),
@@ -56,7 +59,9 @@ impl Task {
                 },
             };
             let report = match report {
-                Some(report) if report.is_large() => Some(Box::pin(bounded(&inner, report)).await),
+                Some(report) if report.is_large() => {
+                    Some(Box::pin(bounded(&inner, report, lease_until.into_inner())).await)
+                }
                 report => report,
             };
             let _ = sender.send(TaskMessage::Done(Some(slot), report, busy));
@@ -65,8 +70,8 @@ impl Task {
 }
 
 /// Sends heartbeats for a handler, so that its lease ends soon after a crash of this process.
-/// Returns when the attempt is over.
-async fn keep_alive(inner: &Inner, job: &Job, catalog: &Catalog) {
+/// Returns when the attempt is over. `lease_until` is when the extended lease ends.
+async fn keep_alive(inner: &Inner, job: &Job, catalog: &Catalog, lease_until: &Mutex<Timestamp>) {
     let Some(run) = job.life.running() else {
         return;
     };
@@ -86,7 +91,8 @@ async fn keep_alive(inner: &Inner, job: &Job, catalog: &Catalog) {
             progress: None,
         };
         match inner.engine.heartbeat(beat).await {
-            Ok(_) | Err(Error::Unavailable { .. } | Error::Internal(_)) => {}
+            Ok(answer) => *lease_until.lock() = answer.expires_at,
+            Err(Error::Unavailable { .. } | Error::Internal(_)) => {}
             // The attempt was ended or timed out: the handler's result has no use.
             Err(_) => return,
         }
@@ -94,26 +100,27 @@ async fn keep_alive(inner: &Inner, job: &Job, catalog: &Catalog) {
 }
 
 /// The report with its result stored as an object if it is large. A result over the server's bound
-/// fails the attempt.
-async fn bounded(inner: &Inner, report: Report) -> Report {
+/// fails the attempt, and so does object storage that is unavailable until the lease ends.
+async fn bounded(inner: &Inner, report: Report, lease_until: Timestamp) -> Report {
     loop {
-        match inner.engine.prepare_report(report.clone()).await {
+        let error = match inner.engine.prepare_report(report.clone()).await {
             Ok(report) => return report,
-            // The work is done: a retry of the storage avoids another attempt. If it does not
-            // succeed in time, the lease ends the attempt.
+            // The work is done: a retry of the storage avoids another attempt.
             Err(Error::Unavailable { retry_after, .. })
-                if *inner.stopping.borrow() < StopPhase::Stopped =>
+                if inner.engine.now() < lease_until
+                    && *inner.stopping.borrow() < StopPhase::Stopped =>
             {
                 inner.engine.ports().clock.sleep_until(inner.engine.now() + retry_after).await;
+                continue;
             }
-            Err(error) => {
-                let failure =
-                    Failure::new(Reason::Failed, format!("its result cannot be stored: {error}"));
-                let outcome =
-                    ReportOutcome::Failed { failure, retryable: false, least_wait: Duration::ZERO };
-                return Report { outcome, ..report };
-            }
-        }
+            Err(error) => error,
+        };
+        // Reported, because no lease ends an unclaimed dispatch. After the end of a lease, the
+        // report is refused.
+        let retryable = matches!(error, Error::Unavailable { .. });
+        let failure = Failure::new(Reason::Failed, format!("its result cannot be stored: {error}"));
+        let outcome = ReportOutcome::Failed { failure, retryable, least_wait: Duration::ZERO };
+        return Report { outcome, ..report };
     }
 }
 

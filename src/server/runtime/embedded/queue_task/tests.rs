@@ -4,53 +4,27 @@
 use std::{pin::pin, task::Poll};
 
 use futures_util::poll;
-use object_store::memory::InMemory;
 
 use super::*;
 use crate::{
     Server,
-    runtime::{Builder, embedded::handler::Handled},
-};
-use tidegate_backends::system::SystemEntropy;
-use tidegate_core::{
-    job::{Payload, type_config::TypeConfig},
-    port::{
-        Target,
-        policy::NoPolicy,
-        target::{Request, Response, TargetError},
+    runtime::{
+        embedded::handler::Handled,
+        testing::{ObjectRequest, RefusingObjects, builder, builder_on, until},
     },
+};
+use tidegate_core::{
+    job::{Outcome, Payload, type_config::TypeConfig},
     queue::QueueConfig,
     target::{Pull, Push, TargetConfig},
     time::Seconds,
 };
 use tidegate_engine::{
-    Ports, Rules,
-    memory::{FakeClock, MemoryStore, MemoryWorkQueue},
+    Rules,
+    memory::{FakeClock, MemoryStore},
     request::{LeaseRequest, NewJob},
     testkit::builders::name,
 };
-
-/// Answers every push.
-struct AcceptAll;
-
-#[async_trait::async_trait]
-impl Target for AcceptAll {
-    async fn call(&self, _: Request) -> Result<Response, TargetError> {
-        Ok(Response { status: 200, headers: Vec::new(), body: bytes::Bytes::new() })
-    }
-}
-
-fn builder(clock: &Arc<FakeClock>) -> Builder {
-    let ports = Ports {
-        store: Arc::new(MemoryStore::new()),
-        objects: Arc::new(InMemory::new()),
-        work: Arc::new(MemoryWorkQueue::default()),
-        clock: Arc::clone(clock) as _,
-        entropy: Arc::new(SystemEntropy),
-        policy: Arc::new(NoPolicy),
-    };
-    Server::builder(ports, Arc::new(AcceptAll))
-}
 
 fn push() -> TypeConfig {
     TypeConfig {
@@ -73,17 +47,6 @@ fn request() -> LeaseRequest {
         lease_seconds: None,
         reports: Vec::new(),
     }
-}
-
-/// Yields until `good` returns `true`.
-async fn until(what: &str, mut good: impl AsyncFnMut() -> bool) {
-    for _ in 0..1_000_000 {
-        if good().await {
-            return;
-        }
-        tokio::task::yield_now().await;
-    }
-    panic!("it never came to that: {what}")
 }
 
 /// Waits until the task is idle, so that new jobs send it no message.
@@ -275,4 +238,36 @@ async fn a_job_that_found_its_handler_full_runs_when_it_is_free() {
     free.send_replace(true);
     ended(&server, &first).await;
     ended(&server, &second).await;
+}
+
+#[tokio::test]
+async fn a_result_that_cannot_be_stored_frees_its_handler() {
+    let (clock, objects) = (Arc::new(FakeClock::default()), Arc::new(RefusingObjects::default()));
+    let server = builder_on(&clock, Arc::new(MemoryStore::new()), Arc::clone(&objects) as _)
+        .handler(name("work"), 1, |call| {
+            let len = if call.job.id.as_str() == "large" { 64 << 10 } else { 1 };
+            let result = Payload::json(format!("\"{}\"", "x".repeat(len)));
+            Box::pin(async { Handled::Succeeded(Some(result)) })
+        })
+        .start()
+        .await
+        .unwrap();
+    server.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
+    objects.refuse(ObjectRequest::Put);
+    let first = NewJob { id: Some(name("large")), ..NewJob::new(name("work"), Payload::null()) };
+    let first = server.enqueue(first).await.unwrap().job;
+    until("it runs", async || server.job(&first.id, None).await.unwrap().life.running().is_some())
+        .await;
+    let second = enqueue(&server, "work").await;
+    until("the handler is free", async || {
+        clock.advance(Duration::from_millis(100));
+        server.job(&second.id, None).await.unwrap().life.ended().is_some()
+    })
+    .await;
+    objects.refuse(None);
+    until("its retry succeeds", async || {
+        clock.advance(Duration::from_millis(100));
+        server.job(&first.id, None).await.unwrap().life.ended() == Some(Outcome::Succeeded)
+    })
+    .await;
 }
