@@ -1,23 +1,13 @@
 //! Bulk operations of the embedded mode: each runs in a task, and a start resumes what is left.
 
 use crate::runtime::{Server, bulk::StoredOperation};
-use tidegate_core::{port::job_store::ItemKind, time::Timestamp};
+use tidegate_core::time::Timestamp;
 use tidegate_engine::Error;
 
 /// Resumes the operations that a stop interrupted.
 pub(in crate::runtime) async fn resume(server: &Server) -> Result<(), Error> {
-    for item in server.inner.engine.ports().store.items(ItemKind::Operation).await? {
-        match serde_json::from_slice::<StoredOperation>(&item.bytes) {
-            Ok(stored) if stored.operation.ended_at.is_none() => server.spawn_operation(stored),
-            Ok(_) => {}
-            Err(error) => {
-                tracing::warn!(
-                    operation = item.name,
-                    %error,
-                    "a stored operation cannot be decoded"
-                );
-            }
-        }
+    for stored in server.unfinished().await? {
+        server.spawn_operation(stored);
     }
     Ok(())
 }

@@ -242,11 +242,11 @@ impl Server {
         // The messages so far do not wait for the ticks.
         let _ = self.flush().await;
         self.tick_all(&limited, &unlimited, until, report).await;
-        for id in self.unfinished().await? {
+        for stored in self.unfinished().await? {
             if self.now() >= until {
                 break;
             }
-            Box::pin(self.operate(&id, until)).await?;
+            Box::pin(self.operate(&stored.operation.id, until)).await?;
         }
         Ok(())
     }

@@ -5,6 +5,10 @@
 //! the operation's key. An operation with an `Idempotency-Key` derives its id from the key, so that
 //! a repeated request finds it.
 
+#[cfg(test)]
+mod tests;
+
+use futures_util::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tidegate_core::error_code::ErrorCode;
@@ -14,7 +18,7 @@ use tidegate_core::{
     job::{Attributes, Job, QueueName, TypeName},
     port::{
         Committed, Write,
-        job_store::{ItemKind, ListQuery},
+        job_store::{Item, ItemKind, ListQuery, StateFilter},
     },
     time::Timestamp,
 };
@@ -25,6 +29,8 @@ use tidegate_engine::{
 
 /// Jobs of one page.
 const PAGE_SIZE: u32 = 200;
+/// Jobs of a page that change at the same time.
+const MAX_CONCURRENT_CHANGES: usize = 16;
 /// Most ended operations that are kept.
 const MAX_OPERATIONS: usize = 100;
 
@@ -46,6 +52,26 @@ pub(super) struct StoredOperation {
 }
 
 impl StoredOperation {
+    /// The operation in an item of the store.
+    fn decode(item: &Item) -> Result<Self, Error> {
+        serde_json::from_slice(&item.bytes).map_err(|error| {
+            Error::Internal(format!("operation {} cannot be decoded: {error}", item.name))
+        })
+    }
+
+    /// The states of the jobs that it includes; empty for all.
+    ///
+    /// # Errors
+    ///
+    /// A word of another release, which names no state here. Without it the operation would include
+    /// other jobs than were requested.
+    fn states(&self) -> Result<Vec<StateFilter>, Error> {
+        let parse = |word: &String| {
+            word.parse().map_err(|_| Error::Internal(format!("{word:?} names no state of a job")))
+        };
+        self.states.iter().map(parse).collect()
+    }
+
     /// Whether the operation includes `job`. Internal jobs are completion callbacks: only an
     /// operation that names their type or queue includes them.
     fn includes(&self, job: &Job) -> bool {
@@ -149,10 +175,7 @@ impl Server {
 
     async fn stored(&self, id: &str) -> Result<Option<StoredOperation>, Error> {
         let items = self.inner.engine.ports().store.items(ItemKind::Operation).await?;
-        Ok(items
-            .into_iter()
-            .find(|item| item.name == id)
-            .and_then(|item| serde_json::from_slice(&item.bytes).ok()))
+        items.iter().find(|item| item.name == id).map(StoredOperation::decode).transpose()
     }
 
     /// An operation.
@@ -210,34 +233,46 @@ impl Server {
         }
     }
 
-    /// The ids of the operations that have not ended.
+    /// The operations that have not ended.
     ///
     /// # Errors
     ///
     /// The store's.
-    pub(super) async fn unfinished(&self) -> Result<Vec<String>, Error> {
+    pub(super) async fn unfinished(&self) -> Result<Vec<StoredOperation>, Error> {
+        let mut stored = self.decodable().await?;
+        stored.retain(|stored| stored.operation.ended_at.is_none());
+        Ok(stored)
+    }
+
+    /// Every operation that can be decoded. The others are logged.
+    async fn decodable(&self) -> Result<Vec<StoredOperation>, Error> {
         let items = self.inner.engine.ports().store.items(ItemKind::Operation).await?;
-        let stored = items
-            .iter()
-            .filter_map(|item| serde_json::from_slice::<StoredOperation>(&item.bytes).ok());
-        Ok(stored
-            .filter(|stored| stored.operation.ended_at.is_none())
-            .map(|stored| stored.operation.id)
+        let decoded = items.iter().map(StoredOperation::decode);
+        Ok(decoded
+            .filter_map(|stored| {
+                stored.inspect_err(|error| tracing::warn!(%error, "an operation is left out")).ok()
+            })
             .collect())
     }
 
     /// Processes page after page, and stops after the first that ends past `until`. Returns whether
     /// all pages are done.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] if the store is unavailable until `until`: a repeat continues with
+    /// the page. After any other error the operation has failed.
     pub(super) async fn run_operation(
         &self,
         stored: &mut StoredOperation,
         until: Timestamp,
     ) -> Result<bool, Error> {
+        let states = stored.states()?;
         loop {
             let query = ListQuery {
                 job_type: stored.job_type.clone(),
                 queue: stored.queue.clone(),
-                states: stored.states.iter().filter_map(|word| word.parse().ok()).collect(),
+                states: states.clone(),
                 phases: None,
                 attributes: stored.attributes.clone(),
                 from: stored.from,
@@ -246,15 +281,14 @@ impl Server {
                 limit: PAGE_SIZE,
             };
             let list = || async { Ok(self.inner.engine.ports().store.list(&query).await?) };
-            let page = self.persist(list).await?;
-            let matching: Vec<Job> =
-                page.jobs.into_iter().filter(|job| stored.includes(job)).collect();
-            for job in matching {
-                let applied = self.persist(|| self.apply_to(stored, &job)).await;
+            let page = self.persist(until, list).await?;
+            for applied in self.apply_to_page(stored, &page.jobs, until).await {
                 stored.operation.matched += 1;
                 match applied {
                     Ok(()) => stored.operation.done += 1,
-                    Err(error @ Error::Internal(_)) => return Err(error),
+                    Err(error @ (Error::Internal(_) | Error::Unavailable { .. })) => {
+                        return Err(error);
+                    }
                     Err(_) => stored.operation.refused += 1,
                 }
             }
@@ -262,23 +296,40 @@ impl Server {
             if stored.cursor.is_none() {
                 return Ok(true);
             }
-            self.persist(|| self.save(stored)).await?;
+            self.persist(until, || self.save(stored)).await?;
             if self.now() >= until {
                 return Ok(false);
             }
         }
     }
 
-    /// Repeats a call while the store is unavailable.
+    /// Applies the operation to the jobs of a page that it includes, several at the same time.
+    /// Returns one result per included job, in order.
+    async fn apply_to_page(
+        &self,
+        stored: &StoredOperation,
+        page: &[Job],
+        until: Timestamp,
+    ) -> Vec<Result<(), Error>> {
+        let included = page.iter().filter(|job| stored.includes(job));
+        let each: Vec<_> =
+            included.map(|job| self.persist(until, move || self.apply_to(stored, job))).collect();
+        stream::iter(each).buffered(MAX_CONCURRENT_CHANGES).collect().await
+    }
+
+    /// Repeats a call while the store is unavailable, but not at `until` or later.
     async fn persist<T, F: Future<Output = Result<T, Error>>>(
         &self,
+        until: Timestamp,
         what: impl Fn() -> F,
     ) -> Result<T, Error> {
+        let clock = &self.inner.engine.ports().clock;
         loop {
             match what().await {
-                Err(Error::Unavailable { retry_after, message }) => {
+                Err(Error::Unavailable { retry_after, message })
+                    if clock.now() + retry_after < until =>
+                {
                     tracing::warn!(message, "a bulk operation waits for the store");
-                    let clock = &self.inner.engine.ports().clock;
                     clock.sleep_until(clock.now() + retry_after).await;
                 }
                 done => return done,
@@ -303,10 +354,8 @@ impl Server {
     }
 
     async fn prune_operations(&self) -> Result<(), Error> {
-        let items = self.inner.engine.ports().store.items(ItemKind::Operation).await?;
-        let mut ended: Vec<(Timestamp, String)> = items
-            .iter()
-            .filter_map(|item| serde_json::from_slice::<StoredOperation>(&item.bytes).ok())
+        let stored = self.decodable().await?.into_iter();
+        let mut ended: Vec<(Timestamp, String)> = stored
             .filter_map(|stored| Some((stored.operation.ended_at?, stored.operation.id)))
             .collect();
         ended.sort_unstable();

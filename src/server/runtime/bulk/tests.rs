@@ -1,0 +1,124 @@
+//! Operations whose store is unavailable, or whose record cannot be read. Only the tests move time.
+
+use std::{pin::pin, sync::Arc, task::Poll, time::Duration};
+
+use futures_util::poll;
+use object_store::memory::InMemory;
+
+use super::*;
+use crate::runtime::testing::{builder_on, until};
+use tidegate_core::{
+    job::{Payload, type_config::TypeConfig},
+    port::Clock as _,
+};
+use tidegate_engine::{
+    memory::{FakeClock, MemoryStore},
+    request::NewJob,
+    testkit::{
+        builders::name,
+        faults::{Faults, FaultyStore},
+    },
+};
+
+/// A server with `jobs` scheduled jobs, its store and its clock.
+async fn server(jobs: usize) -> (Server, Arc<FaultyStore>, Arc<FakeClock>) {
+    let clock = Arc::new(FakeClock::default());
+    let store =
+        Arc::new(FaultyStore::new(Arc::new(MemoryStore::new()), 1).with_flight(Duration::ZERO));
+    let server = builder_on(&clock, Arc::clone(&store) as _, Arc::new(InMemory::new()))
+        .start()
+        .await
+        .unwrap();
+    server.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
+    let jobs = (0..jobs).map(|_| NewJob::new(name("work"), Payload::null())).collect();
+    assert!(server.enqueue_many(jobs).await.iter().all(Result::is_ok));
+    (server, store, clock)
+}
+
+/// Stores an operation that cancels the jobs in `states`, and does not start it.
+async fn added(server: &Server, states: &[&str]) -> StoredOperation {
+    let operation = Operation {
+        id: "cancel-all".into(),
+        kind: BulkKind::Cancel,
+        state: "running".into(),
+        matched: 0,
+        done: 0,
+        refused: 0,
+        created_at: server.now(),
+        ended_at: None,
+        error: None,
+    };
+    let stored = StoredOperation {
+        operation,
+        job_type: None,
+        queue: None,
+        states: states.iter().map(ToString::to_string).collect(),
+        attributes: Attributes::default(),
+        from: None,
+        to: Timestamp::MAX,
+        cursor: None,
+        request_digest: String::new(),
+    };
+    server.add(stored).await.unwrap()
+}
+
+async fn scheduled(server: &Server) -> u64 {
+    let depths = server.engine().ports().store.depth().await.unwrap();
+    let scheduled = depths.iter().filter(|depth| depth.state == StateFilter::Scheduled);
+    scheduled.map(|depth| depth.jobs).sum()
+}
+
+#[tokio::test]
+async fn an_operation_returns_when_its_time_ends_in_an_outage() {
+    let (server, store, clock) = server(3).await;
+    let stored = added(&server, &[]).await;
+    store.set_faults(Faults { unavailable: 1.0, ..Faults::default() });
+    let end = clock.now() + Duration::from_secs(10);
+    let mut operate = pin!(server.operate(&stored.operation.id, end));
+    let mut outcome = None;
+    until("it returns", async || {
+        clock.advance(Duration::from_millis(100));
+        match poll!(&mut operate) {
+            Poll::Ready(ended) => outcome.replace(ended).is_none(),
+            Poll::Pending => false,
+        }
+    })
+    .await;
+    assert!(matches!(outcome, Some(Err(Error::Unavailable { .. }))), "{outcome:?}");
+    assert!(clock.now() <= end, "{} is past {end}", clock.now());
+    store.set_faults(Faults::default());
+    assert!(server.operate(&stored.operation.id, Timestamp::MAX).await.unwrap());
+    let operation = server.operation(&stored.operation.id).await.unwrap();
+    assert_eq!((operation.state.as_str(), operation.done), ("done", 3));
+}
+
+#[tokio::test]
+async fn an_operation_with_an_unknown_state_changes_no_job() {
+    let (server, ..) = server(3).await;
+    let stored = added(&server, &["paused"]).await;
+    assert!(server.operate(&stored.operation.id, Timestamp::MAX).await.unwrap());
+    let operation = server.operation(&stored.operation.id).await.unwrap();
+    assert_eq!((operation.state.as_str(), operation.matched), ("failed", 0));
+    assert!(operation.error.as_ref().is_some_and(|error| error.contains("paused")));
+    assert_eq!(scheduled(&server).await, 3);
+}
+
+#[tokio::test]
+async fn a_damaged_operation_is_an_error_and_affects_no_other() {
+    let (server, ..) = server(0).await;
+    let stored = added(&server, &[]).await;
+    let write = Write::SetItem {
+        kind: ItemKind::Operation,
+        name: "damaged".into(),
+        was: 0,
+        version: 1,
+        bytes: Some(b"{".to_vec()),
+    };
+    server.engine().ports().store.commit(vec![vec![write]]).await.unwrap();
+    let error = server.operation("damaged").await.unwrap_err();
+    assert!(matches!(error, Error::Internal(_)), "{error:?}");
+    let unfinished = server.unfinished().await.unwrap();
+    let ids: Vec<_> = unfinished.iter().map(|stored| stored.operation.id.as_str()).collect();
+    assert_eq!(ids, [stored.operation.id]);
+    assert!(server.operate("cancel-all", Timestamp::MAX).await.unwrap());
+}
