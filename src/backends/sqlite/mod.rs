@@ -132,7 +132,7 @@ impl SqliteStore {
         let db = file::open_writer(&file)?;
         let fault = |Failure(error): Failure| OpenError::Damaged {
             file: file.clone(),
-            problem: error.to_string(),
+            problem: error.chain().to_string(),
         };
         if let Some(pages) = pages {
             db.pragma_update(None, "max_page_count", pages).map_err(|error| fault(error.into()))?;

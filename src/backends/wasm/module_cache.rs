@@ -6,7 +6,10 @@ use object_store::{ObjectStore, ObjectStoreExt, path::Path};
 use parking_lot::Mutex;
 
 use crate::wasm::runtime::{ENGINE, Loaded, Runtime, TARGET};
-use tidegate_core::port::policy::{Fault, FaultKind, Plugin};
+use tidegate_core::{
+    error_chain::ErrorChain,
+    port::policy::{Fault, FaultKind, Plugin},
+};
 
 /// Maximum cached plugins.
 const MAX_CACHED: usize = 64;
@@ -61,9 +64,9 @@ impl ModuleCache {
         }
         let fetched =
             async { self.objects.get(&code_object(&compiled.sha256)).await?.bytes().await };
-        let code = fetched
-            .await
-            .map_err(|error| unavailable(format!("its compiled code cannot be read: {error}")))?;
+        let code = fetched.await.map_err(|error| {
+            unavailable(format!("its compiled code cannot be read: {}", ErrorChain(&error)))
+        })?;
         let (runtime, sha256) = (Arc::clone(runtime), compiled.sha256.clone());
         let loaded = Arc::new(run(Box::new(move || runtime.load(&code, &sha256))).await?);
         self.insert(&compiled.sha256, &loaded);

@@ -7,6 +7,7 @@ use object_store::{ObjectStoreExt, path::Path};
 
 use crate::{Engine, Error};
 use tidegate_core::{
+    error_chain::ErrorChain,
     error_code::ErrorCode,
     job::{Body, Event, Job, JobId, Payload, lifecycle::ResultBody, spec::KeepResult},
     port::StoreError,
@@ -37,7 +38,8 @@ impl Engine {
                     self.ports.objects.get(&Path::from(key.as_str())).await?.bytes().await
                 };
                 let bytes = fetched.await.map_err(|error| {
-                    let message = format!("the body of job {} cannot be read: {error}", job.id);
+                    let cause = ErrorChain(&error);
+                    let message = format!("the body of job {} cannot be read: {cause}", job.id);
                     match error {
                         object_store::Error::NotFound { .. } => Error::Internal(message),
                         _ => Error::Unavailable { retry_after: Duration::from_secs(1), message },

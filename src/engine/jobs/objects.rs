@@ -12,6 +12,7 @@ use crate::{
     request::{Enqueued, Report, ReportOutcome},
 };
 use tidegate_core::{
+    error_chain::ErrorChain,
     job::{Body, Job, Payload},
     time::Seconds,
 };
@@ -24,7 +25,7 @@ impl Engine {
         self.ports.objects.put(&Path::from(key.as_str()), payload.bytes.into()).await.map_err(
             |error| Error::Unavailable {
                 retry_after: std::time::Duration::from_secs(1),
-                message: format!("the object store did not accept a body: {error}"),
+                message: format!("the object store did not accept a body: {}", ErrorChain(&error)),
             },
         )?;
         Ok(Body::Object { encoding: payload.encoding, key, len })
@@ -79,7 +80,11 @@ impl Engine {
         match self.ports.objects.delete(&Path::from(key)).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
             Err(error) => {
-                tracing::warn!(key, %error, "an object that no job names was not deleted");
+                tracing::warn!(
+                    key,
+                    error = %ErrorChain(&error),
+                    "an object that no job names was not deleted"
+                );
             }
         }
     }

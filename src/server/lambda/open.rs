@@ -18,7 +18,6 @@ use tidegate_backends::{
     wasm::{PluginHost, Run},
 };
 use tidegate_core::{
-    error_chain::ErrorChain,
     port::{
         job_store::SharedStore,
         policy::{Fault, NoPolicy},
@@ -40,17 +39,17 @@ const FINISH_TIME: Duration = Duration::from_secs(3);
 #[derive(Debug, thiserror::Error)]
 pub enum DeploymentOpenError {
     /// The bucket cannot be used.
-    #[error("the bucket cannot be used: {0}")]
+    #[error("the bucket cannot be used")]
     Bucket(#[from] object_store::Error),
     /// The plugin host cannot start.
     #[error(transparent)]
     Plugins(#[from] Fault),
     /// The HTTP client for AWS cannot start.
-    #[error("the HTTP client for AWS cannot start: {}", ErrorChain(.0))]
+    #[error("the HTTP client for AWS cannot start")]
     AwsClient(#[from] reqwest::Error),
     /// The HTTP client for push delivery cannot start.
-    #[error("the HTTP client for push delivery cannot start: {0}")]
-    Target(String),
+    #[error("the HTTP client for push delivery cannot start")]
+    Target(#[source] TargetError),
 }
 
 /// A serverless server with these `settings` that delivers nothing. It has no clients for targets.
@@ -69,8 +68,7 @@ pub async fn open(settings: &CloudSettings) -> Result<Builder, DeploymentOpenErr
 /// [`DeploymentOpenError`].
 pub async fn open_to_deliver(settings: &CloudSettings) -> Result<Builder, DeploymentOpenError> {
     let target = |config: &SdkConfig| -> Result<Arc<dyn Target>, DeploymentOpenError> {
-        let http = HttpTarget::new(Guard::On)
-            .map_err(|error| DeploymentOpenError::Target(error.to_string()))?;
+        let http = HttpTarget::new(Guard::On).map_err(DeploymentOpenError::Target)?;
         Ok(Arc::new(AwsTarget::new(config, Arc::new(http))))
     };
     open_with(settings, target).await

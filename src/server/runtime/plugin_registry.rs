@@ -16,6 +16,7 @@ use tidegate_backends::wasm::{
     diagnostics::PluginDiagnostics,
 };
 use tidegate_core::{
+    error_chain::ErrorChain,
     job::{PluginName, retry::Retry},
     port::policy::Policy,
     queue::plugin::{Compiled, PluginItem},
@@ -203,7 +204,7 @@ impl Server {
         let read = async { objects.get(&version.object_key().into()).await?.bytes().await };
         read.await.map_err(|error| Error::Unavailable {
             retry_after: std::time::Duration::from_secs(1),
-            message: format!("the component cannot be read: {error}"),
+            message: format!("the component cannot be read: {}", ErrorChain(&error)),
         })
     }
 

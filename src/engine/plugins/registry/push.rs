@@ -13,6 +13,7 @@ use crate::{
     jobs::enqueue::is_reserved,
 };
 use tidegate_core::{
+    error_chain::ErrorChain,
     job::{PluginName, retry::BUILT_IN},
     queue::plugin::{Compiled, MAX_ITEM_BYTES, MAX_VERSIONS, PluginItem, PluginVersion},
 };
@@ -102,7 +103,8 @@ impl Engine {
     async fn put_plugin_object(&self, key: String, bytes: Bytes) -> Result<(), Error> {
         let done = self.ports.objects.put(&Path::from(key), bytes.into()).await;
         done.map(drop).map_err(|error| {
-            unavailable(format!("the object store did not accept the plugin: {error}"))
+            let cause = ErrorChain(&error);
+            unavailable(format!("the object store did not accept the plugin: {cause}"))
         })
     }
 }

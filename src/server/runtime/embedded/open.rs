@@ -1,7 +1,7 @@
 //! A server on a directory: SQLite for jobs, files for large bodies, the machine's clock and
 //! entropy.
 
-use std::{path::Path, sync::Arc};
+use std::{error::Error, path::Path, sync::Arc};
 
 use object_store::local::LocalFileSystem;
 
@@ -12,7 +12,10 @@ use tidegate_backends::{
     system::{SystemClock, SystemEntropy},
     wasm::{PluginHost, Run, compile::Compiler},
 };
-use tidegate_core::port::policy::{Fault, NoPolicy};
+use tidegate_core::port::{
+    policy::{Fault, NoPolicy},
+    target::TargetError,
+};
 use tidegate_engine::{Ports, memory::MemoryWorkQueue};
 
 /// Why a directory cannot be served.
@@ -22,14 +25,14 @@ pub enum DirectoryOpenError {
     #[error(transparent)]
     Store(#[from] OpenError),
     /// The directory for large bodies cannot be used.
-    #[error("the directory for large bodies cannot be used: {0}")]
-    Objects(String),
+    #[error("the directory for large bodies cannot be used")]
+    Objects(#[source] Box<dyn Error + Send + Sync>),
     /// The plugin host cannot start on this machine.
     #[error(transparent)]
     Plugins(#[from] Fault),
     /// The HTTP client for push delivery cannot start.
-    #[error("the HTTP client for push delivery cannot start: {0}")]
-    Target(String),
+    #[error("the HTTP client for push delivery cannot start")]
+    Target(#[source] TargetError),
 }
 
 impl Server {
@@ -44,9 +47,10 @@ impl Server {
     pub fn open(dir: &Path, guard: Guard) -> Result<Builder, DirectoryOpenError> {
         let store = SqliteStore::open(dir)?;
         let objects = dir.join("objects");
-        let failed = |error: &dyn std::fmt::Display| DirectoryOpenError::Objects(error.to_string());
-        std::fs::create_dir_all(&objects).map_err(|error| failed(&error))?;
-        let objects = LocalFileSystem::new_with_prefix(&objects).map_err(|error| failed(&error))?;
+        std::fs::create_dir_all(&objects)
+            .map_err(|error| DirectoryOpenError::Objects(error.into()))?;
+        let objects = LocalFileSystem::new_with_prefix(&objects)
+            .map_err(|error| DirectoryOpenError::Objects(error.into()))?;
         // A body must be as durable as the job that names it.
         let objects = Arc::new(objects.with_fsync(true));
         let host = PluginHost::new(objects.clone(), Arc::new(SystemClock), Run::Aside)?;
@@ -58,8 +62,7 @@ impl Server {
             entropy: Arc::new(SystemEntropy),
             policy: Arc::new(NoPolicy),
         };
-        let target = HttpTarget::new(guard)
-            .map_err(|error| DirectoryOpenError::Target(error.to_string()))?;
+        let target = HttpTarget::new(guard).map_err(DirectoryOpenError::Target)?;
         Ok(Self::builder(ports, Arc::new(target)).plugins(Arc::new(host), Compiler::Here))
     }
 }
