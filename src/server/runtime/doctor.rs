@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::TryStreamExt;
-use object_store::{ObjectStoreExt, path::Path};
+use object_store::{ObjectStore, ObjectStoreExt, path::Path};
 
 use super::Server;
 use tidegate_backends::wasm::{ENGINE, TARGET};
@@ -26,6 +26,9 @@ const MISSING_SWEEP_ADVICE: &str = "see that the rule is enabled and may invoke 
 /// The version of this program.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
+/// The content of a probe.
+const PROBE: &str = "probe";
+
 /// The operation on the probe that failed, and its error.
 type FailedStep = (&'static str, object_store::Error);
 
@@ -33,6 +36,20 @@ type FailedStep = (&'static str, object_store::Error);
 struct Probe {
     content_matches: bool,
     is_listed: bool,
+}
+
+/// Reads the probe at `path`, and lists the probes until it is found. A list has the objects below
+/// its prefix, so the whole path would select nothing.
+async fn use_probe(objects: &dyn ObjectStore, path: &Path) -> Result<Probe, FailedStep> {
+    let step = |what: &'static str| move |error| (what, error);
+    let found = objects.get(path).await.map_err(step("read"))?;
+    let content = found.bytes().await.map_err(step("read"))?;
+    let is_listed = objects
+        .list(Some(&Path::from(PROBE_PREFIX)))
+        .try_any(async |object| object.location == *path)
+        .await
+        .map_err(step("listed"))?;
+    Ok(Probe { content_matches: content == PROBE, is_listed })
 }
 
 impl Server {
@@ -92,23 +109,21 @@ impl Server {
         )
     }
 
+    /// Puts a probe, uses it, and removes it whatever the uses returned.
     async fn exercise_probe(&self) -> Result<Probe, FailedStep> {
         let ports = self.inner.engine.ports();
         let objects = &ports.objects;
         let path = Path::from(format!("{PROBE_PREFIX}/{:032x}", ports.entropy.bits()));
-        let step = |what: &'static str| move |error| (what, error);
 
-        objects.put(&path, "probe".into()).await.map_err(step("put"))?;
-        let found = objects.get(&path).await.map_err(step("read"))?;
-        let content = found.bytes().await.map_err(step("read"))?;
-        let prefix = Path::from(PROBE_PREFIX);
-        let listed: Vec<_> =
-            objects.list(Some(&prefix)).try_collect().await.map_err(step("listed"))?;
-        objects.delete(&path).await.map_err(step("removed"))?;
-        Ok(Probe {
-            content_matches: &content[..] == b"probe",
-            is_listed: listed.iter().any(|object| object.location == path),
-        })
+        // A put without an answer may have put it.
+        let used = match objects.put(&path, PROBE.into()).await {
+            Ok(_) => use_probe(objects, &path).await,
+            Err(error) => Err(("put", error)),
+        };
+        let removed = objects.delete(&path).await;
+        let probe = used?;
+        removed.map_err(|error| ("removed", error))?;
+        Ok(probe)
     }
 
     /// Checks that the live version of each plugin has code for this release.
@@ -211,6 +226,39 @@ impl Server {
                 format!("{url:?} is not an HTTP URL"),
                 "workers that answer later cannot call back: set it to the URL of this server",
             ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use object_store::ObjectStore;
+
+    use super::*;
+    use crate::runtime::testing::{ObjectRequest, RefusingObjects, builder_on};
+    use tidegate_engine::memory::{FakeClock, MemoryStore};
+
+    #[tokio::test]
+    async fn the_probe_is_removed_whatever_step_fails() {
+        let objects = Arc::new(RefusingObjects::default());
+        let clock = Arc::new(FakeClock::default());
+        let server = builder_on(&clock, Arc::new(MemoryStore::new()), Arc::clone(&objects) as _)
+            .start()
+            .await
+            .unwrap();
+        for (refused, finding) in [
+            (None, "a probe was put, read, listed and removed"),
+            (Some(ObjectRequest::Put), "could not be put"),
+            (Some(ObjectRequest::Get), "could not be read"),
+            (Some(ObjectRequest::List), "could not be listed"),
+        ] {
+            objects.refuse(refused);
+            let check = server.check_objects().await;
+            assert!(check.found.contains(finding), "{refused:?}: {}", check.found);
+            let left: Vec<_> = objects.inner.list(None).try_collect().await.unwrap();
+            assert_eq!(left, [], "{refused:?}");
         }
     }
 }
