@@ -20,6 +20,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::settings::CloudSettings;
+use table::TableChecks;
 use tidegate_backends::{aws::SdkConfig, dynamodb::sdk::SdkTable};
 use tidegate_core::port::{
     Clock, Entropy,
@@ -78,11 +79,9 @@ impl CloudHealthCheck {
 #[async_trait]
 impl HealthCheck for CloudHealthCheck {
     async fn checks(&self) -> Vec<Check> {
-        let mut checks = self.check_table().await;
+        let TableChecks { mut checks, is_missing } = self.check_table().await;
         // A missing table cannot be written to.
-        if checks.first().is_some_and(|check| check.level != CheckLevel::Error)
-            || !checks[0].found.contains("ResourceNotFound")
-        {
+        if !is_missing {
             checks.push(self.check_permissions().await);
         }
         checks.extend(self.check_queues().await);

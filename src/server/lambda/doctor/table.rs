@@ -1,6 +1,9 @@
 //! The table: its state, its keys, its expiry, and the permissions to read and write it.
 
-use aws_sdk_dynamodb::types::{KeyType, TableDescription, TableStatus, TimeToLiveStatus};
+use aws_sdk_dynamodb::{
+    operation::describe_table::DescribeTableError,
+    types::{KeyType, TableDescription, TableStatus, TimeToLiveStatus},
+};
 use bytes::Bytes;
 
 use super::{
@@ -22,18 +25,30 @@ const PROBE_TTL_SECONDS: u64 = 86_400;
 /// The operation on the probe that failed, and its error.
 type FailedStep = (&'static str, StoreError);
 
+/// What the descriptions of the table show.
+pub(super) struct TableChecks {
+    pub(super) checks: Vec<Check>,
+    /// Whether the service answered that there is no such table.
+    pub(super) is_missing: bool,
+}
+
 impl CloudHealthCheck {
     /// Checks whether the table exists with its keys, and whether it deletes expired items.
-    pub(super) async fn check_table(&self) -> Vec<Check> {
+    pub(super) async fn check_table(&self) -> TableChecks {
         let name = &self.settings.table;
         let region = self.region.as_deref().unwrap_or("no region");
         let found = match self.dynamodb.describe_table().table_name(name).send().await {
             Ok(found) => found.table.unwrap_or_else(|| TableDescription::builder().build()),
             Err(error) => {
-                return vec![service_refused("table", &format!("{name} in {region}"), &error)];
+                let check = service_refused("table", &format!("{name} in {region}"), &error);
+                let is_missing = error
+                    .as_service_error()
+                    .is_some_and(DescribeTableError::is_resource_not_found_exception);
+                return TableChecks { checks: vec![check], is_missing };
             }
         };
-        vec![table_state(name, region, &found), self.check_expiry().await]
+        let checks = vec![table_state(name, region, &found), self.check_expiry().await];
+        TableChecks { checks, is_missing: false }
     }
 
     async fn check_expiry(&self) -> Check {
