@@ -122,7 +122,7 @@ async fn receive(request: Request, most: usize) -> Result<Received, Problem> {
     responses(
         (
             status = 200,
-            description = "Accepted: what each trigger action. In a batch each event has its own \
+            description = "Accepted: what each trigger did. In a batch each event has its own \
                 answer",
             body = EventAnswer,
         ),
