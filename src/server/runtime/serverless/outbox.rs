@@ -13,16 +13,16 @@ use parking_lot::Mutex;
 
 use super::super::Server;
 use tidegate_core::{
-    job::{Job, QueueName, Version},
+    job::{Job, JobId, QueueName, TypeName, Version},
     port::{Hint, HintKind, Timer, Work, work_queue::OPERATIONS},
     time::Timestamp,
 };
-use tidegate_engine::{Catalog, Error};
+use tidegate_engine::{Catalog, Engine, Error};
 
 /// A job that is due sooner than this gets a message. For later jobs the maintenance sweep is in
 /// time, even if it is late.
 pub const NEAR: Duration = Duration::from_secs(90);
-/// Most changed jobs that are kept while they cannot be published.
+/// Most changed jobs that wait to be published. Of further jobs, only their queues are kept.
 const MAX_UNSENT: usize = 10_000;
 
 /// Messages that are not published yet.
@@ -37,10 +37,50 @@ pub(crate) struct Outbox {
 
 #[derive(Default)]
 struct PendingMessages {
-    jobs: Vec<(Job, Option<Version>)>,
+    jobs: Vec<ChangedJob>,
     due: BTreeSet<QueueName>,
     operations: BTreeSet<String>,
     timers: BTreeMap<QueueName, Timestamp>,
+}
+
+impl PendingMessages {
+    /// Adds a changed job; past the bound, a tick of its queue.
+    fn add(&mut self, job: ChangedJob) {
+        if self.jobs.len() < MAX_UNSENT {
+            self.jobs.push(job);
+        } else {
+            self.due.insert(job.queue);
+        }
+    }
+}
+
+/// What the messages about a changed job need. The job itself may have a large body.
+#[derive(Clone, Debug)]
+struct ChangedJob {
+    id: JobId,
+    job_type: TypeName,
+    queue: QueueName,
+    version: Version,
+    /// When it may start; none if it runs, ended or awaits a retry decision.
+    run_at: Option<Timestamp>,
+    awaits_retry_decision: bool,
+    /// The version that it left, at which it may hold a grant.
+    left: Option<Version>,
+}
+
+impl ChangedJob {
+    fn new(job: &Job, left: Option<Version>) -> Self {
+        let awaits_retry_decision = job.life.awaits_retry_decision();
+        Self {
+            id: job.id.clone(),
+            job_type: job.spec.job_type.clone(),
+            queue: job.spec.queue.clone(),
+            version: job.life.version,
+            run_at: job.life.run_at().filter(|_| !awaits_retry_decision),
+            awaits_retry_decision,
+            left,
+        }
+    }
 }
 
 /// Messages ready to publish.
@@ -54,7 +94,7 @@ struct Outgoing {
 impl Outbox {
     /// Records that `job` was written in this state, and left `version` if one is given.
     pub(crate) fn job_changed(&self, job: &Job, version: Option<Version>) {
-        self.pending.lock().jobs.push((job.clone(), version));
+        self.pending.lock().add(ChangedJob::new(job, version));
     }
 
     /// Records that jobs may be due in `queue`.
@@ -77,8 +117,7 @@ impl Outbox {
     /// Puts back messages that could not be published.
     fn put_back(&self, taken: PendingMessages) {
         let mut now = self.pending.lock();
-        let capacity = MAX_UNSENT.saturating_sub(now.jobs.len());
-        now.jobs.extend(taken.jobs.into_iter().take(capacity));
+        taken.jobs.into_iter().for_each(|job| now.add(job));
         now.due.extend(taken.due);
         now.operations.extend(taken.operations);
         drop(now);
@@ -124,31 +163,27 @@ impl Server {
 
     /// The messages for what was changed.
     async fn route(&self, taken: &PendingMessages) -> Result<Outgoing, Error> {
-        let mut outgoing = Outgoing::default();
         let hint = |queue: &QueueName, kind| Hint { queue: queue.clone(), kind };
         let operations: QueueName = OPERATIONS.parse().expect("a valid name");
-        outgoing.hints.extend(
+        let mut router = Router {
+            engine: self.engine(),
+            now: self.now(),
+            horizon: None,
+            due: taken.due.clone(),
+            timers: taken.timers.clone(),
+            outgoing: Outgoing::default(),
+        };
+        router.outgoing.hints.extend(
             taken.operations.iter().map(|id| hint(&operations, HintKind::Operation(id.clone()))),
         );
-        let mut timers = taken.timers.clone();
-        let mut due = taken.due.clone();
         if !taken.jobs.is_empty() {
             // The verb that changed the jobs has just read it.
             let catalog = self.engine().known_catalog().await?;
-            let mut horizon = None;
-            for (job, left) in &taken.jobs {
-                self.route_job(
-                    job,
-                    *left,
-                    &catalog,
-                    &mut horizon,
-                    &mut outgoing,
-                    &mut due,
-                    &mut timers,
-                )
-                .await?;
+            for job in &taken.jobs {
+                router.route(job, &catalog).await?;
             }
         }
+        let Router { due, timers, mut outgoing, .. } = router;
         outgoing.hints.extend(due.iter().map(|queue| hint(queue, HintKind::Due)));
         let now = self.now();
         let outbox =
@@ -158,59 +193,6 @@ impl Server {
             .filter(|(queue, at)| !due.contains(queue) && !outbox.has_timer(queue, *at, now));
         outgoing.timers.extend(timers.map(|(queue, at)| Timer { at, queue }));
         Ok(outgoing)
-    }
-
-    #[allow(clippy::too_many_arguments, reason = "one step of a loop, split for its length")]
-    async fn route_job(
-        &self,
-        job: &Job,
-        left: Option<Version>,
-        catalog: &Catalog,
-        horizon: &mut Option<Timestamp>,
-        outgoing: &mut Outgoing,
-        due: &mut BTreeSet<QueueName>,
-        timers: &mut BTreeMap<QueueName, Timestamp>,
-    ) -> Result<(), Error> {
-        let (engine, queue, now) = (self.engine(), &job.spec.queue, self.now());
-        if job.life.awaits_retry_decision() {
-            outgoing
-                .hints
-                .push(Hint { queue: queue.clone(), kind: HintKind::RetryDecision(job.id.clone()) });
-        }
-        let work = engine.unlimited_work(catalog, job);
-        if engine.is_unlimited_in(queue, catalog).await? {
-            let Some(work) = work else { return Ok(()) };
-            if work.run_at > now {
-                let until = match *horizon {
-                    Some(until) => until,
-                    // Read after the job was written: a lookahead that missed the job has moved the
-                    // horizon before.
-                    None => *horizon.insert(engine.horizon().await?),
-                };
-                if work.run_at > until {
-                    return Ok(());
-                }
-            }
-            outgoing.work.push(work);
-            return Ok(());
-        }
-        if let Some(version) = left.filter(|version| job.life.version > *version) {
-            outgoing.hints.push(Hint {
-                queue: queue.clone(),
-                kind: HintKind::Released(job.id.clone(), version),
-            });
-        }
-        match work.map(|work| work.run_at) {
-            Some(at) if at <= now => {
-                due.insert(queue.clone());
-            }
-            Some(at) if at <= now + NEAR => {
-                let earliest = timers.entry(queue.clone()).or_insert(at);
-                *earliest = at.min(*earliest);
-            }
-            _ => {}
-        }
-        Ok(())
     }
 
     async fn publish(&self, outgoing: Outgoing) -> Result<(), Error> {
@@ -235,5 +217,89 @@ impl Server {
                 .extend(outgoing.timers.into_iter().map(|timer| (timer.queue, timer.at)));
         }
         Ok(())
+    }
+}
+
+/// Turns changed jobs into messages.
+struct Router<'a> {
+    engine: &'a Engine,
+    now: Timestamp,
+    /// Work that is due at this instant or before is sent now. Read when it is first needed.
+    horizon: Option<Timestamp>,
+    /// Queues that must tick now.
+    due: BTreeSet<QueueName>,
+    /// Queues that must tick at an instant.
+    timers: BTreeMap<QueueName, Timestamp>,
+    outgoing: Outgoing,
+}
+
+impl Router<'_> {
+    async fn route(&mut self, job: &ChangedJob, catalog: &Catalog) -> Result<(), Error> {
+        let hint = |kind| Hint { queue: job.queue.clone(), kind };
+        if job.awaits_retry_decision {
+            self.outgoing.hints.push(hint(HintKind::RetryDecision(job.id.clone())));
+        }
+        let pushed_at = job.run_at.filter(|_| {
+            catalog.types.get(&job.job_type).is_some_and(|item| self.engine.is_pushed(&item.config))
+        });
+        if self.engine.is_unlimited_in(&job.queue, catalog).await? {
+            if let Some(run_at) = pushed_at
+                && (run_at <= self.now || run_at <= self.horizon().await?)
+            {
+                self.outgoing.work.push(Work {
+                    queue: job.queue.clone(),
+                    job: job.id.clone(),
+                    version: job.version,
+                    run_at,
+                    granted_at: None,
+                });
+            }
+            return Ok(());
+        }
+        if let Some(version) = job.left.filter(|version| job.version > *version) {
+            self.outgoing.hints.push(hint(HintKind::Released(job.id.clone(), version)));
+        }
+        match pushed_at {
+            Some(at) if at <= self.now => {
+                self.due.insert(job.queue.clone());
+            }
+            Some(at) if at <= self.now + NEAR => {
+                let earliest = self.timers.entry(job.queue.clone()).or_insert(at);
+                *earliest = at.min(*earliest);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Read after the jobs were written: a lookahead that missed one has moved the horizon before.
+    async fn horizon(&mut self) -> Result<Timestamp, Error> {
+        match self.horizon {
+            Some(horizon) => Ok(horizon),
+            None => Ok(*self.horizon.insert(self.engine.horizon().await?)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_engine::testkit::builders::{job, name};
+
+    #[test]
+    fn a_full_outbox_keeps_the_queues_of_further_jobs() {
+        let outbox = Outbox::default();
+        for number in 0..=MAX_UNSENT {
+            let queue = if number < MAX_UNSENT { "first" } else { "last" };
+            outbox.job_changed(&job(&format!("j{number}")).queue(queue).build(), None);
+        }
+        let taken = std::mem::take(&mut *outbox.pending.lock());
+        assert_eq!(taken.jobs.len(), MAX_UNSENT);
+        assert_eq!(taken.due, [name("last")].into());
+        outbox.job_changed(&job("new").queue("new").build(), None);
+        outbox.put_back(taken);
+        let pending = outbox.pending.lock();
+        assert_eq!(pending.jobs.len(), MAX_UNSENT);
+        assert_eq!(pending.due, [name("first"), name("last")].into());
     }
 }
