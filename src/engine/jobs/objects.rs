@@ -17,6 +17,9 @@ use tidegate_core::{
     time::Seconds,
 };
 
+/// How many bodies one request writes at the same time.
+pub(crate) const MAX_CONCURRENT_WRITES: usize = 16;
+
 impl Engine {
     /// Writes a large payload to the object store. The caller then stores a job that names it.
     pub(crate) async fn put_object(&self, payload: Payload) -> Result<Body, Error> {

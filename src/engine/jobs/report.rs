@@ -2,15 +2,18 @@
 //! attempt.
 
 use std::time::Duration;
+
+use futures_util::{StreamExt, stream};
 use tidegate_core::error_code::ErrorCode;
 
+use super::objects::MAX_CONCURRENT_WRITES;
 use crate::{
     Engine, Error,
     request::{Report, ReportOutcome},
 };
 use tidegate_core::{
     job::{
-        Body, Event, Job, Outcome,
+        Body, Event, Job, Outcome, Payload,
         lifecycle::{AttemptRecord, ResultBody, RetryDecision, State},
         retry::Retry,
         type_config::Delivery,
@@ -96,17 +99,48 @@ impl Engine {
     ///
     /// 413 for a result over the server's bound; the object store's.
     pub async fn prepare_report(&self, mut report: Report) -> Result<Report, Error> {
-        if let ReportOutcome::Succeeded { result: Some(Body::Inline(payload)) } = &report.outcome {
-            if payload.bytes.len() > self.rules.max_data_bytes {
-                return Err(Error::TooLarge { field: "result", limit: self.rules.max_data_bytes });
-            }
-            if payload.bytes.len() > MAX_INLINE_RESULT_BYTES {
-                report.outcome = ReportOutcome::Succeeded {
-                    result: Some(self.put_object(payload.clone()).await?),
-                };
-            }
+        if let Some(large) = self.large_result(&report)? {
+            let result = Some(self.put_object(large).await?);
+            report.outcome = ReportOutcome::Succeeded { result };
         }
         Ok(report)
+    }
+
+    /// Does the same as [`Engine::prepare_report`] for several reports. Returns one answer per
+    /// report, in order.
+    pub async fn prepare_reports(&self, reports: Vec<Report>) -> Vec<Result<Report, Error>> {
+        let (mut answers, mut large) = (Vec::with_capacity(reports.len()), Vec::new());
+        for report in reports {
+            match self.large_result(&report) {
+                Ok(None) => answers.push(Ok(report)),
+                Ok(Some(_)) => {
+                    large.push((answers.len(), report.clone()));
+                    answers.push(Ok(report));
+                }
+                Err(error) => answers.push(Err(error)),
+            }
+        }
+        let (indices, large): (Vec<usize>, Vec<Report>) = large.into_iter().unzip();
+        let each: Vec<_> = large.into_iter().map(|report| self.prepare_report(report)).collect();
+        let stored: Vec<_> = stream::iter(each).buffered(MAX_CONCURRENT_WRITES).collect().await;
+        indices.into_iter().zip(stored).for_each(|(index, answer)| answers[index] = answer);
+        answers
+    }
+
+    /// The result of a report that becomes an object.
+    ///
+    /// # Errors
+    ///
+    /// 413 for a result over the server's bound.
+    fn large_result(&self, report: &Report) -> Result<Option<Payload>, Error> {
+        let ReportOutcome::Succeeded { result: Some(Body::Inline(payload)) } = &report.outcome
+        else {
+            return Ok(None);
+        };
+        if payload.bytes.len() > self.rules.max_data_bytes {
+            return Err(Error::TooLarge { field: "result", limit: self.rules.max_data_bytes });
+        }
+        Ok((payload.bytes.len() > MAX_INLINE_RESULT_BYTES).then(|| payload.clone()))
     }
 }
 

@@ -129,13 +129,20 @@ impl Server {
             Err(error) => return reports.iter().map(|_| Err(error.clone())).collect(),
         };
         let mut answers: Vec<Option<Result<Job, Error>>> = reports.iter().map(|_| None).collect();
-        let mut batches: BTreeMap<QueueName, (Vec<usize>, Vec<Report>)> = BTreeMap::new();
+        let (mut known, mut unprepared) = (Vec::new(), Vec::new());
         for (index, (report, queue)) in reports.into_iter().zip(queues).enumerate() {
-            let Some(queue) = queue else {
-                answers[index] = Some(Err(Error::no_job(&report.id)));
-                continue;
-            };
-            match self.inner.engine.prepare_report(report).await {
+            match queue {
+                Some(queue) => {
+                    known.push((index, queue));
+                    unprepared.push(report);
+                }
+                None => answers[index] = Some(Err(Error::no_job(&report.id))),
+            }
+        }
+        let mut batches: BTreeMap<QueueName, (Vec<usize>, Vec<Report>)> = BTreeMap::new();
+        let prepared = self.inner.engine.prepare_reports(unprepared).await;
+        for ((index, queue), report) in known.into_iter().zip(prepared) {
+            match report {
                 Ok(report) => {
                     let (indices, batch) = batches.entry(queue).or_default();
                     indices.push(index);
@@ -278,5 +285,90 @@ impl Server {
         let catalog = engine.catalog().await?;
         let has_capacity = move |job: &Job| inner.has_capacity_for(job, &catalog);
         engine.explain(id, job_type, has_capacity).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::testing::{ObjectRequest, RefusingObjects, builder_on, soon};
+    use tidegate_core::job::{Body, type_config::TypeConfig};
+    use tidegate_engine::{
+        OBJECT_BYTES,
+        memory::{FakeClock, MemoryStore},
+        request::{LeaseRequest, ReportOutcome},
+        testkit::builders::name,
+    };
+
+    async fn server() -> (Server, Arc<RefusingObjects>) {
+        let objects = Arc::new(RefusingObjects::default());
+        let clock = Arc::new(FakeClock::default());
+        let server = builder_on(&clock, Arc::new(MemoryStore::new()), Arc::clone(&objects) as _)
+            .start()
+            .await
+            .unwrap();
+        server.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
+        (server, objects)
+    }
+
+    fn large() -> Payload {
+        Payload::json(format!("\"{}\"", "x".repeat(OBJECT_BYTES)))
+    }
+
+    fn new_jobs(data: impl IntoIterator<Item = Payload>) -> Vec<NewJob> {
+        data.into_iter().map(|data| NewJob::new(name("work"), data)).collect()
+    }
+
+    async fn leased(server: &Server) -> Vec<Job> {
+        let request = LeaseRequest {
+            queue: None,
+            types: vec![name("work")],
+            max: 10,
+            wait: Duration::ZERO,
+            worker: None,
+            lease_seconds: None,
+            reports: Vec::new(),
+        };
+        server.lease(request).await.unwrap().jobs
+    }
+
+    fn succeeded(jobs: &[Job], result: impl Fn(usize) -> Payload) -> Vec<Report> {
+        let report = |(index, job): (usize, &Job)| Report {
+            id: job.id.clone(),
+            job_type: None,
+            attempt: job.life.attempt,
+            token: None,
+            outcome: ReportOutcome::Succeeded { result: Some(Body::Inline(result(index))) },
+        };
+        jobs.iter().enumerate().map(report).collect()
+    }
+
+    #[tokio::test]
+    async fn large_bodies_are_stored_at_the_same_time() {
+        let (server, objects) = server().await;
+        objects.put_together(3);
+        let jobs = new_jobs([large(), large(), large()]);
+        let enqueued = soon("all are stored", server.enqueue_many(jobs)).await;
+        assert!(enqueued.iter().all(Result::is_ok), "{enqueued:?}");
+        let jobs = leased(&server).await;
+        let reports = succeeded(&jobs, |_| large());
+        let reported = soon("all results are stored", server.report(reports)).await;
+        assert_eq!(reported.iter().flatten().count(), 3, "{reported:?}");
+    }
+
+    #[tokio::test]
+    async fn a_body_that_cannot_be_stored_affects_no_other_job() {
+        let (server, objects) = server().await;
+        objects.refuse(ObjectRequest::Put);
+        let refused = |answer: bool| if answer { "accepted" } else { "refused" };
+        let jobs = new_jobs([Payload::null(), large(), Payload::null(), large()]);
+        let enqueued = server.enqueue_many(jobs).await;
+        let answers: Vec<_> = enqueued.iter().map(|answer| refused(answer.is_ok())).collect();
+        assert_eq!(answers, ["accepted", "refused", "accepted", "refused"]);
+        let jobs = leased(&server).await;
+        let result = |index| if index == 0 { large() } else { Payload::null() };
+        let reported = server.report(succeeded(&jobs, result)).await;
+        let answers: Vec<_> = reported.iter().map(|answer| refused(answer.is_ok())).collect();
+        assert_eq!(answers, ["refused", "accepted"]);
     }
 }

@@ -2,16 +2,19 @@
 
 use std::{
     fmt::{self, Display, Formatter},
+    pin::pin,
     sync::Arc,
+    task::Poll,
 };
 
 use async_trait::async_trait;
-use futures_util::{FutureExt, StreamExt, future, stream::BoxStream};
+use futures_util::{FutureExt, StreamExt, future, poll, stream::BoxStream};
 use object_store::{
     CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
     PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, memory::InMemory, path::Path,
 };
 use parking_lot::Mutex;
+use tokio::sync::Barrier;
 
 use super::{Builder, Server};
 use tidegate_backends::system::SystemEntropy;
@@ -69,6 +72,20 @@ pub(super) async fn until(what: &str, mut good: impl AsyncFnMut() -> bool) {
     panic!("it never came to that: {what}")
 }
 
+/// The result of `future`, which needs no time to pass.
+pub(super) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    let mut result = None;
+    until(what, async || {
+        if let Poll::Ready(ready) = poll!(&mut future) {
+            result = Some(ready);
+        }
+        result.is_some()
+    })
+    .await;
+    result.expect("it is ready")
+}
+
 /// A request to the object storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ObjectRequest {
@@ -82,12 +99,18 @@ pub(super) enum ObjectRequest {
 pub(super) struct RefusingObjects {
     pub(super) inner: InMemory,
     refused: Mutex<Option<ObjectRequest>>,
+    together: Mutex<Option<Arc<Barrier>>>,
 }
 
 impl RefusingObjects {
     /// Sets the kind of request that is refused from now on.
     pub(super) fn refuse(&self, request: impl Into<Option<ObjectRequest>>) {
         *self.refused.lock() = request.into();
+    }
+
+    /// From now on a put waits until `count` of them wait.
+    pub(super) fn put_together(&self, count: usize) {
+        *self.together.lock() = Some(Arc::new(Barrier::new(count)));
     }
 
     fn check(&self, request: ObjectRequest) -> Result<()> {
@@ -113,6 +136,10 @@ impl ObjectStore for RefusingObjects {
         opts: PutOptions,
     ) -> Result<PutResult> {
         self.check(ObjectRequest::Put)?;
+        let together = self.together.lock().clone();
+        if let Some(barrier) = together {
+            barrier.wait().await;
+        }
         self.inner.put_opts(location, payload, opts).await
     }
 

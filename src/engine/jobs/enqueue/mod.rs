@@ -17,6 +17,8 @@ mod resolve;
 
 use std::sync::Arc;
 
+use futures_util::{StreamExt, stream};
+
 pub(crate) use digest::digest;
 pub use resolve::fault;
 pub(crate) use resolve::{extract_again, is_reserved};
@@ -24,6 +26,7 @@ pub(crate) use resolve::{extract_again, is_reserved};
 use crate::{
     Engine, Error,
     config::catalog::Catalog,
+    jobs::objects::MAX_CONCURRENT_WRITES,
     plugins::registry::Checked,
     request::{Enqueued, NewJob},
 };
@@ -31,7 +34,7 @@ use digest::NO_DIGEST;
 use keys::same_request;
 use tidegate_core::{
     error_code::ErrorCode,
-    job::{Body, Job, JobId, Revision, retry::Retry},
+    job::{Body, Job, JobId, Payload, Revision, retry::Retry},
     port::{
         Committed, Txn, Write,
         job_store::{CurrentRecord, Expect, ItemKind, Key},
@@ -158,6 +161,11 @@ impl Engine {
                 }
             }
         }
+        for (index, error) in self.store_bodies(&mut items).await {
+            let at = items.iter().position(|item| item.index == index).expect("it is an item");
+            let refused = items.remove(at).request;
+            answers[index] = Some(Box::pin(self.unless_repeated(&refused, error)).await);
+        }
         for _ in 0..MAX_ENQUEUE_RETRIES {
             if items.is_empty() {
                 break;
@@ -260,16 +268,27 @@ impl Engine {
         {
             Box::pin(self.check_retry(catalog, retry, checked)).await?;
         }
-        let mut job = self.resolve(new, catalog, &job_type, digest, now)?;
-        if let Some(large) = job
-            .data
-            .inline()
-            .filter(|payload| payload.bytes.len() > self.rules.object_bytes)
-            .cloned()
-        {
-            job.data = Box::pin(self.put_object(large)).await?;
-        }
+        let job = self.resolve(new, catalog, &job_type, digest, now)?;
         Ok((job, job_type.version, keys_of(new)))
+    }
+
+    /// Stores the large bodies of `items` as objects. Returns the indices of the answers of the
+    /// items whose body could not be stored, each with the error.
+    async fn store_bodies(&self, items: &mut [EnqueueItem]) -> Vec<(usize, Error)> {
+        let is_large = |payload: &&Payload| payload.bytes.len() > self.rules.object_bytes;
+        let mut each = Vec::new();
+        for item in items {
+            if let Some(large) = item.job.data.inline().filter(is_large).cloned() {
+                each.push(async {
+                    let body = self.put_object(large).await.map_err(|error| (item.index, error))?;
+                    item.job.data = body;
+                    Ok(())
+                });
+            }
+        }
+        let stored: Vec<Result<(), (usize, Error)>> =
+            stream::iter(each).buffered(MAX_CONCURRENT_WRITES).collect().await;
+        stored.into_iter().filter_map(Result::err).collect()
     }
 
     /// The answer to a request that is refused with `error` now: the job that it created, if it was

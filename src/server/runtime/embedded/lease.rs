@@ -97,19 +97,29 @@ impl Server {
     ) -> Result<(Vec<Report>, Vec<Option<Result<Job, Error>>>, Vec<usize>), Error> {
         let mut answers: Vec<Option<Result<Job, Error>>> = reports.iter().map(|_| None).collect();
         let (mut own, mut order) = (Vec::new(), Vec::new());
+        let (mut others, mut unprepared) = ((Vec::new(), Vec::new()), (Vec::new(), Vec::new()));
         let queues = self.queues_of(&reports).await?;
         for (index, (report, at)) in reports.into_iter().zip(queues).enumerate() {
-            if at.as_ref() == Some(queue) {
-                match self.inner.engine.prepare_report(report).await {
-                    Ok(report) => {
-                        own.push(report);
-                        order.push(index);
-                    }
-                    Err(error) => answers[index] = Some(Err(error)),
+            let (indices, of_queue) =
+                if at.as_ref() == Some(queue) { &mut unprepared } else { &mut others };
+            indices.push(index);
+            of_queue.push(report);
+        }
+        let prepared = self.inner.engine.prepare_reports(unprepared.1).await;
+        for (index, report) in unprepared.0.into_iter().zip(prepared) {
+            match report {
+                Ok(report) => {
+                    own.push(report);
+                    order.push(index);
                 }
-            } else {
-                answers[index] = Box::pin(self.report(vec![report])).await.pop();
+                Err(error) => answers[index] = Some(Err(error)),
             }
+        }
+        if !others.1.is_empty() {
+            let reported = Box::pin(self.report(others.1)).await;
+            others.0.into_iter().zip(reported).for_each(|(index, answer)| {
+                answers[index] = Some(answer);
+            });
         }
         Ok((own, answers, order))
     }
