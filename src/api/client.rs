@@ -4,7 +4,7 @@
 
 use std::{net::Ipv4Addr, time::Duration};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use chrono::DateTime;
 use reqwest::{Method, header};
 use serde::{Serialize, de::DeserializeOwned};
@@ -16,6 +16,9 @@ use tidegate_core::time::Timestamp;
 
 /// How long an answer may take, in addition to the wait that the request itself contains.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Most bytes of an answer. The largest are leases of many jobs with large data.
+const MAX_ANSWER_BYTES: u64 = 1 << 30;
 
 /// A client of one server.
 #[derive(Clone, Debug)]
@@ -54,6 +57,12 @@ pub enum Error {
         /// What is wrong with the answer.
         cause: String,
     },
+    /// The answer is larger than those of a tidegate server.
+    #[error("the answer of {url} has more than {MAX_ANSWER_BYTES} bytes; is it a tidegate server?")]
+    TooLarge {
+        /// The URL of the request.
+        url: Url,
+    },
     /// The machine's TLS settings are broken.
     #[error("the HTTP client cannot be set up")]
     Setup(#[source] reqwest::Error),
@@ -65,7 +74,7 @@ impl Error {
         match self {
             Self::Unreachable { .. } => true,
             Self::Problem(problem) => problem.status == 429 || problem.status >= 500,
-            Self::Strange { .. } | Self::Setup(_) => false,
+            Self::Strange { .. } | Self::TooLarge { .. } | Self::Setup(_) => false,
         }
     }
 }
@@ -245,7 +254,8 @@ impl<'a> Request<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::Problem`] for every status from 400 on, [`Error::Unreachable`] when no answer came.
+    /// [`Error::Problem`] for every status from 400 on, [`Error::Unreachable`] when no answer came,
+    /// [`Error::TooLarge`] for one over 1 GiB.
     pub async fn send(self) -> Result<ApiResponse, Error> {
         let mut request = self
             .client
@@ -269,7 +279,9 @@ impl<'a> Request<'a> {
             .headers()
             .get(header::DATE)
             .and_then(|date| DateTime::parse_from_rfc2822(date.to_str().ok()?).ok());
-        let body = answer.bytes().await.map_err(unreachable)?;
+        let Some(body) = bounded_body(answer).await.map_err(unreachable)? else {
+            return Err(Error::TooLarge { url: self.url });
+        };
         if status.is_success() {
             let date = date.map(|date| Timestamp::from_utc(date.to_utc()));
             return Ok(ApiResponse { status: status.as_u16(), body, date, url: self.url });
@@ -285,6 +297,21 @@ impl<'a> Request<'a> {
             .unwrap_or_else(unknown);
         Err(Error::Problem(Box::new(Problem { status: status.as_u16(), ..problem })))
     }
+}
+
+/// The body of an answer; none if it is over the bound.
+async fn bounded_body(mut answer: reqwest::Response) -> reqwest::Result<Option<Bytes>> {
+    if answer.content_length().is_some_and(|length| length > MAX_ANSWER_BYTES) {
+        return Ok(None);
+    }
+    let mut body = BytesMut::new();
+    while let Some(chunk) = answer.chunk().await? {
+        if (body.len() + chunk.len()) as u64 > MAX_ANSWER_BYTES {
+            return Ok(None);
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(Some(body.freeze()))
 }
 
 /// The first cause: the outer errors only say that a request was sent.

@@ -8,6 +8,7 @@ pub use tidegate_api::{
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use tokio::io::AsyncWriteExt as _;
 
     use super::*;
     use crate::cli::{context::ExitCode, testing::FakeServer};
@@ -58,6 +59,21 @@ mod tests {
             "{err}"
         );
         assert_eq!(ExitCode::of(&err.into()), ExitCode::Unreachable);
+    }
+
+    #[tokio::test]
+    async fn an_answer_over_the_bound_is_not_read() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = base_url(&listener.local_addr().unwrap().to_string()).unwrap();
+        tokio::spawn(async move {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            let head = b"HTTP/1.1 200 OK\r\ncontent-length: 1073741825\r\n\r\n";
+            connection.write_all(head).await.unwrap();
+            // It stays open: the client must not wait for the body.
+            std::future::pending::<()>().await;
+        });
+        let err = Client::new(url, None).unwrap().get(&["jobs"]).send().await.unwrap_err();
+        assert!(matches!(err, Error::TooLarge { .. }), "{err}");
     }
 
     #[test]
