@@ -44,7 +44,7 @@ pub struct QueueStatus {
     /// How many jobs are in each state, by the name of the state.
     #[schema(value_type = BTreeMap<String, u64>)]
     pub depth: BTreeMap<Cow<'static, str>, u64>,
-    /// How many jobs are due and wait for admission or a worker, counted up to 10,000.
+    /// How many jobs are due and wait for admission or a worker, counted up to 1000.
     pub ready: u64,
     /// The weight that runs under grants.
     pub running_weight: u64,
@@ -53,8 +53,8 @@ pub struct QueueStatus {
     /// How many of the candidates of the last tick each rule held.
     pub held: BTreeMap<String, u64>,
     /// How many workers would drain the due jobs in a minute, within the concurrency of the queue
-    /// and its types; none if it is paused. Of more than 10,000 due jobs the rest is not counted:
-    /// then all scheduled jobs count as due.
+    /// and its types; none if it is paused. From 1000 due jobs on, all scheduled jobs count as
+    /// due.
     pub desired_workers: u64,
     /// How long after their due time attempts start, a moving mean since the server started.
     pub lateness_seconds: f64,

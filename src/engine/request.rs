@@ -310,7 +310,8 @@ pub struct Operation {
 pub struct QueueStatus {
     /// How many jobs are in each state, by the state's name.
     pub depth: BTreeMap<&'static str, u64>,
-    /// How many jobs are due and wait for admission or a worker, counted up to 10,000.
+    /// How many jobs are due and wait for admission or a worker, counted up to
+    /// [`MAX_COUNTED_DUE`](tidegate_core::port::job_store::MAX_COUNTED_DUE).
     pub ready: u64,
     /// The weight of the running jobs that have grants.
     pub running_weight: u64,
@@ -319,8 +320,8 @@ pub struct QueueStatus {
     /// How many candidates each rule held in the last tick that searched for some.
     pub held: BTreeMap<String, u64>,
     /// How many workers would drain the due jobs in a minute, within the concurrency of the queue
-    /// and its types; 0 if the queue is paused. Due jobs are counted up to 10,000. If there are
-    /// more, all scheduled jobs count as due.
+    /// and its types; 0 if the queue is paused. If the count of due jobs reaches its bound, all
+    /// scheduled jobs count as due.
     pub desired_workers: u64,
     /// How many seconds after their due time attempts start: a moving mean since the server
     /// started.

@@ -5,14 +5,11 @@ use std::collections::BTreeMap;
 use super::{Server, autoscaling};
 use tidegate_core::{
     job::{QueueName, TypeName},
-    port::job_store::{Depth, DueQuery, StateFilter},
+    port::job_store::{Depth, DueQuery, MAX_COUNTED_DUE, StateFilter},
     queue::{Order, QueueConfig, config::QueueItem},
     time::Timestamp,
 };
 use tidegate_engine::{Error, request::QueueStatus};
-
-/// Most due jobs that a status counts. Above it, every scheduled job counts as due.
-const MAX_COUNTED_DUE: u32 = 1000;
 
 impl Server {
     /// Replaces a queue's configuration. The flag is `true` if the queue is new.
@@ -128,6 +125,7 @@ impl Server {
         let oldest = if due.is_empty() { None } else { self.oldest_due(name, &types, now).await? };
         let snapshot = self.inner.queue_snapshot(name).await?;
         let ready = due.values().sum();
+        // Past the bound, every scheduled job counts as due.
         let all_counted = ready < u64::from(MAX_COUNTED_DUE);
         let backlog = if all_counted { due } else { waiting };
         let desired_workers =
@@ -165,5 +163,27 @@ impl Server {
         let queries = [DueQuery { critical: true, ..query.clone() }, query];
         let pages = self.inner.engine.ports().store.due(&queries).await?;
         Ok(pages.iter().filter_map(|page| page.jobs.first()?.life.run_at()).min())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::runtime::testing::builder;
+    use tidegate_core::job::{Payload, type_config::TypeConfig};
+    use tidegate_engine::{memory::FakeClock, request::NewJob, testkit::builders::name};
+
+    #[tokio::test]
+    async fn ready_jobs_are_counted_up_to_the_bound() {
+        let server = builder(&Arc::new(FakeClock::default())).start().await.unwrap();
+        server.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
+        for (jobs, ready) in [(MAX_COUNTED_DUE - 1, MAX_COUNTED_DUE - 1), (2, MAX_COUNTED_DUE)] {
+            let jobs = (0..jobs).map(|_| NewJob::new(name("work"), Payload::null())).collect();
+            assert!(server.enqueue_many(jobs).await.iter().all(Result::is_ok));
+            let status = server.queue_status(&name("default")).await.unwrap();
+            assert_eq!(status.ready, u64::from(ready));
+        }
     }
 }

@@ -37,6 +37,10 @@ use crate::{
     time::Timestamp,
 };
 
+/// Most due jobs that a count covers. A remote store reads each counted job, so each status of a
+/// long queue costs as much as a page of this many jobs.
+pub const MAX_COUNTED_DUE: u32 = 1000;
+
 /// Durable jobs, one writer at a time per record.
 ///
 /// After `Ok`, a write is durable and every later read sees it. Wrappers (metrics, faults)
@@ -72,7 +76,8 @@ pub trait JobStore: Send + Sync {
 
     /// How many jobs of each of `types` of `queue` are due at `until`, including critical ones.
     ///
-    /// Counting stops at `most` (1 to 10000) jobs in total. A type without due jobs may be missing.
+    /// Counting stops at `most` (1 to [`MAX_COUNTED_DUE`]) jobs in total. A type without due jobs
+    /// may be missing.
     async fn count_due(
         &self,
         queue: &QueueName,
