@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::jobs::report::MAX_INLINE_RESULT_BYTES;
 use tidegate_core::{
@@ -226,7 +226,7 @@ pub struct Cancelled {
 }
 
 /// Why a job waits.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Explanation {
     /// The name of its state.
     pub state: &'static str,
@@ -243,13 +243,12 @@ pub struct Explanation {
 }
 
 /// What holds a job.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldBy {
     /// `due_time`, `window`, `paused`, `concurrency`, `type_concurrency`, `constraint`,
     /// `throttler`, `order`, `worker` or `retry`.
     pub kind: &'static str,
     /// The name of the type, constraint or plugin.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
 
@@ -271,7 +270,7 @@ pub struct JobFilter {
 }
 
 /// The change that a bulk operation makes to each job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BulkKind {
     /// Cancels it.
@@ -283,7 +282,7 @@ pub enum BulkKind {
 }
 
 /// A bulk operation, running or finished.
-#[derive(Clone, Debug, PartialEq, Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Operation {
     /// Its id.
     pub id: String,
@@ -306,7 +305,7 @@ pub struct Operation {
 }
 
 /// The status of a queue.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct QueueStatus {
     /// How many jobs are in each state, by the state's name.
     pub depth: BTreeMap<&'static str, u64>,
@@ -331,15 +330,13 @@ pub struct QueueStatus {
 }
 
 /// The use of a constraint, or of one value of its attribute.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConstraintUse {
     /// The constraint's name.
     pub name: String,
     /// The attribute, if each of its values has a limit of its own.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub per: Option<String>,
     /// The value.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
     /// The weight of its running jobs.
     pub running_weight: u64,
@@ -348,7 +345,7 @@ pub struct ConstraintUse {
 }
 
 /// A worker that sent a request recently, runs jobs, or is drained.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Worker {
     /// Its name.
     pub name: String,

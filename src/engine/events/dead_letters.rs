@@ -57,8 +57,7 @@ pub struct DeadLetter {
 }
 
 /// The result of a replay.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(untagged)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Replayed {
     /// The trigger was applied, with this result. Unless the event failed again, the dead letter is
     /// removed.

@@ -13,8 +13,6 @@
 
 mod tasks;
 
-use serde::Serialize;
-
 use self::tasks::Task;
 use crate::{Engine, Error, request::Enqueued};
 use tidegate_core::{
@@ -29,7 +27,7 @@ use tidegate_core::{
 pub const HOPS_HEADER: &str = "ce-tidegatehops";
 
 /// The result of an event: one entry per trigger that matched it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Ingested {
     /// The event's id.
     pub id: String,
@@ -40,25 +38,22 @@ pub struct Ingested {
 }
 
 /// The result of one trigger for an event.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Applied {
     /// The trigger.
     pub trigger: TriggerName,
     /// The result.
-    #[serde(flatten)]
     pub action: TriggerAction,
 }
 
 /// What a trigger did with an event.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(tag = "action", rename_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq)]
 pub enum TriggerAction {
     /// A job was enqueued.
     Enqueued {
         /// The job.
         job: JobId,
         /// Its type.
-        #[serde(rename = "type")]
         job_type: TypeName,
     },
     /// The same event enqueued the job before.
