@@ -70,7 +70,7 @@ impl NewJob {
     }
 
     /// Whether a repeated request is recognised: the job has an id or an idempotency key.
-    pub fn is_repeatable(&self) -> bool {
+    pub(crate) fn is_repeatable(&self) -> bool {
         self.id.is_some() || self.idempotency_key.is_some()
     }
 }

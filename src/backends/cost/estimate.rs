@@ -11,7 +11,7 @@ use super::{
 use tidegate_core::port::job_store::INLINE_BYTES;
 
 /// Maximum bytes of a job's row in addition to its data, with few attributes.
-pub const ROW_BYTES: usize = 500;
+pub(crate) const ROW_BYTES: usize = 500;
 /// Bytes of a body's item in addition to the body.
 const PART_OVERHEAD_BYTES: usize = 120;
 /// Billed bytes of an item in addition to its content.

@@ -62,7 +62,7 @@ pub struct Key {
 
 impl Key {
     /// Whether this is the key of a job's row.
-    pub fn is_row(&self) -> bool {
+    pub(crate) fn is_row(&self) -> bool {
         self.p.starts_with("B#") && matches!(SortKey::parse(&self.s), Some(SortKey::Row(_)))
     }
 

@@ -120,7 +120,7 @@ impl Change {
     }
 
     /// Whether the change has a condition.
-    pub fn is_conditional(&self) -> bool {
+    pub(crate) fn is_conditional(&self) -> bool {
         !matches!(self, Self::Put(_) | Self::Delete { when: None, .. })
     }
 

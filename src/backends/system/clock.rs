@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use tidegate_core::{port::Clock, time::Timestamp};
 
 /// Maximum duration of one timer, after which a wait reads the wall clock.
-pub const MAX_TIMER: Duration = Duration::from_secs(10);
+pub(crate) const MAX_TIMER: Duration = Duration::from_secs(10);
 
 /// Real time in UTC. The timer rounds up to whole milliseconds, so a wait ends at most about 2 ms
 /// after its instant, never before it.

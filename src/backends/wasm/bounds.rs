@@ -19,38 +19,38 @@ pub const TABLE: usize = 100_000;
 /// stack would end the process.
 pub const STACK: usize = 512 << 10;
 /// Calls of imports.
-pub const HOST_CALLS: u32 = 100_000;
+pub(crate) const HOST_CALLS: u32 = 100_000;
 /// Bytes of one answer, or of the arguments of one import.
-pub const OUTPUT: usize = 4 << 20;
+pub(crate) const OUTPUT: usize = 4 << 20;
 
 /// Recorded lines of its log.
-pub const LOG_LINES: usize = 100;
+pub(crate) const LOG_LINES: usize = 100;
 /// Recorded bytes of its log.
-pub const LOG_BYTES: usize = 16 << 10;
+pub(crate) const LOG_BYTES: usize = 16 << 10;
 /// Recorded bytes of one line.
-pub const LOG_LINE_BYTES: usize = 4 << 10;
+pub(crate) const LOG_LINE_BYTES: usize = 4 << 10;
 
 /// Keys of a throttler's state.
-pub const STATE_KEYS: usize = 64;
+pub(crate) const STATE_KEYS: usize = 64;
 /// Bytes of one key.
-pub const STATE_KEY_BYTES: usize = 128;
+pub(crate) const STATE_KEY_BYTES: usize = 128;
 /// Bytes of all keys and values.
-pub const STATE_BYTES: usize = 16 << 10;
+pub(crate) const STATE_BYTES: usize = 16 << 10;
 
 /// Running jobs in one answer of `running.page`.
 pub const PAGE: u32 = 1000;
 /// Running jobs in all answers of `running.page`.
-pub const PAGED: u32 = 100_000;
+pub(crate) const PAGED: u32 = 100_000;
 
 /// Reported problems of a configuration.
-pub const PROBLEMS: usize = 50;
+pub(crate) const PROBLEMS: usize = 50;
 /// Earlier failures that a retry strategy receives.
-pub const EARLIER: usize = 50;
+pub(crate) const EARLIER: usize = 50;
 
 /// Attributes by which a plugin may group the running set.
 pub const GROUPS: usize = 16;
 /// Bytes of the JSON Schema of a configuration.
-pub const SCHEMA_BYTES: usize = 64 << 10;
+pub(crate) const SCHEMA_BYTES: usize = 64 << 10;
 
 #[cfg(test)]
 mod tests {

@@ -112,7 +112,7 @@ impl Artifact {
 ///
 /// [`Refused`] if it is not a plugin or cannot be compiled.
 #[cfg(feature = "compiler")]
-pub fn code_of(wasm: &[u8]) -> Result<Vec<u8>, Refused> {
+pub(crate) fn code_of(wasm: &[u8]) -> Result<Vec<u8>, Refused> {
     super::inspect::inspect(wasm)?;
     let mut config = crate::wasm::runtime::config();
     // Without an explicit target, the code would use all features of this processor, and other

@@ -38,5 +38,5 @@ mod runtime;
 
 pub use bounds::COMPONENT_BYTES;
 pub use host::{PluginHost, Run};
-pub use module_cache::{code_object, component_object};
+pub use module_cache::code_object;
 pub use runtime::{ENGINE, TARGET};

@@ -17,7 +17,7 @@ const MAX_CACHED: usize = 64;
 const MAX_CACHED_BYTES: usize = 512 << 20;
 
 /// The object with the component of this hash.
-pub fn component_object(sha256: &str) -> Path {
+pub(crate) fn component_object(sha256: &str) -> Path {
     Path::from(format!("plugins/{sha256}.wasm"))
 }
 

@@ -23,7 +23,7 @@ use super::window::Zone;
 use crate::time::{Seconds, Timestamp};
 
 /// Most bytes of a cron pattern.
-pub const CRON_BYTES: usize = 256;
+pub(crate) const CRON_BYTES: usize = 256;
 
 /// When a schedule occurs: a rule, and the first and last instant at which it applies.
 #[derive(Clone, Debug, PartialEq, Eq)]

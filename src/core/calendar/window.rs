@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 use crate::time::Timestamp;
 
 /// Most windows of one job or type.
-pub const MAX_WINDOWS: usize = 32;
+pub(crate) const MAX_WINDOWS: usize = 32;
 
 /// A part of the local day in which a job may start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -220,7 +220,7 @@ pub struct NoDay;
 
 impl Days {
     /// Every day.
-    pub const EVERY: Self = Self(0b111_1111);
+    pub(crate) const EVERY: Self = Self(0b111_1111);
 
     #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks with a reference")]
     fn is_every(&self) -> bool {

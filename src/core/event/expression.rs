@@ -18,7 +18,7 @@ use serde_json::{Map, Number, Value};
 /// Most bytes of an expression.
 pub const TEXT_BYTES: usize = 1024;
 /// Most nested brackets and braces, plus lists, wildcards, negations and references.
-pub const NESTING: usize = 64;
+pub(crate) const NESTING: usize = 64;
 /// Most levels of an expression's syntax tree.
 const DEPTH: usize = 128;
 /// Most that an expression may read or yield, as a multiple of the event's size.
@@ -89,7 +89,7 @@ impl Expression {
     /// # Errors
     ///
     /// The reason, as a fragment for people.
-    pub fn evaluate(&self, event: &Rcvar, left: &mut usize) -> Result<Value, String> {
+    pub(crate) fn evaluate(&self, event: &Rcvar, left: &mut usize) -> Result<Value, String> {
         let mut context = Context::new(&self.text, &FUNCTIONS);
         let answer =
             jmespath::interpret(event, &self.ast, &mut context).map_err(|error| said(&error))?;

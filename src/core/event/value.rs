@@ -286,7 +286,7 @@ pub(super) fn malformed_data(
 }
 
 /// The media type of bytes whose type is unknown.
-pub const OCTETS: &str = "application/octet-stream";
+pub(crate) const OCTETS: &str = "application/octet-stream";
 
 /// Bytes of this media type as a payload; JSON without one, as in CloudEvents.
 ///

@@ -16,7 +16,7 @@ use super::{
 };
 
 /// Most attributes of a job, and most pointers of a type.
-pub const MAX_ATTRIBUTES: usize = 16;
+pub(crate) const MAX_ATTRIBUTES: usize = 16;
 /// Most bytes of an attribute's name.
 pub const NAME_BYTES: usize = 64;
 /// Most bytes of an attribute's text.
@@ -24,7 +24,7 @@ pub const TEXT_BYTES: usize = 256;
 
 /// Whether `text` is a JSON pointer of RFC 6901: empty, or tokens that each follow a `/`, with `~`
 /// only as `~0` and `~1`.
-pub fn is_pointer(text: &str) -> bool {
+pub(crate) fn is_pointer(text: &str) -> bool {
     let escaped = |(at, _): (usize, &str)| matches!(text.as_bytes().get(at + 1), Some(b'0' | b'1'));
     (text.is_empty() || text.starts_with('/')) && text.match_indices('~').all(escaped)
 }

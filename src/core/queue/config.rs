@@ -17,7 +17,7 @@ use crate::{job::TypeName, time::Seconds};
 pub const SCAN_BOUND: u32 = 1000;
 
 /// Most live grants of a queue; critical jobs are exempt.
-pub const MAX_RUNNING: u64 = 10_000;
+pub(crate) const MAX_RUNNING: u64 = 10_000;
 
 /// Most bytes of a queue's token buckets that are not full.
 ///
@@ -29,7 +29,7 @@ pub const MAX_BUCKET_BYTES: usize = 200_000;
 pub const BUCKET_BYTES: usize = 32;
 
 /// Most constraints of a queue.
-pub const MAX_CONSTRAINTS: usize = 32;
+pub(crate) const MAX_CONSTRAINTS: usize = 32;
 
 /// How a queue admits jobs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]

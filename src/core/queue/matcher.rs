@@ -161,7 +161,7 @@ impl Matcher {
     }
 
     /// Whether it matches every job of this type, without further conditions.
-    pub fn is_every(&self, job_type: &TypeName) -> bool {
+    pub(crate) fn is_every(&self, job_type: &TypeName) -> bool {
         let Self { job_type: condition, priority, attribute, all, any, not } = self;
         let of_type = condition
             .as_ref()

@@ -41,7 +41,7 @@ impl Rate {
 
 impl Bucket {
     /// Whether a token can be taken.
-    pub fn has_token(self) -> bool {
+    pub(crate) fn has_token(self) -> bool {
         self.tokens >= WHOLE
     }
 

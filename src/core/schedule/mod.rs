@@ -32,7 +32,7 @@ use crate::{
 };
 
 /// How late an occurrence may be without counting as missed.
-pub const GRACE: Duration = Duration::from_mins(1);
+pub(crate) const GRACE: Duration = Duration::from_mins(1);
 /// How far a schedule may be ahead of the clock. Beyond this, the clock is assumed to have been
 /// wrong.
 pub const FAR_AHEAD: Duration = Duration::from_hours(1);
@@ -41,7 +41,7 @@ pub const MAX_SCHEDULES: usize = 10_000;
 /// Most bytes of a schedule's data.
 pub const SCHEDULE_DATA_BYTES: usize = 64 << 10;
 /// Most missed occurrences that still make jobs.
-pub const MAX_MISSED: u32 = 1000;
+pub(crate) const MAX_MISSED: u32 = 1000;
 /// Most occurrences of one step that are counted as skipped.
 pub const COUNTED: usize = 1000;
 

@@ -34,7 +34,7 @@ use crate::{
 };
 
 /// The longest span that bounds an attempt: a year.
-pub const YEAR: Seconds = Seconds::new(31_536_000);
+pub(crate) const YEAR: Seconds = Seconds::new(31_536_000);
 /// The longest span that bounds a job: ten years.
 pub const DECADE: Seconds = Seconds::new(315_360_000);
 /// The shortest span that is not zero.
@@ -120,7 +120,7 @@ fn check_count(field: &str, count: usize, most: usize) -> Result<(), ValidationE
 }
 
 /// Most bytes of a plugin's configuration, as JSON text.
-pub const PLUGIN_CONFIG_BYTES: usize = 64 << 10;
+pub(crate) const PLUGIN_CONFIG_BYTES: usize = 64 << 10;
 
 /// Checks the form of a plugin's configuration. The plugin itself checks the content.
 fn check_plugin_config(field: &str, config: &serde_json::Value) -> Result<(), ValidationError> {

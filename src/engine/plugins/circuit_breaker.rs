@@ -12,7 +12,7 @@ use tidegate_core::{port::policy::Plugin, time::Timestamp};
 
 /// How long a circuit stays open after the first failure. Each further failure doubles it, up to
 /// the maximum.
-pub const FIRST_WAIT: Duration = Duration::from_secs(1);
+pub(crate) const FIRST_WAIT: Duration = Duration::from_secs(1);
 const MAX_WAIT: Duration = Duration::from_secs(30);
 
 /// Most open circuits that are recorded. Beyond it the one that closes first is dropped.
@@ -20,7 +20,7 @@ const MAX_OPEN_CIRCUITS: usize = 64;
 
 /// A plugin that failed, and until when it is not called.
 #[derive(Clone, Debug)]
-pub struct OpenCircuit {
+pub(crate) struct OpenCircuit {
     plugin: Plugin,
     /// JSON text.
     config: Arc<str>,

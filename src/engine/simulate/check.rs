@@ -14,7 +14,7 @@ use tidegate_core::{
 };
 
 /// Most jobs of a scenario.
-pub const MAX_JOBS: u64 = 1_000_000;
+pub(crate) const MAX_JOBS: u64 = 1_000_000;
 /// Longest duration of a scenario or an attempt: 366 days.
 const MAX_SPAN: Seconds = Seconds::new(31_622_400);
 const MILLISECOND: Seconds = Seconds::from_millis(1);

@@ -168,7 +168,7 @@ impl SeenDecisions {
     }
 
     /// Ends the tick at `now`. Returns the jobs that the throttler held, with the reasons.
-    pub fn tick_over(&mut self, now: Timestamp) -> Vec<(JobId, String)> {
+    pub(crate) fn tick_over(&mut self, now: Timestamp) -> Vec<(JobId, String)> {
         let mut held = Vec::new();
         for (id, (what, reason)) in std::mem::take(&mut self.tick) {
             self.decide(&id, now, what, reason);

@@ -21,21 +21,6 @@ impl Series {
         }
     }
 
-    /// The series of quantities that each last for a while: from, to, amount.
-    pub fn of_spans(spans: impl IntoIterator<Item = (u64, u64, u64)>) -> Self {
-        let mut changes: Vec<(u64, bool, u64)> = Vec::new();
-        for (from, to, weight) in spans {
-            changes.extend([(from, true, weight), (to, false, weight)]);
-        }
-        // At the same instant, ends are counted before starts.
-        changes.sort_unstable();
-        let mut series = Self::default();
-        for (at, more, by) in changes {
-            series.change(at, by, more);
-        }
-        series
-    }
-
     /// Its last value.
     pub fn now(&self) -> u64 {
         self.steps.last().map_or(0, |(_, value)| *value)
@@ -107,6 +92,23 @@ impl Series {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Series {
+        /// The series of quantities that each last for a while: from, to, amount.
+        fn of_spans(spans: impl IntoIterator<Item = (u64, u64, u64)>) -> Self {
+            let mut changes: Vec<(u64, bool, u64)> = Vec::new();
+            for (from, to, weight) in spans {
+                changes.extend([(from, true, weight), (to, false, weight)]);
+            }
+            // At the same instant, ends are counted before starts.
+            changes.sort_unstable();
+            let mut series = Self::default();
+            for (at, more, by) in changes {
+                series.change(at, by, more);
+            }
+            series
+        }
+    }
 
     fn series(spans: &[(u64, u64, u64)]) -> Series {
         Series::of_spans(spans.iter().copied())

@@ -5,7 +5,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use super::AuthError;
 
 /// Maximum bytes of a secret.
-pub const MAX_BYTES: usize = 16 << 10;
+pub(crate) const MAX_BYTES: usize = 16 << 10;
 
 /// A secret, or none. `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq)]
@@ -23,7 +23,7 @@ impl Credentials {
     /// # Errors
     ///
     /// [`AuthError::Refused`] if it is neither.
-    pub fn from_header(header: Option<&str>) -> Result<Self, AuthError> {
+    pub(crate) fn from_header(header: Option<&str>) -> Result<Self, AuthError> {
         let Some(header) = header else {
             return Ok(Self::anonymous());
         };
@@ -48,7 +48,7 @@ impl Credentials {
     }
 
     /// Whether the secret has the form of a JWT: three parts with dots between them.
-    pub fn is_jwt(&self) -> bool {
+    pub(crate) fn is_jwt(&self) -> bool {
         self.secret().is_some_and(|secret| secret.split('.').count() == 3)
     }
 }

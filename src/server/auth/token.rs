@@ -35,7 +35,7 @@ pub struct TokenItem {
 
 impl TokenItem {
     /// A new token: the item to store, and its text, which cannot be recovered later.
-    pub fn mint(
+    pub(crate) fn mint(
         name: impl Into<String>,
         scopes: Scopes,
         now: Timestamp,

@@ -18,7 +18,7 @@ use crate::auth::{AuthError, Credentials, Principal, Scope};
 use tidegate_core::job::Token;
 
 /// A scope that a route needs.
-pub trait Needs: Send + Sync + 'static {
+pub(crate) trait Needs: Send + Sync + 'static {
     /// The scope.
     const SCOPE: Scope;
 }
@@ -43,7 +43,7 @@ needs! {
 
 /// The caller, who has the scope `N`.
 #[derive(Clone, Debug)]
-pub struct May<N> {
+pub(crate) struct May<N> {
     /// The authenticated caller.
     pub caller: Principal,
     /// Whether the request had no credentials, which an open server accepts.
@@ -118,7 +118,7 @@ fn unknown(error: &AuthError, headers: &HeaderMap) -> Problem {
 /// The right to report on an attempt: its token, which the server compares, or `None` for a caller
 /// with the scope `work`.
 #[derive(Clone, Copy, Debug)]
-pub struct Holder(pub Option<Token>);
+pub(crate) struct Holder(pub Option<Token>);
 
 impl<S: Send + Sync> FromRequestParts<S> for Holder
 where
@@ -139,7 +139,7 @@ where
 }
 
 /// `text` as the token of an attempt: 32 hexadecimal digits, a form that no other token has.
-pub fn attempt_token(text: &str) -> Option<Token> {
+pub(crate) fn attempt_token(text: &str) -> Option<Token> {
     let form = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     if form { u128::from_str_radix(text, 16).ok().map(Token) } else { None }
 }

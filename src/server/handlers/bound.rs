@@ -18,7 +18,7 @@ pub fn bytes(answer: &Response) -> u64 {
 }
 
 /// By how many bytes `answer` exceeds `most`; 0 without a bound.
-pub fn excess(answer: &Response, most: Option<usize>) -> u64 {
+pub(crate) fn excess(answer: &Response, most: Option<usize>) -> u64 {
     most.map_or(0, |most| bytes(answer).saturating_sub(most as u64))
 }
 

@@ -28,7 +28,7 @@ const SERVER: HeaderValue =
     HeaderValue::from_static(concat!("tidegate/", env!("CARGO_PKG_VERSION")));
 
 /// Passes `request` to the routes, and completes the answer.
-pub async fn envelope(
+pub(crate) async fn envelope(
     State(options): State<Arc<ApiOptions>>,
     mut request: Request,
     next: Next,

@@ -46,7 +46,7 @@ impl Problem {
     }
 
     /// A value of the request is wrong, with a specific code.
-    pub fn invalid_as(
+    pub(crate) fn invalid_as(
         code: ErrorCode,
         field: impl Into<String>,
         message: impl std::fmt::Display,

@@ -22,7 +22,7 @@ const HEALTH: Health =
     Health { status: Cow::Borrowed("ok"), version: Cow::Borrowed(env!("CARGO_PKG_VERSION")) };
 
 /// The routes that monitors call; they are answered over plain HTTP and under any host name.
-pub const ROUTES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
+pub(crate) const ROUTES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 
 /// Whether the process is up.
 #[utoipa::path(get, path = "/healthz", tag = "operate", security(()),

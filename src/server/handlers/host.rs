@@ -65,7 +65,11 @@ fn host(authority: &Authority) -> String {
 
 /// Refuses requests for other hosts while the server is open. With credentials, every host name is
 /// accepted.
-pub async fn only_here(State(hosts): State<Arc<Hosts>>, request: Request, next: Next) -> Response {
+pub(crate) async fn only_here(
+    State(hosts): State<Arc<Hosts>>,
+    request: Request,
+    next: Next,
+) -> Response {
     if hosts.auth.is_open()
         && !health::ROUTES.contains(&request.uri().path())
         && let Some(name) = hosts.foreign(&request)

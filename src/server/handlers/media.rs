@@ -25,7 +25,7 @@ pub fn name(encoding: Encoding) -> HeaderValue {
 }
 
 /// The media type of a problem document.
-pub fn problem_name(encoding: Encoding) -> HeaderValue {
+pub(crate) fn problem_name(encoding: Encoding) -> HeaderValue {
     HeaderValue::from_static(match encoding {
         Encoding::Json => "application/problem+json",
         Encoding::MessagePack => "application/problem+msgpack",
@@ -47,7 +47,7 @@ fn known(media: &MediaType<'_>) -> Option<Encoding> {
 
 /// The media type of a request's body without its parameters, in lower case; empty if the header is
 /// absent or malformed.
-pub fn essence(headers: &HeaderMap) -> String {
+pub(crate) fn essence(headers: &HeaderMap) -> String {
     let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let media = value.and_then(|value| MediaType::parse(value).ok());
     media.map(|media| media.essence().to_string().to_ascii_lowercase()).unwrap_or_default()
@@ -58,7 +58,7 @@ pub fn essence(headers: &HeaderMap) -> String {
 /// # Errors
 ///
 /// 415 for any other media type.
-pub fn of_content(headers: &HeaderMap) -> Result<Encoding, Problem> {
+pub(crate) fn of_content(headers: &HeaderMap) -> Result<Encoding, Problem> {
     let Some(value) =
         headers.get(header::CONTENT_TYPE).filter(|value| *value != "application/json")
     else {
@@ -78,7 +78,7 @@ pub fn of_content(headers: &HeaderMap) -> Result<Encoding, Problem> {
 /// # Errors
 ///
 /// 406 if neither encoding is acceptable.
-pub fn of_answer(headers: &HeaderMap) -> Result<Encoding, Problem> {
+pub(crate) fn of_answer(headers: &HeaderMap) -> Result<Encoding, Problem> {
     let own = of_content(headers).unwrap_or_default();
     let mut accepted =
         headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).peekable();

@@ -29,7 +29,7 @@ const MAX_LIMIT: u32 = 1000;
 
 /// `{type}/{id}` in a path.
 #[derive(Debug)]
-pub struct JobPath {
+pub(crate) struct JobPath {
     /// The type that the job must have.
     pub job_type: TypeName,
     /// The job.
@@ -38,7 +38,7 @@ pub struct JobPath {
 
 /// `{plugin}/versions/{number}` in a path.
 #[derive(Debug)]
-pub struct VersionPath {
+pub(crate) struct VersionPath {
     /// The plugin.
     pub plugin: PluginName,
     /// The number of its version.
@@ -208,11 +208,11 @@ impl Params {
 }
 
 /// The message for a word that names no state.
-pub const NO_STATE: &str =
+pub(crate) const NO_STATE: &str =
     "must be scheduled, running, succeeded, failed, expired, cancelled, dropped or ended";
 
 /// The states that a word names.
-pub fn states_of(word: &str) -> Option<Vec<StateFilter>> {
+pub(crate) fn states_of(word: &str) -> Option<Vec<StateFilter>> {
     match word {
         "ended" => Some(Outcome::ALL.map(StateFilter::Ended).to_vec()),
         _ => word.parse().ok().map(|state| vec![state]),
@@ -221,7 +221,7 @@ pub fn states_of(word: &str) -> Option<Vec<StateFilter>> {
 
 /// The `limit` and `cursor` of a list by name, which has no other parameters.
 #[derive(Debug)]
-pub struct PageRequest {
+pub(crate) struct PageRequest {
     limit: u32,
     cursor: Option<String>,
 }
@@ -252,7 +252,7 @@ impl PageRequest {
 
 /// The version that `If-Match` names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IfMatch(pub Option<u64>);
+pub(crate) struct IfMatch(pub Option<u64>);
 
 impl<S: Sync> FromRequestParts<S> for IfMatch {
     type Rejection = Problem;
@@ -286,7 +286,7 @@ fn if_match(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
 
 /// The `Idempotency-Key`, if there is one.
 #[derive(Clone, Debug)]
-pub struct IdempotencyKey(pub Option<String>);
+pub(crate) struct IdempotencyKey(pub Option<String>);
 
 impl<S: Sync> FromRequestParts<S> for IdempotencyKey {
     type Rejection = Problem;

@@ -14,7 +14,7 @@ use tidegate_engine::{
 };
 
 /// Most jobs and reports of one call.
-pub const MAX_LEASES: u32 = 1000;
+pub(crate) const MAX_LEASES: u32 = 1000;
 /// The longest wait of one call.
 pub const MAX_WAIT: Duration = Duration::from_mins(1);
 

@@ -225,7 +225,7 @@ impl Settings {
     }
 
     /// Whether the metric `name` is excluded.
-    pub fn excludes_metric(&self, name: &str) -> bool {
+    pub(crate) fn excludes_metric(&self, name: &str) -> bool {
         self.metrics_exclude.iter().any(|pattern| match pattern.strip_suffix('*') {
             Some(start) => name.starts_with(start),
             None => name == pattern,

@@ -19,7 +19,7 @@ use tidegate_engine::{
 };
 
 /// The upper bounds, in seconds, of the buckets of every histogram.
-pub const BUCKETS: [f64; 15] =
+pub(crate) const BUCKETS: [f64; 15] =
     [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 600.0, 3600.0];
 
 /// Counts accepted jobs.

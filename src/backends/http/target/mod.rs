@@ -19,7 +19,7 @@ use super::guard::{Guard, Refused};
 use tidegate_core::port::target::{Request, Response, Target, TargetError};
 
 /// Timeout of establishing a connection, within the request's own timeout.
-pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long an idle connection is kept. Common servers close theirs after five seconds. A request
 /// on a connection that closes at that moment gets no answer, and may have been received.
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(4);
@@ -52,7 +52,10 @@ impl HttpTarget {
     /// # Errors
     ///
     /// The TLS library could not be set up.
-    pub fn with_resolver(guard: Guard, resolver: Arc<dyn Resolve>) -> Result<Self, TargetError> {
+    pub(crate) fn with_resolver(
+        guard: Guard,
+        resolver: Arc<dyn Resolve>,
+    ) -> Result<Self, TargetError> {
         let resolver = Arc::new(GuardedResolver { guard, resolver });
         let client = builder(resolver.clone()).build().or_else(|fault| {
             // A minimal container has no certificates, but can still call workers over plain HTTP.

@@ -10,7 +10,7 @@ use crate::{
 
 impl Trigger {
     /// The id of the job that it makes of `event`: the same for a second delivery.
-    pub fn job_id(&self, event: &Event) -> JobId {
+    pub(crate) fn job_id(&self, event: &Event) -> JobId {
         format!("ev-{}", hex(&self.digest(event)[..20]))
             .parse()
             .expect("hexadecimal digits make an id")

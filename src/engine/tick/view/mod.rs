@@ -242,7 +242,7 @@ impl LedgerView {
     }
 
     /// The next check time of any batch.
-    pub fn next_check(&self) -> Option<Timestamp> {
+    pub(crate) fn next_check(&self) -> Option<Timestamp> {
         self.ledger.batches.iter().map(|reference| reference.check_at).min()
     }
 }

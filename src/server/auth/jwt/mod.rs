@@ -23,13 +23,13 @@ use tidegate_backends::http::HttpTarget;
 use tidegate_core::{port::Clock, time::Timestamp};
 
 /// The minimum interval after a fetch.
-pub const FETCH_INTERVAL: Duration = Duration::from_mins(1);
+pub(crate) const FETCH_INTERVAL: Duration = Duration::from_mins(1);
 /// The minimum interval after a failed fetch.
 pub const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 /// Keys older than this are fetched again before use.
-pub const MAX_KEY_AGE: Duration = Duration::from_hours(1);
+pub(crate) const MAX_KEY_AGE: Duration = Duration::from_hours(1);
 /// How far the provider's clock may differ from the server's.
-pub const LEEWAY: Duration = Duration::from_secs(30);
+pub(crate) const LEEWAY: Duration = Duration::from_secs(30);
 /// How long a fetch may take.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum bytes of the published keys.

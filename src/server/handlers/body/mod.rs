@@ -35,7 +35,7 @@ const DRAINED_BYTES: usize = 16 << 20;
 
 /// Maximum bytes of the body of a request, as an extension of the request.
 #[derive(Clone, Copy, Debug)]
-pub struct BodyLimit(pub usize);
+pub(crate) struct BodyLimit(pub usize);
 
 /// The body of a request.
 #[derive(Debug)]
@@ -140,7 +140,9 @@ impl Body {
     /// # Errors
     ///
     /// As [`Body::read`].
-    pub fn read_or_default<'a, T: Deserialize<'a> + Default>(&'a self) -> Result<T, Problem> {
+    pub(crate) fn read_or_default<'a, T: Deserialize<'a> + Default>(
+        &'a self,
+    ) -> Result<T, Problem> {
         if self.is_empty() { Ok(T::default()) } else { self.read() }
     }
 

@@ -42,7 +42,7 @@ fn about<'a>(mut report: ReportBody<'a>, path: &JobPath) -> Result<ReportBody<'a
 /// # Errors
 ///
 /// 400 or 413 with the field that is wrong.
-pub fn read_report(
+pub(crate) fn read_report(
     report: ReportBody<'_>,
     body: &Body,
     api: &Api,

@@ -133,7 +133,7 @@ pub async fn cancel(
     ),
     security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])),
 )]
-pub async fn replay_by_id(
+pub(crate) async fn replay_by_id(
     State(api): State<Api>,
     accept: Accept,
     caller: May<Enqueue>,

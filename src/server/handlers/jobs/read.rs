@@ -64,7 +64,7 @@ pub async fn by_id(
     ),
     security(("bearer" = ["read"]), ("basic" = ["read"])),
 )]
-pub async fn by_type_and_id(
+pub(crate) async fn by_type_and_id(
     State(api): State<Api>,
     accept: Accept,
     _: May<Read>,

@@ -18,10 +18,10 @@ use tidegate_core::event::{read, value::Extension};
 
 /// How deep messages in messages are read. The deepest nesting that AWS itself creates is S3 in SNS
 /// in SQS.
-pub const MAX_NESTING: usize = 3;
+pub(crate) const MAX_NESTING: usize = 3;
 
 /// A message, and the event that it becomes unless it contains one.
-pub struct RawMessage {
+pub(crate) struct RawMessage {
     /// The attributes from the metadata of the service.
     pub builder: EventBuilder,
     /// Headers or message attributes with text values, by name.

@@ -15,7 +15,7 @@ use tidegate_core::{
 };
 
 /// The type of the event that represents a malformed record.
-pub const MALFORMED_TYPE: &str = "tidegate.malformed";
+pub(crate) const MALFORMED_TYPE: &str = "tidegate.malformed";
 /// Most bytes of a malformed record that are kept. A larger one is left out.
 const MAX_KEPT_BYTES: usize = 128 << 10;
 

@@ -75,7 +75,11 @@ fn record(raw: &Bytes) -> Record {
 
 /// The events in an object that is a `CloudEvent` or an event of a service; `None` if it is only
 /// data.
-pub fn event_of(fields: &Fields<'_>, bytes: &Bytes, nesting: usize) -> Option<Vec<EventResult>> {
+pub(crate) fn event_of(
+    fields: &Fields<'_>,
+    bytes: &Bytes,
+    nesting: usize,
+) -> Option<Vec<EventResult>> {
     let has = |names: &[&str]| names.iter().all(|name| fields.contains_key(*name));
     if has(&["specversion"]) {
         return Some(vec![
