@@ -355,7 +355,11 @@ async fn on_a_local_stack_queue_topic_and_bus_receive_the_job() {
         .await
         .unwrap();
     assert_eq!(
-        target.send(message(&AwsService::Sns(SnsTarget { topic_arn: topic }))).await.unwrap().status,
+        target
+            .send(message(&AwsService::Sns(SnsTarget { topic_arn: topic })))
+            .await
+            .unwrap()
+            .status,
         200
     );
     assert_eq!(

@@ -1,8 +1,8 @@
 //! The real engine in a simulated world: several engines tick concurrently on one store, the faults
 //! of the design are injected, and the invariants are checked after every write.
 //!
-//! The seed determines a run, and a failure prints it. `TIDEGATE_SEEDS=1000` runs more seeds, and
-//! `TIDEGATE_SEED=17` only that one.
+//! The seed determines a run, and a failure prints it. `TIDEGATE_SEEDS=1000` with `--profile seeds`
+//! runs more seeds, and `TIDEGATE_SEED=17` only that one.
 //!
 //! Read [`world`] for the processes, [`plugins`] for the plugins, [`model`] for the invariants,
 //! [`scheduler`] for the order of steps, and [`bugs`] for the faults that the simulation must
