@@ -8,7 +8,7 @@ pub use tidegate_api::{
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use tokio::io::AsyncWriteExt as _;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::*;
     use crate::cli::{context::ExitCode, testing::FakeServer};
@@ -67,6 +67,7 @@ mod tests {
         let url = base_url(&listener.local_addr().unwrap().to_string()).unwrap();
         tokio::spawn(async move {
             let (mut connection, _) = listener.accept().await.unwrap();
+            let _ = connection.read(&mut [0; 1024]).await.unwrap();
             let head = b"HTTP/1.1 200 OK\r\ncontent-length: 1073741825\r\n\r\n";
             connection.write_all(head).await.unwrap();
             // It stays open: the client must not wait for the body.

@@ -19,7 +19,7 @@ use tidegate_core::{
     },
 };
 use tidegate_engine::{
-    Ports,
+    Ports, Rules,
     events::dead_letters::DeadLetter,
     memory::{FakeClock, MemoryWorkQueue, SeededEntropy},
     testkit::{builders::name, faults::FaultyStore},
@@ -78,7 +78,10 @@ impl Harness {
             entropy,
             policy: Arc::new(NoPolicy),
         };
-        let server = Server::builder(ports, sent.clone()).serverless().start().await.unwrap();
+        let rules =
+            Rules { accept_target: tidegate_backends::aws_targets::accept, ..Rules::default() };
+        let server =
+            Server::builder(ports, sent.clone()).rules(rules).serverless().start().await.unwrap();
         server.put_type(&name("seen"), TypeConfig::default(), None).await.unwrap();
         let ingest = Ingest::new(server.clone(), first_token(FIRST));
         Self { server, store, work, sent, ingest }
