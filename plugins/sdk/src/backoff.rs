@@ -4,7 +4,7 @@ use serde::{Deserialize, Deserializer, de};
 
 use crate::{Chance, Problem, Raw};
 
-/// A span of time. In JSON it is a number of seconds, of which the first three decimals count.
+/// A span of time. In JSON, a number of seconds; the first three decimals count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Seconds(u64);
 
