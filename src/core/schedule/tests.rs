@@ -186,6 +186,15 @@ fn long_names_that_begin_alike_make_different_ids() {
     assert_ne!(run, run_id(&"n".repeat(64).parse().unwrap(), "other key"));
 }
 
+/// Ids are stored. A client that repeats a run after an upgrade must find the job of the first one.
+#[test]
+fn the_ids_of_runs_are_the_same_in_every_release() {
+    let id = |schedule: &str| run_id(&schedule.parse().unwrap(), "key").to_string();
+    assert_eq!(id("nightly"), "nightly:run.2c70e12b7a0646f9");
+    let long = "n".repeat(64);
+    assert_eq!(id(&long), format!("{}.ce068a195ab3:run.2c70e12b7a0646f9", &long[..27]));
+}
+
 #[test]
 fn a_schedule_reads_as_it_was_stored() {
     for data in [
