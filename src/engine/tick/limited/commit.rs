@@ -197,8 +197,12 @@ impl Engine {
         if !lost.is_empty() {
             plan.claims.retain(|claim| !lost.contains(&claim.job.id));
             plan.claimed.retain(|claimed| !lost.contains(&claimed.job.id));
+            // An unclaimed dispatch leaves the cache too. There it has the revision of its claim,
+            // which is now that of another write, and a late result would replace that one.
+            let mut running = self.running.lock();
             for id in &lost {
                 self.unclaimed.forget(id);
+                running.remove(id);
             }
             plan.again = true;
         }
@@ -304,6 +308,12 @@ impl Engine {
     async fn reread(&self, plan: &TickPlan, known: &mut KnownJobs) -> Result<(), Error> {
         let ids: Vec<JobId> = plan.before.iter().map(|change| change.job.id.clone()).collect();
         for (id, job) in ids.iter().zip(self.ports.store.get(&ids).await?) {
+            // If the store still has it as it was dispatched, only the cache knows that it runs.
+            let dispatched = self.unclaimed.revision(id);
+            if dispatched.is_some() && dispatched == job.as_ref().map(|job| job.life.revision) {
+                continue;
+            }
+            self.unclaimed.forget(id);
             self.running.lock().remove(id);
             known.jobs.insert(id.clone(), job);
         }
