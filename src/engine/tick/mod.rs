@@ -60,8 +60,9 @@
 //! - Granted work that is not claimed is sent up to three times.
 //!
 //! "One attempt" fails with `lease_expired`; for `at_most_once` the job ends with
-//! `outcome_unknown`. The simulation (`tests/it/simulation`) counts the first three paths on both
-//! kinds of store. Scenarios in `tests/it/cases/unclaimed.rs` cover the fourth.
+//! `outcome_unknown`. The simulation (`tests/it/simulation`) counts all four paths on both kinds
+//! of store. For the fourth, one process dispatches. Scenarios in `tests/it/cases/unclaimed.rs`
+//! cover each race of such a dispatch with a change.
 //!
 //! # Reading order
 //!

@@ -34,11 +34,15 @@ pub enum Bug {
     HintsPremature,
     /// The state of a throttler is not committed with its decisions.
     ThrottlerStateDropped,
+    /// A change does not exclude an unclaimed dispatch of its job.
+    HoldsIgnored,
+    /// A process that lives on forgets its unclaimed dispatches.
+    DispatchesForgotten,
 }
 
 impl Bug {
     /// Every bug, and whether it shows on a store that writes one by one.
-    pub const ALL: [(Self, bool); 11] = [
+    pub const ALL: [(Self, bool); 13] = [
         (Self::LedgerVersionIgnored, false),
         (Self::RevisionIgnored, false),
         (Self::RequirementDropped, true),
@@ -50,6 +54,8 @@ impl Bug {
         (Self::ClockAhead, false),
         (Self::HintsPremature, false),
         (Self::ThrottlerStateDropped, false),
+        (Self::HoldsIgnored, true),
+        (Self::DispatchesForgotten, true),
     ];
 
     /// The longest write in flight that the store claims.

@@ -62,7 +62,7 @@ impl Model {
         {
             return self.check_claim(old, new, *run_at, now);
         }
-        if new.life.attempt != old.life.attempt {
+        if new.life.attempt != old.life.attempt && !self.is_unclaimed_result(old, new) {
             self.fault(format!(
                 "I6: {id}: an attempt was used up without a claim: {:?} -> {:?}",
                 old.life, new.life
@@ -166,6 +166,7 @@ impl Model {
         if !self.claimed.insert((id.clone(), version)) {
             self.fault(format!("I2: {id} was claimed twice at version {}", version.0));
         }
+        self.check_claim_of_unclaimed(old, run.token);
         let claims = self.claims.entry(id.clone()).or_default();
         *claims += 1;
         let once = self
@@ -193,7 +194,9 @@ impl Model {
             self.count("claims under way at the first limit");
         }
         let granted = self.live(&old.spec.queue).contains_key(&(id.clone(), version));
-        if !granted && (run.granted || !settling) {
+        // The first heartbeat of an unclaimed dispatch claims it, and not the tick that started it.
+        let dispatched = !run.granted && self.was_dispatched_unclaimed(&(id.clone(), version));
+        if !granted && (run.granted || !settling) && !dispatched {
             self.fault(format!("I2: {id} started at version {} without a live grant", version.0));
         }
     }

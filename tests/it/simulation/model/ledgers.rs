@@ -44,12 +44,14 @@ impl Model {
         let (before, after) = (self.live_of(queue, &old), self.live_of(queue, ledger));
         self.check_released(ledger, &before, &after);
         // Adopting running jobs may exceed a limit, as lowering a limit does. A job may have ended
-        // since it was read as running.
+        // since it was read as running. A process adopts its own unclaimed dispatches later.
         let settled = old.settling_until.is_some() && ledger.settling_until.is_none();
         let added: Vec<&Grant> = after
             .iter()
             .filter(|(key, _)| {
-                !before.contains_key(*key) && (!settled || !self.claimed.contains(key))
+                !before.contains_key(*key)
+                    && (!settled || !self.claimed.contains(key))
+                    && !self.runs_unclaimed(key)
             })
             .map(|(_, grant)| grant)
             .collect();
@@ -144,9 +146,7 @@ impl Model {
         if ledger.settling_until.is_some() && !added.is_empty() {
             self.fault("something was admitted while running jobs may still appear".into());
         }
-        if !added.is_empty()
-            && ledger.config_version < self.promised.get(queue).copied().unwrap_or(0)
-        {
+        if !added.is_empty() && ledger.config_version < self.promised(queue) {
             self.fault(format!(
                 "admitted under configuration {}, after a newer one was answered",
                 ledger.config_version
@@ -156,7 +156,11 @@ impl Model {
 
     /// Checks that the first settled ledger has a grant for every running job.
     fn check_adopted(&mut self, queue: &QueueName, after: &Granted) {
-        let granted = |job: &Job| after.contains_key(&(job.id.clone(), job.life.version));
+        let granted = |job: &Job| {
+            let key = (job.id.clone(), job.life.version);
+            // The first heartbeat of an unclaimed dispatch may be written after the adoption.
+            after.contains_key(&key) || self.was_dispatched_unclaimed(&key)
+        };
         let missed = self
             .jobs
             .values()

@@ -6,6 +6,7 @@
 mod jobs;
 mod ledgers;
 mod limits;
+mod unclaimed;
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque},
@@ -22,7 +23,8 @@ use tidegate_core::{
 };
 use tidegate_engine::CALLBACK_TYPE;
 
-use self::limits::Starts;
+pub use self::unclaimed::ProcessNumber;
+use self::{limits::Starts, unclaimed::Unclaimed};
 
 /// The largest clock error of a process, with a margin.
 pub const MAX_CLOCK_SKEW: Duration = Duration::from_secs(1);
@@ -51,6 +53,8 @@ pub struct Model {
     removed: HashSet<JobId>,
     claimed: HashSet<(JobId, Version)>,
     claims: HashMap<JobId, u32>,
+    /// The jobs that run, or ran, without a claim.
+    unclaimed: Unclaimed,
     starts: HashMap<(QueueName, String, String), Starts>,
     /// Since when a grant is live although its job left the version.
     idle: HashMap<(JobId, Version), Timestamp>,
@@ -93,6 +97,11 @@ impl Model {
     pub fn promise(&mut self, queue: &QueueName, version: u64) {
         let promised = self.promised.entry(queue.clone()).or_default();
         *promised = version.max(*promised);
+    }
+
+    /// The newest configuration version of `queue` whose change was answered.
+    pub fn promised(&self, queue: &QueueName) -> u64 {
+        self.promised.get(queue).copied().unwrap_or(0)
     }
 
     /// The grants of `queue` that are not released.

@@ -14,7 +14,7 @@ use tidegate_engine::{
     testkit::builders::name,
 };
 
-use super::{FAULT_PERIOD, JOB_TYPES, World, owner::every_other_minute};
+use super::{FAULT_PERIOD, PLAIN_TYPE, World, owner::every_other_minute, unclaimed::EngineProcess};
 
 impl World {
     pub(super) fn start_clients(self: &Arc<Self>) {
@@ -61,7 +61,7 @@ impl World {
         };
         let reply = Reply {
             id: ReplyId(s.draw(1_000_000) as u128),
-            job_type: name(s.pick(&JOB_TYPES)),
+            job_type: name(s.pick(self.job_types())),
             correlation_key: format!("key-{}", s.draw(4)),
             attempt: s.pick(&[None, None, None, Some(1), Some(2)]),
             said,
@@ -91,7 +91,10 @@ impl World {
     async fn enqueue(&self, index: usize) {
         let s = &self.scheduler;
         let now = s.now();
-        let mut job = NewJob::new(name(JOB_TYPES[s.draw(JOB_TYPES.len())]), Payload::null());
+        // Few start in the short time before the first limit, so there are more of them.
+        let plain = self.config.late_limit && s.happens(0.3);
+        let job_type = if plain { PLAIN_TYPE } else { s.pick(self.job_types()) };
+        let mut job = NewJob::new(name(job_type), Payload::null());
         job.id = Some(name(&format!("j{index}")));
         job.options.priority = Some(s.pick(&[1, 5, 100]));
         job.options.weight = Some(s.pick(&[0, 1, 1, 1, 2, 3]));
@@ -132,14 +135,14 @@ impl World {
     }
 
     /// A client changes, cancels, drops or explains some job.
-    async fn act_as_client(&self) {
+    async fn act_as_client(self: &Arc<Self>) {
         let s = &self.scheduler;
         let jobs = self.in_flight.lock().jobs.clone();
         if jobs.is_empty() {
             return;
         }
         let id = &jobs[s.draw(jobs.len())];
-        let engine = self.any_engine();
+        let EngineProcess { number: process, engine } = self.changing_process();
         match s.draw(4) {
             0 => {
                 let run_at = s
@@ -151,17 +154,20 @@ impl World {
                     ..JobPatch::default()
                 };
                 if let Ok((before, after)) = engine.patch(id, None, patch, None).await {
+                    self.model.lock().change(process, &before, &after);
                     self.hint(&after, before.life.version);
                 }
             }
             1 => {
                 let force = s.happens(0.4);
                 if let Ok((before, cancelled)) = engine.cancel(id, None, force).await {
+                    self.model.lock().change(process, &before, &cancelled.job);
                     self.hint(&cancelled.job, before.life.version);
                 }
             }
             2 => {
                 if let Ok((before, after)) = engine.drop_job(id, "purged").await {
+                    self.model.lock().change(process, &before, &after);
                     self.hint(&after, before.life.version);
                 }
             }

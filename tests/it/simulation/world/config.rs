@@ -69,14 +69,17 @@ pub(super) enum StartPath {
     GrantedClaim,
     GrantedDispatch,
     UngrantedClaim,
+    UnclaimedDispatch,
 }
 
 impl StartPath {
-    /// The cells of the table that the simulation reaches. It has no type with unclaimed dispatch.
-    const CELLS: [[&str; 2]; 3] = [
+    /// The cells of the table, which the simulation reaches together. A late limit reaches the last
+    /// two paths.
+    const CELLS: [[&str; 2]; 4] = [
         ["granted claim, atomic store", "granted claim, other store"],
         ["granted dispatch, atomic store", "granted dispatch, other store"],
         ["ungranted claim, atomic store", "ungranted claim, other store"],
+        ["unclaimed dispatch, atomic store", "unclaimed dispatch, other store"],
     ];
 
     pub(super) fn cell(self, is_atomic: bool) -> &'static str {

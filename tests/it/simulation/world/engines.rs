@@ -19,6 +19,7 @@ use tidegate_engine::{
 
 use super::super::{
     bugs::Bug,
+    model::ProcessNumber,
     scheduler::{SharedEntropy, SkewedClock},
     store::EngineStore,
 };
@@ -28,9 +29,10 @@ use super::{
     config::{RunConfig, StoreKind},
 };
 use super::{
-    JOB_TYPES, STORE_FAULTS, World,
+    PLAIN_TYPE, STORE_FAULTS, World,
     config::StartPath,
     messages::{Messages, arrived},
+    unclaimed::{DISPATCHER, EngineProcess},
 };
 #[cfg(feature = "aws")]
 use crate::dynamodb::emulator::EmulatedTable;
@@ -40,7 +42,7 @@ const MAX_IN_FLIGHT_WRITE: Duration = Duration::from_secs(5);
 
 impl World {
     /// A new engine process at `index`, with its own store connection, clock and caches.
-    pub(super) fn engine(self: &Arc<Self>, index: usize) -> Arc<Engine> {
+    pub(super) fn engine(self: &Arc<Self>, index: usize) -> EngineProcess {
         let in_flight = if self.config.slow { MAX_IN_FLIGHT_WRITE } else { Duration::ZERO };
         let in_flight = self.config.bug.map_or(in_flight, |bug| bug.in_flight_write(in_flight));
         let is_wrong = self.config.bug == Some(Bug::ClockAhead) && index == 0;
@@ -50,7 +52,11 @@ impl World {
         let connection = self.store_connection(in_flight, &clock);
         let faults_active = self.faults_active() && self.scheduler.steps() > 0;
         connection.set_faults(if faults_active { STORE_FAULTS } else { Faults::default() });
-        self.engine_stores.lock().push(Arc::clone(&connection));
+        let number = {
+            let mut connections = self.engine_stores.lock();
+            connections.push(Arc::clone(&connection));
+            ProcessNumber(connections.len())
+        };
         let ports = Ports {
             store: connection,
             objects: Arc::new(InMemory::new()),
@@ -59,7 +65,7 @@ impl World {
             entropy: Arc::new(SharedEntropy(Arc::clone(&self.scheduler))),
             policy: Arc::new(self.policy.clone()),
         };
-        Arc::new(Engine::new(ports, Rules::default()))
+        EngineProcess { number, engine: Arc::new(Engine::new(ports, Rules::default())) }
     }
 
     /// A new connection to the store.
@@ -121,8 +127,9 @@ impl World {
         let (world, replacement) = (Arc::clone(self), Arc::clone(self));
         let restart = move || {
             replacement.model.lock().count("deaths");
-            let engine = replacement.engine(index);
-            replacement.engines.lock()[index] = engine;
+            let process = replacement.engine(index);
+            let dead = std::mem::replace(&mut replacement.engines.lock()[index], process);
+            replacement.bury(dead.number);
             replacement.start_engine(index);
         };
         self.scheduler.spawn_restartable(async move { world.tick(index).await }, restart);
@@ -143,25 +150,34 @@ impl World {
     async fn tick(self: Arc<Self>, index: usize) {
         let (mut cache, mut scanning) = (TickCache::default(), false);
         loop {
-            let engine = Arc::clone(&self.engines.lock()[index]);
+            let process = self.engines.lock()[index].clone();
             let now = self.scheduler.now();
-            let (reports, released) = {
+            // Responses come first: their number tells them from the reports.
+            let mut reports = self.responses_to(process.number, now);
+            let responses = reports.len();
+            let released = {
                 let mut in_flight = self.in_flight.lock();
-                let reports = arrived(&mut in_flight.reports, now);
-                let released = arrived(&mut in_flight.hints, now);
-                (reports, released)
+                reports.extend(arrived(&mut in_flight.reports, now));
+                arrived(&mut in_flight.hints, now)
             };
-            let demands = self.demands();
+            let demands = self.demands(index);
             let kept = reports.clone();
             let queue_changed = !scanning || !reports.is_empty() || !released.is_empty();
             let input =
                 TickInput { reports, released, demands, queue_changed, ..TickInput::default() };
-            let tick_outcome = engine.tick(&self.queue, &mut cache, input).await;
+            let promised = self.model.lock().promised(&self.queue);
+            let tick_outcome = process.engine.tick(&self.queue, &mut cache, input).await;
             scanning = tick_outcome.as_ref().is_ok_and(|tick_outcome| tick_outcome.again);
             if let Ok(tick_outcome) = tick_outcome {
-                for (report, answer) in kept.iter().zip(&tick_outcome.reports) {
+                for (index, (report, answer)) in kept.iter().zip(&tick_outcome.reports).enumerate()
+                {
                     if !matches!(answer, Err(Error::Unavailable { .. })) {
                         self.check_answer(report, answer);
+                        if index < responses {
+                            self.model.lock().check_response(report, answer);
+                        }
+                    } else if index < responses {
+                        self.respond_again(process.number, report);
                     } else if !self.fault_happens(0.3) {
                         // The caller does not know the result, and sends the report again.
                         self.in_flight
@@ -176,15 +192,24 @@ impl World {
                     .extend(tick_outcome.left.into_iter().map(|hint| (now, hint)));
                 for Claimed { job, .. } in tick_outcome.claimed {
                     let granted = job.life.running().is_some_and(|run| run.granted);
-                    let claim =
-                        if granted { StartPath::GrantedClaim } else { StartPath::UngrantedClaim };
-                    self.start(job, claim);
+                    if granted {
+                        self.start(job, StartPath::GrantedClaim);
+                    } else if job.spec.job_type.as_str() == PLAIN_TYPE {
+                        self.model.lock().dispatch(process.number, &job, promised, now);
+                        self.start_unclaimed(job, &process);
+                    } else {
+                        self.start(job, StartPath::UngrantedClaim);
+                    }
                 }
                 self.model.lock().count("ticks");
             } else {
+                for report in kept.iter().take(responses) {
+                    self.respond_again(process.number, report);
+                }
                 // The callers that are alive send their reports again.
                 let repeated: Vec<_> = kept
                     .into_iter()
+                    .skip(responses)
                     .filter(|_| !self.fault_happens(0.3))
                     .map(|report| (now + Duration::from_secs(1), report))
                     .collect();
@@ -192,6 +217,10 @@ impl World {
             }
             if self.fault_happens(0.03) {
                 cache = TickCache::default();
+            }
+            if self.config.bug == Some(Bug::DispatchesForgotten) && self.fault_happens(0.03) {
+                let replacement = EngineProcess { number: process.number, ..self.engine(index) };
+                self.engines.lock()[index] = replacement;
             }
             if !scanning {
                 let nap = self.scheduler.span(1.5);
@@ -207,7 +236,9 @@ impl World {
         let Some(job) = model.jobs.get(&report.id) else {
             return;
         };
-        let running = job.life.attempt == report.attempt && job.life.running().is_some();
+        // After a death, an unclaimed dispatch starts the same attempt again, with another token.
+        let running = job.life.attempt == report.attempt
+            && job.life.running().is_some_and(|run| report.token == Some(run.token));
         let recorded = job.life.history.iter().any(|entry| entry.attempt == report.attempt);
         match answer {
             Ok(_) if !recorded => {
@@ -224,12 +255,12 @@ impl World {
         }
     }
 
-    /// The current demands of the workers.
-    fn demands(&self) -> Vec<Demand> {
+    /// The current demands of the workers of the process at `index`.
+    fn demands(&self, index: usize) -> Vec<Demand> {
         let types = |prefix: &str| {
-            JOB_TYPES
+            self.job_types()
                 .iter()
-                .filter(|of| of.starts_with(prefix))
+                .filter(|of| of.starts_with(prefix) && **of != PLAIN_TYPE)
                 .map(|of| name::<TypeName>(of))
                 .collect::<Vec<_>>()
         };
@@ -248,6 +279,10 @@ impl World {
         if always || self.scheduler.happens(0.4) {
             demands.push(demand(types("pull"), 1 + self.scheduler.draw(3) as u32, Dispatch::Claim));
         }
+        if self.config.late_limit && index == DISPATCHER {
+            let plain = vec![name(PLAIN_TYPE)];
+            demands.push(demand(plain, 1 + self.scheduler.draw(8) as u32, Dispatch::Claim));
+        }
         demands
     }
 
@@ -256,7 +291,7 @@ impl World {
         loop {
             let nap = self.scheduler.span(4.0);
             self.scheduler.elapse(nap + Duration::from_millis(500)).await;
-            let engine = Arc::clone(&self.engines.lock()[index]);
+            let engine = Arc::clone(&self.engines.lock()[index].engine);
             if let Ok(replies) = engine.sweep_replies(None).await {
                 for (job, version) in replies.changed {
                     self.hint(&job, version);

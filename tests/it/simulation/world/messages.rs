@@ -7,7 +7,7 @@ use tidegate_core::{
 };
 use tidegate_engine::request::Report;
 
-use super::World;
+use super::{super::model::ProcessNumber, World};
 
 /// The messages in flight between processes, with their times of arrival.
 #[derive(Default)]
@@ -15,6 +15,8 @@ pub(super) struct InFlight {
     pub work: Vec<(Timestamp, Work)>,
     pub hints: Vec<(Timestamp, (JobId, Version))>,
     pub reports: Vec<(Timestamp, Report)>,
+    /// Results of unclaimed dispatches, each to the process that made the call.
+    pub responses: Vec<(Timestamp, (ProcessNumber, Report))>,
     pub jobs: Vec<JobId>,
 }
 

@@ -6,6 +6,7 @@ mod config;
 mod engines;
 mod messages;
 mod owner;
+mod unclaimed;
 mod workers;
 
 use std::{
@@ -16,7 +17,11 @@ use std::{
 
 use parking_lot::Mutex;
 use tidegate_backends::sqlite::SqliteStore;
-use tidegate_core::{job::QueueName, port::job_store::SharedStore, time::Timestamp};
+use tidegate_core::{
+    job::QueueName,
+    port::job_store::SharedStore,
+    time::{Seconds, Timestamp},
+};
 use tidegate_engine::{
     Engine,
     memory::MemoryStore,
@@ -25,7 +30,7 @@ use tidegate_engine::{
 
 pub use config::{RunConfig, StoreKind, unreached_starts};
 
-use self::messages::InFlight;
+use self::{messages::InFlight, unclaimed::EngineProcess};
 #[cfg(feature = "aws")]
 use super::table::{ObservedTable, TABLE_FAULTS, TableFaults};
 use super::{
@@ -45,8 +50,14 @@ const MAX_AUDIT_PERIOD: Duration = Duration::from_secs(75);
 /// The longest pause of a process between two steps: longer than a lease, a claim deadline and the
 /// audit interval.
 const MAX_PROCESS_PAUSE: Duration = Duration::from_secs(90);
+/// How long a call to a push target waits for its response.
+const RESPONSE_TIMEOUT: Seconds = Seconds::from_millis(10_000);
 const ENGINE_COUNT: usize = 3;
 const JOB_TYPES: [&str; 4] = ["push", "push-once", "pull", "pull-once"];
+/// The types of a world whose queue starts without a ledger.
+const JOB_TYPES_WITH_PLAIN: [&str; 5] = ["push", "push-once", "pull", "pull-once", PLAIN_TYPE];
+/// The type of the jobs that start by unclaimed dispatch while the queue has no ledger.
+const PLAIN_TYPE: &str = "push-plain";
 
 /// The faults of an engine's connection to the store.
 const STORE_FAULTS: Faults =
@@ -60,7 +71,7 @@ pub struct World {
     /// The table, if the store is on one.
     #[cfg(feature = "aws")]
     table: Option<Arc<ObservedTable>>,
-    engines: Mutex<Vec<Arc<Engine>>>,
+    engines: Mutex<Vec<EngineProcess>>,
     engine_stores: Mutex<Vec<Arc<EngineStore>>>,
     in_flight: Mutex<InFlight>,
     faults_until: Timestamp,
@@ -213,8 +224,17 @@ impl World {
         self.faults_active() && self.scheduler.happens(probability)
     }
 
-    fn any_engine(&self) -> Arc<Engine> {
+    /// The types of the jobs in this world.
+    fn job_types(&self) -> &'static [&'static str] {
+        if self.config.late_limit { &JOB_TYPES_WITH_PLAIN } else { &JOB_TYPES }
+    }
+
+    fn any_process(&self) -> EngineProcess {
         let index = self.scheduler.draw(ENGINE_COUNT);
-        Arc::clone(&self.engines.lock()[index])
+        self.engines.lock()[index].clone()
+    }
+
+    fn any_engine(&self) -> Arc<Engine> {
+        self.any_process().engine
     }
 }

@@ -9,7 +9,7 @@ use tidegate_core::{
     calendar::window::Window,
     job::{
         retry::{Backoff, Jitter, Retry},
-        type_config::{Delivery, TypeConfig},
+        type_config::{Delivery, Start, TypeConfig},
     },
     queue::{
         QueueConfig,
@@ -22,7 +22,7 @@ use tidegate_core::{
 use tidegate_engine::{Engine, testkit::builders::name};
 
 use super::super::plugins;
-use super::{JOB_TYPES, MAX_PROCESS_PAUSE, World};
+use super::{MAX_PROCESS_PAUSE, PLAIN_TYPE, RESPONSE_TIMEOUT, World};
 
 impl World {
     /// Sets the first configuration.
@@ -36,7 +36,7 @@ impl World {
         }
         let config = if self.config.late_limit { QueueConfig::default() } else { self.limits() };
         assert!(self.put_queue(&engine, config).await, "without faults a queue can be configured");
-        for job_type in JOB_TYPES {
+        for job_type in self.job_types() {
             assert!(
                 self.put_type(&engine, job_type, None).await,
                 "without faults a type can be configured"
@@ -68,13 +68,16 @@ impl World {
                 jitter: Jitter::Full,
             })
         };
+        let plain = job_type == PLAIN_TYPE;
         let config = TypeConfig {
             queue: self.queue.clone(),
+            start: if plain { Start::Plain } else { Start::default() },
             target,
             delivery: if once { Delivery::AtMostOnce } else { Delivery::AtLeastOnce },
-            concurrency,
+            // Such a type may not have a limit of its own, because its jobs would not count.
+            concurrency: concurrency.filter(|_| !plain),
             timeout_seconds: Seconds::new(60),
-            response_timeout_seconds: Seconds::new(10),
+            response_timeout_seconds: RESPONSE_TIMEOUT,
             lease_seconds: Seconds::new(15),
             retry,
             ..TypeConfig::default()
@@ -171,7 +174,7 @@ impl World {
                 }
                 _ => {
                     let most = s.pick(&[None, Some(1), Some(3)]);
-                    self.put_type(&engine, s.pick(&JOB_TYPES), most).await;
+                    self.put_type(&engine, s.pick(self.job_types()), most).await;
                 }
             }
             s.elapse(Duration::from_secs(5) + s.span(40.0)).await;
@@ -205,7 +208,7 @@ impl World {
             .pause_queue(&self.queue, false)
             .await
             .expect("without faults a queue can be resumed");
-        for job_type in JOB_TYPES {
+        for job_type in self.job_types() {
             assert!(
                 self.put_type(&engine, job_type, Some(6)).await,
                 "without faults a type can be configured"

@@ -14,7 +14,7 @@ use tidegate_engine::{
     request::{Heartbeat, Report, ReportOutcome},
 };
 
-use super::{World, config::StartPath, messages::arrived};
+use super::{World, config::StartPath, messages::arrived, unclaimed::EngineProcess};
 
 impl World {
     /// Receives work and claims it, until the end of the run.
@@ -54,10 +54,12 @@ impl World {
             return;
         }
         let world = Arc::clone(self);
-        self.scheduler.spawn(async move { world.work(job).await });
+        self.scheduler.spawn(async move { world.work(job, None).await });
     }
 
-    async fn work(self: Arc<Self>, job: Job) {
+    /// Runs an attempt and reports it. `caller` is the process that waits for the response if it
+    /// dispatched the job without a claim.
+    pub(super) async fn work(self: Arc<Self>, job: Job, mut caller: Option<EngineProcess>) {
         let s = &self.scheduler;
         let run = job.life.running().expect("it was claimed").clone();
         let took = if self.faults_active() {
@@ -67,6 +69,9 @@ impl World {
         };
         let end = s.now() + Duration::from_millis((took * 1000.0) as u64);
         let sends_heartbeats = s.happens(0.5);
+        if let Some(process) = caller.take_if(|_| !sends_heartbeats) {
+            caller = self.await_response(&job, process, end).await;
+        }
         while s.now() < end {
             let next =
                 if sends_heartbeats { end.min(s.now() + Duration::from_secs(4)) } else { end };
@@ -80,13 +85,20 @@ impl World {
                     lease_seconds: None,
                     progress: None,
                 };
+                let engine = self.engine_to_call(caller.as_ref());
+                let beaten = engine.heartbeat(beat).await;
+                if beaten.is_ok() {
+                    // It is claimed from now on, like any other attempt.
+                    caller = None;
+                }
                 if matches!(
-                    self.any_engine().heartbeat(beat).await,
-                    Err(Error::Conflict { code: ErrorCode::StaleAttempt, .. })
+                    beaten,
+                    Err(Error::Conflict { code: ErrorCode::StaleAttempt, .. } | Error::Forbidden(_))
                 ) {
                     let model = self.model.lock();
                     let there = model.jobs.get(&job.id).map(|there| {
-                        there.life.attempt == job.life.attempt && there.life.running().is_some()
+                        there.life.attempt == job.life.attempt
+                            && there.life.running().is_some_and(|now| now.token == run.token)
                     });
                     drop(model);
                     assert_ne!(there, Some(true), "the heartbeat of a running attempt was refused");
@@ -95,6 +107,9 @@ impl World {
             }
         }
         if self.fault_happens(0.15) {
+            if let Some(process) = caller {
+                self.give_up(&process, &job, Reason::ConnectionLost);
+            }
             return;
         }
         let outcome = if !self.faults_active() || s.happens(0.7) {
@@ -112,6 +127,10 @@ impl World {
         };
         for _ in 0..=usize::from(self.fault_happens(0.3)) {
             let late = if self.fault_happens(0.2) { s.span(60.0) } else { s.span(0.1) };
+            if let Some(process) = &caller {
+                self.respond(process, report.clone());
+                continue;
+            }
             self.in_flight.lock().reports.push((s.now() + late, report.clone()));
         }
     }
