@@ -84,8 +84,19 @@ const EACH_CRATE_ALONE: &str = "\
         cargo check --locked --package tidegate";
 
 /// Runs simulation tests in the profile whose timeout allows for many seeds.
-const fn seeds(tests: &str) -> [&str; 9] {
-    ["cargo", "nextest", "run", "--workspace", "--features", "aws", "--profile=seeds", "-E", tests]
+const fn seeds(tests: &str) -> [&str; 10] {
+    [
+        "cargo",
+        "nextest",
+        "run",
+        "--workspace",
+        "--features",
+        "aws",
+        "--profile=seeds",
+        "--run-ignored=all",
+        "-E",
+        tests,
+    ]
 }
 
 /// Runs every stage, prints the outcomes, and writes the report.

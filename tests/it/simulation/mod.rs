@@ -78,6 +78,7 @@ fn invariants_hold_on_a_table_too() {
 
 #[cfg(feature = "aws")]
 #[test]
+#[ignore = "takes minutes: cargo xtask check --full runs it"]
 fn invariants_hold_on_the_emulator_too() {
     for seed in seeds(1) {
         run(RunConfig {

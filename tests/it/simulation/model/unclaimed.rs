@@ -9,6 +9,7 @@ use std::collections::{HashMap, HashSet};
 
 use tidegate_core::{
     job::{Job, JobId, Revision, Token, Version},
+    queue::Limits,
     time::Timestamp,
 };
 use tidegate_engine::{Error, request::Report};
@@ -59,7 +60,7 @@ impl Model {
             .iter()
             .filter(|((queue, version), _)| *queue == job.spec.queue && *version >= promised)
             .flat_map(|(_, shapes)| shapes);
-        if promised > 0 && since.all(|limits| limits.any()) {
+        if promised > 0 && since.all(Limits::any) {
             self.fault(format!("I2: {id} was dispatched without a grant, in a limited queue"));
         }
         if let Some(there) = self.jobs.get(&id).filter(|there| there.life.revision == revision) {
@@ -88,7 +89,7 @@ impl Model {
         self.unclaimed.changed.insert((process, id.clone(), revision));
     }
 
-    /// A process died, and nobody knows what it had dispatched.
+    /// A process died, and what it had dispatched is unknown.
     pub fn process_died(&mut self, process: ProcessNumber) {
         let mut interrupted = 0;
         self.unclaimed.dispatches.retain(|id, dispatch| {

@@ -130,7 +130,7 @@ impl World {
         here.map(|(_, (_, report))| report).collect()
     }
 
-    /// A process died: what it had dispatched is forgotten, and its responses reach nobody, or a
+    /// A process died: what it had dispatched is forgotten, and its responses are lost, or a
     /// callback carries them to another process.
     pub(super) fn bury(&self, process: ProcessNumber) {
         self.model.lock().process_died(process);
