@@ -39,6 +39,16 @@ struct BatchCheck {
 }
 
 impl Engine {
+    /// When a grant of `job`, which runs or is claimed by this tick, is checked first.
+    ///
+    /// Without atomic transactions the grant may be written and the claim not. An earlier check by
+    /// another process would revoke the grant before the claim is written.
+    pub(super) fn first_check(&self, job: &Job, now: Timestamp) -> Timestamp {
+        let flight = self.ports.store.capabilities().atomicity.max_in_flight_write();
+        let claim_by = if flight.is_zero() { AUDIT_INTERVAL } else { CLAIM_TIMEOUT.max(flight) };
+        job.life.running().map_or(now, |run| run.lease_until).min(now + claim_by)
+    }
+
     /// Checks the grants of the due batches: releases, fences, sends again or revokes them.
     pub(super) async fn check(
         &self,

@@ -10,17 +10,18 @@ use tidegate_core::{
         type_config::{Start, TypeConfig},
     },
     port::job_store::SharedStore,
+    queue::QueueConfig,
     target::{Push, TargetConfig},
     time::Seconds,
 };
 use tidegate_engine::{
     Dispatch, Error, TickCache, TickInput,
     memory::MemoryStore,
-    request::{Heartbeat, JobPatch, NewJob},
+    request::{Heartbeat, JobPatch, NewJob, ReportOutcome},
     testkit::{builders::name, faults::FaultyStore},
 };
 
-use super::harness::{Harness, demand, every_store, queue, work};
+use super::harness::{Harness, demand, every_store, queue, report, work};
 
 /// A push type whose jobs are dispatched without a claim.
 fn plain() -> TypeConfig {
@@ -142,4 +143,59 @@ async fn a_sweep_skips_unclaimed_dispatches() {
             "there is nothing else to do about those that are on their way"
         );
     }
+}
+
+#[tokio::test]
+async fn an_unclaimed_dispatch_is_not_revoked_before_its_claim() {
+    let store = FaultyStore::new(Arc::new(MemoryStore::new()) as SharedStore, 1);
+    let mut harness = Harness::on(Arc::new(store));
+    harness.set_type("work", plain()).await;
+    harness.set_type("claimed", TypeConfig::default()).await;
+    harness.enqueue(work()).await;
+    harness.enqueue(NewJob::new(name("claimed"), work().data)).await;
+    let runs = harness.lease_of(&["work", "claimed"], 2).await;
+    assert_eq!(runs.len(), 2);
+    harness.set_queue(QueueConfig { concurrency: Some(2), ..QueueConfig::default() }).await;
+    harness.lease(1).await;
+    harness.wait(6);
+    {
+        let (of, mut cache) = (queue(), TickCache::default());
+        let mut tick = pin!(harness.engine.tick(&of, &mut cache, TickInput::default()));
+        while harness.granted().await < 2 {
+            assert!(poll!(&mut tick).is_pending(), "its grants are written before its claims");
+        }
+        let mut other = TickCache::default();
+        harness.another().tick(&queue(), &mut other, TickInput::default()).await.unwrap();
+        tick.await.unwrap();
+    }
+    for ended in harness.succeed(&runs).await {
+        assert_eq!(ended.life.ended(), Some(Outcome::Succeeded), "{}", ended.id);
+    }
+    assert_eq!(harness.granted().await, 0);
+}
+
+#[tokio::test]
+async fn a_result_written_before_a_refused_ledger_ends_its_dispatch() {
+    let store = FaultyStore::new(Arc::new(MemoryStore::new()) as SharedStore, 1);
+    let mut harness = Harness::on(Arc::new(store));
+    harness.set_type("work", plain()).await;
+    harness.enqueue(work()).await;
+    let run = harness.lease(1).await.remove(0);
+    harness.set_queue(QueueConfig { concurrency: Some(2), ..QueueConfig::default() }).await;
+    let (other, mut others_cache) = (harness.another(), TickCache::default());
+    other.tick(&queue(), &mut others_cache, TickInput::default()).await.unwrap();
+    harness.wait(6);
+    let reports = vec![report(&run, ReportOutcome::Succeeded { result: None })];
+    let input = TickInput { reports, ..TickInput::default() };
+    let (of, mut cache) = (queue(), TickCache::default());
+    let mut tick = pin!(harness.engine.tick(&of, &mut cache, input));
+    let stored = async || harness.store.get(std::slice::from_ref(&run.id)).await.unwrap().remove(0);
+    while stored().await.is_none_or(|job| job.life.ended().is_none()) {
+        assert!(poll!(&mut tick).is_pending(), "the job is written before the ledger");
+    }
+    other.tick(&queue(), &mut others_cache, TickInput::default()).await.unwrap();
+    let outcome = tick.await.unwrap();
+    assert!(outcome.reports.iter().all(Result::is_ok), "{:?}", outcome.reports);
+    let changed = harness.engine.patch(&run.id, None, JobPatch::default(), None).await;
+    assert_ne!(changed.unwrap_err().code(), ErrorCode::AlreadyDispatched, "the job has ended");
 }

@@ -31,11 +31,10 @@ impl Engine {
             let page = self.ports.store.running(queue, after.as_ref(), MAX_RUNNING_PAGE).await?;
             let Some(last) = page.last() else { break };
             after = Some(last.id.clone());
-            let new = page.iter().filter(|job| view.granted(&job.id).is_none());
-            plan.delta.granted.extend(new.map(|job| grant(job, now)));
-        }
-        if !plan.delta.granted.is_empty() {
-            plan.delta.check_at = now;
+            for job in page.iter().filter(|job| view.granted(&job.id).is_none()) {
+                plan.delta.granted.push(grant(job, now));
+                plan.delta.check_by(self.first_check(job, now));
+            }
         }
         Ok(())
     }
@@ -67,7 +66,7 @@ impl Engine {
                 continue;
             };
             plan.delta.granted.push(grant(job, now));
-            plan.delta.check_at = now;
+            plan.delta.check_by(self.first_check(job, now));
             plan.claims.push(JobChange { job: job.clone(), was });
         }
     }

@@ -3,7 +3,7 @@
 use super::Search;
 use crate::tick::{
     Claimed, Dispatch, check::CLAIM_TIMEOUT, delivery, grant, lease::lease, overdue,
-    plan::JobChange, view::AUDIT_INTERVAL,
+    plan::JobChange,
 };
 use tidegate_core::{
     job::{
@@ -11,7 +11,6 @@ use tidegate_core::{
         type_config::{Delivery, Start, TypeConfig},
     },
     queue::{AdmissionDecision, Candidate},
-    time::Timestamp,
 };
 
 impl Search<'_> {
@@ -83,7 +82,7 @@ impl Search<'_> {
         if demand.dispatch == Dispatch::Queue && granted {
             self.plan.delta.granted.push(grant(job, now));
             self.plan.delta.sent = false;
-            self.plan.delta.check_at = earlier(self.plan.delta.check_at, now + CLAIM_TIMEOUT);
+            self.plan.delta.check_by(now + CLAIM_TIMEOUT);
             self.plan.wake(Some(now + CLAIM_TIMEOUT));
             self.capacities.take(demand_index, bytes);
             return;
@@ -105,12 +104,7 @@ impl Search<'_> {
         };
         if granted {
             self.plan.delta.granted.push(grant(job, now));
-            let flight = self.engine.ports.store.capabilities().atomicity.max_in_flight_write();
-            // Without atomic transactions the grant may be written and the claim not.
-            let claim_by =
-                if flight.is_zero() { AUDIT_INTERVAL } else { CLAIM_TIMEOUT.max(flight) };
-            let until = claimed.life.running().map_or(now, |run| run.lease_until);
-            self.plan.delta.check_at = earlier(self.plan.delta.check_at, until.min(now + claim_by));
+            self.plan.delta.check_by(self.engine.first_check(&claimed, now));
         }
         let is_unclaimed = !granted && push && config.is_some_and(is_unclaimed);
         let change = JobChange { job: claimed.clone(), was };
@@ -126,11 +120,6 @@ impl Search<'_> {
         });
         self.capacities.take(demand_index, bytes);
     }
-}
-
-/// The earlier of two instants; the first may not be set yet.
-fn earlier(at: Timestamp, other: Timestamp) -> Timestamp {
-    if at == Timestamp::EPOCH { other } else { at.min(other) }
 }
 
 /// Whether jobs of this push type start by unclaimed dispatch.

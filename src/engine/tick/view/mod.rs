@@ -67,6 +67,14 @@ pub(crate) struct Delta {
     pub policy: Option<NewState>,
 }
 
+impl Delta {
+    /// Has the new grants checked at `at` or before.
+    pub(crate) fn check_by(&mut self, at: Timestamp) {
+        let unset = self.check_at == Timestamp::EPOCH;
+        self.check_at = if unset { at } else { self.check_at.min(at) };
+    }
+}
+
 /// The new state of a throttler.
 #[derive(Clone, Debug)]
 pub(crate) struct NewState {
