@@ -31,7 +31,7 @@ use object_store::ObjectStore;
 use parking_lot::Mutex;
 
 pub use crate::config::catalog::Catalog;
-pub use crate::jobs::dispatch::Dispatched;
+pub use crate::jobs::dispatch::{Dispatched, ungranted_work};
 pub use crate::jobs::enqueue::fault;
 pub use crate::jobs::job_writes::{CALLBACK_QUEUE, CALLBACK_TYPE};
 pub use crate::jobs::lookahead::{LastSweep, Lookahead};

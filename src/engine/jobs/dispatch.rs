@@ -83,19 +83,9 @@ impl Engine {
         Ok(unlimited)
     }
 
-    /// The message for `job` if it may be dispatched without a grant: it is scheduled, of a push
-    /// type, and does not await a retry decision.
-    pub fn unlimited_work(&self, catalog: &Catalog, job: &Job) -> Option<Work> {
-        let run_at = job.life.run_at().filter(|_| !job.life.awaits_retry_decision())?;
-        let pushed =
-            catalog.types.get(&job.spec.job_type).is_some_and(|item| self.is_pushed(&item.config));
-        pushed.then(|| Work {
-            queue: job.spec.queue.clone(),
-            job: job.id.clone(),
-            version: job.life.version,
-            run_at,
-            granted_at: None,
-        })
+    /// Whether jobs of `job_type` are dispatched: it is a push type.
+    pub fn is_dispatched(&self, catalog: &Catalog, job_type: &TypeName) -> bool {
+        catalog.types.get(job_type).is_some_and(|item| self.is_pushed(&item.config))
     }
 
     /// Dispatches the jobs of `queue`, which has no ledger, that are due after `from`, and at
@@ -203,12 +193,26 @@ impl Engine {
         fits: impl Fn(&Job) -> bool,
     ) -> Result<usize, Error> {
         let fitting = jobs.iter().filter(|job| fits(job));
-        let work: Vec<Work> = fitting.filter_map(|job| self.unlimited_work(catalog, job)).collect();
+        let dispatched = fitting.filter(|job| self.is_dispatched(catalog, &job.spec.job_type));
+        let work: Vec<Work> = dispatched.filter_map(ungranted_work).collect();
         if !work.is_empty() {
             self.ports.work.send(&work).await?;
         }
         Ok(work.len())
     }
+}
+
+/// The message for `job` in a queue without a ledger. `None` if it is not scheduled or awaits a
+/// retry decision.
+pub fn ungranted_work(job: &Job) -> Option<Work> {
+    let run_at = job.life.run_at().filter(|_| !job.life.awaits_retry_decision())?;
+    Some(Work {
+        queue: job.spec.queue.clone(),
+        job: job.id.clone(),
+        version: job.life.version,
+        run_at,
+        granted_at: None,
+    })
 }
 
 /// The position after every job that is due at `from` or before, in the order of due times.

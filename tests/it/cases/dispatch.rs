@@ -7,7 +7,6 @@ use tidegate_core::{
         Event, Outcome, Payload, Version,
         type_config::{Start, TypeConfig},
     },
-    port::Work,
     queue::QueueConfig,
     target::{Push, TargetConfig},
     time::{Seconds, Timestamp},
@@ -16,6 +15,7 @@ use tidegate_engine::{
     Dispatched,
     request::{JobPatch, NewJob, Report, ReportOutcome},
     testkit::builders::name,
+    ungranted_work,
 };
 
 use super::harness::{Harness, every_store, queue};
@@ -39,16 +39,12 @@ fn after(harness: &Harness, seconds: u64) -> NewJob {
     }
 }
 
-async fn work_of(harness: &Harness, job: &tidegate_core::job::Job) -> Work {
-    harness.engine.unlimited_work(&harness.engine.catalog().await.unwrap(), job).unwrap()
-}
-
 #[tokio::test]
 async fn work_is_claimed_when_it_is_due_and_once() {
     for p in every_store() {
         harness(&p).await;
         let job = p.enqueue(after(&p, 10)).await;
-        let work = work_of(&p, &job).await;
+        let work = ungranted_work(&job).unwrap();
         assert_eq!(
             p.engine.claim(std::slice::from_ref(&work), None).await.unwrap(),
             [None],
@@ -81,7 +77,7 @@ async fn a_job_changed_after_its_dispatch_is_not_claimed() {
             .await;
         let mut work = Vec::new();
         for job in [&patched, &cancelled, &expiring, &windowed] {
-            work.push(work_of(&p, job).await);
+            work.push(ungranted_work(job).unwrap());
         }
         p.engine
             .patch(&patched.id, None, JobPatch { priority: Some(1), ..JobPatch::default() }, None)
@@ -93,7 +89,7 @@ async fn a_job_changed_after_its_dispatch_is_not_claimed() {
         assert_eq!(p.job(&expiring.id).await.life.ended(), Some(Outcome::Expired));
         let opening = p.job(&windowed.id).await.life.run_at().unwrap();
         assert_eq!(opening.to_string(), "2026-01-02T00:00:00.000Z", "its window has closed");
-        let renewed = work_of(&p, &p.job(&patched.id).await).await;
+        let renewed = ungranted_work(&p.job(&patched.id).await).unwrap();
         assert!(p.engine.claim(&[renewed], None).await.unwrap()[0].is_some());
     }
 }
@@ -103,7 +99,7 @@ async fn nothing_starts_without_a_grant_once_its_queue_has_a_limit() {
     for mut p in every_store() {
         harness(&p).await;
         let job = p.enqueue(after(&p, 0)).await;
-        let work = work_of(&p, &job).await;
+        let work = ungranted_work(&job).unwrap();
         p.set_queue(QueueConfig { concurrency: Some(1), ..QueueConfig::default() }).await;
         assert_eq!(p.engine.claim(std::slice::from_ref(&work), None).await.unwrap(), [None]);
         assert!(!p.engine.is_unlimited(&queue()).await.unwrap());
@@ -215,7 +211,7 @@ async fn a_plain_job_is_written_when_its_result_comes() {
     for p in every_store() {
         p.set_type("work", TypeConfig { start: Start::Plain, ..push() }).await;
         let job = p.enqueue(after(&p, 0)).await;
-        let work = work_of(&p, &job).await;
+        let work = ungranted_work(&job).unwrap();
         let claimed = p.engine.claim(&[work], None).await.unwrap().pop().flatten().unwrap().job;
         assert!(p.job(&job.id).await.life.running().is_none());
         let token = claimed.life.running().map(|run| run.token);

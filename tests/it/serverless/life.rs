@@ -283,6 +283,23 @@ fn a_bulk_operation_goes_on_from_call_to_call() {
 }
 
 #[test]
+fn a_bulk_replay_publishes_its_jobs_page_by_page() {
+    let cloud = cloud(14, None);
+    let filter = || JobFilter { queue: Some(name("q")), ..JobFilter::default() };
+    for number in 0..250 {
+        cloud.now(cloud.server.enqueue(job("t", number))).unwrap();
+    }
+    let cancel = cloud.now(cloud.server.bulk(BulkKind::Cancel, filter(), None)).unwrap();
+    assert!(cloud.now(cloud.server.operate(&cancel.id, Timestamp::MAX)).unwrap());
+    cloud.now(cloud.server.flush()).unwrap();
+    let before = cloud.count("work");
+    let replay = cloud.now(cloud.server.bulk(BulkKind::Replay, filter(), None)).unwrap();
+    assert!(!cloud.now(cloud.server.operate(&replay.id, cloud.time.now())).unwrap());
+    // A message has ten jobs.
+    assert_eq!(cloud.count("work") - before, 20, "the first page is published, its rest is not");
+}
+
+#[test]
 fn a_dead_letter_of_the_work_queue_is_a_failed_attempt() {
     let cloud = cloud(13, Some(1));
     cloud

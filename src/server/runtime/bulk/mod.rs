@@ -2,7 +2,8 @@
 //!
 //! An operation is an item in the store, written after each page, so it survives a restart and
 //! continues from its page. A repeated job is harmless: an ended job refuses, and a replay carries
-//! the operation's key. An operation with an `Idempotency-Key` derives its id from the key, so that
+//! the operation's key. The counts of a repeated page have a job that was done before as refused,
+//! or not at all if it no longer matches. An operation with an `Idempotency-Key` derives its id from the key, so that
 //! a repeated request finds it.
 
 #[cfg(test)]
@@ -282,39 +283,42 @@ impl Server {
             };
             let list = || async { Ok(self.inner.engine.ports().store.list(&query).await?) };
             let page = self.persist(until, list).await?;
-            for applied in self.apply_to_page(stored, &page.jobs, until).await {
-                stored.operation.matched += 1;
-                match applied {
-                    Ok(()) => stored.operation.done += 1,
-                    Err(error @ (Error::Internal(_) | Error::Unavailable { .. })) => {
-                        return Err(error);
-                    }
-                    Err(_) => stored.operation.refused += 1,
-                }
-            }
+            self.apply_to_page(stored, &page.jobs, until).await?;
             stored.cursor = page.next_cursor;
             if stored.cursor.is_none() {
                 return Ok(true);
             }
             self.persist(until, || self.save(stored)).await?;
+            // A failed flush is repeated by the next one.
+            let _ = self.flush().await;
             if self.now() >= until {
                 return Ok(false);
             }
         }
     }
 
-    /// Applies the operation to the jobs of a page that it includes, several at the same time.
-    /// Returns one result per included job, in order.
+    /// Applies the operation to the jobs of a page that it includes, several at the same time, and
+    /// counts them. After an error no further job is begun.
     async fn apply_to_page(
         &self,
-        stored: &StoredOperation,
+        stored: &mut StoredOperation,
         page: &[Job],
         until: Timestamp,
-    ) -> Vec<Result<(), Error>> {
-        let included = page.iter().filter(|job| stored.includes(job));
-        let each: Vec<_> =
-            included.map(|job| self.persist(until, move || self.apply_to(stored, job))).collect();
-        stream::iter(each).buffered(MAX_CONCURRENT_CHANGES).collect().await
+    ) -> Result<(), Error> {
+        let operation = &stored.clone();
+        let included = page.iter().filter(|job| operation.includes(job));
+        let apply = |job| self.persist(until, move || self.apply_to(operation, job));
+        let each: Vec<_> = included.map(apply).collect();
+        let mut results = stream::iter(each).buffered(MAX_CONCURRENT_CHANGES);
+        while let Some(result) = results.next().await {
+            stored.operation.matched += 1;
+            match result {
+                Ok(()) => stored.operation.done += 1,
+                Err(error @ (Error::Internal(_) | Error::Unavailable { .. })) => return Err(error),
+                Err(_) => stored.operation.refused += 1,
+            }
+        }
+        Ok(())
     }
 
     /// Repeats a call while the store is unavailable, but not at `until` or later.

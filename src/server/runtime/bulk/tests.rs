@@ -62,6 +62,11 @@ async fn added(server: &Server, states: &[&str]) -> StoredOperation {
     server.add(stored).await.unwrap()
 }
 
+/// A query for `limit` jobs.
+fn all(limit: u32) -> ListQuery {
+    ListQuery { limit, ..ListQuery::default() }
+}
+
 async fn scheduled(server: &Server) -> u64 {
     let depths = server.engine().ports().store.depth().await.unwrap();
     let scheduled = depths.iter().filter(|depth| depth.state == StateFilter::Scheduled);
@@ -90,6 +95,31 @@ async fn an_operation_returns_when_its_time_ends_in_an_outage() {
     assert!(server.operate(&stored.operation.id, Timestamp::MAX).await.unwrap());
     let operation = server.operation(&stored.operation.id).await.unwrap();
     assert_eq!((operation.state.as_str(), operation.done), ("done", 3));
+}
+
+/// An outage that begins between the read of a page and its changes.
+#[tokio::test]
+async fn a_page_begins_no_further_job_when_its_time_ends() {
+    let jobs = 10 * MAX_CONCURRENT_CHANGES;
+    let (server, store, clock) = server(jobs).await;
+    let mut stored = added(&server, &[]).await;
+    let page = server.engine().ports().store.list(&all(PAGE_SIZE)).await.unwrap().jobs;
+    assert_eq!(page.len(), jobs);
+    store.set_faults(Faults { unavailable: 1.0, ..Faults::default() });
+    let end = clock.now() + Duration::from_secs(10);
+    let mut applied = pin!(server.apply_to_page(&mut stored, &page, end));
+    let mut outcome = None;
+    until("it returns", async || {
+        clock.advance(Duration::from_millis(100));
+        match poll!(&mut applied) {
+            Poll::Ready(ended) => outcome.replace(ended).is_none(),
+            Poll::Pending => false,
+        }
+    })
+    .await;
+    assert!(matches!(outcome, Some(Err(Error::Unavailable { .. }))), "{outcome:?}");
+    let tries = store.failed();
+    assert!(clock.now() <= end && tries <= 11 * MAX_CONCURRENT_CHANGES as u64, "{tries}");
 }
 
 #[tokio::test]

@@ -17,12 +17,14 @@ use tidegate_core::{
     port::{Hint, HintKind, Timer, Work, work_queue::OPERATIONS},
     time::Timestamp,
 };
-use tidegate_engine::{Catalog, Engine, Error};
+use tidegate_engine::{Catalog, Engine, Error, ungranted_work};
 
 /// A job that is due sooner than this gets a message. For later jobs the maintenance sweep is in
 /// time, even if it is late.
 pub const NEAR: Duration = Duration::from_secs(90);
-/// Most changed jobs that wait to be published. Of further jobs, only their queues are kept.
+/// Most changed jobs that wait to be published. Of further jobs, only their queues are kept: their
+/// ticks dispatch what is due now, and the maintenance sweep the rest. A loop over many jobs
+/// therefore flushes after each page.
 const MAX_UNSENT: usize = 10_000;
 
 /// Messages that are not published yet.
@@ -61,8 +63,8 @@ struct ChangedJob {
     job_type: TypeName,
     queue: QueueName,
     version: Version,
-    /// When it may start; none if it runs, ended or awaits a retry decision.
-    run_at: Option<Timestamp>,
+    /// Its message in a queue without a ledger.
+    work: Option<Work>,
     awaits_retry_decision: bool,
     /// The version that it left, at which it may hold a grant.
     left: Option<Version>,
@@ -70,14 +72,13 @@ struct ChangedJob {
 
 impl ChangedJob {
     fn new(job: &Job, left: Option<Version>) -> Self {
-        let awaits_retry_decision = job.life.awaits_retry_decision();
         Self {
             id: job.id.clone(),
             job_type: job.spec.job_type.clone(),
             queue: job.spec.queue.clone(),
             version: job.life.version,
-            run_at: job.life.run_at().filter(|_| !awaits_retry_decision),
-            awaits_retry_decision,
+            work: ungranted_work(job),
+            awaits_retry_decision: job.life.awaits_retry_decision(),
             left,
         }
     }
@@ -239,27 +240,19 @@ impl Router<'_> {
         if job.awaits_retry_decision {
             self.outgoing.hints.push(hint(HintKind::RetryDecision(job.id.clone())));
         }
-        let pushed_at = job.run_at.filter(|_| {
-            catalog.types.get(&job.job_type).is_some_and(|item| self.engine.is_pushed(&item.config))
-        });
+        let work = job.work.as_ref().filter(|_| self.engine.is_dispatched(catalog, &job.job_type));
         if self.engine.is_unlimited_in(&job.queue, catalog).await? {
-            if let Some(run_at) = pushed_at
-                && (run_at <= self.now || run_at <= self.horizon().await?)
+            if let Some(work) = work
+                && (work.run_at <= self.now || work.run_at <= self.horizon().await?)
             {
-                self.outgoing.work.push(Work {
-                    queue: job.queue.clone(),
-                    job: job.id.clone(),
-                    version: job.version,
-                    run_at,
-                    granted_at: None,
-                });
+                self.outgoing.work.push(work.clone());
             }
             return Ok(());
         }
         if let Some(version) = job.left.filter(|version| job.version > *version) {
             self.outgoing.hints.push(hint(HintKind::Released(job.id.clone(), version)));
         }
-        match pushed_at {
+        match work.map(|work| work.run_at) {
             Some(at) if at <= self.now => {
                 self.due.insert(job.queue.clone());
             }

@@ -166,7 +166,12 @@ impl Server {
 
     async fn on_swept(&self, changed: Vec<(Job, Version)>, pending: Vec<Job>) -> Result<(), Error> {
         self.inner.on_swept(&changed);
-        if pending.is_empty() { Ok(()) } else { self.decide_retries(pending).await }
+        if !pending.is_empty() {
+            self.decide_retries(pending).await?;
+        }
+        // Many pages would fill the outbox. A flush that fails is repeated by the next one.
+        let _ = self.flush().await;
+        Ok(())
     }
 
     /// Calls the retry strategies of `jobs`, which await them.
