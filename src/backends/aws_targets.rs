@@ -110,8 +110,8 @@ impl AwsService {
             "lambda" => Ok(Self::Lambda(settings(target)?)),
             kind => Err(ValidationError::new(
                 kind,
-                "is not a known field: a target has `url` and what goes with it, or `pull: true`, or one \
-                 of `sqs`, `sns`, `event_bridge` and `lambda`",
+                "is not a known field: a target has `url` and what goes with it, or `pull: true`, \
+                 or one of `sqs`, `sns`, `event_bridge` and `lambda`",
             )),
         }
     }
@@ -181,7 +181,8 @@ fn check_topic(topic_arn: &str) -> Result<(), ValidationError> {
     ))
 }
 
-/// Validates the settings of an AWS service, and fills in their defaults. Any other kind is refused.
+/// Validates the settings of an AWS service, and fills in their defaults. Any other kind is
+/// refused.
 ///
 /// # Errors
 ///
@@ -213,7 +214,10 @@ mod tests {
     #[rstest]
     #[case::sqs(
         json!({"sqs": {"queue_url": "https://sqs.eu-west-1.amazonaws.com/1/jobs"}}),
-        json!({"sqs": {"queue_url": "https://sqs.eu-west-1.amazonaws.com/1/jobs"}, "complete": "on_result"}),
+        json!({
+            "sqs": {"queue_url": "https://sqs.eu-west-1.amazonaws.com/1/jobs"},
+            "complete": "on_result",
+        }),
     )]
     #[case::sns(
         json!({"sns": {"topic_arn": "arn:aws:sns:eu-west-1:1:jobs"}, "complete": "on_delivery"}),
@@ -278,8 +282,8 @@ mod tests {
     #[case::kind(
         json!({"urll": "http://h/"}),
         "target.urll",
-        "is not a known field: a target has `url` and what goes with it, or `pull: true`, or one of \
-         `sqs`, `sns`, `event_bridge` and `lambda`",
+        "is not a known field: a target has `url` and what goes with it, or `pull: true`, or one \
+         of `sqs`, `sns`, `event_bridge` and `lambda`",
     )]
     fn an_invalid_service_is_refused_by_its_field(
         #[case] target: Value,

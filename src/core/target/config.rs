@@ -65,7 +65,6 @@ impl TryFrom<TargetFields> for TargetConfig {
             || basic_auth.is_some()
             || signing_secret.is_some()
             || encoding.is_some();
-        external.retain(|_, settings| !settings.is_null());
         match (pull, url, external.pop_first(), complete) {
             (None, Some(url), None, complete) => Ok(Self::Push(Box::new(Push {
                 url,
@@ -82,6 +81,9 @@ impl TryFrom<TargetFields> for TargetConfig {
             }
             (pull, url, Some((field, _)), _) if pull.is_some() || url.is_some() => {
                 Err(format!("unknown field `{field}` of a target with `url` or `pull`"))
+            }
+            (None, None, Some((kind, _)), _) if let Some(other) = external.keys().next() => {
+                Err(format!("a target is one service, and not both `{kind}` and `{other}`"))
             }
             _ => Err("a target has `url` and what goes with it, or `pull: true` alone, or the \
                       name of one service with its settings, with `complete` or without"

@@ -275,4 +275,25 @@ mod tests {
         let back = json!({"target": {"url": "http://127.0.0.1:11/"}}).as_object().cloned().unwrap();
         assert!(matches!(with_change(&changed, back).unwrap().target, Some(TargetConfig::Push(_))));
     }
+
+    #[test]
+    fn another_service_replaces_a_target_and_the_same_one_is_merged() {
+        let queue = config(json!({"target": {"sqs": {"queue_url": "https://h/q"}}}));
+        let patched = |target: Value| {
+            let change = json!({ "target": target }).as_object().cloned().unwrap();
+            let changed = with_change(&queue, change).unwrap();
+            serde_json::to_value(changed.target).unwrap()
+        };
+        assert_eq!(
+            patched(json!({"lambda": {"function": "work"}})),
+            json!({"lambda": {"function": "work"}, "complete": "on_result"})
+        );
+        assert_eq!(
+            patched(json!({"sqs": {"message_group": "g"}, "complete": "on_delivery"})),
+            json!({
+                "sqs": {"queue_url": "https://h/q", "message_group": "g"},
+                "complete": "on_delivery",
+            })
+        );
+    }
 }

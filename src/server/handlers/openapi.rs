@@ -123,8 +123,8 @@ fn describe_external_target(schemas: &mut Value) {
             {"$ref": "#/components/schemas/AwsService"},
             {"type": "object", "properties": {"complete": {
                 "allOf": [{"$ref": "#/components/schemas/Complete"}],
-                "description": "When a job ends (default `on_result`); `on_delivery` means when the \
-                    service has accepted it.",
+                "description": "When a job ends (default `on_result`); `on_delivery` means when \
+                    the service has accepted it.",
             }}},
         ],
     });

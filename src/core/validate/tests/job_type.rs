@@ -256,7 +256,15 @@ fn attempts_have_a_code_of_their_own(
 )]
 #[case::two_services(
     json!({"target": {"queue": {}, "topic": {}}}),
-    "or the name of one service with its settings",
+    "one service, and not both `queue` and `topic`",
+)]
+#[case::field_of_a_service(
+    json!({"target": {"queue": {}, "complet": "on_delivery"}}),
+    "not both `complet` and `queue`",
+)]
+#[case::empty_field(
+    json!({"target": {"url": "http://h/", "signing_secert": null}}),
+    "unknown field `signing_secert`",
 )]
 #[case::service_with_headers(
     json!({"target": {"queue": {}, "headers": {}}}),

@@ -22,7 +22,20 @@ fn faults(document: &Value, schema: &Value, value: &Value, at: &str) -> Vec<Stri
         }
     }
     if let Some(parts) = schema["allOf"].as_array() {
-        return faults(document, &merged(document, parts), value, at);
+        let parts: Vec<&Value> = parts.iter().map(|part| resolved(document, part)).collect();
+        if let [only] = parts[..] {
+            return faults(document, only, value, at);
+        }
+        let Some((place, choices)) = choices_of(&parts) else {
+            return faults(document, &merged(&parts), value, at);
+        };
+        let with = |choice| {
+            let mut parts = parts.clone();
+            parts[place] = choice;
+            faults(document, &json!({ "allOf": parts }), value, at)
+        };
+        let each: Vec<_> = choices.iter().map(with).collect();
+        return if each.iter().any(Vec::is_empty) { Vec::new() } else { each.concat() };
     }
     let kind = kind_of(value);
     let allowed: Vec<&str> = schema["type"]
@@ -68,15 +81,24 @@ fn faults(document: &Value, schema: &Value, value: &Value, at: &str) -> Vec<Stri
     }
 }
 
+/// The schema that `schema` refers to, or itself.
+fn resolved<'a>(document: &'a Value, schema: &'a Value) -> &'a Value {
+    schema["$ref"]
+        .as_str()
+        .map_or(schema, |reference| document.pointer(reference.trim_start_matches('#')).unwrap())
+}
+
+/// The first of `parts` that is a choice: its index and its choices.
+fn choices_of<'a>(parts: &[&'a Value]) -> Option<(usize, &'a [Value])> {
+    parts.iter().enumerate().find_map(|(index, part)| Some((index, &**part["oneOf"].as_array()?)))
+}
+
 /// The object schema with the properties of all `parts` of an `allOf`.
 ///
 /// The parts describe one object, so a property may be in any of them.
-fn merged(document: &Value, parts: &[Value]) -> Value {
+fn merged(parts: &[&Value]) -> Value {
     let mut merged = json!({"type": "object", "properties": {}, "required": []});
     for part in parts {
-        let part = part["$ref"]
-            .as_str()
-            .map_or(part, |reference| document.pointer(reference.trim_start_matches('#')).unwrap());
         merged["properties"]
             .as_object_mut()
             .unwrap()
@@ -102,12 +124,17 @@ fn kind_of(value: &Value) -> &'static str {
     }
 }
 
-/// Panics unless `value` has the shape of the schema named `schema`.
-pub(super) fn conforms(schema: &str, value: &Value) {
+/// Where `value` differs from the schema named `schema`.
+pub(super) fn faults_of(schema: &str, value: &Value) -> Vec<String> {
     let document = document();
     let schema = document
         .pointer(&format!("/components/schemas/{schema}"))
         .unwrap_or_else(|| panic!("no schema {schema}"));
-    let faults = faults(&document, schema, value, "");
+    faults(&document, schema, value, "")
+}
+
+/// Panics unless `value` has the shape of the schema named `schema`.
+pub(super) fn conforms(schema: &str, value: &Value) {
+    let faults = faults_of(schema, value);
     assert!(faults.is_empty(), "{faults:#?}\n{value:#}");
 }

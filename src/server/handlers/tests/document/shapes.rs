@@ -4,9 +4,13 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use serde_json::{Value, json};
 
-use super::{document, schema::conforms};
+use super::{
+    document,
+    schema::{conforms, faults_of},
+};
 use crate::handlers;
 use tidegate_api::{Bodies, JobView};
+use tidegate_backends::aws_targets;
 use tidegate_core::{
     job::{
         self, Body, Encoding, Job, Lifecycle, Payload,
@@ -20,6 +24,7 @@ use tidegate_core::{
     },
     schedule::ScheduleConfig,
     time::{Seconds, Timestamp},
+    validate::accept_type,
 };
 
 fn job(state: State) -> Job {
@@ -161,6 +166,22 @@ fn a_result_kept_once_is_shown_only_by_its_own_route() {
     assert_eq!(shown(&job, Bodies::Whole)["result"], 42);
     Arc::make_mut(&mut job.spec).keep_result = KeepResult::Once;
     assert_eq!(shown(&job, Bodies::Whole)["result"], Value::Null);
+}
+
+#[test]
+fn a_target_on_aws_conforms_to_its_schema() {
+    for target in [
+        json!({"sqs": {"queue_url": "https://sqs.eu-west-1.amazonaws.com/1/jobs"}}),
+        json!({"sns": {"topic_arn": "arn:aws:sns:eu-west-1:1:jobs"}, "complete": "on_delivery"}),
+        json!({"event_bridge": {"bus": "default"}}),
+        json!({"lambda": {"function": "work", "invocation": "wait"}, "complete": "on_result"}),
+    ] {
+        let config = serde_json::from_value(json!({ "target": target })).unwrap();
+        let accepted = accept_type(config, aws_targets::accept).unwrap();
+        conforms("TypeConfig", &serde_json::to_value(&accepted).unwrap());
+    }
+    let misspelt = json!({"target": {"sqs": {"queue": "jobs"}, "complete": "on_result"}});
+    assert!(!faults_of("TypeConfig", &misspelt).is_empty());
 }
 
 #[test]
