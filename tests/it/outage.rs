@@ -1,29 +1,28 @@
 //! An outage of the store or the objects: results, retry decisions and bulk operations survive it.
 
 use std::{
-    fmt::{self, Display, Formatter},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use async_trait::async_trait;
-use futures_util::stream::BoxStream;
-use object_store::{
-    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, memory::InMemory, path::Path,
-};
 use tidegate_backends::system::SystemEntropy;
 use tidegate_core::{
-    job::{Outcome, Payload, type_config::TypeConfig},
+    job::{
+        Outcome, Payload,
+        type_config::{Start, TypeConfig},
+    },
     port::{
         Target,
         job_store::{ListQuery, SharedStore, StateFilter},
         policy::NoPolicy,
         target::{Request, Response, TargetError},
     },
+    target::{Push, TargetConfig},
+    time::Seconds,
 };
 use tidegate_engine::{
     OBJECT_BYTES, Ports,
@@ -32,6 +31,7 @@ use tidegate_engine::{
     testkit::{
         builders::name,
         faults::{Faults, FaultyStore},
+        objects::{FaultyObjects, ObjectRequest},
     },
 };
 use tidegate_server::{
@@ -39,84 +39,8 @@ use tidegate_server::{
     runtime::{Builder, Handled},
 };
 
-/// Object storage in memory with outages, in which every put and get fails.
-#[derive(Debug, Default)]
-pub struct Objects {
-    inner: InMemory,
-    away: AtomicBool,
-    refused: AtomicUsize,
-}
-
-impl Objects {
-    /// Starts or ends an outage.
-    pub fn be_away(&self, away: bool) {
-        self.away.store(away, Ordering::SeqCst);
-    }
-
-    /// Requests that failed.
-    pub fn refused(&self) -> usize {
-        self.refused.load(Ordering::SeqCst)
-    }
-
-    fn be_there(&self) -> Result<()> {
-        if self.away.load(Ordering::SeqCst) {
-            self.refused.fetch_add(1, Ordering::SeqCst);
-            return Err(object_store::Error::Generic { store: "test", source: "away".into() });
-        }
-        Ok(())
-    }
-}
-
-impl Display for Objects {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str("objects that may be away")
-    }
-}
-
-#[async_trait]
-impl ObjectStore for Objects {
-    async fn put_opts(
-        &self,
-        location: &Path,
-        payload: PutPayload,
-        opts: PutOptions,
-    ) -> Result<PutResult> {
-        self.be_there()?;
-        self.inner.put_opts(location, payload, opts).await
-    }
-
-    async fn put_multipart_opts(
-        &self,
-        location: &Path,
-        opts: PutMultipartOptions,
-    ) -> Result<Box<dyn MultipartUpload>> {
-        self.inner.put_multipart_opts(location, opts).await
-    }
-
-    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        self.be_there()?;
-        self.inner.get_opts(location, options).await
-    }
-
-    fn delete_stream(
-        &self,
-        locations: BoxStream<'static, Result<Path>>,
-    ) -> BoxStream<'static, Result<Path>> {
-        self.inner.delete_stream(locations)
-    }
-
-    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.inner.list(prefix)
-    }
-
-    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.inner.list_with_delimiter(prefix).await
-    }
-
-    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        self.inner.copy_opts(from, to, options).await
-    }
-}
+/// The requests that fail in an outage of the object storage.
+pub const OUTAGE: [ObjectRequest; 2] = [ObjectRequest::Put, ObjectRequest::Get];
 
 /// Answers 202 to every request, and counts them.
 #[derive(Default)]
@@ -130,16 +54,31 @@ impl Target for TakesForLater {
     }
 }
 
+/// Answers every request with a result that is stored as an object.
+struct AnswersAtLength;
+
+#[async_trait]
+impl Target for AnswersAtLength {
+    async fn call(&self, _: Request) -> Result<Response, TargetError> {
+        let headers = vec![("content-type".into(), "application/json".into())];
+        Ok(Response { status: 200, headers, body: large().bytes })
+    }
+}
+
 /// The harness of a test. Time is simulated.
 #[derive(Default)]
 struct World {
     clock: Arc<FakeClock>,
-    objects: Arc<Objects>,
+    objects: Arc<FaultyObjects>,
     target: Arc<TakesForLater>,
 }
 
 impl World {
     fn server(&self, store: SharedStore) -> Builder {
+        self.server_with(store, Arc::clone(&self.target) as _)
+    }
+
+    fn server_with(&self, store: SharedStore, target: Arc<dyn Target>) -> Builder {
         let ports = Ports {
             store,
             objects: Arc::clone(&self.objects) as _,
@@ -148,7 +87,7 @@ impl World {
             entropy: Arc::new(SystemEntropy),
             policy: Arc::new(NoPolicy),
         };
-        Server::builder(ports, Arc::clone(&self.target) as _)
+        Server::builder(ports, target)
     }
 
     /// Moves the time on, a little at a time, until `good` answers.
@@ -202,9 +141,33 @@ async fn completion_callback_treats_202_as_delivered() {
 }
 
 #[tokio::test]
+async fn an_unclaimed_result_that_is_never_stored_fails_its_attempt() {
+    let world = World::default();
+    world.objects.fail(OUTAGE);
+    let server = world.server_with(Arc::new(MemoryStore::new()), Arc::new(AnswersAtLength));
+    let server = server.start().await.unwrap();
+    let config = TypeConfig {
+        target: Some(TargetConfig::Push(Box::new(Push::to("http://127.0.0.1:9/")))),
+        start: Start::Plain,
+        max_attempts: Some(1),
+        response_timeout_seconds: Seconds::new(5),
+        ..TypeConfig::default()
+    };
+    server.put_type(&name("work"), config, None).await.unwrap();
+    let job = server.enqueue(NewJob::new(name("work"), Payload::null())).await.unwrap().job;
+    let ended = async || {
+        Some(server.job(&job.id, None).await.unwrap()).filter(|job| job.life.ended().is_some())
+    };
+    let ended = world.until("its attempt fails", ended).await;
+    let message = ended.life.error.and_then(|error| error.message).unwrap();
+    assert!(message.starts_with("its result cannot be stored"), "{message}");
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn a_result_waits_for_object_storage_without_a_second_run() {
     let world = World::default();
-    world.objects.be_away(true);
+    world.objects.fail(OUTAGE);
     let server = world.server(Arc::new(MemoryStore::new()));
     let server = server
         .handler(name("work"), 1, |_| Box::pin(async { Handled::Succeeded(Some(large())) }))
@@ -213,9 +176,9 @@ async fn a_result_waits_for_object_storage_without_a_second_run() {
         .unwrap();
     server.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
     let job = server.enqueue(NewJob::new(name("work"), Payload::null())).await.unwrap().job;
-    world.until("it asked again", async || (world.objects.refused() > 2).then_some(())).await;
+    world.until("it asked again", async || (world.objects.failed() > 2).then_some(())).await;
     assert!(server.job(&job.id, None).await.unwrap().life.running().is_some());
-    world.objects.be_away(false);
+    world.objects.fail([]);
     let ended = async || {
         Some(server.job(&job.id, None).await.unwrap()).filter(|job| job.life.ended().is_some())
     };

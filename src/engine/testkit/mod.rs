@@ -6,6 +6,7 @@
 pub mod builders;
 pub mod conformance;
 pub mod faults;
+pub mod objects;
 pub mod policies;
 
 pub use policies::FnPolicy;

@@ -291,22 +291,19 @@ impl Server {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::testing::{ObjectRequest, RefusingObjects, builder_on, soon};
+    use crate::runtime::testing::{server_on_faulty_objects, soon};
     use tidegate_core::job::{Body, type_config::TypeConfig};
     use tidegate_engine::{
         OBJECT_BYTES,
-        memory::{FakeClock, MemoryStore},
         request::{LeaseRequest, ReportOutcome},
-        testkit::builders::name,
+        testkit::{
+            builders::name,
+            objects::{FaultyObjects, ObjectRequest},
+        },
     };
 
-    async fn server() -> (Server, Arc<RefusingObjects>) {
-        let objects = Arc::new(RefusingObjects::default());
-        let clock = Arc::new(FakeClock::default());
-        let server = builder_on(&clock, Arc::new(MemoryStore::new()), Arc::clone(&objects) as _)
-            .start()
-            .await
-            .unwrap();
+    async fn server() -> (Server, Arc<FaultyObjects>) {
+        let (server, objects) = server_on_faulty_objects().await;
         server.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
         (server, objects)
     }
@@ -359,7 +356,7 @@ mod tests {
     #[tokio::test]
     async fn a_body_that_cannot_be_stored_affects_no_other_job() {
         let (server, objects) = server().await;
-        objects.refuse(ObjectRequest::Put);
+        objects.fail([ObjectRequest::Put]);
         let refused = |answer: bool| if answer { "accepted" } else { "refused" };
         let jobs = new_jobs([Payload::null(), large(), Payload::null(), large()]);
         let enqueued = server.enqueue_many(jobs).await;

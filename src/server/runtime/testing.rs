@@ -1,20 +1,10 @@
 //! Servers in memory for the tests of this folder. Only the tests move time.
 
-use std::{
-    fmt::{self, Display, Formatter},
-    pin::pin,
-    sync::Arc,
-    task::Poll,
-};
+use std::{pin::pin, sync::Arc, task::Poll};
 
 use async_trait::async_trait;
-use futures_util::{FutureExt, StreamExt, future, poll, stream::BoxStream};
-use object_store::{
-    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, memory::InMemory, path::Path,
-};
-use parking_lot::Mutex;
-use tokio::sync::Barrier;
+use futures_util::poll;
+use object_store::{ObjectStore, memory::InMemory};
 
 use super::{Builder, Server};
 use tidegate_backends::system::SystemEntropy;
@@ -27,6 +17,7 @@ use tidegate_core::port::{
 use tidegate_engine::{
     Ports,
     memory::{FakeClock, MemoryStore, MemoryWorkQueue},
+    testkit::objects::FaultyObjects,
 };
 
 /// Answers every push.
@@ -34,7 +25,7 @@ pub(super) struct AcceptAll;
 
 #[async_trait]
 impl Target for AcceptAll {
-    async fn call(&self, _: Request) -> std::result::Result<Response, TargetError> {
+    async fn call(&self, _: Request) -> Result<Response, TargetError> {
         Ok(Response { status: 200, headers: Vec::new(), body: bytes::Bytes::new() })
     }
 }
@@ -61,6 +52,15 @@ pub(super) fn builder_on(
     Server::builder(ports, Arc::new(AcceptAll))
 }
 
+/// A server with an empty store, on objects with faults.
+pub(super) async fn server_on_faulty_objects() -> (Server, Arc<FaultyObjects>) {
+    let objects = Arc::new(FaultyObjects::default());
+    let clock = Arc::new(FakeClock::default());
+    let store = Arc::new(MemoryStore::new());
+    let server = builder_on(&clock, store, Arc::clone(&objects) as _).start().await.unwrap();
+    (server, objects)
+}
+
 /// Yields until `good` returns `true`.
 pub(super) async fn until(what: &str, mut good: impl AsyncFnMut() -> bool) {
     for _ in 0..1_000_000 {
@@ -84,97 +84,4 @@ pub(super) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     })
     .await;
     result.expect("it is ready")
-}
-
-/// A request to the object storage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ObjectRequest {
-    Put,
-    Get,
-    List,
-}
-
-/// Object storage in memory that refuses one kind of request.
-#[derive(Debug, Default)]
-pub(super) struct RefusingObjects {
-    pub(super) inner: InMemory,
-    refused: Mutex<Option<ObjectRequest>>,
-    together: Mutex<Option<Arc<Barrier>>>,
-}
-
-impl RefusingObjects {
-    /// Sets the kind of request that is refused from now on.
-    pub(super) fn refuse(&self, request: impl Into<Option<ObjectRequest>>) {
-        *self.refused.lock() = request.into();
-    }
-
-    /// From now on a put waits until `count` of them wait.
-    pub(super) fn put_together(&self, count: usize) {
-        *self.together.lock() = Some(Arc::new(Barrier::new(count)));
-    }
-
-    fn check(&self, request: ObjectRequest) -> Result<()> {
-        if *self.refused.lock() == Some(request) {
-            return Err(object_store::Error::Generic { store: "test", source: "refused".into() });
-        }
-        Ok(())
-    }
-}
-
-impl Display for RefusingObjects {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str("objects that refuse a kind of request")
-    }
-}
-
-#[async_trait]
-impl ObjectStore for RefusingObjects {
-    async fn put_opts(
-        &self,
-        location: &Path,
-        payload: PutPayload,
-        opts: PutOptions,
-    ) -> Result<PutResult> {
-        self.check(ObjectRequest::Put)?;
-        let together = self.together.lock().clone();
-        if let Some(barrier) = together {
-            barrier.wait().await;
-        }
-        self.inner.put_opts(location, payload, opts).await
-    }
-
-    async fn put_multipart_opts(
-        &self,
-        location: &Path,
-        opts: PutMultipartOptions,
-    ) -> Result<Box<dyn MultipartUpload>> {
-        self.inner.put_multipart_opts(location, opts).await
-    }
-
-    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        self.check(ObjectRequest::Get)?;
-        self.inner.get_opts(location, options).await
-    }
-
-    fn delete_stream(
-        &self,
-        locations: BoxStream<'static, Result<Path>>,
-    ) -> BoxStream<'static, Result<Path>> {
-        self.inner.delete_stream(locations)
-    }
-
-    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        match self.check(ObjectRequest::List) {
-            Ok(()) => self.inner.list(prefix),
-            Err(error) => future::ready(Err(error)).into_stream().boxed(),
-        }
-    }
-
-    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.inner.list_with_delimiter(prefix).await
-    }
-
-    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        self.inner.copy_opts(from, to, options).await
-    }
 }

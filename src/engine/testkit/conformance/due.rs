@@ -113,7 +113,7 @@ pub async fn due_jobs_come_in_every_order(store: &dyn JobStore) {
     let chance = &mut StdRng::seed_from_u64(7);
     let scheduled = fill(store, chance).await;
     // A store that writes one by one is probably remote and slow.
-    for round in 0..if store.capabilities().atomicity.is_atomic() { 150 } else { 40 } {
+    for round in 0..if store.capabilities().atomicity.is_atomic() { 150 } else { 21 } {
         let types = ["x", "y", "z", "unknown"]
             .iter()
             .filter(|_| chance.random_bool(0.7))
@@ -197,7 +197,7 @@ pub async fn due_reads_only_the_queue_and_types_of_its_query(store: &dyn JobStor
     assert_eq!(
         pages[0].jobs[0].data,
         tidegate_core::job::Body::Separate(3000),
-        "a large body is stored apart"
+        "a large body is stored separately"
     );
     assert!(store.due(&[]).await.expect("the store answers").is_empty());
 }

@@ -21,13 +21,13 @@ use tidegate_core::{
 use tidegate_engine::{
     OBJECT_BYTES, TickInput,
     request::NewJob,
-    testkit::{FnPolicy, builders::name, policies::fault},
+    testkit::{FnPolicy, builders::name, objects::FaultyObjects, policies::fault},
 };
 
 use super::{after, failed_once, places, planner, sweep};
 use crate::{
     cases::harness::{every_store, failed, report, work},
-    outage::Objects,
+    outage::OUTAGE,
 };
 
 #[tokio::test]
@@ -38,18 +38,18 @@ async fn an_unstorable_retry_decision_is_retried_and_blocks_no_other() {
         RetryAnswer::Retry { at: call.now, data, priority: None }
     };
     for (mut harness, _) in places(Description::default(), answer).await {
-        let objects = Arc::new(Objects::default());
+        let objects = Arc::new(FaultyObjects::default());
         harness.objects(Arc::clone(&objects) as _);
         let (large, _) =
             failed_once(&mut harness, work().with_options(|options| options.priority = Some(1)))
                 .await;
         let (small, _) = failed_once(&mut harness, work()).await;
-        objects.be_away(true);
+        objects.fail(OUTAGE);
         let changed = sweep(&harness).await.changed;
         assert_eq!(changed.iter().map(|(job, _)| &job.id).collect::<Vec<_>>(), [&small.id]);
-        assert_eq!(objects.refused(), 1);
+        assert_eq!(objects.failed(), 1);
         assert!(harness.job(&large.id).await.life.awaits_retry_decision());
-        objects.be_away(false);
+        objects.fail([]);
         assert_eq!(sweep(&harness).await.changed.len(), 1);
         let large = harness.job(&large.id).await;
         assert!(
@@ -64,17 +64,17 @@ async fn a_strategy_is_not_called_while_the_data_is_unreadable() {
     for (mut harness, calls) in
         places(Description { needs_data: true, ..Description::default() }, after(0)).await
     {
-        let objects = Arc::new(Objects::default());
+        let objects = Arc::new(FaultyObjects::default());
         harness.objects(Arc::clone(&objects) as _);
         let large = || NewJob {
             data: Payload::json(format!("\"{}\"", "x".repeat(OBJECT_BYTES))),
             ..work()
         };
         let (job, _) = failed_once(&mut harness, large()).await;
-        objects.be_away(true);
+        objects.fail(OUTAGE);
         assert!(sweep(&harness).await.changed.is_empty());
         assert!(calls.lock().is_empty() && harness.job(&job.id).await.life.awaits_retry_decision());
-        objects.be_away(false);
+        objects.fail([]);
         assert_eq!(sweep(&harness).await.changed.len(), 1);
         assert!(calls.lock().remove(0).data.is_some());
         harness.engine.cancel(&job.id, None, false).await.unwrap();

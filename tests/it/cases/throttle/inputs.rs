@@ -18,6 +18,7 @@ use tidegate_engine::{
     request::{NewJob, ReportOutcome},
     testkit::{
         builders::name,
+        objects::FaultyObjects,
         policies::{each, hold, run},
     },
 };
@@ -25,7 +26,7 @@ use tidegate_engine::{
 use super::{limit, region, says, watched};
 use crate::{
     cases::harness::{demand, every_store, of_type, queue, report, with, work},
-    outage::Objects,
+    outage::OUTAGE,
 };
 
 #[tokio::test]
@@ -131,7 +132,7 @@ async fn a_throttler_is_not_called_while_the_data_is_unreadable() {
             })
         });
         let mut harness = harness.with_policy(policy);
-        let objects = Arc::new(Objects::default());
+        let objects = Arc::new(FaultyObjects::default());
         harness.objects(Arc::clone(&objects) as _);
         harness.throttled(Description { needs_data: true, ..says() }, limit(9)).await;
         let mut config = harness.engine.queue(&queue()).await.unwrap().config;
@@ -144,7 +145,7 @@ async fn a_throttler_is_not_called_while_the_data_is_unreadable() {
             })
             .await;
         harness.enqueue(work().with_options(|options| options.critical = true)).await;
-        objects.be_away(true);
+        objects.fail(OUTAGE);
         let outcome = harness
             .tick(TickInput {
                 demands: vec![demand(&["work"], 5, Dispatch::Claim)],
@@ -160,7 +161,7 @@ async fn a_throttler_is_not_called_while_the_data_is_unreadable() {
             if on_failure == OnFailure::Hold { 1 } else { 2 },
             "the critical one in any case"
         );
-        objects.be_away(false);
+        objects.fail([]);
         harness.wait(1);
         harness.lease(5).await;
         assert!(

@@ -10,7 +10,8 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-/// Data of every size and encoding is read back unchanged. Large data is stored apart from the job.
+/// Data of every size and encoding is read back unchanged. Large data is stored separately from the
+/// job.
 pub async fn data_of_every_size_comes_back_byte_for_byte(store: &dyn JobStore) {
     let sizes =
         [0, 1, 2, 100, INLINE_BYTES - 1, INLINE_BYTES, INLINE_BYTES + 1, 101 * 1024, 1024 * 1024];
@@ -59,7 +60,7 @@ pub async fn data_of_every_size_comes_back_byte_for_byte(store: &dyn JobStore) {
     }
 }
 
-/// New data replaces the old: larger or smaller, inline, apart from the job, or in the object
+/// New data replaces the old: larger or smaller, inline, separate, or in the object
 /// store.
 pub async fn a_large_body_follows_its_job(store: &dyn JobStore) {
     let large = |fill: u8| {

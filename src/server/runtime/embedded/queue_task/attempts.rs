@@ -115,8 +115,8 @@ async fn bounded(inner: &Inner, report: Report, lease_until: Timestamp) -> Repor
             }
             Err(error) => error,
         };
-        // Reported, because no lease ends an unclaimed dispatch. After the end of a lease, the
-        // report is refused.
+        // Reported, because no lease ends an unclaimed dispatch. Once the end of a lease is
+        // recorded, the report is refused.
         let retryable = matches!(error, Error::Unavailable { .. });
         let failure = Failure::new(Reason::Failed, format!("its result cannot be stored: {error}"));
         let outcome = ReportOutcome::Failed { failure, retryable, least_wait: Duration::ZERO };

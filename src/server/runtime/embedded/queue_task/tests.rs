@@ -10,7 +10,7 @@ use crate::{
     Server,
     runtime::{
         embedded::handler::Handled,
-        testing::{ObjectRequest, RefusingObjects, builder, builder_on, until},
+        testing::{builder, builder_on, until},
     },
 };
 use tidegate_core::{
@@ -23,7 +23,10 @@ use tidegate_engine::{
     Rules,
     memory::{FakeClock, MemoryStore},
     request::{LeaseRequest, NewJob},
-    testkit::builders::name,
+    testkit::{
+        builders::name,
+        objects::{FaultyObjects, ObjectRequest},
+    },
 };
 
 fn push() -> TypeConfig {
@@ -242,7 +245,7 @@ async fn a_job_that_found_its_handler_full_runs_when_it_is_free() {
 
 #[tokio::test]
 async fn a_result_that_cannot_be_stored_frees_its_handler() {
-    let (clock, objects) = (Arc::new(FakeClock::default()), Arc::new(RefusingObjects::default()));
+    let (clock, objects) = (Arc::new(FakeClock::default()), Arc::new(FaultyObjects::default()));
     let server = builder_on(&clock, Arc::new(MemoryStore::new()), Arc::clone(&objects) as _)
         .handler(name("work"), 1, |call| {
             let len = if call.job.id.as_str() == "large" { 64 << 10 } else { 1 };
@@ -253,7 +256,7 @@ async fn a_result_that_cannot_be_stored_frees_its_handler() {
         .await
         .unwrap();
     server.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
-    objects.refuse(ObjectRequest::Put);
+    objects.fail([ObjectRequest::Put]);
     let first = NewJob { id: Some(name("large")), ..NewJob::new(name("work"), Payload::null()) };
     let first = server.enqueue(first).await.unwrap().job;
     until("it runs", async || server.job(&first.id, None).await.unwrap().life.running().is_some())
@@ -264,7 +267,7 @@ async fn a_result_that_cannot_be_stored_frees_its_handler() {
         server.job(&second.id, None).await.unwrap().life.ended().is_some()
     })
     .await;
-    objects.refuse(None);
+    objects.fail([]);
     until("its retry succeeds", async || {
         clock.advance(Duration::from_millis(100));
         server.job(&first.id, None).await.unwrap().life.ended() == Some(Outcome::Succeeded)
