@@ -10,7 +10,7 @@ use std::{
     process::Command,
 };
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use sha2::{Digest, Sha256};
 
 use crate::{Outcome, sources};
@@ -80,10 +80,19 @@ fn component(plugins: &Path, name: &str) -> Result<Vec<u8>> {
     );
     let core = target.join(TARGET).join("release").join(format!("{}.wasm", name.replace('-', "_")));
     let core = fs::read(&core).with_context(|| format!("reading {}", core.display()))?;
+    for machine in [plugins.to_owned(), cargo_home()?, sysroot()?] {
+        let path = machine.as_os_str().as_encoded_bytes();
+        ensure!(
+            !core.windows(path.len()).any(|part| part == path),
+            "{name} contains {}, a path of this machine",
+            machine.display()
+        );
+    }
     wit_component::ComponentEncoder::default().module(&core)?.validate(true).encode()
 }
 
-/// Cargo without the paths of this machine in its output: panics name their source files.
+/// Cargo without what differs between machines: the paths in its output (panics name their source
+/// files), flags, and a compiler with lints, which gives symbols other names.
 fn cargo(plugins: &Path) -> Result<Command> {
     let mut flags: Vec<OsString> = Vec::new();
     let mut remap = |from: &Path, to: &str| {
@@ -94,6 +103,9 @@ fn cargo(plugins: &Path) -> Result<Command> {
         flags.push(flag);
     };
     remap(plugins, "plugins");
+    // With the component `rust-src` the compiler names its copy of the standard library.
+    let library = sysroot()?.join("lib/rustlib/src/rust");
+    remap(&library, &format!("/rustc/{}", commit()?));
     // Each registry has a folder here, whose name contains the address of the registry.
     if let Ok(registries) = fs::read_dir(cargo_home()?.join("registry/src")) {
         for registry in registries {
@@ -105,7 +117,8 @@ fn cargo(plugins: &Path) -> Result<Command> {
         .current_dir(plugins)
         .env("CARGO_TARGET_DIR", plugins.join("target"))
         .env("CARGO_ENCODED_RUSTFLAGS", flags.join(&OsString::from("\u{1f}")))
-        .env_remove("RUSTFLAGS");
+        .env_remove("RUSTFLAGS")
+        .env_remove("RUSTC_WORKSPACE_WRAPPER");
     Ok(cargo)
 }
 
@@ -114,12 +127,25 @@ fn cargo_home() -> Result<PathBuf> {
     named.or_else(|| Some(env::home_dir()?.join(".cargo"))).context("no home directory")
 }
 
+fn sysroot() -> Result<PathBuf> {
+    Ok(rustc(&["--print", "sysroot"])?.into())
+}
+
 /// The compiler's name and version.
 fn compiler() -> Result<String> {
-    let output =
-        Command::new("rustc").arg("--version").output().context("asking rustc for its version")?;
-    if !output.status.success() {
-        bail!("rustc --version failed");
-    }
+    rustc(&["--version"])
+}
+
+/// The hash of the compiler's commit, by which it names the files of the standard library.
+fn commit() -> Result<String> {
+    let said = rustc(&["--version", "--verbose"])?;
+    let hash = said.lines().find_map(|line| line.strip_prefix("commit-hash: "));
+    hash.map(str::to_owned).context("rustc does not say its commit")
+}
+
+/// The output of the compiler for `args`.
+fn rustc(args: &[&str]) -> Result<String> {
+    let output = Command::new("rustc").args(args).output().context("starting rustc")?;
+    ensure!(output.status.success(), "rustc {} failed", args.join(" "));
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
