@@ -4,8 +4,9 @@
 //! cargo run --example embedded
 //! ```
 //!
-//! Jobs are durable before `enqueue` returns. This example uses a temporary directory, so that it can run
-//! again. A real program names its own directory and finds its unfinished jobs there after a restart.
+//! Jobs are durable before `enqueue` returns. This example uses a temporary directory, so that it
+//! can run again. A real program names its own directory and finds its unfinished jobs there after
+//! a restart.
 
 use std::{
     sync::{
@@ -31,8 +32,8 @@ const LIMIT: u32 = 2;
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let dir = tempfile::tempdir()?;
-    // A handler is a function from a call to its outcome. Delivery is at least once, so a handler may be
-    // called again for the same job. Make its side effects idempotent by the job's id.
+    // A handler is a function from a call to its outcome. Delivery is at least once, so a handler
+    // may be called again for the same job. Make its side effects idempotent by the job's id.
     let greet: TypeName = "greet".parse()?;
     let (running, most) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
     let seen = Arc::clone(&most);

@@ -4,8 +4,9 @@
 //! cargo run --example reply_as_event
 //! ```
 //!
-//! The other system knows neither job ids nor callbacks. It accepts an order with status 200, and later
-//! publishes "confirmed". Both have the order's number, and a trigger has the expression that finds it.
+//! The other system knows neither job ids nor callbacks. It accepts an order with status 200, and
+//! later publishes "confirmed". Both have the order's number, and a trigger has the expression that
+//! finds it.
 
 use std::sync::Arc;
 
@@ -67,7 +68,8 @@ async fn main() -> anyhow::Result<()> {
         jobs.push((number, server.enqueue(job).await?.job.id));
     }
 
-    // A consumer publishes each record until it is accepted. Duplicates are harmless: this one sends two.
+    // A consumer publishes each record until it is accepted. Duplicates are harmless: this one
+    // sends two.
     for _ in &jobs {
         let Some(record) = records.recv().await else {
             break;

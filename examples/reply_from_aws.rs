@@ -1,14 +1,14 @@
 //! A request over HTTP whose reply arrives as a Kafka record or an SNS message.
 //!
-//! The example passes the payloads of the Lambda function `ingest` to the same code, with a server in
-//! this process. It needs no AWS account.
+//! The example passes the payloads of the Lambda function `ingest` to the same code, with a server
+//! in this process. It needs no AWS account.
 //!
 //! ```text
 //! cargo run --features aws --example reply_from_aws
 //! ```
 //!
-//! A trigger sees each payload as an event. The order's number is in the request and in the reply, and
-//! one rule has the expression that finds it in both.
+//! A trigger sees each payload as an event. The order's number is in the request and in the reply,
+//! and one rule has the expression that finds it in both.
 
 use std::sync::Arc;
 
@@ -49,7 +49,8 @@ fn from_sns(order: u64, confirmation: &Value) -> Value {
     json!({"Records": [{"EventSource": "aws:sns", "EventVersion": "1.0", "EventSubscriptionArn": subscription, "Sns": message}]})
 }
 
-/// The other system: orders come in over HTTP; what it confirms, it publishes, the odd ones here and the even ones there.
+/// The other system: orders come in over HTTP; what it confirms, it publishes, the odd ones here
+/// and the even ones there.
 async fn other_system() -> anyhow::Result<(String, mpsc::UnboundedReceiver<Value>)> {
     let (publish, published) = mpsc::unbounded_channel();
     let publish = Arc::new(publish);
@@ -103,7 +104,8 @@ async fn main() -> anyhow::Result<()> {
         jobs.push((number, server.enqueue(job).await?.job.id));
     }
 
-    // Lambda retries each payload until it is accepted. Duplicates are harmless: this one sends two.
+    // Lambda retries each payload until it is accepted. Duplicates are harmless: this one sends
+    // two.
     for _ in &jobs {
         let Some(invocation) = published.recv().await else {
             break;

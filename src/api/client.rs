@@ -17,7 +17,7 @@ use tidegate_core::time::Timestamp;
 /// How long an answer may take, in addition to the wait that the request itself contains.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Most bytes of an answer. The largest are leases of many jobs with large data.
+/// Most bytes of an answer. The largest are leases: an embedded server does not bound them.
 const MAX_ANSWER_BYTES: u64 = 1 << 30;
 
 /// A client of one server.
@@ -57,8 +57,11 @@ pub enum Error {
         /// What is wrong with the answer.
         cause: String,
     },
-    /// The answer is larger than those of a tidegate server.
-    #[error("the answer of {url} has more than {MAX_ANSWER_BYTES} bytes; is it a tidegate server?")]
+    /// The answer has more than 1 GiB.
+    #[error(
+        "the answer of {url} has more than {MAX_ANSWER_BYTES} bytes; if it is a lease, ask for \
+         fewer jobs at a time"
+    )]
     TooLarge {
         /// The URL of the request.
         url: Url,
@@ -279,7 +282,7 @@ impl<'a> Request<'a> {
             .headers()
             .get(header::DATE)
             .and_then(|date| DateTime::parse_from_rfc2822(date.to_str().ok()?).ok());
-        let Some(body) = bounded_body(answer).await.map_err(unreachable)? else {
+        let Some(body) = bounded_body(answer, MAX_ANSWER_BYTES).await.map_err(unreachable)? else {
             return Err(Error::TooLarge { url: self.url });
         };
         if status.is_success() {
@@ -299,14 +302,14 @@ impl<'a> Request<'a> {
     }
 }
 
-/// The body of an answer; none if it is over the bound.
-async fn bounded_body(mut answer: reqwest::Response) -> reqwest::Result<Option<Bytes>> {
-    if answer.content_length().is_some_and(|length| length > MAX_ANSWER_BYTES) {
+/// The body of an answer. `None` if it has more than `most` bytes, with or without a length.
+async fn bounded_body(mut answer: reqwest::Response, most: u64) -> reqwest::Result<Option<Bytes>> {
+    if answer.content_length().is_some_and(|length| length > most) {
         return Ok(None);
     }
     let mut body = BytesMut::new();
     while let Some(chunk) = answer.chunk().await? {
-        if (body.len() + chunk.len()) as u64 > MAX_ANSWER_BYTES {
+        if (body.len() + chunk.len()) as u64 > most {
             return Ok(None);
         }
         body.extend_from_slice(&chunk);
@@ -321,4 +324,27 @@ fn innermost(error: &dyn std::error::Error) -> String {
         cause = source;
     }
     cause.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use futures_util::stream;
+
+    use super::*;
+
+    /// An answer of three parts, which does not say its length.
+    fn streamed() -> reqwest::Response {
+        let parts = ["one", "two", "three"].map(|part| Ok::<_, Infallible>(Bytes::from(part)));
+        let body = reqwest::Body::wrap_stream(stream::iter(parts));
+        http::Response::new(body).into()
+    }
+
+    #[tokio::test]
+    async fn a_body_of_unknown_length_is_read_up_to_the_bound() {
+        assert_eq!(streamed().content_length(), None);
+        assert_eq!(bounded_body(streamed(), 11).await.unwrap().unwrap(), "onetwothree");
+        assert_eq!(bounded_body(streamed(), 10).await.unwrap(), None);
+    }
 }

@@ -6,7 +6,8 @@
 //! | `aws` | `dynamodb`: the job store; `sqs`: the work queue; `aws`: targets; `objects`: S3 |
 //! | `http` | [`http`]: push delivery |
 //! | `wasm` | [`wasm`]: plugins; with `compiler`, also their compiler |
-//! | none | [`system`]: the machine's clock and entropy; [`cost`]: the cost of AWS; [`aws_targets`]: the settings of AWS targets |
+//! | none | [`system`]: the machine's clock and entropy; [`cost`]: the cost of AWS |
+//! | none | [`aws_targets`]: the settings of AWS targets |
 
 #[cfg(feature = "aws")]
 pub mod aws;

@@ -1,8 +1,8 @@
 //! The words of prose and the length of test names.
 //!
-//! `docs/words.txt` lists words that documents must not use, each with its replacement. The list also
-//! applies to the comments of Rust source and to its prose: the string literals with a space. A test
-//! name has at most [`MAX_TEST_NAME`] characters.
+//! `docs/words.txt` lists words that documents must not use, each with its replacement. The list
+//! also applies to the comments of Rust source and to its prose: the string literals with a space.
+//! A test name has at most [`MAX_TEST_NAME`] characters.
 
 use std::{
     cmp::Reverse,
@@ -55,8 +55,8 @@ fn banned(list: &str) -> Banned {
 }
 
 /// The words of a Markdown text with their lines, without code, link targets and letter case. The
-/// text starts in line `first`. An empty word is a boundary that no phrase crosses: punctuation, code,
-/// the end of a paragraph.
+/// text starts in line `first`. An empty word is a boundary that no phrase crosses: punctuation,
+/// code, the end of a paragraph.
 fn words(first: usize, text: &str) -> Vec<(usize, String)> {
     let mut words = Vec::new();
     let (mut fenced, mut code) = (false, false);
@@ -90,8 +90,9 @@ fn words(first: usize, text: &str) -> Vec<(usize, String)> {
     words
 }
 
-/// The length of the first lexeme of `source`: a line comment, a string literal, a character, a word,
-/// or one other letter. The prefixes of a string are words of their own, except those of a raw string.
+/// The length of the first lexeme of `source`: a line comment, a string literal, a character, a
+/// word, or one other letter. The prefixes of a string are words of their own, except those of a
+/// raw string.
 pub fn lexeme(source: &str) -> usize {
     let end_of = |from: usize, end: &str| {
         source[from..].find(end).map_or(source.len(), |at| from + at + end.len())

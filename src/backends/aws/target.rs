@@ -1,8 +1,8 @@
 //! SQS, SNS, `EventBridge` and Lambda as a [`Target`], which passes URLs on to another target.
 //!
-//! Answers become HTTP responses: 200 for success, 202 if the result comes later, 429 for throttling, the service's own status for
-//! another error. A call that could not be sent is [`TargetError::NotConnected`]. A call without an
-//! answer may have succeeded.
+//! Answers become HTTP responses: 200 for success, 202 if the result comes later, 429 for
+//! throttling, the service's own status for another error. A call that could not be sent is
+//! [`TargetError::NotConnected`]. A call without an answer may have succeeded.
 
 use std::{error::Error, sync::Arc};
 

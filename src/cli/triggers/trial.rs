@@ -27,7 +27,7 @@ use tidegate_core::{
     after_help = "A file with events has one CloudEvent, a list of them, or one on each line; \
     built with `--features aws`, also\n\
     what Lambda calls the function `ingest` with.\n\
-    Exit code 1: the rule is invalid, or it cannot map an event.\n\n\
+    Exit code 1: the rule is invalid, an input is no event, or the rule cannot map it.\n\n\
     Examples:\n  \
     tidegate trigger test rule.json events.json\n  \
     tidegate trigger test rule.json events.json --json \

@@ -62,12 +62,12 @@ impl Engine {
     /// Reads the bodies and results of jobs into them. Returns one answer per job, so that one
     /// missing or damaged body does not affect the others.
     pub async fn load_each(&self, mut jobs: Vec<Job>) -> Vec<Result<Job, Error>> {
-        let apart: Vec<usize> =
+        let separate: Vec<usize> =
             (0..jobs.len()).filter(|i| matches!(jobs[*i].data, Body::Separate(_))).collect();
-        if !apart.is_empty() {
-            let ids: Vec<JobId> = apart.iter().map(|i| jobs[*i].id.clone()).collect();
+        if !separate.is_empty() {
+            let ids: Vec<JobId> = separate.iter().map(|i| jobs[*i].id.clone()).collect();
             match self.bodies(&ids).await {
-                Ok(bodies) => apart.into_iter().zip(bodies).for_each(|(i, body)| {
+                Ok(bodies) => separate.into_iter().zip(bodies).for_each(|(i, body)| {
                     if let Some(body) = body {
                         jobs[i].data = Body::Inline(body);
                     }
@@ -86,8 +86,8 @@ impl Engine {
         stream::iter(each).buffered(MAX_CONCURRENT_READS).collect().await
     }
 
-    /// Reads bodies that are stored apart from their jobs, all at once. If one is damaged, they are
-    /// read one by one, and only the damaged one is missing.
+    /// Reads bodies that are stored separately from their jobs, all at once. If one is damaged,
+    /// they are read one by one, and only the damaged one is missing.
     async fn bodies(&self, ids: &[JobId]) -> Result<Vec<Option<Payload>>, Error> {
         match self.ports.store.bodies(ids).await {
             Err(StoreError::Corrupt(_)) => {}

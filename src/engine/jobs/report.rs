@@ -109,22 +109,8 @@ impl Engine {
     /// Does the same as [`Engine::prepare_report`] for several reports. Returns one answer per
     /// report, in order.
     pub async fn prepare_reports(&self, reports: Vec<Report>) -> Vec<Result<Report, Error>> {
-        let (mut answers, mut large) = (Vec::with_capacity(reports.len()), Vec::new());
-        for report in reports {
-            match self.large_result(&report) {
-                Ok(None) => answers.push(Ok(report)),
-                Ok(Some(_)) => {
-                    large.push((answers.len(), report.clone()));
-                    answers.push(Ok(report));
-                }
-                Err(error) => answers.push(Err(error)),
-            }
-        }
-        let (indices, large): (Vec<usize>, Vec<Report>) = large.into_iter().unzip();
-        let each: Vec<_> = large.into_iter().map(|report| self.prepare_report(report)).collect();
-        let stored: Vec<_> = stream::iter(each).buffered(MAX_CONCURRENT_WRITES).collect().await;
-        indices.into_iter().zip(stored).for_each(|(index, answer)| answers[index] = answer);
-        answers
+        let each: Vec<_> = reports.into_iter().map(|report| self.prepare_report(report)).collect();
+        stream::iter(each).buffered(MAX_CONCURRENT_WRITES).collect().await
     }
 
     /// The result of a report that becomes an object.

@@ -25,7 +25,7 @@ use tidegate_core::{
         job_store::{
             Atomicity, Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key,
             ListPage, ListQuery, Purged, Record, RecordKind, RecordQuery, StateFilter,
-            StoreCapabilities, StoreError, Txn, flatten, is_stored_apart,
+            StoreCapabilities, StoreError, Txn, flatten, is_stored_separately,
         },
         listing::Cursor,
     },
@@ -76,7 +76,7 @@ impl JobStore for MemoryStore {
             records
                 .jobs
                 .get(id)
-                .filter(|job| is_stored_apart(&job.data))
+                .filter(|job| is_stored_separately(&job.data))
                 .and_then(|job| job.data.inline().cloned())
         };
         Ok(ids.iter().map(body).collect())

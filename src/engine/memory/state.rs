@@ -6,7 +6,7 @@ use tidegate_core::{
     job::{Body, Job, JobId, QueueName},
     port::job_store::{
         Committed, CurrentRecord, DuePage, DueQuery, Expect, Item, ItemKind, Key, Purged, Record,
-        RecordKind, Txn, Write, is_stored_apart,
+        RecordKind, Txn, Write, is_stored_separately,
     },
     queue::{GrantBatch, Ledger, ledger::BatchId},
     time::Timestamp,
@@ -31,9 +31,9 @@ pub(super) struct Records {
     pub kept: BTreeMap<(RecordKind, String), Record>,
 }
 
-/// A copy of `job` for readers: without a body that is stored apart.
+/// A copy of `job` for readers: without a body that is stored separately.
 pub(super) fn without_large_body(job: &Job) -> Job {
-    let data = if is_stored_apart(&job.data) {
+    let data = if is_stored_separately(&job.data) {
         Body::Separate(job.data.len() as u32)
     } else {
         job.data.clone()

@@ -117,8 +117,8 @@ impl Api {
 
     /// `job` with its bodies, loaded from the object store if they are there.
     async fn whole(&self, job: Job) -> Result<Job, Problem> {
-        let stored_apart = |body: &Body| body.inline().is_none();
-        if !stored_apart(&job.data)
+        let stored_separately = |body: &Body| body.inline().is_none();
+        if !stored_separately(&job.data)
             && job.life.result.as_ref().is_none_or(|result| result.object.is_none())
         {
             return Ok(job);

@@ -13,15 +13,7 @@ use super::{
 #[tokio::test]
 async fn a_stop_lets_a_running_push_finish_and_admits_nothing_more() {
     let tide = Tidegate::start().await;
-    let (go, wait) = tokio::sync::watch::channel(false);
-    let target = Target::start(move |_| {
-        let mut wait = wait.clone();
-        async move {
-            wait.wait_for(|go| *go).await.unwrap();
-            "finished"
-        }
-    })
-    .await;
+    let (target, go) = Target::held("finished").await;
     tide.queue("q", json!({"concurrency": 1})).await;
     tide.job_type("t", json!({"queue": "q", "target": {"url": target.url}})).await;
     tide.job_type("pull", json!({})).await;

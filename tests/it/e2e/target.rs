@@ -5,6 +5,7 @@ use std::{future::Future, sync::Arc};
 use axum::{Router, body::Bytes, extract::Request, http::HeaderMap, response::IntoResponse};
 use parking_lot::Mutex;
 use serde_json::Value;
+use tokio::sync::watch;
 
 use super::wait::eventually;
 
@@ -64,6 +65,19 @@ impl Target {
         });
         let serving = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
         Self { url, calls, serving }
+    }
+
+    /// A target that answers no call before `true` is sent, and then each by `answer`.
+    pub async fn held(answer: &'static str) -> (Self, watch::Sender<bool>) {
+        let (go, wait) = watch::channel(false);
+        let target = Self::start(move |_| {
+            let mut wait = wait.clone();
+            async move {
+                wait.wait_for(|go| *go).await.unwrap();
+                answer
+            }
+        });
+        (target.await, go)
     }
 
     /// Every call so far.

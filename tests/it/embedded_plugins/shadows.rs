@@ -10,7 +10,7 @@ use std::{
 
 use parking_lot::Mutex;
 use tidegate_core::{
-    job::{Payload, retry::Retry, type_config::TypeConfig},
+    job::{Payload, PluginName, retry::Retry, type_config::TypeConfig},
     port::policy::{RetryAnswer, ThrottleAnswer},
     queue::{
         QueueConfig,
@@ -26,9 +26,22 @@ use tidegate_engine::{
         policies::{each, fault, hold, run},
     },
 };
-use tidegate_server::runtime::ShadowDecision;
+use tidegate_server::runtime::{Server, ShadowDecision};
 
 use super::{server, until, version};
+
+/// Has `plugin` throttle the queue of the type `work`.
+async fn throttle(server: &Server, plugin: &PluginName) {
+    let throttler = Throttler {
+        plugin: plugin.clone(),
+        config: Arc::new(serde_json::json!({})),
+        on_failure: OnFailure::Hold,
+    };
+    let config = QueueConfig { throttler: Some(throttler), ..QueueConfig::default() };
+    server.put_queue(&name("default"), config, None).await.unwrap();
+    let once = TypeConfig { max_attempts: Some(1), ..TypeConfig::default() };
+    server.put_type(&name("work"), once, None).await.unwrap();
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shadow_strategy_reports_differences_and_pauses_on_failure() {
@@ -140,27 +153,7 @@ async fn a_shadow_says_where_it_differs_and_decides_nothing() {
     server.push_plugin(&guard, version("v1", 1), Stage::Live).await.unwrap();
     let pushed = server.push_plugin(&guard, version("v2", 1), Stage::Shadow).await.unwrap();
     assert_eq!((pushed.item.live, pushed.item.shadow), (1, Some(2)));
-    let throttler = Throttler {
-        plugin: guard.clone(),
-        config: Arc::new(serde_json::json!({})),
-        on_failure: OnFailure::Hold,
-    };
-    server
-        .put_queue(
-            &name("default"),
-            QueueConfig { throttler: Some(throttler), ..QueueConfig::default() },
-            None,
-        )
-        .await
-        .unwrap();
-    server
-        .put_type(
-            &name("work"),
-            TypeConfig { max_attempts: Some(1), ..TypeConfig::default() },
-            None,
-        )
-        .await
-        .unwrap();
+    throttle(&server, &guard).await;
     let mut jobs = Vec::new();
     for _ in 0..20 {
         let job = server.enqueue(NewJob::new(name("work"), Payload::null())).await.unwrap().job;
@@ -211,20 +204,7 @@ async fn a_shadow_starts_from_the_live_state_and_reports_a_job_once() {
     let guard = name("guard");
     server.push_plugin(&guard, version("v1", 1), Stage::Live).await.unwrap();
     server.push_plugin(&guard, version("v2", 1), Stage::Shadow).await.unwrap();
-    let throttler = Throttler {
-        plugin: guard.clone(),
-        config: Arc::new(serde_json::json!({})),
-        on_failure: OnFailure::Hold,
-    };
-    server
-        .put_queue(
-            &name("default"),
-            QueueConfig { throttler: Some(throttler), ..QueueConfig::default() },
-            None,
-        )
-        .await
-        .unwrap();
-    server.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
+    throttle(&server, &guard).await;
     let compared = async |most: u64| {
         until(async || {
             Some(server.plugin_differences(&guard).await.unwrap())
@@ -273,27 +253,7 @@ async fn a_shadow_with_a_state_of_its_own_forgets_it_when_it_was_off() {
     let guard = name("guard");
     server.push_plugin(&guard, version("v1", 1), Stage::Live).await.unwrap();
     server.push_plugin(&guard, version("v2", 2), Stage::Shadow).await.unwrap();
-    let throttler = Throttler {
-        plugin: guard.clone(),
-        config: Arc::new(serde_json::json!({})),
-        on_failure: OnFailure::Hold,
-    };
-    server
-        .put_queue(
-            &name("default"),
-            QueueConfig { throttler: Some(throttler), ..QueueConfig::default() },
-            None,
-        )
-        .await
-        .unwrap();
-    server
-        .put_type(
-            &name("work"),
-            TypeConfig { max_attempts: Some(1), ..TypeConfig::default() },
-            None,
-        )
-        .await
-        .unwrap();
+    throttle(&server, &guard).await;
     let next = async || {
         let count = heard.lock().len();
         server.enqueue(NewJob::new(name("work"), Payload::null())).await.unwrap();

@@ -164,6 +164,6 @@ pub type SharedStore = Arc<dyn JobStore>;
 pub const INLINE_BYTES: usize = 1024;
 
 /// Whether `body` is too large to be stored in its job's record.
-pub fn is_stored_apart(body: &Body) -> bool {
+pub fn is_stored_separately(body: &Body) -> bool {
     body.inline().is_some_and(|payload| payload.bytes.len() > INLINE_BYTES)
 }

@@ -87,7 +87,7 @@ impl StateFilter {
 
 /// A text that names no state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("must be scheduled, running, succeeded, failed, expired, cancelled or dropped")]
+#[error("no state of a job has this name")]
 pub struct NotAState;
 
 impl FromStr for StateFilter {

@@ -96,17 +96,17 @@ impl Server {
         reports: Vec<Report>,
     ) -> Result<(Vec<Report>, Vec<Option<Result<Job, Error>>>, Vec<usize>), Error> {
         let mut answers: Vec<Option<Result<Job, Error>>> = reports.iter().map(|_| None).collect();
-        let (mut own, mut order) = (Vec::new(), Vec::new());
-        let (mut others, mut unprepared) = ((Vec::new(), Vec::new()), (Vec::new(), Vec::new()));
         let queues = self.queues_of(&reports).await?;
-        for (index, (report, at)) in reports.into_iter().zip(queues).enumerate() {
-            let (indices, of_queue) =
-                if at.as_ref() == Some(queue) { &mut unprepared } else { &mut others };
-            indices.push(index);
-            of_queue.push(report);
-        }
-        let prepared = self.inner.engine.prepare_reports(unprepared.1).await;
-        for (index, report) in unprepared.0.into_iter().zip(prepared) {
+        let (of_queue, others): (Vec<_>, Vec<_>) = reports
+            .into_iter()
+            .zip(queues)
+            .enumerate()
+            .partition(|(_, (_, at))| at.as_ref() == Some(queue));
+        let (indices, of_queue): (Vec<usize>, Vec<Report>) =
+            of_queue.into_iter().map(|(index, (report, _))| (index, report)).unzip();
+        let (mut own, mut order) = (Vec::new(), Vec::new());
+        let prepared = self.inner.engine.prepare_reports(of_queue).await;
+        for (index, report) in indices.into_iter().zip(prepared) {
             match report {
                 Ok(report) => {
                     own.push(report);
@@ -115,11 +115,13 @@ impl Server {
                 Err(error) => answers[index] = Some(Err(error)),
             }
         }
-        if !others.1.is_empty() {
-            let reported = Box::pin(self.report(others.1)).await;
-            others.0.into_iter().zip(reported).for_each(|(index, answer)| {
+        let (indices, others): (Vec<usize>, Vec<Report>) =
+            others.into_iter().map(|(index, (report, _))| (index, report)).unzip();
+        if !others.is_empty() {
+            let reported = Box::pin(self.report(others)).await;
+            for (index, answer) in indices.into_iter().zip(reported) {
                 answers[index] = Some(answer);
-            });
+            }
         }
         Ok((own, answers, order))
     }

@@ -1,4 +1,5 @@
-//! Queues, types and jobs that use a plugin: their configurations are checked, and it is not deleted.
+//! Queues, types and jobs that use a plugin: their configurations are checked, and it is not
+//! deleted.
 
 use std::sync::{
     Arc,

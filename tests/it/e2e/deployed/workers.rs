@@ -1,6 +1,6 @@
 //! The workers of the test with kills: a push target and a pull loop, and the event log that they
-//! write. Only their observations count. Each call of a target is in the [`EventLog`] from its first
-//! byte to its answer.
+//! write. Only their observations count. Each call of a target is in the [`EventLog`] from its
+//! first byte to its answer.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 

@@ -90,15 +90,7 @@ async fn a_completion_callback_is_sent_once_and_signed() {
 #[tokio::test]
 async fn an_unclaimed_job_stays_scheduled_and_accepts_no_callback() {
     let tide = Tidegate::start().await;
-    let (go, wait) = tokio::sync::watch::channel(false);
-    let target = Target::start(move |_| {
-        let mut wait = wait.clone();
-        async move {
-            wait.wait_for(|go| *go).await.unwrap();
-            "done"
-        }
-    })
-    .await;
+    let (target, go) = Target::held("done").await;
     tide.job_type("t", json!({"target": {"url": target.url}, "start": "plain"})).await;
     let id = tide.enqueue_a("t").await;
     target.call(1).await;
