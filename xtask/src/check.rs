@@ -26,11 +26,12 @@ const NOT_RUN: &str = "NOT RUN";
 /// A stage: its name, its environment variables, and its command.
 type Stage = (&'static str, &'static [(&'static str, &'static str)], &'static [&'static str]);
 
-/// The load of the test with kills: five rounds of 200 jobs, where `./test` runs two.
+/// The load of the test with kills: five rounds of 200 jobs, where `./test` runs one.
 const ROUNDS: (&str, &str) = ("TIDEGATE_LOCAL_STACK_ROUNDS", "5");
 
-const STAGES: [Stage; 12] = [
+const STAGES: [Stage; 13] = [
     ("tests", &[], &["./test"]),
+    ("dependencies, doc comments", &[], &["./test", "static"]),
     ("each crate alone", &[], &["bash", "-c", EACH_CRATE_ALONE]),
     (
         "simulation: two hundred seeds",

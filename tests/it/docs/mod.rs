@@ -11,15 +11,17 @@
 //! ````
 //!
 //! In expected lines `...` matches anything within the line, and any white space equals one space.
-//! They may be on either stream. A line that reports an error must be expected. The binary is on the
-//! `PATH`, the folders of [`CHECKOUT`] are there as in a checkout, and free ports replace 8080 and
-//! 9000 to 9009, so that pages run in parallel.
+//! They may be on either stream. A line that reports an error must be expected. The binary is on
+//! the `PATH`, the folders of [`CHECKOUT`] are there as in a checkout, and free ports replace 8080
+//! and 9000 to 9009, so that pages run in parallel.
 
 mod examples;
 mod generated;
 mod structure;
 
 use std::{collections::BTreeMap, fmt, fs, net::TcpListener, path::Path, process::Command};
+
+use crate::e2e::serve::remove_variables;
 
 /// Included, so that a new page, which must be listed here, has its test generated.
 const SUMMARY: &str = include_str!("../../../docs/SUMMARY.md");
@@ -111,10 +113,7 @@ fn run(script: &str, files: &[(String, String)]) -> Ran {
         moved(script)
     );
     let mut command = Command::new("bash");
-    let foreign = |name: &str| ["TIDEGATE_", "OTEL_"].iter().any(|start| name.starts_with(start));
-    for (name, _) in std::env::vars_os().filter(|(name, _)| foreign(&name.to_string_lossy())) {
-        command.env_remove(name);
-    }
+    remove_variables(&mut command);
     let output = command
         .args(["-c", &script])
         .env("PATH", path)

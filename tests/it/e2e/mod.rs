@@ -6,7 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of a test fail like the test")]
 
 mod api;
-mod serve;
+pub(crate) mod serve;
 mod target;
 mod wait;
 

@@ -16,15 +16,21 @@ use tempfile::TempDir;
 
 use super::{api::Api, wait::eventually};
 
-/// The program, without the variables of the tests' environment.
+/// Removes the variables of the tests' environment that change what tidegate does, and the compiler
+/// with lints by which `./test` builds this workspace.
+pub fn remove_variables(command: &mut Command) {
+    let starts = ["TIDEGATE_", "OTEL_", "RUSTC_WORKSPACE_WRAPPER"];
+    for (name, _) in std::env::vars_os() {
+        if starts.iter().any(|start| name.to_string_lossy().starts_with(start)) {
+            command.env_remove(name);
+        }
+    }
+}
+
+/// The program, in an environment without settings.
 pub fn program<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-    let said = |name: &OsStr| {
-        ["TIDEGATE_", "OTEL_"].iter().any(|start| name.to_string_lossy().starts_with(start))
-    };
-    for (name, _) in std::env::vars_os().filter(|(name, _)| said(name)) {
-        command.env_remove(name);
-    }
+    remove_variables(&mut command);
     command.args(args).stdin(Stdio::null());
     command
 }

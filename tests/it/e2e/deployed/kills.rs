@@ -56,12 +56,12 @@ const MIX: [(&str, usize); 8] = [
     ("pulled", 32),
 ];
 
-/// The number of rounds, at least 1: two unless `TIDEGATE_LOCAL_STACK_ROUNDS` sets it, as the full
+/// The number of rounds, at least 1: one unless `TIDEGATE_LOCAL_STACK_ROUNDS` sets it, as the full
 /// check does.
 #[allow(clippy::disallowed_methods, reason = "tests have no settings")]
 fn rounds() -> usize {
     let set = std::env::var("TIDEGATE_LOCAL_STACK_ROUNDS").ok();
-    set.and_then(|text| text.parse().ok()).unwrap_or(2).max(1)
+    set.and_then(|text| text.parse().ok()).unwrap_or(1).max(1)
 }
 
 async fn configure(api: &Api, run: &str, url: &str) {
