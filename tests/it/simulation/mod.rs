@@ -93,6 +93,7 @@ fn invariants_hold_on_the_emulator_too() {
 /// The same for the entries that the DynamoDB store keeps in addition to its jobs.
 #[cfg(feature = "aws")]
 #[test]
+#[ignore = "takes half a minute: cargo xtask check --full runs it"]
 fn planted_bugs_of_the_table_are_found() {
     for bug in table::TableBug::ALL {
         let found = (0..20).find_map(|seed| {
