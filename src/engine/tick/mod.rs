@@ -64,6 +64,15 @@
 //! of store. For the fourth, one process dispatches. Scenarios in `tests/it/cases/unclaimed.rs`
 //! cover each race of such a dispatch with a change.
 //!
+//! Without a ledger there are two paths, because the second saves a write. Per job, on AWS by the
+//! table in `docs/deploy-aws.md`, and on SQLite with 20,000 due jobs for a local target (median of
+//! three runs on two cores, 2026-11-23):
+//!
+//! | path | writes on AWS | $ a million on AWS | processor time on SQLite | jobs/s on SQLite |
+//! |---|---|---|---|---|
+//! | ungranted claim | 3.10 | 3.56 | 0.051 ms | 22,200 |
+//! | unclaimed dispatch | 2.00 | 2.87 | 0.043 ms | 25,400 |
+//!
 //! # Reading order
 //!
 //! 1. This file: the loop of a tick.
