@@ -11,8 +11,12 @@ use tidegate_core::{
 #[serde(deny_unknown_fields)]
 #[schema(as = Bulk)]
 pub struct BulkBody {
-    /// What the jobs have in common; an empty filter matches every job.
+    /// What the jobs have in common: at least one condition, unless `all` is true.
+    #[serde(default, skip_serializing_if = "FilterBody::is_empty")]
     pub filter: FilterBody,
+    /// Every job. Without it, a request that names no condition is refused.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub all: bool,
 }
 
 /// Conditions; a job matches if all of them hold.
@@ -41,6 +45,19 @@ pub struct FilterBody {
     /// Only created before this instant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<Timestamp>,
+}
+
+impl FilterBody {
+    /// Whether it has no condition, so that every job matches.
+    pub fn is_empty(&self) -> bool {
+        let Self { job_type, queue, state, attribute, from, to } = self;
+        job_type.is_none()
+            && queue.is_none()
+            && state.is_none()
+            && attribute.as_ref().is_none_or(Attributes::is_empty)
+            && from.is_none()
+            && to.is_none()
+    }
 }
 
 /// A word or a list of words.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use url::Url;
 
 use tidegate_core::{
+    strict::Strict,
     target::{Complete, ExternalTarget},
     validate::{ValidationError, check_text, check_url},
 };
@@ -99,7 +100,7 @@ impl AwsService {
     /// The kind is not an AWS service, or its settings have another shape.
     pub fn read(target: &ExternalTarget) -> Result<Self, ValidationError> {
         fn settings<T: DeserializeOwned>(target: &ExternalTarget) -> Result<T, ValidationError> {
-            T::deserialize(&target.config).map_err(|error| {
+            T::deserialize(Strict(&target.config)).map_err(|error| {
                 ValidationError::new(&target.kind, format!("is not valid: {error}"))
             })
         }
@@ -277,7 +278,7 @@ mod tests {
     #[case::shape(
         json!({"lambda": "work"}),
         "target.lambda",
-        "is not valid: invalid type: string \"work\", expected struct LambdaTarget",
+        "is not valid: invalid type: string \"work\", expected an object",
     )]
     #[case::kind(
         json!({"urll": "http://h/"}),

@@ -46,6 +46,8 @@ error_codes! {
     InvalidField = 400 "invalid_field",
     /// The body is not what its media type says.
     InvalidBody = 400 "invalid_body",
+    /// A header is given twice, is missing, or asks for a coding that is not supported.
+    InvalidHeader = 400 "invalid_header",
     /// The path is not percent-encoded UTF-8.
     InvalidPath = 400 "invalid_path",
     /// A queue configuration has a value outside its bounds.

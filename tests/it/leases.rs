@@ -159,34 +159,6 @@ async fn who_waits_for_several_queues_is_answered_at_the_stop() {
 }
 
 #[tokio::test]
-async fn who_waits_for_several_queues_is_known_to_each_of_them() {
-    let Harness { server, .. } = harness().await;
-    server
-        .put_queue(&name("b"), QueueConfig { concurrency: Some(0), ..QueueConfig::default() }, None)
-        .await
-        .unwrap();
-    let job = enqueue(&server, "b").await;
-    let held_by = async || server.explain(&job.id, None).await.unwrap().held_by.unwrap().kind;
-    assert_eq!(held_by().await, "worker", "no worker requests a job");
-    let lease = {
-        let server = server.clone();
-        tokio::spawn(async move { server.lease(ask(&["a", "b"], 5)).await })
-    };
-    let mut kinds = Vec::new();
-    while kinds.last() != Some(&"concurrency") && kinds.len() < 1000 {
-        kinds.push(held_by().await);
-        tokio::task::yield_now().await;
-    }
-    assert_eq!(
-        kinds.last(),
-        Some(&"concurrency"),
-        "a worker requests a job, and the limit holds it"
-    );
-    lease.abort();
-    server.stop().await;
-}
-
-#[tokio::test]
 async fn a_job_with_a_missing_body_fails_and_blocks_no_other() {
     let Harness { server, objects, .. } = harness().await;
     let large =

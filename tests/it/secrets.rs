@@ -86,7 +86,8 @@ impl Home {
         let request = Request::builder()
             .method(method)
             .uri(path)
-            .header("authorization", format!("Bearer {token}"));
+            .header("authorization", format!("Bearer {token}"))
+            .header("host", "127.0.0.1:8080");
         let request = request
             .header("content-type", "application/json")
             .body(Body::from(body.to_string()))

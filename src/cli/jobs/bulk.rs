@@ -1,6 +1,6 @@
 //! `tidegate jobs cancel` and `replay`: one job by its id, or every job that matches a filter.
 //!
-//! A call with neither is rejected, so a forgotten option never means "all".
+//! A call with neither is rejected, so a forgotten option never means "all"; `--all` does.
 
 use super::{filter::Filter, one::type_of};
 use crate::cli::{
@@ -9,6 +9,7 @@ use crate::cli::{
     operation,
 };
 use tidegate_api::{BulkBody, ShortView};
+use tidegate_core::time::Timestamp;
 
 /// The options of `tidegate jobs cancel`.
 #[derive(Debug, clap::Args)]
@@ -18,6 +19,9 @@ pub struct CancelArgs {
     /// End a running job at once, without waiting for its worker; only with an id.
     #[arg(long, requires = "id")]
     force: bool,
+    /// Cancel every job.
+    #[arg(long)]
+    all: bool,
     #[command(flatten)]
     filter: Filter,
 }
@@ -30,18 +34,38 @@ pub struct ReplayArgs {
     /// A field to change in the new job, for example `priority=10`; only with an id; repeatable.
     #[arg(long = "field", value_name = "NAME=JSON", value_parser = args::field, requires = "id")]
     fields: Vec<(String, Json)>,
+    /// Replay every ended job.
+    #[arg(long)]
+    all: bool,
     #[command(flatten)]
     filter: Filter,
 }
 
-/// Either an id or a filter, never both, never neither.
-fn choose(id: Option<String>, filter: &Filter) -> Result<Option<String>, UsageError> {
-    match (id, filter.is_empty()) {
-        (None, true) => Err(UsageError(
-            "which jobs? Give an id, or a filter such as --type or --state".to_owned(),
+/// What a command applies to.
+#[derive(Debug)]
+enum Chosen {
+    /// The job of this id.
+    One(String),
+    /// Every job that this matches.
+    Matching(BulkBody),
+}
+
+/// Exactly one of an id, a filter and `all`.
+fn choose(
+    id: Option<String>,
+    filter: &Filter,
+    all: bool,
+    now: Timestamp,
+) -> Result<Chosen, UsageError> {
+    match (id, filter.is_empty(), all) {
+        (Some(id), true, false) => Ok(Chosen::One(id)),
+        (None, false, false) | (None, true, true) => {
+            Ok(Chosen::Matching(BulkBody { filter: filter.body(now), all }))
+        }
+        (None, true, false) => Err(UsageError(
+            "which jobs? Give an id, a filter such as --type or --state, or --all".to_owned(),
         )),
-        (Some(_), false) => Err(UsageError("give either an id or a filter".to_owned())),
-        (id, _) => Ok(id),
+        _ => Err(UsageError("give one of an id, a filter and --all".to_owned())),
     }
 }
 
@@ -52,10 +76,12 @@ fn choose(id: Option<String>, filter: &Filter) -> Result<Option<String>, UsageEr
 /// Neither an id nor a filter is given, or the server is unreachable or rejects the request.
 pub async fn cancel(args: CancelArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
     let client = ctx.client()?;
-    let Some(id) = choose(args.id, &args.filter)? else {
-        let bulk = BulkBody { filter: args.filter.body(ctx.now()) };
-        let answer = client.post(&["jobs", "cancel"]).json(&bulk).send().await?;
-        return operation::follow(&client, answer, "cancelled", ctx).await;
+    let id = match choose(args.id, &args.filter, args.all, ctx.now())? {
+        Chosen::One(id) => id,
+        Chosen::Matching(bulk) => {
+            let answer = client.post(&["jobs", "cancel"]).json(&bulk).send().await?;
+            return operation::follow(&client, answer, "cancelled", ctx).await;
+        }
     };
     let job_type = type_of(&client, &id).await?;
     let mut request = client.delete(&["jobs", &job_type, &id]);
@@ -83,10 +109,12 @@ pub async fn cancel(args: CancelArgs, ctx: &Context) -> anyhow::Result<ExitCode>
 /// Neither an id nor a filter is given, or the server is unreachable or rejects the request.
 pub async fn replay(args: ReplayArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
     let client = ctx.client()?;
-    let Some(id) = choose(args.id, &args.filter)? else {
-        let bulk = BulkBody { filter: args.filter.body(ctx.now()) };
-        let answer = client.post(&["jobs", "replay"]).json(&bulk).send().await?;
-        return operation::follow(&client, answer, "replayed", ctx).await;
+    let id = match choose(args.id, &args.filter, args.all, ctx.now())? {
+        Chosen::One(id) => id,
+        Chosen::Matching(bulk) => {
+            let answer = client.post(&["jobs", "replay"]).json(&bulk).send().await?;
+            return operation::follow(&client, answer, "replayed", ctx).await;
+        }
     };
     let job_type = type_of(&client, &id).await?;
     let mut changes = Fields::default();
@@ -146,6 +174,14 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn all_jobs_are_changed_only_by_name() {
+        let server =
+            FakeServer::answering(|_| (202, sample::operation("o", "done", [2, 2, 0]))).await;
+        assert_eq!(server.run(&["jobs", "cancel", "--all"]).await.0, ExitCode::Ok);
+        assert_eq!(server.seen()[0].body, json!({"all": true}));
+    }
+
+    #[tokio::test]
     async fn an_operation_with_refused_jobs_ends_with_exit_code_1() {
         let server =
             FakeServer::answering(|_| (202, sample::operation("o", "done", [2, 1, 1]))).await;
@@ -157,6 +193,10 @@ mod tests {
         let server = FakeServer::answering(|_| (200, json!({}))).await;
         assert_eq!(server.run(&["jobs", "cancel"]).await.0, ExitCode::Usage);
         assert_eq!(server.run(&["jobs", "replay"]).await.0, ExitCode::Usage);
+        assert_eq!(
+            server.run(&["jobs", "cancel", "--all", "--type", "t"]).await.0,
+            ExitCode::Usage
+        );
         assert_eq!(
             server.run(&["jobs", "cancel", "j1", "--type", "mail"]).await.0,
             ExitCode::Usage

@@ -9,6 +9,7 @@ use crate::cli::{
     Context, ExitCode, UsageError,
     args::{self, Fields, Json, When},
     client::{Client, Error},
+    context::print_error,
     output::{self, OutputStyle},
 };
 use tidegate_api::{EntryView, Explanation, JobView, ShortView};
@@ -162,7 +163,22 @@ fn sentence(explanation: &Explanation, now: Timestamp) -> String {
     }
 }
 
-/// Prints the result of a job, after a wait if `--wait` is set.
+/// How an ended job failed, for people. `None` if it succeeded.
+async fn failure_of(client: &Client, job_type: &str, id: &str) -> anyhow::Result<Option<String>> {
+    let answer = client.get(&["jobs", job_type, id]).send().await?;
+    let job: JobView<'_> = answer.read()?;
+    if job.state == "succeeded" {
+        return Ok(None);
+    }
+    let why = job.error.map(|error| match error.message {
+        Some(message) => format!(": {}: {message}", error.reason.as_str()),
+        None => format!(": {}", error.reason.as_str()),
+    });
+    Ok(Some(format!("{id} {}{}", job.state, why.unwrap_or_default())))
+}
+
+/// Prints the result of a job, after a wait if `--wait` is set. The exit code is 1 if the job did
+/// not succeed.
 ///
 /// # Errors
 ///
@@ -176,6 +192,13 @@ pub async fn result(args: ResultArgs, ctx: &Context) -> anyhow::Result<ExitCode>
         let request = client.get(&["jobs", &job_type, &args.id, "result"]).wait(wait);
         match request.query("wait", &wait.as_secs_f64().to_string()).send().await {
             Ok(answer) => {
+                // A job without a result has `null`, whether or not it succeeded.
+                if answer.body == "null"
+                    && let Some(why) = failure_of(&client, &job_type, &args.id).await?
+                {
+                    print_error(why);
+                    return Ok(ExitCode::Refused);
+                }
                 ctx.print_body(&answer.body)?;
                 return Ok(ExitCode::Ok);
             }
@@ -282,6 +305,26 @@ mod tests {
         .await;
         assert_eq!(server.run(&["jobs", "result", "j1"]).await.0, ExitCode::TimedOut);
         assert_eq!(server.seen()[1].path, "/v1/jobs/mail/j1/result?wait=0");
+    }
+
+    #[tokio::test]
+    async fn the_result_of_a_job_that_failed_is_its_error() {
+        let failed = json!({
+            "state": "failed", "error": {"reason": "timeout", "message": "no result", "details": null},
+        });
+        let answered = |state: serde_json::Value| {
+            FakeServer::answering(move |seen| match seen.path.as_str() {
+                "/v1/jobs/j1" | "/v1/jobs/mail/j1" => (200, sample::job(state.clone())),
+                _ => (200, json!(null)),
+            })
+        };
+        let server = answered(failed).await;
+        assert_eq!(server.run(&["jobs", "result", "j1"]).await, (ExitCode::Refused, String::new()));
+        let server = answered(json!({"state": "succeeded"})).await;
+        assert_eq!(
+            server.run(&["jobs", "result", "j1"]).await,
+            (ExitCode::Ok, "null\n".to_owned())
+        );
     }
 
     #[tokio::test]

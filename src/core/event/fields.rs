@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     job::options::{JobOptions, Split},
+    strict::Strict,
     time::{Seconds, Timestamp},
     validate::{self, ValidationError},
 };
@@ -64,12 +65,11 @@ impl JobFields {
         for (name, value) in &mut values {
             prepare(name, value);
         }
-        serde_json::from_value(Value::Object(values.clone())).map_err(|whole| {
+        let read = |values| <Self as Deserialize>::deserialize(Strict(Value::Object(values)));
+        read(values.clone()).map_err(|whole| {
             // The message does not name the field. It is the one that fails when read alone.
             let alone = |(name, value): (String, Value)| {
-                let error =
-                    serde_json::from_value::<Self>(Map::from_iter([(name.clone(), value)]).into())
-                        .err()?;
+                let error = read(Map::from_iter([(name.clone(), value)])).err()?;
                 Some(ValidationError::new(name, error.to_string()))
             };
             values

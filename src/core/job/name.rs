@@ -20,6 +20,11 @@ macro_rules! name {
             pub fn as_str(&self) -> &str {
                 &self.0
             }
+
+            /// Whether it is reserved for the server's own jobs, such as completion callbacks.
+            pub fn is_internal(&self) -> bool {
+                self.0.starts_with("tidegate.")
+            }
         }
 
         impl FromStr for $name {

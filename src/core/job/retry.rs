@@ -12,7 +12,7 @@ use serde::{
 use serde_json::Value;
 
 use super::PluginName;
-use crate::time::Seconds;
+use crate::{strict::Strict, time::Seconds};
 
 /// The name of the strategy that is built in; every other one is a plugin's.
 pub const BUILT_IN: &str = "exponential";
@@ -56,10 +56,11 @@ impl TryFrom<Written> for Retry {
 
     fn try_from(Written { strategy, plugin, config }: Written) -> Result<Self, Self::Error> {
         match (strategy, plugin) {
-            (Some(BuiltIn::Exponential), None) => Ok(Backoff::deserialize(&*config).map_or_else(
-                |_| Self::Plugin(BUILT_IN.parse().expect("the built-in name is valid"), config),
-                Self::Exponential,
-            )),
+            (Some(BuiltIn::Exponential), None) => Ok(Backoff::deserialize(Strict(&*config))
+                .map_or_else(
+                    |_| Self::Plugin(BUILT_IN.parse().expect("the built-in name is valid"), config),
+                    Self::Exponential,
+                )),
             (None, Some(plugin)) => Ok(Self::Plugin(plugin, config)),
             _ => Err("either `strategy` (a built-in one: `exponential`) or `plugin` is required"),
         }

@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use super::job_store::{ListQuery, StateFilter};
 use crate::{
-    job::{Job, Phase, State},
+    job::{Job, Phase, QueueName, State, TypeName},
     time::Timestamp,
 };
 
@@ -61,9 +61,13 @@ impl From<Phase> for StateFilter {
 
 impl ListQuery {
     /// Whether it selects `job`, regardless of its cursor. Attributes are compared by their texts,
-    /// so that `attribute.size=5` finds the number 5.
+    /// so that `attribute.size=5` finds the number 5. The server's own jobs are selected only by
+    /// their type or queue.
     pub fn asks_for(&self, job: &Job) -> bool {
-        self.job_type.as_ref().is_none_or(|name| *name == job.spec.job_type)
+        let names_internal = self.job_type.as_ref().is_some_and(TypeName::is_internal)
+            || self.queue.as_ref().is_some_and(QueueName::is_internal);
+        (names_internal || !job.spec.job_type.is_internal())
+            && self.job_type.as_ref().is_none_or(|name| *name == job.spec.job_type)
             && self.queue.as_ref().is_none_or(|name| *name == job.spec.queue)
             && (self.states.is_empty() || self.states.contains(&StateFilter::from(&job.life.state)))
             && self

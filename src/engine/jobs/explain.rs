@@ -114,18 +114,6 @@ impl Engine {
                 None,
             ));
         }
-        if !is_requested(job) {
-            let is_pushed = catalog
-                .types
-                .get(&job.spec.job_type)
-                .is_some_and(|item| self.is_pushed(&item.config));
-            let reason = if is_pushed {
-                "every delivery slot of its queue is in use"
-            } else {
-                "no worker requests jobs of its type"
-            };
-            return Ok(held(job, Phase::Ready, unnamed("worker"), Some(run_at), reason, None));
-        }
         let due = Some(run_at);
         Ok(match self.decide(job, &limits, view, &is_requested, now).await? {
             Some(AdmissionDecision::Hold(hold)) => held(
@@ -138,6 +126,15 @@ impl Engine {
             ),
             Some(AdmissionDecision::Move(at)) => {
                 held(job, Phase::Ready, unnamed("window"), due, "its windows are closed", Some(at))
+            }
+            // Last, because it is what the job meets last: while a limit holds it, no worker helps.
+            Some(AdmissionDecision::Run) if !is_requested(job) => {
+                let reason = if self.is_dispatched(&catalog, &job.spec.job_type) {
+                    "every delivery slot of its queue is in use"
+                } else {
+                    "no worker requests jobs of its type at this moment"
+                };
+                held(job, Phase::Ready, unnamed("worker"), due, reason, None)
             }
             Some(AdmissionDecision::Run) => {
                 let reason = "nothing holds it: it is about to start";

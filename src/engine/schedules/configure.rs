@@ -28,7 +28,7 @@ use std::sync::Arc;
 use crate::{
     Catalog, Engine, Error,
     config::configure::{MAX_CONFLICT_RETRIES, contended},
-    jobs::enqueue::{fault, is_reserved},
+    jobs::enqueue::fault,
     plugins::registry::Checked,
     request::{Enqueued, NewJob},
     schedules::materialize::occurrence,
@@ -142,7 +142,7 @@ impl Engine {
             self.check_retry(catalog, retry, &mut Checked::default()).await?;
         }
         let job_type = &config.job_type;
-        let reserved = is_reserved(job_type.as_str());
+        let reserved = job_type.is_internal();
         match catalog.types.get(job_type).filter(|_| !reserved) {
             Some(item) => {
                 let now = self.now();

@@ -82,8 +82,7 @@ fn at_most(field: &str, count: usize, most: usize) -> Result<(), ValidationError
 }
 
 fn own_name(name: &TypeName) -> Result<(), ValidationError> {
-    let own = name.as_str().starts_with("tidegate.");
-    if own {
+    if name.is_internal() {
         Err(ValidationError::new(
             name.as_str(),
             "must not start with tidegate., which is reserved for the server",

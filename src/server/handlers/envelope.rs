@@ -18,7 +18,9 @@ use futures_util::FutureExt as _;
 use metrics::counter;
 use tracing::Instrument as _;
 
-use super::{ApiOptions, ENVELOPE_BYTES, body::BodyLimit, error::Problem, health, media, reply};
+use super::{
+    ApiOptions, ENVELOPE_BYTES, body::BodyLimit, error::Problem, headers, health, media, reply,
+};
 
 static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 static FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
@@ -42,6 +44,9 @@ pub(crate) async fn envelope(
     let scheme = forwarded_proto(request.headers());
     let span = tracing::debug_span!("request", id = id.to_str().unwrap_or_default(), %method, path);
     let answered = async {
+        if let Err(problem) = headers::check(&request) {
+            return problem.into_response();
+        }
         if foreign_page(&method, request.headers()) {
             let detail = "a page of another site must not change anything on this server";
             return Problem::new(ErrorCode::CrossSite, detail).into_response();
@@ -71,6 +76,7 @@ pub(crate) async fn envelope(
     let headers = response.headers_mut();
     headers.insert(REQUEST_ID.clone(), id.clone());
     headers.insert(header::SERVER, SERVER);
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if scheme.as_deref() == Some("https") {
         headers.insert(header::STRICT_TRANSPORT_SECURITY, HSTS_ONE_YEAR);
     }

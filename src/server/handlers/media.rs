@@ -57,7 +57,8 @@ pub(crate) fn essence(headers: &HeaderMap) -> String {
 ///
 /// # Errors
 ///
-/// 415 for any other media type.
+/// 415 for any other media type, and for a charset other than UTF-8, in which JSON is written (RFC
+/// 8259, 8.1).
 pub(crate) fn of_content(headers: &HeaderMap) -> Result<Encoding, Problem> {
     let Some(value) =
         headers.get(header::CONTENT_TYPE).filter(|value| *value != "application/json")
@@ -65,7 +66,12 @@ pub(crate) fn of_content(headers: &HeaderMap) -> Result<Encoding, Problem> {
         return Ok(Encoding::Json);
     };
     let text = value.to_str().unwrap_or_default();
-    MediaType::parse(text).ok().as_ref().and_then(known).ok_or_else(|| {
+    let utf8 = |media: &MediaType<'_>| {
+        let charset = media.get_param(names::CHARSET);
+        charset.is_none_or(|charset| charset.unquoted_str().eq_ignore_ascii_case("utf-8"))
+    };
+    let media = MediaType::parse(text).ok().filter(utf8);
+    media.as_ref().and_then(known).ok_or_else(|| {
         let detail = format!(
             "Content-Type {text:?} is not supported; send application/json or application/msgpack"
         );
@@ -80,8 +86,12 @@ pub(crate) fn of_content(headers: &HeaderMap) -> Result<Encoding, Problem> {
 /// 406 if neither encoding is acceptable.
 pub(crate) fn of_answer(headers: &HeaderMap) -> Result<Encoding, Problem> {
     let own = of_content(headers).unwrap_or_default();
-    let mut accepted =
-        headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).peekable();
+    // An empty header allows everything, as does an absent one.
+    let mut accepted = headers
+        .get_all(header::ACCEPT)
+        .iter()
+        .filter_map(|value| value.to_str().ok().filter(|text| !text.trim().is_empty()))
+        .peekable();
     if accepted.peek().is_none() {
         return Ok(own);
     }

@@ -19,6 +19,7 @@ mod doctor;
 mod envelope;
 mod error;
 mod events;
+mod headers;
 mod health;
 mod host;
 mod job_types;
@@ -40,7 +41,7 @@ mod workers;
 use std::sync::Arc;
 use tidegate_core::error_code::ErrorCode;
 
-use axum::{Router, extract::FromRef, middleware, response::Response};
+use axum::{Router, extract::FromRef, http::Uri, middleware, response::Response};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tidegate_api::Bodies;
 use utoipa_axum::router::OpenApiRouter;
@@ -164,11 +165,13 @@ pub fn router(server: Server, options: ApiOptions) -> Router {
 /// `routes` with their fallbacks, and with the layers around them.
 fn wrapped(routes: Router, options: Arc<ApiOptions>, hosts: Hosts) -> Router {
     routes
-        .fallback(async || {
-            Problem::new(
-                ErrorCode::RouteNotFound,
-                "there is no such route; /openapi.json lists the routes",
-            )
+        .fallback(async |uri: Uri| {
+            let detail = match uri.path() {
+                // Another system's route.
+                "/v1/archived-jobs" => "ended jobs are in GET /v1/jobs?state=ended",
+                _ => "there is no such route; /openapi.json lists the routes",
+            };
+            Problem::new(ErrorCode::RouteNotFound, detail)
         })
         .method_not_allowed_fallback(async || {
             Problem::new(

@@ -23,19 +23,19 @@ const LISTS: [&[u8]; 2] = [b"jobs", b"reports"];
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// It ends in the middle of a value.
-    #[error("ends in the middle of a value")]
+    #[error("it ends in the middle of a value")]
     Cut,
     /// A byte that cannot begin a value.
     #[error("byte {0} begins no value")]
     Marker(usize),
     /// Bytes follow the value.
-    #[error("goes on after its value, from byte {0}")]
+    #[error("it goes on after its value, from byte {0}")]
     Trailing(usize),
     /// Nested too deeply; the name of the field, or empty outside fields.
-    #[error("is nested deeper than {MAX_DEPTH}")]
+    #[error("it is nested deeper than {MAX_DEPTH}")]
     Deep(String),
     /// The envelope around the kept values has no JSON form.
-    #[error("{0}")]
+    #[error("it has no JSON form: {0}")]
     Envelope(String),
 }
 
@@ -162,9 +162,15 @@ pub fn split(bytes: &Bytes) -> Result<(Vec<u8>, Vec<Bytes>), Malformed> {
     if split.at != bytes.len() {
         return Err(Malformed::Trailing(split.at));
     }
-    let envelope: serde_json::Value = rmp_serde::from_slice(&split.out)
-        .map_err(|error| Malformed::Envelope(error.to_string()))?;
-    Ok((envelope.to_string().into_bytes(), split.kept))
+    let mut json = Vec::with_capacity(split.out.len() * 2);
+    // Field by field: a value in between would take many times the memory of a small body, and keep
+    // only the last of two fields with one name.
+    serde_transcode::transcode(
+        &mut rmp_serde::Deserializer::from_read_ref(&split.out),
+        &mut serde_json::Serializer::new(&mut json),
+    )
+    .map_err(|error| Malformed::Envelope(error.to_string()))?;
+    Ok((json, split.kept))
 }
 
 struct Split<'a> {

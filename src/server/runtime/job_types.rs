@@ -48,8 +48,7 @@ impl Server {
     /// The store's.
     pub async fn job_types(&self) -> Result<Vec<(TypeName, TypeItem)>, Error> {
         let catalog = self.inner.engine.catalog().await?;
-        let types =
-            catalog.types.iter().filter(|(name, _)| !name.as_str().starts_with("tidegate."));
+        let types = catalog.types.iter().filter(|(name, _)| !name.is_internal());
         let types: BTreeMap<TypeName, TypeItem> =
             types.map(|(name, item)| (name.clone(), (**item).clone())).collect();
         Ok(types.into_iter().collect())

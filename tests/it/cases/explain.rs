@@ -257,6 +257,21 @@ async fn a_job_that_no_worker_requests_waits_for_a_worker() {
 }
 
 #[tokio::test]
+async fn a_limit_holds_a_job_whose_workers_are_busy() {
+    for mut harness in every_store() {
+        harness.with_limit(1).await;
+        harness.enqueue(work()).await;
+        let job = harness.enqueue(work()).await;
+        assert_eq!(harness.lease(1).await.len(), 1);
+        let explained = harness.engine.explain(&job.id, None, |_| false).await.unwrap();
+        assert_eq!(explained.held_by.unwrap().kind, "concurrency", "{}", explained.reason);
+        harness.set_queue(QueueConfig { concurrency: Some(0), ..QueueConfig::default() }).await;
+        let explained = harness.engine.explain(&job.id, None, |_| false).await.unwrap();
+        assert_eq!(explained.held_by.unwrap().kind, "concurrency", "{}", explained.reason);
+    }
+}
+
+#[tokio::test]
 async fn a_granted_job_waits_for_its_worker_only() {
     for mut harness in every_store() {
         harness.with_limit(1).await;

@@ -30,7 +30,9 @@ async fn a_body_that_is_not_valid_in_its_media_type_is_refused() {
         answer.problem(400, "invalid_body");
     }
     let twice = "{\"type\": \"t\", \"data\": 1, \"data\": 2}";
-    tide.send(Method::POST, "/v1/jobs", &[], twice).await.problem(400, "invalid_field");
+    let media = [("content-type", "application/json")];
+    tide.send(Method::POST, "/v1/jobs", &media, twice).await.problem(400, "invalid_field");
+    tide.send(Method::POST, "/v1/jobs", &[], twice).await.problem(415, "unsupported_media_type");
     assert_eq!(tide.get("/v1/jobs").await.is(200)["jobs"], json!([]));
 }
 
@@ -76,7 +78,8 @@ async fn bodies_are_taken_up_to_the_limit_and_not_a_byte_more() {
     ] {
         let data = format!("\"{}\"", "d".repeat(length - 2));
         let body = format!("{{\"type\": \"t\", \"data\": {data}}}");
-        let answer = tide.send(Method::POST, "/v1/jobs", &[], body).await;
+        let media = [("content-type", "application/json")];
+        let answer = tide.send(Method::POST, "/v1/jobs", &media, body).await;
         assert_eq!(answer.status, status, "{length}");
         if status == 413 {
             let code = answer.value()["code"].as_str().unwrap().to_owned();
@@ -98,12 +101,12 @@ async fn bodies_are_taken_up_to_the_limit_and_not_a_byte_more() {
                 "r".repeat(length - 2)
             )
         };
-        tide.send(Method::POST, &lease.path, &[], report(most + 1)).await.blames(
+        tide.send(Method::POST, &lease.path, &media, report(most + 1)).await.blames(
             413,
             "too_large",
             "result",
         );
-        tide.send(Method::POST, &lease.path, &[], report(length)).await.is(200);
+        tide.send(Method::POST, &lease.path, &media, report(length)).await.is(200);
         let result = tide.get(&format!("{}/result", lease.path)).await.is(200);
         assert_eq!(result.as_str().map(str::len), Some(length - 2));
     }

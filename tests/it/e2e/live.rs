@@ -134,7 +134,7 @@ async fn many_jobs_are_cancelled_and_replayed_and_counted() {
         "{status}"
     );
     let operation =
-        tide.post("/v1/jobs/cancel", json!({"filter": {}})).await.is(202)["operation"].clone();
+        tide.post("/v1/jobs/cancel", json!({"all": true})).await.is(202)["operation"].clone();
     let done = operation_done(&tide, &operation).await;
     assert_eq!(
         (&done["matched"], &done["done"], &done["refused"]),

@@ -154,8 +154,8 @@ async fn constraints_limit_each_value_by_number_and_by_rate() {
     assert_eq!((of("east"), of("west")), (2, 2));
     let explained = tide.explain("t", &last).await;
     assert_eq!(
-        explained["held_by"]["kind"], "worker",
-        "no worker requests jobs any more: {explained}"
+        explained["held_by"]["kind"], "constraint",
+        "its region is full, whether or not a worker requests jobs: {explained}"
     );
     let status = async |queue: &str| {
         tide.get(&format!("/v1/queues/{queue}")).await.is(200)["status"].clone()

@@ -118,7 +118,12 @@ async fn messagepack_with_binary_is_kept_byte_for_byte() {
     // And JSON exactly as it was written.
     let odd = "{\"b\" : 1.50,\"a\":10000000000000000000000}";
     let answer = tide
-        .send(Method::POST, "/v1/jobs", &[], format!("{{\"type\": \"t\", \"data\": {odd}}}"))
+        .send(
+            Method::POST,
+            "/v1/jobs",
+            &[("content-type", "application/json")],
+            format!("{{\"type\": \"t\", \"data\": {odd}}}"),
+        )
         .await;
     assert!(holds(&answer.body, odd.as_bytes()));
 }

@@ -11,6 +11,36 @@ use super::{
 };
 use crate::plugins::guest::Guest;
 
+/// Fields whose values may be anything.
+const ANYTHING: [&str; 5] = ["data", "result", "details", "config", "error"];
+
+/// `body` once for each object in it, which is replaced by the list of its values.
+///
+/// Languages that write an empty object as an empty list send such bodies. A server that read them
+/// field by field would take `[]` for "no limits".
+fn with_lists(body: &Value) -> Vec<Value> {
+    match body {
+        Value::Object(fields) => {
+            let own = Value::Array(fields.values().cloned().collect());
+            let checked = fields.iter().filter(|(name, _)| !ANYTHING.contains(&name.as_str()));
+            let inner = checked.flat_map(|(name, value)| {
+                with_lists(value).into_iter().map(move |wrong| {
+                    let mut body = body.clone();
+                    body[name] = wrong;
+                    body
+                })
+            });
+            std::iter::once(own).chain(inner).collect()
+        }
+        Value::Array(items) => {
+            // Alone: another item of a batch would be accepted.
+            let inner = items.iter().flat_map(with_lists).map(|wrong| json!([wrong]));
+            inner.collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
 /// A client with one encoding, which records the routes that answered correctly.
 struct Tour<'a> {
     api: &'a Api,
@@ -35,13 +65,14 @@ impl Tour<'_> {
             path = before.to_owned() + names.next().unwrap() + after.split_once('}').unwrap().1;
         }
         path.extend(names.copied());
-        let headers = [("content-type", self.media), ("accept", self.media)];
-        let bytes = match body {
-            Value::Null => Vec::new(),
-            body if self.media.ends_with("json") => body.to_string().into_bytes(),
-            body => rmp_serde::to_vec(&body).unwrap(),
-        };
-        let answer: ApiAnswer = self.api.send(method.clone(), &path, &headers, bytes).await;
+        for wrong in with_lists(&body) {
+            let answer = self.send(&method, &path, &wrong).await;
+            let results = answer.value()["results"].as_array().cloned().unwrap_or_default();
+            let refused = answer.status == 400
+                || results.iter().any(|result| result["error"]["status"] == 400);
+            assert!(refused, "{method} {path} with {wrong}: {} {answer:?}", answer.status);
+        }
+        let answer = self.send(&method, &path, &body).await;
         let value = answer.is(status);
         if status != 204 {
             assert_eq!(answer.header("content-type"), Some(self.media), "{method} {path}");
@@ -49,6 +80,17 @@ impl Tour<'_> {
         assert!(answer.header("x-request-id").is_some());
         self.seen.insert(format!("{} {route}", method.as_str().to_lowercase()));
         value
+    }
+
+    /// Sends a body in the client's encoding. A body that is null is not sent.
+    async fn send(&self, method: &Method, path: &str, body: &Value) -> ApiAnswer {
+        let headers = [("content-type", self.media), ("accept", self.media)];
+        let bytes = match body {
+            Value::Null => Vec::new(),
+            body if self.media.ends_with("json") => body.to_string().into_bytes(),
+            body => rmp_serde::to_vec(&body).unwrap(),
+        };
+        self.api.send(method.clone(), path, &headers, bytes).await
     }
 
     async fn whole(&mut self) {

@@ -102,7 +102,8 @@ fn assert_connected(spans: &[Span], roots: usize) {
 }
 
 async fn enqueue(tide: &Tidegate, headers: &[(&str, &str)], job: Value) -> Value {
-    tide.send(Method::POST, "/v1/jobs", headers, job.to_string()).await.is(201)
+    let headers = [headers, &[("content-type", "application/json")]].concat();
+    tide.send(Method::POST, "/v1/jobs", &headers, job.to_string()).await.is(201)
 }
 
 #[tokio::test]
@@ -327,7 +328,8 @@ async fn a_replay_and_a_repeat_are_linked_to_what_they_go_back_to() {
     let ask = json!({"type": "t", "id": "one", "data": 1});
     enqueue(&tide, &[("traceparent", CALLER)], ask.clone()).await;
     let again = CALLER.replace("0af", "1af");
-    tide.send(Method::POST, "/v1/jobs", &[("traceparent", &again)], ask.to_string()).await.is(200);
+    let headers = [("traceparent", again.as_str()), ("content-type", "application/json")];
+    tide.send(Method::POST, "/v1/jobs", &headers, ask.to_string()).await.is(200);
     let lease = tide.lease_one("t").await;
     tide.report(&lease, "succeeded").await.is(200);
     tide.post("/v1/jobs/t/one/replay", Value::Null).await.is(201);

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
-    /// The worker reported a failure.
+    /// The worker reported a failure. `other`, which another system's workers send, is read as this.
+    #[serde(alias = "other")]
     Failed,
     /// No result within its time.
     Timeout,

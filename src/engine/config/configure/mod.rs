@@ -20,7 +20,7 @@
 mod queues;
 mod types;
 
-use crate::{Engine, Error, jobs::enqueue::is_reserved};
+use crate::{Engine, Error};
 use tidegate_core::{
     error_code::ErrorCode,
     job::{QueueName, TypeName},
@@ -117,8 +117,8 @@ pub(crate) fn bytes(item: &impl serde::Serialize) -> Result<Vec<u8>, Error> {
         .map_err(|error| Error::Internal(format!("a configuration cannot be written: {error}")))
 }
 
-fn refuse_reserved(name: &str) -> Result<(), Error> {
-    if is_reserved(name) {
+fn refuse_reserved(is_reserved: bool) -> Result<(), Error> {
+    if is_reserved {
         Err(Error::Forbidden("names that start with tidegate. are reserved for the server".into()))
     } else {
         Ok(())

@@ -27,7 +27,7 @@ impl Engine {
         if_match: Option<u64>,
     ) -> Result<(QueueItem, bool), Error> {
         validate::check_queue(&config).map_err(fault)?;
-        refuse_reserved(name.as_str())?;
+        refuse_reserved(name.is_internal())?;
         self.alter_queue(name, if_match, |item| QueueItem { config: config.clone(), ..item }).await
     }
 

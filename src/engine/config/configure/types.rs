@@ -3,10 +3,7 @@
 use std::sync::Arc;
 
 use super::{MAX_CONFLICT_RETRIES, bytes, contended, queues::queue_write, refuse_reserved};
-use crate::{
-    Catalog, Engine, Error,
-    jobs::enqueue::{fault, is_reserved},
-};
+use crate::{Catalog, Engine, Error, jobs::enqueue::fault};
 use tidegate_core::{
     error_code::ErrorCode,
     job::{
@@ -35,8 +32,8 @@ impl Engine {
         if self.rules.refuse_unsafe_hosts {
             validate::check_type_hosts(&config).map_err(fault)?;
         }
-        refuse_reserved(name.as_str())?;
-        refuse_reserved(config.queue.as_str())?;
+        refuse_reserved(name.is_internal())?;
+        refuse_reserved(config.queue.is_internal())?;
         for _ in 0..MAX_CONFLICT_RETRIES {
             let catalog = self.catalog().await?;
             let current = catalog.types.get(name).cloned();
@@ -81,7 +78,7 @@ impl Engine {
             .await?
             .types
             .get(name)
-            .filter(|_| !is_reserved(name.as_str()))
+            .filter(|_| !name.is_internal())
             .cloned()
             .ok_or_else(missing)
     }

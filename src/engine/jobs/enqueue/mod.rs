@@ -20,8 +20,8 @@ use std::sync::Arc;
 use futures_util::{StreamExt, stream};
 
 pub(crate) use digest::digest;
+pub(crate) use resolve::extract_again;
 pub use resolve::fault;
-pub(crate) use resolve::{extract_again, is_reserved};
 
 use crate::{
     Engine, Error,

@@ -30,7 +30,7 @@ impl Engine {
         catalog: &mut Arc<Catalog>,
     ) -> Result<Arc<TypeItem>, Error> {
         for _ in 0..MAX_ENQUEUE_RETRIES {
-            *catalog = match catalog.types.get(name).filter(|_| !is_reserved(name.as_str())) {
+            *catalog = match catalog.types.get(name).filter(|_| !name.is_internal()) {
                 Some(item) if !item.leaving => return Ok(Arc::clone(item)),
                 Some(_) => Box::pin(self.keep_type(name)).await?,
                 None => Box::pin(self.create_unknown_type(name)).await?,
@@ -45,7 +45,7 @@ impl Engine {
 
     /// Creates a type with defaults and returns the catalog with it.
     async fn create_unknown_type(&self, name: &TypeName) -> Result<Arc<Catalog>, Error> {
-        if !self.rules.create_unknown_types || is_reserved(name.as_str()) {
+        if !self.rules.create_unknown_types || name.is_internal() {
             return Err(Error::NotFound {
                 code: ErrorCode::JobTypeNotFound,
                 what: format!("job type {name}"),
@@ -210,11 +210,6 @@ fn attributes(
             .map_err(|malformed| Error::malformed("data", &malformed))?,
     );
     Ok(given)
-}
-
-/// Whether the name of a type or queue is reserved for the server.
-pub(crate) fn is_reserved(name: &str) -> bool {
-    name.starts_with("tidegate.")
 }
 
 /// The error that reports a value out of bounds.

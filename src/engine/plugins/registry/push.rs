@@ -10,7 +10,6 @@ use super::{NewCode, NewVersion, Pushed, Stage, unavailable};
 use crate::{
     Catalog, Engine, Error,
     config::configure::{MAX_CONFLICT_RETRIES, bytes, contended},
-    jobs::enqueue::is_reserved,
 };
 use tidegate_core::{
     error_chain::ErrorChain,
@@ -111,7 +110,7 @@ impl Engine {
 
 /// Refuses a name that the server reserves, and a version without a role.
 fn check_pushed(name: &PluginName, new: &NewVersion) -> Result<(), Error> {
-    if is_reserved(name.as_str()) {
+    if name.is_internal() {
         return Err(Error::Forbidden(
             "names that start with tidegate. are reserved for the server".into(),
         ));

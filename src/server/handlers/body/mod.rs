@@ -51,8 +51,13 @@ impl<S: Send + Sync> FromRequest<S> for Body {
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
         let encoding = media::of_content(request.headers())?;
+        let has_type = request.headers().contains_key(header::CONTENT_TYPE);
         let BodyLimit(most) = *request.extensions().get().expect("every route has a limit");
         let bytes = bounded(request, most).await?;
+        if !has_type && !bytes.is_empty() {
+            let detail = "a body needs Content-Type: application/json or application/msgpack";
+            return Err(Problem::new(ErrorCode::UnsupportedMediaType, detail));
+        }
         Self::new(encoding, bytes)
     }
 }
@@ -115,7 +120,7 @@ impl Body {
             Malformed::Deep(field) => too_deep(field),
             other => Problem::new(
                 ErrorCode::InvalidBody,
-                format!("the body is not MessagePack: it {other}"),
+                format!("the body is not valid MessagePack: {other}"),
             ),
         })?;
         Ok(Self { json: json.into(), encoding, kept })

@@ -5,6 +5,7 @@ use tidegate_core::error_code::ErrorCode;
 
 use super::super::error::Problem;
 use tidegate_core::job::payload::MAX_DEPTH;
+use tidegate_core::strict::Strict;
 
 /// JSON text as a `T`, which may borrow from it.
 ///
@@ -12,14 +13,20 @@ use tidegate_core::job::payload::MAX_DEPTH;
 ///
 /// 400 with the path of the wrong field.
 pub fn read<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, Problem> {
-    // Tracking the path costs an allocation per field, so only a body that fails is read with it.
-    serde_json::from_slice(json).or_else(|_| {
-        let reader = &mut serde_json::Deserializer::from_slice(json);
-        let value =
-            serde_path_to_error::deserialize(&mut *reader).map_err(|error| wrong(&error))?;
-        reader.end().map_err(|error| malformed(&error))?;
-        Ok(value)
-    })
+    if json.is_empty() {
+        return Err(Problem::new(ErrorCode::InvalidBody, "the request has no body"));
+    }
+    let mut reader = serde_json::Deserializer::from_slice(json);
+    let value = if let Ok(value) = T::deserialize(Strict(&mut reader)) {
+        value
+    } else {
+        // Tracking the path costs an allocation per field, so only a body that fails is read with
+        // it.
+        reader = serde_json::Deserializer::from_slice(json);
+        serde_path_to_error::deserialize(Strict(&mut reader)).map_err(|error| wrong(&error))?
+    };
+    reader.end().map_err(|error| malformed(&error))?;
+    Ok(value)
 }
 
 pub(super) fn too_deep(field: String) -> Problem {
@@ -34,12 +41,32 @@ fn malformed(error: &serde_json::Error) -> Problem {
     Problem::new(ErrorCode::InvalidBody, format!("the body is not JSON: {error}"))
 }
 
-/// Rust types in messages of serde, and the words that clients understand.
-const NUMBERS: [(&str, &str); 4] = [
+/// The ends of messages that name a type of Rust, and the words that clients understand.
+const TYPES: [(&str, &str); 9] = [
+    ("expected u8", "expected a whole number from 0 to 255"),
     ("expected u16", "expected a whole number from 0 to 65535"),
     ("expected u32", "expected a whole number from 0 to 4294967295"),
+    ("expected u64", "expected a whole number, not negative"),
     ("expected i32", "expected a whole number from -2147483648 to 2147483647"),
     ("expected f64", "expected a number"),
+    ("expected a map", "expected an object"),
+    ("expected map", "expected an object"),
+    ("expected a sequence", "expected a list"),
+];
+/// The beginnings of messages that name a JSON value as Rust does.
+const VALUES: [(&str, &str); 3] = [
+    ("invalid type: sequence", "invalid type: list"),
+    ("invalid type: map", "invalid type: object"),
+    ("invalid type: unit value", "invalid type: null"),
+];
+
+/// Fields of other systems, and what they are here.
+const HINTS: [(&str, &str); 5] = [
+    ("run_after", "write run_at, or delay_seconds"),
+    ("delivery_strategy", "a job type has it: PUT /v1/job-types/{type} with delivery"),
+    ("max_retry", "write max_attempts, which counts the first attempt"),
+    ("payload", "write data"),
+    ("args", "write data"),
 ];
 
 /// What is wrong with a body, with the wrong field if it is known.
@@ -53,9 +80,14 @@ fn wrong(error: &serde_path_to_error::Error<serde_json::Error>) -> Problem {
     if let Some(position) = message.rfind(" at line ") {
         message.truncate(position);
     }
-    for (rust, words) in NUMBERS {
-        if message.ends_with(rust) {
-            message = message.replace(rust, words);
+    for (rust, words) in TYPES {
+        if let Some(start) = message.strip_suffix(rust) {
+            message = format!("{start}{words}");
+        }
+    }
+    for (rust, words) in VALUES {
+        if let Some(rest) = message.strip_prefix(rust) {
+            message = format!("{words}{rest}");
         }
     }
     let path = error.path().to_string();
@@ -69,7 +101,12 @@ fn wrong(error: &serde_path_to_error::Error<serde_json::Error>) -> Problem {
         path => format!("{path}.{name}"),
     };
     match (named("unknown field `"), named("missing field `"), named("duplicate field `")) {
-        (Some(name), ..) => Problem::invalid_as(ErrorCode::UnknownField, inside(name), message),
+        (Some(name), ..) => {
+            if let Some((_, hint)) = HINTS.iter().find(|(known, _)| *known == name) {
+                message = format!("unknown field `{name}`: {hint}");
+            }
+            Problem::invalid_as(ErrorCode::UnknownField, inside(name), message)
+        }
         (_, Some(name), _) => Problem::invalid(inside(name), "is required"),
         (.., Some(name)) => Problem::invalid(inside(name), "is given twice"),
         _ => Problem::invalid(path, message),

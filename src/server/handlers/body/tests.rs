@@ -2,7 +2,10 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::*;
-use tidegate_core::{job::type_config::TypeConfig, queue::QueueConfig, time::Timestamp};
+use tidegate_core::{
+    event::TriggerConfig, job::type_config::TypeConfig, queue::QueueConfig,
+    schedule::ScheduleConfig, time::Timestamp,
+};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -141,4 +144,89 @@ fn data_over_its_bound_is_refused() {
         (problem.status().as_u16(), problem.code(), problem.field()),
         (413, "data_too_large", Some("data"))
     );
+}
+
+/// Every struct that a request may be.
+#[test]
+fn a_list_is_no_object() {
+    fn refuses<'a, T: Deserialize<'a> + std::fmt::Debug>() {
+        for text in ["[]", "[1]", r#"["a", {}]"#] {
+            let problem = read::<T>(text.as_bytes()).unwrap_err();
+            assert_eq!(problem.code(), "invalid_field", "{text}");
+            assert_eq!(problem.detail(), "invalid type: list, expected an object");
+        }
+    }
+    refuses::<QueueConfig>();
+    refuses::<TypeConfig>();
+    refuses::<ScheduleConfig>();
+    refuses::<TriggerConfig>();
+    refuses::<tidegate_api::NewJobBody<'_>>();
+    refuses::<tidegate_api::PatchBody<'_>>();
+    refuses::<tidegate_api::ReplayBody<'_>>();
+    refuses::<tidegate_api::BatchBody<'_>>();
+    refuses::<tidegate_api::LeaseBody<'_>>();
+    refuses::<tidegate_api::ReportBody<'_>>();
+    refuses::<tidegate_api::HeartbeatBody>();
+    refuses::<tidegate_api::RegistrationBody>();
+    refuses::<tidegate_api::BulkBody>();
+    refuses::<tidegate_api::NewTokenBody>();
+}
+
+#[test]
+fn a_list_within_an_object_is_no_object_either() {
+    for (text, field) in [
+        (r#"{"windows": [["05:00", "06:00"]]}"#, "windows[0]"),
+        (r#"{"retry": ["exponential", {}]}"#, "retry"),
+        (r#"{"target": ["http://h/"]}"#, "target"),
+        (r#"{"target": {"url": "http://h/", "basic_auth": ["u", "p"]}}"#, "target.basic_auth"),
+    ] {
+        let (_, named, detail) = refusal::<TypeConfig>(&json(text));
+        assert_eq!(named.as_deref(), Some(field), "{detail}");
+        assert!(detail.contains("list, expected an object"), "{detail}");
+    }
+    for (text, field) in [
+        (r#"{"constraints": [["c", {}, null, 5]]}"#, "constraints[0]"),
+        (r#"{"constraints": [{"name": "c", "rate": [1, 2]}]}"#, "constraints[0].rate"),
+        (r#"{"constraints": [{"name": "c", "match": []}]}"#, "constraints[0].match"),
+        (r#"{"throttler": ["p", {}]}"#, "throttler"),
+    ] {
+        let (_, named, detail) = refusal::<QueueConfig>(&json(text));
+        assert_eq!(named.as_deref(), Some(field), "{detail}");
+    }
+}
+
+#[test]
+fn a_list_stops_at_its_bound_while_it_is_read() {
+    let windows = |count: usize| {
+        let one = r#"{"from": "08:00", "to": "09:00"}"#;
+        format!(r#"{{"windows": [{}]}}"#, vec![one; count].join(","))
+    };
+    assert!(read::<TypeConfig>(windows(1000).as_bytes()).is_ok());
+    let (code, field, detail) = refusal::<TypeConfig>(&json(&windows(1001)));
+    assert_eq!((code, field.as_deref()), ("invalid_field", Some("windows")));
+    assert_eq!(detail, "windows: must have at most 1000 items");
+}
+
+#[test]
+fn a_field_given_twice_in_messagepack_is_refused() {
+    let name = [&[0xab][..], b"concurrency"].concat();
+    let bytes = [&[0x82][..], &name, &[5], &name, &[9]].concat();
+    let body = Body::new(Encoding::MessagePack, bytes.into()).unwrap();
+    let (_, field, detail) = refusal::<QueueConfig>(&body);
+    assert_eq!(field.as_deref(), Some("concurrency"));
+    assert_eq!(detail, "concurrency: is given twice");
+}
+
+#[test]
+fn malformed_messagepack_is_described_in_a_sentence() {
+    for (bytes, detail) in [
+        (&[0x81][..], "it ends in the middle of a value"),
+        (&[0xc1], "byte 0 begins no value"),
+        (&[0x80, 0x80], "it goes on after its value, from byte 1"),
+    ] {
+        let problem = Body::new(Encoding::MessagePack, bytes.to_vec().into()).unwrap_err();
+        assert_eq!(problem.detail(), format!("the body is not valid MessagePack: {detail}"));
+    }
+    let empty = Body::new(Encoding::MessagePack, Bytes::new()).unwrap();
+    assert_eq!(refusal::<QueueConfig>(&empty).2, "the request has no body");
 }

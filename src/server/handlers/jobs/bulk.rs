@@ -1,7 +1,7 @@
 //! Bulk changes: background operations with a progress count.
 
 use axum::{extract::State, http::StatusCode, response::IntoResponse};
-use tidegate_api::{BulkBody, FilterBody, OperationView, Words};
+use tidegate_api::{BulkBody, OperationView, Words};
 
 use super::super::{
     Api, HandlerResult,
@@ -14,7 +14,18 @@ use super::super::{
 };
 use tidegate_engine::request::{BulkKind, JobFilter};
 
-fn read_filter(filter: FilterBody) -> Result<JobFilter, Problem> {
+fn read_filter(body: &Body) -> Result<JobFilter, Problem> {
+    let BulkBody { filter, all } = body.read()?;
+    match (filter.is_empty(), all) {
+        (true, false) => {
+            let message = "matches every job: give a condition, or \"all\": true for every job";
+            return Err(Problem::invalid("filter", message));
+        }
+        (false, true) => {
+            return Err(Problem::invalid("all", "must not be given with a condition"));
+        }
+        _ => {}
+    }
     let words = match filter.state {
         None => Vec::new(),
         Some(Words::One(word)) => vec![word],
@@ -84,7 +95,7 @@ pub async fn cancel(
     key: IdempotencyKey,
     body: Body,
 ) -> HandlerResult {
-    start(&api, accept, BulkKind::Cancel, read_filter(body.read::<BulkBody>()?.filter)?, key).await
+    start(&api, accept, BulkKind::Cancel, read_filter(&body)?, key).await
 }
 
 /// Replay every job that a filter matches.
@@ -118,7 +129,7 @@ pub async fn replay(
     key: IdempotencyKey,
     body: Body,
 ) -> HandlerResult {
-    start(&api, accept, BulkKind::Replay, read_filter(body.read::<BulkBody>()?.filter)?, key).await
+    start(&api, accept, BulkKind::Replay, read_filter(&body)?, key).await
 }
 
 /// The state of a background operation.

@@ -170,6 +170,10 @@ pub async fn put(
     headers: HeaderMap,
     body: Body,
 ) -> HandlerResult {
+    // A route of another system, which draws an id. Here its jobs would all be the same job.
+    if path.id.as_str() == "random_id" {
+        return Err(Problem::invalid("id", "is no id: POST /v1/jobs draws one"));
+    }
     let mut ask: NewJobBody<'_> = body.read()?;
     if ask.job_type.get_or_insert_with(|| path.job_type.clone()) != &path.job_type {
         return Err(Problem::invalid("type", "differs from the type in the path"));

@@ -75,7 +75,9 @@ pub(crate) async fn by_type_and_id(
 
 /// Jobs, newest first by creation.
 ///
-/// A short or empty page can still have a `next_cursor`. Bodies over 1 KiB are left out.
+/// A short or empty page can still have a `next_cursor`. Bodies over 1 KiB are left out. The
+/// server's own jobs, which deliver completion callbacks, are listed only if `type` or `queue` names
+/// them.
 #[utoipa::path(
     get, path = "/v1/jobs", operation_id = "list_jobs", tag = "jobs",
     params(

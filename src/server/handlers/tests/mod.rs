@@ -65,6 +65,11 @@ async fn ask(
     sent: impl Into<Body>,
 ) -> (Response<()>, Vec<u8>) {
     let mut request = Request::builder().method(method).uri(path);
+    for (name, value) in [("host", "127.0.0.1:8080"), ("content-type", "application/json")] {
+        if !headers.iter().any(|(given, _)| given.eq_ignore_ascii_case(name)) {
+            request = request.header(name, value);
+        }
+    }
     for (name, value) in headers {
         request = request.header(*name, *value);
     }

@@ -72,15 +72,6 @@ impl StoredOperation {
         };
         self.states.iter().map(parse).collect()
     }
-
-    /// Whether the operation includes `job`. Internal jobs are completion callbacks: only an
-    /// operation that names their type or queue includes them.
-    fn includes(&self, job: &Job) -> bool {
-        let is_internal = |name: &str| name.starts_with("tidegate.");
-        let named = self.job_type.as_ref().is_some_and(|name| is_internal(name.as_str()))
-            || self.queue.as_ref().is_some_and(|name| is_internal(name.as_str()));
-        named || !is_internal(job.spec.job_type.as_str())
-    }
 }
 
 impl Server {
@@ -297,8 +288,8 @@ impl Server {
         }
     }
 
-    /// Applies the operation to the jobs of a page that it includes, several at the same time, and
-    /// counts them. After an error no further job is begun.
+    /// Applies the operation to the jobs of a page, several at the same time, and counts them. After
+    /// an error no further job is begun.
     async fn apply_to_page(
         &self,
         stored: &mut StoredOperation,
@@ -306,9 +297,8 @@ impl Server {
         until: Timestamp,
     ) -> Result<(), Error> {
         let operation = &stored.clone();
-        let included = page.iter().filter(|job| operation.includes(job));
         let apply = |job| self.persist(until, move || self.apply_to(operation, job));
-        let each: Vec<_> = included.map(apply).collect();
+        let each: Vec<_> = page.iter().map(apply).collect();
         let mut results = stream::iter(each).buffered(MAX_CONCURRENT_CHANGES);
         while let Some(result) = results.next().await {
             stored.operation.matched += 1;

@@ -72,11 +72,14 @@ async fn a_completion_callback_is_sent_once_and_signed() {
         (&json!(id), &json!("succeeded"), &json!("done")),
         "{body:#}"
     );
-    let callbacks = || async {
-        let jobs = tide.get("/v1/jobs?state=ended").await.is(200)["jobs"].as_array().unwrap().len();
-        (jobs >= 1).then_some(())
+    let count = async |query: &str| {
+        let listed = tide.get(&format!("/v1/jobs?{query}")).await.is(200);
+        listed["jobs"].as_array().unwrap().len()
     };
-    eventually("all is over", callbacks).await;
+    let callbacks =
+        || async { (count("type=tidegate.callback&state=ended").await == 1).then_some(()) };
+    eventually("the callback has ended", callbacks).await;
+    assert_eq!(count("state=ended").await, 1, "a list leaves out the server's own jobs");
     let other = tide
         .enqueue(
             json!({"type": "t", "data": 1, "delay_seconds": 600, "callback_url": receiver.url}),

@@ -57,14 +57,13 @@ async fn a_push_carries_the_job_signed_and_its_answer_is_the_result() {
         "{shown}"
     );
     let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let headers = [("traceparent", parent), ("content-type", "application/json")];
     let ask =
         json!({"type": "t", "data": {"region": "east"}, "headers": {"x-job": "2"}}).to_string();
-    let id =
-        tide.send(reqwest::Method::POST, "/v1/jobs", &[("traceparent", parent)], ask).await.is(201)
-            ["id"]
-            .as_str()
-            .unwrap()
-            .to_owned();
+    let id = tide.send(reqwest::Method::POST, "/v1/jobs", &headers, ask).await.is(201)["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let job = tide.job_in(&id, "succeeded").await;
     assert_eq!((&job["result"], &job["attempt"]), (&json!({"sum": 3}), &json!(1)));
     let call = target.call(1).await;

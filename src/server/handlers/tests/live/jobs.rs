@@ -174,7 +174,7 @@ async fn a_bulk_change_is_idempotent_by_its_key() {
             "{path}"
         );
         if !path.ends_with("purge") {
-            let other = started(r#"{"filter":{}}"#).await;
+            let other = started(r#"{"all":true}"#).await;
             assert_eq!((other.0, other.2), (409, json!("idempotency_key_reused")), "{path}");
         }
     }
