@@ -4,7 +4,8 @@
 //! an empty object as an empty list, and such a body would be read as an object of defaults: a
 //! `PUT` with `[]` would remove every limit. Behind [`Strict`] no struct of any depth is read from
 //! a list. A list with more than [`MAX_ITEMS`] items is refused while it is read, so that a small
-//! body of many empty items takes no memory. All JSON from outside is read through it.
+//! body of many empty items takes no memory. The JSON of requests and of trigger rules is read
+//! through it; scenarios, which may have a million jobs, are not.
 
 use std::fmt;
 

@@ -16,7 +16,6 @@ pub use traced::{TracedAttempt, TracedJob};
 use tidegate_core::{
     job::{QueueName, TypeName, type_config::TypeConfig},
     queue::QueueConfig,
-    strict::Strict,
     time::{Seconds, Timestamp},
 };
 
@@ -129,14 +128,13 @@ impl Scenario {
     /// The first fault: a text that is not JSON, an unknown field, a value outside its bounds.
     pub fn read(text: &str) -> Result<Self, BadScenario> {
         let mut reader = serde_json::Deserializer::from_str(text);
-        let scenario: Self =
-            serde_path_to_error::deserialize(Strict(&mut reader)).map_err(|error| {
-                let path = error.path().to_string();
-                BadScenario {
-                    field: if path == "." { String::new() } else { path },
-                    message: error.inner().to_string(),
-                }
-            })?;
+        let scenario: Self = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
+            let path = error.path().to_string();
+            BadScenario {
+                field: if path == "." { String::new() } else { path },
+                message: error.inner().to_string(),
+            }
+        })?;
         reader
             .end()
             .map_err(|error| BadScenario { field: String::new(), message: error.to_string() })?;

@@ -74,6 +74,14 @@ fn an_invalid_scenario_is_refused_with_the_field() {
     assert!(Scenario::read("{} {}").is_err() && Scenario::read("nonsense").is_err());
 }
 
+/// A trace has more jobs than a list of a request may have items.
+#[test]
+fn a_scenario_may_have_thousands_of_single_jobs() {
+    let jobs: Vec<Value> =
+        (0..1500).map(|n| json!({"id": format!("j{n}"), "type": "t", "at_seconds": 0})).collect();
+    assert_eq!(scenario(&json!({ "jobs": jobs })).job_count(), 1500);
+}
+
 #[tokio::test]
 async fn two_jobs_of_one_id_are_refused() {
     let job = json!({"id": "a", "type": "t", "at_seconds": 0});
