@@ -36,7 +36,8 @@ impl Hosts {
     /// The host that a request names, if it is neither this machine nor the server itself. A
     /// request without a host does not come from a browser.
     fn foreign(&self, request: &Request) -> Option<String> {
-        let named = request.headers().get_all(header::HOST).iter();
+        // There is one: `headers` refuses two.
+        let named = request.headers().get(header::HOST);
         let named = named.filter(|value| !value.is_empty()).map(|value| {
             value
                 .to_str()

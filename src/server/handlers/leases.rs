@@ -21,8 +21,8 @@ use tidegate_core::{
 };
 use tidegate_engine::{Error, request::LeaseRequest};
 
-/// Maximum number of leases, and of reports, of one call.
-const MAX_ITEMS: usize = 1000;
+/// Maximum number of leases of one call.
+const MAX_LEASES: u32 = 1000;
 /// Why a lease is taken back.
 const TOO_LARGE: &str = "its lease, in the encoding that the worker requested, is larger than an \
     answer may be: deliver it by push, request the other encoding, or store large data elsewhere \
@@ -72,15 +72,12 @@ async fn lease(State(api): State<Api>, accept: Accept, _: May<Work>, body: Body)
 fn read_request(body: &Body, api: &Api) -> Result<LeaseRequest, Problem> {
     let ask: LeaseBody<'_> = body.read()?;
     let max = ask.max.unwrap_or(1);
-    if max as usize > MAX_ITEMS {
-        return Err(Problem::invalid("max", format!("must be 0 to {MAX_ITEMS}")));
+    if max > MAX_LEASES {
+        return Err(Problem::invalid("max", format!("must be 0 to {MAX_LEASES}")));
     }
     let wait = ask.wait_seconds.unwrap_or_default();
     if wait > MAX_WAIT {
         return Err(Problem::invalid("wait_seconds", "must be 0 to 60"));
-    }
-    if ask.reports.len() > MAX_ITEMS {
-        return Err(Problem::invalid("reports", format!("must have at most {MAX_ITEMS} items")));
     }
     let reports = ask.reports.into_iter().map(|report| read_report(report, body, api, None));
     Ok(LeaseRequest {

@@ -12,13 +12,18 @@ use tidegate_core::{
         QueueConfig,
         config::{Constraint, Rate},
         matcher::Matcher,
+        plugin::Description,
     },
     time::{Seconds, Timestamp},
 };
 use tidegate_engine::{
     Dispatch, TickInput,
     request::{Explanation, JobPatch, NewJob},
-    testkit::builders::name,
+    testkit::{
+        FnPolicy,
+        builders::name,
+        policies::{each, hold, run},
+    },
 };
 
 use super::harness::{Harness, demand, every_store, failed, queue, report, with, work};
@@ -268,6 +273,25 @@ async fn a_limit_holds_a_job_whose_workers_are_busy() {
         harness.set_queue(QueueConfig { concurrency: Some(0), ..QueueConfig::default() }).await;
         let explained = harness.engine.explain(&job.id, None, |_| false).await.unwrap();
         assert_eq!(explained.held_by.unwrap().kind, "concurrency", "{}", explained.reason);
+    }
+}
+
+#[tokio::test]
+async fn a_throttler_holds_a_job_whose_workers_are_busy() {
+    for harness in every_store() {
+        // One job at a time, as a throttler says it.
+        let policy = FnPolicy::default().throttling(|_, call| {
+            let mut busy = call.running.iter().next().is_some();
+            Ok(each(call, |_| if std::mem::replace(&mut busy, true) { hold("no") } else { run() }))
+        });
+        let mut harness = harness.with_policy(policy);
+        let says = Description { state_version: 1, ..Description::default() };
+        harness.throttled(says, QueueConfig::default()).await;
+        harness.enqueue(work()).await;
+        let job = harness.enqueue(work()).await;
+        assert_eq!(harness.lease(1).await.len(), 1);
+        let explained = harness.engine.explain(&job.id, None, |_| false).await.unwrap();
+        assert_eq!(explained.held_by.unwrap().kind, "throttler", "{}", explained.reason);
     }
 }
 

@@ -1,5 +1,6 @@
 //! Requests with a wrong field: each refusal names the field, and nothing is stored.
 
+use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::{api::ApiAnswer, serve::Tidegate};
@@ -349,4 +350,25 @@ async fn other_requests_with_a_wrong_field_are_refused_by_name() {
     assert!(wrong.is_empty(), "{wrong:#?}");
     let job = tide.job(&id).await;
     assert_eq!((&job["state"], &job["attempt"]), (&json!("running"), &json!(1)));
+}
+
+#[tokio::test]
+async fn what_another_system_names_otherwise_is_answered_with_its_name_here() {
+    let tide = Tidegate::start().await;
+    tide.job_type("t", json!({})).await;
+    for (field, name) in [("run_after", "run_at"), ("delivery_strategy", "PUT /v1/job-types/")] {
+        let answer = tide.post("/v1/jobs", json!({"type": "t", "data": 1, field: "x"})).await;
+        let problem = answer.blames(400, "unknown_field", field);
+        assert!(problem["detail"].as_str().unwrap().contains(name), "{problem}");
+    }
+    let answer = tide.ask(Method::PUT, "/v1/jobs/t/random_id", &json!({"data": 1})).await;
+    let problem = answer.blames(400, "invalid_field", "id");
+    assert!(problem["detail"].as_str().unwrap().contains("POST /v1/jobs"), "{problem}");
+    assert_eq!(tide.get("/v1/jobs").await.is(200)["jobs"], json!([]));
+    let problem = tide.get("/v1/archived-jobs").await.problem(404, "route_not_found");
+    assert!(problem["detail"].as_str().unwrap().contains("/v1/jobs?state=ended"), "{problem}");
+    tide.enqueue_a("t").await;
+    let lease = tide.lease_one("t").await;
+    let report = json!({"attempt": 1, "status": "failed", "reason": "other", "retryable": false});
+    assert_eq!(tide.post(&lease.path, report).await.is(200)["error"]["reason"], "failed");
 }

@@ -9,6 +9,7 @@ mod api;
 pub(crate) mod serve;
 mod target;
 mod wait;
+mod wrong_lists;
 
 mod access;
 mod bodies;

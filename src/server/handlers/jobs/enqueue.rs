@@ -30,8 +30,6 @@ use tidegate_core::{
 };
 use tidegate_engine::request::{Enqueued, NewJob};
 
-/// Maximum jobs of one batch.
-const MAX_BATCH_JOBS: usize = 1000;
 /// Maximum bytes of `tracestate`; a longer one is left out.
 const MAX_TRACE_STATE_BYTES: usize = 512;
 
@@ -225,9 +223,6 @@ pub async fn enqueue_many(
     body: Body,
 ) -> HandlerResult {
     let asked = read_batch(&body)?;
-    if asked.len() > MAX_BATCH_JOBS {
-        return Err(Problem::invalid("jobs", format!("must have at most {MAX_BATCH_JOBS} items")));
-    }
     let trace = trace_of(&headers);
     // One slot per job: its problem, or none if it goes to the server.
     let mut slots = Vec::with_capacity(asked.len());

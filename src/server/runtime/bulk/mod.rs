@@ -3,8 +3,8 @@
 //! An operation is an item in the store, written after each page, so it survives a restart and
 //! continues from its page. A repeated job is harmless: an ended job refuses, and a replay carries
 //! the operation's key. The counts of a repeated page have a job that was done before as refused,
-//! or not at all if it no longer matches. An operation with an `Idempotency-Key` derives its id from the key, so that
-//! a repeated request finds it.
+//! or not at all if it no longer matches. An operation with an `Idempotency-Key` derives its id from
+//! the key, so that a repeated request finds it.
 
 #[cfg(test)]
 mod tests;

@@ -62,6 +62,21 @@ async fn added(server: &Server, states: &[&str]) -> StoredOperation {
     server.add(stored).await.unwrap()
 }
 
+/// The result of `work`, while the time passes.
+async fn in_time<T>(clock: &FakeClock, work: impl Future<Output = T>) -> T {
+    let mut work = pin!(work);
+    let mut result = None;
+    until("it returns", async || {
+        clock.advance(Duration::from_millis(100));
+        if let Poll::Ready(ready) = poll!(&mut work) {
+            result = Some(ready);
+        }
+        result.is_some()
+    })
+    .await;
+    result.expect("it returned")
+}
+
 /// A query for `limit` jobs.
 fn all(limit: u32) -> ListQuery {
     ListQuery { limit, ..ListQuery::default() }
@@ -79,17 +94,8 @@ async fn an_operation_returns_when_its_time_ends_in_an_outage() {
     let stored = added(&server, &[]).await;
     store.set_faults(Faults { unavailable: 1.0, ..Faults::default() });
     let end = clock.now() + Duration::from_secs(10);
-    let mut operate = pin!(server.operate(&stored.operation.id, end));
-    let mut outcome = None;
-    until("it returns", async || {
-        clock.advance(Duration::from_millis(100));
-        match poll!(&mut operate) {
-            Poll::Ready(ended) => outcome.replace(ended).is_none(),
-            Poll::Pending => false,
-        }
-    })
-    .await;
-    assert!(matches!(outcome, Some(Err(Error::Unavailable { .. }))), "{outcome:?}");
+    let outcome = in_time(&clock, server.operate(&stored.operation.id, end)).await;
+    assert!(matches!(outcome, Err(Error::Unavailable { .. })), "{outcome:?}");
     assert!(clock.now() <= end, "{} is past {end}", clock.now());
     store.set_faults(Faults::default());
     assert!(server.operate(&stored.operation.id, Timestamp::MAX).await.unwrap());
@@ -107,17 +113,8 @@ async fn a_page_begins_no_further_job_when_its_time_ends() {
     assert_eq!(page.len(), jobs);
     store.set_faults(Faults { unavailable: 1.0, ..Faults::default() });
     let end = clock.now() + Duration::from_secs(10);
-    let mut applied = pin!(server.apply_to_page(&mut stored, &page, end));
-    let mut outcome = None;
-    until("it returns", async || {
-        clock.advance(Duration::from_millis(100));
-        match poll!(&mut applied) {
-            Poll::Ready(ended) => outcome.replace(ended).is_none(),
-            Poll::Pending => false,
-        }
-    })
-    .await;
-    assert!(matches!(outcome, Some(Err(Error::Unavailable { .. }))), "{outcome:?}");
+    let outcome = in_time(&clock, server.apply_to_page(&mut stored, &page, end)).await;
+    assert!(matches!(outcome, Err(Error::Unavailable { .. })), "{outcome:?}");
     let tries = store.failed();
     assert!(clock.now() <= end && tries <= 11 * MAX_CONCURRENT_CHANGES as u64, "{tries}");
 }

@@ -7,6 +7,9 @@
 //! body of many empty items takes no memory. The JSON of requests and of trigger rules is read
 //! through it; scenarios, which may have a million jobs, are not.
 
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 
 use serde::{
