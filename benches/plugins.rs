@@ -26,6 +26,7 @@ use tidegate_core::{
         Grant, GrantBatch,
         ledger::{BatchId, Bits},
     },
+    stored::UnknownFields,
 };
 use tidegate_engine::{
     memory::FakeClock,
@@ -80,6 +81,7 @@ fn grant(job: &Job) -> Grant {
         critical: false,
         attributes: job.spec.attributes.clone(),
         granted_at: at(0),
+        unknown: UnknownFields::default(),
     }
 }
 
@@ -92,6 +94,7 @@ fn call(candidates: usize, running: usize) -> Arc<ThrottleCall> {
                 ledger_version: 0,
                 grants: grants.to_vec(),
                 state: None,
+                unknown: UnknownFields::default(),
             }),
             Bits::default(),
         )

@@ -1,43 +1,77 @@
-//! Values as bytes in a store: compact MessagePack after a byte with the format, which later
-//! releases check.
+//! Values as bytes in a store: a byte with the format, a checksum, and the value in MessagePack.
+//!
+//! The checksum also covers the name of the record's owner, so a blob that lies in the place of
+//! another one is found too. See [`tidegate_core::stored`] for what later releases may add.
 
 use serde::{Serialize, de::DeserializeOwned};
 
-use tidegate_core::{job::Spec, port::StoreError};
+use tidegate_core::port::StoreError;
 
-/// The only format.
-const FORMAT: u8 = 1;
+/// The only format. Format 1, without a checksum, was never released.
+const FORMAT: u8 = 2;
+/// The bytes before the value.
+const HEAD_BYTES: usize = 5;
 
-/// `value` as a blob.
-pub(super) fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, StoreError> {
+/// `value` as a blob of `owner`, such as a job's id.
+pub(super) fn encode<T: Serialize>(value: &T, owner: &str) -> Result<Vec<u8>, StoreError> {
     let mut blob = Vec::with_capacity(160);
-    blob.push(FORMAT);
+    blob.resize(HEAD_BYTES, FORMAT);
     rmp_serde::encode::write(&mut blob, value)
         .map_err(|error| StoreError::corrupt_in("a value cannot be encoded", error))?;
+    let checksum = checksum(owner, &blob[HEAD_BYTES..]);
+    blob[1..HEAD_BYTES].copy_from_slice(&checksum.to_be_bytes());
     Ok(blob)
 }
 
-/// `spec` as a blob. Windows may omit optional fields, so a spec with windows is written with the
-/// names of its fields instead of their positions. Reading accepts both.
-pub(super) fn encode_spec(spec: &Spec) -> Result<Vec<u8>, StoreError> {
-    if spec.windows.is_empty() {
-        return encode(spec);
-    }
-    let mut blob = vec![FORMAT];
-    rmp_serde::encode::write_named(&mut blob, spec)
-        .map_err(|error| StoreError::corrupt_in("a value cannot be encoded", error))?;
-    Ok(blob)
-}
-
-/// The value in `blob`; `what` names it for an error.
+/// The value in a `blob` of `owner`; `what` names the value for an error.
 pub(super) fn decode<T: DeserializeOwned>(
     blob: &[u8],
+    owner: &str,
     what: impl FnOnce() -> String,
 ) -> Result<T, StoreError> {
-    match blob.split_first() {
-        Some((&FORMAT, rest)) => {
-            rmp_serde::from_slice(rest).map_err(|error| StoreError::corrupt_in(what(), error))
+    let Some((head, value)) = blob.split_first_chunk::<HEAD_BYTES>() else {
+        return Err(StoreError::corrupt_in(what(), "it is too short"));
+    };
+    let [format, stored @ ..] = *head;
+    if format != FORMAT {
+        return Err(StoreError::corrupt_in(what(), "unknown format: another release wrote it"));
+    }
+    if u32::from_be_bytes(stored) != checksum(owner, value) {
+        return Err(StoreError::corrupt_in(what(), "its checksum is wrong: it was damaged"));
+    }
+    rmp_serde::from_slice(value).map_err(|error| StoreError::corrupt_in(what(), error))
+}
+
+/// CRC-32, which finds every damage of up to 32 adjacent bits.
+fn checksum(owner: &str, value: &[u8]) -> u32 {
+    let mut checksum = crc32fast::Hasher::new();
+    checksum.update(owner.as_bytes());
+    checksum.update(value);
+    checksum.finalize()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damage_of_every_bit_and_the_blob_of_another_owner_are_found() {
+        let value = ("text".to_owned(), 7u64, vec![1u8, 2, 3]);
+        let blob = encode(&value, "owner").unwrap();
+        let read = |blob: &[u8], owner: &str| {
+            decode::<(String, u64, Vec<u8>)>(blob, owner, || "the value".to_owned())
+        };
+        assert_eq!(read(&blob, "owner").unwrap(), value);
+        for bit in 0..blob.len() * 8 {
+            let mut damaged = blob.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            let error = read(&damaged, "owner").unwrap_err().chain().to_string();
+            assert!(error.contains("the value"), "{error}");
         }
-        _ => Err(StoreError::corrupt_in(what(), "unknown format")),
+        for length in 0..blob.len() {
+            read(&blob[..length], "owner").unwrap_err();
+        }
+        let error = read(&blob, "another").unwrap_err().chain().to_string();
+        assert!(error.contains("checksum"), "{error}");
     }
 }

@@ -23,6 +23,7 @@ pub mod port;
 pub mod queue;
 pub mod schedule;
 mod schema;
+pub mod stored;
 pub mod strict;
 pub mod target;
 pub mod time;

@@ -30,6 +30,7 @@ const CORE: &[&str] = &[
     "lib",
     "error_chain",
     "error_code",
+    "stored",
     "strict",
     "time",
     "calendar",

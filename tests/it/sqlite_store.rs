@@ -14,6 +14,7 @@ use tidegate_core::{
         Committed, Expect, ItemKind, JobStore, Key, ListQuery, StateFilter, StoreError, Write,
     },
     queue::{GrantBatch, Ledger, ledger::BatchId},
+    stored::UnknownFields,
 };
 use tidegate_engine::testkit::{
     builders::{job, name},
@@ -53,7 +54,13 @@ fn everything_is_there_after_the_store_is_opened_again() {
             Write::SetKey { key: key.clone(), job: kept.id.clone(), was: Expect::Absent },
             Write::AddBatch(
                 name("mail"),
-                GrantBatch { id: BatchId(1), ledger_version: 1, grants: vec![], state: None },
+                GrantBatch {
+                    id: BatchId(1),
+                    ledger_version: 1,
+                    grants: vec![],
+                    state: None,
+                    unknown: UnknownFields::default(),
+                },
             ),
             Write::SetLedger {
                 queue: name("mail"),

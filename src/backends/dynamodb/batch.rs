@@ -14,6 +14,8 @@ use tidegate_core::{
     job::{Attributes, JobId, TypeName, Version},
     port::StoreError,
     queue::{Grant, GrantBatch, ledger::BatchId},
+    record,
+    stored::UnknownFields,
     time::Timestamp,
 };
 
@@ -22,15 +24,17 @@ const GRANTS: Name = 'g';
 
 /// A stored grant batch. Values that several grants share are written once, and so are the common
 /// beginnings of the locations in ids.
-#[derive(Serialize, Deserialize)]
 struct PackedBatch {
     kinds: Vec<GrantKind>,
     ends: Vec<String>,
     grants: Vec<(PackedId, u32, u64)>,
     state: Option<BTreeMap<String, String>>,
+    unknown: UnknownFields,
 }
 
-#[derive(Clone, PartialEq, Serialize, Deserialize)]
+record!(PackedBatch { kinds, ends, grants, state });
+
+#[derive(Clone, PartialEq)]
 struct GrantKind {
     job_type: TypeName,
     priority: i32,
@@ -38,7 +42,10 @@ struct GrantKind {
     critical: bool,
     attributes: Attributes,
     granted_at: Timestamp,
+    unknown: UnknownFields,
 }
+
+record!(GrantKind { job_type, priority, weight, critical, attributes, granted_at });
 
 /// An id: in full, or a ULID as a number, the index of the location's beginning in `ends`, and the
 /// rest.
@@ -108,6 +115,7 @@ pub(super) fn encode_batch(key: Key, batch: &GrantBatch) -> Result<Item, StoreEr
             critical: grant.critical,
             attributes: grant.attributes.clone(),
             granted_at: grant.granted_at,
+            unknown: grant.unknown.clone(),
         };
         let index = kinds.iter().rposition(|known| *known == kind).unwrap_or_else(|| {
             kinds.push(kind);
@@ -115,10 +123,12 @@ pub(super) fn encode_batch(key: Key, batch: &GrantBatch) -> Result<Item, StoreEr
         });
         grants.push((pack_id(&grant.job, &mut ends), index as u32, grant.version.0));
     }
-    let packed = PackedBatch { kinds, ends, grants, state: batch.state.clone() };
+    let (state, unknown) = (batch.state.clone(), batch.unknown.clone());
+    let packed = PackedBatch { kinds, ends, grants, state, unknown };
+    let grants = encode(&packed, &key.p)?;
     Ok(Item::new(
         key,
-        [(row::VERSION, Val::N(batch.ledger_version)), (GRANTS, Val::B(encode(&packed)?.into()))],
+        [(row::VERSION, Val::N(batch.ledger_version)), (GRANTS, Val::B(grants.into()))],
     ))
 }
 
@@ -126,7 +136,7 @@ pub(super) fn encode_batch(key: Key, batch: &GrantBatch) -> Result<Item, StoreEr
 pub(super) fn decode_batch(item: &Item) -> Result<GrantBatch, StoreError> {
     let corrupt =
         || StoreError::corrupt(format!("{} {} is not a grant batch", item.key.p, item.key.s));
-    let packed: PackedBatch = decode(item.bytes(GRANTS).ok_or_else(corrupt)?, || {
+    let packed: PackedBatch = decode(item.bytes(GRANTS).ok_or_else(corrupt)?, &item.key.p, || {
         format!("batch {} {}", item.key.p, item.key.s)
     })?;
     let id: BatchId = key::batch_of(&item.key.s).ok_or_else(corrupt)?;
@@ -134,7 +144,8 @@ pub(super) fn decode_batch(item: &Item) -> Result<GrantBatch, StoreError> {
     for (name, kind, version) in packed.grants {
         let kind = packed.kinds.get(kind as usize).ok_or_else(corrupt)?.clone();
         let job = unpack_id(name, &packed.ends).ok_or_else(corrupt)?;
-        let GrantKind { job_type, priority, weight, critical, attributes, granted_at } = kind;
+        let GrantKind { job_type, priority, weight, critical, attributes, granted_at, unknown } =
+            kind;
         grants.push(Grant {
             job,
             version: Version(version),
@@ -144,6 +155,7 @@ pub(super) fn decode_batch(item: &Item) -> Result<GrantBatch, StoreError> {
             critical,
             attributes,
             granted_at,
+            unknown,
         });
     }
     Ok(GrantBatch {
@@ -151,5 +163,6 @@ pub(super) fn decode_batch(item: &Item) -> Result<GrantBatch, StoreError> {
         ledger_version: item.number(row::VERSION).ok_or_else(corrupt)?,
         grants,
         state: packed.state,
+        unknown: packed.unknown,
     })
 }

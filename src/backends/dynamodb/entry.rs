@@ -18,6 +18,8 @@ use crate::blob::encode;
 use tidegate_core::{
     job::{Job, JobId, QueueName, Spec, State},
     port::StoreError,
+    record,
+    stored::UnknownFields,
     time::Timestamp,
 };
 
@@ -94,8 +96,17 @@ fn is_late(at: Timestamp, now: Timestamp) -> bool {
     at + MAX_ENTRY_DELAY / 2 < now
 }
 
-/// The jobs of a timer: id, revision that it was written for, instant.
-pub(super) type Timers = Vec<(JobId, u64, Timestamp)>;
+/// A job of a timer.
+#[derive(Clone)]
+pub(super) struct TimedJob {
+    pub id: JobId,
+    /// The revision that it was written for.
+    pub revision: u64,
+    at: Timestamp,
+    unknown: UnknownFields,
+}
+
+record!(TimedJob { id, revision, at });
 
 /// When a job must be checked, apart from its due time, if this change of the job needs a timer for
 /// it. An existing timer is never later than needed. `whole` states whether the spec may have
@@ -138,7 +149,7 @@ impl DynamoStore {
         now: Timestamp,
     ) -> Result<Vec<Change>, StoreError> {
         let mut changes = Vec::with_capacity(requests.len());
-        let mut timers: BTreeMap<i64, Timers> = BTreeMap::new();
+        let mut timers: BTreeMap<i64, Vec<TimedJob>> = BTreeMap::new();
         for one in requests {
             match &one.kind {
                 EntryKind::Due { index_partition, .. } => {
@@ -150,18 +161,23 @@ impl DynamoStore {
                 // Timers of the same second share an item.
                 EntryKind::Timer => {
                     let second = one.at.max(now).millis() / 1000;
-                    let timer = (one.id.clone(), one.revision, one.at);
+                    let timer = TimedJob {
+                        id: one.id.clone(),
+                        revision: one.revision,
+                        at: one.at,
+                        unknown: UnknownFields::default(),
+                    };
                     timers.entry(second).or_default().push(timer);
                 }
             }
         }
         for list in timers.values().flat_map(|list| list.chunks(MAX_JOBS_PER_TIMER)) {
-            let instants = list.iter().map(|(.., at)| if is_late(*at, now) { now } else { *at });
+            let instants = list.iter().map(|job| if is_late(job.at, now) { now } else { job.at });
             let at = instants.min().unwrap_or(now);
             let tie = self.entropy.bits() as u64;
             let key =
                 Key::new(key::timers(Hour::of(at)), format!("{}!{tie:016x}", key::instant(at)));
-            let list = (row::LIST, Val::B(encode(&list.to_vec())?.into()));
+            let list = (row::LIST, Val::B(encode(&list, &key.s)?.into()));
             changes.push(Change::Insert(Item::new(key, [list])));
         }
         changes.sort_by(|a, b| a.key().cmp(b.key()));

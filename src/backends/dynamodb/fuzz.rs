@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use tidegate_core::{
     job::{Body, Encoding, Job, JobId, Payload, Version},
     queue::{Grant, GrantBatch, ledger::BatchId},
+    stored::UnknownFields,
     time::Timestamp,
 };
 use tidegate_engine::testkit::builders;
@@ -265,9 +266,11 @@ fn batch() -> impl Strategy<Value = GrantBatch> {
                     critical,
                     attributes: job.spec.attributes.clone(),
                     granted_at,
+                    unknown: UnknownFields::default(),
                 })
                 .collect(),
             state: (id % 2 == 0).then(|| BTreeMap::from([("k".into(), "v".into())])),
+            unknown: UnknownFields::default(),
         },
     )
 }

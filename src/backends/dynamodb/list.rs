@@ -199,7 +199,7 @@ impl DynamoStore {
     /// bucket.
     async fn store_sums(&self, key: Key, sums: &Sums, until: u64) -> Result<(), StoreError> {
         let until = if until == u64::MAX { None } else { Some((EXPIRES, Val::N(until.max(1)))) };
-        let sums = [(row::LIST, Val::B(encode(sums)?.into()))].into_iter().chain(until);
+        let sums = [(row::LIST, Val::B(encode(sums, &key.s)?.into()))].into_iter().chain(until);
         // It only saves reads, so a failure is ignored: the next count repeats it.
         if let Err(error) = self.table.write(&[Change::Put(Item::new(key, sums))]).await {
             tracing::debug!(error = %error.chain(), "cannot store the counts of a bucket");
@@ -210,7 +210,7 @@ impl DynamoStore {
 
 /// The sums that an earlier count has stored in `item`.
 fn stored_sums(item: &Item, sums: &[u8]) -> Result<Vec<Depth>, StoreError> {
-    let sums: Sums = decode(sums, || format!("the sums of {}", item.key.s))?;
+    let sums: Sums = decode(sums, &item.key.s, || format!("the sums of {}", item.key.s))?;
     let depth = |(queue, job_type, outcome, jobs)| Depth {
         queue,
         job_type,

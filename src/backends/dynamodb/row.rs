@@ -27,7 +27,7 @@ use super::{
     key::{self, Key},
     table::{EXPIRES, Item, Name, Val},
 };
-use crate::blob::{decode, encode, encode_spec};
+use crate::blob::{decode, encode};
 use tidegate_core::{
     job::{Body, Encoding, Job, JobId, Lifecycle, Payload, Spec, State},
     port::{StoreError, job_store::INLINE_BYTES},
@@ -176,8 +176,10 @@ pub(super) fn body(parts: &[Option<Item>]) -> Option<Payload> {
 
 /// The attributes of a job's lifecycle, and when the table may expire its row.
 pub(super) fn life(job: &Job) -> Result<Vec<(Name, Val)>, StoreError> {
-    let mut set =
-        vec![(REVISION, Val::N(job.life.revision.0)), (LIFE, Val::B(encode(&job.life)?.into()))];
+    let mut set = vec![
+        (REVISION, Val::N(job.life.revision.0)),
+        (LIFE, Val::B(encode(&job.life, job.id.as_str())?.into())),
+    ];
     if let State::Ended { at, .. } = job.life.state {
         let until = (at + job.spec.retention.duration()).millis().max(0) as u64;
         set.push((EXPIRES, Val::N(until.div_ceil(1000))));
@@ -187,7 +189,7 @@ pub(super) fn life(job: &Job) -> Result<Vec<(Name, Val)>, StoreError> {
 
 /// The attribute of a job's spec.
 pub(super) fn spec(job: &Job) -> Result<(Name, Val), StoreError> {
-    Ok((SPEC, Val::B(encode_spec(&job.spec)?.into())))
+    Ok((SPEC, Val::B(encode(&*job.spec, job.id.as_str())?.into())))
 }
 
 /// The row of a new job at `key`, and the separate parts of its body.
@@ -230,8 +232,9 @@ pub(super) fn job(item: &Item) -> Result<Job, StoreError> {
     };
     let id: JobId = id.ok_or_else(|| corrupt("has no job id"))?;
     let blob = |name| item.bytes(name).ok_or_else(|| corrupt("lacks an attribute"));
-    let spec: Spec = decode(blob(SPEC)?, || format!("the spec of job {id}"))?;
-    let life: Lifecycle = decode(blob(LIFE)?, || format!("the lifecycle of job {id}"))?;
+    let spec: Spec = decode(blob(SPEC)?, id.as_str(), || format!("the spec of job {id}"))?;
+    let life: Lifecycle =
+        decode(blob(LIFE)?, id.as_str(), || format!("the lifecycle of job {id}"))?;
     let length = item.number(LENGTH).unwrap_or_default() as u32;
     let data = match item.number(KIND) {
         Some(kind @ (0 | 1)) => {
@@ -249,10 +252,8 @@ pub(super) fn job(item: &Item) -> Result<Job, StoreError> {
 
 /// The item of a ledger.
 pub(super) fn encode_ledger(key: Key, ledger: &Ledger) -> Result<Item, StoreError> {
-    Ok(Item::new(
-        key,
-        [(VERSION, Val::N(ledger.version)), (RECORD, Val::B(encode(ledger)?.into()))],
-    ))
+    let record = encode(ledger, &key.p)?;
+    Ok(Item::new(key, [(VERSION, Val::N(ledger.version)), (RECORD, Val::B(record.into()))]))
 }
 
 /// The ledger of `item`.
@@ -260,5 +261,5 @@ pub(super) fn decode_ledger(item: &Item) -> Result<Ledger, StoreError> {
     let record = item
         .bytes(RECORD)
         .ok_or_else(|| StoreError::corrupt(format!("{} is not a ledger", item.key.p)))?;
-    decode(record, || format!("the ledger {}", item.key.p))
+    decode(record, &item.key.p, || format!("the ledger {}", item.key.p))
 }

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use super::{
     DynamoStore,
-    entry::{EntryRequest, LOW_WATERMARK_LAG, Timers},
+    entry::{EntryRequest, LOW_WATERMARK_LAG, TimedJob},
     key::{self, Hour},
     row,
     table::{Change, Item, PageQuery},
@@ -87,20 +87,20 @@ impl DynamoStore {
         overdue: &mut BTreeMap<(Timestamp, JobId), Job>,
         next: &mut Option<Timestamp>,
     ) -> Result<bool, StoreError> {
-        let mut lists: Vec<Timers> = Vec::with_capacity(items.len());
+        let mut lists: Vec<Vec<TimedJob>> = Vec::with_capacity(items.len());
         for item in items {
             let list = item
                 .bytes(row::LIST)
                 .ok_or_else(|| StoreError::corrupt(format!("{} is not a timer", item.key.s)))?;
-            lists.push(decode(list, || format!("timer {}", item.key.s))?);
+            lists.push(decode(list, &item.key.s, || format!("timer {}", item.key.s))?);
         }
-        let ids: Vec<&JobId> = lists.iter().flatten().map(|(id, ..)| id).collect();
+        let ids: Vec<&JobId> = lists.iter().flatten().map(|job| &job.id).collect();
         let mut jobs = self.jobs(&ids).await?.into_iter();
         let (mut renewed, mut unneeded) = (Vec::new(), Vec::new());
         for (item, list) in items.iter().zip(lists) {
             let timer_at = key::instant_of_timer(&item.key.s).unwrap_or(began);
             let mut needed = timer_at + LOW_WATERMARK_LAG > began;
-            for (id, revision, _) in list {
+            for TimedJob { id, revision, .. } in list {
                 let Some(job) = jobs.next().flatten() else {
                     needed |= timer_at + MIN_ORPHAN_AGE > began;
                     continue;

@@ -147,14 +147,14 @@ impl Inspection {
             }
             // Every object key starts with `bodies/`, so this filters out most lifecycles.
             let mut lives = self.db.prepare(
-                "SELECT life FROM jobs \
+                "SELECT id, life FROM jobs \
                  WHERE state > 1 AND instr(life, CAST('bodies/' AS BLOB)) > 0",
             )?;
             let mut rows = lives.query([])?;
             while let Some(row) = rows.next()? {
-                let life: Lifecycle = match row::decode(row.get_ref(0)?.as_blob()?, || {
-                    "the lifecycle of a job".to_owned()
-                }) {
+                let (id, life) = (row.get_ref(0)?.as_str()?, row.get_ref(1)?.as_blob()?);
+                let life = row::decode(life, id, || format!("the lifecycle of job {id}"));
+                let life: Lifecycle = match life {
                     Ok(life) => life,
                     Err(error) => return Ok(Err(error.to_string())),
                 };

@@ -163,15 +163,16 @@ impl JobStore for SqliteStore {
             let Some(row) = rows.next()? else {
                 return Ok(None);
             };
-            let ledger: Ledger =
-                row::decode(row::blob(row, 0)?, || format!("the ledger of queue {queue}"))?;
+            let ledger: Ledger = row::decode(row::blob(row, 0)?, queue.as_str(), || {
+                format!("the ledger of queue {queue}")
+            })?;
             let mut find =
                 db.prepare_cached("SELECT batch FROM batches WHERE queue = ?1 AND id = ?2")?;
             let mut batches = Vec::with_capacity(ledger.batches.len());
             for id in ledger.referenced_batches() {
                 let mut rows = find.query(params![number, id.0 as i64])?;
                 if let Some(row) = rows.next()? {
-                    batches.push(row::decode(row::blob(row, 0)?, || {
+                    batches.push(row::decode(row::blob(row, 0)?, queue.as_str(), || {
                         format!("batch {} of queue {queue}", id.0)
                     })?);
                 }

@@ -6,9 +6,9 @@ use bytes::Bytes;
 use rusqlite::{Row, types::Type};
 
 use super::error::Failure;
-pub(super) use crate::blob::{decode, encode, encode_spec};
+pub(super) use crate::blob::{decode, encode};
 use tidegate_core::{
-    job::{Body, Encoding, Job, Lifecycle, Outcome, Payload, Spec, State},
+    job::{Body, Encoding, Job, JobId, Lifecycle, Outcome, Payload, Spec, State},
     port::{
         StoreError,
         job_store::{INLINE_BYTES, StateFilter},
@@ -64,7 +64,7 @@ pub(super) struct LifeColumns {
 }
 
 impl LifeColumns {
-    pub(super) fn of(life: &Lifecycle, spec: &Spec) -> Result<Self, Failure> {
+    pub(super) fn of(id: &JobId, life: &Lifecycle, spec: &Spec) -> Result<Self, Failure> {
         Ok(Self {
             state: state_number(StateFilter::from(&life.state)),
             revision: life.revision.0 as i64,
@@ -73,7 +73,7 @@ impl LifeColumns {
                 _ => None,
             },
             wake_at: life.wake_at(spec).map(tidegate_core::time::Timestamp::millis),
-            life: encode(life)?,
+            life: encode(life, id.as_str())?,
         })
     }
 }
@@ -139,8 +139,8 @@ pub(super) fn encoding_of(number: i64) -> Encoding {
 /// The job of a row of [`select_jobs`].
 pub(super) fn job(row: &Row<'_>) -> Result<Job, Failure> {
     let id = text(row, 0)?;
-    let spec: Spec = decode(blob(row, 1)?, || format!("the spec of job {id}"))?;
-    let life: Lifecycle = decode(blob(row, 2)?, || format!("the lifecycle of job {id}"))?;
+    let spec: Spec = decode(blob(row, 1)?, id, || format!("the spec of job {id}"))?;
+    let life: Lifecycle = decode(blob(row, 2)?, id, || format!("the lifecycle of job {id}"))?;
     let bytes: u32 = row.get(4)?;
     let inline = |encoding| -> Result<Body, Failure> {
         let bytes = Bytes::copy_from_slice(blob(row, 5)?);

@@ -52,8 +52,8 @@ pub(super) struct JobColumns {
 
 impl JobColumns {
     fn of(job: Job) -> Result<Box<Self>, Failure> {
-        let life = LifeColumns::of(&job.life, &job.spec)?;
-        let encoded = row::encode_spec(&job.spec)?;
+        let life = LifeColumns::of(&job.id, &job.life, &job.spec)?;
+        let encoded = row::encode(&*job.spec, job.id.as_str())?;
         Ok(Box::new(Self {
             id: job.id,
             spec: job.spec,
@@ -73,7 +73,7 @@ pub(super) fn encode(txn: Txn) -> Result<Vec<Step>, Failure> {
                 Step::SetAll { whole: JobColumns::of(job)?, was }
             }
             Write::SetJob { job, was, all: false } => {
-                let life = LifeColumns::of(&job.life, &job.spec)?;
+                let life = LifeColumns::of(&job.id, &job.life, &job.spec)?;
                 Step::SetLife { id: job.id, was, life }
             }
             Write::RemoveJob { id, was } => Step::Remove { id, was },

@@ -172,14 +172,15 @@ impl Group<'_> {
     fn write_other(&mut self, write: &Write) -> Result<(), Failure> {
         match write {
             Write::SetKey { key, job, .. } => self.set_key(key, job)?,
-            Write::AddBatch(queue, batch) => {
-                let queue = self.queue(queue)?;
+            Write::AddBatch(name, batch) => {
+                let queue = self.queue(name)?;
                 let mut put = self.db.prepare_cached(
                     "INSERT OR REPLACE INTO batches (queue, id, for_head, batch) \
                      VALUES (?1, ?2, ?3, ?4)",
                 )?;
                 let (id, ledger) = (batch.id.0 as i64, batch.ledger_version as i64);
-                put.execute(params![queue, id, ledger, row::encode(batch)?])?;
+                let batch = row::encode(batch, name.as_str())?;
+                put.execute(params![queue, id, ledger, batch])?;
             }
             Write::RemoveBatch(queue, id) => {
                 let queue = self.queue(queue)?;
@@ -187,13 +188,14 @@ impl Group<'_> {
                     .prepare_cached("DELETE FROM batches WHERE queue = ?1 AND id = ?2")?
                     .execute(params![queue, id.0 as i64])?;
             }
-            Write::SetLedger { queue, ledger, .. } => {
-                let queue = self.queue(queue)?;
+            Write::SetLedger { queue: name, ledger, .. } => {
+                let queue = self.queue(name)?;
+                let head = row::encode(ledger, name.as_str())?;
                 self.db
                     .prepare_cached(
                         "INSERT OR REPLACE INTO heads (queue, version, head) VALUES (?1, ?2, ?3)",
                     )?
-                    .execute(params![queue, ledger.version as i64, row::encode(ledger)?])?;
+                    .execute(params![queue, ledger.version as i64, head])?;
             }
             Write::SetItem { kind, name, version, bytes, .. } => {
                 self.set_item(*kind, name, *version, bytes.as_deref())?;

@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     calendar::window::Window,
+    stored::UnknownFields,
     time::{Seconds, Timestamp},
 };
 
@@ -123,6 +124,7 @@ impl JobOptions {
             retention: config.retention_seconds,
             partition: String::new(),
             request_digest: [0; 16],
+            unknown: UnknownFields::default(),
         }
     }
 

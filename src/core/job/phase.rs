@@ -78,6 +78,7 @@ impl FromStr for Phase {
 
 #[cfg(test)]
 mod tests {
+    use crate::stored::UnknownFields;
     use rstest::rstest;
 
     use super::*;
@@ -97,6 +98,7 @@ mod tests {
             granted: false,
             cancel: false,
             progress: None,
+            unknown: UnknownFields::default(),
         })
     }
 

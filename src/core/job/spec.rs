@@ -12,6 +12,8 @@ use url::Url;
 use super::{JobId, QueueName, TypeName, retry::Retry};
 use crate::{
     calendar::window::Window,
+    record,
+    stored::UnknownFields,
     time::{Seconds, Timestamp},
 };
 
@@ -193,7 +195,7 @@ pub struct Unique {
 }
 
 /// The specification of a job. It is shared and never changed in place: PATCH makes a new one.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Spec {
     /// Its type.
     pub job_type: TypeName,
@@ -239,4 +241,31 @@ pub struct Spec {
     pub partition: String,
     /// A digest of its request, to distinguish a repeat from another request with the same id.
     pub request_digest: [u8; 16],
+    /// The fields that a newer release added.
+    pub unknown: UnknownFields,
 }
+
+record!(Spec {
+    job_type,
+    queue,
+    priority,
+    weight,
+    critical,
+    created_at,
+    expires_at,
+    deadline_at,
+    windows,
+    timeout,
+    max_attempts,
+    retry,
+    correlation_key,
+    unique,
+    attributes,
+    keep_result,
+    callback_url,
+    headers,
+    replay_of,
+    retention,
+    partition,
+    request_digest
+});

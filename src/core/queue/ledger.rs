@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 use super::{matcher::Subject, order::Position};
 use crate::{
     job::{Attributes, JobId, PluginName, TypeName, Version},
+    record,
+    stored::UnknownFields,
     time::Timestamp,
 };
 
@@ -19,7 +21,7 @@ use crate::{
 pub struct BatchId(pub u64);
 
 /// The record of one queue's admissions.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ledger {
     /// Raised by every commit; a commit names the version it read.
     pub version: u64,
@@ -44,9 +46,25 @@ pub struct Ledger {
     /// Since when each rule holds a job.
     pub held: BTreeMap<Rule, Timestamp>,
     /// The state of the queue's throttler.
-    #[serde(default)]
     pub policy: Option<KeptPolicyState>,
+    /// The fields that a newer release added.
+    pub unknown: UnknownFields,
 }
+
+record!(Ledger {
+    version,
+    nonce,
+    config_version,
+    time,
+    settling_until,
+    scan_cursor,
+    last_partition,
+    lap_start,
+    buckets,
+    batches,
+    held,
+    policy
+});
 
 impl Ledger {
     /// The batches that it names, which are stored and read with it.
@@ -61,7 +79,7 @@ impl Ledger {
 
 /// The state of a throttler between ticks. It is committed with the ledger, and so with its
 /// decisions.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct KeptPolicyState {
     /// The plugin.
     pub plugin: PluginName,
@@ -69,7 +87,11 @@ pub struct KeptPolicyState {
     pub state_version: u32,
     /// The state itself, or where it is.
     pub state: StateLocation,
+    /// The fields that a newer release added.
+    pub unknown: UnknownFields,
 }
+
+record!(KeptPolicyState { plugin, state_version, state });
 
 /// Where a throttler's state is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -81,7 +103,7 @@ pub enum StateLocation {
 }
 
 /// The entry of a batch in the ledger.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct BatchRef {
     /// The batch.
     pub id: BatchId,
@@ -96,7 +118,11 @@ pub struct BatchRef {
     pub sent: bool,
     /// How often its unclaimed grants were sent.
     pub sends: u8,
+    /// The fields that a newer release added.
+    pub unknown: UnknownFields,
 }
+
+record!(BatchRef { id, count, released, check_at, sent, sends });
 
 /// A set of small numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -160,7 +186,7 @@ pub struct Bucket {
 }
 
 /// The grants of one commit, or the state of a throttler without grants.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct GrantBatch {
     /// Its number.
     pub id: BatchId,
@@ -170,12 +196,15 @@ pub struct GrantBatch {
     /// The grants, in order.
     pub grants: Vec<Grant>,
     /// A throttler's state that is too large for the ledger.
-    #[serde(default)]
     pub state: Option<BTreeMap<String, String>>,
+    /// The fields that a newer release added.
+    pub unknown: UnknownFields,
 }
 
+record!(GrantBatch { id, ledger_version, grants, state });
+
 /// The committed right to start one attempt.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Grant {
     /// The job.
     pub job: JobId,
@@ -192,9 +221,12 @@ pub struct Grant {
     /// The attributes that limits compare.
     pub attributes: Attributes,
     /// When it was decided.
-    #[serde(default)]
     pub granted_at: Timestamp,
+    /// The fields that a newer release added.
+    pub unknown: UnknownFields,
 }
+
+record!(Grant { job, version, job_type, priority, weight, critical, attributes, granted_at });
 
 impl Grant {
     /// The values that limits compare.

@@ -16,6 +16,7 @@ use tidegate_core::{
         Body, Event, Job, State,
         lifecycle::{Failure, Reason, ResultBody},
     },
+    stored::UnknownFields,
     time::Timestamp,
 };
 
@@ -38,6 +39,7 @@ impl Engine {
                     message: message.clone(),
                     details: details.clone(),
                     status: None,
+                    unknown: UnknownFields::default(),
                 };
                 ReportOutcome::Failed { failure, retryable: *retryable, least_wait: Duration::ZERO }
             }

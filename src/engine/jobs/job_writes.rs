@@ -16,6 +16,7 @@ use tidegate_core::{
         type_config::TypeConfig,
     },
     port::Write,
+    stored::UnknownFields,
     target::{Push, TargetConfig},
     time::{Seconds, Timestamp},
 };
@@ -105,6 +106,7 @@ impl Engine {
             retention: config.retention_seconds,
             partition: String::new(),
             request_digest: [0; 16],
+            unknown: UnknownFields::default(),
         };
         Some(Job {
             id: self.ports.store.assign_id(self.draw_id(now), &spec, now),

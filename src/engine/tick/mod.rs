@@ -104,6 +104,7 @@ use tidegate_core::{
     job::{Event, Job, QueueName, type_config::Delivery},
     port::{Work, job_store::CurrentRecord},
     queue::{Grant, Limits},
+    stored::UnknownFields,
     time::Timestamp,
 };
 
@@ -210,6 +211,7 @@ fn grant(job: &Job, granted_at: Timestamp) -> Grant {
         critical: job.spec.critical,
         attributes: job.spec.attributes.clone(),
         granted_at,
+        unknown: UnknownFields::default(),
     }
 }
 

@@ -353,7 +353,7 @@ async fn other_requests_with_a_wrong_field_are_refused_by_name() {
 }
 
 #[tokio::test]
-async fn what_another_system_names_otherwise_is_answered_with_its_name_here() {
+async fn names_of_other_systems_are_answered_with_a_hint() {
     let tide = Tidegate::start().await;
     tide.job_type("t", json!({})).await;
     for (field, name) in [("run_after", "run_at"), ("delivery_strategy", "PUT /v1/job-types/")] {

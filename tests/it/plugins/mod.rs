@@ -27,6 +27,7 @@ use tidegate_core::{
         ThrottleAnswer, ThrottleCall,
     },
     queue::Grant,
+    stored::UnknownFields,
 };
 use tidegate_engine::{
     memory::FakeClock,
@@ -106,6 +107,7 @@ fn offer(candidates: usize, running: usize) -> ThrottleCall {
             critical: false,
             attributes: job.spec.attributes.clone(),
             granted_at: at(NOW),
+            unknown: UnknownFields::default(),
         }
     };
     ThrottleCall {
@@ -133,6 +135,7 @@ fn failure() -> RetryCall {
         message: Some("HTTP 503".into()),
         details: Some("{\"busy\":true}".into()),
         status: Some(503),
+        unknown: UnknownFields::default(),
     };
     let entry = |attempt| AttemptRecord {
         attempt,
@@ -143,6 +146,7 @@ fn failure() -> RetryCall {
         retry_at: None,
         token: Token(0),
         reply: None,
+        unknown: UnknownFields::default(),
     };
     let mut job = job("j").queue("orders").build();
     job.life.attempt = 2;

@@ -11,6 +11,7 @@ use tidegate_core::{
         lifecycle::{AttemptRecord, Failure, Reason},
     },
     port::policy::RetryCall,
+    stored::UnknownFields,
     time::Timestamp,
 };
 
@@ -86,10 +87,12 @@ impl FailureJson {
                 message: self.message,
                 details,
                 status: self.status,
+                unknown: UnknownFields::default(),
             }),
             retry_at: None,
             token: Token(0),
             reply: None,
+            unknown: UnknownFields::default(),
         }
     }
 }

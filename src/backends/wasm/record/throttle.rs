@@ -10,6 +10,7 @@ use tidegate_core::{
     job::{Attributes, JobId, TypeName, Version},
     port::policy::{self, PolicyState, RunningSet, ThrottleCall},
     queue::Grant,
+    stored::UnknownFields,
     time::Timestamp,
 };
 
@@ -105,6 +106,7 @@ impl RunningJson {
             critical,
             attributes,
             granted_at,
+            unknown: UnknownFields::default(),
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::{record, stored::UnknownFields};
+
 /// Why an attempt failed. Serialised in lower case with underscores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -39,7 +41,7 @@ impl Reason {
 }
 
 /// The failure of an attempt.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// The reason.
     pub reason: Reason,
@@ -48,13 +50,22 @@ pub struct Failure {
     /// JSON text from the worker, at most 16 KiB.
     pub details: Option<String>,
     /// The HTTP status of its target's response, if there was one.
-    #[serde(default)]
     pub status: Option<u16>,
+    /// The fields that a newer release added.
+    pub unknown: UnknownFields,
 }
+
+record!(Failure { reason, message, details, status });
 
 impl Failure {
     /// A failure with a reason and a message.
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
-        Self { reason, message: Some(message.into()), details: None, status: None }
+        Self {
+            reason,
+            message: Some(message.into()),
+            details: None,
+            status: None,
+            unknown: UnknownFields::default(),
+        }
     }
 }

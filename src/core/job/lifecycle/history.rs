@@ -1,9 +1,7 @@
 //! The attempts of a job, and the bounds of their history.
 
-use serde::{Deserialize, Serialize};
-
 use super::{Failure, Lifecycle, Outcome, ReplyId, Running, Token};
-use crate::time::Timestamp;
+use crate::{record, stored::UnknownFields, time::Timestamp};
 
 /// How many attempts the history of a job keeps: the first, and the latest of the rest.
 pub const MAX_HISTORY: usize = 100;
@@ -14,7 +12,7 @@ pub const MAX_HISTORY: usize = 100;
 pub const MAX_HISTORY_BYTES: usize = 64 << 10;
 
 /// One finished attempt, or a decision that ended one.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttemptRecord {
     /// The number of the attempt, from 1.
     pub attempt: u16,
@@ -31,9 +29,12 @@ pub struct AttemptRecord {
     /// The attempt's secret, by which a repeated report is recognised.
     pub token: Token,
     /// The reply that brought the result, if one did.
-    #[serde(default)]
     pub reply: Option<ReplyId>,
+    /// The fields that a newer release added.
+    pub unknown: UnknownFields,
 }
+
+record!(AttemptRecord { attempt, started_at, ended_at, outcome, error, retry_at, token, reply });
 
 impl Lifecycle {
     /// Adds the end of the running attempt to the history.
@@ -55,6 +56,7 @@ impl Lifecycle {
             retry_at,
             token,
             reply: None,
+            unknown: UnknownFields::default(),
         });
     }
 
@@ -77,6 +79,7 @@ impl Lifecycle {
             retry_at,
             token,
             reply: None,
+            unknown: UnknownFields::default(),
         });
     }
 

@@ -32,8 +32,6 @@ pub mod state;
 mod transition;
 mod wake;
 
-use serde::{Deserialize, Serialize};
-
 pub use event::{Event, PluginRetry, Refused, RetryDecision};
 pub use failure::{Failure, Reason};
 pub use history::{AttemptRecord, MAX_HISTORY, MAX_HISTORY_BYTES};
@@ -41,10 +39,10 @@ pub use replies::{MAX_PROCESSED_REPLIES, ReplyId};
 pub use result_body::ResultBody;
 pub use state::{Outcome, Progress, Revision, Running, State, Token, Version, Waiting, word};
 
-use crate::time::Timestamp;
+use crate::{record, stored::UnknownFields, time::Timestamp};
 
 /// A job's state, with everything that decides its future.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Lifecycle {
     /// Raised by every write.
     pub revision: Revision,
@@ -63,13 +61,26 @@ pub struct Lifecycle {
     /// Its finished attempts, at most [`MAX_HISTORY`].
     pub history: Vec<AttemptRecord>,
     /// The throttler's reason for deferring it, while it waits for that time.
-    #[serde(default)]
     pub deferral_reason: Option<String>,
     /// The latest processed replies that are not in its history, at most [`MAX_PROCESSED_REPLIES`]:
     /// those that came too late, and those of the previous job with its correlation key.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub processed_replies: Vec<ReplyId>,
+    /// The fields that a newer release added.
+    pub unknown: UnknownFields,
 }
+
+record!(Lifecycle {
+    revision,
+    version,
+    state,
+    attempt,
+    started_at,
+    result,
+    error,
+    history,
+    deferral_reason,
+    processed_replies
+});
 
 impl Lifecycle {
     /// The life of a job that was just accepted.
@@ -85,6 +96,7 @@ impl Lifecycle {
             history: Vec::new(),
             deferral_reason: None,
             processed_replies: Vec::new(),
+            unknown: UnknownFields::default(),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{job::Phase, time::Timestamp};
+use crate::{job::Phase, record, stored::UnknownFields, time::Timestamp};
 
 /// The version on which a grant is decided.
 ///
@@ -45,7 +45,7 @@ pub enum Waiting {
 }
 
 /// A running attempt.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Running {
     /// The attempt's secret.
     pub token: Token,
@@ -63,7 +63,11 @@ pub struct Running {
     pub cancel: bool,
     /// The latest progress that its worker reported.
     pub progress: Option<Progress>,
+    /// The fields that a newer release added.
+    pub unknown: UnknownFields,
 }
+
+record!(Running { token, started_at, lease_until, timeout_at, worker, granted, cancel, progress });
 
 /// The progress of an attempt, as its worker reports it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]

@@ -9,6 +9,7 @@ use super::{
 use crate::{
     calendar::window,
     job::{Spec, spec::KeepResult},
+    stored::UnknownFields,
     time::Timestamp,
 };
 
@@ -200,6 +201,7 @@ impl Lifecycle {
             granted,
             cancel: false,
             progress: None,
+            unknown: UnknownFields::default(),
         });
     }
 

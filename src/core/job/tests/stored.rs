@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use proptest::prelude::*;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
@@ -23,6 +24,7 @@ use crate::{
         ledger::{BatchId, BatchRef, Bits, Bucket, GrantBatch, KeptPolicyState, StateLocation},
         order::Position,
     },
+    stored::UnknownFields,
     time::{Seconds, Timestamp},
 };
 
@@ -78,6 +80,7 @@ fn life(state: State) -> Lifecycle {
         message: None,
         details: Some("{}".into()),
         status: Some(503),
+        unknown: UnknownFields::default(),
     };
     let at = Timestamp::from_millis(17);
     Lifecycle {
@@ -101,9 +104,102 @@ fn life(state: State) -> Lifecycle {
             retry_at: None,
             token: Token(7),
             reply: Some(ReplyId(u128::MAX)),
+            unknown: UnknownFields::default(),
         }],
         deferral_reason: Some("later".into()),
         processed_replies: vec![ReplyId(0), ReplyId(u128::MAX)],
+        unknown: UnknownFields::default(),
+    }
+}
+
+/// What a newer release could have added.
+fn unknown() -> UnknownFields {
+    UnknownFields::new([rmpv::Value::Nil, rmpv::Value::Array(vec![7.into(), "seven".into()])])
+}
+
+fn window() -> State {
+    let due = Timestamp::from_millis(5);
+    State::Scheduled { run_at: Timestamp::MAX, waiting: Waiting::Window { due } }
+}
+
+fn running() -> Running {
+    Running {
+        token: Token(u128::MAX - 1),
+        started_at: Timestamp::EPOCH,
+        lease_until: Timestamp::EPOCH,
+        timeout_at: Timestamp::EPOCH,
+        worker: None,
+        granted: true,
+        cancel: true,
+        progress: Some(Progress { percent: 0.5, note: None }),
+        unknown: UnknownFields::default(),
+    }
+}
+
+fn full_ledger() -> Ledger {
+    let mut released = Bits::default();
+    released.set(9);
+    let batch = BatchRef {
+        id: BatchId(4),
+        count: 10,
+        released,
+        check_at: Timestamp::from_millis(5),
+        sent: false,
+        sends: 1,
+        unknown: UnknownFields::default(),
+    };
+    let look = Position {
+        partition: String::new(),
+        priority: -1,
+        run_at: Timestamp::EPOCH,
+        id: "a".parse().unwrap(),
+    };
+    let bucket = Bucket { tokens: 0.1 + 0.2, at: Timestamp::from_millis(3) };
+    let rules = [
+        Rule::Paused,
+        Rule::Concurrency,
+        Rule::TypeConcurrency("mail".parse().unwrap()),
+        Rule::Constraint("c".into(), None),
+        Rule::Constraint("c".into(), Some("east".into())),
+        Rule::Throttler("t".parse().unwrap()),
+    ];
+    Ledger {
+        version: 3,
+        nonce: u64::MAX,
+        settling_until: None,
+        scan_cursor: Some(look),
+        last_partition: Some("t".into()),
+        buckets: [(("c".to_owned(), "east".to_owned()), bucket)].into(),
+        batches: vec![batch],
+        held: rules.map(|rule| (rule, Timestamp::EPOCH)).into(),
+        policy: Some(KeptPolicyState {
+            plugin: "t".parse().unwrap(),
+            state_version: 3,
+            state: StateLocation::Batch(BatchId(9)),
+            unknown: UnknownFields::default(),
+        }),
+        ..Ledger::default()
+    }
+}
+
+fn full_batch() -> GrantBatch {
+    let grant = Grant {
+        job: "j".parse().unwrap(),
+        version: Version(2),
+        job_type: "mail".parse().unwrap(),
+        priority: i32::MIN,
+        weight: 0,
+        critical: true,
+        attributes: full_spec().attributes,
+        granted_at: Timestamp::from_millis(8),
+        unknown: UnknownFields::default(),
+    };
+    GrantBatch {
+        id: BatchId(1),
+        ledger_version: 2,
+        grants: vec![grant],
+        state: Some([("k".to_owned(), "v".to_owned())].into()),
+        unknown: UnknownFields::default(),
     }
 }
 
@@ -125,138 +221,81 @@ fn a_job_comes_back() {
         run_at: Timestamp::from_millis(-1),
         waiting: Waiting::Retry,
     }));
-    let due = Timestamp::from_millis(5);
-    comes_back(&life(State::Scheduled {
-        run_at: Timestamp::MAX,
-        waiting: Waiting::Window { due },
-    }));
+    comes_back(&life(window()));
     comes_back(&life(State::Ended { at: Timestamp::EPOCH, outcome: Outcome::Dropped }));
-    comes_back(&life(State::Running(Running {
-        token: Token(u128::MAX - 1),
-        started_at: Timestamp::EPOCH,
-        lease_until: Timestamp::EPOCH,
-        timeout_at: Timestamp::EPOCH,
-        worker: None,
-        granted: true,
-        cancel: true,
-        progress: Some(Progress { percent: 0.5, note: None }),
-    })));
-}
-
-/// What the first release stored has no fields for what plugins brought.
-#[test]
-fn what_was_stored_before_there_were_plugins_is_read() {
-    fn read<T: DeserializeOwned>(old: &impl Serialize) -> T {
-        let packed = rmp_serde::to_vec(&(old, "end")).unwrap();
-        let (read, end): (T, String) = rmp_serde::from_slice(&packed).unwrap();
-        assert_eq!(end, "end");
-        read
-    }
-    let failure: Failure = read(&("timeout", "slow", "{}"));
-    assert_eq!((failure.reason, failure.status), (Reason::Timeout, None));
-    let batch: GrantBatch = read(&(7, 8, [("j", 1, "mail", 100, 1, false, json!({}))]));
-    assert_eq!(
-        (batch.id, batch.state, batch.grants[0].granted_at),
-        (BatchId(7), None, Timestamp::EPOCH)
-    );
-    let nothing = Option::<u8>::None;
-    let ledger: Ledger = read(&(
-        3,
-        4,
-        5,
-        Timestamp::EPOCH,
-        nothing,
-        nothing,
-        nothing,
-        nothing,
-        json!({}),
-        [0u8; 0],
-        json!({}),
-    ));
-    assert_eq!((ledger.version, ledger.policy), (3, None));
-    let life: Lifecycle = read(&(
-        1,
-        2,
-        State::Ended { at: Timestamp::EPOCH, outcome: Outcome::Failed },
-        1,
-        nothing,
-        nothing,
-        nothing,
-        [0u8; 0],
-    ));
-    assert_eq!(
-        (life.version, life.deferral_reason, life.processed_replies),
-        (Version(2), None, vec![])
-    );
-    let retry: Retry = read(&("exponential", (2000, 60_000, "none")));
-    let backoff = Backoff {
-        base_seconds: Seconds::new(2),
-        max_seconds: Seconds::new(60),
-        jitter: Jitter::None,
-    };
-    assert_eq!(retry, Retry::Exponential(backoff));
+    comes_back(&life(State::Running(running())));
 }
 
 #[test]
-fn a_head_and_its_batches_come_back() {
-    let mut released = Bits::default();
-    released.set(9);
-    let batch = BatchRef {
-        id: BatchId(4),
-        count: 10,
-        released,
-        check_at: Timestamp::from_millis(5),
-        sent: false,
-        sends: 1,
-    };
-    let look = Position {
-        partition: String::new(),
-        priority: -1,
-        run_at: Timestamp::EPOCH,
-        id: "a".parse().unwrap(),
-    };
-    let bucket = Bucket { tokens: 0.1 + 0.2, at: Timestamp::from_millis(3) };
-    let rules = [
-        Rule::Paused,
-        Rule::Concurrency,
-        Rule::TypeConcurrency("mail".parse().unwrap()),
-        Rule::Constraint("c".into(), None),
-        Rule::Constraint("c".into(), Some("east".into())),
-        Rule::Throttler("t".parse().unwrap()),
-    ];
+fn a_ledger_and_its_batches_come_back() {
     comes_back(&Ledger::default());
-    comes_back(&Ledger {
-        version: 3,
-        nonce: u64::MAX,
-        settling_until: None,
-        scan_cursor: Some(look),
-        last_partition: Some("t".into()),
-        buckets: [(("c".to_owned(), "east".to_owned()), bucket)].into(),
-        batches: vec![batch],
-        held: rules.map(|rule| (rule, Timestamp::EPOCH)).into(),
-        policy: Some(KeptPolicyState {
-            plugin: "t".parse().unwrap(),
-            state_version: 3,
-            state: StateLocation::Batch(BatchId(9)),
-        }),
-        ..Ledger::default()
-    });
-    let grant = Grant {
-        job: "j".parse().unwrap(),
-        version: Version(2),
-        job_type: "mail".parse().unwrap(),
-        priority: i32::MIN,
-        weight: 0,
-        critical: true,
-        attributes: full_spec().attributes,
-        granted_at: Timestamp::from_millis(8),
-    };
-    comes_back(&GrantBatch {
-        id: BatchId(1),
-        ledger_version: 2,
-        grants: vec![grant],
-        state: Some([("k".to_owned(), "v".to_owned())].into()),
-    });
+    comes_back(&full_ledger());
+    comes_back(&full_batch());
+}
+
+#[test]
+fn the_fields_of_a_newer_release_come_back_on_every_level() {
+    comes_back(&Spec { unknown: unknown(), ..full_spec() });
+    let mut life = life(State::Running(Running { unknown: unknown(), ..running() }));
+    life.unknown = unknown();
+    life.history[0].unknown = unknown();
+    life.error.as_mut().unwrap().unknown = unknown();
+    comes_back(&life);
+    let mut ledger = Ledger { unknown: unknown(), ..full_ledger() };
+    ledger.batches[0].unknown = unknown();
+    ledger.policy.as_mut().unwrap().unknown = unknown();
+    comes_back(&ledger);
+    let mut batch = GrantBatch { unknown: unknown(), ..full_batch() };
+    batch.grants[0].unknown = unknown();
+    comes_back(&batch);
+}
+
+#[test]
+fn a_value_of_a_newer_release_makes_a_record_unreadable() {
+    fn refused<T: DeserializeOwned>(value: &impl Serialize) {
+        assert!(rmp_serde::from_slice::<T>(&rmp_serde::to_vec(value).unwrap()).is_err());
+    }
+    refused::<Position>(&("partition", 1, 2, "id", "a new field"));
+    refused::<Rule>(&"ANewRule");
+    refused::<Rule>(&json!({"Constraint": ["name", null, "a new field"]}));
+    refused::<State>(&"ANewState");
+}
+
+/// Values as each release has stored them: a name and the bytes in base64. A release that adds a
+/// field adds lines with a new name, and keeps those of the earlier ones.
+const ROWS: &str = include_str!("rows.txt");
+
+/// The values of [`ROWS`], as this release writes them.
+fn rows() -> Vec<(&'static str, Vec<u8>)> {
+    fn row<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(
+        name: &'static str,
+        value: &T,
+    ) -> (&'static str, Vec<u8>) {
+        let stored = ROWS.lines().filter_map(|line| line.split_once(' '));
+        for (_, base64) in stored.filter(|(stored, _)| stored.split('@').next() == Some(name)) {
+            let bytes = STANDARD.decode(base64).unwrap();
+            assert_eq!(rmp_serde::from_slice::<T>(&bytes).unwrap(), *value, "{name}");
+        }
+        (name, rmp_serde::to_vec(value).unwrap())
+    }
+    vec![
+        row("spec", &full_spec()),
+        row("scheduled", &life(window())),
+        row("running", &life(State::Running(running()))),
+        row("ended", &life(State::Ended { at: Timestamp::EPOCH, outcome: Outcome::Dropped })),
+        row("ledger", &full_ledger()),
+        row("batch", &full_batch()),
+    ]
+}
+
+#[test]
+fn rows_of_every_release_are_read() {
+    for (name, bytes) in rows() {
+        let newest = ROWS.lines().rfind(|line| line.split([' ', '@']).next() == Some(name));
+        let newest = newest.and_then(|line| line.split_once(' ')).map_or("", |(_, base64)| base64);
+        let written = STANDARD.encode(bytes);
+        assert_eq!(written, newest, "add a line for {name}, and keep those of earlier releases");
+    }
 }
 
 proptest! {

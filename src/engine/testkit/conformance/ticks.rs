@@ -9,6 +9,7 @@ use tidegate_core::{
         GrantBatch, Ledger,
         ledger::{BatchId, BatchRef, Bits},
     },
+    stored::UnknownFields,
 };
 
 /// A queue in which one job runs and another waits, with the transaction of the tick that settles
@@ -28,12 +29,19 @@ fn ledger(version: u64, batch: u64) -> Ledger {
         check_at: at(77),
         sent: true,
         sends: 0,
+        unknown: UnknownFields::default(),
     };
     Ledger { version, batches: vec![named], ..Ledger::default() }
 }
 
 fn batch(id: u64) -> GrantBatch {
-    GrantBatch { id: BatchId(id), ledger_version: id, grants: Vec::new(), state: None }
+    GrantBatch {
+        id: BatchId(id),
+        ledger_version: id,
+        grants: Vec::new(),
+        state: None,
+        unknown: UnknownFields::default(),
+    }
 }
 
 async fn tick(store: &dyn JobStore, n: usize) -> Tick {

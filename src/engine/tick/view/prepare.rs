@@ -9,6 +9,7 @@ use tidegate_core::{
         Grant, GrantBatch, Ledger, Limits,
         ledger::{BatchId, BatchRef, Bits, KeptPolicyState, StateLocation},
     },
+    stored::UnknownFields,
     time::Timestamp,
 };
 
@@ -234,8 +235,15 @@ fn append(
         check_at,
         sent,
         sends,
+        unknown: UnknownFields::default(),
     });
-    add.push(GrantBatch { id, ledger_version: ledger.version, grants, state: None });
+    add.push(GrantBatch {
+        id,
+        ledger_version: ledger.version,
+        grants,
+        state: None,
+        unknown: UnknownFields::default(),
+    });
 }
 
 /// Stores a throttler's new state in `ledger`, or in a record that `ledger` names.
@@ -262,8 +270,10 @@ fn keep_state(
             ledger_version: ledger.version,
             grants: Vec::new(),
             state: Some(state),
+            unknown: UnknownFields::default(),
         });
         StateLocation::Batch(id)
     };
-    ledger.policy = Some(KeptPolicyState { plugin, state_version, state });
+    ledger.policy =
+        Some(KeptPolicyState { plugin, state_version, state, unknown: UnknownFields::default() });
 }

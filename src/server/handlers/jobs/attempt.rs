@@ -3,6 +3,7 @@
 //! The attempt's own token is enough for both, so that a callback needs no other credentials.
 
 use std::time::Duration;
+use tidegate_core::stored::UnknownFields;
 
 use axum::{extract::State, response::IntoResponse};
 use tidegate_api::{BeatView, Bodies, HeartbeatBody, JobView, ReportBody, Status};
@@ -84,6 +85,7 @@ pub(crate) fn read_report(
                 message: report.message,
                 details,
                 status: None,
+                unknown: UnknownFields::default(),
             };
             ReportOutcome::Failed {
                 failure,

@@ -14,6 +14,7 @@ use tidegate_core::{
         payload::MAX_DEPTH,
     },
     port::target::Response,
+    stored::UnknownFields,
     target::Complete,
     time::Timestamp,
 };
@@ -107,6 +108,7 @@ fn rejected(response: &Response) -> DeliveryOutcome {
             message: Some(message(response)),
             details,
             status: Some(response.status),
+            unknown: UnknownFields::default(),
         },
         retryable: response.status != STATUS_NOT_RETRYABLE && !forbids_retry,
         least_wait: Duration::ZERO,

@@ -10,6 +10,7 @@ use crate::{
         Event, Lifecycle, Spec, Token, Version,
         lifecycle::{MAX_HISTORY, PluginRetry, RetryDecision, Waiting},
     },
+    stored::UnknownFields,
     time::{Seconds, Timestamp},
 };
 
@@ -113,6 +114,7 @@ proptest! {
             ..spec()
         };
         let (mut life, mut now) = (Lifecycle::new(Timestamp::EPOCH, Waiting::Due), 0);
+        life.unknown = UnknownFields::new([rmpv::Value::from(7)]);
         for (event, gap) in events {
             now += gap;
             let at = Timestamp::from_millis(now);
@@ -128,6 +130,8 @@ proptest! {
                 life.revision.0 + 1,
                 "every write raises the revision",
             );
+
+            prop_assert_eq!(&next.unknown, &life.unknown, "a newer release's fields are kept");
 
             let claims = matches!(event, Event::Claim { .. });
             let attempt = life.attempt + u16::from(claims);

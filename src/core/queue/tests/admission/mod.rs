@@ -17,6 +17,7 @@ use crate::{
         Admission, AdmissionDecision, Candidate, Grant, Limits, Rule, Usage, config::QueueConfig,
         ledger::Bucket,
     },
+    stored::UnknownFields,
     time::Timestamp,
 };
 
@@ -44,6 +45,7 @@ fn grant(spec: &Spec) -> Grant {
         critical: spec.critical,
         attributes: spec.attributes.clone(),
         granted_at: Timestamp::EPOCH,
+        unknown: UnknownFields::default(),
     }
 }
 

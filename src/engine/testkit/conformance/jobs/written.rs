@@ -16,6 +16,7 @@ use tidegate_core::{
         spec::{KeepResult, Unique, UniqueWhile},
     },
     port::job_store::{CurrentRecord, JobStore, Write},
+    stored::UnknownFields,
     time::Seconds,
 };
 
@@ -103,6 +104,7 @@ pub async fn an_added_job_is_read_back_as_it_was(store: &dyn JobStore) {
         message: Some("no".into()),
         details: Some("{\"a\":1}".into()),
         status: Some(429),
+        unknown: UnknownFields::default(),
     };
     let result = ResultBody {
         encoding: Encoding::MessagePack,

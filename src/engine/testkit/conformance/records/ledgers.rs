@@ -12,6 +12,7 @@ use tidegate_core::{
         ledger::{BatchId, BatchRef, Bits, Bucket, KeptPolicyState, StateLocation},
         order::Position,
     },
+    stored::UnknownFields,
 };
 
 fn batch(id: u64, ledger_version: u64) -> GrantBatch {
@@ -27,8 +28,15 @@ fn batch(id: u64, ledger_version: u64) -> GrantBatch {
             ("size".into(), Value::Number(5.into())),
         ]),
         granted_at: at(9),
+        unknown: UnknownFields::default(),
     };
-    GrantBatch { id: BatchId(id), ledger_version, grants: vec![grant; 3], state: None }
+    GrantBatch {
+        id: BatchId(id),
+        ledger_version,
+        grants: vec![grant; 3],
+        state: None,
+        unknown: UnknownFields::default(),
+    }
 }
 
 fn ledger(version: u64, batches: &[u64]) -> Ledger {
@@ -41,6 +49,7 @@ fn ledger(version: u64, batches: &[u64]) -> Ledger {
         check_at: at(77),
         sent: true,
         sends: 2,
+        unknown: UnknownFields::default(),
     };
     Ledger {
         version,
@@ -68,7 +77,9 @@ fn ledger(version: u64, batches: &[u64]) -> Ledger {
             plugin: name("t"),
             state_version: 7,
             state: StateLocation::Inline(state("small")),
+            unknown: UnknownFields::default(),
         }),
+        unknown: UnknownFields::default(),
     }
 }
 
@@ -116,12 +127,14 @@ pub async fn a_ledger_comes_with_its_throttlers_state(store: &dyn JobStore) {
         plugin: name("t"),
         state_version: 1,
         state: StateLocation::Batch(BatchId(8)),
+        unknown: UnknownFields::default(),
     });
     let large = GrantBatch {
         id: BatchId(8),
         ledger_version: 1,
         grants: Vec::new(),
         state: Some(state(&"é".repeat(8000))),
+        unknown: UnknownFields::default(),
     };
     let batches =
         [batch(3, 1), batch(5, 1), large.clone()].map(|batch| Write::AddBatch(name("mail"), batch));

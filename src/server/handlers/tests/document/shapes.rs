@@ -23,6 +23,7 @@ use tidegate_core::{
         config::{Constraint, Rate},
     },
     schedule::ScheduleConfig,
+    stored::UnknownFields,
     time::{Seconds, Timestamp},
     validate::accept_type,
 };
@@ -59,12 +60,14 @@ fn job(state: State) -> Job {
         retention: Seconds::new(1),
         partition: String::new(),
         request_digest: [0; 16],
+        unknown: UnknownFields::default(),
     };
     let failure = Failure {
         reason: Reason::Timeout,
         message: Some("too slow".into()),
         details: Some("{\"n\":1}".into()),
         status: Some(500),
+        unknown: UnknownFields::default(),
     };
     let entry = AttemptRecord {
         attempt: 1,
@@ -75,6 +78,7 @@ fn job(state: State) -> Job {
         retry_at: Some(at),
         token: Token(7),
         reply: None,
+        unknown: UnknownFields::default(),
     };
     let life = Lifecycle {
         state,
@@ -109,6 +113,7 @@ fn a_job_conforms_to_its_schema() {
         granted: false,
         cancel: true,
         progress,
+        unknown: UnknownFields::default(),
     };
     for state in [
         State::Scheduled { run_at: at, waiting: Waiting::Retry },
@@ -140,6 +145,7 @@ fn the_token_of_an_attempt_is_not_shown() {
         granted: false,
         cancel: false,
         progress: None,
+        unknown: UnknownFields::default(),
     };
     let text = shown(&job(State::Running(running)), Bodies::Whole).to_string();
     assert!(!text.contains("deadbeef") && !text.contains(&token.0.to_string()), "{text}");
