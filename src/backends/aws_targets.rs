@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use url::Url;
 
 use tidegate_core::{
-    strict::Strict,
+    strict::strict,
     target::{Complete, ExternalTarget},
     validate::{ValidationError, check_text, check_url},
 };
@@ -100,7 +100,7 @@ impl AwsService {
     /// The kind is not an AWS service, or its settings have another shape.
     pub fn read(target: &ExternalTarget) -> Result<Self, ValidationError> {
         fn settings<T: DeserializeOwned>(target: &ExternalTarget) -> Result<T, ValidationError> {
-            T::deserialize(Strict(&target.config)).map_err(|error| {
+            T::deserialize(strict(&target.config)).map_err(|error| {
                 ValidationError::new(&target.kind, format!("is not valid: {error}"))
             })
         }

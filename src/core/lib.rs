@@ -13,6 +13,7 @@
 //! **Where is a job admitted?** In [`queue::admission`].
 
 pub mod calendar;
+pub mod document;
 pub mod error_chain;
 pub mod error_code;
 pub mod event;
@@ -21,6 +22,7 @@ mod fuzz;
 pub mod job;
 pub mod port;
 pub mod queue;
+pub mod ruled;
 pub mod schedule;
 mod schema;
 pub mod stored;

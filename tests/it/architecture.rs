@@ -30,6 +30,7 @@ const CORE: &[&str] = &[
     "lib",
     "error_chain",
     "error_code",
+    "ruled",
     "stored",
     "strict",
     "time",
@@ -40,6 +41,7 @@ const CORE: &[&str] = &[
     "schedule",
     "validate",
     "event",
+    "document",
     "port",
     "schema",
 ];

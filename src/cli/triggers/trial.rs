@@ -19,7 +19,7 @@ use tidegate_core::{
         trigger::{Reply, TriggerOutcome, Wanted},
     },
     job::{Payload, TriggerName},
-    strict::Strict,
+    strict::strict,
 };
 
 /// The options of `tidegate trigger test`.
@@ -98,7 +98,7 @@ impl TrialOutcome {
 pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let rule = contents(&args.rule).await?;
     let reader = &mut serde_json::Deserializer::from_slice(&rule);
-    let config: TriggerConfig = serde_path_to_error::deserialize(Strict(reader))
+    let config: TriggerConfig = serde_path_to_error::deserialize(strict(reader))
         .map_err(|error| anyhow::anyhow!("{}: {error}", args.rule.display()))?;
     let trigger = Trigger::new(&args.name, &config)
         .map_err(|fault| anyhow::anyhow!("{}: {fault}", args.rule.display()))?;

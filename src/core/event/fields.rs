@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     job::options::{JobOptions, Split},
-    strict::Strict,
+    strict::strict,
     time::{Seconds, Timestamp},
     validate::{self, ValidationError},
 };
@@ -65,7 +65,7 @@ impl JobFields {
         for (name, value) in &mut values {
             prepare(name, value);
         }
-        let read = |values| <Self as Deserialize>::deserialize(Strict(Value::Object(values)));
+        let read = |values| <Self as Deserialize>::deserialize(strict(Value::Object(values)));
         read(values.clone()).map_err(|whole| {
             // The message does not name the field. It is the one that fails when read alone.
             let alone = |(name, value): (String, Value)| {

@@ -12,7 +12,7 @@ use serde::{
 use serde_json::Value;
 
 use super::PluginName;
-use crate::{strict::Strict, time::Seconds};
+use crate::{strict::strict, time::Seconds};
 
 /// The name of the strategy that is built in; every other one is a plugin's.
 pub const BUILT_IN: &str = "exponential";
@@ -56,7 +56,7 @@ impl TryFrom<Written> for Retry {
 
     fn try_from(Written { strategy, plugin, config }: Written) -> Result<Self, Self::Error> {
         match (strategy, plugin) {
-            (Some(BuiltIn::Exponential), None) => Ok(Backoff::deserialize(Strict(&*config))
+            (Some(BuiltIn::Exponential), None) => Ok(Backoff::deserialize(strict(&*config))
                 .map_or_else(
                     |_| Self::Plugin(BUILT_IN.parse().expect("the built-in name is valid"), config),
                     Self::Exponential,

@@ -136,6 +136,8 @@ pub struct Limits {
     pub queue: QueueConfig,
     /// Whether it holds every job.
     pub paused: bool,
+    /// Whether its configuration cannot be read. It is then paused.
+    pub unreadable: bool,
     /// The limits of its types that have one.
     pub types: BTreeMap<TypeName, u32>,
     /// The live version of its throttler's plugin; also none if the plugin does not exist.
@@ -151,6 +153,17 @@ impl Limits {
             || !queue.constraints.is_empty()
             || !types.is_empty()
             || queue.throttler.is_some()
+    }
+
+    /// Why it holds every job, if it does.
+    pub fn pause_reason(&self) -> Option<&'static str> {
+        match self {
+            Self { unreadable: true, .. } => {
+                Some("the configuration of the queue cannot be read: see the doctor")
+            }
+            Self { paused: true, .. } => Some("the queue is paused"),
+            _ => None,
+        }
     }
 
     /// The attributes that constraints and the throttler read, which a grant must store.

@@ -1,7 +1,7 @@
 use std::{cell::Cell, collections::BTreeMap};
 
 use rstest::rstest;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use super::*;
@@ -46,7 +46,7 @@ struct Boxed(Box<Inner>);
 
 fn read<T: for<'de> Deserialize<'de>>(value: &Value) -> Result<T, serde_json::Error> {
     let text = value.to_string();
-    T::deserialize(Strict(&mut serde_json::Deserializer::from_str(&text)))
+    T::deserialize(strict(&mut serde_json::Deserializer::from_str(&text)))
 }
 
 #[rstest]

@@ -4,15 +4,18 @@ use std::{
     collections::{BTreeMap, HashMap},
     str::FromStr,
     sync::Arc,
+    time::Duration,
 };
 
-use serde::de::DeserializeOwned;
+use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{Engine, Error, jobs::job_writes};
 use tidegate_core::{
+    document::{self, Document},
     event::{Trigger, Triggers, trigger::TriggerItem},
     job::{PluginName, QueueName, ScheduleName, TriggerName, TypeName, type_config::TypeItem},
     port::{
+        Write,
         job_store::{Item, ItemKind},
         policy::Plugin,
     },
@@ -24,6 +27,9 @@ use tidegate_core::{
     schedule::ScheduleItem,
     time::Timestamp,
 };
+
+/// After this time, a request may find that a newer server can read what this one cannot.
+const UNREADABLE_RETRY: Duration = Duration::from_secs(10);
 
 /// Every queue, type, plugin, schedule, trigger and drained worker at one moment.
 #[derive(Default)]
@@ -46,7 +52,14 @@ pub struct Catalog {
     pub rules: Arc<Triggers>,
     /// The limits of each queue.
     limits: HashMap<QueueName, Arc<Limits>>,
+    /// The items that have fields of a newer release.
+    extended: HashMap<(ItemKind, String), Document>,
+    /// The items that cannot be read, with the reason.
+    unreadable: BTreeMap<(ItemKind, String), String>,
 }
+
+/// Items of one kind, each with its name and version.
+type Items<N, T> = Vec<(N, u64, T)>;
 
 impl Catalog {
     /// The limits of `queue`; a queue without a configuration has none.
@@ -67,13 +80,103 @@ impl Catalog {
         Some(Plugin { name: name.clone(), version: Arc::clone(version) })
     }
 
-    fn of(
-        version: u64,
+    /// The items that cannot be read: kind, name and reason.
+    pub fn unreadable(&self) -> impl Iterator<Item = (ItemKind, &str, &str)> {
+        self.unreadable.iter().map(|((kind, name), why)| (*kind, name.as_str(), why.as_str()))
+    }
+
+    /// Whether an item exists and cannot be read.
+    pub fn is_unreadable(&self, kind: ItemKind, name: &str) -> bool {
+        !self.unreadable.is_empty() && self.unreadable.contains_key(&(kind, name.to_owned()))
+    }
+
+    /// Refuses an item that exists and cannot be read.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`]: the release that wrote it can read it.
+    pub fn refuse_unreadable(&self, kind: ItemKind, name: &str) -> Result<(), Error> {
+        match self.unreadable.get(&(kind, name.to_owned())) {
+            Some(why) => Err(Error::Unavailable {
+                retry_after: UNREADABLE_RETRY,
+                message: format!(
+                    "the configuration of {} {name:?} cannot be read by this release: {why}",
+                    kind.as_str()
+                ),
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses a decision that needs every item of these kinds, if one of them cannot be read.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::refuse_unreadable`].
+    pub(crate) fn refuse_partial(&self, kinds: &[ItemKind]) -> Result<(), Error> {
+        let first = self.unreadable.keys().find(|(kind, _)| kinds.contains(kind));
+        first.map_or(Ok(()), |(kind, name)| self.refuse_unreadable(*kind, name))
+    }
+
+    /// Adds to items that are about to be written the fields of a newer release that they have.
+    pub(super) fn keep_unknown_fields(&self, writes: &mut [Write]) -> Result<(), Error> {
+        for write in writes {
+            let Write::SetItem { kind, name, bytes: Some(bytes), was: 1.., .. } = write else {
+                continue;
+            };
+            if let Some(document) = self.extended.get(&(*kind, name.clone())) {
+                let new = serde_json::from_slice(bytes).map_err(|error| unwritten(&error))?;
+                *bytes = serde_json::to_vec(&document.updated(new))
+                    .map_err(|error| unwritten(&error))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The items of a kind that can be read. The others hold what depends on them.
+    fn read<N: FromStr, T: DeserializeOwned + Serialize>(
+        &mut self,
+        kind: ItemKind,
+        items: Vec<Item>,
+    ) -> Items<N, T> {
+        let mut read = Vec::with_capacity(items.len());
+        for Item { name, version, bytes } in items {
+            match (name.parse(), document::read(&bytes)) {
+                (Ok(parsed), Ok((value, document))) => {
+                    if let Some(document) = document {
+                        self.extended.insert((kind, name), document);
+                    }
+                    read.push((parsed, version, value));
+                }
+                (Ok(_), Err(error)) => self.add_unreadable(kind, name, version, &error.to_string()),
+                (Err(_), _) => self.add_unreadable(kind, name, version, "it has no valid name"),
+            }
+        }
+        read
+    }
+
+    fn add_unreadable(&mut self, kind: ItemKind, name: String, version: u64, why: &str) {
+        let what = kind.as_str();
+        tracing::error!(
+            kind = what,
+            name,
+            version,
+            why,
+            "a configuration cannot be read: a newer release wrote it, or it is damaged"
+        );
+        if let (ItemKind::Queue, Ok(queue)) = (kind, name.parse()) {
+            let limits = Limits { version, paused: true, unreadable: true, ..Limits::default() };
+            self.limits.insert(queue, Arc::new(limits));
+        }
+        self.unreadable.insert((kind, name), why.to_owned());
+    }
+
+    /// Adds the queues, the types and the limits that follow from them and the plugins.
+    fn add_queues(
+        &mut self,
         queues: HashMap<QueueName, QueueItem>,
         mut types: HashMap<TypeName, Arc<TypeItem>>,
-        plugins: HashMap<PluginName, Arc<PluginItem>>,
-    ) -> Self {
-        let mut catalog = Self { version, plugins, ..Self::default() };
+    ) {
         let callback = TypeItem { config: job_writes::callback_type(), version: 0, leaving: false };
         types.insert(
             job_writes::CALLBACK_TYPE.parse().expect("it is a valid name"),
@@ -87,26 +190,28 @@ impl Catalog {
             }
         }
         let implicit = types.values().map(|item| (&item.config.queue, &missing));
-        let limits = implicit
+        let limits: Vec<_> = implicit
             .chain(&queues)
+            .filter(|&(name, _)| !self.limits.contains_key(name))
             .map(|(name, item)| {
                 let types = limited.get(name).cloned().unwrap_or_default();
                 let throttler = item.config.throttler.as_ref();
-                let throttler = throttler
-                    .and_then(|throttler| catalog.plugin(&throttler.plugin, Role::Throttler));
+                let throttler =
+                    throttler.and_then(|throttler| self.plugin(&throttler.plugin, Role::Throttler));
                 let throttler = throttler.map(|plugin| plugin.version);
                 let limits = Limits {
                     version: item.version,
                     queue: item.config.clone(),
                     paused: item.paused,
+                    unreadable: false,
                     types,
                     throttler,
                 };
                 (name.clone(), Arc::new(limits))
             })
             .collect();
-        (catalog.queues, catalog.types, catalog.limits) = (queues, types, limits);
-        catalog
+        self.limits.extend(limits);
+        (self.queues, self.types) = (queues, types);
     }
 
     /// Adds the triggers, and compiles those that can be used.
@@ -151,65 +256,55 @@ impl Engine {
         if seen.version > 0 { Ok(seen) } else { self.catalog().await }
     }
 
-    /// The current configuration.
+    /// The current configuration. An item that cannot be read holds what depends on it alone.
     ///
     /// # Errors
     ///
-    /// The store's; [`Error::Internal`] if an item cannot be read.
+    /// The store's.
     pub async fn catalog(&self) -> Result<Arc<Catalog>, Error> {
         let version = self.ports.store.items_version().await?;
         let seen = self.catalog.load_full();
         if seen.version == version && version > 0 {
             return Ok(seen);
         }
-        let mut queues = HashMap::new();
-        for (name, version, queue) in self.read_items(ItemKind::Queue, "queue").await? {
-            queues.insert(name, QueueItem { version, ..queue });
-        }
-        let mut types = HashMap::new();
-        for (name, version, job_type) in self.read_items(ItemKind::Type, "type").await? {
-            types.insert(name, Arc::new(TypeItem { version, ..job_type }));
-        }
-        let mut plugins = HashMap::new();
-        for (name, version, plugin) in self.read_items(ItemKind::Plugin, "plugin").await? {
-            plugins.insert(name, Arc::new(PluginItem { version, ..plugin }));
-        }
-        let mut schedules = BTreeMap::new();
-        for (name, version, schedule) in self.read_items(ItemKind::Schedule, "schedule").await? {
-            schedules.insert(name, Arc::new(ScheduleItem { version, ..schedule }));
-        }
-        let mut drains = BTreeMap::new();
-        for (name, _, since) in self.read_items(ItemKind::Drain, "drain").await? {
-            drains.insert(name, since);
-        }
-        let mut catalog =
-            Catalog { schedules, drains, ..Catalog::of(version, queues, types, plugins) };
-        let triggers = self.read_items(ItemKind::Trigger, "trigger").await?;
+        let items = async |kind| self.ports.store.items(kind).await;
+        let mut catalog = Catalog { version, ..Catalog::default() };
+        let queues: Items<QueueName, QueueItem> =
+            catalog.read(ItemKind::Queue, items(ItemKind::Queue).await?);
+        let types: Items<TypeName, TypeItem> =
+            catalog.read(ItemKind::Type, items(ItemKind::Type).await?);
+        let plugins: Items<PluginName, PluginItem> =
+            catalog.read(ItemKind::Plugin, items(ItemKind::Plugin).await?);
+        let plugins = plugins.into_iter();
+        catalog.plugins = plugins
+            .map(|(name, version, plugin)| (name, Arc::new(PluginItem { version, ..plugin })))
+            .collect();
+        let queues = queues.into_iter();
+        let types = types.into_iter();
+        catalog.add_queues(
+            queues.map(|(name, version, queue)| (name, QueueItem { version, ..queue })).collect(),
+            types
+                .map(|(name, version, item)| (name, Arc::new(TypeItem { version, ..item })))
+                .collect(),
+        );
+        let schedules: Items<ScheduleName, ScheduleItem> =
+            catalog.read(ItemKind::Schedule, items(ItemKind::Schedule).await?);
+        catalog.schedules = schedules
+            .into_iter()
+            .map(|(name, version, item)| (name, Arc::new(ScheduleItem { version, ..item })))
+            .collect();
+        let drains: Items<String, Timestamp> =
+            catalog.read(ItemKind::Drain, items(ItemKind::Drain).await?);
+        catalog.drains = drains.into_iter().map(|(name, _, since)| (name, since)).collect();
+        let triggers: Items<TriggerName, TriggerItem> =
+            catalog.read(ItemKind::Trigger, items(ItemKind::Trigger).await?);
         catalog.add_triggers(triggers);
         let catalog = Arc::new(catalog);
         self.catalog.store(Arc::clone(&catalog));
         Ok(catalog)
     }
+}
 
-    /// The items of `kind`, each with its name and version. `what` is the kind in error messages.
-    async fn read_items<N: FromStr, T: DeserializeOwned>(
-        &self,
-        kind: ItemKind,
-        what: &str,
-    ) -> Result<Vec<(N, u64, T)>, Error> {
-        let read = |item: Item| {
-            let name = item
-                .name
-                .parse()
-                .map_err(|_| Error::Internal(format!("bad {what} name {:?}", item.name)))?;
-            let value = serde_json::from_slice(&item.bytes).map_err(|error| {
-                Error::Internal(format!(
-                    "the configuration of {} cannot be read: {error}",
-                    item.name
-                ))
-            })?;
-            Ok((name, item.version, value))
-        };
-        self.ports.store.items(kind).await?.into_iter().map(read).collect()
-    }
+fn unwritten(error: &serde_json::Error) -> Error {
+    Error::Internal(format!("a configuration cannot be written: {error}"))
 }

@@ -13,7 +13,7 @@ use tidegate_core::{
         trigger::{MAX_TRIGGERS, TriggerItem},
     },
     job::TriggerName,
-    port::{Committed, Write, job_store::ItemKind},
+    port::{Write, job_store::ItemKind},
 };
 
 /// Most bytes of a trigger.
@@ -35,6 +35,7 @@ impl Engine {
         Trigger::new(name, &config).map_err(fault)?;
         for _ in 0..MAX_CONFLICT_RETRIES {
             let catalog = self.catalog().await?;
+            catalog.refuse_unreadable(ItemKind::Trigger, name.as_str())?;
             let was = catalog.triggers.get(name).map_or(0, |item| item.version);
             if if_match.is_some_and(|version| version != was) {
                 return Err(Error::Stale { version: was });
@@ -66,7 +67,9 @@ impl Engine {
     ///
     /// 404 `trigger_not_found`.
     pub async fn trigger(&self, name: &TriggerName) -> Result<TriggerItem, Error> {
-        self.catalog().await?.triggers.get(name).cloned().ok_or_else(|| no_trigger(name))
+        let catalog = self.catalog().await?;
+        catalog.refuse_unreadable(ItemKind::Trigger, name.as_str())?;
+        catalog.triggers.get(name).cloned().ok_or_else(|| no_trigger(name))
     }
 
     /// Removes a trigger. Later events are processed without it; its dead letters stay.
@@ -104,7 +107,7 @@ impl Engine {
             version: was + 1,
             bytes,
         };
-        Ok(matches!(self.ports.store.commit(vec![vec![write]]).await?.pop(), Some(Committed::All)))
+        self.write_items(vec![write]).await
     }
 }
 

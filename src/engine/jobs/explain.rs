@@ -103,16 +103,9 @@ impl Engine {
             let reason = "it is admitted, and is about to start";
             return Ok(held(job, Phase::Ready, unnamed("worker"), Some(run_at), reason, Some(now)));
         }
-        if limits.paused {
+        if let Some(reason) = limits.pause_reason() {
             let since = since(&Rule::Paused);
-            return Ok(held(
-                job,
-                Phase::Ready,
-                unnamed("paused"),
-                since,
-                "the queue is paused",
-                None,
-            ));
+            return Ok(held(job, Phase::Ready, unnamed("paused"), since, reason, None));
         }
         let due = Some(run_at);
         Ok(match self.decide(job, &limits, view, &is_requested, now).await? {

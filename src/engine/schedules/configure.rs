@@ -143,6 +143,7 @@ impl Engine {
         }
         let job_type = &config.job_type;
         let reserved = job_type.is_internal();
+        catalog.refuse_unreadable(ItemKind::Type, job_type.as_str())?;
         match catalog.types.get(job_type).filter(|_| !reserved) {
             Some(item) => {
                 let now = self.now();

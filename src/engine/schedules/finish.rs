@@ -26,6 +26,7 @@ impl Engine {
     ) -> Result<(Arc<Catalog>, Option<Arc<ScheduleItem>>), Error> {
         for _ in 0..MAX_CONFLICT_RETRIES {
             let catalog = self.catalog().await?;
+            catalog.refuse_unreadable(ItemKind::Schedule, name.as_str())?;
             let current = catalog.schedules.get(name).cloned();
             match current.as_ref().filter(|item| item.replaced.is_some()) {
                 Some(unfinished) => self.finish_schedule(name, unfinished).await.map(drop)?,
@@ -53,8 +54,7 @@ impl Engine {
             version: item.version,
             bytes,
         };
-        let txn = require.into_iter().chain([set]).collect();
-        if !matches!(self.ports.store.commit(vec![txn]).await?.pop(), Some(Committed::All)) {
+        if !self.write_items(require.into_iter().chain([set]).collect()).await? {
             return Ok(false);
         }
         if !stays {

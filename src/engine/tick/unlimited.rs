@@ -119,7 +119,7 @@ impl Engine {
             now,
             granted: None,
             admission: Admission::new(&unlimited, Usage::default(), BTreeMap::new(), now),
-            capacities: Capacities::of(input),
+            capacities: Capacities::of(input, catalog),
             plan,
         };
         match candidates {

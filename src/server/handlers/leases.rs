@@ -15,20 +15,13 @@ use super::{
     jobs::attempt::read_report,
     media::Accept,
 };
-use tidegate_core::{
-    job::{Job, JobId, lifecycle::word},
-    time::Seconds,
-};
+use tidegate_core::job::{Job, JobId, lifecycle::word};
 use tidegate_engine::{Error, request::LeaseRequest};
 
-/// Maximum number of leases of one call.
-const MAX_LEASES: u32 = 1000;
 /// Why a lease is taken back.
 const TOO_LARGE: &str = "its lease, in the encoding that the worker requested, is larger than an \
     answer may be: deliver it by push, request the other encoding, or store large data elsewhere \
     and enqueue a reference";
-/// How long a call may wait.
-const MAX_WAIT: Seconds = Seconds::new(60);
 
 /// Lease jobs, and report on earlier ones.
 #[utoipa::path(
@@ -71,20 +64,12 @@ async fn lease(State(api): State<Api>, accept: Accept, _: May<Work>, body: Body)
 /// The request of a lease call.
 fn read_request(body: &Body, api: &Api) -> Result<LeaseRequest, Problem> {
     let ask: LeaseBody<'_> = body.read()?;
-    let max = ask.max.unwrap_or(1);
-    if max > MAX_LEASES {
-        return Err(Problem::invalid("max", format!("must be 0 to {MAX_LEASES}")));
-    }
-    let wait = ask.wait_seconds.unwrap_or_default();
-    if wait > MAX_WAIT {
-        return Err(Problem::invalid("wait_seconds", "must be 0 to 60"));
-    }
     let reports = ask.reports.into_iter().map(|report| read_report(report, body, api, None));
     Ok(LeaseRequest {
         queue: ask.queue,
         types: ask.types.unwrap_or_default(),
-        max,
-        wait: wait.duration(),
+        max: ask.max.unwrap_or(1),
+        wait: ask.wait_seconds.unwrap_or_default().duration(),
         worker: ask.worker,
         lease_seconds: ask.lease_seconds,
         reports: reports.collect::<Result<_, _>>()?,

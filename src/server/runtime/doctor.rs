@@ -12,7 +12,7 @@ use tidegate_core::{
     port::health_check::{Check, CheckLevel},
     queue::plugin::PluginItem,
 };
-use tidegate_engine::LastSweep;
+use tidegate_engine::{Catalog, LastSweep};
 
 /// The age at which the latest maintenance sweep counts as missing. Two sweeps may be late.
 const MAX_SWEEP_AGE: Duration = Duration::from_secs(150);
@@ -52,6 +52,24 @@ async fn use_probe(objects: &dyn ObjectStore, path: &Path) -> Result<Probe, Fail
     Ok(Probe { content_matches: content == PROBE, is_listed })
 }
 
+/// Checks whether every item of the configuration can be read.
+fn check_configuration(catalog: &Catalog) -> Check {
+    let unreadable: Vec<String> = catalog
+        .unreadable()
+        .map(|(kind, name, why)| format!("{} {name}: {why}", kind.as_str()))
+        .collect();
+    if unreadable.is_empty() {
+        return Check::ok("configuration", "every item can be read");
+    }
+    Check::new(
+        CheckLevel::Error,
+        "configuration",
+        unreadable.join("; "),
+        "run the release that wrote these, or restore a backup; until then nothing that depends on \
+         them starts",
+    )
+}
+
 impl Server {
     /// The results of all checks, with remedies. They leave nothing behind, except on AWS one
     /// message to each queue that carries no work and disappears when its function receives it.
@@ -74,6 +92,9 @@ impl Server {
                 "see the other checks of the store; no job is accepted until it answers",
             ),
         });
+        if let Ok(catalog) = &store {
+            checks.push(check_configuration(catalog));
+        }
         checks.push(self.check_objects().await);
         if store.is_ok() {
             checks.extend(self.check_plugins().await);

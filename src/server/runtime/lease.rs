@@ -6,6 +6,7 @@ use super::{Server, deliver, workers::check_name};
 use tidegate_core::{
     error_code::ErrorCode,
     job::{Job, QueueName, TypeName, type_config::TypeConfig},
+    port::job_store::ItemKind,
     validate::check_lease,
 };
 use tidegate_engine::{
@@ -71,6 +72,10 @@ impl Server {
                 code: ErrorCode::JobTypeNotFound,
                 what: format!("job type {name}"),
             };
+            // It holds its own jobs, and not the worker's other types.
+            if catalog.is_unreadable(ItemKind::Type, name.as_str()) {
+                continue;
+            }
             let item = catalog.types.get(name).ok_or_else(missing)?;
             if self.inner.engine.is_pushed(&item.config) {
                 return Err(Error::invalid(

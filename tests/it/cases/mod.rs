@@ -15,6 +15,7 @@ mod keys;
 mod life;
 mod limits;
 mod moves;
+mod newer;
 mod objects;
 mod plugins;
 mod races;

@@ -60,8 +60,8 @@ impl<'a> Admission<'a> {
         if opening > self.now {
             return Err(AdmissionDecision::Move(opening));
         }
-        if self.limits.paused {
-            return Err(hold(Rule::Paused, "the queue is paused".into()));
+        if let Some(reason) = self.limits.pause_reason() {
+            return Err(hold(Rule::Paused, reason.into()));
         }
         if candidate.critical {
             return Ok(None);

@@ -78,7 +78,10 @@ impl Engine {
         if was == 0 { Ok(self.ports.store.items_version().await?) } else { Ok(was) }
     }
 
-    async fn write_items(&self, writes: Vec<Write>) -> Result<bool, Error> {
+    /// Commits a change of items, which keep the fields of a newer release. Returns false if one of
+    /// them is no longer as it was read.
+    pub(crate) async fn write_items(&self, mut writes: Vec<Write>) -> Result<bool, Error> {
+        self.catalog.load().keep_unknown_fields(&mut writes)?;
         Ok(matches!(self.ports.store.commit(vec![writes]).await?.pop(), Some(Committed::All)))
     }
 

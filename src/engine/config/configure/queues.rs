@@ -49,6 +49,7 @@ impl Engine {
     ) -> Result<(QueueItem, bool), Error> {
         for _ in 0..MAX_CONFLICT_RETRIES {
             let catalog = self.catalog().await?;
+            catalog.refuse_unreadable(ItemKind::Queue, name.as_str())?;
             let current = catalog.queues.get(name);
             let was = current.map_or(0, |item| item.version);
             if if_match.is_some_and(|version| version != was) {
@@ -103,6 +104,7 @@ impl Engine {
     /// 404 `queue_not_found`.
     pub async fn queue(&self, name: &QueueName) -> Result<QueueItem, Error> {
         let catalog = self.catalog().await?;
+        catalog.refuse_unreadable(ItemKind::Queue, name.as_str())?;
         let missing =
             || Error::NotFound { code: ErrorCode::QueueNotFound, what: format!("queue {name}") };
         let implicit = (name.as_str() == DEFAULT_QUEUE).then(QueueItem::default);
@@ -118,6 +120,7 @@ impl Engine {
         for _ in 0..MAX_CONFLICT_RETRIES {
             let item = self.queue(name).await?;
             let catalog = self.catalog().await?;
+            catalog.refuse_partial(&[ItemKind::Type])?;
             if let Some((job_type, _)) =
                 catalog.types_of(name).next().filter(|_| name.as_str() != DEFAULT_QUEUE)
             {

@@ -36,6 +36,7 @@ impl Engine {
         refuse_reserved(config.queue.is_internal())?;
         for _ in 0..MAX_CONFLICT_RETRIES {
             let catalog = self.catalog().await?;
+            catalog.refuse_unreadable(ItemKind::Type, name.as_str())?;
             let current = catalog.types.get(name).cloned();
             let mut was = current.as_ref().map_or(0, |item| item.version);
             if if_match.is_some_and(|version| version != was) {
@@ -74,13 +75,9 @@ impl Engine {
             code: ErrorCode::JobTypeNotFound,
             what: format!("job type {name}"),
         };
-        self.catalog()
-            .await?
-            .types
-            .get(name)
-            .filter(|_| !name.is_internal())
-            .cloned()
-            .ok_or_else(missing)
+        let catalog = self.catalog().await?;
+        catalog.refuse_unreadable(ItemKind::Type, name.as_str())?;
+        catalog.types.get(name).filter(|_| !name.is_internal()).cloned().ok_or_else(missing)
     }
 
     /// Removes a type.

@@ -16,6 +16,7 @@ use tidegate_core::{
         trace,
         type_config::{TypeConfig, TypeItem},
     },
+    port::job_store::ItemKind,
     queue::Limits,
     time::{Seconds, Timestamp},
     validate,
@@ -30,6 +31,7 @@ impl Engine {
         catalog: &mut Arc<Catalog>,
     ) -> Result<Arc<TypeItem>, Error> {
         for _ in 0..MAX_ENQUEUE_RETRIES {
+            catalog.refuse_unreadable(ItemKind::Type, name.as_str())?;
             *catalog = match catalog.types.get(name).filter(|_| !name.is_internal()) {
                 Some(item) if !item.leaving => return Ok(Arc::clone(item)),
                 Some(_) => Box::pin(self.keep_type(name)).await?,

@@ -9,6 +9,7 @@ use tidegate_core::{
     job::{PluginName, retry::Retry},
     port::{
         Write,
+        job_store::ItemKind,
         policy::{FaultKind, Plugin},
     },
     queue::plugin::{PluginItem, PluginVersion, Role},
@@ -85,6 +86,7 @@ impl Engine {
         config: &serde_json::Value,
         fields: [&str; 2],
     ) -> Result<Write, Error> {
+        catalog.refuse_unreadable(ItemKind::Plugin, name.as_str())?;
         let item = catalog.plugins.get(name).ok_or_else(|| {
             Error::invalid(fields[0], format!("must be a plugin; there is no {name}"))
         })?;

@@ -22,7 +22,7 @@ use crate::{
 use tidegate_core::{
     error_code::ErrorCode,
     job::{PluginName, retry::Retry},
-    port::{Committed, Write, job_store::ItemKind},
+    port::{Write, job_store::ItemKind},
     queue::plugin::{Description, PluginItem, Role},
 };
 
@@ -94,7 +94,7 @@ impl Engine {
     ///
     /// 404 `plugin_not_found`.
     pub async fn plugin(&self, name: &PluginName) -> Result<Arc<PluginItem>, Error> {
-        self.catalog().await?.plugins.get(name).cloned().ok_or_else(|| no_plugin(name))
+        item(&*self.catalog().await?, name).cloned()
     }
 
     /// Makes version `to` live; without a number, the version that was live before.
@@ -151,7 +151,8 @@ impl Engine {
             // A queue or type that starts to use the plugin raises its version. So what this
             // snapshot shows holds until the commit.
             let catalog = self.catalog().await?;
-            let item = catalog.plugins.get(name).ok_or_else(|| no_plugin(name))?;
+            let item = item(&catalog, name)?;
+            catalog.refuse_partial(&[ItemKind::Queue, ItemKind::Type])?;
             if let Some((user, ..)) = users(&catalog, name).next() {
                 return Err(Error::Conflict {
                     code: ErrorCode::PluginInUse,
@@ -166,10 +167,7 @@ impl Engine {
                 version: item.version + 1,
                 bytes: None,
             };
-            if matches!(
-                self.ports.store.commit(vec![vec![write]]).await?.pop(),
-                Some(Committed::All)
-            ) {
+            if self.write_items(vec![write]).await? {
                 return Ok(());
             }
         }
@@ -184,7 +182,7 @@ impl Engine {
     ) -> Result<PluginItem, Error> {
         for _ in 0..MAX_CONFLICT_RETRIES {
             let catalog = self.catalog().await?;
-            let was = catalog.plugins.get(name).ok_or_else(|| no_plugin(name))?;
+            let was = item(&catalog, name)?;
             let mut item = (**was).clone();
             change(&mut item)?;
             if let Some(version) = item.numbered(item.live).filter(|_| item.live != was.live) {
@@ -207,10 +205,14 @@ impl Engine {
         let was = item.version;
         item.version += 1;
         let write = set_item(name, &item, was)?;
-        let done =
-            matches!(self.ports.store.commit(vec![vec![write]]).await?.pop(), Some(Committed::All));
-        Ok(done.then_some(item))
+        Ok(self.write_items(vec![write]).await?.then_some(item))
     }
+}
+
+/// The plugin of this name.
+fn item<'a>(catalog: &'a Catalog, name: &PluginName) -> Result<&'a Arc<PluginItem>, Error> {
+    catalog.refuse_unreadable(ItemKind::Plugin, name.as_str())?;
+    catalog.plugins.get(name).ok_or_else(|| no_plugin(name))
 }
 
 /// The write of `item`, on the condition that the stored version is `was`.

@@ -14,6 +14,7 @@ use crate::{
 use tidegate_core::{
     error_chain::ErrorChain,
     job::{PluginName, retry::BUILT_IN},
+    port::job_store::ItemKind,
     queue::plugin::{Compiled, MAX_ITEM_BYTES, MAX_VERSIONS, PluginItem, PluginVersion},
 };
 
@@ -36,6 +37,7 @@ impl Engine {
         let version = self.put_objects(new).await?;
         for _ in 0..MAX_CONFLICT_RETRIES {
             let catalog = self.catalog().await?;
+            catalog.refuse_unreadable(ItemKind::Plugin, name.as_str())?;
             let mut item =
                 catalog.plugins.get(name).map(|item| (**item).clone()).unwrap_or_default();
             let known = item.versions.iter().position(|there| there.sha256 == version.sha256);

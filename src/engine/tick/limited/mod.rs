@@ -199,7 +199,7 @@ impl Engine {
                 now: *now,
                 granted: Some((&*view, released)),
                 admission,
-                capacities: Capacities::of(input),
+                capacities: Capacities::of(input, catalog),
                 plan: &mut *plan,
             };
             search.run().await?

@@ -2,9 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::tick::{ByteBudget, Demand, TickInput};
+use crate::{
+    Catalog,
+    tick::{ByteBudget, Demand, TickInput},
+};
 use tidegate_core::{
     job::{Job, TypeName},
+    port::job_store::ItemKind,
     queue::{Admission, AdmissionDecision, Candidate},
 };
 
@@ -12,6 +16,7 @@ use tidegate_core::{
 #[derive(Clone)]
 pub(in crate::tick) struct Capacities<'a> {
     pub(in crate::tick) demands: &'a [Demand],
+    catalog: &'a Catalog,
     /// How many jobs each demand still takes.
     jobs: Vec<u32>,
     /// How many more jobs each worker with a capacity takes, in all its demands.
@@ -24,10 +29,11 @@ pub(in crate::tick) struct Capacities<'a> {
 }
 
 impl<'a> Capacities<'a> {
-    pub(in crate::tick) fn of(input: &'a TickInput) -> Self {
+    pub(in crate::tick) fn of(input: &'a TickInput, catalog: &'a Catalog) -> Self {
         let workers = input.workers.iter().map(|(name, free)| (name.as_str(), *free)).collect();
         Self {
             demands: &input.demands,
+            catalog,
             jobs: input.demands.iter().map(|demand| demand.capacity).collect(),
             workers,
             byte_budget: input.byte_budget,
@@ -35,11 +41,12 @@ impl<'a> Capacities<'a> {
         }
     }
 
-    /// The types that some demand still takes.
+    /// The types that some demand still takes. A type that cannot be read holds its jobs.
     pub(in crate::tick) fn types(&self) -> Vec<TypeName> {
         let open = self.demands.iter().enumerate().filter(|(index, _)| self.takes(*index));
         let mut types: Vec<TypeName> =
             open.flat_map(|(_, demand)| demand.types.iter().cloned()).collect();
+        types.retain(|name| !self.catalog.is_unreadable(ItemKind::Type, name.as_str()));
         types.sort_unstable();
         types.dedup();
         types

@@ -5,7 +5,7 @@ use tidegate_core::error_code::ErrorCode;
 
 use super::super::error::Problem;
 use tidegate_core::job::payload::MAX_DEPTH;
-use tidegate_core::strict::Strict;
+use tidegate_core::strict::strict;
 
 /// JSON text as a `T`, which may borrow from it.
 ///
@@ -17,13 +17,13 @@ pub fn read<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, Problem> {
         return Err(Problem::new(ErrorCode::InvalidBody, "the request has no body"));
     }
     let mut reader = serde_json::Deserializer::from_slice(json);
-    let value = if let Ok(value) = T::deserialize(Strict(&mut reader)) {
+    let value = if let Ok(value) = T::deserialize(strict(&mut reader)) {
         value
     } else {
         // Tracking the path costs an allocation per field, so only a body that fails is read with
         // it.
         reader = serde_json::Deserializer::from_slice(json);
-        serde_path_to_error::deserialize(Strict(&mut reader)).map_err(|error| wrong(&error))?
+        serde_path_to_error::deserialize(strict(&mut reader)).map_err(|error| wrong(&error))?
     };
     reader.end().map_err(|error| malformed(&error))?;
     Ok(value)

@@ -27,7 +27,10 @@ use tidegate_core::{
         spec::KeepResult,
         type_config::{Delivery, OnResponseTimeout, TypeConfig},
     },
-    port::target::{Response, TargetError},
+    port::{
+        job_store::ItemKind,
+        target::{Response, TargetError},
+    },
     target::Complete,
     time::{Seconds, Timestamp},
 };
@@ -51,7 +54,9 @@ pub(super) async fn push(
     until: Timestamp,
 ) -> Option<Report> {
     let Some(item) = catalog.types.get(&job.spec.job_type) else {
-        return Some(not_delivered(&job, "its type was deleted", true));
+        let refused = catalog.refuse_unreadable(ItemKind::Type, job.spec.job_type.as_str());
+        let reason = refused.err().map_or("its type was deleted".into(), |error| error.to_string());
+        return Some(not_delivered(&job, reason, true));
     };
     let config = &item.config;
     let Some(target) = inner.engine.push_target(config) else {

@@ -104,6 +104,7 @@ impl Model {
                 version: item.version,
                 queue: item.config.clone(),
                 paused: item.paused,
+                unreadable: false,
                 types,
                 throttler: None,
             };

@@ -1,0 +1,155 @@
+//! Configuration that a newer release wrote: its unknown fields stay, and what cannot be read holds
+//! what depends on it alone.
+
+use serde_json::{Value, json};
+use tidegate_core::{
+    job::type_config::TypeConfig,
+    port::{Committed, Write, job_store::ItemKind},
+    queue::QueueConfig,
+};
+use tidegate_engine::{
+    Error,
+    request::NewJob,
+    testkit::{
+        FnPolicy,
+        builders::name,
+        policies::{each, run},
+    },
+};
+
+use super::harness::{Harness, every_store, of_type, queue, work};
+
+/// Changes a stored item, as a newer release does.
+async fn change(harness: &Harness, kind: ItemKind, item: &str, change: impl Fn(&mut Value)) {
+    let items = harness.store.items(kind).await.unwrap();
+    let stored = items.into_iter().find(|stored| stored.name == item).unwrap();
+    let mut value: Value = serde_json::from_slice(&stored.bytes).unwrap();
+    change(&mut value);
+    let write = Write::SetItem {
+        kind,
+        name: item.to_owned(),
+        was: stored.version,
+        version: stored.version + 1,
+        bytes: Some(value.to_string().into_bytes()),
+    };
+    let committed = harness.store.commit(vec![vec![write]]).await.unwrap();
+    assert!(matches!(committed[0], Committed::All));
+}
+
+async fn stored(harness: &Harness, kind: ItemKind, item: &str) -> Value {
+    let items = harness.store.items(kind).await.unwrap();
+    let stored = items.into_iter().find(|stored| stored.name == item).unwrap();
+    serde_json::from_slice(&stored.bytes).unwrap()
+}
+
+fn limit(concurrency: u32) -> QueueConfig {
+    QueueConfig { concurrency: Some(concurrency), ..QueueConfig::default() }
+}
+
+#[tokio::test]
+async fn fields_of_a_newer_release_survive_every_change() {
+    for harness in every_store() {
+        harness.with_limit(1).await;
+        let engine = &harness.engine;
+        let add = |value: &mut Value| {
+            value["added"] = json!(1);
+            value["config"]["added"] = json!({"deep": [2]});
+        };
+        change(&harness, ItemKind::Queue, "default", add).await;
+        change(&harness, ItemKind::Type, "work", add).await;
+        engine.pause_queue(&queue(), true).await.unwrap();
+        engine.pause_queue(&queue(), false).await.unwrap();
+        engine.put_queue(&queue(), limit(3), None).await.unwrap();
+        // A limit of a type also writes its queue, and a move writes the type twice.
+        let config = TypeConfig { concurrency: Some(2), ..TypeConfig::default() };
+        engine.put_type(&name("work"), config.clone(), None).await.unwrap();
+        engine.put_queue(&name("other"), limit(1), None).await.unwrap();
+        let moved = TypeConfig { queue: name("other"), ..config };
+        engine.put_type(&name("work"), moved, None).await.unwrap();
+        for (kind, item) in [(ItemKind::Queue, "default"), (ItemKind::Type, "work")] {
+            let value = stored(&harness, kind, item).await;
+            assert_eq!(value["added"], 1, "{value}");
+            assert_eq!(value["config"]["added"], json!({"deep": [2]}), "{value}");
+        }
+        let queue = engine.queue(&queue()).await.unwrap();
+        assert_eq!((queue.config.concurrency, queue.paused), (Some(3), false));
+    }
+}
+
+#[tokio::test]
+async fn a_plugin_keeps_the_fields_of_a_newer_release() {
+    for harness in every_store() {
+        let policy = FnPolicy::default().throttling(|_, call| Ok(each(call, |_| run())));
+        let harness = harness.with_policy(policy);
+        let says = tidegate_core::queue::plugin::Description::default();
+        harness.push("guard", "v1", Some(says.clone()), None).await.unwrap();
+        change(&harness, ItemKind::Plugin, "guard", |value| {
+            value["versions"][0]["signed_by"] = json!("someone");
+        })
+        .await;
+        harness.push("guard", "v2", Some(says), None).await.unwrap();
+        let value = stored(&harness, ItemKind::Plugin, "guard").await;
+        assert_eq!(value["versions"][0]["signed_by"], "someone", "{value}");
+        assert_eq!(value["versions"].as_array().unwrap().len(), 2);
+    }
+}
+
+#[tokio::test]
+async fn a_queue_that_cannot_be_read_holds_its_jobs_alone() {
+    for mut harness in every_store() {
+        harness.with_limit(5).await;
+        harness.engine.put_queue(&name("other"), limit(1), None).await.unwrap();
+        let other = TypeConfig { queue: name("other"), ..TypeConfig::default() };
+        harness.set_type("elsewhere", other).await;
+        harness.enqueue(work()).await;
+        let order =
+            |word: &'static str| move |value: &mut Value| value["config"]["order"] = json!(word);
+        change(&harness, ItemKind::Queue, "default", order("by_the_moon")).await;
+        let job = harness.enqueue(work()).await;
+        assert!(harness.lease(10).await.is_empty());
+        let explained = harness.engine.explain(&job.id, None, |_| true).await.unwrap();
+        assert!(explained.reason.contains("cannot be read"), "{}", explained.reason);
+        let elsewhere = harness.enqueue(of_type("elsewhere")).await;
+        assert_eq!(elsewhere.spec.queue, name("other"));
+        let catalog = harness.engine.catalog().await.unwrap();
+        let unreadable: Vec<_> = catalog.unreadable().map(|(kind, name, _)| (kind, name)).collect();
+        assert_eq!(unreadable, [(ItemKind::Queue, "default")]);
+        for refused in [
+            harness.engine.queue(&queue()).await.map(drop),
+            harness.engine.put_queue(&queue(), limit(1), None).await.map(drop),
+            harness.engine.delete_queue(&queue(), None).await,
+        ] {
+            assert!(matches!(refused, Err(Error::Unavailable { .. })), "{refused:?}");
+        }
+        change(&harness, ItemKind::Queue, "default", order("priority")).await;
+        assert_eq!(harness.lease(10).await.len(), 2);
+    }
+}
+
+#[tokio::test]
+async fn a_type_that_cannot_be_read_holds_its_jobs_alone() {
+    for mut harness in every_store() {
+        harness.with_limit(5).await;
+        harness.rules(|rules| rules.create_unknown_types = true);
+        harness.set_type("odd", TypeConfig::default()).await;
+        harness.enqueue(of_type("odd")).await;
+        let delivery =
+            |word: &'static str| move |value: &mut Value| value["config"]["delivery"] = json!(word);
+        change(&harness, ItemKind::Type, "odd", delivery("twice")).await;
+        let refused = harness.engine.enqueue(vec![of_type("odd")]).await.pop().unwrap();
+        assert!(matches!(refused, Err(Error::Unavailable { .. })), "{refused:?}");
+        let refused = harness.engine.put_type(&name("odd"), TypeConfig::default(), None).await;
+        assert!(matches!(refused, Err(Error::Unavailable { .. })), "{refused:?}");
+        let refused = harness.engine.delete_queue(&queue(), None).await;
+        assert!(matches!(refused, Err(Error::Unavailable { .. })), "{refused:?}");
+        harness.enqueue(work()).await;
+        let leased = harness.lease_of(&["odd", "work"], 10).await;
+        assert_eq!(
+            leased.iter().map(|job| job.spec.job_type.as_str()).collect::<Vec<_>>(),
+            ["work"]
+        );
+        change(&harness, ItemKind::Type, "odd", delivery("at_most_once")).await;
+        assert_eq!(harness.lease_of(&["odd"], 10).await.len(), 1);
+        harness.enqueue(NewJob { run_at: None, ..of_type("odd") }).await;
+    }
+}
