@@ -30,7 +30,10 @@ use arc_swap::ArcSwap;
 use object_store::ObjectStore;
 use parking_lot::Mutex;
 
-pub use crate::config::catalog::Catalog;
+pub use crate::config::{
+    catalog::Catalog,
+    schema::{self, Schema},
+};
 pub use crate::jobs::dispatch::{Dispatched, ungranted_work};
 pub use crate::jobs::enqueue::fault;
 pub use crate::jobs::job_writes::{CALLBACK_QUEUE, CALLBACK_TYPE};

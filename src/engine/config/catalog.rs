@@ -9,6 +9,7 @@ use std::{
 
 use serde::{Serialize, de::DeserializeOwned};
 
+use super::schema::Schema;
 use crate::{Engine, Error, jobs::job_writes};
 use tidegate_core::{
     document::{self, Document},
@@ -29,13 +30,15 @@ use tidegate_core::{
 };
 
 /// After this time, a request may find that a newer server can read what this one cannot.
-const UNREADABLE_RETRY: Duration = Duration::from_secs(10);
+pub(super) const UNREADABLE_RETRY: Duration = Duration::from_secs(10);
 
 /// Every queue, type, plugin, schedule, trigger and drained worker at one moment.
 #[derive(Default)]
 pub struct Catalog {
     /// The store's number for this moment.
     pub version: u64,
+    /// The schema record, with its version.
+    pub schema: (u64, Schema),
     /// The queues.
     pub queues: HashMap<QueueName, QueueItem>,
     /// The types.
@@ -260,7 +263,8 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// The store's.
+    /// The store's; [`Error::Unavailable`] if a release has used the store whose data this one cannot
+    /// read.
     pub async fn catalog(&self) -> Result<Arc<Catalog>, Error> {
         let version = self.ports.store.items_version().await?;
         let seen = self.catalog.load_full();
@@ -268,7 +272,8 @@ impl Engine {
             return Ok(seen);
         }
         let items = async |kind| self.ports.store.items(kind).await;
-        let mut catalog = Catalog { version, ..Catalog::default() };
+        let schema = Schema::of(&items(ItemKind::Schema).await?)?;
+        let mut catalog = Catalog { version, schema, ..Catalog::default() };
         let queues: Items<QueueName, QueueItem> =
             catalog.read(ItemKind::Queue, items(ItemKind::Queue).await?);
         let types: Items<TypeName, TypeItem> =

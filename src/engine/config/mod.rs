@@ -3,3 +3,4 @@
 pub mod catalog;
 pub mod configure;
 pub mod constraint_usage;
+pub mod schema;

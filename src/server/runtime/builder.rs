@@ -113,6 +113,7 @@ impl Builder {
         if server.inner.is_serverless() {
             return Ok(server);
         }
+        server.inner.engine.record_schema().await?;
         plugin_registry::recompile(&server).await?;
         server.wake_all().await?;
         embedded::sweeper::spawn(&server.inner);

@@ -80,9 +80,10 @@ impl Server {
             Ok(catalog) => Check::ok(
                 "store",
                 format!(
-                    "it answers; {} queues and {} types are configured",
+                    "it answers; {} queues and {} types are configured; its data has form {}",
                     catalog.queues.len(),
-                    catalog.types.len()
+                    catalog.types.len(),
+                    catalog.schema.1.writes
                 ),
             ),
             Err(error) => Check::new(

@@ -8,8 +8,9 @@ use tidegate_core::{
     queue::QueueConfig,
 };
 use tidegate_engine::{
-    Error,
+    Dispatch, Error, TickInput,
     request::NewJob,
+    schema,
     testkit::{
         FnPolicy,
         builders::name,
@@ -17,7 +18,7 @@ use tidegate_engine::{
     },
 };
 
-use super::harness::{Harness, every_store, of_type, queue, work};
+use super::harness::{Harness, demand, every_store, every_store_and_table, of_type, queue, work};
 
 /// Changes a stored item, as a newer release does.
 async fn change(harness: &Harness, kind: ItemKind, item: &str, change: impl Fn(&mut Value)) {
@@ -151,5 +152,60 @@ async fn a_type_that_cannot_be_read_holds_its_jobs_alone() {
         change(&harness, ItemKind::Type, "odd", delivery("at_most_once")).await;
         assert_eq!(harness.lease_of(&["odd"], 10).await.len(), 1);
         harness.enqueue(NewJob { run_at: None, ..of_type("odd") }).await;
+    }
+}
+
+/// Records that a release has written `form`.
+async fn written(harness: &Harness, form: u32) {
+    let item = harness.store.items(ItemKind::Schema).await.unwrap().pop();
+    let was = item.map_or(0, |item| item.version);
+    let write = Write::SetItem {
+        kind: ItemKind::Schema,
+        name: "schema".into(),
+        was,
+        version: was + 1,
+        bytes: Some(json!({"writes": form, "release": "9.9.9"}).to_string().into_bytes()),
+    };
+    let committed = harness.store.commit(vec![vec![write]]).await.unwrap();
+    assert!(matches!(committed[0], Committed::All));
+}
+
+#[tokio::test]
+async fn an_engine_records_its_form_and_never_lowers_it() {
+    for harness in every_store_and_table() {
+        harness.engine.record_schema().await.unwrap();
+        harness.another().record_schema().await.unwrap();
+        let (version, schema) = harness.engine.catalog().await.unwrap().schema.clone();
+        assert_eq!((version, schema.writes), (1, schema::WRITES));
+        written(&harness, schema::READS).await;
+        harness.engine.record_schema().await.unwrap();
+        let (_, schema) = harness.engine.catalog().await.unwrap().schema.clone();
+        assert_eq!((schema.writes, schema.release.as_str()), (schema::READS, "9.9.9"));
+    }
+}
+
+#[tokio::test]
+async fn an_engine_stops_when_a_release_writes_what_it_cannot_read() {
+    for mut harness in every_store() {
+        harness.with_limit(5).await;
+        harness.enqueue(work()).await;
+        written(&harness, schema::READS + 1).await;
+        let started = harness.another();
+        for engine in [&harness.engine, &started] {
+            let refused = engine.enqueue(vec![work()]).await.pop().unwrap();
+            let Err(Error::Unavailable { message, .. }) = refused else {
+                panic!("{refused:?}");
+            };
+            assert!(message.contains("run 9.9.9 or a later release"), "{message}");
+            assert!(engine.record_schema().await.is_err());
+        }
+        let input = TickInput {
+            demands: vec![demand(&["work"], 1, Dispatch::Claim)],
+            ..TickInput::default()
+        };
+        let ticked = harness.engine.tick(&queue(), &mut harness.cache, input).await;
+        assert!(matches!(ticked, Err(Error::Unavailable { .. })));
+        written(&harness, schema::READS).await;
+        assert_eq!(harness.lease(1).await.len(), 1);
     }
 }

@@ -11,6 +11,7 @@
 mod bugs;
 mod model;
 mod plugins;
+mod releases;
 mod scheduler;
 mod store;
 #[cfg(feature = "aws")]
@@ -20,6 +21,7 @@ mod world;
 use std::collections::BTreeMap;
 
 use bugs::Bug;
+use releases::Releases;
 use world::{RunConfig, StoreKind, World};
 
 /// The seeds to run: as many as the environment says, or `usual` ones.
@@ -88,6 +90,32 @@ fn invariants_hold_on_the_emulator_too() {
             ..RunConfig::of(seed)
         });
     }
+}
+
+/// A rolling upgrade: engines of two releases on one store, and of either one after a crash.
+#[test]
+fn two_releases_work_on_one_store() {
+    for seed in seeds(6) {
+        run(RunConfig { releases: Releases::Two, ..RunConfig::of(seed) });
+        let store_kind = StoreKind::Sqlite;
+        run(RunConfig { releases: Releases::Two, store_kind, slow: false, ..RunConfig::of(seed) });
+    }
+}
+
+#[cfg(feature = "aws")]
+#[test]
+fn two_releases_work_on_one_table() {
+    for seed in seeds(6) {
+        let store_kind = StoreKind::Table;
+        run(RunConfig { releases: Releases::Two, store_kind, slow: true, ..RunConfig::of(seed) });
+    }
+}
+
+#[test]
+fn an_engine_that_loses_a_newer_field_is_found() {
+    let config = RunConfig { releases: Releases::OneForgets, ..RunConfig::of(0) };
+    let fault = World::run(config).err().expect("the bug is found");
+    assert!(fault.contains("lost a field of the next release"), "{fault}");
 }
 
 /// The same for the entries that the DynamoDB store keeps in addition to its jobs.

@@ -27,7 +27,7 @@ use tidegate_core::{
 };
 use tidegate_engine::testkit::faults::{Faults, FaultyStore};
 
-use super::{bugs::Bug, model::Model, scheduler::Scheduler};
+use super::{bugs::Bug, model::Model, releases::Release, scheduler::Scheduler};
 
 /// The shared store, whose commits are observed.
 pub struct ObservedStore {
@@ -76,6 +76,7 @@ pub struct EngineStore {
     cutting: Option<Arc<FaultyStore>>,
     scheduler: Arc<Scheduler>,
     faults: Mutex<Faults>,
+    release: Mutex<Release>,
     bug: Option<Bug>,
     in_flight: Duration,
     model: Arc<Mutex<Model>>,
@@ -102,6 +103,7 @@ impl EngineStore {
             cutting,
             scheduler,
             faults: Mutex::default(),
+            release: Mutex::new(Release::This),
             bug,
             in_flight,
             model,
@@ -122,10 +124,16 @@ impl EngineStore {
             cutting: None,
             scheduler,
             faults: Mutex::default(),
+            release: Mutex::new(Release::This),
             bug,
             in_flight,
             model,
         })
+    }
+
+    /// Sets the release of the engine.
+    pub fn set_release(&self, release: Release) {
+        *self.release.lock() = release;
     }
 
     /// Sets the faults from now on; `cut` is the probability that a commit stops half way.
@@ -171,6 +179,7 @@ impl StoreLayer for EngineStore {
         if let Some(bug) = self.bug {
             bug.spoil(&mut txns, &self.model.lock());
         }
+        self.release.lock().encode(&mut txns);
         let faults = *self.faults.lock();
         if self.scheduler.happens(faults.unavailable) {
             return Err(StoreError::unavailable("the commit was not answered"));

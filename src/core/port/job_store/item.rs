@@ -24,6 +24,8 @@ pub enum ItemKind {
     Trigger,
     /// A pull worker that gets no more jobs: since when, as JSON.
     Drain,
+    /// Which releases may use the store.
+    Schema,
 }
 
 impl ItemKind {
@@ -40,16 +42,23 @@ impl ItemKind {
             Self::ScheduleState => "schedule_state",
             Self::Trigger => "trigger",
             Self::Drain => "drain",
+            Self::Schema => "schema",
         }
     }
 
     /// Whether engines cache items of this kind, so that a change of one changes
     /// [`JobStore::items_version`](super::JobStore::items_version).
     pub fn is_decided_under(self) -> bool {
-        matches!(
-            self,
-            Self::Queue | Self::Type | Self::Plugin | Self::Schedule | Self::Trigger | Self::Drain
-        )
+        match self {
+            Self::Queue
+            | Self::Type
+            | Self::Plugin
+            | Self::Schedule
+            | Self::Trigger
+            | Self::Drain
+            | Self::Schema => true,
+            Self::Token | Self::Operation | Self::Horizon | Self::ScheduleState => false,
+        }
     }
 }
 

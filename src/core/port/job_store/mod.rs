@@ -133,8 +133,7 @@ pub trait JobStore: Send + Sync {
     /// Every item of a kind, by name.
     async fn items(&self, kind: ItemKind) -> Result<Vec<Item>, StoreError>;
 
-    /// A number that changes whenever a queue, a type, a plugin, a schedule, a trigger or a drain
-    /// changes.
+    /// A number that changes whenever an item changes that [`ItemKind::is_decided_under`].
     async fn items_version(&self) -> Result<u64, StoreError>;
 
     /// Records by name: one page per query, in their order.

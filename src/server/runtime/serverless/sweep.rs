@@ -209,6 +209,7 @@ impl Server {
         lookahead: &mut Option<Lookahead>,
     ) -> Result<(), Error> {
         let engine = self.engine();
+        engine.record_schema().await?;
         let catalog = engine.catalog().await?;
         let types = catalog.types.values().map(|item| item.config.queue.clone());
         let queues: BTreeSet<QueueName> = catalog.queues.keys().cloned().chain(types).collect();

@@ -6,7 +6,10 @@ use tidegate_core::{
 };
 use tidegate_engine::{CALLBACK_TYPE, events::reply::Replied};
 
-use super::{MAX_CLOCK_SKEW, Model};
+use super::{
+    super::releases::{known, known_spec, lost_of_job},
+    MAX_CLOCK_SKEW, Model,
+};
 
 impl Model {
     pub(super) fn add(&mut self, job: &Job) {
@@ -44,6 +47,9 @@ impl Model {
             "{now} {} v{} a{} {:?}",
             job.id, new.life.version.0, new.life.attempt, new.life.state
         ));
+        if let Some(place) = lost_of_job((&old.spec, &old.life), (&new.spec, &new.life)) {
+            self.fault(format!("{}: {place} lost a field of the next release", job.id));
+        }
         self.check_change(&old, &new, now);
         self.jobs.insert(job.id.clone(), new);
     }
@@ -91,14 +97,16 @@ impl Model {
     fn check_ended(&mut self, old: &Job, new: &Job) {
         let id = &old.id;
         // Allowed: its result is deleted, or it records a late reply.
-        let without_result =
-            Lifecycle { result: None, revision: new.life.revision, ..old.life.clone() };
+        let (was, is) = (known(old.life.clone()), known(new.life.clone()));
+        let without_result = Lifecycle { result: None, revision: is.revision, ..was.clone() };
         let with_reply = Lifecycle {
-            processed_replies: new.life.processed_replies.clone(),
-            revision: new.life.revision,
-            ..old.life.clone()
+            processed_replies: is.processed_replies.clone(),
+            revision: is.revision,
+            ..was
         };
-        if (without_result != new.life && with_reply != new.life) || old.spec != new.spec {
+        if (without_result != is && with_reply != is)
+            || known_spec(&old.spec) != known_spec(&new.spec)
+        {
             self.fault(format!(
                 "I5: {id} had ended as {:?} and changed to {:?}",
                 old.life.state, new.life.state

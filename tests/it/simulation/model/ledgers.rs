@@ -10,7 +10,9 @@ use tidegate_core::{
 };
 
 use super::{
-    super::plugins::STARTED, AUDIT_INTERVAL, Granted, MAX_CLOCK_SKEW, Model, limits::exceeded_limit,
+    super::{plugins::STARTED, releases::lost_of_ledger},
+    AUDIT_INTERVAL, Granted, MAX_CLOCK_SKEW, Model,
+    limits::exceeded_limit,
 };
 
 impl Model {
@@ -39,6 +41,9 @@ impl Model {
     pub(super) fn set_ledger(&mut self, queue: &QueueName, ledger: &Ledger, now: Timestamp) {
         let old = self.ledgers.get(queue).cloned().unwrap_or_default();
         self.count("commits");
+        if lost_of_ledger(&old, ledger) {
+            self.fault(format!("ledger {} lost a field of the next release", ledger.version));
+        }
         self.check_order(&old, ledger);
         self.check_batches(queue, ledger, now);
         let (before, after) = (self.live_of(queue, &old), self.live_of(queue, ledger));

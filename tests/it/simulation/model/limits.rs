@@ -13,7 +13,7 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-use super::{Granted, Model};
+use super::{super::releases::has_field, Granted, Model};
 
 /// The starts under a rate, and their instants.
 pub(super) struct Starts {
@@ -69,6 +69,16 @@ impl Model {
         bytes: Option<&[u8]>,
         version: u64,
     ) {
+        let extended = bytes.is_some_and(has_field);
+        let known = (kind, name.to_owned());
+        if bytes.is_some() && self.extended.contains(&known) && !extended {
+            self.fault(format!("{name} lost a field of the next release"));
+        }
+        if extended {
+            self.extended.insert(known);
+        } else {
+            self.extended.remove(&known);
+        }
         let bytes = bytes.unwrap_or(b"{}");
         match kind {
             ItemKind::Queue => {
@@ -91,7 +101,8 @@ impl Model {
             | ItemKind::Schedule
             | ItemKind::ScheduleState
             | ItemKind::Trigger
-            | ItemKind::Drain => return,
+            | ItemKind::Drain
+            | ItemKind::Schema => return,
         }
         for (queue, item) in &self.queues {
             let types = self

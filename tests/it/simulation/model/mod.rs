@@ -17,7 +17,7 @@ use tidegate_core::{
     job::{
         Job, JobId, QueueName, State, TypeName, Version, lifecycle::ReplyId, type_config::TypeItem,
     },
-    port::job_store::{Txn, Write},
+    port::job_store::{ItemKind, Txn, Write},
     queue::{Grant, GrantBatch, Ledger, Limits, config::QueueItem, ledger::BatchId},
     time::Timestamp,
 };
@@ -42,6 +42,8 @@ pub struct Model {
     batches: HashMap<(QueueName, BatchId), GrantBatch>,
     queues: HashMap<QueueName, QueueItem>,
     types: HashMap<TypeName, TypeItem>,
+    /// The items with a field of the next release.
+    extended: HashSet<(ItemKind, String)>,
     /// Every combination of queue and types that a configuration version had. Only a store that
     /// writes one by one has several.
     limits: HashMap<(QueueName, u64), Vec<Limits>>,

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::super::bugs::Bug;
 #[cfg(feature = "aws")]
 use super::super::table::TableBug;
+use super::super::{bugs::Bug, releases::Releases};
 
 /// The store of a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +38,7 @@ pub struct RunConfig {
     /// that is one.
     pub plugins: bool,
     pub jobs: usize,
+    pub releases: Releases,
     pub bug: Option<Bug>,
     /// The bug that is planted in the table, where there is one.
     #[cfg(feature = "aws")]
@@ -56,6 +57,7 @@ impl RunConfig {
             store_kind: StoreKind::Memory,
             plugins: seed % 3 == 1 || seed % 8 == 6,
             jobs: if late_limit { 150 } else { [30, 60, 150][(seed / 3 % 3) as usize] },
+            releases: Releases::One,
             bug: None,
             #[cfg(feature = "aws")]
             table_bug: None,

@@ -20,6 +20,7 @@ use tidegate_engine::{
 use super::super::{
     bugs::Bug,
     model::ProcessNumber,
+    releases::{Release, Releases},
     scheduler::{SharedEntropy, SkewedClock},
     store::EngineStore,
 };
@@ -50,6 +51,12 @@ impl World {
         let clock: Arc<dyn Clock> =
             Arc::new(SkewedClock { scheduler: Arc::clone(&self.scheduler), skew_millis });
         let connection = self.store_connection(in_flight, &clock);
+        let release = match (self.config.releases, index % 2 == 1) {
+            (Releases::One, _) | (Releases::Two, false) => Release::This,
+            (Releases::OneForgets, false) => Release::Forgetful,
+            (_, true) => Release::Next,
+        };
+        connection.set_release(release);
         let faults_active = self.faults_active() && self.scheduler.steps() > 0;
         connection.set_faults(if faults_active { STORE_FAULTS } else { Faults::default() });
         let number = {

@@ -88,6 +88,7 @@ pub async fn items_are_compared_before_they_are_set(store: &dyn JobStore) {
         ItemKind::ScheduleState,
         ItemKind::Trigger,
         ItemKind::Drain,
+        ItemKind::Schema,
     ];
     for (n, kind) in kinds.into_iter().enumerate() {
         compare_item(store, kind, n).await;
@@ -150,6 +151,9 @@ pub async fn the_items_version_covers_queues_types_plugins_triggers(store: &dyn 
     let both = version().await;
     done(store, vec![set(ItemKind::Drain, 0, 1)]).await;
     assert_ne!(version().await, both, "a drained worker gets nothing from the next tick on");
+    let both = version().await;
+    done(store, vec![set(ItemKind::Schema, 0, 1)]).await;
+    assert_ne!(version().await, both, "an older release stops at once");
     let both = version().await;
     let gone = Write::SetItem {
         kind: ItemKind::Type,

@@ -1,0 +1,91 @@
+//! Which releases may use a store: the schema record.
+//!
+//! Every stored form has a number. A release reads all forms up to [`READS`] and writes [`WRITES`],
+//! which is one that the release before it reads. So releases that follow each other work on one
+//! store at the same time, and each can be rolled back to the one before it. The record holds the
+//! highest number that was ever written. A release that cannot read it neither decides nor writes,
+//! from its start on, or from the moment at which the record is raised under it.
+
+use serde::{Deserialize, Serialize};
+
+use super::configure::{MAX_CONFLICT_RETRIES, bytes, contended};
+use crate::{Engine, Error};
+use tidegate_core::port::{
+    Write,
+    job_store::{Item, ItemKind},
+};
+
+/// The highest form that this release reads.
+pub const READS: u32 = 1;
+/// The form that this release writes: at most what the release before it reads.
+pub const WRITES: u32 = 1;
+/// The name of the one item.
+const NAME: &str = "schema";
+const _: () = assert!(WRITES <= READS && READS <= WRITES + 1, "a form is read one release earlier");
+
+/// The schema record.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Schema {
+    /// The highest form that a release has written.
+    pub writes: u32,
+    /// The first release that has written it.
+    pub release: String,
+}
+
+impl Schema {
+    /// The record in these items; form 0 if there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] if this release cannot read the form, or the record itself.
+    pub(super) fn of(items: &[Item]) -> Result<(u64, Self), Error> {
+        let Some(item) = items.iter().find(|item| item.name == NAME) else {
+            return Ok((0, Self::default()));
+        };
+        let schema: Self = serde_json::from_slice(&item.bytes)
+            .map_err(|error| unusable(&format!("its schema record cannot be read: {error}")))?;
+        if schema.writes > READS {
+            let Self { writes, release } = schema;
+            return Err(unusable(&format!(
+                "release {release} has written form {writes}, and this release reads forms up to \
+                 {READS}: run {release} or a later release"
+            )));
+        }
+        Ok((item.version, schema))
+    }
+}
+
+fn unusable(why: &str) -> Error {
+    Error::Unavailable {
+        retry_after: super::catalog::UNREADABLE_RETRY,
+        message: format!("the stored data cannot be used: {why}"),
+    }
+}
+
+impl Engine {
+    /// Records that this release writes its form, if no release has written it or a higher one.
+    ///
+    /// # Errors
+    ///
+    /// The store's; [`Error::Unavailable`] if this release cannot read what is stored.
+    pub async fn record_schema(&self) -> Result<(), Error> {
+        for _ in 0..MAX_CONFLICT_RETRIES {
+            let (was, schema) = self.catalog().await?.schema.clone();
+            if schema.writes >= WRITES {
+                return Ok(());
+            }
+            let release = env!("CARGO_PKG_VERSION").to_owned();
+            let write = Write::SetItem {
+                kind: ItemKind::Schema,
+                name: NAME.into(),
+                was,
+                version: was + 1,
+                bytes: Some(bytes(&Schema { writes: WRITES, release })?),
+            };
+            if self.write_items(vec![write]).await? {
+                return Ok(());
+            }
+        }
+        Err(contended(NAME))
+    }
+}
