@@ -209,7 +209,7 @@ pub async fn start(
     );
     let anonymous =
         if loopback && jwt.is_none() { Anonymous::AdminWithoutTokens } else { Anonymous::Refused };
-    let tokens = token_items(&server.tokens().await?)?;
+    let tokens = token_items(&server.tokens().await?);
     if !loopback && tokens.is_empty() && jwt.is_none() {
         server.stop().await;
         anyhow::bail!(
@@ -221,10 +221,7 @@ pub async fn start(
     let auth = Arc::new(BuiltIn::new(jwt, anonymous));
     auth.set_tokens(tokens);
     let keeper = Arc::clone(&auth);
-    server.watch_tokens(move |items| match token_items(&items) {
-        Ok(tokens) => keeper.set_tokens(tokens),
-        Err(error) => tracing::error!(%error, "the tokens stay as they were"),
-    });
+    server.watch_tokens(move |items| keeper.set_tokens(token_items(&items)));
     let options = ApiOptions {
         auth,
         entropy: Arc::new(SystemEntropy),
@@ -278,11 +275,8 @@ fn compiler() -> anyhow::Result<Compiler> {
 }
 
 /// Tokens as they are stored.
-fn token_items(items: &[Vec<u8>]) -> anyhow::Result<Vec<TokenItem>> {
-    items
-        .iter()
-        .map(|bytes| serde_json::from_slice(bytes).context("a stored token cannot be read"))
-        .collect()
+fn token_items(items: &[Vec<u8>]) -> Vec<TokenItem> {
+    items.iter().map(|json| TokenItem::read(json)).collect()
 }
 
 /// Starts logging to standard error.

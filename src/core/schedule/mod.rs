@@ -28,6 +28,7 @@ use crate::{
         Encoding, JobId, Payload, ScheduleName, TypeName,
         options::{JobOptions, Split},
     },
+    stored::UnknownNames,
     time::{Seconds, Timestamp},
 };
 
@@ -233,6 +234,9 @@ pub struct ScheduleState {
     pub last_error: Option<ScheduleError>,
     /// How many missed occurrences made no job; at most 1000 are counted in one step.
     pub missed: u64,
+    /// The fields that a newer release added.
+    #[serde(flatten)]
+    pub unknown: UnknownNames,
 }
 
 /// Why an occurrence makes no job.
@@ -309,6 +313,7 @@ impl ScheduleState {
             last_job: last_job.or_else(|| self.last_job.clone()),
             last_error: None,
             missed: self.missed + step.skipped,
+            unknown: self.unknown.clone(),
         }
     }
 

@@ -22,6 +22,10 @@ use serde::{
     de::{self, SeqAccess},
 };
 
+/// The fields of a stored JSON object that a newer release added, by name. It is the flattened last
+/// field of an object that is no [`document`](crate::document).
+pub type UnknownNames = serde_json::Map<String, serde_json::Value>;
+
 /// The fields of a record that a newer release added, in their order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct UnknownFields(Box<[rmpv::Value]>);

@@ -11,6 +11,7 @@ use crate::{Engine, Error};
 use tidegate_core::{
     job::QueueName,
     port::{Committed, Write, job_store::ItemKind},
+    stored::UnknownNames,
     time::Timestamp,
 };
 
@@ -30,6 +31,8 @@ struct Horizon {
     /// The latest completed sweep.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     last: Option<LastSweep>,
+    #[serde(flatten)]
+    unknown: UnknownNames,
 }
 
 /// The latest maintenance sweep whose lookahead succeeded.
@@ -69,7 +72,8 @@ impl Engine {
             // horizon before, so the jobs due up to here are dispatched by the processes that write
             // them.
             let until = self.now() + LOOKAHEAD;
-            self.move_horizon(version, &Horizon { done: until, until, last: None }).await?;
+            self.move_horizon(version, &Horizon { done: until, until, ..Horizon::default() })
+                .await?;
         }
     }
 
@@ -152,16 +156,16 @@ impl Engine {
         // The horizon is moved before the dispatch, so that no process leaves a job to an interval
         // that has passed.
         let until = until.max(seen.until);
-        let begun = Horizon { done: seen.done, until, last: seen.last };
+        let begun = Horizon { until, ..seen };
         if !self.move_horizon(version, &begun).await? {
             return Ok(done);
         }
         for queue in queues {
             done.sent += self.dispatch(queue, from, until, usize::MAX).await?.sent;
         }
-        let failed = begun.last.map_or(0, |last| last.failed);
+        let failed = begun.last.as_ref().map_or(0, |last| last.failed);
         let last = LastSweep { at: now, release: env!("CARGO_PKG_VERSION").to_owned(), failed };
-        let ended = Horizon { done: until, until, last: Some(last) };
+        let ended = Horizon { done: until, last: Some(last), ..begun };
         if self.move_horizon(version + 1, &ended).await? {
             done.recorded = Some((version + 2, ended));
         }

@@ -92,7 +92,8 @@ impl Engine {
         to_be: Option<(&ScheduleConfig, &Payload)>,
     ) -> Result<Option<Arc<ScheduleItem>>, Error> {
         let current = catalog.schedules.get(name);
-        let (state_version, state) = self.schedule_states().await?.remove(name).unwrap_or_default();
+        let states = &mut self.schedule_states().await?;
+        let (state_version, state) = states.remove(name).transpose()?.unwrap_or_default();
         let now = self.now();
         let is = current.map(|item| (&item.config, &item.data));
         let made_ahead = current.filter(|item| is != to_be && item.state(state.clone()).upto > now);
@@ -202,7 +203,8 @@ impl Engine {
             .filter(|item| !item.is_removed())
             .cloned()
             .ok_or_else(|| missing(name))?;
-        let stored = self.schedule_states().await?.remove(name).unwrap_or_default().1;
+        let states = &mut self.schedule_states().await?;
+        let stored = states.remove(name).transpose()?.unwrap_or_default().1;
         let state = item.state(stored);
         Ok((item, state))
     }
@@ -219,7 +221,7 @@ impl Engine {
         let mut states = self.schedule_states().await?;
         let all =
             catalog.schedules.iter().filter(|(_, item)| !item.is_removed()).map(|(name, item)| {
-                let stored = states.remove(name).unwrap_or_default().1;
+                let stored = states.remove(name).and_then(Result::ok).unwrap_or_default().1;
                 (name.clone(), (Arc::clone(item), item.state(stored)))
             });
         Ok(all.collect())

@@ -24,7 +24,10 @@ use crate::{
 use tidegate_core::{
     error_code::ErrorCode,
     job::{Payload, ScheduleName},
-    port::{Committed, job_store::ItemKind},
+    port::{
+        Committed,
+        job_store::{Item, ItemKind},
+    },
     schedule::{ScheduleConfig, ScheduleState, occurrence_id},
     time::Timestamp,
 };
@@ -44,6 +47,9 @@ pub struct Materialized {
     /// The latest time of the next call with the same lookahead; `None` without schedules.
     pub next_at: Option<Timestamp>,
 }
+
+/// The state of each schedule with its stored version, or why it cannot be read.
+pub(crate) type States = BTreeMap<ScheduleName, Result<(u64, ScheduleState), Error>>;
 
 impl Engine {
     /// Creates the jobs of all occurrences up to now, and of those within `lookahead` from now,
@@ -187,35 +193,36 @@ impl Engine {
             return Ok(Agenda { catalog: catalog.version, ..Agenda::default() });
         }
         let mut states = self.schedule_states().await?;
-        let schedules = catalog.schedules.iter().map(|(name, item)| {
-            let (was, state) = states.remove(name).unwrap_or_default();
-            (name.clone(), Planned::new(Arc::clone(item), was, item.state(state)))
+        let schedules = catalog.schedules.iter().filter_map(|(name, item)| {
+            match states.remove(name).unwrap_or_else(|| Ok(Default::default())) {
+                Ok((was, state)) => {
+                    Some((name.clone(), Planned::new(Arc::clone(item), was, item.state(state))))
+                }
+                Err(error) => {
+                    tracing::error!(schedule = %name, %error, "a schedule makes no jobs");
+                    None
+                }
+            }
         });
         Ok(Agenda { catalog: catalog.version, schedules: schedules.collect() })
     }
 
-    /// The state of every schedule, with its stored version.
-    pub(crate) async fn schedule_states(
-        &self,
-    ) -> Result<BTreeMap<ScheduleName, (u64, ScheduleState)>, Error> {
-        let mut states = BTreeMap::new();
-        for item in self.ports.store.items(ItemKind::ScheduleState).await? {
-            let name = item
-                .name
-                .parse()
-                .map_err(|_| Error::Internal(format!("bad schedule name {:?}", item.name)))?;
-            let damaged = |error| {
-                Error::Internal(format!(
-                    "the state of schedule {} cannot be read: {error}",
-                    item.name
-                ))
+    /// The state of every schedule, with its stored version. One that cannot be read is an error of
+    /// its schedule alone.
+    pub(crate) async fn schedule_states(&self) -> Result<States, Error> {
+        let items = self.ports.store.items(ItemKind::ScheduleState).await?;
+        let read = |item: Item| {
+            let Ok(name) = item.name.parse() else {
+                tracing::error!(name = item.name, "the state of a schedule has no valid name");
+                return None;
             };
-            states.insert(
-                name,
-                (item.version, serde_json::from_slice(&item.bytes).map_err(damaged)?),
-            );
-        }
-        Ok(states)
+            let damaged = |error| {
+                Error::Internal(format!("the state of schedule {name} cannot be read: {error}"))
+            };
+            let state = serde_json::from_slice(&item.bytes).map_err(damaged);
+            Some((name, state.map(|state| (item.version, state))))
+        };
+        Ok(items.into_iter().filter_map(read).collect())
     }
 }
 

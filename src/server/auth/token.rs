@@ -18,8 +18,10 @@ use tidegate_core::{port::Entropy, time::Timestamp};
 const PREFIX: &str = "tg_";
 
 /// A token as it is stored: an item of the kind
-/// [`Token`](tidegate_core::port::job_store::ItemKind::Token) under its id.
+/// [`Token`](tidegate_core::port::job_store::ItemKind::Token) under its id. One with a field that
+/// this release does not know, such as a bound, accepts no caller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct TokenItem {
     /// The id in lists and for revocation; a part of the token itself.
     pub id: String,
@@ -34,6 +36,23 @@ pub struct TokenItem {
 }
 
 impl TokenItem {
+    /// A stored token. One that cannot be read accepts no caller, and keeps the server closed; the
+    /// other tokens are not affected.
+    pub fn read(json: &[u8]) -> Self {
+        serde_json::from_slice(json).unwrap_or_else(|error| {
+            let fields: serde_json::Value = serde_json::from_slice(json).unwrap_or_default();
+            let id = fields["id"].as_str().unwrap_or_default().to_owned();
+            tracing::error!(id, %error, "a stored token cannot be read, and accepts no caller");
+            Self {
+                id,
+                name: "cannot be read".into(),
+                scopes: Scopes::default(),
+                hash: String::new(),
+                created_at: Timestamp::EPOCH,
+            }
+        })
+    }
+
     /// A new token: the item to store, and its text, which cannot be recovered later.
     pub(crate) fn mint(
         name: impl Into<String>,
@@ -147,6 +166,22 @@ mod tests {
         assert!(ask(&known, &text).await.is_err(), "a damaged item accepts no caller");
         known.set_tokens(vec![mint(2).0]);
         assert!(ask(&known, &text).await.is_err(), "a revoked token is not known");
+    }
+
+    #[tokio::test]
+    async fn a_token_that_cannot_be_read_accepts_nobody_and_stays_listed() {
+        let (item, text) = mint(1);
+        let mut bounded = serde_json::to_value(&item).unwrap();
+        bounded["queues"] = serde_json::json!(["mail"]);
+        let read = TokenItem::read(bounded.to_string().as_bytes());
+        assert_eq!((&read.id, &*read.hash), (&item.id, ""));
+        let (other, other_text) = mint(2);
+        let known = TokenAuthenticator::default();
+        known.set_tokens(vec![read, other]);
+        assert!(ask(&known, &text).await.is_err(), "its bound is not known");
+        assert!(ask(&known, &other_text).await.is_ok());
+        known.set_tokens(vec![TokenItem::read(b"damaged")]);
+        assert!(!known.is_empty(), "the server stays closed");
     }
 
     #[test]

@@ -88,8 +88,7 @@ async fn list(
 ) -> HandlerResult {
     let mut items = Vec::new();
     for json in api.server.tokens().await? {
-        let item: TokenItem = serde_json::from_slice(&json)
-            .map_err(|error| Problem::internal(format!("a stored token: {error}")))?;
+        let item = TokenItem::read(&json);
         items.push((item.id.clone(), item));
     }
     let (items, next_cursor) = request.page(items);

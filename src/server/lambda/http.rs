@@ -53,17 +53,8 @@ pub async fn router(
     let auth = Arc::new(BuiltIn::new(None, Anonymous::Refused));
     let (updated, initial) = (Arc::clone(&auth), first.clone());
     server.watch_tokens(move |items| {
-        let tokens: Result<Vec<TokenItem>, _> =
-            items.iter().map(|bytes| serde_json::from_slice(bytes)).collect();
-        match tokens {
-            Ok(tokens) => updated.set_tokens(tokens.into_iter().chain(first.clone()).collect()),
-            Err(error) => {
-                tracing::error!(
-                    %error,
-                    "a stored token is malformed; the tokens read before stay in use"
-                );
-            }
-        }
+        let stored = items.iter().map(|json| TokenItem::read(json));
+        updated.set_tokens(stored.chain(first.clone()).collect());
     });
     auth.set_tokens(initial.into_iter().collect());
     let is_read = Arc::new(AtomicBool::new(read_tokens(&server).await));

@@ -1,11 +1,15 @@
 //! Configuration that a newer release wrote: its unknown fields stay, and what cannot be read holds
 //! what depends on it alone.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use tidegate_core::{
-    job::type_config::TypeConfig,
+    job::{Payload, type_config::TypeConfig},
     port::{Committed, Write, job_store::ItemKind},
     queue::QueueConfig,
+    schedule::ScheduleConfig,
+    time::Seconds,
 };
 use tidegate_engine::{
     Dispatch, Error, TickInput,
@@ -152,6 +156,48 @@ async fn a_type_that_cannot_be_read_holds_its_jobs_alone() {
         change(&harness, ItemKind::Type, "odd", delivery("at_most_once")).await;
         assert_eq!(harness.lease_of(&["odd"], 10).await.len(), 1);
         harness.enqueue(NewJob { run_at: None, ..of_type("odd") }).await;
+    }
+}
+
+#[tokio::test]
+async fn a_schedule_whose_state_cannot_be_read_holds_itself_alone() {
+    for harness in every_store() {
+        let engine = &harness.engine;
+        harness.with_limit(5).await;
+        for schedule in ["good", "odd"] {
+            let every = ScheduleConfig::every(name("work"), Seconds::new(10));
+            engine.put_schedule(&name(schedule), every, Payload::null(), None).await.unwrap();
+        }
+        harness.wait(10);
+        assert_eq!(engine.materialize(Duration::ZERO).await.unwrap().made.len(), 2);
+        let kind = ItemKind::ScheduleState;
+        change(&harness, kind, "good", |state| state["added"] = json!([1])).await;
+        let upto = stored(&harness, kind, "odd").await["upto"].clone();
+        change(&harness, kind, "odd", |state| state["upto"] = json!("at dawn")).await;
+        harness.wait(10);
+        let other = harness.another();
+        let made = other.materialize(Duration::ZERO).await.unwrap().made;
+        assert_eq!(made.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["good"]);
+        assert_eq!(stored(&harness, kind, "good").await["added"], json!([1]));
+        assert!(other.schedule(&name("odd")).await.is_err());
+        assert_eq!(other.schedules().await.unwrap().len(), 2);
+        change(&harness, kind, "odd", |state| state["upto"] = upto.clone()).await;
+        let made = harness.another().materialize(Duration::ZERO).await.unwrap().made;
+        assert_eq!(made.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["odd"]);
+    }
+}
+
+#[tokio::test]
+async fn the_lookahead_keeps_the_fields_of_a_newer_release() {
+    for harness in every_store() {
+        harness.set_type("work", TypeConfig::default()).await;
+        harness.engine.horizon().await.unwrap();
+        change(&harness, ItemKind::Horizon, "free", |horizon| horizon["added"] = json!(1)).await;
+        harness.wait(60);
+        let lookahead = harness.engine.look_ahead(&[queue()]).await.unwrap();
+        harness.engine.record_sweep(lookahead, 1).await.unwrap();
+        let horizon = stored(&harness, ItemKind::Horizon, "free").await;
+        assert_eq!((&horizon["added"], &horizon["last"]["failed"]), (&json!(1), &json!(1)));
     }
 }
 

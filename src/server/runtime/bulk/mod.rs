@@ -35,8 +35,10 @@ const MAX_CONCURRENT_CHANGES: usize = 16;
 /// Most ended operations that are kept.
 const MAX_OPERATIONS: usize = 100;
 
-/// An operation as it is stored.
+/// An operation as it is stored. One with a field that this release does not know is left to the
+/// release that wrote it, because without a part of its filter it would change other jobs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct StoredOperation {
     pub(super) operation: Operation,
     job_type: Option<TypeName>,

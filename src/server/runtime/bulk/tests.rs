@@ -134,16 +134,21 @@ async fn an_operation_with_an_unknown_state_changes_no_job() {
 async fn a_damaged_operation_is_an_error_and_affects_no_other() {
     let (server, ..) = server(0).await;
     let stored = added(&server, &[]).await;
-    let write = Write::SetItem {
-        kind: ItemKind::Operation,
-        name: "damaged".into(),
-        was: 0,
-        version: 1,
-        bytes: Some(b"{".to_vec()),
-    };
-    server.engine().ports().store.commit(vec![vec![write]]).await.unwrap();
-    let error = server.operation("damaged").await.unwrap_err();
-    assert!(matches!(error, Error::Internal(_)), "{error:?}");
+    // Without the part of its filter that is not known here, it would cancel other jobs.
+    let mut newer = serde_json::to_value(&stored).unwrap();
+    newer["priority_above"] = 7.into();
+    for (name, bytes) in [("damaged", b"{".to_vec()), ("newer", newer.to_string().into_bytes())] {
+        let write = Write::SetItem {
+            kind: ItemKind::Operation,
+            name: name.into(),
+            was: 0,
+            version: 1,
+            bytes: Some(bytes),
+        };
+        server.engine().ports().store.commit(vec![vec![write]]).await.unwrap();
+        let error = server.operation(name).await.unwrap_err();
+        assert!(matches!(error, Error::Internal(_)), "{error:?}");
+    }
     let unfinished = server.unfinished().await.unwrap();
     let ids: Vec<_> = unfinished.iter().map(|stored| stored.operation.id.as_str()).collect();
     assert_eq!(ids, [stored.operation.id]);
