@@ -87,7 +87,7 @@ impl DynamoStore {
         let items = self.whole(key::bucket(index_partition, hour, false)).await?;
         let rows =
             items.iter().filter(|item: &&Item| item.key.is_row() && !row::is_over(item, now));
-        rows.map(|item| row::shown(item, now)).collect()
+        Ok(rows.filter_map(|item| row::readable(item, now)).collect())
     }
 
     pub(super) async fn list_jobs(&self, query: &ListQuery) -> Result<ListPage, StoreError> {
@@ -173,22 +173,28 @@ impl DynamoStore {
         };
         let now = self.now();
         if let Some(sums) = item.bytes(row::LIST) {
-            return if row::is_over(&item, now) {
-                Ok(Vec::new())
-            } else {
-                stored_sums(&item, sums)
-            };
+            if row::is_over(&item, now) {
+                return Ok(Vec::new());
+            }
+            match stored_sums(&item, sums) {
+                Ok(depths) => return Ok(depths),
+                Err(error) => tracing::warn!(error = %error.chain(), "counting a bucket again"),
+            }
         }
         let rows = self.whole(key::bucket(&index_partition, hour, false)).await?;
         let mut counts = Counts::new();
-        let mut until = 0;
+        let (mut until, mut is_whole) = (0, true);
         for row in rows.iter().filter(|item| item.key.is_row() && !row::is_over(item, now)) {
-            let job = row::shown(row, now)?;
+            let Some(job) = row::readable(row, now) else {
+                is_whole = false;
+                continue;
+            };
             let (queue, job_type) = (job.spec.queue.clone(), job.spec.job_type.clone());
             *counts.entry((queue, job_type, StateFilter::from(&job.life.state))).or_default() += 1;
             until = until.max(row.number(EXPIRES).unwrap_or(u64::MAX));
         }
-        let is_settled = hour.end() + MIN_SETTLED_AGE <= now && !open.contains(&item.key.s);
+        let is_settled =
+            is_whole && hour.end() + MIN_SETTLED_AGE <= now && !open.contains(&item.key.s);
         if let Some(sums) = ended_sums(&counts).filter(|_| is_settled) {
             self.store_sums(item.key, &sums, until).await?;
         }

@@ -81,6 +81,13 @@ struct KnownRecords {
     exhausted: HashMap<Key, partition::Exhausted>,
 }
 
+/// A job exists and cannot be read.
+#[derive(Clone, Copy, Debug)]
+struct Damaged;
+
+/// The job of an id, if there is one.
+type Found = Result<Option<Job>, Damaged>;
+
 /// Jobs, ledgers and configuration in one table.
 pub struct DynamoStore {
     table: Arc<dyn Table>,
@@ -173,18 +180,21 @@ impl DynamoStore {
         Ok(locations.iter().map(|location| location.as_ref().and_then(|_| next())).collect())
     }
 
-    async fn jobs(&self, ids: &[&JobId]) -> Result<Vec<Option<Job>>, StoreError> {
+    /// What is stored for these ids, in their order.
+    async fn found(&self, ids: &[&JobId]) -> Result<Vec<Found>, StoreError> {
         let mut unique: Vec<&JobId> = ids.to_vec();
         unique.sort_unstable();
         unique.dedup();
         let (rows, now) = (self.rows(&unique).await?, self.now());
-        let mut jobs: BTreeMap<&JobId, Job> = BTreeMap::new();
-        for (id, item) in unique.into_iter().zip(rows) {
-            if let Some(item) = item {
-                jobs.insert(id, row::shown(&item, now)?);
-            }
-        }
-        Ok(ids.iter().map(|id| jobs.get(id).cloned()).collect())
+        let found: BTreeMap<&JobId, Found> = unique
+            .into_iter()
+            .zip(rows)
+            .map(|(id, row)| {
+                let job = row.map(|item| row::readable(&item, now).ok_or(Damaged));
+                (id, job.transpose())
+            })
+            .collect();
+        Ok(ids.iter().map(|id| found.get(id).cloned().unwrap_or(Ok(None))).collect())
     }
 
     /// All items in a range of a partition.
@@ -229,7 +239,9 @@ impl JobStore for DynamoStore {
     }
 
     async fn get(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>, StoreError> {
-        self.jobs(&ids.iter().collect::<Vec<_>>()).await
+        let found = self.found(&ids.iter().collect::<Vec<_>>()).await?;
+        let damaged = |id| StoreError::corrupt(format!("job {id} is damaged"));
+        ids.iter().zip(found).map(|(id, found)| found.map_err(|Damaged| damaged(id))).collect()
     }
 
     async fn bodies(&self, ids: &[JobId]) -> Result<Vec<Option<Payload>>, StoreError> {

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use super::{
-    DynamoStore, MAX_KNOWN_RECORDS,
+    Damaged, DynamoStore, MAX_KNOWN_RECORDS,
     bucket::Bucket,
     entry::{EntryRequest, LOW_WATERMARK_LAG},
     key::{self, Key, SortKey},
@@ -39,6 +39,8 @@ pub(super) enum Exhausted {
     /// Its job was claimed and ran at this instant. The low watermark stays before the entry until
     /// the job has stopped running.
     Running(Timestamp),
+    /// Its job cannot be read. The low watermark stays before the entry until it can.
+    Damaged,
 }
 
 /// An entry of a bucket, with the job that it leads to.
@@ -289,21 +291,22 @@ impl DynamoStore {
             };
             let one = match key {
                 SortKey::Row(at) => {
-                    let job =
-                        if row::is_over(&item, now) { None } else { Some(row::shown(&item, now)?) };
+                    let is_over = row::is_over(&item, now);
+                    let job = if is_over { None } else { row::readable(&item, now) };
                     SeenEntry {
                         at,
                         key: item.key,
                         announced: None,
                         id: job.as_ref().map(|job| job.id.clone()),
+                        exhausted: (job.is_none() && !is_over).then_some(Exhausted::Damaged),
                         job,
-                        exhausted: None,
                     }
                 }
                 SortKey::Entry(at, id, revision) => {
                     let exhausted = self.known.lock().exhausted.get(&item.key).copied();
                     let exhausted = exhausted.filter(|exhausted| match exhausted {
                         Exhausted::Settled => true,
+                        Exhausted::Damaged => false,
                         Exhausted::Running(seen_at) => {
                             !running && now < *seen_at + RECHECK_INTERVAL
                         }
@@ -324,9 +327,12 @@ impl DynamoStore {
         let pointed: Vec<JobId> =
             seen.iter().filter(|one| unknown(one)).filter_map(|one| one.id.clone()).collect();
         if !pointed.is_empty() {
-            let mut jobs = self.jobs(&pointed.iter().collect::<Vec<_>>()).await?.into_iter();
+            let mut found = self.found(&pointed.iter().collect::<Vec<_>>()).await?.into_iter();
             for one in seen.iter_mut().filter(|one| unknown(one)) {
-                one.job = jobs.next().flatten();
+                match found.next() {
+                    Some(Err(Damaged)) => one.exhausted = Some(Exhausted::Damaged),
+                    found => one.job = found.and_then(Result::ok).flatten(),
+                }
             }
         }
         Ok(seen)

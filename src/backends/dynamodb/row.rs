@@ -222,6 +222,19 @@ pub(super) fn shown(item: &Item, now: Timestamp) -> Result<Job, StoreError> {
     Ok(job)
 }
 
+/// Like [`shown`], but none for a damaged row, which it logs, so that the other jobs of a page can be
+/// read.
+pub(super) fn readable(item: &Item, now: Timestamp) -> Option<Job> {
+    let job = shown(item, now);
+    job.inspect_err(|error| {
+        tracing::error!(
+            error = %error.chain(),
+            "skipping a damaged job; run `tidegate doctor`, or restore a backup"
+        );
+    })
+    .ok()
+}
+
 /// The job of `item`.
 pub(super) fn job(item: &Item) -> Result<Job, StoreError> {
     let corrupt =

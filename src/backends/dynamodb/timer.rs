@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{
-    DynamoStore,
+    Damaged, DynamoStore,
     entry::{EntryRequest, LOW_WATERMARK_LAG, TimedJob},
     key::{self, Hour},
     row,
@@ -87,23 +87,26 @@ impl DynamoStore {
         overdue: &mut BTreeMap<(Timestamp, JobId), Job>,
         next: &mut Option<Timestamp>,
     ) -> Result<bool, StoreError> {
-        let mut lists: Vec<Vec<TimedJob>> = Vec::with_capacity(items.len());
-        for item in items {
-            let list = item
-                .bytes(row::LIST)
-                .ok_or_else(|| StoreError::corrupt(format!("{} is not a timer", item.key.s)))?;
-            lists.push(decode(list, &item.key.s, || format!("timer {}", item.key.s))?);
-        }
-        let ids: Vec<&JobId> = lists.iter().flatten().map(|job| &job.id).collect();
-        let mut jobs = self.jobs(&ids).await?.into_iter();
+        let lists: Vec<(&Item, Vec<TimedJob>)> =
+            items.iter().filter_map(|item| Some((item, readable(item)?))).collect();
+        let ids: Vec<&JobId> = lists.iter().flat_map(|(_, list)| list).map(|job| &job.id).collect();
+        let mut found = self.found(&ids).await?.into_iter();
         let (mut renewed, mut unneeded) = (Vec::new(), Vec::new());
-        for (item, list) in items.iter().zip(lists) {
+        for (item, list) in lists {
             let timer_at = key::instant_of_timer(&item.key.s).unwrap_or(began);
             let mut needed = timer_at + LOW_WATERMARK_LAG > began;
             for TimedJob { id, revision, .. } in list {
-                let Some(job) = jobs.next().flatten() else {
-                    needed |= timer_at + MIN_ORPHAN_AGE > began;
-                    continue;
+                let job = match found.next() {
+                    // The timer of a job that cannot be read stays until it can.
+                    Some(Err(Damaged)) => {
+                        needed = true;
+                        continue;
+                    }
+                    Some(Ok(Some(job))) => job,
+                    Some(Ok(None)) | None => {
+                        needed |= timer_at + MIN_ORPHAN_AGE > began;
+                        continue;
+                    }
                 };
                 needed |= job.life.revision.0 < revision;
                 let Some(at) = job.life.wake_at(&job.spec).filter(|_| job.life.ended().is_none())
@@ -136,4 +139,15 @@ impl DynamoStore {
         self.table.write(&changes).await?;
         Ok(unneeded.len() == items.len())
     }
+}
+
+/// The jobs of a timer; none for a damaged one, which is logged and stays.
+fn readable(item: &Item) -> Option<Vec<TimedJob>> {
+    let what = || format!("timer {}", item.key.s);
+    let list = item.bytes(row::LIST).ok_or_else(|| StoreError::corrupt(what()));
+    let list = list.and_then(|list| decode(list, &item.key.s, what));
+    list.inspect_err(|error| {
+        tracing::error!(error = %error.chain(), "skipping a damaged timer; restore a backup");
+    })
+    .ok()
 }

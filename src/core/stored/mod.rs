@@ -17,6 +17,8 @@
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use serde::{
     Deserialize,
     de::{self, SeqAccess},
@@ -27,8 +29,10 @@ use serde::{
 pub type UnknownNames = serde_json::Map<String, serde_json::Value>;
 
 /// The fields of a record that a newer release added, in their order.
+///
+/// Nearly always there are none, so these take eight bytes and no allocation.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct UnknownFields(Box<[rmpv::Value]>);
+pub struct UnknownFields(Option<Arc<Vec<rmpv::Value>>>);
 
 // A stored number is never NaN: JSON has none.
 impl Eq for UnknownFields {}
@@ -36,12 +40,13 @@ impl Eq for UnknownFields {}
 impl UnknownFields {
     /// These fields.
     pub fn new(fields: impl IntoIterator<Item = rmpv::Value>) -> Self {
-        Self(fields.into_iter().collect())
+        let fields: Vec<rmpv::Value> = fields.into_iter().collect();
+        Self((!fields.is_empty()).then(|| Arc::new(fields)))
     }
 
     /// The fields, in their order.
     pub fn as_slice(&self) -> &[rmpv::Value] {
-        &self.0
+        self.0.as_ref().map_or(&[], |fields| fields)
     }
 
     /// The fields that are left in a stored record.
@@ -50,11 +55,14 @@ impl UnknownFields {
     ///
     /// Those of the record.
     pub fn rest_of<'de, A: SeqAccess<'de>>(record: &mut A) -> Result<Self, A::Error> {
-        let mut fields = Vec::new();
+        let Some(first) = record.next_element()? else {
+            return Ok(Self::default());
+        };
+        let mut fields = vec![first];
         while let Some(field) = record.next_element()? {
             fields.push(field);
         }
-        Ok(Self(fields.into()))
+        Ok(Self(Some(Arc::new(fields))))
     }
 }
 
@@ -63,6 +71,7 @@ impl UnknownFields {
 /// # Errors
 ///
 /// The record's, or that the field is missing.
+#[inline]
 pub fn required<'de, T: Deserialize<'de>, A: SeqAccess<'de>>(
     record: &mut A,
     name: &'static str,
@@ -81,11 +90,11 @@ macro_rules! record {
                 &self,
                 serializer: S,
             ) -> ::std::result::Result<S::Ok, S::Error> {
-                use ::serde::ser::SerializeSeq as _;
+                use ::serde::ser::SerializeTuple as _;
                 let Self { $($field,)+ $($($added,)+)? unknown } = self;
                 let known = [$(stringify!($field),)+ $($(stringify!($added),)+)?].len();
                 let length = known + unknown.as_slice().len();
-                let mut record = serializer.serialize_seq(Some(length))?;
+                let mut record = serializer.serialize_tuple(length)?;
                 $(record.serialize_element($field)?;)+
                 $($(record.serialize_element($added)?;)+)?
                 for field in unknown.as_slice() {

@@ -2,6 +2,7 @@
 
 mod conformance;
 mod cost;
+mod damage;
 mod deployment;
 mod doctor;
 pub mod emulator;

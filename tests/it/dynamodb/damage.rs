@@ -1,0 +1,172 @@
+//! A damaged record holds itself alone: every page goes on without it, and finds it again once it
+//! can be read.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use tidegate_backends::dynamodb::{
+    DynamoStore, LowWatermarks,
+    memory::MemoryTable,
+    table::{Change, Item, Table, Val},
+};
+use tidegate_core::{
+    job::{Job, Lifecycle, Revision, State, lifecycle::Waiting},
+    port::{
+        Committed, JobStore, StoreError, Write,
+        job_store::{DueQuery, ListQuery},
+    },
+    queue::order::Order,
+    time::Seconds,
+};
+use tidegate_engine::{
+    memory::{FakeClock, SeededEntropy},
+    testkit::builders::{at, job, name},
+};
+
+/// The attribute with a job's lifecycle, and that with the jobs of a timer.
+const LIFE: char = 'l';
+
+struct Fixture {
+    table: Arc<MemoryTable>,
+    clock: Arc<FakeClock>,
+    store: DynamoStore,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let (table, clock) = (Arc::new(MemoryTable::new()), Arc::new(FakeClock::new(at(0))));
+        let entropy = Arc::new(SeededEntropy::new(1));
+        let store = DynamoStore::new(Arc::clone(&table) as _, Arc::clone(&clock) as _, entropy)
+            .with_low_watermarks(LowWatermarks {
+                worth: 1,
+                stuck: 2,
+                old: Duration::from_secs(30),
+            });
+        Self { table, clock, store }
+    }
+
+    async fn write(&self, write: Write) {
+        let answers = self.store.commit(vec![vec![write]]).await.unwrap();
+        assert!(matches!(answers[..], [Committed::All]), "{answers:?}");
+    }
+
+    /// Flips a bit of the attribute in each item that `is_meant`. A second call restores it.
+    async fn flip(&self, is_meant: impl Fn(&Item) -> bool) {
+        let mut items: Vec<Item> = self.table.items().into_iter().filter(is_meant).collect();
+        assert!(!items.is_empty());
+        for item in &mut items {
+            let Some(Val::B(bytes)) = item.attrs.get_mut(&LIFE) else { panic!("{item:?}") };
+            let mut damaged = bytes.to_vec();
+            *damaged.last_mut().unwrap() ^= 1;
+            *bytes = Bytes::from(damaged);
+        }
+        let changes: Vec<Change> = items.into_iter().map(Change::Put).collect();
+        self.table.write(&changes).await.unwrap();
+    }
+
+    /// The ids of the due jobs.
+    async fn due(&self) -> Vec<String> {
+        let query = DueQuery {
+            queue: name("mail"),
+            critical: false,
+            types: vec![name("x")],
+            partition: None,
+            order: Order::Time { step_millis: 0 },
+            until: tidegate_core::port::Clock::now(&*self.clock),
+            after: None,
+            limit: 100,
+        };
+        ids(&self.store.due(&[query]).await.unwrap()[0].jobs)
+    }
+
+    async fn listed(&self) -> Vec<String> {
+        let query = ListQuery { limit: 100, ..ListQuery::default() };
+        ids(&self.store.list(&query).await.unwrap().jobs)
+    }
+
+    async fn counted(&self) -> u64 {
+        self.store.depth().await.unwrap().iter().map(|depth| depth.jobs).sum()
+    }
+}
+
+fn ids(jobs: &[Job]) -> Vec<String> {
+    let mut ids: Vec<String> = jobs.iter().map(|job| job.id.to_string()).collect();
+    ids.sort_unstable();
+    ids
+}
+
+/// Whether an item is the row of the job with this id.
+fn is_row(id: &'static str) -> impl Fn(&Item) -> bool {
+    move |item| item.attrs.contains_key(&'j') && format!("{item:?}").contains(id)
+}
+
+#[tokio::test]
+async fn a_damaged_job_is_missing_alone_until_it_can_be_read() {
+    let fixture = Fixture::new();
+    for id in ["good", "odd"] {
+        fixture.write(Write::AddJob(job(id).queue("mail").of_type("x").due(1000).build())).await;
+    }
+    fixture.flip(is_row("odd")).await;
+    // Soon; when low watermarks may move; after the hour; and when the rest of it is old.
+    for second in [2, 60, 3700, 7500, 20_000] {
+        fixture.clock.set(at(second * 1000));
+        for _ in 0..2 {
+            assert_eq!(fixture.due().await, ["good"], "at {second}");
+            assert_eq!(fixture.listed().await, ["good"], "at {second}");
+            assert_eq!(fixture.counted().await, 1, "at {second}");
+        }
+    }
+    let asked = fixture.store.get(&["odd".parse().unwrap()]).await;
+    assert!(matches!(asked, Err(StoreError::Corrupt(_))), "{asked:?}");
+    fixture.flip(is_row("odd")).await;
+    assert_eq!(fixture.due().await, ["good", "odd"]);
+    assert_eq!(fixture.listed().await, ["good", "odd"]);
+    assert_eq!(fixture.counted().await, 2);
+}
+
+#[tokio::test]
+async fn a_damaged_job_or_timer_delays_no_other_timer() {
+    for damage_timer in [false, true] {
+        let fixture = Fixture::new();
+        for (id, expires) in [("good", 5), ("odd", 3)] {
+            let mut job = job(id).queue("mail").of_type("x").due(100_000_000).build();
+            Arc::make_mut(&mut job.spec).expires_at = Some(at(expires * 1000));
+            Arc::make_mut(&mut job.spec).retention = Seconds::new(60);
+            fixture.write(Write::AddJob(job)).await;
+        }
+        let is_timer = |item: &Item| item.key.p.starts_with('T') && item.key.s.contains('!');
+        let first = fixture.table.items().into_iter().filter(is_timer).map(|item| item.key).min();
+        let first = first.expect("there are timers");
+        let is_meant = |item: &Item| {
+            if damage_timer { item.key == first } else { is_row("odd")(item) }
+        };
+        fixture.flip(is_meant).await;
+        fixture.clock.set(at(60_000));
+        for _ in 0..3 {
+            let (overdue, _) = fixture.store.overdue(at(60_000), 100).await.unwrap();
+            assert_eq!(ids(&overdue), ["good"], "{damage_timer}");
+        }
+        fixture.flip(is_meant).await;
+        let (overdue, _) = fixture.store.overdue(at(60_000), 100).await.unwrap();
+        assert_eq!(ids(&overdue), ["good", "odd"], "{damage_timer}");
+    }
+}
+
+#[tokio::test]
+async fn a_job_that_ran_is_found_after_its_repair_too() {
+    let fixture = Fixture::new();
+    let scheduled = job("odd").queue("mail").of_type("x").due(1000).build();
+    fixture.write(Write::AddJob(scheduled.clone())).await;
+    fixture.clock.set(at(2000));
+    let state = State::Scheduled { run_at: at(1500), waiting: Waiting::Retry };
+    let life = Lifecycle { revision: Revision(2), state, ..scheduled.life.clone() };
+    let (was, again) = (scheduled.life.revision, Job { life, ..scheduled });
+    fixture.write(Write::SetJob { job: again, was, all: false }).await;
+    fixture.flip(is_row("odd")).await;
+    for second in [60, 7500] {
+        fixture.clock.set(at(second * 1000));
+        assert_eq!(fixture.due().await, [""; 0]);
+    }
+    fixture.flip(is_row("odd")).await;
+    assert_eq!(fixture.due().await, ["odd"]);
+}
