@@ -1,13 +1,13 @@
 //! Values as bytes in a store: a byte with the format, a checksum, and the value in MessagePack.
 //!
-//! The checksum also covers the name of the record's owner, so a blob that lies in the place of
-//! another one is found too. See [`tidegate_core::stored`] for what later releases may add.
+//! The checksum also covers the name of the record's owner, so the blob of another job or queue is
+//! found too. See [`tidegate_core::stored`] for what later releases may add.
 
 use serde::{Serialize, de::DeserializeOwned};
 
 use tidegate_core::port::StoreError;
 
-/// The only format. Format 1, without a checksum, was never released.
+/// The only format.
 const FORMAT: u8 = 2;
 /// The bytes before the value.
 const HEAD_BYTES: usize = 5;

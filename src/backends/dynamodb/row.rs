@@ -229,7 +229,7 @@ pub(super) fn readable(item: &Item, now: Timestamp) -> Option<Job> {
     job.inspect_err(|error| {
         tracing::error!(
             error = %error.chain(),
-            "skipping a damaged job; run `tidegate doctor`, or restore a backup"
+            "skipping a job that cannot be read: a newer release wrote it, or it is damaged"
         );
     })
     .ok()

@@ -147,7 +147,7 @@ fn readable(item: &Item) -> Option<Vec<TimedJob>> {
     let list = item.bytes(row::LIST).ok_or_else(|| StoreError::corrupt(what()));
     let list = list.and_then(|list| decode(list, &item.key.s, what));
     list.inspect_err(|error| {
-        tracing::error!(error = %error.chain(), "skipping a damaged timer; restore a backup");
+        tracing::error!(error = %error.chain(), "skipping a timer that cannot be read");
     })
     .ok()
 }

@@ -26,9 +26,15 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-fn jobs(mut rows: rusqlite::Rows<'_>) -> Result<Vec<Job>, Failure> {
+/// How many rows that cannot be read a page skips.
+const MAX_UNREADABLE_ROWS: u32 = 1000;
+
+/// The first `limit` jobs of `rows` that can be read.
+fn jobs(mut rows: rusqlite::Rows<'_>, limit: u32) -> Result<Vec<Job>, Failure> {
     let mut jobs = Vec::new();
-    while let Some(row) = rows.next()? {
+    while jobs.len() < limit as usize
+        && let Some(row) = rows.next()?
+    {
         jobs.extend(row::readable(row)?);
     }
     Ok(jobs)
@@ -118,7 +124,8 @@ impl JobStore for SqliteStore {
             let mut late = db.prepare_cached(select_jobs!(
                 "INDEXED BY jobs_wake WHERE wake_at <= ?1 ORDER BY wake_at LIMIT ?2"
             ))?;
-            let late = jobs(late.query(params![until.millis(), limit])?)?;
+            let late = late.query(params![until.millis(), limit + MAX_UNREADABLE_ROWS])?;
+            let late = jobs(late, limit)?;
             let next: Option<i64> = db
                 .prepare_cached(
                     "SELECT wake_at FROM jobs INDEXED BY jobs_wake WHERE wake_at > ?1 \
@@ -146,7 +153,7 @@ impl JobStore for SqliteStore {
                 "INDEXED BY jobs_running WHERE state = 1 AND queue = ?1 AND id > ?2 \
                      ORDER BY id LIMIT ?3"
             ))?;
-            jobs(find.query(params![queue, after, limit])?)
+            jobs(find.query(params![queue, after, limit + MAX_UNREADABLE_ROWS])?, limit)
         })
     }
 

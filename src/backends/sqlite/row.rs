@@ -171,7 +171,7 @@ pub(super) fn readable(row: &Row<'_>) -> Result<Option<Job>, Failure> {
         Err(Failure(error @ StoreError::Corrupt(_))) => {
             tracing::error!(
                 error = %error.chain(),
-                "skipping a damaged job; run `tidegate doctor`, or restore a backup"
+                "skipping a job that cannot be read: a newer release wrote it, or it is damaged"
             );
             Ok(None)
         }

@@ -27,7 +27,10 @@ use crate::{
 };
 
 /// The structs that are read with all their fields or not at all.
-const CLOSED: [&str; 5] = ["Matcher", "Filter", "Test", "Constraint", "Rate"];
+const CLOSED: [&str; 8] =
+    ["Matcher", "Filter", "Test", "Constraint", "Rate", "Throttler", "Window", "Unique"];
+/// The fields by which an item of a list is known, before and after a change of it.
+const IDENTITY: [&str; 2] = ["number", "name"];
 
 /// The struct that also has the options of a job, which its reader takes aside.
 const SPLIT: &str = "ScheduleConfig";
@@ -69,7 +72,7 @@ impl Document {
     /// `new`, which this release made of the document, with the fields that it does not know.
     ///
     /// An object keeps its unknown fields while one of its known fields is still there. An item of a
-    /// list keeps them while it is unchanged.
+    /// list keeps them while it is unchanged, or has the same number or name.
     pub fn updated(&self, new: Value) -> Value {
         merged(&self.stored, &self.known, new)
     }
@@ -121,8 +124,17 @@ fn merged_objects(
 
 fn merged_lists(stored: &[Value], known: &[Value], new: Vec<Value>) -> Vec<Value> {
     let mut left: Vec<(&Value, &Value)> = known.iter().zip(stored).collect();
-    let whole = |value: Value| match left.iter().position(|(known, _)| **known == value) {
-        Some(at) => left.remove(at).1.clone(),
+    let is_same = |known: &Value, value: &Value| {
+        *known == *value
+            || IDENTITY.iter().any(|name| {
+                known.get(name).is_some_and(|identity| value.get(name) == Some(identity))
+            })
+    };
+    let whole = |value: Value| match left.iter().position(|(known, _)| is_same(known, &value)) {
+        Some(at) => {
+            let (known, stored) = left.remove(at);
+            merged(stored, known, value)
+        }
         None => value,
     };
     new.into_iter().map(whole).collect()

@@ -79,9 +79,18 @@ fn plugin() -> Value {
     })
 }
 
-/// Objects that have any fields, or that are not read without a part.
-const CLOSED: [&str; 7] =
-    ["attributes", "headers", "data", "enqueue", "filter", "constraints", "unique"];
+/// Objects that have any fields, or that are read as a whole.
+const CLOSED: [&str; 9] = [
+    "attributes",
+    "headers",
+    "data",
+    "enqueue",
+    "filter",
+    "constraints",
+    "unique",
+    "throttler",
+    "windows",
+];
 /// Fields of the configurations of plugins and retry strategies, which are closed too.
 const OF_CONFIG: [&str; 2] = ["free", "max_seconds"];
 
@@ -137,7 +146,7 @@ fn a_change_keeps_the_fields_of_what_it_leaves() {
         (&written["paused"], &written["config"]["concurrency"]),
         (&json!(false), &json!(null))
     );
-    for pointer in ["", "/config", "/config/throttler"] {
+    for pointer in ["", "/config"] {
         assert!(kept(pointer), "{pointer}: {written}");
     }
     queue.config.constraints.remove(0);
@@ -153,6 +162,14 @@ fn an_object_in_the_place_of_another_keeps_nothing_of_it() {
         stored: json!({"a": {"url": 1, "new": 2}, "b": {"x": {"new": 1}}}),
         known: json!({"a": {"url": 1}, "b": {"x": {}}}),
     };
+    let list = Document {
+        stored: json!([{"number": 1, "new": 1}, {"number": 2, "new": {"x": 1}, "of": [1]}]),
+        known: json!([{"number": 1}, {"number": 2, "of": [1]}]),
+    };
+    assert_eq!(
+        list.updated(json!([{"number": 2, "of": [1, 2]}, {"number": 3}])),
+        json!([{"number": 2, "new": {"x": 1}, "of": [1, 2]}, {"number": 3}])
+    );
     assert_eq!(document.updated(json!({"a": {"pull": true}})), json!({"a": {"pull": true}}));
     assert_eq!(document.updated(json!({"a": {"url": 3}})), json!({"a": {"url": 3, "new": 2}}));
     assert_eq!(
@@ -178,6 +195,9 @@ fn a_condition_or_a_limit_without_a_part_is_refused() {
         refused::<QueueItem>(&queue, &format!("{constraint}/{part}"), value);
     }
     refused::<QueueItem>(&queue, constraint, json!({"name": "n", "concurrency": 1, "unless": 2}));
+    refused::<QueueItem>(&queue, "/config/throttler", json!({"plugin": "p", "quota": 1}));
+    let window = json!([{"from": "01:00", "to": "02:00", "except": ["2026-12-24"]}]);
+    refused::<TypeItem>(&job_type, "/config/windows", window);
     let target = json!({"url": "https://example.org", "through": "a tunnel"});
     refused::<TypeItem>(&job_type, "/config/delivery", json!("twice"));
     refused::<TypeItem>(&job_type, "/config/keep_result", json!({"seconds": 1, "copies": 2}));

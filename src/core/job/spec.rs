@@ -77,6 +77,18 @@ impl Value {
         self.as_text().into_owned()
     }
 
+    /// Whether a search for `asked` finds this value: both have one text, or this is the number that
+    /// `asked` writes in another form, as `5.0` is 5.
+    pub fn is_found_by(&self, asked: &Self) -> bool {
+        let is_its_number = || match (self, asked) {
+            (Self::Number(_), Self::Text(text)) => text
+                .parse::<serde_json::Number>()
+                .is_ok_and(|number| Self::Number(number).text() == self.text()),
+            _ => false,
+        };
+        self.as_text() == asked.as_text() || is_its_number()
+    }
+
     /// [`Value::text`], borrowed where the value is a text.
     pub fn as_text(&self) -> Cow<'_, str> {
         match self {

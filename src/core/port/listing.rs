@@ -77,7 +77,7 @@ impl ListQuery {
             && self.from.is_none_or(|from| from <= job.spec.created_at)
             && self.to.is_none_or(|to| job.spec.created_at < to)
             && self.attributes.iter().all(|(name, value)| {
-                job.spec.attributes.get(name).is_some_and(|has| has.text() == value.text())
+                job.spec.attributes.get(name).is_some_and(|has| has.is_found_by(value))
             })
     }
 }

@@ -14,7 +14,11 @@ use crate::{Engine, Error, jobs::job_writes};
 use tidegate_core::{
     document::{self, Document},
     event::{Trigger, Triggers, trigger::TriggerItem},
-    job::{PluginName, QueueName, ScheduleName, TriggerName, TypeName, type_config::TypeItem},
+    job::{
+        PluginName, QueueName, ScheduleName, TriggerName, TypeName,
+        retry::{BUILT_IN, Retry},
+        type_config::TypeItem,
+    },
     port::{
         Write,
         job_store::{Item, ItemKind},
@@ -162,6 +166,22 @@ impl Catalog {
         read
     }
 
+    /// Whether the built-in retry strategy of an item can be read. If not, the item cannot.
+    fn has_known_retry(
+        &mut self,
+        kind: ItemKind,
+        name: &str,
+        version: u64,
+        retry: Option<&Retry>,
+    ) -> bool {
+        let is_known =
+            !matches!(retry, Some(Retry::Plugin(plugin, _)) if plugin.as_str() == BUILT_IN);
+        if !is_known {
+            self.add_unreadable(kind, name.into(), version, "its retry config is not known");
+        }
+        is_known
+    }
+
     fn add_unreadable(&mut self, kind: ItemKind, name: String, version: u64, why: &str) {
         let what = kind.as_str();
         tracing::error!(
@@ -289,6 +309,15 @@ impl Engine {
             .map(|(name, version, plugin)| (name, Arc::new(PluginItem { version, ..plugin })))
             .collect();
         let queues = queues.into_iter();
+        let types = types.into_iter().filter(|(name, version, item)| {
+            catalog.has_known_retry(
+                ItemKind::Type,
+                name.as_str(),
+                *version,
+                Some(&item.config.retry),
+            )
+        });
+        let types: Vec<_> = types.collect();
         let types = types.into_iter();
         catalog.add_queues(
             queues.map(|(name, version, queue)| (name, QueueItem { version, ..queue })).collect(),
@@ -298,6 +327,11 @@ impl Engine {
         );
         let schedules: Items<ScheduleName, ScheduleItem> =
             catalog.read(ItemKind::Schedule, items(ItemKind::Schedule).await?);
+        let schedules = schedules.into_iter().filter(|(name, version, item)| {
+            let retry = item.config.options.retry.as_ref();
+            catalog.has_known_retry(ItemKind::Schedule, name.as_str(), *version, retry)
+        });
+        let schedules: Vec<_> = schedules.collect();
         catalog.schedules = schedules
             .into_iter()
             .map(|(name, version, item)| (name, Arc::new(ScheduleItem { version, ..item })))

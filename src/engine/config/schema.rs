@@ -3,13 +3,16 @@
 //! Every stored form has a number. A release reads all forms up to [`READS`] and writes [`WRITES`],
 //! which is one that the release before it reads. So releases that follow each other work on one
 //! store at the same time, and each can be rolled back to the one before it. The record holds the
-//! highest number that was ever written. A release that cannot read it neither decides nor writes,
-//! from its start on, or from the moment at which the record is raised under it.
+//! highest number that was ever written. A release that cannot read it admits nothing, accepts
+//! nothing and changes no configuration, from its start on, or from the moment at which the record is
+//! raised under it.
+
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::configure::{MAX_CONFLICT_RETRIES, bytes, contended};
-use crate::{Engine, Error};
+use crate::{Catalog, Engine, Error};
 use tidegate_core::port::{
     Write,
     job_store::{Item, ItemKind},
@@ -68,9 +71,9 @@ impl Engine {
     /// # Errors
     ///
     /// The store's; [`Error::Unavailable`] if this release cannot read what is stored.
-    pub async fn record_schema(&self) -> Result<(), Error> {
+    pub async fn record_schema(&self, mut catalog: Arc<Catalog>) -> Result<(), Error> {
         for _ in 0..MAX_CONFLICT_RETRIES {
-            let (was, schema) = self.catalog().await?.schema.clone();
+            let (was, schema) = catalog.schema.clone();
             if schema.writes >= WRITES {
                 return Ok(());
             }
@@ -85,6 +88,7 @@ impl Engine {
             if self.write_items(vec![write]).await? {
                 return Ok(());
             }
+            catalog = self.catalog().await?;
         }
         Err(contended(NAME))
     }

@@ -22,7 +22,7 @@ use tidegate_core::{
     job::{Encoding, Payload, TriggerName},
     port::{
         Write,
-        job_store::{Purged, Record, RecordKind, RecordQuery},
+        job_store::{ItemKind, Purged, Record, RecordKind, RecordQuery},
     },
     time::Timestamp,
     validate::ValidationError,
@@ -301,6 +301,7 @@ impl Engine {
         };
         let event = dead.event()?;
         let catalog = self.catalog().await?;
+        catalog.refuse_unreadable(ItemKind::Trigger, name.as_str())?;
         let trigger = catalog.rules.get(name).ok_or_else(|| no_trigger(name))?;
         let Some(decision) = catalog.rules.decide_one(trigger, &event) else {
             self.remove_letter(dead.id).await?;

@@ -9,7 +9,10 @@ use crate::{
 };
 use tidegate_core::{
     job::{Event, Job, JobId, QueueName, Token},
-    port::{Committed, Txn, Work, Write, job_store::CurrentRecord},
+    port::{
+        Committed, Txn, Work, Write,
+        job_store::{CurrentRecord, ItemKind},
+    },
 };
 
 /// How often ungranted jobs are offered again because their queue's configuration changed.
@@ -79,6 +82,10 @@ impl Engine {
         let mut txns: Vec<Txn> = Vec::new();
         for ((index, work), job) in work.iter().zip(self.ports.store.get(&ids).await?) {
             let Some(job) = job else { continue };
+            // It is left to a release that can read its type: a tick of that sends it again.
+            if catalog.is_unreadable(ItemKind::Type, job.spec.job_type.as_str()) {
+                continue;
+            }
             let event = Event::Claim {
                 version: work.version,
                 token: Token(self.ports.entropy.bits()),

@@ -113,7 +113,8 @@ impl Builder {
         if server.inner.is_serverless() {
             return Ok(server);
         }
-        server.inner.engine.record_schema().await?;
+        let catalog = server.inner.engine.catalog().await?;
+        server.inner.engine.record_schema(catalog).await?;
         plugin_registry::recompile(&server).await?;
         server.wake_all().await?;
         embedded::sweeper::spawn(&server.inner);

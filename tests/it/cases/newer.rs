@@ -3,16 +3,22 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use serde_json::{Value, json};
 use tidegate_core::{
+    event::read,
     job::{Payload, type_config::TypeConfig},
     port::{Committed, Write, job_store::ItemKind},
-    queue::QueueConfig,
+    queue::{
+        QueueConfig,
+        config::{Constraint, Rate},
+        matcher::Matcher,
+    },
     schedule::ScheduleConfig,
     time::Seconds,
 };
 use tidegate_engine::{
-    Dispatch, Error, TickInput,
+    Dispatch, Engine, Error, TickInput,
     request::NewJob,
     schema,
     testkit::{
@@ -201,6 +207,63 @@ async fn the_lookahead_keeps_the_fields_of_a_newer_release() {
     }
 }
 
+#[tokio::test]
+async fn a_queue_that_cannot_be_read_keeps_its_rates() {
+    for mut harness in every_store() {
+        let rate = Rate { count: 1, per_seconds: Seconds::new(3600), burst: None };
+        let constraint = Constraint {
+            name: "hourly".into(),
+            matcher: Matcher::default(),
+            per: None,
+            concurrency: None,
+            rate: Some(rate),
+        };
+        let config = QueueConfig { constraints: vec![constraint], ..limit(5) };
+        harness.engine.put_queue(&queue(), config, None).await.unwrap();
+        harness.set_type("work", TypeConfig::default()).await;
+        harness.enqueue_many([work(), work()]).await;
+        let running = harness.lease(5).await;
+        assert_eq!(running.len(), 1);
+        let order = |word| move |value: &mut Value| value["config"]["order"] = json!(word);
+        change(&harness, ItemKind::Queue, "default", order("by_the_moon")).await;
+        harness.succeed(&running).await;
+        assert!(harness.lease(5).await.is_empty());
+        change(&harness, ItemKind::Queue, "default", order("time")).await;
+        assert!(harness.lease(5).await.is_empty(), "its only token is used up");
+    }
+}
+
+#[tokio::test]
+async fn events_wait_for_a_trigger_that_cannot_be_read() {
+    for harness in every_store() {
+        harness.set_type("work", TypeConfig::default()).await;
+        let config = serde_json::from_value(json!({"enqueue": {"type": "work"}})).unwrap();
+        harness.engine.put_trigger(&name("odd"), config, None).await.unwrap();
+        let filter =
+            |filter: Value| move |value: &mut Value| value["config"]["filter"] = filter.clone();
+        change(&harness, ItemKind::Trigger, "odd", filter(json!({"subject_like": "a%"}))).await;
+        let event = json!({"specversion": "1.0", "id": "1", "source": "/s", "type": "t"});
+        let event = read::structured(&Bytes::from(event.to_string())).unwrap();
+        let answers = harness.engine.ingest(std::slice::from_ref(&event)).await.answers;
+        assert!(matches!(answers[0], Err(Error::Unavailable { .. })));
+        change(&harness, ItemKind::Trigger, "odd", filter(json!({}))).await;
+        assert_eq!(harness.engine.ingest(&[event]).await.enqueued.len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_retry_config_that_is_not_known_holds_its_type() {
+    for harness in every_store() {
+        harness.set_type("work", TypeConfig::default()).await;
+        change(&harness, ItemKind::Type, "work", |value| {
+            value["config"]["retry"]["config"]["after_the_last"] = json!("wait");
+        })
+        .await;
+        let refused = harness.engine.enqueue(vec![work()]).await.pop().unwrap();
+        assert!(matches!(refused, Err(Error::Unavailable { .. })), "{refused:?}");
+    }
+}
+
 /// Records that a release has written `form`.
 async fn written(harness: &Harness, form: u32) {
     let item = harness.store.items(ItemKind::Schema).await.unwrap().pop();
@@ -216,15 +279,19 @@ async fn written(harness: &Harness, form: u32) {
     assert!(matches!(committed[0], Committed::All));
 }
 
+async fn record_schema(engine: &Engine) -> Result<(), Error> {
+    engine.record_schema(engine.catalog().await?).await
+}
+
 #[tokio::test]
 async fn an_engine_records_its_form_and_never_lowers_it() {
     for harness in every_store_and_table() {
-        harness.engine.record_schema().await.unwrap();
-        harness.another().record_schema().await.unwrap();
+        record_schema(&harness.engine).await.unwrap();
+        record_schema(&harness.another()).await.unwrap();
         let (version, schema) = harness.engine.catalog().await.unwrap().schema.clone();
         assert_eq!((version, schema.writes), (1, schema::WRITES));
         written(&harness, schema::READS).await;
-        harness.engine.record_schema().await.unwrap();
+        record_schema(&harness.engine).await.unwrap();
         let (_, schema) = harness.engine.catalog().await.unwrap().schema.clone();
         assert_eq!((schema.writes, schema.release.as_str()), (schema::READS, "9.9.9"));
     }
@@ -243,7 +310,7 @@ async fn an_engine_stops_when_a_release_writes_what_it_cannot_read() {
                 panic!("{refused:?}");
             };
             assert!(message.contains("run 9.9.9 or a later release"), "{message}");
-            assert!(engine.record_schema().await.is_err());
+            assert!(record_schema(engine).await.is_err());
         }
         let input = TickInput {
             demands: vec![demand(&["work"], 1, Dispatch::Claim)],

@@ -218,6 +218,10 @@ impl Deployment {
                 .unwrap()
         };
         let (enqueue, tick, deliver) = (server(1).await, server(2).await, server(3).await);
+        // As the first sweep of a deployment does, long before these jobs.
+        let first = server(4).await;
+        let catalog = first.engine().catalog().await.unwrap();
+        first.engine().record_schema(catalog).await.unwrap();
         let sweep_at = Mutex::new(clock.now() + Duration::from_secs(17));
         let deployment = Self {
             table,

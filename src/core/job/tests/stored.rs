@@ -298,6 +298,22 @@ fn rows_of_every_release_are_read() {
     }
 }
 
+#[test]
+fn a_search_finds_a_number_in_every_form() {
+    let value = |value: serde_json::Value| serde_json::from_value::<Value>(value).unwrap();
+    let finds = |has: serde_json::Value, asked: &str| {
+        value(has).is_found_by(&Value::Text(asked.to_owned()))
+    };
+    for asked in ["5", "5.0", "5e0", "50e-1"] {
+        assert!(finds(json!(5), asked) && finds(json!(5.0), asked), "{asked}");
+    }
+    assert!(finds(json!("5.0"), "5.0") && finds(json!(0.5), "0.50"));
+    for (has, asked) in [(json!("5"), "5.0"), (json!("5.0"), "5"), (json!(5), "6"), (json!(5), "")]
+    {
+        assert!(!finds(has.clone(), asked), "{has} {asked}");
+    }
+}
+
 proptest! {
     #[test]
     fn bits_are_a_set(numbers in prop::collection::vec(0usize..200, 0..50)) {

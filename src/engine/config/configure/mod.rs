@@ -81,7 +81,8 @@ impl Engine {
     /// Commits a change of items, which keep the fields of a newer release. Returns false if one of
     /// them is no longer as it was read.
     pub(crate) async fn write_items(&self, mut writes: Vec<Write>) -> Result<bool, Error> {
-        self.catalog.load().keep_unknown_fields(&mut writes)?;
+        // The caller has read the catalog. If a tick has discarded it since, it is read again.
+        self.known_catalog().await?.keep_unknown_fields(&mut writes)?;
         Ok(matches!(self.ports.store.commit(vec![writes]).await?.pop(), Some(Committed::All)))
     }
 

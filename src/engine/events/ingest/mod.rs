@@ -13,11 +13,14 @@
 
 mod tasks;
 
+use std::sync::Arc;
+
 use self::tasks::Task;
-use crate::{Engine, Error, request::Enqueued};
+use crate::{Catalog, Engine, Error, request::Enqueued};
 use tidegate_core::{
     event::{Decision, Event, Trigger},
     job::{Job, JobId, TriggerName, TypeName, Version},
+    port::job_store::ItemKind,
     time::Timestamp,
 };
 
@@ -137,7 +140,10 @@ impl Engine {
     /// An event over the size limit is refused with 413. No other property of an event is an error
     /// here.
     pub async fn ingest(&self, events: &[Event]) -> Ingestion {
-        let catalog = match self.catalog().await {
+        // An event that passes a trigger which cannot be read would be lost to it.
+        let readable =
+            |catalog: Arc<Catalog>| catalog.refuse_partial(&[ItemKind::Trigger]).map(|()| catalog);
+        let catalog = match self.catalog().await.and_then(readable) {
             Ok(catalog) => catalog,
             Err(error) => {
                 return Ingestion {

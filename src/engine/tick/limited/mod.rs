@@ -181,6 +181,11 @@ impl Engine {
     ) -> Result<(), Error> {
         let &TickContext { queue, input, catalog, limits } = context;
         let LimitedDecision { now, ledger, plan, .. } = decision;
+        if limits.unreadable {
+            // What its limits count, and its throttler's state, stay for who can read them.
+            plan.buckets = ledger.buckets.clone();
+            return Ok(());
+        }
         let mut usage = view.usage(limits).clone();
         let released: HashMap<JobId, Version> = plan.delta.released.iter().cloned().collect();
         for grant in view.live().filter(|grant| released.contains_key(&grant.job)) {

@@ -1,5 +1,7 @@
 //! Ticks of a queue after a hint or a timer, and the maintenance sweep over all queues.
 
+use std::sync::Arc;
+
 use std::{collections::BTreeSet, time::Duration};
 
 use futures_util::{StreamExt, stream};
@@ -209,18 +211,23 @@ impl Server {
         lookahead: &mut Option<Lookahead>,
     ) -> Result<(), Error> {
         let engine = self.engine();
-        engine.record_schema().await?;
         let catalog = engine.catalog().await?;
+        engine.record_schema(Arc::clone(&catalog)).await?;
         let types = catalog.types.values().map(|item| item.config.queue.clone());
         let queues: BTreeSet<QueueName> = catalog.queues.keys().cloned().chain(types).collect();
         report.queues = queues.len();
         let mut unlimited = Vec::new();
         let mut limited = Vec::new();
         for queue in queues {
-            if engine.is_unlimited_in(&queue, &catalog).await? {
-                unlimited.push(queue);
-            } else {
-                limited.push(queue);
+            match engine.is_unlimited_in(&queue, &catalog).await {
+                Ok(true) => unlimited.push(queue),
+                Ok(false) => limited.push(queue),
+                Err(error @ Error::Unavailable { .. }) => return Err(error),
+                // Its ledger cannot be read. The other queues go on.
+                Err(error) => {
+                    report.failed += 1;
+                    tracing::error!(%queue, %error, "a queue is not swept");
+                }
             }
         }
         // First, so that no job becomes late because this dispatch waits.
