@@ -4,13 +4,13 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
-use std::{collections::BTreeMap, hint::black_box, sync::Arc, time::Duration};
+use std::{hint::black_box, sync::Arc, time::Duration};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use object_store::memory::InMemory;
 use tidegate_core::{
     job::{Job, Payload, type_config::TypeConfig},
-    queue::{Admission, Candidate, Limits, QueueConfig, Usage},
+    queue::{Admission, Candidate, Limits, QueueConfig, Usage, rate::RateCounts},
 };
 use tidegate_engine::{
     Demand, Dispatch, Engine, Ports, Rules, TickCache, TickInput,
@@ -132,7 +132,8 @@ fn admission(c: &mut Criterion) {
         .throughput(Throughput::Elements(1000));
     group.bench_function("1000 candidates, three limits", |b| {
         b.iter(|| {
-            let mut admission = Admission::new(&limits, Usage::default(), BTreeMap::new(), at(0));
+            let mut admission =
+                Admission::new(&limits, Usage::default(), RateCounts::default(), at(0));
             for job in &candidates {
                 black_box(admission.try_admit(Candidate::of(&job.spec)));
             }

@@ -53,7 +53,7 @@ async fn claim_and_finish(store: &SqliteStore, limit: u32) {
     let claim = |job: &Job| {
         let event = Event::Claim {
             version: job.life.version,
-            token: Token(7),
+            token: Token::new(7),
             worker: None,
             lease: Duration::from_secs(30),
             granted: false,

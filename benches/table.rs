@@ -113,7 +113,7 @@ async fn claim_and_end(store: &DynamoStore, clock: &FakeClock) {
     let lease = Duration::from_secs(30);
     let claim = |job: &Job| Event::Claim {
         version: job.life.version,
-        token: Token(7),
+        token: Token::new(7),
         worker: None,
         lease,
         granted: true,

@@ -61,7 +61,10 @@ locals {
       TIDEGATE_WORK_QUEUE_URL       = aws_sqs_queue.live["work"].url
       TIDEGATE_HINT_QUEUE_URL       = aws_sqs_queue.live["hint"].url
       TIDEGATE_TIMER_QUEUE_URL      = aws_sqs_queue.live["timer"].url
+      TIDEGATE_ENCRYPTION_KEY       = var.encryption_key
       TIDEGATE_MAX_DATA_BYTES       = tostring(var.max_data_bytes)
+      TIDEGATE_ALLOWED_TARGETS      = join(",", var.allowed_targets)
+      TIDEGATE_ALLOWED_CALLBACKS    = join(",", var.allowed_callbacks)
       TIDEGATE_CREATE_UNKNOWN_TYPES = tostring(var.create_unknown_types)
       TIDEGATE_LOG_LEVEL            = var.log_level
       TIDEGATE_EMF_NAMESPACE        = var.metrics_namespace

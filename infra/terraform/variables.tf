@@ -37,6 +37,28 @@ variable "admin_token" {
   }
 }
 
+variable "encryption_key" {
+  type        = string
+  sensitive   = true
+  description = "The key that encrypts the secrets of targets in the table: 32 random bytes in base64 (openssl rand -base64 32). Several, separated by commas: the first encrypts, all decrypt."
+  validation {
+    condition     = can(regex("^[A-Za-z0-9+/]{43}=(,[A-Za-z0-9+/]{43}=){0,9}$", var.encryption_key))
+    error_message = "encryption_key must be 1 to 10 keys, each 32 bytes in base64, separated by commas."
+  }
+}
+
+variable "allowed_targets" {
+  type        = list(string)
+  default     = []
+  description = "The only hosts that targets may have: api.example.com, *.example.com, 10.0.0.0/8. Empty: every host."
+}
+
+variable "allowed_callbacks" {
+  type        = list(string)
+  default     = []
+  description = "The only hosts that a callback_url may have, in the same form. Empty: every host."
+}
+
 variable "public_url" {
   type        = string
   default     = ""

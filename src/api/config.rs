@@ -16,7 +16,7 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-use crate::AnyValue;
+use crate::{AnyValue, HeldJobs};
 
 /// A queue.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
@@ -39,23 +39,29 @@ pub struct QueueView<'a> {
 }
 
 /// The current state of a queue.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct QueueStatus {
     /// How many jobs are in each state, by the name of the state.
     #[schema(value_type = BTreeMap<String, u64>)]
     pub depth: BTreeMap<Cow<'static, str>, u64>,
-    /// How many jobs are due and wait for admission or a worker, counted up to 1000.
+    /// How many jobs are due and wait for admission or a worker, counted up to 100000; on AWS up to
+    /// 1000.
     pub ready: u64,
-    /// The weight that runs under grants.
+    /// The weight of the running jobs, without critical ones. In a queue without limits, at most
+    /// 10000 jobs count.
     pub running_weight: u64,
     /// The due time of the job that has been due longest.
     pub oldest_due_at: Option<Timestamp>,
-    /// How many of the candidates of the last tick each rule held.
-    pub held: BTreeMap<String, u64>,
-    /// How many workers would drain the due jobs in a minute, within the concurrency of the queue
-    /// and its types; none if it is paused. From 1000 due jobs on, all scheduled jobs count as
-    /// due.
+    /// What holds the first 100 due jobs, in their order; empty if nothing does.
+    pub held: Vec<HeldJobs>,
+    /// How many workers would drain the due jobs, as counted in `ready`, in a minute, within the
+    /// limits and rates of the queue; 0 if it is paused. Throttlers are not considered. A type whose
+    /// jobs have not run is assumed to take its `lease_seconds`.
     pub desired_workers: u64,
+    /// Pull workers that share the queue: those that wait for its jobs, run jobs, or called within a
+    /// minute, without drained ones. Null on AWS, where no process knows all of them.
+    #[serde(default)]
+    pub workers: Option<u64>,
     /// How long after their due time attempts start, a moving mean since the server started.
     pub lateness_seconds: f64,
     /// The weight that runs under each constraint's concurrency, the heaviest first, at most 100
@@ -158,7 +164,7 @@ pub struct ScheduleView<'a> {
     pub data: AnyValue,
     /// Raised by every change; the `ETag` contains it.
     pub version: u64,
-    /// The next ten occurrences; none while it is paused.
+    /// The next ten occurrences that have not created a job yet; none while it is paused.
     pub next: Vec<Timestamp>,
     /// The latest occurrence that created a job.
     pub last_occurrence: Option<Timestamp>,

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tidegate_core::{
     job::{Encoding, Job, JobId, QueueName, TypeName, lifecycle::Reason},
+    strict::or_default,
     time::{Seconds, Timestamp},
 };
 
@@ -37,7 +38,12 @@ pub struct LeaseBody<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_seconds: Option<Seconds>,
     /// The results of earlier leases, at most 1000.
-    #[serde(borrow, default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        borrow,
+        default,
+        deserialize_with = "or_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub reports: Vec<ReportBody<'a>>,
 }
 
@@ -130,14 +136,14 @@ pub struct LeaseView<'a> {
 }
 
 impl<'a> LeaseView<'a> {
-    /// The lease of a running `job`; none if it does not run.
+    /// The lease of a `job` that this process has claimed; none if it has not.
     pub fn new(job: &'a Job, encoding: Encoding) -> Option<Self> {
         let run = job.life.running()?;
         Some(Self {
             // The phase of a running job does not depend on the time.
             job: JobView::new(job, run.started_at, encoding, Bodies::Whole),
             attempt: job.life.attempt,
-            token: format!("{:032x}", run.token.0),
+            token: run.token.secret()?,
             expires_at: run.lease_until,
         })
     }

@@ -16,6 +16,7 @@ mod any_value;
 pub mod client;
 mod config;
 mod event;
+mod explanation;
 mod job;
 mod lease;
 mod operate;
@@ -36,16 +37,21 @@ pub use event::{
     Applied, CloudEvent, DeadLetterPage, DeadLetterView, EventAnswer, EventBatch, EventResult,
     Ingested, ReplayDeadLetters, Replayed, ReplayedDeadLetters, TriggerAction,
 };
+pub use explanation::{
+    Explanation, HeldBy, HeldJobs, QueueExplanation, TypeUse, TypeWorkers, WorkerStatus,
+};
 pub use job::{
-    BatchBody, BatchJob, BatchResult, BatchView, Bodies, EntryView, Explanation, FailureView,
-    HeldBy, JobPage, JobView, NewJobBody, PatchBody, ReplayBody, RunningView, ShortView,
+    BatchBody, BatchJob, BatchResult, BatchView, Bodies, EntryView, FailureView, JobPage, JobView,
+    NewJobBody, PatchBody, ReplayBody, RunningView, ShortView,
 };
 pub use lease::{
     BeatView, HeartbeatBody, LeaseBody, LeaseView, LeasesView, RegistrationBody, ReportBody,
     ReportedView, Status, Worker, WorkerPage,
 };
 pub use operate::{CheckView, Doctor, Health};
-pub use operation::{BulkBody, BulkKind, FilterBody, Operation, OperationView, Words};
+pub use operation::{
+    BulkBody, BulkChanges, BulkKind, BulkPatchBody, FilterBody, Operation, OperationView, Words,
+};
 pub use plugin::{
     CompiledView, Difference, FaultView, LogView, LogsView, PluginHealth, PluginPage, PluginUser,
     PluginView, RecordedFault, RecordedFaults, RollbackBody, ShadowBody, ShadowDecision,

@@ -1,8 +1,10 @@
-//! Bulk operations: cancel, replay or purge every job that a filter matches, in the background.
+//! Bulk operations: cancel, replay, purge or change every job that a filter matches, in the background.
 
 use serde::{Deserialize, Serialize};
 use tidegate_core::{
+    calendar::window::Window,
     job::{Attributes, QueueName, TypeName, Value as AttributeValue},
+    strict::or_default,
     time::Timestamp,
 };
 
@@ -12,10 +14,14 @@ use tidegate_core::{
 #[schema(as = Bulk)]
 pub struct BulkBody {
     /// What the jobs have in common: at least one condition, unless `all` is true.
-    #[serde(default, skip_serializing_if = "FilterBody::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "or_default",
+        skip_serializing_if = "FilterBody::is_empty"
+    )]
     pub filter: FilterBody,
     /// Every job. Without it, a request that names no condition is refused.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "std::ops::Not::not")]
     pub all: bool,
 }
 
@@ -80,6 +86,39 @@ pub enum BulkKind {
     Replay,
     /// Drops it if it is scheduled.
     Purge,
+    /// Changes it if it is scheduled.
+    Patch,
+}
+
+/// A change of every scheduled job that a filter matches.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = BulkPatch)]
+pub struct BulkPatchBody {
+    /// What the jobs have in common: at least one condition, unless `all` is true.
+    #[serde(
+        default,
+        deserialize_with = "or_default",
+        skip_serializing_if = "FilterBody::is_empty"
+    )]
+    pub filter: FilterBody,
+    /// Every job. Without it, a request that names no condition is refused.
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "std::ops::Not::not")]
+    pub all: bool,
+    /// What changes: at least one field.
+    pub patch: BulkChanges,
+}
+
+/// What a bulk change sets; what is absent stays.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BulkChanges {
+    /// The windows in which they may start, at most 32; an empty list means at any time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub windows: Option<Vec<Window>>,
+    /// Their priority.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i32>,
 }
 
 /// A bulk operation, running or finished.
@@ -97,6 +136,9 @@ pub struct Operation {
     pub done: u64,
     /// Jobs that refused the change (they had ended, or were running).
     pub refused: u64,
+    /// The ids of jobs that may match and cannot be read, at most 100. They are left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<String>,
     /// When it was requested.
     pub created_at: Timestamp,
     /// When it ended.

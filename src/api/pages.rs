@@ -9,17 +9,21 @@ use serde_json::value::RawValue;
 
 use crate::client::{Client, Error, Request};
 
+/// The field of a list of jobs with the ids of those that cannot be read.
+const UNREADABLE: &str = "unreadable";
 /// Most items of one request.
 const MAX_PAGE_ITEMS: usize = 1000;
 
-/// A list, or a page of one. Its only array is the list, whatever the name of the field. Serialised
-/// again it is one page with all collected items.
+/// A list, or a page of one. Its only array but `unreadable` is the list, whatever the name of the
+/// field. Serialised again it is one page with all collected items.
 #[derive(Clone, Debug, Default)]
 pub struct Page {
     /// The name of the field that has the list.
     name: String,
     /// The items, each as it was received.
     pub items: Vec<Box<RawValue>>,
+    /// The ids of jobs that cannot be read.
+    pub unreadable: Vec<String>,
     /// Where the next page starts; `None` on the last.
     pub next_cursor: Option<String>,
 }
@@ -49,9 +53,13 @@ pub async fn collect<'a>(
         all = Page {
             name: page.name,
             items: [all.items, page.items].concat(),
+            unreadable: [all.unreadable, page.unreadable].concat(),
             next_cursor: page.next_cursor,
         };
         if over || all.items.len() >= limit {
+            // Pages of some stores repeat those of the page before.
+            all.unreadable.sort_unstable();
+            all.unreadable.dedup();
             return Ok(all);
         }
     }
@@ -74,6 +82,9 @@ impl Serialize for Page {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry(&self.name, &self.items)?;
+        if !self.unreadable.is_empty() {
+            map.serialize_entry(UNREADABLE, &self.unreadable)?;
+        }
         if let Some(cursor) = &self.next_cursor {
             map.serialize_entry("next_cursor", cursor)?;
         }
@@ -94,6 +105,9 @@ impl<'de> Deserialize<'de> for Page {
                 while let Some((name, value)) = map.next_entry::<String, Box<RawValue>>()? {
                     if name == "next_cursor" {
                         page.next_cursor =
+                            serde_json::from_str(value.get()).map_err(A::Error::custom)?;
+                    } else if name == UNREADABLE {
+                        page.unreadable =
                             serde_json::from_str(value.get()).map_err(A::Error::custom)?;
                     } else if value.get().starts_with('[') {
                         page.items = serde_json::from_str(value.get()).map_err(A::Error::custom)?;

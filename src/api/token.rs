@@ -3,7 +3,10 @@
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
-use tidegate_core::time::Timestamp;
+use tidegate_core::{
+    job::{QueueName, TypeName},
+    time::Timestamp,
+};
 
 /// A token to create.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
@@ -15,6 +18,17 @@ pub struct NewTokenBody {
     /// What it allows: `enqueue`, `enqueue:critical`, `work`, `read`, `admin`.
     #[schema(value_type = Vec<String>)]
     pub scopes: Scopes,
+    /// From when on it is no longer accepted (default: never).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Timestamp>,
+    /// Only jobs in these queues, 1 to 100 (default: all). Not with `admin`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<String>>, min_items = 1, max_items = 100)]
+    pub queues: Option<Vec<QueueName>>,
+    /// Only jobs of these types, 1 to 100 (default: all). Not with `admin`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<String>>, min_items = 1, max_items = 100)]
+    pub types: Option<Vec<TypeName>>,
 }
 
 /// A token.
@@ -30,6 +44,20 @@ pub struct TokenView {
     pub scopes: Scopes,
     /// When it was created.
     pub created_at: Timestamp,
+    /// From when on it is no longer accepted; absent: never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Timestamp>,
+    /// When it was used last, to about a minute; absent: never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_used_at: Option<Timestamp>,
+    /// The only queues that it allows; absent: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<String>>)]
+    pub queues: Option<Vec<QueueName>>,
+    /// The only types that it allows; absent: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<String>>)]
+    pub types: Option<Vec<TypeName>>,
     /// The token itself; only the answer to its creation has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,

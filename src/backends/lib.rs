@@ -24,11 +24,16 @@ pub mod http;
 #[cfg(feature = "aws")]
 pub mod objects;
 #[cfg(feature = "sqlite")]
+pub mod private;
+pub mod sealed;
+#[cfg(feature = "sqlite")]
 pub mod sqlite;
 #[cfg(feature = "aws")]
 pub mod sqs;
 pub mod system;
 #[cfg(all(feature = "aws", any(test, feature = "testkit")))]
 pub mod testkit;
+#[cfg(any(feature = "sqlite", feature = "aws"))]
+mod unreadable;
 #[cfg(feature = "wasm")]
 pub mod wasm;

@@ -22,7 +22,11 @@ use indicatif::ProgressBar;
 use serde_json::json;
 
 use super::{Context, ExitCode, UsageError, context::print_error};
-use tidegate_backends::sqlite::{self, Inspection, database};
+use tidegate_backends::{
+    private, sealed,
+    sqlite::{self, Inspection, database},
+};
+use tidegate_core::port::job_store::ItemKind;
 use tidegate_server::settings::Settings;
 
 /// Most copies of the database.
@@ -57,17 +61,24 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let (to, counting) = (args.to.clone(), bar.clone());
     let copied = tokio::task::spawn_blocking(move || copy(&from, &to, &counting)).await?;
     bar.finish_and_clear();
-    let Copied { bytes, bodies, missing } = copied?;
+    let Copied { bytes, bodies, missing, has_secrets } = copied?;
     if ctx.json() {
-        ctx.print(
-            json!({"to": args.to, "bytes": bytes, "bodies": bodies, "missing_bodies": missing}),
-        )?;
+        ctx.print(json!({
+            "to": args.to, "bytes": bytes, "bodies": bodies, "missing_bodies": missing,
+            "needs_key": has_secrets,
+        }))?;
     } else {
         let size = indicatif::HumanBytes(bytes);
         ctx.print(format_args!(
             "{} is a copy of the data: {size}, with {bodies} large bodies",
             args.to.display()
         ))?;
+    }
+    if has_secrets {
+        ctx.note(
+            "the copy has encrypted secrets of targets, and no key: keep the server's key (the \
+             file `key` of its data directory, or `encryption_key`) apart from it",
+        );
     }
     if missing > 0 {
         print_error(format_args!(
@@ -95,6 +106,8 @@ struct Copied {
     bytes: u64,
     bodies: usize,
     missing: usize,
+    /// Whether the copy needs the server's key.
+    has_secrets: bool,
 }
 
 fn copy(from: &Path, to: &Path, bar: &ProgressBar) -> anyhow::Result<Copied> {
@@ -114,7 +127,8 @@ fn copy(from: &Path, to: &Path, bar: &ProgressBar) -> anyhow::Result<Copied> {
         }
     }
     let written = |path: &Path| format!("{} cannot be written", path.display());
-    fs::create_dir_all(&part).with_context(|| written(&part))?;
+    super::make_files_private();
+    private::create_dir(&part).with_context(|| written(&part))?;
     let mut missing: HashSet<String> = HashSet::new();
     let mut bodies = 0;
     for _ in 0..TRIES {
@@ -139,12 +153,17 @@ fn copy(from: &Path, to: &Path, bar: &ProgressBar) -> anyhow::Result<Copied> {
             break;
         }
     }
+    let types = Inspection::open(&part)?.items(ItemKind::Type)?;
+    let has_secrets = types
+        .iter()
+        .filter_map(|item| item.bytes.as_ref().ok())
+        .any(|bytes| sealed::has_secrets(bytes));
     let bytes = sync(&part).with_context(|| written(&part))?;
     fs::rename(&part, to).with_context(|| written(to))?;
     if let Some(parent) = to.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         File::open(parent).and_then(|parent| parent.sync_all()).with_context(|| written(parent))?;
     }
-    Ok(Copied { bytes, bodies, missing: missing.len() })
+    Ok(Copied { bytes, bodies, missing: missing.len(), has_secrets })
 }
 
 /// Returns the directory of an incomplete copy.

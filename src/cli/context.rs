@@ -15,8 +15,10 @@ use super::{
     Global,
     client::{self, Client},
     output::OutputStyle,
+    safe::styled,
 };
 use tidegate_core::time::Timestamp;
+use tidegate_server::settings::SettingsError;
 
 /// The exit code of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +55,8 @@ impl From<ExitCode> for std::process::ExitCode {
 impl ExitCode {
     /// Returns the exit code for an error.
     pub fn of(error: &anyhow::Error) -> Self {
-        if error.downcast_ref::<UsageError>().is_some() {
+        let is_wrong_setting = error.downcast_ref::<SettingsError>().is_some();
+        if is_wrong_setting || error.downcast_ref::<UsageError>().is_some() {
             return Self::Usage;
         }
         match error.downcast_ref::<client::Error>() {
@@ -128,14 +131,15 @@ impl Context {
         io::stderr().is_terminal() && !bare()
     }
 
-    /// Writes a line of output.
+    /// Writes a line of output, with control characters [shown](super::safe).
     ///
     /// # Errors
     ///
     /// The reader is gone, which ends the program quietly.
     pub fn print(&self, line: impl Display) -> io::Result<()> {
+        let line = line.to_string();
         let mut output = self.output.lock();
-        writeln!(output, "{line}")?;
+        writeln!(output, "{}", styled(&line))?;
         output.flush()
     }
 
@@ -183,9 +187,10 @@ fn bare() -> bool {
         || std::env::var("TERM").is_ok_and(|term| term == "dumb")
 }
 
-/// Writes a line to standard error and ignores a failure.
+/// Writes a line to standard error, with control characters [shown](super::safe), and ignores a
+/// failure.
 pub fn print_error(line: impl Display) {
-    let _ = writeln!(io::stderr(), "{line}");
+    let _ = writeln!(io::stderr(), "{}", styled(&line.to_string()));
 }
 
 /// Waits for `span` of real time.

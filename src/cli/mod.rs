@@ -21,6 +21,8 @@ pub(crate) mod output;
 mod plugin;
 mod profile;
 mod queues;
+mod repair;
+mod safe;
 mod schedule;
 pub(crate) mod serve;
 #[cfg(test)]
@@ -158,6 +160,8 @@ pub enum Command {
     Backup(backup::Args),
     /// Check a server or its data for problems.
     Doctor(doctor::Args),
+    /// Repair the data of a stopped server.
+    Repair(repair::Args),
     /// Estimate the cost of a deployment on AWS.
     Cost(cost::Args),
     /// Print a shell completion script.
@@ -189,6 +193,13 @@ pub async fn run(cli: Cli) -> ExitCode {
     }
 }
 
+/// Gives the files that this process creates from now on to their owner alone: they have what jobs
+/// carry.
+pub(crate) fn make_files_private() {
+    use nix::sys::stat::{Mode, umask};
+    umask(Mode::S_IRWXG | Mode::S_IRWXO);
+}
+
 /// Runs `command` in `ctx` and prints an error to standard error in one line.
 pub async fn run_in(command: Command, ctx: &Context) -> ExitCode {
     let outcome = match command {
@@ -207,6 +218,7 @@ pub async fn run_in(command: Command, ctx: &Context) -> ExitCode {
         Command::Bench(args) => Box::pin(bench::run(args, ctx)).await,
         Command::Backup(args) => backup::run(args, ctx).await,
         Command::Doctor(args) => doctor::run(args, ctx).await,
+        Command::Repair(args) => repair::run(args, ctx).await,
         Command::Cost(args) => cost::run(&args, ctx),
         Command::Completions(args) => completions::run(&args, ctx),
         Command::CompilePlugin { memory_bytes, processor_seconds } => {
@@ -234,9 +246,102 @@ pub async fn run_in(command: Command, ctx: &Context) -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
+    use std::{any::TypeId, collections::BTreeSet, path::PathBuf};
 
-    use super::*;
+    use clap::CommandFactory as _;
+    use serde_json::json;
+
+    use super::{testing::FakeServer, *};
+
+    /// Each path that a command reads, and a command whose path is missing (`NONE`).
+    const READ: &[(&str, &str)] = &[
+        ("serve config", "serve --config NONE"),
+        ("backup data", "backup TO --data NONE"),
+        ("backup config", "backup TO --config NONE"),
+        ("doctor data", "doctor --data NONE"),
+        ("repair data", "repair --data NONE"),
+        ("repair config", "repair --config NONE"),
+        ("enqueue data_file", "enqueue --type t --data-file NONE"),
+        ("jobs patch data_file", "jobs patch j --data-file NONE"),
+        ("queues put file", "queues put q --file NONE"),
+        ("queues patch file", "queues patch q --file NONE"),
+        ("types put file", "types put t --file NONE"),
+        ("types patch file", "types patch t --file NONE"),
+        ("trigger put file", "trigger put t --file NONE"),
+        ("trigger test rule", "trigger test NONE FILE"),
+        ("trigger test events", "trigger test FILE NONE"),
+        ("schedule put file", "schedule put s --type t --every 1h --file NONE"),
+        ("schedule patch file", "schedule patch s --file NONE"),
+        ("event send file", "event send --file NONE"),
+        ("plugin build dir", "plugin build NONE"),
+        ("plugin check file", "plugin check NONE"),
+        ("plugin test file", "plugin test NONE"),
+        ("plugin test cases", "plugin test FILE NONE"),
+        ("plugin simulate scenario", "plugin simulate NONE"),
+        ("plugin simulate plugin", "plugin simulate SCENARIO --plugin NONE"),
+        ("plugin simulate retry_plugin", "plugin simulate SCENARIO --retry-plugin NONE"),
+        ("plugin simulate against", "plugin simulate SCENARIO --retry-plugin WASM --against NONE"),
+        ("plugin bench file", "plugin bench NONE"),
+        ("plugin push file", "plugin push p NONE"),
+        ("cost metered", "cost --metered NONE"),
+    ];
+    /// The paths that a command makes.
+    const WRITTEN: [&str; 8] = [
+        "demo data",
+        "serve data",
+        "backup to",
+        "plugin build output",
+        "plugin simulate picture",
+        "plugin faults save",
+        "bench dir",
+        "token create data",
+    ];
+
+    #[tokio::test]
+    async fn a_missing_file_is_wrong_usage_in_every_command() {
+        fn paths(command: &clap::Command, above: &str, found: &mut BTreeSet<String>) {
+            let name = |part: &str| format!("{above} {part}").trim().to_owned();
+            for arg in command.get_arguments() {
+                if arg.get_value_parser().type_id() == TypeId::of::<PathBuf>() {
+                    found.insert(name(arg.get_id().as_str()));
+                }
+            }
+            for inner in command.get_subcommands() {
+                paths(inner, &name(inner.get_name()), found);
+            }
+        }
+        let mut found = BTreeSet::new();
+        paths(&Cli::command(), "", &mut found);
+        let named = READ.iter().map(|(path, _)| *path).chain(WRITTEN).map(str::to_owned);
+        assert_eq!(found, named.collect::<BTreeSet<_>>(), "every path is read or written");
+
+        let server = FakeServer::answering(|_| (200, json!({}))).await;
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name).display().to_string();
+        let rule = json!({"enqueue": {"type": "t"}}).to_string();
+        std::fs::write(path("FILE"), rule).unwrap();
+        std::fs::write(path("SCENARIO"), json!({"arrivals": []}).to_string()).unwrap();
+        for (name, line) in READ {
+            let words = line.split(' ').map(|word| match word {
+                "WASM" => {
+                    concat!(env!("CARGO_MANIFEST_DIR"), "/plugins/dist/exponential.wasm").into()
+                }
+                "NONE" | "FILE" | "SCENARIO" | "TO" => path(word),
+                word => word.to_owned(),
+            });
+            let words: Vec<String> = words.collect();
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            let (code, output) = server.run(&words).await;
+            assert_eq!((code, output.as_str()), (ExitCode::Usage, ""), "{name}");
+        }
+        assert!(server.seen().is_empty(), "no command called the server");
+    }
+
+    #[tokio::test]
+    async fn settings_that_are_not_given_name_both_options() {
+        let server = FakeServer::answering(|_| (200, json!({}))).await;
+        assert_eq!(server.run(&["queues", "put", "q"]).await.0, ExitCode::Usage);
+    }
 
     #[test]
     fn the_command_line_is_well_formed() {

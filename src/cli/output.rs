@@ -12,6 +12,7 @@ use serde::{
 };
 use serde_json::Value;
 
+use super::safe::shown;
 use tidegate_api::FailureView;
 use tidegate_core::time::Timestamp;
 
@@ -35,7 +36,7 @@ pub fn table<const N: usize>(
         if look.color { Cell::new(text).add_attribute(Attribute::Dim) } else { Cell::new(text) }
     }));
     for row in rows {
-        table.add_row(row.map(|text| tinted(look, text)));
+        table.add_row(row.map(|text| tinted(look, &text)));
     }
     finish(table)
 }
@@ -50,7 +51,7 @@ pub fn fields(look: OutputStyle, fields: &Fields, except: &[&str], now: Timestam
             } else {
                 Cell::new(name)
             };
-            table.add_row([label, tinted(look, self::value(name, value, now))]);
+            table.add_row([label, tinted(look, &self::value(name, value, now))]);
         }
     }
     finish(table)
@@ -174,8 +175,9 @@ fn finish(mut table: Table) -> String {
 }
 
 /// The words that matter most to an operator have a colour.
-fn tinted(look: OutputStyle, text: String) -> Cell {
-    let color = match text.as_str() {
+fn tinted(look: OutputStyle, text: &str) -> Cell {
+    let text = shown(text);
+    let color = match text.as_ref() {
         "failed" | "expired" | "dropped" | "NO" => Some(Color::Red),
         "succeeded" | "yes" => Some(Color::Green),
         "running" => Some(Color::Cyan),

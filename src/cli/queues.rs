@@ -10,7 +10,7 @@ use super::{
     pages,
     types::{Configure, Name},
 };
-use tidegate_api::QueueView;
+use tidegate_api::{HeldJobs, QueueExplanation, QueueView, WorkerStatus};
 use tidegate_core::time::Timestamp;
 
 /// The commands about queues.
@@ -20,6 +20,8 @@ pub enum Command {
     List,
     /// Show a queue with its status and all its settings.
     Get(Name),
+    /// Explain why a queue is idle or slow.
+    Explain(Name),
     /// Create a queue, or replace all its settings.
     Put(Configure),
     /// Change some of a queue's settings.
@@ -53,6 +55,7 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
     let client = ctx.client()?;
     let (answer, shown) = match command {
         Command::List => return list(&client, ctx).await,
+        Command::Explain(Name { name }) => return explain(&client, &name, ctx).await,
         Command::Purge(Name { name }) => {
             let answer = client.post(&["queues", &name, "purge"]).send().await?;
             return operation::follow(&client, answer, "dropped", ctx).await;
@@ -108,6 +111,94 @@ async fn list(client: &Client, ctx: &Context) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::Ok)
 }
 
+async fn explain(client: &Client, name: &str, ctx: &Context) -> anyhow::Result<ExitCode> {
+    let answer = client.get(&["queues", name, "explain"]).send().await?;
+    if ctx.json() {
+        ctx.print_body(&answer.body)?;
+    } else {
+        ctx.print(render_explanation(ctx.look, &answer.read()?, ctx.now()))?;
+    }
+    Ok(ExitCode::Ok)
+}
+
+/// The reason, and what holds, runs and works, as tables.
+fn render_explanation(look: OutputStyle, why: &QueueExplanation, now: Timestamp) -> String {
+    let mut parts = vec![why.reason.clone()];
+    let rows = why.held.iter().map(|held| {
+        let types = held.types.iter().map(|(name, jobs)| format!("{name} {jobs}"));
+        [
+            held_by(held),
+            held.jobs.to_string(),
+            types.collect::<Vec<_>>().join(", "),
+            output::when_known(held.since, now),
+            output::when_known(held.earliest_at, now),
+            held.reason.clone(),
+        ]
+    });
+    if !why.held.is_empty() {
+        let names = ["held by", "jobs", "types", "since", "earliest", "why"];
+        parts.push(output::table(look, names, rows));
+    }
+    let types = why.running.iter().map(|running| {
+        let limit = running.limit.map_or_else(output::dash, |limit| limit.to_string());
+        [
+            format!("type {}", running.r#type),
+            running.jobs.to_string(),
+            running.weight.to_string(),
+            limit,
+        ]
+    });
+    let constraints = why.constraints.iter().map(|one| {
+        let value = one.value.as_ref().map_or_else(String::new, |value| format!(" ({value})"));
+        let name = format!("constraint {}{value}", one.name);
+        [name, output::dash(), one.running_weight.to_string(), one.limit.to_string()]
+    });
+    if !why.running.is_empty() {
+        let names = ["running", "jobs", "weight", "limit"];
+        parts.push(output::table(look, names, types.chain(constraints)));
+    }
+    let workers =
+        why.workers.iter().map(|one| [one.r#type.clone(), workers_line(&one.workers, now)]);
+    if !why.workers.is_empty() {
+        parts.push(output::table(look, ["type", "workers"], workers));
+    }
+    parts.join("\n\n")
+}
+
+/// What holds jobs, with its name and value.
+pub fn held_by(held: &HeldJobs) -> String {
+    let name = held.name.as_ref().map_or_else(String::new, |name| format!(" {name}"));
+    let value = held.value.as_ref().map_or_else(String::new, |value| format!(" ({value})"));
+    format!("{}{name}{value}", held.kind)
+}
+
+/// The status of workers in a line: `2 of 2 in use; 3 known, 3 busy; last heard 1 s ago`.
+pub fn workers_line(status: &WorkerStatus, now: Timestamp) -> String {
+    let mut parts = vec![match status.capacity {
+        Some(capacity) => format!("{} of {capacity} in use", status.in_use),
+        None => format!("{} in use", status.in_use),
+    }];
+    let counts: Vec<String> = [
+        (status.known, "known"),
+        (status.polling, "polling"),
+        (status.busy, "busy"),
+        (status.draining, "draining"),
+    ]
+    .into_iter()
+    .filter_map(|(count, word)| {
+        let count = count.filter(|count| *count > 0 || word == "known")?;
+        Some(format!("{count} {word}"))
+    })
+    .collect();
+    if !counts.is_empty() {
+        parts.push(counts.join(", "));
+    }
+    if let Some(at) = status.last_seen_at {
+        parts.push(format!("last heard {}", output::when(at, now)));
+    }
+    parts.join("; ")
+}
+
 fn render(look: OutputStyle, queues: &[QueueView<'_>], now: Timestamp) -> String {
     let rows = queues.iter().map(|queue| {
         let status = queue.status.as_ref();
@@ -116,7 +207,8 @@ fn render(look: OutputStyle, queues: &[QueueView<'_>], now: Timestamp) -> String
             count(status.map(|status| status.depth.get(state).copied().unwrap_or_default()))
         };
         let held = status.map(|status| {
-            status.held.iter().map(|(rule, jobs)| format!("{rule} {jobs}")).collect::<Vec<_>>()
+            let each = status.held.iter().map(|held| format!("{} {}", held_by(held), held.jobs));
+            each.collect::<Vec<_>>()
         });
         [
             queue.name.to_string(),
@@ -165,7 +257,12 @@ mod tests {
                 "depth": {"scheduled": 12000, "running": 3}, "ready": 10000,
                 "running_weight": 7,
                 "oldest_due_at": "2001-09-09T01:44:40Z",
-                "held": {"concurrency": 11000, "due_time": 1000}, "desired_workers": 10,
+                "held": [
+                    {"kind": "constraint", "name": "tenant", "value": "a", "jobs": 60,
+                        "types": {"mail": 60}, "reason": "full"},
+                    {"kind": "concurrency", "jobs": 40, "types": {"mail": 40}, "reason": "full"},
+                ],
+                "desired_workers": 10,
             }))}),
             json!({"name": "idle", "paused": true, "status": sample::queue_status(json!({}))}),
             json!({"name": "new"}),
@@ -174,6 +271,33 @@ mod tests {
         insta::assert_snapshot!(render(
             OutputStyle::default(),
             &queues,
+            Timestamp::from_millis(1_000_000_000_000)
+        ));
+    }
+
+    #[test]
+    fn explain_shows_what_holds_runs_and_works() {
+        let why: QueueExplanation = serde_json::from_value(json!({
+            "reason": "5 of 5 due jobs wait: 2 of 2 of the queue is in use, and it needs 1",
+            "examined": 5, "more": false, "next_due_at": null,
+            "held": [{
+                "kind": "concurrency", "jobs": 5, "types": {"mail": 5},
+                "since": "2001-09-09T01:44:40Z", "reason": "2 of 2 of the queue is in use",
+                "earliest_at": null,
+            }],
+            "running": [{"type": "mail", "jobs": 2, "weight": 2}],
+            "constraints": [{
+                "name": "tenant", "per": "tenant", "value": "a", "running_weight": 2, "limit": 3,
+            }],
+            "workers": [{"type": "mail", "workers": {
+                "known": 3, "polling": 0, "busy": 3, "draining": 0, "in_use": 2, "capacity": 2,
+                "last_seen_at": "2001-09-09T01:46:39Z",
+            }}],
+        }))
+        .unwrap();
+        insta::assert_snapshot!(render_explanation(
+            OutputStyle::default(),
+            &why,
             Timestamp::from_millis(1_000_000_000_000)
         ));
     }

@@ -42,12 +42,7 @@ pub struct Configure {
     /// The name.
     pub name: String,
     /// A file with the settings, JSON; `-` reads standard input.
-    #[arg(
-        long,
-        value_name = "FILE",
-        conflicts_with = "config",
-        required_unless_present = "config"
-    )]
+    #[arg(long, value_name = "FILE", conflicts_with = "config")]
     file: Option<PathBuf>,
     /// The settings, JSON; `-` reads standard input.
     #[arg(long, value_name = "JSON")]

@@ -48,6 +48,8 @@ error_codes! {
     InvalidBody = 400 "invalid_body",
     /// A header is given twice, is missing, or asks for a coding that is not supported.
     InvalidHeader = 400 "invalid_header",
+    /// The request is not well-formed HTTP.
+    InvalidRequest = 400 "invalid_request",
     /// The path is not percent-encoded UTF-8.
     InvalidPath = 400 "invalid_path",
     /// A queue configuration has a value outside its bounds.
@@ -114,6 +116,8 @@ error_codes! {
     NotAcceptable = 406 "not_acceptable",
     /// The job did not end within `wait`; repeat the request.
     WaitTimeout = 408 "wait_timeout",
+    /// The request's body did not come in time.
+    BodyTimeout = 408 "body_timeout",
     /// Another request has used this id.
     IdTaken = 409 "id_taken",
     /// A job that has not ended has this correlation key.
@@ -152,12 +156,16 @@ error_codes! {
     ConfigRefused = 409 "config_refused",
     /// There are as many drained workers as there may be.
     TooManyDrains = 409 "too_many_drains",
+    /// The type is unknown, and there are as many types as may be created by a first job.
+    TooManyTypes = 409 "too_many_types",
     /// There are as many schedules as there may be.
     TooManySchedules = 409 "too_many_schedules",
     /// There are as many triggers as there may be.
     TooManyTriggers = 409 "too_many_triggers",
     /// The first token must have the scope `admin`.
     AdminTokenRequired = 409 "admin_token_required",
+    /// Without the token, no caller could administer the server.
+    LastAdminToken = 409 "last_admin_token",
     /// The record has changed since it was read; `If-Match` names another version.
     PreconditionFailed = 412 "precondition_failed",
     /// A value is larger than it may be.
@@ -168,10 +176,16 @@ error_codes! {
     BodyTooLarge = 413 "body_too_large",
     /// The response would be larger than this deployment can send; ask for less.
     ResponseTooLarge = 413 "response_too_large",
+    /// The path and the query are too long.
+    UriTooLong = 414 "uri_too_long",
     /// The body has a media type that the route does not take.
     UnsupportedMediaType = 415 "unsupported_media_type",
+    /// The request has too many headers, or too long ones.
+    HeadersTooLarge = 431 "headers_too_large",
     /// The server failed; its log has the cause under the request id.
     Internal = 500 "internal",
+    /// The job's record is damaged, or a newer release wrote it; `tidegate doctor` says what to do.
+    JobUnreadable = 500 "job_unreadable",
     /// The server cannot do this now; repeat after `Retry-After`.
     Unavailable = 503 "unavailable",
 }

@@ -13,6 +13,7 @@
 //! **Where is a job admitted?** In [`queue::admission`].
 
 pub mod calendar;
+pub mod checksum;
 pub mod document;
 pub mod error_chain;
 pub mod error_code;

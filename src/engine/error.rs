@@ -5,7 +5,7 @@ use tidegate_core::{error_chain::ErrorChain, error_code::ErrorCode};
 
 use tidegate_core::{
     job::{JobId, lifecycle::Refused, payload::Malformed},
-    port::StoreError,
+    port::{StoreError, job_store::UnreadableJob},
 };
 
 /// The answer to a request that changed nothing. Each has a stable code, which gives the HTTP
@@ -65,6 +65,10 @@ pub enum Error {
         /// Why.
         message: String,
     },
+    /// A job's record is damaged, or a newer release wrote it. Repeating does not help until an
+    /// operator has repaired it.
+    #[error(transparent)]
+    Unreadable(#[from] UnreadableJob),
     /// A fault of the server or its store. An operator must read the log.
     #[error("internal error: {0}")]
     Internal(String),
@@ -82,6 +86,7 @@ impl Error {
             Self::Stale { .. } => ErrorCode::PreconditionFailed,
             Self::Forbidden(_) => ErrorCode::Forbidden,
             Self::Unavailable { .. } => ErrorCode::Unavailable,
+            Self::Unreadable(_) => ErrorCode::JobUnreadable,
             Self::Internal(_) => ErrorCode::Internal,
         }
     }

@@ -9,6 +9,7 @@
 pub mod config;
 pub mod error;
 pub mod events;
+pub mod explanation;
 mod ids;
 pub mod jobs;
 pub mod memory;
@@ -21,7 +22,7 @@ pub mod testkit;
 pub mod tick;
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::{Arc, atomic::AtomicU64},
     time::Duration,
 };
@@ -38,20 +39,27 @@ pub use crate::jobs::dispatch::{Dispatched, ungranted_work};
 pub use crate::jobs::enqueue::fault;
 pub use crate::jobs::job_writes::{CALLBACK_QUEUE, CALLBACK_TYPE};
 pub use crate::jobs::lookahead::{LastSweep, Lookahead};
+pub use crate::jobs::objects::check_object;
+use crate::jobs::running::MAX_CACHED_JOBS;
 pub use crate::jobs::sweep::Swept;
 pub use crate::plugins::circuit_breaker::CircuitBreaker;
 pub use crate::schedules::materialize::Materialized;
 pub use crate::tick::view::LedgerView;
 pub use error::Error;
 pub use tick::{
-    ByteBudget, Claimed, Demand, Dispatch, ThrottlerCall, TickCache, TickInput, TickOutcome,
+    ByteBudget, Claimed, CountedBytes, Demand, Dispatch, ThrottlerCall, TickCache, TickInput,
+    TickOutcome,
 };
+pub use tidegate_core::port::job_store::NO_ROOM;
 
 use tidegate_core::{
-    job::{Job, JobId, QueueName, retry::Retry, type_config::TypeConfig},
-    port::{Clock, Entropy, Policy, WorkQueue, job_store::SharedStore},
+    job::{Job, JobId, QueueName, TypeName, retry::Retry, type_config::TypeConfig},
+    port::{
+        Clock, Entropy, Policy, WorkQueue,
+        job_store::{SharedStore, StoredJob},
+    },
     target::{ExternalTarget, Push, TargetConfig},
-    validate::{AcceptTarget, no_external_target},
+    validate::{AcceptTarget, AllowedHosts, no_external_target},
 };
 
 /// The ports of an engine.
@@ -85,6 +93,10 @@ pub struct Rules {
     /// Whether targets and callbacks with an unsafe host name or address are refused. The caller of
     /// a target also checks the address that the name resolves to.
     pub refuse_unsafe_hosts: bool,
+    /// The hosts that targets may have.
+    pub allowed_targets: AllowedHosts,
+    /// The hosts that a `callback_url` may have.
+    pub allowed_callbacks: AllowedHosts,
     /// The bounds of events.
     pub events: EventRules,
     /// Bodies over this many bytes are stored as objects. Smaller ones are cheaper in the store.
@@ -99,6 +111,8 @@ impl Default for Rules {
             default_target: None,
             accept_target: no_external_target,
             refuse_unsafe_hosts: false,
+            allowed_targets: AllowedHosts::default(),
+            allowed_callbacks: AllowedHosts::default(),
             events: EventRules::default(),
             object_bytes: OBJECT_BYTES,
         }
@@ -144,6 +158,9 @@ impl Default for EventRules {
 
 /// The default of [`Rules::object_bytes`].
 pub const OBJECT_BYTES: usize = 64 << 10;
+
+/// Running jobs that one read returns at most.
+const MAX_RUNNING_PAGE: u32 = 1000;
 
 /// The operations over one set of ports.
 pub struct Engine {
@@ -239,6 +256,19 @@ impl Engine {
         by_worker
     }
 
+    /// How many jobs of each type of `queue` run at workers that have no name.
+    ///
+    /// It counts the running jobs in this engine's cache, which may have evicted some.
+    pub fn running_without_worker(&self, queue: &QueueName) -> BTreeMap<TypeName, u64> {
+        let mut by_type = BTreeMap::new();
+        for job in self.running.lock().iter().filter(|job| job.spec.queue == *queue) {
+            if job.life.running().is_some_and(|run| run.worker.is_none()) {
+                *by_type.entry(job.spec.job_type.clone()).or_default() += 1;
+            }
+        }
+        by_type
+    }
+
     /// Caches a running job, or removes one that no longer runs from the cache.
     fn cache_job(&self, job: &Job) {
         if job.life.running().is_some() {
@@ -249,12 +279,40 @@ impl Engine {
         }
     }
 
+    /// Caches the running jobs of every queue, so that a restarted process knows what each worker
+    /// runs. Reads as many as the cache holds.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub async fn load_running(&self) -> Result<(), Error> {
+        let catalog = self.catalog().await?;
+        let queues: BTreeSet<&QueueName> =
+            catalog.types.values().map(|item| &item.config.queue).collect();
+        let mut left = MAX_CACHED_JOBS.get();
+        for queue in queues {
+            let mut after = None;
+            while left > 0 {
+                let page =
+                    self.ports.store.running(queue, after.as_ref(), MAX_RUNNING_PAGE).await?;
+                let jobs: Vec<Job> = page.into_iter().flatten().take(left).collect();
+                let Some(last) = jobs.last() else { break };
+                after = Some(last.id.clone());
+                left -= jobs.len();
+                for job in &jobs {
+                    self.cache_job(job);
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// The jobs with these ids, from the cache or else from the store.
     ///
     /// # Errors
     ///
     /// The store's.
-    pub async fn cached_jobs(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>, Error> {
+    pub async fn cached_jobs(&self, ids: &[JobId]) -> Result<Vec<StoredJob>, Error> {
         let any: Vec<(JobId, u16)> = ids.iter().map(|id| (id.clone(), 0)).collect();
         self.cached_attempts(&any).await
     }
@@ -265,17 +323,16 @@ impl Engine {
     pub(crate) async fn cached_attempts(
         &self,
         attempts: &[(JobId, u16)],
-    ) -> Result<Vec<Option<Job>>, Error> {
-        let mut found: Vec<Option<Job>> = {
+    ) -> Result<Vec<StoredJob>, Error> {
+        let mut found: Vec<StoredJob> = {
             let mut running = self.running.lock();
-            attempts
-                .iter()
-                .map(|(id, attempt)| {
-                    running.get(id).filter(|job| job.life.attempt >= *attempt).cloned()
-                })
-                .collect()
+            let mut cached = |(id, attempt): &(JobId, u16)| {
+                running.get(id).filter(|job| job.life.attempt >= *attempt).cloned()
+            };
+            attempts.iter().map(|attempt| Ok(cached(attempt))).collect()
         };
-        let missing: Vec<usize> = (0..attempts.len()).filter(|i| found[*i].is_none()).collect();
+        let missing: Vec<usize> =
+            (0..attempts.len()).filter(|i| matches!(found[*i], Ok(None))).collect();
         if !missing.is_empty() {
             let wanted: Vec<JobId> = missing.iter().map(|i| attempts[*i].0.clone()).collect();
             for (i, job) in missing.into_iter().zip(self.ports.store.get(&wanted).await?) {

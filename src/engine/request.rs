@@ -5,6 +5,9 @@ use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::explanation::{
+    Explanation, HeldBy, HeldJobs, QueueExplanation, TypeUse, WorkerStatus,
+};
 use crate::jobs::report::MAX_INLINE_RESULT_BYTES;
 use tidegate_core::{
     calendar::window::Window,
@@ -225,33 +228,6 @@ pub struct Cancelled {
     pub ended: bool,
 }
 
-/// Why a job waits.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Explanation {
-    /// The name of its state.
-    pub state: &'static str,
-    /// The name of its phase; see [`Phase`](tidegate_core::job::Phase).
-    pub phase: &'static str,
-    /// What holds it; absent if nothing does.
-    pub held_by: Option<HeldBy>,
-    /// Since when.
-    pub since: Option<Timestamp>,
-    /// An explanation for people.
-    pub reason: String,
-    /// When it can run at the earliest, if that is known.
-    pub earliest_at: Option<Timestamp>,
-}
-
-/// What holds a job.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HeldBy {
-    /// `due_time`, `window`, `paused`, `concurrency`, `type_concurrency`, `constraint`,
-    /// `throttler`, `order`, `worker` or `retry`.
-    pub kind: &'static str,
-    /// The name of the type, constraint or plugin.
-    pub name: Option<String>,
-}
-
 /// The jobs that a bulk operation applies to.
 #[derive(Clone, Debug, Default)]
 pub struct JobFilter {
@@ -279,6 +255,18 @@ pub enum BulkKind {
     Replay,
     /// Drops it if it is scheduled.
     Purge,
+    /// Changes it if it is scheduled.
+    Patch,
+}
+
+/// What a bulk operation changes in scheduled jobs; what is absent stays.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BulkPatch {
+    /// The new windows.
+    pub windows: Option<Vec<Window>>,
+    /// The new priority.
+    pub priority: Option<i32>,
 }
 
 /// A bulk operation, running or finished.
@@ -296,6 +284,10 @@ pub struct Operation {
     pub done: u64,
     /// Jobs whose state did not allow the change.
     pub refused: u64,
+    /// Jobs that may match and cannot be read, so that they were left out: their ids, at most
+    /// [`MAX_UNREADABLE`](tidegate_core::port::job_store::MAX_UNREADABLE).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<String>,
     /// When it was requested.
     pub created_at: Timestamp,
     /// When it ended.
@@ -310,18 +302,21 @@ pub struct QueueStatus {
     /// How many jobs are in each state, by the state's name.
     pub depth: BTreeMap<&'static str, u64>,
     /// How many jobs are due and wait for admission or a worker, counted up to
-    /// [`MAX_COUNTED_DUE`](tidegate_core::port::job_store::MAX_COUNTED_DUE).
+    /// [`max_counted_due`](tidegate_core::port::StoreCapabilities::max_counted_due).
     pub ready: u64,
-    /// The weight of the running jobs that have grants.
+    /// The weight of the running jobs, without critical ones. In a queue without limits, at most
+    /// 10,000 jobs count.
     pub running_weight: u64,
     /// The due time of the waiting job that has been due for the longest time.
     pub oldest_due_at: Option<Timestamp>,
-    /// How many candidates each rule held in the last tick that searched for some.
-    pub held: BTreeMap<String, u64>,
-    /// How many workers would drain the due jobs in a minute, within the concurrency of the queue
-    /// and its types; 0 if the queue is paused. If the count of due jobs reaches its bound, all
-    /// scheduled jobs count as due.
+    /// What holds the first due jobs, in their order; see [`QueueExplanation::held`].
+    pub held: Vec<HeldJobs>,
+    /// How many workers would drain the due jobs in a minute, within the limits and rates of the
+    /// queue; 0 if the queue is paused. Due jobs beyond the bound of `ready` do not count.
     pub desired_workers: u64,
+    /// Pull workers that wait for jobs of the queue, run jobs, or called within a minute, and that
+    /// are not drained; absent if the process does not know all of them.
+    pub workers: Option<u64>,
     /// How many seconds after their due time attempts start: a moving mean since the server
     /// started.
     pub lateness_seconds: f64,

@@ -13,6 +13,8 @@ pub mod dashboard;
 pub mod handlers;
 #[cfg(feature = "serverless")]
 pub mod lambda;
+#[cfg(feature = "embedded")]
+pub mod listener;
 pub mod runtime;
 pub mod settings;
 pub mod telemetry;

@@ -28,6 +28,7 @@ const CRATES: &[(&str, &[&str])] = &[
 /// The modules of the core: each may use those before it.
 const CORE: &[&str] = &[
     "lib",
+    "checksum",
     "error_chain",
     "error_code",
     "ruled",

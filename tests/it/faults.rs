@@ -24,7 +24,8 @@ fn adds(ids: std::ops::Range<usize>) -> Txn {
 /// How many of the jobs 0, 1, 2... are there, in a row from the first.
 async fn there(store: &SharedStore) -> usize {
     let ids: Vec<JobId> = (0..100).map(|n| name(&format!("job-{n}"))).collect();
-    let found: Vec<bool> = store.get(&ids).await.unwrap().iter().map(Option::is_some).collect();
+    let found: Vec<bool> =
+        store.get(&ids).await.unwrap().iter().map(|job| matches!(job, Ok(Some(_)))).collect();
     let prefix = found.iter().take_while(|there| **there).count();
     assert!(!found[prefix..].contains(&true), "what is written is a prefix");
     prefix

@@ -7,6 +7,7 @@ use std::{pin::pin, sync::Arc, time::Duration};
 
 use futures_util::poll;
 use object_store::{ObjectStoreExt, memory::InMemory, path::Path};
+use serde_json::json;
 use tidegate_backends::{
     http::{Guard, HttpTarget},
     system::SystemEntropy,
@@ -20,7 +21,7 @@ use tidegate_core::{
 use tidegate_engine::{
     OBJECT_BYTES, Ports,
     memory::{FakeClock, MemoryStore, MemoryWorkQueue},
-    request::{LeaseRequest, NewJob, Report, ReportOutcome},
+    request::{LeaseRequest, NewJob, Report, ReportOutcome, WorkerStatus},
     testkit::builders::name,
 };
 use tidegate_server::Server;
@@ -136,6 +137,22 @@ async fn a_worker_waiting_for_several_queues_gets_any_job_at_once() {
         tokio::task::yield_now().await;
     }
     assert!(none.await.unwrap().is_empty(), "the wait ends");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_lease_has_a_bounded_number_of_bytes() {
+    let Harness { server, .. } = harness().await;
+    let large = || Payload::json(format!("\"{}\"", "x".repeat((4 << 20) - 2)));
+    for letter in ["a", "a", "b"].repeat(13) {
+        server.enqueue(NewJob::new(name(letter), large())).await.unwrap();
+    }
+    let at_once = |types| LeaseRequest { wait: Duration::ZERO, ..ask(types, 1000) };
+    // 64 MiB have 16 jobs. What does not fit stays due, for the next call and for those that wait.
+    let (first, second) = tokio::join!(server.lease(ask(&["a"], 20)), server.lease(ask(&["a"], 9)));
+    let leased = [first, second].map(|leased| leased.unwrap().jobs.len());
+    assert_eq!(leased, [16, 9]);
+    assert_eq!(server.lease(at_once(&["a", "b"])).await.unwrap().jobs.len(), 14);
     server.stop().await;
 }
 
@@ -278,7 +295,9 @@ async fn a_drain_outlasts_a_restart_and_the_silent_are_not_listed() {
     assert!(!server.drain_worker("drained", false).await.unwrap().draining);
     assert_eq!(leased_by(&server, "drained", &[]).await.len(), 1);
     server.drain_worker("drained", true).await.unwrap();
-    server.forget_worker("drained").await.unwrap();
+    server.forget_worker("drained", true).await.unwrap();
+    assert_eq!(listed().await, [("drained".to_owned(), true)], "a worker that stops stays drained");
+    server.forget_worker("drained", false).await.unwrap();
     enqueue(&server, "a").await;
     assert_eq!(
         leased_by(&server, "drained", &[]).await.len(),
@@ -286,6 +305,203 @@ async fn a_drain_outlasts_a_restart_and_the_silent_are_not_listed() {
         "who is forgotten is no longer drained"
     );
     server.stop().await;
+}
+
+/// The workers of `a`, and why a job of it waits.
+async fn explained(server: &Server, id: &JobId) -> (WorkerStatus, &'static str, String) {
+    let why = server.explain(id, None).await.unwrap();
+    (why.workers.unwrap(), why.held_by.unwrap().kind, why.reason)
+}
+
+#[tokio::test]
+async fn explain_counts_the_workers_of_a_type() {
+    let Harness { server, clock, .. } = harness().await;
+    let first = enqueue(&server, "a").await;
+    let (workers, kind, reason) = explained(&server, &first.id).await;
+    assert_eq!((workers.known, workers.last_seen_at, kind), (Some(0), None, "worker"));
+    assert!(reason.starts_with("no worker is known"), "{reason}");
+
+    for worker in ["w1", "w2"] {
+        server.register_worker(worker, Some(1)).await.unwrap();
+    }
+    enqueue(&server, "a").await;
+    let third = enqueue(&server, "a").await;
+    let seen = server.now();
+    for worker in ["w1", "w2"] {
+        assert_eq!(leased_by(&server, worker, &[]).await.len(), 1);
+    }
+    clock.advance(Duration::from_millis(1300));
+    let (workers, kind, reason) = explained(&server, &third.id).await;
+    let two = Some(2);
+    let busy = WorkerStatus {
+        known: two,
+        polling: Some(0),
+        busy: two,
+        draining: Some(0),
+        in_use: 2,
+        capacity: two,
+        last_seen_at: Some(seen),
+    };
+    assert_eq!((workers, kind), (busy.clone(), "worker"));
+    let all = "all 2 workers of its type are busy; 2 of 2 in use; last heard 1.3 s ago";
+    assert_eq!(reason, all);
+
+    // A limit is named before the workers, whose state stays visible.
+    let config = QueueConfig { concurrency: Some(0), ..QueueConfig::default() };
+    server.put_queue(&name("a"), config, None).await.unwrap();
+    let (workers, kind, _) = explained(&server, &third.id).await;
+    assert_eq!((workers, kind), (busy, "concurrency"));
+    let held = server.queue_status(&name("a")).await.unwrap().held;
+    assert_eq!((held[0].by.kind, held[0].jobs), ("concurrency", 1), "and the queue agrees");
+    server.put_queue(&name("a"), QueueConfig::default(), None).await.unwrap();
+
+    for worker in ["w1", "w2"] {
+        server.drain_worker(worker, true).await.unwrap();
+    }
+    let (workers, kind, reason) = explained(&server, &third.id).await;
+    assert_eq!((workers.draining, kind), (two, "worker"));
+    assert!(reason.starts_with("all 2 workers of its type are drained"), "{reason}");
+    let held = server.explain_queue(&name("a")).await.unwrap();
+    assert_eq!((held.held[0].by.kind, &held.workers["a"]), ("worker", &workers));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn explain_counts_workers_without_a_name() {
+    let Harness { server, .. } = harness().await;
+    let request = || LeaseRequest { wait: Duration::ZERO, ..ask(&["a"], 1) };
+    enqueue(&server, "a").await;
+    assert_eq!(server.lease(request()).await.unwrap().jobs.len(), 1);
+    let second = enqueue(&server, "a").await;
+    let (workers, ..) = explained(&server, &second.id).await;
+    assert_eq!((workers.known, workers.busy, workers.in_use), (Some(1), Some(1), 1));
+    assert_eq!(workers.capacity, None, "it has not registered one");
+    // Workers of another type are others.
+    let other = enqueue(&server, "b").await;
+    assert_eq!(explained(&server, &other.id).await.0.known, Some(0));
+    assert_eq!(server.lease(request()).await.unwrap().jobs.len(), 1);
+
+    let mut waiting = pin!(server.lease(ask(&["a"], 5)));
+    for _ in 0..50 {
+        assert!(poll!(&mut waiting).is_pending());
+        tokio::task::yield_now().await;
+    }
+    let workers = server.explain_queue(&name("a")).await.unwrap().workers.remove("a");
+    let workers = workers.unwrap();
+    assert_eq!((workers.known, workers.polling), (Some(1), Some(1)), "it waits for more");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn desired_workers_never_count_jobs_that_are_due_later() {
+    let Harness { server, clock, .. } = harness().await;
+    enqueue(&server, "a").await;
+    let run = leased_by(&server, "w", &[]).await;
+    clock.advance(Duration::from_secs(1));
+    leased_by(&server, "w", &run).await;
+    let jobs = async |count: usize, delay_seconds| {
+        let new = || NewJob { delay_seconds, ..NewJob::new(name("a"), Payload::null()) };
+        let answers = server.enqueue_many((0..count).map(|_| new()).collect()).await;
+        assert!(answers.iter().all(Result::is_ok));
+    };
+    let desired = async || server.queue_status(&name("a")).await.unwrap().desired_workers;
+    for _ in 0..5 {
+        jobs(1000, Some(Seconds::new(72_000))).await;
+    }
+    jobs(999, None).await;
+    assert_eq!(desired().await, 17, "of one second each");
+    jobs(1, None).await;
+    assert_eq!(desired().await, 17);
+    jobs(1000, None).await;
+    assert_eq!(desired().await, 34, "what is due counts in full");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn desired_workers_keep_to_constraints_and_rates() {
+    let Harness { server, .. } = harness().await;
+    let jobs = (0..600).map(|_| NewJob::new(name("a"), Payload::null())).collect();
+    assert!(server.enqueue_many(jobs).await.iter().all(Result::is_ok));
+    let desired = async || server.queue_status(&name("a")).await.unwrap().desired_workers;
+    assert_eq!(desired().await, 600, "before the first run, each takes its lease of an hour");
+    let config = server.job_type(&name("a")).await.unwrap().config;
+    let config = TypeConfig { lease_seconds: Seconds::new(1), ..config };
+    server.put_type(&name("a"), config, None).await.unwrap();
+    assert_eq!(desired().await, 10, "or of a second");
+    for (constraint, wanted) in [
+        (json!({"name": "one", "concurrency": 1}), 1),
+        (json!({"name": "one", "rate": {"count": 1, "per_seconds": 60}}), 1),
+        (json!({"name": "one", "rate": {"count": 3, "per_seconds": 1}}), 3),
+        (json!({"name": "one", "concurrency": 0}), 0),
+    ] {
+        let config = serde_json::from_value(json!({"constraints": [constraint]})).unwrap();
+        server.put_queue(&name("a"), config, None).await.unwrap();
+        assert_eq!(desired().await, wanted, "{constraint}");
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn the_running_weight_is_right_without_a_limit() {
+    let Harness { server, clock, objects, store } = harness().await;
+    let weight =
+        async |server: &Server| server.queue_status(&name("a")).await.unwrap().running_weight;
+    for (weight, critical) in [(3, false), (4, false), (5, true)] {
+        let job = NewJob::new(name("a"), Payload::null()).with_options(|options| {
+            options.weight = Some(weight);
+            options.critical = critical;
+        });
+        server.enqueue(job).await.unwrap();
+    }
+    assert_eq!(weight(&server).await, 0);
+    assert_eq!(leased_by(&server, "w", &[]).await.len(), 3);
+    assert_eq!(weight(&server).await, 7, "without the critical one");
+    server.stop().await;
+    let server = start(&store, &clock, &objects).await;
+    assert_eq!(weight(&server).await, 7, "after a restart, too");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn workers_that_share_a_queue_are_counted() {
+    let Harness { server, clock, .. } = harness().await;
+    let workers = async || server.queue_status(&name("a")).await.unwrap().workers;
+    assert_eq!(workers().await, Some(0));
+    for worker in ["w1", "w2", "w3"] {
+        leased_by(&server, worker, &[]).await;
+    }
+    assert_eq!(workers().await, Some(3));
+    assert_eq!(server.queue_status(&name("b")).await.unwrap().workers, Some(0));
+    server.drain_worker("w3", true).await.unwrap();
+    assert_eq!(workers().await, Some(2));
+    clock.advance(Duration::from_secs(61));
+    enqueue(&server, "a").await;
+    assert_eq!(leased_by(&server, "w1", &[]).await.len(), 1);
+    clock.advance(Duration::from_secs(61));
+    assert_eq!(workers().await, Some(1), "the one that runs a job");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_waiting_lease_ends_when_its_worker_leaves() {
+    for types in [&["a"][..], &["a", "b"]] {
+        let Harness { server, .. } = harness().await;
+        let waiting = tokio::spawn({
+            let (server, worker) = (server.clone(), Some("w".to_owned()));
+            let request = LeaseRequest { worker, ..ask(types, 5) };
+            async move { server.lease(request).await.unwrap().jobs }
+        });
+        for _ in 0..50 {
+            tokio::task::yield_now().await;
+        }
+        assert!(!waiting.is_finished() && server.workers().await.unwrap().len() == 1);
+        server.forget_worker("w", true).await.unwrap();
+        // The clock does not move, so the wait cannot end by itself.
+        let ended = tokio::time::timeout(Duration::from_secs(20), waiting).await;
+        assert!(ended.expect("its wait ends").unwrap().is_empty());
+        assert!(server.workers().await.unwrap().is_empty());
+        server.stop().await;
+    }
 }
 
 #[tokio::test]

@@ -28,6 +28,7 @@ mod server;
 mod serverless;
 mod shipped;
 mod simulation;
+mod sqlite_damage;
 mod sqlite_store;
 mod words;
 mod work_queue;

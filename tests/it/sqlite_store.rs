@@ -7,11 +7,14 @@ use std::{io::Write as _, path::Path, sync::Arc};
 
 use rusqlite::Connection;
 use tempfile::TempDir;
-use tidegate_backends::sqlite::{OpenError, SqliteStore, backup, database};
+use tidegate_backends::sqlite::{
+    OpenError, SqliteStore, backup, database, forget_database, holder,
+};
 use tidegate_core::{
     job::{Encoding, Job, Revision},
     port::job_store::{
-        Committed, Expect, ItemKind, JobStore, Key, ListQuery, StateFilter, StoreError, Write,
+        Committed, CurrentRecord, Expect, ItemKind, JobStore, Key, ListQuery, StateFilter,
+        StoreError, Write,
     },
     queue::{GrantBatch, Ledger, ledger::BatchId},
     stored::UnknownFields,
@@ -79,11 +82,12 @@ fn everything_is_there_after_the_store_is_opened_again() {
         drop(store);
 
         let store = opened(dir.path());
-        let found = store.get(std::slice::from_ref(&kept.id)).await.unwrap().remove(0).unwrap();
+        let found = store.get(std::slice::from_ref(&kept.id)).await.unwrap().remove(0);
+        let found = found.unwrap().unwrap();
         assert_eq!((&found.spec, &found.life), (&kept.spec, &kept.life));
         assert_eq!(
             store.bodies(std::slice::from_ref(&kept.id)).await.unwrap(),
-            [kept.data.inline().cloned()]
+            [Ok(kept.data.inline().cloned())]
         );
         assert_eq!(store.keys(&[key]).await.unwrap(), [Some(kept.id.clone())]);
         assert_eq!(store.ledger(&name("mail")).await.unwrap().unwrap().0.version, 1);
@@ -139,6 +143,39 @@ fn a_newer_file_is_refused() {
 }
 
 #[test]
+fn a_file_of_an_earlier_build_is_refused_in_clear_words() {
+    let dir = filled(1);
+    let db = Connection::open(database(dir.path())).unwrap();
+    db.execute_batch("PRAGMA user_version = 2").unwrap();
+    drop(db);
+    let Err(error) = SqliteStore::open(dir.path()) else { panic!("it should be refused") };
+    assert!(matches!(error, OpenError::Older { found: 2, .. }), "{error}");
+    assert!(error.to_string().contains("run that build to finish"), "{error}");
+}
+
+#[test]
+fn a_directory_that_lost_its_database_is_refused() {
+    for is_empty in [false, true] {
+        let dir = filled(3);
+        let file = database(dir.path());
+        if is_empty {
+            std::fs::write(&file, b"").unwrap();
+        } else {
+            std::fs::remove_file(&file).unwrap();
+        }
+        for _ in 0..2 {
+            let Err(error) = SqliteStore::open(dir.path()) else { panic!("it should be refused") };
+            assert!(error.to_string().contains("`--new`"), "{error}");
+            assert_eq!(file.exists(), is_empty, "nothing is created");
+        }
+        forget_database(dir.path()).unwrap();
+        drop(opened(dir.path()));
+        assert!(matches!(forget_database(dir.path()), Err(OpenError::NotNew { .. })));
+        opened(dir.path());
+    }
+}
+
+#[test]
 fn a_file_of_another_program_is_refused_and_left_alone() {
     let dir = TempDir::new().unwrap();
     Connection::open(database(dir.path()))
@@ -189,15 +226,18 @@ fn a_damaged_page_is_reported_by_its_reader_and_harms_no_other() {
     let store = Arc::new(opened(dir.path()));
     run(async {
         let got = store.get(&[name("job-0")]).await;
-        assert!(
-            matches!(&got, Err(StoreError::Corrupt(why)) if why.to_string().contains("job-0")),
-            "{got:?}"
-        );
+        let unreadable = got.unwrap().remove(0).unwrap_err();
+        assert!(unreadable.reason.contains("lifecycle of job job-0"), "{unreadable:?}");
         // In one group with a write that meets the damage, other writes go through.
         let taken = job("job-0").build();
         let (meets, good) =
             futures_util::future::join(add(&store, taken), add(&store, job("good").build())).await;
-        assert!(matches!(meets, Err(StoreError::Corrupt(_))), "{meets:?}");
+        let Committed::Conflict { current: CurrentRecord::Unreadable(job), .. } =
+            &meets.unwrap()[0]
+        else {
+            panic!("it meets the damaged job");
+        };
+        assert_eq!(job.id, "job-0");
         assert!(matches!(good.unwrap()[0], Committed::All));
     });
 }
@@ -224,7 +264,7 @@ fn a_full_disk_refuses_new_jobs_and_keeps_the_accepted_ones() {
             futures_util::future::join_all((0..20).map(|n| add(&store, big(10_000 + n)))).await;
         assert!(many.iter().all(|answer| matches!(answer, Err(StoreError::Throttled { .. }))));
         assert_eq!(store.depth().await.unwrap()[0].jobs, accepted as u64);
-        assert!(store.get(&[name("job-0"), name("job-10000")]).await.unwrap()[1].is_none());
+        assert_eq!(store.get(&[name("job-0"), name("job-10000")]).await.unwrap()[1], Ok(None));
 
         // Room that is made is used, even by a removal that shares its group with an insert.
         let remove = |n: usize| {
@@ -245,7 +285,7 @@ fn a_full_disk_refuses_new_jobs_and_keeps_the_accepted_ones() {
         let store = opened(dir.path());
         let ids: Vec<_> = (50..accepted).map(|n| name(&format!("job-{n}"))).collect();
         assert!(
-            store.get(&ids).await.unwrap().iter().all(Option::is_some),
+            store.get(&ids).await.unwrap().iter().all(|job| matches!(job, Ok(Some(_)))),
             "every accepted job is there"
         );
     });
@@ -329,4 +369,32 @@ fn the_lock_file_names_its_process() {
         std::fs::read_to_string(dir.path().join("lock")).unwrap(),
         format!("process {}\n", std::process::id())
     );
+}
+
+#[test]
+fn a_removed_lock_file_lets_no_second_server_start() {
+    let dir = TempDir::new().unwrap();
+    let first = opened(dir.path());
+    std::fs::remove_file(dir.path().join("lock")).unwrap();
+    let Err(OpenError::Held { by, .. }) = SqliteStore::open(dir.path()) else {
+        panic!("it should be held")
+    };
+    assert_eq!(by, "another process");
+    assert_eq!(holder(dir.path()).unwrap().as_deref(), Some("another process"));
+    drop(first);
+    assert_eq!(holder(dir.path()).unwrap(), None);
+    opened(dir.path());
+}
+
+#[test]
+fn a_lock_that_is_a_link_is_not_followed() {
+    let dir = TempDir::new().unwrap();
+    let target = dir.path().join("precious");
+    std::fs::write(&target, "data").unwrap();
+    let data = dir.path().join("data");
+    std::fs::create_dir(&data).unwrap();
+    std::os::unix::fs::symlink(&target, data.join("lock")).unwrap();
+    let Err(error) = SqliteStore::open(&data) else { panic!("it should be refused") };
+    assert!(error.to_string().contains("symbolic link"), "{error}");
+    assert_eq!(std::fs::read_to_string(&target).unwrap(), "data");
 }

@@ -29,7 +29,7 @@ type Stage = (&'static str, &'static [(&'static str, &'static str)], &'static [&
 /// The load of the test with kills: five rounds of 200 jobs, where `./test` runs one.
 const ROUNDS: (&str, &str) = ("TIDEGATE_LOCAL_STACK_ROUNDS", "5");
 
-const STAGES: [Stage; 13] = [
+const STAGES: [Stage; 14] = [
     ("tests", &[], &["./test"]),
     ("dependencies, doc comments", &[], &["./test", "static"]),
     ("each crate alone", &[], &["bash", "-c", EACH_CRATE_ALONE]),
@@ -57,6 +57,11 @@ const STAGES: [Stage; 13] = [
     ("infrastructure: checkov, Terraform", &[], &["infra/check", "--full"]),
     ("packages: arm64 and x86_64, their sizes", &[], &["cargo", "xtask", "package"]),
     ("local stack: the packages", &[("PROFILE", "packaged"), ROUNDS], &["localstack/test"]),
+    (
+        "the OpenAPI document: validators, a fuzzer, generated clients",
+        &[],
+        &["tests/clients/check"],
+    ),
     ("starts of the functions", &[], &["cargo", "xtask", "start"]),
     (
         "plugins in three languages",

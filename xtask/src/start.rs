@@ -133,6 +133,7 @@ fn command(program: &Path, runtime: SocketAddr, aws: SocketAddr) -> Command {
         ("AWS_ENDPOINT_URL", format!("http://{aws}")),
         ("TIDEGATE_TABLE", "tidegate".into()),
         ("TIDEGATE_BUCKET", "tidegate".into()),
+        ("TIDEGATE_ENCRYPTION_KEY", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=".into()),
         ("TIDEGATE_WORK_QUEUE_URL", queue("work")),
         ("TIDEGATE_HINT_QUEUE_URL", queue("hints.fifo")),
         ("TIDEGATE_TIMER_QUEUE_URL", queue("timers")),

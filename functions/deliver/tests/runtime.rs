@@ -38,6 +38,7 @@ fn the_function_does_not_start_without_a_public_url() {
     let vars = [
         ("TIDEGATE_TABLE", "memory:"),
         ("TIDEGATE_BUCKET", "memory:"),
+        ("TIDEGATE_ENCRYPTION_KEY", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="),
         ("TIDEGATE_WORK_QUEUE_URL", queue),
         ("TIDEGATE_HINT_QUEUE_URL", queue),
         ("TIDEGATE_TIMER_QUEUE_URL", queue),

@@ -20,6 +20,12 @@ variable "code_bucket" {
   description = "The bucket that holds the zips of `cargo xtask package`, under tidegate/VERSION/ARCH/."
 }
 
+variable "encryption_key" {
+  type        = string
+  sensitive   = true
+  description = "32 random bytes in base64: `openssl rand -base64 32`. Keep it: a restored table needs it."
+}
+
 resource "aws_sqs_queue" "invoices" {
   name = "invoices"
 }
@@ -29,6 +35,7 @@ module "tidegate" {
 
   code_bucket          = var.code_bucket
   code_prefix          = "tidegate/0.1.0"
+  encryption_key       = var.encryption_key
   sqs_target_arns      = [aws_sqs_queue.invoices.arn]
   ingest_event_pattern = jsonencode({ source = ["my.shop"] })
 }

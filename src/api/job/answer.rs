@@ -1,9 +1,7 @@
-//! Answers about several jobs, and about what one waits for.
-
-use std::borrow::Cow;
+//! Answers about several jobs.
 
 use serde::{Deserialize, Deserializer, Serialize};
-use tidegate_core::{job::JobId, time::Timestamp};
+use tidegate_core::job::JobId;
 
 use super::{JobView, ShortView};
 use crate::Problem;
@@ -14,6 +12,10 @@ pub struct JobPage<'a> {
     /// The jobs, newest first by creation.
     #[schema(value_type = Vec<JobView>)]
     pub jobs: Vec<JobView<'a>>,
+    /// The ids of jobs that may belong to the list and cannot be read, at most 100: their records
+    /// are damaged, or a newer release wrote them. `GET` of one says why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<String>,
     /// Where the next page starts; absent on the last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
@@ -66,35 +68,4 @@ impl<'de> Deserialize<'de> for BatchJob<'_> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         ShortView::deserialize(deserializer).map(Self::Short)
     }
-}
-
-/// Why a job waits.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
-pub struct Explanation {
-    /// The name of its state.
-    #[schema(value_type = String)]
-    pub state: Cow<'static, str>,
-    /// The name of its phase, as a job shows it.
-    #[schema(value_type = String)]
-    pub phase: Cow<'static, str>,
-    /// What holds it; absent if nothing does.
-    pub held_by: Option<HeldBy>,
-    /// Since when.
-    pub since: Option<Timestamp>,
-    /// For people.
-    pub reason: String,
-    /// The earliest start, where that is known.
-    pub earliest_at: Option<Timestamp>,
-}
-
-/// What holds a job.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-pub struct HeldBy {
-    /// `due_time`, `window`, `paused`, `concurrency`, `type_concurrency`, `constraint`,
-    /// `throttler`, `order`, `worker` or `retry`.
-    #[schema(value_type = String)]
-    pub kind: Cow<'static, str>,
-    /// Its name, where there are several.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
 }

@@ -9,6 +9,6 @@ mod answer;
 mod request;
 mod view;
 
-pub use answer::{BatchJob, BatchResult, BatchView, Explanation, HeldBy, JobPage};
+pub use answer::{BatchJob, BatchResult, BatchView, JobPage};
 pub use request::{BatchBody, NewJobBody, PatchBody, ReplayBody};
 pub use view::{Bodies, EntryView, FailureView, JobView, RunningView, ShortView};

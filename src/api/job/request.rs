@@ -88,18 +88,20 @@ impl Serialize for NewJobBody<'_> {
     }
 }
 
-/// Changes to a scheduled job; absent fields stay.
+/// Changes to a scheduled job. Absent fields stay; null is what an enqueue without the field has.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = JobPatch)]
 pub struct PatchBody<'a> {
-    /// The new due time; in the past means now.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub run_at: Option<Timestamp>,
-    /// The new priority.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub priority: Option<i32>,
-    /// The new data.
+    /// The new due time; in the past and null mean now.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Timestamp>)]
+    pub run_at: Option<Option<Timestamp>>,
+    /// The new priority; null means that of the type.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<i32>)]
+    pub priority: Option<Option<i32>>,
+    /// The new data; null is a value.
     #[serde(
         borrow,
         default,
@@ -112,17 +114,19 @@ pub struct PatchBody<'a> {
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Timestamp>)]
     pub expires_at: Option<Option<Timestamp>>,
-    /// The new windows; an empty list means always.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub windows: Option<Vec<Window>>,
+    /// The new windows; an empty list means always, null those of the type.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<Window>>)]
+    pub windows: Option<Option<Vec<Window>>>,
 }
 
-/// What a replay changes in the new job; absent fields are those of the old job.
+/// What a replay changes in the new job. Absent fields are those of the old job; null is what an
+/// enqueue without the field has.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = ReplayWith)]
 pub struct ReplayBody<'a> {
-    /// Other data.
+    /// Other data; null is a value.
     #[serde(
         borrow,
         default,
@@ -131,19 +135,22 @@ pub struct ReplayBody<'a> {
     )]
     #[schema(value_type = AnyValue, required = false)]
     pub data: Option<&'a RawValue>,
-    /// Another priority.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub priority: Option<i32>,
-    /// Another weight.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub weight: Option<u32>,
-    /// Other attributes.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Another priority; null means that of the type.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<i32>)]
+    pub priority: Option<Option<i32>>,
+    /// Another weight; null means that of the type.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u32>)]
+    pub weight: Option<Option<u32>>,
+    /// Other attributes; null means only those extracted from the data.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<BTreeMap<String, AttributeValue>>)]
-    pub attributes: Option<Attributes>,
-    /// Other windows.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub windows: Option<Vec<Window>>,
+    pub attributes: Option<Option<Attributes>>,
+    /// Other windows; null means those of the type.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<Window>>)]
+    pub windows: Option<Option<Vec<Window>>>,
     /// Another instant after which it never starts; null means none.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Timestamp>)]

@@ -61,7 +61,8 @@ pub struct JobView<'a> {
     pub weight: u32,
     /// Whether it is exempt from limits.
     pub critical: bool,
-    /// The earliest start, while it is scheduled.
+    /// The earliest start: of the next attempt while it is scheduled, and of the latest one later.
+    /// `started_at` shows how late that attempt started.
     pub run_at: Option<Timestamp>,
     /// When it was accepted.
     pub created_at: Timestamp,
@@ -217,7 +218,7 @@ impl<'a> JobView<'a> {
             priority: spec.priority,
             weight: spec.weight,
             critical: spec.critical,
-            run_at: life.run_at(),
+            run_at: life.latest_due_at(),
             created_at: spec.created_at,
             started_at: life.started_at,
             ended_at: match life.state {
@@ -279,7 +280,8 @@ pub struct ShortView<'a> {
     pub phase: Cow<'static, str>,
     /// Attempts started so far.
     pub attempt: u16,
-    /// The earliest start, while it is scheduled.
+    /// The earliest start: of the next attempt while it is scheduled, and of the latest one later.
+    /// `started_at` shows how late that attempt started.
     pub run_at: Option<Timestamp>,
     /// When it was accepted.
     pub created_at: Timestamp,
@@ -295,7 +297,7 @@ impl<'a> ShortView<'a> {
             state: word(&job.life.state).into(),
             phase: Phase::of(&job.life, now).as_str().into(),
             attempt: job.life.attempt,
-            run_at: job.life.run_at(),
+            run_at: job.life.latest_due_at(),
             created_at: job.spec.created_at,
         }
     }

@@ -64,7 +64,10 @@ pub fn write_of(before: Option<&Item>, after: Option<&Item>) -> Result<Option<Wr
                 name: item.key.s.clone(),
                 was: version(before),
                 version: version(after),
-                bytes: after.and_then(|item| item.bytes(row::RECORD)).map(|bytes| bytes.to_vec()),
+                bytes: after.and_then(|item| {
+                    let sealed = item.bytes(row::RECORD)?;
+                    row::item(item.key.s.clone(), kind, version(after), sealed).bytes.ok()
+                }),
             }),
         _ => None,
     })

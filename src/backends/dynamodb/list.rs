@@ -27,7 +27,7 @@ use tidegate_core::{
     job::{Job, Outcome, QueueName, TypeName},
     port::{
         StoreError,
-        job_store::{Depth, ListPage, ListQuery, StateFilter},
+        job_store::{Depth, ListPage, ListQuery, MAX_UNREADABLE, StateFilter, UnreadableJob},
         listing::Cursor,
     },
 };
@@ -82,12 +82,12 @@ impl DynamoStore {
         &self,
         hour: Hour,
         index_partition: &Partition,
-    ) -> Result<Vec<Job>, StoreError> {
+    ) -> Result<Vec<Result<Job, UnreadableJob>>, StoreError> {
         let now = self.now();
         let items = self.whole(key::bucket(index_partition, hour, false)).await?;
         let rows =
             items.iter().filter(|item: &&Item| item.key.is_row() && !row::is_over(item, now));
-        Ok(rows.filter_map(|item| row::readable(item, now)).collect())
+        Ok(rows.map(|item| row::stored(item, now)).collect())
     }
 
     pub(super) async fn list_jobs(&self, query: &ListQuery) -> Result<ListPage, StoreError> {
@@ -104,7 +104,7 @@ impl DynamoStore {
         };
         let limit = query.limit as usize;
         let mut found: BTreeMap<Cursor, Job> = BTreeMap::new();
-        let mut more = false;
+        let (mut more, mut unreadable) = (false, Vec::new());
         for (hour, index_partitions) in self.buckets(&queues).await?.into_iter().rev() {
             // Jobs of this hour and earlier ones were accepted before the end of this hour.
             let complete =
@@ -113,15 +113,16 @@ impl DynamoStore {
                 break;
             }
             for index_partition in index_partitions {
-                let jobs = self
-                    .jobs_in(hour, &index_partition)
-                    .await?
-                    .into_iter()
-                    .filter(|job| query.asks_for(job));
-                found.extend(
-                    jobs.map(|job| (cursor_of(&job), job))
-                        .filter(|(at, _)| after.as_ref().is_none_or(|after| at < after)),
-                );
+                for job in self.jobs_in(hour, &index_partition).await? {
+                    match job {
+                        Ok(job) if query.asks_for(&job) => {
+                            found.insert(cursor_of(&job), job);
+                        }
+                        Err(job) if unreadable.len() < MAX_UNREADABLE => unreadable.push(job),
+                        Ok(_) | Err(_) => {}
+                    }
+                }
+                found.retain(|at, _| after.as_ref().is_none_or(|after| at < after));
             }
             // Only the newest are needed.
             while found.len() > limit + 1 {
@@ -132,7 +133,7 @@ impl DynamoStore {
         let more = more || found.len() > limit;
         let jobs: Vec<Job> = found.into_values().rev().take(limit).collect();
         let next_cursor = jobs.last().filter(|_| more).map(|job| cursor_of(job).to_string());
-        Ok(ListPage { jobs, next_cursor })
+        Ok(ListPage { jobs, unreadable, next_cursor })
     }
 
     pub(super) async fn count_jobs(&self) -> Result<Vec<Depth>, StoreError> {
@@ -187,6 +188,12 @@ impl DynamoStore {
         for row in rows.iter().filter(|item| item.key.is_row() && !row::is_over(item, now)) {
             let Some(job) = row::readable(row, now) else {
                 is_whole = false;
+                // It counts as running, so that nothing that it needs is deleted.
+                if let Some(spec) = row::spec_alone(row) {
+                    *counts
+                        .entry((spec.queue, spec.job_type, StateFilter::Running))
+                        .or_default() += 1;
+                }
                 continue;
             };
             let (queue, job_type) = (job.spec.queue.clone(), job.spec.job_type.clone());

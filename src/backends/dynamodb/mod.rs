@@ -49,13 +49,14 @@ use key::{JobLocation, Partition};
 use row::BodyAt;
 use table::{Item, PageQuery, Table};
 
+use crate::unreadable::unreadable;
 use tidegate_core::{
-    job::{Job, JobId, Payload, QueueName, Spec, TypeName},
+    job::{Job, JobId, QueueName, Spec, TypeName},
     port::{
         Atomicity, Clock, Entropy, StoreCapabilities, StoreError,
         job_store::{
             self, Committed, Depth, DuePage, DueQuery, ItemKind, JobStore, ListPage, ListQuery,
-            Purged, Record, RecordKind, RecordQuery, Txn,
+            Purged, Record, RecordKind, RecordQuery, StoredBody, StoredJob, Txn, UnreadableJob,
         },
     },
     queue::{GrantBatch, Ledger, ledger::BatchId},
@@ -67,6 +68,8 @@ use tidegate_core::{
 const MAX_IN_FLIGHT_WRITE: Duration = Duration::from_secs(10);
 /// How often a ledger is read if its batches change meanwhile.
 const MAX_LEDGER_READS: usize = 8;
+/// Most due jobs that a count covers. It reads each of them.
+const MAX_COUNTED_DUE: u32 = 1000;
 /// Maximum entries of each cache of [`KnownRecords`].
 const MAX_KNOWN_RECORDS: usize = 50_000;
 
@@ -80,13 +83,6 @@ struct KnownRecords {
     /// Entries that lead to no candidate.
     exhausted: HashMap<Key, partition::Exhausted>,
 }
-
-/// A job exists and cannot be read.
-#[derive(Clone, Copy, Debug)]
-struct Damaged;
-
-/// The job of an id, if there is one.
-type Found = Result<Option<Job>, Damaged>;
 
 /// Jobs, ledgers and configuration in one table.
 pub struct DynamoStore {
@@ -124,6 +120,15 @@ impl DynamoStore {
     pub fn with_low_watermarks(mut self, low_watermarks: LowWatermarks) -> Self {
         self.low_watermarks = low_watermarks;
         self
+    }
+
+    /// Damages the row of a job, for tests. A second call restores it.
+    #[cfg(any(test, feature = "testkit"))]
+    pub async fn damage_job(&self, id: &JobId) {
+        let row = self.rows(&[id]).await.ok().and_then(|mut rows| rows.pop().flatten());
+        let mut row = row.expect("the job is there");
+        row::flip(&mut row);
+        self.table.write(&[table::Change::Put(row)]).await.expect("the table answers");
     }
 
     fn now(&self) -> Timestamp {
@@ -181,18 +186,15 @@ impl DynamoStore {
     }
 
     /// What is stored for these ids, in their order.
-    async fn found(&self, ids: &[&JobId]) -> Result<Vec<Found>, StoreError> {
+    async fn found(&self, ids: &[&JobId]) -> Result<Vec<StoredJob>, StoreError> {
         let mut unique: Vec<&JobId> = ids.to_vec();
         unique.sort_unstable();
         unique.dedup();
         let (rows, now) = (self.rows(&unique).await?, self.now());
-        let found: BTreeMap<&JobId, Found> = unique
+        let found: BTreeMap<&JobId, StoredJob> = unique
             .into_iter()
             .zip(rows)
-            .map(|(id, row)| {
-                let job = row.map(|item| row::readable(&item, now).ok_or(Damaged));
-                (id, job.transpose())
-            })
+            .map(|(id, row)| (id, row.map(|item| row::stored(&item, now)).transpose()))
             .collect();
         Ok(ids.iter().map(|id| found.get(id).cloned().unwrap_or(Ok(None))).collect())
     }
@@ -227,6 +229,7 @@ impl JobStore for DynamoStore {
         StoreCapabilities {
             atomicity: Atomicity::Steps { max_in_flight_write: MAX_IN_FLIGHT_WRITE },
             expires_natively: true,
+            max_counted_due: MAX_COUNTED_DUE,
         }
     }
 
@@ -238,13 +241,11 @@ impl JobStore for DynamoStore {
         key::with_location(&id, &location)
     }
 
-    async fn get(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>, StoreError> {
-        let found = self.found(&ids.iter().collect::<Vec<_>>()).await?;
-        let damaged = |id| StoreError::corrupt(format!("job {id} is damaged"));
-        ids.iter().zip(found).map(|(id, found)| found.map_err(|Damaged| damaged(id))).collect()
+    async fn get(&self, ids: &[JobId]) -> Result<Vec<StoredJob>, StoreError> {
+        self.found(&ids.iter().collect::<Vec<_>>()).await
     }
 
-    async fn bodies(&self, ids: &[JobId]) -> Result<Vec<Option<Payload>>, StoreError> {
+    async fn bodies(&self, ids: &[JobId]) -> Result<Vec<StoredBody>, StoreError> {
         let rows = self.rows(&ids.iter().collect::<Vec<_>>()).await?;
         let keys: Vec<Vec<Key>> = ids
             .iter()
@@ -256,10 +257,11 @@ impl JobStore for DynamoStore {
         let parts = self.table.get(&keys.concat()).await?;
         let mut rest = &parts[..];
         let mut bodies = Vec::with_capacity(ids.len());
-        for keys in keys {
+        for (id, keys) in ids.iter().zip(keys) {
             let (own, others) = rest.split_at(keys.len());
             rest = others;
-            bodies.push(row::body(own));
+            let body = row::body(id, own);
+            bodies.push(body.map_err(|error| unreadable(id.as_str(), &error)));
         }
         Ok(bodies)
     }
@@ -301,7 +303,7 @@ impl JobStore for DynamoStore {
         queue: &QueueName,
         after: Option<&JobId>,
         limit: u32,
-    ) -> Result<Vec<Job>, StoreError> {
+    ) -> Result<Vec<Result<Job, UnreadableJob>>, StoreError> {
         self.running_jobs(queue, after, limit as usize).await
     }
 
@@ -361,7 +363,8 @@ impl JobStore for DynamoStore {
         let items = self.whole(key::items(kind)).await?;
         let item = |item: &Item| {
             let (version, bytes) = item.number(row::VERSION).zip(item.bytes(row::RECORD))?;
-            Some(job_store::Item { name: item.key.s.clone(), version, bytes: bytes.to_vec() })
+            let name = item.key.s.clone();
+            Some(row::item(name, kind, version, bytes))
         };
         Ok(items.iter().filter_map(item).collect())
     }

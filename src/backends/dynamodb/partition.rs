@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use super::{
-    Damaged, DynamoStore, MAX_KNOWN_RECORDS,
+    DynamoStore, MAX_KNOWN_RECORDS,
     bucket::Bucket,
     entry::{EntryRequest, LOW_WATERMARK_LAG},
     key::{self, Key, SortKey},
@@ -17,7 +17,10 @@ use super::{
 };
 use tidegate_core::{
     job::{Job, JobId, State},
-    port::StoreError,
+    port::{
+        StoreError,
+        job_store::{StoredJob, UnreadableJob},
+    },
     time::Timestamp,
 };
 
@@ -53,7 +56,22 @@ pub(super) struct SeenEntry {
     id: Option<JobId>,
     /// None if the job does not exist, or if the entry is known to be exhausted.
     pub job: Option<Job>,
+    /// The job if it cannot be read.
+    pub unreadable: Option<UnreadableJob>,
     exhausted: Option<Exhausted>,
+}
+
+impl SeenEntry {
+    /// Sets the job that the entry leads to.
+    fn set(&mut self, job: StoredJob) {
+        match job {
+            Ok(job) => self.job = job,
+            Err(unreadable) => {
+                self.exhausted = Some(Exhausted::Damaged);
+                self.unreadable = Some(unreadable);
+            }
+        }
+    }
 }
 
 /// Reads the entries of one bucket in order.
@@ -292,15 +310,19 @@ impl DynamoStore {
             let one = match key {
                 SortKey::Row(at) => {
                     let is_over = row::is_over(&item, now);
-                    let job = if is_over { None } else { row::readable(&item, now) };
-                    SeenEntry {
+                    let job = if is_over { Ok(None) } else { row::stored(&item, now).map(Some) };
+                    let mut one = SeenEntry {
                         at,
                         key: item.key,
                         announced: None,
-                        id: job.as_ref().map(|job| job.id.clone()),
-                        exhausted: (job.is_none() && !is_over).then_some(Exhausted::Damaged),
-                        job,
-                    }
+                        id: None,
+                        job: None,
+                        unreadable: None,
+                        exhausted: None,
+                    };
+                    one.set(job);
+                    one.id = one.job.as_ref().map(|job| job.id.clone());
+                    one
                 }
                 SortKey::Entry(at, id, revision) => {
                     let exhausted = self.known.lock().exhausted.get(&item.key).copied();
@@ -317,6 +339,7 @@ impl DynamoStore {
                         announced: Some(revision),
                         id: Some(id),
                         job: None,
+                        unreadable: None,
                         exhausted,
                     }
                 }
@@ -329,10 +352,7 @@ impl DynamoStore {
         if !pointed.is_empty() {
             let mut found = self.found(&pointed.iter().collect::<Vec<_>>()).await?.into_iter();
             for one in seen.iter_mut().filter(|one| unknown(one)) {
-                match found.next() {
-                    Some(Err(Damaged)) => one.exhausted = Some(Exhausted::Damaged),
-                    found => one.job = found.and_then(Result::ok).flatten(),
-                }
+                one.set(found.next().unwrap_or(Ok(None)));
             }
         }
         Ok(seen)

@@ -5,7 +5,8 @@
 //! | `r` | job | its revision, which writes compare |
 //! | `j`, `l` | job | its spec, its lifecycle |
 //! | `k`, `n` | job | the kind and the length of its data |
-//! | `d` | job | small data, or the key of its object |
+//! | `d` | job | small data, or the key of its object; sealed |
+//! | `d` | part of a body | its bytes, sealed |
 //! | `b` | job | the digest of its body and the number of its parts |
 //! | `i` | job | its id, if the key does not contain it |
 //! | `q` | job | the idempotency keys that lead to it |
@@ -27,10 +28,16 @@ use super::{
     key::{self, Key},
     table::{EXPIRES, Item, Name, Val},
 };
-use crate::blob::{decode, encode};
+use crate::{
+    blob::{SEAL_BYTES, decode, encode, seal, unseal},
+    unreadable::unreadable,
+};
 use tidegate_core::{
     job::{Body, Encoding, Job, JobId, Lifecycle, Payload, Spec, State},
-    port::{StoreError, job_store::INLINE_BYTES},
+    port::{
+        StoreError,
+        job_store::{self, INLINE_BYTES, ItemKind, UnreadableJob},
+    },
     queue::Ledger,
     time::Timestamp,
 };
@@ -115,8 +122,12 @@ pub(super) struct DataAt {
 impl DataAt {
     pub(super) fn of(id: &JobId, data: &Body) -> Self {
         let length = (LENGTH, Val::N(data.len() as u64));
-        let small = |kind: u64, bytes: Bytes| Self {
-            set: vec![(KIND, Val::N(kind)), length.clone(), (DATA, Val::B(bytes))],
+        let small = |kind: u64, bytes: &[u8]| Self {
+            set: vec![
+                (KIND, Val::N(kind)),
+                length.clone(),
+                (DATA, Val::B(seal(bytes, id.as_str(), kind as u8).into())),
+            ],
             remove: vec![BODY],
             parts: Vec::new(),
         };
@@ -125,10 +136,13 @@ impl DataAt {
                 let at = BodyAt::of(payload);
                 let parts = at.keys(id).into_iter().enumerate().map(|(part, key)| {
                     let end = payload.bytes.len().min((part + 1) * PART_BYTES);
+                    let bytes = &payload.bytes[part * PART_BYTES..end];
+                    let kind = number_of(payload.encoding) as u8;
+                    let sealed = seal(bytes, &part_owner(id, part), kind);
                     Item::new(
                         key,
                         [
-                            (PART, Val::B(payload.bytes.slice(part * PART_BYTES..end))),
+                            (PART, Val::B(sealed.into())),
                             (KIND, Val::N(number_of(payload.encoding))),
                             (VERSION, Val::N(1)),
                         ],
@@ -141,12 +155,10 @@ impl DataAt {
                     parts,
                 }
             }
-            Body::Inline(payload) => small(number_of(payload.encoding), payload.bytes.clone()),
+            Body::Inline(payload) => small(number_of(payload.encoding), &payload.bytes),
             // The body was stored before and is unchanged.
             Body::Separate(_) => Self { set: Vec::new(), remove: Vec::new(), parts: Vec::new() },
-            Body::Object { encoding, key, .. } => {
-                small(3 + number_of(*encoding), key.clone().into())
-            }
+            Body::Object { encoding, key, .. } => small(3 + number_of(*encoding), key.as_bytes()),
         }
     }
 }
@@ -162,16 +174,44 @@ fn encoding_of(number: u64) -> Encoding {
     if number == 1 { Encoding::MessagePack } else { Encoding::Json }
 }
 
-/// The payload of these parts; none if one is missing.
-pub(super) fn body(parts: &[Option<Item>]) -> Option<Payload> {
-    let mut bytes = Vec::new();
-    for part in parts {
-        bytes.extend_from_slice(part.as_ref()?.bytes(PART)?);
+/// The name under which a part of a job's body is sealed.
+fn part_owner(id: &JobId, part: usize) -> String {
+    format!("{id} {part}")
+}
+
+/// The payload of job `id` in these parts; none if one is missing.
+///
+/// # Errors
+///
+/// A part is damaged.
+pub(super) fn body(id: &JobId, parts: &[Option<Item>]) -> Result<Option<Payload>, StoreError> {
+    let (mut bytes, mut encoding) = (Vec::new(), None);
+    for (number, part) in parts.iter().enumerate() {
+        let sealed = part.as_ref().and_then(|part| Some((part.bytes(PART)?, part.number(KIND)?)));
+        let Some((sealed, kind)) = sealed else { return Ok(None) };
+        let what = || format!("part {number} of the body of job {id}");
+        bytes.extend_from_slice(unseal(sealed, &part_owner(id, number), kind as u8, what)?);
+        encoding = Some(encoding_of(kind));
     }
-    Some(Payload {
-        encoding: encoding_of(parts.first()?.as_ref()?.number(KIND)?),
-        bytes: bytes.into(),
-    })
+    Ok(encoding.map(|encoding| Payload { encoding, bytes: bytes.into() }))
+}
+
+/// The name under which an item of the configuration is sealed.
+fn item_owner(kind: ItemKind, name: &str, version: u64) -> String {
+    format!("{} {name} {version}", kind.as_str())
+}
+
+/// The bytes of an item of the configuration, sealed.
+pub(super) fn seal_item(kind: ItemKind, name: &str, version: u64, bytes: &[u8]) -> Val {
+    Val::B(seal(bytes, &item_owner(kind, name, version), 0).into())
+}
+
+/// The item of the configuration that [`seal_item`] sealed.
+pub(super) fn item(name: String, kind: ItemKind, version: u64, sealed: &[u8]) -> job_store::Item {
+    let what = || format!("the {} {name}", kind.as_str());
+    let bytes = unseal(sealed, &item_owner(kind, &name, version), 0, what);
+    let bytes = bytes.map(<[u8]>::to_vec).map_err(|error| error.chain().to_string());
+    job_store::Item { name, version, bytes }
 }
 
 /// The attributes of a job's lifecycle, and when the table may expire its row.
@@ -222,17 +262,33 @@ pub(super) fn shown(item: &Item, now: Timestamp) -> Result<Job, StoreError> {
     Ok(job)
 }
 
-/// Like [`shown`], but none for a damaged row, which it logs, so that the other jobs of a page can be
-/// read.
-pub(super) fn readable(item: &Item, now: Timestamp) -> Option<Job> {
-    let job = shown(item, now);
-    job.inspect_err(|error| {
-        tracing::error!(
-            error = %error.chain(),
-            "skipping a job that cannot be read: a newer release wrote it, or it is damaged"
-        );
+/// Like [`shown`], or that the job cannot be read.
+pub(super) fn stored(item: &Item, now: Timestamp) -> Result<Job, UnreadableJob> {
+    shown(item, now).map_err(|error| {
+        let located = || key::located_id(&item.key).map(|id| id.to_string());
+        let id = item.text(ID).map(str::to_owned).or_else(located);
+        unreadable(id.unwrap_or_else(|| format!("{} {}", item.key.p, item.key.s)), &error)
     })
-    .ok()
+}
+
+/// Like [`stored`], but none for a job that cannot be read, for pages that leave it out.
+pub(super) fn readable(item: &Item, now: Timestamp) -> Option<Job> {
+    stored(item, now).ok()
+}
+
+/// Flips a bit of a job's lifecycle.
+#[cfg(any(test, feature = "testkit"))]
+pub(super) fn flip(item: &mut Item) {
+    if let Some(Val::B(bytes)) = item.attrs.get_mut(&LIFE) {
+        *bytes = bytes.iter().map(|byte| byte ^ 1).collect();
+    }
+}
+
+/// The spec of a job that cannot be read, if that part of it can.
+pub(super) fn spec_alone(item: &Item) -> Option<Spec> {
+    let id = item.text(ID).map(str::to_owned);
+    let id = id.or_else(|| key::located_id(&item.key).map(|id| id.to_string()))?;
+    decode(item.bytes(SPEC)?, &id, String::new).ok()
 }
 
 /// The job of `item`.
@@ -249,17 +305,25 @@ pub(super) fn job(item: &Item) -> Result<Job, StoreError> {
     let life: Lifecycle =
         decode(blob(LIFE)?, id.as_str(), || format!("the lifecycle of job {id}"))?;
     let length = item.number(LENGTH).unwrap_or_default() as u32;
+    let sealed = |kind: u64| -> Result<Bytes, StoreError> {
+        let sealed = blob(DATA)?;
+        unseal(sealed, id.as_str(), kind as u8, || format!("the data of job {id}"))?;
+        Ok(sealed.slice(SEAL_BYTES..))
+    };
     let data = match item.number(KIND) {
         Some(kind @ (0 | 1)) => {
-            Body::Inline(Payload { encoding: encoding_of(kind), bytes: blob(DATA)?.clone() })
+            Body::Inline(Payload { encoding: encoding_of(kind), bytes: sealed(kind)? })
         }
         Some(SEPARATE) => Body::Separate(length),
         Some(kind @ (3 | 4)) => {
-            let key = String::from_utf8_lossy(blob(DATA)?).into_owned();
+            let key = String::from_utf8_lossy(&sealed(kind)?).into_owned();
             Body::Object { encoding: encoding_of(kind - 3), key, len: length }
         }
         _ => return Err(corrupt("has an unknown kind of data")),
     };
+    if data.len() != length as usize {
+        return Err(corrupt("has data of another length"));
+    }
     Ok(Job { id, spec: Arc::new(spec), data, life })
 }
 

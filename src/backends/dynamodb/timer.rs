@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{
-    Damaged, DynamoStore,
+    DynamoStore,
     entry::{EntryRequest, LOW_WATERMARK_LAG, TimedJob},
     key::{self, Hour},
     row,
@@ -98,7 +98,7 @@ impl DynamoStore {
             for TimedJob { id, revision, .. } in list {
                 let job = match found.next() {
                     // The timer of a job that cannot be read stays until it can.
-                    Some(Err(Damaged)) => {
+                    Some(Err(_)) => {
                         needed = true;
                         continue;
                     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{DynamoStore, bucket::Bucket, due::PAGE_ENTRIES, partition::Reader};
 use tidegate_core::{
     job::{Job, JobId, QueueName, TypeName},
-    port::StoreError,
+    port::{StoreError, job_store::UnreadableJob},
 };
 
 impl DynamoStore {
@@ -75,19 +75,24 @@ impl DynamoStore {
         queue: &QueueName,
         after: Option<&JobId>,
         limit: usize,
-    ) -> Result<Vec<Job>, StoreError> {
+    ) -> Result<Vec<Result<Job, UnreadableJob>>, StoreError> {
         let mut buckets = self.open(queue, None, None, false).await?;
         buckets.extend(self.open(queue, None, None, true).await?);
-        let mut running: BTreeMap<JobId, Job> = BTreeMap::new();
+        let mut running: BTreeMap<String, Result<Job, UnreadableJob>> = BTreeMap::new();
         for bucket in buckets {
             let reader = Reader::new(self, bucket, None, None).with_running();
-            let jobs = self.read_whole(reader).await?.into_iter().filter_map(|seen| seen.job);
-            let jobs = jobs.filter(|job| job.life.running().is_some() && job.spec.queue == *queue);
-            running.extend(
-                jobs.filter(|job| after.is_none_or(|after| *after < job.id))
-                    .map(|job| (job.id.clone(), job)),
-            );
+            for seen in self.read_whole(reader).await? {
+                let runs = |job: &Job| job.life.running().is_some() && job.spec.queue == *queue;
+                if let Some(job) = seen.job.filter(runs) {
+                    running.insert(job.id.to_string(), Ok(job));
+                }
+                // Neither its state nor its queue is known.
+                if let Some(unreadable) = seen.unreadable {
+                    running.insert(unreadable.id.clone(), Err(unreadable));
+                }
+            }
         }
+        running.retain(|id, _| after.is_none_or(|after| after.as_str() < id.as_str()));
         Ok(running.into_values().take(limit).collect())
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rusqlite::{Error, ErrorCode};
 
-use tidegate_core::port::StoreError;
+use tidegate_core::port::job_store::{NO_ROOM, StoreError};
 
 /// A [`StoreError`] to which `?` converts SQLite's own errors. The calls of the port unwrap it.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ impl From<Error> for Failure {
             Error::SqliteFailure(cause, _) => match cause.code {
                 ErrorCode::DiskFull => StoreError::Throttled {
                     retry_after: Duration::from_secs(1),
-                    message: "no room on the disk".into(),
+                    message: NO_ROOM.into(),
                 },
                 ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => StoreError::corrupt(error),
                 _ => StoreError::unavailable(error),

@@ -8,14 +8,21 @@ use std::{
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, config::DbConfig};
 
+use crate::private;
 use tidegate_core::time::Timestamp;
 
 /// `tdgt` in ASCII: marks a SQLite file as one of tidegate.
 const APPLICATION_ID: i64 = 0x7464_6774;
 
+/// The format that the first migration makes. Builds before the first release wrote earlier ones.
+const FIRST_FORMAT: i64 = 3;
 /// The migrations from an empty file to the newest format, in order. A released one never changes.
-const MIGRATIONS: [&str; 2] =
-    [include_str!("migrations/0001_start.sql"), include_str!("migrations/0002_records.sql")];
+pub(super) const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_start.sql")];
+/// The newest format.
+const NEWEST_FORMAT: i64 = FIRST_FORMAT + MIGRATIONS.len() as i64 - 1;
+
+/// The holder of a directory whose file `lock` does not name it.
+pub(super) const ANOTHER_PROCESS: &str = "another process";
 
 /// Why a data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +53,40 @@ pub enum OpenError {
         /// The latest format that this release knows.
         known: i64,
     },
+    /// A build before the first release wrote it.
+    #[error(
+        "{} has format {found} of a build before the first release, and this release reads formats \
+         from {oldest}: run that build to finish or export its jobs, then start with another \
+         directory",
+        file.display()
+    )]
+    Older {
+        /// The database.
+        file: PathBuf,
+        /// Its format.
+        found: i64,
+        /// The earliest format that this release knows.
+        oldest: i64,
+    },
+    /// The directory had a database, and has none now.
+    #[error(
+        "{} had a database, and its file {}: restore it from a backup, or start with `--new` to \
+         begin without the jobs, the configuration and the tokens that it had",
+        dir.display(),
+        if *is_empty { "is empty" } else { "is missing" }
+    )]
+    Lost {
+        /// The directory.
+        dir: PathBuf,
+        /// Whether the file is there and empty.
+        is_empty: bool,
+    },
+    /// The directory has a database, and was expected to have none.
+    #[error("{} has a database: start without `--new`", dir.display())]
+    NotNew {
+        /// The directory.
+        dir: PathBuf,
+    },
     /// The file is damaged, or a database of another program.
     #[error(
         "{} {problem}; restore it from a backup (`tidegate backup` makes them), or move it away to \
@@ -73,49 +114,133 @@ pub fn database(dir: &Path) -> PathBuf {
     dir.join("tidegate.db")
 }
 
+/// The file that says that the directory `dir` has had a database.
+fn marker(dir: &Path) -> PathBuf {
+    dir.join("has-database")
+}
+
+/// The size of the database of `dir`; none if there is no file.
+fn size(dir: &Path) -> Option<u64> {
+    std::fs::metadata(database(dir)).ok().map(|about| about.len())
+}
+
+/// Lets the next open of `dir` create a database, although the directory had one.
+///
+/// # Errors
+///
+/// [`OpenError::NotNew`] if it has one; [`OpenError::Io`].
+pub fn forget_database(dir: &Path) -> Result<(), OpenError> {
+    if size(dir).is_some_and(|bytes| bytes > 0) {
+        return Err(OpenError::NotNew { dir: dir.to_owned() });
+    }
+    match std::fs::remove_file(marker(dir)) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(OpenError::Io { path: marker(dir), message: error.to_string() })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a directory that had a database and has none: its jobs, configuration and tokens are
+/// gone, and a server without tokens would be open to everyone on the machine.
+pub(super) fn expect_database(dir: &Path) -> Result<(), OpenError> {
+    let size = size(dir);
+    if size.unwrap_or(0) == 0 && marker(dir).exists() {
+        return Err(OpenError::Lost { dir: dir.to_owned(), is_empty: size.is_some() });
+    }
+    Ok(())
+}
+
+/// Records that `dir` has a database.
+pub(super) fn mark_database(dir: &Path) -> Result<(), OpenError> {
+    let path = marker(dir);
+    if path.exists() {
+        return Ok(());
+    }
+    let write = || {
+        let mut file = File::create(&path)?;
+        file.write_all(b"A start without tidegate.db next to this file is refused.\n")?;
+        file.sync_all()?;
+        File::open(dir)?.sync_all()
+    };
+    write().map_err(|error: std::io::Error| OpenError::Io {
+        path: path.clone(),
+        message: error.to_string(),
+    })
+}
+
 /// The lock of a data directory, until it is dropped.
 #[derive(Debug)]
 pub(super) struct DirLock {
+    _dir: File,
     _file: File,
 }
 
 impl DirLock {
-    /// Locks `dir` by the file `DIR/lock`, which contains the process. Its modification time is the
-    /// start of the process.
+    /// Locks `dir`, which is created if it does not exist, and closes it to other users. The file
+    /// `DIR/lock` contains the process; its modification time is the start of the process. The lock
+    /// is on the directory itself, so it holds when that file is removed.
     pub(super) fn take(dir: &Path) -> Result<Self, OpenError> {
-        let path = dir.join("lock");
-        let io = |error: std::io::Error| OpenError::Io {
-            path: path.clone(),
+        let failed = |path: &Path, error: std::io::Error| OpenError::Io {
+            path: path.to_owned(),
             message: error.to_string(),
         };
-        std::fs::create_dir_all(dir).map_err(io)?;
-        let mut file = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .map_err(io)?;
-        match file.try_lock() {
+        let locked = private::create_dir(dir)
+            .and_then(|()| File::open(dir))
+            .map_err(|error| failed(dir, error))?;
+        if let Err(error) = private::close(dir) {
+            tracing::warn!(
+                dir = %dir.display(),
+                %error,
+                "other users of this machine may be able to read the data directory"
+            );
+        }
+        let path = dir.join("lock");
+        let mut file = private::open(&path).map_err(|error| failed(&path, error))?;
+        match locked.try_lock().and_then(|()| file.try_lock()) {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let mut by = String::new();
-                file.read_to_string(&mut by).map_err(io)?;
-                let since = file.metadata().and_then(|about| about.modified()).map_err(io)?;
-                let by = format!("{}, since {}", by.trim(), Timestamp::from_utc(since.into()));
+                file.read_to_string(&mut by).map_err(|error| failed(&path, error))?;
+                let since = file.metadata().and_then(|about| about.modified());
+                let since = since.map_err(|error| failed(&path, error))?;
+                let by = match by.trim() {
+                    "" => ANOTHER_PROCESS.to_owned(),
+                    by => format!("{by}, since {}", Timestamp::from_utc(since.into())),
+                };
                 return Err(OpenError::Held { dir: dir.to_owned(), by });
             }
-            Err(TryLockError::Error(error)) => return Err(io(error)),
+            Err(TryLockError::Error(error)) => return Err(failed(dir, error)),
         }
-        file.set_len(0).map_err(io)?;
-        file.write_all(format!("process {}\n", std::process::id()).as_bytes()).map_err(io)?;
-        Ok(Self { _file: file })
+        let process = format!("process {}\n", std::process::id());
+        file.set_len(0)
+            .and_then(|()| file.write_all(process.as_bytes()))
+            .map_err(|error| failed(&path, error))?;
+        Ok(Self { _dir: locked, _file: file })
     }
+}
+
+/// Creates the database `file` if it does not exist, and closes it and its log to other users.
+/// SQLite gives its log the permissions of the database.
+pub(super) fn protect(file: &Path) -> Result<(), OpenError> {
+    let io =
+        |error: std::io::Error| OpenError::Io { path: file.to_owned(), message: error.to_string() };
+    private::create_file(file).map_err(io)?;
+    for part in ["db", "db-wal", "db-shm"] {
+        let part = file.with_extension(part);
+        if part.exists()
+            && let Err(error) = private::close(&part)
+        {
+            tracing::warn!(file = %part.display(), %error, "other users may be able to read it");
+        }
+    }
+    Ok(())
 }
 
 /// The connection that writes. It migrates the file to the newest format.
 pub(super) fn open_writer(file: &Path) -> Result<Connection, OpenError> {
     let fault = |error| fault(file, &error);
+    protect(file)?;
     let db = Connection::open_with_flags(
         file,
         OpenFlags::SQLITE_OPEN_READ_WRITE
@@ -136,8 +261,7 @@ pub(super) fn open_writer(file: &Path) -> Result<Connection, OpenError> {
          PRAGMA temp_store = MEMORY;",
     )
     .map_err(fault)?;
-    for (step, sql) in MIGRATIONS.iter().enumerate().skip(found as usize) {
-        let version = step + 1;
+    for (version, sql) in (FIRST_FORMAT..).zip(MIGRATIONS).filter(|(version, _)| *version > found) {
         db.execute_batch(&format!(
             "BEGIN IMMEDIATE; {sql} PRAGMA application_id = {APPLICATION_ID}; \
              PRAGMA user_version = {version}; COMMIT;"
@@ -163,9 +287,11 @@ pub(super) fn format(db: &Connection, file: &Path) -> Result<i64, OpenError> {
             problem: "is a database of another program".into(),
         });
     }
-    let known = MIGRATIONS.len() as i64;
-    if found > known {
-        return Err(OpenError::Newer { file: file.to_owned(), found, known });
+    if found > NEWEST_FORMAT {
+        return Err(OpenError::Newer { file: file.to_owned(), found, known: NEWEST_FORMAT });
+    }
+    if found < FIRST_FORMAT && objects > 0 {
+        return Err(OpenError::Older { file: file.to_owned(), found, oldest: FIRST_FORMAT });
     }
     Ok(found)
 }
@@ -217,6 +343,7 @@ pub fn backup(dir: &Path, to: &Path) -> Result<(), OpenError> {
     }
     let part = to.with_extension("part");
     let source = open_reader(&from).map_err(|error| fault(&from, &error))?;
+    protect(&part)?;
     let copied = copy(&source, &part);
     let done = copied.map_err(|error| fault(&from, &error)).and_then(|()| {
         let io = |error: std::io::Error| OpenError::Io {

@@ -1,19 +1,22 @@
 //! Inspects a data directory without writing to it or blocking the process that holds it.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     fs::{File, TryLockError},
+    io::Read as _,
     path::{Path, PathBuf},
 };
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
 use super::{
-    file::{OpenError, database, fault, format, open_reader},
+    error::Failure,
+    file::{ANOTHER_PROCESS, OpenError, database, fault, format, open_reader},
     row,
+    verify::{Verified, objects, verify},
 };
+use crate::private;
 use tidegate_core::{
-    job::Lifecycle,
     port::job_store::{Item, ItemKind},
     queue::plugin::PluginItem,
     time::Timestamp,
@@ -46,27 +49,26 @@ fn open(file: &Path) -> Result<Connection, rusqlite::Error> {
     }
 }
 
-/// The process that holds the directory, as it has written it into the lock file; none without one.
+/// The process that holds the directory, as it has written it into the file `lock`.
 ///
 /// # Errors
 ///
-/// The lock file cannot be read.
+/// The directory or the file cannot be read.
 pub fn holder(dir: &Path) -> std::io::Result<Option<String>> {
-    let path = dir.join("lock");
-    let file = match File::open(&path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
-    };
     // A shared lock, released at once. A server that starts at this instant finds the directory
     // held.
-    match file.try_lock_shared() {
-        Ok(()) => Ok(None),
-        Err(TryLockError::WouldBlock) => {
-            Ok(Some(std::fs::read_to_string(&path)?.trim().to_owned()))
-        }
-        Err(TryLockError::Error(error)) => Err(error),
+    match File::open(dir)?.try_lock_shared() {
+        Ok(()) => return Ok(None),
+        Err(TryLockError::WouldBlock) => {}
+        Err(TryLockError::Error(error)) => return Err(error),
     }
+    let mut by = String::new();
+    match private::read(&dir.join("lock")) {
+        Ok(mut file) => drop(file.read_to_string(&mut by)?),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    Ok(Some(if by.is_empty() { ANOTHER_PROCESS.to_owned() } else { by.trim().to_owned() }))
 }
 
 impl Inspection {
@@ -83,17 +85,13 @@ impl Inspection {
         Ok(Self { db, file })
     }
 
-    /// SQLite's description of damaged pages, if there are any. Reads the whole file.
+    /// Checks every row, and SQLite's own structures. Reads the whole file.
     ///
     /// # Errors
     ///
     /// The file cannot be read.
-    pub fn damage(&self) -> Result<Option<String>, OpenError> {
-        let report: String = self
-            .db
-            .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
-            .map_err(|error| fault(&self.file, &error))?;
-        Ok((report != "ok").then_some(report))
+    pub fn verify(&self) -> Result<Verified, OpenError> {
+        verify(&self.db).map_err(|failure| self.damaged(&failure))
     }
 
     /// The items of a kind.
@@ -106,14 +104,27 @@ impl Inspection {
             let mut all = self
                 .db
                 .prepare("SELECT name, version, bytes FROM items WHERE kind = ?1 ORDER BY name")?;
-            let all = all.query_map([kind.as_str()], |row| {
-                Ok(Item {
-                    name: row.get(0)?,
-                    version: row.get::<_, i64>(1)? as u64,
-                    bytes: row.get(2)?,
-                })
-            })?;
+            let all = all.query_map([kind.as_str()], |row| row::item(row, kind))?;
             all.collect::<Result<_, _>>()
+        };
+        read().map_err(|error| fault(&self.file, &error))
+    }
+
+    /// How many jobs of each queue are scheduled.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read.
+    pub fn waiting(&self) -> Result<HashMap<String, u64>, OpenError> {
+        let read = || {
+            let mut counts = self.db.prepare(
+                "SELECT queue_names.name, sum(counts.jobs) FROM counts \
+                 JOIN queue_names ON queue_names.n = counts.queue \
+                 WHERE counts.state = 0 GROUP BY counts.queue",
+            )?;
+            let counts =
+                counts.query_map([], |row| Ok((row.get(0)?, row.get::<_, i64>(1)? as u64)))?;
+            counts.collect::<Result<_, _>>()
         };
         read().map_err(|error| fault(&self.file, &error))
     }
@@ -132,51 +143,33 @@ impl Inspection {
     }
 
     /// The keys of all objects with the data or result of a job or the code of a plugin. Reads
-    /// every job.
+    /// every job; those that cannot be read are left out.
     ///
     /// # Errors
     ///
-    /// A job cannot be read.
+    /// The file cannot be read.
     pub fn object_keys(&self) -> Result<HashSet<String>, OpenError> {
-        let mut keys = HashSet::new();
-        let mut read = || {
-            let mut data =
-                self.db.prepare("SELECT CAST(data AS TEXT) FROM jobs WHERE data_kind > 2")?;
-            for key in data.query_map([], |row| row.get(0))? {
-                keys.insert(key?);
-            }
-            // Every object key starts with `bodies/`, so this filters out most lifecycles.
-            let mut lives = self.db.prepare(
-                "SELECT id, life FROM jobs \
-                 WHERE state > 1 AND instr(life, CAST('bodies/' AS BLOB)) > 0",
-            )?;
-            let mut rows = lives.query([])?;
-            while let Some(row) = rows.next()? {
-                let (id, life) = (row.get_ref(0)?.as_str()?, row.get_ref(1)?.as_blob()?);
-                let life = row::decode(life, id, || format!("the lifecycle of job {id}"));
-                let life: Lifecycle = match life {
-                    Ok(life) => life,
-                    Err(error) => return Ok(Err(error.to_string())),
-                };
-                keys.extend(life.result.and_then(|result| Some(result.object?.0)));
-            }
-            Ok(Ok(()))
-        };
-        let read: Result<Result<(), String>, rusqlite::Error> = read();
-        read.map_err(|error| fault(&self.file, &error))?.map_err(|problem| OpenError::Damaged {
-            file: self.file.clone(),
-            problem: format!("has a job that cannot be read ({problem})"),
-        })?;
-        for item in self.items(ItemKind::Plugin)? {
-            // The server reports an unreadable item.
-            let plugin: PluginItem = serde_json::from_slice(&item.bytes).unwrap_or_default();
-            keys.extend(
-                plugin
-                    .versions
-                    .iter()
-                    .flat_map(|version| version.object_keys().collect::<Vec<_>>()),
-            );
-        }
-        Ok(keys)
+        let objects = objects(&self.db).map_err(|failure| self.damaged(&failure))?;
+        let keys = objects.into_iter().map(|(_, (key, _))| key);
+        Ok(keys.chain(self.plugin_objects()?).collect())
+    }
+
+    fn damaged(&self, Failure(error): &Failure) -> OpenError {
+        let problem = format!("is damaged ({})", error.chain());
+        OpenError::Damaged { file: self.file.clone(), problem }
+    }
+
+    /// The keys of the objects with the code of plugins.
+    ///
+    /// # Errors
+    ///
+    /// The items cannot be read.
+    pub fn plugin_objects(&self) -> Result<Vec<String>, OpenError> {
+        // The server reports an unreadable item.
+        let plugin = |item: &Item| item.read::<PluginItem>().unwrap_or_default();
+        let items = self.items(ItemKind::Plugin)?;
+        let plugins: Vec<PluginItem> = items.iter().map(plugin).collect();
+        let versions = plugins.iter().flat_map(|plugin| &plugin.versions);
+        Ok(versions.flat_map(|version| version.object_keys().collect::<Vec<_>>()).collect())
     }
 }

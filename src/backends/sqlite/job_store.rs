@@ -12,22 +12,25 @@ use super::{
     SqliteStore, due,
     error::Failure,
     list, record,
-    row::{self, select_jobs},
+    row::{self, select_jobs, unseal},
     txn,
 };
+use crate::unreadable::unreadable;
 use tidegate_core::{
     job::{Job, JobId, Payload, QueueName, Spec, TypeName},
     port::job_store::{
         Atomicity, Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key, ListPage,
-        ListQuery, Purged, Record, RecordKind, RecordQuery, StoreCapabilities, StoreError, Txn,
-        Write, flatten,
+        ListQuery, Purged, Record, RecordKind, RecordQuery, StoreCapabilities, StoreError,
+        StoredBody, StoredJob, Txn, UnreadableJob, Write, flatten,
     },
     queue::{GrantBatch, Ledger, ledger::BatchId},
     time::Timestamp,
 };
 
+/// Most due jobs that a count covers. It counts entries of an index, and reads no job.
+const MAX_COUNTED_DUE: u32 = 100_000;
 /// How many rows that cannot be read a page skips.
-const MAX_UNREADABLE_ROWS: u32 = 1000;
+pub(super) const MAX_UNREADABLE_ROWS: u32 = 10_000;
 
 /// The first `limit` jobs of `rows` that can be read.
 fn jobs(mut rows: rusqlite::Rows<'_>, limit: u32) -> Result<Vec<Job>, Failure> {
@@ -40,6 +43,17 @@ fn jobs(mut rows: rusqlite::Rows<'_>, limit: u32) -> Result<Vec<Job>, Failure> {
     Ok(jobs)
 }
 
+/// The body in a row of encoding, bytes and length.
+fn body(row: &rusqlite::Row<'_>, id: &str) -> Result<Payload, Failure> {
+    let encoding: i64 = row.get(0)?;
+    let bytes = unseal(row::blob(row, 1)?, id, encoding as u8, || format!("the body of job {id}"))?;
+    if row.get::<_, i64>(2)? != bytes.len() as i64 {
+        return Err(Failure::corrupt(format!("the length of the body of job {id} is wrong")));
+    }
+    let bytes = bytes::Bytes::copy_from_slice(bytes);
+    Ok(Payload { encoding: row::encoding_of(encoding), bytes })
+}
+
 #[async_trait]
 impl JobStore for SqliteStore {
     async fn commit(&self, txns: Vec<Txn>) -> Result<Vec<Committed>, StoreError> {
@@ -49,40 +63,44 @@ impl JobStore for SqliteStore {
     }
 
     fn capabilities(&self) -> StoreCapabilities {
-        StoreCapabilities { atomicity: Atomicity::Atomic, expires_natively: false }
+        StoreCapabilities {
+            atomicity: Atomicity::Atomic,
+            expires_natively: false,
+            max_counted_due: MAX_COUNTED_DUE,
+        }
     }
 
     fn assign_id(&self, id: JobId, _: &Spec, _: Timestamp) -> JobId {
         id
     }
 
-    async fn get(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>, StoreError> {
+    async fn get(&self, ids: &[JobId]) -> Result<Vec<StoredJob>, StoreError> {
         self.readers.read(|db| {
             let mut find = db.prepare_cached(select_jobs!("WHERE id = ?1"))?;
             let mut found = Vec::with_capacity(ids.len());
             for id in ids {
                 let mut rows = find.query([id.as_str()])?;
-                found.push(rows.next()?.map(row::job).transpose()?);
+                found.push(rows.next()?.map(row::stored).transpose()?.transpose());
             }
             Ok(found)
         })
     }
 
-    async fn bodies(&self, ids: &[JobId]) -> Result<Vec<Option<Payload>>, StoreError> {
+    async fn bodies(&self, ids: &[JobId]) -> Result<Vec<StoredBody>, StoreError> {
         self.readers.read(|db| {
             let mut find = db.prepare_cached(
-                "SELECT encoding, bytes FROM jobs JOIN bodies ON bodies.job = jobs.n \
-                 WHERE jobs.id = ?1",
+                "SELECT encoding, bytes, data_bytes FROM jobs \
+                 JOIN bodies ON bodies.job = jobs.n WHERE jobs.id = ?1",
             )?;
             let mut found = Vec::with_capacity(ids.len());
             for id in ids {
                 let mut rows = find.query([id.as_str()])?;
-                found.push(match rows.next()? {
-                    Some(row) => {
-                        let bytes = bytes::Bytes::copy_from_slice(row::blob(row, 1)?);
-                        Some(Payload { encoding: row::encoding_of(row.get(0)?), bytes })
+                let body = rows.next()?.map(|row| body(row, id.as_str())).transpose();
+                found.push(match body {
+                    Err(Failure(error @ StoreError::Corrupt(_))) => {
+                        Err(unreadable(id.as_str(), &error))
                     }
-                    None => None,
+                    body => Ok(body?),
                 });
             }
             Ok(found)
@@ -142,7 +160,7 @@ impl JobStore for SqliteStore {
         queue: &QueueName,
         after: Option<&JobId>,
         limit: u32,
-    ) -> Result<Vec<Job>, StoreError> {
+    ) -> Result<Vec<Result<Job, UnreadableJob>>, StoreError> {
         let Some(queue) = self.names().queue(queue) else {
             return Ok(Vec::new());
         };
@@ -153,7 +171,12 @@ impl JobStore for SqliteStore {
                 "INDEXED BY jobs_running WHERE state = 1 AND queue = ?1 AND id > ?2 \
                      ORDER BY id LIMIT ?3"
             ))?;
-            jobs(find.query(params![queue, after, limit + MAX_UNREADABLE_ROWS])?, limit)
+            let mut rows = find.query(params![queue, after, limit])?;
+            let mut running = Vec::new();
+            while let Some(row) = rows.next()? {
+                running.push(row::stored(row)?);
+            }
+            Ok(running)
         })
     }
 
@@ -205,7 +228,8 @@ impl JobStore for SqliteStore {
     async fn keys(&self, keys: &[Key]) -> Result<Vec<Option<JobId>>, StoreError> {
         let names = self.names();
         let find = |db: &Connection, key| {
-            txn::key_columns(key, &names).map_or(Ok(None), |columns| txn::find_key(db, columns))
+            let Some(columns) = txn::key_columns(key, &names) else { return Ok(None) };
+            Ok(txn::find_key(db, columns)?.and_then(Result::ok))
         };
         self.readers.read(|db| keys.iter().map(|key| find(db, key)).collect())
     }
@@ -236,13 +260,7 @@ impl JobStore for SqliteStore {
             let mut all = db.prepare_cached(
                 "SELECT name, version, bytes FROM items WHERE kind = ?1 ORDER BY name",
             )?;
-            let all = all.query_map([kind.as_str()], |row| {
-                Ok(Item {
-                    name: row.get(0)?,
-                    version: row.get::<_, i64>(1)? as u64,
-                    bytes: row.get(2)?,
-                })
-            })?;
+            let all = all.query_map([kind.as_str()], |row| row::item(row, kind))?;
             Ok(all.collect::<Result<_, _>>()?)
         })
     }

@@ -17,7 +17,7 @@ use super::{
 use tidegate_core::{
     job::Outcome,
     port::{
-        job_store::{ListPage, ListQuery, StateFilter},
+        job_store::{ListPage, ListQuery, MAX_UNREADABLE, StateFilter},
         listing::Cursor,
     },
     time::Timestamp,
@@ -90,8 +90,15 @@ fn bounded_page(
         };
         before = position;
         let mut rows = find.query([position.1])?;
-        let Some(job) = rows.next()?.map(row::readable).transpose()?.flatten() else {
-            continue;
+        let job = match rows.next()?.map(row::stored).transpose()? {
+            Some(Ok(job)) => job,
+            Some(Err(job)) => {
+                if page.unreadable.len() < MAX_UNREADABLE {
+                    page.unreadable.push(job);
+                }
+                continue;
+            }
+            None => continue,
         };
         if !query.asks_for(&job) {
             continue;

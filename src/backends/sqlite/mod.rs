@@ -19,8 +19,10 @@ mod list;
 mod names;
 mod readers;
 mod record;
+mod repair;
 mod row;
 mod txn;
+mod verify;
 mod write;
 mod writer;
 
@@ -37,10 +39,12 @@ use parking_lot::{Mutex, RwLock};
 use rusqlite::Connection;
 
 use error::Failure;
-pub use file::{OpenError, backup, database};
+pub use file::{OpenError, backup, database, forget_database};
 pub use inspect::{Inspection, holder};
 use names::Names;
 use readers::Readers;
+pub use repair::{Repaired, repair};
+pub use verify::{Damage, NamedObject, Place, Verified};
 
 /// The number of jobs by the numbers of queue, type and state.
 type Counts = HashMap<(i64, i64, i64), u64>;
@@ -93,7 +97,8 @@ impl SqliteStore {
     ///
     /// # Errors
     ///
-    /// [`OpenError`] if another process holds the directory, or if the file cannot be used. Opening
+    /// [`OpenError`] if another process holds the directory, if the file cannot be used, or if there
+    /// was one and is none now ([`forget_database`] allows that). Opening
     /// checks only the header of the file: a call that reads a damaged page returns
     /// [`StoreError::Corrupt`](tidegate_core::port::StoreError::Corrupt).
     pub fn open(dir: &Path) -> Result<Self, OpenError> {
@@ -128,8 +133,10 @@ impl SqliteStore {
         temporary: Option<TemporaryDir>,
     ) -> Result<Self, OpenError> {
         let lock = file::DirLock::take(dir)?;
+        file::expect_database(dir)?;
         let file = database(dir);
         let db = file::open_writer(&file)?;
+        file::mark_database(dir)?;
         let fault = |Failure(error): Failure| OpenError::Damaged {
             file: file.clone(),
             problem: error.chain().to_string(),
@@ -152,6 +159,11 @@ impl SqliteStore {
             .map_err(|error| OpenError::Io { path: file.clone(), message: error.to_string() })?;
         let readers = Arc::new(Readers::new(file));
         Ok(Self { readers, writer, shared, _temporary: temporary, _lock: lock })
+    }
+
+    /// The database.
+    pub fn file(&self) -> &Path {
+        self.readers.file()
     }
 
     fn names(&self) -> Arc<Names> {

@@ -1,6 +1,6 @@
 //! The connections that read.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 use rusqlite::Connection;
@@ -18,6 +18,11 @@ impl Readers {
     /// A pool for the database `file`, without connections.
     pub(super) fn new(file: PathBuf) -> Self {
         Self { file, idle: Mutex::default() }
+    }
+
+    /// The database.
+    pub(super) fn file(&self) -> &Path {
+        &self.file
     }
 
     /// Runs `read` on a connection of the pool, with a consistent snapshot.

@@ -1,8 +1,12 @@
 //! Records: read by a prefix of their names, and by their time.
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Row, params};
 
-use super::error::Failure;
+use super::{
+    error::Failure,
+    job_store::MAX_UNREADABLE_ROWS,
+    row::{self, record_owner, unseal},
+};
 use tidegate_core::{
     port::job_store::{Purged, Record, RecordKind, RecordQuery},
     time::Timestamp,
@@ -17,18 +21,29 @@ pub(super) fn page(db: &Connection, query: &RecordQuery) -> Result<Vec<Record>, 
     // Names consist of letters, digits and dashes, which all sort before a tilde.
     let end = format!("{}~", query.prefix);
     let after = query.after.as_deref().unwrap_or_default();
-    let found = find.query_map(
-        params![query.kind.as_str(), query.prefix, end, after, query.limit],
-        |row| {
-            Ok(Record {
-                kind: query.kind,
-                name: row.get(0)?,
-                until: Timestamp::from_millis(row.get(1)?),
-                bytes: row.get(2)?,
-            })
-        },
-    )?;
-    Ok(found.collect::<Result<_, _>>()?)
+    let most = query.limit + MAX_UNREADABLE_ROWS;
+    let mut rows = find.query(params![query.kind.as_str(), query.prefix, end, after, most])?;
+    let mut found = Vec::new();
+    while found.len() < query.limit as usize
+        && let Some(row) = rows.next()?
+    {
+        found.extend(record(row, query.kind)?);
+    }
+    Ok(found)
+}
+
+/// The record in a row of name, time and bytes; none if it is damaged, which is logged.
+fn record(row: &Row<'_>, kind: RecordKind) -> Result<Option<Record>, Failure> {
+    let (name, until): (String, i64) = (row.get(0)?, row.get(1)?);
+    let owner = record_owner(kind.as_str(), &name, until);
+    let bytes = match unseal(row::blob(row, 2)?, &owner, 0, || format!("the record {owner}")) {
+        Ok(bytes) => bytes.to_vec(),
+        Err(error) => {
+            tracing::error!(error = %error.chain(), "a damaged record is left out");
+            return Ok(None);
+        }
+    };
+    Ok(Some(Record { kind, name, until: Timestamp::from_millis(until), bytes }))
 }
 
 /// The records that a purge drops, and its result.

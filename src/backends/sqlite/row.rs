@@ -3,15 +3,20 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rusqlite::{Row, types::Type};
+use rusqlite::{
+    Row, ToSql,
+    types::{FromSql, FromSqlResult, ToSqlOutput, Type, ValueRef},
+};
 
 use super::error::Failure;
-pub(super) use crate::blob::{decode, encode};
+pub(super) use crate::blob::{decode, encode, seal, unseal};
+use crate::unreadable::unreadable;
 use tidegate_core::{
+    checksum::checksum,
     job::{Body, Encoding, Job, JobId, Lifecycle, Outcome, Payload, Spec, State},
     port::{
         StoreError,
-        job_store::{INLINE_BYTES, StateFilter},
+        job_store::{INLINE_BYTES, Item, ItemKind, StateFilter, UnreadableJob},
     },
 };
 
@@ -25,6 +30,8 @@ pub(super) use select_jobs;
 
 /// The kind of data that is stored in `bodies`.
 pub(super) const SEPARATE: i64 = 2;
+/// The kind of data that is a JSON object of the object store. The next one is MessagePack.
+const OBJECT: i64 = 3;
 
 /// The number of a state in its column.
 pub(super) fn state_number(state: StateFilter) -> i64 {
@@ -83,7 +90,8 @@ impl LifeColumns {
 pub(super) struct DataColumns {
     pub kind: i64,
     pub bytes: i64,
-    pub data: Option<Bytes>,
+    /// The data or the key of its object, sealed.
+    pub data: Option<Vec<u8>>,
     /// The change of the job's row in `bodies`.
     pub body: BodyChange,
 }
@@ -95,32 +103,36 @@ pub(super) enum BodyChange {
     Deleted,
     /// The row is unchanged.
     Unchanged,
-    /// The row gets this payload.
-    New(Payload),
+    /// The row gets this data, sealed.
+    New {
+        /// The encoding of the data.
+        encoding: i64,
+        /// The sealed data.
+        sealed: Vec<u8>,
+    },
 }
 
 impl DataColumns {
-    pub(super) fn of(data: Body) -> Self {
+    pub(super) fn of(id: &JobId, data: &Body) -> Self {
         let bytes = data.len() as i64;
+        let here = |kind: i64, data: &[u8]| Self {
+            kind,
+            bytes,
+            data: Some(seal(data, id.as_str(), kind as u8)),
+            body: BodyChange::Deleted,
+        };
+        let elsewhere = |body| Self { kind: SEPARATE, bytes, data: None, body };
         match data {
             Body::Inline(payload) if payload.bytes.len() > INLINE_BYTES => {
-                Self { kind: SEPARATE, bytes, data: None, body: BodyChange::New(payload) }
+                let encoding = encoding_number(payload.encoding);
+                let sealed = seal(&payload.bytes, id.as_str(), encoding as u8);
+                elsewhere(BodyChange::New { encoding, sealed })
             }
-            Body::Inline(payload) => Self {
-                kind: encoding_number(payload.encoding),
-                bytes,
-                data: Some(payload.bytes),
-                body: BodyChange::Deleted,
-            },
-            Body::Separate(_) => {
-                Self { kind: SEPARATE, bytes, data: None, body: BodyChange::Unchanged }
+            Body::Inline(payload) => here(encoding_number(payload.encoding), &payload.bytes),
+            Body::Separate(_) => elsewhere(BodyChange::Unchanged),
+            Body::Object { encoding, key, .. } => {
+                here(OBJECT + encoding_number(*encoding), key.as_bytes())
             }
-            Body::Object { encoding, key, .. } => Self {
-                kind: 3 + encoding_number(encoding),
-                bytes,
-                data: Some(key.into()),
-                body: BodyChange::Deleted,
-            },
         }
     }
 }
@@ -142,40 +154,95 @@ pub(super) fn job(row: &Row<'_>) -> Result<Job, Failure> {
     let spec: Spec = decode(blob(row, 1)?, id, || format!("the spec of job {id}"))?;
     let life: Lifecycle = decode(blob(row, 2)?, id, || format!("the lifecycle of job {id}"))?;
     let bytes: u32 = row.get(4)?;
-    let inline = |encoding| -> Result<Body, Failure> {
-        let bytes = Bytes::copy_from_slice(blob(row, 5)?);
-        Ok(Body::Inline(Payload { encoding, bytes }))
+    let kind: i64 = row.get(3)?;
+    let sealed = || -> Result<&[u8], Failure> {
+        Ok(unseal(blob(row, 5)?, id, kind as u8, || format!("the data of job {id}"))?)
     };
-    let object = |encoding| -> Result<Body, Failure> {
-        let key = String::from_utf8_lossy(blob(row, 5)?).into_owned();
-        Ok(Body::Object { encoding, key, len: bytes })
-    };
-    let data = match row.get::<_, i64>(3)? {
-        0 => inline(Encoding::Json)?,
-        1 => inline(Encoding::MessagePack)?,
+    let data = match kind {
+        0 | 1 => {
+            let bytes = Bytes::copy_from_slice(sealed()?);
+            Body::Inline(Payload { encoding: encoding_of(kind), bytes })
+        }
         SEPARATE => Body::Separate(bytes),
-        3 => object(Encoding::Json)?,
-        4 => object(Encoding::MessagePack)?,
+        OBJECT | 4 => {
+            let key = String::from_utf8_lossy(sealed()?).into_owned();
+            Body::Object { encoding: encoding_of(kind - OBJECT), key, len: bytes }
+        }
         kind => {
             return Err(Failure::corrupt(format!("job {id} has data of unknown kind {kind}")));
         }
     };
+    if data.len() != bytes as usize {
+        return Err(Failure::corrupt(format!("the length of the data of job {id} is wrong")));
+    }
     let id = id.parse().map_err(|_| Failure::corrupt(format!("{id:?} is not a job id")))?;
     Ok(Job { id, spec: Arc::new(spec), data, life })
 }
 
-/// Like [`job`], but none for a damaged row, which it logs, so that the other jobs of a page can be
-/// read.
-pub(super) fn readable(row: &Row<'_>) -> Result<Option<Job>, Failure> {
+/// The job of a row of [`select_jobs`], or that it cannot be read.
+pub(super) fn stored(row: &Row<'_>) -> Result<Result<Job, UnreadableJob>, Failure> {
     match job(row) {
-        Err(Failure(error @ StoreError::Corrupt(_))) => {
-            tracing::error!(
-                error = %error.chain(),
-                "skipping a job that cannot be read: a newer release wrote it, or it is damaged"
-            );
-            Ok(None)
-        }
-        job => job.map(Some),
+        Err(Failure(error @ StoreError::Corrupt(_))) => Ok(Err(unreadable(shown_id(row), &error))),
+        job => job.map(Ok),
+    }
+}
+
+/// Like [`stored`], but none for a job that cannot be read, for pages that leave it out.
+pub(super) fn readable(row: &Row<'_>) -> Result<Option<Job>, Failure> {
+    Ok(stored(row)?.ok())
+}
+
+/// The name under which an item is sealed.
+pub(super) fn item_owner(kind: &str, name: &str, version: i64) -> String {
+    format!("{kind} {name} {version}")
+}
+
+/// The item in a row of name, version and bytes.
+pub(super) fn item(row: &Row<'_>, kind: ItemKind) -> Result<Item, rusqlite::Error> {
+    let (name, version): (String, i64) = (row.get(0)?, row.get(1)?);
+    let sealed = row.get_ref(2)?.as_bytes().unwrap_or_default();
+    let owner = item_owner(kind.as_str(), &name, version);
+    let bytes = unseal(sealed, &owner, 0, || format!("the {} {name}", kind.as_str()));
+    let bytes = bytes.map(<[u8]>::to_vec).map_err(|error| error.chain().to_string());
+    Ok(Item { name, version: version as u64, bytes })
+}
+
+/// The name under which a record is sealed.
+pub(super) fn record_owner(kind: &str, name: &str, until: i64) -> String {
+    format!("{kind} {name} {until}")
+}
+
+/// The checksum of a key's row.
+pub(super) fn key_sum(kind: i64, job_type: i64, key: &[u8], job: &[u8]) -> i64 {
+    let numbers = [kind.to_be_bytes(), job_type.to_be_bytes()].concat();
+    i64::from(checksum(&[&numbers, &(key.len() as u64).to_be_bytes(), key, job]))
+}
+
+/// The id of a row of [`select_jobs`], as far as it can be read.
+pub(super) fn shown_id(row: &Row<'_>) -> String {
+    let id = row.get_ref(0).ok().and_then(|id| id.as_bytes().ok());
+    String::from_utf8_lossy(id.unwrap_or_default()).into_owned()
+}
+
+/// A text of a row that need not be UTF-8, because damage must stop no search.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct RawText(pub Vec<u8>);
+
+impl From<&str> for RawText {
+    fn from(text: &str) -> Self {
+        Self(text.into())
+    }
+}
+
+impl FromSql for RawText {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        value.as_bytes().map(|bytes| Self(bytes.to_vec()))
+    }
+}
+
+impl ToSql for RawText {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(ValueRef::Text(&self.0)))
     }
 }
 

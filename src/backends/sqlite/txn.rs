@@ -11,13 +11,14 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 use super::error::Failure;
 use super::{
     names::Names,
-    row::{self, DataColumns, LifeColumns, select_jobs},
+    row::{self, DataColumns, LifeColumns, RawText, select_jobs},
 };
+use crate::unreadable::unreadable;
 use tidegate_core::{
     job::{Job, JobId, Revision, Spec},
     port::{
-        Txn, Write,
-        job_store::{Committed, CurrentRecord, Expect, ItemKind, Key},
+        StoreError, Txn, Write,
+        job_store::{Committed, CurrentRecord, Expect, ItemKind, Key, UnreadableJob},
     },
 };
 
@@ -51,15 +52,15 @@ pub(super) struct JobColumns {
 }
 
 impl JobColumns {
-    fn of(job: Job) -> Result<Box<Self>, Failure> {
+    pub(super) fn of(job: Job) -> Result<Box<Self>, Failure> {
         let life = LifeColumns::of(&job.id, &job.life, &job.spec)?;
         let encoded = row::encode(&*job.spec, job.id.as_str())?;
         Ok(Box::new(Self {
+            data: DataColumns::of(&job.id, &job.data),
             id: job.id,
             spec: job.spec,
             encoded,
             life,
-            data: DataColumns::of(job.data),
         }))
     }
 }
@@ -189,9 +190,10 @@ impl<'a> Group<'a> {
     /// The conflict of a write that is not about a job, if there is one.
     fn conflict_of(&mut self, write: &Write) -> Result<Option<CurrentRecord>, Failure> {
         Ok(match write {
-            Write::SetKey { key, was, .. } => {
-                unless(was, self.key(key)?, |job| CurrentRecord::Key { job, since: None })
-            }
+            Write::SetKey { key, was, .. } => match self.key(key)?.transpose() {
+                Ok(job) => unless(was, job, |job| CurrentRecord::Key { job, since: None }),
+                Err(unreadable) => Some(CurrentRecord::Unreadable(unreadable)),
+            },
             Write::SetLedger { queue, was, .. } => {
                 let version = match self.names.queue(queue) {
                     Some(queue) => {
@@ -244,7 +246,10 @@ impl<'a> Group<'a> {
         let mut find = self.db.prepare_cached(select_jobs!("WHERE id = ?1"))?;
         let mut rows = find.query([id.as_str()])?;
         Ok(match rows.next()? {
-            Some(row) => CurrentRecord::Job(Box::new(row::job(row)?)),
+            Some(row) => match row::stored(row)? {
+                Ok(job) => CurrentRecord::Job(Box::new(job)),
+                Err(unreadable) => CurrentRecord::Unreadable(unreadable),
+            },
             None => CurrentRecord::Nothing,
         })
     }
@@ -267,7 +272,7 @@ impl<'a> Group<'a> {
         Ok(version)
     }
 
-    fn key(&self, key: &Key) -> Result<Option<JobId>, Failure> {
+    fn key(&self, key: &Key) -> Result<Option<Result<JobId, UnreadableJob>>, Failure> {
         key_columns(key, self.names).map_or(Ok(None), |columns| find_key(self.db, columns))
     }
 }
@@ -294,19 +299,21 @@ pub(super) fn key_columns<'k>(key: &'k Key, names: &Names) -> Option<(i64, i64, 
     })
 }
 
-/// The job that a key leads to.
+/// The job that a key leads to; or that its row is damaged, which is logged.
 pub(super) fn find_key(
     db: &Connection,
     (kind, job_type, key): (i64, i64, &str),
-) -> Result<Option<JobId>, Failure> {
+) -> Result<Option<Result<JobId, UnreadableJob>>, Failure> {
     let mut find =
-        db.prepare_cached("SELECT job FROM keys WHERE kind = ?1 AND type = ?2 AND key = ?3")?;
+        db.prepare_cached("SELECT job, sum FROM keys WHERE kind = ?1 AND type = ?2 AND key = ?3")?;
     let mut rows = find.query(params![kind, job_type, key])?;
     let Some(row) = rows.next()? else {
         return Ok(None);
     };
-    let id = row::text(row, 0)?;
-    id.parse().map(Some).map_err(|_| {
-        Failure::corrupt(format!("the key {key:?} leads to {id:?}, which is not a job id"))
-    })
+    let (job, sum): (RawText, i64) = (row.get(0)?, row.get(1)?);
+    let id = String::from_utf8_lossy(&job.0);
+    let is_whole = row::key_sum(kind, job_type, key.as_bytes(), &job.0) == sum;
+    Ok(Some(id.parse().ok().filter(|_| is_whole).ok_or_else(|| {
+        unreadable(&*id, &StoreError::corrupt(format!("the key {key:?} of it is damaged")))
+    })))
 }

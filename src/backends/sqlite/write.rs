@@ -4,7 +4,7 @@ use rusqlite::params;
 
 use super::error::Failure;
 use super::{
-    row::{self, BodyChange},
+    row::{self, BodyChange, seal},
     txn::{Effects, Group, JobColumns, RowLocation, Step, key_columns},
 };
 use tidegate_core::{
@@ -150,16 +150,12 @@ impl Group<'_> {
     /// Changes the separate body of the job in row `n`, whose data was of kind `was`.
     fn body(&self, n: i64, change: &BodyChange, was: Option<i64>) -> Result<(), Failure> {
         match change {
-            BodyChange::New(payload) => {
+            BodyChange::New { encoding, sealed } => {
                 self.db
                     .prepare_cached(
                         "INSERT OR REPLACE INTO bodies (job, encoding, bytes) VALUES (?1, ?2, ?3)",
                     )?
-                    .execute(params![
-                        n,
-                        row::encoding_number(payload.encoding),
-                        &payload.bytes[..]
-                    ])?;
+                    .execute(params![n, encoding, sealed])?;
             }
             BodyChange::Deleted if was == Some(row::SEPARATE) => {
                 self.db.prepare_cached("DELETE FROM bodies WHERE job = ?1")?.execute([n])?;
@@ -227,9 +223,16 @@ impl Group<'_> {
             key_columns(key, self.names).expect("its type was given a number above");
         self.db
             .prepare_cached(
-                "INSERT OR REPLACE INTO keys (kind, type, key, job) VALUES (?1, ?2, ?3, ?4)",
+                "INSERT OR REPLACE INTO keys (kind, type, key, job, sum) \
+                 VALUES (?1, ?2, ?3, ?4, ?5)",
             )?
-            .execute(params![kind, job_type, key, job.as_str()])?;
+            .execute(params![
+                kind,
+                job_type,
+                key,
+                job.as_str(),
+                row::key_sum(kind, job_type, key.as_bytes(), job.as_str().as_bytes())
+            ])?;
         Ok(())
     }
 
@@ -248,7 +251,12 @@ impl Group<'_> {
                     "INSERT OR REPLACE INTO items (kind, name, version, bytes) \
                      VALUES (?1, ?2, ?3, ?4)",
                 )?
-                .execute(params![kind.as_str(), name, version as i64, bytes])?,
+                .execute(params![
+                    kind.as_str(),
+                    name,
+                    version as i64,
+                    seal(bytes, &row::item_owner(kind.as_str(), name, version as i64), 0)
+                ])?,
             None => self
                 .db
                 .prepare_cached("DELETE FROM items WHERE kind = ?1 AND name = ?2")?
@@ -267,7 +275,9 @@ impl Group<'_> {
              SET until = excluded.until, bytes = excluded.bytes",
         )?;
         let until = record.until.millis();
-        put.execute(params![record.kind.as_str(), record.name, until, record.bytes])?;
+        let owner = row::record_owner(record.kind.as_str(), &record.name, until);
+        let sealed = seal(&record.bytes, &owner, 0);
+        put.execute(params![record.kind.as_str(), record.name, until, sealed])?;
         Ok(())
     }
 

@@ -208,6 +208,13 @@ impl Inner {
                  {fault}"
             ))
         })?;
+        if loaded.throttler.is_none() && loaded.retry.is_none() {
+            return Err(Refused::because(
+                "exports an interface of the contract without its functions: `throttle` has \
+                 describe, check-config and decide; `retry` has describe, check-config and \
+                 on-failure",
+            ));
+        }
         let [throttler, retry] = self.describe(&loaded);
         let throttler = throttler.map(|said| described("throttle", said)).transpose()?;
         let retry = retry.map(|said| described("retry", said)).transpose()?;

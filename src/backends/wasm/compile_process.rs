@@ -8,6 +8,11 @@
 //!
 //! The process has an empty environment, and bounded memory and time. It calls no function of the
 //! component: the parent process does, within the bounds of a call.
+//!
+//! At most two processes run. Every component has a short first turn, one at a time. A process that
+//! takes longer goes on as the long one, if there is none; otherwise it ends, and starts again when
+//! the long one has ended. So a component that keeps the compiler busy for a minute delays another
+//! one by its first turn. The bytes of what waits are bounded.
 
 use std::{
     ffi::OsString,
@@ -34,6 +39,11 @@ pub const MEMORY: u64 = 3 << 30;
 pub const PROCESSOR_SECONDS: u64 = 60;
 /// Maximum duration of compiling by the clock, for a busy machine. The client waits two minutes.
 const MAX_DURATION: Duration = Duration::from_secs(110);
+/// How long a component is compiled before it must be the only long one. Those of Rust take less
+/// than a second.
+const FIRST_TURN: Duration = Duration::from_secs(2);
+/// Maximum bytes of all components that wait for the compiler or are compiled, in KiB.
+const MAX_WAITING_KIB: usize = 128 << 10;
 /// Maximum bytes of code; that of a component from Python has 40 million.
 const MAX_CODE_BYTES: u64 = 256 << 20;
 /// The first byte of an answer with code.
@@ -47,8 +57,13 @@ pub struct Process {
     program: PathBuf,
     args: Vec<OsString>,
     time: Duration,
-    /// Permits one process at a time, because two would need twice the memory.
-    permit: Arc<Semaphore>,
+    first_turn: Duration,
+    /// Permits one first turn at a time.
+    first: Arc<Semaphore>,
+    /// Permits one longer process at a time.
+    long: Arc<Semaphore>,
+    /// The KiB of components that may still come.
+    room: Arc<Semaphore>,
 }
 
 impl Process {
@@ -62,8 +77,17 @@ impl Process {
             program: program.into(),
             args,
             time: MAX_DURATION,
-            permit: Arc::new(Semaphore::new(1)),
+            first_turn: FIRST_TURN,
+            first: Arc::new(Semaphore::new(1)),
+            long: Arc::new(Semaphore::new(1)),
+            room: Arc::new(Semaphore::new(MAX_WAITING_KIB)),
         }
+    }
+
+    /// Sets the duration of the first turn.
+    #[must_use]
+    pub fn first_turn(self, first_turn: Duration) -> Self {
+        Self { first_turn, ..self }
     }
 
     /// Sets the maximum duration from the start of the process.
@@ -74,19 +98,13 @@ impl Process {
 
     /// The code of `wasm`.
     pub(super) async fn code_of(&self, wasm: &[u8]) -> Result<Vec<u8>, CompileError> {
-        let _permit = self.permit.acquire().await.map_err(io::Error::other)?;
-        let mut command = Command::new(&self.program);
-        command.args(&self.args).env_clear().kill_on_drop(true);
-        let mut child =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-        let Ok(done) = tokio::time::timeout(self.time, talk(&mut child, wasm)).await else {
-            child.kill().await?;
-            // The processor time was not used up, so a repeat may succeed.
-            let message =
-                format!("the machine was too busy to finish in {} s", self.time.as_secs());
-            return Err(io::Error::new(io::ErrorKind::TimedOut, message).into());
+        let kib = u32::try_from(wasm.len().div_ceil(1 << 10)).unwrap_or(u32::MAX);
+        let Ok(_room) = self.room.try_acquire_many(kib) else {
+            let most = MAX_WAITING_KIB >> 10;
+            let message = format!("components of {most} MiB wait for it; push again later");
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, message).into());
         };
-        let ProcessOutput { status, stdout, stderr } = done?;
+        let ProcessOutput { status, stdout, stderr } = self.output_for(wasm).await?;
         match stdout.split_first() {
             _ if !status.success() => Err(exit_error(status, &stderr)),
             Some((&CODE, code)) if code.len() as u64 <= MAX_CODE_BYTES => Ok(code.to_vec()),
@@ -100,6 +118,47 @@ impl Process {
             .into()),
             _ => Err(io::Error::other("its answer is malformed").into()),
         }
+    }
+}
+
+impl Process {
+    fn start(&self) -> io::Result<Child> {
+        let mut command = Command::new(&self.program);
+        command.args(&self.args).env_clear().kill_on_drop(true);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
+    }
+
+    /// The output of a process that compiled `wasm`, in its turn.
+    async fn output_for(&self, wasm: &[u8]) -> io::Result<ProcessOutput> {
+        let turn = self.first.acquire().await.map_err(io::Error::other)?;
+        let mut child = self.start()?;
+        let mut talking = Box::pin(talk(&mut child, wasm));
+        if let Ok(done) = tokio::time::timeout(self.first_turn, &mut talking).await {
+            return done;
+        }
+        if let Ok(_long) = self.long.try_acquire() {
+            drop(turn);
+            return self.within_time(talking).await;
+        }
+        // Its work is lost, and the next component need not wait for it.
+        drop(talking);
+        child.kill().await?;
+        drop(turn);
+        let _long = self.long.acquire().await.map_err(io::Error::other)?;
+        let mut child = self.start()?;
+        self.within_time(talk(&mut child, wasm)).await
+    }
+
+    async fn within_time(
+        &self,
+        talking: impl Future<Output = io::Result<ProcessOutput>>,
+    ) -> io::Result<ProcessOutput> {
+        tokio::time::timeout(self.time, talking).await.unwrap_or_else(|_| {
+            // The processor time was not used up, so a repeat may succeed.
+            let message =
+                format!("the machine was too busy to finish in {} s", self.time.as_secs());
+            Err(io::Error::new(io::ErrorKind::TimedOut, message))
+        })
     }
 }
 

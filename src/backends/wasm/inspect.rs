@@ -15,6 +15,9 @@ const MAX_BODY_BYTES: usize = 512 << 10;
 const MAX_LOCALS: u64 = 1000;
 /// Maximum functions of all modules together; Python has 13,500.
 const MAX_FUNCTIONS: u64 = 30_000;
+/// Maximum global variables of all modules together. Each takes 16 bytes in each instance of its
+/// module, in addition to the memory that a call may use; a component has at most 64 instances.
+const MAX_GLOBALS: u64 = 50_000;
 
 /// The version of the contract that this program implements.
 const CONTRACT_VERSION: &str = "0.1.0";
@@ -68,6 +71,7 @@ struct Parts {
     imports: Vec<String>,
     exports: Vec<String>,
     functions: u64,
+    globals: u64,
     most_locals: u64,
     largest_body: usize,
 }
@@ -83,6 +87,7 @@ impl Parts {
                 Payload::End(_) => {
                     outer.pop();
                 }
+                Payload::GlobalSection(section) => parts.globals += u64::from(section.count()),
                 Payload::FunctionSection(section) => parts.functions += u64::from(section.count()),
                 Payload::CodeSectionEntry(body) => {
                     parts.largest_body = parts.largest_body.max(body.range().len());
@@ -146,6 +151,12 @@ impl Parts {
             messages.push(format!(
                 "it has {} functions; at most {MAX_FUNCTIONS} are taken",
                 self.functions
+            ));
+        }
+        if self.globals > MAX_GLOBALS {
+            messages.push(format!(
+                "it has {} global variables; at most {MAX_GLOBALS} are taken",
+                self.globals
             ));
         }
         if self.most_locals > MAX_LOCALS {

@@ -5,14 +5,16 @@ use std::{collections::HashMap, time::Duration};
 use serde_json::Value;
 
 use super::{CheckLevel, DoctorReport, finding};
-use crate::cli::{output, plugin::user};
+use crate::cli::{output, plugin::user, queues::held_by};
 use tidegate_api::{JobTypeView, PluginView, QueueView};
 use tidegate_core::time::Timestamp;
 
 /// The default timeout of a type, in seconds.
 const DEFAULT_TIMEOUT: f64 = 86_400.0;
-/// How long a due job may wait without a finding.
-const MAX_WAIT: Duration = Duration::from_hours(1);
+/// How long a due job may wait without a finding, if a rule holds it.
+const MAX_HELD: Duration = Duration::from_hours(1);
+/// How long a due job may wait without a finding, if only a worker is missing.
+const MAX_UNTAKEN: Duration = Duration::from_mins(1);
 
 /// Checks `queues` and `types` at `now`.
 pub fn look(queues: &[QueueView<'_>], types: &[JobTypeView<'_>], now: Timestamp) -> DoctorReport {
@@ -75,7 +77,6 @@ pub fn look_at_plugins(plugins: &[PluginView], now: Timestamp) -> DoctorReport {
 
 fn of_queue(queue: &QueueView<'_>, now: Timestamp, report: &mut DoctorReport) {
     let (name, about) = (&queue.name, format!("queue {}", queue.name));
-    // A data directory has no status, so how many jobs wait is unknown.
     let paused = queue.status.as_ref().map_or_else(
         || "it is paused".to_owned(),
         |status| {
@@ -99,21 +100,29 @@ fn of_queue(queue: &QueueView<'_>, now: Timestamp, report: &mut DoctorReport) {
         finding(CheckLevel::Warning, &about, "its limit is 0, which admits nothing", advice)
     }));
     let late = queue.status.as_ref().and_then(|status| {
-        Some((status, status.oldest_due_at.filter(|due| now.since(*due) > MAX_WAIT)?))
+        let first = status.held.first();
+        let is_untaken = first.is_none_or(|held| held.kind == "worker");
+        let most = if is_untaken { MAX_UNTAKEN } else { MAX_HELD };
+        let due = status.oldest_due_at.filter(|due| now.since(*due) > most)?;
+        Some((status, first.filter(|_| is_untaken), due))
     });
-    report.check(late.filter(|_| !queue.paused).map(|(status, due)| {
+    report.check(late.filter(|_| !queue.paused).map(|(status, untaken, due)| {
         let held: Vec<String> =
-            status.held.iter().map(|(rule, jobs)| format!("{jobs} by {rule}")).collect();
+            status.held.iter().map(|held| format!("{} by {}", held.jobs, held_by(held))).collect();
         let held =
             if held.is_empty() { String::new() } else { format!("; held: {}", held.join(", ")) };
-        let found = format!("a job was due {} and still waits{held}", output::when(due, now));
-        let advice = if status.held.contains_key("worker") {
+        let due = output::when(due, now);
+        let found = match untaken {
+            Some(worker) => format!(
+                "{} jobs are due and no worker takes them, the first since {due}: {}{held}",
+                status.ready, worker.reason
+            ),
+            None => format!("a job was due {due} and still waits{held}"),
+        };
+        let advice = if untaken.is_some() {
             format!("start workers: `tidegate work --queue {name} -- COMMAND`")
         } else {
-            format!(
-                "`tidegate jobs list --queue {name} --state scheduled`, and `tidegate jobs \
-                 explain` of one"
-            )
+            format!("`tidegate queues explain {name}`")
         };
         finding(CheckLevel::Warning, &about, found, advice)
     }));

@@ -1,7 +1,7 @@
 //! Checks of a data directory, with or without a running server.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     fs, io,
     path::{Path, PathBuf},
     sync::Arc,
@@ -12,25 +12,38 @@ use async_trait::async_trait;
 use indicatif::HumanBytes;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
 use super::{CheckLevel, DoctorReport, Finding, config, finding};
-use tidegate_api::{JobTypeView, QueueView};
-use tidegate_backends::sqlite::{Inspection, OpenError, database, holder};
+use tidegate_api::{JobTypeView, QueueStatus, QueueView};
+use tidegate_backends::sealed::without_secrets;
+use tidegate_backends::sqlite::{
+    Damage, Inspection, NamedObject, OpenError, Place, database, holder,
+};
 use tidegate_core::{
+    event::trigger::hex,
     port::{
         Clock, HealthCheck,
         job_store::{Item, ItemKind},
     },
     time::Timestamp,
 };
+use tidegate_engine::{NO_ROOM, check_object};
 
 /// Below this free space, in bytes, a check warns; below the second it fails.
 const LOW_DISK_BYTES: u64 = 1 << 30;
 const MIN_DISK_BYTES: u64 = 64 << 20;
+/// Below this free space, in bytes, the disk is full: a commit needs about as much.
+const FULL_DISK_BYTES: u64 = 1 << 20;
 /// A longer write-ahead log, in bytes, means that a long read prevents its checkpoint.
 const MAX_LOG_BYTES: u64 = 256 << 20;
 /// A file younger than this may still be written.
 const MIN_SETTLED_AGE: Duration = Duration::from_hours(1);
+/// Damaged records of a kind that a finding names.
+const MAX_SHOWN: usize = 10;
+/// The remedy for damaged records.
+const REPAIR: &str = "they are left out, and everything else goes on; stop the server and run \
+    `tidegate repair`, or restore a backup";
 /// How far the newest job may be ahead of the clock.
 const MAX_AHEAD: Duration = Duration::from_mins(1);
 
@@ -93,15 +106,23 @@ impl HealthCheck for Served {
             )]
         })
     }
+
+    fn refusal(&self) -> Option<String> {
+        let is_full = free_bytes(&self.dir).is_some_and(|free| free < FULL_DISK_BYTES);
+        is_full.then(|| NO_ROOM.to_owned())
+    }
 }
 
 /// Returns the advice for an error at the opening of the database.
 fn unusable(error: &OpenError) -> Finding {
     let advice = match error {
         OpenError::Io { .. } => "see that --data names the server's directory, and who may read it",
-        OpenError::Held { .. } | OpenError::Newer { .. } | OpenError::Damaged { .. } => {
-            "as it says; leave the file as it is until then"
-        }
+        OpenError::Held { .. }
+        | OpenError::Newer { .. }
+        | OpenError::Older { .. }
+        | OpenError::Lost { .. }
+        | OpenError::NotNew { .. }
+        | OpenError::Damaged { .. } => "as it says; leave the file as it is until then",
     };
     finding(CheckLevel::Error, "database", error.to_string(), advice)
 }
@@ -125,9 +146,14 @@ fn served(dir: &Path) -> Option<Finding> {
     }
 }
 
-fn room(dir: &Path) -> Option<Finding> {
+/// The bytes that are free on the disk of `dir`.
+fn free_bytes(dir: &Path) -> Option<u64> {
     let disk = nix::sys::statvfs::statvfs(dir).ok()?;
-    let free = disk.blocks_available().saturating_mul(disk.fragment_size());
+    Some(disk.blocks_available().saturating_mul(disk.fragment_size()))
+}
+
+fn room(dir: &Path) -> Option<Finding> {
+    let free = free_bytes(dir)?;
     let level = if free < MIN_DISK_BYTES { CheckLevel::Error } else { CheckLevel::Warning };
     let found = format!("{} are left", HumanBytes(free));
     (free < LOW_DISK_BYTES).then(|| {
@@ -186,23 +212,51 @@ fn inside(
     now: Timestamp,
     report: &mut DoctorReport,
 ) -> Result<(), OpenError> {
-    let advice = "restore a backup; to save what can be read: \
-                  `sqlite3 tidegate.db .recover | sqlite3 saved.db`";
-    report.check(found.damage()?.map(|damage| {
-        finding(CheckLevel::Error, "database", format!("it is damaged: {damage}"), advice)
-    }));
+    let verified = found.verify()?;
+    for (about, damage) in damaged(&verified.damage) {
+        report.check(Some(finding(CheckLevel::Error, about, damage, REPAIR)));
+    }
     report.check(newest(found, now)?);
     let (queues, types) = (found.items(ItemKind::Queue)?, found.items(ItemKind::Type)?);
-    report.add(config::look(
-        &shapes::<QueueView<'_>>(&queues),
-        &shapes::<JobTypeView<'_>>(&types),
-        now,
-    ));
+    let mut queues = shapes::<QueueView<'_>>(&queues);
+    let waiting = found.waiting()?;
+    for queue in &mut queues {
+        let jobs = waiting.get(queue.name.as_str()).copied().unwrap_or_default();
+        let depth = [("scheduled".into(), jobs)].into();
+        queue.status = Some(QueueStatus { depth, ..QueueStatus::default() });
+    }
+    report.add(config::look(&queues, &shapes::<JobTypeView<'_>>(&types), now));
     report.check(unsigned(&types));
-    for finding in bodies(dir, &found.object_keys()?, now) {
+    let plugins = found.plugin_objects()?;
+    for finding in bodies(dir, &verified.objects, &plugins, now) {
         report.check(finding);
     }
     Ok(())
+}
+
+/// The damaged records, by what they are: how many, and the first of them.
+fn damaged(damage: &[Damage]) -> Vec<(&'static str, String)> {
+    let about = |place: &Place| match place {
+        Place::File => "database",
+        Place::Job { .. } | Place::Columns { .. } | Place::Body { .. } | Place::Counts => "jobs",
+        Place::Key { .. } => "keys",
+        Place::Ledger { .. } => "ledgers",
+        Place::Item { .. } => "configuration",
+        Place::Record { .. } => "replies and dead letters",
+    };
+    let mut by_kind: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for Damage { place, what } in damage {
+        by_kind.entry(about(place)).or_default().push(what);
+    }
+    let shown = |(about, all): (&'static str, Vec<&str>)| {
+        let first = all.iter().take(MAX_SHOWN).copied().collect::<Vec<_>>().join("; ");
+        let more = match all.len().saturating_sub(MAX_SHOWN) {
+            0 => String::new(),
+            more => format!("; and {more} more"),
+        };
+        (about, format!("{} damaged: {first}{more}", all.len()))
+    };
+    by_kind.into_iter().map(shown).collect()
 }
 
 /// Checks that the newest job was not accepted in the future.
@@ -226,7 +280,8 @@ fn newest(found: &Inspection, now: Timestamp) -> Result<Option<Finding>, OpenErr
 /// reports.
 fn shapes<T: DeserializeOwned>(items: &[Item]) -> Vec<T> {
     let shape = |item: &Item| {
-        let stored: Value = serde_json::from_slice(&item.bytes).ok()?;
+        let mut stored: Value = item.read().ok()?;
+        without_secrets(&mut stored);
         let mut shape = stored.get("config")?.clone();
         shape["name"] = json!(item.name);
         shape["version"] = stored["version"].clone();
@@ -239,7 +294,7 @@ fn shapes<T: DeserializeOwned>(items: &[Item]) -> Vec<T> {
 /// Finds push types without a signature, which only the file shows.
 fn unsigned(types: &[Item]) -> Option<Finding> {
     let bare = |item: &&Item| {
-        let Ok(stored) = serde_json::from_slice::<Value>(&item.bytes) else {
+        let Ok(stored) = item.read::<Value>() else {
             return false;
         };
         let target = &stored["config"]["target"];
@@ -254,8 +309,13 @@ fn unsigned(types: &[Item]) -> Option<Finding> {
     (!names.is_empty()).then(|| finding(CheckLevel::Note, "types", found, advice))
 }
 
-/// Finds missing bodies and orphaned bodies.
-fn bodies(dir: &Path, named: &HashSet<String>, now: Timestamp) -> [Option<Finding>; 2] {
+/// Finds missing and damaged bodies, and orphaned ones. Reads every body.
+fn bodies(
+    dir: &Path,
+    named: &[(String, NamedObject)],
+    plugins: &[String],
+    now: Timestamp,
+) -> Vec<Option<Finding>> {
     let root = dir.join("objects");
     let mut there = HashMap::new();
     if let Err(error) = list(&root, &mut there) {
@@ -265,20 +325,53 @@ fn bodies(dir: &Path, named: &HashSet<String>, now: Timestamp) -> [Option<Findin
             format!("{} cannot be read: {error}", root.display()),
             "see who may read it",
         );
-        return [Some(unreadable), None];
+        return vec![Some(unreadable)];
     }
+    let keys: HashSet<&str> =
+        named.iter().map(|(_, (key, _))| key).chain(plugins).map(String::as_str).collect();
     let known = |path: &PathBuf| {
-        path.strip_prefix(&root)
-            .is_ok_and(|key| key.to_str().is_some_and(|key| named.contains(key)))
+        path.strip_prefix(&root).is_ok_and(|key| key.to_str().is_some_and(|key| keys.contains(key)))
     };
-    let missing = named.iter().filter(|key| !there.contains_key(&root.join(key))).count();
+    let missing = keys.iter().filter(|key| !there.contains_key(&root.join(key))).count();
+    let broken = |(job, (key, length)): &(String, NamedObject)| {
+        // A missing one is counted above, and one of a job that ends meanwhile is gone.
+        let bytes = fs::read(root.join(key)).ok()?;
+        let why = check_object(key, *length, &bytes).err()?;
+        Some(format!("the body {key} of job {job}: {why}"))
+    };
+    let broken: Vec<String> = named.iter().filter_map(broken).collect();
+    let changed = |key: &&String| {
+        let name = Path::new(key).file_stem().and_then(|name| name.to_str());
+        let digest = fs::read(root.join(key)).ok().map(|bytes| Sha256::digest(&bytes));
+        digest.is_some_and(|digest| Some(hex(&digest).as_str()) != name)
+    };
+    let plugins: Vec<&String> = plugins.iter().filter(changed).collect();
     let orphans: Vec<u64> = there
         .iter()
         .filter(|(path, about)| !known(path) && settled(about, now))
         .map(|(_, about)| about.len())
         .collect();
     let bytes = HumanBytes(orphans.iter().sum());
-    [
+    vec![
+        (!broken.is_empty()).then(|| {
+            let first = broken.iter().take(MAX_SHOWN).map(String::as_str);
+            let found =
+                format!("{} damaged: {}", broken.len(), first.collect::<Vec<_>>().join("; "));
+            finding(
+                CheckLevel::Error,
+                "bodies",
+                found,
+                "restore them from a backup's objects/; their jobs fail `not_delivered` until then",
+            )
+        }),
+        (!plugins.is_empty()).then(|| {
+            finding(
+                CheckLevel::Error,
+                "plugins",
+                format!("their code is damaged: {plugins:?}"),
+                "push the plugins again",
+            )
+        }),
         (missing > 0).then(|| {
             let found = format!("{missing} that jobs name are not in {}", root.display());
             finding(

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
-use super::{Context, ExitCode, output};
+use super::{Context, ExitCode, UsageError, output};
 use tidegate_core::port::health_check::{Check as Finding, CheckLevel};
 
 /// The options of `tidegate doctor`.
@@ -87,6 +87,10 @@ pub fn finding(
 pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let mut report = match args.data {
         Some(data) => {
+            if !data.is_dir() {
+                let missing = format!("{} is no directory: see --data", data.display());
+                return Err(UsageError(missing).into());
+            }
             let now = ctx.now();
             tokio::task::spawn_blocking(move || dir::look(&data, now)).await?
         }

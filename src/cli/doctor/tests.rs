@@ -6,9 +6,10 @@ use crate::cli::{
     ExitCode,
     testing::{FakeServer, sample},
 };
-use tidegate_backends::{http::Guard, sqlite::database};
+use tidegate_backends::{http::Guard, sqlite::database, system::SystemClock};
 use tidegate_core::{
     job::{Payload, type_config::TypeConfig},
+    port::Clock,
     queue::QueueConfig,
 };
 use tidegate_engine::{request::NewJob, testkit::builders::name};
@@ -18,7 +19,10 @@ use tidegate_server::runtime::Server;
 fn queues() -> [Value; 2] {
     let mail = sample::queue_status(json!({"depth": {"scheduled": 7}}));
     let slow = sample::queue_status(json!({
-        "held": {"worker": 3}, "oldest_due_at": "2001-01-01T00:00:00Z", "desired_workers": 1,
+        "held": [{
+            "kind": "worker", "jobs": 3, "types": {"short": 3}, "reason": "none is known",
+        }],
+        "oldest_due_at": "2001-01-01T00:00:00Z", "desired_workers": 1,
     }));
     [
         sample::queue(json!({"name": "mail", "paused": true, "status": mail})),
@@ -129,6 +133,37 @@ async fn likely_problems_of_a_server_are_warnings_with_advice() {
 }
 
 #[tokio::test]
+async fn due_jobs_that_no_worker_takes_are_found_after_a_minute() {
+    for (kind, minutes, wanted) in [
+        ("worker", 2, Some("tidegate work --queue q")),
+        ("worker", 0, None),
+        ("concurrency", 2, None),
+        ("concurrency", 61, Some("tidegate queues explain q")),
+    ] {
+        let due = SystemClock.now() - Duration::from_mins(minutes);
+        let status = sample::queue_status(json!({
+            "ready": 5, "oldest_due_at": due, "held": [{
+                "kind": kind, "jobs": 5, "types": {"t": 5}, "since": due, "reason": "as it is",
+                "earliest_at": null,
+            }],
+        }));
+        let queue = sample::queue(json!({"status": status}));
+        let server = FakeServer::answering(move |seen| match seen.path.split('?').next() {
+            Some("/v1/queues") => (200, json!({"queues": [queue]})),
+            Some("/v1/job-types") => (200, json!({"job_types": []})),
+            Some("/v1/plugins") => (200, json!({"plugins": []})),
+            Some("/v1/doctor") => (200, json!({"ok": true, "checks": []})),
+            _ => (200, json!({"tokens": []})),
+        })
+        .await;
+        let (_, out) = server.run(&["doctor", "--json"]).await;
+        let found = findings(&out).iter().any(|(_, about)| about == "queue q");
+        assert_eq!(found, wanted.is_some(), "{kind} for {minutes} minutes: {out}");
+        assert!(wanted.is_none_or(|wanted| out.contains(wanted)), "{out}");
+    }
+}
+
+#[tokio::test]
 async fn a_server_without_its_store_reports_the_error() {
     let server = FakeServer::answering(|seen| match seen.path.as_str() {
         "/v1/doctor" => {
@@ -192,18 +227,20 @@ async fn found(dir: &Path) -> (ExitCode, Vec<(String, String)>, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paused_queue_of_a_directory_has_no_count() {
+async fn waiting_jobs_of_a_directory_are_counted() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::open(dir.path(), Guard::On).unwrap().start().await.unwrap();
     server.put_queue(&name("default"), QueueConfig::default(), None).await.unwrap();
     server.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
     server.pause_queue(&name("default"), true).await.unwrap();
-    server.enqueue(NewJob::new(name("work"), Payload::json("1".to_owned()))).await.unwrap();
+    for _ in 0..7 {
+        server.enqueue(NewJob::new(name("work"), Payload::json("1".to_owned()))).await.unwrap();
+    }
     server.stop().await;
     drop(server);
     let (code, findings, out) = found(dir.path()).await;
     assert_eq!((code, findings), (ExitCode::Ok, owned(&[("warning", "queue default")])), "{out}");
-    assert!(out.contains("\"it is paused\""), "{out}");
+    assert!(out.contains("it is paused, with 7 jobs waiting"), "{out}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -233,13 +270,59 @@ async fn a_directory_is_checked_with_its_bodies() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn damaged_records_are_named_and_repaired() {
+    let dir = tempfile::tempdir().unwrap();
+    directory(dir.path()).await;
+    let db = rusqlite::Connection::open(database(dir.path())).unwrap();
+    db.execute_batch(
+        "UPDATE jobs SET life = x'00'; UPDATE items SET bytes = x'00' WHERE kind = 'queue'",
+    )
+    .unwrap();
+    drop(db);
+    let (code, findings, out) = found(dir.path()).await;
+    let all = owned(&[("error", "configuration"), ("error", "jobs")]);
+    assert_eq!((code, all.iter().all(|one| findings.contains(one))), (ExitCode::Refused, true));
+    assert!(out.contains("`tidegate repair`"), "{out}");
+    let server = FakeServer::answering(|_| (500, json!({}))).await;
+    let (code, out) = server.run(&["repair", "--data", dir.path().to_str().unwrap()]).await;
+    assert_eq!(code, ExitCode::Ok, "{out}");
+    for line in ["the queue is paused", "does not run", "damaged.jsonl"] {
+        assert!(out.contains(line), "{line}: {out}");
+    }
+    let (_, findings, out) = found(dir.path()).await;
+    let expected = owned(&[("warning", "queue default")]);
+    assert_eq!(findings, expected, "it is paused; the body is too young to be an orphan: {out}");
+    let (code, out) = server.run(&["repair", "--data", dir.path().to_str().unwrap()]).await;
+    assert_eq!((code, out.trim()), (ExitCode::Ok, "nothing is damaged"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_body_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    directory(dir.path()).await;
+    let body = std::fs::read_dir(dir.path().join("objects/bodies")).unwrap().next().unwrap();
+    let body = body.unwrap().path();
+    let mut bytes = std::fs::read(&body).unwrap();
+    bytes[5] = b'y';
+    std::fs::write(&body, bytes).unwrap();
+    let (code, findings, out) = found(dir.path()).await;
+    assert_eq!((code, findings), (ExitCode::Refused, owned(&[("error", "bodies")])), "{out}");
+    assert!(out.contains("its checksum is wrong"), "{out}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_clock_that_was_set_back_is_noticed() {
     let dir = tempfile::tempdir().unwrap();
     directory(dir.path()).await;
     let db = rusqlite::Connection::open(database(dir.path())).unwrap();
     db.execute("UPDATE jobs SET created_at = created_at + 7200000", []).unwrap();
     drop(db);
-    assert_eq!(found(dir.path()).await.1, owned(&[("error", "clock")]));
+    let (_, findings, out) = found(dir.path()).await;
+    // The row's own record has another time, too.
+    assert!(
+        owned(&[("error", "clock"), ("error", "jobs")]).iter().all(|one| findings.contains(one)),
+        "{out}"
+    );
 }
 
 #[tokio::test]

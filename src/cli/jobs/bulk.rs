@@ -43,7 +43,7 @@ pub struct ReplayArgs {
 
 /// What a command applies to.
 #[derive(Debug)]
-enum Chosen {
+pub(super) enum Chosen {
     /// The job of this id.
     One(String),
     /// Every job that this matches.
@@ -51,7 +51,7 @@ enum Chosen {
 }
 
 /// Exactly one of an id, a filter and `all`.
-fn choose(
+pub(super) fn choose(
     id: Option<String>,
     filter: &Filter,
     all: bool,

@@ -1,7 +1,7 @@
 //! `tidegate jobs list`.
 
 use super::filter::Filter;
-use crate::cli::{Context, ExitCode, output, pages};
+use crate::cli::{Context, ExitCode, context::print_error, output, pages};
 use tidegate_api::JobView;
 use tidegate_core::{job::Phase, time::Timestamp};
 
@@ -46,6 +46,10 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         if page.next_cursor.is_some() {
             ctx.note(format_args!("there are more than {}; see --limit", args.limit));
         }
+    }
+    if !page.unreadable.is_empty() {
+        let (count, ids) = (page.unreadable.len(), page.unreadable.join(", "));
+        print_error(format_args!("warning: {count} jobs cannot be read and are left out: {ids}"));
     }
     Ok(ExitCode::Ok)
 }

@@ -20,7 +20,7 @@ pub enum Command {
     Explain(one::ExplainArgs),
     /// Print the result of a job.
     Result(one::ResultArgs),
-    /// Change a scheduled job.
+    /// Change a scheduled job, or every one that matches a filter.
     Patch(one::PatchArgs),
     /// Cancel a job, or every job that matches a filter.
     Cancel(bulk::CancelArgs),

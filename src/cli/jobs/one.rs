@@ -5,14 +5,23 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use serde_json::json;
+
+use super::{
+    bulk::{Chosen, choose},
+    filter::Filter,
+};
 use crate::cli::{
     Context, ExitCode, UsageError,
     args::{self, Fields, Json, When},
     client::{Client, Error},
     context::print_error,
+    operation,
     output::{self, OutputStyle},
+    queues::workers_line,
+    safe::line,
 };
-use tidegate_api::{EntryView, Explanation, JobView, ShortView};
+use tidegate_api::{BulkBody, EntryView, Explanation, JobView, ShortView};
 use tidegate_core::time::{Seconds, Timestamp};
 
 /// Longest wait for a result in one request.
@@ -45,8 +54,14 @@ pub struct ResultArgs {
 /// The options of `tidegate jobs patch`.
 #[derive(Debug, clap::Args)]
 pub struct PatchArgs {
-    /// The job's id.
-    id: String,
+    /// The job's id; without it, give a filter. Of many jobs, `--priority` and `--field windows=`
+    /// can change.
+    id: Option<String>,
+    /// Change every scheduled job.
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    filter: Filter,
     /// Earliest start: RFC 3339, or a span from now such as +10m.
     #[arg(long, value_name = "INSTANT", value_parser = args::when, allow_hyphen_values = true)]
     run_at: Option<When>,
@@ -134,7 +149,11 @@ pub async fn explain(args: ExplainArgs, ctx: &Context) -> anyhow::Result<ExitCod
     if ctx.json() {
         ctx.print_body(&answer.body)?;
     } else {
-        ctx.print(sentence(&answer.read()?, ctx.now()))?;
+        let explanation: Explanation = answer.read()?;
+        ctx.print(sentence(&explanation, ctx.now()))?;
+        if let Some(workers) = &explanation.workers {
+            ctx.print(format_args!("workers: {}", workers_line(workers, ctx.now())))?;
+        }
     }
     Ok(ExitCode::Ok)
 }
@@ -151,11 +170,14 @@ fn sentence(explanation: &Explanation, now: Timestamp) -> String {
     if let Some(name) = &rule.name {
         text = text + " " + name;
     }
+    if let Some(value) = &rule.value {
+        text = text + " (" + value + ")";
+    }
     if let Some(since) = explanation.since {
         text = text + " since " + &output::when(since, now);
     }
     if !explanation.reason.is_empty() {
-        text = text + ": " + &explanation.reason;
+        text = text + ": " + &line(&explanation.reason);
     }
     match explanation.earliest_at {
         Some(at) => text + "; earliest " + &output::when(at, now),
@@ -208,11 +230,11 @@ pub async fn result(args: ResultArgs, ctx: &Context) -> anyhow::Result<ExitCode>
     }
 }
 
-/// Changes a scheduled job.
+/// Changes a scheduled job, or every one that matches a filter.
 ///
 /// # Errors
 ///
-/// No change is given, the data is not JSON, or the server is unreachable or rejects the request.
+/// Neither an id nor a filter is given, no change is given, the data is not JSON, or the server is unreachable or rejects the request.
 pub async fn patch(args: PatchArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
     let client = ctx.client()?;
     let now = ctx.now();
@@ -229,8 +251,16 @@ pub async fn patch(args: PatchArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
         )
         .into());
     }
-    let job_type = type_of(&client, &args.id).await?;
-    let answer = client.patch(&["jobs", &job_type, &args.id]).json(&changes).send().await?;
+    let id = match choose(args.id, &args.filter, args.all, now)? {
+        Chosen::One(id) => id,
+        Chosen::Matching(BulkBody { filter, all }) => {
+            let body = json!({"filter": filter, "all": all, "patch": changes});
+            let answer = client.post(&["jobs", "patch"]).json(&body).send().await?;
+            return operation::follow(&client, answer, "changed", ctx).await;
+        }
+    };
+    let job_type = type_of(&client, &id).await?;
+    let answer = client.patch(&["jobs", &job_type, &id]).json(&changes).send().await?;
     if ctx.json() {
         ctx.print_body(&answer.body)?;
     } else {
@@ -242,8 +272,6 @@ pub async fn patch(args: PatchArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
-
-    use serde_json::json;
 
     use super::*;
     use crate::cli::testing::{FakeServer, sample};
@@ -268,6 +296,20 @@ mod tests {
             &job.history,
             now()
         ));
+    }
+
+    #[tokio::test]
+    async fn many_jobs_are_changed_by_a_filter() {
+        let server =
+            FakeServer::answering(|_| (202, sample::operation("o", "done", [2, 2, 0]))).await;
+        let patch = ["jobs", "patch", "--type", "mail", "--field", "windows=[]"];
+        let changed = (ExitCode::Ok, "changed 2 of 2 jobs, 0 refused\n".to_owned());
+        assert_eq!(server.run(&patch).await, changed);
+        assert_eq!(server.seen()[0].line(), "POST /v1/jobs/patch");
+        let body = json!({"filter": {"type": "mail"}, "all": false, "patch": {"windows": []}});
+        assert_eq!(server.seen()[0].body, body);
+        let unchosen = ["jobs", "patch", "--field", "windows=[]"];
+        assert_eq!(server.run(&unchosen).await.0, ExitCode::Usage);
     }
 
     #[test]

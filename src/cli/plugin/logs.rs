@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate_api::{LogView, LogsView};
 
 use super::Named;
-use crate::cli::{Context, ExitCode, client::Client, context::pause};
+use crate::cli::{Context, ExitCode, client::Client, context::pause, safe::indented};
 
 /// The interval between two requests for new lines.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -69,7 +69,7 @@ async fn show(
 
 /// Returns a line of the log as text.
 fn text(line: &LogView) -> String {
-    format!("{} v{} {:5} {}", line.at, line.version, line.level, line.message)
+    format!("{} v{} {:5} {}", line.at, line.version, line.level, indented(&line.message))
 }
 
 #[cfg(test)]

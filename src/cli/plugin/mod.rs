@@ -24,10 +24,13 @@ mod versions;
 
 use std::path::Path;
 
+use anyhow::bail;
 use clap::Subcommand;
+use tokio::io::AsyncReadExt as _;
 
 use super::{Context, ExitCode, UsageError};
 use tidegate_api::PluginUser;
+use tidegate_backends::wasm::COMPONENT_BYTES;
 
 /// The commands about plugins.
 #[derive(Debug, Subcommand)]
@@ -103,11 +106,22 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Reads the component in `file`.
+/// Reads the component in `file`, which has at most the size that a server takes.
 async fn component(file: &Path) -> anyhow::Result<Vec<u8>> {
-    Ok(tokio::fs::read(file)
-        .await
-        .map_err(|error| UsageError(format!("{} cannot be read: {error}", file.display())))?)
+    let unreadable = |error| UsageError(format!("{} cannot be read: {error}", file.display()));
+    let mut wasm = Vec::new();
+    let opened = tokio::fs::File::open(file).await.map_err(unreadable)?;
+    let bytes = opened.metadata().await.map_err(unreadable)?.len();
+    let read = opened.take(COMPONENT_BYTES as u64 + 1).read_to_end(&mut wasm).await;
+    read.map_err(unreadable)?;
+    if wasm.len() > COMPONENT_BYTES {
+        bail!(UsageError(format!(
+            "{} has {bytes} bytes; a plugin has at most {COMPONENT_BYTES} ({} MiB)",
+            file.display(),
+            COMPONENT_BYTES >> 20
+        )));
+    }
+    Ok(wasm)
 }
 
 /// Returns a user of a plugin in words: `job type hook`.

@@ -137,6 +137,18 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_component_that_is_too_large_is_not_sent() {
+        let server = FakeServer::answering(|_| (500, json!(null))).await;
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len((32 << 20) + 1).unwrap();
+        let path = file.path().to_str().unwrap();
+        let error = super::component(file.path()).await.unwrap_err().to_string();
+        assert!(error.ends_with("has 33554433 bytes; a plugin has at most 33554432 (32 MiB)"));
+        assert_eq!(server.run(&["plugin", "push", "share", path]).await.0, ExitCode::Usage);
+        assert!(server.seen().is_empty());
+    }
+
+    #[tokio::test]
     async fn a_missing_file_is_wrong_usage() {
         let server = FakeServer::answering(|_| (500, json!(null))).await;
         assert_eq!(

@@ -65,15 +65,8 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     };
     let jobs: Vec<LiveJob> =
         pages::collect(request, &client, args.limit as usize).await?.read(&client)?;
-    let live = Live {
-        queue: args.queue.parse()?,
-        config,
-        types,
-        jobs,
-        since,
-        now,
-        with_data: args.with_data,
-    };
+    let live =
+        Live { queue: args.queue.parse()?, config, types, jobs, now, with_data: args.with_data };
     let mut scenario = live.scenario()?;
     if let Some(workers) = args.workers {
         scenario.workers = workers;

@@ -14,15 +14,17 @@ use tracing_subscriber::{
 use super::{Context, ExitCode, doctor::Served};
 use tidegate_backends::{
     http::HttpTarget,
+    sqlite::forget_database,
     system::{SystemClock, SystemEntropy},
     wasm::{compile::Compiler, compile_process::Process},
 };
-use tidegate_core::port::Spans;
+use tidegate_core::port::{Clock, Spans};
 use tidegate_engine::{EventRules, Rules};
 use tidegate_server::{
-    auth::{Anonymous, BuiltIn, JwtAuthenticator, TokenItem},
+    auth::{Anonymous, Authenticate, BuiltIn, JwtAuthenticator},
     dashboard::DashboardOptions,
     handlers::{self, ApiOptions},
+    listener::{Limits, Listener},
     runtime::{Options, Server},
     settings::{LogFormat, Settings, reference_list, unknown_variables},
     telemetry::{
@@ -31,11 +33,11 @@ use tidegate_server::{
     },
 };
 
-mod listen;
+mod descriptors;
 #[cfg(target_os = "linux")]
 mod memory;
 
-use listen::listen;
+use descriptors::Descriptors;
 
 /// Run the embedded server on a data directory.
 ///
@@ -53,6 +55,9 @@ pub struct Args {
     /// The directory of the data [default: ./tidegate-data].
     #[arg(long)]
     pub data: Option<PathBuf>,
+    /// Start without a database in a directory that had one. What it had is not recovered.
+    #[arg(long)]
+    pub new: bool,
     /// The base of callback URLs [default: the listen address].
     #[arg(long)]
     pub public_url: Option<url::Url>,
@@ -72,6 +77,8 @@ struct Flags<'a> {
 /// The interval at which unused memory is released.
 #[cfg(target_os = "linux")]
 const MEMORY_STAYS: Duration = Duration::from_secs(2);
+/// How often the last use of tokens is recorded.
+const TOKEN_USE_INTERVAL: Duration = Duration::from_mins(1);
 /// The longest that a stop waits for the collector of spans.
 const SPANS: Duration = Duration::from_secs(5);
 
@@ -101,6 +108,9 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     log(&settings);
     for name in unused_variables(std::env::vars()) {
         tracing::warn!("{name} is set but is not a setting of tidegate");
+    }
+    if args.new {
+        forget_database(&settings.data)?;
     }
     let metrics = MetricsCollection::start(&settings)?;
     let serving = start(&settings, Some(metrics.prometheus())).await?;
@@ -166,16 +176,24 @@ pub async fn start(
     settings: &Settings,
     metrics: Option<PrometheusHandle>,
 ) -> anyhow::Result<Serving> {
-    let listener = TcpListener::bind(settings.listen)
+    super::make_files_private();
+    let limits = Limits {
+        connections: Descriptors::raise().connections(settings)?,
+        head: settings.head_timeout_seconds.duration(),
+        idle: settings.idle_timeout_seconds.duration(),
+    };
+    let socket = TcpListener::bind(settings.listen)
         .await
         .with_context(|| format!("listen: {} cannot be listened on", settings.listen))?;
-    let address = listener.local_addr()?;
+    let address = socket.local_addr()?;
     let rules = Rules {
         max_data_bytes: settings.max_data_bytes as usize,
         create_unknown_types: settings.create_unknown_types,
         default_target: settings.default_target.clone(),
         accept_target: tidegate_backends::aws_targets::accept,
         refuse_unsafe_hosts: !settings.allow_unsafe_targets,
+        allowed_targets: settings.allowed_targets.clone(),
+        allowed_callbacks: settings.allowed_callbacks.clone(),
         events: EventRules {
             max_bytes: settings.max_event_bytes as usize,
             max_hops: settings.max_event_hops,
@@ -191,7 +209,8 @@ pub async fn start(
         shutdown: settings.shutdown_seconds.duration(),
         ..Options::default()
     };
-    let builder = Server::open(&settings.data, settings.guard())?.compiler(compiler()?);
+    let builder = Server::open_with_keys(&settings.data, settings.guard(), settings.keys()?)?;
+    let builder = builder.compiler(compiler()?);
     let checkup = Served::new(settings.data.clone(), Arc::new(SystemClock));
     let mut builder = builder.rules(rules).options(options).health_check(Arc::new(checkup));
     let exporter = span_exporter(settings)?;
@@ -201,30 +220,31 @@ pub async fn start(
     }
     let server = builder.start().await?;
 
-    let loopback = settings.listen.ip().is_loopback();
-    let jwt = JwtAuthenticator::new(
-        &settings.jwt,
-        HttpTarget::new(settings.guard())?,
-        Arc::new(SystemClock),
-    );
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let http = HttpTarget::new(settings.guard())?;
+    let jwt = JwtAuthenticator::new(&settings.jwt, http, Arc::clone(&clock));
+    let has_provider = jwt.is_some();
     let anonymous =
-        if loopback && jwt.is_none() { Anonymous::AdminWithoutTokens } else { Anonymous::Refused };
-    let tokens = token_items(&server.tokens().await?);
-    if !loopback && tokens.is_empty() && jwt.is_none() {
+        if settings.is_local() { Anonymous::AdminWithoutTokens } else { Anonymous::Refused };
+    let auth = Arc::new(BuiltIn::new(jwt, anonymous, clock));
+    let tokens = server.tokens().await?;
+    let has_access = has_provider || !tokens.is_empty();
+    if !settings.is_local() && !has_access {
         server.stop().await;
-        anyhow::bail!(
-            "listen: {} is not a loopback address, and there are no tokens: start on loopback, \
-             make one with `tidegate token create --name admin --scope admin`, and start again",
-            settings.listen
-        );
+        anyhow::bail!(no_token(settings));
     }
-    let auth = Arc::new(BuiltIn::new(jwt, anonymous));
     auth.set_tokens(tokens);
-    let keeper = Arc::clone(&auth);
-    server.watch_tokens(move |items| keeper.set_tokens(token_items(&items)));
+    if server.is_closed().await? {
+        auth.close();
+    }
+    warn_of_access(&auth, has_access, settings);
+    let updated = Arc::clone(&auth);
+    server.watch_tokens(move |tokens| updated.set_tokens(tokens));
     let options = ApiOptions {
-        auth,
+        auth: Arc::clone(&auth) as Arc<dyn Authenticate>,
         entropy: Arc::new(SystemEntropy),
+        clock: Arc::new(SystemClock),
+        body_timeout: settings.body_timeout_seconds.duration(),
         max_data_bytes: settings.max_data_bytes as usize,
         dashboard: DashboardOptions {
             title: settings.dashboard_title.clone(),
@@ -236,10 +256,51 @@ pub async fn start(
     };
     let router = handlers::router(server.clone(), options);
     let closing = watch::Sender::new(false);
-    let listener = tokio::spawn(listen(listener, router, closing.subscribe()));
+    let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
+    let listener = Listener { socket, limits, clock, entropy };
+    let listener = tokio::spawn(listener.serve(router, closing.subscribe()));
+    tokio::spawn(record_token_uses(server.clone(), auth, closing.subscribe()));
     #[cfg(target_os = "linux")]
     tokio::spawn(keep_memory_small(closing.subscribe()));
     Ok(Serving { address, server, closing, listener, exporter })
+}
+
+/// Why a server that others can reach does not start without a token.
+fn no_token(settings: &Settings) -> String {
+    let reached = match &settings.public_url {
+        Some(url) if settings.listen.ip().is_loopback() => {
+            format!("public_url: {url} is not an address of this machine")
+        }
+        _ => format!("listen: {} is not a loopback address", settings.listen),
+    };
+    format!("{reached}, and there are no tokens: create one first: {}", create_token(settings))
+}
+
+/// The command that creates an admin token while the server is stopped.
+fn create_token(settings: &Settings) -> String {
+    format!("tidegate token create --name admin --scope admin --data {}", settings.data.display())
+}
+
+/// Logs that every caller may enter, or none.
+fn warn_of_access(auth: &BuiltIn, has_access: bool, settings: &Settings) {
+    if auth.is_open() {
+        tracing::warn!(
+            "there is no token: every program and every user of this machine may do everything; \
+             close the server with `tidegate token create --name admin --scope admin`"
+        );
+    } else if !has_access {
+        tracing::warn!(
+            "every token is revoked, so no caller may enter; stop the server and create one: {}",
+            create_token(settings)
+        );
+    }
+}
+
+/// Records once a minute when tokens were used, until the server stops.
+async fn record_token_uses(server: Server, auth: Arc<BuiltIn>, mut closing: watch::Receiver<bool>) {
+    while tokio::time::timeout(TOKEN_USE_INTERVAL, closing.changed()).await.is_err() {
+        server.record_token_uses(auth.take_uses()).await;
+    }
 }
 
 /// Releases unused memory after the start and then at an interval. Code in use is mapped again
@@ -272,11 +333,6 @@ fn compiler() -> anyhow::Result<Compiler> {
         std::env::current_exe().context("the path of this program is unknown")?
     };
     Ok(Compiler::Process(Process::new(program, ["compile-plugin"])))
-}
-
-/// Tokens as they are stored.
-fn token_items(items: &[Vec<u8>]) -> Vec<TokenItem> {
-    items.iter().map(|json| TokenItem::read(json)).collect()
 }
 
 /// Starts logging to standard error.

@@ -73,7 +73,7 @@ pub fn queue(changes: Value) -> Value {
 /// Returns a queue's status without jobs.
 pub fn queue_status(changes: Value) -> Value {
     let status = json!({
-        "depth": {}, "ready": 0, "running_weight": 0, "oldest_due_at": null, "held": {},
+        "depth": {}, "ready": 0, "running_weight": 0, "oldest_due_at": null, "held": [],
         "desired_workers": 0, "lateness_seconds": 0, "constraints": [],
     });
     with(status, changes)

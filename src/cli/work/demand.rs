@@ -9,7 +9,7 @@ use crate::cli::{
     client::{Client, Error},
     context::{pause, print_error},
 };
-use tidegate_api::{JobTypeView, QueueView};
+use tidegate_api::{JobTypeView, QueueStatus, QueueView};
 
 /// Polls the desired workers of the plan's queues, between 1 and the maximum.
 pub(super) async fn follow(client: Client, plan: Arc<WorkPlan>, demanded: watch::Sender<usize>) {
@@ -29,7 +29,13 @@ pub(super) async fn follow(client: Client, plan: Arc<WorkPlan>, demanded: watch:
     }
 }
 
-/// Returns the desired workers of the plan's queue, or of the queues of its types.
+/// Returns this worker's share of the desired workers of a queue: what each of its workers takes,
+/// if all take the same. Rounded up, so that together they take no less than is desired.
+fn share(status: &QueueStatus) -> u64 {
+    status.desired_workers.div_ceil(status.workers.unwrap_or(1).max(1))
+}
+
+/// Returns the share of this worker of the desired workers of the plan's queue, or of the queues of its types.
 async fn demand(client: &Client, plan: &WorkPlan) -> Result<u64, Error> {
     let mut queues: BTreeSet<String> = plan.queue.iter().map(ToString::to_string).collect();
     if queues.is_empty() {
@@ -41,7 +47,7 @@ async fn demand(client: &Client, plan: &WorkPlan) -> Result<u64, Error> {
     let mut desired = 0;
     for queue in &queues {
         let found = client.get(&["queues", queue]).send().await?.read::<QueueView<'_>>()?;
-        desired += found.status.map_or(1, |status| status.desired_workers);
+        desired += found.status.map_or(1, |status| share(&status));
     }
     Ok(desired)
 }

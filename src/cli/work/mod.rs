@@ -4,12 +4,14 @@
 //!   worker (leases, carries reports) ──▶ attempt (heartbeats) ──▶ command (the process)
 //! ```
 //!
-//! The worker loses no attempt that it knows of. On a stop it ends the lease request in flight,
-//! finishes every leased and running job, and reports all of them.
+//! The worker loses no attempt that it knows of. On a stop it finishes every leased and running
+//! job, and reports all of them. Then the server ends the lease request in flight and forgets the
+//! worker.
 
 mod attempt;
 mod command;
 mod demand;
+mod presence;
 mod report;
 mod worker;
 
@@ -63,16 +65,20 @@ pub struct Args {
     /// The lease: how long the server waits for the next heartbeat [default: the type's].
     #[arg(long, value_name = "SECONDS", value_parser = args::span)]
     lease_seconds: Option<Seconds>,
-    /// How long one lease request waits for jobs, 5s to 20s; a stop can take as long.
+    /// How long one lease request waits for jobs, 5s to 20s.
     #[arg(long, value_name = "SPAN", default_value = "5s", value_parser = wait)]
     wait: Seconds,
-    /// The name of this worker [default: work-PID].
+    /// The name of this worker, unless another one has it: workers of one name share a capacity
+    /// [default: from the host, the process and the time].
     #[arg(long, value_name = "NAME")]
     worker: Option<String>,
     /// The command to run for each job, and its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
+
+/// Most characters of the host in the name of a worker, which has at most 128 bytes.
+const MAX_HOST_CHARS: usize = 24;
 
 /// The number of commands that run at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,12 +143,21 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         auto,
         lease: args.lease_seconds,
         wait: args.wait,
-        worker: args.worker.unwrap_or_else(|| format!("work-{}", std::process::id())),
+        worker: args.worker.unwrap_or_else(|| unique_name(ctx)),
         command: args.command,
         grace: Duration::from_secs(5),
         poll_interval: Duration::from_secs(5),
     };
     Worker::new(plan, ctx)?.run(stops()?).await
+}
+
+/// A name that no other process has: neither in another container with the same process id, nor
+/// before a restart, whose leases would count against this worker's capacity.
+fn unique_name(ctx: &Context) -> String {
+    let host = nix::unistd::gethostname().unwrap_or_default();
+    let host: String = host.to_string_lossy().chars().take(MAX_HOST_CHARS).collect();
+    let host = if host.is_empty() { "work" } else { &host };
+    format!("{host}-{}-{:05x}", std::process::id(), ctx.now().millis() & 0xf_ffff)
 }
 
 /// One message per SIGTERM or Ctrl-C.

@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use super::{
-    WorkPlan, attempt, demand,
+    WorkPlan, attempt, demand, presence,
     report::{AttemptOutcome, Lease, Report},
 };
 use crate::cli::{
@@ -28,8 +28,8 @@ use tidegate_api::{LeaseBody, LeaseView, LeasesView, Status};
 const MAX_LEASE_REPORTS: usize = 100;
 const MAX_LEASE_REPORT_BYTES: usize = 1 << 20;
 /// The backoff of a worker whose server is unreachable: the first wait doubles up to the last.
-const MIN_BACKOFF: Duration = Duration::from_millis(250);
-const MAX_BACKOFF: Duration = Duration::from_secs(10);
+pub(super) const MIN_BACKOFF: Duration = Duration::from_millis(250);
+pub(super) const MAX_BACKOFF: Duration = Duration::from_secs(10);
 /// How long a report is retried. Its lease has usually expired by then.
 const MAX_REPORT_TIME: Duration = Duration::from_mins(1);
 
@@ -104,6 +104,11 @@ impl<'a> Worker<'a> {
     /// be started, which would use up the attempts of every job.
     pub async fn run(mut self, mut stops: mpsc::Receiver<()>) -> anyhow::Result<ExitCode> {
         let (demand, mut demanded) = watch::channel(self.limit);
+        let (capacity, registered) = watch::channel(self.limit);
+        let (client, worker) = (self.client.clone(), self.plan.worker.clone());
+        let mut registering = JoinSet::new();
+        registering.spawn(presence::register(client.clone(), worker.clone(), registered));
+        let mut leaving = JoinSet::new();
         let mut polling = JoinSet::new();
         if self.plan.auto {
             polling.spawn(demand::follow(
@@ -125,21 +130,37 @@ impl<'a> Worker<'a> {
                     self.post(report);
                 }
                 if self.attempts.is_empty() && self.posts.is_empty() {
+                    registering.shutdown().await;
+                    if self.connected {
+                        presence::leave(&self.client, &self.plan.worker).await;
+                    }
                     return self.failure.map_or(Ok(self.code), Err);
                 }
+            } else if self.stopping && self.attempts.is_empty() && leaving.is_empty() {
+                registering.shutdown().await;
+                leaving.spawn(presence::end_wait(client.clone(), worker.clone()));
             }
             let idle = !self.stopping && self.poll.is_empty() && self.capacity() > 0;
             tokio::select! {
                 Some(answer) = self.poll.join_next() => {
                     let (took, answer) = answer?;
+                    leaving = JoinSet::new();
+                    let was_lost = self.wait > MIN_BACKOFF;
                     self.answered(took, answer);
+                    // A server that started again has forgotten the capacity.
+                    if was_lost && self.wait == MIN_BACKOFF {
+                        capacity.send_replace(self.limit);
+                    }
                 }
                 Some(finished) = self.attempts.join_next() => self.finished(finished?)?,
                 Some(sent) = self.posts.join_next() => if !sent? {
                     self.code = ExitCode::Refused;
                 },
                 Some(()) = stops.recv() => self.stop(),
-                Ok(()) = demanded.changed() => self.limit = *demanded.borrow_and_update(),
+                Ok(()) = demanded.changed() => {
+                    self.limit = *demanded.borrow_and_update();
+                    capacity.send_replace(self.limit);
+                }
                 () = sleep_until(self.not_before), if idle => {}
             }
         }

@@ -47,9 +47,9 @@ pub struct Window {
 struct Parts {
     from: ClockTime,
     to: ClockTime,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "crate::strict::or_default")]
     tz: Zone,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "crate::strict::or_default")]
     days: Days,
 }
 

@@ -26,17 +26,23 @@ pub struct Filter {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<Condition>,
     /// Any other attribute or extension of it, by name.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(
+        deserialize_with = "crate::strict::or_default",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
     pub attribute: BTreeMap<String, Condition>,
     /// Texts, numbers and booleans in its data, by JSON pointer: `{"/order/total": {"gt": 100}}`.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(
+        deserialize_with = "crate::strict::or_default",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
     pub data: BTreeMap<String, Condition>,
     /// Every one of these matches.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "crate::strict::or_default", skip_serializing_if = "Vec::is_empty")]
     #[schema(no_recursion)]
     pub all: Vec<Filter>,
     /// At least one of these matches, unless the list is empty.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "crate::strict::or_default", skip_serializing_if = "Vec::is_empty")]
     #[schema(no_recursion)]
     pub any: Vec<Filter>,
     /// This does not match.

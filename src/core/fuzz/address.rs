@@ -9,8 +9,9 @@ use super::driver::{fuzz, soup, text};
 use crate::validate::{check_host, unsafe_address};
 
 /// Forbidden IPv4 ranges: first address and prefix length.
-const V4: [(u32, u32); 8] = [
+const V4: [(u32, u32); 9] = [
     (0x0000_0000, 8),
+    (0xf000_0000, 4),
     (0xa9fe_0000, 16),
     (0xe000_0000, 4),
     (0xffff_ffff, 32),
@@ -44,6 +45,10 @@ fn forbidden(ip: IpAddr) -> bool {
             bits == 0
                 || bits >> 118 == 0xfe80 >> 6
                 || bits >> 120 == 0xff
+                || bits >> 118 == 0xfec0 >> 6
+                || bits >> 80 == 0x0064_ff9b_0001
+                || bits >> 32 == 0xffff_0000
+                || bits >> 96 == 0x2001_0000
                 || bits >> 96 == 0xfd00_0ec2
                 || bits == 0xfd20_00ce_0000_0000_0000_0000_0000_0254
                 || inner(bits).is_some_and(forbidden_v4)
@@ -63,7 +68,7 @@ fn near() -> impl Strategy<Value = u32> {
 }
 
 fn address() -> impl Strategy<Value = IpAddr> {
-    let v6 = (near(), any::<u128>(), 0..6u8).prop_map(|(v4, noise, form)| {
+    let v6 = (near(), any::<u128>(), 0..10u8).prop_map(|(v4, noise, form)| {
         let v4 = u128::from(v4);
         match form {
             0 => 0xffff << 32 | v4,
@@ -71,6 +76,10 @@ fn address() -> impl Strategy<Value = IpAddr> {
             2 => 0x0064_ff9b << 96 | v4,
             3 => 0x2002 << 112 | v4 << 80 | noise >> 48,
             4 => 0xfe80 << 112 | noise >> 8,
+            5 => 0xfec0 << 112 | noise >> 10,
+            6 => 0x0064_ff9b_0001 << 80 | noise >> 47,
+            7 => 0xffff_0000 << 32 | v4,
+            8 => 0x2001 << 112 | noise >> 15,
             _ => 0xfd00_0ec2 << 96 | noise >> 31,
         }
     });

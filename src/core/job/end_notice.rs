@@ -6,10 +6,16 @@ use serde_json::value::RawValue;
 use super::{JobId, Payload, TypeName, lifecycle::Reason};
 use crate::time::Timestamp;
 
+/// The `kind` of every notice.
+pub const KIND: &str = "completion";
+
 /// What a `callback_url` receives.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 #[schema(as = Ended)]
 pub struct EndNotice<'a> {
+    /// Always `completion`: it tells the notice from a pushed job, which has no such field.
+    #[schema(value_type = String)]
+    pub kind: &'static str,
     /// The job.
     pub id: &'a JobId,
     /// Its type.

@@ -90,7 +90,7 @@ mod tests {
 
     fn running() -> State {
         State::Running(Running {
-            token: Token(1),
+            token: Token::new(1),
             started_at: at(10),
             lease_until: at(20),
             timeout_at: at(30),

@@ -36,7 +36,7 @@ pub enum Retry {
 struct Written {
     strategy: Option<BuiltIn>,
     plugin: Option<PluginName>,
-    #[serde(default = "no_config")]
+    #[serde(default = "no_config", deserialize_with = "config")]
     config: Arc<Value>,
 }
 
@@ -47,6 +47,11 @@ enum BuiltIn {
     Exponential,
 }
 
+/// Reads a configuration; null is an empty one.
+fn config<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<Value>, D::Error> {
+    Option::deserialize(deserializer).map(|config| config.unwrap_or_else(no_config))
+}
+
 fn no_config() -> Arc<Value> {
     Arc::new(Value::Object(serde_json::Map::new()))
 }
@@ -54,13 +59,20 @@ fn no_config() -> Arc<Value> {
 impl TryFrom<Written> for Retry {
     type Error = &'static str;
 
-    fn try_from(Written { strategy, plugin, config }: Written) -> Result<Self, Self::Error> {
+    fn try_from(Written { strategy, plugin, mut config }: Written) -> Result<Self, Self::Error> {
         match (strategy, plugin) {
-            (Some(BuiltIn::Exponential), None) => Ok(Backoff::deserialize(strict(&*config))
-                .map_or_else(
+            (Some(BuiltIn::Exponential), None) => {
+                // Null is the default.
+                if let Value::Object(fields) = Arc::make_mut(&mut config) {
+                    let known = ["base_seconds", "max_seconds", "jitter"];
+                    fields
+                        .retain(|name, value| !value.is_null() || !known.contains(&name.as_str()));
+                }
+                Ok(Backoff::deserialize(strict(&*config)).map_or_else(
                     |_| Self::Plugin(BUILT_IN.parse().expect("the built-in name is valid"), config),
                     Self::Exponential,
-                )),
+                ))
+            }
             (None, Some(plugin)) => Ok(Self::Plugin(plugin, config)),
             _ => Err("either `strategy` (a built-in one: `exponential`) or `plugin` is required"),
         }

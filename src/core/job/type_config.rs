@@ -6,7 +6,11 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 
 use super::{QueueName, retry::Retry, spec::KeepResult};
-use crate::{calendar::window::Window, target::TargetConfig, time::Seconds};
+use crate::{
+    calendar::window::Window,
+    target::{Secrets, TargetConfig},
+    time::Seconds,
+};
 
 /// How jobs of one kind are run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -55,12 +59,23 @@ pub struct TypeConfig {
     pub start: Start,
     /// What follows when no response comes in time (default `fail`).
     pub on_response_timeout: OnResponseTimeout,
+    /// Whether a push that was under way when the server stopped is retried at its next start
+    /// (default false: it keeps its slot until its response timeout, because its worker may still
+    /// work or call back). True needs a push target, `at_least_once`, `hold_slot_until: lease_end`
+    /// and `on_response_timeout: fail`. Without effect on AWS.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub retry_after_restart: bool,
     /// The URL that is notified when a job ends: http or https, without credentials, at most 2048
     /// bytes.
     pub callback_url: Option<Url>,
+    /// The secret that signs the notifications to `callback_url`, or two during a rotation;
+    /// write-only. It has the form of a target's `signing_secret`, and should differ from it.
+    #[serde(skip_serializing_if = "Secrets::is_empty")]
+    pub callback_signing_secret: Secrets,
     /// Passed on to the worker: at most 32, names of 1 to 128 bytes, values of at most 4096 bytes
-    /// of visible ASCII. Headers that frame the request are refused, and so are `webhook-` and
-    /// `tidegate-` ones.
+    /// of visible ASCII. Headers that frame the request are refused, and so are credentials
+    /// (`authorization`, `proxy-authorization`, `cookie`), `webhook-` and `tidegate-` ones. A
+    /// header of the target has precedence.
     pub headers: BTreeMap<String, String>,
 }
 
@@ -86,7 +101,9 @@ impl Default for TypeConfig {
             hold_slot_until: HoldSlotUntil::LeaseEnd,
             start: Start::Claim,
             on_response_timeout: OnResponseTimeout::Fail,
+            retry_after_restart: false,
             callback_url: None,
+            callback_signing_secret: Secrets::None,
             headers: BTreeMap::new(),
         }
     }

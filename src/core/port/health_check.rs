@@ -68,4 +68,9 @@ impl Check {
 pub trait HealthCheck: Send + Sync {
     /// Every checked item, each after those that it depends on. Takes a few seconds at most.
     async fn checks(&self) -> Vec<Check>;
+
+    /// Why no work can be accepted now, such as a full disk; none if it can. Takes microseconds.
+    fn refusal(&self) -> Option<String> {
+        None
+    }
 }

@@ -6,10 +6,11 @@ use async_trait::async_trait;
 
 use super::job_store::{
     Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key, ListPage, ListQuery,
-    Purged, Record, RecordKind, RecordQuery, StoreCapabilities, StoreError, Txn,
+    Purged, Record, RecordKind, RecordQuery, StoreCapabilities, StoreError, StoredBody, StoredJob,
+    Txn, UnreadableJob,
 };
 use crate::{
-    job::{Job, JobId, Payload, QueueName, Spec, TypeName},
+    job::{Job, JobId, QueueName, Spec, TypeName},
     queue::{GrantBatch, Ledger, ledger::BatchId},
     time::Timestamp,
 };
@@ -86,6 +87,11 @@ pub trait StoreLayer: Send + Sync {
         }
     }
 
+    /// See [`JobStore::items`].
+    fn items(&self, kind: ItemKind) -> impl Future<Output = Result<Vec<Item>, StoreError>> + Send {
+        async move { self.around(Operation::Items, self.inner().items(kind)).await }
+    }
+
     /// See [`JobStore::capabilities`].
     fn capabilities(&self) -> StoreCapabilities {
         self.inner().capabilities()
@@ -111,11 +117,11 @@ impl<L: StoreLayer> JobStore for L {
         StoreLayer::assign_id(self, id, spec, run_at)
     }
 
-    async fn get(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>, StoreError> {
+    async fn get(&self, ids: &[JobId]) -> Result<Vec<StoredJob>, StoreError> {
         self.around(Operation::Get, self.inner().get(ids)).await
     }
 
-    async fn bodies(&self, ids: &[JobId]) -> Result<Vec<Option<Payload>>, StoreError> {
+    async fn bodies(&self, ids: &[JobId]) -> Result<Vec<StoredBody>, StoreError> {
         self.around(Operation::Bodies, self.inner().bodies(ids)).await
     }
 
@@ -157,7 +163,7 @@ impl<L: StoreLayer> JobStore for L {
         queue: &QueueName,
         after: Option<&JobId>,
         limit: u32,
-    ) -> Result<Vec<Job>, StoreError> {
+    ) -> Result<Vec<Result<Job, UnreadableJob>>, StoreError> {
         self.around(Operation::Running, self.inner().running(queue, after, limit)).await
     }
 
@@ -185,7 +191,7 @@ impl<L: StoreLayer> JobStore for L {
     }
 
     async fn items(&self, kind: ItemKind) -> Result<Vec<Item>, StoreError> {
-        self.around(Operation::Items, self.inner().items(kind)).await
+        StoreLayer::items(self, kind).await
     }
 
     async fn items_version(&self) -> Result<u64, StoreError> {

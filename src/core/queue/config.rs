@@ -19,14 +19,18 @@ pub const SCAN_BOUND: u32 = 1000;
 /// Most live grants of a queue; critical jobs are exempt.
 pub(crate) const MAX_RUNNING: u64 = 10_000;
 
-/// Most bytes of a queue's token buckets that are not full.
+/// Most bytes of what a queue's rates have counted.
 ///
-/// A bucket counts as its constraint's name, its value and [`BUCKET_BYTES`]. Buckets are part of
-/// the ledger, which is one item of a DynamoDB table, and an item has at most 400 KB.
-pub const MAX_BUCKET_BYTES: usize = 200_000;
+/// Each value counts as its constraint's name, its text, [`VALUE_BYTES`], and [`START_BYTES`] for
+/// each instant. The counts are part of the ledger, which is one item of a DynamoDB table, and an
+/// item has at most 400 KB.
+pub const MAX_RATE_BYTES: usize = 200_000;
 
-/// Most bytes of a bucket without its constraint's name and its value.
-pub const BUCKET_BYTES: usize = 32;
+/// Most bytes of what a rate counts for a value, without the names and the instants.
+pub const VALUE_BYTES: usize = 32;
+
+/// Most bytes of an instant at which attempts started under a rate.
+pub const START_BYTES: usize = 10;
 
 /// Most constraints of a queue.
 pub(crate) const MAX_CONSTRAINTS: usize = 32;
@@ -86,7 +90,7 @@ pub struct Constraint {
     /// Its name in explanations: unique in its queue, 1 to 64 bytes.
     pub name: String,
     /// Which jobs it counts (default: every job). At most 8 levels and 64 conditions.
-    #[serde(default, rename = "match")]
+    #[serde(default, deserialize_with = "crate::strict::or_default", rename = "match")]
     pub matcher: Matcher,
     /// The attribute whose values each have their own limit: a name of 1 to 64 bytes. A job without
     /// it is not counted.
@@ -95,23 +99,28 @@ pub struct Constraint {
     /// Most weight that runs at once. At least one of this and `rate` must be given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<u32>,
-    /// Most attempts that start in a period. With `per`, the buckets of a queue hold at most
-    /// 200,000 bytes: each value, its constraint's name and 32 bytes. A new value beyond that waits
-    /// until another one has all its tokens back.
+    /// Most attempts that start in a period. The rates of a queue count in at most 200,000 bytes:
+    /// for each value of `per` that has started lately its text, the constraint's name and 32
+    /// bytes, and 10 for each instant of a start (at most 33 for each value). A start beyond that
+    /// waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
 }
 
-/// A token bucket: `count` attempts per `per_seconds`, `burst` at once. An attempt takes one token,
-/// whatever its weight.
+/// How many attempts may start in a period, whatever their weight.
+///
+/// Without `burst`, at most `count` start in any window of `per_seconds`, wherever it begins. With
+/// `burst`, it is a token bucket of that capacity, refilled by `count` per `per_seconds`: at most
+/// `burst` start at once, and up to `burst + count` in one period.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Rate {
-    /// Tokens that are added in `per_seconds` (1 to 1000000).
+    /// Most starts in a window, or the tokens that are added in a period (1 to 1000000). A count
+    /// over 32 is kept in 32 parts of the window: never exceeded, and at most 1/32 less.
     pub count: u32,
     /// The period (0.001 to 2592000).
     pub per_seconds: Seconds,
-    /// The bucket's capacity (default `count`; 1 to 1000000).
+    /// The capacity of a token bucket (1 to 1000000). Absent: a window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst: Option<u32>,
 }

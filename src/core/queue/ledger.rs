@@ -8,7 +8,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{matcher::Subject, order::Position};
+use super::{
+    matcher::Subject,
+    order::Position,
+    rate::{Bucket, RateCounts, RecentStarts},
+};
 use crate::{
     job::{Attributes, JobId, PluginName, TypeName, Version},
     record,
@@ -39,7 +43,7 @@ pub struct Ledger {
     pub last_partition: Option<String>,
     /// Where the current pass over the partitions started, if it takes more than one tick.
     pub lap_start: Option<String>,
-    /// Token buckets that are not full, by constraint and value.
+    /// Token buckets that are not full, by constraint and value: rates with a burst.
     pub buckets: BTreeMap<(String, String), Bucket>,
     /// The batches of live grants.
     pub batches: Vec<BatchRef>,
@@ -47,6 +51,8 @@ pub struct Ledger {
     pub held: BTreeMap<Rule, Timestamp>,
     /// The state of the queue's throttler.
     pub policy: Option<KeptPolicyState>,
+    /// The starts in the windows of rates, by constraint and value: rates without a burst.
+    pub starts: BTreeMap<(String, String), RecentStarts>,
     /// The fields that a newer release added.
     pub unknown: UnknownFields,
 }
@@ -63,10 +69,22 @@ record!(Ledger {
     buckets,
     batches,
     held,
-    policy
+    policy;
+    starts
 });
 
 impl Ledger {
+    /// What its rates have counted.
+    pub fn rate_counts(&self) -> RateCounts {
+        RateCounts { starts: self.starts.clone(), buckets: self.buckets.clone() }
+    }
+
+    /// Replaces what its rates have counted.
+    pub fn set_rate_counts(&mut self, counts: RateCounts) {
+        let RateCounts { starts, buckets } = counts;
+        (self.starts, self.buckets) = (starts, buckets);
+    }
+
     /// The batches that it names, which are stored and read with it.
     pub fn referenced_batches(&self) -> impl Iterator<Item = BatchId> {
         let state = self.policy.as_ref().and_then(|policy| match policy.state {
@@ -174,15 +192,6 @@ impl Bits {
     pub fn count(&self) -> usize {
         self.0.iter().map(|byte| byte.count_ones() as usize).sum()
     }
-}
-
-/// A token bucket that is not full.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Bucket {
-    /// Tokens in it at `at`; fractions count.
-    pub tokens: f64,
-    /// When it was last filled.
-    pub at: Timestamp,
 }
 
 /// The grants of one commit, or the state of a throttler without grants.

@@ -23,14 +23,17 @@ pub struct Matcher {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<Condition>,
     /// The job's attributes, by name.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(
+        deserialize_with = "crate::strict::or_default",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
     pub attribute: BTreeMap<String, Condition>,
     /// Every one of these matches.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "crate::strict::or_default", skip_serializing_if = "Vec::is_empty")]
     #[schema(no_recursion)]
     pub all: Vec<Matcher>,
     /// At least one of these matches, unless the list is empty.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "crate::strict::or_default", skip_serializing_if = "Vec::is_empty")]
     #[schema(no_recursion)]
     pub any: Vec<Matcher>,
     /// This does not match.

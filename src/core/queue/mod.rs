@@ -12,6 +12,7 @@ pub mod matcher;
 pub mod order;
 pub mod plugin;
 pub mod rate;
+pub mod startable;
 pub mod usage;
 
 #[cfg(test)]
@@ -21,4 +22,5 @@ pub use admission::{Admission, AdmissionDecision, Candidate};
 pub use config::{Limits, QueueConfig};
 pub use ledger::{Grant, GrantBatch, Ledger, Rule};
 pub use order::Order;
+pub use startable::{Startable, startable};
 pub use usage::Usage;

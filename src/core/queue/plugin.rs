@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{job::PluginName, time::Timestamp};
 
@@ -19,12 +19,17 @@ pub struct Throttler {
     /// The plugin, whose live version decides.
     pub plugin: PluginName,
     /// Its configuration: an object of at most 64 KiB that the plugin itself checks (default `{}`).
-    #[serde(default = "no_config")]
+    #[serde(default = "no_config", deserialize_with = "config")]
     #[schema(value_type = Object)]
     pub config: Arc<serde_json::Value>,
     /// What happens to candidates when a call fails (default `hold`).
-    #[serde(default)]
+    #[serde(default, deserialize_with = "crate::strict::or_default")]
     pub on_failure: OnFailure,
+}
+
+/// Reads a configuration; null is an empty one.
+fn config<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<serde_json::Value>, D::Error> {
+    Option::deserialize(deserializer).map(|config| config.unwrap_or_else(no_config))
 }
 
 fn no_config() -> Arc<serde_json::Value> {

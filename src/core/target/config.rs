@@ -134,20 +134,28 @@ pub struct Push {
     pub url: String,
     /// Headers of every request, with the bounds of a job's headers. `authorization` must not be
     /// given together with `basic_auth`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "crate::strict::or_default")]
     pub headers: BTreeMap<String, String>,
     /// HTTP Basic credentials.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basic_auth: Option<BasicAuth>,
     /// The secret that signs every request, or two during a rotation; write-only. Each is `whsec_`
     /// and the base64 of 24 to 64 bytes, or 1 to 256 bytes of text, which is the key itself.
-    #[serde(default, skip_serializing_if = "Secrets::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "crate::strict::or_default",
+        skip_serializing_if = "Secrets::is_empty"
+    )]
     pub signing_secret: Secrets,
     /// How the request's body is written.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "crate::strict::or_default")]
     pub encoding: PushEncoding,
     /// When a job ends.
-    #[serde(default, skip_serializing_if = "Complete::is_on_delivery")]
+    #[serde(
+        default,
+        deserialize_with = "crate::strict::or_default",
+        skip_serializing_if = "Complete::is_on_delivery"
+    )]
     pub complete: Complete,
 }
 

@@ -63,6 +63,8 @@ fn kind_v4(ip: Ipv4Addr) -> Option<&'static str> {
         Some("a cloud metadata service")
     } else if ip.is_multicast() || ip.is_broadcast() {
         Some("multicast")
+    } else if ip.octets()[0] >= 240 {
+        Some("reserved")
     } else {
         None
     }
@@ -79,6 +81,15 @@ fn kind_v6(ip: Ipv6Addr) -> Option<&'static str> {
     } else if matches!(segments, [0xfd00, 0x0ec2, ..] | [0xfd20, 0x00ce, 0, 0, 0, 0, 0, 0x0254]) {
         // Amazon's, whose whole prefix serves data of the machine, and Google's.
         Some("a cloud metadata service")
+    } else if matches!(segments, [0x64, 0xff9b, 1, ..] | [0, 0, 0, 0, 0xffff, 0, ..]) {
+        // RFC 8215 and RFC 2765. Where the IPv4 address is inside depends on the network.
+        Some("translated to an IPv4 address")
+    } else if matches!(segments, [0x2001, 0, ..]) {
+        // Teredo, RFC 4380.
+        Some("tunnelled to an IPv4 address")
+    } else if segments[0] & 0xffc0 == 0xfec0 {
+        // RFC 3879.
+        Some("site-local")
     } else {
         embedded(segments).filter(|_| !ip.is_loopback()).and_then(kind_v4)
     }

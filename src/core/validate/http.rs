@@ -6,7 +6,7 @@ use base64::Engine as _;
 use url::{Position, Url};
 
 use super::{ValidationError, check_count};
-use crate::target::Push;
+use crate::target::{Push, Secrets};
 
 /// Most headers of a job or a target.
 pub const MAX_HEADERS: usize = 32;
@@ -35,13 +35,22 @@ pub(super) fn check_push(push: &Push) -> Result<(), ValidationError> {
             ));
         }
     }
-    let secrets = push.signing_secret.list();
-    check_count("signing_secret", secrets.len(), 2)?;
+    check_secrets("signing_secret", &push.signing_secret)
+}
+
+/// Checks the secrets that sign requests.
+///
+/// # Errors
+///
+/// More than two, or one that is no key.
+pub(super) fn check_secrets(field: &str, secrets: &Secrets) -> Result<(), ValidationError> {
+    let secrets = secrets.list();
+    check_count(field, secrets.len(), 2)?;
     if secrets.iter().all(|secret| good_secret(secret)) {
         return Ok(());
     }
     Err(ValidationError::new(
-        "signing_secret",
+        field,
         "must be 1 to 256 bytes of text, or `whsec_` and the base64 of 24 to 64 bytes",
     ))
 }
@@ -116,7 +125,27 @@ const RESERVED_HEADERS: [&str; 13] = [
     "accept-encoding",
 ];
 
-/// Checks the headers of a job, a type or a target.
+/// Headers that prove who calls: an enqueuer must not speak for the server.
+const CREDENTIALS: [&str; 3] = ["authorization", "proxy-authorization", "cookie"];
+
+/// Checks the headers of a job, or of a type, whose jobs get them.
+///
+/// # Errors
+///
+/// As [`check_headers`]; a header with credentials.
+pub fn check_job_headers(headers: &BTreeMap<String, String>) -> Result<(), ValidationError> {
+    check_headers(headers)?;
+    let is_credential = |name: &&String| CREDENTIALS.iter().any(|it| it.eq_ignore_ascii_case(name));
+    match headers.keys().find(is_credential) {
+        Some(name) => Err(ValidationError::new(
+            format!("headers.{name}"),
+            "must not be given: credentials belong to the target of the type",
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Checks the headers of a target.
 ///
 /// # Errors
 ///

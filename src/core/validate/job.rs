@@ -1,7 +1,7 @@
 //! The bounds of a job, and of fields that a job and its type share.
 
 use super::{
-    DECADE, HeaderUse, LEAST, ValidationError, YEAR, check_count, check_headers, check_name,
+    DECADE, HeaderUse, LEAST, ValidationError, YEAR, check_count, check_job_headers, check_name,
     check_plugin_config, check_span, check_text, check_url, check_value,
 };
 use crate::error_code::ErrorCode;
@@ -31,7 +31,7 @@ pub fn check_job(spec: &Spec, delivery: Delivery) -> Result<(), ValidationError>
     check_retry(&spec.retry)?;
     check_attributes(&spec.attributes)?;
     check_keep_result(spec.keep_result)?;
-    check_headers(&spec.headers)?;
+    check_job_headers(&spec.headers)?;
     check_keys(spec.correlation_key.as_deref(), spec.unique.as_ref())?;
     spec.callback_url.as_ref().map_or(Ok(()), |url| check_url("callback_url", url))
 }
@@ -57,7 +57,7 @@ pub fn check_options(options: &JobOptions) -> Result<(), ValidationError> {
     check_attributes(&options.attributes)?;
     each(options.keep_result, check_keep_result)?;
     each(options.callback_url.as_ref(), |url| check_url("callback_url", url))?;
-    check_headers(&options.headers)
+    check_job_headers(&options.headers)
 }
 
 /// Checks how long an attempt may take.

@@ -3,17 +3,19 @@
 use crate::error_code::ErrorCode;
 use std::collections::BTreeMap;
 
+use url::Url;
+
 use super::{
-    DECADE, LEAST, ValidationError, YEAR,
+    AllowedHosts, DECADE, LEAST, ValidationError, YEAR,
     address::check_host,
-    check_attempts, check_count, check_headers, check_keep_result, check_name, check_retry,
+    check_attempts, check_count, check_job_headers, check_keep_result, check_name, check_retry,
     check_span, check_url, check_windows,
-    http::{check_push, target_url},
+    http::{check_push, check_secrets, target_url},
 };
 use crate::{
     job::{
         extract,
-        type_config::{Delivery, OnResponseTimeout, Start, TypeConfig},
+        type_config::{Delivery, HoldSlotUntil, OnResponseTimeout, Start, TypeConfig},
     },
     target::{Complete, ExternalTarget, TargetConfig},
     time::Seconds,
@@ -84,7 +86,8 @@ fn type_fields(config: &TypeConfig) -> Result<(), ValidationError> {
     check_retry(&config.retry)?;
     check_windows(&config.windows)?;
     check_pointers(&config.attributes)?;
-    check_headers(&config.headers)?;
+    check_job_headers(&config.headers)?;
+    check_secrets("callback_signing_secret", &config.callback_signing_secret)?;
     if let Some(url) = &config.callback_url {
         check_url("callback_url", url)?;
     }
@@ -100,6 +103,7 @@ fn type_fields(config: &TypeConfig) -> Result<(), ValidationError> {
             check_push(push).map_err(|fault| fault.within("target"))?;
         }
     }
+    check_restart(config)?;
     // An unclaimed dispatch is not recorded as running. So no rule can refuse a second start, count
     // it or wait for its result.
     let unfit = [
@@ -116,6 +120,51 @@ fn type_fields(config: &TypeConfig) -> Result<(), ValidationError> {
     ];
     match unfit.into_iter().find(|(unfit, _)| *unfit && config.start == Start::Plain) {
         Some((_, message)) => Err(ValidationError::new("start", message)),
+        None => Ok(()),
+    }
+}
+
+/// A retry at the start may overlap the attempt before it.
+fn check_restart(config: &TypeConfig) -> Result<(), ValidationError> {
+    let unfit = [
+        (config.delivery == Delivery::AtMostOnce, "must not be true with `at_most_once`"),
+        (
+            matches!(config.target, Some(TargetConfig::Pull(_))),
+            "must not be true without a push target",
+        ),
+        (
+            config.hold_slot_until == HoldSlotUntil::Report,
+            "must not be true with `hold_slot_until: report`",
+        ),
+        (
+            config.on_response_timeout == OnResponseTimeout::Wait,
+            "must not be true with `on_response_timeout: wait`",
+        ),
+    ];
+    match unfit.into_iter().find(|(unfit, _)| *unfit && config.retry_after_restart) {
+        Some((_, message)) => Err(ValidationError::new("retry_after_restart", message)),
+        None => Ok(()),
+    }
+}
+
+/// Checks that the settings allow the hosts of a type: of its URL, and of its `callback_url`.
+///
+/// # Errors
+///
+/// A fault with code `invalid_type`.
+pub fn check_allowed_hosts(
+    config: &TypeConfig,
+    targets: &AllowedHosts,
+    callbacks: &AllowedHosts,
+) -> Result<(), ValidationError> {
+    let invalid = |fault: ValidationError| fault.of(ErrorCode::InvalidType);
+    if let Some(TargetConfig::Push(push)) = &config.target
+        && let Ok(url) = Url::parse(&target_url(&push.url, "type", "id"))
+    {
+        targets.check("target.url", &url).map_err(invalid)?;
+    }
+    match &config.callback_url {
+        Some(url) => callbacks.check("callback_url", url).map_err(invalid),
         None => Ok(()),
     }
 }

@@ -4,6 +4,7 @@
 //! fault, and nothing is stored after one.
 
 mod address;
+mod allowed_hosts;
 mod http;
 mod job;
 mod job_type;
@@ -17,12 +18,16 @@ use crate::error_code::ErrorCode;
 use std::fmt::Display;
 
 pub use address::{check_host, unsafe_address, unsafe_host};
-pub use http::{MAX_HEADERS, check_headers, check_url, target_url};
+pub use allowed_hosts::{AllowedHosts, BadAllowedHost};
+pub use http::{MAX_HEADERS, check_headers, check_job_headers, check_url, target_url};
 pub use job::{
     check_attempts, check_attributes, check_deadline, check_job, check_keep_result, check_keys,
     check_lease, check_options, check_retry, check_start, check_timeout, check_windows,
 };
-pub use job_type::{AcceptTarget, accept_type, check_type, check_type_hosts, no_external_target};
+pub use job_type::{
+    AcceptTarget, accept_type, check_allowed_hosts, check_type, check_type_hosts,
+    no_external_target,
+};
 pub use queue::{
     LIST_VALUES, MATCHER_CONDITIONS, MATCHER_DEPTH, check_condition, check_matcher, check_queue,
 };

@@ -103,7 +103,7 @@ impl Run {
                 job.error = Some(Reason::OutcomeUnknown);
             }
             PlannedOutcome::Waits => {
-                let held_by = Some(HeldBy { kind: "window".into(), name: None });
+                let held_by = Some(HeldBy { kind: "window".into(), ..HeldBy::default() });
                 self.explained.push(Explanation { held_by, ..Explanation::default() });
             }
             PlannedOutcome::Cancelled => self.pages.stopped_by_heartbeat.push(planned.id.clone()),

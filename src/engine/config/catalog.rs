@@ -152,14 +152,16 @@ impl Catalog {
     ) -> Items<N, T> {
         let mut read = Vec::with_capacity(items.len());
         for Item { name, version, bytes } in items {
-            match (name.parse(), document::read(&bytes)) {
+            let document =
+                bytes.and_then(|bytes| document::read(&bytes).map_err(|error| error.to_string()));
+            match (name.parse(), document) {
                 (Ok(parsed), Ok((value, document))) => {
                     if let Some(document) = document {
                         self.extended.insert((kind, name), document);
                     }
                     read.push((parsed, version, value));
                 }
-                (Ok(_), Err(error)) => self.add_unreadable(kind, name, version, &error.to_string()),
+                (Ok(_), Err(error)) => self.add_unreadable(kind, name, version, &error),
                 (Err(_), _) => self.add_unreadable(kind, name, version, "it has no valid name"),
             }
         }

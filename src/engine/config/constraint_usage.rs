@@ -2,7 +2,10 @@
 //! that no tick computes it.
 
 use crate::{Engine, Error, LedgerView, request::ConstraintUse};
-use tidegate_core::job::QueueName;
+use tidegate_core::{
+    job::QueueName,
+    queue::{Limits, Usage},
+};
 
 /// Most values that are returned.
 const MAX_VALUES: usize = 100;
@@ -16,31 +19,36 @@ impl Engine {
     /// The store's.
     pub async fn constraints_in_use(&self, queue: &QueueName) -> Result<Vec<ConstraintUse>, Error> {
         let limits = self.catalog().await?.limits(queue);
-        let constraints = &limits.queue.constraints;
-        if constraints.iter().all(|constraint| constraint.concurrency.is_none()) {
+        if limits.queue.constraints.iter().all(|constraint| constraint.concurrency.is_none()) {
             return Ok(Vec::new());
         }
         let Some((ledger, batches)) = self.ports.store.ledger(queue).await? else {
             return Ok(Vec::new());
         };
         let mut view = LedgerView::new(ledger, batches);
-        let values = view.usage(&limits).values().filter_map(|(index, value, running_weight)| {
-            let constraint = &constraints[index];
-            let per = constraint.per.clone();
-            let value = per.is_some().then(|| value.to_owned());
-            Some(ConstraintUse {
-                name: constraint.name.clone(),
-                per,
-                value,
-                running_weight,
-                limit: constraint.concurrency?,
-            })
-        });
-        let mut values: Vec<ConstraintUse> = values.collect();
-        values.sort_unstable_by(|a, b| {
-            (b.running_weight, &a.name, &a.value).cmp(&(a.running_weight, &b.name, &b.value))
-        });
-        values.truncate(MAX_VALUES);
-        Ok(values)
+        Ok(of(view.usage(&limits), &limits))
     }
+}
+
+/// The use of the constraints of `limits` by running jobs that use them so.
+pub(crate) fn of(usage: &Usage, limits: &Limits) -> Vec<ConstraintUse> {
+    let constraints = &limits.queue.constraints;
+    let values = usage.values().filter_map(|(index, value, running_weight)| {
+        let constraint = &constraints[index];
+        let per = constraint.per.clone();
+        let value = per.is_some().then(|| value.to_owned());
+        Some(ConstraintUse {
+            name: constraint.name.clone(),
+            per,
+            value,
+            running_weight,
+            limit: constraint.concurrency?,
+        })
+    });
+    let mut values: Vec<ConstraintUse> = values.collect();
+    values.sort_unstable_by(|a, b| {
+        (b.running_weight, &a.name, &a.value).cmp(&(a.running_weight, &b.name, &b.value))
+    });
+    values.truncate(MAX_VALUES);
+    values
 }

@@ -45,7 +45,8 @@ impl Schema {
         let Some(item) = items.iter().find(|item| item.name == NAME) else {
             return Ok((0, Self::default()));
         };
-        let schema: Self = serde_json::from_slice(&item.bytes)
+        let schema: Self = item
+            .read()
             .map_err(|error| unusable(&format!("its schema record cannot be read: {error}")))?;
         if schema.writes > READS {
             let Self { writes, release } = schema;

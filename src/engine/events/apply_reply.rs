@@ -7,7 +7,6 @@ use crate::{
     Catalog, Engine, Error,
     jobs::report::Settled,
     request::{Report, ReportOutcome},
-    tick::delivery,
 };
 use tidegate_core::{
     error_code::ErrorCode,
@@ -53,14 +52,12 @@ impl Engine {
         };
         let report = self.prepare_report(report).await?;
         let (mut after, replied) = match (&job.life.state, report.outcome.clone()) {
-            (State::Running(_), _) => {
-                match self.settle(job, &report, delivery(catalog, job), now)? {
-                    Settled::Changed(after) => (*after, Replied::Settled(job.id.clone())),
-                    Settled::Repeated => {
-                        return Err(Error::Internal("a running attempt was settled before".into()));
-                    }
+            (State::Running(_), _) => match self.settle(job, &report, catalog, now)? {
+                Settled::Changed(after) => (*after, Replied::Settled(job.id.clone())),
+                Settled::Repeated => {
+                    return Err(Error::Internal("a running attempt was settled before".into()));
                 }
-            }
+            },
             (_, ReportOutcome::Succeeded { result }) => {
                 let event = Event::SucceedLate { result: result.as_ref().and_then(ResultBody::of) };
                 (

@@ -124,13 +124,23 @@ impl Engine {
         ids.sort_unstable();
         ids.dedup();
         let found = if ids.is_empty() { Vec::new() } else { self.ports.store.get(&ids).await? };
-        let jobs: HashMap<JobId, Job> =
-            found.into_iter().flatten().map(|job| (job.id.clone(), job)).collect();
+        let (mut jobs, mut unreadable) = (HashMap::new(), HashMap::new());
+        for (id, job) in ids.into_iter().zip(found) {
+            match job {
+                Ok(Some(job)) => drop(jobs.insert(id, job)),
+                Ok(None) => {}
+                Err(job) => drop(unreadable.insert(id, job)),
+            }
+        }
         let mut left: Vec<(OpenReply, JobId)> = Vec::new();
         for (one, holder) in std::mem::take(open).into_iter().zip(holders) {
-            match holder.filter(|id| jobs.contains_key(id)) {
-                Some(id) => left.push((one, id)),
-                None => open.push(one),
+            match holder {
+                Some(id) if jobs.contains_key(&id) => left.push((one, id)),
+                // Its sender sends it again, and a stored one waits.
+                Some(id) if unreadable.contains_key(&id) => {
+                    matches.answers[one.index] = Err(unreadable[&id].clone().into());
+                }
+                _ => open.push(one),
             }
         }
         let mut batch = MatchBatch { replies, catalog, jobs, open, matches };
@@ -293,8 +303,12 @@ impl Engine {
             return by.into_iter().map(|one| (one, id.clone())).collect();
         }
         batch.jobs.remove(&id);
+        let answer = match current {
+            CurrentRecord::Unreadable(job) => Err(Error::Unreadable(job)),
+            _ => Ok(Replied::Late(id)),
+        };
         for one in by {
-            batch.matches.answers[one.index] = Ok(Replied::Late(id.clone()));
+            batch.matches.answers[one.index].clone_from(&answer);
         }
         Vec::new()
     }

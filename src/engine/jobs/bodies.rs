@@ -1,16 +1,17 @@
 //! Reads the bodies of jobs and their results, wherever they are kept.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use futures_util::{StreamExt, stream};
 use object_store::{ObjectStoreExt, path::Path};
 
+use super::objects::check_object;
 use crate::{Engine, Error};
 use tidegate_core::{
     error_chain::ErrorChain,
     error_code::ErrorCode,
     job::{Body, Event, Job, JobId, Payload, lifecycle::ResultBody, spec::KeepResult},
-    port::StoreError,
+    port::job_store::UnreadableJob,
 };
 
 /// How many bodies one request reads at the same time.
@@ -21,30 +22,28 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// [`Error::Internal`] if the body no longer exists; [`Error::Unavailable`] if it cannot be
-    /// read now.
+    /// [`Error::Unreadable`] if the body is missing or damaged; [`Error::Unavailable`] if it cannot
+    /// be read now.
     pub async fn data(&self, job: &Job) -> Result<Payload, Error> {
         match &job.data {
             Body::Inline(payload) => Ok(payload.clone()),
             Body::Separate(_) => {
-                let found =
-                    self.ports.store.bodies(std::slice::from_ref(&job.id)).await?.pop().flatten();
-                found.ok_or_else(|| {
-                    Error::Internal(format!("the body of job {} is missing", job.id))
-                })
+                let found = self.ports.store.bodies(std::slice::from_ref(&job.id)).await?.pop();
+                found.unwrap_or(Ok(None))?.ok_or_else(|| damaged_body(job, "it is missing").into())
             }
-            Body::Object { encoding, key, .. } => {
+            Body::Object { encoding, key, len } => {
                 let fetched = async {
                     self.ports.objects.get(&Path::from(key.as_str())).await?.bytes().await
                 };
                 let bytes = fetched.await.map_err(|error| {
+                    if let object_store::Error::NotFound { .. } = error {
+                        return damaged_body(job, "it is missing").into();
+                    }
                     let cause = ErrorChain(&error);
                     let message = format!("the body of job {} cannot be read: {cause}", job.id);
-                    match error {
-                        object_store::Error::NotFound { .. } => Error::Internal(message),
-                        _ => Error::Unavailable { retry_after: Duration::from_secs(1), message },
-                    }
+                    Error::Unavailable { retry_after: Duration::from_secs(1), message }
                 })?;
+                check_object(key, *len, &bytes).map_err(|why| damaged_body(job, why))?;
                 Ok(Payload { encoding: *encoding, bytes })
             }
         }
@@ -62,17 +61,25 @@ impl Engine {
     /// Reads the bodies and results of jobs into them. Returns one answer per job, so that one
     /// missing or damaged body does not affect the others.
     pub async fn load_each(&self, mut jobs: Vec<Job>) -> Vec<Result<Job, Error>> {
+        let mut unreadable: HashMap<String, UnreadableJob> = HashMap::new();
         let separate: Vec<usize> =
             (0..jobs.len()).filter(|i| matches!(jobs[*i].data, Body::Separate(_))).collect();
         if !separate.is_empty() {
             let ids: Vec<JobId> = separate.iter().map(|i| jobs[*i].id.clone()).collect();
-            match self.bodies(&ids).await {
-                Ok(bodies) => separate.into_iter().zip(bodies).for_each(|(i, body)| {
-                    if let Some(body) = body {
-                        jobs[i].data = Body::Inline(body);
+            match self.ports.store.bodies(&ids).await {
+                Ok(bodies) => {
+                    for (i, body) in separate.into_iter().zip(bodies) {
+                        match body {
+                            Ok(Some(body)) => jobs[i].data = Body::Inline(body),
+                            Ok(None) => {}
+                            Err(job) => drop(unreadable.insert(job.id.clone(), job)),
+                        }
                     }
-                }),
-                Err(error) => return jobs.iter().map(|_| Err(error.clone())).collect(),
+                }
+                Err(error) => {
+                    let error = Error::from(error);
+                    return jobs.iter().map(|_| Err(error.clone())).collect();
+                }
             }
         }
         let is_here = |job: &Job| {
@@ -82,28 +89,17 @@ impl Engine {
         if jobs.iter().all(is_here) {
             return jobs.into_iter().map(Ok).collect();
         }
-        let each: Vec<_> = jobs.into_iter().map(|job| self.load_objects(job)).collect();
-        stream::iter(each).buffered(MAX_CONCURRENT_READS).collect().await
-    }
-
-    /// Reads bodies that are stored separately from their jobs, all at once. If one is damaged,
-    /// they are read one by one, and only the damaged one is missing.
-    async fn bodies(&self, ids: &[JobId]) -> Result<Vec<Option<Payload>>, Error> {
-        match self.ports.store.bodies(ids).await {
-            Err(StoreError::Corrupt(_)) => {}
-            answer => return Ok(answer?),
-        }
-        let mut bodies = Vec::with_capacity(ids.len());
-        for id in ids {
-            bodies.push(match self.ports.store.bodies(std::slice::from_ref(id)).await {
-                Err(error @ StoreError::Corrupt(_)) => {
-                    tracing::error!(job = %id, error = %error.chain(), "a body cannot be read");
-                    None
+        let load = |job: Job| {
+            let unreadable = unreadable.remove(job.id.as_str());
+            async {
+                match unreadable {
+                    Some(unreadable) => Err(unreadable.into()),
+                    None => self.load_objects(job).await,
                 }
-                answer => answer?.pop().flatten(),
-            });
-        }
-        Ok(bodies)
+            }
+        };
+        let each: Vec<_> = jobs.into_iter().map(load).collect();
+        stream::iter(each).buffered(MAX_CONCURRENT_READS).collect().await
     }
 
     /// Reads a body and a result that are objects.
@@ -112,10 +108,7 @@ impl Engine {
             Body::Inline(_) => {}
             Body::Object { .. } => job.data = Body::Inline(self.data(&job).await?),
             Body::Separate(_) => {
-                return Err(Error::Internal(format!(
-                    "the body of job {} is missing or damaged",
-                    job.id
-                )));
+                return Err(damaged_body(&job, "it is missing").into());
             }
         }
         if let Some(result) = job.life.result.as_ref().filter(|result| result.object.is_some()) {
@@ -173,4 +166,9 @@ impl Engine {
         }
         Ok(Some(payload))
     }
+}
+
+/// The job whose body is damaged or missing; `why` as a clause.
+fn damaged_body(job: &Job, why: &str) -> UnreadableJob {
+    UnreadableJob { id: job.id.to_string(), reason: format!("its body is damaged: {why}") }
 }

@@ -31,10 +31,11 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// 404 `job_not_found`, also for a job of another type.
+    /// 404 `job_not_found`, also for a job of another type; [`Error::Unreadable`].
     pub async fn job(&self, id: &JobId, job_type: Option<&TypeName>) -> Result<Job, Error> {
-        let found = self.ports.store.get(std::slice::from_ref(id)).await?.pop().flatten();
+        let found = self.ports.store.get(std::slice::from_ref(id)).await?.pop().transpose()?;
         found
+            .flatten()
             .filter(|job| job_type.is_none_or(|name| *name == job.spec.job_type))
             .ok_or_else(|| Error::no_job(id))
     }
@@ -71,6 +72,9 @@ impl Engine {
                 }
                 Some(Committed::Conflict { current: CurrentRecord::Job(there), .. }) => {
                     before = *there;
+                }
+                Some(Committed::Conflict { current: CurrentRecord::Unreadable(job), .. }) => {
+                    return Err(job.into());
                 }
                 _ => return Err(Error::no_job(id)),
             }

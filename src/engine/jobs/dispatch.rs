@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::{Catalog, Engine, Error, tick};
 use tidegate_core::{
     job::{Job, QueueName, TypeName, type_config::Start},
-    port::{Work, job_store::DueQuery},
+    port::{StoreError, Work, job_store::DueQuery},
     queue::{
         Limits,
         config::SCAN_BOUND,
@@ -76,7 +76,11 @@ impl Engine {
         if self.unlimited.lock().get(queue) == Some(&catalog.version) {
             return Ok(true);
         }
-        let unlimited = self.ports.store.ledger(queue).await?.is_none();
+        let unlimited = match self.ports.store.ledger(queue).await {
+            // There is one. Only the ticks of its queue need to read it.
+            Err(StoreError::Corrupt(_)) => false,
+            ledger => ledger?.is_none(),
+        };
         if unlimited {
             self.unlimited.lock().insert(queue.clone(), catalog.version);
         }

@@ -7,7 +7,10 @@ use crate::{
 use tidegate_core::error_code::ErrorCode;
 use tidegate_core::{
     job::{Event, Job, Revision, type_config::TypeConfig},
-    port::{Committed, job_store::CurrentRecord},
+    port::{
+        Committed,
+        job_store::{CurrentRecord, ItemKind},
+    },
 };
 
 /// How often a heartbeat is computed again because the job changed meanwhile.
@@ -22,13 +25,17 @@ impl Engine {
     /// of another attempt.
     pub async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatAnswer, Error> {
         let catalog = self.catalog().await?;
-        let known = self.cached_attempts(&[(beat.id.clone(), beat.attempt)]).await?.pop().flatten();
+        let known = self.cached_attempts(&[(beat.id.clone(), beat.attempt)]).await?.pop();
+        let known = known.transpose()?.flatten();
         let mut job = known.ok_or_else(|| Error::no_job(&beat.id))?;
         for _ in 0..MAX_HEARTBEAT_RETRIES {
             if beat.job_type.as_ref().is_some_and(|name| *name != job.spec.job_type) {
                 return Err(Error::no_job(&beat.id));
             }
             let config = catalog.types.get(&job.spec.job_type).map(|item| &item.config);
+            if beat.lease_seconds.is_none() {
+                catalog.refuse_unreadable(ItemKind::Type, job.spec.job_type.as_str())?;
+            }
             match self.try_heartbeat(&beat, &job, config).await? {
                 Ok(beat) => return Ok(beat),
                 Err(Some(there)) => job = *there,
@@ -60,8 +67,8 @@ impl Engine {
         if beat.token.is_some_and(|token| token != run.token) {
             return Err(Error::Forbidden("the token is not that of the running attempt".into()));
         }
-        let lease =
-            beat.lease_seconds.or(config.map(|config| config.lease_seconds)).unwrap_or_default();
+        let lease = beat.lease_seconds.or(config.map(|config| config.lease_seconds));
+        let lease = lease.unwrap_or(job.spec.timeout);
         let event = Event::Heartbeat {
             attempt: beat.attempt,
             until: now + lease.duration(),
@@ -86,6 +93,11 @@ impl Engine {
                 match refused {
                     Some(Committed::Conflict { current: CurrentRecord::Job(there), .. }) => {
                         Err(Some(there))
+                    }
+                    Some(Committed::Conflict {
+                        current: CurrentRecord::Unreadable(job), ..
+                    }) => {
+                        return Err(job.into());
                     }
                     _ => Err(None),
                 }

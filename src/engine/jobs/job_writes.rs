@@ -10,7 +10,7 @@ use crate::Engine;
 use tidegate_core::{
     job::{
         Body, Encoding, Job, Lifecycle, Payload, QueueName, Revision, Spec, TypeName,
-        end_notice::{EndError, EndNotice},
+        end_notice::{self, EndError, EndNotice},
         lifecycle::{self, Waiting},
         spec::KeepResult,
         type_config::TypeConfig,
@@ -135,6 +135,7 @@ fn notice(job: &Job, now: Timestamp) -> String {
         Body::Separate(_) | Body::Object { .. } => None,
     });
     let notice = EndNotice {
+        kind: end_notice::KIND,
         id: &job.id,
         r#type: &job.spec.job_type,
         state: lifecycle::word(&job.life.state),

@@ -64,7 +64,14 @@ impl Engine {
     /// The store's.
     pub async fn horizon(&self) -> Result<Timestamp, Error> {
         loop {
-            let (version, horizon) = self.read_horizon().await?;
+            let (version, horizon) = match self.read_horizon().await {
+                // Dispatching once more is harmless: a job is claimed once.
+                Err(error @ Error::Internal(_)) => {
+                    tracing::error!(%error, "jobs of the near future are dispatched at once");
+                    return Ok(self.now() + LOOKAHEAD);
+                }
+                read => read?,
+            };
             if version > 0 {
                 return Ok(horizon.until);
             }
@@ -117,7 +124,8 @@ impl Engine {
         let Some(item) = item else {
             return Ok((0, Horizon::default()));
         };
-        let horizon = serde_json::from_slice(&item.bytes)
+        let horizon = item
+            .read()
             .map_err(|error| Error::Internal(format!("the horizon cannot be read: {error}")))?;
         Ok((item.version, horizon))
     }

@@ -5,6 +5,8 @@
 //! store. A crash in between leaves an object that no job names. That is harmless, and `doctor`
 //! finds it. No crash leaves a job without its body.
 
+use std::io::ErrorKind;
+
 use object_store::{ObjectStoreExt, path::Path};
 
 use crate::{
@@ -12,8 +14,10 @@ use crate::{
     request::{Enqueued, Report, ReportOutcome},
 };
 use tidegate_core::{
+    checksum::checksum,
     error_chain::ErrorChain,
-    job::{Body, Job, Payload},
+    job::{Body, Job, JobId, Payload},
+    port::job_store::NO_ROOM,
     time::Seconds,
 };
 
@@ -23,12 +27,16 @@ pub(crate) const MAX_CONCURRENT_WRITES: usize = 16;
 impl Engine {
     /// Writes a large payload to the object store. The caller then stores a job that names it.
     pub(crate) async fn put_object(&self, payload: Payload) -> Result<Body, Error> {
-        let key = format!("bodies/{}", self.draw_id(self.now()));
+        let key = object_key(&self.draw_id(self.now()), &payload.bytes);
         let len = payload.bytes.len() as u32;
         self.ports.objects.put(&Path::from(key.as_str()), payload.bytes.into()).await.map_err(
             |error| Error::Unavailable {
                 retry_after: std::time::Duration::from_secs(1),
-                message: format!("the object store did not accept a body: {}", ErrorChain(&error)),
+                message: if is_full(&error) {
+                    NO_ROOM.into()
+                } else {
+                    format!("the object store did not accept a body: {}", ErrorChain(&error))
+                },
             },
         )?;
         Ok(Body::Object { encoding: payload.encoding, key, len })
@@ -117,6 +125,61 @@ fn object_keys(job: &Job) -> impl Iterator<Item = &str> {
 fn may_name(answer: Result<&Job, &Error>, key: &str) -> bool {
     match answer {
         Ok(job) => object_keys(job).any(|named| named == key),
-        Err(error) => matches!(error, Error::Unavailable { .. } | Error::Internal(_)),
+        Err(Error::Unavailable { .. } | Error::Unreadable(_) | Error::Internal(_)) => true,
+        Err(_) => false,
+    }
+}
+
+/// Whether the cause of `error` is a full disk.
+fn is_full(error: &(dyn std::error::Error + 'static)) -> bool {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes
+        .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
+        .any(|error| matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded))
+}
+
+/// The key of a new object, which ends with the checksum of its bytes.
+fn object_key(id: &JobId, bytes: &[u8]) -> String {
+    format!("bodies/{id}-{:08x}", checksum(&[bytes]))
+}
+
+/// Checks that an object has the bytes that were put under `key`, and `len` of them.
+///
+/// # Errors
+///
+/// What is wrong with them, as a clause.
+pub fn check_object(key: &str, len: u32, bytes: &[u8]) -> Result<(), &'static str> {
+    if bytes.len() != len as usize {
+        return Err("it has another length than was stored");
+    }
+    let sum = key.rsplit_once('-').and_then(|(_, sum)| u32::from_str_radix(sum, 16).ok());
+    match sum {
+        Some(sum) if sum == checksum(&[bytes]) => Ok(()),
+        _ => Err("its checksum is wrong"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_recognised_behind_other_errors() {
+        let of = |kind: ErrorKind| object_store::Error::Generic {
+            store: "LocalFileSystem",
+            source: Box::new(std::io::Error::from(kind)),
+        };
+        assert!(is_full(&of(ErrorKind::StorageFull)));
+        assert!(!is_full(&of(ErrorKind::PermissionDenied)));
+    }
+
+    #[test]
+    fn a_changed_or_cut_object_is_refused() {
+        let bytes = b"[100]";
+        let key = object_key(&"01ARZ3NDEKTSV4RRFFQ69G5FAV".parse().unwrap(), bytes);
+        assert_eq!(check_object(&key, 5, bytes), Ok(()));
+        assert!(check_object(&key, 5, b"[900]").is_err());
+        assert!(check_object(&key, 5, b"[100").is_err());
+        assert!(check_object("bodies/01ARZ3NDEKTSV4RRFFQ69G5FAV", 5, bytes).is_err());
     }
 }

@@ -8,8 +8,9 @@ use tidegate_core::error_code::ErrorCode;
 
 use super::objects::MAX_CONCURRENT_WRITES;
 use crate::{
-    Engine, Error,
+    Catalog, Engine, Error,
     request::{Report, ReportOutcome},
+    tick,
 };
 use tidegate_core::{
     job::{
@@ -39,12 +40,12 @@ impl Engine {
     /// # Errors
     ///
     /// 404 for another type; 403 for the token of another attempt; 409 `not_running` or
-    /// `stale_attempt`.
+    /// `stale_attempt`; [`Error::Unavailable`] for a failure whose type cannot be read.
     pub(crate) fn settle(
         &self,
         job: &Job,
         report: &Report,
-        delivery: Delivery,
+        catalog: &Catalog,
         now: Timestamp,
     ) -> Result<Settled, Error> {
         if report.job_type.as_ref().is_some_and(|name| *name != job.spec.job_type) {
@@ -65,7 +66,8 @@ impl Engine {
                 Event::Succeed { attempt, result: result.as_ref().and_then(ResultBody::of) }
             }
             ReportOutcome::Failed { failure, retryable, least_wait } => {
-                let next = if *retryable && delivery == Delivery::AtLeastOnce {
+                let retries = *retryable && tick::delivery(catalog, job)? == Delivery::AtLeastOnce;
+                let next = if retries {
                     match self.retry_decision(job) {
                         RetryDecision::Wait(wait) => RetryDecision::Wait(wait.max(*least_wait)),
                         RetryDecision::AskPlugin(_) => RetryDecision::AskPlugin(*least_wait),

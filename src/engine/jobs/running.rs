@@ -6,10 +6,17 @@
 use std::{collections::HashMap, num::NonZeroUsize};
 
 use lru::LruCache;
-use tidegate_core::job::{Job, JobId};
+
+use crate::{Engine, Error};
+use tidegate_core::job::{Job, JobId, QueueName};
+
+/// Most jobs whose weights are added. A queue with limits runs no more.
+const MAX_WEIGHED_JOBS: usize = 10_000;
+/// How many running jobs one read returns.
+const PAGE_JOBS: u32 = 1000;
 
 /// Claimed jobs that one engine caches; past it the least recently used are evicted.
-const MAX_CACHED_JOBS: NonZeroUsize = NonZeroUsize::new(16_384).expect("not zero");
+pub(crate) const MAX_CACHED_JOBS: NonZeroUsize = NonZeroUsize::new(16_384).expect("not zero");
 
 /// Running jobs. A job is in one of the two maps.
 pub(crate) struct RunningJobs {
@@ -53,6 +60,40 @@ impl RunningJobs {
     /// All jobs, in no order; none of them counts as used.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Job> {
         self.unclaimed.values().chain(self.claimed.iter().map(|(_, job)| job))
+    }
+}
+
+impl Engine {
+    /// The weight of the running jobs of a queue that has no ledger, critical ones left out. Of
+    /// more than 10,000 running jobs, the first count. A job that cannot be read counts as 1.
+    /// `running` is how many the store has.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub async fn running_weight(&self, queue: &QueueName, running: u64) -> Result<u64, Error> {
+        let weight = |job: &Job| if job.spec.critical { 0 } else { u64::from(job.spec.weight) };
+        if running == 0 {
+            return Ok(0);
+        }
+        let (cached, sum) = {
+            let cache = self.running.lock();
+            let jobs = cache.iter().filter(|job| job.spec.queue == *queue);
+            jobs.fold((0, 0), |(jobs, sum), job| (jobs + 1, sum + weight(job)))
+        };
+        if cached == running {
+            return Ok(sum);
+        }
+        let (mut after, mut sum, mut jobs) = (None, 0, 0);
+        loop {
+            let page = self.ports.store.running(queue, after.as_ref(), PAGE_JOBS).await?;
+            sum += page.iter().map(|job| job.as_ref().map_or(1, weight)).sum::<u64>();
+            jobs += page.len();
+            after = page.iter().rev().find_map(|job| Some(job.as_ref().ok()?.id.clone()));
+            if page.len() < PAGE_JOBS as usize || jobs >= MAX_WEIGHED_JOBS || after.is_none() {
+                return Ok(sum);
+            }
+        }
     }
 }
 

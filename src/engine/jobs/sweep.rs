@@ -105,7 +105,7 @@ impl Engine {
             State::Ended { .. } => job.apply(Event::ForgetResult, now).ok(),
             State::Scheduled { .. } => tick::overdue(job, now),
             State::Running(_) => {
-                let expired = || job.apply(tick::lease_expired(self, catalog, job), now).ok();
+                let expired = || job.apply(tick::lease_expired(self, catalog, job)?, now).ok();
                 job.apply(Event::Deadline, now).ok().or_else(expired)
             }
         }

@@ -38,9 +38,13 @@ impl UnclaimedJobs {
         self.known.lock().dispatched.contains_key(id)
     }
 
-    /// Every dispatched job, with its revision in the store.
+    /// Every dispatched job, with its revision in the store, in the order of the ids: what is
+    /// written in this order is the same in every run of a simulation.
     pub(crate) fn dispatched(&self) -> Vec<(JobId, Revision)> {
-        self.known.lock().dispatched.iter().map(|(id, was)| (id.clone(), *was)).collect()
+        let known = self.known.lock();
+        let mut all: Vec<_> = known.dispatched.iter().map(|(id, was)| (id.clone(), *was)).collect();
+        all.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        all
     }
 
     /// Removes a job: its result arrived, it was claimed, or it has changed.
@@ -140,5 +144,14 @@ mod tests {
         assert_eq!(unclaimed.dispatch([(&a, Revision(1))].into_iter()).len(), 0);
         unclaimed.forget(&a);
         assert!(unclaimed.hold([&a]).holds(&a));
+    }
+
+    #[test]
+    fn dispatched_jobs_come_in_the_order_of_their_ids() {
+        let ids: Vec<JobId> = (0..100).map(|number| name(&format!("j{number:02}"))).collect();
+        let unclaimed = UnclaimedJobs::default();
+        unclaimed.dispatch(ids.iter().rev().map(|id| (id, Revision(1))));
+        let dispatched = unclaimed.dispatched().into_iter().map(|(id, _)| id);
+        assert_eq!(dispatched.collect::<Vec<_>>(), ids);
     }
 }

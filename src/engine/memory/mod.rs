@@ -18,14 +18,15 @@ use std::{collections::BTreeMap, ops::Bound};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 
-use state::{Records, without_large_body};
+use state::Records;
 use tidegate_core::{
-    job::{Job, JobId, Payload, QueueName, Spec, TypeName},
+    job::{Job, JobId, QueueName, Spec, TypeName},
     port::{
         job_store::{
             Atomicity, Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key,
-            ListPage, ListQuery, Purged, Record, RecordKind, RecordQuery, StateFilter,
-            StoreCapabilities, StoreError, Txn, flatten, is_stored_separately,
+            ListPage, ListQuery, MAX_UNREADABLE, Purged, Record, RecordKind, RecordQuery,
+            StateFilter, StoreCapabilities, StoreError, StoredBody, StoredJob, Txn, UnreadableJob,
+            flatten, is_stored_separately,
         },
         listing::Cursor,
     },
@@ -44,6 +45,14 @@ impl MemoryStore {
     pub fn new() -> Self {
         Self::default()
     }
+
+    /// Makes a job unreadable, as damage of its record would, for tests. A second call restores it.
+    pub fn damage_job(&self, id: &JobId) {
+        let damaged = &mut self.records.lock().damaged;
+        if !damaged.remove(id) {
+            damaged.insert(id.clone());
+        }
+    }
 }
 
 #[async_trait]
@@ -58,19 +67,23 @@ impl JobStore for MemoryStore {
     }
 
     fn capabilities(&self) -> StoreCapabilities {
-        StoreCapabilities { atomicity: Atomicity::Atomic, expires_natively: false }
+        StoreCapabilities {
+            atomicity: Atomicity::Atomic,
+            expires_natively: false,
+            max_counted_due: 100_000,
+        }
     }
 
     fn assign_id(&self, id: JobId, _: &Spec, _: Timestamp) -> JobId {
         id
     }
 
-    async fn get(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>, StoreError> {
+    async fn get(&self, ids: &[JobId]) -> Result<Vec<StoredJob>, StoreError> {
         let records = self.records.lock();
-        Ok(ids.iter().map(|id| records.jobs.get(id).map(without_large_body)).collect())
+        Ok(ids.iter().map(|id| records.stored(id)).collect())
     }
 
-    async fn bodies(&self, ids: &[JobId]) -> Result<Vec<Option<Payload>>, StoreError> {
+    async fn bodies(&self, ids: &[JobId]) -> Result<Vec<StoredBody>, StoreError> {
         let records = self.records.lock();
         let body = |id| {
             records
@@ -79,7 +92,7 @@ impl JobStore for MemoryStore {
                 .filter(|job| is_stored_separately(&job.data))
                 .and_then(|job| job.data.inline().cloned())
         };
-        Ok(ids.iter().map(body).collect())
+        Ok(ids.iter().map(|id| Ok(body(id))).collect())
     }
 
     async fn due(&self, queries: &[DueQuery]) -> Result<Vec<DuePage>, StoreError> {
@@ -128,8 +141,9 @@ impl JobStore for MemoryStore {
         limit: u32,
     ) -> Result<(Vec<Job>, Option<Timestamp>), StoreError> {
         let records = self.records.lock();
-        let due = records.wakes.iter().take_while(|(at, _)| *at <= until).take(limit as usize);
-        let jobs = due.map(|(_, id)| without_large_body(&records.jobs[id])).collect();
+        let due = records.wakes.iter().take_while(|(at, _)| *at <= until);
+        let due = due.filter_map(|(_, id)| records.readable(&records.jobs[id]).ok());
+        let jobs = due.take(limit as usize).collect();
         Ok((jobs, records.wakes.iter().map(|(at, _)| *at).find(|at| *at > until)))
     }
 
@@ -138,14 +152,14 @@ impl JobStore for MemoryStore {
         queue: &QueueName,
         after: Option<&JobId>,
         limit: u32,
-    ) -> Result<Vec<Job>, StoreError> {
+    ) -> Result<Vec<Result<Job, UnreadableJob>>, StoreError> {
         let records = self.records.lock();
         let Some(ids) = records.running.get(queue) else {
             return Ok(Vec::new());
         };
         let ids =
             ids.iter().filter(|id| after.is_none_or(|after| after < *id)).take(limit as usize);
-        Ok(ids.map(|id| without_large_body(&records.jobs[id])).collect())
+        Ok(ids.map(|id| records.readable(&records.jobs[id])).collect())
     }
 
     async fn ledger(
@@ -182,19 +196,22 @@ impl JobStore for MemoryStore {
             },
         };
         let records = self.records.lock();
-        let mut found: Vec<(Cursor, &Job)> = records
-            .jobs
-            .values()
-            .filter(|job| query.asks_for(job))
-            .map(|job| (list_position(job), job))
-            .collect();
+        let (mut found, mut unreadable) = (Vec::new(), Vec::new());
+        for job in records.jobs.values().filter(|job| query.asks_for(job)) {
+            match records.readable(job) {
+                Ok(job) => found.push((list_position(&job), job)),
+                Err(job) => unreadable.push(job),
+            }
+        }
+        unreadable.truncate(MAX_UNREADABLE);
         found.retain(|(at, _)| after.as_ref().is_none_or(|after| at < after));
         found.sort_by(|(a, _), (b, _)| b.cmp(a));
         let more = found.len() > query.limit as usize;
         found.truncate(query.limit as usize);
         let next_cursor = found.last().filter(|_| more).map(|(at, _)| at.to_string());
         Ok(ListPage {
-            jobs: found.into_iter().map(|(_, job)| without_large_body(job)).collect(),
+            jobs: found.into_iter().map(|(_, job)| job).collect(),
+            unreadable,
             next_cursor,
         })
     }

@@ -6,7 +6,7 @@ use tidegate_core::{
     job::{Body, Job, JobId, QueueName},
     port::job_store::{
         Committed, CurrentRecord, DuePage, DueQuery, Expect, Item, ItemKind, Key, Purged, Record,
-        RecordKind, Txn, Write, is_stored_separately,
+        RecordKind, StoreError, StoredJob, Txn, UnreadableJob, Write, is_stored_separately,
     },
     queue::{GrantBatch, Ledger, ledger::BatchId},
     time::Timestamp,
@@ -17,6 +17,8 @@ use tidegate_core::{
 pub(super) struct Records {
     /// Jobs with their bodies. Readers get them through [`without_large_body`].
     pub jobs: HashMap<JobId, Job>,
+    /// The jobs that a test has made unreadable.
+    pub damaged: BTreeSet<JobId>,
     /// The scheduled jobs of each queue by due time.
     scheduled: HashMap<QueueName, BTreeSet<(Timestamp, JobId)>>,
     /// The running jobs of each queue.
@@ -42,6 +44,22 @@ pub(super) fn without_large_body(job: &Job) -> Job {
 }
 
 impl Records {
+    /// The job of an id, as readers get it.
+    pub(super) fn stored(&self, id: &JobId) -> StoredJob {
+        self.jobs.get(id).map(|job| self.readable(job)).transpose()
+    }
+
+    /// `job` as readers get it.
+    pub(super) fn readable(&self, job: &Job) -> Result<Job, UnreadableJob> {
+        if self.damaged.contains(&job.id) {
+            return Err(UnreadableJob::new(
+                job.id.as_str(),
+                &StoreError::corrupt("it was damaged"),
+            ));
+        }
+        Ok(without_large_body(job))
+    }
+
     /// Applies every write of `txn`, or none of them.
     pub(super) fn commit(&mut self, txn: Txn) -> Committed {
         for (step, write) in txn.iter().enumerate() {
@@ -57,10 +75,10 @@ impl Records {
 
     /// The current record, if it violates the condition of `write`.
     fn refusal(&self, write: &Write) -> Option<CurrentRecord> {
-        let job = |id| {
-            self.jobs.get(id).map_or(CurrentRecord::Nothing, |job| {
-                CurrentRecord::Job(Box::new(without_large_body(job)))
-            })
+        let job = |id| match self.stored(id) {
+            Ok(None) => CurrentRecord::Nothing,
+            Ok(Some(job)) => CurrentRecord::Job(Box::new(job)),
+            Err(unreadable) => CurrentRecord::Unreadable(unreadable),
         };
         let version = |version| {
             if version == 0 { CurrentRecord::Nothing } else { CurrentRecord::Version(version) }
@@ -132,7 +150,8 @@ impl Records {
             Write::SetItem { kind, name, version, bytes, .. } => {
                 match bytes {
                     Some(bytes) => {
-                        self.items.insert((kind, name.clone()), Item { name, version, bytes })
+                        let item = Item { name: name.clone(), version, bytes: Ok(bytes) };
+                        self.items.insert((kind, name), item)
                     }
                     None => self.items.remove(&(kind, name)),
                 };
@@ -202,6 +221,7 @@ impl Records {
     /// Removes a job from the map and from the sets.
     fn remove(&mut self, id: &JobId) -> Option<Job> {
         let job = self.jobs.remove(id)?;
+        self.damaged.remove(id);
         if let (Some(run_at), Some(set)) =
             (job.life.run_at(), self.scheduled.get_mut(&job.spec.queue))
         {
@@ -238,7 +258,7 @@ impl Records {
                 break;
             }
             let key = query.order.key(job.spec.priority, run_at, &job.id);
-            if after.as_ref().is_none_or(|after| *after < key) {
+            if after.as_ref().is_none_or(|after| *after < key) && !self.damaged.contains(&job.id) {
                 due.push((key, job));
             }
         }

@@ -19,6 +19,7 @@ use tidegate_core::{
     },
     port::{
         Committed, Txn,
+        job_store::ItemKind,
         policy::{Call, Fault, FaultKind, Plugin, Purpose, RetryAnswer, RetryCall},
     },
     queue::plugin::Role,
@@ -156,6 +157,8 @@ impl Engine {
             data: None,
             not_before: job.life.run_at().filter(|at| *at > now),
         };
+        // The job awaits its decision until the plugin can be read.
+        catalog.refuse_unreadable(ItemKind::Plugin, name.as_str())?;
         let Some(plugin) = catalog.plugin(name, Role::Retry) else {
             let fault = Fault {
                 kind: FaultKind::Unavailable,
@@ -186,7 +189,7 @@ impl Engine {
                 Ok(data.to_json().ok().and_then(|json| String::from_utf8(json.into()).ok()))
             }
             // A body that is gone stays gone: the strategy decides without it.
-            Err(Error::Internal(_)) => Ok(None),
+            Err(Error::Internal(_) | Error::Unreadable(_)) => Ok(None),
             Err(error) => Err(error),
         }
     }

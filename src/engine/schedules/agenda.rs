@@ -35,11 +35,14 @@ pub(super) struct Planned {
     pub(super) next: Option<Timestamp>,
     /// Suspended until then, after an error.
     pub(super) suspended_until: Timestamp,
+    /// Whether it was logged that the clock was set back behind what is done.
+    is_behind: bool,
 }
 
 impl Planned {
     pub(super) fn new(item: Arc<ScheduleItem>, was: u64, state: ScheduleState) -> Self {
-        let mut planned = Self { item, was, state, next: None, suspended_until: Timestamp::EPOCH };
+        let suspended_until = Timestamp::EPOCH;
+        let mut planned = Self { item, was, state, next: None, suspended_until, is_behind: false };
         planned.plan();
         planned
     }
@@ -98,6 +101,18 @@ impl Agenda {
         {
             planned.state.upto = now;
             planned.plan();
+        }
+        for (name, planned) in &mut self.schedules {
+            let is_behind = planned.state.upto > horizon && planned.next.is_some();
+            if is_behind && !planned.is_behind {
+                tracing::warn!(
+                    schedule = %name,
+                    until = %planned.state.upto,
+                    next = ?planned.next.map(|next| next.to_string()),
+                    "the clock was set back: what was created until then is not created again"
+                );
+            }
+            planned.is_behind = is_behind;
         }
         let mut candidates: Vec<(Timestamp, &ScheduleName, &Planned)> = self
             .schedules

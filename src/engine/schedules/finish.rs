@@ -112,7 +112,7 @@ impl Engine {
                     && job.spec.request_digest == digest(&occurrence(name, config, data, at))
             };
             let jobs: Vec<Job> =
-                found.filter_map(|(job, at)| job.filter(|job| as_made(job, *at))).collect();
+                found.filter_map(|(job, at)| job.ok()?.filter(|job| as_made(job, *at))).collect();
             if jobs.is_empty() {
                 continue;
             }

@@ -216,10 +216,9 @@ impl Engine {
                 tracing::error!(name = item.name, "the state of a schedule has no valid name");
                 return None;
             };
-            let damaged = |error| {
+            let state = item.read().map_err(|error| {
                 Error::Internal(format!("the state of schedule {name} cannot be read: {error}"))
-            };
-            let state = serde_json::from_slice(&item.bytes).map_err(damaged);
+            });
             Some((name, state.map(|state| (item.version, state))))
         };
         Ok(items.into_iter().filter_map(read).collect())

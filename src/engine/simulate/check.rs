@@ -18,6 +18,9 @@ pub(crate) const MAX_JOBS: u64 = 1_000_000;
 /// Longest duration of a scenario or an attempt: 366 days.
 const MAX_SPAN: Seconds = Seconds::new(31_622_400);
 const MILLISECOND: Seconds = Seconds::from_millis(1);
+/// Most bytes of a failure's message, and of its details as JSON: as in a report.
+const MAX_MESSAGE_BYTES: usize = 4 << 10;
+const MAX_DETAILS_BYTES: usize = 16 << 10;
 /// Most bytes of the name of an attribute.
 const MAX_NAME_BYTES: usize = 64;
 
@@ -155,7 +158,32 @@ fn check_arrival(arrival: &Arrival) -> Result<(), ValidationError> {
 fn check_job(job: &TracedJob) -> Result<(), ValidationError> {
     own_name(&job.job_type).map_err(|fault| ValidationError::new("type", fault.message))?;
     check_span("at_seconds", job.at_seconds, Seconds::default(), MAX_SPAN)?;
-    at_most("attempts", job.attempts.len(), 100)
+    at_most("attempts", job.attempts.len(), 100)?;
+    job.attempts.iter().enumerate().try_for_each(|(index, attempt)| {
+        let details = attempt.details.as_ref();
+        check_reported(attempt.message.as_deref(), details, attempt.not_before_seconds)
+            .map_err(|fault| fault.within(format_args!("attempts[{index}]")))
+    })
+}
+
+/// Checks what a worker reports about a failure, within the bounds of a report.
+fn check_reported(
+    message: Option<&str>,
+    details: Option<&serde_json::Value>,
+    not_before: Option<Seconds>,
+) -> Result<(), ValidationError> {
+    if message.is_some_and(|message| message.len() > MAX_MESSAGE_BYTES) {
+        let bound = format!("must have at most {MAX_MESSAGE_BYTES} bytes");
+        return Err(ValidationError::new("message", bound));
+    }
+    if details.is_some_and(|details| details.to_string().len() > MAX_DETAILS_BYTES) {
+        let bound = format!("must have at most {MAX_DETAILS_BYTES} bytes");
+        return Err(ValidationError::new("details", bound));
+    }
+    match not_before {
+        Some(span) => check_span("not_before_seconds", span, Seconds::default(), MAX_SPAN),
+        None => Ok(()),
+    }
 }
 
 fn check_service(rule: &Service) -> Result<(), ValidationError> {
@@ -192,6 +220,8 @@ fn check_failure(failure: &FailureRule) -> Result<(), ValidationError> {
             "must be [from, to] with from before to",
         ));
     }
+    let details = failure.details.as_ref();
+    check_reported(failure.message.as_deref(), details, failure.not_before_seconds)?;
     failure.seconds.map_or(Ok(()), |seconds| check_drawn("seconds", seconds))
 }
 

@@ -200,7 +200,7 @@ impl StoreLayer for SimulationStore {
                 continue;
             }
             let (ids, more, next_due) = self.index.lock().due(query);
-            let jobs = self.memory.get(&ids).await?.into_iter().flatten().collect();
+            let jobs = self.memory.get(&ids).await?.into_iter().flatten().flatten().collect();
             pages.push(DuePage { jobs, more, next_due });
         }
         Ok(pages)

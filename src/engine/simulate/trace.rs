@@ -53,6 +53,8 @@ struct LiveEntry {
 struct LiveError {
     reason: Option<Reason>,
     status: Option<u16>,
+    message: Option<String>,
+    details: Option<Json>,
 }
 
 /// The state of a live queue as it was read.
@@ -66,8 +68,6 @@ pub struct Live {
     pub types: Vec<Json>,
     /// Its jobs.
     pub jobs: Vec<LiveJob>,
-    /// When the trace begins (default: when its first job arrived).
-    pub since: Option<Timestamp>,
     /// When it was read.
     pub now: Timestamp,
     /// Whether jobs keep their data.
@@ -81,9 +81,8 @@ impl Live {
     ///
     /// The server returned a configuration that this program does not know.
     pub fn scenario(self) -> Result<Scenario, BadScenario> {
-        let first = self.jobs.iter().map(|job| job.created_at).min();
-        let start = self.since.into_iter().chain(first).min().unwrap_or(self.now);
-        let start = self.since.unwrap_or(start);
+        // Idle time before the first job would only lower the means.
+        let start = self.jobs.iter().map(|job| job.created_at).min().unwrap_or(self.now);
         let after = |at: Timestamp| Seconds::from_millis(at.since(start).as_millis() as u64);
         let mut jobs: Vec<TracedJob> =
             self.jobs.iter().map(|job| traced(job, self.now, self.with_data, after)).collect();
@@ -143,21 +142,25 @@ fn traced(
     let mut attempts: Vec<TracedAttempt> = job
         .history
         .iter()
-        .map(|entry| TracedAttempt {
-            seconds: span(entry.started_at, entry.ended_at),
-            outcome: Some(entry.outcome),
-            reason: entry.error.as_ref().and_then(|error| error.reason),
-            status: entry.error.as_ref().and_then(|error| error.status),
-            started_seconds: Some(after(entry.started_at)),
+        .map(|entry| {
+            let error = entry.error.as_ref();
+            TracedAttempt {
+                seconds: span(entry.started_at, entry.ended_at),
+                outcome: Some(entry.outcome),
+                reason: error.and_then(|error| error.reason),
+                status: error.and_then(|error| error.status),
+                message: error.and_then(|error| error.message.clone()),
+                details: error.and_then(|error| error.details.clone()),
+                not_before_seconds: None,
+                started_seconds: Some(after(entry.started_at)),
+            }
         })
         .collect();
     if let Some(started_at) = job.started_at.filter(|_| job.state == "running") {
         let open = TracedAttempt {
             seconds: span(started_at, now),
-            outcome: None,
-            reason: None,
-            status: None,
             started_seconds: Some(after(started_at)),
+            ..TracedAttempt::default()
         };
         attempts.push(open);
     }
@@ -256,4 +259,51 @@ pub(super) fn real(scenario: &Scenario, by: &By) -> Option<(Recording, u64)> {
         .max()
         .unwrap_or(scenario.start);
     Some((record, last.since(scenario.start).as_millis() as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn job(id: &str, created: &str, history: &Json) -> LiveJob {
+        serde_json::from_value(json!({
+            "id": id, "type": "t", "state": "succeeded", "attempt": 2, "priority": 100, "weight": 1,
+            "critical": false, "run_at": null, "created_at": created, "started_at": null,
+            "ended_at": "2026-01-01T10:00:09Z", "expires_at": null, "attributes": {},
+            "history": history,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_trace_begins_with_its_first_job_and_has_what_was_reported() {
+        let error = json!({"reason": "failed", "message": "no", "details": [1], "status": 503});
+        let history = json!([
+            {"attempt": 1, "started_at": "2026-01-01T10:00:02Z", "ended_at": "2026-01-01T10:00:03Z",
+             "outcome": "failed", "error": error},
+            {"attempt": 2, "started_at": "2026-01-01T10:00:07Z", "ended_at": "2026-01-01T10:00:09Z",
+             "outcome": "succeeded", "error": null},
+        ]);
+        let live = Live {
+            queue: "q".parse().unwrap(),
+            config: json!({}),
+            types: Vec::new(),
+            jobs: vec![
+                job("b", "2026-01-01T10:00:05Z", &json!([])),
+                job("a", "2026-01-01T10:00:01Z", &history),
+            ],
+            now: "2026-01-01T11:00:00Z".parse().unwrap(),
+            with_data: false,
+        };
+        let scenario = live.scenario().unwrap();
+        assert_eq!(scenario.start, "2026-01-01T10:00:01Z".parse().unwrap());
+        let [a, b] = &scenario.jobs[..] else { panic!("{:?}", scenario.jobs) };
+        assert_eq!((a.at_seconds, b.at_seconds), (Seconds::default(), Seconds::new(4)));
+        let attempt = &a.attempts[0];
+        assert_eq!((attempt.message.as_deref(), attempt.status), (Some("no"), Some(503)));
+        assert_eq!(attempt.details, Some(json!([1])));
+        assert_eq!(a.attempts[1].message, None);
+    }
 }

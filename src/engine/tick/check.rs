@@ -13,7 +13,7 @@ use super::{
 use crate::{Catalog, Engine, Error, LedgerView, tick::view::AUDIT_INTERVAL};
 use tidegate_core::{
     job::{Event, Job, JobId, State},
-    port::Work,
+    port::{Work, job_store::StoredJob},
     queue::Grant,
     time::Timestamp,
 };
@@ -87,11 +87,12 @@ impl Engine {
         Ok(())
     }
 
-    /// Checks one grant against its job as it was just read.
+    /// Checks one grant against its job as it was just read. The grant of a job that cannot be read
+    /// keeps its slot, because the job may run.
     fn check_grant(
         &self,
         grant: &Grant,
-        job: Option<Job>,
+        job: StoredJob,
         batch: &mut BatchCheck,
         catalog: &Catalog,
         plan: &mut TickPlan,
@@ -101,12 +102,16 @@ impl Engine {
         if plan.delta.released.contains(&release) {
             return;
         }
+        let Ok(job) = job else { return };
         let Some(job) = job.filter(|job| job.life.version == grant.version) else {
             plan.delta.released.push(release);
             return;
         };
         let event = match &job.life.state {
-            State::Running(run) if run.lease_until <= now => lease_expired(self, catalog, &job),
+            State::Running(run) if run.lease_until <= now => {
+                let Some(event) = lease_expired(self, catalog, &job) else { return };
+                event
+            }
             State::Running(run) => {
                 batch.next = batch.next.min(run.lease_until);
                 return;

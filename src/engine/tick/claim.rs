@@ -81,14 +81,15 @@ impl Engine {
         let mut claiming: Vec<(usize, Claimed)> = Vec::with_capacity(work.len());
         let mut txns: Vec<Txn> = Vec::new();
         for ((index, work), job) in work.iter().zip(self.ports.store.get(&ids).await?) {
-            let Some(job) = job else { continue };
+            // The grant of a job that cannot be read keeps its slot.
+            let Ok(Some(job)) = job else { continue };
             // It is left to a release that can read its type: a tick of that sends it again.
             if catalog.is_unreadable(ItemKind::Type, job.spec.job_type.as_str()) {
                 continue;
             }
             let event = Event::Claim {
                 version: work.version,
-                token: Token(self.ports.entropy.bits()),
+                token: Token::new(self.ports.entropy.bits()),
                 worker: worker.map(str::to_owned),
                 lease: tick::push_lease(&catalog, &job),
                 granted: true,

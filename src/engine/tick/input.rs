@@ -50,7 +50,7 @@ pub struct TickInput {
     pub byte_budget: Option<ByteBudget>,
 }
 
-/// A budget of bytes for jobs, each counted as it is serialized: a response may have a bound.
+/// A budget of bytes for jobs: a response may have a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ByteBudget {
     /// The bytes that are left.
@@ -58,6 +58,17 @@ pub struct ByteBudget {
     /// The whole budget. A larger job counts as this much: it is taken alone, so that it does not
     /// wait forever, and the caller decides what happens to it.
     pub most: usize,
+    /// What counts.
+    pub counts: CountedBytes,
+}
+
+/// What of a job a budget counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CountedBytes {
+    /// All that an answer shows of it. That serializes the job.
+    Shown,
+    /// Its data, which is most of it where it matters.
+    Data,
 }
 
 impl ByteBudget {
@@ -70,6 +81,10 @@ impl ByteBudget {
 
     /// The bytes that `job` takes.
     pub(super) fn bytes(self, job: &Job) -> usize {
-        job.bytes().min(self.most)
+        let bytes = match self.counts {
+            CountedBytes::Shown => job.bytes(),
+            CountedBytes::Data => job.data.len(),
+        };
+        bytes.min(self.most)
     }
 }

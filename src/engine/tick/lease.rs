@@ -4,10 +4,13 @@ use std::time::Duration;
 
 use super::{Demand, Dispatch, delivery};
 use crate::{Catalog, Engine};
-use tidegate_core::job::{
-    Event, Job,
-    lifecycle::RetryDecision,
-    type_config::{Delivery, HoldSlotUntil, TypeConfig},
+use tidegate_core::{
+    job::{
+        Event, Job,
+        lifecycle::RetryDecision,
+        type_config::{Delivery, HoldSlotUntil, TypeConfig},
+    },
+    time::Timestamp,
 };
 
 /// How much longer than its response timeout a push may take before its attempt fails.
@@ -46,8 +49,22 @@ pub(crate) fn push_lease(catalog: &Catalog, job: &Job) -> Duration {
     lease(config, true, &demand, job)
 }
 
-/// The event of an expired lease, here so that sweeps and checks agree.
-pub(crate) fn lease_expired(engine: &Engine, catalog: &Catalog, job: &Job) -> Event {
+impl Engine {
+    /// When the slot of a running push is free if no response comes; none if `job` is no push, or if
+    /// its target has answered or its worker has been heard.
+    pub fn unanswered_until(&self, catalog: &Catalog, job: &Job) -> Option<Timestamp> {
+        let run = job.life.running()?;
+        let config = &catalog.types.get(&job.spec.job_type)?.config;
+        self.push_target(config)?;
+        let until = (run.started_at + push_lease(catalog, job)).min(run.timeout_at);
+        (run.lease_until == until && run.progress.is_none()).then_some(until)
+    }
+}
+
+/// The event of an expired lease, here so that sweeps and checks agree. None if the job's type
+/// cannot be read: whether it may start again is then not known, so that it keeps its slot.
+pub(crate) fn lease_expired(engine: &Engine, catalog: &Catalog, job: &Job) -> Option<Event> {
+    let at_most_once = delivery(catalog, job).ok()? == Delivery::AtMostOnce;
     let next: RetryDecision = engine.retry_decision(job);
-    Event::LeaseExpired { next, at_most_once: delivery(catalog, job) == Delivery::AtMostOnce }
+    Some(Event::LeaseExpired { next, at_most_once })
 }

@@ -93,7 +93,7 @@ mod outcome;
 mod plan;
 mod search;
 mod settle;
-mod throttle;
+pub(crate) mod throttle;
 mod unlimited;
 pub mod view;
 
@@ -102,14 +102,17 @@ use std::sync::Arc;
 use super::{Catalog, Engine, Error};
 use tidegate_core::{
     job::{Event, Job, QueueName, type_config::Delivery},
-    port::{Work, job_store::CurrentRecord},
+    port::{
+        Work,
+        job_store::{CurrentRecord, ItemKind, StoredJob},
+    },
     queue::{Grant, Limits},
     stored::UnknownFields,
     time::Timestamp,
 };
 
 pub use cache::TickCache;
-pub use input::{ByteBudget, Demand, Dispatch, TickInput};
+pub use input::{ByteBudget, CountedBytes, Demand, Dispatch, TickInput};
 pub(super) use lease::{lease_expired, push_lease};
 pub use outcome::{Claimed, TickOutcome};
 pub(super) use search::Turns;
@@ -221,8 +224,14 @@ pub(super) fn overdue(job: &Job, now: Timestamp) -> Option<Job> {
 }
 
 /// The delivery guarantee of `job`'s type.
-pub(super) fn delivery(catalog: &Catalog, job: &Job) -> Delivery {
-    catalog.types.get(&job.spec.job_type).map_or(Delivery::AtLeastOnce, |item| item.config.delivery)
+///
+/// # Errors
+///
+/// [`Error::Unavailable`] if the type cannot be read.
+pub(super) fn delivery(catalog: &Catalog, job: &Job) -> Result<Delivery, Error> {
+    catalog.refuse_unreadable(ItemKind::Type, job.spec.job_type.as_str())?;
+    let item = catalog.types.get(&job.spec.job_type);
+    Ok(item.map_or(Delivery::AtLeastOnce, |item| item.config.delivery))
 }
 
 /// Whether the running attempt of `stored` is the one that `ours` claimed.
@@ -231,10 +240,11 @@ pub(super) fn same_claim(stored: &Job, ours: &Job) -> bool {
     stored.zip(ours).is_some_and(|(stored, ours)| stored.token == ours.token)
 }
 
-/// The job that a refused write found, if it found one.
-fn current_job(current: CurrentRecord) -> Option<Job> {
+/// The job that a refused write found.
+fn current_job(current: CurrentRecord) -> StoredJob {
     match current {
-        CurrentRecord::Job(job) => Some(*job),
-        _ => None,
+        CurrentRecord::Job(job) => Ok(Some(*job)),
+        CurrentRecord::Unreadable(unreadable) => Err(unreadable),
+        _ => Ok(None),
     }
 }

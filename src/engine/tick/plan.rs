@@ -13,8 +13,8 @@ use tidegate_core::{
     queue::{
         Rule,
         admission::{Hold, Reservations},
-        ledger::Bucket,
         order::Position,
+        rate::RateCounts,
     },
     time::Timestamp,
 };
@@ -54,7 +54,7 @@ pub(super) struct TickPlan {
     pub(super) reserved: Reservations,
     pub(super) last_partition: Option<String>,
     pub(super) lap_start: Option<String>,
-    pub(super) buckets: BTreeMap<(String, String), Bucket>,
+    pub(super) rate_counts: RateCounts,
     /// The queue's throttler.
     pub(super) throttling: Option<Throttling>,
     pub(super) open_circuit: Option<OpenCircuit>,

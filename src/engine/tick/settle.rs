@@ -3,18 +3,30 @@
 use std::collections::HashMap;
 
 use super::{
-    Candidates, TickCache, TickContext, TickInput, TickOutcome, delivery,
+    Candidates, TickCache, TickContext, TickInput, TickOutcome,
     plan::{JobChange, TickPlan},
 };
 use crate::{Catalog, Engine, Error, jobs::report::Settled, request::Report};
 use tidegate_core::{
     job::{Job, JobId, QueueName, Revision, Version},
+    port::job_store::StoredJob,
     time::Timestamp,
 };
 
-/// The jobs that the reports name, as this process last saw them; none if a job does not exist.
+/// The jobs that the reports name, as this process last saw them.
 pub(super) struct KnownJobs {
-    pub(super) jobs: HashMap<JobId, Option<Job>>,
+    pub(super) jobs: HashMap<JobId, StoredJob>,
+}
+
+impl KnownJobs {
+    /// The job that a report names.
+    ///
+    /// # Errors
+    ///
+    /// 404 `job_not_found`; [`Error::Unreadable`].
+    pub(super) fn get(&self, id: &JobId) -> Result<Job, Error> {
+        self.jobs.get(id).cloned().unwrap_or(Ok(None))?.ok_or_else(|| Error::no_job(id))
+    }
 }
 
 impl Engine {
@@ -52,7 +64,7 @@ impl Engine {
     ) -> Result<TickOutcome, Error> {
         let running = |job: &Job| job.life.running().map(|_| job.life.version);
         let before: Vec<Option<Version>> =
-            reports.iter().map(|report| running(known.jobs.get(&report.id)?.as_ref()?)).collect();
+            reports.iter().map(|report| running(&known.get(&report.id).ok()?)).collect();
         let input = TickInput { reports, ..TickInput::default() };
         let catalog = self.catalog().await?;
         let limits = catalog.limits(queue);
@@ -86,14 +98,9 @@ impl Engine {
             .map(|(index, report)| {
                 let job = match settled.get(&report.id) {
                     Some(job) => job.clone(),
-                    None => known
-                        .jobs
-                        .get(&report.id)
-                        .cloned()
-                        .flatten()
-                        .ok_or_else(|| Error::no_job(&report.id))?,
+                    None => known.get(&report.id)?,
                 };
-                match self.settle(&job, report, delivery(catalog, &job), now)? {
+                match self.settle(&job, report, catalog, now)? {
                     Settled::Repeated => {
                         plan.repeated.insert(index);
                         Ok(job)

@@ -5,14 +5,14 @@
 //! limit of a queue creates a ledger.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{HashMap, HashSet},
     sync::Arc,
 };
 use tidegate_core::error_code::ErrorCode;
 
 use super::{
     Candidates, Demand, MAX_TICK_RETRIES, TickCache, TickContext, TickInput, TickOutcome,
-    current_job, delivery,
+    current_job,
     plan::{JobChange, TickPlan},
     same_claim,
     search::{Capacities, Search},
@@ -23,9 +23,9 @@ use tidegate_core::{
     job::{Job, JobId, QueueName},
     port::{
         Committed, Txn, Work, Write,
-        job_store::{CurrentRecord, ItemKind},
+        job_store::{CurrentRecord, ItemKind, StoredJob},
     },
-    queue::{Admission, Limits, QueueConfig, Usage},
+    queue::{Admission, Limits, QueueConfig, Usage, rate::RateCounts},
     time::Timestamp,
 };
 
@@ -118,7 +118,7 @@ impl Engine {
             limits,
             now,
             granted: None,
-            admission: Admission::new(&unlimited, Usage::default(), BTreeMap::new(), now),
+            admission: Admission::new(&unlimited, Usage::default(), RateCounts::default(), now),
             capacities: Capacities::of(input, catalog),
             plan,
         };
@@ -184,27 +184,20 @@ impl Engine {
     ) -> Result<Job, Error> {
         for _ in 0..MAX_TICK_RETRIES {
             let now = self.now();
-            let job = known
-                .jobs
-                .get(&report.id)
-                .cloned()
-                .flatten()
-                .ok_or_else(|| Error::no_job(&report.id))?;
+            let job = known.get(&report.id)?;
             // Another process's write may have led to the same revision. Only the same life is
             // ours.
             if answer.as_ref().is_ok_and(|answered| answered.life == job.life) {
                 return Ok(job);
             }
-            let Settled::Changed(settled) =
-                self.settle(&job, report, delivery(catalog, &job), now)?
-            else {
+            let Settled::Changed(settled) = self.settle(&job, report, catalog, now)? else {
                 return Ok(job);
             };
             let writes = self.change_writes(job.life.revision, &settled, false, now);
             match self.ports.store.commit(vec![writes]).await?.pop() {
                 Some(Committed::All) => {
                     self.cache_job(&settled);
-                    known.jobs.insert(report.id.clone(), Some((*settled).clone()));
+                    known.jobs.insert(report.id.clone(), Ok(Some((*settled).clone())));
                     return Ok(*settled);
                 }
                 Some(Committed::Conflict { current, .. }) => {
@@ -270,9 +263,7 @@ impl Engine {
             return Ok(Vec::new());
         }
         let there = self.ports.store.get(&ids).await?;
-        let same = |(change, there): &(&JobChange, Option<Job>)| {
-            there.as_ref().is_some_and(|job| job.life.revision == change.was)
-        };
+        let same = |(change, there): &(&JobChange, StoredJob)| matches!(there, Ok(Some(job)) if job.life.revision == change.was);
         Ok(plan
             .unclaimed
             .iter()

@@ -91,14 +91,16 @@ impl Expect {
                 problem.path == expected.path && problem.message.starts_with(&expected.message)
             })
         });
+        let place =
+            |path: &str| if path.is_empty() { String::new() } else { format!(" at {path:?}") };
         let missing = missing
-            .map(|expected| format!("no problem at {:?} {:?}", expected.path, expected.message));
+            .map(|expected| format!("no problem{} {:?}", place(&expected.path), expected.message));
         let unexpected = found
             .iter()
             .filter(|problem| !self.problems.iter().any(|expected| problem.path == expected.path));
         missing
             .chain(unexpected.map(|problem| {
-                format!("the configuration at {:?}: {}", problem.path, problem.message)
+                format!("the configuration{}: {}", place(&problem.path), problem.message)
             }))
             .collect()
     }

@@ -106,4 +106,8 @@ fn problems_are_compared_by_path_and_beginning() {
         Expect::default().problems(&found("/limit", "must be positive")),
         ["the configuration at \"/limit\": must be positive"]
     );
+    assert_eq!(
+        Expect::default().problems(&found("", "missing field")),
+        ["the configuration: missing field"]
+    );
 }

@@ -3,18 +3,28 @@
 //! [`Authenticate`] is the one port: the server calls it for every request, and a program that
 //! embeds the server can bring its own. [`BuiltIn`] is the server's own: stored tokens ([`token`])
 //! and tokens signed by an identity provider ([`jwt`]). The token of a single attempt is not
-//! handled here: it allows nothing but that attempt.
+//! handled here: it allows nothing but that attempt. [`stored`] has the tokens in the store.
 
+pub mod bounds;
 pub mod credentials;
 pub mod jwt;
+pub mod local;
+pub mod stored;
 pub mod token;
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use async_trait::async_trait;
 
+pub use bounds::Bounds;
 pub use credentials::Credentials;
 pub use jwt::JwtAuthenticator;
 pub use tidegate_api::{Scope, Scopes};
-pub use token::{TokenAuthenticator, TokenItem};
+use tidegate_core::{port::Clock, time::Timestamp};
+pub use token::{InvalidToken, TokenAuthenticator, TokenItem};
 
 /// An authenticated caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +33,8 @@ pub struct Principal {
     pub name: String,
     /// What the caller may do.
     pub scopes: Scopes,
+    /// The jobs that it concerns.
+    pub bounds: Arc<Bounds>,
 }
 
 impl Principal {
@@ -64,6 +76,11 @@ pub trait Authenticate: Send + Sync {
     fn is_open(&self) -> bool {
         false
     }
+
+    /// Whether no caller could administer the server without the stored token `id`.
+    fn is_last_admin(&self, _id: &str) -> bool {
+        false
+    }
 }
 
 /// Whether callers without credentials are accepted.
@@ -71,8 +88,8 @@ pub trait Authenticate: Send + Sync {
 pub enum Anonymous {
     /// Never.
     Refused,
-    /// Every caller has the scope `admin` while there is neither a token nor an identity provider.
-    /// Only for a server that no other machine can reach.
+    /// Every caller has the scope `admin` until the first token is stored, if there is no identity
+    /// provider. Only for a server that no other machine can reach.
     AdminWithoutTokens,
 }
 
@@ -82,18 +99,34 @@ pub enum Anonymous {
 pub struct BuiltIn {
     tokens: TokenAuthenticator,
     jwt: Option<JwtAuthenticator>,
-    anonymous: Anonymous,
+    /// Whether callers without credentials are accepted. Once false, it stays false.
+    open: AtomicBool,
 }
 
 impl BuiltIn {
     /// Without stored tokens.
-    pub fn new(jwt: Option<JwtAuthenticator>, anonymous: Anonymous) -> Self {
-        Self { tokens: TokenAuthenticator::default(), jwt, anonymous }
+    pub fn new(jwt: Option<JwtAuthenticator>, anonymous: Anonymous, clock: Arc<dyn Clock>) -> Self {
+        let open = anonymous == Anonymous::AdminWithoutTokens && jwt.is_none();
+        Self { tokens: TokenAuthenticator::new(clock), jwt, open: AtomicBool::new(open) }
     }
 
-    /// Replaces the stored tokens, for every later request.
+    /// Replaces the stored tokens, for every later request. The first token closes the server for
+    /// good.
     pub fn set_tokens(&self, tokens: Vec<TokenItem>) {
+        if !tokens.is_empty() {
+            self.close();
+        }
         self.tokens.set_tokens(tokens);
+    }
+
+    /// Requires credentials of every later request, whether or not there is a token.
+    pub fn close(&self) {
+        self.open.store(false, Ordering::Release);
+    }
+
+    /// The uses of tokens that are to be stored: see [`TokenAuthenticator::take_uses`].
+    pub fn take_uses(&self) -> Vec<(String, Timestamp)> {
+        self.tokens.take_uses()
     }
 }
 
@@ -101,7 +134,11 @@ impl BuiltIn {
 impl Authenticate for BuiltIn {
     async fn authenticate(&self, credentials: &Credentials) -> Result<Principal, AuthError> {
         if self.is_open() {
-            return Ok(Principal { name: "anonymous".into(), scopes: Scope::Admin.into() });
+            return Ok(Principal {
+                name: "anonymous".into(),
+                scopes: Scope::Admin.into(),
+                bounds: Arc::default(),
+            });
         }
         match &self.jwt {
             Some(jwt) if credentials.is_jwt() => jwt.authenticate(credentials).await,
@@ -110,17 +147,23 @@ impl Authenticate for BuiltIn {
     }
 
     fn is_open(&self) -> bool {
-        self.anonymous == Anonymous::AdminWithoutTokens
-            && self.jwt.is_none()
-            && self.tokens.is_empty()
+        self.open.load(Ordering::Acquire)
+    }
+
+    fn is_last_admin(&self, id: &str) -> bool {
+        // An identity provider may name administrators at any time.
+        self.jwt.is_none() && self.tokens.is_last_admin(id)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tidegate_core::time::Timestamp;
-    use tidegate_engine::memory::SeededEntropy;
+    use tidegate_engine::memory::{FakeClock, SeededEntropy};
+
+    fn server(anonymous: Anonymous) -> BuiltIn {
+        BuiltIn::new(None, anonymous, Arc::new(FakeClock::default()))
+    }
 
     fn token() -> (TokenItem, Credentials) {
         let (item, text) =
@@ -129,8 +172,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_local_server_is_open_until_it_has_a_token() {
-        let server = BuiltIn::new(None, Anonymous::AdminWithoutTokens);
+    async fn a_local_server_is_open_until_its_first_token() {
+        let server = server(Anonymous::AdminWithoutTokens);
         assert!(server.authenticate(&Credentials::anonymous()).await.unwrap().may(Scope::Admin));
         let (item, credentials) = token();
         server.set_tokens(vec![item]);
@@ -140,11 +183,13 @@ mod tests {
             (known.name.as_str(), known.may(Scope::Read), known.may(Scope::Work)),
             ("ci", true, false)
         );
+        server.set_tokens(Vec::new());
+        assert!(server.authenticate(&Credentials::anonymous()).await.is_err(), "it stays closed");
     }
 
     #[tokio::test]
     async fn a_reachable_server_stays_closed_without_its_last_token() {
-        let server = BuiltIn::new(None, Anonymous::Refused);
+        let server = server(Anonymous::Refused);
         let (item, credentials) = token();
         server.set_tokens(vec![item]);
         assert!(server.authenticate(&credentials).await.is_ok());

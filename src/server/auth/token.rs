@@ -3,7 +3,13 @@
 //! Only a digest of the secret is stored. The secret has 128 random bits, so its plain SHA-256
 //! cannot be reversed; a slow hash is only necessary for secrets that people choose.
 
-use std::collections::HashMap;
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+};
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
@@ -11,11 +17,19 @@ use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{AuthError, Authenticate, Credentials, Principal, Scopes};
-use tidegate_core::{port::Entropy, time::Timestamp};
+use super::{AuthError, Authenticate, Bounds, Credentials, Principal, Scope, Scopes, bounds};
+use tidegate_api::{NewTokenBody, TokenView};
+use tidegate_core::{
+    port::{Clock, Entropy, job_store::Item},
+    time::Timestamp,
+};
 
 /// The prefix of every token.
 const PREFIX: &str = "tg_";
+/// The least time between two recorded uses of a token, in milliseconds.
+const USE_INTERVAL_MILLIS: i64 = 60_000;
+/// The use of a token that was never used.
+const NEVER: i64 = i64::MIN;
 
 /// A token as it is stored: an item of the kind
 /// [`Token`](tidegate_core::port::job_store::ItemKind::Token) under its id. One with a field that
@@ -33,24 +47,105 @@ pub struct TokenItem {
     pub hash: String,
     /// When it was created.
     pub created_at: Timestamp,
+    /// From when on it is not accepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Timestamp>,
+    /// The jobs that it concerns.
+    #[serde(default, skip_serializing_if = "Bounds::is_everything")]
+    pub bounds: Bounds,
+}
+
+/// A token must not be created as it was requested.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {problem}")]
+pub struct InvalidToken {
+    /// The wrong field of the request.
+    pub field: &'static str,
+    /// What it must be.
+    pub problem: String,
 }
 
 impl TokenItem {
-    /// A stored token. One that cannot be read accepts no caller, and keeps the server closed; the
-    /// other tokens are not affected.
-    pub fn read(json: &[u8]) -> Self {
-        serde_json::from_slice(json).unwrap_or_else(|error| {
-            let fields: serde_json::Value = serde_json::from_slice(json).unwrap_or_default();
-            let id = fields["id"].as_str().unwrap_or_default().to_owned();
-            tracing::error!(id, %error, "a stored token cannot be read, and accepts no caller");
+    /// The token that a request describes: the item to store, and its text, which cannot be
+    /// recovered later.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidToken`].
+    pub fn create(
+        new: NewTokenBody,
+        now: Timestamp,
+        entropy: &dyn Entropy,
+    ) -> Result<(Self, String), InvalidToken> {
+        let invalid = |field, problem: &str| Err(InvalidToken { field, problem: problem.into() });
+        if !(1..=128).contains(&new.name.len()) {
+            return invalid("name", "must have 1 to 128 bytes");
+        }
+        if new.scopes.is_empty() {
+            return invalid("scopes", "must have at least one");
+        }
+        if new.expires_at.is_some_and(|end| end <= now) {
+            return invalid("expires_at", "must be in the future");
+        }
+        let counts = [
+            ("queues", new.queues.as_ref().map(Vec::len)),
+            ("types", new.types.as_ref().map(Vec::len)),
+        ];
+        for (field, count) in counts {
+            let Some(count) = count else { continue };
+            if !(1..=bounds::MAX_NAMES).contains(&count) {
+                let problem = format!("must have 1 to {} names", bounds::MAX_NAMES);
+                return Err(InvalidToken { field, problem });
+            }
+            if new.scopes.allow(Scope::Admin) {
+                return invalid(field, "must not be given with scope admin, which concerns all");
+            }
+        }
+        let (item, text) = Self::mint(new.name, new.scopes, now, entropy);
+        let bounds = Bounds {
+            queues: new.queues.map(|names| names.into_iter().collect()),
+            types: new.types.map(|names| names.into_iter().collect()),
+        };
+        Ok((Self { expires_at: new.expires_at, bounds, ..item }, text))
+    }
+
+    /// The token as callers see it, with its text if it is new.
+    pub fn view(self, last_used_at: Option<Timestamp>, token: Option<String>) -> TokenView {
+        TokenView {
+            id: self.id,
+            name: self.name,
+            scopes: self.scopes,
+            created_at: self.created_at,
+            expires_at: self.expires_at,
+            last_used_at,
+            queues: self.bounds.queues.map(|names| names.into_iter().collect()),
+            types: self.bounds.types.map(|names| names.into_iter().collect()),
+            token,
+        }
+    }
+
+    /// Whether it accepts a caller at `now`.
+    fn is_valid(&self, now: Timestamp) -> bool {
+        !self.hash.is_empty() && self.expires_at.is_none_or(|end| now < end)
+    }
+
+    /// A stored token. One that cannot be read accepts no caller; the other tokens are not
+    /// affected.
+    pub fn read(stored: &Item) -> Self {
+        let id = stored.name.clone();
+        let item = stored.read().unwrap_or_else(|error| {
+            tracing::error!(id, error, "a stored token cannot be read, and accepts no caller");
             Self {
-                id,
+                id: String::new(),
                 name: "cannot be read".into(),
                 scopes: Scopes::default(),
                 hash: String::new(),
                 created_at: Timestamp::EPOCH,
+                expires_at: None,
+                bounds: Bounds::default(),
             }
-        })
+        });
+        Self { id, ..item }
     }
 
     /// A new token: the item to store, and its text, which cannot be recovered later.
@@ -63,7 +158,16 @@ impl TokenItem {
         let id = format!("{:08x}", entropy.bits() >> 96);
         let secret = format!("{:032x}", entropy.bits());
         let text = format!("{PREFIX}{id}_{secret}");
-        (Self { id, name: name.into(), scopes, hash: digest(&secret), created_at: now }, text)
+        let item = Self {
+            id,
+            name: name.into(),
+            scopes,
+            hash: digest(&secret),
+            created_at: now,
+            expires_at: None,
+            bounds: Bounds::default(),
+        };
+        (item, text)
     }
 }
 
@@ -77,32 +181,92 @@ fn same(left: &str, right: &str) -> bool {
         && left.bytes().zip(right.bytes()).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
 }
 
+/// A token in use.
+#[derive(Debug)]
+struct Known {
+    item: TokenItem,
+    principal: Principal,
+    /// When it was used last, in milliseconds since the epoch.
+    used: AtomicI64,
+    /// The use that was given out to be stored.
+    recorded: AtomicI64,
+}
+
 /// Authenticates stored tokens, from a snapshot that is replaced as a whole.
-#[derive(Debug, Default)]
-pub struct TokenAuthenticator(ArcSwap<HashMap<String, TokenItem>>);
+pub struct TokenAuthenticator {
+    tokens: ArcSwap<HashMap<String, Arc<Known>>>,
+    clock: Arc<dyn Clock>,
+}
 
 impl TokenAuthenticator {
-    /// Replaces the tokens.
+    /// Without tokens.
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { tokens: ArcSwap::default(), clock }
+    }
+
+    /// Replaces the tokens. Those that stay keep their last use.
     pub fn set_tokens(&self, tokens: Vec<TokenItem>) {
-        self.0.store(
-            tokens
-                .into_iter()
-                .map(|token| (token.id.clone(), token))
-                .collect::<HashMap<_, _>>()
-                .into(),
-        );
+        let before = self.tokens.load();
+        let known = |item: TokenItem| {
+            let same = before.get(&item.id).filter(|known| known.item == item).cloned();
+            let known = same.unwrap_or_else(|| {
+                let principal = Principal {
+                    name: item.name.clone(),
+                    scopes: item.scopes,
+                    bounds: Arc::new(item.bounds.clone()),
+                };
+                let (used, recorded) = (AtomicI64::new(NEVER), AtomicI64::new(NEVER));
+                Arc::new(Known { item, principal, used, recorded })
+            });
+            (known.item.id.clone(), known)
+        };
+        self.tokens.store(tokens.into_iter().map(known).collect::<HashMap<_, _>>().into());
     }
 
-    /// Whether there is no token.
-    pub fn is_empty(&self) -> bool {
-        self.0.load().is_empty()
+    /// Whether `id` is the only token of an administrator.
+    pub fn is_last_admin(&self, id: &str) -> bool {
+        let now = self.clock.now();
+        let tokens = self.tokens.load();
+        let is_admin = |known: &Known| known.item.scopes.allow(Scope::Admin);
+        tokens.get(id).is_some_and(|known| is_admin(known))
+            && !tokens
+                .iter()
+                .any(|(other, known)| other != id && is_admin(known) && known.item.is_valid(now))
     }
 
-    fn find(&self, text: &str) -> Option<Principal> {
+    /// The tokens whose latest use is at least a minute after their recorded one, and when that use
+    /// was. They count as recorded from now on.
+    pub fn take_uses(&self) -> Vec<(String, Timestamp)> {
+        let tokens = self.tokens.load();
+        let due = |known: &&Arc<Known>| {
+            let (used, recorded) =
+                (known.used.load(Ordering::Relaxed), known.recorded.load(Ordering::Relaxed));
+            used != NEVER && used.saturating_sub(recorded) >= USE_INTERVAL_MILLIS
+        };
+        let take = |known: &Arc<Known>| {
+            let used = known.used.load(Ordering::Relaxed);
+            known.recorded.store(used, Ordering::Relaxed);
+            (known.item.id.clone(), Timestamp::from_millis(used))
+        };
+        tokens.values().filter(due).map(take).collect()
+    }
+
+    fn find(&self, text: &str) -> Option<Result<Principal, AuthError>> {
         let (id, secret) = text.strip_prefix(PREFIX)?.split_once('_')?;
-        let tokens = self.0.load();
-        let token = tokens.get(id).filter(|token| same(&token.hash, &digest(secret)))?;
-        Some(Principal { name: token.name.clone(), scopes: token.scopes })
+        let tokens = self.tokens.load();
+        let known = tokens.get(id).filter(|known| same(&known.item.hash, &digest(secret)))?;
+        let now = self.clock.now();
+        if !known.item.is_valid(now) {
+            return Some(Err(AuthError::refused("the token has expired")));
+        }
+        known.used.fetch_max(now.millis(), Ordering::Relaxed);
+        Some(Ok(known.principal.clone()))
+    }
+}
+
+impl std::fmt::Debug for TokenAuthenticator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TokenAuthenticator").field("tokens", &self.tokens).finish_non_exhaustive()
     }
 }
 
@@ -110,15 +274,15 @@ impl TokenAuthenticator {
 impl Authenticate for TokenAuthenticator {
     async fn authenticate(&self, credentials: &Credentials) -> Result<Principal, AuthError> {
         let text = credentials.secret().ok_or_else(|| AuthError::refused("a token is needed"))?;
-        self.find(text).ok_or_else(|| AuthError::refused("the token is not known"))
+        self.find(text).unwrap_or_else(|| Err(AuthError::refused("the token is not known")))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::Scope;
-    use tidegate_engine::memory::SeededEntropy;
+    use std::time::Duration;
+    use tidegate_engine::memory::{FakeClock, SeededEntropy};
 
     fn mint(seed: u64) -> (TokenItem, String) {
         TokenItem::mint(
@@ -138,7 +302,7 @@ mod tests {
     #[tokio::test]
     async fn only_the_exact_token_text_is_accepted() {
         let (item, text) = mint(1);
-        let known = TokenAuthenticator::default();
+        let known = TokenAuthenticator::new(Arc::new(FakeClock::default()));
         assert!(ask(&known, &text).await.is_err());
         known.set_tokens(vec![item.clone(), mint(2).0]);
         let principal = ask(&known, &text).await.unwrap();
@@ -168,20 +332,100 @@ mod tests {
         assert!(ask(&known, &text).await.is_err(), "a revoked token is not known");
     }
 
+    fn stored(id: &str, json: &serde_json::Value) -> Item {
+        Item { name: id.into(), version: 1, bytes: Ok(json.to_string().into_bytes()) }
+    }
+
     #[tokio::test]
     async fn a_token_that_cannot_be_read_accepts_nobody_and_stays_listed() {
         let (item, text) = mint(1);
         let mut bounded = serde_json::to_value(&item).unwrap();
-        bounded["queues"] = serde_json::json!(["mail"]);
-        let read = TokenItem::read(bounded.to_string().as_bytes());
+        bounded["bounds"] = serde_json::json!({"tenants": ["mail"]});
+        let read = TokenItem::read(&stored(&item.id, &bounded));
         assert_eq!((&read.id, &*read.hash), (&item.id, ""));
         let (other, other_text) = mint(2);
-        let known = TokenAuthenticator::default();
+        let known = TokenAuthenticator::new(Arc::new(FakeClock::default()));
         known.set_tokens(vec![read, other]);
         assert!(ask(&known, &text).await.is_err(), "its bound is not known");
         assert!(ask(&known, &other_text).await.is_ok());
-        known.set_tokens(vec![TokenItem::read(b"damaged")]);
-        assert!(!known.is_empty(), "the server stays closed");
+    }
+
+    #[tokio::test]
+    async fn an_expired_token_is_refused_and_its_uses_are_coarse() {
+        let clock = Arc::new(FakeClock::default());
+        let known = TokenAuthenticator::new(clock.clone());
+        let (item, text) = mint(1);
+        let end = clock.now() + Duration::from_secs(90);
+        known.set_tokens(vec![TokenItem { expires_at: Some(end), ..item.clone() }]);
+        assert_eq!(known.take_uses(), []);
+        let first = clock.now();
+        for _ in 0..3 {
+            assert!(ask(&known, &text).await.is_ok());
+            clock.advance(Duration::from_secs(20));
+        }
+        assert_eq!(known.take_uses(), [(item.id.clone(), first + Duration::from_secs(40))]);
+        clock.advance(Duration::from_secs(29));
+        assert!(ask(&known, &text).await.is_ok());
+        assert_eq!(known.take_uses(), [], "49 s after the recorded use");
+        clock.advance(Duration::from_secs(1));
+        let Err(AuthError::Refused(why)) = ask(&known, &text).await else { panic!("refused") };
+        assert!(why.contains("expired"), "{why}");
+        assert_eq!(known.take_uses(), [], "a refused token is not used");
+    }
+
+    #[test]
+    fn the_last_valid_admin_token_is_known() {
+        let clock = Arc::new(FakeClock::default());
+        let known = TokenAuthenticator::new(clock.clone());
+        let admin = |seed| {
+            TokenItem::mint("a", Scope::Admin.into(), clock.now(), &SeededEntropy::new(seed)).0
+        };
+        let (one, two) = (admin(1), admin(2));
+        let end = clock.now() + Duration::from_secs(1);
+        known.set_tokens(vec![
+            one.clone(),
+            TokenItem { expires_at: Some(end), ..two.clone() },
+            mint(3).0,
+        ]);
+        assert!(!known.is_last_admin(&one.id) && !known.is_last_admin(&mint(3).0.id));
+        clock.advance(Duration::from_secs(1));
+        assert!(known.is_last_admin(&one.id), "the other has expired");
+        assert!(!known.is_last_admin(&two.id) && !known.is_last_admin("none"));
+    }
+
+    #[test]
+    fn a_token_is_not_created_with_values_out_of_bounds() {
+        type Change = fn(&mut NewTokenBody);
+        let now = Timestamp::from_millis(1000);
+        let create = |change: Change| {
+            let mut new = NewTokenBody {
+                name: "ci".into(),
+                scopes: Scope::Read.into(),
+                expires_at: Some(Timestamp::from_millis(1001)),
+                queues: Some(vec!["mail".parse().unwrap()]),
+                types: Some(vec!["a".parse().unwrap(); bounds::MAX_NAMES]),
+            };
+            change(&mut new);
+            TokenItem::create(new, now, &SeededEntropy::new(1))
+        };
+        let (item, _) = create(|_| ()).unwrap();
+        assert_eq!(item.bounds.types.as_ref().unwrap().len(), 1);
+        let json = serde_json::to_value(&item).unwrap();
+        assert_eq!(TokenItem::read(&stored(&item.id, &json)), item);
+        let refused: [(&str, Change); 7] = [
+            ("name", |new| new.name = String::new()),
+            ("name", |new| new.name = "x".repeat(129)),
+            ("scopes", |new| new.scopes = Scopes::default()),
+            ("expires_at", |new| new.expires_at = Some(Timestamp::from_millis(1000))),
+            ("queues", |new| new.queues = Some(Vec::new())),
+            ("queues", |new| new.scopes = Scope::Admin.into()),
+            ("types", |new| {
+                new.types = Some(vec!["a".parse().unwrap(); bounds::MAX_NAMES + 1]);
+            }),
+        ];
+        for (index, (field, change)) in refused.into_iter().enumerate() {
+            assert_eq!(create(change).unwrap_err().field, field, "{index}");
+        }
     }
 
     #[test]

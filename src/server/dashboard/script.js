@@ -169,10 +169,13 @@ const chart = (name) => {
     ...last.uses.slice(0, USES).map(use));
 };
 
+const holderName = ({ kind, name, value }) =>
+  kind + (name ? ` ${name}` : '') + (value === undefined ? '' : ` (${value})`);
+
 const queueRow = (queue) => {
   const { status } = queue;
   const depth = status.depth || {};
-  const held = Object.entries(status.held || {}).map(([rule, jobs]) => `${rule}: ${jobs}`);
+  const held = (status.held || []).map((holder) => `${holderName(holder)}: ${holder.jobs}`);
   const path = `/v1/queues/${encodeURIComponent(queue.name)}`;
   const jobs = `#jobs?queue=${encodeURIComponent(queue.name)}`;
   const name = node('span', {}, node('a', { href: jobs }, queue.name),
@@ -279,12 +282,21 @@ const history = (entries) => node('table', {},
     cell(entry.error ? `${entry.error.reason}: ${entry.error.message || ''}` : '—'),
     cell(time(entry.retry_at))))));
 
+// The workers that take jobs of a type: what the server does not know is null.
+const workersLine = (workers) => {
+  const slots = workers.capacity === null
+    ? `${workers.in_use} in use` : `${workers.in_use} of ${workers.capacity} in use`;
+  if (workers.known === null) return slots;
+  const heard = workers.last_seen_at ? `; last heard ${since(workers.last_seen_at)}` : '';
+  return `${slots}; ${workers.known} known, ${workers.polling} polling, ${workers.busy} busy${heard}`;
+};
+
 const explained = (why) => {
-  const { held_by: holder } = why;
-  const by = holder ? `${holder.kind}${holder.name ? ` ${holder.name}` : ''}` : 'nothing';
+  const by = why.held_by ? holderName(why.held_by) : 'nothing';
   const earliest = why.earliest_at ? time(why.earliest_at) : 'not known';
   return node('div', { class: 'explain' }, node('strong', {}, `Held by ${by}. `), why.reason || '',
-    node('div', { class: 'soft' }, `since ${time(why.since)}; earliest start ${earliest}`));
+    node('div', { class: 'soft' }, `since ${time(why.since)}; earliest start ${earliest}`),
+    why.workers ? node('div', { class: 'soft' }, `workers: ${workersLine(why.workers)}`) : null);
 };
 
 const showJob = async (type, id) => {

@@ -1,11 +1,15 @@
-//! Access tokens and their scopes: a handler names the scope it needs as an argument, [`May`].
+//! Access tokens and their scopes: a handler names the scope it needs as an argument, [`May`] or
+//! [`Within`].
 //!
 //! The argument is extracted before the body, so an unauthenticated caller cannot make the server
-//! read one. A caller with `enqueue` may change single jobs. Bulk changes, configuration and
-//! operation need `admin`. The token of an attempt allows the report and the heartbeats of that
+//! read one. A caller with `enqueue` may see and change single jobs. Bulk changes, configuration
+//! and operation need `admin`. The token of an attempt allows the report and the heartbeats of that
 //! attempt and nothing else; the server compares it.
+//!
+//! [`May`] refuses every caller whose token concerns only some queues or types. A handler that
+//! applies such bounds takes [`Within`] instead, so no route forgets them.
 
-use std::{marker::PhantomData, sync::Arc};
+use std::{marker::PhantomData, ops::Deref, sync::Arc};
 use tidegate_core::error_code::ErrorCode;
 
 use axum::{
@@ -13,37 +17,40 @@ use axum::{
     http::{HeaderMap, HeaderValue, header, request::Parts},
 };
 
-use super::{ApiOptions, error::Problem};
-use crate::auth::{AuthError, Credentials, Principal, Scope};
-use tidegate_core::job::Token;
+use super::{Api, ApiOptions, error::Problem};
+use crate::auth::{AuthError, Bounds, Credentials, Principal, Scope};
+use tidegate_core::job::{Job, JobId, Token, TypeName, type_config::TypeConfig};
+use tidegate_engine::Catalog;
 
-/// A scope that a route needs.
+/// The scopes that a route needs: any of them.
 pub(crate) trait Needs: Send + Sync + 'static {
-    /// The scope.
-    const SCOPE: Scope;
+    /// The scopes.
+    const ANY: &[Scope];
 }
 
 macro_rules! needs {
-    ($($name:ident: $doc:literal),*) => {
+    ($($name:ident: $any:expr, $doc:literal;)*) => {
         $(#[doc = $doc]
         #[derive(Debug)]
         pub struct $name;
         impl Needs for $name {
-            const SCOPE: Scope = Scope::$name;
+            const ANY: &[Scope] = &$any;
         })*
     };
 }
 
 needs! {
-    Enqueue: "Enqueues jobs and changes single jobs.",
-    Work: "Leases jobs and reports on any attempt.",
-    Read: "Reads.",
-    Admin: "Configures and operates."
+    Enqueue: [Scope::Enqueue], "Enqueues jobs and changes single jobs.";
+    Work: [Scope::Work], "Leases jobs and reports on any attempt.";
+    Read: [Scope::Read], "Reads.";
+    ReadJob: [Scope::Read, Scope::Enqueue], "Reads single jobs.";
+    Admin: [Scope::Admin], "Configures and operates.";
 }
 
-/// The caller, who has the scope `N`.
+/// The caller, who has a scope of `N`, and whose token may concern only some queues and types: the
+/// handler applies these bounds.
 #[derive(Clone, Debug)]
-pub(crate) struct May<N> {
+pub(crate) struct Within<N> {
     /// The authenticated caller.
     pub caller: Principal,
     /// Whether the request had no credentials, which an open server accepts.
@@ -51,7 +58,19 @@ pub(crate) struct May<N> {
     needs: PhantomData<N>,
 }
 
-impl<N: Needs, S: Send + Sync> FromRequestParts<S> for May<N>
+/// The caller, who has a scope of `N` without bounds.
+#[derive(Clone, Debug)]
+pub(crate) struct May<N>(Within<N>);
+
+impl<N> Deref for May<N> {
+    type Target = Within<N>;
+
+    fn deref(&self) -> &Within<N> {
+        &self.0
+    }
+}
+
+impl<N: Needs, S: Send + Sync> FromRequestParts<S> for Within<N>
 where
     Arc<ApiOptions>: FromRef<S>,
 {
@@ -68,30 +87,124 @@ where
             Err(refused) => Err(refused),
         };
         let caller = answer.map_err(|error| unknown(&error, &parts.headers))?;
-        if !caller.may(N::SCOPE) {
-            return Err(forbidden(N::SCOPE));
+        if !N::ANY.iter().any(|scope| caller.may(*scope)) {
+            return Err(forbidden(N::ANY));
         }
         Ok(Self { caller, anonymous: header.is_none(), needs: PhantomData })
     }
 }
 
-impl May<Enqueue> {
-    /// Checks that the caller may enqueue critical jobs.
-    ///
-    /// # Errors
-    ///
-    /// 403 if it lacks the scope `enqueue:critical`.
-    pub fn critical(&self) -> Result<(), Problem> {
-        let scope = Scope::EnqueueCritical;
-        if self.caller.may(scope) { Ok(()) } else { Err(forbidden(scope).blame("critical")) }
+impl<N: Needs, S: Send + Sync> FromRequestParts<S> for May<N>
+where
+    Arc<ApiOptions>: FromRef<S>,
+{
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let caller = Within::from_request_parts(parts, state).await?;
+        if caller.bounds().is_everything() {
+            return Ok(Self(caller));
+        }
+        let detail = "the token concerns only some queues and types, and this route concerns all";
+        Err(Problem::new(ErrorCode::Forbidden, detail))
     }
 }
 
-fn forbidden(scope: Scope) -> Problem {
-    Problem::new(ErrorCode::Forbidden, format!("the token has no scope {scope}"))
+impl<N> Within<N> {
+    /// The queues and types that the caller's token concerns.
+    pub fn bounds(&self) -> &Bounds {
+        &self.caller.bounds
+    }
+
+    /// Checks that `job` is within the bounds.
+    ///
+    /// # Errors
+    ///
+    /// 403.
+    pub fn check(&self, job: &Job) -> Result<(), Problem> {
+        if self.bounds().allow(job) { Ok(()) } else { Err(outside()) }
+    }
+
+    /// Checks that the job `id`, if it has this type, is within the bounds. Without bounds, nothing
+    /// is read.
+    ///
+    /// # Errors
+    ///
+    /// 403; 404 if there is no such job; the store's.
+    pub async fn check_job(
+        &self,
+        api: &Api,
+        id: &JobId,
+        job_type: Option<&TypeName>,
+    ) -> Result<(), Problem> {
+        if self.bounds().is_everything() {
+            return Ok(());
+        }
+        self.check(&api.server.job(id, job_type).await?)
+    }
+
+    /// The types of new jobs, to check them.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub async fn types(&self, api: &Api) -> Result<AllowedTypes<'_>, Problem> {
+        let bounds = self.bounds();
+        let catalog =
+            if bounds.is_everything() { None } else { Some(api.server.engine().catalog().await?) };
+        Ok(AllowedTypes { bounds, catalog })
+    }
 }
 
-fn unknown(error: &AuthError, headers: &HeaderMap) -> Problem {
+/// The types whose jobs a caller may enqueue.
+pub(crate) struct AllowedTypes<'a> {
+    bounds: &'a Bounds,
+    /// Absent: every type.
+    catalog: Option<Arc<Catalog>>,
+}
+
+impl AllowedTypes<'_> {
+    /// Checks that new jobs of `job_type` are within the bounds. A type that does not exist is
+    /// judged as the one that an enqueue would create.
+    ///
+    /// # Errors
+    ///
+    /// 403.
+    pub fn check(&self, job_type: &TypeName) -> Result<(), Problem> {
+        let Some(catalog) = &self.catalog else { return Ok(()) };
+        let missing = TypeConfig::default();
+        let config = catalog.types.get(job_type).map_or(&missing, |item| &item.config);
+        if self.bounds.allow_type(job_type) && self.bounds.allow_queue(&config.queue) {
+            Ok(())
+        } else {
+            Err(outside())
+        }
+    }
+}
+
+/// The caller may enqueue critical jobs.
+///
+/// # Errors
+///
+/// 403 if it lacks the scope `enqueue:critical`.
+pub(super) fn check_critical(caller: &Within<Enqueue>) -> Result<(), Problem> {
+    let scope = Scope::EnqueueCritical;
+    if caller.caller.may(scope) { Ok(()) } else { Err(forbidden(&[scope]).blame("critical")) }
+}
+
+/// The answer about what is outside the caller's bounds.
+pub(super) fn outside() -> Problem {
+    Problem::new(ErrorCode::Forbidden, "the token does not concern this queue and type")
+}
+
+fn forbidden(any: &[Scope]) -> Problem {
+    let scopes: Vec<&str> = any.iter().map(|scope| scope.as_str()).collect();
+    let scopes = scopes.join(" or ");
+    Problem::new(ErrorCode::Forbidden, format!("the token has no scope {scopes}"))
+}
+
+/// The answer to a caller who is not known.
+pub(super) fn unknown(error: &AuthError, headers: &HeaderMap) -> Problem {
     let detail = error.to_string();
     match error {
         AuthError::Unavailable(_) => Problem::new(ErrorCode::Unavailable, detail)
@@ -115,10 +228,43 @@ fn unknown(error: &AuthError, headers: &HeaderMap) -> Problem {
     }
 }
 
-/// The right to report on an attempt: its token, which the server compares, or `None` for a caller
-/// with the scope `work`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Holder(pub Option<Token>);
+/// The right to report on an attempt: its token, which the server compares, or a caller with the
+/// scope `work`.
+#[derive(Debug)]
+pub(crate) enum Holder {
+    /// Has the token of the attempt.
+    OfAttempt(Token),
+    /// May report on every attempt within its bounds.
+    Worker(Within<Work>),
+}
+
+impl Holder {
+    /// The token of the attempt, if that was shown.
+    pub fn token(&self) -> Option<Token> {
+        match self {
+            Self::OfAttempt(token) => Some(*token),
+            Self::Worker(_) => None,
+        }
+    }
+
+    /// Checks that the caller may report on the job `id`. One with the token of an attempt may if
+    /// the server finds it right.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Within::check_job`].
+    pub async fn check_job(
+        &self,
+        api: &Api,
+        id: &JobId,
+        job_type: Option<&TypeName>,
+    ) -> Result<(), Problem> {
+        match self {
+            Self::OfAttempt(_) => Ok(()),
+            Self::Worker(caller) => caller.check_job(api, id, job_type).await,
+        }
+    }
+}
 
 impl<S: Send + Sync> FromRequestParts<S> for Holder
 where
@@ -131,15 +277,15 @@ where
         let token = Credentials::from_header(shown)
             .ok()
             .and_then(|credentials| credentials.secret().and_then(attempt_token));
-        if token.is_none() {
-            May::<Work>::from_request_parts(parts, state).await?;
+        match token {
+            Some(token) => Ok(Self::OfAttempt(token)),
+            None => Within::from_request_parts(parts, state).await.map(Self::Worker),
         }
-        Ok(Self(token))
     }
 }
 
 /// `text` as the token of an attempt: 32 hexadecimal digits, a form that no other token has.
 pub(crate) fn attempt_token(text: &str) -> Option<Token> {
     let form = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if form { u128::from_str_radix(text, 16).ok().map(Token) } else { None }
+    if form { u128::from_str_radix(text, 16).ok().map(Token::new) } else { None }
 }

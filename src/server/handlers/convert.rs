@@ -1,6 +1,7 @@
 //! Answers of the engine, converted to types of the API.
 
 use tidegate_api as api;
+use tidegate_core::job::TypeName;
 use tidegate_engine::{
     events::{dead_letters, ingest},
     request,
@@ -8,8 +9,12 @@ use tidegate_engine::{
 
 /// An explanation of what a job waits for.
 pub fn explanation(from: request::Explanation) -> api::Explanation {
-    let request::Explanation { state, phase, held_by, since, reason, earliest_at } = from;
-    let held_by = held_by.map(|held| api::HeldBy { kind: held.kind.into(), name: held.name });
+    let request::Explanation { state, phase, held_by, since, reason, earliest_at, workers } = from;
+    let held_by = held_by.map(|request::HeldBy { kind, name, value }| api::HeldBy {
+        kind: kind.into(),
+        name,
+        value,
+    });
     api::Explanation {
         state: state.into(),
         phase: phase.into(),
@@ -17,7 +22,56 @@ pub fn explanation(from: request::Explanation) -> api::Explanation {
         since,
         reason,
         earliest_at,
+        workers: workers.as_ref().map(worker_status),
     }
+}
+
+/// An explanation of what a queue waits for.
+pub fn queue_explanation(from: request::QueueExplanation) -> api::QueueExplanation {
+    let request::QueueExplanation {
+        reason,
+        examined,
+        more,
+        held,
+        next_due_at,
+        running,
+        constraints,
+        workers,
+        startable: _,
+    } = from;
+    let type_use = |request::TypeUse { job_type, jobs, weight, limit }| api::TypeUse {
+        r#type: job_type.to_string(),
+        jobs,
+        weight,
+        limit,
+    };
+    let type_workers = |(job_type, status): (TypeName, _)| api::TypeWorkers {
+        r#type: job_type.to_string(),
+        workers: worker_status(&status),
+    };
+    api::QueueExplanation {
+        reason,
+        examined,
+        more,
+        held: held.into_iter().map(held_jobs).collect(),
+        next_due_at,
+        running: running.into_iter().map(type_use).collect(),
+        constraints: constraints.into_iter().map(constraint_use).collect(),
+        workers: workers.into_iter().map(type_workers).collect(),
+    }
+}
+
+fn held_jobs(from: request::HeldJobs) -> api::HeldJobs {
+    let request::HeldJobs { by, jobs, types, since, reason, earliest_at } = from;
+    let request::HeldBy { kind, name, value } = by;
+    let types = types.into_iter().map(|(job_type, jobs)| (job_type.to_string(), jobs)).collect();
+    api::HeldJobs { kind: kind.into(), name, value, jobs, types, since, reason, earliest_at }
+}
+
+fn worker_status(from: &request::WorkerStatus) -> api::WorkerStatus {
+    let request::WorkerStatus { known, polling, busy, draining, in_use, capacity, last_seen_at } =
+        *from;
+    api::WorkerStatus { known, polling, busy, draining, in_use, capacity, last_seen_at }
 }
 
 /// The state of a queue.
@@ -29,6 +83,7 @@ pub fn queue_status(from: request::QueueStatus) -> api::QueueStatus {
         oldest_due_at,
         held,
         desired_workers,
+        workers,
         lateness_seconds,
         constraints,
     } = from;
@@ -37,8 +92,9 @@ pub fn queue_status(from: request::QueueStatus) -> api::QueueStatus {
         ready,
         running_weight,
         oldest_due_at,
-        held,
+        held: held.into_iter().map(held_jobs).collect(),
         desired_workers,
+        workers,
         lateness_seconds,
         constraints: constraints.into_iter().map(constraint_use).collect(),
     }
@@ -64,6 +120,7 @@ pub fn operation(from: request::Operation) -> api::Operation {
         matched,
         done,
         refused,
+        unreadable,
         created_at,
         ended_at,
         error,
@@ -72,8 +129,20 @@ pub fn operation(from: request::Operation) -> api::Operation {
         request::BulkKind::Cancel => api::BulkKind::Cancel,
         request::BulkKind::Replay => api::BulkKind::Replay,
         request::BulkKind::Purge => api::BulkKind::Purge,
+        request::BulkKind::Patch => api::BulkKind::Patch,
     };
-    api::Operation { id, kind, state, matched, done, refused, created_at, ended_at, error }
+    api::Operation {
+        id,
+        kind,
+        state,
+        matched,
+        done,
+        refused,
+        unreadable,
+        created_at,
+        ended_at,
+        error,
+    }
 }
 
 /// The outcome of an event.

@@ -10,7 +10,7 @@ use tidegate_core::error_code::ErrorCode;
 
 use axum::{
     extract::{Request, State},
-    http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header},
+    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
     middleware::Next,
     response::{IntoResponse, Response},
 };
@@ -19,15 +19,26 @@ use metrics::counter;
 use tracing::Instrument as _;
 
 use super::{
-    ApiOptions, ENVELOPE_BYTES, body::BodyLimit, error::Problem, headers, health, media, reply,
+    ApiOptions, ENVELOPE_BYTES,
+    body::{BodyLimit, BodyTime},
+    error::Problem,
+    headers, health, media, reply,
 };
+use tidegate_core::port::Entropy;
 
 static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 static FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 /// Sent to browsers that used HTTPS: use only HTTPS for a year.
 const HSTS_ONE_YEAR: HeaderValue = HeaderValue::from_static("max-age=31536000");
-const SERVER: HeaderValue =
+/// The name of this server.
+pub(super) const SERVER: HeaderValue =
     HeaderValue::from_static(concat!("tidegate/", env!("CARGO_PKG_VERSION")));
+/// Forbids browsers to take a response for another media type than its own.
+pub(super) const NOSNIFF: HeaderValue = HeaderValue::from_static("nosniff");
+
+/// Marks a request that came over one connection too many. Only the health checks are answered.
+#[derive(Clone, Copy, Debug)]
+pub struct Overloaded;
 
 /// Passes `request` to the routes, and completes the answer.
 pub(crate) async fn envelope(
@@ -41,15 +52,22 @@ pub(crate) async fn envelope(
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     // A route with a larger limit sets it in its own layer, which is inside this one.
     request.extensions_mut().insert(BodyLimit(options.max_data_bytes + ENVELOPE_BYTES));
+    let (clock, limit) = (Arc::clone(&options.clock), options.body_timeout);
+    request.extensions_mut().insert(BodyTime { clock, limit });
     let scheme = forwarded_proto(request.headers());
+    let has_credentials = request.headers().contains_key(header::AUTHORIZATION);
     let span = tracing::debug_span!("request", id = id.to_str().unwrap_or_default(), %method, path);
     let answered = async {
         if let Err(problem) = headers::check(&request) {
             return problem.into_response();
         }
-        if foreign_page(&method, request.headers()) {
-            let detail = "a page of another site must not change anything on this server";
-            return Problem::new(ErrorCode::CrossSite, detail).into_response();
+        if request.extensions().get::<Overloaded>().is_some()
+            && !health::ROUTES.contains(&path.as_str())
+        {
+            let detail = "the server has as many connections as max_connections allows";
+            return Problem::new(ErrorCode::Unavailable, detail)
+                .header(header::RETRY_AFTER, HeaderValue::from_static("1"))
+                .into_response();
         }
         if scheme.as_deref() == Some("http")
             && !options.allow_unencrypted_proxy
@@ -67,6 +85,7 @@ pub(crate) async fn envelope(
     };
     let mut response = answered.instrument(span).await;
     if let Some(problem) = response.extensions_mut().remove::<Problem>() {
+        count_refusal(problem.error_code(), has_credentials);
         if let Some(cause) = problem.cause() {
             let id = id.to_str().unwrap_or_default();
             tracing::error!(id, %method, path, cause, "a request failed");
@@ -76,7 +95,7 @@ pub(crate) async fn envelope(
     let headers = response.headers_mut();
     headers.insert(REQUEST_ID.clone(), id.clone());
     headers.insert(header::SERVER, SERVER);
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, NOSNIFF);
     if scheme.as_deref() == Some("https") {
         headers.insert(header::STRICT_TRANSPORT_SECURITY, HSTS_ONE_YEAR);
     }
@@ -98,23 +117,20 @@ fn request_id(options: &ApiOptions, headers: &HeaderMap) -> HeaderValue {
     let own = headers
         .get(&REQUEST_ID)
         .filter(|value| (1..=128).contains(&value.len()) && value.to_str().is_ok());
-    own.and_then(|value| HeaderValue::from_bytes(value.as_bytes()).ok()).unwrap_or_else(|| {
-        let text = format!("{:016x}", options.entropy.bits() >> 64);
-        HeaderValue::from_str(&text).expect("hexadecimal digits fit a header")
-    })
+    own.and_then(|value| HeaderValue::from_bytes(value.as_bytes()).ok())
+        .unwrap_or_else(|| new_request_id(&*options.entropy))
+}
+
+/// A new request id.
+pub(super) fn new_request_id(entropy: &dyn Entropy) -> HeaderValue {
+    let text = format!("{:016x}", entropy.bits() >> 64);
+    HeaderValue::from_str(&text).expect("hexadecimal digits fit a header")
 }
 
 /// The scheme by which the request reached the first proxy, if a proxy reports it.
 fn forwarded_proto(headers: &HeaderMap) -> Option<String> {
     let schemes = headers.get(&FORWARDED_PROTO)?.to_str().ok()?;
     Some(schemes.split(',').next()?.trim().to_ascii_lowercase())
-}
-
-/// Whether a browser sends this change for a page of another site. It is refused: otherwise
-/// any site that the operator visits could change an open server.
-fn foreign_page(method: &Method, headers: &HeaderMap) -> bool {
-    let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
-    !method.is_safe() && matches!(site, Some(b"cross-site" | b"same-site"))
 }
 
 /// Makes `problem` the body of `response`.
@@ -133,8 +149,22 @@ fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("nothing")
 }
 
+/// Counts a request that its caller may not make, by reason.
+fn count_refusal(code: ErrorCode, has_credentials: bool) {
+    let reason = match code {
+        ErrorCode::Unauthorized if has_credentials => "invalid_credentials",
+        ErrorCode::Unauthorized => "no_credentials",
+        ErrorCode::Forbidden => "scope",
+        ErrorCode::CrossSite | ErrorCode::HostNotAllowed | ErrorCode::InsecureRequest => {
+            code.as_str()
+        }
+        _ => return,
+    };
+    counter!("tidegate_requests_refused_total", "reason" => reason).increment(1);
+}
+
 /// Counts an answer. Literal labels let the macro build each key once instead of per request.
-fn count(status: StatusCode) {
+pub(super) fn count(status: StatusCode) {
     let counter = match status.as_u16() / 100 {
         2 => counter!("tidegate_http_requests_total", "status" => "2xx"),
         3 => counter!("tidegate_http_requests_total", "status" => "3xx"),

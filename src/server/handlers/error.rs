@@ -100,6 +100,11 @@ impl Problem {
         StatusCode::from_u16(self.0.code.status()).expect("every code has a status of HTTP")
     }
 
+    /// Its code.
+    pub(super) fn error_code(&self) -> ErrorCode {
+        self.0.code
+    }
+
     /// The stable code.
     #[cfg(test)]
     pub fn code(&self) -> &'static str {
@@ -155,9 +160,10 @@ impl From<Error> for Problem {
                 Self::new(code, detail).header(header::RETRY_AFTER, whole_seconds(retry_after))
             }
             Error::Internal(cause) => Self::internal(cause),
-            Error::NotFound { .. } | Error::Stale { .. } | Error::Forbidden(_) => {
-                Self::new(code, detail)
-            }
+            Error::NotFound { .. }
+            | Error::Stale { .. }
+            | Error::Forbidden(_)
+            | Error::Unreadable(_) => Self::new(code, detail),
         }
     }
 }

@@ -323,7 +323,7 @@ async fn replay_many(
             // A concurrent request replayed or deleted it first.
             Ok(_) | Err(Error::NotFound { .. }) => done.replayed += 1,
             // One broken letter must not stop the others.
-            Err(error @ Error::Internal(_)) => {
+            Err(error @ (Error::Internal(_) | Error::Unreadable(_))) => {
                 tracing::error!(id = letter.id, %error, "a dead letter cannot be replayed");
                 done.remaining += 1;
             }

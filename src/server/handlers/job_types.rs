@@ -12,13 +12,15 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Api, HandlerResult,
+    access::outside,
     body::{self, Body},
-    config::{Patch, patched, shown},
+    config::{Fields, patched, shown},
     error::Problem,
     media::Accept,
     params::{IfMatch, Name},
-    resource::{self, Configure, Delete, Get, Item, List},
+    resource::{self, Configure, Delete, GetWithin, Item, ListWithin},
 };
+use crate::auth::Scope;
 use tidegate_core::{
     job::{
         TypeName,
@@ -47,6 +49,7 @@ fn without_secrets(config: &TypeConfig) -> Result<Map<String, Value>, Problem> {
     let Value::Object(mut fields) = shown(config)? else {
         return Err(Problem::internal("a configuration is not an object"));
     };
+    fields.remove("callback_signing_secret");
     if let Some(target) = fields.get_mut("target").and_then(Value::as_object_mut) {
         target.remove("signing_secret");
         if let Some(basic) = target.get_mut("basic_auth").and_then(Value::as_object_mut) {
@@ -59,6 +62,16 @@ fn without_secrets(config: &TypeConfig) -> Result<Map<String, Value>, Problem> {
     Ok(fields)
 }
 
+/// Hides the query of a push target's URL from a caller who may not configure it: it may have a
+/// key.
+fn hide_query(config: &mut TypeConfig) {
+    if let Some(TargetConfig::Push(push)) = &mut config.target
+        && let Some((start, _)) = push.url.split_once('?')
+    {
+        push.url = format!("{start}?***");
+    }
+}
+
 /// Whether a header of this name carries a secret.
 fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
@@ -69,7 +82,7 @@ fn is_secret(name: &str) -> bool {
 
 /// `config` with `change` merged into it. A target of another kind replaces the whole old target,
 /// because a target has exactly one kind.
-fn with_change(config: &TypeConfig, change: Patch) -> Result<TypeConfig, Problem> {
+fn with_change(config: &TypeConfig, change: Fields) -> Result<TypeConfig, Problem> {
     let kind = config.target.as_ref().map(TargetConfig::kind);
     let names_another = |target: &Value| {
         let other = |(field, value): (&String, &Value)| {
@@ -102,6 +115,7 @@ fn with_change(config: &TypeConfig, change: Patch) -> Result<TypeConfig, Problem
     responses(
         (status = 201, description = "The type is new", body = JobTypeView),
         (status = 200, description = "Replaced", body = JobTypeView),
+        (status = 404, description = "`queue_not_found`, `plugin_not_found`"),
         (
             status = 409,
             description = "`type_has_live_jobs`: its queue cannot change while it has live jobs",
@@ -114,7 +128,7 @@ async fn put(
     (State(api), accept, _, Name(name), IfMatch(version)): Configure<TypeName>,
     body: Body,
 ) -> HandlerResult {
-    let put = api.server.put_type(&name, body.read()?, version).await?;
+    let put = api.server.put_type(&name, body.read::<Fields>()?.config()?, version).await?;
     resource::stored(&api, accept, name, put)
 }
 
@@ -131,7 +145,10 @@ async fn put(
     ),
     responses(
         (status = 200, description = "Changed", body = JobTypeView),
-        (status = 404, description = "`job_type_not_found`"),
+        (
+            status = 404,
+            description = "`job_type_not_found`, `queue_not_found`, `plugin_not_found`",
+        ),
         (
             status = 409,
             description = "`type_has_live_jobs`: its queue cannot change while it has live jobs",
@@ -144,7 +161,7 @@ async fn patch(
     (State(api), accept, _, Name(name), IfMatch(version)): Configure<TypeName>,
     body: Body,
 ) -> HandlerResult {
-    let patch: Patch = body.read()?;
+    let patch: Fields = body.read()?;
     let item = resource::patch(
         version,
         || api.server.job_type(&name),
@@ -165,8 +182,17 @@ async fn patch(
     ),
     security(("bearer" = ["read"]), ("basic" = ["read"])),
 )]
-async fn get((State(api), accept, _, Name(name)): Get<TypeName>) -> HandlerResult {
-    let item = api.server.job_type(&name).await?;
+async fn get((State(api), accept, caller, Name(name)): GetWithin<TypeName>) -> HandlerResult {
+    if !caller.bounds().allow_type(&name) {
+        return Err(outside());
+    }
+    let mut item = api.server.job_type(&name).await?;
+    if !caller.bounds().allow_queue(&item.config.queue) {
+        return Err(outside());
+    }
+    if !caller.caller.may(Scope::Admin) {
+        hide_query(&mut item.config);
+    }
     resource::shown(&api, accept, name, item)
 }
 
@@ -183,8 +209,16 @@ async fn get((State(api), accept, _, Name(name)): Get<TypeName>) -> HandlerResul
     responses((status = 200, description = "A page", body = JobTypePage)),
     security(("bearer" = ["read"]), ("basic" = ["read"])),
 )]
-async fn list((State(api), accept, _, request): List) -> HandlerResult {
-    let (items, next_cursor) = request.page(api.server.job_types().await?);
+async fn list((State(api), accept, caller, request): ListWithin) -> HandlerResult {
+    let mut types = api.server.job_types().await?;
+    let bounds = caller.bounds();
+    types.retain(|(name, item)| bounds.allow_type(name) && bounds.allow_queue(&item.config.queue));
+    let (mut items, next_cursor) = request.page(types);
+    if !caller.caller.may(Scope::Admin) {
+        for (_, item) in &mut items {
+            hide_query(&mut item.config);
+        }
+    }
     let job_types = resource::views(&api, accept, items)?;
     Ok(accept.ok(JobTypePage { job_types, next_cursor }).into_response())
 }
@@ -235,7 +269,7 @@ mod tests {
             "url": "http://127.0.0.1:9/", "signing_secret": ["hidden1", "hidden2"],
             "headers": {"Authorization": "hidden3", "x-team": "blue"},
             "basic_auth": {"username": "ann", "password": "hidden4"},
-        }}))
+        }, "callback_signing_secret": "hidden5"}))
     }
 
     #[test]
@@ -251,10 +285,13 @@ mod tests {
         assert_eq!(without_secrets(&TypeConfig::default()).unwrap().get("target"), None);
     }
 
+    fn fields(settings: Value) -> Fields {
+        serde_json::from_value(settings).unwrap()
+    }
+
     #[test]
     fn a_patch_keeps_the_secrets_that_it_does_not_name() {
-        let change =
-            json!({"target": {"url": "http://127.0.0.1:10/"}}).as_object().cloned().unwrap();
+        let change = fields(json!({"target": {"url": "http://127.0.0.1:10/"}}));
         let Some(TargetConfig::Push(target)) = with_change(&push(), change).unwrap().target else {
             panic!("a push target")
         };
@@ -266,13 +303,13 @@ mod tests {
 
     #[test]
     fn a_target_of_another_kind_replaces_the_old_one() {
-        let pull = json!({"target": {"pull": true}}).as_object().cloned().unwrap();
+        let pull = fields(json!({"target": {"pull": true}}));
         let changed = with_change(&push(), pull).unwrap();
         assert_eq!(
             (&changed.target, changed.concurrency),
             (&Some(TargetConfig::Pull(Pull { pull: true })), Some(4))
         );
-        let back = json!({"target": {"url": "http://127.0.0.1:11/"}}).as_object().cloned().unwrap();
+        let back = fields(json!({"target": {"url": "http://127.0.0.1:11/"}}));
         assert!(matches!(with_change(&changed, back).unwrap().target, Some(TargetConfig::Push(_))));
     }
 
@@ -280,8 +317,7 @@ mod tests {
     fn another_service_replaces_a_target_and_the_same_one_is_merged() {
         let queue = config(json!({"target": {"sqs": {"queue_url": "https://h/q"}}}));
         let patched = |target: Value| {
-            let change = json!({ "target": target }).as_object().cloned().unwrap();
-            let changed = with_change(&queue, change).unwrap();
+            let changed = with_change(&queue, fields(json!({ "target": target }))).unwrap();
             serde_json::to_value(changed.target).unwrap()
         };
         assert_eq!(

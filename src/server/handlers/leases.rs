@@ -8,7 +8,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Api, HandlerResult, MAX_BATCH_BYTES,
-    access::{May, Work},
+    access::{Within, Work, outside as outside_bounds},
     body::{Body, BodyLimit},
     bound,
     error::Problem,
@@ -16,7 +16,7 @@ use super::{
     media::Accept,
 };
 use tidegate_core::job::{Job, JobId, lifecycle::word};
-use tidegate_engine::{Error, request::LeaseRequest};
+use tidegate_engine::request::LeaseRequest;
 
 /// Why a lease is taken back.
 const TOO_LARGE: &str = "its lease, in the encoding that the worker requested, is larger than an \
@@ -32,20 +32,35 @@ const TOO_LARGE: &str = "its lease, in the encoding that the worker requested, i
             description = "Leases, perhaps none, and one answer per report",
             body = LeasesView,
         ),
+        (status = 404, description = "`job_type_not_found`, `queue_not_found`"),
     ),
     security(("bearer" = ["work"]), ("basic" = ["work"])),
 )]
-async fn lease(State(api): State<Api>, accept: Accept, _: May<Work>, body: Body) -> HandlerResult {
-    let request = read_request(&body, &api)?;
+async fn lease(
+    State(api): State<Api>,
+    accept: Accept,
+    caller: Within<Work>,
+    body: Body,
+) -> HandlerResult {
+    let mut request = read_request(&body, &api)?;
     let reported: Vec<JobId> = request.reports.iter().map(|report| report.id.clone()).collect();
+    let outside = remove_outside(&api, &caller, &mut request).await?;
     // A call may wait for a minute; the buffer of its request is freed before.
     drop(body);
-    let leased = api.server.lease(request).await?;
+    let leased = api.server.lease_within(request, caller.bounds()).await?;
     let mut jobs = leased.jobs;
+    let mut answers = leased.reports.into_iter();
     let reports: Vec<ReportedView> = reported
         .into_iter()
-        .zip(leased.reports)
-        .map(|(id, answer)| reported_view(id, answer))
+        .enumerate()
+        .filter_map(|(index, id)| {
+            let answer = if outside.contains(&index) {
+                Err(outside_bounds())
+            } else {
+                answers.next()?.map_err(Problem::from)
+            };
+            Some(reported_view(id, answer))
+        })
         .collect();
     loop {
         let leases = jobs.iter().filter_map(|job| LeaseView::new(job, accept.0)).collect();
@@ -59,6 +74,32 @@ async fn lease(State(api): State<Api>, accept: Accept, _: May<Work>, body: Body)
         let back = longest(&mut jobs, api.excess(&answer), accept);
         api.server.give_back(&back, TOO_LARGE, !alone).await;
     }
+}
+
+/// Removes the reports on jobs outside the caller's bounds, unless they show the token of their
+/// attempt. Returns their places.
+async fn remove_outside(
+    api: &Api,
+    caller: &Within<Work>,
+    request: &mut LeaseRequest,
+) -> Result<BTreeSet<usize>, Problem> {
+    let bounds = caller.bounds();
+    let mut outside = BTreeSet::new();
+    if bounds.is_everything() {
+        return Ok(outside);
+    }
+    let ids: Vec<JobId> = request.reports.iter().map(|report| report.id.clone()).collect();
+    let jobs = api.server.engine().cached_jobs(&ids).await?;
+    for (index, (report, job)) in request.reports.iter().zip(jobs).enumerate() {
+        if report.token.is_none()
+            && job.map_or(true, |job| job.is_some_and(|job| !bounds.allow(&job)))
+        {
+            outside.insert(index);
+        }
+    }
+    let mut places = 0..;
+    request.reports.retain(|_| places.next().is_none_or(|place| !outside.contains(&place)));
+    Ok(outside)
 }
 
 /// The request of a lease call.
@@ -77,20 +118,17 @@ fn read_request(body: &Body, api: &Api) -> Result<LeaseRequest, Problem> {
 }
 
 /// The answer to one report of a lease call.
-fn reported_view(id: JobId, answer: Result<Job, Error>) -> ReportedView {
+fn reported_view(id: JobId, answer: Result<Job, Problem>) -> ReportedView {
     match answer {
         Ok(job) => {
             ReportedView { status: 200, id, state: Some(word(&job.life.state).into()), error: None }
         }
-        Err(error) => {
-            let problem = Problem::from(error);
-            ReportedView {
-                status: problem.status().as_u16(),
-                id,
-                state: None,
-                error: Some(problem.document()),
-            }
-        }
+        Err(problem) => ReportedView {
+            status: problem.status().as_u16(),
+            id,
+            state: None,
+            error: Some(problem.document()),
+        },
     }
 }
 

@@ -31,6 +31,7 @@ mod openapi;
 mod params;
 mod plugins;
 mod queues;
+mod refused_head;
 mod reply;
 mod resource;
 mod schedules;
@@ -38,13 +39,18 @@ mod tokens;
 mod triggers;
 mod workers;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 use tidegate_core::error_code::ErrorCode;
 
 use axum::{Router, extract::FromRef, http::Uri, middleware, response::Response};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tidegate_api::Bodies;
 use utoipa_axum::router::OpenApiRouter;
+
+pub use self::{
+    envelope::Overloaded,
+    refused_head::{RefusedHead, refused_head},
+};
 
 use self::{error::Problem, host::Hosts};
 use crate::{
@@ -54,7 +60,7 @@ use crate::{
 };
 use tidegate_core::{
     job::{Body, Job},
-    port::Entropy,
+    port::{Clock, Entropy},
 };
 
 /// Maximum bytes of a body that carries many jobs or reports.
@@ -73,6 +79,10 @@ pub struct ApiOptions {
     pub max_data_bytes: usize,
     /// The title and the embedded page of the dashboard.
     pub dashboard: DashboardOptions,
+    /// Measures the time of bodies.
+    pub clock: Arc<dyn Clock>,
+    /// How long the body of a request may take; a body of many bytes has more time.
+    pub body_timeout: Duration,
     /// Whether each request is logged.
     pub log_traffic: bool,
     /// Whether requests that reached the proxy over plain HTTP are accepted.

@@ -169,11 +169,12 @@ impl Params {
             states.extend(any_of.iter().copied().map(StateFilter::from).collect::<BTreeSet<_>>());
         }
         let mut attributes = BTreeMap::new();
-        for (name, value) in self.0.extract_if(.., |(name, _)| name.starts_with("attribute.")) {
-            if attributes.contains_key(&name["attribute.".len()..]) {
-                return Err(Problem::invalid(name, "is given twice"));
+        for (parameter, value) in self.0.extract_if(.., |(name, _)| attribute(name).is_some()) {
+            let name = attribute(&parameter).unwrap_or_default().to_owned();
+            if attributes.contains_key(&name) {
+                return Err(Problem::invalid(parameter, "is given twice"));
             }
-            attributes.insert(name["attribute.".len()..].to_owned(), Value::Text(value));
+            attributes.insert(name, Value::Text(value));
         }
         let query = ListQuery {
             job_type: self.one("type")?,
@@ -205,6 +206,13 @@ impl Params {
             )),
         }
     }
+}
+
+/// The attribute that a parameter names: `attribute.NAME`, or `attribute[NAME]` as generated clients
+/// write it.
+fn attribute(parameter: &str) -> Option<&str> {
+    let dotted = parameter.strip_prefix("attribute.");
+    dotted.or_else(|| parameter.strip_prefix("attribute[")?.strip_suffix(']'))
 }
 
 /// The message for a word that names no state.
@@ -320,7 +328,7 @@ mod tests {
     #[test]
     fn a_list_query_reads_every_parameter() {
         let query = Params::parse(
-            "type=a&state=failed,running&state=scheduled&attribute.region=east\
+            "type=a&state=failed,running&state=scheduled&attribute.region=east&attribute[n]=5\
              &from=2026-01-31T08:00:00Z&limit=7&cursor=9_x",
         );
         let query = query.jobs(Timestamp::EPOCH).unwrap();
@@ -329,6 +337,7 @@ mod tests {
             [StateFilter::Ended(Outcome::Failed), StateFilter::Running, StateFilter::Scheduled]
         );
         assert_eq!(query.attributes["region"], Value::Text("east".into()));
+        assert_eq!(query.attributes["n"], Value::Text("5".into()));
         assert_eq!(
             (query.limit, query.cursor.as_deref(), query.job_type.unwrap().as_str()),
             (7, Some("9_x"), "a")
@@ -359,6 +368,8 @@ mod tests {
             ("type=a&type=b", "type"),
             ("queue=a%20b", "queue"),
             ("attribute.x=1&attribute.x=2", "attribute.x"),
+            ("attribute.x=1&attribute[x]=2", "attribute[x]"),
+            ("attribute[x=1", "attribute[x"),
             ("stat=failed", "stat"),
             ("cursor=zzz", "cursor"),
         ] {

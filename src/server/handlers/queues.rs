@@ -3,20 +3,20 @@
 use std::borrow::Cow;
 
 use axum::{extract::State, http::StatusCode, response::IntoResponse};
-use tidegate_api::{OperationView, QueuePage, QueueView};
+use tidegate_api::{OperationView, QueueExplanation, QueuePage, QueueView};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Api, HandlerResult,
-    access::{Admin, May},
+    access::{Admin, May, outside},
     body::Body,
-    config::{Patch, patched},
+    config::{Fields, patched},
     convert,
     error::Problem,
     jobs::bulk,
     media::Accept,
     params::{IdempotencyKey, IfMatch, Name},
-    resource::{self, Configure, Delete, Get, Item, List, Pause},
+    resource::{self, Configure, Delete, GetWithin, Item, ListWithin, Pause},
 };
 use tidegate_core::{
     job::QueueName,
@@ -71,6 +71,8 @@ impl Item for (QueueItem, QueueStatus) {
     responses(
         (status = 201, description = "The queue is new", body = QueueView),
         (status = 200, description = "Replaced", body = QueueView),
+        (status = 404, description = "`plugin_not_found`"),
+        (status = 409, description = "`config_refused`"),
         (status = 412, description = "`precondition_failed`: it has changed since it was read"),
     ),
     security(("bearer" = ["admin"]), ("basic" = ["admin"])),
@@ -79,7 +81,7 @@ async fn put(
     (State(api), accept, _, Name(name), IfMatch(version)): Configure<QueueName>,
     body: Body,
 ) -> HandlerResult {
-    let put = api.server.put_queue(&name, body.read()?, version).await?;
+    let put = api.server.put_queue(&name, body.read::<Fields>()?.config()?, version).await?;
     resource::stored(&api, accept, name, put)
 }
 
@@ -96,7 +98,8 @@ async fn put(
     ),
     responses(
         (status = 200, description = "Changed", body = QueueView),
-        (status = 404, description = "`queue_not_found`"),
+        (status = 404, description = "`queue_not_found`, `plugin_not_found`"),
+        (status = 409, description = "`config_refused`"),
         (status = 412, description = "`precondition_failed`: it has changed since it was read"),
     ),
     security(("bearer" = ["admin"]), ("basic" = ["admin"])),
@@ -105,7 +108,7 @@ async fn patch(
     (State(api), accept, _, Name(name), IfMatch(version)): Configure<QueueName>,
     body: Body,
 ) -> HandlerResult {
-    let patch: Patch = body.read()?;
+    let patch: Fields = body.read()?;
     let item = resource::patch(
         version,
         || api.server.queue(&name),
@@ -126,10 +129,31 @@ async fn patch(
     ),
     security(("bearer" = ["read"]), ("basic" = ["read"])),
 )]
-async fn get((State(api), accept, _, Name(name)): Get<QueueName>) -> HandlerResult {
+async fn get((State(api), accept, caller, Name(name)): GetWithin<QueueName>) -> HandlerResult {
+    if !caller.bounds().allow_whole_queue(&name) {
+        return Err(outside());
+    }
     let item = api.server.queue(&name).await?;
     let status = api.server.queue_status(&name).await?;
     resource::shown(&api, accept, name, (item, status))
+}
+
+/// Why a queue is idle or slow: what holds its due jobs, what runs, and its workers.
+#[utoipa::path(
+    get, path = "/v1/queues/{queue}/explain", operation_id = "explain_queue", tag = "queues",
+    params(("queue" = String, Path, description = "The queue's name")),
+    responses(
+        (status = 200, description = "What holds its due jobs", body = QueueExplanation),
+        (status = 404, description = "`queue_not_found`"),
+    ),
+    security(("bearer" = ["read"]), ("basic" = ["read"])),
+)]
+async fn explain((State(api), accept, caller, Name(name)): GetWithin<QueueName>) -> HandlerResult {
+    if !caller.bounds().allow_whole_queue(&name) {
+        return Err(outside());
+    }
+    let explanation = api.server.explain_queue(&name).await?;
+    Ok(accept.ok(convert::queue_explanation(explanation)).into_response())
 }
 
 /// Queues, by name, with their state.
@@ -145,8 +169,10 @@ async fn get((State(api), accept, _, Name(name)): Get<QueueName>) -> HandlerResu
     responses((status = 200, description = "A page", body = QueuePage)),
     security(("bearer" = ["read"]), ("basic" = ["read"])),
 )]
-async fn list((State(api), accept, _, request): List) -> HandlerResult {
-    let (items, next_cursor) = request.page(api.server.queues().await?);
+async fn list((State(api), accept, caller, request): ListWithin) -> HandlerResult {
+    let mut queues = api.server.queues().await?;
+    queues.retain(|(name, _)| caller.bounds().allow_whole_queue(name));
+    let (items, next_cursor) = request.page(queues);
     let statuses = api.server.queue_statuses(items.iter().map(|(name, _)| name)).await?;
     // A queue without a status was deleted after the list was read.
     let existing = items
@@ -255,6 +281,7 @@ pub fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(list))
         .routes(routes!(put, patch, get, delete))
+        .routes(routes!(explain))
         .routes(routes!(pause))
         .routes(routes!(resume))
         .routes(routes!(purge))

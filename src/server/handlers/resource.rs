@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use super::{
     Api, HandlerResult,
-    access::{Admin, May, Read},
+    access::{Admin, May, Read, Within},
     error::Problem,
     media::Accept,
     params::{IfMatch, Name, PageRequest},
@@ -31,8 +31,12 @@ const MAX_PATCH_RETRIES: usize = 5;
 
 /// The arguments of a route that lists items, for callers with the scope `read`.
 pub type List = (State<Api>, Accept, May<Read>, PageRequest);
+/// As [`List`]; the handler leaves out what is outside the caller's bounds.
+pub type ListWithin = (State<Api>, Accept, Within<Read>, PageRequest);
 /// The arguments of a route that shows the item of a name, for callers with the scope `read`.
 pub type Get<N> = (State<Api>, Accept, May<Read>, Name<N>);
+/// As [`Get`]; the handler refuses what is outside the caller's bounds.
+pub type GetWithin<N> = (State<Api>, Accept, Within<Read>, Name<N>);
 /// The arguments of a route that configures an item, for callers with the scope `admin`.
 pub type Configure<N> = (State<Api>, Accept, May<Admin>, Name<N>, IfMatch);
 /// The arguments of a route that deletes an item, for callers with the scope `admin`.

@@ -7,15 +7,15 @@ use std::{borrow::Cow, sync::Arc};
 
 use axum::{extract::State, http::StatusCode, response::IntoResponse};
 use serde::Deserialize;
-use serde_json::{Value, value::RawValue};
+use serde_json::value::RawValue;
 use tidegate_api::{AnyValue, JobView, ScheduleBody, SchedulePage, ScheduleView};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Api, HandlerResult,
-    access::{Enqueue, May},
+    access::{Enqueue, May, check_critical},
     body::{self, Body},
-    config::{Patch, patched},
+    config::{Fields, patched},
     error::Problem,
     jobs::enqueue::accepted,
     media::Accept,
@@ -54,7 +54,11 @@ impl Item for (Arc<ScheduleItem>, ScheduleState) {
             data: AnyValue::new(&item.data, accept.0),
             version: item.version,
             next: recurrence
-                .map(|recurrence| recurrence.all_after(now).take(MAX_SHOWN_OCCURRENCES).collect())
+                .map(|recurrence| {
+                    // After the clock was set back, earlier ones have had their jobs.
+                    let next = recurrence.all_after(now.max(state.upto));
+                    next.take(MAX_SHOWN_OCCURRENCES).collect()
+                })
                 .unwrap_or_default(),
             last_occurrence: state.last_occurrence,
             last_job: state.last_job.map(Cow::Owned),
@@ -65,14 +69,13 @@ impl Item for (Arc<ScheduleItem>, ScheduleState) {
 }
 
 /// The settings in a request, and `data` if it is there.
-fn read(api: &Api, body: &Body) -> Result<(Patch, Option<Payload>), Problem> {
+fn read(api: &Api, body: &Body) -> Result<(Fields, Option<Payload>), Problem> {
     #[derive(Deserialize)]
     struct Data<'a> {
         #[serde(borrow, default, deserialize_with = "body::present")]
         data: Option<&'a RawValue>,
     }
-    let mut settings: Patch = body.read()?;
-    settings.remove("data");
+    let settings = body.read::<Fields>()?.without("data");
     let Data { data } = body.read()?;
     let most = api.options.max_data_bytes.min(SCHEDULE_DATA_BYTES);
     Ok((settings, data.map(|raw| body.value(raw, "data", most)).transpose()?))
@@ -121,7 +124,7 @@ async fn put(
     body: Body,
 ) -> HandlerResult {
     let (settings, data) = read(&api, &body)?;
-    let config: ScheduleConfig = body::read(Value::Object(settings).to_string().as_bytes())?;
+    let config: ScheduleConfig = settings.config()?;
     let data = data.unwrap_or_else(Payload::null);
     let put = stored(&api, &name, (config, data), version).await?;
     resource::stored(&api, accept, name, put)
@@ -284,7 +287,7 @@ async fn run(
 ) -> HandlerResult {
     let (item, _) = api.server.schedule(&name).await?;
     if item.config.options.critical {
-        caller.critical()?;
+        check_critical(&caller)?;
     }
     let data = tidegate_core::job::Body::Inline(item.data.clone());
     accepted(&api, accept, api.server.run_schedule(&name, key).await?, data).await

@@ -11,19 +11,12 @@ use super::{
     body::Body,
     error::Problem,
     media::Accept,
-    params::{Name, PageRequest},
+    params::{Name, PageRequest, Params},
 };
-use crate::auth::{Scope, TokenItem};
-
-fn view(item: TokenItem, token: Option<String>) -> TokenView {
-    TokenView {
-        id: item.id,
-        name: item.name,
-        scopes: item.scopes,
-        created_at: item.created_at,
-        token,
-    }
-}
+use crate::{
+    auth::{Scope, TokenItem},
+    runtime::TokenRemoval,
+};
 
 /// Create a token. Its text is shown only once.
 ///
@@ -49,22 +42,20 @@ async fn create(
     body: Body,
 ) -> HandlerResult {
     let ask: NewTokenBody = body.read()?;
-    if !(1..=128).contains(&ask.name.len()) {
-        return Err(Problem::invalid("name", "must have 1 to 128 bytes"));
-    }
-    if ask.scopes.is_empty() {
-        return Err(Problem::invalid("scopes", "must have at least one"));
-    }
-    if admin.anonymous && !ask.scopes.allow(Scope::Admin) {
+    let is_admin = ask.scopes.allow(Scope::Admin);
+    let (item, text) = TokenItem::create(ask, api.server.now(), &*api.options.entropy)
+        .map_err(|invalid| Problem::invalid(invalid.field, invalid.problem))?;
+    if admin.anonymous && !is_admin {
         let detail =
             "the first token must have scope admin: from then on every caller needs a token";
         return Err(Problem::new(ErrorCode::AdminTokenRequired, detail).blame("scopes"));
     }
-    let (item, text) =
-        TokenItem::mint(ask.name, ask.scopes, api.server.now(), &*api.options.entropy);
-    let json = serde_json::to_vec(&item).map_err(|error| Problem::internal(error.to_string()))?;
-    api.server.put_token(&item.id, json).await?;
-    Ok(accept.reply(StatusCode::CREATED, view(item, Some(text))).into_response())
+    if admin.anonymous && item.expires_at.is_some() {
+        let problem = "must not be given for the first token: no caller could enter after it";
+        return Err(Problem::invalid("expires_at", problem));
+    }
+    api.server.put_token(&item).await?;
+    Ok(accept.reply(StatusCode::CREATED, item.view(None, Some(text))).into_response())
 }
 
 /// Tokens, without their secrets.
@@ -86,23 +77,34 @@ async fn list(
     _: May<Admin>,
     request: PageRequest,
 ) -> HandlerResult {
-    let mut items = Vec::new();
-    for json in api.server.tokens().await? {
-        let item = TokenItem::read(&json);
-        items.push((item.id.clone(), item));
-    }
+    let items = api.server.tokens().await?;
+    let mut uses = api.server.token_uses().await?;
+    let items = items.into_iter().map(|item| (item.id.clone(), item)).collect();
     let (items, next_cursor) = request.page(items);
-    let tokens = items.into_iter().map(|(_, item)| view(item, None)).collect();
+    let tokens = items.into_iter().map(|(id, item)| item.view(uses.remove(&id), None)).collect();
     Ok(accept.ok(TokenPage { tokens, next_cursor }).into_response())
 }
 
 /// Revoke a token.
+///
+/// A server that had a token never lets callers without credentials in again. So the last token
+/// with scope `admin` is kept, unless `force` is true or an identity provider is configured.
 #[utoipa::path(
     delete, path = "/v1/tokens/{id}", operation_id = "delete_token", tag = "tokens",
-    params(("id" = String, Path, description = "The token's id")),
+    params(
+        ("id" = String, Path, description = "The token's id"),
+        (
+            "force" = Option<bool>, Query,
+            description = "Revoke it even if it is the last with scope `admin` (default false)",
+        ),
+    ),
     responses(
         (status = 204, description = "Revoked"),
         (status = 404, description = "`token_not_found`"),
+        (
+            status = 409,
+            description = "`last_admin_token`: no caller could administer the server without it",
+        ),
     ),
     security(("bearer" = ["admin"]), ("basic" = ["admin"])),
 )]
@@ -110,11 +112,21 @@ async fn revoke(
     State(api): State<Api>,
     _: May<Admin>,
     Name(id): Name<String>,
+    mut params: Params,
 ) -> Result<StatusCode, Problem> {
-    if api.server.delete_token(&id).await? {
-        Ok(StatusCode::NO_CONTENT)
-    } else {
-        Err(Problem::new(ErrorCode::TokenNotFound, format!("there is no token {id}")))
+    let force = params.one::<bool>("force")?.unwrap_or_default();
+    params.done()?;
+    let keep = || !force && api.options.auth.is_last_admin(&id);
+    match api.server.delete_token(&id, keep).await? {
+        TokenRemoval::Removed => Ok(StatusCode::NO_CONTENT),
+        TokenRemoval::Unknown => {
+            Err(Problem::new(ErrorCode::TokenNotFound, format!("there is no token {id}")))
+        }
+        TokenRemoval::Kept => {
+            let detail = "this is the last token with scope admin: create another one first, or \
+                          give force=true; then a new one can only be made with the server stopped";
+            Err(Problem::new(ErrorCode::LastAdminToken, detail))
+        }
     }
 }
 

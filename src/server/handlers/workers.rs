@@ -11,7 +11,7 @@ use super::{
     convert,
     error::Problem,
     media::Accept,
-    params::{Name, PageRequest},
+    params::{Name, PageRequest, Params},
 };
 
 /// Workers that called within ten minutes, run a job, or are drained.
@@ -108,10 +108,17 @@ async fn undrain(
     Ok(accept.ok(convert::worker(api.server.drain_worker(&name, false).await?)).into_response())
 }
 
-/// Delete a worker that is gone. Its leases stay until they expire.
+/// Delete a worker that is gone, or that stops. Its leases stay until they expire. Its waiting
+/// lease requests end without jobs; in the serverless deployment mode they end by themselves.
 #[utoipa::path(
     delete, path = "/v1/workers/{worker}", operation_id = "delete_worker", tag = "workers",
-    params(("worker" = String, Path, description = "The worker's name")),
+    params(
+        ("worker" = String, Path, description = "The worker's name"),
+        (
+            "keep_drain" = Option<bool>, Query,
+            description = "Whether a drain stays, as for a worker that restarts (default false)",
+        ),
+    ),
     responses(
         (status = 204, description = "Deleted"),
         (status = 404, description = "`worker_not_found`"),
@@ -122,8 +129,11 @@ async fn forget(
     State(api): State<Api>,
     _: May<Work>,
     Name(name): Name<String>,
+    mut params: Params,
 ) -> Result<StatusCode, Problem> {
-    api.server.forget_worker(&name).await?;
+    let keep_drain = params.one::<bool>("keep_drain")?.unwrap_or_default();
+    params.done()?;
+    api.server.forget_worker(&name, keep_drain).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

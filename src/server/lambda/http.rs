@@ -20,12 +20,12 @@ use parking_lot::Mutex;
 
 use crate::telemetry::function::Metrics;
 use crate::{
-    auth::{Anonymous, BuiltIn, Scope, TokenItem},
+    auth::{Anonymous, Bounds, BuiltIn, Scope, TokenItem},
     dashboard::DashboardOptions,
     handlers::{self, ApiOptions},
     runtime::Server,
 };
-use tidegate_backends::system::SystemEntropy;
+use tidegate_backends::system::{SystemClock, SystemEntropy};
 use tidegate_core::time::Timestamp;
 
 /// Most bytes of an answer. Lambda accepts 6,291,556 bytes, with headers and with binary content in
@@ -50,17 +50,21 @@ pub async fn router(
     first: Option<TokenItem>,
     metrics: Metrics,
 ) -> Router {
-    let auth = Arc::new(BuiltIn::new(None, Anonymous::Refused));
+    let clock = Arc::clone(&server.engine().ports().clock);
+    let auth = Arc::new(BuiltIn::new(None, Anonymous::Refused, clock));
     let (updated, initial) = (Arc::clone(&auth), first.clone());
-    server.watch_tokens(move |items| {
-        let stored = items.iter().map(|json| TokenItem::read(json));
-        updated.set_tokens(stored.chain(first.clone()).collect());
+    server.watch_tokens(move |tokens| {
+        updated.set_tokens(tokens.into_iter().chain(first.clone()).collect());
     });
+    let used = Arc::clone(&auth);
     auth.set_tokens(initial.into_iter().collect());
     let is_read = Arc::new(AtomicBool::new(read_tokens(&server).await));
     let options = ApiOptions {
         auth,
         entropy: Arc::new(SystemEntropy),
+        clock: Arc::new(SystemClock),
+        // Lambda delivers requests whole.
+        body_timeout: Duration::from_secs(30),
         max_data_bytes,
         dashboard: DashboardOptions::default(),
         log_traffic: false,
@@ -73,6 +77,7 @@ pub async fn router(
     let layer = middleware::from_fn(move |request: Request, next: Next| {
         let (server, read_at, is_read) =
             (shared.clone(), Arc::clone(&read_at), Arc::clone(&is_read));
+        let used = Arc::clone(&used);
         let metrics = metrics.clone();
         let call = async move {
             if !is_read.load(Ordering::Relaxed) || must_refresh(&read_at, server.now()) {
@@ -88,6 +93,7 @@ pub async fn router(
             // The flush logs its failure. The jobs are stored, and the maintenance sweep finds
             // them.
             let _ = server.flush().await;
+            server.record_token_uses(used.take_uses()).await;
             encoded(answer)
         };
         async move { metrics.instrument(call).await }
@@ -171,5 +177,7 @@ pub fn first_token(text: &str) -> Option<TokenItem> {
         scopes: Scope::Admin.into(),
         hash: hash.to_owned(),
         created_at: Timestamp::EPOCH,
+        expires_at: None,
+        bounds: Bounds::default(),
     })
 }

@@ -13,6 +13,7 @@ use tidegate_backends::{
     dynamodb::{DynamoStore, sdk::SdkTable},
     http::{Guard, HttpTarget},
     objects,
+    sealed::{KeySource, SealedStore},
     sqs::SqsWorkQueue,
     system::{SystemClock, SystemEntropy},
     wasm::{PluginHost, Run},
@@ -147,7 +148,8 @@ fn store(
         return Arc::new(MemoryStore::new());
     }
     let table = Arc::new(SdkTable::open(config, settings.table.as_str()));
-    Arc::new(DynamoStore::new(table, clock, entropy).with_shards(settings.shards))
+    let store = DynamoStore::new(table, clock, entropy).with_shards(settings.shards);
+    Arc::new(SealedStore::new(Arc::new(store), KeySource::Given(settings.keys.clone())))
 }
 
 fn objects(

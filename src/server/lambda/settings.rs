@@ -5,11 +5,14 @@ use std::collections::HashMap;
 use tracing::level_filters::LevelFilter;
 
 use crate::auth::TokenItem;
-use tidegate_backends::sqs::SqsQueues;
+use tidegate_backends::{sealed::Keys, sqs::SqsQueues};
+use tidegate_core::validate::AllowedHosts;
 use tidegate_engine::Rules;
 
 use super::http::{MAX_DATA_BYTES, first_token};
 
+/// What the variable with the keys must be.
+const BAD_KEYS: &str = "must be 1 to 10 keys of 32 random bytes in base64, separated by commas";
 /// Most shards of a queue. Every tick of a queue reads all of them.
 const MAX_SHARDS: u8 = 16;
 
@@ -24,10 +27,16 @@ pub struct CloudSettings {
     pub prefix: String,
     /// The URLs of the queues.
     pub queues: SqsQueues,
+    /// The keys that encrypt the secrets of targets.
+    pub keys: Keys,
     /// The prefix of callback URLs, without a slash at the end.
     pub public_url: Option<String>,
     /// Most bytes of a job's data, 1024 to 4,500,000.
     pub max_data_bytes: usize,
+    /// The only hosts that targets may have; empty: every host.
+    pub allowed_targets: AllowedHosts,
+    /// The only hosts that a `callback_url` may have; empty: every host.
+    pub allowed_callbacks: AllowedHosts,
     /// Whether an enqueue of an unknown type creates it.
     pub create_unknown_types: bool,
     /// The admin token of the stack, which is valid before any token is stored.
@@ -69,6 +78,12 @@ impl CloudSettings {
                 hints: vars.queue_url("TIDEGATE_HINT_QUEUE_URL")?,
                 timers: vars.queue_url("TIDEGATE_TIMER_QUEUE_URL")?,
             },
+            keys: vars
+                .parsed("TIDEGATE_ENCRYPTION_KEY", BAD_KEYS, |text| Keys::parse(text).ok())?
+                .ok_or(BadVariable {
+                    variable: "TIDEGATE_ENCRYPTION_KEY",
+                    problem: "is not set",
+                })?,
             public_url: vars
                 .text("TIDEGATE_PUBLIC_URL")
                 .map(|url| url.trim_end_matches('/').to_owned()),
@@ -77,6 +92,8 @@ impl CloudSettings {
                     text.parse().ok().filter(|bytes| (1024..=MAX_DATA_BYTES).contains(bytes))
                 })?
                 .unwrap_or(Rules::default().max_data_bytes),
+            allowed_targets: vars.hosts("TIDEGATE_ALLOWED_TARGETS")?,
+            allowed_callbacks: vars.hosts("TIDEGATE_ALLOWED_CALLBACKS")?,
             create_unknown_types: vars
                 .parsed("TIDEGATE_CREATE_UNKNOWN_TYPES", "must be true or false", |text| {
                     text.parse().ok()
@@ -127,6 +144,8 @@ impl CloudSettings {
             max_data_bytes: self.max_data_bytes,
             create_unknown_types: self.create_unknown_types,
             accept_target: tidegate_backends::aws_targets::accept,
+            allowed_targets: self.allowed_targets.clone(),
+            allowed_callbacks: self.allowed_callbacks.clone(),
             object_bytes: tidegate_backends::cost::OBJECT_BYTES,
             ..Rules::default()
         }
@@ -155,6 +174,17 @@ impl Variables {
         }
     }
 
+    /// The hosts in a variable, separated by commas.
+    fn hosts(&self, variable: &'static str) -> Result<AllowedHosts, BadVariable> {
+        let problem = "must be hosts, patterns such as *.example.com or ranges of addresses, \
+                       separated by commas";
+        let parse = |text: &str| {
+            let entries: Vec<&str> = text.split(',').map(str::trim).collect();
+            AllowedHosts::parse(&entries).ok()
+        };
+        Ok(self.parsed(variable, problem, parse)?.unwrap_or_default())
+    }
+
     /// The parsed value of a variable; `None` if it is not set. `problem` describes a bad value.
     fn parsed<T>(
         &self,
@@ -181,6 +211,7 @@ mod tests {
             ("TIDEGATE_WORK_QUEUE_URL", url),
             ("TIDEGATE_HINT_QUEUE_URL", url),
             ("TIDEGATE_TIMER_QUEUE_URL", url),
+            ("TIDEGATE_ENCRYPTION_KEY", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="),
         ]
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .to_vec()
@@ -202,6 +233,9 @@ mod tests {
             ("TIDEGATE_CREATE_UNKNOWN_TYPES", "yes"),
             ("TIDEGATE_LOG_LEVEL", "tidegate=debug"),
             ("TIDEGATE_EMF_NAMESPACE", "AWS/Lambda"),
+            ("TIDEGATE_ENCRYPTION_KEY", "AAEC"),
+            ("TIDEGATE_ALLOWED_TARGETS", "a.example,"),
+            ("TIDEGATE_ALLOWED_CALLBACKS", "http://a.example"),
             ("TIDEGATE_SHARDS", "0"),
             ("TIDEGATE_SHARDS", "17"),
         ] {

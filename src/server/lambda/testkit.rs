@@ -82,6 +82,7 @@ impl Function {
             ("AWS_ENDPOINT_URL", format!("http://{address}")),
             ("TIDEGATE_TABLE", "memory:".into()),
             ("TIDEGATE_BUCKET", "memory:".into()),
+            ("TIDEGATE_ENCRYPTION_KEY", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=".into()),
             ("TIDEGATE_WORK_QUEUE_URL", queue("work")),
             ("TIDEGATE_HINT_QUEUE_URL", queue("hints.fifo")),
             ("TIDEGATE_TIMER_QUEUE_URL", queue("timers")),

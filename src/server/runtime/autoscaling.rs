@@ -1,45 +1,54 @@
-//! The desired number of workers of a queue: its backlog is drained in a minute, within its limits.
+//! The desired number of workers of a queue: its due jobs are drained in a minute, within its
+//! limits and rates.
 //!
-//! Only the limits of the queue and of its types count. What constraints and the throttler admit
-//! depends on the jobs, and is ignored.
+//! What the throttler admits is its own decision, and is ignored.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::{BTreeMap, HashMap};
 
-use tidegate_core::job::{QueueName, TypeName};
-use tidegate_engine::Catalog;
+use tidegate_core::{
+    job::{QueueName, TypeName},
+    queue::Startable,
+};
+use tidegate_engine::{Catalog, explanation::DRAIN_TARGET};
 
-/// The time in which the workers would drain the backlog.
-const DRAIN_TARGET: Duration = Duration::from_mins(1);
-
-/// The workers for a `backlog` of due jobs by type, if an attempt takes `mean` seconds.
+/// The workers for `due` jobs by type. `startable` is what the limits admit of the first of them,
+/// and `means` has the seconds that an attempt of a type takes.
 pub(super) fn desired_workers(
     catalog: &Catalog,
     queue: &QueueName,
-    backlog: &BTreeMap<TypeName, u64>,
-    mean: f64,
+    due: &BTreeMap<TypeName, u64>,
+    startable: &BTreeMap<TypeName, Startable>,
+    means: &HashMap<TypeName, f64>,
 ) -> u64 {
     let limits = catalog.limits(queue);
     if limits.paused {
         return 0;
     }
-    let weight =
-        |name: &TypeName| catalog.types.get(name).map_or(1, |item| u64::from(item.config.weight));
+    let config = |name: &TypeName| catalog.types.get(name).map(|item| &item.config);
+    let weight = |name: &TypeName| config(name).map_or(1, |config| u64::from(config.weight));
     let mut types: Vec<(u64, &TypeName, u64)> =
-        backlog.iter().map(|(name, jobs)| (weight(name), name, *jobs)).collect();
+        due.iter().map(|(name, jobs)| (weight(name), name, *jobs)).collect();
     // The lightest types first: most of their jobs run at once.
     types.sort_unstable();
     let mut capacity = limits.queue.concurrency.map(u64::from);
     let mut workers = 0;
     for (weight, name, jobs) in types.into_iter().filter(|(_, _, jobs)| *jobs > 0) {
-        // At least one worker, even if the duration of an attempt is unknown.
-        let wanted = (jobs as f64 * mean / DRAIN_TARGET.as_secs_f64()).ceil().max(1.0) as u64;
+        let admitted = startable.get(name).copied().unwrap_or_default();
+        // What admits all examined jobs is taken to admit the others as well.
+        let bound = |most: u64| if most == admitted.examined { jobs } else { most };
+        let (starts, at_once) = (bound(admitted.starts), bound(admitted.at_once));
+        let lease = config(name).map(|config| config.lease_seconds.as_f64());
+        let took = means.get(name).copied().or(lease).unwrap_or_default();
+        let wanted = (starts as f64 * took / DRAIN_TARGET.as_secs_f64()).ceil().max(1.0) as u64;
         let most = [limits.types.get(name).map(|most| u64::from(*most)), capacity];
         let fit = most
             .into_iter()
             .flatten()
             .map(|most| most.checked_div(weight).unwrap_or(u64::MAX))
-            .min();
-        let fit = fit.map_or(wanted, |fit| wanted.min(fit));
+            .chain([at_once])
+            .min()
+            .unwrap_or(at_once);
+        let fit = wanted.min(fit);
         capacity = capacity.map(|capacity| capacity - fit * weight);
         workers += fit;
     }

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 
 use super::{
-    Inner, Options, Server, StopPhase, embedded,
+    Inner, Options, Server, StopPhase, capacities, embedded,
     embedded::handler::{Call, Handler, Work},
     plugin_registry, serverless, shadow, waiters, workers,
 };
@@ -79,6 +79,12 @@ impl Builder {
         self
     }
 
+    /// The engine alone, without the tasks of a server: to change what is stored while no server
+    /// runs.
+    pub fn engine(self) -> Engine {
+        Engine::new(self.ports, self.rules)
+    }
+
     /// Starts the server and resumes what was under way at its stop. A
     /// [serverless](Builder::serverless) server has nothing to start.
     ///
@@ -96,6 +102,7 @@ impl Builder {
             queues: Mutex::default(),
             waiters: waiters::Waiters::default(),
             workers: workers::Workers::default(),
+            capacities: capacities::Capacities::default(),
             operations: Mutex::default(),
             traces: self.traces,
             shadow,
@@ -105,6 +112,7 @@ impl Builder {
             pending: Arc::default(),
             rescheduled: Arc::default(),
             tokens: Mutex::default(),
+            token_removal: tokio::sync::Mutex::default(),
             stopping: watch::Sender::new(StopPhase::Serving),
             busy: Mutex::new(Some(busy)),
             idle: tokio::sync::Mutex::new(idle),
@@ -116,7 +124,9 @@ impl Builder {
         let catalog = server.inner.engine.catalog().await?;
         server.inner.engine.record_schema(catalog).await?;
         plugin_registry::recompile(&server).await?;
+        server.load_capacities().await?;
         server.wake_all().await?;
+        embedded::restart::resume_pushes(&server).await?;
         embedded::sweeper::spawn(&server.inner);
         embedded::schedules::spawn(&server.inner);
         shadow::spawn(Arc::downgrade(&server.inner), shadow_calls);

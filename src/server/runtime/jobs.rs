@@ -1,12 +1,12 @@
 //! Jobs as methods of the server: each calls the engine and notifies the job's queue.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use super::{Server, lease::outcome_unknown};
 use crate::telemetry::metrics;
 use tidegate_core::{
     job::{Job, JobId, Payload, QueueName, TraceContext, TypeName},
-    port::job_store::{ListPage, ListQuery},
+    port::job_store::{ListPage, ListQuery, StoredJob},
     validate::check_lease,
 };
 use tidegate_engine::{
@@ -132,11 +132,11 @@ impl Server {
         let (mut known, mut unprepared) = (Vec::new(), Vec::new());
         for (index, (report, queue)) in reports.into_iter().zip(queues).enumerate() {
             match queue {
-                Some(queue) => {
+                Ok(queue) => {
                     known.push((index, queue));
                     unprepared.push(report);
                 }
-                None => answers[index] = Some(Err(Error::no_job(&report.id))),
+                Err(error) => answers[index] = Some(Err(error)),
             }
         }
         let mut batches: BTreeMap<QueueName, (Vec<usize>, Vec<Report>)> = BTreeMap::new();
@@ -161,17 +161,20 @@ impl Server {
         answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(outcome_unknown()))).collect()
     }
 
-    /// The queue of each report's job.
+    /// The queue of each report's job; or 404 `job_not_found`, or [`Error::Unreadable`].
     pub(super) async fn queues_of(
         &self,
         reports: &[Report],
-    ) -> Result<Vec<Option<QueueName>>, Error> {
+    ) -> Result<Vec<Result<QueueName, Error>>, Error> {
         if reports.is_empty() {
             return Ok(Vec::new());
         }
         let ids: Vec<JobId> = reports.iter().map(|report| report.id.clone()).collect();
         let jobs = self.inner.engine.cached_jobs(&ids).await?;
-        Ok(jobs.into_iter().map(|job| job.map(|job| job.spec.queue.clone())).collect())
+        let queue = |(job, id): (StoredJob, &JobId)| {
+            Ok(job?.ok_or_else(|| Error::no_job(id))?.spec.queue.clone())
+        };
+        Ok(jobs.into_iter().zip(&ids).map(queue).collect())
     }
 
     /// Extends the lease of a running attempt.
@@ -281,15 +284,16 @@ impl Server {
         id: &JobId,
         job_type: Option<&TypeName>,
     ) -> Result<Explanation, Error> {
-        let (engine, inner) = (&self.inner.engine, Arc::clone(&self.inner));
-        let catalog = engine.catalog().await?;
-        let has_capacity = move |job: &Job| inner.has_capacity_for(job, &catalog);
-        engine.explain(id, job_type, has_capacity).await
+        let job = self.job(id, job_type).await?;
+        let workers = self.inner.worker_status(&job.spec.queue).await?;
+        self.inner.engine.explain(&job, &*workers).await
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::runtime::testing::{server_on_faulty_objects, soon};
     use tidegate_core::job::{Body, type_config::TypeConfig};

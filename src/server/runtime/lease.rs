@@ -1,8 +1,9 @@
 //! Leases: pull workers take jobs and report results of earlier ones in one call.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::{Server, deliver, workers::check_name};
+use crate::auth::Bounds;
 use tidegate_core::{
     error_code::ErrorCode,
     job::{Job, QueueName, TypeName, type_config::TypeConfig},
@@ -30,6 +31,19 @@ impl Server {
     /// 400 for values out of bounds; 404 for an unknown type or queue. Each report has its own
     /// result.
     pub async fn lease(&self, request: LeaseRequest) -> Result<Leased, Error> {
+        self.lease_within(request, &Bounds::default()).await
+    }
+
+    /// As [`Server::lease`], only jobs within `bounds`. It does not check the reports.
+    ///
+    /// # Errors
+    ///
+    /// As [`Server::lease`]; 403 for a queue or a type outside the bounds.
+    pub async fn lease_within(
+        &self,
+        request: LeaseRequest,
+        bounds: &Bounds,
+    ) -> Result<Leased, Error> {
         if request.max > MAX_LEASES {
             return Err(Error::invalid("max", format!("must be 0 to {MAX_LEASES}")));
         }
@@ -45,11 +59,10 @@ impl Server {
             ));
         }
         let until = self.now() + request.wait;
-        let selections = self.select_queues(&request).await?;
-        if let Some(worker) = &request.worker {
-            self.inner.workers.seen(worker, self.now());
-        }
-        self.lease_from(selections, request, until).await
+        let selections = self.select_queues(&request, bounds).await?;
+        let inner = Arc::clone(&self.inner);
+        let poll = inner.workers.poll(&request, &*inner.engine.ports().clock);
+        self.lease_from(selections, request, until, poll.presence()).await
     }
 
     /// Ends the attempts of leased jobs that cannot be sent to their worker, for this `reason`.
@@ -64,10 +77,21 @@ impl Server {
     }
 
     /// The queues that can serve the request, with the types to take from each.
-    async fn select_queues(&self, request: &LeaseRequest) -> Result<Vec<QueueSelection>, Error> {
+    async fn select_queues(
+        &self,
+        request: &LeaseRequest,
+        bounds: &Bounds,
+    ) -> Result<Vec<QueueSelection>, Error> {
+        let outside = |what: &str| Error::Forbidden(format!("the token does not concern {what}"));
         let catalog = self.inner.engine.catalog().await?;
+        if let Some(queue) = request.queue.as_ref().filter(|queue| !bounds.allow_queue(queue)) {
+            return Err(outside(&format!("queue {queue}")));
+        }
         let mut selections: BTreeMap<QueueName, Option<Vec<TypeName>>> = BTreeMap::new();
         for name in &request.types {
+            if !bounds.allow_type(name) {
+                return Err(outside(&format!("type {name}")));
+            }
             let missing = || Error::NotFound {
                 code: ErrorCode::JobTypeNotFound,
                 what: format!("job type {name}"),
@@ -77,6 +101,9 @@ impl Server {
                 continue;
             }
             let item = catalog.types.get(name).ok_or_else(missing)?;
+            if !bounds.allow_queue(&item.config.queue) {
+                return Err(outside(&format!("queue {} of type {name}", item.config.queue)));
+            }
             if self.inner.engine.is_pushed(&item.config) {
                 return Err(Error::invalid(
                     "types",
@@ -99,6 +126,21 @@ impl Server {
                 let pulled =
                     catalog.types.iter().filter(|(name, item)| self.is_pulled(name, &item.config));
                 selections.extend(pulled.map(|(_, item)| (item.config.queue.clone(), None)));
+            }
+            selections.retain(|queue, _| bounds.allow_queue(queue));
+            if bounds.types.is_some() {
+                for (queue, types) in &mut selections {
+                    let pulled = catalog.types.iter().filter(|(name, item)| {
+                        item.config.queue == *queue
+                            && bounds.allow_type(name)
+                            && self.is_pulled(name, &item.config)
+                    });
+                    *types = Some(pulled.map(|(name, _)| name.clone()).collect());
+                }
+                selections.retain(|_, types| types.as_ref().is_some_and(|types| !types.is_empty()));
+                if let Some(queue) = request.queue.as_ref().filter(|_| selections.is_empty()) {
+                    return Err(outside(&format!("a type of queue {queue}")));
+                }
             }
         }
         Ok(selections.into_iter().collect())

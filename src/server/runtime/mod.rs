@@ -17,6 +17,7 @@
 mod autoscaling;
 mod builder;
 pub(crate) mod bulk;
+mod capacities;
 pub(crate) mod deliver;
 mod doctor;
 pub mod embedded;
@@ -49,13 +50,15 @@ use tokio::sync::watch;
 pub use crate::runtime::builder::Builder;
 pub use crate::runtime::embedded::handler::{Call, Handled, Handler, Work};
 #[cfg(feature = "embedded")]
-pub use crate::runtime::embedded::open::DirectoryOpenError;
+pub use crate::runtime::embedded::open::{DirectoryOpenError, key_file};
 pub use crate::runtime::plugin_registry::CannotPush;
 pub use crate::runtime::serverless::{NEAR, SweepReport};
 pub use shadow::Comparison;
 pub use tidegate_api::{Difference, PluginUser, ShadowDecision};
+pub use tokens::TokenRemoval;
 
 use crate::{
+    auth::TokenItem,
     runtime::embedded::queue_task::{QueueHandle, TaskMessage},
     telemetry::metrics,
 };
@@ -105,6 +108,7 @@ pub(crate) struct Inner {
     queues: Mutex<HashMap<QueueName, QueueHandle>>,
     waiters: waiters::Waiters,
     workers: workers::Workers,
+    capacities: capacities::Capacities,
     /// The bulk operations under way.
     operations: Mutex<HashSet<String>>,
     /// `None`: tracing is off.
@@ -120,14 +124,16 @@ pub(crate) struct Inner {
     /// Notified when a schedule changes.
     rescheduled: Arc<tokio::sync::Notify>,
     tokens: Mutex<Option<TokenListener>>,
+    /// Held while a token is removed.
+    token_removal: tokio::sync::Mutex<()>,
     stopping: watch::Sender<StopPhase>,
     /// Cloned by tasks and deliveries under way: a stop waits until all clones are dropped.
     busy: Mutex<Option<tokio::sync::mpsc::Sender<()>>>,
     idle: tokio::sync::Mutex<tokio::sync::mpsc::Receiver<()>>,
 }
 
-/// Receives the items of all tokens when one changes.
-type TokenListener = Arc<dyn Fn(Vec<Vec<u8>>) + Send + Sync>;
+/// Receives all tokens when one changes.
+type TokenListener = Arc<dyn Fn(Vec<TokenItem>) + Send + Sync>;
 
 /// The phase of a stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -181,6 +187,10 @@ impl Server {
                 retry_after: Duration::from_secs(1),
                 message: "the server is stopping".into(),
             });
+        }
+        if let Some(why) = self.inner.health_check.as_ref().and_then(|check| check.refusal()) {
+            let retry_after = Duration::from_secs(1);
+            return Err(Error::Unavailable { retry_after, message: why });
         }
         self.inner.engine.catalog().await.map(|_| ())
     }

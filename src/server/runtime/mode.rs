@@ -17,14 +17,15 @@ use super::{
     embedded::{self, queue_task::QueueSnapshot, queue_task::TaskMessage},
     lease::QueueSelection,
     serverless::{self, NEAR},
+    workers::Presence,
 };
 use tidegate_core::{
-    job::{Job, QueueName, Version},
+    job::{Job, QueueName, TypeName, Version},
     time::Timestamp,
 };
 use tidegate_engine::{
     Catalog, Error,
-    request::{LeaseRequest, Leased, Report},
+    request::{LeaseRequest, Leased, Report, WorkerStatus},
 };
 
 impl Inner {
@@ -72,11 +73,26 @@ impl Inner {
         }
     }
 
-    /// Whether a worker, a handler or a push slot can take `job` now.
+    /// The status of the workers of each type of `queue`.
     ///
-    /// A serverless process does not know the workers of other processes, so there it is `true`.
-    pub(super) fn has_capacity_for(self: &Arc<Self>, job: &Job, catalog: &Catalog) -> bool {
-        self.is_serverless() || embedded::has_capacity_for(self, job, catalog)
+    /// A serverless process does not know the workers of other processes: only what runs.
+    pub(super) async fn worker_status(
+        self: &Arc<Self>,
+        queue: &QueueName,
+    ) -> Result<Box<dyn Fn(&TypeName) -> WorkerStatus + Send + Sync>, Error> {
+        if self.is_serverless() {
+            return serverless::worker_status(&self.engine, queue).await;
+        }
+        let catalog = self.engine.catalog().await?;
+        Ok(Box::new(embedded::worker_status(self, queue, &catalog)))
+    }
+
+    /// How many pull workers share `queue`; none if this process does not know all of them.
+    pub(super) fn active_workers(&self, queue: &QueueName, catalog: &Catalog) -> Option<u64> {
+        let running = || self.engine.running_by_worker(&[]);
+        let workers =
+            || self.workers.of_queue(queue, &running(), &catalog.drains, self.engine.now());
+        (!self.is_serverless()).then(|| workers().active(catalog, self.engine.now()))
     }
 }
 
@@ -96,17 +112,19 @@ impl Server {
         settled
     }
 
-    /// Leases from `selections` until there is a job or `until`, and settles the request's reports.
+    /// Leases from `selections` until there is a job, the worker leaves, or `until`, and settles
+    /// the request's reports.
     pub(super) async fn lease_from(
         &self,
         selections: Vec<QueueSelection>,
         request: LeaseRequest,
         until: Timestamp,
+        presence: Presence,
     ) -> Result<Leased, Error> {
         if self.inner.is_serverless() {
-            Box::pin(self.lease_serverless(selections, request, until)).await
+            Box::pin(self.lease_serverless(selections, request, until, presence)).await
         } else {
-            self.lease_embedded(selections, request, until).await
+            self.lease_embedded(selections, request, until, presence).await
         }
     }
 

@@ -5,11 +5,19 @@ use std::collections::BTreeMap;
 use super::{Server, autoscaling};
 use tidegate_core::{
     job::{QueueName, TypeName},
-    port::job_store::{Depth, DueQuery, MAX_COUNTED_DUE, StateFilter},
-    queue::{Order, QueueConfig, config::QueueItem},
-    time::Timestamp,
+    port::job_store::{Depth, StateFilter},
+    queue::{
+        QueueConfig,
+        config::{QueueItem, SCAN_BOUND},
+    },
 };
-use tidegate_engine::{Error, request::QueueStatus};
+use tidegate_engine::{
+    Error,
+    request::{QueueExplanation, QueueStatus},
+};
+
+/// The status of a queue says what holds this many due jobs, at most.
+const MAX_STATUS_JOBS: u32 = 100;
 
 impl Server {
     /// Replaces a queue's configuration. The flag is `true` if the queue is new.
@@ -103,6 +111,27 @@ impl Server {
         Ok(statuses)
     }
 
+    /// Why a queue is idle or slow.
+    ///
+    /// # Errors
+    ///
+    /// 404; the store's.
+    pub async fn explain_queue(&self, name: &QueueName) -> Result<QueueExplanation, Error> {
+        let depth = self.inner.engine.ports().store.depth().await?;
+        self.explain_in(name, &depth, SCAN_BOUND).await
+    }
+
+    /// The explanation of a queue from its first `most` due jobs.
+    async fn explain_in(
+        &self,
+        name: &QueueName,
+        depths: &[Depth],
+        most: u32,
+    ) -> Result<QueueExplanation, Error> {
+        let workers = self.inner.worker_status(name).await?;
+        self.inner.engine.explain_queue(name, depths, most, &*workers).await
+    }
+
     async fn status_in(&self, name: &QueueName, depths: &[Depth]) -> Result<QueueStatus, Error> {
         let engine = &self.inner.engine;
         engine.queue(name).await?;
@@ -110,59 +139,55 @@ impl Server {
         let mut depth: BTreeMap<&'static str, u64> = BTreeMap::new();
         let mut types: Vec<TypeName> =
             catalog.types_of(name).map(|(name, _)| name.clone()).collect();
-        let mut waiting = BTreeMap::new();
         for one in depths.iter().filter(|one| one.queue == *name) {
             *depth.entry(one.state.as_str()).or_default() += one.jobs;
-            if one.state == StateFilter::Scheduled && one.jobs > 0 {
-                if !types.contains(&one.job_type) {
-                    types.push(one.job_type.clone());
-                }
-                waiting.insert(one.job_type.clone(), one.jobs);
+            let waits = one.state == StateFilter::Scheduled && one.jobs > 0;
+            if waits && !types.contains(&one.job_type) {
+                types.push(one.job_type.clone());
             }
         }
         let now = engine.now();
-        let due = engine.ports().store.count_due(name, &types, now, MAX_COUNTED_DUE).await?;
-        let oldest = if due.is_empty() { None } else { self.oldest_due(name, &types, now).await? };
+        let store = &engine.ports().store;
+        let due = store.count_due(name, &types, now, store.capabilities().max_counted_due).await?;
+        let oldest = if due.is_empty() {
+            None
+        } else {
+            let oldest = engine.oldest_due([(name.clone(), types)].into(), now).await?;
+            oldest.into_values().next().flatten()
+        };
         let snapshot = self.inner.queue_snapshot(name).await?;
+        let has_constraints = !catalog.limits(name).queue.constraints.is_empty();
+        let QueueExplanation { held, startable, constraints, .. } = if due.is_empty() {
+            let constraints = engine.constraints_in_use(name).await?;
+            QueueExplanation { constraints, ..QueueExplanation::default() }
+        } else {
+            let most = if has_constraints { SCAN_BOUND } else { MAX_STATUS_JOBS };
+            self.explain_in(name, depths, most).await?
+        };
         let ready = due.values().sum();
-        // Past the bound, every scheduled job counts as due.
-        let all_counted = ready < u64::from(MAX_COUNTED_DUE);
-        let backlog = if all_counted { due } else { waiting };
-        let desired_workers =
-            autoscaling::desired_workers(&catalog, name, &backlog, snapshot.mean_run_seconds);
+        let desired_workers = autoscaling::desired_workers(
+            &catalog,
+            name,
+            &due,
+            &startable,
+            &snapshot.mean_run_seconds,
+        );
+        let running = depth.get(StateFilter::Running.as_str()).copied().unwrap_or_default();
+        let running_weight = match snapshot.running_weight {
+            Some(weight) => weight,
+            None => engine.running_weight(name, running).await?,
+        };
         Ok(QueueStatus {
             depth,
             ready,
-            running_weight: snapshot.running_weight,
+            running_weight,
             oldest_due_at: oldest,
-            held: snapshot.held,
+            held,
             desired_workers,
+            workers: self.inner.active_workers(name, &catalog),
             lateness_seconds: snapshot.mean_lateness_seconds,
-            constraints: engine.constraints_in_use(name).await?,
+            constraints,
         })
-    }
-
-    /// The due time of the oldest due job.
-    async fn oldest_due(
-        &self,
-        name: &QueueName,
-        types: &[TypeName],
-        now: Timestamp,
-    ) -> Result<Option<Timestamp>, Error> {
-        let (order, types) = (Order::Time { step_millis: 0 }, types.to_vec());
-        let query = DueQuery {
-            queue: name.clone(),
-            critical: false,
-            types,
-            partition: None,
-            order,
-            until: now,
-            after: None,
-            limit: 1,
-        };
-        let queries = [DueQuery { critical: true, ..query.clone() }, query];
-        let pages = self.inner.engine.ports().store.due(&queries).await?;
-        Ok(pages.iter().filter_map(|page| page.jobs.first()?.life.run_at()).min())
     }
 }
 
@@ -176,11 +201,12 @@ mod tests {
     use tidegate_engine::{memory::FakeClock, request::NewJob, testkit::builders::name};
 
     #[tokio::test]
-    async fn ready_jobs_are_counted_up_to_the_bound() {
+    async fn more_due_jobs_than_a_tick_reads_are_counted() {
         let server = builder(&Arc::new(FakeClock::default())).start().await.unwrap();
         server.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
-        for (jobs, ready) in [(MAX_COUNTED_DUE - 1, MAX_COUNTED_DUE - 1), (2, MAX_COUNTED_DUE)] {
-            let jobs = (0..jobs).map(|_| NewJob::new(name("work"), Payload::null())).collect();
+        for ready in [SCAN_BOUND, 2 * SCAN_BOUND] {
+            let new = || NewJob::new(name("work"), Payload::null());
+            let jobs = (0..SCAN_BOUND).map(|_| new()).collect();
             assert!(server.enqueue_many(jobs).await.iter().all(Result::is_ok));
             let status = server.queue_status(&name("default")).await.unwrap();
             assert_eq!(status.ready, u64::from(ready));

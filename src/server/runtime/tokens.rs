@@ -1,25 +1,26 @@
 //! Tokens as methods of the server: stored items, and the listener that receives them after a
 //! change.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use super::Server;
-use tidegate_core::port::job_store::ItemKind;
+use crate::auth::{TokenItem, stored};
+use tidegate_core::time::Timestamp;
 use tidegate_engine::Error;
 
 impl Server {
-    /// Stores the item of a token.
+    /// Stores a token. From the first one on the server is [closed](Self::is_closed).
     ///
     /// # Errors
     ///
     /// The store's.
-    pub async fn put_token(&self, id: &str, json: Vec<u8>) -> Result<(), Error> {
-        self.inner.engine.put_item(ItemKind::Token, id, Some(json)).await?;
+    pub async fn put_token(&self, token: &TokenItem) -> Result<(), Error> {
+        stored::put(&self.inner.engine, token).await?;
         self.publish_tokens().await
     }
 
-    /// Calls `listener` with the items of all tokens after every change, before the change returns.
-    pub fn watch_tokens(&self, listener: impl Fn(Vec<Vec<u8>>) + Send + Sync + 'static) {
+    /// Calls `listener` with all tokens after every change, before the change returns.
+    pub fn watch_tokens(&self, listener: impl Fn(Vec<TokenItem>) + Send + Sync + 'static) {
         *self.inner.tokens.lock() = Some(Arc::new(listener));
     }
 
@@ -37,43 +38,71 @@ impl Server {
         Ok(())
     }
 
-    /// The items of all tokens.
+    /// All tokens, by id.
     ///
     /// # Errors
     ///
     /// The store's.
-    pub async fn tokens(&self) -> Result<Vec<Vec<u8>>, Error> {
-        Ok(self
-            .inner
-            .engine
-            .ports()
-            .store
-            .items(ItemKind::Token)
-            .await?
-            .into_iter()
-            .map(|item| item.bytes)
-            .collect())
+    pub async fn tokens(&self) -> Result<Vec<TokenItem>, Error> {
+        stored::all(&self.inner.engine).await
     }
 
-    /// Removes a token. `false`: there was none.
+    /// When tokens were used last, by id.
     ///
     /// # Errors
     ///
     /// The store's.
-    pub async fn delete_token(&self, id: &str) -> Result<bool, Error> {
-        let exists = self
-            .inner
-            .engine
-            .ports()
-            .store
-            .items(ItemKind::Token)
-            .await?
-            .iter()
-            .any(|item| item.name == id);
+    pub async fn token_uses(&self) -> Result<HashMap<String, Timestamp>, Error> {
+        stored::uses(&self.inner.engine).await
+    }
+
+    /// Records when tokens were used. A failure is logged: the next use is recorded again.
+    pub async fn record_token_uses(&self, uses: Vec<(String, Timestamp)>) {
+        if let Err(error) = stored::record_uses(&self.inner.engine, uses).await {
+            tracing::warn!(%error, "the last use of tokens was not recorded");
+        }
+    }
+
+    /// Whether the server ever had a token. Then callers need credentials for good.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub async fn is_closed(&self) -> Result<bool, Error> {
+        stored::is_closed(&self.inner.engine).await
+    }
+
+    /// Removes a token, unless `keep` is true of it after the tokens were read again. Removals run
+    /// one after the other.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub async fn delete_token(
+        &self,
+        id: &str,
+        keep: impl FnOnce() -> bool + Send,
+    ) -> Result<TokenRemoval, Error> {
+        let _turn = self.inner.token_removal.lock().await;
+        self.publish_tokens().await?;
+        if keep() {
+            return Ok(TokenRemoval::Kept);
+        }
+        let exists = stored::remove(&self.inner.engine, id).await?;
         if exists {
-            self.inner.engine.put_item(ItemKind::Token, id, None).await?;
             self.publish_tokens().await?;
         }
-        Ok(exists)
+        Ok(if exists { TokenRemoval::Removed } else { TokenRemoval::Unknown })
     }
+}
+
+/// What became of a token that was to be removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenRemoval {
+    /// It is removed.
+    Removed,
+    /// The caller keeps it.
+    Kept,
+    /// There is none.
+    Unknown,
 }

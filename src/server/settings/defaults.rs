@@ -3,13 +3,19 @@
 use std::collections::BTreeMap;
 
 use super::{Emf, Jwt, LogFormat, LogLevel, Settings, Tracing};
-use tidegate_core::time::Seconds;
+use tidegate_core::{time::Seconds, validate::AllowedHosts};
 
 impl Default for Settings {
     fn default() -> Self {
         Self {
             listen: ([127, 0, 0, 1], 8080).into(),
             data: "./tidegate-data".into(),
+            encryption_key: None,
+            encryption_key_file: None,
+            max_connections: None,
+            head_timeout_seconds: Seconds::new(15),
+            body_timeout_seconds: Seconds::new(30),
+            idle_timeout_seconds: Seconds::new(75),
             public_url: None,
             max_data_bytes: 4 << 20,
             create_unknown_types: false,
@@ -21,6 +27,8 @@ impl Default for Settings {
             max_dead_letters: 10_000,
             push_slots: 256,
             allow_unsafe_targets: false,
+            allowed_targets: AllowedHosts::default(),
+            allowed_callbacks: AllowedHosts::default(),
             shutdown_seconds: Seconds::new(10),
             allow_unencrypted_proxy: false,
             dashboard_title: "tidegate".into(),

@@ -17,8 +17,11 @@ use serde::{Deserialize, Serialize};
 use tracing::level_filters::LevelFilter;
 use url::Url;
 
+use crate::auth::local;
 use tidegate_backends::http::Guard;
-use tidegate_core::{target::Push, time::Seconds};
+#[cfg(feature = "embedded")]
+use tidegate_backends::sealed::{KeySource, Keys};
+use tidegate_core::{target::Push, time::Seconds, validate::AllowedHosts};
 
 #[cfg(feature = "embedded")]
 pub use load::{SettingsError, unknown_variables};
@@ -48,12 +51,30 @@ documented! {
     #[derive(Clone, PartialEq, Serialize, Deserialize)]
     #[serde(deny_unknown_fields, default)]
     pub struct Settings {
-        /// Address and port to listen on. Any but a loopback address needs tokens or `jwt`.
+        /// Address and port to listen on. Any but a loopback address needs a token or `jwt`.
         pub listen: SocketAddr,
         /// The data directory, created if missing. One server at a time.
         pub data: PathBuf,
+        /// The key that encrypts the secrets of targets in the database: 32 random bytes in base64
+        /// (`openssl rand -base64 32`). Several, separated by commas: the first encrypts, all
+        /// decrypt. Default: the key in the file `key` of the data directory, created if missing.
+        pub encryption_key: Option<String>,
+        /// A file with such keys, one per line, instead of `encryption_key`.
+        pub encryption_key_file: Option<PathBuf>,
+        /// Maximum number of concurrent connections, 16 to 1000000. More get 503. Default: as many
+        /// as the limit of open files allows, at most 16384.
+        pub max_connections: Option<u32>,
+        /// How long the head of a request may take, in seconds, 1 to 3600. A new connection must
+        /// send its first request within this time.
+        pub head_timeout_seconds: Seconds,
+        /// How long the body of a request may take, in seconds, 1 to 3600, and one second more for
+        /// each 16 KiB. A later body gets 408.
+        pub body_timeout_seconds: Seconds,
+        /// How long a connection may be idle between two requests, and how long a client may stop
+        /// reading a response, in seconds, 1 to 86400.
+        pub idle_timeout_seconds: Seconds,
         /// Prefix of callback URLs: the address that workers use. Default: `http://` and the listen
-        /// address. Without tokens the server also accepts requests for this URL's host.
+        /// address. Any host but a loopback one needs a token or `jwt`.
         pub public_url: Option<Url>,
         /// Maximum size of a job's `data` and of a result, 1024 to 67108864 bytes. A larger request
         /// gets 413; a push with a larger response fails permanently.
@@ -80,6 +101,12 @@ documented! {
         /// Allow link-local, cloud metadata, multicast and unspecified target addresses. These can
         /// expose a machine's own credentials.
         pub allow_unsafe_targets: bool,
+        /// The only hosts that targets may have: `api.example.com`, `*.example.com` for all hosts
+        /// below it, an address, or a range such as `10.0.0.0/8` for URLs with an address. In the
+        /// environment, separated by commas. Default: every host.
+        pub allowed_targets: AllowedHosts,
+        /// The only hosts that a `callback_url` may have, in the same form.
+        pub allowed_callbacks: AllowedHosts,
         /// How long a stopping server waits for calls and responses in progress, in seconds, 0 to
         /// 3600.
         pub shutdown_seconds: Seconds,
@@ -205,6 +232,35 @@ impl Settings {
     /// Which addresses may be called.
     pub fn guard(&self) -> Guard {
         if self.allow_unsafe_targets { Guard::Off } else { Guard::On }
+    }
+
+    /// Where the keys come from that encrypt the secrets of targets.
+    ///
+    /// # Errors
+    ///
+    /// The named file cannot be read, or has no keys.
+    #[cfg(feature = "embedded")]
+    pub fn keys(&self) -> Result<KeySource, Fault> {
+        let (setting, text) = match (&self.encryption_key, &self.encryption_key_file) {
+            (Some(keys), _) => ("encryption_key", keys.clone()),
+            (None, Some(file)) => {
+                let setting = "encryption_key_file";
+                let text = std::fs::read_to_string(file).map_err(|error| Fault {
+                    setting,
+                    problem: format!("{} cannot be read: {error}", file.display()),
+                })?;
+                (setting, text)
+            }
+            (None, None) => return Ok(KeySource::File(crate::runtime::key_file(&self.data))),
+        };
+        let keys = Keys::parse(&text).map_err(|bad| Fault { setting, problem: bad.to_string() })?;
+        Ok(KeySource::Given(keys))
+    }
+
+    /// Whether only this machine reaches the server: it listens on a loopback address, and its
+    /// public URL is none of another host.
+    pub fn is_local(&self) -> bool {
+        self.listen.ip().is_loopback() && self.public_url.as_ref().is_none_or(local::is_local)
     }
 
     /// The prefix of callback URLs, without a trailing slash, if the server listens on `bound`.

@@ -147,6 +147,13 @@ fn a_wrong_setting_is_named_with_its_source_and_bounds() {
 fn every_bound_is_held() {
     for (name, value) in [
         ("data", ""),
+        ("encryption_key", "short"),
+        ("max_connections", "15"),
+        ("max_connections", "1000001"),
+        ("head_timeout_seconds", "0.9"),
+        ("head_timeout_seconds", "3601"),
+        ("body_timeout_seconds", "0"),
+        ("idle_timeout_seconds", "86401"),
         ("public_url", "ftp://a"),
         ("public_url", "http://a/?q"),
         ("public_url", "http://me:pw@a/"),

@@ -5,8 +5,10 @@ use std::ops::RangeInclusive;
 use url::Url;
 
 use super::{Emf, Jwt, Settings, Tracing};
+use tidegate_backends::sealed::Keys;
 use tidegate_core::{
     target::{Push, signature::Secret},
+    time::Seconds,
     validate::check_headers,
 };
 
@@ -32,6 +34,16 @@ fn within(setting: &'static str, value: u64, bounds: &RangeInclusive<u64>) -> Re
     }
 }
 
+/// Whether a time limit is 1 to `most` seconds.
+fn seconds(setting: &'static str, value: Seconds, most: u64) -> Result<(), Fault> {
+    let bounds = 1000..=most * 1000;
+    if bounds.contains(&value.millis()) {
+        Ok(())
+    } else {
+        fault(setting, format!("must be 1 to {most}"))
+    }
+}
+
 fn web(setting: &'static str, url: Option<&Url>) -> Result<(), Fault> {
     match url {
         Some(url) if !matches!(url.scheme(), "http" | "https") => {
@@ -54,6 +66,14 @@ impl Settings {
         if self.data.as_os_str().is_empty() {
             return fault("data", "must name a directory");
         }
+        if let Some(keys) = &self.encryption_key {
+            if self.encryption_key_file.is_some() {
+                return fault("encryption_key", "must not be given with encryption_key_file");
+            }
+            if let Err(bad) = Keys::parse(keys) {
+                return fault("encryption_key", bad.to_string());
+            }
+        }
         web("public_url", self.public_url.as_ref())?;
         if self
             .public_url
@@ -65,6 +85,12 @@ impl Settings {
                 "must have no query or fragment, because callback paths are appended to it",
             );
         }
+        if let Some(connections) = self.max_connections {
+            within("max_connections", connections.into(), &(16..=1_000_000))?;
+        }
+        seconds("head_timeout_seconds", self.head_timeout_seconds, 3600)?;
+        seconds("body_timeout_seconds", self.body_timeout_seconds, 3600)?;
+        seconds("idle_timeout_seconds", self.idle_timeout_seconds, 86_400)?;
         within("max_data_bytes", self.max_data_bytes.into(), &(1024..=64 << 20))?;
         within("max_event_bytes", self.max_event_bytes.into(), &(1024..=1 << 20))?;
         within("max_event_hops", self.max_event_hops.into(), &(1..=1000))?;
@@ -97,6 +123,9 @@ impl Settings {
         let url = target.url.replace("{type}", "type").replace("{id}", "id");
         if let Err(refused) = self.guard().url(&url) {
             return fault("default_target.url", format!("cannot be called: {refused}"));
+        }
+        if url.parse::<Url>().is_ok_and(|url| !self.allowed_targets.allow(&url)) {
+            return fault("default_target.url", "has a host that allowed_targets does not allow");
         }
         let secrets = target.signing_secret.list();
         if secrets.len() > 2 {

@@ -106,10 +106,19 @@ pub const METRICS: &[Metric] = &[
         "tidegate_tick_duration_seconds", &["queue"],
         "duration of a queue's ticks, including the commit, in seconds",
     ),
-    gauge("tidegate_jobs", &["queue", "state"], "number of jobs, read every 2 s"),
+    gauge(
+        "tidegate_jobs", &["queue", "type", "state"],
+        "number of jobs, read every 2 s; beyond 1000 pairs of queue and type, `type` is `other`",
+    ),
+    gauge(
+        "tidegate_oldest_due_job_age_seconds", &["queue"],
+        "time since the oldest waiting job of a queue was due, in seconds; 0 if none is due; read \
+         every 2 s",
+    ),
     gauge(
         "tidegate_running_weight", &["queue"],
-        "total weight of the granted jobs (only of queues that have or had a limit)",
+        "total weight of the running jobs, without critical ones; of a queue without limits read \
+         every 2 s, at most 10,000 jobs",
     ),
     gauge(
         "tidegate_jobs_held", &["queue"],
@@ -163,6 +172,26 @@ pub const METRICS: &[Metric] = &[
     counter(
         "tidegate_http_requests_total", &["status"],
         "requests answered, by class of status: `2xx`, `4xx`, ...",
+    ),
+    counter(
+        "tidegate_requests_refused_total", &["reason"],
+        "requests answered with 401 or 403, by reason: `no_credentials`, `invalid_credentials`, \
+         `scope` (the token lacks it), `cross_site`, `host_not_allowed`, `insecure_request`",
+    ),
+    gauge("tidegate_connections", &[], "open connections, read every second"),
+    counter(
+        "tidegate_connections_closed_total", &["reason"],
+        "connections that the server closed, by reason: `idle`, `head_timeout` (no request in \
+         time), `response_timeout` (its client stopped reading), `made_room` (all connections were \
+         taken, and this one waited for a request)",
+    ),
+    counter(
+        "tidegate_connections_refused_total", &[],
+        "connections over `max_connections`, which got 503",
+    ),
+    counter(
+        "tidegate_accept_errors_total", &[],
+        "failures to accept a connection, such as too many open files",
     ),
     counter(
         "tidegate_spans_lost_total", &[],
@@ -251,7 +280,7 @@ mod tests {
             assert!(metric.name.starts_with("tidegate_"), "{}", metric.name);
             let ending = match metric.kind {
                 MetricKind::Counter => metric.name.ends_with("_total"),
-                MetricKind::Gauge => unit(metric.name) == Unit::Count,
+                MetricKind::Gauge => !metric.name.ends_with("_total"),
                 MetricKind::Histogram => metric.name.ends_with("_seconds"),
             };
             assert!(ending, "{}", metric.name);

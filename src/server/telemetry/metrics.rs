@@ -3,7 +3,10 @@
 //! Nothing here costs a job a write or a lock: counters are summed per tick, and depths are read at
 //! an interval.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use metrics::{counter, gauge, histogram};
 
@@ -101,9 +104,11 @@ pub(crate) fn settled(queue: &str, ticked: &TickOutcome) {
     }
 }
 
-/// Records the weight of a queue's grants, and what its rules held in the latest tick.
-pub(crate) fn queue(queue: &QueueName, running_weight: u64, held: &BTreeMap<String, u64>) {
-    gauge!("tidegate_running_weight", "queue" => queue.to_string()).set(running_weight as f64);
+/// Records the weight of a queue's grants, if it has a ledger, and what its rules held in the latest tick.
+pub(crate) fn queue(queue: &QueueName, running_weight: Option<u64>, held: &BTreeMap<String, u64>) {
+    if let Some(weight) = running_weight {
+        gauge!("tidegate_running_weight", "queue" => queue.to_string()).set(weight as f64);
+    }
     gauge!("tidegate_jobs_held", "queue" => queue.to_string())
         .set(held.values().sum::<u64>() as f64);
 }
@@ -119,14 +124,74 @@ pub(crate) fn job_finished(job: &Job) {
     counter!("tidegate_jobs_finished_total", &labels).increment(1);
 }
 
-/// Records the number of jobs.
-pub(crate) fn depth(depths: &[Depth]) {
-    let mut sums: BTreeMap<(&str, &'static str), u64> = BTreeMap::new();
-    for depth in depths {
-        *sums.entry((depth.queue.as_str(), depth.state.as_str())).or_default() += depth.jobs;
+/// Most pairs of queue and type for which the numbers of jobs are recorded separately.
+const MAX_DEPTH_TYPES: usize = 1000;
+/// The type under which the jobs of all further types are counted.
+const OTHER_TYPES: &str = "other";
+
+/// The gauges of depths and ages that were recorded last, so that one whose jobs are gone becomes 0.
+#[derive(Debug, Default)]
+pub(crate) struct DepthGauges {
+    jobs: BTreeSet<(String, String, &'static str)>,
+    ages: BTreeSet<String>,
+    weights: BTreeSet<QueueName>,
+}
+
+impl DepthGauges {
+    /// Records the number of jobs.
+    pub(crate) fn jobs(&mut self, depths: &[Depth]) {
+        let mut types: BTreeSet<(&str, &str)> = BTreeSet::new();
+        let mut sums: BTreeMap<(String, String, &'static str), u64> =
+            std::mem::take(&mut self.jobs).into_iter().map(|labels| (labels, 0)).collect();
+        for depth in depths.iter().filter(|depth| depth.jobs > 0) {
+            let (queue, job_type) = (depth.queue.as_str(), depth.job_type.as_str());
+            let fits = types.len() < MAX_DEPTH_TYPES || types.contains(&(queue, job_type));
+            let label = if fits { job_type } else { OTHER_TYPES };
+            if fits {
+                types.insert((queue, job_type));
+            }
+            *sums.entry((queue.into(), label.into(), depth.state.as_str())).or_default() +=
+                depth.jobs;
+        }
+        for ((queue, job_type, state), jobs) in sums {
+            let labels =
+                [("queue", queue.clone()), ("type", job_type.clone()), ("state", state.into())];
+            gauge!("tidegate_jobs", &labels).set(jobs as f64);
+            // What has become 0 was said once, and may belong to a type that is gone.
+            if jobs > 0 {
+                self.jobs.insert((queue, job_type, state));
+            }
+        }
     }
-    for ((queue, state), jobs) in sums {
-        gauge!("tidegate_jobs", "queue" => queue.to_owned(), "state" => state).set(jobs as f64);
+
+    /// Records the weight that runs in each queue without a ledger.
+    pub(crate) fn weights(&mut self, weights: &BTreeMap<QueueName, u64>) {
+        let gone: Vec<_> =
+            self.weights.iter().filter(|queue| !weights.contains_key(*queue)).collect();
+        for (queue, weight) in gone.into_iter().map(|queue| (queue, &0)).chain(weights) {
+            gauge!("tidegate_running_weight", "queue" => queue.to_string()).set(*weight as f64);
+        }
+        self.weights = weights.keys().cloned().collect();
+    }
+
+    /// Records how long the oldest due job of each queue has been due at `now`.
+    pub(crate) fn oldest_due(
+        &mut self,
+        oldest: &BTreeMap<QueueName, Option<Timestamp>>,
+        now: Timestamp,
+    ) {
+        let mut ages: BTreeMap<String, f64> =
+            std::mem::take(&mut self.ages).into_iter().map(|queue| (queue, 0.0)).collect();
+        for (queue, due) in oldest {
+            let age = due.map_or(0.0, |due| now.since(due).as_secs_f64());
+            ages.insert(queue.to_string(), age);
+        }
+        for (queue, age) in ages {
+            gauge!("tidegate_oldest_due_job_age_seconds", "queue" => queue.clone()).set(age);
+            if age > 0.0 {
+                self.ages.insert(queue);
+            }
+        }
     }
 }
 

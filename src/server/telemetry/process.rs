@@ -2,13 +2,22 @@
 //!
 //! The settings' exclude list filters both kinds of metrics in one place.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{
+    collections::HashSet,
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use metrics::{
-    Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
-    SharedString, Unit, set_global_recorder,
+    Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Label, Metadata,
+    Recorder, SharedString, Unit, set_global_recorder,
 };
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+use parking_lot::RwLock;
 
 use crate::{
     settings::Settings,
@@ -23,6 +32,9 @@ use crate::{
 /// How often recorded histogram values are folded into their buckets. Without it they accumulate
 /// between two scrapes.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Most series: a metric with the values of its labels. Names of queues and types are such values.
+const MAX_SERIES: usize = 10_000;
 
 /// Why metrics cannot be collected.
 #[derive(Debug, thiserror::Error)]
@@ -70,7 +82,8 @@ impl MetricsCollection {
             })?);
             emf = Some(collected);
         }
-        let filtered = FilteredRecorder { prometheus: recorder, emf, settings: settings.clone() };
+        let (settings, series) = (settings.clone(), SeriesLimit::default());
+        let filtered = FilteredRecorder { prometheus: recorder, emf, settings, series };
         set_global_recorder(filtered).map_err(|error| failed(&error))?;
         tokio::spawn(keep_up(prometheus.clone()));
         Ok(Self { prometheus, emf: writer })
@@ -117,6 +130,36 @@ struct FilteredRecorder {
     prometheus: PrometheusRecorder,
     emf: Option<Arc<Emf>>,
     settings: Settings,
+    series: SeriesLimit,
+}
+
+/// The series that there are, at most [`MAX_SERIES`]. Later ones are added up per metric.
+#[derive(Default)]
+struct SeriesLimit {
+    known: RwLock<HashSet<Key>>,
+    is_reached: AtomicBool,
+}
+
+impl SeriesLimit {
+    /// `key`, or past the limit a key whose labels have the value `other`.
+    fn within(&self, key: &Key, most: usize) -> Key {
+        if key.labels().len() == 0 || self.known.read().contains(key) {
+            return key.clone();
+        }
+        let mut known = self.known.write();
+        if known.len() < most {
+            known.insert(key.clone());
+            return key.clone();
+        }
+        if !self.is_reached.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "there are over {most} series (a metric with the values of its labels); further \
+                 ones are counted together, with the label value other"
+            );
+        }
+        let others = key.labels().map(|label| Label::new(label.key().to_owned(), "other"));
+        Key::from_parts(key.name().to_owned(), others.collect::<Vec<_>>())
+    }
 }
 
 impl Recorder for FilteredRecorder {
@@ -136,6 +179,7 @@ impl Recorder for FilteredRecorder {
         if self.settings.excludes_metric(key.name()) {
             return Counter::noop();
         }
+        let key = &self.series.within(key, MAX_SERIES);
         let counter = self.prometheus.register_counter(key, metadata);
         match &self.emf {
             Some(emf) => {
@@ -149,6 +193,7 @@ impl Recorder for FilteredRecorder {
         if self.settings.excludes_metric(key.name()) {
             return Gauge::noop();
         }
+        let key = &self.series.within(key, MAX_SERIES);
         let gauge = self.prometheus.register_gauge(key, metadata);
         match &self.emf {
             Some(emf) => Gauge::from_arc(Arc::new(Both(gauge, emf.register_gauge(key, metadata)))),
@@ -160,6 +205,7 @@ impl Recorder for FilteredRecorder {
         if self.settings.excludes_metric(key.name()) {
             return Histogram::noop();
         }
+        let key = &self.series.within(key, MAX_SERIES);
         let histogram = self.prometheus.register_histogram(key, metadata);
         match &self.emf {
             Some(emf) => Histogram::from_arc(Arc::new(Both(
@@ -207,5 +253,26 @@ impl HistogramFn for Both<Histogram> {
     fn record(&self, value: f64) {
         self.0.record(value);
         self.1.record(value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn series_past_the_limit_are_added_up_per_metric() {
+        let limit = SeriesLimit::default();
+        let of = |metric: &'static str, queue: usize| {
+            let key = Key::from_parts(metric, vec![Label::new("queue", format!("q{queue}"))]);
+            let key = limit.within(&key, 3);
+            let label = key.labels().next().unwrap().value().to_owned();
+            format!("{} {label}", key.name())
+        };
+        assert_eq!([of("a", 1), of("a", 2), of("b", 1)], ["a q1", "a q2", "b q1"]);
+        assert_eq!([of("a", 3), of("a", 4), of("b", 2)], ["a other", "a other", "b other"]);
+        assert_eq!([of("a", 1), of("b", 1)], ["a q1", "b q1"], "known ones stay");
+        let bare = Key::from_static_name("c");
+        assert_eq!(limit.within(&bare, 3), bare);
     }
 }

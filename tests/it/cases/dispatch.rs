@@ -161,7 +161,7 @@ async fn one_lookahead_scans_each_stretch_and_again_after_a_crash() {
             .unwrap()
             .pop()
             .unwrap();
-        let done: serde_json::Value = serde_json::from_slice(&item.bytes).unwrap();
+        let done: serde_json::Value = item.read().unwrap();
         let until = p.now() + Duration::from_secs(150);
         let bytes =
             serde_json::to_vec(&serde_json::json!({"done": done["done"], "until": until})).unwrap();

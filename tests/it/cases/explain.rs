@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_core::{
     job::{
-        Job,
+        Job, TypeName,
         retry::{Backoff, Jitter, Retry},
         type_config::TypeConfig,
     },
@@ -18,7 +18,7 @@ use tidegate_core::{
 };
 use tidegate_engine::{
     Dispatch, TickInput,
-    request::{Explanation, JobPatch, NewJob},
+    request::{Explanation, JobPatch, NewJob, WorkerStatus},
     testkit::{
         FnPolicy,
         builders::name,
@@ -29,7 +29,25 @@ use tidegate_engine::{
 use super::harness::{Harness, demand, every_store, failed, queue, report, with, work};
 
 async fn explain(harness: &Harness, job: &Job) -> Explanation {
-    harness.engine.explain(&job.id, None, |_| true).await.unwrap()
+    harness.explain(&job.id).await
+}
+
+/// Known workers that are busy.
+fn busy() -> WorkerStatus {
+    let (known, in_use) = (Some(3), 2);
+    WorkerStatus {
+        known,
+        busy: known,
+        polling: Some(0),
+        in_use,
+        capacity: Some(2),
+        ..WorkerStatus::default()
+    }
+}
+
+/// No worker.
+fn nobody() -> WorkerStatus {
+    WorkerStatus { known: Some(0), polling: Some(0), ..WorkerStatus::default() }
 }
 
 /// What holds `job`, its name, and the earliest it can run.
@@ -146,7 +164,9 @@ async fn limits_hold_by_name() {
         harness.enqueue(with("tenant", "a")).await;
         harness.lease(5).await;
         let second = harness.enqueue(with("tenant", "a")).await;
-        assert_eq!(held(&harness, &second).await, ("constraint", Some("tenant (a)".into()), None));
+        assert_eq!(held(&harness, &second).await, ("constraint", Some("tenant".into()), None));
+        let by = explain(&harness, &second).await.held_by.unwrap();
+        assert_eq!(by.value.as_deref(), Some("a"));
         harness.enqueue(with("tenant", "b")).await;
         harness.lease(5).await;
         let third = harness.enqueue(with("tenant", "c")).await;
@@ -160,7 +180,7 @@ async fn limits_hold_by_name() {
 }
 
 #[tokio::test]
-async fn a_rate_says_when_its_next_token_comes() {
+async fn a_rate_says_when_the_next_start_may_be() {
     for mut harness in every_store() {
         let rate = Rate { count: 1, per_seconds: Seconds::new(10), burst: None };
         let constraint = Constraint {
@@ -256,8 +276,18 @@ async fn a_job_that_no_worker_requests_waits_for_a_worker() {
     for harness in every_store() {
         harness.with_limit(5).await;
         let job = harness.enqueue(work()).await;
-        let explained = harness.engine.explain(&job.id, None, |_| false).await.unwrap();
+        let explained = harness.explain_with(&job.id, &|_| nobody()).await;
         assert_eq!(explained.held_by.unwrap().kind, "worker");
+        assert_eq!(explained.workers, Some(nobody()));
+        assert!(explained.reason.starts_with("no worker is known"), "{}", explained.reason);
+        let status = WorkerStatus { last_seen_at: Some(harness.now()), ..busy() };
+        harness.clock.advance(Duration::from_millis(300));
+        let explained = harness.explain_with(&job.id, &|_| status.clone()).await;
+        assert_eq!(
+            explained.reason,
+            "all 3 workers of its type are busy; 2 of 2 in use; last heard 0.3 s ago"
+        );
+        assert_eq!(explained.workers, Some(status));
     }
 }
 
@@ -268,10 +298,10 @@ async fn a_limit_holds_a_job_whose_workers_are_busy() {
         harness.enqueue(work()).await;
         let job = harness.enqueue(work()).await;
         assert_eq!(harness.lease(1).await.len(), 1);
-        let explained = harness.engine.explain(&job.id, None, |_| false).await.unwrap();
+        let explained = harness.explain_with(&job.id, &|_| busy()).await;
         assert_eq!(explained.held_by.unwrap().kind, "concurrency", "{}", explained.reason);
         harness.set_queue(QueueConfig { concurrency: Some(0), ..QueueConfig::default() }).await;
-        let explained = harness.engine.explain(&job.id, None, |_| false).await.unwrap();
+        let explained = harness.explain_with(&job.id, &|_| busy()).await;
         assert_eq!(explained.held_by.unwrap().kind, "concurrency", "{}", explained.reason);
     }
 }
@@ -290,7 +320,7 @@ async fn a_throttler_holds_a_job_whose_workers_are_busy() {
         harness.enqueue(work()).await;
         let job = harness.enqueue(work()).await;
         assert_eq!(harness.lease(1).await.len(), 1);
-        let explained = harness.engine.explain(&job.id, None, |_| false).await.unwrap();
+        let explained = harness.explain_with(&job.id, &|_| busy()).await;
         assert_eq!(explained.held_by.unwrap().kind, "throttler", "{}", explained.reason);
     }
 }
@@ -347,11 +377,8 @@ async fn explain_ignores_jobs_that_no_worker_requests() {
         harness.enqueue(NewJob::new(name("unleased"), work().data)).await;
         harness.wait(120);
         let job = harness.enqueue(work()).await;
-        let explained = harness
-            .engine
-            .explain(&job.id, None, |job| job.spec.job_type.as_str() == "work")
-            .await
-            .unwrap();
+        let workers = |name: &TypeName| if name.as_str() == "work" { busy() } else { nobody() };
+        let explained = harness.explain_with(&job.id, &workers).await;
         assert_eq!(explained.held_by.unwrap().kind, "worker", "{}", explained.reason);
         assert_eq!(
             held(&harness, &job).await.0,

@@ -9,6 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use object_store::{ObjectStore, memory::InMemory};
 use tidegate_backends::sqlite::SqliteStore;
 use tidegate_core::{
@@ -28,18 +29,22 @@ use tidegate_engine::{
     Demand, Dispatch, Engine, Error, Ports, Rules, TickCache, TickInput, TickOutcome,
     memory::{FakeClock, MemoryStore, MemoryWorkQueue, SeededEntropy},
     plugins::registry::{NewCode, NewVersion, Pushed, Stage},
-    request::{NewJob, Report, ReportOutcome},
+    request::{Explanation, NewJob, QueueExplanation, Report, ReportOutcome, WorkerStatus},
     testkit::{FnPolicy, builders::name},
 };
+
+/// Damages the record of a job in a store; a second call restores it.
+type Damage = Arc<dyn Fn(JobId) -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// A queue `default`, and its workers.
 pub struct Harness {
     pub clock: Arc<FakeClock>,
     pub store: SharedStore,
     pub engine: Engine,
-    pub cache: TickCache,
+    pub cache: Box<TickCache>,
     pub policy: FnPolicy,
     work: Arc<MemoryWorkQueue>,
+    damage: Option<Damage>,
 }
 
 /// One harness on each embedded store, and one on a table, where each write is separate and takes
@@ -50,10 +55,24 @@ pub fn every_store_and_table() -> Vec<Harness> {
 
 /// One harness on each embedded store.
 pub fn every_store() -> [Harness; 2] {
-    [
-        Harness::on(Arc::new(MemoryStore::new())),
-        Harness::on(Arc::new(SqliteStore::open_temporary().unwrap())),
-    ]
+    let memory = Arc::new(MemoryStore::new());
+    let mut on_memory = Harness::on(Arc::clone(&memory) as _);
+    on_memory.damage = Some(Arc::new(move |id| {
+        memory.damage_job(&id);
+        Box::pin(async {})
+    }));
+    let sqlite = Arc::new(SqliteStore::open_temporary().unwrap());
+    let mut on_sqlite = Harness::on(Arc::clone(&sqlite) as _);
+    on_sqlite.damage = Some(Arc::new(move |id| {
+        let db = rusqlite::Connection::open(sqlite.file()).unwrap();
+        let find = "SELECT life FROM jobs WHERE id = ?1";
+        let mut life: Vec<u8> = db.query_row(find, [id.as_str()], |row| row.get(0)).unwrap();
+        *life.last_mut().unwrap() ^= 1;
+        let change = "UPDATE jobs SET life = ?2 WHERE id = ?1";
+        db.execute(change, rusqlite::params![id.as_str(), life]).unwrap();
+        Box::pin(async {})
+    }));
+    [on_memory, on_sqlite]
 }
 
 /// A harness on a DynamoDB table in memory.
@@ -67,7 +86,13 @@ pub fn on_a_table() -> Option<Harness> {
         Arc::clone(&clock) as _,
         Arc::new(SeededEntropy::new(11)),
     );
-    Some(Harness::at(Arc::new(store), clock))
+    let store = Arc::new(store);
+    let mut harness = Harness::at(Arc::clone(&store) as _, clock);
+    harness.damage = Some(Arc::new(move |id| {
+        let store = Arc::clone(&store);
+        Box::pin(async move { store.damage_job(&id).await })
+    }));
+    Some(harness)
 }
 
 #[cfg(not(feature = "aws"))]
@@ -84,7 +109,15 @@ impl Harness {
         let work = Arc::new(MemoryWorkQueue::default());
         let policy = FnPolicy::default();
         let engine = engine(&store, &clock, &work, &policy);
-        Self { clock, store, engine, cache: TickCache::default(), policy, work }
+        Self { clock, store, engine, cache: Box::default(), policy, work, damage: None }
+    }
+
+    /// Damages the record of a job, so that it cannot be read, and forgets what was cached. A second
+    /// call restores the record.
+    pub async fn damage(&mut self, id: &JobId) {
+        let damage = Arc::clone(self.damage.as_ref().expect("the store can be damaged"));
+        damage(id.clone()).await;
+        self.restart();
     }
 
     /// The same with these plugins, in a new process.
@@ -97,7 +130,7 @@ impl Harness {
     /// A new process on the same store: cached state is gone.
     pub fn restart(&mut self) {
         self.engine = engine(&self.store, &self.clock, &self.work, &self.policy);
-        self.cache = TickCache::default();
+        *self.cache = TickCache::default();
     }
 
     /// A second process on the same store.
@@ -110,14 +143,14 @@ impl Harness {
         let mut rules = Rules::default();
         change(&mut rules);
         self.engine = Engine::new(self.engine.ports().clone(), rules);
-        self.cache = TickCache::default();
+        *self.cache = TickCache::default();
     }
 
     /// Another process on the same store, whose objects are these.
     pub fn objects(&mut self, objects: Arc<dyn ObjectStore>) {
         self.engine =
             Engine::new(Ports { objects, ..self.engine.ports().clone() }, Rules::default());
-        self.cache = TickCache::default();
+        *self.cache = TickCache::default();
     }
 
     pub fn now(&self) -> Timestamp {
@@ -235,6 +268,29 @@ impl Harness {
         self.engine.job(id, None).await.unwrap()
     }
 
+    /// Why a job waits, if a worker of every type waits for jobs.
+    pub async fn explain(&self, id: &JobId) -> Explanation {
+        self.explain_with(id, &|_| polling()).await
+    }
+
+    /// Why a job waits, if the workers of each type have this status.
+    pub async fn explain_with(
+        &self,
+        id: &JobId,
+        workers: &(dyn Fn(&TypeName) -> WorkerStatus + Sync),
+    ) -> Explanation {
+        self.engine.explain(&self.job(id).await, workers).await.unwrap()
+    }
+
+    /// Why the queue is idle or slow, if the workers of each type have this status.
+    pub async fn explain_queue(
+        &self,
+        workers: &(dyn Fn(&TypeName) -> WorkerStatus + Sync),
+    ) -> QueueExplanation {
+        let depths = self.store.depth().await.unwrap();
+        self.engine.explain_queue(&queue(), &depths, 1000, workers).await.unwrap()
+    }
+
     /// The granted weight by the stored ledger.
     pub async fn granted(&self) -> u64 {
         let Some((ledger, batches)) = self.store.ledger(&queue()).await.unwrap() else {
@@ -265,6 +321,11 @@ fn engine(
         policy: Arc::new(policy.clone()),
     };
     Engine::new(ports, Rules::default())
+}
+
+/// A worker that waits for jobs.
+pub fn polling() -> WorkerStatus {
+    WorkerStatus { known: Some(1), polling: Some(1), busy: Some(0), ..WorkerStatus::default() }
 }
 
 pub fn queue() -> QueueName {

@@ -8,6 +8,7 @@ mod crashes;
 mod dispatch;
 mod events;
 mod explain;
+mod explain_queue;
 mod fairness;
 mod faults;
 pub mod harness;

@@ -1,14 +1,14 @@
 //! Configuration that a newer release wrote: its unknown fields stay, and what cannot be read holds
 //! what depends on it alone.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tidegate_core::{
     event::read,
-    job::{Payload, type_config::TypeConfig},
-    port::{Committed, Write, job_store::ItemKind},
+    job::{Outcome, Payload, retry::Retry, type_config::TypeConfig},
+    port::{Committed, Write, job_store::ItemKind, policy::RetryAnswer},
     queue::{
         QueueConfig,
         config::{Constraint, Rate},
@@ -19,7 +19,7 @@ use tidegate_core::{
 };
 use tidegate_engine::{
     Dispatch, Engine, Error, TickInput,
-    request::NewJob,
+    request::{NewJob, ReportOutcome},
     schema,
     testkit::{
         FnPolicy,
@@ -28,13 +28,15 @@ use tidegate_engine::{
     },
 };
 
-use super::harness::{Harness, demand, every_store, every_store_and_table, of_type, queue, work};
+use super::harness::{
+    Harness, demand, every_store, every_store_and_table, failed, of_type, queue, report, work,
+};
 
 /// Changes a stored item, as a newer release does.
 async fn change(harness: &Harness, kind: ItemKind, item: &str, change: impl Fn(&mut Value)) {
     let items = harness.store.items(kind).await.unwrap();
     let stored = items.into_iter().find(|stored| stored.name == item).unwrap();
-    let mut value: Value = serde_json::from_slice(&stored.bytes).unwrap();
+    let mut value: Value = stored.read().unwrap();
     change(&mut value);
     let write = Write::SetItem {
         kind,
@@ -50,7 +52,7 @@ async fn change(harness: &Harness, kind: ItemKind, item: &str, change: impl Fn(&
 async fn stored(harness: &Harness, kind: ItemKind, item: &str) -> Value {
     let items = harness.store.items(kind).await.unwrap();
     let stored = items.into_iter().find(|stored| stored.name == item).unwrap();
-    serde_json::from_slice(&stored.bytes).unwrap()
+    stored.read().unwrap()
 }
 
 fn limit(concurrency: u32) -> QueueConfig {
@@ -118,7 +120,7 @@ async fn a_queue_that_cannot_be_read_holds_its_jobs_alone() {
         change(&harness, ItemKind::Queue, "default", order("by_the_moon")).await;
         let job = harness.enqueue(work()).await;
         assert!(harness.lease(10).await.is_empty());
-        let explained = harness.engine.explain(&job.id, None, |_| true).await.unwrap();
+        let explained = harness.explain(&job.id).await;
         assert!(explained.reason.contains("cannot be read"), "{}", explained.reason);
         let elsewhere = harness.enqueue(of_type("elsewhere")).await;
         assert_eq!(elsewhere.spec.queue, name("other"));
@@ -229,7 +231,7 @@ async fn a_queue_that_cannot_be_read_keeps_its_rates() {
         harness.succeed(&running).await;
         assert!(harness.lease(5).await.is_empty());
         change(&harness, ItemKind::Queue, "default", order("time")).await;
-        assert!(harness.lease(5).await.is_empty(), "its only token is used up");
+        assert!(harness.lease(5).await.is_empty(), "its only start of the hour is used up");
     }
 }
 
@@ -320,5 +322,71 @@ async fn an_engine_stops_when_a_release_writes_what_it_cannot_read() {
         assert!(matches!(ticked, Err(Error::Unavailable { .. })));
         written(&harness, schema::READS).await;
         assert_eq!(harness.lease(1).await.len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_running_job_of_an_unreadable_type_keeps_its_slot() {
+    for mut harness in every_store_and_table() {
+        harness.with_limit(2).await;
+        harness.settle().await;
+        harness.enqueue_many([work(), work()]).await;
+        let run = harness.lease(2).await;
+        let delivery =
+            |word: &'static str| move |value: &mut Value| value["config"]["delivery"] = json!(word);
+        change(&harness, ItemKind::Type, "work", delivery("twice")).await;
+        harness.restart();
+        let reports = vec![
+            report(&run[0], failed()),
+            report(&run[1], ReportOutcome::Succeeded { result: None }),
+        ];
+        let outcome = harness.tick(TickInput { reports, ..TickInput::default() }).await;
+        // Whether it may run again depends on its type; that the other is done does not.
+        let refused = &outcome.reports[0];
+        assert!(matches!(refused, Err(Error::Unavailable { .. })), "{refused:?}");
+        assert!(outcome.reports[1].is_ok());
+        harness.wait(61);
+        harness.tick(TickInput::default()).await;
+        harness.engine.sweep().await.unwrap();
+        let kept = harness.job(&run[0].id).await;
+        assert!(kept.life.running().is_some(), "its lease is over, and nothing was decided");
+        assert_eq!(harness.granted().await, 1);
+        change(&harness, ItemKind::Type, "work", delivery("at_most_once")).await;
+        harness.wait(61);
+        harness.tick(TickInput::default()).await;
+        let ended = harness.job(&run[0].id).await;
+        assert_eq!(ended.life.ended(), Some(Outcome::Failed));
+    }
+}
+
+#[tokio::test]
+async fn a_retry_waits_for_a_plugin_that_cannot_be_read() {
+    for harness in every_store() {
+        let policy = FnPolicy::default().retrying(|_, call| {
+            let at = call.now + Duration::from_secs(100);
+            Ok(RetryAnswer::Retry { at, data: None, priority: None })
+        });
+        let mut harness = harness.with_policy(policy);
+        let says = tidegate_core::queue::plugin::Description::default();
+        harness.push("planner", "v1", None, Some(says)).await.unwrap();
+        let retry = Retry::Plugin(name("planner"), Arc::new(json!({})));
+        harness.set_type("work", TypeConfig { retry, ..TypeConfig::default() }).await;
+        let job = harness.enqueue(work()).await;
+        let run = harness.lease(1).await;
+        let live = |number: Value| move |value: &mut Value| value["live"] = number.clone();
+        change(&harness, ItemKind::Plugin, "planner", live(json!("the newest"))).await;
+        let reports = vec![report(&run[0], failed())];
+        harness.tick(TickInput { reports, ..TickInput::default() }).await;
+        for _ in 0..2 {
+            let pending = harness.engine.sweep().await.unwrap().pending;
+            assert_eq!(pending.len(), 1);
+            let decided = harness.engine.decide_retries(pending).await.unwrap();
+            assert!(decided.changed.is_empty(), "no other strategy decides in its place");
+        }
+        change(&harness, ItemKind::Plugin, "planner", live(json!(1))).await;
+        let pending = harness.engine.sweep().await.unwrap().pending;
+        harness.engine.decide_retries(pending).await.unwrap();
+        let decided = harness.job(&job.id).await;
+        assert_eq!(decided.life.run_at(), Some(harness.now() + Duration::from_secs(100)));
     }
 }

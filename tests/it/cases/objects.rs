@@ -1,6 +1,7 @@
 //! Large bodies in object storage: each exists exactly as long as a job names it.
 
 use futures_util::StreamExt;
+use object_store::{ObjectStoreExt, path::Path};
 use tidegate_core::{
     job::{
         Body, Job, Payload,
@@ -183,6 +184,27 @@ async fn a_result_that_is_not_taken_leaves_nothing() {
             stale.life.attempt = 7;
             succeed(&mut harness, &stale).await.expect_err("no such attempt");
             assert_eq!(objects(&harness).await, 0);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_body_is_not_served_and_affects_no_other() {
+    for mut harness in every_store() {
+        harness.set_type("work", TypeConfig::default()).await;
+        // It stays valid JSON.
+        let damaged = Payload::json(format!("\"y{}\"", "x".repeat(OBJECT_BYTES - 1)));
+        let cut = Payload::json("\"\"");
+        for broken in [damaged, cut] {
+            let jobs = harness.enqueue_many([carrying(large()), carrying(large())]).await;
+            let Body::Object { key, .. } = &jobs[0].data else { panic!("it is an object") };
+            let objects = &harness.engine.ports().objects;
+            objects.put(&Path::from(key.as_str()), broken.bytes.into()).await.unwrap();
+            let run = harness.lease(2).await;
+            let loaded = harness.engine.load_each(run).await;
+            let refused = loaded[0].as_ref().unwrap_err().to_string();
+            assert!(refused.contains("its body is damaged"), "{refused}");
+            assert_eq!(loaded[1].as_ref().unwrap().data.inline(), Some(&large()));
         }
     }
 }

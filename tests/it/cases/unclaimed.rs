@@ -189,7 +189,8 @@ async fn a_result_written_before_a_refused_ledger_ends_its_dispatch() {
     let input = TickInput { reports, ..TickInput::default() };
     let (of, mut cache) = (queue(), TickCache::default());
     let mut tick = pin!(harness.engine.tick(&of, &mut cache, input));
-    let stored = async || harness.store.get(std::slice::from_ref(&run.id)).await.unwrap().remove(0);
+    let stored =
+        async || harness.store.get(std::slice::from_ref(&run.id)).await.unwrap().remove(0).unwrap();
     while stored().await.is_none_or(|job| job.life.ended().is_none()) {
         assert!(poll!(&mut tick).is_pending(), "the job is written before the ledger");
     }

@@ -132,10 +132,10 @@ fn scope_of(operation: &Value) -> String {
             scopes.insert(format!("`{}`", scope.as_str().unwrap()));
         }
         if scheme.get("attempt").is_some() {
-            scopes.insert("or the attempt's token".to_owned());
+            scopes.insert("the attempt's token".to_owned());
         }
     }
-    scopes.into_iter().collect::<Vec<_>>().join(" ")
+    scopes.into_iter().collect::<Vec<_>>().join(" or ")
 }
 
 #[test]

@@ -26,7 +26,15 @@ const THEN: Timestamp = Timestamp::EPOCH;
 /// A day later.
 const LATER: Timestamp = Timestamp::from_millis(86_400_000);
 
-job_store_conformance!(in_memory, store(MemoryTable::new(), THEN));
-job_store_conformance!(in_memory_when_all_is_late, store(MemoryTable::new(), LATER));
-job_store_conformance!(in_memory_on_several_shards, store(MemoryTable::new(), THEN).with_shards(3));
-job_store_conformance!(emulated, store(EmulatedTable::new(), THEN));
+job_store_conformance!(in_memory, store(MemoryTable::new(), THEN), DynamoStore::damage_job);
+job_store_conformance!(
+    in_memory_when_all_is_late,
+    store(MemoryTable::new(), LATER),
+    DynamoStore::damage_job
+);
+job_store_conformance!(
+    in_memory_on_several_shards,
+    store(MemoryTable::new(), THEN).with_shards(3),
+    DynamoStore::damage_job
+);
+job_store_conformance!(emulated, store(EmulatedTable::new(), THEN), DynamoStore::damage_job);

@@ -150,7 +150,7 @@ impl Target for Worker {
                 id: name(&id),
                 job_type: None,
                 attempt,
-                token: Some(Token(token)),
+                token: Some(Token::new(token)),
                 outcome,
             };
             self.later

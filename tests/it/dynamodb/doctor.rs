@@ -27,6 +27,7 @@ impl Patient {
         let vars = [
             ("TIDEGATE_TABLE", "tidegate".to_owned()),
             ("TIDEGATE_BUCKET", "memory:".to_owned()),
+            ("TIDEGATE_ENCRYPTION_KEY", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=".to_owned()),
             ("TIDEGATE_WORK_QUEUE_URL", aws.queue("work")),
             ("TIDEGATE_HINT_QUEUE_URL", aws.queue("hint.fifo")),
             ("TIDEGATE_TIMER_QUEUE_URL", aws.queue("timer")),

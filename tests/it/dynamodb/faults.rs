@@ -117,9 +117,9 @@ async fn a_table_error_is_reported_and_a_repeat_finds_no_change() {
     );
     shop.aws.fails.lock().clear();
 
-    assert!(shop.store.get(std::slice::from_ref(&job.id)).await.unwrap()[0].is_none());
+    assert_eq!(shop.store.get(std::slice::from_ref(&job.id)).await.unwrap(), [Ok(None)]);
     shop.store.commit(add()).await.unwrap();
-    assert_eq!(shop.store.get(std::slice::from_ref(&job.id)).await.unwrap(), [Some(job)]);
+    assert_eq!(shop.store.get(std::slice::from_ref(&job.id)).await.unwrap(), [Ok(Some(job))]);
     let counted = counted.render();
     assert!(
         counted.contains(r#"tidegate_aws_errors_total{service="dynamodb",reason="other"} 3"#),
@@ -167,7 +167,7 @@ async fn a_failed_statement_in_a_response_is_reported_and_counted() {
     assert!(matches!(add().await.unwrap_err(), StoreError::Throttled { .. }));
     shop.aws.says.lock().clear();
     add().await.unwrap();
-    assert_eq!(shop.store.get(std::slice::from_ref(&job.id)).await.unwrap(), [Some(job)]);
+    assert_eq!(shop.store.get(std::slice::from_ref(&job.id)).await.unwrap(), [Ok(Some(job))]);
     let counted = counted.render();
     for (why, count) in [("other", 4), ("invalid", 1), ("throttled", 5)] {
         assert!(

@@ -192,7 +192,7 @@ async fn doctor_reports_a_failed_sweep_until_one_succeeds() {
 async fn doctor_reports_a_sweep_of_another_release() {
     let home = Home::new().await;
     let item = home.store.items(ItemKind::Horizon).await.unwrap().pop().unwrap();
-    let mut noted: serde_json::Value = serde_json::from_slice(&item.bytes).unwrap();
+    let mut noted: serde_json::Value = item.read().unwrap();
     noted["last"]["release"] = json!("0.0.1");
     let (kind, was, bytes) =
         (ItemKind::Horizon, item.version, Some(noted.to_string().into_bytes()));

@@ -5,7 +5,10 @@ use std::time::Duration;
 use reqwest::{Client, Method, header::HeaderMap};
 use serde_json::{Value, json};
 
-use super::wait::{PATIENCE, until};
+use super::{
+    contract::{Contract, Exchange},
+    wait::{PATIENCE, until},
+};
 
 /// A client of one server.
 #[derive(Clone)]
@@ -14,12 +17,18 @@ pub struct Api {
     client: Client,
     token: Option<String>,
     patience: Duration,
+    is_checked: bool,
 }
 
 impl Api {
     /// A client of the server at `base`.
     pub fn at(base: String) -> Self {
-        Self { base, client: Client::new(), token: None, patience: PATIENCE }
+        Self { base, client: Client::new(), token: None, patience: PATIENCE, is_checked: false }
+    }
+
+    /// The same client, which compares every exchange with the document of the server.
+    pub fn checked(self) -> Self {
+        Self { is_checked: true, ..self }
     }
 
     /// The same client with a token.
@@ -42,7 +51,7 @@ impl Api {
     ) -> Option<ApiAnswer> {
         let mut request = self
             .client
-            .request(method, format!("{}{path}", self.base))
+            .request(method.clone(), format!("{}{path}", self.base))
             .body(body)
             .timeout(self.patience);
         for (name, value) in headers {
@@ -52,8 +61,28 @@ impl Api {
             request = request.bearer_auth(token);
         }
         let response = request.send().await.ok()?;
-        let (status, headers) = (response.status().as_u16(), response.headers().clone());
-        Some(ApiAnswer { status, headers, body: response.bytes().await.ok()?.to_vec() })
+        let (status, answered) = (response.status().as_u16(), response.headers().clone());
+        let body = response.bytes().await.ok()?.to_vec();
+        let answer = ApiAnswer { status, headers: answered, body };
+        let exchange = Exchange { method: &method, path, answer: &answer };
+        if self.is_checked
+            && let Some(contract) = self.contract().await
+        {
+            contract.check(&exchange);
+        }
+        Some(answer)
+    }
+
+    /// What the server says about itself, if there is a document.
+    async fn contract(&self) -> Option<&'static Contract> {
+        static CONTRACT: tokio::sync::OnceCell<Option<Contract>> =
+            tokio::sync::OnceCell::const_new();
+        let read = async {
+            let url = format!("{}/openapi.json", self.base);
+            let document = self.client.get(url).timeout(self.patience).send().await.ok()?;
+            serde_json::from_slice(&document.bytes().await.ok()?).ok().map(Contract::new)
+        };
+        CONTRACT.get_or_init(|| read).await.as_ref()
     }
 
     /// A request with any body and headers.

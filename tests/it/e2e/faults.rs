@@ -76,8 +76,10 @@ async fn bounded(dir: &std::path::Path, pages: u32) -> (Server, Api, JoinHandle<
         .await
         .unwrap();
     let options = ApiOptions {
-        auth: Arc::new(BuiltIn::new(None, Anonymous::AdminWithoutTokens)),
+        auth: Arc::new(BuiltIn::new(None, Anonymous::AdminWithoutTokens, Arc::new(SystemClock))),
         entropy: Arc::new(SystemEntropy),
+        clock: Arc::new(SystemClock),
+        body_timeout: Duration::from_secs(30),
         max_data_bytes: 1 << 20,
         dashboard: DashboardOptions { title: "test".into(), embed: None },
         log_traffic: false,

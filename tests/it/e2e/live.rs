@@ -2,6 +2,9 @@
 
 use serde_json::{Value, json};
 
+use tidegate_backends::system::SystemClock;
+use tidegate_core::port::Clock;
+
 use super::{
     api::Api,
     serve::Tidegate,
@@ -218,7 +221,7 @@ async fn every_wait_is_explained() {
     let explained = held(&heavy, json!({"kind": "concurrency"})).await;
     assert_eq!(explained["earliest_at"], Value::Null);
     let status = tide.get("/v1/queues/q").await.is(200)["status"].clone();
-    assert!(status["held"].as_object().is_some_and(|held| !held.is_empty()), "{status}");
+    assert!(status["held"].as_array().is_some_and(|held| !held.is_empty()), "{status}");
     assert_eq!(status["running_weight"], 2);
     assert!(!status["oldest_due_at"].is_null() && status["depth"]["scheduled"] == 3, "{status}");
     asking.abort();
@@ -228,6 +231,84 @@ async fn every_wait_is_explained() {
     assert_eq!(kind("t", &fourth).await, "paused");
     tide.delete(&format!("/v1/jobs/t/{fourth}")).await.is(200);
     assert_eq!(kind("t", &fourth).await, "nothing");
+}
+
+#[tokio::test]
+async fn metrics_have_depths_by_type_and_the_oldest_due_jobs_age() {
+    let tide = Tidegate::start().await;
+    tide.queue("q", json!({})).await;
+    tide.job_type("t", json!({"queue": "q"})).await;
+    tide.enqueue(json!({"type": "t", "data": 1, "weight": 3})).await;
+    tide.enqueue(json!({"type": "t", "data": 1, "delay_seconds": 600})).await;
+    let metrics = async || {
+        let answer = tide.get("/metrics").await;
+        String::from_utf8_lossy(&answer.body).into_owned()
+    };
+    // The value of the line with this name and these labels, in any order.
+    let value = |text: &str, name: &str, labels: &[&str]| -> Option<f64> {
+        let of = |line: &&str| {
+            line.starts_with(&format!("{name}{{"))
+                && labels.iter().all(|label| line.contains(label))
+        };
+        text.lines().find(of)?.rsplit(' ').next()?.parse().ok()
+    };
+    let (queue, age) = ("queue=\"q\"", "tidegate_oldest_due_job_age_seconds");
+    let jobs = |text: &str, state: &str| {
+        let state = format!("state=\"{state}\"");
+        value(text, "tidegate_jobs", &[queue, "type=\"t\"", &state])
+    };
+    until(|| async {
+        let text = metrics().await;
+        let is_old = value(&text, age, &[queue]).is_some_and(|age| age > 0.0);
+        (is_old && jobs(&text, "scheduled") == Some(2.0), text)
+    })
+    .await;
+    let lease = tide.lease_one("t").await;
+    let job = tide.get(&format!("/v1/jobs/t/{}", lease.id)).await.is(200);
+    assert!(job["run_at"].is_string() && job["run_at"].as_str() <= job["started_at"].as_str());
+    until(|| async {
+        let text = metrics().await;
+        let weight = value(&text, "tidegate_running_weight", &[queue]);
+        let is_over = value(&text, age, &[queue]) == Some(0.0);
+        let counts = (jobs(&text, "scheduled"), jobs(&text, "running"));
+        (is_over && weight == Some(3.0) && counts == (Some(1.0), Some(1.0)), text)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn waiting_jobs_keep_their_windows_until_a_bulk_patch() {
+    let tide = Tidegate::start().await;
+    // Closed for at least an hour from now, whenever the test runs.
+    let minutes = SystemClock.now().millis() / 60_000;
+    let at = |hours: i64| {
+        let minutes = (minutes + hours * 60).rem_euclid(1440);
+        format!("{:02}:{:02}", minutes / 60, minutes % 60)
+    };
+    let window = json!([{"from": at(2), "to": at(3)}]);
+    tide.job_type("t", json!({"windows": window})).await;
+    let ids = [tide.enqueue_a("t").await, tide.enqueue_a("t").await];
+    tide.patch("/v1/job-types/t", json!({"windows": []})).await.is(200);
+    for id in &ids {
+        assert_eq!(tide.explain("t", id).await["held_by"]["kind"], "window");
+    }
+    let patch = |patch: Value| json!({"filter": {"type": "t"}, "patch": patch});
+    tide.post("/v1/jobs/patch", patch(json!({}))).await.problem(400, "invalid_field");
+    tide.post("/v1/jobs/patch", json!({"patch": {"windows": []}}))
+        .await
+        .problem(400, "invalid_field");
+    let answer = tide.post("/v1/jobs/patch", patch(json!({"windows": [], "priority": 7}))).await;
+    let operation = answer.is(202)["operation"]["id"].as_str().unwrap().to_owned();
+    let path = format!("/v1/operations/{operation}");
+    until(|| async {
+        let operation = tide.get(&path).await.is(200)["operation"].clone();
+        (operation["state"] == "done" && operation["done"] == 2, operation)
+    })
+    .await;
+    for id in &ids {
+        let job = tide.job(id).await;
+        assert_eq!((&job["phase"], &job["priority"]), (&json!("ready"), &json!(7)), "{job}");
+    }
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of a test fail like the test")]
 
 mod api;
+mod contract;
 pub(crate) mod serve;
 mod target;
 mod wait;
@@ -13,6 +14,7 @@ mod wrong_lists;
 
 mod access;
 mod bodies;
+mod connections;
 mod crash;
 #[cfg(feature = "aws")]
 mod deployed;
@@ -24,6 +26,9 @@ mod jobs;
 mod lifecycle;
 mod live;
 mod measures;
+#[cfg(target_os = "linux")]
+mod memory;
+mod nulls;
 mod order;
 mod plugins;
 mod projects;

@@ -1,12 +1,13 @@
 //! Every route, in both encodings, and the document that lists them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::{
     api::{Api, ApiAnswer},
+    nulls::with_nulls,
     serve::Tidegate,
     wrong_lists::with_lists,
 };
@@ -16,6 +17,7 @@ use crate::plugins::guest::Guest;
 struct Tour<'a> {
     api: &'a Api,
     media: &'static str,
+    document: &'a Value,
     seen: BTreeSet<String>,
 }
 
@@ -43,6 +45,15 @@ impl Tour<'_> {
                 || results.iter().any(|result| result["error"]["status"] == 400);
             assert!(refused, "{method} {path} with {wrong}: {} {answer:?}", answer.status);
         }
+        let operation = &self.document["paths"][route][method.as_str().to_lowercase()];
+        let schema = &operation["requestBody"]["content"]["application/json"]["schema"];
+        // One tour has only the fields that matter, the other one null in all others. In a patch a
+        // field that is null is not one that is absent.
+        let body = if self.media.ends_with("json") || method == Method::PATCH {
+            body
+        } else {
+            with_nulls(self.document, schema, &body)
+        };
         let answer = self.send(&method, &path, &body).await;
         let value = answer.is(status);
         if status != 204 {
@@ -162,6 +173,9 @@ impl Tour<'_> {
         let explained =
             self.ask(M::GET, "/v1/jobs/{type}/{id}/explain", &[kind, own], none.clone(), 200).await;
         assert_eq!(explained["held_by"]["kind"], "due_time");
+        let explained =
+            self.ask(M::GET, "/v1/queues/{queue}/explain", &[queue], none.clone(), 200).await;
+        assert_eq!(explained["held"][0]["kind"], "worker", "{explained}");
         assert_eq!(
             self.ask(M::DELETE, one, &[kind, own], none.clone(), 200).await["state"],
             "cancelled"
@@ -232,12 +246,11 @@ impl Tour<'_> {
             second
         );
         for (route, filter) in [
-            ("/v1/jobs/replay", json!({"type": kind, "state": "failed"})),
-            ("/v1/jobs/cancel", json!({"type": kind, "state": ["scheduled"]})),
+            ("/v1/jobs/replay", json!({"filter": {"type": kind, "state": "failed"}})),
+            ("/v1/jobs/patch", json!({"filter": {"type": kind}, "patch": {"windows": []}})),
+            ("/v1/jobs/cancel", json!({"filter": {"type": kind, "state": ["scheduled"]}})),
         ] {
-            let operation =
-                self.ask(M::POST, route, &[], json!({"filter": filter}), 202).await["operation"]
-                    .clone();
+            let operation = self.ask(M::POST, route, &[], filter, 202).await["operation"].clone();
             self.ask(
                 M::GET,
                 "/v1/operations/{id}",
@@ -411,7 +424,8 @@ impl Tour<'_> {
             .await;
         let (id, token) = (minted["id"].as_str().unwrap(), minted["token"].as_str().unwrap());
         let admin = self.api.with_token(token);
-        let mut known = Tour { api: &admin, media: self.media, seen: BTreeSet::new() };
+        let mut known =
+            Tour { api: &admin, media: self.media, document: self.document, seen: BTreeSet::new() };
         let listed = known.ask(Method::GET, "/v1/tokens", &[], Value::Null, 200).await;
         assert!(
             listed["tokens"][0].get("token").is_none() && listed["tokens"][0]["name"] == "ops",
@@ -419,7 +433,7 @@ impl Tour<'_> {
         );
         let checked = known.ask(Method::GET, "/v1/doctor", &[], Value::Null, 200).await;
         assert!(checked["checks"].as_array().is_some_and(|checks| !checks.is_empty()), "{checked}");
-        known.ask(Method::DELETE, "/v1/tokens/{id}", &[id], Value::Null, 204).await;
+        known.ask(Method::DELETE, "/v1/tokens/{id}", &[id, "?force=true"], Value::Null, 204).await;
         self.seen.append(&mut known.seen);
     }
 }
@@ -442,7 +456,9 @@ async fn every_route_speaks_both_encodings_and_is_in_the_document() {
         document["webhooks"]["delivery"].is_object() && document["webhooks"]["ended"].is_object()
     );
     for media in ["application/json", "application/msgpack"] {
-        let mut tour = Tour { api: &tide, media, seen: BTreeSet::new() };
+        // Each tour ends with a server that is closed for good.
+        let tide = Tidegate::start().await;
+        let mut tour = Tour { api: &tide, media, document: &document, seen: BTreeSet::new() };
         tour.whole().await;
         tour.events().await;
         tour.plugins().await;
@@ -452,6 +468,53 @@ async fn every_route_speaks_both_encodings_and_is_in_the_document() {
             tour.seen, routes,
             "{media}: the routes of the document and the requested ones differ"
         );
+    }
+}
+
+/// Checks text for Prometheus as `promtool check metrics` does: each family has a help text and a
+/// type before its samples, and a name that ends with its unit or kind.
+fn check_metrics(text: &str) {
+    let mut known = BTreeMap::new();
+    let mut helped = BTreeSet::new();
+    for line in text.lines().filter(|line| !line.is_empty()) {
+        if let Some(help) = line.strip_prefix("# HELP ") {
+            let (name, words) = help.split_once(' ').expect("a help text");
+            assert!(!words.trim().is_empty() && helped.insert(name.to_owned()), "{line}");
+        } else if let Some(kind) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = kind.split_once(' ').unwrap();
+            assert!(helped.contains(name), "{name} has no help text");
+            assert_eq!(kind == "counter", name.ends_with("_total"), "{line}");
+            assert!(kind != "histogram" || name.ends_with("_seconds"), "{line}");
+            assert!(!name.contains("_ms") && !name.contains("_milliseconds"), "{line}");
+            known.insert(name.to_owned(), kind.to_owned());
+        } else {
+            let name = line.split(['{', ' ']).next().unwrap();
+            let family = ["_bucket", "_sum", "_count"]
+                .iter()
+                .find_map(|part| name.strip_suffix(part).filter(|name| known.contains_key(*name)));
+            assert!(known.contains_key(family.unwrap_or(name)), "{line} has no type");
+        }
+    }
+    assert!(known.len() > 5, "{text}");
+}
+
+#[tokio::test]
+async fn refused_requests_are_counted_by_reason() {
+    let tide = Tidegate::start().await;
+    let admin = tide.post("/v1/tokens", json!({"name": "ops", "scopes": ["admin"]})).await.is(201);
+    let admin = tide.with_token(admin["token"].as_str().unwrap());
+    let reader =
+        admin.post("/v1/tokens", json!({"name": "reader", "scopes": ["read"]})).await.is(201);
+    let reader = tide.with_token(reader["token"].as_str().unwrap());
+    tide.get("/v1/jobs").await.problem(401, "unauthorized");
+    tide.with_token("tg_none").get("/v1/jobs").await.problem(401, "unauthorized");
+    reader.get("/v1/tokens").await.problem(403, "forbidden");
+    let site = [("sec-fetch-site", "cross-site")];
+    reader.send(Method::POST, "/v1/jobs", &site, "").await.problem(403, "cross_site");
+    let metrics = String::from_utf8(reader.get("/metrics").await.body).unwrap();
+    for reason in ["no_credentials", "invalid_credentials", "scope", "cross_site"] {
+        let line = format!("tidegate_requests_refused_total{{reason=\"{reason}\"}} 1");
+        assert!(metrics.contains(&line), "{line} in {metrics}");
     }
 }
 
@@ -468,6 +531,7 @@ async fn metrics_are_text_for_prometheus() {
     {
         assert!(text.contains(name), "{name} in {text}");
     }
+    check_metrics(&text);
 }
 
 #[tokio::test]

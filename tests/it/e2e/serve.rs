@@ -40,12 +40,14 @@ pub struct Setup {
     dir: Arc<TempDir>,
     args: Vec<String>,
     env: Vec<(String, String)>,
+    files: Option<u32>,
 }
 
 impl Setup {
     /// On an empty directory and a free port.
     pub fn new() -> Self {
-        Self { dir: Arc::new(tempfile::tempdir().unwrap()), args: Vec::new(), env: Vec::new() }
+        let dir = Arc::new(tempfile::tempdir().unwrap());
+        Self { dir, args: Vec::new(), env: Vec::new(), files: None }
     }
 
     /// With a flag and its value.
@@ -60,6 +62,12 @@ impl Setup {
         self
     }
 
+    /// With a limit of open files that cannot be raised.
+    pub fn files(mut self, most: u32) -> Self {
+        self.files = Some(most);
+        self
+    }
+
     /// Where the data is.
     pub fn data(&self) -> PathBuf {
         self.dir.path().join("data")
@@ -67,7 +75,17 @@ impl Setup {
 
     fn spawn(&self) -> (Child, PathBuf) {
         let log = self.dir.path().join(format!("log-{:x}", rand::Rng::next_u64(&mut rand::rng())));
-        let mut command = program(["serve"]);
+        let mut command = match self.files {
+            None => program(["serve"]),
+            Some(most) => {
+                let mut shell = Command::new("sh");
+                remove_variables(&mut shell);
+                let serve = format!("ulimit -n {most} && exec \"$@\"");
+                shell.args(["-c", &serve, "sh", env!("CARGO_BIN_EXE_tidegate"), "serve"]);
+                shell.stdin(Stdio::null());
+                shell
+            }
+        };
         if !self.args.iter().any(|arg| arg == "--listen")
             && !self.env.iter().any(|(name, _)| name == "TIDEGATE_LISTEN")
         {
@@ -97,7 +115,7 @@ impl Setup {
             async { address }
         })
         .await;
-        let api = Api::at(format!("http://{address}"));
+        let api = Api::at(format!("http://{address}")).checked();
         eventually("the server is ready", || async {
             api.get("/readyz").await.status.eq(&200).then_some(())
         })
@@ -153,7 +171,8 @@ impl Tidegate {
         self.setup.data()
     }
 
-    fn pid(&self) -> Pid {
+    /// Its process.
+    pub fn pid(&self) -> Pid {
         Pid::from_raw(self.child.as_ref().unwrap().id() as i32)
     }
 

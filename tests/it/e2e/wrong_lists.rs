@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 /// Fields whose values may be anything.
-const ANYTHING: [&str; 5] = ["data", "result", "details", "config", "error"];
+pub const ANYTHING: [&str; 5] = ["data", "result", "details", "config", "error"];
 
 /// `body` once for each object in it, which is replaced by the list of its values.
 ///

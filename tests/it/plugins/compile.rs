@@ -204,6 +204,73 @@ async fn huge_parts_are_refused_before_they_are_compiled() {
         "functions; at most 30000 are taken",
     )
     .await;
+    refused_for(
+        Guest::throttler().items(&"(global i64 (i64.const 0))".repeat(50_001)),
+        "global variables; at most 50000 are taken",
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn an_interface_without_functions_is_refused_with_their_names() {
+    let empty = r#"(component (component $c) (instance $i (instantiate $c))
+        (export "tidegate:plugin/throttle@0.1.0" (instance $i)))"#;
+    let messages = refused(wat::parse_str(empty).unwrap()).await;
+    assert!(
+        messages[0].contains("`throttle` has describe, check-config and decide"),
+        "{messages:?}"
+    );
+}
+
+/// A compiler that refuses every component, and never ends for one that begins with `slow`. Each
+/// process leaves a file in `dir`.
+fn fake_compiler(dir: &std::path::Path) -> Process {
+    let script = format!(
+        "touch {}/$$; if [ \"$(head -c 4)\" = slow ]; then sleep 600; fi; printf 'R[\"ok\"]'",
+        dir.display()
+    );
+    let script = format!("PATH=/usr/bin:/bin; {script}");
+    Process::new("/bin/sh", ["-c", &script]).first_turn(Duration::from_millis(100))
+}
+
+#[tokio::test]
+async fn slow_components_do_not_hold_up_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let compiler = Compiler::Process(fake_compiler(dir.path()));
+    let compile = |wasm: &'static [u8]| {
+        let (host, compiler) = (new_host(&<_>::default()), compiler.clone());
+        tokio::spawn(async move { host.compile(Bytes::from_static(wasm), &compiler).await })
+    };
+    let slow = [compile(b"slow 1"), compile(b"slow 2"), compile(b"slow 3")];
+    // The first one is compiled for long, and the second one has its first turn.
+    while std::fs::read_dir(dir.path()).unwrap().count() < 2 {
+        tokio::task::yield_now().await;
+    }
+    let good = tokio::time::timeout(Duration::from_secs(30), compile(b"good")).await;
+    let error = good.expect("it does not wait for the slow ones").unwrap().unwrap_err();
+    assert!(matches!(error, CompileError::Refused(refused) if refused.messages == ["ok"]));
+    for compiling in slow {
+        assert!(!compiling.is_finished(), "each waits for its turn to be compiled for long");
+        compiling.abort();
+    }
+}
+
+#[tokio::test]
+async fn the_bytes_of_waiting_components_are_bounded() {
+    let dir = tempfile::tempdir().unwrap();
+    let compiler = Compiler::Process(fake_compiler(dir.path()));
+    let mut wasm = vec![0; 32 << 20];
+    wasm[..4].copy_from_slice(b"slow");
+    let wasm = Bytes::from(wasm);
+    let mut waiting = tokio::task::JoinSet::new();
+    for _ in 0..5 {
+        let (host, compiler, wasm) = (new_host(&<_>::default()), compiler.clone(), wasm.clone());
+        waiting.spawn(async move { host.compile(wasm, &compiler).await });
+    }
+    let first = tokio::time::timeout(Duration::from_secs(30), waiting.join_next()).await;
+    let error = first.expect("one is refused at once").unwrap().unwrap().unwrap_err();
+    assert!(error.to_string().contains("components of 128 MiB wait for it"), "{error}");
+    assert_eq!(waiting.len(), 4);
 }
 
 #[tokio::test]

@@ -144,7 +144,7 @@ fn failure() -> RetryCall {
         outcome: Outcome::Failed,
         error: Some(failure.clone()),
         retry_at: None,
-        token: Token(0),
+        token: Token::new(0),
         reply: None,
         unknown: UnknownFields::default(),
     };

@@ -38,11 +38,13 @@ pub enum Bug {
     HoldsIgnored,
     /// A process that lives on forgets its unclaimed dispatches.
     DispatchesForgotten,
+    /// A ledger forgets which attempts have started under its rates.
+    StartsForgotten,
 }
 
 impl Bug {
     /// Every bug, and whether it shows on a store that writes one by one.
-    pub const ALL: [(Self, bool); 13] = [
+    pub const ALL: [(Self, bool); 14] = [
         (Self::LedgerVersionIgnored, false),
         (Self::RevisionIgnored, false),
         (Self::RequirementDropped, true),
@@ -56,6 +58,7 @@ impl Bug {
         (Self::ThrottlerStateDropped, false),
         (Self::HoldsIgnored, true),
         (Self::DispatchesForgotten, true),
+        (Self::StartsForgotten, false),
     ];
 
     /// The longest write in flight that the store claims.
@@ -99,6 +102,7 @@ impl Bug {
             (Self::ThrottlerStateDropped, Write::SetLedger { queue, ledger, .. }) => {
                 ledger.policy = model.ledgers.get(queue).and_then(|there| there.policy.clone());
             }
+            (Self::StartsForgotten, Write::SetLedger { ledger, .. }) => ledger.starts.clear(),
             (Self::AuditDropped, Write::SetLedger { ledger, .. }) => {
                 for batch in &mut ledger.batches {
                     batch.check_at = batch.check_at + Duration::from_hours(10);

@@ -59,6 +59,7 @@ impl Release {
             Write::SetLedger { ledger, .. } => {
                 each(&mut ledger.unknown);
                 ledger.batches.iter_mut().for_each(|named| each(&mut named.unknown));
+                ledger.starts.values_mut().for_each(|starts| each(&mut starts.unknown));
             }
             Write::SetItem { bytes: Some(bytes), .. } => {
                 let mut item: serde_json::Value = serde_json::from_slice(bytes).expect("JSON");

@@ -29,7 +29,9 @@ pub(super) fn cleanup(write: &Write, item: &Item) -> Result<Vec<Change>, StoreEr
     let body = BodyAt::read(item);
     match (write, body) {
         (Write::RemoveJob { id, .. }, body) => {
-            let keys = delete_keys(id, &row::job(item)?.spec, item);
+            // The keys of a job that cannot be read stay: nothing names them.
+            let job = row::job(item).ok();
+            let keys = delete_keys(id, job.as_ref().map(|job| &*job.spec), item);
             let parts = body.into_iter().flat_map(|body| body.keys(id)).map(delete);
             Ok(keys.chain(parts).collect())
         }
@@ -51,15 +53,20 @@ fn delete(key: Key) -> Change {
 }
 
 /// Deletes the keys of a removed job that still lead to it.
-fn delete_keys(id: &JobId, spec: &Spec, item: &Item) -> impl Iterator<Item = Change> + use<> {
+fn delete_keys(
+    id: &JobId,
+    spec: Option<&Spec>,
+    item: &Item,
+) -> impl Iterator<Item = Change> + use<> {
     use job_store::Key as K;
-    let job_type = &spec.job_type;
-    let correlation =
-        spec.correlation_key.iter().map(|key| K::Correlation(job_type.clone(), key.clone()));
-    let unique = spec.unique.iter().map(|unique| K::Unique(job_type.clone(), unique.key.clone()));
     let idempotency = item.text(row::KEYS).into_iter().flat_map(str::lines);
-    let idempotency = idempotency.map(|key| K::Idempotency(key.to_owned()));
-    let keys: Vec<K> = correlation.chain(unique).chain(idempotency).collect();
+    let mut keys: Vec<K> = idempotency.map(|key| K::Idempotency(key.to_owned())).collect();
+    if let Some(spec) = spec {
+        let named = |key: &String| K::Correlation(spec.job_type.clone(), key.clone());
+        keys.extend(spec.correlation_key.iter().map(named));
+        let unique = spec.unique.iter();
+        keys.extend(unique.map(|unique| K::Unique(spec.job_type.clone(), unique.key.clone())));
+    }
     let own = (row::TARGET, Val::S(id.to_string()));
     keys.into_iter()
         .map(move |key| Change::Delete { key: key::name(&key), when: Some(own.clone()) })

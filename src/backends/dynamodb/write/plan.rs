@@ -106,7 +106,8 @@ impl DynamoStore {
     ) -> Vec<Change> {
         let key = key::item(kind, name);
         let set = bytes.map(|bytes| -> Vec<(Name, Val)> {
-            vec![(row::VERSION, Val::N(version)), (row::RECORD, Val::B(bytes.clone().into()))]
+            let sealed = row::seal_item(kind, name, version, bytes);
+            vec![(row::VERSION, Val::N(version)), (row::RECORD, sealed)]
         });
         let when = (row::VERSION, Val::N(was));
         let mut changes = vec![match set {

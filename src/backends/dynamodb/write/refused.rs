@@ -54,7 +54,7 @@ impl DynamoStore {
         let mut replacements: Vec<(usize, Vec<Change>)> = Vec::new();
         for (index, changes) in refused {
             let current = items.by_ref().take(changes.len()).collect();
-            match refusal(plan[index].write, changes, current, now)? {
+            match refusal(plan[index].write, changes, current, now) {
                 Refusal::Done => outcomes[index] = Ok(()),
                 Refusal::Replace(changes) => replacements.push((index, changes)),
                 Refusal::Conflict(record, job) => {
@@ -90,10 +90,10 @@ fn refusal(
     changes: &[Change],
     current: Vec<Option<Item>>,
     now: Timestamp,
-) -> Result<Refusal, StoreError> {
+) -> Refusal {
     // Another record has replaced it, which stays. That is no conflict.
     if matches!(write, Write::RemoveRecord { .. }) {
-        return Ok(Refusal::Done);
+        return Refusal::Done;
     }
     let is_expired = |item: &Item| row::is_over(item, now);
     let (expired, live): (Vec<Option<Item>>, Vec<Option<Item>>) = current
@@ -107,13 +107,13 @@ fn refusal(
         .filter(|(change, _)| change.is_conditional())
         .all(|(change, live)| is_ours(change, live.as_ref()));
     if has_succeeded {
-        return Ok(Refusal::Done);
+        return Refusal::Done;
     }
     // The table may take two days to remove an expired item, which must not block a write.
     let holds = |(change, live): (&Change, &Option<Item>)| change.holds(live.as_ref());
     if expired.iter().any(Option::is_some) && changes.iter().zip(&live).all(holds) {
         let replace = |(change, old): (&Change, &Option<Item>)| replacement(change, old.as_ref());
-        return Ok(Refusal::Replace(changes.iter().zip(&expired).map(replace).collect()));
+        return Refusal::Replace(changes.iter().zip(&expired).map(replace).collect());
     }
     let blocked = changes
         .iter()
@@ -124,14 +124,9 @@ fn refusal(
 }
 
 /// The conflict of `write` with `item`, which refused `change`.
-fn conflict(
-    write: &Write,
-    change: &Change,
-    item: Option<&Item>,
-    now: Timestamp,
-) -> Result<Refusal, StoreError> {
+fn conflict(write: &Write, change: &Change, item: Option<&Item>, now: Timestamp) -> Refusal {
     let Some(item) = item else {
-        return Ok(Refusal::Conflict(CurrentRecord::Nothing, None));
+        return Refusal::Conflict(CurrentRecord::Nothing, None);
     };
     let record = match write {
         Write::SetKey { .. } => {
@@ -143,12 +138,17 @@ fn conflict(
             CurrentRecord::Version(item.number(row::VERSION).unwrap_or(0))
         }
         _ => {
-            let job = Box::new(row::shown(item, now)?);
+            let job = match row::stored(item, now) {
+                Ok(job) => Box::new(job),
+                Err(unreadable) => {
+                    return Refusal::Conflict(CurrentRecord::Unreadable(unreadable), None);
+                }
+            };
             let found = matches!(change, Change::Insert(_)).then(|| job.clone());
-            return Ok(Refusal::Conflict(CurrentRecord::Job(job), found));
+            return Refusal::Conflict(CurrentRecord::Job(job), found);
         }
     };
-    Ok(Refusal::Conflict(record, None))
+    Refusal::Conflict(record, None)
 }
 
 /// Whether `change` has happened and its answer was lost: `current` has its mark.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rusqlite::{Connection, params};
 
 use super::{Scan, next_partition};
-use crate::sqlite::{error::Failure, names::Names};
+use crate::sqlite::{error::Failure, names::Names, row::RawText};
 use tidegate_core::{
     job::{QueueName, TypeName},
     port::job_store::DueQuery,
@@ -85,17 +85,18 @@ pub(in crate::sqlite) fn partitions(
         "SELECT 1 FROM jobs INDEXED BY jobs_due \
          WHERE state = 0 AND queue = ?1 AND critical = ?2 AND partition = ?3 AND type = ?4 LIMIT 1",
     )?;
-    let mut after = after.map(str::to_owned);
+    let mut after = after.map(RawText::from);
     let mut found = Vec::new();
     while found.len() < limit as usize {
-        let next = |critical| next_partition(db, queue, critical, after.as_deref());
+        let next = |critical| next_partition(db, queue, critical, after.as_ref());
         let Some(partition) = next(false)?.into_iter().chain(next(true)?).min() else {
             break;
         };
+        let name = String::from_utf8_lossy(&partition.0).into_owned();
         'one: for critical in [false, true] {
             for job_type in &types {
                 if holds.exists(params![queue, critical, partition, job_type])? {
-                    found.push(partition.clone());
+                    found.push(name);
                     break 'one;
                 }
             }

@@ -23,32 +23,31 @@ pub(super) use count::{count, partitions};
 
 use super::{
     error::Failure,
+    job_store::MAX_UNREADABLE_ROWS,
     names::Names,
-    row::{self, select_jobs},
+    row::{self, RawText, select_jobs},
 };
+use crate::unreadable::unreadable;
 use tidegate_core::{
     job::JobId,
-    port::job_store::{DuePage, DueQuery},
+    port::job_store::{DuePage, DueQuery, StoreError},
     queue::order::{Order, OrderKey, Position},
     time::Timestamp,
 };
 
 /// The due jobs of one partition, type and priority.
 struct Stream {
-    partition: String,
+    partition: RawText,
     job_type: i64,
     priority: i32,
     /// The due time and id of the last job that was read.
-    after: (i64, String),
+    after: (i64, RawText),
     read: VecDeque<(OrderKey, i64)>,
     /// Jobs that one statement reads. It doubles each time, because a stream that was used up is
     /// busy.
     chunk: usize,
     exhausted: bool,
 }
-
-/// Maximum unreadable rows that a page skips.
-const MAX_DAMAGED_ROWS: usize = 1000;
 
 /// The first type from a number on. With `(type, priority) > (?, ?)`, SQLite would read every job
 /// of the old priority.
@@ -88,16 +87,18 @@ pub(super) fn page(db: &Connection, names: &Names, query: &DueQuery) -> Result<D
     let mut jobs = Vec::with_capacity(wanted.min(64));
     let (mut more, mut damaged) = (false, 0);
     while let Some(Reverse((_, index, n))) = heads.pop() {
-        if jobs.len() == query.limit as usize || damaged == MAX_DAMAGED_ROWS {
+        if jobs.len() == query.limit as usize || damaged == MAX_UNREADABLE_ROWS {
             // A page without a readable job has no position from which to continue.
             more = !jobs.is_empty();
             break;
         }
         let mut rows = find.query([n])?;
-        let row = rows.next()?.ok_or_else(|| {
-            Failure::corrupt(format!("the index of due jobs names the missing row {n}"))
-        })?;
-        match row::readable(row)? {
+        let row = rows.next()?;
+        if row.is_none() {
+            let error = StoreError::corrupt("the index of due jobs names it, and it is missing");
+            unreadable(format!("in row {n}"), &error);
+        }
+        match row.map(row::readable).transpose()?.flatten() {
             Some(job) => jobs.push(job),
             // Another job takes its place. Otherwise a query for a single job would find none.
             None => damaged += 1,
@@ -121,7 +122,7 @@ impl Scan<'_> {
             return Ok(streams);
         }
         if let Some(partition) = &self.query.partition {
-            self.streams_of(partition, types, &mut streams)?;
+            self.streams_of(&partition.as_str().into(), types, &mut streams)?;
             return Ok(streams);
         }
         let mut partition = next_partition(self.db, self.queue, self.query.critical, None)?;
@@ -134,7 +135,7 @@ impl Scan<'_> {
 
     fn streams_of(
         &self,
-        partition: &str,
+        partition: &RawText,
         types: &[i64],
         streams: &mut Vec<Stream>,
     ) -> Result<(), Failure> {
@@ -161,7 +162,7 @@ impl Scan<'_> {
                 past = i64::from(priority);
                 let after = start(self.query.order, priority, self.query.after.as_ref());
                 streams.push(Stream {
-                    partition: partition.to_owned(),
+                    partition: partition.clone(),
                     job_type,
                     priority,
                     exhausted: after.is_none(),
@@ -195,7 +196,7 @@ impl Scan<'_> {
 
     /// The next job of `stream`: its key and its row.
     fn next(&self, stream: &mut Stream) -> Result<Option<(OrderKey, i64)>, Failure> {
-        if stream.read.is_empty() && !stream.exhausted {
+        while stream.read.is_empty() && !stream.exhausted {
             self.read(stream)?;
         }
         Ok(stream.read.pop_front())
@@ -214,21 +215,28 @@ impl Scan<'_> {
             self.query.until.millis(),
             stream.chunk as i64
         ])?;
-        let mut last = None;
+        let (mut last, mut count) = (None, 0);
         while let Some(row) = rows.next()? {
-            let (run_at, id): (i64, _) = (row.get(0)?, row::text(row, 1)?);
-            let id: JobId =
-                id.parse().map_err(|_| Failure::corrupt(format!("{id:?} is not a job id")))?;
-            stream.read.push_back((
-                self.query.order.key(stream.priority, Timestamp::from_millis(run_at), &id),
-                row.get(2)?,
-            ));
+            let (run_at, id): (i64, RawText) = (row.get(0)?, row.get(1)?);
+            let parsed: Option<JobId> =
+                std::str::from_utf8(&id.0).ok().and_then(|id| id.parse().ok());
+            count += 1;
+            // Without a valid id the row cannot be read either.
+            if let Some(id) = parsed {
+                stream.read.push_back((
+                    self.query.order.key(stream.priority, Timestamp::from_millis(run_at), &id),
+                    row.get(2)?,
+                ));
+            } else {
+                let error = StoreError::corrupt("its id is damaged");
+                unreadable(String::from_utf8_lossy(&id.0), &error);
+            }
             last = Some((run_at, id));
         }
-        stream.exhausted = stream.read.len() < stream.chunk;
+        stream.exhausted = count < stream.chunk;
         stream.chunk = (stream.chunk * 2).min(1001);
-        if let Some((run_at, id)) = last {
-            stream.after = (run_at, id.to_string());
+        if let Some(last) = last {
+            stream.after = last;
         }
         Ok(())
     }
@@ -238,10 +246,10 @@ impl Scan<'_> {
 /// none if no job does.
 ///
 /// No id is empty, so `(t, "")` precedes all jobs that are due at `t`.
-fn start(order: Order, priority: i32, after: Option<&Position>) -> Option<(i64, String)> {
+fn start(order: Order, priority: i32, after: Option<&Position>) -> Option<(i64, RawText)> {
     use std::cmp::Ordering::{Equal, Greater, Less};
     let Some(after) = after else {
-        return Some((i64::MIN, String::new()));
+        return Some((i64::MIN, RawText::default()));
     };
     let at = after.run_at.millis();
     // The earliest due time that may follow, for a stream with a higher and a lower priority
@@ -261,14 +269,14 @@ fn start(order: Order, priority: i32, after: Option<&Position>) -> Option<(i64, 
         }
     };
     let from = match priority.cmp(&after.priority) {
-        Equal => return Some((at, after.id.to_string())),
+        Equal => return Some((at, after.id.as_str().into())),
         Greater => higher,
         Less => lower,
     };
     if from > i128::from(i64::MAX) {
         None
     } else {
-        Some((from.max(i64::MIN.into()) as i64, String::new()))
+        Some((from.max(i64::MIN.into()) as i64, RawText::default()))
     }
 }
 
@@ -277,8 +285,8 @@ fn next_partition(
     db: &Connection,
     queue: i64,
     critical: bool,
-    after: Option<&str>,
-) -> Result<Option<String>, Failure> {
+    after: Option<&RawText>,
+) -> Result<Option<RawText>, Failure> {
     let sql = match after {
         None => {
             "SELECT partition FROM jobs INDEXED BY jobs_due \
@@ -291,6 +299,7 @@ fn next_partition(
              ORDER BY partition LIMIT 1"
         }
     };
-    let name = params![queue, critical, after.unwrap_or_default()];
+    let first = RawText::default();
+    let name = params![queue, critical, after.unwrap_or(&first)];
     Ok(db.prepare_cached(sql)?.query_row(name, |row| row.get(0)).optional()?)
 }

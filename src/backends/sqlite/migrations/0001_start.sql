@@ -1,4 +1,6 @@
 -- Instants are milliseconds since 1970 in UTC. The views at the end show them as RFC 3339.
+-- A blob is a format byte, a checksum of four bytes, and MessagePack. Sealed bytes are a checksum of
+-- four bytes, and the bytes.
 
 CREATE TABLE queue_names (n INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE) STRICT;
 CREATE TABLE type_names  (n INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE) STRICT;
@@ -20,9 +22,9 @@ CREATE TABLE jobs (
     -- 0 JSON here, 1 MessagePack here, 2 in bodies, 3 JSON object, 4 MessagePack object
     data_kind  INTEGER NOT NULL,
     data_bytes INTEGER NOT NULL,
-    data       BLOB,              -- the data, or the object's key
-    spec       BLOB    NOT NULL,  -- a format byte, then MessagePack
-    life       BLOB    NOT NULL   -- a format byte, then MessagePack
+    data       BLOB,              -- the data, or the object's key; sealed
+    spec       BLOB    NOT NULL,  -- a blob
+    life       BLOB    NOT NULL   -- a blob
 ) STRICT;
 
 -- Which job is this?
@@ -43,7 +45,7 @@ CREATE INDEX jobs_ended_badly ON jobs (state, created_at) WHERE state > 2;
 CREATE TABLE bodies (
     job      INTEGER PRIMARY KEY,  -- jobs.n
     encoding INTEGER NOT NULL,     -- 0 JSON, 1 MessagePack
-    bytes    BLOB    NOT NULL
+    bytes    BLOB    NOT NULL      -- sealed
 ) STRICT;
 
 -- The number of jobs, updated by the transactions that change it: counting a million rows takes too
@@ -61,6 +63,7 @@ CREATE TABLE keys (
     type INTEGER NOT NULL,  -- type_names.n, or 0
     key  TEXT    NOT NULL,
     job  TEXT    NOT NULL,  -- jobs.id
+    sum  INTEGER NOT NULL,  -- the checksum of the row
     PRIMARY KEY (kind, type, key)
 ) STRICT, WITHOUT ROWID;
 -- Which keys are deleted with this job?
@@ -69,14 +72,14 @@ CREATE INDEX keys_by_job ON keys (job);
 CREATE TABLE heads (
     queue   INTEGER PRIMARY KEY,  -- queue_names.n
     version INTEGER NOT NULL,
-    head    BLOB    NOT NULL      -- a format byte, then MessagePack
+    head    BLOB    NOT NULL      -- a blob
 ) STRICT;
 
 CREATE TABLE batches (
     queue    INTEGER NOT NULL,  -- queue_names.n
     id       INTEGER NOT NULL,
     for_head INTEGER NOT NULL,
-    batch    BLOB    NOT NULL,  -- a format byte, then MessagePack
+    batch    BLOB    NOT NULL,  -- a blob
     PRIMARY KEY (queue, id)
 ) STRICT, WITHOUT ROWID;
 
@@ -84,9 +87,25 @@ CREATE TABLE items (
     kind    TEXT    NOT NULL,  -- queue, type, token, operation
     name    TEXT    NOT NULL,
     version INTEGER NOT NULL,
-    bytes   BLOB    NOT NULL,  -- JSON
+    bytes   BLOB    NOT NULL,  -- JSON, sealed
     PRIMARY KEY (kind, name)
 ) STRICT;
+
+-- Values that are stored for a time and then dropped: replies that wait for their jobs, and events
+-- that no trigger could handle.
+
+CREATE TABLE records (
+    n     INTEGER PRIMARY KEY,
+    kind  TEXT    NOT NULL,  -- reply, dead_letter
+    name  TEXT    NOT NULL,
+    until INTEGER NOT NULL,  -- when it may be dropped
+    bytes BLOB    NOT NULL   -- JSON, sealed
+) STRICT;
+
+-- Which records of a kind have this prefix?
+CREATE UNIQUE INDEX records_by_name ON records (kind, name);
+-- Which are dropped first?
+CREATE INDEX records_by_time ON records (kind, until);
 
 -- Views for the sqlite3 shell.
 
@@ -99,8 +118,8 @@ CREATE VIEW jobs_readable AS
            strftime('%Y-%m-%dT%H:%M:%fZ', run_at / 1000.0, 'unixepoch') AS run_at,
            strftime('%Y-%m-%dT%H:%M:%fZ', wake_at / 1000.0, 'unixepoch') AS wake_at,
            data_bytes,
-           CASE data_kind WHEN 0 THEN CAST(data AS TEXT) WHEN 1 THEN '(MessagePack) ' || hex(data) WHEN 2 THEN '(in bodies)'
-                          ELSE '(object) ' || CAST(data AS TEXT) END AS data
+           CASE data_kind WHEN 0 THEN CAST(substr(data, 5) AS TEXT) WHEN 1 THEN '(MessagePack) ' || hex(substr(data, 5)) WHEN 2 THEN '(in bodies)'
+                          ELSE '(object) ' || CAST(substr(data, 5) AS TEXT) END AS data
       FROM jobs
       JOIN type_names ON type_names.n = jobs.type
       JOIN queue_names ON queue_names.n = jobs.queue
@@ -115,4 +134,7 @@ CREATE VIEW counts_readable AS
      WHERE counts.jobs > 0;
 
 CREATE VIEW items_readable AS
-    SELECT kind, name, version, CAST(bytes AS TEXT) AS json FROM items;
+    SELECT kind, name, version, CAST(substr(bytes, 5) AS TEXT) AS json FROM items;
+
+CREATE VIEW records_readable AS
+    SELECT kind, name, strftime('%Y-%m-%dT%H:%M:%fZ', until / 1000.0, 'unixepoch') AS until, CAST(substr(bytes, 5) AS TEXT) AS json FROM records;

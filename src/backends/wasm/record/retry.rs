@@ -90,7 +90,7 @@ impl FailureJson {
                 unknown: UnknownFields::default(),
             }),
             retry_at: None,
-            token: Token(0),
+            token: Token::new(0),
             reply: None,
             unknown: UnknownFields::default(),
         }

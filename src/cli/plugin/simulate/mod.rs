@@ -17,6 +17,7 @@ use plugins::Given;
 use tidegate_core::job::retry::Retry;
 use tidegate_engine::simulate::{
     self, Agreement, By, Difference, Plugins, Scenario, Simulation, SimulationReport, picture,
+    scenario::Outcomes,
 };
 
 /// The options of `tidegate plugin simulate`.
@@ -67,6 +68,11 @@ pub struct Args {
     /// The file for the picture; its name ends in .svg.
     #[arg(long, value_name = "OUT.svg")]
     picture: Option<PathBuf>,
+    /// How the attempts of a trace end: `job`, each job's as in the trace; `time`, as that of its
+    /// type that started last before, so that an outage stays at its time [default: the
+    /// scenario's].
+    #[arg(long, value_name = "job|time", value_parser = outcomes)]
+    outcomes: Option<Outcomes>,
     /// A seed in place of the scenario's.
     #[arg(long)]
     seed: Option<u64>,
@@ -77,6 +83,11 @@ fn limit(text: &str) -> Result<(Option<String>, u64), &'static str> {
     let (value, most) =
         text.rsplit_once('=').map_or((None, text), |(value, most)| (Some(value.to_owned()), most));
     Ok((value, most.parse().map_err(|_| "a number is expected, or value=number")?))
+}
+
+/// Reads which attempts decide.
+fn outcomes(text: &str) -> Result<Outcomes, &'static str> {
+    serde_json::from_value(text.into()).map_err(|_| "job or time is expected")
 }
 
 /// The output with `--json`.
@@ -219,6 +230,7 @@ async fn scenario(args: &Args) -> anyhow::Result<Scenario> {
     let mut scenario =
         Scenario::read(text.0.get()).map_err(|bad| UsageError(format!("{file}: {bad}")))?;
     scenario.seed = args.seed.unwrap_or(scenario.seed);
+    scenario.outcomes = args.outcomes.unwrap_or(scenario.outcomes);
     check_plugins(args, &scenario)?;
     Ok(scenario)
 }

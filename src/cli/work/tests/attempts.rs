@@ -86,6 +86,19 @@ async fn auto_leases_the_desired_workers_up_to_its_maximum() {
 }
 
 #[tokio::test]
+async fn auto_takes_its_share_of_the_desired_workers() {
+    let server = server(vec![], |_| async {
+        let status = sample::queue_status(json!({"desired_workers": 10, "workers": 3}));
+        (200, sample::queue(json!({"status": status})))
+    })
+    .await;
+    let auto = WorkPlan { queue: "q".parse().ok(), auto: true, concurrency: 9, ..plan("true") };
+    let working = Working::begin(&server, auto);
+    server.saw(|seen| seen.body["max"] == 4).await;
+    assert_eq!(working.stop().await, ExitCode::Ok);
+}
+
+#[tokio::test]
 async fn auto_with_types_adds_the_desired_workers_of_their_queues() {
     let server = server(vec![], |seen| async move {
         let queue = |name: &str, desired| {

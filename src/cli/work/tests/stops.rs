@@ -26,6 +26,41 @@ async fn a_stopped_worker_finishes_its_jobs_and_leases_no_more() {
 }
 
 #[tokio::test]
+async fn a_stopped_idle_worker_leaves_at_once() {
+    let gone = Arc::new(tokio::sync::watch::channel(false).0);
+    let server = FakeServer::answering_slowly(move |seen| {
+        let (gone, mut left) = (gone.clone(), gone.subscribe());
+        async move {
+            match seen.method.as_str() {
+                "POST" => drop(left.wait_for(|left| *left).await),
+                "DELETE" => {
+                    gone.send_replace(true);
+                }
+                _ => {}
+            }
+            (200, if seen.method == "POST" { sample::leases(&[], &[]) } else { json!({}) })
+        }
+    })
+    .await;
+    let working = Working::begin(&server, WorkPlan { concurrency: 4, ..plan("true") });
+    let registered = server.saw(|seen| seen.line() == "PUT /v1/workers/w1").await;
+    assert_eq!(registered.body, json!({"capacity": 4}));
+    server.saw(|seen| seen.path == "/v1/leases").await;
+    assert_eq!(working.stop().await, ExitCode::Ok);
+    let seen = server.seen();
+    assert_eq!(seen.last().unwrap().line(), "DELETE /v1/workers/w1?keep_drain=true");
+    assert_eq!(seen.iter().filter(|seen| seen.path == "/v1/leases").count(), 1);
+}
+
+#[test]
+fn the_default_name_of_a_worker_is_unique_and_short() {
+    let name = unique_name(&Context::new(
+        <Cli as clap::Parser>::try_parse_from(["tidegate", "queues", "list"]).unwrap().global,
+    ));
+    assert!(name.contains(&format!("-{}-", std::process::id())) && name.len() <= 128, "{name}");
+}
+
+#[tokio::test]
 async fn a_second_signal_kills_the_command_and_is_reported() {
     let server = server(vec![lease("j1", 30_000)], fine).await;
     let (folder, _, wait) = gate();

@@ -14,16 +14,23 @@ pub const MAX_TRIGGERS: usize = 500;
 #[serde(deny_unknown_fields, default)]
 pub struct TriggerConfig {
     /// Which events; an empty filter matches all.
+    #[serde(deserialize_with = "crate::strict::or_default")]
     pub filter: Filter,
     /// The job to enqueue: `type` and any other field of `POST /v1/jobs` except `id`. In each
     /// value, `{"$expr": "..."}` is replaced by the result of a JMESPath expression over the event.
     /// Without `data` the job carries the event's data, byte for byte.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(
+        deserialize_with = "crate::strict::or_default",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
     pub enqueue: BTreeMap<String, Template>,
     /// The job to complete: its `type` and `correlation_key`, and its result: `attempt`, `status`
     /// (`succeeded`, `failed`, true or false), `result`, `message`, `error`, `retryable`. Each
     /// value may hold expressions, as in `enqueue`.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(
+        deserialize_with = "crate::strict::or_default",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
     pub complete: BTreeMap<String, Template>,
 }
 

@@ -68,7 +68,7 @@ impl Lifecycle {
         error: Option<Failure>,
         retry_at: Option<Timestamp>,
     ) {
-        let token = self.history.last().map_or(Token(0), |entry| entry.token);
+        let token = self.history.last().map_or(Token::UNKNOWN, |entry| entry.token);
         let (attempt, started_at) = (self.attempt, self.started_at.unwrap_or(at));
         self.enter(AttemptRecord {
             attempt,

@@ -65,6 +65,8 @@ pub struct Lifecycle {
     /// The latest processed replies that are not in its history, at most [`MAX_PROCESSED_REPLIES`]:
     /// those that came too late, and those of the previous job with its correlation key.
     pub processed_replies: Vec<ReplyId>,
+    /// When its latest attempt was due, since that attempt was claimed.
+    pub due_at: Option<Timestamp>,
     /// The fields that a newer release added.
     pub unknown: UnknownFields,
 }
@@ -79,7 +81,8 @@ record!(Lifecycle {
     error,
     history,
     deferral_reason,
-    processed_replies
+    processed_replies;
+    due_at
 });
 
 impl Lifecycle {
@@ -96,6 +99,7 @@ impl Lifecycle {
             history: Vec::new(),
             deferral_reason: None,
             processed_replies: Vec::new(),
+            due_at: None,
             unknown: UnknownFields::default(),
         }
     }
@@ -111,6 +115,12 @@ impl Lifecycle {
             State::Scheduled { run_at, .. } => Some(run_at),
             _ => None,
         }
+    }
+
+    /// The due time of a scheduled job, or else of its latest attempt.
+    pub fn latest_due_at(&self) -> Option<Timestamp> {
+        // A release without the field may have started a later attempt.
+        self.run_at().or(self.due_at.filter(|due| Some(*due) <= self.started_at))
     }
 
     /// The running attempt.

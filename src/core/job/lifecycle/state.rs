@@ -1,6 +1,9 @@
 //! The states of a job, and the values that they hold.
 
-use serde::{Deserialize, Serialize};
+use std::num::NonZeroU128;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use sha2::{Digest, Sha256};
 
 use crate::{job::Phase, record, stored::UnknownFields, time::Timestamp};
 
@@ -17,8 +20,52 @@ pub struct Version(pub u64);
 pub struct Revision(pub u64);
 
 /// The secret of one attempt: a worker that presents it holds the attempt.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Token(pub u128);
+///
+/// Only its digest is stored, and tokens are compared by their digests. The process that claims an
+/// attempt knows the secret and passes it on; a job that is read from a store has none.
+#[derive(Clone, Copy)]
+pub struct Token {
+    digest: u128,
+    secret: Option<NonZeroU128>,
+}
+
+impl Token {
+    /// A token that no secret matches, of an attempt whose token was never known.
+    pub const UNKNOWN: Self = Self { digest: 0, secret: None };
+
+    /// The token with this secret, of 128 random bits. So a plain SHA-256, cut to 128 bits, cannot
+    /// be reversed.
+    pub fn new(secret: u128) -> Self {
+        let digest = Sha256::digest(secret.to_be_bytes());
+        let (start, _) = digest.split_first_chunk().expect("a digest has 32 bytes");
+        Self { digest: u128::from_be_bytes(*start), secret: NonZeroU128::new(secret) }
+    }
+
+    /// The secret as its worker shows it, 32 hexadecimal digits, where it is known.
+    pub fn secret(self) -> Option<String> {
+        self.secret.map(|secret| format!("{secret:032x}"))
+    }
+}
+
+impl PartialEq for Token {
+    fn eq(&self, other: &Self) -> bool {
+        self.digest == other.digest
+    }
+}
+
+impl Eq for Token {}
+
+impl Serialize for Token {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.digest.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Token {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        u128::deserialize(deserializer).map(|digest| Self { digest, secret: None })
+    }
+}
 
 impl std::fmt::Debug for Token {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

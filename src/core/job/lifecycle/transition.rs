@@ -33,7 +33,7 @@ impl Lifecycle {
     /// let spec = JobOptions::default().resolve(&"mail".parse()?, &TypeConfig::default(), now);
     /// let claim = Event::Claim {
     ///     version: Version(1),
-    ///     token: Token(7),
+    ///     token: Token::new(7),
     ///     worker: None,
     ///     lease: Duration::from_secs(30),
     ///     granted: false,
@@ -189,6 +189,7 @@ impl Lifecycle {
         now: Timestamp,
     ) {
         self.attempt += 1;
+        self.due_at = self.run_at();
         self.deferral_reason = None;
         self.started_at = Some(now);
         let timeout_at = now + spec.timeout.duration();

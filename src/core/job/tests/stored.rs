@@ -21,8 +21,9 @@ use crate::{
     },
     queue::{
         Grant, Ledger, Rule,
-        ledger::{BatchId, BatchRef, Bits, Bucket, GrantBatch, KeptPolicyState, StateLocation},
+        ledger::{BatchId, BatchRef, Bits, GrantBatch, KeptPolicyState, StateLocation},
         order::Position,
+        rate::{Bucket, RecentStarts},
     },
     stored::UnknownFields,
     time::{Seconds, Timestamp},
@@ -102,12 +103,13 @@ fn life(state: State) -> Lifecycle {
             outcome: Outcome::Failed,
             error: Some(error),
             retry_at: None,
-            token: Token(7),
+            token: Token::new(7),
             reply: Some(ReplyId(u128::MAX)),
             unknown: UnknownFields::default(),
         }],
         deferral_reason: Some("later".into()),
         processed_replies: vec![ReplyId(0), ReplyId(u128::MAX)],
+        due_at: None,
         unknown: UnknownFields::default(),
     }
 }
@@ -124,7 +126,7 @@ fn window() -> State {
 
 fn running() -> Running {
     Running {
-        token: Token(u128::MAX - 1),
+        token: Token::new(u128::MAX - 1),
         started_at: Timestamp::EPOCH,
         lease_until: Timestamp::EPOCH,
         timeout_at: Timestamp::EPOCH,
@@ -182,6 +184,12 @@ fn full_ledger() -> Ledger {
     }
 }
 
+fn ledger_with_starts() -> Ledger {
+    let key = ("c".to_owned(), "east".to_owned());
+    let starts = RecentStarts::first(Timestamp::from_millis(1_700_000_000_000));
+    Ledger { starts: [(key, starts)].into(), ..Ledger::default() }
+}
+
 fn full_batch() -> GrantBatch {
     let grant = Grant {
         job: "j".parse().unwrap(),
@@ -224,12 +232,15 @@ fn a_job_comes_back() {
     comes_back(&life(window()));
     comes_back(&life(State::Ended { at: Timestamp::EPOCH, outcome: Outcome::Dropped }));
     comes_back(&life(State::Running(running())));
+    let due_at = Some(Timestamp::from_millis(7));
+    comes_back(&Lifecycle { due_at, ..life(State::Running(running())) });
 }
 
 #[test]
 fn a_ledger_and_its_batches_come_back() {
     comes_back(&Ledger::default());
     comes_back(&full_ledger());
+    comes_back(&ledger_with_starts());
     comes_back(&full_batch());
 }
 
@@ -244,6 +255,8 @@ fn the_fields_of_a_newer_release_come_back_on_every_level() {
     let mut ledger = Ledger { unknown: unknown(), ..full_ledger() };
     ledger.batches[0].unknown = unknown();
     ledger.policy.as_mut().unwrap().unknown = unknown();
+    ledger.starts = ledger_with_starts().starts;
+    ledger.starts.values_mut().for_each(|starts| starts.unknown = unknown());
     comes_back(&ledger);
     let mut batch = GrantBatch { unknown: unknown(), ..full_batch() };
     batch.grants[0].unknown = unknown();
@@ -284,6 +297,7 @@ fn rows() -> Vec<(&'static str, Vec<u8>)> {
         row("running", &life(State::Running(running()))),
         row("ended", &life(State::Ended { at: Timestamp::EPOCH, outcome: Outcome::Dropped })),
         row("ledger", &full_ledger()),
+        row("starts", &ledger_with_starts()),
         row("batch", &full_batch()),
     ]
 }

@@ -11,6 +11,9 @@ pub struct StoreCapabilities {
     /// [`JobStore::overdue`](super::JobStore::overdue) omits ended jobs, and reads hide whatever is
     /// past its retention.
     pub expires_natively: bool,
+    /// The largest bound of [`JobStore::count_due`](super::JobStore::count_due). A store that reads
+    /// each job that it counts has a small one.
+    pub max_counted_due: u32,
 }
 
 /// How much of a transaction is visible when it is cut short.

@@ -2,7 +2,13 @@
 
 use std::{error::Error, sync::Arc, time::Duration};
 
-use crate::error_chain::ErrorChain;
+use crate::{
+    error_chain::ErrorChain,
+    job::{Job, Payload},
+};
+
+/// The words for a full disk.
+pub const NO_ROOM: &str = "no room on the disk";
 
 /// Why a call of a store failed. One variant per reaction of the caller.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -57,6 +63,35 @@ impl StoreError {
         ErrorChain(self)
     }
 }
+
+/// A job that is stored and cannot be read: its record is damaged, or a newer release wrote it.
+///
+/// It holds itself alone. Every call goes on with the other jobs.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("job {id} cannot be read: {reason}")]
+pub struct UnreadableJob {
+    /// Its id, as far as that can be read.
+    pub id: String,
+    /// Why, for an operator.
+    pub reason: String,
+}
+
+impl UnreadableJob {
+    /// The job `id`, whose record led to `error`.
+    pub fn new(id: impl Into<String>, error: &StoreError) -> Self {
+        let reason = match error {
+            StoreError::Corrupt(source) => ErrorChain(source).to_string(),
+            other => other.chain().to_string(),
+        };
+        Self { id: id.into(), reason }
+    }
+}
+
+/// What is stored under a job's id: the job, if there is one.
+pub type StoredJob = Result<Option<Job>, UnreadableJob>;
+
+/// The separate body of a job, if it has one.
+pub type StoredBody = Result<Option<Payload>, UnreadableJob>;
 
 /// The cause of a [`StoreError`], shared because one failure may answer several calls.
 pub type ErrorSource = Arc<dyn Error + Send + Sync>;

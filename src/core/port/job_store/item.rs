@@ -1,5 +1,7 @@
 //! Items of configuration and of the server's own state, which are read whole.
 
+use serde::de::DeserializeOwned;
+
 /// The kinds of items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ItemKind {
@@ -9,6 +11,10 @@ pub enum ItemKind {
     Type,
     /// A token's hash and scopes.
     Token,
+    /// When a token was used last, as JSON, under its id.
+    TokenUse,
+    /// That a token was stored once, so that callers need credentials from then on.
+    Closed,
     /// A background operation.
     Operation,
     /// [`crate::queue::plugin::PluginItem`].
@@ -35,6 +41,8 @@ impl ItemKind {
             Self::Queue => "queue",
             Self::Type => "type",
             Self::Token => "token",
+            Self::TokenUse => "token_use",
+            Self::Closed => "closed",
             Self::Operation => "operation",
             Self::Plugin => "plugin",
             Self::Horizon => "horizon",
@@ -57,7 +65,12 @@ impl ItemKind {
             | Self::Trigger
             | Self::Drain
             | Self::Schema => true,
-            Self::Token | Self::Operation | Self::Horizon | Self::ScheduleState => false,
+            Self::Token
+            | Self::TokenUse
+            | Self::Closed
+            | Self::Operation
+            | Self::Horizon
+            | Self::ScheduleState => false,
         }
     }
 }
@@ -69,6 +82,18 @@ pub struct Item {
     pub name: String,
     /// Its version.
     pub version: u64,
-    /// JSON.
-    pub bytes: Vec<u8>,
+    /// JSON; or why it cannot be read, if the store found it damaged.
+    pub bytes: Result<Vec<u8>, String>,
+}
+
+impl Item {
+    /// The value that its JSON contains.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be read, for an operator.
+    pub fn read<T: DeserializeOwned>(&self) -> Result<T, String> {
+        let bytes = self.bytes.as_ref().map_err(String::clone)?;
+        serde_json::from_slice(bytes).map_err(|error| error.to_string())
+    }
 }

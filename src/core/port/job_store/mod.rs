@@ -23,23 +23,20 @@ use std::{collections::BTreeMap, sync::Arc};
 use async_trait::async_trait;
 
 pub use capabilities::{Atomicity, StoreCapabilities};
-pub use error::{ErrorSource, StoreError};
+pub use error::{ErrorSource, NO_ROOM, StoreError, StoredBody, StoredJob, UnreadableJob};
 pub use item::{Item, ItemKind};
 pub use query::{
-    Depth, DuePage, DueQuery, ListPage, ListQuery, NotAState, PhaseFilter, StateFilter,
+    Depth, DuePage, DueQuery, ListPage, ListQuery, MAX_UNREADABLE, NotAState, PhaseFilter,
+    StateFilter,
 };
 pub use record::{Purged, RECORD_BYTES, Record, RecordKind, RecordQuery};
 pub use write::{Committed, CurrentRecord, Expect, Key, Txn, Write, flatten};
 
 use crate::{
-    job::{Body, Job, JobId, Payload, QueueName, Spec, TypeName},
+    job::{Body, Job, JobId, QueueName, Spec, TypeName},
     queue::{GrantBatch, Ledger, ledger::BatchId},
     time::Timestamp,
 };
-
-/// Most due jobs that a count covers. A remote store reads each counted job, so each status of a
-/// long queue costs as much as a page of this many jobs.
-pub const MAX_COUNTED_DUE: u32 = 1000;
 
 /// Durable jobs, one writer at a time per record.
 ///
@@ -64,19 +61,19 @@ pub trait JobStore: Send + Sync {
     fn assign_id(&self, id: JobId, spec: &Spec, run_at: Timestamp) -> JobId;
 
     /// The jobs with these ids, in their order. A body over 1 KiB is [`Body::Separate`].
-    async fn get(&self, ids: &[JobId]) -> Result<Vec<Option<Job>>, StoreError>;
+    async fn get(&self, ids: &[JobId]) -> Result<Vec<StoredJob>, StoreError>;
 
     /// The bodies that are stored separately from these jobs, in their order.
-    async fn bodies(&self, ids: &[JobId]) -> Result<Vec<Option<Payload>>, StoreError>;
+    async fn bodies(&self, ids: &[JobId]) -> Result<Vec<StoredBody>, StoreError>;
 
-    /// Due jobs: one page per query.
+    /// Due jobs: one page per query. A job that cannot be read is left out.
     ///
     /// Several callers may get the same job; `commit` lets one of them win.
     async fn due(&self, queries: &[DueQuery]) -> Result<Vec<DuePage>, StoreError>;
 
     /// How many jobs of each of `types` of `queue` are due at `until`, including critical ones.
     ///
-    /// Counting stops at `most` (1 to [`MAX_COUNTED_DUE`]) jobs in total. A type without due jobs
+    /// Counting stops at `most` (1 to [`StoreCapabilities::max_counted_due`]) jobs in total. A type without due jobs
     /// may be missing.
     async fn count_due(
         &self,
@@ -97,20 +94,22 @@ pub trait JobStore: Send + Sync {
     ) -> Result<Vec<String>, StoreError>;
 
     /// At most `limit` jobs with a `wake_at` of `until` or before, earliest first; and the earliest
-    /// `wake_at` after it, which may be missing if the page is full.
+    /// `wake_at` after it, which may be missing if the page is full. A job that cannot be read is
+    /// left out.
     async fn overdue(
         &self,
         until: Timestamp,
         limit: u32,
     ) -> Result<(Vec<Job>, Option<Timestamp>), StoreError>;
 
-    /// At most `limit` running jobs of `queue`, by id, starting after `after`.
+    /// At most `limit` running jobs of `queue`, by id, starting after `after`. A job that cannot be
+    /// read is among them unless it is known not to run.
     async fn running(
         &self,
         queue: &QueueName,
         after: Option<&JobId>,
         limit: u32,
-    ) -> Result<Vec<Job>, StoreError>;
+    ) -> Result<Vec<Result<Job, UnreadableJob>>, StoreError>;
 
     /// A queue's ledger with the batches that it names, if the queue has a ledger.
     async fn ledger(

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, str::FromStr};
 
+use super::UnreadableJob;
 use crate::{
     job::{Job, Outcome, Phase, QueueName, TypeName, Value},
     queue::order::{Order, Position},
@@ -111,12 +112,18 @@ pub struct PhaseFilter {
     pub at: Timestamp,
 }
 
+/// Most unreadable jobs that a page of a list names. The store logs all of them.
+pub const MAX_UNREADABLE: usize = 100;
+
 /// A page of a list. It may be short or even empty and still have a cursor, so that a search for
 /// rare jobs takes several calls.
 #[derive(Clone, Debug, Default)]
 pub struct ListPage {
     /// The jobs.
     pub jobs: Vec<Job>,
+    /// The jobs that may belong to the list and cannot be read, in no particular order. They do not
+    /// count towards the limit; a page has at most [`MAX_UNREADABLE`] of them.
+    pub unreadable: Vec<UnreadableJob>,
     /// Where the next page starts; none on the last.
     pub next_cursor: Option<String>,
 }

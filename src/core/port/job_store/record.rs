@@ -25,17 +25,20 @@ pub enum RecordKind {
     Reply,
     /// A dead letter: an event that a trigger could not handle.
     DeadLetter,
+    /// The capacity that a pull worker registered.
+    Worker,
 }
 
 impl RecordKind {
     /// Every kind.
-    pub const ALL: [Self; 2] = [Self::Reply, Self::DeadLetter];
+    pub const ALL: [Self; 3] = [Self::Reply, Self::DeadLetter, Self::Worker];
 
     /// The kind's name in stores.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Reply => "reply",
             Self::DeadLetter => "dead_letter",
+            Self::Worker => "worker",
         }
     }
 }

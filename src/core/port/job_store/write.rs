@@ -1,6 +1,6 @@
 //! Conditional writes, transactions of them, and their answers.
 
-use super::{ItemKind, Record, RecordKind};
+use super::{ItemKind, Record, RecordKind, UnreadableJob};
 use crate::{
     job::{Job, JobId, QueueName, Revision, TypeName},
     queue::{GrantBatch, Ledger, ledger::BatchId},
@@ -168,6 +168,8 @@ pub enum CurrentRecord {
     Nothing,
     /// This job.
     Job(Box<Job>),
+    /// A job that cannot be read.
+    Unreadable(UnreadableJob),
     /// A key.
     Key {
         /// The job that it points at.

@@ -6,14 +6,15 @@ use super::{Admission, AdmissionDecision, Candidate, Hold};
 use crate::{
     calendar::window,
     queue::{
-        config::{BUCKET_BYTES, MAX_BUCKET_BYTES, MAX_RUNNING},
-        ledger::{Bucket, Rule},
+        config::{MAX_RATE_BYTES, MAX_RUNNING, Rate},
+        ledger::Rule,
+        rate::RateCount,
         usage::counting,
     },
 };
 
-/// How soon a candidate is evaluated again that was held because all buckets were in use.
-const BUCKET_RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// How soon a candidate is evaluated again that was held because the rates had no room to count it.
+const NO_ROOM_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A concurrency limit that counts a candidate.
 struct Level {
@@ -87,7 +88,7 @@ impl<'a> Admission<'a> {
             }
             return Err(AdmissionDecision::Hold(hold));
         }
-        if let Some((hold, index, value)) = self.lacking_token(&counted) {
+        if let Some((hold, index, value)) = self.over_rate(&counted) {
             self.exhausted.entry(index).or_default().insert(value);
             return Err(AdmissionDecision::Hold(hold));
         }
@@ -146,58 +147,67 @@ impl<'a> Admission<'a> {
         }
     }
 
-    /// The hold of a candidate that lacks a token until the last of its rates has one, with the
-    /// first rate that lacks it.
-    ///
-    /// It needs no reservation, because later candidates of this tick need the same token.
-    fn lacking_token(&self, counted: &[(usize, Cow<'_, str>)]) -> Option<(Hold, usize, String)> {
-        let rates = counted.iter().filter_map(|(index, value)| {
-            Some((index, value, self.limits.queue.constraints[*index].rate?))
-        });
-        let mut empty = rates.filter_map(|(index, value, rate)| {
-            let bucket = rate.at(self.bucket(*index, value), self.now);
-            (!bucket.has_token())
-                .then(|| (*index, value, rate, rate.wait(bucket).map(|wait| self.now + wait)))
-        });
-        let (index, value, rate, first_at) = empty.next()?;
-        let earliest_at = empty.fold(first_at, |latest, (_, _, _, at)| Some(latest?.max(at?)));
-        let reason = format!("at most {} attempts per {} s", rate.count, rate.per_seconds.as_f64());
-        Some((
-            Hold { rule: self.constraint(index, value), reason, reserved: false, earliest_at },
-            index,
-            value.to_string(),
-        ))
-    }
-
-    /// The hold of a candidate that needs a bucket for a new value while the buckets take all their
-    /// bytes.
-    fn over_bytes(&self, counted: &[(usize, Cow<'_, str>)]) -> Option<Hold> {
-        let is_new = |(index, value): &&(usize, Cow<'_, str>)| {
-            self.limits.queue.constraints[*index].rate.is_some()
-                && self.bucket(*index, value).is_none()
-        };
-        let bytes: usize =
-            counted.iter().filter(is_new).map(|(index, value)| self.bytes_of(*index, value)).sum();
-        let (index, value) =
-            counted.iter().find(is_new).filter(|_| self.bucket_bytes + bytes > MAX_BUCKET_BYTES)?;
-        let reason = "the rates count the most values that they can; a new value is counted when \
-                      another one has all its tokens back"
-            .into();
-        Some(Hold {
-            rule: self.constraint(*index, value),
-            reason,
-            reserved: false,
-            earliest_at: Some(self.now + BUCKET_RETRY_INTERVAL),
+    /// The rates among the constraints that count a candidate, each with its value.
+    fn rates<'c>(
+        &'c self,
+        counted: &'c [(usize, Cow<'c, str>)],
+    ) -> impl Iterator<Item = (usize, &'c str, Rate)> + 'c {
+        counted.iter().filter_map(|(index, value)| {
+            Some((*index, value.as_ref(), self.limits.queue.constraints[*index].rate?))
         })
     }
 
-    /// How many bytes of [`MAX_BUCKET_BYTES`] a bucket takes.
-    pub(super) fn bytes_of(&self, index: usize, value: &str) -> usize {
-        self.limits.queue.constraints[index].name.len() + value.len() + BUCKET_BYTES
+    /// The hold of a candidate until the last of its rates admits a start, with the first rate that
+    /// does not admit one now.
+    ///
+    /// It needs no reservation, because later candidates of this tick need the same rate.
+    fn over_rate(&self, counted: &[(usize, Cow<'_, str>)]) -> Option<(Hold, usize, String)> {
+        let mut over = self.rates(counted).filter_map(|(index, value, rate)| {
+            let next = rate.next_start(self.rate_count(index, value), self.now);
+            (next != Some(self.now)).then_some((index, value, rate, next))
+        });
+        let (index, value, rate, first_at) = over.next()?;
+        let earliest_at = over.fold(first_at, |latest, (_, _, _, at)| Some(latest?.max(at?)));
+        let (count, per) = (rate.count, rate.per_seconds.as_f64());
+        let reason = match rate.burst {
+            None => format!("at most {count} attempts start in any {per} s"),
+            Some(burst) => format!("at most {count} attempts per {per} s, {burst} at once"),
+        };
+        let rule = self.constraint(index, value);
+        Some((Hold { rule, reason, reserved: false, earliest_at }, index, value.to_owned()))
     }
 
-    pub(super) fn bucket(&self, index: usize, value: &str) -> Option<Bucket> {
-        self.buckets.get(&index)?.get(value).copied()
+    /// The hold of a candidate whose start the rates have no room to count.
+    fn over_bytes(&self, counted: &[(usize, Cow<'_, str>)]) -> Option<Hold> {
+        let growth = |(index, value, rate): (usize, &str, Rate)| {
+            let count = self.rate_count(index, value);
+            let names = if count.is_none() { self.name_bytes(index, value) } else { 0 };
+            names + rate.growth(count, self.now)
+        };
+        let bytes: usize = self.rates(counted).map(growth).sum();
+        if bytes == 0 || self.rate_bytes + bytes <= MAX_RATE_BYTES {
+            return None;
+        }
+        let (index, value, _) = self.rates(counted).find(|rate| growth(*rate) > 0)?;
+        let reason = format!(
+            "the rates of the queue count in at most {MAX_RATE_BYTES} bytes; this start is counted \
+             when older ones need no room any more"
+        );
+        Some(Hold {
+            rule: self.constraint(index, value),
+            reason,
+            reserved: false,
+            earliest_at: Some(self.now + NO_ROOM_RETRY_INTERVAL),
+        })
+    }
+
+    /// How many bytes of [`MAX_RATE_BYTES`] the names of a value take.
+    pub(super) fn name_bytes(&self, index: usize, value: &str) -> usize {
+        self.limits.queue.constraints[index].name.len() + value.len()
+    }
+
+    fn rate_count(&self, index: usize, value: &str) -> Option<&RateCount> {
+        self.rates.get(&index)?.get(value)
     }
 
     fn constraint(&self, index: usize, value: &str) -> Rule {

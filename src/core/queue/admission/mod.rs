@@ -22,12 +22,13 @@
 mod closed;
 mod evaluate;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 use super::{
-    config::{BUCKET_BYTES, Limits},
-    ledger::{Bucket, Rule},
+    config::Limits,
+    ledger::Rule,
     matcher::Subject,
+    rate::{RateCount, RateCounts},
     usage::Usage,
 };
 use crate::{
@@ -64,7 +65,7 @@ impl<'a> Candidate<'a> {
 /// The answer to one candidate.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AdmissionDecision {
-    /// It runs; its weight and tokens are taken.
+    /// It runs; its weight is taken, and its rates count it.
     Run,
     /// It is held and stays due.
     Hold(Hold),
@@ -100,52 +101,46 @@ pub struct Admission<'a> {
     limits: &'a Limits,
     now: Timestamp,
     usage: Usage,
-    /// The buckets of the rates, by constraint and value; an absent one is full.
-    buckets: HashMap<usize, HashMap<String, Bucket>>,
-    /// How many bytes of [`MAX_BUCKET_BYTES`](super::config::MAX_BUCKET_BYTES) the buckets take.
-    bucket_bytes: usize,
+    /// What the rates have counted, by constraint and value, as far as it matters now.
+    rates: HashMap<usize, HashMap<String, RateCount>>,
+    /// How many bytes of [`MAX_RATE_BYTES`](super::config::MAX_RATE_BYTES) the counts take.
+    rate_bytes: usize,
     reserved: Reservations,
-    /// The rates without tokens and the limits of 0, by constraint and value. Later candidates of
-    /// this tick and the next are held by them without a reservation.
+    /// The rates that admit no start now and the limits of 0, by constraint and value. Later
+    /// candidates of this tick and the next are held by them without a reservation.
     exhausted: HashMap<usize, HashSet<String>>,
 }
 
 impl<'a> Admission<'a> {
-    /// The admissions of a tick at `now`, with `usage` granted. A bucket not in `buckets` is full.
-    pub fn new(
-        limits: &'a Limits,
-        usage: Usage,
-        buckets: BTreeMap<(String, String), Bucket>,
-        now: Timestamp,
-    ) -> Self {
-        let mut by_constraint: HashMap<usize, HashMap<String, Bucket>> = HashMap::new();
-        let mut bucket_bytes = 0;
-        for ((name, value), bucket) in buckets {
-            let Some(index) =
-                limits.queue.constraints.iter().position(|constraint| constraint.name == name)
+    /// The admissions of a tick at `now`, with `usage` granted and `counts` of the rates.
+    pub fn new(limits: &'a Limits, usage: Usage, counts: RateCounts, now: Timestamp) -> Self {
+        let mut rates: HashMap<usize, HashMap<String, RateCount>> = HashMap::new();
+        let mut rate_bytes = 0;
+        for ((name, value), count) in counts.into_counts() {
+            let constraints = &limits.queue.constraints;
+            let Some(index) = constraints.iter().position(|constraint| constraint.name == name)
             else {
                 continue;
             };
-            if limits.queue.constraints[index]
-                .rate
-                .is_some_and(|rate| rate.at(Some(bucket), now).tokens < rate.capacity())
-            {
-                bucket_bytes += name.len() + value.len() + BUCKET_BYTES;
-                by_constraint.entry(index).or_default().insert(value, bucket);
+            let rate = constraints[index].rate;
+            if let Some(count) = rate.and_then(|rate| rate.current(count, now)) {
+                rate_bytes += name.len() + value.len() + count.bytes();
+                rates.entry(index).or_default().insert(value, count);
             }
         }
         Self {
             limits,
             now,
             usage,
-            buckets: by_constraint,
-            bucket_bytes,
+            rates,
+            rate_bytes,
             reserved: Reservations::default(),
             exhausted: HashMap::new(),
         }
     }
 
-    /// The decision on the next candidate. [`AdmissionDecision::Run`] takes its weight and tokens.
+    /// The decision on the next candidate. [`AdmissionDecision::Run`] takes its weight, and its
+    /// rates count it.
     ///
     /// ```
     /// use tidegate_core::{
@@ -177,16 +172,13 @@ impl<'a> Admission<'a> {
         };
         for (index, value) in &counted {
             if let Some(rate) = self.limits.queue.constraints[*index].rate {
-                let bucket = rate.at(self.bucket(*index, value), self.now).taken();
-                if self
-                    .buckets
-                    .entry(*index)
-                    .or_default()
-                    .insert(value.to_string(), bucket)
-                    .is_none()
-                {
-                    self.bucket_bytes += self.bytes_of(*index, value);
-                }
+                let names = self.name_bytes(*index, value);
+                let values = self.rates.entry(*index).or_default();
+                let before = values.remove(value.as_ref());
+                let bytes_before = before.as_ref().map_or(0, |count| names + count.bytes());
+                let count = rate.start(before, self.now);
+                self.rate_bytes = self.rate_bytes + names + count.bytes() - bytes_before;
+                values.insert(value.to_string(), count);
             }
         }
         self.usage.take(self.limits, candidate.subject, candidate.weight, counted);
@@ -215,19 +207,15 @@ impl<'a> Admission<'a> {
         }
     }
 
-    /// The capacity in use, and the buckets that are not full.
-    pub fn finish(self) -> (Usage, BTreeMap<(String, String), Bucket>) {
-        let mut buckets = BTreeMap::new();
-        for (index, values) in self.buckets {
-            let constraint = &self.limits.queue.constraints[index];
-            let Some(rate) = constraint.rate else {
-                continue;
-            };
-            let open = values
-                .into_iter()
-                .filter(|(_, bucket)| rate.at(Some(*bucket), self.now).tokens < rate.capacity());
-            buckets.extend(open.map(|(value, bucket)| ((constraint.name.clone(), value), bucket)));
+    /// The capacity in use, and what the rates have counted.
+    pub fn finish(self) -> (Usage, RateCounts) {
+        let mut counts = RateCounts::default();
+        for (index, values) in self.rates {
+            let name = &self.limits.queue.constraints[index].name;
+            for (value, count) in values {
+                counts.insert((name.clone(), value), count);
+            }
         }
-        (self.usage, buckets)
+        (self.usage, counts)
     }
 }

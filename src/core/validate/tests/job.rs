@@ -59,6 +59,22 @@ fn given_attributes_have_bounds() {
     |spec: &mut Spec| spec.keep_result = KeepResult::For(Seconds::new(400_000_000)),
     Some("keep_result.seconds"),
 )]
+#[case::authorization(
+    |spec: &mut Spec| spec.headers = [("Authorization".into(), "Bearer x".into())].into(),
+    Some("headers.Authorization"),
+)]
+#[case::proxy_authorization(
+    |spec: &mut Spec| spec.headers = [("proxy-authorization".into(), "x".into())].into(),
+    Some("headers.proxy-authorization"),
+)]
+#[case::cookie(
+    |spec: &mut Spec| spec.headers = [("COOKIE".into(), "a=b".into())].into(),
+    Some("headers.COOKIE"),
+)]
+#[case::other_header(
+    |spec: &mut Spec| spec.headers = [("x-authorization-mode".into(), "x".into())].into(),
+    None,
+)]
 #[case::attributes(
     |spec: &mut Spec| spec.attributes = [
         ("a".into(), crate::job::Value::Text("x".repeat(257))),

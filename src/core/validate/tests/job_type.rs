@@ -180,6 +180,16 @@ fn a_type_within_its_bounds_is_good(#[case] config: Value) {
     &json!({"basic_auth": {"username": "a", "password": "b"}, "headers": {"authorization": "x"}}),
 ),
     "target.headers.authorization", "must not be given together with `basic_auth`")]
+#[case::credentials_for_jobs(
+    json!({"headers": {"authorization": "x"}}),
+    "headers.authorization",
+    "must not be given: credentials belong to the target of the type",
+)]
+#[case::callback_secret(
+    json!({"callback_signing_secret": ["a", ""]}),
+    "callback_signing_secret",
+    "must be 1 to 256 bytes of text, or `whsec_` and the base64 of 24 to 64 bytes",
+)]
 #[case::three_secrets(
     push(&json!({"signing_secret": ["a", "b", "c"]})),
     "target.signing_secret",
@@ -200,6 +210,30 @@ fn a_type_outside_a_bound_is_refused_by_the_fields_name(
             message: message.into(),
         },),
     );
+}
+
+#[rstest]
+#[case(json!({"delivery": "at_most_once"}), "must not be true with `at_most_once`")]
+#[case(json!({"target": {"pull": true}}), "must not be true without a push target")]
+#[case(
+    json!({"hold_slot_until": "report"}),
+    "must not be true with `hold_slot_until: report`",
+)]
+#[case(
+    json!({"on_response_timeout": "wait"}),
+    "must not be true with `on_response_timeout: wait`",
+)]
+fn a_retry_after_a_restart_goes_with_nothing_that_it_breaks(
+    #[case] fields: Value,
+    #[case] message: &str,
+) {
+    let mut config = push(&json!({}));
+    config["retry_after_restart"] = json!(true);
+    assert_eq!(job_type(config.clone()), Ok(()));
+    config.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    let (field, message) = ("retry_after_restart".into(), message.into());
+    let refused = ValidationError { code: ErrorCode::InvalidType, field, message };
+    assert_eq!(job_type(config), Err(refused));
 }
 
 #[rstest]

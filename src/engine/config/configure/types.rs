@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{MAX_CONFLICT_RETRIES, bytes, contended, queues::queue_write, refuse_reserved};
-use crate::{Catalog, Engine, Error, jobs::enqueue::fault};
+use crate::{Catalog, Engine, Error, Rules, jobs::enqueue::fault};
 use tidegate_core::{
     error_code::ErrorCode,
     job::{
@@ -32,6 +32,9 @@ impl Engine {
         if self.rules.refuse_unsafe_hosts {
             validate::check_type_hosts(&config).map_err(fault)?;
         }
+        let Rules { allowed_targets, allowed_callbacks, .. } = &self.rules;
+        validate::check_allowed_hosts(&config, allowed_targets, allowed_callbacks)
+            .map_err(fault)?;
         refuse_reserved(name.is_internal())?;
         refuse_reserved(config.queue.is_internal())?;
         for _ in 0..MAX_CONFLICT_RETRIES {

@@ -179,7 +179,7 @@ impl Engine {
 /// permanent error it becomes a dead letter, which is written later.
 fn refused(task: &mut Task<'_>, error: Error) -> Option<Result<TriggerAction, Error>> {
     match error {
-        Error::Unavailable { .. } | Error::Internal(_) => Some(Err(error)),
+        Error::Unavailable { .. } | Error::Unreadable(_) | Error::Internal(_) => Some(Err(error)),
         Error::Stale { .. } | Error::Conflict { code: ErrorCode::ConcurrentUpdate, .. } => {
             Some(Err(Error::Unavailable {
                 retry_after: Duration::from_secs(1),

@@ -25,12 +25,13 @@ impl Engine {
         since: Option<Timestamp>,
     ) -> Result<Option<Enqueued>, Error> {
         let mut found = self.ports.store.get(&[item.job.id.clone(), holder.clone()]).await?;
-        let holding_job = found.pop().flatten();
+        let holding_job = found.pop().unwrap_or(Ok(None));
         // A repeat is answered by its id, no matter which job holds its keys now.
-        if let Some(stored) = found.pop().flatten() {
+        if let Some(stored) = found.pop().unwrap_or(Ok(None))? {
             return same_request(&item.job, stored).map(Some);
         }
-        match holding_job {
+        // Whether a job that cannot be read still holds the key is not known.
+        match holding_job? {
             Some(job) => answer_of_holder(item, key_index, job),
             None => self.take_key_without_job(item, key_index, holder, since).map(|()| None),
         }

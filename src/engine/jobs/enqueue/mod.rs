@@ -235,6 +235,7 @@ impl Engine {
     ) -> Result<Option<Enqueued>, Error> {
         match (item.part(step), current) {
             (_, CurrentRecord::Job(stored)) => same_request(&item.job, *stored).map(Some),
+            (_, CurrentRecord::Unreadable(job)) => Err(job.into()),
             (Part::Key(key), CurrentRecord::Key { job, since }) => {
                 self.on_taken_key(item, key, job, since).await
             }
@@ -309,9 +310,12 @@ impl Engine {
                     .flatten(),
             );
         }
-        let found = self.ports.store.get(&ids).await?.into_iter().flatten();
-        let same = found.into_iter().find(|job| job.spec.request_digest == digest);
-        same.map(|job| Enqueued { job, new: false }).ok_or(error)
+        for found in self.ports.store.get(&ids).await? {
+            if let Some(job) = found?.filter(|job| job.spec.request_digest == digest) {
+                return Ok(Enqueued { job, new: false });
+            }
+        }
+        Err(error)
     }
 
     /// Resolves `item` again under the current version of its type.

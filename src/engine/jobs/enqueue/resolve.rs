@@ -14,13 +14,18 @@ use tidegate_core::{
         name::ROUTE_WORDS,
         payload::MAX_DEPTH,
         trace,
-        type_config::{TypeConfig, TypeItem},
+        type_config::{Delivery, TypeConfig, TypeItem},
     },
     port::job_store::ItemKind,
     queue::Limits,
     time::{Seconds, Timestamp},
     validate,
 };
+
+/// How long an ended at-most-once job with an id or a key of its client is kept at least.
+const MIN_REMEMBERED: Seconds = Seconds::new(600);
+/// From this many types on, a job of an unknown type is refused.
+const MAX_TYPES_WITH_UNKNOWN: usize = 1000;
 
 impl Engine {
     /// The type of a new job. An unknown type is created if the rules allow it, and a type that is
@@ -45,12 +50,23 @@ impl Engine {
         })
     }
 
-    /// Creates a type with defaults and returns the catalog with it.
+    /// Creates a type with defaults and returns the catalog with it. No type is created so if there
+    /// are [`MAX_TYPES_WITH_UNKNOWN`]: names from data could be any number.
     async fn create_unknown_type(&self, name: &TypeName) -> Result<Arc<Catalog>, Error> {
         if !self.rules.create_unknown_types || name.is_internal() {
             return Err(Error::NotFound {
                 code: ErrorCode::JobTypeNotFound,
                 what: format!("job type {name}"),
+            });
+        }
+        if self.catalog().await?.types.len() >= MAX_TYPES_WITH_UNKNOWN {
+            return Err(Error::Conflict {
+                code: ErrorCode::TooManyTypes,
+                message: format!(
+                    "job type {name} is unknown, and is not created, because there are \
+                     {MAX_TYPES_WITH_UNKNOWN} types: configure it"
+                ),
+                holder: None,
             });
         }
         match self.put_type(name, TypeConfig::default(), Some(0)).await {
@@ -98,6 +114,9 @@ impl Engine {
         {
             validate::check_host("callback_url", url).map_err(fault)?;
         }
+        if let Some(url) = &spec.callback_url {
+            self.rules.allowed_callbacks.check("callback_url", url).map_err(fault)?;
+        }
         let id = new
             .id
             .clone()
@@ -129,11 +148,14 @@ impl Engine {
     /// How long the job is kept after its end.
     ///
     /// A job with a correlation key recognises a second delivery of its reply. So it is kept at
-    /// least as long as an early reply, even if its type keeps no ended jobs.
+    /// least as long as an early reply, even if its type keeps no ended jobs. A job that must not
+    /// run twice recognises a repeat of its request, whose first answer may have been lost.
     fn retention(&self, new: &NewJob, config: &TypeConfig) -> Seconds {
-        let waits =
-            new.correlation_key.as_ref().map(|_| self.rules.events.reply_wait.as_millis() as u64);
-        config.retention_seconds.max(Seconds::from_millis(waits.unwrap_or(0)))
+        let reply_wait = Seconds::from_millis(self.rules.events.reply_wait.as_millis() as u64);
+        let waits = new.correlation_key.as_ref().map(|_| reply_wait);
+        let repeats = config.delivery == Delivery::AtMostOnce && new.is_repeatable();
+        let repeats = repeats.then_some(MIN_REMEMBERED);
+        config.retention_seconds.max(waits.unwrap_or_default()).max(repeats.unwrap_or_default())
     }
 }
 

@@ -52,6 +52,9 @@ pub struct Scenario {
     /// Single jobs, as in a trace. They count towards the 1000000 jobs of `arrivals`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub jobs: Vec<TracedJob>,
+    /// Which attempts of the trace in `jobs` decide how simulated ones end (default `job`).
+    #[serde(skip_serializing_if = "Outcomes::is_default")]
+    pub outcomes: Outcomes,
     /// How long attempts take and how they end: the first rule that matches a job (default: one
     /// second, and success). At most 100.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -75,9 +78,30 @@ impl Default for Scenario {
             workers: 10_000,
             arrivals: Vec::new(),
             jobs: Vec::new(),
+            outcomes: Outcomes::Job,
             service: Vec::new(),
             expect: Expect::default(),
         }
+    }
+}
+
+/// Which attempts of a trace decide how simulated ones end, and how long they take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcomes {
+    /// Those of the same job: its first attempt ends as its first one did.
+    #[default]
+    Job,
+    /// The one of the same type that started last before: a target that was down is down at the
+    /// same time, whichever jobs are started then.
+    Time,
+}
+
+impl Outcomes {
+    /// Whether it is the default.
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    fn is_default(&self) -> bool {
+        *self == Self::Job
     }
 }
 

@@ -98,6 +98,15 @@ pub struct FailureRule {
     /// Whether it may be retried (default true).
     #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
     pub retryable: bool,
+    /// What the worker reports for people (at most 4096 bytes; default: that it is simulated).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// What the worker reports for programs (at most 16384 bytes as JSON).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub details: Option<serde_json::Value>,
+    /// The shortest wait that the target asks for, as with `Retry-After`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before_seconds: Option<Seconds>,
 }
 
 fn failed() -> Reason {

@@ -54,7 +54,7 @@ pub struct TracedJob {
 }
 
 /// An attempt of a trace.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TracedAttempt {
     /// How long it took.
@@ -68,6 +68,15 @@ pub struct TracedAttempt {
     /// The HTTP status that the target answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
+    /// What the worker reported for people (at most 4096 bytes).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// What the worker reported for programs (at most 16384 bytes as JSON).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub details: Option<serde_json::Value>,
+    /// The shortest wait that the target asked for. A server does not keep it, so a trace lacks it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before_seconds: Option<Seconds>,
     /// When it started in the live queue, from the start of the scenario.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_seconds: Option<Seconds>,

@@ -133,3 +133,40 @@ async fn attempts_fail_in_the_given_period_and_are_retried() {
         (3, 3, 6)
     );
 }
+
+#[tokio::test]
+async fn a_failure_carries_message_details_and_wait() {
+    let reported = json!({
+        "status": 429, "message": "Retry-After: 30", "details": {"left": 0},
+        "not_before_seconds": 30,
+    });
+    let failure = |more: Value| {
+        let mut failure = reported.as_object().unwrap().clone();
+        failure.extend(more.as_object().unwrap().clone());
+        Value::from(failure)
+    };
+    let drawn = json!({
+        "arrivals": [{"type": "t", "count": 1}],
+        "service": [{"seconds": 1, "failure": failure(json!({"rate": 1, "during_seconds": [0, 5]}))}],
+    });
+    let attempt = failure(json!({"seconds": 1, "outcome": "failed", "reason": "not_delivered"}));
+    let traced =
+        json!({"jobs": [{"id": "a", "type": "t", "at_seconds": 0, "attempts": [attempt]}]});
+    for scenario in [drawn, traced] {
+        let policy = FnPolicy::default().retrying(|_, call| {
+            let failure = call.job.life.error.clone().unwrap();
+            let reported = (failure.status, failure.message.as_deref(), failure.details.as_deref());
+            assert_eq!(reported, (Some(429), Some("Retry-After: 30"), Some(r#"{"left":0}"#)));
+            assert!(call.not_before.is_some_and(|at| at > call.now));
+            Ok(RetryAnswer::Retry { at: call.now, data: None, priority: None })
+        });
+        let plugins = Plugins {
+            policy: Arc::new(policy),
+            retry: Some((version(false), Arc::new(json!({})))),
+            ..Plugins::default()
+        };
+        let report = with(&scenario, &plugins).await.report;
+        assert_eq!((report.all.retries, report.all.succeeded), (1, 1), "{scenario}");
+        assert!((report.seconds - 32.0).abs() < 0.01, "it waits for 30 s: {}", report.seconds);
+    }
+}

@@ -179,3 +179,19 @@ async fn the_picture_shows_each_value_against_its_limit() {
     let two = picture::draw(&[("one", &simulation.report), ("other", &simulation.report)]);
     assert_eq!(two.matches("running, by region").count(), 2);
 }
+
+#[tokio::test]
+async fn outcomes_of_a_trace_may_depend_on_the_time() {
+    // The target was down in the first ten seconds. In the trace, `b` started after that.
+    let attempt =
+        |outcome: &str, at: u64| json!([{"seconds": 1, "outcome": outcome, "started_seconds": at}]);
+    let job = |id: &str, attempts: Value| json!({"id": id, "type": "t", "at_seconds": 0, "attempts": attempts});
+    let jobs = [job("a", attempt("failed", 0)), job("b", attempt("succeeded", 10))];
+    for (outcomes, failed) in [("job", 1), ("time", 2)] {
+        let json = json!({
+            "types": {"t": {"max_attempts": 1}}, "jobs": jobs, "outcomes": outcomes,
+        });
+        let report = run(json).await;
+        assert_eq!(report.all.failed, failed, "both start at once, by {outcomes}");
+    }
+}

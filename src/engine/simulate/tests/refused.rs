@@ -57,6 +57,15 @@ fn an_invalid_scenario_is_refused_with_the_field() {
             "service[0].failure.rate: must be 0 to 1",
         ),
         (
+            json!({"service": [{"seconds": 1, "failure": {"rate": 1, "message": "m".repeat(4097)}}]}),
+            "service[0].failure.message: must have at most 4096 bytes",
+        ),
+        (
+            json!({"jobs": [{"type": "t", "at_seconds": 0, "attempts": [
+                {"seconds": 1, "details": "d".repeat(16384)}]}]}),
+            "jobs[0].attempts[0].details: must have at most 16384 bytes",
+        ),
+        (
             json!({"service": [{"seconds": 1, "failure": {"rate": 1, "reason": "deadline"}}]}),
             "service[0].failure.reason: must be",
         ),

@@ -1,6 +1,6 @@
 //! The attempts of a simulation: how long each one takes, and how it ends.
 
-use std::{cmp::Reverse, time::Duration};
+use std::{cmp::Reverse, collections::HashMap, time::Duration};
 
 use super::World;
 use crate::{
@@ -8,12 +8,12 @@ use crate::{
     simulate::{
         arrivals,
         draw::{Draw, For},
-        scenario::{FailureRule, Service, TracedAttempt},
+        scenario::{FailureRule, Outcomes, Scenario, Service, TracedAttempt},
     },
 };
 use tidegate_core::{
     job::{
-        Job, Outcome,
+        Job, Outcome, TypeName,
         lifecycle::{Failure, Reason},
     },
     queue::matcher::Subject,
@@ -58,8 +58,11 @@ impl World<'_> {
     pub(super) fn start(&mut self, job: &Job, now: Timestamp) {
         let number = self.record.lock().number(&job.id).expect("it was enqueued");
         let attempt = job.life.attempt;
-        let (seconds, outcome) = match self.arriving[number].attempts.get(usize::from(attempt) - 1)
-        {
+        let traced = match self.scenario.outcomes {
+            Outcomes::Job => self.arriving[number].attempts.get(usize::from(attempt) - 1),
+            Outcomes::Time => self.attempts_by_time.at(&job.spec.job_type, now),
+        };
+        let (seconds, outcome) = match traced {
             Some(traced) if traced.outcome.is_some() => (traced.seconds, traced_outcome(traced)),
             _ => self.drawn(job, number, now),
         };
@@ -97,7 +100,10 @@ impl World<'_> {
             None => (arrivals::span(seconds), ReportOutcome::Succeeded { result: None }),
             Some(failure) => {
                 let seconds = failure.seconds.map_or(seconds, |span| draw.span(span));
-                (arrivals::span(seconds), failed(failure.reason, failure.status, failure.retryable))
+                let FailureRule { reason, status, message, details, not_before_seconds, .. } =
+                    failure.clone();
+                let reported = Reported { reason, status, message, details, not_before_seconds };
+                (arrivals::span(seconds), reported.failed(failure.retryable))
             }
         }
     }
@@ -111,18 +117,68 @@ fn fails(rule: &Service, chance: f64, at: Duration) -> Option<&FailureRule> {
     (within && chance < failure.rate).then_some(failure)
 }
 
-fn failed(reason: Reason, status: Option<u16>, retryable: bool) -> ReportOutcome {
-    let message =
-        status.map_or_else(|| "simulated".to_owned(), |status| format!("simulated: HTTP {status}"));
-    let failure = Failure { status, ..Failure::new(reason, message) };
-    ReportOutcome::Failed { failure, retryable, least_wait: Duration::ZERO }
+/// What a worker reports about a failed attempt.
+struct Reported {
+    reason: Reason,
+    status: Option<u16>,
+    message: Option<String>,
+    details: Option<serde_json::Value>,
+    not_before_seconds: Option<Seconds>,
+}
+
+impl Reported {
+    fn failed(self, retryable: bool) -> ReportOutcome {
+        let Self { reason, status, message, details, not_before_seconds } = self;
+        let simulated = || match status {
+            Some(status) => format!("simulated: HTTP {status}"),
+            None => "simulated".to_owned(),
+        };
+        let failure = Failure {
+            status,
+            details: details.map(|details| details.to_string()),
+            ..Failure::new(reason, message.unwrap_or_else(simulated))
+        };
+        let least_wait = not_before_seconds.unwrap_or_default().duration();
+        ReportOutcome::Failed { failure, retryable, least_wait }
+    }
 }
 
 fn traced_outcome(traced: &TracedAttempt) -> ReportOutcome {
+    let TracedAttempt { reason, status, message, details, not_before_seconds, .. } = traced.clone();
     match traced.outcome {
         Some(Outcome::Failed) => {
-            failed(traced.reason.unwrap_or(Reason::Failed), traced.status, true)
+            let reason = reason.unwrap_or(Reason::Failed);
+            Reported { reason, status, message, details, not_before_seconds }.failed(true)
         }
         _ => ReportOutcome::Succeeded { result: None },
+    }
+}
+
+/// The attempts of a trace by type, in the order of their starts.
+#[derive(Debug, Default)]
+pub(super) struct AttemptsByTime<'a>(HashMap<&'a TypeName, Vec<(Timestamp, &'a TracedAttempt)>>);
+
+impl<'a> AttemptsByTime<'a> {
+    /// The attempts of the trace in `scenario` that have ended.
+    pub fn of(scenario: &'a Scenario) -> Self {
+        let mut by_type: HashMap<&TypeName, Vec<_>> = HashMap::new();
+        for job in &scenario.jobs {
+            let ended = job.attempts.iter().filter(|attempt| attempt.outcome.is_some());
+            let started = ended.filter_map(|attempt| {
+                Some((scenario.start + attempt.started_seconds?.duration(), attempt))
+            });
+            by_type.entry(&job.job_type).or_default().extend(started);
+        }
+        for attempts in by_type.values_mut() {
+            attempts.sort_by_key(|(at, _)| *at);
+        }
+        Self(by_type)
+    }
+
+    /// The attempt of this type that started last at `now` or before; else the first one.
+    fn at(&self, job_type: &TypeName, now: Timestamp) -> Option<&'a TracedAttempt> {
+        let attempts = self.0.get(job_type)?;
+        let later = attempts.partition_point(|(at, _)| *at <= now);
+        attempts.get(later.saturating_sub(1)).map(|(_, attempt)| *attempt)
     }
 }

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 
 pub(super) use setup::run;
 
-use self::attempts::Attempt;
+use self::attempts::{Attempt, AttemptsByTime};
 use super::{
     arrivals::ArrivingJob,
     policies::{Plugins, SeenDecisions},
@@ -86,6 +86,7 @@ struct World<'a> {
     cache: TickCache,
     types: Vec<TypeName>,
     arriving: Vec<ArrivingJob<'a>>,
+    attempts_by_time: AttemptsByTime<'a>,
     ids: Vec<JobId>,
     /// How many jobs have arrived.
     arrived: usize,

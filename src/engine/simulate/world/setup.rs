@@ -7,7 +7,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{Failed, FinishedRun, World};
+use super::{Failed, FinishedRun, World, attempts::AttemptsByTime};
 use crate::{
     Engine, Ports, Rules, TickCache,
     memory::{FakeClock, MemoryWorkQueue, SeededEntropy},
@@ -64,6 +64,7 @@ pub(in crate::simulate) async fn run(
         cache: TickCache::default(),
         types: types(scenario, &arriving),
         arriving,
+        attempts_by_time: AttemptsByTime::of(scenario),
         ids,
         arrived: 0,
         under_way: BinaryHeap::new(),

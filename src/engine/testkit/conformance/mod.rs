@@ -1,12 +1,15 @@
 //! The contract of [`JobStore`], as tests that every adapter must pass.
 //!
 //! ```ignore
-//! tidegate::job_store_conformance!(memory, MemoryStore::new());
+//! tidegate::job_store_conformance!(memory, MemoryStore::new(), async |store, id| store.damage_job(id));
 //! ```
+//!
+//! The closure makes a job of the store unreadable, as damage of its record would.
 //!
 //! The macro makes one test per clause, each with its own store. It contains the list of clauses,
 //! so no adapter can omit one. Random clauses draw from a fixed seed.
 
+mod damage;
 mod due;
 mod jobs;
 mod lists;
@@ -14,6 +17,7 @@ mod records;
 mod ticks;
 mod work_queue;
 
+pub use damage::*;
 pub use due::*;
 pub use jobs::*;
 pub use lists::*;
@@ -31,7 +35,7 @@ use tidegate_core::{
 /// this name.
 #[macro_export]
 macro_rules! job_store_conformance {
-    ($name:ident, $store:expr) => {
+    ($name:ident, $store:expr, $damage:expr) => {
         mod $name {
             #[allow(unused_imports)]
             use super::*;
@@ -70,7 +74,23 @@ macro_rules! job_store_conformance {
                 a_strange_cursor_lists_nothing
                 depth_equals_a_recount
             );
+            $crate::job_store_conformance!(
+                @damaged $store, $damage;
+                an_unreadable_job_is_missing_alone
+                a_write_at_an_unreadable_job_is_refused_alone
+                an_unreadable_job_counts_as_running
+            );
         }
+    };
+    (@damaged $store:expr, $damage:expr; $($clause:ident)*) => {
+        $(
+            #[test]
+            fn $clause() {
+                let store = $store;
+                let clause = $crate::testkit::conformance::$clause(&store, $damage);
+                $crate::testkit::conformance::run(clause);
+            }
+        )*
     };
     (@each $store:expr; $($clause:ident)*) => {
         $(
@@ -126,7 +146,7 @@ async fn add(store: &dyn JobStore, jobs: impl IntoIterator<Item = Job>) {
 async fn get(store: &dyn JobStore, job: &Job) -> Job {
     let mut found = store.get(std::slice::from_ref(&job.id)).await.expect("the store answers");
     assert_eq!(found.len(), 1, "one answer per id");
-    found.remove(0).expect("the job is there")
+    found.remove(0).expect("the job can be read").expect("the job is there")
 }
 
 /// The write that applies `event` to `job`, and the job after it.
@@ -140,7 +160,7 @@ fn claim(job: &Job, granted: bool) -> Event {
     let lease = Seconds::new(30).duration();
     Event::Claim {
         version: job.life.version,
-        token: Token(u128::MAX - 7),
+        token: Token::new(u128::MAX - 7),
         worker: None,
         lease,
         granted,

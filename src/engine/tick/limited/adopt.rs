@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use crate::{
-    Engine, Error, LedgerView,
+    Engine, Error, LedgerView, MAX_RUNNING_PAGE,
     tick::{
         grant,
         plan::{JobChange, TickPlan},
@@ -14,29 +14,46 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-/// Running jobs that one read returns at most.
-const MAX_RUNNING_PAGE: u32 = 1000;
-
 impl Engine {
-    /// Takes every running job of a queue whose ledger has just settled as a grant.
+    /// Takes every running job of a queue whose ledger has just settled as a grant. False if one of
+    /// them cannot be read: what it takes of the limits is not known, so that none may be admitted.
     pub(super) async fn adopt(
         &self,
         queue: &QueueName,
         view: &LedgerView,
         plan: &mut TickPlan,
         now: Timestamp,
-    ) -> Result<(), Error> {
-        let mut after = None;
+    ) -> Result<bool, Error> {
+        let (mut after, mut grants) = (None, Vec::new());
         loop {
             let page = self.ports.store.running(queue, after.as_ref(), MAX_RUNNING_PAGE).await?;
-            let Some(last) = page.last() else { break };
-            after = Some(last.id.clone());
-            for job in page.iter().filter(|job| view.granted(&job.id).is_none()) {
-                plan.delta.granted.push(grant(job, now));
-                plan.delta.check_by(self.first_check(job, now));
+            if page.is_empty() {
+                break;
+            }
+            for job in page {
+                let job = match job {
+                    Ok(job) => job,
+                    Err(unreadable) => {
+                        tracing::error!(
+                            %queue,
+                            job = unreadable.id,
+                            reason = unreadable.reason,
+                            "the first limit of the queue waits: a job that cannot be read may run"
+                        );
+                        return Ok(false);
+                    }
+                };
+                after = Some(job.id.clone());
+                if view.granted(&job.id).is_none() {
+                    grants.push((grant(&job, now), self.first_check(&job, now)));
+                }
             }
         }
-        Ok(())
+        for (grant, check_at) in grants {
+            plan.delta.granted.push(grant);
+            plan.delta.check_by(check_at);
+        }
+        Ok(true)
     }
 
     /// Claims the unclaimed dispatches of this engine, and takes them as grants: limits count them

@@ -114,7 +114,7 @@ impl Engine {
             ledger.nonce = self.ports.entropy.bits() as u64;
             ledger.time = now;
             ledger.config_version = ledger.config_version.max(context.limits.version);
-            ledger.buckets = std::mem::take(&mut plan.buckets);
+            ledger.set_rate_counts(std::mem::take(&mut plan.rate_counts));
             let next = view.prepare(std::mem::take(ledger), &plan.delta);
             ledger_writes = ledger_txn(context, view, plan, &next);
             prepared = Some(next);
@@ -310,7 +310,8 @@ impl Engine {
         for (id, job) in ids.iter().zip(self.ports.store.get(&ids).await?) {
             // If the store still has it as it was dispatched, only the cache knows that it runs.
             let dispatched = self.unclaimed.revision(id);
-            if dispatched.is_some() && dispatched == job.as_ref().map(|job| job.life.revision) {
+            let stored = job.as_ref().ok().and_then(Option::as_ref).map(|job| job.life.revision);
+            if dispatched.is_some() && dispatched == stored {
                 continue;
             }
             self.unclaimed.forget(id);

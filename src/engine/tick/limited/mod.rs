@@ -7,7 +7,10 @@ mod adopt;
 mod commit;
 mod send;
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
 use super::{
     TickCache, TickContext, TickOutcome,
@@ -24,6 +27,8 @@ use tidegate_core::{
     time::Timestamp,
 };
 
+/// When a ledger that cannot adopt a running job tries again.
+const ADOPTION_RETRY: Duration = Duration::from_secs(10);
 /// Failed throttler calls that one tick reports at most.
 const MAX_REPORTED_FAULTS: usize = 16;
 
@@ -160,10 +165,10 @@ impl Engine {
         let mut ledger = view.ledger.clone();
         match ledger.settling_until {
             Some(until) if now < until => plan.wake(Some(until)),
-            Some(_) => {
-                self.adopt(queue, view, &mut plan, now).await?;
+            Some(_) if self.adopt(queue, view, &mut plan, now).await? => {
                 ledger.settling_until = None;
             }
+            Some(_) => plan.wake(Some(now + ADOPTION_RETRY)),
             None => {}
         }
         if ledger.settling_until.is_none() {
@@ -183,7 +188,7 @@ impl Engine {
         let LimitedDecision { now, ledger, plan, .. } = decision;
         if limits.unreadable {
             // What its limits count, and its throttler's state, stay for who can read them.
-            plan.buckets = ledger.buckets.clone();
+            plan.rate_counts = ledger.rate_counts();
             return Ok(());
         }
         let mut usage = view.usage(limits).clone();
@@ -194,8 +199,8 @@ impl Engine {
         for grant in &plan.delta.granted {
             usage.add(limits, grant);
         }
-        let admission = Admission::new(limits, usage, ledger.buckets.clone(), *now);
-        plan.buckets = if ledger.settling_until.is_none() {
+        let admission = Admission::new(limits, usage, ledger.rate_counts(), *now);
+        plan.rate_counts = if ledger.settling_until.is_none() {
             let search = Search {
                 engine: self,
                 queue,

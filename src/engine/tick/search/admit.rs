@@ -64,7 +64,8 @@ impl Search<'_> {
             self.plan.end(job, ended);
             return None;
         }
-        if delivery(self.catalog, job) == Delivery::AtMostOnce
+        // A job whose type cannot be read waits.
+        if delivery(self.catalog, job).ok()? == Delivery::AtMostOnce
             && let Ok(ended) = job.apply(Event::MustNotRunTwice, self.now)
         {
             self.plan.end(job, ended);
@@ -92,7 +93,7 @@ impl Search<'_> {
         let lease = lease(config, push, demand, job);
         let event = Event::Claim {
             version: job.life.version,
-            token: Token(self.engine.ports.entropy.bits()),
+            token: Token::new(self.engine.ports.entropy.bits()),
             worker: demand.worker.clone(),
             lease,
             granted,

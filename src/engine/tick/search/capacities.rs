@@ -78,7 +78,7 @@ impl<'a> Capacities<'a> {
         })
     }
 
-    /// How many bytes of the budget `job` takes. That serializes the job, so callers keep the
+    /// How many bytes of the budget `job` takes. That may serialize the job, so callers keep the
     /// number.
     pub(in crate::tick) fn bytes(&self, job: &Job) -> usize {
         self.byte_budget.map_or(0, |budget| budget.bytes(job))

@@ -11,10 +11,7 @@ mod partitions;
 pub(super) use capacities::Capacities;
 pub(crate) use partitions::Turns;
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    ops::ControlFlow,
-};
+use std::{collections::HashMap, ops::ControlFlow};
 
 use super::{plan::TickPlan, throttle::MIN_THROTTLER_PAGE};
 use crate::{Catalog, Engine, Error, LedgerView};
@@ -27,8 +24,8 @@ use tidegate_core::{
     queue::{
         Admission, Limits, Rule,
         config::SCAN_BOUND,
-        ledger::Bucket,
         order::{Order, Position},
+        rate::RateCounts,
     },
     time::Timestamp,
 };
@@ -53,8 +50,8 @@ pub(super) struct Search<'a> {
 
 impl Search<'_> {
     /// Offers candidates, critical ones first, until no worker takes more or nothing more fits.
-    /// Returns the token buckets.
-    pub(super) async fn run(mut self) -> Result<BTreeMap<(String, String), Bucket>, Error> {
+    /// Returns what the rates have counted.
+    pub(super) async fn run(mut self) -> Result<RateCounts, Error> {
         if self.capacities.total() > 0 {
             self.plan.searched = true;
             self.plan.seen = self.plan.before.iter().map(|change| change.job.id.clone()).collect();
@@ -95,7 +92,8 @@ impl Search<'_> {
                     && job.spec.queue == *self.queue
                     && job.life.run_at().is_some_and(|at| at <= self.now)
             };
-            if let Some(job) = job.filter(is_current) {
+            // One that cannot be read is left to the release that can, or to its repair.
+            if let Some(job) = job.ok().flatten().filter(is_current) {
                 self.try_admit(&job);
             }
         }

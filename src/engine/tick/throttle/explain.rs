@@ -1,11 +1,11 @@
-//! The throttler's decision on a waiting job, without committing it: for `explain`.
+//! The throttler's decisions on waiting jobs, without committing them: for `explain`.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
 use super::{Throttling, call_bound};
-use crate::{Engine, Error, LedgerView};
+use crate::{Engine, Error, LedgerView, jobs::explain::CallPart};
 use tidegate_core::{
-    job::{Job, QueueName},
+    job::{Job, JobId, QueueName},
     port::policy::{Action, Decision, Purpose, RunningSet, ThrottleCall},
     queue::{
         Limits, Rule,
@@ -15,39 +15,69 @@ use tidegate_core::{
     time::Timestamp,
 };
 
+/// The throttler's answer about one job.
+pub(crate) enum ThrottlerAnswer {
+    /// It runs, within the limits.
+    Runs,
+    /// It waits.
+    Holds(Hold),
+    /// One call cannot be about all jobs, and this one was left out.
+    NotAsked(Rule),
+}
+
 impl Engine {
-    /// Returns how the throttler would hold the last of `jobs`, which fit the limits alone. None if
-    /// that job would run.
+    /// The throttler's answers about `jobs` of one queue, which fit the limits alone. Empty if the
+    /// limits alone decide.
     pub(crate) async fn explain_throttler(
         &self,
         limits: &Limits,
         view: &LedgerView,
-        queue: &QueueName,
         jobs: &[Job],
+        part: CallPart,
         now: Timestamp,
-    ) -> Result<Option<Hold>, Error> {
-        let Some(throttler) = &limits.queue.throttler else {
-            return Ok(None);
+    ) -> Result<BTreeMap<JobId, ThrottlerAnswer>, Error> {
+        let (Some(throttler), Some(first)) = (&limits.queue.throttler, jobs.first()) else {
+            return Ok(BTreeMap::new());
+        };
+        let each_holds = |hold: Option<Hold>| {
+            let answer = |hold: Hold| {
+                let holds = |job: &Job| (job.id.clone(), ThrottlerAnswer::Holds(hold.clone()));
+                jobs.iter().map(holds).collect()
+            };
+            hold.map_or_else(BTreeMap::new, answer)
         };
         let catalog = self.catalog().await?;
         let Some(throttling) = Throttling::of(&catalog, limits, view, None, &Arc::default(), now)
         else {
-            return Ok(None);
+            return Ok(BTreeMap::new());
         };
         let Some(plugin) = throttling.plugin.clone() else {
-            return Ok(failure(throttler, &"there is no such plugin"));
+            let hold = failure(throttler, &"there is no such plugin");
+            return Ok(each_holds(hold));
         };
-        let call = self.explain_call(&throttling, limits, view, queue, jobs, now).await?;
+        let asked = asked(&throttling, jobs, part);
+        let call = self
+            .explain_call(&throttling, limits, view, &first.spec.queue, &jobs[asked.clone()], now)
+            .await?;
         let answer = self.ports.policy.throttle(&plugin, Arc::clone(&call), Purpose::Explain).await;
-        let decision = match answer.and_then(|answer| answer.validated(&call)) {
-            Ok(mut answer) => answer.decisions.pop(),
-            Err(fault) => return Ok(failure(throttler, &fault)),
+        let answer = match answer.and_then(|answer| answer.validated(&call)) {
+            Ok(answer) => answer,
+            Err(fault) => return Ok(each_holds(failure(throttler, &fault))),
         };
-        Ok(decision.and_then(|decision| hold_of(throttler, decision, now)))
+        let mut decisions = answer.decisions.into_iter();
+        let answers = jobs.iter().enumerate().map(|(index, job)| {
+            let answer = if asked.contains(&index) {
+                let hold = decisions.next().and_then(|decision| hold_of(throttler, decision, now));
+                hold.map_or(ThrottlerAnswer::Runs, ThrottlerAnswer::Holds)
+            } else {
+                ThrottlerAnswer::NotAsked(throttling.rule())
+            };
+            (job.id.clone(), answer)
+        });
+        Ok(answers.collect())
     }
 
-    /// The call about `jobs`. If the plugin needs data, it is about the last of them only: as many
-    /// as one call may have.
+    /// The call about `jobs`.
     async fn explain_call(
         &self,
         throttling: &Throttling,
@@ -57,12 +87,6 @@ impl Engine {
         jobs: &[Job],
         now: Timestamp,
     ) -> Result<Arc<ThrottleCall>, Error> {
-        let most = if throttling.description().is_some_and(|description| description.needs_data) {
-            call_bound(jobs.iter().rev())
-        } else {
-            None
-        };
-        let jobs = &jobs[most.map_or(0, |most| jobs.len() - most)..];
         Ok(Arc::new(ThrottleCall {
             queue: queue.clone(),
             now,
@@ -76,6 +100,21 @@ impl Engine {
             state: Arc::clone(&throttling.state),
             data: self.data_for(throttling, jobs.iter()).await?,
         }))
+    }
+}
+
+/// Which of `jobs` one call is about. If the plugin needs data, as many as one call may have.
+fn asked(throttling: &Throttling, jobs: &[Job], part: CallPart) -> Range<usize> {
+    let needs_data = throttling.description().is_some_and(|description| description.needs_data);
+    let most = match part {
+        _ if !needs_data => None,
+        CallPart::First => call_bound(jobs.iter()),
+        CallPart::Last => call_bound(jobs.iter().rev()),
+    };
+    let most = most.unwrap_or(jobs.len());
+    match part {
+        CallPart::First => 0..most,
+        CallPart::Last => jobs.len() - most..jobs.len(),
     }
 }
 

@@ -16,7 +16,7 @@
 //! A fault is no answer: the page is held or run natively as the owner chose, and the plugin's
 //! circuit opens.
 
-mod explain;
+pub(crate) mod explain;
 mod page;
 mod reconcile;
 
@@ -226,7 +226,7 @@ impl Engine {
             .collect();
         if !missing.is_empty() {
             let read = self.ports.store.get(&missing).await?;
-            jobs.extend(missing.iter().zip(read).filter_map(|(id, job)| Some((id, job?))));
+            jobs.extend(missing.iter().zip(read).filter_map(|(id, job)| Some((id, job.ok()??))));
         }
         for grant in grants {
             if let Some(job) = jobs.get(&grant.job) {
@@ -255,7 +255,7 @@ impl Engine {
         for loaded in self.load_each(jobs.cloned().collect()).await {
             match loaded {
                 Ok(job) => data.extend(text(&job).map(|text| (job.id, text))),
-                Err(Error::Internal(_)) => {}
+                Err(Error::Internal(_) | Error::Unreadable(_)) => {}
                 Err(error) => return Err(error),
             }
         }

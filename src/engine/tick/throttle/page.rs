@@ -23,6 +23,11 @@ use tidegate_core::{
 /// comes in addition.
 const MAX_THROTTLING_TIME: Duration = Duration::from_secs(1);
 
+/// How soon a plugin is called again for a job that it holds or reschedules, at the earliest.
+/// Without it, a plugin that names the next millisecond is called without a pause for one job, and
+/// each reschedule is a commit.
+const MIN_DEFERRAL: Duration = Duration::from_millis(50);
+
 impl Search<'_> {
     /// Lets the throttler decide on the first `size` candidates of `line`. Undecided ones stay in
     /// the line.
@@ -165,8 +170,12 @@ impl Search<'_> {
                 self.set_last_partition(job);
             }
             // Called again at once, the plugin would decide the same.
-            Action::Hold(until) => self.plan.wake(until.filter(|at| *at > now)),
+            Action::Hold(until) => {
+                let later = until.filter(|at| *at > now);
+                self.plan.wake(later.map(|at| at.max(now + MIN_DEFERRAL)));
+            }
             Action::Reschedule(at) => {
+                let at = at.max(now + MIN_DEFERRAL);
                 self.plan.decided = true;
                 self.plan.put_off(job, at, Waiting::Throttler, reason, now);
             }

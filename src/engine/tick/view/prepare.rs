@@ -94,7 +94,7 @@ impl LedgerView {
         let mut order: Vec<(usize, BatchId)> = ledger
             .batches
             .iter()
-            .filter(|reference| reference.sent)
+            .filter(|reference| reference.sent && !self.is_extended(reference))
             .map(|reference| (live(reference), reference.id))
             .collect();
         order.sort_unstable();
@@ -133,6 +133,13 @@ impl LedgerView {
         for grants in parts(grants) {
             append(ledger, add, grants, check_at, true, sends);
         }
+    }
+
+    /// Whether a newer release has added fields to a batch, which a merged batch would not have.
+    fn is_extended(&self, reference: &BatchRef) -> bool {
+        let batch = self.batches.get(&reference.id);
+        !reference.unknown.as_slice().is_empty()
+            || batch.is_some_and(|batch| !batch.unknown.as_slice().is_empty())
     }
 
     /// The sizes of the live grants of a batch, which may be new.
@@ -253,10 +260,13 @@ fn keep_state(
     add: &mut Vec<GrantBatch>,
     remove: &mut Vec<BatchId>,
 ) {
-    if let Some(KeptPolicyState { state: StateLocation::Batch(old), .. }) = ledger.policy.take() {
-        remove.push(old);
-    }
     let NewState { plugin, state_version, state } = new.clone();
+    let old = ledger.policy.take();
+    if let Some(KeptPolicyState { state: StateLocation::Batch(old), .. }) = &old {
+        remove.push(*old);
+    }
+    let old = old.filter(|old| old.plugin == plugin);
+    let unknown = old.map(|old| old.unknown).unwrap_or_default();
     if state.is_empty() {
         return;
     }
@@ -274,6 +284,5 @@ fn keep_state(
         });
         StateLocation::Batch(id)
     };
-    ledger.policy =
-        Some(KeptPolicyState { plugin, state_version, state, unknown: UnknownFields::default() });
+    ledger.policy = Some(KeptPolicyState { plugin, state_version, state, unknown });
 }

@@ -8,10 +8,9 @@ use std::{sync::Arc, time::Duration};
 
 use arc_swap::ArcSwapOption;
 use async_trait::async_trait;
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD as BASE64};
 use jsonwebtoken::{
-    Algorithm, DecodingKey, Header, Validation, decode, decode_header,
-    errors::ErrorKind,
-    jwk::{Jwk, PublicKeyUse},
+    Algorithm, DecodingKey, Header, Validation, decode, decode_header, errors::ErrorKind, jwk::Jwk,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -58,17 +57,33 @@ struct Keys {
 
 struct Key {
     id: Option<String>,
-    key: DecodingKey,
+    /// The one algorithm that it is meant for.
+    algorithm: Option<String>,
+    decoding: DecodingKey,
+}
+
+impl Key {
+    /// Whether it is meant for signatures of `algorithm`.
+    fn is_for(&self, algorithm: Algorithm) -> bool {
+        self.decoding.family() == algorithm.family()
+            && self.algorithm.as_deref().is_none_or(|named| match algorithm {
+                Algorithm::RS256 => named == "RS256",
+                Algorithm::ES256 => named == "ES256",
+                // RFC 9864 names the curve.
+                Algorithm::EdDSA => matches!(named, "EdDSA" | "Ed25519"),
+                _ => false,
+            })
+    }
 }
 
 impl Keys {
     /// The keys that may have signed a token with this header.
     fn matching(&self, header: &Header) -> Vec<DecodingKey> {
         let fits = |key: &&Key| {
-            key.key.family() == header.alg.family()
+            key.is_for(header.alg)
                 && header.kid.as_ref().is_none_or(|id| key.id.as_ref() == Some(id))
         };
-        self.keys.iter().filter(fits).map(|key| key.key.clone()).collect()
+        self.keys.iter().filter(fits).map(|key| key.decoding.clone()).collect()
     }
 }
 
@@ -148,6 +163,10 @@ impl JwtAuthenticator {
 
     /// The caller of a token with these claims, whose signature is valid.
     fn principal(&self, claims: &Map<String, Value>) -> Result<Principal, AuthError> {
+        // The library also takes a list with the issuer among others (RFC 7519, 4.1.1: one text).
+        if claims.get("iss").and_then(Value::as_str) != Some(&self.issuer) {
+            return Err(AuthError::refused("the token is of another issuer"));
+        }
         let now = self.clock.now();
         let instant = |name: &str| {
             claims
@@ -163,7 +182,8 @@ impl JwtAuthenticator {
         }
         let name = claims.get("sub").and_then(Value::as_str).unwrap_or("unnamed").to_owned();
         let scopes = claims.get(&self.scope_claim).or_else(|| claims.get("scp"));
-        Ok(Principal { name, scopes: scopes.map(scopes_of).unwrap_or_default() })
+        let scopes = scopes.map(scopes_of).unwrap_or_default();
+        Ok(Principal { name, scopes, bounds: Arc::default() })
     }
 }
 
@@ -175,6 +195,9 @@ impl Authenticate for JwtAuthenticator {
             decode_header(token).map_err(|_| AuthError::refused("the token cannot be read"))?;
         if !ALGORITHMS.contains(&header.alg) {
             return Err(AuthError::refused("the token must be signed with RS256, ES256 or EdDSA"));
+        }
+        if has_critical_extensions(token) {
+            return Err(AuthError::refused("the token has extensions that this server must know"));
         }
         let mut validation = Validation::new(header.alg);
         validation.set_issuer(&[&self.issuer]);
@@ -215,12 +238,30 @@ struct Published {
     keys: Vec<Value>,
 }
 
+/// A published key, unless it is not meant for signatures (RFC 7517, 4.2 to 4.4).
 fn key(published: Value) -> Option<Key> {
-    let jwk: Jwk = serde_json::from_value(published).ok()?;
-    if jwk.common.public_key_use == Some(PublicKeyUse::Encryption) {
+    let is_for_verification = published.get("key_ops").is_none_or(|operations| {
+        operations.as_array().is_some_and(|list| list.iter().any(|one| one == "verify"))
+    });
+    let is_for_signatures = published.get("use").is_none_or(|used| used == "sig");
+    if !is_for_verification || !is_for_signatures {
         return None;
     }
-    Some(Key { key: DecodingKey::from_jwk(&jwk).ok()?, id: jwk.common.key_id })
+    let algorithm = match published.get("alg") {
+        None => None,
+        Some(named) => Some(named.as_str()?.to_owned()),
+    };
+    let jwk: Jwk = serde_json::from_value(published).ok()?;
+    Some(Key { decoding: DecodingKey::from_jwk(&jwk).ok()?, algorithm, id: jwk.common.key_id })
+}
+
+/// Whether the header of a token demands the knowledge of extensions (RFC 7515, 4.1.11). This
+/// server knows none. `b64` is the one that changes what is signed.
+fn has_critical_extensions(token: &str) -> bool {
+    let header = token.split('.').next().and_then(|part| BASE64.decode(part).ok());
+    let header: Option<Map<String, Value>> =
+        header.and_then(|json| serde_json::from_slice(&json).ok());
+    header.is_none_or(|header| header.contains_key("crit") || header.contains_key("b64"))
 }
 
 /// The scopes of this server in a claim, which can also contain those of other services.

@@ -168,6 +168,8 @@ async fn times_issuer_and_audience_are_checked() {
         (json!({"nbf": "soon"}), "not valid yet"),
         (json!({"iss": "https://evil.example"}), "issuer"),
         (json!({"iss": null}), "no `iss`"),
+        (json!({"iss": ["https://id.example"]}), "issuer"),
+        (json!({"iss": ["https://evil.example", "https://id.example"]}), "issuer"),
         (json!({"aud": "others"}), "audience"),
         (json!({"aud": ["others"]}), "audience"),
         (json!({"aud": null}), "no `aud`"),
@@ -240,6 +242,58 @@ async fn other_keys_and_other_algorithms_are_refused() {
             matches!(jwt.authenticate(&credentials).await, Err(AuthError::Refused(_))),
             "{forged}"
         );
+    }
+}
+
+#[tokio::test]
+async fn a_token_with_critical_extensions_is_refused() {
+    let (provider, clock) = (Provider::start(&all_keys()).await, Arc::new(FakeClock::default()));
+    let jwt = provider.authenticator(&clock);
+    for (extension, is_accepted) in [
+        (json!({}), true),
+        (json!({"cty": "JSON"}), true),
+        (json!({"crit": ["exp"]}), false),
+        (json!({"crit": []}), false),
+        (json!({"crit": ["b64"], "b64": false}), false),
+        (json!({"b64": true}), false),
+    ] {
+        let mut header = json!({"alg": "EdDSA", "kid": "ed"});
+        header.as_object_mut().unwrap().extend(extension.as_object().unwrap().clone());
+        let part = |value: &Value| BASE64.encode(value.to_string());
+        let signed = format!("{}.{}", part(&header), part(&claims(&clock)));
+        let signature =
+            jsonwebtoken::crypto::sign(signed.as_bytes(), &ed(), Algorithm::EdDSA).unwrap();
+        let bearer = format!("Bearer {signed}.{signature}");
+        let credentials = Credentials::from_header(Some(&bearer)).unwrap();
+        let answer = jwt.authenticate(&credentials).await;
+        assert_eq!(answer.is_ok(), is_accepted, "{header}: {answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_key_is_used_only_for_what_it_is_meant() {
+    for (change, is_accepted) in [
+        (json!({}), true),
+        (json!({"alg": null, "use": null}), false),
+        (json!({"alg": "Ed25519"}), true),
+        (json!({"alg": "ES256"}), false),
+        (json!({"alg": 1}), false),
+        (json!({"use": "enc"}), false),
+        (json!({"use": "both"}), false),
+        (json!({"key_ops": ["verify"]}), true),
+        (json!({"key_ops": ["sign", "verify"]}), true),
+        (json!({"key_ops": ["sign"]}), false),
+        (json!({"key_ops": []}), false),
+        (json!({"key_ops": "verify"}), false),
+    ] {
+        let mut key = published("ed", &ed(), Algorithm::EdDSA);
+        key.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+        let provider = Provider::start(&json!({"keys": [key]})).await;
+        let clock = Arc::new(FakeClock::default());
+        let jwt = provider.authenticator(&clock);
+        let answer =
+            jwt.authenticate(&sign(Some("ed"), &ed(), Algorithm::EdDSA, &claims(&clock))).await;
+        assert_eq!(answer.is_ok(), is_accepted, "{change}: {answer:?}");
     }
 }
 

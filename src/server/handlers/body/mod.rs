@@ -6,15 +6,17 @@
 
 mod read;
 
+use std::{sync::Arc, time::Duration};
+
 use axum::{
     body::Bytes,
     extract::{FromRequest, Request},
     http::header,
 };
-use futures_util::StreamExt;
+use futures_util::{FutureExt as _, StreamExt as _};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tidegate_core::error_code::ErrorCode;
+use tidegate_core::{error_code::ErrorCode, port::Clock, time::Timestamp};
 
 pub use self::read::{present, read};
 
@@ -36,6 +38,24 @@ const DRAINED_BYTES: usize = 16 << 20;
 /// Maximum bytes of the body of a request, as an extension of the request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BodyLimit(pub usize);
+
+/// The bytes of a body that take one second of the time that it may take.
+const MIN_BYTES_PER_SECOND: usize = 16 << 10;
+
+/// The time that a body may take, as an extension of the request.
+#[derive(Clone)]
+pub(crate) struct BodyTime {
+    pub clock: Arc<dyn Clock>,
+    pub limit: Duration,
+}
+
+impl BodyTime {
+    /// Returns when a body that began at `start` is late, if it has `read` bytes so far.
+    async fn late(&self, start: Timestamp, read: usize) {
+        let more = Duration::from_secs((read / MIN_BYTES_PER_SECOND) as u64);
+        self.clock.sleep_until(start + self.limit + more).await;
+    }
+}
 
 /// The body of a request.
 #[derive(Debug)]
@@ -66,7 +86,7 @@ impl<S: Send + Sync> FromRequest<S> for Body {
 ///
 /// # Errors
 ///
-/// 413 if it has more; 400 if it is incomplete.
+/// 413 if it has more; 400 if it is incomplete; 408 if it takes too long.
 pub async fn bounded(request: Request, most: usize) -> Result<Bytes, Problem> {
     let too_large = || {
         Problem::new(
@@ -74,6 +94,8 @@ pub async fn bounded(request: Request, most: usize) -> Result<Bytes, Problem> {
             "the request's body is larger than this route accepts",
         )
     };
+    let too_late =
+        || Problem::new(ErrorCode::BodyTimeout, "the request's body did not come in time");
     let declared = request
         .headers()
         .get(header::CONTENT_LENGTH)
@@ -84,10 +106,22 @@ pub async fn bounded(request: Request, most: usize) -> Result<Bytes, Problem> {
     }) {
         return Err(too_large());
     }
+    let time = request.extensions().get::<BodyTime>().expect("every request has a clock").clone();
+    let start = time.clock.now();
     let mut body = request.into_body().into_data_stream();
     let mut parts: Vec<Bytes> = Vec::new();
     let mut read = 0;
-    while let Some(data) = body.next().await {
+    loop {
+        // Most bodies are there already, and need no timer.
+        let data = if let Some(data) = body.next().now_or_never() {
+            data
+        } else {
+            tokio::select! {
+                data = body.next() => data,
+                () = time.late(start, read) => return Err(too_late()),
+            }
+        };
+        let Some(data) = data else { break };
         let data = data.map_err(|_| {
             Problem::new(ErrorCode::InvalidBody, "the request's body is incomplete")
         })?;

@@ -132,11 +132,14 @@ fn details(payload: &Payload) -> Result<String, Problem> {
 pub async fn report(
     State(api): State<Api>,
     accept: Accept,
-    Holder(token): Holder,
+    holder: Holder,
     path: JobPath,
     body: Body,
 ) -> HandlerResult {
-    let report = read_report(about(body.read()?, &path)?, &body, &api, token)?;
+    let report = read_report(about(body.read()?, &path)?, &body, &api, holder.token())?;
+    if report.token.is_none() {
+        holder.check_job(&api, &path.id, Some(&path.job_type)).await?;
+    }
     let answer = api.server.report(vec![report]).await.pop();
     let job = answer.unwrap_or_else(|| {
         Err(tidegate_engine::Error::Internal("a report has no answer".into()))
@@ -165,7 +168,7 @@ pub async fn report(
 pub async fn heartbeat(
     State(api): State<Api>,
     accept: Accept,
-    Holder(token): Holder,
+    holder: Holder,
     path: JobPath,
     body: Body,
 ) -> HandlerResult {
@@ -186,11 +189,12 @@ pub async fn heartbeat(
         }
         None => None,
     };
+    holder.check_job(&api, &path.id, Some(&path.job_type)).await?;
     let beat = Heartbeat {
         id: path.id,
         job_type: Some(path.job_type),
         attempt: ask.attempt,
-        token,
+        token: holder.token(),
         lease_seconds: ask.lease_seconds,
         progress,
     };

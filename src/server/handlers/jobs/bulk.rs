@@ -1,7 +1,11 @@
 //! Bulk changes: background operations with a progress count.
 
-use axum::{extract::State, http::StatusCode, response::IntoResponse};
-use tidegate_api::{BulkBody, OperationView, Words};
+use axum::{
+    extract::State,
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
+use tidegate_api::{BulkBody, BulkChanges, BulkPatchBody, FilterBody, OperationView, Words};
 
 use super::super::{
     Api, HandlerResult,
@@ -12,10 +16,14 @@ use super::super::{
     media::Accept,
     params::{IdempotencyKey, NO_STATE, Name, states_of},
 };
-use tidegate_engine::request::{BulkKind, JobFilter};
+use tidegate_engine::request::{BulkKind, BulkPatch, JobFilter, Operation};
 
 fn read_filter(body: &Body) -> Result<JobFilter, Problem> {
     let BulkBody { filter, all } = body.read()?;
+    job_filter(filter, all)
+}
+
+fn job_filter(filter: FilterBody, all: bool) -> Result<JobFilter, Problem> {
     match (filter.is_empty(), all) {
         (true, false) => {
             let message = "matches every job: give a condition, or \"all\": true for every job";
@@ -58,10 +66,15 @@ pub async fn start(
     IdempotencyKey(key): IdempotencyKey,
 ) -> HandlerResult {
     let operation = api.server.bulk(kind, filter, key.as_deref()).await?;
+    Ok(started(accept, operation))
+}
+
+/// The answer to a started operation, with its location.
+fn started(accept: Accept, operation: Operation) -> Response {
     let place = format!("/v1/operations/{}", operation.id);
     let reply = accept
         .reply(StatusCode::ACCEPTED, OperationView { operation: convert::operation(operation) });
-    Ok(reply.header(axum::http::header::LOCATION, &place).into_response())
+    reply.header(axum::http::header::LOCATION, &place).into_response()
 }
 
 /// Cancel every job that a filter matches.
@@ -130,6 +143,47 @@ pub async fn replay(
     body: Body,
 ) -> HandlerResult {
     start(&api, accept, BulkKind::Replay, read_filter(&body)?, key).await
+}
+
+/// Change every scheduled job that a filter matches.
+///
+/// Jobs that run or have ended are counted as refused. The server's own jobs, which deliver
+/// completion callbacks, are excluded unless the filter names their type or queue.
+#[utoipa::path(
+    post, path = "/v1/jobs/patch", operation_id = "patch_jobs", tag = "jobs",
+    request_body = BulkPatchBody,
+    params(
+        (
+            "Idempotency-Key" = Option<String>, Header,
+            description = "A repeat with the same key starts nothing, while the operation is \
+                kept; at most 255 bytes",
+        ),
+    ),
+    responses(
+        (
+            status = 202,
+            description = "Started, or the operation that an earlier request with the key started",
+            body = OperationView,
+        ),
+        (status = 409, description = "`idempotency_key_reused`"),
+    ),
+    security(("bearer" = ["admin"]), ("basic" = ["admin"])),
+)]
+pub async fn patch(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Admin>,
+    IdempotencyKey(key): IdempotencyKey,
+    body: Body,
+) -> HandlerResult {
+    let BulkPatchBody { filter, all, patch } = body.read()?;
+    let filter = job_filter(filter, all)?;
+    let BulkChanges { windows, priority } = patch;
+    if windows.is_none() && priority.is_none() {
+        return Err(Problem::invalid("patch", "must have at least one field"));
+    }
+    let patch = BulkPatch { windows, priority };
+    Ok(started(accept, api.server.bulk_patch(filter, patch, key.as_deref()).await?))
 }
 
 /// The state of a background operation.

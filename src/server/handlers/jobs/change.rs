@@ -12,14 +12,18 @@ use tidegate_api::{Bodies, JobView, PatchBody, ReplayBody};
 use super::{
     super::{
         Api, HandlerResult,
-        access::{Enqueue, May},
+        access::{Enqueue, Within, check_critical},
         body::Body,
+        error::Problem,
         media::Accept,
         params::{IdempotencyKey, IfMatch, JobPath, Name, Params},
     },
     enqueue::trace_of,
 };
-use tidegate_core::job::{JobId, TypeName};
+use tidegate_core::{
+    job::{JobId, TypeName, type_config::TypeConfig},
+    time::Timestamp,
+};
 use tidegate_engine::request::{JobPatch, ReplayWith};
 
 /// Change a scheduled job.
@@ -45,20 +49,24 @@ use tidegate_engine::request::{JobPatch, ReplayWith};
 pub async fn patch(
     State(api): State<Api>,
     accept: Accept,
-    _: May<Enqueue>,
+    caller: Within<Enqueue>,
     path: JobPath,
     IfMatch(version): IfMatch,
     body: Body,
 ) -> HandlerResult {
+    caller.check_job(&api, &path.id, Some(&path.job_type)).await?;
     let ask: PatchBody<'_> = body.read()?;
     let data =
         ask.data.map(|raw| body.value(raw, "data", api.options.max_data_bytes)).transpose()?;
+    let resets = ask.priority == Some(None) || ask.windows == Some(None);
+    let defaults = defaults(&api, &path.job_type, resets).await?;
     let patch = JobPatch {
-        run_at: ask.run_at,
-        priority: ask.priority,
+        // In the past means now.
+        run_at: ask.run_at.map(|at| at.unwrap_or(Timestamp::EPOCH)),
+        priority: ask.priority.map(|priority| priority.unwrap_or(defaults.priority)),
         data,
         expires_at: ask.expires_at,
-        windows: ask.windows,
+        windows: ask.windows.map(|windows| windows.unwrap_or(defaults.windows)),
     };
     let job = api.server.patch(&path.id, Some(&path.job_type), patch, version).await?;
     let job = api.whole(job).await?;
@@ -97,10 +105,11 @@ pub async fn patch(
 pub async fn cancel(
     State(api): State<Api>,
     accept: Accept,
-    _: May<Enqueue>,
+    caller: Within<Enqueue>,
     path: JobPath,
     mut params: Params,
 ) -> HandlerResult {
+    caller.check_job(&api, &path.id, Some(&path.job_type)).await?;
     let force = params.one::<bool>("force")?.unwrap_or_default();
     params.done()?;
     let cancelled = api.server.cancel(&path.id, Some(&path.job_type), force).await?;
@@ -136,7 +145,7 @@ pub async fn cancel(
 pub(crate) async fn replay_by_id(
     State(api): State<Api>,
     accept: Accept,
-    caller: May<Enqueue>,
+    caller: Within<Enqueue>,
     Name(id): Name<JobId>,
     key: IdempotencyKey,
     headers: HeaderMap,
@@ -173,7 +182,7 @@ pub(crate) async fn replay_by_id(
 pub async fn replay(
     State(api): State<Api>,
     accept: Accept,
-    caller: May<Enqueue>,
+    caller: Within<Enqueue>,
     path: JobPath,
     key: IdempotencyKey,
     headers: HeaderMap,
@@ -183,11 +192,16 @@ pub async fn replay(
         .await
 }
 
+/// What a job of the type has without options of its own, if a request `resets` an option.
+async fn defaults(api: &Api, job_type: &TypeName, resets: bool) -> Result<TypeConfig, Problem> {
+    if resets { Ok(api.server.job_type(job_type).await?.config) } else { Ok(TypeConfig::default()) }
+}
+
 /// Replays the job with this id, and with this type if one is given.
 async fn replay_as_new(
     api: &Api,
     accept: Accept,
-    caller: &May<Enqueue>,
+    caller: &Within<Enqueue>,
     (id, job_type): (&JobId, Option<&TypeName>),
     IdempotencyKey(key): IdempotencyKey,
     headers: &HeaderMap,
@@ -196,18 +210,25 @@ async fn replay_as_new(
     let ask: ReplayBody<'_> = body.read_or_default()?;
     let data =
         ask.data.map(|raw| body.value(raw, "data", api.options.max_data_bytes)).transpose()?;
+    let old = api.server.job(id, job_type).await?;
+    caller.check(&old)?;
+    // The new job goes to the queue that its type has now.
+    caller.types(api).await?.check(&old.spec.job_type)?;
+    if old.spec.critical {
+        check_critical(caller)?;
+    }
+    let resets = ask.priority == Some(None) || ask.weight == Some(None);
+    let resets = resets || ask.windows == Some(None);
+    let defaults = defaults(api, &old.spec.job_type, resets).await?;
     let with = ReplayWith {
         data,
-        priority: ask.priority,
-        weight: ask.weight,
-        attributes: ask.attributes,
-        windows: ask.windows,
+        priority: ask.priority.map(|priority| priority.unwrap_or(defaults.priority)),
+        weight: ask.weight.map(|weight| weight.unwrap_or(defaults.weight)),
+        attributes: ask.attributes.map(Option::unwrap_or_default),
+        windows: ask.windows.map(|windows| windows.unwrap_or(defaults.windows)),
         expires_at: ask.expires_at,
         trace: trace_of(headers),
     };
-    if api.server.job(id, job_type).await?.spec.critical {
-        caller.critical()?;
-    }
     let replayed = api.server.replay(id, job_type, with, key).await?;
     let status = if replayed.new { StatusCode::CREATED } else { StatusCode::OK };
     let job = api.whole(replayed.job).await?;

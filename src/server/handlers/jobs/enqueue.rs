@@ -18,7 +18,7 @@ use tidegate_api::{
 
 use super::super::{
     Api, HandlerResult,
-    access::{Enqueue, May},
+    access::{AllowedTypes, Enqueue, Within, check_critical},
     body::{self, Body},
     error::Problem,
     media::Accept,
@@ -38,13 +38,14 @@ fn read_job(
     body: NewJobBody<'_>,
     text: &Body,
     api: &Api,
-    caller: &May<Enqueue>,
+    (caller, types): (&Within<Enqueue>, &AllowedTypes<'_>),
     trace: &BTreeMap<String, String>,
 ) -> Result<NewJob, Problem> {
     if body.options.critical {
-        caller.critical()?;
+        check_critical(caller)?;
     }
     let job_type = body.job_type.ok_or_else(|| Problem::invalid("type", "is required"))?;
+    types.check(&job_type)?;
     Ok(NewJob {
         job_type,
         id: body.id,
@@ -130,15 +131,16 @@ pub(crate) async fn accepted(
 pub async fn enqueue(
     State(api): State<Api>,
     accept: Accept,
-    caller: May<Enqueue>,
+    caller: Within<Enqueue>,
     IdempotencyKey(key): IdempotencyKey,
     headers: HeaderMap,
     body: Body,
 ) -> HandlerResult {
-    let mut job = read_job(body.read()?, &body, &api, &caller, &trace_of(&headers))?;
+    let types = caller.types(&api).await?;
+    let caller = (&caller, &types);
+    let mut job = read_job(body.read()?, &body, &api, caller, &trace_of(&headers))?;
     job.idempotency_key = key;
-    let data = job::Body::Inline(job.data.clone());
-    accepted(&api, accept, api.server.enqueue(job).await?, data).await
+    enqueue_one(&api, accept, caller.0, job).await
 }
 
 /// Enqueue a job under an id of your own.
@@ -163,7 +165,7 @@ pub async fn enqueue(
 pub async fn put(
     State(api): State<Api>,
     accept: Accept,
-    caller: May<Enqueue>,
+    caller: Within<Enqueue>,
     path: JobPath,
     headers: HeaderMap,
     body: Body,
@@ -179,9 +181,22 @@ pub async fn put(
     if ask.id.get_or_insert_with(|| path.id.clone()) != &path.id {
         return Err(Problem::invalid("id", "differs from the id in the path"));
     }
-    let job = read_job(ask, &body, &api, &caller, &trace_of(&headers))?;
+    let types = caller.types(&api).await?;
+    let job = read_job(ask, &body, &api, (&caller, &types), &trace_of(&headers))?;
+    enqueue_one(&api, accept, &caller, job).await
+}
+
+/// Enqueues a job. An existing one is shown only if it is within the caller's bounds.
+async fn enqueue_one(
+    api: &Api,
+    accept: Accept,
+    caller: &Within<Enqueue>,
+    job: NewJob,
+) -> HandlerResult {
     let data = job::Body::Inline(job.data.clone());
-    accepted(&api, accept, api.server.enqueue(job).await?, data).await
+    let enqueued = api.server.enqueue(job).await?;
+    caller.check(&enqueued.job)?;
+    accepted(api, accept, enqueued, data).await
 }
 
 /// The jobs of a batch as unparsed texts, for a batch in which one is wrong.
@@ -217,19 +232,20 @@ struct BatchTexts<'a> {
 pub async fn enqueue_many(
     State(api): State<Api>,
     accept: Accept,
-    caller: May<Enqueue>,
+    caller: Within<Enqueue>,
     IdempotencyKey(key): IdempotencyKey,
     headers: HeaderMap,
     body: Body,
 ) -> HandlerResult {
     let asked = read_batch(&body)?;
     let trace = trace_of(&headers);
+    let types = caller.types(&api).await?;
     // One slot per job: its problem, or none if it goes to the server.
     let mut slots = Vec::with_capacity(asked.len());
     let mut jobs = Vec::with_capacity(asked.len());
     let mut data = Vec::with_capacity(asked.len());
     for (index, ask) in asked.into_iter().enumerate() {
-        match ask.and_then(|ask| read_job(ask, &body, &api, &caller, &trace)) {
+        match ask.and_then(|ask| read_job(ask, &body, &api, (&caller, &types), &trace)) {
             Ok(mut job) => {
                 job.idempotency_key = key.as_ref().map(|key| format!("{key}#{index}"));
                 data.push(job::Body::Inline(job.data.clone()));
@@ -245,7 +261,7 @@ pub async fn enqueue_many(
     let results = slots.into_iter().map(|slot| match slot {
         Some(problem) => Err(problem),
         None => match known.next() {
-            Some((Ok(enqueued), data)) => Ok((enqueued, data)),
+            Some((Ok(enqueued), data)) => caller.check(&enqueued.job).map(|()| (enqueued, data)),
             Some((Err(error), _)) => Err(Problem::from(error.clone())),
             None => Err(Problem::internal("an enqueue of a batch has no answer")),
         },

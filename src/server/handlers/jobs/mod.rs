@@ -20,6 +20,7 @@ pub fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(enqueue::enqueue, read::list))
         .routes(routes!(bulk::cancel))
         .routes(routes!(bulk::replay))
+        .routes(routes!(bulk::patch))
         .routes(routes!(bulk::operation))
         .routes(routes!(read::by_id))
         .routes(routes!(

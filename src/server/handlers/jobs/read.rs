@@ -1,6 +1,6 @@
 //! Reading jobs: one, a list, a result, and why a job waits.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 use tidegate_core::error_code::ErrorCode;
 
 use axum::{extract::State, response::IntoResponse};
@@ -8,7 +8,7 @@ use tidegate_api::{AnyValue, Bodies, Explanation, JobPage, JobView};
 
 use super::super::{
     Api, HandlerResult,
-    access::{May, Read},
+    access::{Read, ReadJob, Within, outside},
     convert,
     error::Problem,
     media::Accept,
@@ -22,8 +22,16 @@ use tidegate_core::{
 /// How long a request for a result may wait.
 const MAX_WAIT: Seconds = Seconds::new(60);
 
-async fn show(api: &Api, accept: Accept, id: &JobId, job_type: Option<&TypeName>) -> HandlerResult {
-    let job = api.whole(api.server.job(id, job_type).await?).await?;
+async fn show(
+    api: &Api,
+    accept: Accept,
+    caller: &Within<ReadJob>,
+    id: &JobId,
+    job_type: Option<&TypeName>,
+) -> HandlerResult {
+    let job = api.server.job(id, job_type).await?;
+    caller.check(&job)?;
+    let job = api.whole(job).await?;
     Ok(api.fitting(|bodies| {
         accept
             .ok(JobView::new(&job, api.server.now(), accept.0, bodies))
@@ -33,6 +41,8 @@ async fn show(api: &Api, accept: Accept, id: &JobId, job_type: Option<&TypeName>
 }
 
 /// A job, by its id.
+///
+/// The scope `read` or `enqueue` is enough.
 #[utoipa::path(
     get, path = "/v1/jobs/{id}", operation_id = "get_job_by_id", tag = "jobs",
     params(("id" = String, Path, description = "The job's id")),
@@ -40,18 +50,23 @@ async fn show(api: &Api, accept: Accept, id: &JobId, job_type: Option<&TypeName>
         (status = 200, description = "The job, its `ETag` the revision", body = JobView),
         (status = 404, description = "`job_not_found`"),
     ),
-    security(("bearer" = ["read"]), ("basic" = ["read"])),
+    security(
+        ("bearer" = ["read"]), ("bearer" = ["enqueue"]), ("basic" = ["read"]),
+        ("basic" = ["enqueue"]),
+    ),
 )]
 pub async fn by_id(
     State(api): State<Api>,
     accept: Accept,
-    _: May<Read>,
+    caller: Within<ReadJob>,
     Name(id): Name<JobId>,
 ) -> HandlerResult {
-    show(&api, accept, &id, None).await
+    show(&api, accept, &caller, &id, None).await
 }
 
 /// A job, by its type and id.
+///
+/// The scope `read` or `enqueue` is enough.
 #[utoipa::path(
     get, path = "/v1/jobs/{type}/{id}", operation_id = "get_job", tag = "jobs",
     params(
@@ -62,20 +77,24 @@ pub async fn by_id(
         (status = 200, description = "The job, its `ETag` the revision", body = JobView),
         (status = 404, description = "`job_not_found`, also if it has another type"),
     ),
-    security(("bearer" = ["read"]), ("basic" = ["read"])),
+    security(
+        ("bearer" = ["read"]), ("bearer" = ["enqueue"]), ("basic" = ["read"]),
+        ("basic" = ["enqueue"]),
+    ),
 )]
 pub(crate) async fn by_type_and_id(
     State(api): State<Api>,
     accept: Accept,
-    _: May<Read>,
+    caller: Within<ReadJob>,
     path: JobPath,
 ) -> HandlerResult {
-    show(&api, accept, &path.id, Some(&path.job_type)).await
+    show(&api, accept, &caller, &path.id, Some(&path.job_type)).await
 }
 
 /// Jobs, newest first by creation.
 ///
-/// A short or empty page can still have a `next_cursor`. Bodies over 1 KiB are left out. The
+/// A short or empty page can still have a `next_cursor`. A token with bounds sees only the jobs
+/// within them. Bodies over 1 KiB are left out. The
 /// server's own jobs, which deliver completion callbacks, are listed only if `type` or `queue` names
 /// them.
 #[utoipa::path(
@@ -92,8 +111,9 @@ pub(crate) async fn by_type_and_id(
             description = "Only these phases: words with commas between them",
         ),
         (
-            "attribute.{name}" = Option<String>, Query,
-            description = "Only jobs whose attribute `name` has this value",
+            "attribute" = Option<std::collections::BTreeMap<String, String>>, Query,
+            description = "Only jobs whose attribute has this value: `attribute[NAME]=VALUE` or \
+                `attribute.NAME=VALUE`",
         ),
         ("from" = Option<String>, Query, description = "Only created at this instant or later"),
         ("to" = Option<String>, Query, description = "Only created before this instant"),
@@ -109,14 +129,30 @@ pub(crate) async fn by_type_and_id(
 pub async fn list(
     State(api): State<Api>,
     accept: Accept,
-    _: May<Read>,
+    caller: Within<Read>,
     params: Params,
 ) -> HandlerResult {
     let now = api.server.now();
-    let page = api.server.list(&params.jobs(now)?).await?;
+    let mut query = params.jobs(now)?;
+    let bounds = caller.bounds();
+    if query.queue.as_ref().is_some_and(|queue| !bounds.allow_queue(queue))
+        || query.job_type.as_ref().is_some_and(|job_type| !bounds.allow_type(job_type))
+    {
+        return Err(outside());
+    }
+    query.queue = query.queue.or_else(|| only(bounds.queues.as_ref()));
+    query.job_type = query.job_type.or_else(|| only(bounds.types.as_ref()));
+    let mut page = api.server.list(&query).await?;
+    page.jobs.retain(|job| bounds.allow(job));
     let jobs =
         page.jobs.iter().map(|job| JobView::new(job, now, accept.0, Bodies::Small)).collect();
-    Ok(accept.ok(JobPage { jobs, next_cursor: page.next_cursor }).into_response())
+    let unreadable = page.unreadable.into_iter().map(|job| job.id).collect();
+    Ok(accept.ok(JobPage { jobs, unreadable, next_cursor: page.next_cursor }).into_response())
+}
+
+/// The one name of a set that has no other.
+fn only<N: Clone + Ord>(names: Option<&BTreeSet<N>>) -> Option<N> {
+    names.filter(|names| names.len() == 1).and_then(BTreeSet::first).cloned()
 }
 
 /// A job's result; with `wait`, the request waits for it.
@@ -138,15 +174,19 @@ pub async fn list(
         (status = 404, description = "`job_not_found`"),
         (status = 408, description = "`wait_timeout`: the job has not ended; retry"),
     ),
-    security(("bearer" = ["read"]), ("basic" = ["read"])),
+    security(
+        ("bearer" = ["read"]), ("bearer" = ["enqueue"]), ("basic" = ["read"]),
+        ("basic" = ["enqueue"]),
+    ),
 )]
 pub async fn result(
     State(api): State<Api>,
     accept: Accept,
-    _: May<Read>,
+    caller: Within<ReadJob>,
     path: JobPath,
     mut params: Params,
 ) -> HandlerResult {
+    caller.check_job(&api, &path.id, Some(&path.job_type)).await?;
     let wait = match params.one::<f64>("wait")?.map(Seconds::try_from) {
         None => Duration::ZERO,
         Some(Ok(wait)) if wait <= MAX_WAIT => wait.duration(),
@@ -176,14 +216,18 @@ pub async fn result(
         (status = 200, description = "What holds it", body = Explanation),
         (status = 404, description = "`job_not_found`"),
     ),
-    security(("bearer" = ["read"]), ("basic" = ["read"])),
+    security(
+        ("bearer" = ["read"]), ("bearer" = ["enqueue"]), ("basic" = ["read"]),
+        ("basic" = ["enqueue"]),
+    ),
 )]
 pub async fn explain(
     State(api): State<Api>,
     accept: Accept,
-    _: May<Read>,
+    caller: Within<ReadJob>,
     path: JobPath,
 ) -> HandlerResult {
+    caller.check_job(&api, &path.id, Some(&path.job_type)).await?;
     let explanation = api.server.explain(&path.id, Some(&path.job_type)).await?;
     Ok(accept.ok(convert::explanation(explanation)).into_response())
 }

@@ -14,7 +14,7 @@ use super::{ApiOptions, around, ask, options, problem};
 use crate::{
     auth::{Anonymous, Authenticate, BuiltIn, Scope, TokenItem},
     handlers::{
-        access::{Enqueue, Holder, May, Read},
+        access::{Enqueue, Holder, May, Read, check_critical},
         body::{Body, BodyLimit},
         error::Problem,
         host::Hosts,
@@ -22,8 +22,8 @@ use crate::{
         wrapped,
     },
 };
-use tidegate_core::time::Timestamp;
-use tidegate_engine::memory::SeededEntropy;
+use tidegate_core::{job::Token, time::Timestamp};
+use tidegate_engine::memory::{FakeClock, SeededEntropy};
 
 fn routes() -> Router {
     let echo = async |accept: Accept, body: Body| -> Result<_, Problem> {
@@ -37,11 +37,13 @@ fn routes() -> Router {
             .route("/v1/read", get(async |_: May<Read>| "read"))
             .route(
                 "/v1/critical",
-                get(async |caller: May<Enqueue>| caller.critical().map(|()| "critical")),
+                get(async |caller: May<Enqueue>| check_critical(&caller).map(|()| "critical")),
             )
             .route(
                 "/v1/attempt",
-                post(async |Holder(token): Holder| format!("{:?}", token.map(|token| token.0))),
+                post(async |holder: Holder| {
+                    format!("{:?}", holder.token().and_then(Token::secret))
+                }),
             )
             .route(
                 "/v1/guarded",
@@ -208,7 +210,7 @@ async fn credentials_are_checked_before_the_body() {
 async fn a_report_needs_the_attempt_token_or_the_scope_work() {
     let token = format!("Bearer {:032x}", 255);
     for (token, status, shown) in [
-        (token.as_str(), 200, "Some(255)"),
+        (token.as_str(), 200, "Some(\"000000000000000000000000000000ff\")"),
         ("Bearer work", 200, "None"),
         ("Bearer read", 403, ""),
         ("Bearer ff", 401, ""),
@@ -224,15 +226,37 @@ async fn a_report_needs_the_attempt_token_or_the_scope_work() {
 
 #[tokio::test]
 async fn a_page_of_another_site_changes_nothing() {
-    for (method, site, status) in [
-        ("POST", "cross-site", 403),
-        ("POST", "same-site", 403),
-        ("POST", "same-origin", 200),
-        ("GET", "cross-site", 200),
+    let (ours, here) = ("https://queue.example", "http://127.0.0.1:8080");
+    for (method, host, headers, status) in [
+        ("POST", "127.0.0.1:8080", &[("sec-fetch-site", "cross-site")][..], 403),
+        ("POST", "127.0.0.1:8080", &[("sec-fetch-site", "same-site"), ("origin", here)], 403),
+        ("POST", "127.0.0.1:8080", &[("sec-fetch-site", "same-origin")], 200),
+        ("POST", "127.0.0.1:8080", &[("sec-fetch-site", "none")], 200),
+        ("GET", "127.0.0.1:8080", &[("sec-fetch-site", "cross-site")], 200),
+        // Without Sec-Fetch-Site the origin decides.
+        ("POST", "127.0.0.1:8080", &[], 200),
+        ("POST", "127.0.0.1:8080", &[("origin", here)], 200),
+        ("POST", "queue.internal", &[("origin", "http://queue.internal")], 200),
+        ("POST", "Queue.internal:80", &[("origin", "http://queue.internal")], 200),
+        ("POST", "queue.internal", &[("origin", "https://queue.internal")], 200),
+        ("POST", "127.0.0.1:8080", &[("origin", ours)], 200),
+        ("GET", "127.0.0.1:8080", &[("origin", "http://evil.example")], 200),
+        ("POST", "127.0.0.1:8080", &[("origin", "http://evil.example")], 403),
+        ("POST", "127.0.0.1:8080", &[("origin", "null")], 403),
+        ("POST", "127.0.0.1:8080", &[("origin", "")], 403),
+        ("POST", "127.0.0.1:8080", &[("origin", "http://127.0.0.1:9090")], 403),
+        ("POST", "127.0.0.1:8080", &[("origin", "http://127.0.0.1")], 403),
+        ("POST", "127.0.0.1:8080", &[("origin", here), ("origin", "http://evil.example")], 403),
+        ("POST", "queue.internal", &[("origin", "http://evil.queue.internal")], 403),
+        ("POST", "queue.internal", &[("origin", "file://")], 403),
+        ("POST", "", &[("origin", here)], 403),
     ] {
-        let (answer, _) =
-            ask(&routes(), method, "/v1/echo", &[("sec-fetch-site", site)], "{}").await;
-        assert_eq!(answer.status().as_u16(), status, "{method} {site}");
+        let headers = [headers, &[("host", host)]].concat();
+        let answer = ask(&routes(), method, "/v1/echo", &headers, "{}").await;
+        assert_eq!(answer.0.status().as_u16(), status, "{method} {headers:?}");
+        if status == 403 {
+            assert_eq!(problem(&answer).1, "cross_site");
+        }
     }
 }
 
@@ -271,7 +295,8 @@ async fn unencrypted_requests_through_a_proxy_are_refused() {
 
 #[tokio::test]
 async fn an_open_server_accepts_only_its_own_host_names() {
-    let auth = Arc::new(BuiltIn::new(None, Anonymous::AdminWithoutTokens));
+    let clock = Arc::new(FakeClock::default());
+    let auth = Arc::new(BuiltIn::new(None, Anonymous::AdminWithoutTokens, clock));
     let routes =
         Router::<Arc<ApiOptions>>::new().route("/v1/read", get(async |_: May<Read>| "read"));
     let options =
@@ -281,16 +306,9 @@ async fn an_open_server_accepts_only_its_own_host_names() {
     let status = async |headers: &[(&str, &str)]| {
         ask(&router, "GET", "/v1/read", headers, "").await.0.status().as_u16()
     };
-    for ours in [
-        "127.0.0.1:8080",
-        "127.9.9.9",
-        "localhost",
-        "LOCALHOST.:8080",
-        "a.localhost",
-        "[::1]:8080",
-        "queue.example",
-        "Queue.Example:443",
-    ] {
+    for ours in
+        ["127.0.0.1:8080", "127.9.9.9", "localhost", "LOCALHOST.:8080", "a.localhost", "[::1]:8080"]
+    {
         assert_eq!(status(&[("host", ours)]).await, 200, "{ours}");
     }
     for foreign in [
@@ -301,6 +319,8 @@ async fn an_open_server_accepts_only_its_own_host_names() {
         "[::2]",
         "a b",
         "127.0.0.1.evil.example",
+        "queue.example",
+        "Queue.Example:443",
     ] {
         assert_eq!(status(&[("host", foreign)]).await, 403, "{foreign}");
         assert_eq!(
@@ -315,6 +335,22 @@ async fn an_open_server_accepts_only_its_own_host_names() {
         "host_not_allowed"
     );
     assert_eq!(status(&[("host", "")]).await, 200, "every browser sends a name");
+    for header in [
+        "forwarded",
+        "via",
+        "x-real-ip",
+        "x-forwarded-for",
+        "X-Forwarded-Host",
+        "x-forwarded-proto",
+        "x-forwarded-anything",
+    ] {
+        let proxied = [(header, "https")];
+        assert_eq!(status(&proxied).await, 401, "{header}");
+        let given = [(header, ""), ("authorization", "Bearer x")];
+        assert_eq!(status(&given).await, 401, "{header}, with credentials");
+        let (healthy, _) = ask(&router, "GET", "/healthz", &proxied, "").await;
+        assert_eq!(healthy.status(), 404, "the health of the process is no secret");
+    }
 
     // With tokens, any host name is accepted: a proxy may be in front.
     let (item, text) =
@@ -322,6 +358,8 @@ async fn an_open_server_accepts_only_its_own_host_names() {
     auth.set_tokens(vec![item]);
     assert!(!auth.is_open());
     assert_eq!(status(&[("host", "evil.example")]).await, 401);
+    let bearer = format!("Bearer {text}");
+    assert_eq!(status(&[("x-forwarded-proto", "https"), ("authorization", &bearer)]).await, 200);
     assert_eq!(
         status(&[("host", "queue.internal"), ("authorization", &format!("Bearer {text}"))]).await,
         200

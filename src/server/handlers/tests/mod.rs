@@ -6,7 +6,7 @@ mod envelope;
 mod live;
 mod schedules;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use axum::{
@@ -18,12 +18,14 @@ use tower::ServiceExt as _;
 
 use super::{ApiOptions, host::Hosts, wrapped};
 use crate::{
-    auth::{AuthError, Authenticate, Credentials, Principal, Scopes},
+    auth::{AuthError, Authenticate, Bounds, Credentials, Principal, Scopes},
     dashboard::DashboardOptions,
 };
+use tidegate_backends::system::SystemClock;
 use tidegate_engine::memory::SeededEntropy;
 
-/// Accepts every token that is a list of scopes: `read`, `enqueue work`.
+/// Accepts every token that is a list of scopes, perhaps with bounds behind them: `read`,
+/// `enqueue work;queues=mail;types=letter`.
 struct ByWord;
 
 #[async_trait]
@@ -31,9 +33,24 @@ impl Authenticate for ByWord {
     async fn authenticate(&self, credentials: &Credentials) -> Result<Principal, AuthError> {
         let words =
             credentials.secret().ok_or_else(|| AuthError::Refused("a token is needed".into()))?;
-        let scopes: Scopes =
-            words.parse().map_err(|_| AuthError::Refused("the token is not known".into()))?;
-        Ok(Principal { name: "someone".into(), scopes })
+        let mut parts = words.split(';');
+        let scopes: Scopes = parts
+            .next()
+            .unwrap_or_default()
+            .parse()
+            .map_err(|_| AuthError::Refused("the token is not known".into()))?;
+        let mut bounds = Bounds::default();
+        for part in parts {
+            match part.split_once('=').unwrap() {
+                ("queues", name) => {
+                    bounds.queues.get_or_insert_default().insert(name.parse().unwrap());
+                }
+                (_, name) => {
+                    bounds.types.get_or_insert_default().insert(name.parse().unwrap());
+                }
+            }
+        }
+        Ok(Principal { name: "someone".into(), scopes, bounds: Arc::new(bounds) })
     }
 }
 
@@ -41,6 +58,8 @@ fn options() -> Arc<ApiOptions> {
     Arc::new(ApiOptions {
         auth: Arc::new(ByWord),
         entropy: Arc::new(SeededEntropy::new(1)),
+        clock: Arc::new(SystemClock),
+        body_timeout: Duration::from_secs(30),
         max_data_bytes: 1000,
         dashboard: DashboardOptions::default(),
         log_traffic: true,
@@ -52,7 +71,7 @@ fn options() -> Arc<ApiOptions> {
 /// `routes` with the layers of the API.
 fn around(routes: Router<Arc<ApiOptions>>) -> Router {
     let options = options();
-    let hosts = Hosts::new(Arc::clone(&options.auth), "http://127.0.0.1:8080");
+    let hosts = Hosts::new(Arc::clone(&options.auth), "https://queue.example/jobs");
     wrapped(routes.with_state(Arc::clone(&options)), options, hosts)
 }
 

@@ -1,4 +1,4 @@
-//! Bulk operations: cancel, replay or purge all matching jobs, in the background, with counts.
+//! Bulk operations: cancel, replay, purge or change all matching jobs, in the background, with counts.
 //!
 //! An operation is an item in the store, written after each page, so it survives a restart and
 //! continues from its page. A repeated job is harmless: an ended job refuses, and a replay carries
@@ -19,13 +19,14 @@ use tidegate_core::{
     job::{Attributes, Job, QueueName, TypeName},
     port::{
         Committed, Write,
-        job_store::{Item, ItemKind, ListQuery, StateFilter},
+        job_store::{Item, ItemKind, ListQuery, MAX_UNREADABLE, StateFilter},
     },
     time::Timestamp,
+    validate::check_windows,
 };
 use tidegate_engine::{
-    Error,
-    request::{BulkKind, JobFilter, Operation, ReplayWith},
+    Error, fault,
+    request::{BulkKind, BulkPatch, JobFilter, JobPatch, Operation, ReplayWith},
 };
 
 /// Jobs of one page.
@@ -49,6 +50,9 @@ pub(super) struct StoredOperation {
     /// Jobs created later, for example by a replay, do not match.
     to: Timestamp,
     cursor: Option<String>,
+    /// What it changes, for a patch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    patch: Option<BulkPatch>,
     /// The digest of the request, which a repeat under the same key must match.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     request_digest: String,
@@ -57,7 +61,7 @@ pub(super) struct StoredOperation {
 impl StoredOperation {
     /// The operation in an item of the store.
     fn decode(item: &Item) -> Result<Self, Error> {
-        serde_json::from_slice(&item.bytes).map_err(|error| {
+        item.read().map_err(|error| {
             Error::Internal(format!("operation {} cannot be decoded: {error}", item.name))
         })
     }
@@ -89,6 +93,31 @@ impl Server {
         filter: JobFilter,
         idempotency_key: Option<&str>,
     ) -> Result<Operation, Error> {
+        self.begin_operation(kind, filter, None, idempotency_key).await
+    }
+
+    /// Starts a change of every scheduled job that `filter` matches, as [`Server::bulk`].
+    ///
+    /// # Errors
+    ///
+    /// 400 for bad windows; those of [`Server::bulk`].
+    pub async fn bulk_patch(
+        &self,
+        filter: JobFilter,
+        patch: BulkPatch,
+        idempotency_key: Option<&str>,
+    ) -> Result<Operation, Error> {
+        check_windows(patch.windows.as_deref().unwrap_or_default()).map_err(fault)?;
+        self.begin_operation(BulkKind::Patch, filter, Some(patch), idempotency_key).await
+    }
+
+    async fn begin_operation(
+        &self,
+        kind: BulkKind,
+        filter: JobFilter,
+        patch: Option<BulkPatch>,
+        idempotency_key: Option<&str>,
+    ) -> Result<Operation, Error> {
         self.ready().await?;
         let now = self.now();
         let id = idempotency_key.map_or_else(
@@ -97,7 +126,7 @@ impl Server {
         );
         let states: Vec<String> =
             filter.states.iter().map(|state| state.as_str().to_owned()).collect();
-        let request_digest = digest(&(
+        let request = (
             kind,
             &filter.job_type,
             &filter.queue,
@@ -105,7 +134,12 @@ impl Server {
             &filter.attributes,
             filter.from,
             filter.to,
-        ));
+        );
+        // A release without patches has the same digest for the other requests.
+        let request_digest = match &patch {
+            None => digest(&request),
+            Some(patch) => digest(&(request, patch)),
+        };
         let operation = Operation {
             id,
             kind,
@@ -113,6 +147,7 @@ impl Server {
             matched: 0,
             done: 0,
             refused: 0,
+            unreadable: Vec::new(),
             created_at: now,
             ended_at: None,
             error: None,
@@ -127,6 +162,7 @@ impl Server {
             from: filter.from,
             to: filter.to.unwrap_or(end).min(end),
             cursor: None,
+            patch,
             request_digest,
         };
         let stored = self.add(stored).await?;
@@ -277,6 +313,13 @@ impl Server {
             let list = || async { Ok(self.inner.engine.ports().store.list(&query).await?) };
             let page = self.persist(until, list).await?;
             self.apply_to_page(stored, &page.jobs, until).await?;
+            for job in page.unreadable {
+                // A page of some stores repeats those of the page before.
+                let unreadable = &mut stored.operation.unreadable;
+                if unreadable.len() < MAX_UNREADABLE && !unreadable.contains(&job.id) {
+                    unreadable.push(job.id);
+                }
+            }
             stored.cursor = page.next_cursor;
             if stored.cursor.is_none() {
                 return Ok(true);
@@ -345,6 +388,11 @@ impl Server {
                     self.inner.engine.drop_job(&job.id, "the queue was purged").await?;
                 self.inner.on_superseded(&after, before.life.version);
                 Ok(())
+            }
+            BulkKind::Patch => {
+                let BulkPatch { windows, priority } = stored.patch.clone().unwrap_or_default();
+                let patch = JobPatch { windows, priority, ..JobPatch::default() };
+                self.patch(&job.id, None, patch, None).await.map(|_| ())
             }
         }
     }

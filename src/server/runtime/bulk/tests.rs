@@ -44,6 +44,7 @@ async fn added(server: &Server, states: &[&str]) -> StoredOperation {
         matched: 0,
         done: 0,
         refused: 0,
+        unreadable: Vec::new(),
         created_at: server.now(),
         ended_at: None,
         error: None,
@@ -57,6 +58,7 @@ async fn added(server: &Server, states: &[&str]) -> StoredOperation {
         from: None,
         to: Timestamp::MAX,
         cursor: None,
+        patch: None,
         request_digest: String::new(),
     };
     server.add(stored).await.unwrap()

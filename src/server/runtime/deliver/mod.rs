@@ -80,6 +80,13 @@ pub(super) fn not_delivered(job: &Job, reason: impl Into<String>, retryable: boo
     report(job, ReportOutcome::Failed { failure, retryable, least_wait: Duration::ZERO })
 }
 
+/// The report of an attempt whose call to its target broke.
+pub(super) fn connection_lost(job: &Job, reason: &str) -> Report {
+    let failure = Failure::new(Reason::ConnectionLost, reason);
+    let least_wait = Duration::ZERO;
+    report(job, ReportOutcome::Failed { failure, retryable: true, least_wait })
+}
+
 fn report(job: &Job, outcome: ReportOutcome) -> Report {
     Report {
         id: job.id.clone(),

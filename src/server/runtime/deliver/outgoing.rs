@@ -4,12 +4,13 @@ use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 
 use bytes::Bytes;
 use tidegate_api::{AnyValue, PushCallback, PushRequest};
+use url::Url;
 
 use crate::runtime::Inner;
 use tidegate_core::{
     job::{Encoding, Job, Payload, TypeName, Value, trace},
     port::target::{Request, ServiceMessage},
-    target::{ExternalTarget, Push, PushEncoding, TargetConfig, signature},
+    target::{ExternalTarget, Push, PushEncoding, signature},
     time::Timestamp,
     validate::target_url,
 };
@@ -24,7 +25,7 @@ fn callback(inner: &Inner, job: &Job) -> Result<(String, String), String> {
     let run = job.life.running().ok_or("it does not run")?;
     Ok((
         format!("{}/v1/jobs/{}/{}", inner.options.public_url, job.spec.job_type, job.id),
-        format!("{:032x}", run.token.0),
+        run.token.secret().ok_or("the token of its attempt is not known here")?,
     ))
 }
 
@@ -70,6 +71,7 @@ pub(super) fn request_to(
 ) -> Result<Request, String> {
     let data = job.data.inline().ok_or("its body was not read")?;
     let is_callback = job.spec.job_type.as_str() == CALLBACK_TYPE;
+    let rules = inner.engine.rules();
     let (url, body, content_type) = if is_callback {
         let url = job.spec.callback_url.as_ref().ok_or("it has no callback_url")?;
         (url.to_string(), data.bytes.clone(), "application/json")
@@ -91,39 +93,39 @@ pub(super) fn request_to(
         target.signing_secret.list().to_vec()
     };
     let mut headers: Vec<(String, String)> = vec![("content-type".into(), content_type.into())];
-    headers.extend(
-        job.spec
-            .headers
-            .iter()
-            .chain(&target.headers)
-            .map(|(name, value)| (name.clone(), value.clone())),
-    );
+    headers.extend(passed_on(&job.spec.headers, &target.headers));
+    // The settings may have changed since the URL was accepted.
+    let allowed = if is_callback { &rules.allowed_callbacks } else { &rules.allowed_targets };
+    let called = url.parse::<Url>().map_err(|error| format!("its URL is not valid: {error}"))?;
+    allowed.check("the URL", &called).map_err(|refused| refused.to_string())?;
     let message = format!("{}.{}", job.id, job.life.attempt);
     headers.extend(
         signature::sign(&secrets, &message, now, &body).map_err(|error| error.to_string())?,
     );
     let basic_auth =
         target.basic_auth.as_ref().map(|basic| (basic.username.clone(), basic.password.clone()));
-    Ok(Request {
-        url,
-        headers,
-        basic_auth,
-        body,
-        timeout,
-        most_bytes: inner.engine.rules().max_data_bytes,
-    })
+    Ok(Request { url, headers, basic_auth, body, timeout, most_bytes: rules.max_data_bytes })
 }
 
-/// The secrets that sign a completion callback: those of the type of the finished job.
+/// The headers of a request: those of its target, and those of the job that the target does not
+/// have. Of two with one name, receivers take different ones.
+fn passed_on(
+    job: &BTreeMap<String, String>,
+    target: &BTreeMap<String, String>,
+) -> Vec<(String, String)> {
+    let is_set = |name: &str| target.keys().any(|other| other.eq_ignore_ascii_case(name));
+    let job = job.iter().filter(|(name, _)| !is_set(name));
+    job.chain(target).map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+/// The secrets that sign a completion callback, of the type of the finished job. They are not those
+/// of its target: otherwise a callback to the target's own URL would pass for a push.
 fn callback_secrets(job: &Job, catalog: &Catalog) -> Vec<String> {
     let Some(Value::Text(name)) = job.spec.attributes.get("type") else {
         return Vec::new();
     };
     let item = name.parse::<TypeName>().ok().and_then(|name| catalog.types.get(&name));
-    match item.and_then(|item| item.config.target.as_ref()) {
-        Some(TargetConfig::Push(push)) => push.signing_secret.list().to_vec(),
-        _ => Vec::new(),
-    }
+    item.map(|item| item.config.callback_signing_secret.list().to_vec()).unwrap_or_default()
 }
 
 fn json_body(

@@ -10,10 +10,11 @@ use std::sync::{
 
 use tokio::sync::{Notify, oneshot};
 
-use super::queue_task::{LeaseCall, QueueWatch, TaskMessage};
+use super::queue_task::{CLAIMED_BYTES, LeaseCall, QueueWatch, TaskMessage};
 use crate::runtime::{
     Inner, Server, StopPhase, WeakServer, deliver,
     lease::{QueueSelection, outcome_unknown},
+    workers::Presence,
 };
 use tidegate_core::{
     job::{Job, QueueName, TypeName},
@@ -31,14 +32,15 @@ impl Server {
         mut selections: Vec<QueueSelection>,
         request: LeaseRequest,
         until: Timestamp,
+        presence: Presence,
     ) -> Result<Leased, Error> {
         if let [(queue, types)] = &mut selections[..] {
-            return self.lease_one(queue.clone(), types.take(), request, until).await;
+            return self.lease_one(queue.clone(), types.take(), request, until, presence).await;
         }
         let reports = Box::pin(self.report(request.reports.clone())).await;
         let mut leased = Leased { jobs: Vec::new(), reports };
         if request.max > 0 {
-            leased.jobs = Box::pin(self.lease_any(&selections, &request, until)).await?;
+            leased.jobs = Box::pin(self.lease_any(&selections, &request, until, presence)).await?;
         }
         Ok(leased)
     }
@@ -68,11 +70,13 @@ impl Server {
         types: Option<Vec<TypeName>>,
         request: LeaseRequest,
         until: Timestamp,
+        presence: Presence,
     ) -> Result<Leased, Error> {
         let (reports, mut answers, order) = self.own_reports(&queue, request.reports).await?;
         let (reply, answer) = oneshot::channel();
         let (worker, lease) = (request.worker, request.lease_seconds);
-        let call = LeaseCall { types, max: request.max, until, worker, lease, reports, reply };
+        let max = request.max;
+        let call = LeaseCall { types, max, until, worker, presence, lease, reports, reply };
         self.inner.queue(&queue).send(TaskMessage::Lease(call));
         let (leased, settled) = answer.await.map_err(|_| outcome_unknown())??;
         for (index, answer) in order.into_iter().zip(settled) {
@@ -101,7 +105,7 @@ impl Server {
             .into_iter()
             .zip(queues)
             .enumerate()
-            .partition(|(_, (_, at))| at.as_ref() == Some(queue));
+            .partition(|(_, (_, at))| at.as_ref().is_ok_and(|at| at == queue));
         let (indices, of_queue): (Vec<usize>, Vec<Report>) =
             of_queue.into_iter().map(|(index, (report, _))| (index, report)).unzip();
         let (mut own, mut order) = (Vec::new(), Vec::new());
@@ -133,16 +137,11 @@ impl Server {
         selections: &[QueueSelection],
         request: &LeaseRequest,
         until: Timestamp,
+        mut presence: Presence,
     ) -> Result<Vec<Job>, Error> {
         let waker = Arc::new(Notify::new());
-        let watch = |types: &Option<Vec<TypeName>>| QueueWatch {
-            types: types.clone(),
-            max: request.max,
-            notified: AtomicBool::new(true),
-            waker: Arc::clone(&waker),
-        };
-        let watches: Vec<Arc<QueueWatch>> =
-            selections.iter().map(|(_, types)| Arc::new(watch(types))).collect();
+        let watch = || QueueWatch { notified: AtomicBool::new(true), waker: Arc::clone(&waker) };
+        let watches: Vec<Arc<QueueWatch>> = selections.iter().map(|_| Arc::new(watch())).collect();
         if !request.wait.is_zero() {
             for ((queue, _), watch) in selections.iter().zip(&watches) {
                 self.inner.queue(queue).send(TaskMessage::Watch(Arc::downgrade(watch)));
@@ -163,15 +162,17 @@ impl Server {
                     Err(error) if leased.len() == 0 => return Err(error),
                     Err(_) => return Ok(leased.take()),
                 }
-                if leased.len() as u32 >= request.max {
+                // Each queue leases a bounded number of bytes; the rest stays due.
+                if leased.len() as u32 >= request.max || leased.bytes() >= CLAIMED_BYTES {
                     return Ok(leased.take());
                 }
             }
-            if leased.len() > 0 || now >= until {
+            if leased.len() > 0 || now >= until || presence.has_left() {
                 return Ok(leased.take());
             }
             tokio::select! {
                 () = waker.notified() => {}
+                () = presence.left() => {}
                 () = self.inner.engine.ports().clock.sleep_until(until) => {}
             }
         }
@@ -194,6 +195,7 @@ impl Server {
             max,
             until: self.now(),
             worker: request.worker.clone(),
+            presence: Presence::default(),
             lease: request.lease_seconds,
             reports: Vec::new(),
             reply,
@@ -225,6 +227,11 @@ impl LeasedJobs {
 
     fn len(&self) -> usize {
         self.jobs.len()
+    }
+
+    /// How many bytes of data they have.
+    fn bytes(&self) -> usize {
+        self.jobs.iter().map(|job| job.data.len()).sum()
     }
 
     /// The jobs; from here on the caller is responsible for them.

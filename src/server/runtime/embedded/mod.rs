@@ -1,7 +1,7 @@
 //! The embedded deployment mode: one process on SQLite, with a task per active queue.
 //!
 //! Read in this order: [`open`] (the ports), [`queue_task`] (ticks), `lease` (pull workers),
-//! [`sweeper`] (work that becomes due without a request), `schedules`, `operations`, `handler`.
+//! [`sweeper`] (work that becomes due without a request), `schedules`, `operations`, `restart` (pushes that a stop cut), `handler`.
 
 pub(super) mod handler;
 pub(super) mod lease;
@@ -9,25 +9,43 @@ pub(super) mod lease;
 pub mod open;
 pub(super) mod operations;
 pub mod queue_task;
+pub(super) mod restart;
 pub(super) mod schedules;
 pub mod sweeper;
 
 use std::sync::Arc;
 
 use crate::runtime::Inner;
-use tidegate_core::job::Job;
-use tidegate_engine::Catalog;
+use tidegate_core::job::{QueueName, TypeName};
+use tidegate_engine::{Catalog, request::WorkerStatus};
 
-/// Whether a handler, a push slot or a waiting worker of this process can take `job`.
-pub(super) fn has_capacity_for(inner: &Arc<Inner>, job: &Job, catalog: &Catalog) -> bool {
-    let job_type = &job.spec.job_type;
-    let snapshot = inner.queue(&job.spec.queue).snapshot();
-    if let Some(handler) = inner.handlers.get(job_type) {
-        return handler.concurrency > snapshot.handling.get(job_type).copied().unwrap_or(0);
+/// The status of what takes the jobs of each type of `queue`: a handler, the push slots, or the
+/// pull workers that call this process.
+pub(super) fn worker_status(
+    inner: &Arc<Inner>,
+    queue: &QueueName,
+    catalog: &Arc<Catalog>,
+) -> impl Fn(&TypeName) -> WorkerStatus + Send + Sync + 'static {
+    let (inner, catalog) = (Arc::clone(inner), Arc::clone(catalog));
+    let snapshot = inner.queue(queue).snapshot();
+    let running = inner.engine.running_by_worker(&[]);
+    let unnamed = inner.engine.running_without_worker(queue);
+    let workers = inner.workers.of_queue(queue, &running, &catalog.drains, inner.engine.now());
+    move |job_type| {
+        let slots = |in_use: u32, capacity: u32| WorkerStatus {
+            in_use: in_use.into(),
+            capacity: Some(capacity.into()),
+            ..WorkerStatus::default()
+        };
+        if let Some(handler) = inner.handlers.get(job_type) {
+            let handling = snapshot.handling.get(job_type).copied().unwrap_or(0);
+            return slots(handling, handler.concurrency);
+        }
+        let item = catalog.types.get(job_type);
+        if item.is_some_and(|item| inner.engine.is_pushed(&item.config)) {
+            let most = inner.options.push_slots;
+            return slots(most - snapshot.push_free.unwrap_or(most).min(most), most);
+        }
+        workers.status(job_type, unnamed.get(job_type).copied().unwrap_or(0))
     }
-    let item = catalog.types.get(job_type);
-    if item.is_some_and(|item| inner.engine.is_pushed(&item.config)) {
-        return snapshot.push_free.unwrap_or(1) > 0;
-    }
-    snapshot.wanted.get(job_type).is_some_and(|wanted| *wanted > 0)
 }

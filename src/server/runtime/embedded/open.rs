@@ -1,13 +1,19 @@
 //! A server on a directory: SQLite for jobs, files for large bodies, the machine's clock and
 //! entropy.
 
-use std::{error::Error, path::Path, sync::Arc};
+use std::{
+    error::Error,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use object_store::local::LocalFileSystem;
 
 use crate::runtime::{Builder, Server};
 use tidegate_backends::{
     http::{Guard, HttpTarget},
+    private,
+    sealed::{KeySource, SealedStore},
     sqlite::{OpenError, SqliteStore},
     system::{SystemClock, SystemEntropy},
     wasm::{PluginHost, Run, compile::Compiler},
@@ -35,19 +41,38 @@ pub enum DirectoryOpenError {
     Target(#[source] TargetError),
 }
 
+/// The file in a data directory with the key that encrypts the secrets of targets.
+pub fn key_file(dir: &Path) -> PathBuf {
+    dir.join("key")
+}
+
 impl Server {
     /// A builder of a server on the data in `dir`, which is created if it does not exist. `guard`
     /// restricts the targets. Plugins are compiled in this process, unless [`Builder::compiler`]
-    /// sets another compiler.
+    /// sets another compiler. The secrets of targets are encrypted with the key in `DIR/key`.
     ///
     /// # Errors
     ///
     /// [`DirectoryOpenError`], for example if another process serves the directory. Its message has
     /// the remedy.
     pub fn open(dir: &Path, guard: Guard) -> Result<Builder, DirectoryOpenError> {
-        let store = SqliteStore::open(dir)?;
+        Self::open_with_keys(dir, guard, KeySource::File(key_file(dir)))
+    }
+
+    /// As [`Server::open`]; the secrets of targets are encrypted with the keys of `keys`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Server::open`].
+    pub fn open_with_keys(
+        dir: &Path,
+        guard: Guard,
+        keys: KeySource,
+    ) -> Result<Builder, DirectoryOpenError> {
+        let store = SealedStore::new(Arc::new(SqliteStore::open(dir)?), keys);
         let objects = dir.join("objects");
-        std::fs::create_dir_all(&objects)
+        private::create_dir(&objects)
+            .and_then(|()| private::close(&objects))
             .map_err(|error| DirectoryOpenError::Objects(error.into()))?;
         let objects = LocalFileSystem::new_with_prefix(&objects)
             .map_err(|error| DirectoryOpenError::Objects(error.into()))?;

@@ -13,10 +13,11 @@ use crate::{
     telemetry::metrics,
 };
 use tidegate_core::{
-    job::{Job, PluginName},
+    job::{Job, PluginName, QueueName, TypeName},
+    port::job_store::StateFilter,
     time::Timestamp,
 };
-use tidegate_engine::plugins::retry_decisions::by_strategy;
+use tidegate_engine::{Error, plugins::retry_decisions::by_strategy};
 
 /// The longest time between two sweeps: another process may write a job that is due earlier.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -58,6 +59,7 @@ pub(crate) fn spawn(inner: &Arc<Inner>) {
 #[derive(Default)]
 struct Sweeper {
     depth_at: Timestamp,
+    gauges: metrics::DepthGauges,
     replies_at: Timestamp,
     /// The cursor of the next page of pending replies.
     replies_after: Option<String>,
@@ -73,9 +75,8 @@ impl Sweeper {
         let clock = &inner.engine.ports().clock;
         if clock.now() >= self.depth_at {
             self.depth_at = clock.now() + DEPTH_INTERVAL;
-            match inner.engine.ports().store.depth().await {
-                Ok(depths) => metrics::depth(&depths),
-                Err(error) => tracing::warn!(error = %error.chain(), "queue depths cannot be read"),
+            if let Err(error) = self.measure_depths(inner).await {
+                tracing::warn!(%error, "queue depths cannot be read");
             }
         }
         if clock.now() >= self.replies_at {
@@ -93,6 +94,36 @@ impl Sweeper {
                 None
             }
         }
+    }
+
+    /// Records how many jobs there are, and how long the oldest one of each queue has been due.
+    async fn measure_depths(&mut self, inner: &Arc<Inner>) -> Result<(), Error> {
+        let depths = inner.engine.ports().store.depth().await?;
+        self.gauges.jobs(&depths);
+        let mut types: BTreeMap<QueueName, Vec<TypeName>> = BTreeMap::new();
+        let mut running: BTreeMap<QueueName, u64> = BTreeMap::new();
+        for depth in depths.into_iter().filter(|depth| depth.jobs > 0) {
+            match depth.state {
+                StateFilter::Scheduled => {
+                    types.entry(depth.queue).or_default().push(depth.job_type);
+                }
+                StateFilter::Running => *running.entry(depth.queue).or_default() += depth.jobs,
+                StateFilter::Ended(_) => {}
+            }
+        }
+        for (queue, jobs) in &mut running {
+            // The ticks of a queue with a ledger record its weight.
+            *jobs = match inner.queue_snapshot(queue).await?.running_weight {
+                Some(_) => 0,
+                None => inner.engine.running_weight(queue, *jobs).await?,
+            };
+        }
+        running.retain(|_, weight| *weight > 0);
+        self.gauges.weights(&running);
+        let now = inner.engine.now();
+        let oldest = inner.engine.oldest_due(types, now).await?;
+        self.gauges.oldest_due(&oldest, now);
+        Ok(())
     }
 
     /// Calls retry strategies in turn, each at most once at a time.

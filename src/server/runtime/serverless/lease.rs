@@ -6,13 +6,17 @@
 
 use std::time::Duration;
 
-use super::super::{Server, deliver, lease::QueueSelection, workers::is_drained};
+use super::super::{
+    Server, deliver,
+    lease::QueueSelection,
+    workers::{Presence, is_drained},
+};
 use tidegate_core::{
     job::{Job, JobId, QueueName, TypeName, Version},
     time::Timestamp,
 };
 use tidegate_engine::{
-    ByteBudget, Demand, Dispatch, Error, TickInput,
+    ByteBudget, CountedBytes, Demand, Dispatch, Error, TickInput,
     request::{LeaseRequest, Leased, Report},
 };
 
@@ -54,13 +58,14 @@ impl Server {
         ticked.reports
     }
 
-    /// Leases from `selections` in turn, until there is a job or `until`. The reports are settled
-    /// first, and the tick that leases reuses what they released.
+    /// Leases from `selections` in turn, until there is a job, the worker leaves this process, or
+    /// `until`. The reports are settled first, and the tick that leases reuses what they released.
     pub(crate) async fn lease_serverless(
         &self,
         selections: Vec<QueueSelection>,
         request: LeaseRequest,
         until: Timestamp,
+        mut presence: Presence,
     ) -> Result<Leased, Error> {
         let before: Vec<(JobId, Version)> = self.versions(&request.reports).await?;
         let reports = Box::pin(self.report(request.reports.clone())).await;
@@ -70,7 +75,8 @@ impl Server {
             .options
             .answer_bytes
             .map(|bytes| bytes.saturating_sub(REPORT_ANSWER_BYTES * reports.len()));
-        let mut space = most.map(|most| ByteBudget { left: most, most });
+        let counts = CountedBytes::Shown;
+        let mut space = most.map(|most| ByteBudget { left: most, most, counts });
         let mut jobs = Vec::new();
         let mut wait = FIRST_POLL_DELAY;
         loop {
@@ -102,10 +108,13 @@ impl Server {
                 jobs.extend(leased);
             }
             let now = self.now();
-            if !jobs.is_empty() || now >= until || request.max == 0 {
+            if !jobs.is_empty() || now >= until || request.max == 0 || presence.has_left() {
                 break;
             }
-            self.engine().ports().clock.sleep_until(until.min(now + wait)).await;
+            tokio::select! {
+                () = self.engine().ports().clock.sleep_until(until.min(now + wait)) => {}
+                () = presence.left() => {}
+            }
             wait = (wait * 3 / 2).min(MAX_POLL_DELAY);
         }
         Ok(Leased { jobs: self.loaded(jobs).await, reports })
@@ -120,6 +129,7 @@ impl Server {
         let jobs = self.engine().cached_jobs(&ids).await?;
         Ok(jobs
             .into_iter()
+            .flatten()
             .flatten()
             .filter(|job| job.life.running().is_some())
             .map(|job| (job.id, job.life.version))

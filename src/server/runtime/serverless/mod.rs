@@ -17,7 +17,7 @@ mod lease;
 pub(crate) mod outbox;
 mod sweep;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use parking_lot::Mutex;
 
@@ -26,11 +26,11 @@ pub use sweep::SweepReport;
 
 use super::Builder;
 use crate::runtime::embedded::queue_task::QueueSnapshot;
-use tidegate_core::job::QueueName;
-use tidegate_engine::{Engine, Error, LedgerView, TickCache};
-
-/// The assumed duration of an attempt for `desired_workers`: no process measures it.
-const ASSUMED_RUN_SECONDS: f64 = 1.0;
+use tidegate_core::{
+    job::{QueueName, TypeName},
+    port::job_store::StateFilter,
+};
+use tidegate_engine::{Engine, Error, LedgerView, TickCache, request::WorkerStatus};
 
 /// What a serverless server has instead of tasks.
 #[derive(Default)]
@@ -50,18 +50,31 @@ impl Serverless {
     }
 }
 
-/// The snapshot of a queue, from its ledger. The ledger has no counts of held candidates, so each
-/// rule that holds some counts as one.
+/// The snapshot of a queue, from its ledger.
 pub(super) async fn snapshot(engine: &Engine, queue: &QueueName) -> Result<QueueSnapshot, Error> {
-    let mut snapshot =
-        QueueSnapshot { mean_run_seconds: ASSUMED_RUN_SECONDS, ..QueueSnapshot::default() };
+    let mut snapshot = QueueSnapshot::default();
     if let Some((ledger, batches)) = engine.ports().store.ledger(queue).await? {
         let catalog = engine.catalog().await?;
-        snapshot.held = ledger.held.keys().map(|rule| (rule.to_string(), 1)).collect();
         let mut view = LedgerView::new(ledger, batches);
-        snapshot.running_weight = view.usage(&catalog.limits(queue)).weight();
+        snapshot.running_weight = Some(view.usage(&catalog.limits(queue)).weight());
     }
     Ok(snapshot)
+}
+
+/// What is known of the workers of each type of a queue: how many of its jobs run.
+pub(super) async fn worker_status(
+    engine: &Engine,
+    queue: &QueueName,
+) -> Result<Box<dyn Fn(&TypeName) -> WorkerStatus + Send + Sync>, Error> {
+    let depths = engine.ports().store.depth().await?.into_iter();
+    let running: BTreeMap<TypeName, u64> = depths
+        .filter(|depth| depth.queue == *queue && depth.state == StateFilter::Running)
+        .map(|depth| (depth.job_type, depth.jobs))
+        .collect();
+    Ok(Box::new(move |job_type| WorkerStatus {
+        in_use: running.get(job_type).copied().unwrap_or(0),
+        ..WorkerStatus::default()
+    }))
 }
 
 impl Builder {

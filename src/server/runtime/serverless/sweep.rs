@@ -74,7 +74,7 @@ impl Server {
         }
         if !undecided.is_empty() {
             let jobs = self.engine().ports().store.get(&undecided).await?;
-            self.decide_retries(jobs.into_iter().flatten().collect()).await?;
+            self.decide_retries(jobs.into_iter().flatten().flatten().collect()).await?;
         }
         if self.engine().is_unlimited(queue).await? {
             if due {

@@ -1,7 +1,7 @@
 //! Writes the lines of an [`Emf`] recorder at an interval, to standard output or a file.
 
 use std::{
-    fs::File,
+    fs::{File, Permissions},
     io::{self, Write as _},
     path::PathBuf,
     sync::Arc,
@@ -43,7 +43,11 @@ impl EmfWriter {
 #[derive(Clone)]
 enum Output {
     Stdout,
-    File(PathBuf),
+    File {
+        path: PathBuf,
+        /// The permissions of the first file, which those after a log rotation get too.
+        permissions: Permissions,
+    },
 }
 
 impl Output {
@@ -51,16 +55,24 @@ impl Output {
         if name == "stdout" {
             return Ok(Self::Stdout);
         }
-        let output = Self::File(name.into());
-        output.write(b"").map(|()| output)
+        let file = File::options().append(true).create(true).open(name)?;
+        Ok(Self::File { path: name.into(), permissions: file.metadata()?.permissions() })
     }
 
     fn write(&self, lines: &[u8]) -> io::Result<()> {
         match self {
             Self::Stdout => write_stdout(lines),
             // Opened for each write, so that log rotation may move the file.
-            Self::File(path) => {
-                File::options().append(true).create(true).open(path)?.write_all(lines)
+            Self::File { path, permissions } => {
+                let mut file = match File::options().append(true).open(path) {
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                        let file = File::options().append(true).create(true).open(path)?;
+                        file.set_permissions(permissions.clone())?;
+                        file
+                    }
+                    opened => opened?,
+                };
+                file.write_all(lines)
             }
         }
     }

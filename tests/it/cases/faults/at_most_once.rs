@@ -1,7 +1,10 @@
 //! An at-most-once job never starts twice.
 
-use tidegate_core::job::{Outcome, lifecycle::Reason};
-use tidegate_engine::TickInput;
+use tidegate_core::{
+    job::{Outcome, lifecycle::Reason, type_config::TypeConfig},
+    time::Seconds,
+};
+use tidegate_engine::{TickInput, request::NewJob};
 
 use super::once;
 use crate::cases::harness::{every_store, failed, report, work};
@@ -60,5 +63,27 @@ async fn an_at_most_once_job_without_a_ledger_ends_outcome_unknown() {
         assert!(harness.lease(1).await.is_empty());
         let job = harness.job(&job.id).await;
         assert_eq!(job.life.error.unwrap().reason, Reason::OutcomeUnknown);
+    }
+}
+
+#[tokio::test]
+async fn a_repeated_request_finds_its_ended_job_without_retention() {
+    for mut harness in every_store() {
+        let config = TypeConfig { retention_seconds: Seconds::new(0), ..once() };
+        harness.set_type("work", config).await;
+        let new = || NewJob { id: Some("order-7".parse().unwrap()), ..work() };
+        let unnamed = harness.enqueue(work()).await;
+        harness.enqueue(new()).await;
+        let run = harness.lease(2).await;
+        harness.succeed(&run).await;
+        harness.engine.sweep().await.unwrap();
+        assert!(harness.engine.job(&unnamed.id, None).await.is_err(), "no request repeats it");
+        harness.wait(9 * 60);
+        harness.engine.sweep().await.unwrap();
+        let repeated = harness.engine.enqueue(vec![new()]).await.pop().unwrap().unwrap();
+        assert!(!repeated.new && harness.lease(1).await.is_empty());
+        harness.wait(2 * 60);
+        harness.engine.sweep().await.unwrap();
+        assert!(harness.engine.job(&"order-7".parse().unwrap(), None).await.is_err());
     }
 }

@@ -76,8 +76,8 @@ async fn a_damaged_body_affects_no_other_job() {
         .get(&jobs.iter().map(|job| job.id.clone()).collect::<Vec<_>>())
         .await
         .unwrap();
-    let loaded = harness.engine.load_each(found.into_iter().flatten().collect()).await;
-    assert!(matches!(&loaded[1], Err(Error::Internal(_))), "{:?}", loaded[1]);
+    let loaded = harness.engine.load_each(found.into_iter().flatten().flatten().collect()).await;
+    assert!(matches!(&loaded[1], Err(Error::Unreadable(_))), "{:?}", loaded[1]);
     for loaded in [&loaded[0], &loaded[2]] {
         assert_eq!(loaded.as_ref().unwrap().data.inline(), Some(&large));
     }

@@ -4,6 +4,7 @@ mod at_most_once;
 mod damage;
 mod messages;
 mod reports;
+mod unreadable;
 
 use tidegate_core::job::type_config::{Delivery, TypeConfig};
 

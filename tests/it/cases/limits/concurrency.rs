@@ -5,7 +5,7 @@ use tidegate_core::{
     queue::{QueueConfig, config::Constraint, matcher::Matcher},
     time::Seconds,
 };
-use tidegate_engine::{ByteBudget, Dispatch, TickCache, TickInput, request::NewJob};
+use tidegate_engine::{ByteBudget, CountedBytes, Dispatch, TickInput, request::NewJob};
 
 use super::by_tenant;
 use crate::cases::harness::{Harness, demand, every_store, queue, with, work};
@@ -53,7 +53,8 @@ async fn a_large_job_held_by_a_limit_leaves_its_bytes_to_others() {
                 harness.enqueue(job).await;
                 harness.clock.advance(std::time::Duration::from_millis(1));
             }
-            let space = Some(ByteBudget { left: 90_000, most: 90_000 });
+            let counts = CountedBytes::Shown;
+            let space = Some(ByteBudget { left: 90_000, most: 90_000, counts });
             let mut taken = Vec::new();
             for _ in 0..3 {
                 let round = TickInput {
@@ -190,8 +191,7 @@ async fn an_engine_with_a_cached_configuration_obeys_the_new_one() {
         assert_eq!(other.lease(1).await.len(), 1);
         other.with_limit(3).await;
         assert_eq!(harness.lease(10).await.len(), 1, "the other's change counts at once");
-        let mut cache = TickCache::default();
-        std::mem::swap(&mut harness.cache, &mut cache);
+        *harness.cache = tidegate_engine::TickCache::default();
         other.engine.pause_queue(&queue(), true).await.unwrap();
         harness.with_limit(10).await;
         assert!(harness.lease(10).await.is_empty());

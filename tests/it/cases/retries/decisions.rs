@@ -33,7 +33,7 @@ async fn a_failed_attempt_frees_its_slot_and_waits_for_a_decision() {
         assert_eq!(harness.granted().await, 0);
         assert!(harness.lease(5).await.is_empty(), "it is no candidate");
         assert!(calls.lock().is_empty(), "the tick does not call the retry plugin");
-        let explained = harness.engine.explain(&job.id, None, |_| true).await.unwrap();
+        let explained = harness.explain(&job.id).await;
         let by = explained.held_by.unwrap();
         assert_eq!((by.kind, by.name.as_deref()), ("retry", Some("planner")));
         let decisions = sweep(&harness).await;

@@ -6,6 +6,7 @@ use tidegate_core::{
     job::{Job, Outcome, State, lifecycle::Waiting, type_config::TypeConfig},
     port::policy::{Action, Decision, ThrottleAnswer, ThrottleCall},
     queue::{QueueConfig, Rule, plugin::Description},
+    time::Timestamp,
 };
 use tidegate_engine::{
     Dispatch, TickInput,
@@ -90,7 +91,7 @@ async fn explain_shows_the_reason_of_the_throttler() {
         assert_eq!(outcome.held[&Rule::Throttler(name("guard"))], 1);
         assert_eq!(outcome.next_at, Some(until));
         harness.wait(5);
-        let explained = harness.engine.explain(&job.id, None, |_| true).await.unwrap();
+        let explained = harness.explain(&job.id).await;
         let by = explained.held_by.unwrap();
         assert_eq!(
             (by.kind, by.name.as_deref(), explained.reason.as_str()),
@@ -120,7 +121,7 @@ async fn a_rescheduled_job_waits_for_its_new_time_and_says_why() {
         );
         assert!(harness.lease(1).await.is_empty());
         assert_eq!(calls.lock().len(), 1, "until then it is no candidate");
-        let explained = harness.engine.explain(&job.id, None, |_| true).await.unwrap();
+        let explained = harness.explain(&job.id).await;
         assert_eq!(
             (explained.held_by.unwrap().kind, explained.reason.as_str(), explained.earliest_at),
             ("throttler", "at night", Some(at))
@@ -236,5 +237,32 @@ async fn a_throttler_on_a_queue_without_a_limit_sees_running_jobs() {
         assert_eq!(calls.lock()[0].running.iter().count(), 1);
         harness.restart();
         assert_eq!(harness.granted().await, 2);
+    }
+}
+
+#[tokio::test]
+async fn a_deferral_by_a_millisecond_lasts_50() {
+    type Defer = fn(Timestamp) -> Action;
+    let deferrals: [Defer; 2] = [|at| Action::Hold(Some(at)), Action::Reschedule];
+    for defer in deferrals {
+        for harness in every_store() {
+            let (policy, calls) = watched(move |call| {
+                let soon = call.now + Duration::from_millis(1);
+                each(call, |_| Decision { action: defer(soon), reason: None })
+            });
+            let mut harness = harness.with_policy(policy);
+            harness.throttled(says(), limit(5)).await;
+            harness.enqueue(work()).await;
+            let until = harness.now() + Duration::from_secs(1);
+            while harness.now() < until {
+                let input = TickInput {
+                    demands: vec![demand(&["work"], 1, Dispatch::Claim)],
+                    ..TickInput::default()
+                };
+                let outcome = harness.tick(input).await;
+                harness.clock.set(outcome.next_at.expect("it is called again"));
+            }
+            assert_eq!(calls.lock().len(), 20);
+        }
     }
 }

@@ -45,7 +45,7 @@ async fn a_failing_throttler_holds_non_critical_jobs_and_pauses() {
         assert_eq!(outcome.faults[0].call.candidates[0].id, job.id, "with the input that did it");
         assert_eq!(outcome.next_at, Some(start + Duration::from_secs(1)));
         assert_eq!(outcome.held[&Rule::Throttler(name("guard"))], 1);
-        let explained = harness.engine.explain(&job.id, None, |_| true).await.unwrap();
+        let explained = harness.explain(&job.id).await;
         assert_eq!(
             (explained.held_by.unwrap().kind, explained.reason.as_str()),
             ("throttler", "plugin guard failed: it divided by zero")

@@ -14,7 +14,7 @@ use tidegate_core::{
     queue::plugin::{Description, OnFailure},
 };
 use tidegate_engine::{
-    ByteBudget, Dispatch, OBJECT_BYTES, TickInput,
+    ByteBudget, CountedBytes, Dispatch, OBJECT_BYTES, TickInput,
     request::{NewJob, ReportOutcome},
     testkit::{
         builders::name,
@@ -188,7 +188,7 @@ async fn one_call_has_no_more_data_than_its_bound() {
             calls.lock().drain(..).map(|call| (call.candidates.len(), call.data.len())).collect();
         assert_eq!(sizes, [(5, 5), (5, 5), (3, 3)], "at most 16 MiB at once");
         let last = harness.enqueue(NewJob { data: large, ..with("region", "east") }).await;
-        harness.engine.explain(&last.id, None, |_| true).await.unwrap();
+        harness.explain(&last.id).await;
         let call = calls.lock().pop().unwrap();
         assert_eq!(
             (call.candidates.len(), &call.candidates[4].id, call.data.len()),
@@ -220,7 +220,11 @@ async fn a_large_job_held_by_a_throttler_leaves_its_bytes_to_others() {
             }
             let round = |space| TickInput {
                 demands: vec![demand(&["work"], 9, Dispatch::Claim)],
-                byte_budget: Some(ByteBudget { left: space, most: space }),
+                byte_budget: Some(ByteBudget {
+                    left: space,
+                    most: space,
+                    counts: CountedBytes::Shown,
+                }),
                 ..TickInput::default()
             };
             let sizes = [

@@ -60,13 +60,25 @@ async fn a_completion_callback_is_sent_once_and_signed() {
     })
     .await;
     let target = Target::start(|_| async { "done" }).await;
-    tide.job_type("t", json!({"target": {"url": target.url, "signing_secret": SECRET}})).await;
+    let config = json!({
+        "target": {"url": target.url, "signing_secret": "of pushes"},
+        "callback_signing_secret": [SECRET, "the next one"],
+    });
+    let shown = tide.job_type("t", config).await;
+    assert!(!shown.to_string().contains("whsec"), "{shown}");
     let id = tide.enqueue(json!({"type": "t", "data": 1, "callback_url": receiver.url})).await;
     tide.job_in(&id, "succeeded").await;
     // The first call failed, so it is repeated. The second succeeded and is the last.
     let heard = receiver.call(2).await;
-    signed(&heard, SECRET).unwrap();
+    for secret in [SECRET, "the next one"] {
+        signed(&heard, secret).unwrap();
+    }
+    signed(&heard, "of pushes").unwrap_err();
     let body = heard.json();
+    assert_eq!(
+        (&body["kind"], target.call(1).await.json().get("kind")),
+        (&json!("completion"), None)
+    );
     assert_eq!(
         (&body["id"], &body["state"], &body["result"]),
         (&json!(id), &json!("succeeded"), &json!("done")),

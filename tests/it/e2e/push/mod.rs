@@ -2,6 +2,7 @@
 
 mod answers;
 mod callbacks;
+mod restart;
 
 use axum::{
     http::StatusCode,
@@ -91,6 +92,35 @@ async fn a_push_carries_the_job_signed_and_its_answer_is_the_result() {
         signed(&call, secret).unwrap();
     }
     signed(&call, "another").unwrap_err();
+}
+
+#[tokio::test]
+async fn a_target_speaks_for_the_server_and_a_job_does_not() {
+    let tide = Tidegate::start().await;
+    let target = Target::start(|_| async { "ok" }).await;
+    let config = json!({
+        "target": {"url": target.url, "headers": {"X-Api-Key": "operator", "authorization": "A b"}},
+        "headers": {"x-api-key": "default", "x-other": "1"},
+    });
+    tide.job_type("t", config).await;
+    let headers = json!({"x-api-KEY": "enqueuer", "x-mine": "2"});
+    let id = tide.enqueue(json!({"type": "t", "data": 1, "headers": headers})).await;
+    tide.job_in(&id, "succeeded").await;
+    let call = target.call(1).await;
+    let all = |name: &str| {
+        let values = call.headers.get_all(name).iter();
+        values.map(|value| value.to_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(all("x-api-key"), ["operator"]);
+    assert_eq!(
+        (all("authorization"), all("x-other"), all("x-mine")),
+        (vec!["A b".to_owned()], vec!["1".to_owned()], vec!["2".to_owned()])
+    );
+    for name in ["authorization", "Proxy-Authorization", "cookie"] {
+        let job = json!({"type": "t", "data": 1, "headers": {name: "x"}});
+        let field = format!("headers.{name}");
+        tide.post("/v1/jobs", job).await.blames(400, "invalid_field", &field);
+    }
 }
 
 #[tokio::test]

@@ -21,8 +21,35 @@ pub(super) struct Starts {
     at: Vec<Timestamp>,
 }
 
+impl Starts {
+    /// Continues under `rate` at `now`. A rate that gets or loses its burst counts from now on;
+    /// otherwise the starts count that the rate before could still see.
+    fn change_to(&mut self, rate: Rate, now: Timestamp) {
+        if self.rate != rate {
+            let window = self.rate.per_seconds.duration();
+            let restarts = self.rate.burst.is_some() || rate.burst.is_some();
+            self.at.retain(|at| !restarts && *at + window > now);
+            self.rate = rate;
+        }
+    }
+
+    /// Whether a start at `now`, the last of them, is one too many.
+    fn exceeded(&self, now: Timestamp) -> bool {
+        let Rate { count, per_seconds, burst } = self.rate;
+        let Some(burst) = burst else {
+            let inside = self.at.iter().filter(|at| **at + per_seconds.duration() > now);
+            return inside.count() > count as usize;
+        };
+        self.at.iter().enumerate().any(|(index, from)| {
+            let back = now.since(*from).as_secs_f64() * f64::from(count) / per_seconds.as_f64();
+            (self.at.len() - index) as f64 > f64::from(burst) + back + 1e-6
+        })
+    }
+}
+
 impl Model {
-    /// Checks that no period has more starts than a full bucket and its refill.
+    /// Checks that no window has more starts than its count, and that no period has more starts
+    /// than a full bucket and its refill.
     pub(super) fn check_rates(
         &mut self,
         queue: &QueueName,
@@ -37,7 +64,11 @@ impl Model {
             .filter_map(|constraint| Some((constraint.name.as_str(), constraint.rate?)))
             .collect();
         self.starts.retain(|(of, name, _), starts| {
-            of != queue || rates.get(name.as_str()) == Some(&starts.rate)
+            let rate = rates.get(name.as_str());
+            if let Some(rate) = rate.filter(|_| of == queue) {
+                starts.change_to(*rate, now);
+            }
+            of != queue || rate.is_some()
         });
         for grant in admitted.iter().filter(|grant| !grant.critical) {
             for constraint in &limits.queue.constraints {
@@ -49,13 +80,7 @@ impl Model {
                     .entry((queue.clone(), constraint.name.clone(), value))
                     .or_insert_with(|| Starts { rate, at: Vec::new() });
                 starts.at.push(now);
-                let (count, burst) =
-                    (f64::from(rate.count), f64::from(rate.burst.unwrap_or(rate.count)));
-                let exceeded_limit = starts.at.iter().enumerate().any(|(index, from)| {
-                    let back = now.since(*from).as_secs_f64() * count / rate.per_seconds.as_f64();
-                    (starts.at.len() - index) as f64 > burst + back + 1e-6
-                });
-                if exceeded_limit {
+                if starts.exceeded(now) {
                     self.fault(format!("the rate of {} was exceeded", constraint.name));
                 }
             }
@@ -95,6 +120,8 @@ impl Model {
                 self.types.insert(name.parse().expect("a type's name"), item);
             }
             ItemKind::Token
+            | ItemKind::TokenUse
+            | ItemKind::Closed
             | ItemKind::Operation
             | ItemKind::Plugin
             | ItemKind::Horizon

@@ -10,7 +10,7 @@ use tidegate_core::{
 use tidegate_engine::{
     Error,
     events::reply::ReplyMatches,
-    request::{JobPatch, NewJob},
+    request::{JobPatch, NewJob, WorkerStatus},
     testkit::builders::name,
 };
 
@@ -172,7 +172,8 @@ impl World {
                 }
             }
             _ => {
-                if let Ok(explained) = engine.explain(id, None, |_| true).await
+                if let Ok(job) = engine.job(id, None).await
+                    && let Ok(explained) = engine.explain(&job, &|_| WorkerStatus::default()).await
                     && explained.state == "scheduled"
                 {
                     assert!(

@@ -103,9 +103,9 @@ impl World {
         }
         if s.happens(0.4) {
             let rate = Rate {
-                count: s.pick(&[1, 2, 5]),
-                per_seconds: Seconds::new(s.pick(&[1, 3])),
-                burst: s.pick(&[None, Some(3)]),
+                count: s.pick(&[1, 2, 5, 40]),
+                per_seconds: Seconds::new(s.pick(&[1, 3, 60])),
+                burst: s.pick(&[None, None, Some(3)]),
             };
             constraints.push(Constraint {
                 name: "rate".into(),

@@ -27,7 +27,7 @@ fn failed(attempt: u16, next: RetryDecision) -> Event {
 fn claim(life: &Lifecycle) -> Event {
     Event::Claim {
         version: life.version,
-        token: Token(1),
+        token: Token::new(1),
         worker: None,
         lease: Duration::ZERO,
         granted: false,

@@ -34,7 +34,7 @@ fn event() -> impl Strategy<Value = Event> {
         (version(), any::<u128>(), wait(), at()).prop_map(|(version, token, lease, decided_at)| {
             Event::Claim {
                 version,
-                token: Token(token),
+                token: Token::new(token),
                 worker: None,
                 lease,
                 granted: true,

@@ -93,7 +93,7 @@ impl Scenario {
         let number = |text: &str| text.parse().unwrap();
         match text.split_whitespace().collect::<Vec<_>>()[..] {
             ["claim", "for", lease] => {
-                let token = Token(u128::from(self.life.revision.0));
+                let token = Token::new(u128::from(self.life.revision.0));
                 Event::Claim {
                     version,
                     token,

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Buckets, at, job, limits, said};
+use super::{RateCounts, at, job, limits, said};
 use crate::queue::{Admission, Candidate, Usage};
 
 #[test]
@@ -16,7 +16,7 @@ fn a_rule_that_held_a_job_closes_the_tick_to_its_others() {
     };
     let closed = |constraints: Value| {
         let queue = limits(json!({ "constraints": constraints }), json!({"b": 1}));
-        let mut admission = Admission::new(&queue, Usage::default(), Buckets::new(), at(0));
+        let mut admission = Admission::new(&queue, Usage::default(), RateCounts::default(), at(0));
         let jobs = [
             job("a", 1, json!({"t": "x"})),
             job("a", 1, json!({"t": "x"})),

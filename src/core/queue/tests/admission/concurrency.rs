@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{Buckets, at, grant, job, limits, said, tick, weighing, words};
+use super::{RateCounts, at, grant, job, limits, said, tick, weighing, words};
 use crate::{
     job::Spec,
     queue::{Admission, AdmissionDecision, Candidate, Limits, Usage, config::MAX_RUNNING},
@@ -20,7 +20,7 @@ fn jobs_run_until_the_limit_is_full() {
 #[test]
 fn a_check_takes_nothing_and_may_reserve() {
     let three = limits(json!({"concurrency": 3}), json!({}));
-    let mut admission = Admission::new(&three, Usage::default(), Buckets::new(), at(0));
+    let mut admission = Admission::new(&three, Usage::default(), RateCounts::default(), at(0));
     let jobs = weighing(&[2, 2, 3, 4]);
     let checked: Vec<_> =
         jobs.iter().map(|job| said(&admission.check(Candidate::of(job)))).collect();
@@ -66,7 +66,8 @@ fn a_job_heavier_than_a_limit_is_held_and_reserves_nothing() {
     // Its hold names the limit that it can never fit, even if others are full too.
     assert_eq!(words(&ten, &weighing(&[4, 4]), &weighing(&[5])), ["c"]);
     let grants: Vec<_> = weighing(&[8]).iter().map(grant).collect();
-    let mut admission = Admission::new(&ten, Usage::of(&ten, &grants), Buckets::new(), at(0));
+    let mut admission =
+        Admission::new(&ten, Usage::of(&ten, &grants), RateCounts::default(), at(0));
     let AdmissionDecision::Hold(hold) = admission.try_admit(Candidate::of(&weighing(&[5])[0]))
     else {
         panic!("held")
@@ -109,7 +110,7 @@ fn a_pause_holds_every_job_including_critical_ones() {
     let paused = Limits { paused: true, ..Limits::default() };
     let critical = Spec { critical: true, ..job("a", 1, json!({})) };
     assert_eq!(words(&paused, &[], &[critical, job("a", 0, json!({}))]), ["paused", "paused"]);
-    assert!(Admission::new(&paused, Usage::default(), Buckets::new(), at(0)).closed(true));
+    assert!(Admission::new(&paused, Usage::default(), RateCounts::default(), at(0)).closed(true));
 }
 
 #[test]
@@ -121,10 +122,13 @@ fn a_job_outside_its_windows_moves_to_the_next_opening() {
     let paused = Limits { paused: true, ..Limits::default() };
     let jobs = [job, critical];
     assert_eq!(
-        tick(&paused, &[], Buckets::new(), at(0), &jobs).0,
+        tick(&paused, &[], RateCounts::default(), at(0), &jobs).0,
         ["move to 3600", "move to 3600"]
     );
-    assert_eq!(tick(&Limits::default(), &[], Buckets::new(), at(3600), &jobs).0, ["run", "run"]);
+    assert_eq!(
+        tick(&Limits::default(), &[], RateCounts::default(), at(3600), &jobs).0,
+        ["run", "run"]
+    );
 }
 
 #[test]
@@ -134,7 +138,7 @@ fn limit_zero_admits_nothing() {
         assert!(held.iter().all(|word| word != "run"), "{held:?}");
     }
     let zero = limits(json!({"concurrency": 0}), json!({}));
-    let admission = Admission::new(&zero, Usage::default(), Buckets::new(), at(0));
+    let admission = Admission::new(&zero, Usage::default(), RateCounts::default(), at(0));
     assert!(admission.closed(false) && !admission.closed(true), "critical jobs still run");
 }
 
@@ -161,7 +165,7 @@ fn the_reason_of_a_hold_names_the_limit_and_its_use() {
     let reason = |running: &[u32], jobs: &[u32]| {
         let running: Vec<_> = weighing(running).iter().map(grant).collect();
         let mut admission =
-            Admission::new(&queue, Usage::of(&queue, &running), Buckets::new(), at(0));
+            Admission::new(&queue, Usage::of(&queue, &running), RateCounts::default(), at(0));
         let last = weighing(jobs).iter().map(|job| admission.try_admit(Candidate::of(job))).last();
         match last {
             Some(AdmissionDecision::Hold(hold)) => hold.reason,

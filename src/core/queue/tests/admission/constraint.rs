@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Buckets, at, grant, job, limits, said, words};
+use super::{RateCounts, at, grant, job, limits, said, words};
 use crate::{
     job::TypeName,
     queue::{Admission, Candidate, Limits, Usage, admission::Reservations},
@@ -18,7 +18,7 @@ fn a_limit_of_zero_per_value_reserves_nothing() {
     };
     let of = |tenant: u32, weight| job("a", weight, json!({"tenant": format!("t{tenant}")}));
     let zero = per(0);
-    let mut admission = Admission::new(&zero, Usage::default(), Buckets::new(), at(0));
+    let mut admission = Admission::new(&zero, Usage::default(), RateCounts::default(), at(0));
     for tenant in 0..100 {
         assert_eq!(
             said(&admission.try_admit(Candidate::of(&of(tenant, 1)))),
@@ -33,7 +33,7 @@ fn a_limit_of_zero_per_value_reserves_nothing() {
     // A full limit is reserved for the job that waits, because some of it may become free.
     let one = per(1);
     let mut admission =
-        Admission::new(&one, Usage::of(&one, &[grant(&of(1, 1))]), Buckets::new(), at(0));
+        Admission::new(&one, Usage::of(&one, &[grant(&of(1, 1))]), RateCounts::default(), at(0));
     assert_eq!(said(&admission.try_admit(Candidate::of(&of(1, 1)))), "tenant:t1");
     assert_ne!(admission.take_reserved(), Reservations::default());
 }

@@ -7,21 +7,17 @@ mod properties;
 mod rate;
 mod usage;
 
-use std::collections::BTreeMap;
-
 use serde_json::{Value, json};
 
 use crate::{
     job::{Attributes, Spec, Version},
     queue::{
         Admission, AdmissionDecision, Candidate, Grant, Limits, Rule, Usage, config::QueueConfig,
-        ledger::Bucket,
+        rate::RateCounts,
     },
     stored::UnknownFields,
     time::Timestamp,
 };
-
-type Buckets = BTreeMap<(String, String), Bucket>;
 
 fn limits(queue: Value, types: Value) -> Limits {
     let queue: QueueConfig = serde_json::from_value(queue).unwrap();
@@ -53,16 +49,16 @@ fn at(seconds: i64) -> Timestamp {
     Timestamp::from_millis(seconds * 1000)
 }
 
-/// One tick over `jobs` with `running` granted: a word per job, and the buckets that are not full.
+/// One tick over `jobs` with `running` granted: a word per job, and what the rates have counted.
 fn tick(
     limits: &Limits,
     running: &[Spec],
-    buckets: Buckets,
+    counts: RateCounts,
     now: Timestamp,
     jobs: &[Spec],
-) -> (Vec<String>, Buckets) {
+) -> (Vec<String>, RateCounts) {
     let running: Vec<_> = running.iter().map(grant).collect();
-    let mut admission = Admission::new(limits, Usage::of(limits, &running), buckets, now);
+    let mut admission = Admission::new(limits, Usage::of(limits, &running), counts, now);
     let words = jobs.iter().map(|job| said(&admission.try_admit(Candidate::of(job)))).collect();
     (words, admission.finish().1)
 }
@@ -83,7 +79,7 @@ fn said(decision: &AdmissionDecision) -> String {
 }
 
 fn words(limits: &Limits, running: &[Spec], jobs: &[Spec]) -> Vec<String> {
-    tick(limits, running, Buckets::new(), at(0), jobs).0
+    tick(limits, running, RateCounts::default(), at(0), jobs).0
 }
 
 fn weighing(weights: &[u32]) -> Vec<Spec> {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::{prelude::*, sample::Index};
 use serde_json::{Value, json};
 
-use super::{Buckets, at, grant, job, limits, weighing, words};
+use super::{RateCounts, at, grant, job, limits, weighing, words};
 use crate::{
     job::{Spec, Value as Attribute},
     queue::{Admission, AdmissionDecision, Candidate, Limits, Usage},
@@ -52,7 +52,7 @@ pub(super) fn any_limits() -> impl Strategy<Value = Limits> {
     let per = prop::option::of(prop::sample::select(vec!["r", "t"]));
     let rate = prop::option::weighted(
         0.3,
-        (1u32..4, 1u32..4)
+        (1u32..4, prop::option::of(1u32..4))
             .prop_map(|(count, burst)| json!({"count": count, "per_seconds": 5, "burst": burst})),
     );
     let constraint = (matcher, per, most(), rate).prop_map(|(matcher, per, most, rate)| {
@@ -128,13 +128,13 @@ proptest! {
     ///
     /// - no limit is ever exceeded;
     /// - no job that fits is held, unless an earlier one waits for the same limit;
-    /// - no rate admits more than its burst and its refills.
+    /// - no rate admits more in a window than its count, or more than its burst and its refills.
     #[test]
     fn no_limit_is_ever_exceeded(
         limits in any_limits(),
         ticks in prop::collection::vec(any_tick(), 1..6),
     ) {
-        let (mut granted, mut buckets, mut now) = (Vec::<Spec>::new(), Buckets::new(), 0);
+        let (mut granted, mut counts, mut now) = (Vec::<Spec>::new(), RateCounts::default(), 0);
         let mut taken: BTreeMap<usize, Vec<i64>> = BTreeMap::new();
         for (jobs, ended, gap) in ticks {
             now += gap;
@@ -145,7 +145,7 @@ proptest! {
             }
             let grants: Vec<_> = granted.iter().map(grant).collect();
             let usage = Usage::of(&limits, &grants);
-            let mut admission = Admission::new(&limits, usage, buckets, at(now));
+            let mut admission = Admission::new(&limits, usage, counts, at(now));
             let mut held = false;
             for job in jobs {
                 let closed = admission.closed(job.critical);
@@ -180,7 +180,7 @@ proptest! {
                 }
             }
             let (usage, left) = admission.finish();
-            buckets = left;
+            counts = left;
             let grants: Vec<_> = granted.iter().map(grant).collect();
             prop_assert_eq!(usage, Usage::of(&limits, &grants), "the usage is that of the grants");
         }
@@ -188,8 +188,12 @@ proptest! {
             let rate = limits.queue.constraints[index].rate.unwrap();
             for (i, from) in times.iter().enumerate() {
                 for (j, to) in times.iter().enumerate().skip(i) {
-                    let per_second = f64::from(rate.count) / rate.per_seconds.as_f64();
-                    let most = rate.capacity() + (to - from) as f64 * per_second;
+                    let (count, span) = (f64::from(rate.count), (to - from) as f64);
+                    let most = match rate.burst {
+                        None if span < rate.per_seconds.as_f64() => count,
+                        None => continue,
+                        Some(burst) => f64::from(burst) + span * count / rate.per_seconds.as_f64(),
+                    };
                     prop_assert!((j - i + 1) as f64 <= most + 1e-6);
                 }
             }

@@ -91,7 +91,7 @@ pub async fn an_added_job_is_read_back_as_it_was(store: &dyn JobStore) {
         .get(&[rich.id.clone(), name("absent"), plain.id.clone(), no_period.id.clone()])
         .await
         .expect("the store answers");
-    assert_eq!(found, [Some(rich.clone()), None, Some(plain), Some(no_period)]);
+    assert_eq!(found, [Ok(Some(rich.clone())), Ok(None), Ok(Some(plain)), Ok(Some(no_period))]);
 
     // A lifecycle with every part: attempts, failures, progress, a result.
     let mut now = at(1_750_000_000_000);

@@ -70,7 +70,7 @@ async fn compare_item(store: &dyn JobStore, kind: ItemKind, other: usize) {
     done(store, vec![set(kind, 4, 5, Some("{\"é\": 1}"))]).await;
     let item = store.items(kind).await.expect("the store answers").remove(0);
     assert_eq!(
-        (item.name.as_str(), item.version, item.bytes.as_slice()),
+        (item.name.as_str(), item.version, item.bytes.as_deref().unwrap_or_default()),
         ("mail", 5, "{\"é\": 1}".as_bytes())
     );
 }
@@ -81,6 +81,8 @@ pub async fn items_are_compared_before_they_are_set(store: &dyn JobStore) {
         ItemKind::Queue,
         ItemKind::Type,
         ItemKind::Token,
+        ItemKind::TokenUse,
+        ItemKind::Closed,
         ItemKind::Operation,
         ItemKind::Plugin,
         ItemKind::Horizon,

@@ -9,8 +9,9 @@ use tidegate_core::{
     port::job_store::{Committed, CurrentRecord, Expect, JobStore, Write},
     queue::{
         Grant, GrantBatch, Ledger, Rule,
-        ledger::{BatchId, BatchRef, Bits, Bucket, KeptPolicyState, StateLocation},
+        ledger::{BatchId, BatchRef, Bits, KeptPolicyState, StateLocation},
         order::Position,
+        rate::{Bucket, RecentStarts},
     },
     stored::UnknownFields,
 };
@@ -79,6 +80,7 @@ fn ledger(version: u64, batches: &[u64]) -> Ledger {
             state: StateLocation::Inline(state("small")),
             unknown: UnknownFields::default(),
         }),
+        starts: BTreeMap::from([(("d".into(), "v".into()), RecentStarts::first(at(5)))]),
         unknown: UnknownFields::default(),
     }
 }

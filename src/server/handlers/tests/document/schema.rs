@@ -1,6 +1,6 @@
 //! Whether a value has the shape of a schema: as much of JSON Schema as the document uses.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::document;
 
@@ -14,27 +14,9 @@ fn faults(document: &Value, schema: &Value, value: &Value, at: &str) -> Vec<Stri
             at,
         );
     }
-    for any in ["oneOf", "anyOf"] {
-        if let Some(choices) = schema[any].as_array() {
-            let each: Vec<_> =
-                choices.iter().map(|choice| faults(document, choice, value, at)).collect();
-            return if each.iter().any(Vec::is_empty) { Vec::new() } else { each.concat() };
-        }
-    }
-    if let Some(parts) = schema["allOf"].as_array() {
-        let parts: Vec<&Value> = parts.iter().map(|part| resolved(document, part)).collect();
-        if let [only] = parts[..] {
-            return faults(document, only, value, at);
-        }
-        let Some((place, choices)) = choices_of(&parts) else {
-            return faults(document, &merged(&parts), value, at);
-        };
-        let with = |choice| {
-            let mut parts = parts.clone();
-            parts[place] = choice;
-            faults(document, &json!({ "allOf": parts }), value, at)
-        };
-        let each: Vec<_> = choices.iter().map(with).collect();
+    if let Some(choices) = schema["anyOf"].as_array() {
+        let each: Vec<_> =
+            choices.iter().map(|choice| faults(document, choice, value, at)).collect();
         return if each.iter().any(Vec::is_empty) { Vec::new() } else { each.concat() };
     }
     let kind = kind_of(value);
@@ -79,36 +61,6 @@ fn faults(document: &Value, schema: &Value, value: &Value, at: &str) -> Vec<Stri
         }
         _ => Vec::new(),
     }
-}
-
-/// The schema that `schema` refers to, or itself.
-fn resolved<'a>(document: &'a Value, schema: &'a Value) -> &'a Value {
-    schema["$ref"]
-        .as_str()
-        .map_or(schema, |reference| document.pointer(reference.trim_start_matches('#')).unwrap())
-}
-
-/// The first of `parts` that is a choice: its index and its choices.
-fn choices_of<'a>(parts: &[&'a Value]) -> Option<(usize, &'a [Value])> {
-    parts.iter().enumerate().find_map(|(index, part)| Some((index, &**part["oneOf"].as_array()?)))
-}
-
-/// The object schema with the properties of all `parts` of an `allOf`.
-///
-/// The parts describe one object, so a property may be in any of them.
-fn merged(parts: &[&Value]) -> Value {
-    let mut merged = json!({"type": "object", "properties": {}, "required": []});
-    for part in parts {
-        merged["properties"]
-            .as_object_mut()
-            .unwrap()
-            .extend(part["properties"].as_object().cloned().unwrap_or_default());
-        merged["required"]
-            .as_array_mut()
-            .unwrap()
-            .extend(part["required"].as_array().cloned().unwrap_or_default());
-    }
-    merged
 }
 
 /// The type of a value, as JSON Schema names it.

@@ -1,8 +1,11 @@
 //! Jobs: enqueued alone and in batches, changed, replayed.
 
-use serde_json::{Value, json};
+use std::sync::Arc;
 
-use super::{super::ask, ALL, MSGPACK, json, router};
+use serde_json::{Value, json};
+use tidegate_engine::memory::MemoryStore;
+
+use super::{super::ask, ALL, MSGPACK, json, router, router_on};
 
 #[tokio::test]
 async fn data_is_verbatim_or_converted_to_the_other_encoding() {
@@ -178,4 +181,20 @@ async fn a_bulk_change_is_idempotent_by_its_key() {
             assert_eq!((other.0, other.2), (409, json!("idempotency_key_reused")), "{path}");
         }
     }
+}
+
+#[tokio::test]
+async fn an_unreadable_job_is_named_by_its_route_and_by_lists() {
+    let store = Arc::new(MemoryStore::new());
+    let router = router_on(Arc::clone(&store)).await;
+    for id in ["a", "b", "c"] {
+        json(&router, "POST", "/v1/jobs", json!({"type": "invoice", "id": id, "data": 1})).await;
+    }
+    store.damage_job(&"b".parse().unwrap());
+    let (status, problem) = json(&router, "GET", "/v1/jobs/b", Value::Null).await;
+    assert_eq!((status, &problem["code"]), (500, &json!("job_unreadable")));
+    assert!(problem["detail"].as_str().unwrap().contains("job b cannot be read: "), "{problem}");
+    let (_, page) = json(&router, "GET", "/v1/jobs", Value::Null).await;
+    let ids: Vec<&Value> = page["jobs"].as_array().unwrap().iter().map(|job| &job["id"]).collect();
+    assert_eq!((ids.len(), &page["unreadable"]), (2, &json!(["b"])));
 }

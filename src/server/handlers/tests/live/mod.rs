@@ -2,6 +2,7 @@
 
 mod access;
 mod attempts;
+mod bounds;
 mod config;
 mod events;
 mod jobs;
@@ -27,8 +28,13 @@ pub(super) const ALL: (&str, &str) = ("authorization", "Bearer admin");
 pub(super) const MSGPACK: (&str, &str) = ("content-type", "application/msgpack");
 
 pub(super) async fn router() -> Router {
+    router_on(Arc::new(MemoryStore::default())).await
+}
+
+/// The routes of a server on `store`.
+pub(super) async fn router_on(store: Arc<MemoryStore>) -> Router {
     let ports = Ports {
-        store: Arc::new(MemoryStore::default()),
+        store,
         objects: Arc::new(object_store::memory::InMemory::new()),
         work: Arc::new(MemoryWorkQueue::default()),
         clock: Arc::new(SystemClock),

@@ -92,7 +92,7 @@ async fn keep_alive(inner: &Inner, job: &Job, catalog: &Catalog, lease_until: &M
         };
         match inner.engine.heartbeat(beat).await {
             Ok(answer) => *lease_until.lock() = answer.expires_at,
-            Err(Error::Unavailable { .. } | Error::Internal(_)) => {}
+            Err(Error::Unavailable { .. } | Error::Unreadable(_) | Error::Internal(_)) => {}
             // The attempt was ended or timed out: the handler's result has no use.
             Err(_) => return,
         }

@@ -47,7 +47,7 @@ impl Task {
         }
         for (index, waiting) in self.leases.iter().enumerate() {
             let call = &waiting.call;
-            if call.reply.is_closed() || is_drained(catalog, call.worker.as_deref()) {
+            if call.is_gone() || is_drained(catalog, call.worker.as_deref()) {
                 continue;
             }
             let types = match &call.types {
@@ -93,10 +93,11 @@ impl Task {
         let (mut running, mut capacities) = (None, BTreeMap::new());
         for call in self.leases.iter().map(|waiting| &waiting.call) {
             let Some(name) = call.worker.as_deref() else { continue };
-            if call.reply.is_closed() || is_drained(catalog, Some(name)) {
+            if call.is_gone() || is_drained(catalog, Some(name)) {
                 continue;
             }
-            if let Some(capacity) = inner.workers.capacity(name) {
+            let capacity = inner.workers.capacity(name).or_else(|| inner.capacities.of(name));
+            if let Some(capacity) = capacity {
                 let running =
                     running.get_or_insert_with(|| inner.engine.running_by_worker(reports));
                 let runs = running.get(name).copied().unwrap_or_default();

@@ -14,6 +14,7 @@ use super::{Task, batch::Recipients, demands::Requester};
 use crate::runtime::{
     Inner,
     embedded::lease::{LeasedJobs, not_delivered},
+    workers::Presence,
 };
 use tidegate_core::{
     job::{Job, TypeName},
@@ -27,15 +28,21 @@ pub(crate) struct LeaseCall {
     pub(crate) max: u32,
     pub(crate) until: Timestamp,
     pub(crate) worker: Option<String>,
+    pub(crate) presence: Presence,
     pub(crate) lease: Option<Seconds>,
     pub(crate) reports: Vec<Report>,
     pub(crate) reply: oneshot::Sender<Result<LeaseAnswer, Error>>,
 }
 
 impl LeaseCall {
-    /// Whether its wait is over at `now`, or its caller is gone.
+    /// Whether its wait is over at `now`, or no worker takes its jobs.
     fn is_over(&self, now: Timestamp) -> bool {
-        self.until <= now || self.reply.is_closed()
+        self.until <= now || self.is_gone()
+    }
+
+    /// Whether its worker has left, or its caller is gone.
+    pub(super) fn is_gone(&self) -> bool {
+        self.presence.has_left() || self.reply.is_closed()
     }
 }
 
@@ -45,8 +52,6 @@ pub(crate) type LeaseAnswer = (LeasedJobs, Vec<Result<Job, Error>>);
 /// The watch of one queue by a worker that waits for several. The queue notifies the worker when
 /// there may be jobs, and the worker then sends a lease call.
 pub(crate) struct QueueWatch {
-    pub(crate) types: Option<Vec<TypeName>>,
-    pub(crate) max: u32,
     /// Whether the queue notified the worker since the worker's last lease call.
     pub(crate) notified: AtomicBool,
     pub(crate) waker: Arc<Notify>,

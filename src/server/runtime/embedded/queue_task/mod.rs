@@ -35,7 +35,9 @@ use tidegate_core::{
     job::{Job, JobId, QueueName, TypeName, Version},
     time::Timestamp,
 };
-use tidegate_engine::{Catalog, Error, TickCache, TickOutcome, request::Report};
+use tidegate_engine::{
+    ByteBudget, Catalog, CountedBytes, Error, TickCache, TickOutcome, request::Report,
+};
 
 pub(crate) use self::{
     leases::{LeaseCall, QueueWatch},
@@ -50,6 +52,10 @@ const POLL_INTERVAL: Duration = Duration::from_secs(5);
 const ERROR_BACKOFF: Duration = Duration::from_millis(250);
 /// The value of `idle_under` of a task that is not idle: no version of the configuration.
 const NOT_IDLE: u64 = u64::MAX;
+
+/// Most bytes of data that one tick claims, and so of one worker's response. A single larger job is
+/// claimed alone.
+pub(super) const CLAIMED_BYTES: usize = 64 << 20;
 
 /// A message to a queue's task.
 pub(crate) enum TaskMessage {
@@ -249,13 +255,20 @@ impl Task {
         };
         self.scanning = outcome.again;
         let due_at = outcome.next_at;
+        let claimed: usize = outcome.claimed.iter().map(|claimed| claimed.job.data.len()).sum();
+        // A due job may have been left because it did not fit.
+        let may_be_full = claimed + inner.engine.rules().max_data_bytes > CLAIMED_BYTES;
         self.distribute(inner, outcome, &catalog, &requesters, batch.recipients((began, ended)));
         self.expire_leases(began, draining);
-        self.update_snapshot(inner, &catalog);
+        self.update_snapshot(inner);
         if notify {
             self.notify_watches();
         }
-        if self.scanning { Some(ended + pause) } else { self.next_tick_at(due_at, began) }
+        if self.scanning || (may_be_full && claimed > 0) {
+            Some(ended + pause)
+        } else {
+            self.next_tick_at(due_at, began)
+        }
     }
 
     /// Commits a tick: the batch's reports, and grants for the demands of this moment.
@@ -276,6 +289,8 @@ impl Task {
         input.reports = std::mem::take(&mut batch.reports);
         input.released.clone_from(&self.released);
         input.queue_changed = queue_changed;
+        let (left, most, counts) = (CLAIMED_BYTES, CLAIMED_BYTES, CountedBytes::Data);
+        input.byte_budget = Some(ByteBudget { left, most, counts });
         let mut outcome = inner.engine.tick(&self.queue, &mut self.cache, input).await?;
         self.released.clone_from(&outcome.left);
         if outcome.pending {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::{ExecutionSlot, Task};
 use crate::{runtime::Inner, telemetry::metrics};
 use tidegate_core::job::TypeName;
-use tidegate_engine::{Catalog, LedgerView, TickOutcome};
+use tidegate_engine::{LedgerView, TickOutcome};
 
 /// The weight of a new value in a moving mean is one in this many.
 const MEAN_WINDOW: f64 = 16.0;
@@ -15,16 +15,14 @@ const MEAN_WINDOW: f64 = 16.0;
 pub(crate) struct QueueSnapshot {
     /// How many candidates each rule held in the latest tick that scanned.
     pub(crate) held: BTreeMap<String, u64>,
-    /// The granted weight.
-    pub(crate) running_weight: u64,
-    /// Jobs that workers wait for, by type.
-    pub(crate) wanted: HashMap<TypeName, u32>,
+    /// The granted weight; none if the queue has no ledger.
+    pub(crate) running_weight: Option<u64>,
     /// Free push slots, once a tick has counted them.
     pub(crate) push_free: Option<u32>,
     /// Jobs that handlers run, by type.
     pub(crate) handling: HashMap<TypeName, u32>,
-    /// The duration of an attempt, a moving mean.
-    pub(crate) mean_run_seconds: f64,
+    /// The duration of an attempt of each type, a moving mean.
+    pub(crate) mean_run_seconds: HashMap<TypeName, f64>,
     /// The delay between due time and start of an attempt, a moving mean.
     pub(crate) mean_lateness_seconds: f64,
 }
@@ -38,7 +36,12 @@ impl Task {
         for job in outcome.settled() {
             if let Some(entry) = job.life.history.last() {
                 let took = entry.ended_at.since(entry.started_at).as_secs_f64();
-                snapshot.mean_run_seconds = moving_mean(snapshot.mean_run_seconds, took);
+                match snapshot.mean_run_seconds.get_mut(&job.spec.job_type) {
+                    Some(mean) => *mean = moving_mean(*mean, took),
+                    None => {
+                        snapshot.mean_run_seconds.insert(job.spec.job_type.clone(), took);
+                    }
+                }
             }
         }
         for claimed in &outcome.claimed {
@@ -51,30 +54,17 @@ impl Task {
         }
     }
 
-    /// Records the waiting workers and the running attempts.
-    pub(super) fn update_snapshot(&mut self, inner: &Inner, catalog: &Catalog) {
+    /// Records the running attempts and the slots in use.
+    pub(super) fn update_snapshot(&mut self, inner: &Inner) {
         let mut snapshot = self.snapshot.lock();
-        snapshot.wanted.clear();
-        let mut want = |types: Option<&Vec<TypeName>>, max| match types {
-            Some(types) => types
-                .iter()
-                .for_each(|name| *snapshot.wanted.entry(name.clone()).or_default() += max),
-            None => catalog
-                .types_of(&self.queue)
-                .for_each(|(name, _)| *snapshot.wanted.entry(name.clone()).or_default() += max),
-        };
-        self.leases.iter().for_each(|waiting| want(waiting.call.types.as_ref(), waiting.call.max));
-        self.watches.retain(|watch| {
-            let watch = watch.upgrade();
-            watch.as_ref().inspect(|watch| want(watch.types.as_ref(), watch.max)).is_some()
-        });
+        self.watches.retain(|watch| watch.strong_count() > 0);
         snapshot.push_free = Some(self.free_slots(&ExecutionSlot::Push, inner.options.push_slots));
         snapshot.handling = self
             .running
             .iter()
             .filter_map(|(slot, count)| slot.handler().map(|name| (name.clone(), *count)))
             .collect();
-        snapshot.running_weight = self.cache.view().map_or(0, LedgerView::weight);
+        snapshot.running_weight = self.cache.view().map(LedgerView::weight);
         metrics::queue(&self.queue, snapshot.running_weight, &snapshot.held);
     }
 }

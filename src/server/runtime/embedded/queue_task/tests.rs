@@ -217,6 +217,23 @@ async fn the_first_job_of_a_created_type_is_pushed_at_once() {
 }
 
 #[tokio::test]
+async fn first_jobs_create_a_bounded_number_of_types() {
+    let rules = Rules { create_unknown_types: true, ..Rules::default() };
+    let server = builder(&Arc::new(FakeClock::default())).rules(rules).start().await.unwrap();
+    let first = |number: usize| NewJob::new(name(&format!("new-{number}")), Payload::null());
+    // The server has made the type of its callbacks.
+    for number in 0..999 {
+        server.enqueue(first(number)).await.unwrap();
+    }
+    let refused = server.enqueue(first(999)).await.unwrap_err();
+    assert_eq!(refused.code().as_str(), "too_many_types");
+    server.put_type(&name("new-1000"), TypeConfig::default(), None).await.unwrap();
+    for known in [7, 1000] {
+        server.enqueue(first(known)).await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn a_job_that_found_its_handler_full_runs_when_it_is_free() {
     let clock = Arc::new(FakeClock::default());
     let (free, gate) = tokio::sync::watch::channel(false);

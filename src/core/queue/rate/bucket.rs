@@ -1,16 +1,26 @@
-//! Rates: token buckets, as values.
+//! Token buckets: rates with a burst.
 
 use std::time::Duration;
 
-use super::{config::Rate, ledger::Bucket};
-use crate::time::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::{queue::config::Rate, time::Timestamp};
 
 /// The least that counts as a token: slightly less than 1, to absorb the rounding of many refills.
 const WHOLE: f64 = 1.0 - 1e-9;
 
+/// A token bucket that is not full.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Bucket {
+    /// Tokens in it at `at`; fractions count.
+    pub tokens: f64,
+    /// When it was last filled.
+    pub at: Timestamp,
+}
+
 impl Rate {
     /// The bucket's capacity.
-    pub fn capacity(&self) -> f64 {
+    pub(super) fn capacity(&self) -> f64 {
         f64::from(self.burst.unwrap_or(self.count))
     }
 
@@ -20,7 +30,7 @@ impl Rate {
     }
 
     /// The bucket at `now`, with the tokens added since; an absent bucket is full.
-    pub fn at(&self, bucket: Option<Bucket>, now: Timestamp) -> Bucket {
+    pub(super) fn at(&self, bucket: Option<Bucket>, now: Timestamp) -> Bucket {
         let Some(bucket) = bucket else {
             return Bucket { tokens: self.capacity(), at: now };
         };
@@ -30,7 +40,7 @@ impl Rate {
     }
 
     /// How long after its instant `bucket` has a whole token; none if it never will.
-    pub fn wait(&self, bucket: Bucket) -> Option<Duration> {
+    pub(super) fn wait(&self, bucket: Bucket) -> Option<Duration> {
         if self.capacity() < 1.0 {
             return None;
         }
@@ -40,14 +50,9 @@ impl Rate {
 }
 
 impl Bucket {
-    /// Whether a token can be taken.
-    pub(crate) fn has_token(self) -> bool {
-        self.tokens >= WHOLE
-    }
-
     /// The bucket without one of its tokens.
     #[must_use]
-    pub fn taken(self) -> Self {
+    pub(super) fn taken(self) -> Self {
         Self { tokens: (self.tokens - 1.0).max(0.0), ..self }
     }
 }
@@ -68,7 +73,8 @@ mod tests {
         let rate = rate(1, Some(3));
         let mut bucket = rate.at(None, Timestamp::from_millis(0));
         bucket.tokens -= 3.0;
-        assert!(!rate.at(Some(bucket), Timestamp::from_millis(999)).has_token());
+        let early = rate.at(Some(bucket), Timestamp::from_millis(999));
+        assert_eq!(rate.wait(early), Some(Duration::from_millis(1)));
         let later = rate.at(Some(bucket), Timestamp::from_millis(1500));
         assert!((later.tokens - 1.5).abs() < 1e-9, "half a token is kept: {later:?}");
         assert_eq!(rate.wait(bucket), Some(Duration::from_secs(1)));
@@ -87,7 +93,7 @@ mod tests {
             for gap in gaps {
                 now += gap;
                 let mut filled = rate.at(bucket, Timestamp::from_millis(now as i64));
-                if filled.has_token() {
+                if rate.wait(filled) == Some(Duration::ZERO) {
                     filled.tokens -= 1.0;
                     taken.push(now);
                 }

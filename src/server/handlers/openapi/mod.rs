@@ -4,6 +4,8 @@
 //! shares the errors of authentication. Those answers, both encodings and the schema of problems
 //! are added here once.
 
+mod schemas;
+
 use axum::{Router, http::header, routing::get};
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
@@ -70,15 +72,21 @@ pub fn complete(document: openapi::OpenApi) -> Value {
     embed_options(&mut document["components"]["schemas"]);
     describe_external_target(&mut document["components"]["schemas"]);
     let operations = document["paths"].as_object_mut().into_iter().flatten();
-    for (_, operations) in operations {
+    for (path, operations) in operations {
         for (method, operation) in operations.as_object_mut().into_iter().flatten() {
+            complete_parameters(path, operation);
             complete_operation(method, operation);
         }
     }
     document["paths"]["/openapi.json"] = json!({"get": {
         "tags": ["operate"], "summary": "This document.", "operationId": "openapi", "security": [],
-        "responses": {"200": {"description": "OpenAPI 3.1", "content": {"application/json": {}}}},
+        "responses": {"200": {
+            "description": "OpenAPI 3.1",
+            "content": {"application/json": {"schema": {"type": "object"}}},
+        }},
     }});
+    add_common_errors(&mut document["paths"]["/openapi.json"]["get"], false, false);
+    document["servers"] = json!([{"url": "/", "description": "This server"}]);
     document["components"]["securitySchemes"] = json!({
         "bearer": {
             "type": "http", "scheme": "bearer",
@@ -94,7 +102,45 @@ pub fn complete(document: openapi::OpenApi) -> Value {
         },
     });
     document["webhooks"] = webhooks();
+    schemas::complete(&mut document);
     document
+}
+
+/// Gives the parameters of an operation their bounds.
+fn complete_parameters(path: &str, operation: &mut Value) {
+    let name = json!({
+        "type": "string", "minLength": 1, "maxLength": 64, "pattern": schemas::NAME_PATTERN,
+    });
+    let parameters = operation.get_mut("parameters").and_then(Value::as_array_mut);
+    for parameter in parameters.into_iter().flatten() {
+        let place = parameter["in"].as_str().unwrap_or_default();
+        let schema = match (place, parameter["name"].as_str().unwrap_or_default()) {
+            ("path" | "query", "type" | "queue" | "schedule" | "trigger" | "plugin") => {
+                name.clone()
+            }
+            ("path", "id") if path.starts_with("/v1/jobs/") => json!({
+                "type": "string", "minLength": 1, "maxLength": 64, "pattern": schemas::ID_PATTERN,
+            }),
+            ("path", "worker") => json!({"type": "string", "minLength": 1, "maxLength": 128}),
+            ("path", "number") => {
+                json!({"type": "integer", "format": "int64", "minimum": 0, "maximum": u32::MAX})
+            }
+            ("query", "limit") => json!({"type": "integer", "minimum": 1, "maximum": 1000}),
+            ("query", "wait") => json!({"type": "number", "minimum": 0, "maximum": 60}),
+            ("query", "from" | "to") => json!({"type": "string", "format": "date-time"}),
+            ("query", "attribute") => {
+                parameter["style"] = "deepObject".into();
+                parameter["explode"] = true.into();
+                json!({"type": "object", "additionalProperties": {"type": "string"}})
+            }
+            ("header", "Idempotency-Key") => {
+                json!({"type": "string", "minLength": 1, "maxLength": 255})
+            }
+            ("header", _) => json!({"type": "string"}),
+            _ => continue,
+        };
+        parameter["schema"] = schema;
+    }
 }
 
 /// Adds the options of a job to the properties of each object that embeds them. Clients send one
@@ -136,8 +182,6 @@ fn complete_operation(method: &str, operation: &mut Value) {
     let guarded = operation["security"]
         .as_array()
         .is_some_and(|schemes| schemes.iter().any(|scheme| scheme.get("bearer").is_some()));
-    let parameters =
-        operation["parameters"].as_array().is_some_and(|parameters| !parameters.is_empty());
     let Some(responses) = operation["responses"].as_object_mut() else {
         return;
     };
@@ -150,7 +194,19 @@ fn complete_operation(method: &str, operation: &mut Value) {
         )
         .into();
     }
-    for (status, description) in common_errors(body, parameters, guarded) {
+    add_common_errors(operation, body, guarded);
+    if let Some(content) = operation.get_mut("requestBody").and_then(|body| body.get_mut("content"))
+    {
+        both(content);
+    }
+}
+
+/// Adds the errors that operations share: those with a body, and with a scope (`guarded`).
+fn add_common_errors(operation: &mut Value, body: bool, guarded: bool) {
+    let Some(responses) = operation["responses"].as_object_mut() else {
+        return;
+    };
+    for (status, description) in common_errors(body, guarded) {
         responses.entry(status).or_insert_with(|| json!({"description": description}));
     }
     for (status, response) in responses.iter_mut() {
@@ -165,29 +221,26 @@ fn complete_operation(method: &str, operation: &mut Value) {
     }
     let sorted: std::collections::BTreeMap<_, _> = std::mem::take(responses).into_iter().collect();
     responses.extend(sorted);
-    if let Some(content) = operation.get_mut("requestBody").and_then(|body| body.get_mut("content"))
-    {
-        both(content);
-    }
 }
 
-/// The errors that operations share: those with a body, with parameters, and with a scope
-/// (`guarded`).
-fn common_errors(body: bool, parameters: bool, guarded: bool) -> Vec<(&'static str, &'static str)> {
+/// The errors that operations share: those with a body, and with a scope (`guarded`).
+fn common_errors(body: bool, guarded: bool) -> Vec<(&'static str, &'static str)> {
     let mut common = vec![
+        (
+            "400",
+            "`invalid_request`, `invalid_header`, `invalid_path`, `invalid_field`, \
+             `unknown_field`, `unknown_parameter`, `invalid_body`, `nesting_too_deep`, and codes \
+             of single fields; `field` names the field",
+        ),
         ("406", "`not_acceptable`: neither JSON nor MessagePack is accepted"),
+        ("414", "`uri_too_long`"),
+        ("415", "`unsupported_media_type`"),
+        ("431", "`headers_too_large`"),
         ("500", "`internal`"),
     ];
-    if body || parameters {
-        common.push((
-            "400",
-            "`invalid_field`, `unknown_field`, `unknown_parameter`, `invalid_body`, \
-             `nesting_too_deep`, and codes of single fields; `field` names the field",
-        ));
-    }
     if body {
+        common.push(("408", "`body_timeout`: the body came too slowly"));
         common.push(("413", "`data_too_large`, `body_too_large`, `response_too_large`"));
-        common.push(("415", "`unsupported_media_type`"));
     } else {
         common.push((
             "413",
@@ -196,10 +249,18 @@ fn common_errors(body: bool, parameters: bool, guarded: bool) -> Vec<(&'static s
     }
     if guarded {
         common.push(("401", "`unauthorized`"));
-        common.push(("403", "`forbidden`: the token lacks the scope; `cross_site`"));
+        common.push((
+            "403",
+            "`forbidden`: the token lacks the scope, or does not concern the queue or type; \
+             `cross_site`, `host_not_allowed`, `insecure_request`",
+        ));
         common.push(("503", "`unavailable`: try again after `Retry-After`"));
     } else {
-        common.push(("503", "`unavailable`: not ready"));
+        common.push((
+            "403",
+            "`cross_site`, `host_not_allowed`, `insecure_request`: not for this server",
+        ));
+        common.push(("503", "`unavailable`: not ready, or too many connections"));
     }
     common
 }
@@ -245,7 +306,8 @@ fn webhooks() -> Value {
     json!({
         "delivery": {"post": {
             "summary": "A job is delivered to the target of its type.",
-            "operationId": "delivery", "parameters": parameters, "requestBody": body("PushRequest"),
+            "operationId": "delivery", "security": [],
+            "parameters": parameters, "requestBody": body("PushRequest"),
             "responses": {
                 "2XX": {"description": "Succeeded; the body is the result"},
                 "202": {"description": "Accepted: the result comes to the callback's URL"},
@@ -257,7 +319,8 @@ fn webhooks() -> Value {
         }},
         "ended": {"post": {
             "summary": "A job with a `callback_url` has ended.",
-            "operationId": "ended", "parameters": parameters, "requestBody": body("Ended"),
+            "operationId": "ended", "security": [],
+            "parameters": parameters, "requestBody": body("Ended"),
             "responses": {
                 "2XX": {"description": "Received"}, "default": {"description": "Retried later"},
             },

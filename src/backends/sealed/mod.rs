@@ -1,0 +1,331 @@
+//! Encryption of the secrets in stored job types: a layer around the job store.
+//!
+//! ```text
+//!   {"config": {"target": {"url": ..., "signing_secret": {"$sealed": "v1.KEY.TEXT"}}}}
+//! ```
+//!
+//! Each secret value is replaced by its ciphertext (AES-256-GCM with a random nonce). It is bound
+//! to the type and the field, so it cannot be moved to another one. `KEY` names the key. The first key
+//! encrypts; the others are earlier ones, which still decrypt. The engine sees only clear text.
+//!
+//! A type whose secret cannot be decrypted is an item that cannot be read: its jobs wait.
+
+use std::{error::Error, fmt, io, sync::Arc};
+
+use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
+use base64::{
+    Engine as _,
+    engine::general_purpose::{STANDARD as BASE64, URL_SAFE_NO_PAD as BASE64_URL},
+};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use tidegate_core::port::{
+    StoreLayer, Write,
+    job_store::{Committed, Item, ItemKind, JobStore, SharedStore, StoreError, Txn},
+};
+
+/// The secrets of a stored type, as JSON pointers.
+pub const SECRETS: [&str; 4] = [
+    "/config/target/signing_secret",
+    "/config/target/basic_auth",
+    "/config/target/headers",
+    "/config/callback_signing_secret",
+];
+/// The one field of an encrypted value.
+const SEALED: &str = "$sealed";
+/// The form of an encrypted value.
+const VERSION: &str = "v1";
+/// Bytes of a key.
+const KEY_BYTES: usize = 32;
+/// Most bytes of a file with keys.
+#[cfg(feature = "sqlite")]
+const MAX_FILE_BYTES: u64 = 4096;
+/// Most keys: the one that encrypts, and earlier ones.
+const MAX_KEYS: usize = 10;
+
+/// A text is no list of keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("must be 1 to 10 keys, each 32 random bytes in base64, separated by commas or lines")]
+pub struct BadKeys;
+
+/// A key, and its name in what it encrypts.
+struct Key {
+    id: String,
+    cipher: RandomizedNonceKey,
+}
+
+/// The keys of a deployment. The first encrypts, all decrypt. `Debug` shows none.
+#[derive(Clone)]
+pub struct Keys(Arc<Vec<Key>>);
+
+impl Keys {
+    /// The keys in `text`: each 32 bytes in base64, separated by commas or white space.
+    ///
+    /// # Errors
+    ///
+    /// [`BadKeys`].
+    pub fn parse(text: &str) -> Result<Self, BadKeys> {
+        let words = text.split([',', ' ', '\n', '\r', '\t']).filter(|word| !word.is_empty());
+        let keys = words.map(Key::parse).collect::<Result<Vec<_>, _>>()?;
+        if (1..=MAX_KEYS).contains(&keys.len()) { Ok(Self(Arc::new(keys))) } else { Err(BadKeys) }
+    }
+
+    fn seal(&self, clear: &Value, place: &str) -> Result<Value, CannotSeal> {
+        let [key, ..] = &self.0[..] else { return Err(CannotSeal) };
+        let mut text = clear.to_string().into_bytes();
+        let sealed = key.cipher.seal_in_place_append_tag(Aad::from(place), &mut text);
+        let nonce = sealed.map_err(|_| CannotSeal)?;
+        let whole = [nonce.as_ref().as_slice(), &text].concat();
+        Ok(json!({ SEALED: format!("{VERSION}.{}.{}", key.id, BASE64_URL.encode(whole)) }))
+    }
+
+    fn open(&self, sealed: &str, place: &str) -> Result<Value, String> {
+        let mut parts = sealed.split('.');
+        let (Some(VERSION), Some(id), Some(text), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err("its secrets are encrypted in a form that is not known".into());
+        };
+        let key = self.0.iter().find(|key| key.id == id).ok_or_else(|| {
+            format!("its secrets are encrypted with key {id}, which this server does not have")
+        })?;
+        let damaged = || format!("its secrets, encrypted with key {id}, are damaged");
+        let mut whole = BASE64_URL.decode(text).map_err(|_| damaged())?;
+        if whole.len() < NONCE_LEN {
+            return Err(damaged());
+        }
+        let mut text = whole.split_off(NONCE_LEN);
+        let nonce = Nonce::try_assume_unique_for_key(&whole).map_err(|_| damaged())?;
+        let clear = key.cipher.open_in_place(nonce, Aad::from(place), &mut text);
+        clear.ok().and_then(|clear| serde_json::from_slice(clear).ok()).ok_or_else(damaged)
+    }
+}
+
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|key| &key.id)).finish()
+    }
+}
+
+impl Key {
+    fn parse(text: &str) -> Result<Self, BadKeys> {
+        let bytes = BASE64.decode(text).map_err(|_| BadKeys)?;
+        if bytes.len() != KEY_BYTES {
+            return Err(BadKeys);
+        }
+        let cipher = RandomizedNonceKey::new(&AES_256_GCM, &bytes).map_err(|_| BadKeys)?;
+        let digest = Sha256::new().chain_update("tidegate key id").chain_update(&bytes).finalize();
+        let (start, _) = digest.split_first_chunk().expect("a digest has 32 bytes");
+        let id = format!("{:08x}", u32::from_be_bytes(*start));
+        Ok(Self { id, cipher })
+    }
+}
+
+/// The cipher has failed.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("a secret cannot be encrypted")]
+struct CannotSeal;
+
+/// Where the keys come from.
+#[derive(Clone, Debug)]
+pub enum KeySource {
+    /// They are given.
+    Given(Keys),
+    /// A file for its owner alone, which is created with a new key for the first secret.
+    #[cfg(feature = "sqlite")]
+    File(std::path::PathBuf),
+}
+
+impl KeySource {
+    /// The keys; `None` if the file does not exist.
+    fn load(&self) -> io::Result<Option<Keys>> {
+        match self {
+            Self::Given(keys) => Ok(Some(keys.clone())),
+            #[cfg(feature = "sqlite")]
+            Self::File(path) => read_keys(path),
+        }
+    }
+
+    /// The keys, with a new one if there is none.
+    fn load_or_create(&self) -> io::Result<Keys> {
+        if let Some(keys) = self.load()? {
+            return Ok(keys);
+        }
+        match self {
+            Self::Given(keys) => Ok(keys.clone()),
+            #[cfg(feature = "sqlite")]
+            Self::File(path) => create_key(path),
+        }
+    }
+}
+
+/// Reads the keys in the file at `path`, without following a link.
+#[cfg(feature = "sqlite")]
+fn read_keys(path: &std::path::Path) -> io::Result<Option<Keys>> {
+    use io::Read as _;
+    let mut text = String::new();
+    match crate::private::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        file => file?.take(MAX_FILE_BYTES).read_to_string(&mut text)?,
+    };
+    Keys::parse(&text).map(Some).map_err(io::Error::other)
+}
+
+/// Writes a new key to the file at `path`, durably, and returns it.
+#[cfg(feature = "sqlite")]
+fn create_key(path: &std::path::Path) -> io::Result<Keys> {
+    use io::Write as _;
+    let mut bytes = [0; KEY_BYTES];
+    aws_lc_rs::rand::fill(&mut bytes).map_err(|_| io::Error::other("no random bytes"))?;
+    let text = BASE64.encode(bytes);
+    let mut file = crate::private::open(path)?;
+    file.write_all(format!("{text}\n").as_bytes())?;
+    file.sync_all()?;
+    if let Some(dir) = path.parent() {
+        std::fs::File::open(dir)?.sync_all()?;
+    }
+    Keys::parse(&text).map_err(io::Error::other)
+}
+
+/// A job store whose types have encrypted secrets.
+pub struct SealedStore {
+    store: SharedStore,
+    source: KeySource,
+    /// The keys of the source, once they were loaded.
+    keys: Mutex<Option<Keys>>,
+}
+
+impl SealedStore {
+    /// A layer around `store`.
+    pub fn new(store: SharedStore, source: KeySource) -> Self {
+        Self { store, source, keys: Mutex::default() }
+    }
+
+    /// The keys, from the source if they were not loaded before.
+    fn keys(&self, is_created: bool) -> io::Result<Option<Keys>> {
+        let mut known = self.keys.lock();
+        if known.is_none() {
+            *known = if is_created {
+                Some(self.source.load_or_create()?)
+            } else {
+                self.source.load()?
+            };
+        }
+        Ok(known.clone())
+    }
+
+    /// Encrypts the secrets of the types in `writes`.
+    fn seal(&self, writes: &mut [Write]) -> Result<(), StoreError> {
+        for write in writes {
+            if let Write::SetItem { kind: ItemKind::Type, name, bytes: Some(bytes), .. } = write {
+                let failed = |source: Box<dyn Error + Send + Sync>| {
+                    StoreError::unavailable_in("encrypting the secrets of a type", source)
+                };
+                self.seal_type(name, bytes).map_err(failed)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn seal_type(
+        &self,
+        name: &str,
+        bytes: &mut Vec<u8>,
+    ) -> Result<(), Box<dyn Error + Send + Sync>> {
+        let mut item: Value = serde_json::from_slice(bytes)?;
+        let mut is_changed = false;
+        for pointer in SECRETS {
+            let Some(value) = item.pointer_mut(pointer).filter(|value| !is_empty(value)) else {
+                continue;
+            };
+            let keys = self.keys(true)?.ok_or(CannotSeal)?;
+            *value = keys.seal(value, &place(name, pointer))?;
+            is_changed = true;
+        }
+        if is_changed {
+            *bytes = serde_json::to_vec(&item)?;
+        }
+        Ok(())
+    }
+
+    /// Decrypts the secrets of a type. If one cannot be, the item cannot be read.
+    fn open(&self, item: &mut Item) {
+        let Some(bytes) = item.bytes.as_ref().ok().filter(|bytes| has_secrets(bytes)) else {
+            return;
+        };
+        // An item that is no JSON is left to its reader.
+        let Ok(mut value) = serde_json::from_slice::<Value>(bytes) else { return };
+        let opened = SECRETS.iter().try_for_each(|pointer| {
+            let Some(value) = value.pointer_mut(pointer) else { return Ok(()) };
+            let Some(sealed) = sealed(value) else { return Ok(()) };
+            let keys = self.keys(false).map_err(|error| format!("its key: {error}"))?;
+            let keys = keys.ok_or("its secrets are encrypted, and this server has no key")?;
+            *value = keys.open(sealed, &place(&item.name, pointer))?;
+            Ok::<(), String>(())
+        });
+        item.bytes = opened.map(|()| value.to_string().into_bytes());
+    }
+}
+
+impl StoreLayer for SealedStore {
+    fn inner(&self) -> &dyn JobStore {
+        &*self.store
+    }
+
+    async fn commit(&self, mut txns: Vec<Txn>) -> Result<Vec<Committed>, StoreError> {
+        for txn in &mut txns {
+            self.seal(txn)?;
+        }
+        self.store.commit(txns).await
+    }
+
+    async fn items(&self, kind: ItemKind) -> Result<Vec<Item>, StoreError> {
+        let mut items = self.store.items(kind).await?;
+        if kind == ItemKind::Type {
+            for item in &mut items {
+                self.open(item);
+            }
+        }
+        Ok(items)
+    }
+}
+
+/// Whether a stored type may have encrypted secrets.
+pub fn has_secrets(item: &[u8]) -> bool {
+    item.windows(SEALED.len()).any(|bytes| bytes == SEALED.as_bytes())
+}
+
+/// Replaces the encrypted secrets of a stored type by null. For readers without a key.
+pub fn without_secrets(item: &mut Value) {
+    for pointer in SECRETS {
+        if let Some(value) = item.pointer_mut(pointer).filter(|value| sealed(value).is_some()) {
+            *value = Value::Null;
+        }
+    }
+}
+
+/// The ciphertext, if `value` is encrypted.
+fn sealed(value: &Value) -> Option<&str> {
+    let fields = value.as_object().filter(|fields| fields.len() == 1)?;
+    fields.get(SEALED)?.as_str()
+}
+
+/// Whether there is no secret in `value`.
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(values) => values.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        _ => false,
+    }
+}
+
+/// What a ciphertext is bound to.
+fn place(name: &str, pointer: &str) -> String {
+    format!("type/{name}{pointer}")
+}
+
+#[cfg(test)]
+mod tests;

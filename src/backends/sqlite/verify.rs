@@ -1,0 +1,397 @@
+//! A check of every row: whether it can be read, and whether its columns say what it contains.
+
+use std::collections::{BTreeMap, HashMap};
+
+use rusqlite::{Connection, Row, params};
+
+use super::{
+    error::Failure,
+    file::MIGRATIONS,
+    names::Names,
+    row::{
+        self, LifeColumns, RawText, SEPARATE, blob, decode, item_owner, key_sum, record_owner,
+        select_jobs, text, unseal,
+    },
+};
+use tidegate_core::{
+    job::{Body, Job, QueueName},
+    port::StoreError,
+    queue::{GrantBatch, Ledger},
+};
+
+/// Most lines of SQLite's own report.
+const MAX_REPORT_LINES: u32 = 20;
+
+/// What is damaged, by its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// The file: a page, or an index that differs from its table.
+    File,
+    /// A job in row `n`, or its body, cannot be read.
+    Job {
+        /// The row.
+        n: i64,
+        /// Its id, as far as it can be read.
+        id: String,
+    },
+    /// A job whose columns differ from its record.
+    Columns {
+        /// The row.
+        n: i64,
+    },
+    /// A body without a job.
+    Body {
+        /// The row of the job.
+        n: i64,
+    },
+    /// The number of jobs by state.
+    Counts,
+    /// A correlation, unique or idempotency key.
+    Key {
+        /// Its kind.
+        kind: i64,
+        /// The number of its type.
+        job_type: i64,
+        /// The key.
+        key: Vec<u8>,
+    },
+    /// A queue's ledger, or a batch that it names.
+    Ledger {
+        /// The number of the queue.
+        queue: i64,
+    },
+    /// An item of the configuration.
+    Item {
+        /// Its kind.
+        kind: String,
+        /// Its name.
+        name: String,
+    },
+    /// A pending reply or a dead letter.
+    Record {
+        /// The row.
+        n: i64,
+    },
+}
+
+/// A damaged record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// Where.
+    pub place: Place,
+    /// What is wrong, for an operator.
+    pub what: String,
+}
+
+/// An object that a job names: its key and its length.
+pub type NamedObject = (String, u32);
+
+/// What a check has found.
+#[derive(Debug, Default)]
+pub struct Verified {
+    /// The damaged records.
+    pub damage: Vec<Damage>,
+    /// The jobs that were read.
+    pub jobs: u64,
+    /// The objects with the bodies and results of jobs, each with its job.
+    pub objects: Vec<(String, NamedObject)>,
+}
+
+impl Verified {
+    fn add(&mut self, place: Place, what: impl Into<String>) {
+        self.damage.push(Damage { place, what: what.into() });
+    }
+
+    fn add_failure(&mut self, place: Place, Failure(error): &Failure) {
+        let what = match error {
+            StoreError::Corrupt(source) => {
+                tidegate_core::error_chain::ErrorChain(source).to_string()
+            }
+            other => other.chain().to_string(),
+        };
+        self.add(place, what);
+    }
+}
+
+/// Checks every row of `db`, and SQLite's own structures. Reads the whole file.
+pub(super) fn verify(db: &Connection) -> Result<Verified, Failure> {
+    // A server may write meanwhile: everything is compared as of one instant.
+    let _instant = db.unchecked_transaction()?;
+    let mut found = Verified::default();
+    schema(db, &mut found)?;
+    file(db, &mut found)?;
+    let names = match Names::read(db) {
+        Ok(names) => names,
+        Err(failure) => {
+            found.add_failure(Place::File, &failure);
+            return Ok(found);
+        }
+    };
+    jobs(db, &names, &mut found)?;
+    bodies(db, &mut found)?;
+    keys(db, &mut found)?;
+    ledgers(db, &names, &mut found)?;
+    items(db, &mut found)?;
+    records(db, &mut found)?;
+    Ok(found)
+}
+
+/// The objects with the bodies and results of the jobs that can be read, each with its job.
+pub(super) fn objects(db: &Connection) -> Result<Vec<(String, NamedObject)>, Failure> {
+    let _instant = db.unchecked_transaction()?;
+    let mut found = Verified::default();
+    jobs(db, &Names::read(db)?, &mut found)?;
+    Ok(found.objects)
+}
+
+/// SQLite's own check, which compares each index with its table.
+fn file(db: &Connection, found: &mut Verified) -> Result<(), Failure> {
+    let mut check = db.prepare(&format!("PRAGMA integrity_check({MAX_REPORT_LINES})"))?;
+    let mut rows = check.query([])?;
+    while let Some(row) = rows.next()? {
+        let line: String = row.get(0)?;
+        if line != "ok" {
+            found.add(Place::File, line);
+        }
+    }
+    Ok(())
+}
+
+/// The tables and indexes that every statement relies on.
+fn schema(db: &Connection, found: &mut Verified) -> Result<(), Failure> {
+    let read = |db: &Connection| -> Result<BTreeMap<String, RawText>, Failure> {
+        let mut all = db.prepare("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL")?;
+        let all = all.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        Ok(all.collect::<Result<_, _>>()?)
+    };
+    let fresh = Connection::open_in_memory()?;
+    for migration in MIGRATIONS {
+        fresh.execute_batch(migration)?;
+    }
+    let stored = read(db)?;
+    for (name, sql) in read(&fresh)? {
+        if stored.get(&name) != Some(&sql) {
+            found.add(Place::File, format!("the definition of {name} is missing or changed"));
+        }
+    }
+    Ok(())
+}
+
+/// Every job with its body, and the counts.
+fn jobs(db: &Connection, names: &Names, found: &mut Verified) -> Result<(), Failure> {
+    let mut counts: HashMap<(i64, i64, i64), i64> = HashMap::new();
+    let mut all = db.prepare(
+        "SELECT id, spec, life, data_kind, data_bytes, data, n, queue, type, state, revision, \
+         run_at, wake_at, created_at, priority, critical, partition FROM jobs ORDER BY n",
+    )?;
+    let mut rows = all.query([])?;
+    while let Some(row) = rows.next()? {
+        found.jobs += 1;
+        let n: i64 = row.get(6)?;
+        let group = || -> Result<_, Failure> { Ok((row.get(7)?, row.get(8)?, row.get(9)?)) };
+        let checked = group().and_then(|group| {
+            *counts.entry(group).or_default() += 1;
+            job(db, row, n, names, found)
+        });
+        if let Err(failure) = checked {
+            found.add_failure(Place::Job { n, id: row::shown_id(row) }, &failure);
+        }
+    }
+    let mut all = db.prepare("SELECT queue, type, state, jobs FROM counts")?;
+    let mut rows = all.query([])?;
+    while let Some(row) = rows.next()? {
+        let jobs: i64 = row.get(3)?;
+        let counted = counts.remove(&(row.get(0)?, row.get(1)?, row.get(2)?)).unwrap_or(0);
+        if counted != jobs {
+            found.add(Place::Counts, format!("{counted} jobs are counted as {jobs}"));
+        }
+    }
+    if !counts.is_empty() {
+        found.add(Place::Counts, format!("{} groups of jobs are not counted", counts.len()));
+    }
+    Ok(())
+}
+
+/// Checks the job of a row of [`jobs`], and adds the objects that it names.
+fn job(
+    db: &Connection,
+    row: &Row<'_>,
+    n: i64,
+    names: &Names,
+    found: &mut Verified,
+) -> Result<(), Failure> {
+    let job = row::job(row)?;
+    body(db, n, &job)?;
+    let wrong = wrong_columns(row, &job, names)?;
+    if !wrong.is_empty() {
+        let what = format!("job {}: its row has another {}", job.id, wrong.join(", "));
+        found.add(Place::Columns { n }, what);
+    }
+    let data = match &job.data {
+        Body::Object { key, len, .. } => Some((key.clone(), *len)),
+        _ => None,
+    };
+    let result = job.life.result.as_ref().and_then(|result| result.object.clone());
+    let objects = data.into_iter().chain(result);
+    found.objects.extend(objects.map(|object| (job.id.to_string(), object)));
+    Ok(())
+}
+
+/// The columns of a row of [`jobs`] that differ from its job.
+fn wrong_columns(row: &Row<'_>, job: &Job, names: &Names) -> Result<Vec<&'static str>, Failure> {
+    let life = LifeColumns::of(&job.id, &job.life, &job.spec)?;
+    let spec = &job.spec;
+    let number = |index| -> Result<Option<i64>, Failure> { Ok(row.get(index)?) };
+    let columns = [
+        ("queue", number(7)? == names.queue(&spec.queue)),
+        ("type", number(8)? == names.job_type(&spec.job_type)),
+        ("state", number(9)? == Some(life.state)),
+        ("revision", number(10)? == Some(life.revision)),
+        ("due time", number(11)? == life.run_at),
+        ("check time", number(12)? == life.wake_at),
+        ("creation time", number(13)? == Some(spec.created_at.millis())),
+        ("priority", number(14)? == Some(spec.priority.into())),
+        ("critical mark", number(15)? == Some(spec.critical.into())),
+        ("partition", row.get::<_, RawText>(16)? == RawText::from(spec.partition.as_str())),
+    ];
+    Ok(columns.into_iter().filter(|(_, is_right)| !is_right).map(|(name, _)| name).collect())
+}
+
+/// Checks the separate body of the job in row `n`.
+pub(super) fn body(db: &Connection, n: i64, job: &Job) -> Result<(), Failure> {
+    let Body::Separate(length) = job.data else { return Ok(()) };
+    let mut find = db.prepare_cached("SELECT encoding, bytes FROM bodies WHERE job = ?1")?;
+    let mut rows = find.query([n])?;
+    let what = || format!("the body of job {}", job.id);
+    let Some(row) = rows.next()? else {
+        return Err(StoreError::corrupt_in(what(), "it is missing").into());
+    };
+    let encoding: i64 = row.get(0)?;
+    let bytes = unseal(blob(row, 1)?, job.id.as_str(), encoding as u8, what)?;
+    if bytes.len() != length as usize {
+        return Err(StoreError::corrupt_in(what(), "it has another length").into());
+    }
+    Ok(())
+}
+
+/// Bodies that no job has.
+fn bodies(db: &Connection, found: &mut Verified) -> Result<(), Failure> {
+    let mut all = db.prepare(
+        "SELECT bodies.job FROM bodies LEFT JOIN jobs ON jobs.n = bodies.job \
+         WHERE jobs.n IS NULL OR jobs.data_kind <> ?1",
+    )?;
+    let mut rows = all.query([SEPARATE])?;
+    while let Some(row) = rows.next()? {
+        let n = row.get(0)?;
+        found.add(Place::Body { n }, format!("a body belongs to row {n}, which has no such body"));
+    }
+    Ok(())
+}
+
+fn keys(db: &Connection, found: &mut Verified) -> Result<(), Failure> {
+    let mut all = db.prepare("SELECT kind, type, key, job, sum FROM keys")?;
+    let mut rows = all.query([])?;
+    while let Some(row) = rows.next()? {
+        let (kind, job_type): (i64, i64) = (row.get(0)?, row.get(1)?);
+        let (key, job): (RawText, RawText) = (row.get(2)?, row.get(3)?);
+        if key_sum(kind, job_type, &key.0, &job.0) != row.get::<_, i64>(4)? {
+            let shown = String::from_utf8_lossy(&key.0).into_owned();
+            let place = Place::Key { kind, job_type, key: key.0 };
+            found.add(place, format!("the key {shown:?}: its checksum is wrong"));
+        }
+    }
+    Ok(())
+}
+
+fn ledgers(db: &Connection, names: &Names, found: &mut Verified) -> Result<(), Failure> {
+    let mut all = db.prepare("SELECT queue, version, head FROM heads")?;
+    let mut rows = all.query([])?;
+    while let Some(row) = rows.next()? {
+        let queue: i64 = row.get(0)?;
+        if let Err(failure) = ledger(db, row, queue, names) {
+            found.add_failure(Place::Ledger { queue }, &failure);
+        }
+    }
+    let mut all = db.prepare("SELECT queue, id, for_head, batch FROM batches")?;
+    let mut rows = all.query([])?;
+    while let Some(row) = rows.next()? {
+        let queue: i64 = row.get(0)?;
+        if let Err(failure) = batch(row, queue, names) {
+            found.add_failure(Place::Ledger { queue }, &failure);
+        }
+    }
+    Ok(())
+}
+
+/// The queue of a ledger or a batch.
+fn owner(queue: i64, names: &Names) -> Result<&str, Failure> {
+    let name = names.queue_name(queue).map(QueueName::as_str);
+    name.ok_or_else(|| Failure::corrupt(format!("a ledger or batch of no queue ({queue})")))
+}
+
+/// Checks a batch, whether its ledger names it or not.
+fn batch(row: &Row<'_>, queue: i64, names: &Names) -> Result<(), Failure> {
+    let (name, id) = (owner(queue, names)?, row.get::<_, i64>(1)? as u64);
+    let what = || format!("batch {id:016x} of queue {name}");
+    let batch: GrantBatch = decode(blob(row, 3)?, name, what)?;
+    if (batch.id.0, batch.ledger_version) != (id, row.get::<_, i64>(2)? as u64) {
+        return Err(StoreError::corrupt_in(what(), "its row has another id or version").into());
+    }
+    Ok(())
+}
+
+/// Checks a ledger and the batches that it names.
+fn ledger(db: &Connection, row: &Row<'_>, queue: i64, names: &Names) -> Result<(), Failure> {
+    let name = owner(queue, names)?;
+    let what = || format!("the ledger of queue {name}");
+    let ledger: Ledger = decode(blob(row, 2)?, name, what)?;
+    if row.get::<_, i64>(1)? as u64 != ledger.version {
+        return Err(StoreError::corrupt_in(what(), "its row has another version").into());
+    }
+    let mut find = db.prepare_cached("SELECT 1 FROM batches WHERE queue = ?1 AND id = ?2")?;
+    for id in ledger.referenced_batches() {
+        if !find.exists(params![queue, id.0 as i64])? {
+            let what = format!("batch {:016x} of queue {name}", id.0);
+            return Err(StoreError::corrupt_in(what, "it is missing").into());
+        }
+    }
+    Ok(())
+}
+
+fn items(db: &Connection, found: &mut Verified) -> Result<(), Failure> {
+    let mut all = db.prepare("SELECT kind, name, version, bytes FROM items")?;
+    let mut rows = all.query([])?;
+    while let Some(row) = rows.next()? {
+        let (kind, name): (RawText, RawText) = (row.get(0)?, row.get(1)?);
+        let [kind, name] = [kind, name].map(|text| String::from_utf8_lossy(&text.0).into_owned());
+        let owner = item_owner(&kind, &name, row.get(2)?);
+        if let Err(error) = unseal(blob(row, 3)?, &owner, 0, || format!("the {kind} {name}")) {
+            found.add_failure(Place::Item { kind, name }, &error.into());
+        }
+    }
+    Ok(())
+}
+
+fn records(db: &Connection, found: &mut Verified) -> Result<(), Failure> {
+    let mut all = db.prepare("SELECT n, kind, name, until, bytes FROM records")?;
+    let mut rows = all.query([])?;
+    while let Some(row) = rows.next()? {
+        let n = row.get(0)?;
+        let checked = || -> Result<(), Failure> {
+            let owner = record_owner(text(row, 1)?, text(row, 2)?, row.get(3)?);
+            unseal(blob(row, 4)?, &owner, 0, || format!("the record {owner}"))?;
+            Ok(())
+        };
+        if let Err(failure) = checked() {
+            found.add_failure(Place::Record { n }, &failure);
+        }
+    }
+    Ok(())
+}
+
+/// The job in row `n`.
+pub(super) fn job_at(db: &Connection, n: i64) -> Result<Option<Job>, Failure> {
+    let mut find = db.prepare_cached(select_jobs!("WHERE n = ?1"))?;
+    let mut rows = find.query([n])?;
+    rows.next()?.map(row::job).transpose()
+}

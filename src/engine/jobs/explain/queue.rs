@@ -1,0 +1,215 @@
+//! `explain` of a queue: why it is idle or slow, in one answer.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashMap},
+};
+
+use super::next_tick::{CallPart, DueJobs, NextTick};
+use crate::{
+    Engine, Error, LedgerView,
+    config::constraint_usage,
+    explanation::{DRAIN_TARGET, HeldBy, HeldJobs, QueueExplanation, TypeUse, WorkerStatus},
+};
+use tidegate_core::{
+    job::{Job, QueueName, TypeName},
+    port::{
+        StoreError,
+        job_store::{Depth, DueQuery, StateFilter},
+    },
+    queue::{AdmissionDecision, Candidate, Order, startable},
+    time::Timestamp,
+};
+
+/// Most types of running jobs that an explanation lists.
+const MAX_RUNNING_TYPES: usize = 100;
+
+impl Engine {
+    /// Explains why a queue is idle or slow, from the first `most` of its due jobs (1 to
+    /// [`SCAN_BOUND`](tidegate_core::queue::config::SCAN_BOUND)). `depths` has how many jobs of
+    /// each type wait; `workers` is the status of the workers of a type.
+    ///
+    /// # Errors
+    ///
+    /// 404 `queue_not_found`; the store's.
+    pub async fn explain_queue(
+        &self,
+        queue: &QueueName,
+        depths: &[Depth],
+        most: u32,
+        workers: &(dyn Fn(&TypeName) -> WorkerStatus + Sync),
+    ) -> Result<QueueExplanation, Error> {
+        let item = self.queue(queue).await?;
+        let now = self.now();
+        let next = NextTick::read(self, queue, now).await?;
+        let catalog = self.catalog().await?;
+        let mut types: BTreeMap<TypeName, WorkerStatus> =
+            catalog.types_of(queue).map(|(name, _)| (name.clone(), workers(name))).collect();
+        for depth in depths.iter().filter(|depth| {
+            depth.queue == *queue && depth.state == StateFilter::Scheduled && depth.jobs > 0
+        }) {
+            types.entry(depth.job_type.clone()).or_insert_with(|| workers(&depth.job_type));
+        }
+        let names: Vec<TypeName> = types.keys().cloned().collect();
+        let mut due = if names.is_empty() {
+            DueJobs::default()
+        } else {
+            next.due(self, &names, true, most).await?
+        };
+        let left = most - due.jobs.len() as u32;
+        if left > 0 && !names.is_empty() {
+            let ordinary = next.due(self, &names, false, left).await?;
+            due.jobs.extend(ordinary.jobs);
+            due.more |= ordinary.more;
+            due.next_due = due.next_due.into_iter().chain(ordinary.next_due).min();
+        } else {
+            due.more |= left == 0;
+        }
+        let held = self.held_jobs(&next, &due.jobs, &types).await?;
+        let running = running_types(&next);
+        let constraints = constraint_usage::of(&next.usage, &next.limits);
+        let backlog = due.jobs.iter().map(|job| Candidate::of(&job.spec));
+        let startable = startable(&next.limits, backlog, DRAIN_TARGET, now);
+        let mut explanation = QueueExplanation {
+            reason: String::new(),
+            examined: due.jobs.len() as u64,
+            more: due.more,
+            held,
+            next_due_at: due.next_due.filter(|_| due.jobs.is_empty()),
+            running,
+            constraints,
+            workers: types,
+            startable,
+        };
+        explanation.reason = reason(&explanation, item.paused, now);
+        Ok(explanation)
+    }
+
+    /// Since when the oldest due job of each queue has been due at `now`, among jobs of these types.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub async fn oldest_due(
+        &self,
+        types: BTreeMap<QueueName, Vec<TypeName>>,
+        now: Timestamp,
+    ) -> Result<BTreeMap<QueueName, Option<Timestamp>>, StoreError> {
+        let order = Order::Time { step_millis: 0 };
+        let mut queries = Vec::with_capacity(types.len() * 2);
+        for (queue, types) in types {
+            for critical in [true, false] {
+                queries.push(DueQuery {
+                    queue: queue.clone(),
+                    critical,
+                    types: types.clone(),
+                    partition: None,
+                    order,
+                    until: now,
+                    after: None,
+                    limit: 1,
+                });
+            }
+        }
+        let mut oldest: BTreeMap<QueueName, Option<Timestamp>> = BTreeMap::new();
+        for (query, page) in queries.iter().zip(self.ports.store.due(&queries).await?) {
+            let first = page.jobs.first().and_then(|job| job.life.run_at());
+            let of_queue = oldest.entry(query.queue.clone()).or_default();
+            *of_queue = of_queue.iter().copied().chain(first).min();
+        }
+        Ok(oldest)
+    }
+
+    /// The groups of `jobs` by what holds them. A job that nothing holds is in none.
+    async fn held_jobs(
+        &self,
+        next: &NextTick,
+        jobs: &[Job],
+        types: &BTreeMap<TypeName, WorkerStatus>,
+    ) -> Result<Vec<HeldJobs>, Error> {
+        let unknown = WorkerStatus::default();
+        let workers = |job: &Job| types.get(&job.spec.job_type).unwrap_or(&unknown);
+        let is_paused = next.limits.pause_reason().is_some();
+        // A tick reads only jobs that a worker takes.
+        let is_candidate = |job: &&Job| {
+            !job.life.awaits_retry_decision()
+                && !next.is_granted(job)
+                && (is_paused || workers(job).exist())
+        };
+        let candidates: Vec<Job> = jobs.iter().filter(is_candidate).cloned().collect();
+        let (decisions, _) = next.decide(self, &candidates, CallPart::First, None).await?;
+        let mut decided = candidates.iter().map(|job| &job.id).zip(decisions).peekable();
+        let mut groups: Vec<HeldJobs> = Vec::new();
+        let mut places: HashMap<HeldBy, usize> = HashMap::new();
+        for job in jobs {
+            let decision = decided.next_if(|(id, _)| **id == job.id).map(|(_, decision)| decision);
+            let due_at = job.life.run_at();
+            let (by, since, reason, earliest_at) = match decision {
+                Some(AdmissionDecision::Hold(hold)) => {
+                    let since = next.held_since(&hold.rule).or(due_at);
+                    (HeldBy::from(&hold), since, hold.reason, hold.earliest_at)
+                }
+                Some(AdmissionDecision::Move(at)) => {
+                    (HeldBy::unnamed("window"), due_at, super::WINDOWS_CLOSED.into(), Some(at))
+                }
+                Some(AdmissionDecision::Run) if workers(job).has_room() => continue,
+                None if next.is_granted(job) => continue,
+                None if job.life.awaits_retry_decision() => {
+                    (HeldBy::unnamed("retry"), due_at, super::NO_RETRY_DECISION.into(), None)
+                }
+                Some(AdmissionDecision::Run) | None => {
+                    (HeldBy::unnamed("worker"), due_at, workers(job).reason(next.now), None)
+                }
+            };
+            let place = *places.entry(by.clone()).or_insert(groups.len());
+            if place == groups.len() {
+                let (jobs, types) = (0, BTreeMap::new());
+                groups.push(HeldJobs { by, jobs, types, since, reason, earliest_at });
+            }
+            let group = &mut groups[place];
+            group.jobs += 1;
+            *group.types.entry(job.spec.job_type.clone()).or_default() += 1;
+            group.since = group.since.into_iter().chain(since).min();
+        }
+        Ok(groups)
+    }
+}
+
+/// What runs under the grants of the queue, the heaviest type first.
+fn running_types(next: &NextTick) -> Vec<TypeUse> {
+    let mut types: BTreeMap<&TypeName, (u64, u64)> = BTreeMap::new();
+    for grant in next.view.iter().flat_map(LedgerView::live) {
+        let (jobs, weight) = types.entry(&grant.job_type).or_default();
+        *jobs += 1;
+        *weight += if grant.critical { 0 } else { u64::from(grant.weight) };
+    }
+    let mut running: Vec<TypeUse> = types
+        .into_iter()
+        .map(|(name, (jobs, weight))| TypeUse {
+            job_type: name.clone(),
+            jobs,
+            weight,
+            limit: next.limits.types.get(name).copied(),
+        })
+        .collect();
+    running.sort_by_key(|one| Reverse((one.weight, one.jobs)));
+    running.truncate(MAX_RUNNING_TYPES);
+    running
+}
+
+/// The explanation for people: what holds the first due job, or why there is none.
+fn reason(explanation: &QueueExplanation, paused: bool, now: Timestamp) -> String {
+    let QueueExplanation { examined, more, held, next_due_at, .. } = explanation;
+    let due = if *more { format!("more than {examined}") } else { examined.to_string() };
+    match (held.first(), next_due_at) {
+        (Some(first), _) => {
+            format!("{} of {due} due jobs wait: {}", first.jobs, first.reason)
+        }
+        (None, _) if *examined > 0 => format!("nothing holds the {due} due jobs: they start now"),
+        (None, _) if paused => "the queue is paused, and nothing is due".into(),
+        (None, Some(at)) => {
+            format!("nothing is due until {at}, in {:.0} s", at.since(now).as_secs_f64())
+        }
+        (None, None) => "nothing is scheduled".into(),
+    }
+}
