@@ -52,14 +52,15 @@ pub struct QueueStatus {
     pub running_weight: u64,
     /// The due time of the job that has been due longest.
     pub oldest_due_at: Option<Timestamp>,
-    /// What holds the first 100 due jobs, in their order; empty if nothing does.
+    /// What holds the first 100 due jobs, of a queue with constraints the first 1000, in their
+    /// order; empty if nothing does.
     pub held: Vec<HeldJobs>,
     /// How many workers would drain the due jobs, as counted in `ready`, in a minute, within the
-    /// limits and rates of the queue; 0 if it is paused. Throttlers are not considered. A type whose
-    /// jobs have not run is assumed to take its `lease_seconds`.
+    /// limits and rates of the queue; 0 if it is paused. Throttlers are not considered. A type
+    /// whose jobs have not run is assumed to take its `lease_seconds`.
     pub desired_workers: u64,
-    /// Pull workers that share the queue: those that wait for its jobs, run jobs, or called within a
-    /// minute, without drained ones. Null on AWS, where no process knows all of them.
+    /// Pull workers that share the queue: those that wait for its jobs, run jobs, or called within
+    /// a minute, without drained ones. Null on AWS, where no process knows all of them.
     #[serde(default)]
     pub workers: Option<u64>,
     /// How long after their due time attempts start, a moving mean since the server started.

@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tidegate_core::{
     job::{Encoding, Job, JobId, QueueName, TypeName, lifecycle::Reason},
-    strict::or_default,
+    strict::{or_default, present},
     time::{Seconds, Timestamp},
 };
 
-use crate::{AnyValue, Bodies, JobView, Problem, present};
+use crate::{AnyValue, Bodies, JobView, Problem};
 
 /// A request of a pull worker for jobs.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
@@ -226,8 +226,8 @@ pub struct WorkerPage {
 #[schema(as = Registration)]
 pub struct RegistrationBody {
     /// How many jobs it runs at once: a lease call gets no more than the rest of that. Absent: as
-    /// many as it requests. The capacity is kept in this server process alone: a worker registers
-    /// at its start, and again after the server's. The serverless deployment mode does not keep it.
+    /// many as it requests. An embedded server keeps the capacity over a restart, until a week
+    /// after the worker's latest call. The serverless deployment mode does not keep it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub capacity: Option<u32>,
 }

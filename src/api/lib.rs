@@ -42,7 +42,7 @@ pub use explanation::{
 };
 pub use job::{
     BatchBody, BatchJob, BatchResult, BatchView, Bodies, EntryView, FailureView, JobPage, JobView,
-    NewJobBody, PatchBody, ReplayBody, RunningView, ShortView,
+    NewJobBody, PatchBody, ReplayBody, RunningView, ShortView, without_query,
 };
 pub use lease::{
     BeatView, HeartbeatBody, LeaseBody, LeaseView, LeasesView, RegistrationBody, ReportBody,
@@ -75,12 +75,3 @@ pub use tidegate_core::{
     time::{Seconds, Timestamp},
 };
 pub use token::{NewTokenBody, Scope, Scopes, TokenPage, TokenView, UnknownScope};
-
-use serde::{Deserialize, Deserializer};
-
-/// Reads a field so that an absent one differs from one that is null.
-fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
-    deserializer: D,
-) -> Result<Option<T>, D::Error> {
-    T::deserialize(deserializer).map(Some)
-}

@@ -1,10 +1,11 @@
-//! Bulk operations: cancel, replay, purge or change every job that a filter matches, in the background.
+//! Bulk operations: cancel, replay, purge or change every job that a filter matches, in the
+//! background.
 
 use serde::{Deserialize, Serialize};
 use tidegate_core::{
     calendar::window::Window,
     job::{Attributes, QueueName, TypeName, Value as AttributeValue},
-    strict::or_default,
+    strict::{or_default, present},
     time::Timestamp,
 };
 
@@ -109,16 +110,19 @@ pub struct BulkPatchBody {
     pub patch: BulkChanges,
 }
 
-/// What a bulk change sets; what is absent stays.
+/// What a bulk change sets. Absent fields stay; null is the value of the job's type.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BulkChanges {
-    /// The windows in which they may start, at most 32; an empty list means at any time.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub windows: Option<Vec<Window>>,
-    /// Their priority.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub priority: Option<i32>,
+    /// The windows in which they may start, at most 32; an empty list means always, null those of
+    /// the type.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<Window>>)]
+    pub windows: Option<Option<Vec<Window>>>,
+    /// Their priority; null means that of the type.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<i32>)]
+    pub priority: Option<Option<i32>>,
 }
 
 /// A bulk operation, running or finished.

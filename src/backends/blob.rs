@@ -1,9 +1,9 @@
 //! Values as bytes in a store, each behind a checksum.
 //!
-//! A *blob* is a byte with the format, the checksum, and the value in MessagePack. *Sealed* bytes
-//! are the checksum and the bytes as they are: bodies and JSON. The checksum also covers the name of
-//! the record's owner, so the blob of another job or queue is found too. See
-//! [`tidegate_core::stored`] for what later releases may add.
+//! A *blob* is a byte with the format, the checksum, and the value in MessagePack. Bodies and JSON
+//! are stored as they are behind their checksum. The checksum also covers the name of the record's
+//! owner, so the blob of another job or queue is found too. See [`tidegate_core::stored`] for what
+//! later releases may add.
 
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -13,8 +13,8 @@ use tidegate_core::{checksum::checksum, port::StoreError};
 const FORMAT: u8 = 2;
 /// The bytes before the value.
 const HEAD_BYTES: usize = 5;
-/// The bytes before sealed bytes.
-pub(super) const SEAL_BYTES: usize = 4;
+/// The bytes of the checksum before bytes that are stored as they are.
+pub(super) const CHECKSUM_BYTES: usize = 4;
 /// Why a value is not read.
 const DAMAGED: &str = "its checksum is wrong: it was damaged";
 
@@ -48,22 +48,23 @@ pub(super) fn decode<T: DeserializeOwned>(
     rmp_serde::from_slice(value).map_err(|error| StoreError::corrupt_in(what(), error))
 }
 
-/// `bytes` of `owner`, sealed. `kind` is what else must be right, such as their encoding.
-pub(super) fn seal(bytes: &[u8], owner: &str, kind: u8) -> Vec<u8> {
-    let mut sealed = Vec::with_capacity(SEAL_BYTES + bytes.len());
-    sealed.extend(checksum(&[owner.as_bytes(), &[kind], bytes]).to_be_bytes());
-    sealed.extend(bytes);
-    sealed
+/// `bytes` of `owner` behind their checksum. `kind` is what else must be right, such as their encoding.
+pub(super) fn with_checksum(bytes: &[u8], owner: &str, kind: u8) -> Vec<u8> {
+    let mut stored = Vec::with_capacity(CHECKSUM_BYTES + bytes.len());
+    stored.extend(checksum(&[owner.as_bytes(), &[kind], bytes]).to_be_bytes());
+    stored.extend(bytes);
+    stored
 }
 
-/// The bytes that [`seal`] made `sealed` of; `what` names them for an error.
-pub(super) fn unseal<'a>(
-    sealed: &'a [u8],
+/// The bytes that [`with_checksum`] made `stored` of, if they are whole; `what` names them for an
+/// error.
+pub(super) fn checked<'a>(
+    stored: &'a [u8],
     owner: &str,
     kind: u8,
     what: impl FnOnce() -> String,
 ) -> Result<&'a [u8], StoreError> {
-    match sealed.split_first_chunk::<SEAL_BYTES>() {
+    match stored.split_first_chunk::<CHECKSUM_BYTES>() {
         Some((stored, bytes))
             if u32::from_be_bytes(*stored) == checksum(&[owner.as_bytes(), &[kind], bytes]) =>
         {
@@ -99,21 +100,21 @@ mod tests {
     }
 
     #[test]
-    fn damage_of_every_bit_of_sealed_bytes_is_found() {
-        let sealed = seal(b"[100]", "owner", 1);
-        let read = |sealed: &[u8], owner: &str, kind| {
-            unseal(sealed, owner, kind, || "the body".to_owned()).map(<[u8]>::to_vec)
+    fn damage_of_every_bit_of_plain_bytes_is_found() {
+        let stored = with_checksum(b"[100]", "owner", 1);
+        let read = |stored: &[u8], owner: &str, kind| {
+            checked(stored, owner, kind, || "the body".to_owned()).map(<[u8]>::to_vec)
         };
-        assert_eq!(read(&sealed, "owner", 1).unwrap(), b"[100]");
-        for bit in 0..sealed.len() * 8 {
-            let mut damaged = sealed.clone();
+        assert_eq!(read(&stored, "owner", 1).unwrap(), b"[100]");
+        for bit in 0..stored.len() * 8 {
+            let mut damaged = stored.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
             read(&damaged, "owner", 1).unwrap_err();
         }
-        for length in 0..sealed.len() {
-            read(&sealed[..length], "owner", 1).unwrap_err();
+        for length in 0..stored.len() {
+            read(&stored[..length], "owner", 1).unwrap_err();
         }
-        read(&sealed, "another", 1).unwrap_err();
-        read(&sealed, "owner", 0).unwrap_err();
+        read(&stored, "another", 1).unwrap_err();
+        read(&stored, "owner", 0).unwrap_err();
     }
 }

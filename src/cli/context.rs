@@ -15,7 +15,7 @@ use super::{
     Global,
     client::{self, Client},
     output::OutputStyle,
-    safe::styled,
+    safe::{shown, styled},
 };
 use tidegate_core::time::Timestamp;
 use tidegate_server::settings::SettingsError;
@@ -84,6 +84,8 @@ pub struct Context {
     /// The capabilities of the terminal.
     pub look: OutputStyle,
     output: Output,
+    /// Whether the output is a terminal.
+    terminal: bool,
 }
 
 impl Context {
@@ -94,12 +96,19 @@ impl Context {
             color: terminal && !bare(),
             width: if terminal { Table::new().width() } else { None },
         };
-        Self { global, look, output: Arc::new(Mutex::new(io::stdout())) }
+        Self { global, look, output: Arc::new(Mutex::new(io::stdout())), terminal }
     }
 
     /// Returns a context that writes to `output` as to a pipe.
     pub fn captured(global: Global, output: Output) -> Self {
-        Self { global, look: OutputStyle::default(), output }
+        Self { global, look: OutputStyle::default(), output, terminal: false }
+    }
+
+    /// Returns the context of a command that writes to a terminal.
+    #[cfg(test)]
+    #[must_use]
+    pub fn on_terminal(self) -> Self {
+        Self { terminal: true, ..self }
     }
 
     /// A client of the server that the options name.
@@ -137,24 +146,39 @@ impl Context {
     ///
     /// The reader is gone, which ends the program quietly.
     pub fn print(&self, line: impl Display) -> io::Result<()> {
-        let line = line.to_string();
-        let mut output = self.output.lock();
-        writeln!(output, "{}", styled(&line))?;
-        output.flush()
+        self.write(shown(&line.to_string()).as_bytes())
     }
 
-    /// Writes the body of a response unchanged.
+    /// Writes tables with their colours, and control characters [shown](super::safe). Other text
+    /// between the tables must be shown already.
+    ///
+    /// # Errors
+    ///
+    /// The reader is gone, which ends the program quietly.
+    pub fn print_tables(&self, tables: impl Display) -> io::Result<()> {
+        self.write(styled(&tables.to_string()).as_bytes())
+    }
+
+    /// Writes the JSON body of a response: unchanged to a file or a pipe, and with control
+    /// characters [shown](super::safe) to a terminal.
     ///
     /// # Errors
     ///
     /// The reader is gone, which ends the program quietly.
     pub fn print_body(&self, body: &[u8]) -> io::Result<()> {
-        // Some responses have no body.
-        if body.is_empty() {
-            return Ok(());
+        let body = body.trim_ascii_end();
+        match str::from_utf8(body) {
+            // Some responses have no body.
+            _ if body.is_empty() => Ok(()),
+            Ok(text) if self.terminal => self.print(text),
+            _ => self.write(body),
         }
+    }
+
+    /// Writes a line of output unchanged.
+    fn write(&self, line: &[u8]) -> io::Result<()> {
         let mut output = self.output.lock();
-        output.write_all(body.trim_ascii_end())?;
+        output.write_all(line)?;
         output.write_all(b"\n")?;
         output.flush()
     }
@@ -190,7 +214,7 @@ fn bare() -> bool {
 /// Writes a line to standard error, with control characters [shown](super::safe), and ignores a
 /// failure.
 pub fn print_error(line: impl Display) {
-    let _ = writeln!(io::stderr(), "{}", styled(&line.to_string()));
+    let _ = writeln!(io::stderr(), "{}", shown(&line.to_string()));
 }
 
 /// Waits for `span` of real time.

@@ -340,7 +340,18 @@ mod tests {
     #[tokio::test]
     async fn settings_that_are_not_given_name_both_options() {
         let server = FakeServer::answering(|_| (200, json!({}))).await;
-        assert_eq!(server.run(&["queues", "put", "q"]).await.0, ExitCode::Usage);
+        for kind in ["queues", "types"] {
+            let cli = server.parsed(&[kind, "put", "q"]);
+            let ctx = server.context(cli.global);
+            let error = match cli.command {
+                Command::Queues(command) => queues::run(command, &ctx).await,
+                Command::Types(command) => types::run(command, &ctx).await,
+                other => panic!("{other:?}"),
+            };
+            let error = error.unwrap_err();
+            assert_eq!(ExitCode::of(&error), ExitCode::Usage);
+            assert_eq!(error.to_string(), "give the settings with --config or --file");
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ use super::{
     Context, ExitCode,
     client::{ApiResponse, Client},
     context::{pause, print_error},
+    jobs::warn_of_unreadable,
 };
 
 /// The longest wait between two requests for the state.
@@ -49,6 +50,8 @@ pub async fn follow(
             print_error(format_args!("error: the operation stopped: {error}"));
         }
     }
-    let whole = operation.refused == 0 && operation.state != "failed";
+    warn_of_unreadable(&operation.unreadable);
+    let whole =
+        operation.refused == 0 && operation.unreadable.is_empty() && operation.state != "failed";
     Ok(if whole { ExitCode::Ok } else { ExitCode::Refused })
 }

@@ -12,7 +12,7 @@ use serde::{
 };
 use serde_json::Value;
 
-use super::safe::shown;
+use super::safe::{line, shown};
 use tidegate_api::FailureView;
 use tidegate_core::time::Timestamp;
 
@@ -26,17 +26,16 @@ pub struct OutputStyle {
 }
 
 /// Returns a table of `rows` under `headers`, without lines, so that `cut` and `awk` can read it.
+/// Line feeds in a cell are escaped.
 pub fn table<const N: usize>(
     look: OutputStyle,
     headers: [&str; N],
     rows: impl IntoIterator<Item = [String; N]>,
 ) -> String {
     let mut table = plain(look);
-    table.set_header(headers.map(|text| {
-        if look.color { Cell::new(text).add_attribute(Attribute::Dim) } else { Cell::new(text) }
-    }));
+    table.set_header(headers.map(|text| label(look, text)));
     for row in rows {
-        table.add_row(row.map(|text| tinted(look, &text)));
+        table.add_row(row.map(|text| tinted(look, &line(&text))));
     }
     finish(table)
 }
@@ -46,12 +45,7 @@ pub fn fields(look: OutputStyle, fields: &Fields, except: &[&str], now: Timestam
     let mut table = plain(look);
     for (name, value) in &fields.0 {
         if !value.is_null() && !except.contains(&name.as_str()) {
-            let label = if look.color {
-                Cell::new(name).add_attribute(Attribute::Dim)
-            } else {
-                Cell::new(name)
-            };
-            table.add_row([label, tinted(look, &self::value(name, value, now))]);
+            table.add_row([label(look, name), tinted(look, &self::value(name, value, now))]);
         }
     }
     finish(table)
@@ -172,6 +166,12 @@ fn finish(mut table: Table) -> String {
         first.set_constraint(ColumnConstraint::ContentWidth);
     }
     table.trim_fmt()
+}
+
+/// A title, or the name of a field.
+fn label(look: OutputStyle, text: &str) -> Cell {
+    let cell = Cell::new(shown(text));
+    if look.color { cell.add_attribute(Attribute::Dim) } else { cell }
 }
 
 /// The words that matter most to an operator have a colour.

@@ -8,6 +8,7 @@ use super::{
     operation,
     output::{self, OutputStyle},
     pages,
+    safe::line,
     types::{Configure, Name},
 };
 use tidegate_api::{HeldJobs, QueueExplanation, QueueView, WorkerStatus};
@@ -89,12 +90,12 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::Ok);
     }
     match shown {
-        ShownQueue::Row => ctx.print(render(ctx.look, &[answer.read()?], ctx.now()))?,
+        ShownQueue::Row => ctx.print_tables(render(ctx.look, &[answer.read()?], ctx.now()))?,
         ShownQueue::Whole => {
             let row = render(ctx.look, &[answer.read()?], ctx.now());
             let settings =
                 output::fields(ctx.look, &answer.read()?, &["name", "paused", "status"], ctx.now());
-            ctx.print(format_args!("{row}\n\n{settings}"))?;
+            ctx.print_tables(format_args!("{row}\n\n{settings}"))?;
         }
         ShownQueue::Sentence(sentence) => ctx.print(sentence)?,
     }
@@ -106,7 +107,7 @@ async fn list(client: &Client, ctx: &Context) -> anyhow::Result<ExitCode> {
     if ctx.json() {
         ctx.print(serde_json::to_string(&page)?)?;
     } else {
-        ctx.print(render(ctx.look, &page.read(client)?, ctx.now()))?;
+        ctx.print_tables(render(ctx.look, &page.read(client)?, ctx.now()))?;
     }
     Ok(ExitCode::Ok)
 }
@@ -116,14 +117,14 @@ async fn explain(client: &Client, name: &str, ctx: &Context) -> anyhow::Result<E
     if ctx.json() {
         ctx.print_body(&answer.body)?;
     } else {
-        ctx.print(render_explanation(ctx.look, &answer.read()?, ctx.now()))?;
+        ctx.print_tables(render_explanation(ctx.look, &answer.read()?, ctx.now()))?;
     }
     Ok(ExitCode::Ok)
 }
 
 /// The reason, and what holds, runs and works, as tables.
 fn render_explanation(look: OutputStyle, why: &QueueExplanation, now: Timestamp) -> String {
-    let mut parts = vec![why.reason.clone()];
+    let mut parts = vec![line(&why.reason)];
     let rows = why.held.iter().map(|held| {
         let types = held.types.iter().map(|(name, jobs)| format!("{name} {jobs}"));
         [
@@ -172,7 +173,7 @@ pub fn held_by(held: &HeldJobs) -> String {
     format!("{}{name}{value}", held.kind)
 }
 
-/// The status of workers in a line: `2 of 2 in use; 3 known, 3 busy; last heard 1 s ago`.
+/// The status of workers in a line: `2 of 2 in use; 3 known, 3 busy; last call 1 s ago`.
 pub fn workers_line(status: &WorkerStatus, now: Timestamp) -> String {
     let mut parts = vec![match status.capacity {
         Some(capacity) => format!("{} of {capacity} in use", status.in_use),
@@ -194,7 +195,7 @@ pub fn workers_line(status: &WorkerStatus, now: Timestamp) -> String {
         parts.push(counts.join(", "));
     }
     if let Some(at) = status.last_seen_at {
-        parts.push(format!("last heard {}", output::when(at, now)));
+        parts.push(format!("last call {}", output::when(at, now)));
     }
     parts.join("; ")
 }

@@ -16,7 +16,8 @@ use tidegate_core::port::Clock as _;
 #[command(
     after_help = "Indexes, counts and columns are built again from the records. A record that \
     cannot be read is removed, after it was written to DIR/repair-TIME/damaged.jsonl next to a copy \
-    of the database. A queue whose configuration was damaged is paused.\n\n\
+    of the database. A queue whose configuration was damaged is paused, and the jobs of a damaged \
+    type wait until it is set again.\n\n\
     Example:\n  \
     tidegate doctor --data /var/lib/tidegate\n  \
     tidegate repair --data /var/lib/tidegate"

@@ -1,8 +1,9 @@
 //! Text of others on a terminal: control characters are shown, and have no effect.
 //!
-//! [`Context::print`](super::Context::print) and `print_error` pass everything through
-//! [`styled`], so no command can leave it out. Tables pass each cell through [`shown`] before they
-//! colour it.
+//! [`Context::print`](super::Context::print) and `print_error` pass everything through [`shown`],
+//! so no command can leave it out. Tables pass each cell through it before they colour the cell,
+//! and
+//! `Context::print_tables` keeps the colours alone.
 
 use std::{borrow::Cow, fmt::Write as _};
 
@@ -94,12 +95,13 @@ mod tests {
         testing::{FakeServer, sample},
     };
 
-    const EVIL: &str = "a\u{1b}[2Jb\u{1b}[31mc\0d\u{202e}e\u{9b}2Jf\u{7f}g\r";
-    const SAFE: &str = "a\\u001b[2Jb\\u001b[31mc\\u0000d\\u202ee\\u009b2Jf\\u007fg\\u000d";
+    const EVIL: &str = "a\u{1b}[2Jb\u{1b}[2mc\0d\u{202e}e\u{9b}2Jf\u{7f}g\r";
+    const SAFE: &str = "a\\u001b[2Jb\\u001b[2mc\\u0000d\\u202ee\\u009b2Jf\\u007fg\\u000d";
 
     #[test]
     fn control_characters_are_shown() {
-        assert_eq!((shown(EVIL).as_ref(), styled(EVIL).as_ref()), (SAFE, SAFE));
+        assert_eq!(shown(EVIL), SAFE);
+        assert_eq!(styled("a\u{1b}[2J\u{1b}[2mb"), "a\\u001b[2J\u{1b}[2mb");
         assert_eq!(shown("ä\tö\n\u{1f600}"), "ä\tö\n\u{1f600}");
         assert_eq!(line("a\nERROR b"), "a\\nERROR b");
         assert_eq!(indented("a\nERROR b"), "a\n    ERROR b");
@@ -109,15 +111,15 @@ mod tests {
     fn escaped_json_has_the_same_value() {
         let value = json!({"message": EVIL});
         let text = value.to_string();
-        assert_ne!(styled(&text), text);
-        assert_eq!(serde_json::from_str::<Value>(&styled(&text)).unwrap(), value);
+        assert_ne!(shown(&text), text);
+        assert_eq!(serde_json::from_str::<Value>(&shown(&text)).unwrap(), value);
     }
 
     #[test]
     fn every_colour_of_a_table_is_kept() {
         let words = ["failed", "succeeded", "running", "cancelled", EVIL];
         let rows = words.map(|word| [word.to_owned(), word.to_owned()]);
-        let table = output::table(OutputStyle { color: true, width: None }, ["a", "b"], rows);
+        let table = output::table(OutputStyle { color: true, width: None }, ["a", EVIL], rows);
         assert!(table.contains('\u{1b}'));
         assert_eq!(styled(&table), table);
         assert!(table.contains(SAFE), "{table:?}");
@@ -125,32 +127,74 @@ mod tests {
 
     #[tokio::test]
     async fn no_command_writes_a_control_character_of_others() {
+        let evil = format!("first\n2026-01-01T00:00:00.000Z v2 ERROR forged {EVIL}");
         let log = json!({"logs": [{
             "number": 1, "at": "2026-01-01T00:00:00Z", "version": 2, "role": "throttler",
-            "level": "info", "message": format!("{EVIL}\n2026-01-01T00:00:00.000Z v2 ERROR forged"),
+            "level": "info", "message": evil,
         }]});
         let explained = json!({
-            "state": "scheduled", "phase": "ready", "reason": EVIL, "since": null,
-            "held_by": {"kind": "throttler", "name": EVIL}, "earliest_at": null,
+            "state": "scheduled", "phase": "ready", "reason": evil, "since": null,
+            "held_by": {"kind": "constraint", "name": evil, "value": evil}, "earliest_at": null,
         });
-        let job = sample::job(json!({"deferral_reason": EVIL}));
+        let queue = json!({
+            "reason": evil, "examined": 1, "more": false, "next_due_at": null, "running": [],
+            "constraints": [], "workers": [], "held": [{
+                "kind": "throttler", "name": evil, "jobs": 1, "types": {"mail": 1}, "since": null,
+                "reason": evil, "earliest_at": null,
+            }],
+        });
+        let error = json!({"reason": "failed", "message": evil, "details": null});
+        let job = sample::job(json!({"deferral_reason": evil, "error": error}));
+        let jobs = json!({"jobs": [job]});
         let server = FakeServer::answering(move |seen| {
             let answer = match seen.path.rsplit('/').next() {
+                Some("explain") if seen.path.starts_with("/v1/queues/") => &queue,
                 Some("explain") => &explained,
+                Some(last) if last.starts_with("jobs") => &jobs,
                 Some(last) if last.starts_with("logs") => &log,
                 _ => &job,
             };
             (200, answer.clone())
         })
         .await;
-        let commands: [&[&str]; 3] =
-            [&["plugin", "logs", "share"], &["jobs", "explain", "j"], &["jobs", "get", "j"]];
+        let commands: [&[&str]; 5] = [
+            &["plugin", "logs", "share"],
+            &["queues", "explain", "q"],
+            &["jobs", "explain", "j"],
+            &["jobs", "get", "j"],
+            &["jobs", "list"],
+        ];
         for args in commands {
             let (code, output) = server.run(args).await;
             assert_eq!(code, ExitCode::Ok, "{args:?} {output}");
             assert!(output.contains("a\\u001b[2Jb"), "{args:?} {output:?}");
             assert!(!output.contains(is_unsafe), "{args:?} {output:?}");
             assert!(!output.contains("\n2026-01-01T00:00:00.000Z v2 ERROR"), "{output}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_on_a_terminal_has_no_control_character() {
+        let result = json!(EVIL);
+        let answer = result.clone();
+        let server = FakeServer::answering(move |seen| match seen.path.as_str() {
+            "/v1/jobs/j" => (200, sample::job(json!({"state": "succeeded"}))),
+            _ => (200, answer.clone()),
+        })
+        .await;
+        let args = ["jobs", "result", "j"];
+        let json = [&args[..], &["--json"]].concat();
+        // serde_json leaves these.
+        let kept = ["\u{9b}", "\u{202e}", "\u{7f}"];
+        let (_, piped) = server.run(&json).await;
+        assert!(kept.iter().all(|raw| piped.contains(raw)), "{piped:?}");
+        for output in [
+            server.run(&args).await.1,
+            server.run_on_terminal(&args).await.1,
+            server.run_on_terminal(&json).await.1,
+        ] {
+            assert!(!output.trim_end().contains(is_unsafe), "{output:?}");
+            assert_eq!(serde_json::from_str::<Value>(&output).unwrap(), result);
         }
     }
 }

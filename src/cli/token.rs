@@ -9,14 +9,18 @@ use std::path::{Path, PathBuf};
 
 use super::{Context, ExitCode, UsageError, args, output, pages};
 use tidegate_api::{NewTokenBody, Scope, TokenView};
-use tidegate_backends::{http::Guard, system::SystemEntropy};
+use tidegate_backends::{
+    http::Guard,
+    sqlite::{database, forget_database},
+    system::SystemEntropy,
+};
 use tidegate_core::{
     job::{QueueName, TypeName},
     time::{Seconds, Timestamp},
 };
 use tidegate_server::{
     Server,
-    auth::{TokenItem, stored},
+    auth::{InvalidToken, TokenItem, stored},
 };
 
 /// The commands about tokens.
@@ -25,7 +29,8 @@ pub enum Command {
     /// Create a token and print its secret, which is never shown again.
     ///
     /// With --data it is created in the data directory of a stopped server: to close a server
-    /// before its first start, or to make a new administrator when every token is lost.
+    /// before its first start (with --new), or to make a new administrator when every token is
+    /// lost.
     Create(CreateArgs),
     /// List tokens, without their secrets.
     List,
@@ -60,6 +65,9 @@ pub struct CreateArgs {
     /// The data directory of a stopped server, instead of the server at --url.
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
+    /// Create the database: the directory has none, because no server has used it yet.
+    #[arg(long, requires = "data")]
+    new: bool,
 }
 
 impl CreateArgs {
@@ -117,7 +125,7 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
             if ctx.json() {
                 ctx.print(serde_json::to_string(&page)?)?;
             } else {
-                ctx.print(render(ctx.look, &page.read(&client)?, ctx.now()))?;
+                ctx.print_tables(render(ctx.look, &page.read(&client)?, ctx.now()))?;
             }
         }
         Command::Revoke(args) => {
@@ -135,10 +143,10 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
 }
 
 async fn create(args: CreateArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
-    let data = args.data.clone();
+    let (data, is_new) = (args.data.clone(), args.new);
     let new = args.request(ctx.now());
     let token: TokenView = match data {
-        Some(data) => create_in(&data, new, ctx.now()).await?,
+        Some(data) => create_in(&data, is_new, new, ctx.now()).await?,
         None => ctx.client()?.post(&["tokens"]).json(&new).send().await?.read()?,
     };
     if ctx.json() {
@@ -153,16 +161,36 @@ async fn create(args: CreateArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::Ok)
 }
 
-/// Creates a token in the data directory of a stopped server.
-async fn create_in(dir: &Path, new: NewTokenBody, now: Timestamp) -> anyhow::Result<TokenView> {
+/// Refuses a directory without a database: its path is probably mistyped.
+fn expect_database(dir: &Path) -> Result<(), UsageError> {
+    if database(dir).exists() {
+        return Ok(());
+    }
+    let problem = "has no database: give the data directory of the server, or --new before its \
+                   first start";
+    Err(UsageError(format!("{} {problem}", dir.display())))
+}
+
+/// Creates a token in the data directory of a stopped server. If `is_new`, the directory has no
+/// database yet.
+async fn create_in(
+    dir: &Path,
+    is_new: bool,
+    new: NewTokenBody,
+    now: Timestamp,
+) -> anyhow::Result<TokenView> {
     super::make_files_private();
+    let wrong = |invalid: InvalidToken| UsageError(invalid.to_string());
+    let (item, text) = TokenItem::create(new, now, &SystemEntropy).map_err(wrong)?;
+    if is_new {
+        item.check_first().map_err(wrong)?;
+        forget_database(dir)?;
+    } else {
+        expect_database(dir)?;
+    }
     let engine = Server::open(dir, Guard::On)?.engine();
-    let (item, text) = TokenItem::create(new, now, &SystemEntropy)
-        .map_err(|invalid| UsageError(invalid.to_string()))?;
-    let has_admin = |token: &TokenItem| token.scopes.allow(Scope::Admin);
-    if !has_admin(&item) && !stored::all(&engine).await?.iter().any(has_admin) {
-        let problem = "the first token must have scope admin: from then on every caller needs one";
-        return Err(UsageError(problem.into()).into());
+    if !stored::all(&engine).await?.iter().any(TokenItem::is_lasting_admin) {
+        item.check_first().map_err(wrong)?;
     }
     let catalog = engine.catalog().await?;
     engine.record_schema(catalog).await?;
@@ -254,5 +282,27 @@ mod tests {
             server.seen()[4].body,
             json!({"name": "m", "scopes": ["work"], "queues": ["mail"], "types": ["a", "b"]})
         );
+    }
+
+    #[tokio::test]
+    async fn a_directory_without_a_database_is_refused() {
+        let server = FakeServer::answering(|_| (200, json!({}))).await;
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("typo");
+        let args = ["token", "create", "--name", "a", "--scope", "admin", "--data"];
+        let args = [&args[..], &[data.to_str().unwrap()]].concat();
+        assert_eq!(server.run(&args).await, (ExitCode::Usage, String::new()));
+        assert!(!data.exists());
+        let new = [&args[..], &["--new"]].concat();
+        let brief = [&new[..], &["--expires-in", "1h"]].concat();
+        assert_eq!(server.run(&brief).await.0, ExitCode::Usage, "no caller could enter after it");
+        assert!(!data.exists());
+        let (code, made) = server.run(&new).await;
+        assert!(code == ExitCode::Ok && made.starts_with("tg_"), "{code:?} {made}");
+        assert_ne!(server.run(&new).await.0, ExitCode::Ok, "it has a database");
+        let reader = ["token", "create", "--name", "b", "--scope", "read", "--data"];
+        let reader = [&reader[..], &[data.to_str().unwrap()]].concat();
+        assert_eq!(server.run(&reader).await.0, ExitCode::Ok);
+        assert!(server.seen().is_empty());
     }
 }

@@ -22,7 +22,7 @@ pub enum Command {
     /// Show a job type and all its settings.
     Get(Name),
     /// Create a job type, or replace all its settings.
-    Put(Configure),
+    Put(Put),
     /// Change some of a job type's settings.
     Patch(Configure),
     /// Delete a job type that has no live jobs.
@@ -49,6 +49,17 @@ pub struct Configure {
     config: Option<String>,
 }
 
+/// A name, settings, and whether they replace what cannot be read.
+#[derive(Debug, clap::Args)]
+pub struct Put {
+    #[command(flatten)]
+    configure: Configure,
+    /// Replace stored settings that cannot be read: they are damaged, a newer release wrote them,
+    /// or the key of their secrets is lost.
+    #[arg(long)]
+    force: bool,
+}
+
 impl Configure {
     /// The settings.
     ///
@@ -73,10 +84,13 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
     let (answer, deleted) = match command {
         Command::List => return list(&client, ctx).await,
         Command::Get(Name { name }) => (client.get(&["job-types", &name]).send().await?, None),
-        Command::Put(args) => (
-            client.put(&["job-types", &args.name]).json(&args.settings().await?).send().await?,
-            None,
-        ),
+        Command::Put(Put { configure, force }) => {
+            let mut request = client.put(&["job-types", &configure.name]);
+            if force {
+                request = request.query("force", "true");
+            }
+            (request.json(&configure.settings().await?).send().await?, None)
+        }
         Command::Patch(args) => (
             client.patch(&["job-types", &args.name]).json(&args.settings().await?).send().await?,
             None,
@@ -88,7 +102,7 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
     match deleted {
         _ if ctx.json() => ctx.print_body(&answer.body)?,
         Some(name) => ctx.print(format_args!("{name} is deleted"))?,
-        None => ctx.print(output::fields(ctx.look, &answer.read()?, &[], ctx.now()))?,
+        None => ctx.print_tables(output::fields(ctx.look, &answer.read()?, &[], ctx.now()))?,
     }
     Ok(ExitCode::Ok)
 }
@@ -98,7 +112,7 @@ async fn list(client: &Client, ctx: &Context) -> anyhow::Result<ExitCode> {
     if ctx.json() {
         ctx.print(serde_json::to_string(&page)?)?;
     } else {
-        ctx.print(render(ctx.look, &page.read(client)?))?;
+        ctx.print_tables(render(ctx.look, &page.read(client)?))?;
     }
     Ok(ExitCode::Ok)
 }

@@ -43,6 +43,7 @@ pub use crate::jobs::objects::check_object;
 use crate::jobs::running::MAX_CACHED_JOBS;
 pub use crate::jobs::sweep::Swept;
 pub use crate::plugins::circuit_breaker::CircuitBreaker;
+use crate::plugins::circuit_breaker::FailedThrottlers;
 pub use crate::schedules::materialize::Materialized;
 pub use crate::tick::view::LedgerView;
 pub use error::Error;
@@ -56,7 +57,7 @@ use tidegate_core::{
     job::{Job, JobId, QueueName, TypeName, retry::Retry, type_config::TypeConfig},
     port::{
         Clock, Entropy, Policy, WorkQueue,
-        job_store::{SharedStore, StoredJob},
+        job_store::{SharedStore, StoredJob, WakePosition, last_id},
     },
     target::{ExternalTarget, Push, TargetConfig},
     validate::{AcceptTarget, AllowedHosts, no_external_target},
@@ -178,6 +179,9 @@ pub struct Engine {
     good_retries: Mutex<(u64, Vec<Retry>)>,
     /// The plugin strategies that failed.
     breaker: CircuitBreaker,
+    failed_throttlers: FailedThrottlers,
+    /// Up to where sweeps have read overdue jobs, behind many that cannot be read.
+    overdue_reached: Mutex<Option<WakePosition>>,
     /// The schedules and the next occurrence of each.
     agenda: Mutex<schedules::agenda::Agenda>,
     /// An upper bound of the number of dead letters.
@@ -203,6 +207,8 @@ impl Engine {
             unlimited: Mutex::default(),
             good_retries: Mutex::default(),
             breaker: CircuitBreaker::default(),
+            failed_throttlers: FailedThrottlers::default(),
+            overdue_reached: Mutex::default(),
             agenda: Mutex::default(),
             dead_letters: AtomicU64::new(u64::MAX / 2),
             dead_letters_dropped: AtomicU64::default(),
@@ -295,12 +301,13 @@ impl Engine {
             while left > 0 {
                 let page =
                     self.ports.store.running(queue, after.as_ref(), MAX_RUNNING_PAGE).await?;
-                let jobs: Vec<Job> = page.into_iter().flatten().take(left).collect();
-                let Some(last) = jobs.last() else { break };
-                after = Some(last.id.clone());
-                left -= jobs.len();
-                for job in &jobs {
+                after = last_id(&page);
+                for job in page.iter().flatten().take(left) {
                     self.cache_job(job);
+                }
+                left = left.saturating_sub(page.len());
+                if page.len() < MAX_RUNNING_PAGE as usize || after.is_none() {
+                    break;
                 }
             }
         }

@@ -16,6 +16,7 @@ use tidegate_core::{
         lifecycle::{Failure, Progress},
     },
     port::job_store::StateFilter,
+    strict::present,
     time::{Seconds, Timestamp},
 };
 
@@ -87,35 +88,37 @@ pub struct Enqueued {
     pub new: bool,
 }
 
-/// Changes to a scheduled job; what is absent stays.
+/// Changes to a scheduled job. What is absent stays; `Some(None)` is what an enqueue without the
+/// field has.
 #[derive(Clone, Debug, Default)]
 pub struct JobPatch {
     /// The new due time.
     pub run_at: Option<Timestamp>,
     /// The new priority.
-    pub priority: Option<i32>,
+    pub priority: Option<Option<i32>>,
     /// The new data.
     pub data: Option<Payload>,
-    /// The new expiry; `Some(None)` means never.
+    /// The new expiry.
     pub expires_at: Option<Option<Timestamp>>,
     /// The new windows.
-    pub windows: Option<Vec<Window>>,
+    pub windows: Option<Option<Vec<Window>>>,
 }
 
-/// The changes that a replay makes in the new job. An absent value is the old job's.
+/// The changes that a replay makes in the new job. An absent value is the old job's; `Some(None)`
+/// is what an enqueue without the field has.
 #[derive(Clone, Debug, Default)]
 pub struct ReplayWith {
     /// Other data.
     pub data: Option<Payload>,
     /// Another priority.
-    pub priority: Option<i32>,
+    pub priority: Option<Option<i32>>,
     /// Another weight.
-    pub weight: Option<u32>,
+    pub weight: Option<Option<u32>>,
     /// Other attributes.
-    pub attributes: Option<Attributes>,
+    pub attributes: Option<Option<Attributes>>,
     /// Other windows.
-    pub windows: Option<Vec<Window>>,
-    /// Another expiry; `Some(None)` means never.
+    pub windows: Option<Option<Vec<Window>>>,
+    /// Another expiry.
     pub expires_at: Option<Option<Timestamp>>,
     /// Headers of the request's trace.
     pub trace: BTreeMap<String, String>,
@@ -259,14 +262,17 @@ pub enum BulkKind {
     Patch,
 }
 
-/// What a bulk operation changes in scheduled jobs; what is absent stays.
+/// What a bulk operation changes in scheduled jobs. What is absent stays; `Some(None)` is the value
+/// of the job's type.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BulkPatch {
     /// The new windows.
-    pub windows: Option<Vec<Window>>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub windows: Option<Option<Vec<Window>>>,
     /// The new priority.
-    pub priority: Option<i32>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub priority: Option<Option<i32>>,
 }
 
 /// A bulk operation, running or finished.

@@ -89,7 +89,7 @@ fn everything_is_there_after_the_store_is_opened_again() {
             store.bodies(std::slice::from_ref(&kept.id)).await.unwrap(),
             [Ok(kept.data.inline().cloned())]
         );
-        assert_eq!(store.keys(&[key]).await.unwrap(), [Some(kept.id.clone())]);
+        assert_eq!(store.keys(&[key]).await.unwrap(), [Ok(Some(kept.id.clone()))]);
         assert_eq!(store.ledger(&name("mail")).await.unwrap().unwrap().0.version, 1);
         assert_eq!(store.batches(&name("mail")).await.unwrap(), [(BatchId(1), 1)]);
         assert_eq!(store.items(ItemKind::Queue).await.unwrap().len(), 1);

@@ -11,4 +11,4 @@ mod view;
 
 pub use answer::{BatchJob, BatchResult, BatchView, JobPage};
 pub use request::{BatchBody, NewJobBody, PatchBody, ReplayBody};
-pub use view::{Bodies, EntryView, FailureView, JobView, RunningView, ShortView};
+pub use view::{Bodies, EntryView, FailureView, JobView, RunningView, ShortView, without_query};

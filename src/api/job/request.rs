@@ -8,10 +8,11 @@ use tidegate_core::{
         Attributes, JobId, TypeName, Value as AttributeValue,
         options::{JobOptions, Split},
     },
+    strict::present,
     time::{Seconds, Timestamp},
 };
 
-use crate::{AnyValue, present};
+use crate::AnyValue;
 
 /// A job to enqueue. Absent fields are taken from its type, then from the server's defaults.
 #[derive(Clone, Debug, Deserialize, utoipa::ToSchema)]

@@ -116,7 +116,7 @@ pub struct JobView<'a> {
     pub unique: Option<Cow<'a, Unique>>,
     /// How long its result is kept.
     pub keep_result: KeepResult,
-    /// The URL that is notified of its end.
+    /// The URL that is notified of its end. A query of it is shown as `***`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub callback_url: Option<Cow<'a, Url>>,
@@ -127,6 +127,23 @@ pub struct JobView<'a> {
     /// The running attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub running: Option<RunningView<'a>>,
+    /// The job as it came, if a retry strategy has changed it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub original: Option<OriginalView<'a>>,
+}
+
+/// A job as it came, before a retry strategy changed it.
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[schema(as = OriginalJob)]
+pub struct OriginalView<'a> {
+    /// Its priority.
+    pub priority: i32,
+    /// Its attributes.
+    #[schema(value_type = BTreeMap<String, AttributeValue>)]
+    pub attributes: Cow<'a, Attributes>,
+    /// Its data. Absent if they were not changed, are no JSON, or have more than 4096 bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data: Option<AnyValue>,
 }
 
 /// The running attempt.
@@ -241,7 +258,7 @@ impl<'a> JobView<'a> {
             retry: Cow::Borrowed(&spec.retry),
             unique: spec.unique.as_ref().map(Cow::Borrowed),
             keep_result: spec.keep_result,
-            callback_url: spec.callback_url.as_ref().map(Cow::Borrowed),
+            callback_url: spec.callback_url.as_ref().map(without_query),
             headers: Cow::Borrowed(&spec.headers),
             running: life.running().map(|run| RunningView {
                 worker: run.worker.as_deref().map(Cow::Borrowed),
@@ -250,8 +267,26 @@ impl<'a> JobView<'a> {
                 cancel: run.cancel,
                 progress: run.progress.as_ref().map(Cow::Borrowed),
             }),
+            original: spec.original.as_deref().map(|original| OriginalView {
+                priority: original.priority,
+                attributes: Cow::Borrowed(&original.attributes),
+                data: original
+                    .data
+                    .as_ref()
+                    .map(|text| AnyValue::new(&Payload::json(text.clone()), encoding)),
+            }),
         }
     }
+}
+
+/// `url` with its query hidden, which may have a key.
+pub fn without_query(url: &Url) -> Cow<'_, Url> {
+    if url.query().is_none() {
+        return Cow::Borrowed(url);
+    }
+    let mut shown = url.clone();
+    shown.set_query(Some("***"));
+    Cow::Owned(shown)
 }
 
 /// The part of a body that is shown, or its size.

@@ -65,8 +65,8 @@ pub fn write_of(before: Option<&Item>, after: Option<&Item>) -> Result<Option<Wr
                 was: version(before),
                 version: version(after),
                 bytes: after.and_then(|item| {
-                    let sealed = item.bytes(row::RECORD)?;
-                    row::item(item.key.s.clone(), kind, version(after), sealed).bytes.ok()
+                    let stored = item.bytes(row::RECORD)?;
+                    row::item(item.key.s.clone(), kind, version(after), stored).bytes.ok()
                 }),
             }),
         _ => None,

@@ -20,7 +20,7 @@ use tidegate_core::{
         StoreError,
         job_store::{DuePage, DueQuery},
     },
-    queue::Order,
+    queue::{Order, order::Position},
     time::Timestamp,
 };
 
@@ -221,9 +221,11 @@ impl DynamoStore {
             if read_until.is_none() || found.complete(read_until).len() > query.limit as usize {
                 let complete = found.complete(read_until);
                 let more = complete.len() > query.limit as usize;
-                let jobs = complete.into_iter().take(query.limit as usize).cloned().collect();
+                let jobs: Vec<Job> =
+                    complete.into_iter().take(query.limit as usize).cloned().collect();
+                let next = jobs.last().filter(|_| more).map(Position::of);
                 let next_due = self.next_due(query, open, found.next_due).await?;
-                return Ok(DuePage { jobs, more, next_due });
+                return Ok(DuePage { jobs, next, next_due });
             }
             let behind = scans.iter_mut().filter(|scan| scan.read_until == read_until);
             let pages = future::try_join_all(

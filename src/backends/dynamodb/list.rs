@@ -98,10 +98,12 @@ impl DynamoStore {
                 Err(_) => return Ok(ListPage::default()),
             },
         };
-        let queues = match &query.queue {
-            Some(queue) => vec![queue.clone()],
-            None => self.queues().await?,
+        let mut queues = match (&query.queue, &query.within_queues) {
+            (Some(queue), _) => vec![queue.clone()],
+            (None, Some(queues)) => queues.iter().cloned().collect(),
+            (None, None) => self.queues().await?,
         };
+        queues.retain(|queue| query.asks_for_queue(queue));
         let limit = query.limit as usize;
         let mut found: BTreeMap<Cursor, Job> = BTreeMap::new();
         let (mut more, mut unreadable) = (false, Vec::new());

@@ -56,7 +56,8 @@ use tidegate_core::{
         Atomicity, Clock, Entropy, StoreCapabilities, StoreError,
         job_store::{
             self, Committed, Depth, DuePage, DueQuery, ItemKind, JobStore, ListPage, ListQuery,
-            Purged, Record, RecordKind, RecordQuery, StoredBody, StoredJob, Txn, UnreadableJob,
+            OverduePage, Purged, Record, RecordKind, RecordQuery, StoredBody, StoredJob, StoredKey,
+            Txn, UnreadableJob, WakePosition,
         },
     },
     queue::{GrantBatch, Ledger, ledger::BatchId},
@@ -293,9 +294,11 @@ impl JobStore for DynamoStore {
     async fn overdue(
         &self,
         until: Timestamp,
+        _: Option<WakePosition>,
         limit: u32,
-    ) -> Result<(Vec<Job>, Option<Timestamp>), StoreError> {
-        self.overdue_jobs(until, limit as usize).await
+    ) -> Result<OverduePage, StoreError> {
+        let (jobs, next_at) = self.overdue_jobs(until, limit as usize).await?;
+        Ok(OverduePage { jobs, next: None, next_at })
     }
 
     async fn running(
@@ -342,13 +345,13 @@ impl JobStore for DynamoStore {
             .collect())
     }
 
-    async fn keys(&self, keys: &[job_store::Key]) -> Result<Vec<Option<JobId>>, StoreError> {
-        let keys: Vec<Key> = keys.iter().map(key::name).collect();
-        let found = self.table.get(&keys).await?;
-        Ok(found
-            .into_iter()
-            .map(|item| item.and_then(|item| item.text(row::TARGET)?.parse().ok()))
-            .collect())
+    async fn keys(&self, keys: &[job_store::Key]) -> Result<Vec<StoredKey>, StoreError> {
+        let names: Vec<Key> = keys.iter().map(key::name).collect();
+        let found = self.table.get(&names).await?;
+        let holder = |(key, item): (&job_store::Key, Option<Item>)| {
+            item.map(|item| row::holder(&item, key)).transpose()
+        };
+        Ok(keys.iter().zip(found).map(holder).collect())
     }
 
     async fn list(&self, query: &ListQuery) -> Result<ListPage, StoreError> {

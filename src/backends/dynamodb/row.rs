@@ -5,8 +5,8 @@
 //! | `r` | job | its revision, which writes compare |
 //! | `j`, `l` | job | its spec, its lifecycle |
 //! | `k`, `n` | job | the kind and the length of its data |
-//! | `d` | job | small data, or the key of its object; sealed |
-//! | `d` | part of a body | its bytes, sealed |
+//! | `d` | job | small data, or the key of its object; with a checksum |
+//! | `d` | part of a body | its bytes, with a checksum |
 //! | `b` | job | the digest of its body and the number of its parts |
 //! | `i` | job | its id, if the key does not contain it |
 //! | `q` | job | the idempotency keys that lead to it |
@@ -29,7 +29,7 @@ use super::{
     table::{EXPIRES, Item, Name, Val},
 };
 use crate::{
-    blob::{SEAL_BYTES, decode, encode, seal, unseal},
+    blob::{CHECKSUM_BYTES, checked, decode, encode, with_checksum},
     unreadable::unreadable,
 };
 use tidegate_core::{
@@ -126,7 +126,7 @@ impl DataAt {
             set: vec![
                 (KIND, Val::N(kind)),
                 length.clone(),
-                (DATA, Val::B(seal(bytes, id.as_str(), kind as u8).into())),
+                (DATA, Val::B(with_checksum(bytes, id.as_str(), kind as u8).into())),
             ],
             remove: vec![BODY],
             parts: Vec::new(),
@@ -138,11 +138,11 @@ impl DataAt {
                     let end = payload.bytes.len().min((part + 1) * PART_BYTES);
                     let bytes = &payload.bytes[part * PART_BYTES..end];
                     let kind = number_of(payload.encoding) as u8;
-                    let sealed = seal(bytes, &part_owner(id, part), kind);
+                    let stored = with_checksum(bytes, &part_owner(id, part), kind);
                     Item::new(
                         key,
                         [
-                            (PART, Val::B(sealed.into())),
+                            (PART, Val::B(stored.into())),
                             (KIND, Val::N(number_of(payload.encoding))),
                             (VERSION, Val::N(1)),
                         ],
@@ -174,7 +174,7 @@ fn encoding_of(number: u64) -> Encoding {
     if number == 1 { Encoding::MessagePack } else { Encoding::Json }
 }
 
-/// The name under which a part of a job's body is sealed.
+/// The owner of a part of a job's body in its checksum.
 fn part_owner(id: &JobId, part: usize) -> String {
     format!("{id} {part}")
 }
@@ -187,29 +187,29 @@ fn part_owner(id: &JobId, part: usize) -> String {
 pub(super) fn body(id: &JobId, parts: &[Option<Item>]) -> Result<Option<Payload>, StoreError> {
     let (mut bytes, mut encoding) = (Vec::new(), None);
     for (number, part) in parts.iter().enumerate() {
-        let sealed = part.as_ref().and_then(|part| Some((part.bytes(PART)?, part.number(KIND)?)));
-        let Some((sealed, kind)) = sealed else { return Ok(None) };
+        let stored = part.as_ref().and_then(|part| Some((part.bytes(PART)?, part.number(KIND)?)));
+        let Some((stored, kind)) = stored else { return Ok(None) };
         let what = || format!("part {number} of the body of job {id}");
-        bytes.extend_from_slice(unseal(sealed, &part_owner(id, number), kind as u8, what)?);
+        bytes.extend_from_slice(checked(stored, &part_owner(id, number), kind as u8, what)?);
         encoding = Some(encoding_of(kind));
     }
     Ok(encoding.map(|encoding| Payload { encoding, bytes: bytes.into() }))
 }
 
-/// The name under which an item of the configuration is sealed.
+/// The owner of an item of the configuration in its checksum.
 fn item_owner(kind: ItemKind, name: &str, version: u64) -> String {
     format!("{} {name} {version}", kind.as_str())
 }
 
-/// The bytes of an item of the configuration, sealed.
-pub(super) fn seal_item(kind: ItemKind, name: &str, version: u64, bytes: &[u8]) -> Val {
-    Val::B(seal(bytes, &item_owner(kind, name, version), 0).into())
+/// The bytes of an item of the configuration, with their checksum.
+pub(super) fn item_bytes(kind: ItemKind, name: &str, version: u64, bytes: &[u8]) -> Val {
+    Val::B(with_checksum(bytes, &item_owner(kind, name, version), 0).into())
 }
 
-/// The item of the configuration that [`seal_item`] sealed.
-pub(super) fn item(name: String, kind: ItemKind, version: u64, sealed: &[u8]) -> job_store::Item {
+/// The item of the configuration that [`item_bytes`] encoded.
+pub(super) fn item(name: String, kind: ItemKind, version: u64, stored: &[u8]) -> job_store::Item {
     let what = || format!("the {} {name}", kind.as_str());
-    let bytes = unseal(sealed, &item_owner(kind, &name, version), 0, what);
+    let bytes = checked(stored, &item_owner(kind, &name, version), 0, what);
     let bytes = bytes.map(<[u8]>::to_vec).map_err(|error| error.chain().to_string());
     job_store::Item { name, version, bytes }
 }
@@ -271,6 +271,12 @@ pub(super) fn stored(item: &Item, now: Timestamp) -> Result<Job, UnreadableJob> 
     })
 }
 
+/// The job that the item of `key` points at.
+pub(super) fn holder(item: &Item, key: &job_store::Key) -> Result<JobId, UnreadableJob> {
+    let id = item.text(TARGET).unwrap_or_default();
+    id.parse().map_err(|_| unreadable(id, &StoreError::corrupt(format!("{key:?} is damaged"))))
+}
+
 /// Like [`stored`], but none for a job that cannot be read, for pages that leave it out.
 pub(super) fn readable(item: &Item, now: Timestamp) -> Option<Job> {
     stored(item, now).ok()
@@ -305,18 +311,18 @@ pub(super) fn job(item: &Item) -> Result<Job, StoreError> {
     let life: Lifecycle =
         decode(blob(LIFE)?, id.as_str(), || format!("the lifecycle of job {id}"))?;
     let length = item.number(LENGTH).unwrap_or_default() as u32;
-    let sealed = |kind: u64| -> Result<Bytes, StoreError> {
-        let sealed = blob(DATA)?;
-        unseal(sealed, id.as_str(), kind as u8, || format!("the data of job {id}"))?;
-        Ok(sealed.slice(SEAL_BYTES..))
+    let stored = |kind: u64| -> Result<Bytes, StoreError> {
+        let stored = blob(DATA)?;
+        checked(stored, id.as_str(), kind as u8, || format!("the data of job {id}"))?;
+        Ok(stored.slice(CHECKSUM_BYTES..))
     };
     let data = match item.number(KIND) {
         Some(kind @ (0 | 1)) => {
-            Body::Inline(Payload { encoding: encoding_of(kind), bytes: sealed(kind)? })
+            Body::Inline(Payload { encoding: encoding_of(kind), bytes: stored(kind)? })
         }
         Some(SEPARATE) => Body::Separate(length),
         Some(kind @ (3 | 4)) => {
-            let key = String::from_utf8_lossy(&sealed(kind)?).into_owned();
+            let key = String::from_utf8_lossy(&stored(kind)?).into_owned();
             Body::Object { encoding: encoding_of(kind - 3), key, len: length }
         }
         _ => return Err(corrupt("has an unknown kind of data")),

@@ -13,7 +13,7 @@ use super::{
     row,
     table::{Change, Item, PageQuery},
 };
-use crate::blob::decode;
+use crate::{blob::decode, unreadable::log_damage};
 use tidegate_core::{
     job::{Job, JobId},
     port::StoreError,
@@ -141,13 +141,10 @@ impl DynamoStore {
     }
 }
 
-/// The jobs of a timer; none for a damaged one, which is logged and stays.
+/// The jobs of a timer; none for a damaged one, which is logged once and stays.
 fn readable(item: &Item) -> Option<Vec<TimedJob>> {
     let what = || format!("timer {}", item.key.s);
     let list = item.bytes(row::LIST).ok_or_else(|| StoreError::corrupt(what()));
     let list = list.and_then(|list| decode(list, &item.key.s, what));
-    list.inspect_err(|error| {
-        tracing::error!(error = %error.chain(), "skipping a timer that cannot be read");
-    })
-    .ok()
+    list.inspect_err(log_damage).ok()
 }

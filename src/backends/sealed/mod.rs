@@ -10,7 +10,7 @@
 //!
 //! A type whose secret cannot be decrypted is an item that cannot be read: its jobs wait.
 
-use std::{error::Error, fmt, io, sync::Arc};
+use std::{fmt, io, sync::Arc};
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
 use base64::{
@@ -72,26 +72,25 @@ impl Keys {
         if (1..=MAX_KEYS).contains(&keys.len()) { Ok(Self(Arc::new(keys))) } else { Err(BadKeys) }
     }
 
-    fn seal(&self, clear: &Value, place: &str) -> Result<Value, CannotSeal> {
-        let [key, ..] = &self.0[..] else { return Err(CannotSeal) };
+    fn seal(&self, clear: &Value, place: &str) -> Result<Value, SecretError> {
+        let [key, ..] = &self.0[..] else { return Err(SecretError::Cipher) };
         let mut text = clear.to_string().into_bytes();
         let sealed = key.cipher.seal_in_place_append_tag(Aad::from(place), &mut text);
-        let nonce = sealed.map_err(|_| CannotSeal)?;
+        let nonce = sealed.map_err(|_| SecretError::Cipher)?;
         let whole = [nonce.as_ref().as_slice(), &text].concat();
         Ok(json!({ SEALED: format!("{VERSION}.{}.{}", key.id, BASE64_URL.encode(whole)) }))
     }
 
-    fn open(&self, sealed: &str, place: &str) -> Result<Value, String> {
+    fn open(&self, sealed: &str, place: &str) -> Result<Value, SecretError> {
         let mut parts = sealed.split('.');
         let (Some(VERSION), Some(id), Some(text), None) =
             (parts.next(), parts.next(), parts.next(), parts.next())
         else {
-            return Err("its secrets are encrypted in a form that is not known".into());
+            return Err(SecretError::UnknownForm);
         };
-        let key = self.0.iter().find(|key| key.id == id).ok_or_else(|| {
-            format!("its secrets are encrypted with key {id}, which this server does not have")
-        })?;
-        let damaged = || format!("its secrets, encrypted with key {id}, are damaged");
+        let key = self.0.iter().find(|key| key.id == id);
+        let key = key.ok_or_else(|| SecretError::KeyMissing(id.to_owned()))?;
+        let damaged = || SecretError::Damaged(id.to_owned());
         let mut whole = BASE64_URL.decode(text).map_err(|_| damaged())?;
         if whole.len() < NONCE_LEN {
             return Err(damaged());
@@ -123,10 +122,39 @@ impl Key {
     }
 }
 
-/// The cipher has failed.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("a secret cannot be encrypted")]
-struct CannotSeal;
+/// Why the secrets of a type cannot be encrypted or decrypted.
+#[derive(Debug, thiserror::Error)]
+pub enum SecretError {
+    /// The key that encrypted them is not among the keys.
+    #[error("its secrets are encrypted with key {0}, which this server does not have")]
+    KeyMissing(String),
+    /// There is no key, but there was one: stored secrets are encrypted with it.
+    #[error(
+        "no key is created while stored types have secrets that are encrypted with key {0}: put \
+         the key file back; if it is lost, write a new key into it (`openssl rand -base64 32`), and \
+         set those types again"
+    )]
+    KeyFileMissing(String),
+    /// The ciphertext has no known form.
+    #[error("its secrets are encrypted in a form that is not known")]
+    UnknownForm,
+    /// The ciphertext was changed or moved.
+    #[error("its secrets, encrypted with key {0}, are damaged")]
+    Damaged(String),
+    /// The keys cannot be read, or a new one cannot be written.
+    #[error("its key: {0}")]
+    Keys(#[from] io::Error),
+    /// The cipher has failed.
+    #[error("a secret cannot be encrypted")]
+    Cipher,
+}
+
+impl SecretError {
+    /// The error of a write that needs a secret encrypted. Nothing was written.
+    fn of_write(self) -> StoreError {
+        StoreError::unavailable_in("encrypting the secrets of a type", self)
+    }
+}
 
 /// Where the keys come from.
 #[derive(Clone, Debug)]
@@ -139,7 +167,7 @@ pub enum KeySource {
 }
 
 impl KeySource {
-    /// The keys; `None` if the file does not exist.
+    /// The keys; `None` if the file does not exist or is empty.
     fn load(&self) -> io::Result<Option<Keys>> {
         match self {
             Self::Given(keys) => Ok(Some(keys.clone())),
@@ -170,19 +198,27 @@ fn read_keys(path: &std::path::Path) -> io::Result<Option<Keys>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         file => file?.take(MAX_FILE_BYTES).read_to_string(&mut text)?,
     };
+    if text.trim().is_empty() {
+        return Ok(None);
+    }
     Keys::parse(&text).map(Some).map_err(io::Error::other)
 }
 
-/// Writes a new key to the file at `path`, durably, and returns it.
+/// Writes a new key to the file at `path`, durably, and returns it. A crash leaves no part of it
+/// there.
 #[cfg(feature = "sqlite")]
 fn create_key(path: &std::path::Path) -> io::Result<Keys> {
     use io::Write as _;
     let mut bytes = [0; KEY_BYTES];
     aws_lc_rs::rand::fill(&mut bytes).map_err(|_| io::Error::other("no random bytes"))?;
     let text = BASE64.encode(bytes);
-    let mut file = crate::private::open(path)?;
+    let new = path.with_extension("new");
+    let mut file = crate::private::open(&new)?;
+    // One that crashed may have left something.
+    file.set_len(0)?;
     file.write_all(format!("{text}\n").as_bytes())?;
     file.sync_all()?;
+    std::fs::rename(&new, path)?;
     if let Some(dir) = path.parent() {
         std::fs::File::open(dir)?.sync_all()?;
     }
@@ -204,49 +240,54 @@ impl SealedStore {
     }
 
     /// The keys, from the source if they were not loaded before.
-    fn keys(&self, is_created: bool) -> io::Result<Option<Keys>> {
+    fn keys(&self) -> io::Result<Option<Keys>> {
         let mut known = self.keys.lock();
         if known.is_none() {
-            *known = if is_created {
-                Some(self.source.load_or_create()?)
-            } else {
-                self.source.load()?
-            };
+            *known = self.source.load()?;
         }
         Ok(known.clone())
     }
 
+    /// The keys; with a new one if there is none and no stored secret needs the one that is missing.
+    async fn keys_to_encrypt(&self) -> Result<Keys, StoreError> {
+        if let Some(keys) = self.keys().map_err(|error| SecretError::from(error).of_write())? {
+            return Ok(keys);
+        }
+        let types = self.store.items(ItemKind::Type).await?;
+        if let Some(key) = types.iter().find_map(key_of) {
+            return Err(SecretError::KeyFileMissing(key).of_write());
+        }
+        let mut known = self.keys.lock();
+        let keys = self.source.load_or_create();
+        let keys = keys.map_err(|error| SecretError::from(error).of_write())?;
+        *known = Some(keys.clone());
+        Ok(keys)
+    }
+
     /// Encrypts the secrets of the types in `writes`.
-    fn seal(&self, writes: &mut [Write]) -> Result<(), StoreError> {
+    async fn seal(&self, writes: &mut [Write]) -> Result<(), StoreError> {
         for write in writes {
             if let Write::SetItem { kind: ItemKind::Type, name, bytes: Some(bytes), .. } = write {
-                let failed = |source: Box<dyn Error + Send + Sync>| {
-                    StoreError::unavailable_in("encrypting the secrets of a type", source)
-                };
-                self.seal_type(name, bytes).map_err(failed)?;
+                self.seal_type(name, bytes).await?;
             }
         }
         Ok(())
     }
 
-    fn seal_type(
-        &self,
-        name: &str,
-        bytes: &mut Vec<u8>,
-    ) -> Result<(), Box<dyn Error + Send + Sync>> {
-        let mut item: Value = serde_json::from_slice(bytes)?;
-        let mut is_changed = false;
-        for pointer in SECRETS {
-            let Some(value) = item.pointer_mut(pointer).filter(|value| !is_empty(value)) else {
-                continue;
-            };
-            let keys = self.keys(true)?.ok_or(CannotSeal)?;
-            *value = keys.seal(value, &place(name, pointer))?;
-            is_changed = true;
+    async fn seal_type(&self, name: &str, bytes: &mut Vec<u8>) -> Result<(), StoreError> {
+        let failed = |error| StoreError::unavailable_in("encrypting the secrets of a type", error);
+        let mut item: Value = serde_json::from_slice(bytes).map_err(failed)?;
+        let has_secret = |pointer: &&str| item.pointer(pointer).is_some_and(|it| !is_empty(it));
+        let secrets: Vec<&str> = SECRETS.into_iter().filter(has_secret).collect();
+        if secrets.is_empty() {
+            return Ok(());
         }
-        if is_changed {
-            *bytes = serde_json::to_vec(&item)?;
+        let keys = self.keys_to_encrypt().await?;
+        for pointer in secrets {
+            let Some(value) = item.pointer_mut(pointer) else { continue };
+            *value = keys.seal(value, &place(name, pointer)).map_err(SecretError::of_write)?;
         }
+        *bytes = serde_json::to_vec(&item).map_err(failed)?;
         Ok(())
     }
 
@@ -260,12 +301,14 @@ impl SealedStore {
         let opened = SECRETS.iter().try_for_each(|pointer| {
             let Some(value) = value.pointer_mut(pointer) else { return Ok(()) };
             let Some(sealed) = sealed(value) else { return Ok(()) };
-            let keys = self.keys(false).map_err(|error| format!("its key: {error}"))?;
-            let keys = keys.ok_or("its secrets are encrypted, and this server has no key")?;
+            let keys = self.keys()?.unwrap_or_else(|| Keys(Arc::default()));
             *value = keys.open(sealed, &place(&item.name, pointer))?;
-            Ok::<(), String>(())
+            Ok::<(), SecretError>(())
         });
-        item.bytes = opened.map(|()| value.to_string().into_bytes());
+        item.bytes = match opened {
+            Ok(()) => Ok(value.to_string().into_bytes()),
+            Err(error) => Err(error.to_string()),
+        };
     }
 }
 
@@ -276,7 +319,7 @@ impl StoreLayer for SealedStore {
 
     async fn commit(&self, mut txns: Vec<Txn>) -> Result<Vec<Committed>, StoreError> {
         for txn in &mut txns {
-            self.seal(txn)?;
+            self.seal(txn).await?;
         }
         self.store.commit(txns).await
     }
@@ -295,6 +338,14 @@ impl StoreLayer for SealedStore {
 /// Whether a stored type may have encrypted secrets.
 pub fn has_secrets(item: &[u8]) -> bool {
     item.windows(SEALED.len()).any(|bytes| bytes == SEALED.as_bytes())
+}
+
+/// The name of the key that encrypted a secret of a stored type, if it has one.
+fn key_of(item: &Item) -> Option<String> {
+    let bytes = item.bytes.as_ref().ok().filter(|bytes| has_secrets(bytes))?;
+    let item: Value = serde_json::from_slice(bytes).ok()?;
+    let sealed = SECRETS.iter().find_map(|pointer| sealed(item.pointer(pointer)?))?;
+    Some(sealed.split('.').nth(1).unwrap_or_default().to_owned())
 }
 
 /// Replaces the encrypted secrets of a stored type by null. For readers without a key.

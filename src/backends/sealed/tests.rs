@@ -126,11 +126,53 @@ async fn a_key_file_is_made_once_for_its_owner() {
     assert!(read(&open()).await.as_str().unwrap().contains("base64"));
     assert!(JobStore::commit(&open(), set("letter", 2, &letter())).await.is_err());
     std::fs::remove_file(&file).unwrap();
-    assert!(read(&open()).await.as_str().unwrap().contains("has no key"));
+    assert!(read(&open()).await.as_str().unwrap().contains("which this server does not have"));
     let elsewhere = dir.path().join("elsewhere");
     std::fs::write(&elsewhere, &text).unwrap();
     std::os::unix::fs::symlink(&elsewhere, &file).unwrap();
     assert!(read(&open()).await.as_str().unwrap().contains("symbolic link"));
+}
+
+#[tokio::test]
+async fn a_key_file_is_whole_or_absent() {
+    let plain: SharedStore = Arc::new(MemoryStore::new());
+    let dir = tempfile::tempdir().unwrap();
+    let (file, new) = (dir.path().join("key"), dir.path().join("key.new"));
+    let store = SealedStore::new(Arc::clone(&plain), KeySource::File(file.clone()));
+    // The disk accepts no part of it.
+    std::fs::create_dir(&new).unwrap();
+    assert!(JobStore::commit(&store, set("letter", 0, &letter())).await.is_err());
+    assert!(!file.exists(), "no part of a key is left");
+    std::fs::remove_dir(&new).unwrap();
+    // A server that crashed has left parts.
+    std::fs::write(&new, "a longer text than a key, which a crash has left, has 45 bytes").unwrap();
+    std::fs::write(&file, "\n").unwrap();
+    JobStore::commit(&store, set("letter", 0, &letter())).await.unwrap();
+    assert!(Keys::parse(&std::fs::read_to_string(&file).unwrap()).is_ok() && !new.exists());
+    let again = SealedStore::new(plain, KeySource::File(file));
+    assert_eq!(read(&again).await, letter());
+}
+
+#[tokio::test]
+async fn no_key_is_created_while_one_is_missing() {
+    let plain: SharedStore = Arc::new(MemoryStore::new());
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("key");
+    let open = || SealedStore::new(Arc::clone(&plain), KeySource::File(file.clone()));
+    JobStore::commit(&open(), set("letter", 0, &letter())).await.unwrap();
+    let key = std::fs::read_to_string(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    let store = open();
+    let refused = JobStore::commit(&store, set("other", 0, &letter())).await.unwrap_err();
+    let refused = refused.chain().to_string();
+    assert!(refused.contains("put the key file back") && !file.exists(), "{refused}");
+    // A type without secrets needs none.
+    let bare = json!({"config": {"target": {"url": "x"}}});
+    JobStore::commit(&store, set("bare", 0, &bare)).await.unwrap();
+    std::fs::write(&file, key).unwrap();
+    JobStore::commit(&store, set("other", 0, &letter())).await.unwrap();
+    let types = JobStore::items(&store, ItemKind::Type).await.unwrap();
+    assert!(types.iter().all(|item| item.bytes.is_ok()), "{types:?}");
 }
 
 #[test]

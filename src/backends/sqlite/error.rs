@@ -25,12 +25,16 @@ impl From<Error> for Failure {
                     retry_after: Duration::from_secs(1),
                     message: NO_ROOM.into(),
                 },
-                ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => StoreError::corrupt(error),
+                // No record is as long as SQLite's bound: its length is damaged.
+                ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase | ErrorCode::TooBig => {
+                    StoreError::corrupt(error)
+                }
                 _ => StoreError::unavailable(error),
             },
             Error::FromSqlConversionFailure(..)
             | Error::IntegralValueOutOfRange(..)
-            | Error::InvalidColumnType(..) => StoreError::corrupt(error),
+            | Error::InvalidColumnType(..)
+            | Error::Utf8Error(..) => StoreError::corrupt(error),
             _ => StoreError::unavailable(error),
         })
     }

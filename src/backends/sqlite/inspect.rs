@@ -10,10 +10,11 @@ use std::{
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
 use super::{
+    damage::Verified,
     error::Failure,
     file::{ANOTHER_PROCESS, OpenError, database, fault, format, open_reader},
     row,
-    verify::{Verified, objects, verify},
+    verify::{objects, verify},
 };
 use crate::private;
 use tidegate_core::{

@@ -12,7 +12,7 @@ use super::{
     SqliteStore, due,
     error::Failure,
     list, record,
-    row::{self, select_jobs, unseal},
+    row::{self, checked, select_jobs},
     txn,
 };
 use crate::unreadable::unreadable;
@@ -20,8 +20,9 @@ use tidegate_core::{
     job::{Job, JobId, Payload, QueueName, Spec, TypeName},
     port::job_store::{
         Atomicity, Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key, ListPage,
-        ListQuery, Purged, Record, RecordKind, RecordQuery, StoreCapabilities, StoreError,
-        StoredBody, StoredJob, Txn, UnreadableJob, Write, flatten,
+        ListQuery, OverduePage, Purged, Record, RecordKind, RecordQuery, StoreCapabilities,
+        StoreError, StoredBody, StoredJob, StoredKey, Txn, UnreadableJob, WakePosition, Write,
+        flatten,
     },
     queue::{GrantBatch, Ledger, ledger::BatchId},
     time::Timestamp,
@@ -29,24 +30,50 @@ use tidegate_core::{
 
 /// Most due jobs that a count covers. It counts entries of an index, and reads no job.
 const MAX_COUNTED_DUE: u32 = 100_000;
-/// How many rows that cannot be read a page skips.
-pub(super) const MAX_UNREADABLE_ROWS: u32 = 10_000;
+/// How many jobs that cannot be read a page skips. Then it ends, and the next one reads on behind
+/// them.
+pub(super) const MAX_UNREADABLE_ROWS: u32 = 1000;
 
-/// The first `limit` jobs of `rows` that can be read.
-fn jobs(mut rows: rusqlite::Rows<'_>, limit: u32) -> Result<Vec<Job>, Failure> {
-    let mut jobs = Vec::new();
-    while jobs.len() < limit as usize
+/// The overdue jobs behind a `wake_at` and a row, in this order. They are not more than
+/// [`MAX_UNREADABLE_ROWS`] and a limit.
+const OVERDUE: &str = "SELECT id, spec, life, data_kind, data_bytes, data, wake_at, n FROM jobs \
+     INDEXED BY jobs_wake WHERE wake_at <= ?1 AND (wake_at, n) > (?2, ?3) \
+     ORDER BY wake_at, n LIMIT ?4";
+
+/// The first `limit` overdue jobs behind `after` that can be read.
+fn overdue(
+    db: &Connection,
+    until: Timestamp,
+    after: Option<WakePosition>,
+    limit: u32,
+) -> Result<OverduePage, Failure> {
+    let start = after.map_or((i64::MIN, i64::MIN), |after| (after.at.millis(), after.tie));
+    let most = limit + MAX_UNREADABLE_ROWS;
+    let mut find = db.prepare_cached(OVERDUE)?;
+    let mut rows = find.query(params![until.millis(), start.0, start.1, most])?;
+    let (mut page, mut damaged) = (OverduePage::default(), 0);
+    while page.jobs.len() < limit as usize
         && let Some(row) = rows.next()?
     {
-        jobs.extend(row::readable(row)?);
+        if let Some(job) = row::readable(row)? {
+            page.jobs.push(job);
+            continue;
+        }
+        damaged += 1;
+        if damaged == MAX_UNREADABLE_ROWS {
+            let at = Timestamp::from_millis(row.get(6)?);
+            page.next = Some(WakePosition { at, tie: row.get(7)? });
+            break;
+        }
     }
-    Ok(jobs)
+    Ok(page)
 }
 
 /// The body in a row of encoding, bytes and length.
 fn body(row: &rusqlite::Row<'_>, id: &str) -> Result<Payload, Failure> {
     let encoding: i64 = row.get(0)?;
-    let bytes = unseal(row::blob(row, 1)?, id, encoding as u8, || format!("the body of job {id}"))?;
+    let bytes =
+        checked(row::blob(row, 1)?, id, encoding as u8, || format!("the body of job {id}"))?;
     if row.get::<_, i64>(2)? != bytes.len() as i64 {
         return Err(Failure::corrupt(format!("the length of the body of job {id} is wrong")));
     }
@@ -136,14 +163,11 @@ impl JobStore for SqliteStore {
     async fn overdue(
         &self,
         until: Timestamp,
+        after: Option<WakePosition>,
         limit: u32,
-    ) -> Result<(Vec<Job>, Option<Timestamp>), StoreError> {
+    ) -> Result<OverduePage, StoreError> {
         self.readers.read(|db| {
-            let mut late = db.prepare_cached(select_jobs!(
-                "INDEXED BY jobs_wake WHERE wake_at <= ?1 ORDER BY wake_at LIMIT ?2"
-            ))?;
-            let late = late.query(params![until.millis(), limit + MAX_UNREADABLE_ROWS])?;
-            let late = jobs(late, limit)?;
+            let page = overdue(db, until, after, limit)?;
             let next: Option<i64> = db
                 .prepare_cached(
                     "SELECT wake_at FROM jobs INDEXED BY jobs_wake WHERE wake_at > ?1 \
@@ -151,7 +175,7 @@ impl JobStore for SqliteStore {
                 )?
                 .query_row([until.millis()], |row| row.get(0))
                 .optional()?;
-            Ok((late, next.map(Timestamp::from_millis)))
+            Ok(OverduePage { next_at: next.map(Timestamp::from_millis), ..page })
         })
     }
 
@@ -225,11 +249,11 @@ impl JobStore for SqliteStore {
         })
     }
 
-    async fn keys(&self, keys: &[Key]) -> Result<Vec<Option<JobId>>, StoreError> {
+    async fn keys(&self, keys: &[Key]) -> Result<Vec<StoredKey>, StoreError> {
         let names = self.names();
-        let find = |db: &Connection, key| {
-            let Some(columns) = txn::key_columns(key, &names) else { return Ok(None) };
-            Ok(txn::find_key(db, columns)?.and_then(Result::ok))
+        let find = |db: &Connection, key| match txn::key_columns(key, &names) {
+            Some(columns) => Ok(txn::find_key(db, columns)?.transpose()),
+            None => Ok(Ok(None)),
         };
         self.readers.read(|db| keys.iter().map(|key| find(db, key)).collect())
     }

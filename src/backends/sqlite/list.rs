@@ -161,28 +161,24 @@ fn streams(
     before: ListPosition,
     from: i64,
 ) -> Result<Vec<Stream>, Failure> {
-    let queue = query.queue.as_ref().map(|name| names.queue(name));
-    let job_type = query.job_type.as_ref().map(|name| names.job_type(name));
+    let (queues, types) = names.selected(query);
     let counts = shared.counts();
     let is_wanted = |state: i64| {
         query.states.is_empty() || query.states.iter().any(|filter| state_number(*filter) == state)
     };
-    let is_of_queue = |number: i64| queue.is_none_or(|queue| queue == Some(number));
     let occupied: Vec<(i64, i64, i64)> = counts
         .iter()
         .filter(|(_, jobs)| **jobs > 0)
         .map(|(key, _)| *key)
         .filter(|(in_queue, of_type, state)| {
-            is_of_queue(*in_queue)
-                && job_type.is_none_or(|n| n == Some(*of_type))
-                && is_wanted(*state)
+            queues.contains(in_queue) && types.contains(of_type) && is_wanted(*state)
         })
         .collect();
     let jobs_in = |wanted: StateFilter| -> u64 {
         let number = state_number(wanted);
         let matching = counts
             .iter()
-            .filter(|((in_queue, _, state), _)| *state == number && is_of_queue(*in_queue));
+            .filter(|((in_queue, _, state), _)| *state == number && queues.contains(in_queue));
         matching.map(|(_, jobs)| *jobs).sum()
     };
     let by_state = !query.states.is_empty()
@@ -206,8 +202,8 @@ fn streams(
 
 /// The jobs in `state`, of the queues in `occupied`, which have jobs in any of the wanted states.
 ///
-/// The counts may be older than the rows: a job that has just moved from one wanted state to another
-/// is in a queue that has some, but not in that state.
+/// The counts may be older than the rows: a job that has just moved from one wanted state to
+/// another is in a queue that has some, but not in that state.
 fn state_stream(
     db: &Connection,
     state: StateFilter,

@@ -10,6 +10,7 @@
 //! each index), [`row`] (the columns of a job), [`txn`], [`mod@write`], [`writer`], [`readers`],
 //! [`due`], [`list`], [`job_store`].
 
+mod damage;
 mod due;
 mod error;
 mod file;
@@ -38,13 +39,13 @@ use std::{
 use parking_lot::{Mutex, RwLock};
 use rusqlite::Connection;
 
+pub use damage::{Damage, NamedObject, Place, Verified};
 use error::Failure;
 pub use file::{OpenError, backup, database, forget_database};
 pub use inspect::{Inspection, holder};
 use names::Names;
 use readers::Readers;
 pub use repair::{Repaired, repair};
-pub use verify::{Damage, NamedObject, Place, Verified};
 
 /// The number of jobs by the numbers of queue, type and state.
 type Counts = HashMap<(i64, i64, i64), u64>;

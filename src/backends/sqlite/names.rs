@@ -1,11 +1,14 @@
 //! Queue and type names as small numbers, which rows and indexes contain.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use rusqlite::Connection;
 
-use super::error::Failure;
-use tidegate_core::job::{QueueName, TypeName};
+use super::{error::Failure, row::RawText};
+use tidegate_core::{
+    job::{QueueName, TypeName},
+    port::job_store::ListQuery,
+};
 
 /// All queue and type names that were ever stored. The tables are not pruned, because names are
 /// few.
@@ -13,6 +16,15 @@ use tidegate_core::job::{QueueName, TypeName};
 pub(super) struct Names {
     queues: Interned<QueueName>,
     types: Interned<TypeName>,
+}
+
+/// A row that contains no name, or that of another row, because it is damaged.
+#[derive(Clone, Debug)]
+pub(super) struct BadName {
+    pub table: &'static str,
+    pub n: i64,
+    /// Its text, as far as it can be read.
+    pub name: String,
 }
 
 #[derive(Clone, Debug)]
@@ -33,26 +45,45 @@ impl<N: Clone + Eq + std::hash::Hash + std::str::FromStr> Interned<N> {
         self.names.insert(number, name);
     }
 
-    fn read(db: &Connection, sql: &str) -> Result<Self, Failure> {
+    /// The names in `table`. Those that are none are added to `bad`.
+    fn read(db: &Connection, table: &'static str, bad: &mut Vec<BadName>) -> Result<Self, Failure> {
         let mut all = Self::default();
-        let mut statement = db.prepare(sql)?;
+        let mut statement = db.prepare(&format!("SELECT n, name FROM {table}"))?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
-            let name: String = row.get(1)?;
-            let name =
-                name.parse().map_err(|_| Failure::corrupt(format!("{name:?} is not a name")))?;
-            all.add(name, row.get(0)?);
+            let (n, name): (i64, RawText) = (row.get(0)?, row.get(1)?);
+            let name = name.shown();
+            match name.parse() {
+                Ok(parsed) if !all.numbers.contains_key(&parsed) => all.add(parsed, n),
+                _ => bad.push(BadName { table, n, name }),
+            }
         }
         Ok(all)
     }
 }
 
 impl Names {
-    /// Reads the stored names.
+    /// The stored names.
+    ///
+    /// # Errors
+    ///
+    /// One of them is damaged, so it is not known to which queue or type its jobs belong.
     pub(super) fn read(db: &Connection) -> Result<Self, Failure> {
-        let queues = Interned::read(db, "SELECT n, name FROM queue_names")?;
-        let types = Interned::read(db, "SELECT n, name FROM type_names")?;
-        Ok(Self { queues, types })
+        let (names, bad) = Self::readable(db)?;
+        match bad.first() {
+            None => Ok(names),
+            Some(BadName { table, name, .. }) => Err(Failure::corrupt(format!(
+                "{table} has the damaged name {name:?}: `tidegate repair` restores it"
+            ))),
+        }
+    }
+
+    /// The stored names that can be read, and the others.
+    pub(super) fn readable(db: &Connection) -> Result<(Self, Vec<BadName>), Failure> {
+        let mut bad = Vec::new();
+        let queues = Interned::read(db, "queue_names", &mut bad)?;
+        let types = Interned::read(db, "type_names", &mut bad)?;
+        Ok((Self { queues, types }, bad))
     }
 
     /// The number of a queue, if it has one.
@@ -71,6 +102,13 @@ impl Names {
         numbers.sort_unstable();
         numbers.dedup();
         numbers
+    }
+
+    /// The numbers of the queues and types whose jobs `query` may select.
+    pub(super) fn selected(&self, query: &ListQuery) -> (HashSet<i64>, HashSet<i64>) {
+        let queues = self.queues.numbers.iter().filter(|(name, _)| query.asks_for_queue(name));
+        let types = self.types.numbers.iter().filter(|(name, _)| query.asks_for_type(name));
+        (queues.map(|(_, n)| *n).collect(), types.map(|(_, n)| *n).collect())
     }
 
     /// The queue of a number.

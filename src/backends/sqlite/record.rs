@@ -4,13 +4,16 @@ use rusqlite::{Connection, Row, params};
 
 use super::{
     error::Failure,
-    job_store::MAX_UNREADABLE_ROWS,
-    row::{self, record_owner, unseal},
+    row::{self, RawText, checked, record_owner},
 };
+use crate::unreadable::log_damage;
 use tidegate_core::{
     port::job_store::{Purged, Record, RecordKind, RecordQuery},
     time::Timestamp,
 };
+
+/// Most records that cannot be read before a page ends.
+const MAX_UNREADABLE_ROWS: u32 = 10_000;
 
 /// The answer to `query`.
 pub(super) fn page(db: &Connection, query: &RecordQuery) -> Result<Vec<Record>, Failure> {
@@ -34,12 +37,13 @@ pub(super) fn page(db: &Connection, query: &RecordQuery) -> Result<Vec<Record>, 
 
 /// The record in a row of name, time and bytes; none if it is damaged, which is logged.
 fn record(row: &Row<'_>, kind: RecordKind) -> Result<Option<Record>, Failure> {
-    let (name, until): (String, i64) = (row.get(0)?, row.get(1)?);
+    let (name, until): (RawText, i64) = (row.get(0)?, row.get(1)?);
+    let name = name.shown();
     let owner = record_owner(kind.as_str(), &name, until);
-    let bytes = match unseal(row::blob(row, 2)?, &owner, 0, || format!("the record {owner}")) {
+    let bytes = match checked(row::blob(row, 2)?, &owner, 0, || format!("the record {owner}")) {
         Ok(bytes) => bytes.to_vec(),
         Err(error) => {
-            tracing::error!(error = %error.chain(), "a damaged record is left out");
+            log_damage(&error);
             return Ok(None);
         }
     };
@@ -61,11 +65,15 @@ pub(super) fn droppable(
     let mut purged = Purged { left: all as u64, ..Purged::default() };
     let mut first = db.prepare_cached(
         "SELECT name, until FROM records INDEXED BY records_by_time WHERE kind = ?1 \
-             ORDER BY until LIMIT ?2",
+             ORDER BY until",
     )?;
-    let mut rows = first.query(params![kind.as_str(), limit])?;
+    let mut rows = first.query([kind.as_str()])?;
     let mut drop = Vec::new();
-    while let Some(row) = rows.next()? {
+    while drop.len() < limit as usize
+        && let Some(row) = rows.next()?
+    {
+        // A record without a valid name is left to a repair.
+        let Ok(name) = String::from_utf8(row.get::<_, RawText>(0)?.0) else { continue };
         let until = Timestamp::from_millis(row.get(1)?);
         match until <= now {
             true => purged.expired += 1,
@@ -73,7 +81,7 @@ pub(super) fn droppable(
             false => break,
         }
         purged.left -= 1;
-        drop.push((row.get(0)?, until));
+        drop.push((name, until));
     }
     Ok((drop, purged))
 }

@@ -9,7 +9,7 @@ use rusqlite::{
 };
 
 use super::error::Failure;
-pub(super) use crate::blob::{decode, encode, seal, unseal};
+pub(super) use crate::blob::{checked, decode, encode, with_checksum};
 use crate::unreadable::unreadable;
 use tidegate_core::{
     checksum::checksum,
@@ -90,7 +90,7 @@ impl LifeColumns {
 pub(super) struct DataColumns {
     pub kind: i64,
     pub bytes: i64,
-    /// The data or the key of its object, sealed.
+    /// The data or the key of its object, with a checksum.
     pub data: Option<Vec<u8>>,
     /// The change of the job's row in `bodies`.
     pub body: BodyChange,
@@ -103,12 +103,12 @@ pub(super) enum BodyChange {
     Deleted,
     /// The row is unchanged.
     Unchanged,
-    /// The row gets this data, sealed.
+    /// The row gets this data.
     New {
         /// The encoding of the data.
         encoding: i64,
-        /// The sealed data.
-        sealed: Vec<u8>,
+        /// The data, with a checksum.
+        stored: Vec<u8>,
     },
 }
 
@@ -118,15 +118,15 @@ impl DataColumns {
         let here = |kind: i64, data: &[u8]| Self {
             kind,
             bytes,
-            data: Some(seal(data, id.as_str(), kind as u8)),
+            data: Some(with_checksum(data, id.as_str(), kind as u8)),
             body: BodyChange::Deleted,
         };
         let elsewhere = |body| Self { kind: SEPARATE, bytes, data: None, body };
         match data {
             Body::Inline(payload) if payload.bytes.len() > INLINE_BYTES => {
                 let encoding = encoding_number(payload.encoding);
-                let sealed = seal(&payload.bytes, id.as_str(), encoding as u8);
-                elsewhere(BodyChange::New { encoding, sealed })
+                let stored = with_checksum(&payload.bytes, id.as_str(), encoding as u8);
+                elsewhere(BodyChange::New { encoding, stored })
             }
             Body::Inline(payload) => here(encoding_number(payload.encoding), &payload.bytes),
             Body::Separate(_) => elsewhere(BodyChange::Unchanged),
@@ -155,17 +155,17 @@ pub(super) fn job(row: &Row<'_>) -> Result<Job, Failure> {
     let life: Lifecycle = decode(blob(row, 2)?, id, || format!("the lifecycle of job {id}"))?;
     let bytes: u32 = row.get(4)?;
     let kind: i64 = row.get(3)?;
-    let sealed = || -> Result<&[u8], Failure> {
-        Ok(unseal(blob(row, 5)?, id, kind as u8, || format!("the data of job {id}"))?)
+    let stored = || -> Result<&[u8], Failure> {
+        Ok(checked(blob(row, 5)?, id, kind as u8, || format!("the data of job {id}"))?)
     };
     let data = match kind {
         0 | 1 => {
-            let bytes = Bytes::copy_from_slice(sealed()?);
+            let bytes = Bytes::copy_from_slice(stored()?);
             Body::Inline(Payload { encoding: encoding_of(kind), bytes })
         }
         SEPARATE => Body::Separate(bytes),
         OBJECT | 4 => {
-            let key = String::from_utf8_lossy(sealed()?).into_owned();
+            let key = String::from_utf8_lossy(stored()?).into_owned();
             Body::Object { encoding: encoding_of(kind - OBJECT), key, len: bytes }
         }
         kind => {
@@ -192,22 +192,24 @@ pub(super) fn readable(row: &Row<'_>) -> Result<Option<Job>, Failure> {
     Ok(stored(row)?.ok())
 }
 
-/// The name under which an item is sealed.
+/// The owner of an item in its checksum.
 pub(super) fn item_owner(kind: &str, name: &str, version: i64) -> String {
     format!("{kind} {name} {version}")
 }
 
-/// The item in a row of name, version and bytes.
+/// The item in a row of name, version and bytes. If one of them is damaged, it cannot be read.
 pub(super) fn item(row: &Row<'_>, kind: ItemKind) -> Result<Item, rusqlite::Error> {
-    let (name, version): (String, i64) = (row.get(0)?, row.get(1)?);
-    let sealed = row.get_ref(2)?.as_bytes().unwrap_or_default();
+    let name: RawText = row.get(0)?;
+    let name = name.shown();
+    let version = row.get_ref(1)?.as_i64().unwrap_or_default();
+    let stored = row.get_ref(2)?.as_bytes().unwrap_or_default();
     let owner = item_owner(kind.as_str(), &name, version);
-    let bytes = unseal(sealed, &owner, 0, || format!("the {} {name}", kind.as_str()));
+    let bytes = checked(stored, &owner, 0, || format!("the {} {name}", kind.as_str()));
     let bytes = bytes.map(<[u8]>::to_vec).map_err(|error| error.chain().to_string());
     Ok(Item { name, version: version as u64, bytes })
 }
 
-/// The name under which a record is sealed.
+/// The owner of a record in its checksum.
 pub(super) fn record_owner(kind: &str, name: &str, until: i64) -> String {
     format!("{kind} {name} {until}")
 }
@@ -227,6 +229,13 @@ pub(super) fn shown_id(row: &Row<'_>) -> String {
 /// A text of a row that need not be UTF-8, because damage must stop no search.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RawText(pub Vec<u8>);
+
+impl RawText {
+    /// The text, as far as it can be read.
+    pub(super) fn shown(&self) -> String {
+        String::from_utf8_lossy(&self.0).into_owned()
+    }
+}
 
 impl From<&str> for RawText {
     fn from(text: &str) -> Self {

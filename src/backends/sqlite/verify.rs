@@ -1,117 +1,27 @@
 //! A check of every row: whether it can be read, and whether its columns say what it contains.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use rusqlite::{Connection, Row, params};
 
 use super::{
+    damage::{NamedObject, Place, Verified},
     error::Failure,
     file::MIGRATIONS,
-    names::Names,
+    names::{BadName, Names},
     row::{
-        self, LifeColumns, RawText, SEPARATE, blob, decode, item_owner, key_sum, record_owner,
-        select_jobs, text, unseal,
+        self, LifeColumns, RawText, SEPARATE, blob, checked, decode, item_owner, key_sum,
+        record_owner, select_jobs, text,
     },
 };
 use tidegate_core::{
     job::{Body, Job, QueueName},
     port::StoreError,
-    queue::{GrantBatch, Ledger},
+    queue::{GrantBatch, Ledger, ledger::BatchId},
 };
 
 /// Most lines of SQLite's own report.
 const MAX_REPORT_LINES: u32 = 20;
-
-/// What is damaged, by its key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// The file: a page, or an index that differs from its table.
-    File,
-    /// A job in row `n`, or its body, cannot be read.
-    Job {
-        /// The row.
-        n: i64,
-        /// Its id, as far as it can be read.
-        id: String,
-    },
-    /// A job whose columns differ from its record.
-    Columns {
-        /// The row.
-        n: i64,
-    },
-    /// A body without a job.
-    Body {
-        /// The row of the job.
-        n: i64,
-    },
-    /// The number of jobs by state.
-    Counts,
-    /// A correlation, unique or idempotency key.
-    Key {
-        /// Its kind.
-        kind: i64,
-        /// The number of its type.
-        job_type: i64,
-        /// The key.
-        key: Vec<u8>,
-    },
-    /// A queue's ledger, or a batch that it names.
-    Ledger {
-        /// The number of the queue.
-        queue: i64,
-    },
-    /// An item of the configuration.
-    Item {
-        /// Its kind.
-        kind: String,
-        /// Its name.
-        name: String,
-    },
-    /// A pending reply or a dead letter.
-    Record {
-        /// The row.
-        n: i64,
-    },
-}
-
-/// A damaged record.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Damage {
-    /// Where.
-    pub place: Place,
-    /// What is wrong, for an operator.
-    pub what: String,
-}
-
-/// An object that a job names: its key and its length.
-pub type NamedObject = (String, u32);
-
-/// What a check has found.
-#[derive(Debug, Default)]
-pub struct Verified {
-    /// The damaged records.
-    pub damage: Vec<Damage>,
-    /// The jobs that were read.
-    pub jobs: u64,
-    /// The objects with the bodies and results of jobs, each with its job.
-    pub objects: Vec<(String, NamedObject)>,
-}
-
-impl Verified {
-    fn add(&mut self, place: Place, what: impl Into<String>) {
-        self.damage.push(Damage { place, what: what.into() });
-    }
-
-    fn add_failure(&mut self, place: Place, Failure(error): &Failure) {
-        let what = match error {
-            StoreError::Corrupt(source) => {
-                tidegate_core::error_chain::ErrorChain(source).to_string()
-            }
-            other => other.chain().to_string(),
-        };
-        self.add(place, what);
-    }
-}
 
 /// Checks every row of `db`, and SQLite's own structures. Reads the whole file.
 pub(super) fn verify(db: &Connection) -> Result<Verified, Failure> {
@@ -120,13 +30,10 @@ pub(super) fn verify(db: &Connection) -> Result<Verified, Failure> {
     let mut found = Verified::default();
     schema(db, &mut found)?;
     file(db, &mut found)?;
-    let names = match Names::read(db) {
-        Ok(names) => names,
-        Err(failure) => {
-            found.add_failure(Place::File, &failure);
-            return Ok(found);
-        }
-    };
+    let (names, bad) = Names::readable(db)?;
+    for BadName { table, n, name } in bad {
+        found.add(Place::Name { table, n }, format!("{table} has the damaged name {name:?}"));
+    }
     jobs(db, &names, &mut found)?;
     bodies(db, &mut found)?;
     keys(db, &mut found)?;
@@ -140,7 +47,7 @@ pub(super) fn verify(db: &Connection) -> Result<Verified, Failure> {
 pub(super) fn objects(db: &Connection) -> Result<Vec<(String, NamedObject)>, Failure> {
     let _instant = db.unchecked_transaction()?;
     let mut found = Verified::default();
-    jobs(db, &Names::read(db)?, &mut found)?;
+    jobs(db, &Names::readable(db)?.0, &mut found)?;
     Ok(found.objects)
 }
 
@@ -159,9 +66,9 @@ fn file(db: &Connection, found: &mut Verified) -> Result<(), Failure> {
 
 /// The tables and indexes that every statement relies on.
 fn schema(db: &Connection, found: &mut Verified) -> Result<(), Failure> {
-    let read = |db: &Connection| -> Result<BTreeMap<String, RawText>, Failure> {
+    let read = |db: &Connection| -> Result<BTreeMap<RawText, String>, Failure> {
         let mut all = db.prepare("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL")?;
-        let all = all.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let all = all.query_map([], |row| Ok((row.get(0)?, statement(&row.get(1)?))))?;
         Ok(all.collect::<Result<_, _>>()?)
     };
     let fresh = Connection::open_in_memory()?;
@@ -171,10 +78,18 @@ fn schema(db: &Connection, found: &mut Verified) -> Result<(), Failure> {
     let stored = read(db)?;
     for (name, sql) in read(&fresh)? {
         if stored.get(&name) != Some(&sql) {
+            let name = name.shown();
             found.add(Place::File, format!("the definition of {name} is missing or changed"));
         }
     }
     Ok(())
+}
+
+/// A statement without its comments, which another build may have worded differently.
+fn statement(sql: &RawText) -> String {
+    let sql = sql.shown();
+    let lines = sql.lines().map(|line| line.split("--").next().unwrap_or_default().trim_end());
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 /// Every job with its body, and the counts.
@@ -193,9 +108,7 @@ fn jobs(db: &Connection, names: &Names, found: &mut Verified) -> Result<(), Fail
             *counts.entry(group).or_default() += 1;
             job(db, row, n, names, found)
         });
-        if let Err(failure) = checked {
-            found.add_failure(Place::Job { n, id: row::shown_id(row) }, &failure);
-        }
+        found.add_damage(checked, || Place::Job { n, id: row::shown_id(row) })?;
     }
     let mut all = db.prepare("SELECT queue, type, state, jobs FROM counts")?;
     let mut rows = all.query([])?;
@@ -267,7 +180,7 @@ pub(super) fn body(db: &Connection, n: i64, job: &Job) -> Result<(), Failure> {
         return Err(StoreError::corrupt_in(what(), "it is missing").into());
     };
     let encoding: i64 = row.get(0)?;
-    let bytes = unseal(blob(row, 1)?, job.id.as_str(), encoding as u8, what)?;
+    let bytes = checked(blob(row, 1)?, job.id.as_str(), encoding as u8, what)?;
     if bytes.len() != length as usize {
         return Err(StoreError::corrupt_in(what(), "it has another length").into());
     }
@@ -304,21 +217,23 @@ fn keys(db: &Connection, found: &mut Verified) -> Result<(), Failure> {
 }
 
 fn ledgers(db: &Connection, names: &Names, found: &mut Verified) -> Result<(), Failure> {
+    let mut named: HashSet<(i64, i64)> = HashSet::new();
     let mut all = db.prepare("SELECT queue, version, head FROM heads")?;
     let mut rows = all.query([])?;
     while let Some(row) = rows.next()? {
         let queue: i64 = row.get(0)?;
-        if let Err(failure) = ledger(db, row, queue, names) {
-            found.add_failure(Place::Ledger { queue }, &failure);
-        }
+        let checked = ledger(db, row, queue, names)
+            .map(|batches| named.extend(batches.into_iter().map(|id| (queue, id.0 as i64))));
+        found.add_damage(checked, || Place::Ledger { queue })?;
     }
     let mut all = db.prepare("SELECT queue, id, for_head, batch FROM batches")?;
     let mut rows = all.query([])?;
     while let Some(row) = rows.next()? {
-        let queue: i64 = row.get(0)?;
-        if let Err(failure) = batch(row, queue, names) {
-            found.add_failure(Place::Ledger { queue }, &failure);
-        }
+        let (queue, id): (i64, i64) = (row.get(0)?, row.get(1)?);
+        let is_named = named.contains(&(queue, id));
+        found.add_damage(batch(row, queue, names), || {
+            if is_named { Place::Ledger { queue } } else { Place::Batch { queue, id } }
+        })?;
     }
     Ok(())
 }
@@ -340,8 +255,13 @@ fn batch(row: &Row<'_>, queue: i64, names: &Names) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Checks a ledger and the batches that it names.
-fn ledger(db: &Connection, row: &Row<'_>, queue: i64, names: &Names) -> Result<(), Failure> {
+/// Checks a ledger. Returns the batches that it names, which exist.
+fn ledger(
+    db: &Connection,
+    row: &Row<'_>,
+    queue: i64,
+    names: &Names,
+) -> Result<Vec<BatchId>, Failure> {
     let name = owner(queue, names)?;
     let what = || format!("the ledger of queue {name}");
     let ledger: Ledger = decode(blob(row, 2)?, name, what)?;
@@ -349,25 +269,28 @@ fn ledger(db: &Connection, row: &Row<'_>, queue: i64, names: &Names) -> Result<(
         return Err(StoreError::corrupt_in(what(), "its row has another version").into());
     }
     let mut find = db.prepare_cached("SELECT 1 FROM batches WHERE queue = ?1 AND id = ?2")?;
-    for id in ledger.referenced_batches() {
+    let named: Vec<BatchId> = ledger.referenced_batches().collect();
+    for id in &named {
         if !find.exists(params![queue, id.0 as i64])? {
             let what = format!("batch {:016x} of queue {name}", id.0);
             return Err(StoreError::corrupt_in(what, "it is missing").into());
         }
     }
-    Ok(())
+    Ok(named)
 }
 
 fn items(db: &Connection, found: &mut Verified) -> Result<(), Failure> {
-    let mut all = db.prepare("SELECT kind, name, version, bytes FROM items")?;
+    let mut all = db.prepare("SELECT rowid, kind, name, version, bytes FROM items")?;
     let mut rows = all.query([])?;
     while let Some(row) = rows.next()? {
-        let (kind, name): (RawText, RawText) = (row.get(0)?, row.get(1)?);
-        let [kind, name] = [kind, name].map(|text| String::from_utf8_lossy(&text.0).into_owned());
-        let owner = item_owner(&kind, &name, row.get(2)?);
-        if let Err(error) = unseal(blob(row, 3)?, &owner, 0, || format!("the {kind} {name}")) {
-            found.add_failure(Place::Item { kind, name }, &error.into());
-        }
+        let (n, kind, name): (i64, RawText, RawText) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        let (kind, name) = (kind.shown(), name.shown());
+        let check = || -> Result<(), Failure> {
+            let owner = item_owner(&kind, &name, row.get(3)?);
+            checked(blob(row, 4)?, &owner, 0, || format!("the {kind} {name}"))?;
+            Ok(())
+        };
+        found.add_damage(check(), || Place::Item { n, kind: kind.clone(), name: name.clone() })?;
     }
     Ok(())
 }
@@ -377,14 +300,12 @@ fn records(db: &Connection, found: &mut Verified) -> Result<(), Failure> {
     let mut rows = all.query([])?;
     while let Some(row) = rows.next()? {
         let n = row.get(0)?;
-        let checked = || -> Result<(), Failure> {
+        let check = || -> Result<(), Failure> {
             let owner = record_owner(text(row, 1)?, text(row, 2)?, row.get(3)?);
-            unseal(blob(row, 4)?, &owner, 0, || format!("the record {owner}"))?;
+            checked(blob(row, 4)?, &owner, 0, || format!("the record {owner}"))?;
             Ok(())
         };
-        if let Err(failure) = checked() {
-            found.add_failure(Place::Record { n }, &failure);
-        }
+        found.add_damage(check(), || Place::Record { n })?;
     }
     Ok(())
 }

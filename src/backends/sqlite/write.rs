@@ -4,7 +4,7 @@ use rusqlite::params;
 
 use super::error::Failure;
 use super::{
-    row::{self, BodyChange, seal},
+    row::{self, BodyChange, with_checksum},
     txn::{Effects, Group, JobColumns, RowLocation, Step, key_columns},
 };
 use tidegate_core::{
@@ -150,12 +150,12 @@ impl Group<'_> {
     /// Changes the separate body of the job in row `n`, whose data was of kind `was`.
     fn body(&self, n: i64, change: &BodyChange, was: Option<i64>) -> Result<(), Failure> {
         match change {
-            BodyChange::New { encoding, sealed } => {
+            BodyChange::New { encoding, stored } => {
                 self.db
                     .prepare_cached(
                         "INSERT OR REPLACE INTO bodies (job, encoding, bytes) VALUES (?1, ?2, ?3)",
                     )?
-                    .execute(params![n, encoding, sealed])?;
+                    .execute(params![n, encoding, stored])?;
             }
             BodyChange::Deleted if was == Some(row::SEPARATE) => {
                 self.db.prepare_cached("DELETE FROM bodies WHERE job = ?1")?.execute([n])?;
@@ -255,7 +255,7 @@ impl Group<'_> {
                     kind.as_str(),
                     name,
                     version as i64,
-                    seal(bytes, &row::item_owner(kind.as_str(), name, version as i64), 0)
+                    with_checksum(bytes, &row::item_owner(kind.as_str(), name, version as i64), 0)
                 ])?,
             None => self
                 .db
@@ -276,8 +276,8 @@ impl Group<'_> {
         )?;
         let until = record.until.millis();
         let owner = row::record_owner(record.kind.as_str(), &record.name, until);
-        let sealed = seal(&record.bytes, &owner, 0);
-        put.execute(params![record.kind.as_str(), record.name, until, sealed])?;
+        let stored = with_checksum(&record.bytes, &owner, 0);
+        put.execute(params![record.kind.as_str(), record.name, until, stored])?;
         Ok(())
     }
 

@@ -13,6 +13,9 @@ pub const TIME: Duration = Duration::from_millis(250);
 pub const FUEL: u64 = 500_000_000;
 /// Bytes of all memories together.
 pub const MEMORY: usize = 64 << 20;
+/// The part of [`MEMORY`] that the global variables of all instances of a component may take, in
+/// bytes. It is checked before a component is compiled.
+pub const GLOBALS: usize = 1 << 20;
 /// Elements of one table.
 pub const TABLE: usize = 100_000;
 /// Bytes of stack. A thread that calls plugins needs at least twice as much: an overflow of its own

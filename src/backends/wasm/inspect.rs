@@ -5,9 +5,15 @@
 //! KB component within all of them can keep it busy for 15 seconds. The separate process bounds
 //! that.
 
-use wasmparser::{Encoding, Parser, Payload};
+use wasmparser::{
+    ComponentAlias, ComponentExternalKind, ComponentOuterAliasKind, ComponentTypeRef, Encoding,
+    Instance, Parser, Payload,
+};
 
-use super::{bounds::COMPONENT_BYTES, compile::Refused};
+use super::{
+    bounds::{COMPONENT_BYTES, GLOBALS},
+    compile::Refused,
+};
 
 /// Maximum bytes of one function; the largest of Python has 427 KB.
 const MAX_BODY_BYTES: usize = 512 << 10;
@@ -15,9 +21,10 @@ const MAX_BODY_BYTES: usize = 512 << 10;
 const MAX_LOCALS: u64 = 1000;
 /// Maximum functions of all modules together; Python has 13,500.
 const MAX_FUNCTIONS: u64 = 30_000;
-/// Maximum global variables of all modules together. Each takes 16 bytes in each instance of its
-/// module, in addition to the memory that a call may use; a component has at most 64 instances.
-const MAX_GLOBALS: u64 = 50_000;
+/// Bytes of a global variable in each instance of its module.
+const GLOBAL_BYTES: u64 = 16;
+/// Most instances of a component, which the runtime bounds.
+const MAX_INSTANCES: u64 = 64;
 
 /// The version of the contract that this program implements.
 const CONTRACT_VERSION: &str = "0.1.0";
@@ -71,7 +78,7 @@ struct Parts {
     imports: Vec<String>,
     exports: Vec<String>,
     functions: u64,
-    globals: u64,
+    globals: Globals,
     most_locals: u64,
     largest_body: usize,
 }
@@ -82,12 +89,13 @@ impl Parts {
         // Modules and components are nested; only the names of the outermost one count.
         let mut outer: Vec<Encoding> = Vec::new();
         for payload in Parser::new(0).parse_all(wasm) {
-            match payload? {
+            let payload = payload?;
+            parts.globals.add(&payload, outer.len())?;
+            match payload {
                 Payload::Version { encoding, .. } => outer.push(encoding),
                 Payload::End(_) => {
                     outer.pop();
                 }
-                Payload::GlobalSection(section) => parts.globals += u64::from(section.count()),
                 Payload::FunctionSection(section) => parts.functions += u64::from(section.count()),
                 Payload::CodeSectionEntry(body) => {
                     parts.largest_body = parts.largest_body.max(body.range().len());
@@ -153,10 +161,11 @@ impl Parts {
                 self.functions
             ));
         }
-        if self.globals > MAX_GLOBALS {
+        let globals = self.globals.of_all_instances().saturating_mul(GLOBAL_BYTES);
+        if globals > GLOBALS as u64 {
             messages.push(format!(
-                "it has {} global variables; at most {MAX_GLOBALS} are taken",
-                self.globals
+                "the global variables of its instances take {globals} bytes; at most {GLOBALS} are \
+                 taken"
             ));
         }
         if self.most_locals > MAX_LOCALS {
@@ -174,6 +183,78 @@ impl Parts {
         }
         messages
     }
+}
+
+/// Counts the global variables of the core modules that a component instantiates.
+#[derive(Default)]
+struct Globals {
+    /// Those of each core module of the outermost component, in order. `None`: the module comes from
+    /// elsewhere.
+    modules: Vec<Option<u64>>,
+    /// The modules that the outermost component instantiates.
+    instances: Vec<u32>,
+    /// Whether a component within it instantiates modules, as often as it may.
+    has_inner_instances: bool,
+    /// Those of the module that has most.
+    most: u64,
+}
+
+impl Globals {
+    /// Adds a part that lies within `depth` components and modules.
+    fn add(&mut self, part: &Payload<'_>, depth: usize) -> wasmparser::Result<()> {
+        match part {
+            Payload::ModuleSection { .. } if depth == 1 => self.modules.push(Some(0)),
+            Payload::GlobalSection(section) => {
+                let count = u64::from(section.count());
+                self.most = self.most.max(count);
+                if let Some(Some(module)) = self.modules.last_mut().filter(|_| depth == 2) {
+                    *module += count;
+                }
+            }
+            Payload::ComponentImportSection(section) if depth == 1 => {
+                for import in section.clone() {
+                    if matches!(import?.ty, ComponentTypeRef::Module(_)) {
+                        self.modules.push(None);
+                    }
+                }
+            }
+            Payload::ComponentAliasSection(section) if depth == 1 => {
+                for alias in section.clone() {
+                    if is_module(&alias?) {
+                        self.modules.push(None);
+                    }
+                }
+            }
+            Payload::InstanceSection(section) => {
+                for instance in section.clone() {
+                    if let Instance::Instantiate { module_index, .. } = instance? {
+                        self.has_inner_instances |= depth > 1;
+                        self.instances.push(module_index);
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// At most how many there are in all instances of a call.
+    fn of_all_instances(&self) -> u64 {
+        if self.has_inner_instances {
+            return self.most.saturating_mul(MAX_INSTANCES);
+        }
+        let of = |module: &u32| self.modules.get(*module as usize).copied().flatten();
+        self.instances.iter().map(|module| of(module).unwrap_or(self.most)).sum()
+    }
+}
+
+/// Whether `alias` is another name of a core module.
+fn is_module(alias: &ComponentAlias<'_>) -> bool {
+    matches!(
+        alias,
+        ComponentAlias::InstanceExport { kind: ComponentExternalKind::Module, .. }
+            | ComponentAlias::Outer { kind: ComponentOuterAliasKind::CoreModule, .. }
+    )
 }
 
 /// The problem with a name of the contract's package, if it has one.

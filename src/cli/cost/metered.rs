@@ -44,7 +44,7 @@ pub(super) fn print(file: &Path, prices: &Prices, ctx: &Context) -> anyhow::Resu
         String::new(),
         tables::dollars(a_job(sum)),
     ];
-    ctx.print(output::table(
+    ctx.print_tables(output::table(
         ctx.look,
         ["metered", "count", "a job", "$ a million jobs"],
         pieces.iter().map(row).chain([sum]),

@@ -287,7 +287,7 @@ fn print_month(args: &Args, prices: &Prices, idle: &[Line], ctx: &Context) -> io
             "prices": tables::price_list(args),
         }));
     }
-    ctx.print(tables::of_month(ctx.look, &workload, &lines, idle))?;
+    ctx.print_tables(tables::of_month(ctx.look, &workload, &lines, idle))?;
     ctx.print(format_args!("\n{}", tables::footnote(args)))
 }
 
@@ -311,7 +311,7 @@ fn print_cases(args: &Args, prices: &Prices, idle: &[Line], ctx: &Context) -> io
             "prices": tables::price_list(args),
         }));
     }
-    ctx.print(tables::of_cases(ctx.look, &rows))?;
+    ctx.print_tables(tables::of_cases(ctx.look, &rows))?;
     let idle = tables::of_idle(ctx.look, idle);
     ctx.print(format_args!("\n{idle}\n\n{}", tables::footnote(args)))
 }

@@ -108,9 +108,15 @@ impl HealthCheck for Served {
     }
 
     fn refusal(&self) -> Option<String> {
-        let is_full = free_bytes(&self.dir).is_some_and(|free| free < FULL_DISK_BYTES);
-        is_full.then(|| NO_ROOM.to_owned())
+        refusal(free_bytes(&self.dir))
     }
+}
+
+/// Why no work can be accepted with this many bytes free on the disk; none if it can, or if the
+/// number is not known.
+fn refusal(free: Option<u64>) -> Option<String> {
+    let is_full = free.is_some_and(|free| free < FULL_DISK_BYTES);
+    is_full.then(|| NO_ROOM.to_owned())
 }
 
 /// Returns the advice for an error at the opening of the database.
@@ -237,10 +243,10 @@ fn inside(
 /// The damaged records, by what they are: how many, and the first of them.
 fn damaged(damage: &[Damage]) -> Vec<(&'static str, String)> {
     let about = |place: &Place| match place {
-        Place::File => "database",
+        Place::File | Place::Name { .. } => "database",
         Place::Job { .. } | Place::Columns { .. } | Place::Body { .. } | Place::Counts => "jobs",
         Place::Key { .. } => "keys",
-        Place::Ledger { .. } => "ledgers",
+        Place::Ledger { .. } | Place::Batch { .. } => "ledgers",
         Place::Item { .. } => "configuration",
         Place::Record { .. } => "replies and dead letters",
     };
@@ -413,4 +419,17 @@ fn list(dir: &Path, files: &mut HashMap<PathBuf, fs::Metadata>) -> io::Result<()
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_accepts_no_work() {
+        assert_eq!(refusal(Some(FULL_DISK_BYTES - 1)).as_deref(), Some(NO_ROOM));
+        assert_eq!((refusal(Some(FULL_DISK_BYTES)), refusal(None)), (None, None));
+        let dir = tempfile::tempdir().unwrap();
+        assert!(free_bytes(dir.path()).is_some());
+    }
 }

@@ -126,7 +126,7 @@ fn print(report: &DoctorReport, all: bool, ctx: &Context) -> std::io::Result<()>
             found.advice.clone(),
         ]
     });
-    ctx.print(output::table(ctx.look, ["level", "about", "finding", "what to do"], rows))?;
+    ctx.print_tables(output::table(ctx.look, ["level", "about", "finding", "what to do"], rows))?;
     let count = |level| report.findings.iter().filter(|found| found.level == level).count();
     let (errors, warnings, notes) =
         (count(CheckLevel::Error), count(CheckLevel::Warning), count(CheckLevel::Note));

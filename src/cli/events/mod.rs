@@ -134,7 +134,7 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
             if ctx.json() {
                 ctx.print_body(&answer.body)?;
             } else {
-                ctx.print(output::fields(ctx.look, &answer.read()?, &[], ctx.now()))?;
+                ctx.print_tables(output::fields(ctx.look, &answer.read()?, &[], ctx.now()))?;
             }
             Ok(ExitCode::Ok)
         }
@@ -280,7 +280,7 @@ async fn dead_letters(args: List, client: &Client, ctx: &Context) -> anyhow::Res
             letter.reason.clone(),
         ]
     });
-    ctx.print(output::table(
+    ctx.print_tables(output::table(
         ctx.look,
         ["id", "trigger", "failed", "event type", "event", "reason"],
         rows,

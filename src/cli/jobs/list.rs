@@ -1,7 +1,7 @@
 //! `tidegate jobs list`.
 
-use super::filter::Filter;
-use crate::cli::{Context, ExitCode, context::print_error, output, pages};
+use super::{filter::Filter, warn_of_unreadable};
+use crate::cli::{Context, ExitCode, output, pages};
 use tidegate_api::JobView;
 use tidegate_core::{job::Phase, time::Timestamp};
 
@@ -42,15 +42,12 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     } else if page.items.is_empty() {
         ctx.note("no jobs");
     } else {
-        ctx.print(render(ctx.look, &page.read(&client)?, now))?;
+        ctx.print_tables(render(ctx.look, &page.read(&client)?, now))?;
         if page.next_cursor.is_some() {
             ctx.note(format_args!("there are more than {}; see --limit", args.limit));
         }
     }
-    if !page.unreadable.is_empty() {
-        let (count, ids) = (page.unreadable.len(), page.unreadable.join(", "));
-        print_error(format_args!("warning: {count} jobs cannot be read and are left out: {ids}"));
-    }
+    warn_of_unreadable(&page.unreadable);
     Ok(ExitCode::Ok)
 }
 

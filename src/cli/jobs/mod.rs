@@ -7,7 +7,7 @@ mod one;
 
 use clap::Subcommand;
 
-use super::{Context, ExitCode};
+use super::{Context, ExitCode, context::print_error};
 
 /// The commands about jobs.
 #[derive(Debug, Subcommand)]
@@ -42,5 +42,13 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
         Command::Patch(args) => one::patch(args, ctx).await,
         Command::Cancel(args) => bulk::cancel(args, ctx).await,
         Command::Replay(args) => bulk::replay(args, ctx).await,
+    }
+}
+
+/// Names the jobs that a list or a bulk operation left out, if there are any.
+pub fn warn_of_unreadable(ids: &[String]) {
+    if !ids.is_empty() {
+        let (count, ids) = (ids.len(), ids.join(", "));
+        print_error(format_args!("warning: {count} jobs cannot be read and are left out: {ids}"));
     }
 }

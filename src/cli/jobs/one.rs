@@ -102,7 +102,7 @@ pub async fn get(args: GetArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
     if ctx.json() {
         ctx.print_body(&answer.body)?;
     } else {
-        ctx.print(render_job(
+        ctx.print_tables(render_job(
             ctx.look,
             &answer.read()?,
             &answer.read::<JobView<'_>>()?.history,
@@ -168,10 +168,10 @@ fn sentence(explanation: &Explanation, now: Timestamp) -> String {
     text += ", held by ";
     text += &rule.kind;
     if let Some(name) = &rule.name {
-        text = text + " " + name;
+        text = text + " " + &line(name);
     }
     if let Some(value) = &rule.value {
-        text = text + " (" + value + ")";
+        text = text + " (" + &line(value) + ")";
     }
     if let Some(since) = explanation.since {
         text = text + " since " + &output::when(since, now);
@@ -193,35 +193,45 @@ async fn failure_of(client: &Client, job_type: &str, id: &str) -> anyhow::Result
         return Ok(None);
     }
     let why = job.error.map(|error| match error.message {
-        Some(message) => format!(": {}: {message}", error.reason.as_str()),
+        Some(message) => format!(": {}: {}", error.reason.as_str(), line(&message)),
         None => format!(": {}", error.reason.as_str()),
     });
     Ok(Some(format!("{id} {}{}", job.state, why.unwrap_or_default())))
 }
 
 /// Prints the result of a job, after a wait if `--wait` is set. The exit code is 1 if the job did
-/// not succeed.
+/// not succeed, and 5 if it has not ended.
 ///
 /// # Errors
 ///
 /// There is no such job, or the server is unreachable or rejects the request.
 pub async fn result(args: ResultArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
     let client = ctx.client()?;
-    let job_type = type_of(&client, &args.id).await?;
+    let answer = client.get(&["jobs", &args.id]).send().await?;
+    let ShortView { r#type, state, .. } = answer.read()?;
+    let job_type = r#type.to_string();
+    if args.wait == Seconds::default() && matches!(&*state, "scheduled" | "running") {
+        print_error(format!("{} has not ended: it is {state}", args.id));
+        return Ok(ExitCode::TimedOut);
+    }
     let until = ctx.now() + args.wait.duration();
     loop {
         let wait = until.since(ctx.now()).min(MAX_REQUEST_WAIT);
-        let request = client.get(&["jobs", &job_type, &args.id, "result"]).wait(wait);
+        let request = client.get(&["jobs", job_type.as_str(), &args.id, "result"]).wait(wait);
         match request.query("wait", &wait.as_secs_f64().to_string()).send().await {
             Ok(answer) => {
                 // A job without a result has `null`, whether or not it succeeded.
                 if answer.body == "null"
-                    && let Some(why) = failure_of(&client, &job_type, &args.id).await?
+                    && let Some(why) = failure_of(&client, job_type.as_str(), &args.id).await?
                 {
                     print_error(why);
                     return Ok(ExitCode::Refused);
                 }
-                ctx.print_body(&answer.body)?;
+                if ctx.json() {
+                    ctx.print_body(&answer.body)?;
+                } else {
+                    ctx.print(String::from_utf8_lossy(&answer.body).trim_end())?;
+                }
                 return Ok(ExitCode::Ok);
             }
             Err(Error::Problem(problem)) if problem.status == 408 && ctx.now() < until => {}
@@ -234,7 +244,8 @@ pub async fn result(args: ResultArgs, ctx: &Context) -> anyhow::Result<ExitCode>
 ///
 /// # Errors
 ///
-/// Neither an id nor a filter is given, no change is given, the data is not JSON, or the server is unreachable or rejects the request.
+/// Neither an id nor a filter is given, no change is given, the data is not JSON, or the server is
+/// unreachable or rejects the request.
 pub async fn patch(args: PatchArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
     let client = ctx.client()?;
     let now = ctx.now();
@@ -264,7 +275,7 @@ pub async fn patch(args: PatchArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
     if ctx.json() {
         ctx.print_body(&answer.body)?;
     } else {
-        ctx.print(render_job(ctx.look, &answer.read()?, &[], now))?;
+        ctx.print_tables(render_job(ctx.look, &answer.read()?, &[], now))?;
     }
     Ok(ExitCode::Ok)
 }
@@ -312,6 +323,17 @@ mod tests {
         assert_eq!(server.run(&unchosen).await.0, ExitCode::Usage);
     }
 
+    #[tokio::test]
+    async fn a_bulk_operation_that_left_jobs_out_is_not_whole() {
+        let mut ended = sample::operation("o", "done", [2, 2, 0]);
+        ended["operation"]["unreadable"] = json!(["damaged"]);
+        let server = FakeServer::answering(move |_| (202, ended.clone())).await;
+        for command in [&["jobs", "cancel"][..], &["jobs", "replay"]] {
+            let (code, _) = server.run(&[command, &["--type", "mail"]].concat()).await;
+            assert_eq!(code, ExitCode::Refused, "{command:?}");
+        }
+    }
+
     #[test]
     fn an_explanation_is_a_sentence() {
         let said = |body| sentence(&serde_json::from_value(body).unwrap(), now());
@@ -345,8 +367,20 @@ mod tests {
             _ => (408, json!({"title": "Request Timeout", "code": "wait_timeout"})),
         })
         .await;
-        assert_eq!(server.run(&["jobs", "result", "j1"]).await.0, ExitCode::TimedOut);
-        assert_eq!(server.seen()[1].path, "/v1/jobs/mail/j1/result?wait=0");
+        let waited = server.run(&["jobs", "result", "j1", "--wait", "1ms"]).await;
+        assert_eq!(waited, (ExitCode::TimedOut, String::new()));
+        assert_eq!(server.seen()[1].path, "/v1/jobs/mail/j1/result?wait=0.001");
+    }
+
+    #[tokio::test]
+    async fn a_job_that_has_not_ended_has_no_result() {
+        for state in ["scheduled", "running"] {
+            let job = sample::job(json!({"state": state}));
+            let server = FakeServer::answering(move |_| (200, job.clone())).await;
+            let asked = server.run(&["jobs", "result", "j1"]).await;
+            assert_eq!(asked, (ExitCode::TimedOut, String::new()));
+            assert_eq!(server.seen().len(), 1, "its result of null says nothing");
+        }
     }
 
     #[tokio::test]

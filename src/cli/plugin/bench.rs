@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::local;
-use crate::cli::{Context, ExitCode, UsageError, args, output};
+use crate::cli::{Context, ExitCode, UsageError, args, output, safe};
 use crate::plugin_testing::{Case, Component};
 use tidegate_backends::wasm::bounds;
 use tidegate_core::{port::policy::Usage, queue::plugin::Role};
@@ -101,7 +101,7 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     if ctx.json() {
         ctx.print(json!({"calls": args.calls, "bytes": plugin.bytes, "rows": rows}))?;
     } else {
-        ctx.print(render(&rows, ctx))?;
+        ctx.print_tables(render(&rows, ctx))?;
         let (fuel, time, memory) =
             (bounds::FUEL / 1_000_000, bounds::TIME.as_millis(), bounds::MEMORY >> 20);
         ctx.print(format_args!(
@@ -137,7 +137,7 @@ fn render(rows: &[Row], ctx: &Context) -> String {
             fault["kind"].as_str().unwrap_or_default(),
             fault["message"].as_str().unwrap_or_default(),
         );
-        format!("{text}\n{} failed ({kind}): {message}", shown(row))
+        format!("{text}\n{} failed ({kind}): {}", shown(row), safe::line(message))
     })
 }
 

@@ -41,7 +41,7 @@ pub async fn run(named: &Named, ctx: &Context) -> anyhow::Result<ExitCode> {
                 line(&one.shadow),
             ]
         });
-        ctx.print(format_args!(
+        ctx.print_tables(format_args!(
             "\n{}",
             output::table(ctx.look, ["when", "queue", "job", "live", "shadow"], rows)
         ))?;

@@ -55,7 +55,11 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
                 fault.message.clone(),
             ]
         });
-        ctx.print(output::table(ctx.look, ["when", "version", "role", "kind", "message"], rows))?;
+        ctx.print_tables(output::table(
+            ctx.look,
+            ["when", "version", "role", "kind", "message"],
+            rows,
+        ))?;
     }
     if let Some(dir) = &args.save {
         let saved = save(dir, name, &faults).await?;

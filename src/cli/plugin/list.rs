@@ -5,6 +5,7 @@ use crate::cli::{
     Context, ExitCode,
     output::{self, OutputStyle},
     pages,
+    safe::line,
 };
 use tidegate_api::{PluginHealth, PluginView};
 use tidegate_core::time::Timestamp;
@@ -20,7 +21,7 @@ pub async fn list(ctx: &Context) -> anyhow::Result<ExitCode> {
     if ctx.json() {
         ctx.print(serde_json::to_string(&page)?)?;
     } else {
-        ctx.print(render(ctx.look, &page.read(&client)?, ctx.now()))?;
+        ctx.print_tables(render(ctx.look, &page.read(&client)?, ctx.now()))?;
     }
     Ok(ExitCode::Ok)
 }
@@ -37,7 +38,7 @@ pub async fn get(named: &Named, ctx: &Context) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::Ok);
     }
     let plugin: PluginView = answer.read()?;
-    ctx.print(render(ctx.look, std::slice::from_ref(&plugin), ctx.now()))?;
+    ctx.print_tables(render(ctx.look, std::slice::from_ref(&plugin), ctx.now()))?;
     for (role, description) in [("throttler", &plugin.throttler), ("retry strategy", &plugin.retry)]
     {
         if let Some(description) = description {
@@ -52,7 +53,7 @@ pub async fn get(named: &Named, ctx: &Context) -> anyhow::Result<ExitCode> {
     {
         let last = last_fault
             .as_ref()
-            .map(|fault| format!("; the latest: {}: {}", fault.kind, fault.message))
+            .map(|fault| format!("; the latest: {}: {}", fault.kind, line(&fault.message)))
             .unwrap_or_default();
         ctx.print(format_args!("shadow version {number}: {calls} calls, {faults} faults{last}"))?;
     }
@@ -60,7 +61,9 @@ pub async fn get(named: &Named, ctx: &Context) -> anyhow::Result<ExitCode> {
         let when = output::when(fault.at, ctx.now());
         ctx.print(format_args!(
             "latest fault, {when}, version {}: {}: {}",
-            fault.version, fault.kind, fault.message
+            fault.version,
+            fault.kind,
+            line(&fault.message)
         ))?;
         ctx.print(format_args!("  see them with `tidegate plugin faults {}`", plugin.name))?;
     }

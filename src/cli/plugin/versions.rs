@@ -72,7 +72,7 @@ pub async fn list(named: &Named, ctx: &Context) -> anyhow::Result<ExitCode> {
     if ctx.json() {
         ctx.print(serde_json::to_string(&page)?)?;
     } else {
-        ctx.print(render(ctx.look, &page.read(&client)?, ctx.now()))?;
+        ctx.print_tables(render(ctx.look, &page.read(&client)?, ctx.now()))?;
     }
     Ok(ExitCode::Ok)
 }

@@ -240,7 +240,7 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
         None => {
             let row = render(ctx.look, &[answer.read()?], ctx.now());
             let shown = ["name", "paused", "next", "last_occurrence"];
-            ctx.print(format_args!(
+            ctx.print_tables(format_args!(
                 "{row}\n\n{}",
                 output::fields(ctx.look, &answer.read()?, &shown, ctx.now())
             ))?;
@@ -275,7 +275,7 @@ fn show_occurrences(next: &[Timestamp], zone: Zone, ctx: &Context) -> anyhow::Re
     }
     let now = ctx.now();
     let rows = next.iter().map(|at| [at.to_string(), zone.said(*at), output::when(*at, now)]);
-    ctx.print(output::table(ctx.look, ["occurs at", "local time", "from now"], rows))?;
+    ctx.print_tables(output::table(ctx.look, ["occurs at", "local time", "from now"], rows))?;
     Ok(ExitCode::Ok)
 }
 
@@ -284,7 +284,7 @@ async fn list(client: &Client, ctx: &Context) -> anyhow::Result<ExitCode> {
     if ctx.json() {
         ctx.print(serde_json::to_string(&page)?)?;
     } else {
-        ctx.print(render(ctx.look, &page.read(client)?, ctx.now()))?;
+        ctx.print_tables(render(ctx.look, &page.read(client)?, ctx.now()))?;
     }
     Ok(ExitCode::Ok)
 }

@@ -16,7 +16,8 @@ const OWN: u64 = 64;
 pub(super) struct Descriptors(u64);
 
 impl Descriptors {
-    /// Raises the soft limit to the hard one. Many systems start a program with 1024 and allow more.
+    /// Raises the soft limit to the hard one. Many systems start a program with 1024 and allow
+    /// more.
     pub fn raise() -> Self {
         let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
             return Self(1024);

@@ -142,6 +142,7 @@ pub struct Serving {
     pub address: SocketAddr,
     /// The server.
     pub server: Server,
+    auth: Arc<BuiltIn>,
     closing: watch::Sender<bool>,
     listener: tokio::task::JoinHandle<()>,
     exporter: Option<Arc<Exporter>>,
@@ -161,6 +162,7 @@ impl Serving {
                 tracing::warn!("some responses were still in progress at the stop");
             }
         }
+        self.server.record_token_uses(&self.auth, Duration::ZERO).await;
         if let Some(exporter) = self.exporter {
             exporter.stop(wait.clamp(Duration::from_secs(1), SPANS)).await;
         }
@@ -259,10 +261,10 @@ pub async fn start(
     let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
     let listener = Listener { socket, limits, clock, entropy };
     let listener = tokio::spawn(listener.serve(router, closing.subscribe()));
-    tokio::spawn(record_token_uses(server.clone(), auth, closing.subscribe()));
+    tokio::spawn(record_token_uses(server.clone(), Arc::clone(&auth), closing.subscribe()));
     #[cfg(target_os = "linux")]
     tokio::spawn(keep_memory_small(closing.subscribe()));
-    Ok(Serving { address, server, closing, listener, exporter })
+    Ok(Serving { address, server, auth, closing, listener, exporter })
 }
 
 /// Why a server that others can reach does not start without a token.
@@ -299,7 +301,7 @@ fn warn_of_access(auth: &BuiltIn, has_access: bool, settings: &Settings) {
 /// Records once a minute when tokens were used, until the server stops.
 async fn record_token_uses(server: Server, auth: Arc<BuiltIn>, mut closing: watch::Receiver<bool>) {
     while tokio::time::timeout(TOKEN_USE_INTERVAL, closing.changed()).await.is_err() {
-        server.record_token_uses(auth.take_uses()).await;
+        server.record_token_uses(&auth, TOKEN_USE_INTERVAL).await;
     }
 }
 

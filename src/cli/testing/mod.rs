@@ -124,13 +124,26 @@ impl FakeServer {
 
     /// Runs the command line `tidegate ARGS` against this server: its exit code and what it wrote.
     pub async fn run(&self, args: &[&str]) -> (super::ExitCode, String) {
-        use clap::Parser as _;
-        let cli =
-            super::Cli::try_parse_from([&["tidegate", "--url", self.url.as_str()], args].concat())
-                .unwrap();
+        let cli = self.parsed(args);
         self.output.lock().clear();
         let code = super::run_in(cli.command, &self.context(cli.global)).await;
         (code, String::from_utf8(self.output.lock().clone()).unwrap())
+    }
+
+    /// [`FakeServer::run`] with a terminal as the output.
+    pub async fn run_on_terminal(&self, args: &[&str]) -> (super::ExitCode, String) {
+        let cli = self.parsed(args);
+        self.output.lock().clear();
+        let ctx = self.context(cli.global).on_terminal();
+        let code = super::run_in(cli.command, &ctx).await;
+        (code, String::from_utf8(self.output.lock().clone()).unwrap())
+    }
+
+    /// The command line `tidegate ARGS` against this server.
+    pub fn parsed(&self, args: &[&str]) -> super::Cli {
+        use clap::Parser as _;
+        super::Cli::try_parse_from([&["tidegate", "--url", self.url.as_str()], args].concat())
+            .unwrap()
     }
 
     /// A context whose output this server keeps.

@@ -57,7 +57,7 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
     match deleted {
         _ if ctx.json() => ctx.print_body(&answer.body)?,
         Some(name) => ctx.print(format_args!("{name} is deleted"))?,
-        None => ctx.print(output::fields(ctx.look, &answer.read()?, &[], ctx.now()))?,
+        None => ctx.print_tables(output::fields(ctx.look, &answer.read()?, &[], ctx.now()))?,
     }
     Ok(ExitCode::Ok)
 }
@@ -83,7 +83,7 @@ async fn list(client: &Client, ctx: &Context) -> anyhow::Result<ExitCode> {
         let version = trigger.version.to_string();
         [trigger.name.to_string(), does.to_owned(), job_type, filter, version]
     });
-    ctx.print(output::table(ctx.look, ["name", "does", "type", "about", "version"], rows))?;
+    ctx.print_tables(output::table(ctx.look, ["name", "does", "type", "about", "version"], rows))?;
     Ok(ExitCode::Ok)
 }
 

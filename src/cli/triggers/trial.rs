@@ -116,7 +116,7 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     if ctx.json() {
         ctx.print(json!({"ok": failed == 0, "events": tried}))?;
     } else {
-        ctx.print(render(ctx.look, &tried))?;
+        ctx.print_tables(render(ctx.look, &tried))?;
     }
     Ok(if failed == 0 { ExitCode::Ok } else { ExitCode::Refused })
 }

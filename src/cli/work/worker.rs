@@ -147,7 +147,7 @@ impl<'a> Worker<'a> {
                     leaving = JoinSet::new();
                     let was_lost = self.wait > MIN_BACKOFF;
                     self.answered(took, answer);
-                    // A server that started again has forgotten the capacity.
+                    // The server may have started again on data without the capacity.
                     if was_lost && self.wait == MIN_BACKOFF {
                         capacity.send_replace(self.limit);
                     }

@@ -124,6 +124,7 @@ impl JobOptions {
             retention: config.retention_seconds,
             partition: String::new(),
             request_digest: [0; 16],
+            original: None,
             unknown: UnknownFields::default(),
         }
     }

@@ -206,6 +206,25 @@ pub struct Unique {
     pub period_seconds: Option<Seconds>,
 }
 
+/// Most bytes of the data that [`Original`] keeps.
+pub const MAX_ORIGINAL_BYTES: usize = 4096;
+
+/// A job as it came, before a retry strategy changed it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Original {
+    /// Its priority.
+    pub priority: i32,
+    /// Its attributes.
+    pub attributes: Attributes,
+    /// Its data, JSON text. None if they were not changed, are no JSON, or have more than
+    /// [`MAX_ORIGINAL_BYTES`].
+    pub data: Option<String>,
+    /// The fields that a newer release added.
+    pub unknown: UnknownFields,
+}
+
+record!(Original { priority, attributes, data });
+
 /// The specification of a job. It is shared and never changed in place: PATCH makes a new one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spec {
@@ -253,6 +272,8 @@ pub struct Spec {
     pub partition: String,
     /// A digest of its request, to distinguish a repeat from another request with the same id.
     pub request_digest: [u8; 16],
+    /// As it came, if a retry strategy has changed it.
+    pub original: Option<Box<Original>>,
     /// The fields that a newer release added.
     pub unknown: UnknownFields,
 }
@@ -279,5 +300,6 @@ record!(Spec {
     replay_of,
     retention,
     partition,
-    request_digest
+    request_digest;
+    original
 });

@@ -60,6 +60,18 @@ impl From<Phase> for StateFilter {
 }
 
 impl ListQuery {
+    /// Whether it may select jobs of `job_type`.
+    pub fn asks_for_type(&self, job_type: &TypeName) -> bool {
+        self.job_type.as_ref().is_none_or(|name| name == job_type)
+            && self.within_types.as_ref().is_none_or(|names| names.contains(job_type))
+    }
+
+    /// Whether it may select jobs in `queue`.
+    pub fn asks_for_queue(&self, queue: &QueueName) -> bool {
+        self.queue.as_ref().is_none_or(|name| name == queue)
+            && self.within_queues.as_ref().is_none_or(|names| names.contains(queue))
+    }
+
     /// Whether it selects `job`, regardless of its cursor. Attributes are compared by their texts,
     /// so that `attribute.size=5` finds the number 5. The server's own jobs are selected only by
     /// their type or queue.
@@ -67,8 +79,8 @@ impl ListQuery {
         let names_internal = self.job_type.as_ref().is_some_and(TypeName::is_internal)
             || self.queue.as_ref().is_some_and(QueueName::is_internal);
         (names_internal || !job.spec.job_type.is_internal())
-            && self.job_type.as_ref().is_none_or(|name| *name == job.spec.job_type)
-            && self.queue.as_ref().is_none_or(|name| *name == job.spec.queue)
+            && self.asks_for_type(&job.spec.job_type)
+            && self.asks_for_queue(&job.spec.queue)
             && (self.states.is_empty() || self.states.contains(&StateFilter::from(&job.life.state)))
             && self
                 .phases

@@ -6,8 +6,8 @@ use async_trait::async_trait;
 
 use super::job_store::{
     Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key, ListPage, ListQuery,
-    Purged, Record, RecordKind, RecordQuery, StoreCapabilities, StoreError, StoredBody, StoredJob,
-    Txn, UnreadableJob,
+    OverduePage, Purged, Record, RecordKind, RecordQuery, StoreCapabilities, StoreError,
+    StoredBody, StoredJob, StoredKey, Txn, UnreadableJob, WakePosition,
 };
 use crate::{
     job::{Job, JobId, QueueName, Spec, TypeName},
@@ -153,9 +153,10 @@ impl<L: StoreLayer> JobStore for L {
     async fn overdue(
         &self,
         until: Timestamp,
+        after: Option<WakePosition>,
         limit: u32,
-    ) -> Result<(Vec<Job>, Option<Timestamp>), StoreError> {
-        self.around(Operation::Overdue, self.inner().overdue(until, limit)).await
+    ) -> Result<OverduePage, StoreError> {
+        self.around(Operation::Overdue, self.inner().overdue(until, after, limit)).await
     }
 
     async fn running(
@@ -178,7 +179,7 @@ impl<L: StoreLayer> JobStore for L {
         self.around(Operation::Batches, self.inner().batches(queue)).await
     }
 
-    async fn keys(&self, keys: &[Key]) -> Result<Vec<Option<JobId>>, StoreError> {
+    async fn keys(&self, keys: &[Key]) -> Result<Vec<StoredKey>, StoreError> {
         self.around(Operation::Keys, self.inner().keys(keys)).await
     }
 

@@ -7,7 +7,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::config::{OrderKind, QueueConfig};
-use crate::{job::JobId, time::Timestamp};
+use crate::{
+    job::{Job, JobId},
+    time::Timestamp,
+};
 
 /// How candidates are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +43,18 @@ pub struct Position {
     pub run_at: Timestamp,
     /// Its id.
     pub id: JobId,
+}
+
+impl Position {
+    /// The position of a scheduled job.
+    pub fn of(job: &Job) -> Self {
+        Self {
+            partition: job.spec.partition.clone(),
+            priority: job.spec.priority,
+            run_at: job.life.run_at().unwrap_or_default(),
+            id: job.id.clone(),
+        }
+    }
 }
 
 impl Order {

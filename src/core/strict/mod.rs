@@ -36,6 +36,17 @@ pub fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
+/// Reads a field so that an absent one differs from one that is null.
+///
+/// # Errors
+///
+/// As the field's own type.
+pub fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}
+
 /// The rule of [`strict`].
 #[derive(Clone, Copy, Debug)]
 pub struct Strict;

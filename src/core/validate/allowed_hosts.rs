@@ -108,7 +108,15 @@ impl FromStr for AllowedHost {
         if let Ok(first) = address.trim_matches(['[', ']']).parse::<IpAddr>() {
             let bits = if first.is_ipv4() { 32 } else { 128 };
             let prefix = prefix.unwrap_or(bits);
-            return if prefix <= bits { Ok(Self::Range { first, prefix }) } else { Err(bad()) };
+            // The address of a URL is compared in its canonical form, which for these is IPv4.
+            let is_mapped = first.to_canonical() != first;
+            return match prefix {
+                96..=128 if is_mapped => {
+                    Ok(Self::Range { first: first.to_canonical(), prefix: prefix - 96 })
+                }
+                _ if prefix <= bits && !is_mapped => Ok(Self::Range { first, prefix }),
+                _ => Err(bad()),
+            };
         }
         let name = text.strip_prefix("*.").unwrap_or(text);
         // The parser of URLs decides which text is a name.
@@ -170,6 +178,10 @@ mod tests {
             ("10.0.0.0/8", "http://[::ffff:10.1.1.1]/", true),
             ("10.0.0.0/8", "http://11.0.0.1/", false),
             ("10.0.0.0/8", "http://localhost/", false),
+            ("::ffff:10.0.0.0/104", "http://10.255.0.1/", true),
+            ("::ffff:10.0.0.0/104", "http://[::ffff:10.1.1.1]/", true),
+            ("::ffff:10.0.0.0/104", "http://11.0.0.1/", false),
+            ("[::ffff:10.1.2.3]", "http://10.1.2.3/", true),
             ("10.1.2.3", "http://10.1.2.3/", true),
             ("10.1.2.3", "http://10.1.2.2/", false),
             ("0.0.0.0/0", "http://192.0.2.1/", true),
@@ -189,7 +201,8 @@ mod tests {
     #[test]
     fn an_entry_that_is_no_host_is_refused() {
         let bad = ["", "*", "*.", "a b", "a/b", "a.example/8", "10.0.0.0/33", "http://a", "a.*.b"];
-        for entry in bad {
+        let mapped = ["::ffff:10.0.0.0/95", "::ffff:10.0.0.0/129"];
+        for entry in bad.into_iter().chain(mapped) {
             assert!(AllowedHosts::parse(&[entry]).is_err(), "{entry}");
         }
         assert!(AllowedHosts::parse(&["a.example"; MAX_ENTRIES + 1]).is_err());

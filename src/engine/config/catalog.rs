@@ -13,6 +13,7 @@ use super::schema::Schema;
 use crate::{Engine, Error, jobs::job_writes};
 use tidegate_core::{
     document::{self, Document},
+    error_code::ErrorCode,
     event::{Trigger, Triggers, trigger::TriggerItem},
     job::{
         PluginName, QueueName, ScheduleName, TriggerName, TypeName,
@@ -61,8 +62,15 @@ pub struct Catalog {
     limits: HashMap<QueueName, Arc<Limits>>,
     /// The items that have fields of a newer release.
     extended: HashMap<(ItemKind, String), Document>,
-    /// The items that cannot be read, with the reason.
-    unreadable: BTreeMap<(ItemKind, String), String>,
+    /// The items that cannot be read.
+    unreadable: BTreeMap<(ItemKind, String), UnreadableItem>,
+}
+
+/// A stored item that cannot be read.
+#[derive(Clone, Debug)]
+struct UnreadableItem {
+    version: u64,
+    reason: String,
 }
 
 /// Items of one kind, each with its name and version.
@@ -89,12 +97,18 @@ impl Catalog {
 
     /// The items that cannot be read: kind, name and reason.
     pub fn unreadable(&self) -> impl Iterator<Item = (ItemKind, &str, &str)> {
-        self.unreadable.iter().map(|((kind, name), why)| (*kind, name.as_str(), why.as_str()))
+        let items = self.unreadable.iter();
+        items.map(|((kind, name), item)| (*kind, name.as_str(), item.reason.as_str()))
     }
 
     /// Whether an item exists and cannot be read.
     pub fn is_unreadable(&self, kind: ItemKind, name: &str) -> bool {
         !self.unreadable.is_empty() && self.unreadable.contains_key(&(kind, name.to_owned()))
+    }
+
+    /// The version of an item that exists and cannot be read.
+    pub(super) fn unreadable_version(&self, kind: ItemKind, name: &str) -> Option<u64> {
+        self.unreadable.get(&(kind, name.to_owned())).map(|item| item.version)
     }
 
     /// Refuses an item that exists and cannot be read.
@@ -108,15 +122,28 @@ impl Catalog {
             return Ok(());
         }
         match self.unreadable.get(&(kind, name.to_owned())) {
-            Some(why) => Err(Error::Unavailable {
+            Some(UnreadableItem { reason, .. }) => Err(Error::Unavailable {
                 retry_after: UNREADABLE_RETRY,
                 message: format!(
-                    "the configuration of {} {name:?} cannot be read by this release: {why}",
+                    "the configuration of {} {name:?} cannot be read by this release: {reason}",
                     kind.as_str()
                 ),
             }),
             None => Ok(()),
         }
+    }
+
+    /// The configuration of a type.
+    ///
+    /// # Errors
+    ///
+    /// 404 `job_type_not_found`; otherwise as [`Self::refuse_unreadable`].
+    pub fn job_type(&self, name: &TypeName) -> Result<&Arc<TypeItem>, Error> {
+        self.refuse_unreadable(ItemKind::Type, name.as_str())?;
+        self.types.get(name).filter(|_| !name.is_internal()).ok_or_else(|| Error::NotFound {
+            code: ErrorCode::JobTypeNotFound,
+            what: format!("job type {name}"),
+        })
     }
 
     /// Refuses a decision that needs every item of these kinds, if one of them cannot be read.
@@ -197,7 +224,8 @@ impl Catalog {
             let limits = Limits { version, paused: true, unreadable: true, ..Limits::default() };
             self.limits.insert(queue, Arc::new(limits));
         }
-        self.unreadable.insert((kind, name), why.to_owned());
+        let item = UnreadableItem { version, reason: why.to_owned() };
+        self.unreadable.insert((kind, name), item);
     }
 
     /// Adds the queues, the types and the limits that follow from them and the plugins.

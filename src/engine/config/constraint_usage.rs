@@ -4,6 +4,7 @@
 use crate::{Engine, Error, LedgerView, request::ConstraintUse};
 use tidegate_core::{
     job::QueueName,
+    port::StoreError,
     queue::{Limits, Usage},
 };
 
@@ -12,7 +13,7 @@ const MAX_VALUES: usize = 100;
 
 impl Engine {
     /// The running weight under each constraint of the queue that limits concurrency, largest
-    /// first, at most 100 values.
+    /// first, at most 100 values. Empty if the ledger cannot be read.
     ///
     /// # Errors
     ///
@@ -22,11 +23,14 @@ impl Engine {
         if limits.queue.constraints.iter().all(|constraint| constraint.concurrency.is_none()) {
             return Ok(Vec::new());
         }
-        let Some((ledger, batches)) = self.ports.store.ledger(queue).await? else {
-            return Ok(Vec::new());
-        };
-        let mut view = LedgerView::new(ledger, batches);
-        Ok(of(view.usage(&limits), &limits))
+        match self.ports.store.ledger(queue).await {
+            Ok(Some((ledger, batches))) => {
+                Ok(of(LedgerView::new(ledger, batches).usage(&limits), &limits))
+            }
+            // What a damaged ledger counts is not known; it admits nothing.
+            Ok(None) | Err(StoreError::Corrupt(_)) => Ok(Vec::new()),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 

@@ -120,7 +120,7 @@ impl Engine {
         let catalog = self.catalog().await?;
         let keys: Vec<Key> = open.iter().map(|one| key_of(&replies[one.index])).collect();
         let holders = self.ports.store.keys(&keys).await?;
-        let mut ids: Vec<JobId> = holders.iter().flatten().cloned().collect();
+        let mut ids: Vec<JobId> = holders.iter().flatten().flatten().cloned().collect();
         ids.sort_unstable();
         ids.dedup();
         let found = if ids.is_empty() { Vec::new() } else { self.ports.store.get(&ids).await? };
@@ -135,12 +135,13 @@ impl Engine {
         let mut left: Vec<(OpenReply, JobId)> = Vec::new();
         for (one, holder) in std::mem::take(open).into_iter().zip(holders) {
             match holder {
-                Some(id) if jobs.contains_key(&id) => left.push((one, id)),
+                Ok(Some(id)) if jobs.contains_key(&id) => left.push((one, id)),
                 // Its sender sends it again, and a stored one waits.
-                Some(id) if unreadable.contains_key(&id) => {
+                Ok(Some(id)) if unreadable.contains_key(&id) => {
                     matches.answers[one.index] = Err(unreadable[&id].clone().into());
                 }
-                _ => open.push(one),
+                Err(key) => matches.answers[one.index] = Err(key.into()),
+                Ok(_) => open.push(one),
             }
         }
         let mut batch = MatchBatch { replies, catalog, jobs, open, matches };

@@ -113,7 +113,7 @@ impl Engine {
         mut patch: JobPatch,
         if_match: Option<u64>,
     ) -> Result<(Job, Job), Error> {
-        if let Some(windows) = &patch.windows {
+        if let Some(Some(windows)) = &patch.windows {
             check_windows(windows).map_err(fault)?;
         }
         let _held = self.hold_undispatched(id)?;
@@ -127,11 +127,18 @@ impl Engine {
                 return Err(Error::Stale { version: job.life.revision.0 });
             }
             let mut spec = (*job.spec).clone();
-            spec.priority = patch.priority.unwrap_or(spec.priority);
-            spec.expires_at = patch.expires_at.unwrap_or(spec.expires_at);
-            if let Some(windows) = &patch.windows {
+            if patch.priority == Some(None) || patch.windows == Some(None) {
+                let defaults = &catalog.job_type(&spec.job_type)?.config;
+                spec.priority = patch.priority.map_or(spec.priority, |_| defaults.priority);
+                if patch.windows.is_some() {
+                    spec.windows.clone_from(&defaults.windows);
+                }
+            }
+            spec.priority = patch.priority.flatten().unwrap_or(spec.priority);
+            if let Some(windows) = patch.windows.iter().flatten().next() {
                 spec.windows.clone_from(windows);
             }
+            spec.expires_at = patch.expires_at.unwrap_or(spec.expires_at);
             if let Some((data, _)) = &body {
                 extract_again(&catalog, &mut spec, data)?;
             }
@@ -244,11 +251,13 @@ impl Engine {
             idempotency_key,
             expires_at: with.expires_at.unwrap_or(spec.expires_at),
             options: JobOptions {
-                priority: Some(with.priority.unwrap_or(spec.priority)),
-                weight: Some(with.weight.unwrap_or(spec.weight)),
+                priority: with.priority.unwrap_or(Some(spec.priority)),
+                weight: with.weight.unwrap_or(Some(spec.weight)),
                 critical: spec.critical,
-                windows: Some(with.windows.unwrap_or_else(|| spec.windows.clone())),
-                attributes: with.attributes.unwrap_or_else(|| spec.attributes.clone()),
+                windows: with.windows.unwrap_or_else(|| Some(spec.windows.clone())),
+                attributes: with
+                    .attributes
+                    .map_or_else(|| spec.attributes.clone(), Option::unwrap_or_default),
                 ..JobOptions::default()
             },
             trace: with.trace,

@@ -163,27 +163,15 @@ impl Engine {
         for (critical, first) in [true, false].into_iter().zip(first) {
             let (mut page, mut scanned) = (first, 0);
             loop {
-                scanned += page.jobs.len();
+                scanned += page.jobs.len().max(1);
                 done.sent += self.send_unlimited(catalog, &page.jobs, &fits).await?;
-                let last = page.jobs.last().filter(|_| page.more);
-                let Some(last) = last else { break };
+                let Some(next) = page.next else { break };
                 if scanned >= most {
                     done.more = true;
                     break;
                 }
-                let after = Some(Position {
-                    partition: last.spec.partition.clone(),
-                    priority: last.spec.priority,
-                    run_at: last.life.run_at().unwrap_or(range.until),
-                    id: last.id.clone(),
-                });
-                page = self
-                    .ports
-                    .store
-                    .due(&[query(critical, after, scanned)])
-                    .await?
-                    .pop()
-                    .unwrap_or_default();
+                let query = query(critical, Some(next), scanned);
+                page = self.ports.store.due(&[query]).await?.pop().unwrap_or_default();
             }
         }
         Ok(done)

@@ -106,6 +106,7 @@ impl Engine {
             retention: config.retention_seconds,
             partition: String::new(),
             request_digest: [0; 16],
+            original: None,
             unknown: UnknownFields::default(),
         };
         Some(Job {

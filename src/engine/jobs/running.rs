@@ -8,7 +8,10 @@ use std::{collections::HashMap, num::NonZeroUsize};
 use lru::LruCache;
 
 use crate::{Engine, Error};
-use tidegate_core::job::{Job, JobId, QueueName};
+use tidegate_core::{
+    job::{Job, JobId, QueueName},
+    port::job_store::last_id,
+};
 
 /// Most jobs whose weights are added. A queue with limits runs no more.
 const MAX_WEIGHED_JOBS: usize = 10_000;
@@ -89,7 +92,7 @@ impl Engine {
             let page = self.ports.store.running(queue, after.as_ref(), PAGE_JOBS).await?;
             sum += page.iter().map(|job| job.as_ref().map_or(1, weight)).sum::<u64>();
             jobs += page.len();
-            after = page.iter().rev().find_map(|job| Some(job.as_ref().ok()?.id.clone()));
+            after = last_id(&page);
             if page.len() < PAGE_JOBS as usize || jobs >= MAX_WEIGHED_JOBS || after.is_none() {
                 return Ok(sum);
             }

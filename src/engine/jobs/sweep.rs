@@ -4,7 +4,7 @@
 use crate::{Catalog, Engine, Error, jobs::job_writes::lifecycle_write, tick};
 use tidegate_core::{
     job::{Event, Job, State, Version},
-    port::{Committed, Txn, Write},
+    port::{Committed, Txn, Write, job_store::OverduePage},
     time::Timestamp,
 };
 
@@ -56,7 +56,7 @@ impl Engine {
     async fn sweep_first(&self, limit: u32) -> Result<Swept, Error> {
         let now = self.now();
         let catalog = self.catalog().await?;
-        let (jobs, next_at) = self.ports.store.overdue(now, limit).await?;
+        let OverduePage { jobs, next_at, .. } = self.overdue_page(now, limit).await?;
         let full = jobs.len() as u32 == limit;
         let mut swept =
             Swept { next_at: if full { Some(now) } else { next_at }, full, ..Swept::default() };
@@ -94,6 +94,21 @@ impl Engine {
             }
         }
         Ok(swept)
+    }
+
+    /// The first `limit` overdue jobs. If jobs that cannot be read are before them, each sweep reads
+    /// one page further than the last one.
+    async fn overdue_page(&self, now: Timestamp, limit: u32) -> Result<OverduePage, Error> {
+        let store = &self.ports.store;
+        let mut page = store.overdue(now, None, limit).await?;
+        let Some(front) = page.next else { return Ok(page) };
+        let reached = self.overdue_reached.lock().take().filter(|reached| *reached > front);
+        let left = limit - page.jobs.len() as u32;
+        let deeper = store.overdue(now, Some(reached.unwrap_or(front)), left).await?;
+        *self.overdue_reached.lock() = deeper.next;
+        page.jobs.extend(deeper.jobs);
+        let next_at = if deeper.next.is_some() { Some(now) } else { deeper.next_at };
+        Ok(OverduePage { next_at, ..page })
     }
 
     /// The job after what is due at `now`. None if nothing is due, or if an ended job is to be

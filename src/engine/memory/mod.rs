@@ -24,9 +24,9 @@ use tidegate_core::{
     port::{
         job_store::{
             Atomicity, Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key,
-            ListPage, ListQuery, MAX_UNREADABLE, Purged, Record, RecordKind, RecordQuery,
-            StateFilter, StoreCapabilities, StoreError, StoredBody, StoredJob, Txn, UnreadableJob,
-            flatten, is_stored_separately,
+            ListPage, ListQuery, MAX_UNREADABLE, OverduePage, Purged, Record, RecordKind,
+            RecordQuery, StateFilter, StoreCapabilities, StoreError, StoredBody, StoredJob,
+            StoredKey, Txn, UnreadableJob, WakePosition, flatten, is_stored_separately,
         },
         listing::Cursor,
     },
@@ -138,13 +138,15 @@ impl JobStore for MemoryStore {
     async fn overdue(
         &self,
         until: Timestamp,
+        _: Option<WakePosition>,
         limit: u32,
-    ) -> Result<(Vec<Job>, Option<Timestamp>), StoreError> {
+    ) -> Result<OverduePage, StoreError> {
         let records = self.records.lock();
         let due = records.wakes.iter().take_while(|(at, _)| *at <= until);
         let due = due.filter_map(|(_, id)| records.readable(&records.jobs[id]).ok());
         let jobs = due.take(limit as usize).collect();
-        Ok((jobs, records.wakes.iter().map(|(at, _)| *at).find(|at| *at > until)))
+        let next_at = records.wakes.iter().map(|(at, _)| *at).find(|at| *at > until);
+        Ok(OverduePage { jobs, next: None, next_at })
     }
 
     async fn running(
@@ -182,9 +184,9 @@ impl JobStore for MemoryStore {
         Ok(all.map(|((_, id), batch)| (*id, batch.ledger_version)).collect())
     }
 
-    async fn keys(&self, keys: &[Key]) -> Result<Vec<Option<JobId>>, StoreError> {
+    async fn keys(&self, keys: &[Key]) -> Result<Vec<StoredKey>, StoreError> {
         let records = self.records.lock();
-        Ok(keys.iter().map(|key| records.keys.get(key).cloned()).collect())
+        Ok(keys.iter().map(|key| Ok(records.keys.get(key).cloned())).collect())
     }
 
     async fn list(&self, query: &ListQuery) -> Result<ListPage, StoreError> {

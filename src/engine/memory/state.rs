@@ -8,7 +8,7 @@ use tidegate_core::{
         Committed, CurrentRecord, DuePage, DueQuery, Expect, Item, ItemKind, Key, Purged, Record,
         RecordKind, StoreError, StoredJob, Txn, UnreadableJob, Write, is_stored_separately,
     },
-    queue::{GrantBatch, Ledger, ledger::BatchId},
+    queue::{GrantBatch, Ledger, ledger::BatchId, order::Position},
     time::Timestamp,
 };
 
@@ -265,11 +265,9 @@ impl Records {
         due.sort_by(|(a, _), (b, _)| a.cmp(b));
         let more = due.len() > query.limit as usize;
         due.truncate(query.limit as usize);
-        DuePage {
-            jobs: due.into_iter().map(|(_, job)| without_large_body(job)).collect(),
-            more,
-            next_due,
-        }
+        let next = due.last().filter(|_| more).map(|(_, job)| Position::of(job));
+        let jobs = due.into_iter().map(|(_, job)| without_large_body(job)).collect();
+        DuePage { jobs, next, next_due }
     }
 }
 

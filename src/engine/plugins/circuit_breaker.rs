@@ -4,11 +4,11 @@
 //! A circuit belongs to one version under one configuration. Another version or configuration is
 //! called at once.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 
-use tidegate_core::{port::policy::Plugin, time::Timestamp};
+use tidegate_core::{job::QueueName, port::policy::Plugin, time::Timestamp};
 
 /// How long a circuit stays open after the first failure. Each further failure doubles it, up to
 /// the maximum.
@@ -45,6 +45,38 @@ impl OpenCircuit {
     /// Whether it is the circuit of this version under this configuration.
     pub fn is_of(&self, plugin: &Plugin, config: &Arc<str>) -> bool {
         *plugin == self.plugin && self.config == *config
+    }
+}
+
+/// A throttler that failed, for those who explain.
+#[derive(Clone, Debug)]
+pub(crate) struct FailedThrottler {
+    pub(crate) circuit: OpenCircuit,
+    /// The message of its latest fault.
+    pub(crate) message: String,
+}
+
+/// The failed throttler of each queue as its latest tick left it.
+#[derive(Debug, Default)]
+pub(crate) struct FailedThrottlers(Mutex<BTreeMap<QueueName, FailedThrottler>>);
+
+impl FailedThrottlers {
+    /// Takes over the circuit that a tick of `queue` left, and the message of its fault, if the
+    /// throttler failed in this tick.
+    pub fn set(&self, queue: &QueueName, circuit: Option<&OpenCircuit>, message: Option<String>) {
+        let mut failed = self.0.lock();
+        let Some(circuit) = circuit.cloned() else {
+            failed.remove(queue);
+            return;
+        };
+        let before = failed.remove(queue).map(|failed| failed.message);
+        let message = message.or(before).unwrap_or_default();
+        failed.insert(queue.clone(), FailedThrottler { circuit, message });
+    }
+
+    /// The throttler of `queue`, if it failed.
+    pub fn of(&self, queue: &QueueName) -> Option<FailedThrottler> {
+        self.0.lock().get(queue).cloned()
     }
 }
 

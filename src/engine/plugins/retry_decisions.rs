@@ -16,6 +16,7 @@ use tidegate_core::{
         Body, Encoding, Event, Job, Payload, PluginName, Spec, Version,
         lifecycle::PluginRetry,
         retry::{Backoff, Retry},
+        spec::{MAX_ORIGINAL_BYTES, Original},
     },
     port::{
         Committed, Txn,
@@ -23,6 +24,7 @@ use tidegate_core::{
         policy::{Call, Fault, FaultKind, Plugin, Purpose, RetryAnswer, RetryCall},
     },
     queue::plugin::Role,
+    stored::UnknownFields,
     time::Timestamp,
 };
 
@@ -257,12 +259,16 @@ impl Engine {
         };
         let mut changed = job.clone();
         let all = data.is_some() || priority.is_some();
+        if all && job.spec.original.is_none() {
+            let original = Some(Box::new(self.original(job, data.is_some()).await?));
+            changed.spec = Arc::new(Spec { original, ..(*job.spec).clone() });
+        }
         if let Some(text) = data {
             let payload = match self.rewritten(job, text).await? {
                 Ok(payload) => payload,
                 Err(fault) => return Ok(Err(fault)),
             };
-            let mut spec = (*job.spec).clone();
+            let mut spec = (*changed.spec).clone();
             if let Err(error) = extract_again(catalog, &mut spec, &payload) {
                 return Ok(Err(invalid_answer(format!("the attributes of its data: {error}"))));
             }
@@ -277,6 +283,17 @@ impl Engine {
             changed.spec = Arc::new(Spec { priority, ..(*changed.spec).clone() });
         }
         Ok(Ok(planned(&changed, PluginRetry::Retry(at), all, now, None)))
+    }
+
+    /// The job as it came, for the first change; with its data if these are changed.
+    async fn original(&self, job: &Job, with_data: bool) -> Result<Original, Error> {
+        let data = if with_data { self.json_data(job).await? } else { None };
+        Ok(Original {
+            priority: job.spec.priority,
+            attributes: job.spec.attributes.clone(),
+            data: data.filter(|data| data.len() <= MAX_ORIGINAL_BYTES),
+            unknown: UnknownFields::default(),
+        })
     }
 
     /// JSON text as the new data of `job`, in the encoding of its current data.

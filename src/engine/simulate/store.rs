@@ -21,7 +21,7 @@ use tidegate_core::{
         Clock, Committed, JobStore, StoreError, StoreLayer, Txn, Write,
         job_store::{DuePage, DueQuery, flatten},
     },
-    queue::order::{self, Order},
+    queue::order::{self, Order, Position},
     time::Timestamp,
 };
 
@@ -200,8 +200,10 @@ impl StoreLayer for SimulationStore {
                 continue;
             }
             let (ids, more, next_due) = self.index.lock().due(query);
-            let jobs = self.memory.get(&ids).await?.into_iter().flatten().flatten().collect();
-            pages.push(DuePage { jobs, more, next_due });
+            let jobs: Vec<Job> =
+                self.memory.get(&ids).await?.into_iter().flatten().flatten().collect();
+            let next = jobs.last().filter(|_| more).map(Position::of);
+            pages.push(DuePage { jobs, next, next_due });
         }
         Ok(pages)
     }

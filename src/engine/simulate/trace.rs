@@ -39,6 +39,15 @@ pub struct LiveJob {
     data: Json,
     attributes: Attributes,
     history: Vec<LiveEntry>,
+    original: Option<LiveOriginal>,
+}
+
+/// A job before a retry strategy changed it.
+#[derive(Clone, Debug, Deserialize)]
+struct LiveOriginal {
+    priority: i32,
+    attributes: Attributes,
+    data: Option<Json>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -165,18 +174,21 @@ fn traced(
         attempts.push(open);
     }
     attempts.truncate(100);
-    let never_ran = job.attempt == 0;
+    // Later, the due time is that of a retry.
+    let was_never_retried = job.attempt <= 1;
+    let original = job.original.as_ref();
+    let data = original.and_then(|original| original.data.as_ref()).unwrap_or(&job.data);
     TracedJob {
         id: Some(job.id.clone()),
         job_type: job.r#type.clone(),
         at_seconds: after(job.created_at),
-        due_seconds: job.run_at.filter(|at| never_ran && *at > job.created_at).map(&after),
+        due_seconds: job.run_at.filter(|at| was_never_retried && *at > job.created_at).map(&after),
         expires_seconds: job.expires_at.map(&after),
-        attributes: job.attributes.clone(),
+        attributes: original.map_or(&job.attributes, |original| &original.attributes).clone(),
         weight: Some(job.weight),
-        priority: Some(job.priority),
+        priority: Some(original.map_or(job.priority, |original| original.priority)),
         critical: job.critical,
-        data: if with_data { job.data.clone() } else { Json::Null },
+        data: if with_data { data.clone() } else { Json::Null },
         attempts,
         ended: serde_json::from_value(Json::from(job.state.as_str())).ok(),
         ended_seconds: job.ended_at.map(&after),
@@ -305,5 +317,24 @@ mod tests {
         assert_eq!((attempt.message.as_deref(), attempt.status), (Some("no"), Some(503)));
         assert_eq!(attempt.details, Some(json!([1])));
         assert_eq!(a.attempts[1].message, None);
+    }
+
+    #[test]
+    fn a_job_that_a_retry_strategy_changed_is_traced_as_it_came() {
+        let mut changed = job("a", "2026-01-01T10:00:01Z", &json!([]));
+        changed.data = json!("changed");
+        changed.attributes = serde_json::from_value(json!({"region": "east"})).unwrap();
+        changed.original = serde_json::from_value(
+            json!({"priority": 7, "attributes": {"region": "west"}, "data": "as it came"}),
+        )
+        .unwrap();
+        let now = "2026-01-01T11:00:00Z".parse().unwrap();
+        let of = |with_data| {
+            let traced = traced(&changed, now, with_data, |_| Seconds::default());
+            let region = traced.attributes["region"].text();
+            (traced.priority, region, traced.data)
+        };
+        assert_eq!(of(true), (Some(7), "west".to_owned(), json!("as it came")));
+        assert_eq!(of(false), (Some(7), "west".to_owned(), Json::Null));
     }
 }

@@ -12,9 +12,12 @@ pub mod local;
 pub mod stored;
 pub mod token;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -124,9 +127,14 @@ impl BuiltIn {
         self.open.store(false, Ordering::Release);
     }
 
-    /// The uses of tokens that are to be stored: see [`TokenAuthenticator::take_uses`].
-    pub fn take_uses(&self) -> Vec<(String, Timestamp)> {
-        self.tokens.take_uses()
+    /// The uses of tokens that are to be stored: see [`TokenAuthenticator::unrecorded_uses`].
+    pub fn unrecorded_uses(&self, interval: Duration) -> Vec<(String, Timestamp)> {
+        self.tokens.unrecorded_uses(interval)
+    }
+
+    /// Marks these uses of tokens as stored.
+    pub fn mark_recorded(&self, uses: &[(String, Timestamp)]) {
+        self.tokens.mark_recorded(uses);
     }
 }
 

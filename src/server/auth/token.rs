@@ -9,6 +9,7 @@ use std::{
         Arc,
         atomic::{AtomicI64, Ordering},
     },
+    time::Duration,
 };
 
 use arc_swap::ArcSwap;
@@ -26,9 +27,7 @@ use tidegate_core::{
 
 /// The prefix of every token.
 const PREFIX: &str = "tg_";
-/// The least time between two recorded uses of a token, in milliseconds.
-const USE_INTERVAL_MILLIS: i64 = 60_000;
-/// The use of a token that was never used.
+/// The use of a token that was never used, in milliseconds since the epoch.
 const NEVER: i64 = i64::MIN;
 
 /// A token as it is stored: an item of the kind
@@ -107,6 +106,31 @@ impl TokenItem {
             types: new.types.map(|names| names.into_iter().collect()),
         };
         Ok((Self { expires_at: new.expires_at, bounds, ..item }, text))
+    }
+
+    /// Whether it is the token of an administrator, and never expires. Only such tokens keep a
+    /// server from having none.
+    pub fn is_lasting_admin(&self) -> bool {
+        self.scopes.allow(Scope::Admin) && self.expires_at.is_none() && !self.hash.is_empty()
+    }
+
+    /// Checks that it may be the only token of an administrator.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidToken`] unless it [is one for good](Self::is_lasting_admin).
+    pub fn check_first(&self) -> Result<(), InvalidToken> {
+        let invalid = |field, problem: &str| Err(InvalidToken { field, problem: problem.into() });
+        if !self.scopes.allow(Scope::Admin) {
+            let problem = "the first token must have scope admin: from then on every caller needs \
+                           a token";
+            return invalid("scopes", problem);
+        }
+        if self.expires_at.is_some() {
+            let problem = "must not be given for the first token: no caller could enter after it";
+            return invalid("expires_at", problem);
+        }
+        Ok(())
     }
 
     /// The token as callers see it, with its text if it is new.
@@ -188,7 +212,7 @@ struct Known {
     principal: Principal,
     /// When it was used last, in milliseconds since the epoch.
     used: AtomicI64,
-    /// The use that was given out to be stored.
+    /// The latest stored one, as far as this process knows.
     recorded: AtomicI64,
 }
 
@@ -223,32 +247,37 @@ impl TokenAuthenticator {
         self.tokens.store(tokens.into_iter().map(known).collect::<HashMap<_, _>>().into());
     }
 
-    /// Whether `id` is the only token of an administrator.
+    /// Whether `id` is a token of an administrator, and no other one lasts.
     pub fn is_last_admin(&self, id: &str) -> bool {
         let now = self.clock.now();
         let tokens = self.tokens.load();
-        let is_admin = |known: &Known| known.item.scopes.allow(Scope::Admin);
-        tokens.get(id).is_some_and(|known| is_admin(known))
-            && !tokens
-                .iter()
-                .any(|(other, known)| other != id && is_admin(known) && known.item.is_valid(now))
+        let is_admin =
+            |known: &Arc<Known>| known.item.scopes.allow(Scope::Admin) && known.item.is_valid(now);
+        tokens.get(id).is_some_and(is_admin)
+            && !tokens.iter().any(|(other, known)| other != id && known.item.is_lasting_admin())
     }
 
-    /// The tokens whose latest use is at least a minute after their recorded one, and when that use
-    /// was. They count as recorded from now on.
-    pub fn take_uses(&self) -> Vec<(String, Timestamp)> {
+    /// The tokens whose latest use is at least `interval` after their recorded one, and when that
+    /// use was.
+    pub fn unrecorded_uses(&self, interval: Duration) -> Vec<(String, Timestamp)> {
         let tokens = self.tokens.load();
-        let due = |known: &&Arc<Known>| {
-            let (used, recorded) =
-                (known.used.load(Ordering::Relaxed), known.recorded.load(Ordering::Relaxed));
-            used != NEVER && used.saturating_sub(recorded) >= USE_INTERVAL_MILLIS
+        let last = |at: &AtomicI64| Timestamp::from_millis(at.load(Ordering::Relaxed));
+        let due = |known: &Arc<Known>| {
+            let (used, recorded) = (last(&known.used), last(&known.recorded));
+            let is_due = used > recorded && used.since(recorded) >= interval;
+            is_due.then(|| (known.item.id.clone(), used))
         };
-        let take = |known: &Arc<Known>| {
-            let used = known.used.load(Ordering::Relaxed);
-            known.recorded.store(used, Ordering::Relaxed);
-            (known.item.id.clone(), Timestamp::from_millis(used))
-        };
-        tokens.values().filter(due).map(take).collect()
+        tokens.values().filter_map(due).collect()
+    }
+
+    /// Marks these uses as recorded.
+    pub fn mark_recorded(&self, uses: &[(String, Timestamp)]) {
+        let tokens = self.tokens.load();
+        for (id, at) in uses {
+            if let Some(known) = tokens.get(id) {
+                known.recorded.fetch_max(at.millis(), Ordering::Relaxed);
+            }
+        }
     }
 
     fn find(&self, text: &str) -> Option<Result<Principal, AuthError>> {
@@ -281,7 +310,6 @@ impl Authenticate for TokenAuthenticator {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
     use tidegate_engine::memory::{FakeClock, SeededEntropy};
 
     fn mint(seed: u64) -> (TokenItem, String) {
@@ -337,7 +365,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_token_that_cannot_be_read_accepts_nobody_and_stays_listed() {
+    async fn a_token_that_cannot_be_read_accepts_no_caller() {
         let (item, text) = mint(1);
         let mut bounded = serde_json::to_value(&item).unwrap();
         bounded["bounds"] = serde_json::json!({"tenants": ["mail"]});
@@ -357,40 +385,55 @@ mod tests {
         let (item, text) = mint(1);
         let end = clock.now() + Duration::from_secs(90);
         known.set_tokens(vec![TokenItem { expires_at: Some(end), ..item.clone() }]);
-        assert_eq!(known.take_uses(), []);
+        let minute = Duration::from_mins(1);
+        assert_eq!(known.unrecorded_uses(minute), []);
         let first = clock.now();
         for _ in 0..3 {
             assert!(ask(&known, &text).await.is_ok());
             clock.advance(Duration::from_secs(20));
         }
-        assert_eq!(known.take_uses(), [(item.id.clone(), first + Duration::from_secs(40))]);
+        let uses = [(item.id.clone(), first + Duration::from_secs(40))];
+        assert_eq!(known.unrecorded_uses(minute), uses);
+        assert_eq!(known.unrecorded_uses(minute), uses, "a write may fail");
+        known.mark_recorded(&uses);
         clock.advance(Duration::from_secs(29));
         assert!(ask(&known, &text).await.is_ok());
-        assert_eq!(known.take_uses(), [], "49 s after the recorded use");
+        assert_eq!(known.unrecorded_uses(minute), [], "49 s after the recorded use");
+        let latest = [(item.id.clone(), first + Duration::from_secs(89))];
+        assert_eq!(known.unrecorded_uses(Duration::ZERO), latest);
+        known.mark_recorded(&latest);
         clock.advance(Duration::from_secs(1));
         let Err(AuthError::Refused(why)) = ask(&known, &text).await else { panic!("refused") };
         assert!(why.contains("expired"), "{why}");
-        assert_eq!(known.take_uses(), [], "a refused token is not used");
+        assert_eq!(known.unrecorded_uses(Duration::ZERO), [], "a refused token is not used");
     }
 
     #[test]
-    fn the_last_valid_admin_token_is_known() {
+    fn an_admin_token_that_expires_is_no_other_administrator() {
         let clock = Arc::new(FakeClock::default());
         let known = TokenAuthenticator::new(clock.clone());
         let admin = |seed| {
             TokenItem::mint("a", Scope::Admin.into(), clock.now(), &SeededEntropy::new(seed)).0
         };
-        let (one, two) = (admin(1), admin(2));
+        let (one, other) = (admin(1), admin(2));
         let end = clock.now() + Duration::from_secs(1);
-        known.set_tokens(vec![
-            one.clone(),
-            TokenItem { expires_at: Some(end), ..two.clone() },
-            mint(3).0,
-        ]);
-        assert!(!known.is_last_admin(&one.id) && !known.is_last_admin(&mint(3).0.id));
+        let brief = TokenItem { expires_at: Some(end), ..admin(4) };
+        known.set_tokens(vec![one.clone(), brief.clone(), mint(3).0]);
+        assert!(known.is_last_admin(&one.id), "the other will expire");
+        assert!(!known.is_last_admin(&brief.id) && !known.is_last_admin(&mint(3).0.id));
+        known.set_tokens(vec![one.clone(), other.clone(), brief.clone()]);
+        assert!(!known.is_last_admin(&one.id) && !known.is_last_admin("none"));
+        let damaged = TokenItem { hash: String::new(), ..other };
+        known.set_tokens(vec![one.clone(), damaged]);
+        assert!(known.is_last_admin(&one.id), "the other accepts no caller");
+        known.set_tokens(vec![brief.clone()]);
+        assert!(known.is_last_admin(&brief.id));
         clock.advance(Duration::from_secs(1));
-        assert!(known.is_last_admin(&one.id), "the other has expired");
-        assert!(!known.is_last_admin(&two.id) && !known.is_last_admin("none"));
+        assert!(!known.is_last_admin(&brief.id), "it accepts no caller any more");
+        for (item, field) in [(one, None), (brief, Some("expires_at")), (mint(3).0, Some("scopes"))]
+        {
+            assert_eq!(item.check_first().err().map(|invalid| invalid.field), field);
+        }
     }
 
     #[test]

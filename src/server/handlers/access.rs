@@ -20,7 +20,7 @@ use axum::{
 use super::{Api, ApiOptions, error::Problem};
 use crate::auth::{AuthError, Bounds, Credentials, Principal, Scope};
 use tidegate_core::job::{Job, JobId, Token, TypeName, type_config::TypeConfig};
-use tidegate_engine::Catalog;
+use tidegate_engine::{Catalog, Error};
 
 /// The scopes that a route needs: any of them.
 pub(crate) trait Needs: Send + Sync + 'static {
@@ -53,8 +53,8 @@ needs! {
 pub(crate) struct Within<N> {
     /// The authenticated caller.
     pub caller: Principal,
-    /// Whether the request had no credentials, which an open server accepts.
-    pub anonymous: bool,
+    /// Whether the server is open: it accepts every caller, whatever its credentials.
+    pub server_is_open: bool,
     needs: PhantomData<N>,
 }
 
@@ -90,7 +90,7 @@ where
         if !N::ANY.iter().any(|scope| caller.may(*scope)) {
             return Err(forbidden(N::ANY));
         }
-        Ok(Self { caller, anonymous: header.is_none(), needs: PhantomData })
+        Ok(Self { caller, server_is_open: options.auth.is_open(), needs: PhantomData })
     }
 }
 
@@ -116,6 +116,32 @@ impl<N> Within<N> {
         &self.caller.bounds
     }
 
+    /// The job `id`, if it has this type and is within the bounds.
+    ///
+    /// # Errors
+    ///
+    /// 403; 404 if there is no such job; those of [`Within::problem`].
+    pub async fn job(
+        &self,
+        api: &Api,
+        id: &JobId,
+        job_type: Option<&TypeName>,
+    ) -> Result<Job, Problem> {
+        let found = api.server.job(id, job_type).await;
+        let job = found.map_err(|error| self.problem(error))?;
+        self.check(&job)?;
+        Ok(job)
+    }
+
+    /// The answer to `error` about a job. With bounds, a job that cannot be read is outside: its
+    /// queue and type are not known.
+    pub fn problem(&self, error: Error) -> Problem {
+        match error {
+            Error::Unreadable(_) if !self.bounds().is_everything() => outside(),
+            error => error.into(),
+        }
+    }
+
     /// Checks that `job` is within the bounds.
     ///
     /// # Errors
@@ -130,7 +156,7 @@ impl<N> Within<N> {
     ///
     /// # Errors
     ///
-    /// 403; 404 if there is no such job; the store's.
+    /// As for [`Within::job`].
     pub async fn check_job(
         &self,
         api: &Api,
@@ -140,7 +166,7 @@ impl<N> Within<N> {
         if self.bounds().is_everything() {
             return Ok(());
         }
-        self.check(&api.server.job(id, job_type).await?)
+        self.job(api, id, job_type).await.map(drop)
     }
 
     /// The types of new jobs, to check them.

@@ -21,8 +21,12 @@ use super::{
 const HEALTH: Health =
     Health { status: Cow::Borrowed("ok"), version: Cow::Borrowed(env!("CARGO_PKG_VERSION")) };
 
-/// The routes that monitors call; they are answered over plain HTTP and under any host name.
+/// The routes that monitors call; they are answered over plain HTTP, and over the bound of
+/// connections.
 pub(crate) const ROUTES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
+/// Those of them that need no credentials; an open server answers them under any host name and
+/// through a proxy.
+pub(crate) const OPEN_ROUTES: [&str; 2] = ["/healthz", "/readyz"];
 
 /// Whether the process is up.
 #[utoipa::path(get, path = "/healthz", tag = "operate", security(()),

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use axum::{extract::State, http::StatusCode, response::IntoResponse};
 use serde_json::{Map, Value};
-use tidegate_api::{JobTypePage, JobTypeView};
+use tidegate_api::{JobTypePage, JobTypeView, without_query};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
@@ -17,11 +17,12 @@ use super::{
     config::{Fields, patched, shown},
     error::Problem,
     media::Accept,
-    params::{IfMatch, Name},
+    params::{IfMatch, Name, Params},
     resource::{self, Configure, Delete, GetWithin, Item, ListWithin},
 };
 use crate::auth::Scope;
 use tidegate_core::{
+    error_code::ErrorCode,
     job::{
         TypeName,
         type_config::{TypeConfig, TypeItem},
@@ -62,9 +63,11 @@ fn without_secrets(config: &TypeConfig) -> Result<Map<String, Value>, Problem> {
     Ok(fields)
 }
 
-/// Hides the query of a push target's URL from a caller who may not configure it: it may have a
-/// key.
-fn hide_query(config: &mut TypeConfig) {
+/// Hides the queries of a type's URLs from a caller who may not configure it: they may have a key.
+fn hide_queries(config: &mut TypeConfig) {
+    if let Some(url) = &mut config.callback_url {
+        *url = without_query(url).into_owned();
+    }
     if let Some(TargetConfig::Push(push)) = &mut config.target
         && let Some((start, _)) = push.url.split_once('?')
     {
@@ -102,6 +105,9 @@ fn with_change(config: &TypeConfig, change: Fields) -> Result<TypeConfig, Proble
 }
 
 /// Configure a job type; absent settings have their defaults.
+///
+/// A stored configuration that cannot be read is replaced only if `force` is true: it may be damaged,
+/// written by a newer release, or have secrets whose key is lost.
 #[utoipa::path(
     put, path = "/v1/job-types/{type}", operation_id = "put_job_type", tag = "job types",
     request_body = TypeConfig,
@@ -110,6 +116,10 @@ fn with_change(config: &TypeConfig, change: Fields) -> Result<TypeConfig, Proble
         (
             "If-Match" = Option<String>, Header,
             description = "The `ETag` that must still be current",
+        ),
+        (
+            "force" = Option<bool>, Query,
+            description = "Replace a stored configuration that cannot be read",
         ),
     ),
     responses(
@@ -126,9 +136,18 @@ fn with_change(config: &TypeConfig, change: Fields) -> Result<TypeConfig, Proble
 )]
 async fn put(
     (State(api), accept, _, Name(name), IfMatch(version)): Configure<TypeName>,
+    mut params: Params,
     body: Body,
 ) -> HandlerResult {
-    let put = api.server.put_type(&name, body.read::<Fields>()?.config()?, version).await?;
+    let force = params.one::<bool>("force")?.unwrap_or_default();
+    params.done()?;
+    let config = body.read::<Fields>()?.config()?;
+    let put = if force {
+        api.server.replace_type(&name, config, version).await
+    } else {
+        api.server.put_type(&name, config, version).await
+    };
+    let put = put.map_err(|error| blamed(error.into()))?;
     resource::stored(&api, accept, name, put)
 }
 
@@ -168,8 +187,13 @@ async fn patch(
         |item| with_change(&item.config, patch.clone()),
         |config, version| api.server.put_type(&name, config, version),
     );
-    let item = item.await?;
+    let item = item.await.map_err(blamed)?;
     resource::shown(&api, accept, name, item)
+}
+
+/// `problem`, which blames the field `queue` for a missing queue.
+fn blamed(problem: Problem) -> Problem {
+    if problem.error_code() == ErrorCode::QueueNotFound { problem.blame("queue") } else { problem }
 }
 
 /// A job type.
@@ -191,7 +215,7 @@ async fn get((State(api), accept, caller, Name(name)): GetWithin<TypeName>) -> H
         return Err(outside());
     }
     if !caller.caller.may(Scope::Admin) {
-        hide_query(&mut item.config);
+        hide_queries(&mut item.config);
     }
     resource::shown(&api, accept, name, item)
 }
@@ -216,7 +240,7 @@ async fn list((State(api), accept, caller, request): ListWithin) -> HandlerResul
     let (mut items, next_cursor) = request.page(types);
     if !caller.caller.may(Scope::Admin) {
         for (_, item) in &mut items {
-            hide_query(&mut item.config);
+            hide_queries(&mut item.config);
         }
     }
     let job_types = resource::views(&api, accept, items)?;

@@ -53,8 +53,8 @@ pub(crate) fn essence(headers: &HeaderMap) -> String {
     media.map(|media| media.essence().to_string().to_ascii_lowercase()).unwrap_or_default()
 }
 
-/// The encoding of a request's body by its `Content-Type`. Without one it is JSON, which matters only
-/// for the answer: a body needs the header.
+/// The encoding of a request's body by its `Content-Type`. Without one it is JSON, which matters
+/// only for the answer: a body needs the header.
 ///
 /// # Errors
 ///

@@ -186,6 +186,7 @@ impl Params {
             to: self.one("to")?,
             cursor: self.one::<Cursor>("cursor")?.map(|cursor| cursor.to_string()),
             limit: self.limit()?,
+            ..ListQuery::default()
         };
         self.done()?;
         Ok(query)
@@ -208,8 +209,8 @@ impl Params {
     }
 }
 
-/// The attribute that a parameter names: `attribute.NAME`, or `attribute[NAME]` as generated clients
-/// write it.
+/// The attribute that a parameter names: `attribute.NAME`, or `attribute[NAME]` as generated
+/// clients write it.
 fn attribute(parameter: &str) -> Option<&str> {
     let dotted = parameter.strip_prefix("attribute.");
     dotted.or_else(|| parameter.strip_prefix("attribute[")?.strip_suffix(']'))

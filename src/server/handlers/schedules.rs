@@ -8,13 +8,15 @@ use std::{borrow::Cow, sync::Arc};
 use axum::{extract::State, http::StatusCode, response::IntoResponse};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tidegate_api::{AnyValue, JobView, ScheduleBody, SchedulePage, ScheduleView};
+use tidegate_api::{
+    AnyValue, JobView, ScheduleBody, SchedulePage, ScheduleView, Scope, without_query,
+};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Api, HandlerResult,
-    access::{Enqueue, May, check_critical},
-    body::{self, Body},
+    access::{Enqueue, May, Read, Within, check_critical},
+    body::Body,
     config::{Fields, patched},
     error::Problem,
     jobs::enqueue::accepted,
@@ -25,6 +27,7 @@ use super::{
 use tidegate_core::{
     job::{Payload, ScheduleName},
     schedule::{SCHEDULE_DATA_BYTES, ScheduleConfig, ScheduleItem, ScheduleState},
+    strict::present,
     time::Timestamp,
 };
 use tidegate_engine::Error;
@@ -68,11 +71,21 @@ impl Item for (Arc<ScheduleItem>, ScheduleState) {
     }
 }
 
+/// Hides the query of the callback URL from a caller who may not configure it: it may have a key.
+fn hide_query(caller: &Within<Read>, item: &mut Arc<ScheduleItem>) {
+    if let Some(url) = &item.config.options.callback_url
+        && !caller.caller.may(Scope::Admin)
+    {
+        let url = without_query(url).into_owned();
+        Arc::make_mut(item).config.options.callback_url = Some(url);
+    }
+}
+
 /// The settings in a request, and `data` if it is there.
 fn read(api: &Api, body: &Body) -> Result<(Fields, Option<Payload>), Problem> {
     #[derive(Deserialize)]
     struct Data<'a> {
-        #[serde(borrow, default, deserialize_with = "body::present")]
+        #[serde(borrow, default, deserialize_with = "present")]
         data: Option<&'a RawValue>,
     }
     let settings = body.read::<Fields>()?.without("data");
@@ -177,8 +190,9 @@ async fn patch(
     ),
     security(("bearer" = ["read"]), ("basic" = ["read"])),
 )]
-async fn get((State(api), accept, _, Name(name)): Get<ScheduleName>) -> HandlerResult {
-    let item = api.server.schedule(&name).await?;
+async fn get((State(api), accept, caller, Name(name)): Get<ScheduleName>) -> HandlerResult {
+    let mut item = api.server.schedule(&name).await?;
+    hide_query(&caller, &mut item.0);
     resource::shown(&api, accept, name, item)
 }
 
@@ -195,8 +209,11 @@ async fn get((State(api), accept, _, Name(name)): Get<ScheduleName>) -> HandlerR
     responses((status = 200, description = "A page", body = SchedulePage)),
     security(("bearer" = ["read"]), ("basic" = ["read"])),
 )]
-async fn list((State(api), accept, _, request): List) -> HandlerResult {
-    let (items, next_cursor) = request.page(api.server.schedules().await?);
+async fn list((State(api), accept, caller, request): List) -> HandlerResult {
+    let (mut items, next_cursor) = request.page(api.server.schedules().await?);
+    for (_, (item, _)) in &mut items {
+        hide_query(&caller, item);
+    }
     let schedules = resource::views(&api, accept, items)?;
     Ok(accept.ok(SchedulePage { schedules, next_cursor }).into_response())
 }

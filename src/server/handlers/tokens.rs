@@ -13,16 +13,14 @@ use super::{
     media::Accept,
     params::{Name, PageRequest, Params},
 };
-use crate::{
-    auth::{Scope, TokenItem},
-    runtime::TokenRemoval,
-};
+use crate::{auth::TokenItem, runtime::TokenRemoval};
 
 /// Create a token. Its text is shown only once.
 ///
 /// With the first token the server requires one of every caller, so on an open server the first
-/// must have scope `admin`. An `Idempotency-Key` is ignored, because a repeat could not show the
-/// text again: if the answer is lost, create another token and revoke the lost one.
+/// must have scope `admin`, without `expires_at`. An `Idempotency-Key` is ignored, because a repeat
+/// could not show the text again: if the answer is lost, create another token and revoke the lost
+/// one.
 #[utoipa::path(
     post, path = "/v1/tokens", operation_id = "create_token", tag = "tokens",
     request_body = NewTokenBody,
@@ -42,17 +40,15 @@ async fn create(
     body: Body,
 ) -> HandlerResult {
     let ask: NewTokenBody = body.read()?;
-    let is_admin = ask.scopes.allow(Scope::Admin);
     let (item, text) = TokenItem::create(ask, api.server.now(), &*api.options.entropy)
         .map_err(|invalid| Problem::invalid(invalid.field, invalid.problem))?;
-    if admin.anonymous && !is_admin {
-        let detail =
-            "the first token must have scope admin: from then on every caller needs a token";
-        return Err(Problem::new(ErrorCode::AdminTokenRequired, detail).blame("scopes"));
-    }
-    if admin.anonymous && item.expires_at.is_some() {
-        let problem = "must not be given for the first token: no caller could enter after it";
-        return Err(Problem::invalid("expires_at", problem));
+    if admin.server_is_open {
+        item.check_first().map_err(|invalid| match invalid.field {
+            "scopes" => {
+                Problem::new(ErrorCode::AdminTokenRequired, invalid.problem).blame("scopes")
+            }
+            field => Problem::invalid(field, invalid.problem),
+        })?;
     }
     api.server.put_token(&item).await?;
     Ok(accept.reply(StatusCode::CREATED, item.view(None, Some(text))).into_response())
@@ -88,7 +84,8 @@ async fn list(
 /// Revoke a token.
 ///
 /// A server that had a token never lets callers without credentials in again. So the last token
-/// with scope `admin` is kept, unless `force` is true or an identity provider is configured.
+/// with scope `admin` is kept, unless `force` is true or an identity provider is configured. A
+/// token that expires does not count as another one.
 #[utoipa::path(
     delete, path = "/v1/tokens/{id}", operation_id = "delete_token", tag = "tokens",
     params(
@@ -123,8 +120,9 @@ async fn revoke(
             Err(Problem::new(ErrorCode::TokenNotFound, format!("there is no token {id}")))
         }
         TokenRemoval::Kept => {
-            let detail = "this is the last token with scope admin: create another one first, or \
-                          give force=true; then a new one can only be made with the server stopped";
+            let detail = "there is no other token with scope admin that does not expire: create \
+                          one first, or give force=true; then a new one can only be made with the \
+                          server stopped";
             Err(Problem::new(ErrorCode::LastAdminToken, detail))
         }
     }

@@ -3,11 +3,13 @@
 use std::borrow::Cow;
 
 use axum::{extract::State, http::StatusCode, response::IntoResponse};
-use tidegate_api::{TriggerPage, TriggerView};
+use serde_json::Value;
+use tidegate_api::{Scope, TriggerPage, TriggerView};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Api, HandlerResult,
+    access::{Read, Within},
     body::Body,
     error::Problem,
     media::Accept,
@@ -15,7 +17,7 @@ use super::{
     resource::{self, Configure, Delete, Get, Item, List},
 };
 use tidegate_core::{
-    event::{TriggerConfig, trigger::TriggerItem},
+    event::{TriggerConfig, template::Template, trigger::TriggerItem},
     job::TriggerName,
     time::Timestamp,
 };
@@ -31,6 +33,17 @@ impl Item for TriggerItem {
     fn view(self, name: TriggerName, _: Accept, _: Timestamp) -> Result<Self::View, Problem> {
         let Self { config, version } = self;
         Ok(TriggerView { name: Cow::Owned(name), config: Cow::Owned(config), version })
+    }
+}
+
+/// Hides the query of the callback URL, unless that is an expression, from a caller who may not
+/// configure it: it may have a key.
+fn hide_query(caller: &Within<Read>, item: &mut TriggerItem) {
+    if let Some(Template(Value::String(url))) = item.config.enqueue.get_mut("callback_url")
+        && let Some((start, _)) = url.split_once('?')
+        && !caller.caller.may(Scope::Admin)
+    {
+        *url = format!("{start}?***");
     }
 }
 
@@ -80,8 +93,9 @@ async fn put(
     ),
     security(("bearer" = ["read"]), ("basic" = ["read"])),
 )]
-async fn get((State(api), accept, _, Name(name)): Get<TriggerName>) -> HandlerResult {
-    let item = api.server.trigger(&name).await?;
+async fn get((State(api), accept, caller, Name(name)): Get<TriggerName>) -> HandlerResult {
+    let mut item = api.server.trigger(&name).await?;
+    hide_query(&caller, &mut item);
     resource::shown(&api, accept, name, item)
 }
 
@@ -98,8 +112,11 @@ async fn get((State(api), accept, _, Name(name)): Get<TriggerName>) -> HandlerRe
     responses((status = 200, description = "A page", body = TriggerPage)),
     security(("bearer" = ["read"]), ("basic" = ["read"])),
 )]
-async fn list((State(api), accept, _, request): List) -> HandlerResult {
-    let (items, next_cursor) = request.page(api.server.triggers().await?);
+async fn list((State(api), accept, caller, request): List) -> HandlerResult {
+    let (mut items, next_cursor) = request.page(api.server.triggers().await?);
+    for (_, item) in &mut items {
+        hide_query(&caller, item);
+    }
     let triggers = resource::views(&api, accept, items)?;
     Ok(accept.ok(TriggerPage { triggers, next_cursor }).into_response())
 }

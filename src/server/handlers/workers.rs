@@ -6,7 +6,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Api, HandlerResult,
-    access::{May, Read, Work},
+    access::{May, Read, Within, Work},
     body::Body,
     convert,
     error::Problem,
@@ -46,6 +46,8 @@ async fn list(
 }
 
 /// Register a worker, or change its capacity.
+///
+/// A token with bounds may, too: the names of workers are shared by all.
 #[utoipa::path(
     put, path = "/v1/workers/{worker}", operation_id = "put_worker", tag = "workers",
     request_body = Option<RegistrationBody>,
@@ -56,7 +58,7 @@ async fn list(
 async fn register(
     State(api): State<Api>,
     accept: Accept,
-    _: May<Work>,
+    _: Within<Work>,
     Name(name): Name<String>,
     body: Body,
 ) -> HandlerResult {
@@ -109,7 +111,8 @@ async fn undrain(
 }
 
 /// Delete a worker that is gone, or that stops. Its leases stay until they expire. Its waiting
-/// lease requests end without jobs; in the serverless deployment mode they end by themselves.
+/// lease requests end without jobs; in the serverless deployment mode they end by themselves. A
+/// token with bounds may delete it, too, but a drain stays.
 #[utoipa::path(
     delete, path = "/v1/workers/{worker}", operation_id = "delete_worker", tag = "workers",
     params(
@@ -127,12 +130,14 @@ async fn undrain(
 )]
 async fn forget(
     State(api): State<Api>,
-    _: May<Work>,
+    caller: Within<Work>,
     Name(name): Name<String>,
     mut params: Params,
 ) -> Result<StatusCode, Problem> {
     let keep_drain = params.one::<bool>("keep_drain")?.unwrap_or_default();
     params.done()?;
+    // Such a caller may not undrain a worker.
+    let keep_drain = keep_drain || !caller.bounds().is_everything();
     api.server.forget_worker(&name, keep_drain).await?;
     Ok(StatusCode::NO_CONTENT)
 }

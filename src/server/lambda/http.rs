@@ -39,6 +39,9 @@ pub const MAX_DATA_BYTES: usize = 4_500_000;
 /// The time after which a process reads the tokens again.
 const TOKEN_REFRESH_INTERVAL: Duration = Duration::from_secs(5);
 
+/// The least time between two recorded uses of a token.
+const TOKEN_USE_INTERVAL: Duration = Duration::from_mins(1);
+
 /// The paths that are served even if the tokens cannot be read.
 const SERVED_WITHOUT_TOKENS: [&str; 4] = ["/v1/doctor", "/healthz", "/readyz", "/openapi.json"];
 
@@ -93,7 +96,7 @@ pub async fn router(
             // The flush logs its failure. The jobs are stored, and the maintenance sweep finds
             // them.
             let _ = server.flush().await;
-            server.record_token_uses(used.take_uses()).await;
+            server.record_token_uses(&used, TOKEN_USE_INTERVAL).await;
             encoded(answer)
         };
         async move { metrics.instrument(call).await }

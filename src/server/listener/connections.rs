@@ -7,8 +7,8 @@
 //! ```
 //!
 //! One sweep a second closes what has waited too long, so a request sets no timer. If all
-//! connections are taken, those that wait for a request make room, the oldest first: clients that
-//! say nothing cannot shut out the others.
+//! connections are taken, those that wait for a request make room, the oldest first; if none waits,
+//! those whose clients do not read on. So silent clients cannot shut out the others.
 
 use std::{
     collections::HashMap,
@@ -26,6 +26,8 @@ use super::Limits;
 
 /// Connections over the bound that are accepted to be refused in words, and for the health checks.
 const MAX_SURPLUS: usize = 32;
+/// How long the client of a response reads nothing before its connection can make room, in seconds.
+const STALLED_SECONDS: u64 = 5;
 /// How long a connection is read on after its last response, in seconds.
 const CLOSING_SECONDS: u64 = 5;
 /// The least interval of two log lines about closed connections, in seconds.
@@ -151,23 +153,25 @@ impl Connections {
         }
     }
 
-    /// Waits for room for another connection. Returns whether it is over the bound.
-    pub async fn room(&self) -> bool {
+    /// Waits for room for another connection, within the bound or a little over it.
+    pub async fn room(&self) {
         loop {
             let changed = self.changed.notified();
             let open = self.open.lock().len();
-            if open < self.limits.connections {
-                return false;
-            }
-            if self.make_room() == 0 && open < self.limits.connections + MAX_SURPLUS {
-                return true;
+            if open < self.limits.connections
+                || (self.make_room() == 0 && open < self.limits.connections + MAX_SURPLUS)
+            {
+                return;
             }
             changed.await;
         }
     }
 
-    /// A connection that was just accepted.
-    pub fn new_connection(&self, surplus: bool) -> Arc<Connection> {
+    /// A connection that was just accepted. Whether it is over the bound is decided now: since
+    /// [`Connections::room`], it may have taken hours until a client came.
+    pub fn new_connection(&self) -> Arc<Connection> {
+        let is_full = self.open.lock().len() >= self.limits.connections;
+        let surplus = is_full && self.make_room() == 0;
         if surplus {
             self.log.lock().refused += 1;
             counter!("tidegate_connections_refused_total").increment(1);
@@ -199,32 +203,41 @@ impl Connections {
         self.log.lock().accept_error = Some(error.to_string());
     }
 
-    /// Closes those of the connections that wait for a request which have waited longest: a
-    /// sixteenth of them, so that a flood of connections does not cost a search for each. The
-    /// request of one that has not waited since the last sweep may be on its way. Returns the number
-    /// of those that are closed and about to leave.
+    /// Closes those of the connections that wait for a request which have waited longest, or else
+    /// those whose clients have not read on for [`STALLED_SECONDS`]: a sixteenth of them, so that a
+    /// flood of connections does not cost a search for each. The request of one that has not waited
+    /// since the last sweep may be on its way. Returns the number of those that are closed and
+    /// about to leave.
     fn make_room(&self) -> usize {
         let is_leaving = |connection: &&Arc<Connection>| connection.phase() == Phase::Closed;
         let leaving = self.open.lock().values().filter(is_leaving).count();
         if leaving > 0 {
             return leaving;
         }
-        let now = self.second.load(Ordering::Relaxed);
-        let mut waiting: Vec<(u64, u64, Arc<Connection>)> = self
-            .open
-            .lock()
-            .iter()
-            .map(|(id, connection)| (connection.state.load(Ordering::Acquire), *id, connection))
-            .filter(|(state, ..)| matches!(phase_of(*state), Phase::Head | Phase::Idle))
-            .filter(|(state, ..)| state >> 3 < now)
-            .map(|(state, id, connection)| (state, id, Arc::clone(connection)))
-            .collect();
+        let mut waiting = self.waiting(&[Phase::Head, Phase::Idle], 1);
+        if waiting.is_empty() {
+            waiting = self.waiting(&[Phase::Response], STALLED_SECONDS);
+        }
         waiting.sort_unstable_by_key(|(state, id, _)| (state >> 3, *id));
         let most = (waiting.len() / 16).max(1);
         let oldest = waiting.into_iter().filter(|(state, _, connection)| connection.close(*state));
         let closed = oldest.take(most).count();
         (0..closed).for_each(|_| self.closed(Reason::MadeRoom));
         closed
+    }
+
+    /// The connections, with their states and ids, that have been in one of `phases` for at least
+    /// this many seconds.
+    fn waiting(&self, phases: &[Phase], seconds: u64) -> Vec<(u64, u64, Arc<Connection>)> {
+        let now = self.second.load(Ordering::Relaxed);
+        self.open
+            .lock()
+            .iter()
+            .map(|(id, connection)| (connection.state.load(Ordering::Acquire), *id, connection))
+            .filter(|(state, ..)| phases.contains(&phase_of(*state)))
+            .filter(|(state, ..)| (state >> 3) + seconds <= now)
+            .map(|(state, id, connection)| (state, id, Arc::clone(connection)))
+            .collect()
     }
 
     /// Closes what has waited too long. It is called once a second.
@@ -320,8 +333,8 @@ impl Log {
                 closed = made_room,
                 refused = self.refused,
                 max_connections = limits.connections,
-                "all connections are taken: closed those that waited longest for a request, and \
-                 refused new ones where none waited"
+                "all connections are taken: closed those that waited longest for a request or for \
+                 their client to read, and refused new ones where none waited"
             );
         }
         if let Some(error) = &self.accept_error {
@@ -340,16 +353,16 @@ mod tests {
     use super::*;
 
     fn connections(most: usize) -> Arc<Connections> {
-        let limits = Limits {
-            connections: most,
-            head: Duration::from_secs(2),
-            idle: Duration::from_secs(4),
-        };
-        Arc::new(Connections::new(limits))
+        with_idle(most, 4)
+    }
+
+    fn with_idle(most: usize, idle: u64) -> Arc<Connections> {
+        let (head, idle) = (Duration::from_secs(2), Duration::from_secs(idle));
+        Arc::new(Connections::new(Limits { connections: most, head, idle }))
     }
 
     fn accepted(all: &Arc<Connections>) -> Guard {
-        all.keep(all.new_connection(false))
+        all.keep(all.new_connection())
     }
 
     fn phases(guards: &[Guard]) -> Vec<Phase> {
@@ -390,7 +403,46 @@ mod tests {
         guards[2].closed().await;
         assert_eq!(phases(&guards), [Phase::Request, Phase::Idle, Phase::Closed]);
         drop(guards);
-        assert!(!room.await.unwrap(), "there is room within the bound");
+        room.await.unwrap();
+        assert!(!all.new_connection().surplus, "there is room within the bound");
+    }
+
+    #[tokio::test]
+    async fn a_client_that_reads_nothing_makes_room_after_the_others() {
+        let all = with_idle(4, 60);
+        let mut guards: Vec<Guard> = (0..4).map(|_| accepted(&all)).collect();
+        for (guard, phase) in guards.iter().zip([Phase::Response, Phase::Response, Phase::Request])
+        {
+            assert!(guard.connection.begin(phase));
+        }
+        for _ in 1..STALLED_SECONDS {
+            all.sweep();
+            guards[3].connection.begin(Phase::Idle);
+        }
+        all.sweep();
+        // This client has read a part.
+        guards[1].connection.begin(Phase::Response);
+        let others = [Phase::Response, Phase::Response, Phase::Request];
+        assert_eq!(all.make_room(), 1);
+        assert_eq!(phases(&guards), [&others[..], &[Phase::Closed]].concat());
+        guards.pop();
+        assert_eq!(all.make_room(), 1);
+        assert_eq!(phases(&guards), [Phase::Closed, Phase::Response, Phase::Request]);
+        guards.remove(0);
+        assert_eq!(all.make_room(), 0);
+    }
+
+    #[test]
+    fn a_client_that_comes_late_is_not_over_the_bound() {
+        let all = connections(1);
+        let guard = accepted(&all);
+        guard.connection.begin(Phase::Request);
+        assert!(all.new_connection().surplus);
+        guard.connection.begin(Phase::Idle);
+        all.sweep();
+        assert!(!all.new_connection().surplus, "the first makes room");
+        drop(guard);
+        assert!(!all.new_connection().surplus, "the first is gone");
     }
 
     #[tokio::test]
@@ -398,13 +450,15 @@ mod tests {
         let all = connections(2);
         let mut guards = Vec::new();
         for _ in 0..2 {
-            assert!(!all.room().await);
+            all.room().await;
             guards.push(accepted(&all));
+            assert!(!guards.last().unwrap().connection.surplus);
             guards.last().unwrap().connection.begin(Phase::Request);
         }
         for _ in 0..MAX_SURPLUS {
-            assert!(all.room().await);
-            guards.push(all.keep(all.new_connection(true)));
+            all.room().await;
+            guards.push(accepted(&all));
+            assert!(guards.last().unwrap().connection.surplus);
             guards.last().unwrap().connection.begin(Phase::Request);
         }
         let waiting = tokio::spawn({
@@ -414,6 +468,7 @@ mod tests {
         tokio::task::yield_now().await;
         assert!(!waiting.is_finished());
         guards.truncate(1);
-        assert!(!waiting.await.unwrap());
+        waiting.await.unwrap();
+        assert!(!all.new_connection().surplus);
     }
 }

@@ -110,9 +110,9 @@ async fn accept(
     socket: &TcpListener,
     connections: &Arc<Connections>,
 ) -> io::Result<(tokio::net::TcpStream, Arc<connections::Connection>)> {
-    let surplus = connections.room().await;
+    connections.room().await;
     let (stream, _) = socket.accept().await?;
-    Ok((stream, connections.new_connection(surplus)))
+    Ok((stream, connections.new_connection()))
 }
 
 /// Whether the client went away before its connection was accepted.

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 
 use super::{
-    Inner, Options, Server, StopPhase, capacities, embedded,
+    Inner, Options, Server, StopPhase, embedded,
     embedded::handler::{Call, Handler, Work},
     plugin_registry, serverless, shadow, waiters, workers,
 };
@@ -102,7 +102,7 @@ impl Builder {
             queues: Mutex::default(),
             waiters: waiters::Waiters::default(),
             workers: workers::Workers::default(),
-            capacities: capacities::Capacities::default(),
+            explanations: Mutex::default(),
             operations: Mutex::default(),
             traces: self.traces,
             shadow,
@@ -125,8 +125,11 @@ impl Builder {
         server.inner.engine.record_schema(catalog).await?;
         plugin_registry::recompile(&server).await?;
         server.load_capacities().await?;
+        server.inner.engine.load_running().await?;
+        // Once queues are ticked, a new push looks like one that a crash has cut.
+        let cut = embedded::restart::CutPushes::find(&server).await?;
         server.wake_all().await?;
-        embedded::restart::resume_pushes(&server).await?;
+        cut.retry(&server).await;
         embedded::sweeper::spawn(&server.inner);
         embedded::schedules::spawn(&server.inner);
         shadow::spawn(Arc::downgrade(&server.inner), shadow_calls);

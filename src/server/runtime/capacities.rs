@@ -1,11 +1,9 @@
 //! The capacities that workers registered, which outlast a restart of an embedded server.
 //!
-//! Each is a record that is kept for a week after its registration. A restarted server also reads
-//! the running jobs, because a worker may still run some.
+//! Each is a record that is kept for a week after the worker was last heard.
 
-use std::{collections::HashMap, time::Duration};
+use std::time::Duration;
 
-use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::Server;
@@ -13,28 +11,17 @@ use tidegate_core::{
     event::trigger::{digest, hex},
     port::{
         Write,
-        job_store::{Record, RecordKind, RecordQuery},
+        job_store::{Record, RecordKind, RecordQuery, StoreError},
     },
 };
 use tidegate_engine::Error;
 
-/// How long a capacity is kept after its registration.
+/// How long a capacity is kept after the worker was last heard, give or take a day.
 const RETENTION: Duration = Duration::from_hours(7 * 24);
 /// Most capacities that are kept.
 const MAX_CAPACITIES: u64 = 10_000;
 /// Records that one read returns.
 const PAGE_RECORDS: u32 = 1000;
-
-/// The capacities of workers that registered before the start, by name.
-#[derive(Default)]
-pub(super) struct Capacities(Mutex<HashMap<String, u32>>);
-
-impl Capacities {
-    /// The capacity of a worker that has not called since the start.
-    pub(super) fn of(&self, worker: &str) -> Option<u32> {
-        self.0.lock().get(worker).copied()
-    }
-}
 
 /// A record's content.
 #[derive(Serialize, Deserialize)]
@@ -65,12 +52,14 @@ impl Server {
             None => Write::RemoveRecord { kind, name, until: None },
         };
         store.commit(vec![vec![write]]).await?;
-        self.inner.capacities.0.lock().remove(worker);
-        store.purge(kind, now, MAX_CAPACITIES, PAGE_RECORDS).await?;
+        if let Err(error) = store.purge(kind, now, MAX_CAPACITIES, PAGE_RECORDS).await {
+            tracing::warn!(%error, "old capacities of workers were not removed");
+        }
         Ok(())
     }
 
-    /// Reads the capacities from before the start, and the jobs that run.
+    /// Reads the capacities from before the start. Those that are damaged are left out: their
+    /// workers register them again.
     pub(super) async fn load_capacities(&self) -> Result<(), Error> {
         let store = &self.inner.engine.ports().store;
         let mut query = RecordQuery {
@@ -80,25 +69,26 @@ impl Server {
             limit: PAGE_RECORDS,
         };
         loop {
-            let page = store.records(std::slice::from_ref(&query)).await?.pop().unwrap_or_default();
-            let mut capacities = self.inner.capacities.0.lock();
-            for record in &page {
-                match serde_json::from_slice::<Registered>(&record.bytes) {
-                    Ok(Registered { worker, capacity }) => {
-                        capacities.insert(worker, capacity);
-                    }
-                    Err(error) => tracing::error!(%error, "a worker's capacity cannot be read"),
+            let page = match store.records(std::slice::from_ref(&query)).await {
+                Err(error @ StoreError::Corrupt(_)) => {
+                    tracing::error!(error = %error.chain(), "capacities of workers cannot be read");
+                    return Ok(());
                 }
-            }
+                pages => pages?.pop().unwrap_or_default(),
+            };
+            self.inner.workers.restore(page.iter().filter_map(|record| {
+                serde_json::from_slice::<Registered>(&record.bytes)
+                    .inspect_err(
+                        |error| tracing::error!(%error, "a worker's capacity cannot be read"),
+                    )
+                    .map(|Registered { worker, capacity }| (worker, capacity))
+                    .ok()
+            }));
             query.after = page.last().map(|record| record.name.clone());
             if page.len() < PAGE_RECORDS as usize {
-                break;
+                return Ok(());
             }
         }
-        if self.inner.capacities.0.lock().is_empty() {
-            return Ok(());
-        }
-        self.inner.engine.load_running().await
     }
 }
 
@@ -143,14 +133,18 @@ mod tests {
         let server = start().await;
         server.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
         server.register_worker("w", Some(2)).await.unwrap();
-        for _ in 0..8 {
-            server.enqueue(NewJob::new(name("work"), Payload::null())).await.unwrap();
+        let enqueue = || server.enqueue(NewJob::new(name("work"), Payload::null()));
+        for _ in 0..7 {
+            enqueue().await.unwrap();
         }
+        let waiting = enqueue().await.unwrap().job.id;
         let run = leased(&server).await;
         assert_eq!(run.len(), 2);
         drop(server);
         let server = start().await;
         assert!(leased(&server).await.is_empty(), "it still runs two");
+        let explained = server.explain(&waiting, None).await.unwrap();
+        assert_eq!(explained.workers.and_then(|workers| workers.capacity), Some(2));
         let report = |job: &Job| Report {
             id: job.id.clone(),
             job_type: None,
@@ -163,5 +157,32 @@ mod tests {
         assert_eq!(leased(&server).await.len(), 2);
         server.register_worker("w", None).await.unwrap();
         assert_eq!(leased(&server).await.len(), 4, "it takes any number");
+    }
+
+    #[tokio::test]
+    async fn a_worker_that_calls_keeps_its_capacity_past_a_week() {
+        let (clock, store) = (Arc::new(FakeClock::default()), Arc::new(MemoryStore::new()));
+        let objects = Arc::new(InMemory::new());
+        let start = async || {
+            builder_on(&clock, Arc::clone(&store) as _, Arc::clone(&objects) as _)
+                .start()
+                .await
+                .unwrap()
+        };
+        let server = start().await;
+        server.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
+        server.register_worker("w", Some(2)).await.unwrap();
+        for _ in 0..8 {
+            clock.advance(Duration::from_hours(24));
+            assert!(leased(&server).await.is_empty());
+        }
+        // Any registration removes what is too old.
+        server.register_worker("other", Some(1)).await.unwrap();
+        drop(server);
+        let server = start().await;
+        for _ in 0..8 {
+            server.enqueue(NewJob::new(name("work"), Payload::null())).await.unwrap();
+        }
+        assert_eq!(leased(&server).await.len(), 2);
     }
 }

@@ -14,7 +14,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// 400; 403; 404 `queue_not_found`; 409 `type_has_live_jobs`; 412.
+    /// 400; 403; 404 `queue_not_found`; 409 `type_has_live_jobs`; 412; 503 if the stored
+    /// configuration cannot be read.
     pub async fn put_type(
         &self,
         name: &TypeName,
@@ -30,6 +31,22 @@ impl Server {
             self.inner.wake(&queue);
         }
         Ok((item, new))
+    }
+
+    /// [`Self::put_type`], also over a stored configuration that cannot be read.
+    ///
+    /// # Errors
+    ///
+    /// 400; 403; 404 `queue_not_found`; 409 `type_has_live_jobs`; 412.
+    pub async fn replace_type(
+        &self,
+        name: &TypeName,
+        config: TypeConfig,
+        if_match: Option<u64>,
+    ) -> Result<(TypeItem, bool), Error> {
+        let done = self.inner.engine.replace_type(name, config, if_match).await?;
+        self.inner.wake_known();
+        Ok(done)
     }
 
     /// A type's configuration.

@@ -62,6 +62,11 @@ impl Server {
         let selections = self.select_queues(&request, bounds).await?;
         let inner = Arc::clone(&self.inner);
         let poll = inner.workers.poll(&request, &*inner.engine.ports().clock);
+        if let (Some(worker), Some(capacity)) = (&request.worker, poll.renewal())
+            && let Err(error) = self.keep_capacity(worker, Some(capacity)).await
+        {
+            tracing::warn!(worker, %error, "the worker's capacity may be forgotten at a restart");
+        }
         self.lease_from(selections, request, until, poll.presence()).await
     }
 

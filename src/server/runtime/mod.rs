@@ -67,7 +67,7 @@ use tidegate_core::{
     port::{HealthCheck, Target},
     time::Timestamp,
 };
-use tidegate_engine::{Engine, Error};
+use tidegate_engine::{Engine, Error, request::QueueExplanation};
 
 /// The options of a server, in addition to the engine's rules.
 #[derive(Clone, Debug)]
@@ -108,7 +108,8 @@ pub(crate) struct Inner {
     queues: Mutex<HashMap<QueueName, QueueHandle>>,
     waiters: waiters::Waiters,
     workers: workers::Workers,
-    capacities: capacities::Capacities,
+    /// What the status of a queue said last, and when.
+    explanations: Mutex<HashMap<QueueName, (Timestamp, Arc<QueueExplanation>)>>,
     /// The bulk operations under way.
     operations: Mutex<HashSet<String>>,
     /// `None`: tracing is off.

@@ -1,6 +1,8 @@
 //! Queues as methods of the server: their configuration, and their status.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::{Server, autoscaling};
 use tidegate_core::{
@@ -10,6 +12,7 @@ use tidegate_core::{
         QueueConfig,
         config::{QueueItem, SCAN_BOUND},
     },
+    time::Timestamp,
 };
 use tidegate_engine::{
     Error,
@@ -18,6 +21,13 @@ use tidegate_engine::{
 
 /// The status of a queue says what holds this many due jobs, at most.
 const MAX_STATUS_JOBS: u32 = 100;
+/// A list of queues says what holds their jobs as it was this long ago, at most: each answer takes
+/// reads and a call of the throttler, and dashboards ask every other second.
+const MAX_EXPLANATION_AGE: Duration = Duration::from_secs(1);
+/// How many queues of a list are explained at the same time.
+const CONCURRENT_STATUSES: usize = 8;
+/// Most explanations that are kept.
+const MAX_EXPLANATIONS: usize = 1000;
 
 impl Server {
     /// Replaces a queue's configuration. The flag is `true` if the queue is new.
@@ -87,7 +97,7 @@ impl Server {
     /// 404.
     pub async fn queue_status(&self, name: &QueueName) -> Result<QueueStatus, Error> {
         let depth = self.inner.engine.ports().store.depth().await?;
-        self.status_in(name, &depth).await
+        self.status_in(name, &depth, Duration::ZERO).await
     }
 
     /// The status of each queue in `names`, from one read of all depths. `None`: no such queue.
@@ -99,16 +109,15 @@ impl Server {
         &self,
         names: impl Iterator<Item = &'a QueueName> + Send,
     ) -> Result<Vec<Option<QueueStatus>>, Error> {
-        let depth = self.inner.engine.ports().store.depth().await?;
-        let mut statuses = Vec::new();
-        for name in names {
-            statuses.push(match self.status_in(name, &depth).await {
-                Ok(status) => Some(status),
-                Err(Error::NotFound { .. }) => None,
-                Err(error) => return Err(error),
-            });
-        }
-        Ok(statuses)
+        let depth = &self.inner.engine.ports().store.depth().await?;
+        let statuses = names.map(|name| async move {
+            match self.status_in(name, depth, MAX_EXPLANATION_AGE).await {
+                Ok(status) => Ok(Some(status)),
+                Err(Error::NotFound { .. }) => Ok(None),
+                Err(error) => Err(error),
+            }
+        });
+        stream::iter(statuses.collect::<Vec<_>>()).buffered(CONCURRENT_STATUSES).try_collect().await
     }
 
     /// Why a queue is idle or slow.
@@ -132,7 +141,39 @@ impl Server {
         self.inner.engine.explain_queue(name, depths, most, &*workers).await
     }
 
-    async fn status_in(&self, name: &QueueName, depths: &[Depth]) -> Result<QueueStatus, Error> {
+    /// The explanation of a queue for its status, at most `max_age` old.
+    async fn explain_for_status(
+        &self,
+        name: &QueueName,
+        depths: &[Depth],
+        max_age: Duration,
+    ) -> Result<Arc<QueueExplanation>, Error> {
+        let now = self.now();
+        let is_recent = |at: Timestamp| now.since(at) < max_age;
+        if let Some((at, kept)) = self.inner.explanations.lock().get(name)
+            && is_recent(*at)
+        {
+            return Ok(Arc::clone(kept));
+        }
+        let limits = self.inner.engine.catalog().await?.limits(name);
+        let most = if limits.queue.constraints.is_empty() { MAX_STATUS_JOBS } else { SCAN_BOUND };
+        let explanation = Arc::new(self.explain_in(name, depths, most).await?);
+        let mut kept = self.inner.explanations.lock();
+        if kept.len() >= MAX_EXPLANATIONS {
+            kept.retain(|_, (at, _)| now.since(*at) < MAX_EXPLANATION_AGE);
+        }
+        if kept.len() < MAX_EXPLANATIONS {
+            kept.insert(name.clone(), (now, Arc::clone(&explanation)));
+        }
+        Ok(explanation)
+    }
+
+    async fn status_in(
+        &self,
+        name: &QueueName,
+        depths: &[Depth],
+        max_age: Duration,
+    ) -> Result<QueueStatus, Error> {
         let engine = &self.inner.engine;
         engine.queue(name).await?;
         let catalog = engine.catalog().await?;
@@ -148,7 +189,8 @@ impl Server {
         }
         let now = engine.now();
         let store = &engine.ports().store;
-        let due = store.count_due(name, &types, now, store.capabilities().max_counted_due).await?;
+        let mut due =
+            store.count_due(name, &types, now, store.capabilities().max_counted_due).await?;
         let oldest = if due.is_empty() {
             None
         } else {
@@ -156,20 +198,25 @@ impl Server {
             oldest.into_values().next().flatten()
         };
         let snapshot = self.inner.queue_snapshot(name).await?;
-        let has_constraints = !catalog.limits(name).queue.constraints.is_empty();
-        let QueueExplanation { held, startable, constraints, .. } = if due.is_empty() {
+        let explanation = if due.is_empty() {
             let constraints = engine.constraints_in_use(name).await?;
-            QueueExplanation { constraints, ..QueueExplanation::default() }
+            Arc::new(QueueExplanation { constraints, ..QueueExplanation::default() })
         } else {
-            let most = if has_constraints { SCAN_BOUND } else { MAX_STATUS_JOBS };
-            self.explain_in(name, depths, most).await?
+            self.explain_for_status(name, depths, max_age).await?
         };
+        let QueueExplanation { held, startable, constraints, more, .. } = &*explanation;
         let ready = due.values().sum();
+        if !more {
+            // The others cannot be read, and no worker gets them.
+            for (name, jobs) in &mut due {
+                *jobs = startable.get(name).map_or(0, |startable| startable.examined.min(*jobs));
+            }
+        }
         let desired_workers = autoscaling::desired_workers(
             &catalog,
             name,
             &due,
-            &startable,
+            startable,
             &snapshot.mean_run_seconds,
         );
         let running = depth.get(StateFilter::Running.as_str()).copied().unwrap_or_default();
@@ -182,11 +229,11 @@ impl Server {
             ready,
             running_weight,
             oldest_due_at: oldest,
-            held,
+            held: held.clone(),
             desired_workers,
             workers: self.inner.active_workers(name, &catalog),
             lateness_seconds: snapshot.mean_lateness_seconds,
-            constraints,
+            constraints: constraints.clone(),
         })
     }
 }

@@ -1,10 +1,10 @@
 //! Tokens as methods of the server: stored items, and the listener that receives them after a
 //! change.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use super::Server;
-use crate::auth::{TokenItem, stored};
+use crate::auth::{BuiltIn, TokenItem, stored};
 use tidegate_core::time::Timestamp;
 use tidegate_engine::Error;
 
@@ -56,10 +56,13 @@ impl Server {
         stored::uses(&self.inner.engine).await
     }
 
-    /// Records when tokens were used. A failure is logged: the next use is recorded again.
-    pub async fn record_token_uses(&self, uses: Vec<(String, Timestamp)>) {
-        if let Err(error) = stored::record_uses(&self.inner.engine, uses).await {
-            tracing::warn!(%error, "the last use of tokens was not recorded");
+    /// Records the uses of tokens that are at least `interval` after their recorded ones. A failure
+    /// is logged, and the next call records them.
+    pub async fn record_token_uses(&self, auth: &BuiltIn, interval: Duration) {
+        let uses = auth.unrecorded_uses(interval);
+        match stored::record_uses(&self.inner.engine, uses.clone()).await {
+            Ok(()) => auth.mark_recorded(&uses),
+            Err(error) => tracing::warn!(%error, "the last use of tokens was not recorded"),
         }
     }
 

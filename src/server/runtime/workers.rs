@@ -4,7 +4,10 @@
 //! a restart of an embedded server, see [`super::capacities`]. Everything else is known to this
 //! process only, and ends with it.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
 use tidegate_core::error_code::ErrorCode;
 
 use parking_lot::Mutex;
@@ -27,6 +30,12 @@ const WORKER_EXPIRY: Duration = Duration::from_mins(10);
 const ACTIVE_WORKER_AGE: Duration = Duration::from_mins(1);
 /// Most workers known.
 const MAX_WORKERS: usize = 10_000;
+/// Most of them without a name.
+const MAX_UNNAMED: usize = 1000;
+/// How often silent workers are removed while as many as possible are known.
+const PRUNE_INTERVAL: Duration = Duration::from_secs(1);
+/// How often the capacity of a worker that still calls is stored again.
+const RENEWAL: Duration = Duration::from_hours(24);
 /// Most types that are remembered of a lease request; with more, it counts as one for all types.
 const MAX_TYPES: usize = 100;
 /// Most workers drained at once.
@@ -71,6 +80,8 @@ impl Takes {
 #[derive(Debug)]
 struct RegisteredWorker {
     capacity: Option<u32>,
+    /// When its capacity was stored by this process.
+    stored_at: Timestamp,
     seen_at: Timestamp,
     /// What its latest lease request was for; none if it has sent none.
     takes: Option<Takes>,
@@ -81,9 +92,10 @@ struct RegisteredWorker {
 }
 
 impl RegisteredWorker {
-    fn new(seen_at: Timestamp) -> Self {
+    fn new(capacity: Option<u32>, seen_at: Timestamp) -> Self {
         let presence = watch::Sender::new(());
-        Self { capacity: None, seen_at, takes: None, polls: 0, presence }
+        let stored_at = Timestamp::EPOCH;
+        Self { capacity, stored_at, seen_at, takes: None, polls: 0, presence }
     }
 }
 
@@ -106,9 +118,43 @@ impl Presence {
     }
 }
 
-/// Workers by caller.
+/// The workers that are known.
 #[derive(Default)]
-pub(super) struct Workers(Mutex<BTreeMap<Caller, RegisteredWorker>>);
+pub(super) struct Workers(Mutex<Known>);
+
+#[derive(Default)]
+struct Known {
+    callers: BTreeMap<Caller, RegisteredWorker>,
+    /// The capacities of workers that registered before the start, by name.
+    restored: HashMap<String, u32>,
+    pruned_at: Timestamp,
+}
+
+impl Known {
+    fn of(&self, name: &str) -> Option<&RegisteredWorker> {
+        self.callers.get(&Caller::Named(name.to_owned()))
+    }
+
+    fn capacity(&self, name: &str) -> Option<u32> {
+        self.of(name).map_or_else(|| self.restored.get(name).copied(), |entry| entry.capacity)
+    }
+
+    /// Whether one more caller can be recorded. Removes silent ones if there are too many.
+    fn has_space(&mut self, caller: &Caller, now: Timestamp) -> bool {
+        let unnamed = Caller::Unnamed(Takes::default())..;
+        if matches!(caller, Caller::Unnamed(_))
+            && self.callers.range(unnamed).nth(MAX_UNNAMED - 1).is_some()
+        {
+            return false;
+        }
+        if self.callers.len() >= MAX_WORKERS && now.since(self.pruned_at) >= PRUNE_INTERVAL {
+            self.pruned_at = now;
+            self.callers
+                .retain(|_, entry| entry.polls > 0 || now.since(entry.seen_at) < WORKER_EXPIRY);
+        }
+        self.callers.len() < MAX_WORKERS
+    }
+}
 
 /// A lease request under way, until it is dropped.
 pub(super) struct Poll<'a> {
@@ -116,6 +162,7 @@ pub(super) struct Poll<'a> {
     caller: Caller,
     polls: u64,
     presence: Presence,
+    renewal: Option<u32>,
     clock: &'a dyn Clock,
 }
 
@@ -124,11 +171,20 @@ impl Poll<'_> {
     pub(super) fn presence(&self) -> Presence {
         self.presence.clone()
     }
+
+    /// The worker's capacity, if it is to be stored again.
+    pub(super) fn renewal(&self) -> Option<u32> {
+        self.renewal
+    }
 }
 
 impl Drop for Poll<'_> {
     fn drop(&mut self) {
-        if let Some(entry) = self.workers.0.lock().get_mut(&self.caller) {
+        // After it was removed, a worker of the same name is another one.
+        if self.presence.has_left() {
+            return;
+        }
+        if let Some(entry) = self.workers.0.lock().callers.get_mut(&self.caller) {
             entry.polls = entry.polls.saturating_sub(self.polls);
             entry.seen_at = entry.seen_at.max(self.clock.now());
         }
@@ -143,15 +199,23 @@ impl Workers {
             Some(name) => Caller::Named(name.clone()),
             None => Caller::Unnamed(Takes::of(request)),
         };
-        let presence = self.update(&caller, clock.now(), |entry| {
+        let now = clock.now();
+        let recorded = self.update(&caller, now, |entry| {
             entry.polls += polls;
             // Most requests repeat the one before.
             if polls > 0 && entry.takes.as_ref().is_none_or(|takes| !takes.is_of(request)) {
                 entry.takes = Some(Takes::of(request));
             }
-            entry.presence.subscribe()
+            let renewal = entry.capacity.filter(|_| now.since(entry.stored_at) >= RENEWAL);
+            if renewal.is_some() {
+                entry.stored_at = now;
+            }
+            (entry.presence.subscribe(), renewal)
         });
-        Poll { workers: self, caller, polls, presence: Presence(presence), clock }
+        let (presence, renewal) = recorded.map_or((None, None), |(one, two)| (Some(one), two));
+        // A call that is not recorded has nothing to take back.
+        let polls = if presence.is_some() { polls } else { 0 };
+        Poll { workers: self, caller, polls, presence: Presence(presence), renewal, clock }
     }
 
     /// Changes the entry of a caller that has just called. None if no more callers can be recorded.
@@ -161,27 +225,47 @@ impl Workers {
         now: Timestamp,
         change: impl FnOnce(&mut RegisteredWorker) -> T,
     ) -> Option<T> {
-        let mut workers = self.0.lock();
-        if let Some(entry) = workers.get_mut(caller) {
+        let mut known = self.0.lock();
+        if let Some(entry) = known.callers.get_mut(caller) {
             entry.seen_at = now;
             return Some(change(entry));
         }
-        if workers.len() >= MAX_WORKERS {
-            workers.retain(|_, entry| entry.polls > 0 || now.since(entry.seen_at) < WORKER_EXPIRY);
+        if !known.has_space(caller, now) {
+            return None;
         }
-        (workers.len() < MAX_WORKERS).then(|| {
-            change(workers.entry(caller.clone()).or_insert_with(|| RegisteredWorker::new(now)))
-        })
+        let capacity = match caller {
+            Caller::Named(name) => known.capacity(name),
+            Caller::Unnamed(_) => None,
+        };
+        let mut entry = RegisteredWorker::new(capacity, now);
+        let changed = change(&mut entry);
+        known.callers.insert(caller.clone(), entry);
+        Some(changed)
+    }
+
+    /// Takes over the capacities of workers that registered before the start.
+    pub(super) fn restore(&self, capacities: impl IntoIterator<Item = (String, u32)>) {
+        self.0.lock().restored.extend(capacities);
     }
 
     /// Registers how many jobs a worker runs at once.
     fn register(&self, name: &str, capacity: Option<u32>, now: Timestamp) {
-        self.update(&Caller::Named(name.to_owned()), now, |entry| entry.capacity = capacity);
+        self.update(&Caller::Named(name.to_owned()), now, |entry| {
+            (entry.capacity, entry.stored_at) = (capacity, now);
+        });
+        self.0.lock().restored.remove(name);
+    }
+
+    /// Removes a worker. Returns whether it was known.
+    fn remove(&self, name: &str) -> bool {
+        let mut known = self.0.lock();
+        known.restored.remove(name);
+        known.callers.remove(&Caller::Named(name.to_owned())).is_some()
     }
 
     /// How many jobs a worker runs at once, if it registered that.
     pub(super) fn capacity(&self, name: &str) -> Option<u32> {
-        self.0.lock().get(&Caller::Named(name.to_owned())).and_then(|entry| entry.capacity)
+        self.0.lock().capacity(name)
     }
 
     /// The list at `now`. `running` has the number of jobs that each worker runs, `drains` the
@@ -192,13 +276,13 @@ impl Workers {
         drains: &BTreeMap<String, Timestamp>,
         now: Timestamp,
     ) -> Vec<Worker> {
-        let workers = self.0.lock();
-        let named = workers.iter().filter_map(|(caller, entry)| match caller {
+        let known = self.0.lock();
+        let named = known.callers.iter().filter_map(|(caller, entry)| match caller {
             Caller::Named(name) => Some((name, entry.capacity, entry.seen_at)),
             Caller::Unnamed(_) => None,
         });
-        let is_silent = |name: &&String| !workers.contains_key(&Caller::Named((*name).clone()));
-        let silent = drains.keys().filter(is_silent).map(|name| (name, None, drains[name]));
+        let silent = drains.iter().filter(|(name, _)| known.of(name).is_none());
+        let silent = silent.map(|(name, since)| (name, known.capacity(name), *since));
         let worker = |(name, capacity, seen_at): (&String, Option<u32>, Timestamp)| Worker {
             name: name.clone(),
             capacity,
@@ -220,8 +304,8 @@ impl Workers {
         drains: &BTreeMap<String, Timestamp>,
         now: Timestamp,
     ) -> QueueWorkers {
-        let workers = self.0.lock();
-        let takers = workers.iter().filter_map(|(caller, entry)| {
+        let known = self.0.lock();
+        let takers = known.callers.iter().filter_map(|(caller, entry)| {
             let takes = entry.takes.clone()?;
             if takes.queue.as_ref().is_some_and(|of| of != queue) {
                 return None;
@@ -366,15 +450,8 @@ impl Server {
     /// The store's.
     pub async fn workers(&self) -> Result<Vec<Worker>, Error> {
         let catalog = self.inner.engine.catalog().await?;
-        let mut workers = self.inner.workers.list(
-            &self.inner.engine.running_by_worker(&[]),
-            &catalog.drains,
-            self.now(),
-        );
-        for worker in &mut workers {
-            worker.capacity = worker.capacity.or_else(|| self.inner.capacities.of(&worker.name));
-        }
-        Ok(workers)
+        let running = self.inner.engine.running_by_worker(&[]);
+        Ok(self.inner.workers.list(&running, &catalog.drains, self.now()))
     }
 
     async fn worker(&self, name: &str) -> Result<Worker, Error> {
@@ -436,8 +513,7 @@ impl Server {
             self.set_drain(name, false).await?;
         }
         self.keep_capacity(name, None).await?;
-        let caller = Caller::Named(name.to_owned());
-        if self.inner.workers.0.lock().remove(&caller).is_some() {
+        if self.inner.workers.remove(name) {
             self.inner.wake_known();
         }
         Ok(())

@@ -176,7 +176,8 @@ pub const METRICS: &[Metric] = &[
     counter(
         "tidegate_requests_refused_total", &["reason"],
         "requests answered with 401 or 403, by reason: `no_credentials`, `invalid_credentials`, \
-         `scope` (the token lacks it), `cross_site`, `host_not_allowed`, `insecure_request`",
+         `scope` (the token lacks it, or its bounds leave out the queue or type), `cross_site`, \
+         `host_not_allowed`, `insecure_request`",
     ),
     gauge("tidegate_connections", &[], "open connections, read every second"),
     counter(

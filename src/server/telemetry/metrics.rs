@@ -104,7 +104,8 @@ pub(crate) fn settled(queue: &str, ticked: &TickOutcome) {
     }
 }
 
-/// Records the weight of a queue's grants, if it has a ledger, and what its rules held in the latest tick.
+/// Records the weight of a queue's grants, if it has a ledger, and what its rules held in the
+/// latest tick.
 pub(crate) fn queue(queue: &QueueName, running_weight: Option<u64>, held: &BTreeMap<String, u64>) {
     if let Some(weight) = running_weight {
         gauge!("tidegate_running_weight", "queue" => queue.to_string()).set(weight as f64);
@@ -129,7 +130,8 @@ const MAX_DEPTH_TYPES: usize = 1000;
 /// The type under which the jobs of all further types are counted.
 const OTHER_TYPES: &str = "other";
 
-/// The gauges of depths and ages that were recorded last, so that one whose jobs are gone becomes 0.
+/// The gauges of depths and ages that were recorded last, so that one whose jobs are gone becomes
+/// 0.
 #[derive(Debug, Default)]
 pub(crate) struct DepthGauges {
     jobs: BTreeSet<(String, String, &'static str)>,

@@ -133,7 +133,8 @@ struct FilteredRecorder {
     series: SeriesLimit,
 }
 
-/// The series that there are, at most [`MAX_SERIES`]. Later ones are added up per metric.
+/// The series that there are, at most [`MAX_SERIES`]. Later counters and histograms are added up
+/// per metric. Later gauges are left out: one value for several queues is true of none.
 #[derive(Default)]
 struct SeriesLimit {
     known: RwLock<HashSet<Key>>,
@@ -141,21 +142,30 @@ struct SeriesLimit {
 }
 
 impl SeriesLimit {
-    /// `key`, or past the limit a key whose labels have the value `other`.
-    fn within(&self, key: &Key, most: usize) -> Key {
+    /// Whether `key` is within the limit.
+    fn has(&self, key: &Key, most: usize) -> bool {
         if key.labels().len() == 0 || self.known.read().contains(key) {
-            return key.clone();
+            return true;
         }
         let mut known = self.known.write();
         if known.len() < most {
             known.insert(key.clone());
-            return key.clone();
+            return true;
         }
         if !self.is_reached.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 "there are over {most} series (a metric with the values of its labels); further \
-                 ones are counted together, with the label value other"
+                 counters and histograms are added up with the label value other, and further \
+                 gauges are left out"
             );
+        }
+        false
+    }
+
+    /// `key`, or past the limit a key whose labels have the value `other`.
+    fn within(&self, key: &Key, most: usize) -> Key {
+        if self.has(key, most) {
+            return key.clone();
         }
         let others = key.labels().map(|label| Label::new(label.key().to_owned(), "other"));
         Key::from_parts(key.name().to_owned(), others.collect::<Vec<_>>())
@@ -190,10 +200,9 @@ impl Recorder for FilteredRecorder {
     }
 
     fn register_gauge(&self, key: &Key, metadata: &Metadata<'_>) -> Gauge {
-        if self.settings.excludes_metric(key.name()) {
+        if self.settings.excludes_metric(key.name()) || !self.series.has(key, MAX_SERIES) {
             return Gauge::noop();
         }
-        let key = &self.series.within(key, MAX_SERIES);
         let gauge = self.prometheus.register_gauge(key, metadata);
         match &self.emf {
             Some(emf) => Gauge::from_arc(Arc::new(Both(gauge, emf.register_gauge(key, metadata)))),
@@ -274,5 +283,29 @@ mod tests {
         assert_eq!([of("a", 1), of("b", 1)], ["a q1", "b q1"], "known ones stay");
         let bare = Key::from_static_name("c");
         assert_eq!(limit.within(&bare, 3), bare);
+    }
+
+    #[test]
+    fn gauges_past_the_limit_are_left_out() {
+        let series = SeriesLimit::default();
+        let key = |n: usize| Key::from_parts("g", vec![Label::new("queue", format!("q{n}"))]);
+        assert!((0..MAX_SERIES).all(|n| series.has(&key(n), MAX_SERIES)));
+        let recorder = FilteredRecorder {
+            prometheus: PrometheusBuilder::new().build_recorder(),
+            emf: None,
+            settings: Settings::default(),
+            series,
+        };
+        metrics::with_local_recorder(&recorder, || {
+            for n in [MAX_SERIES - 1, MAX_SERIES, MAX_SERIES + 1] {
+                metrics::gauge!("g", "queue" => format!("q{n}")).set(7.0);
+                metrics::counter!("c", "queue" => format!("q{n}")).increment(1);
+            }
+        });
+        let text = recorder.prometheus.handle().render();
+        let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        let last = format!("g{{queue=\"q{}\"}} 7", MAX_SERIES - 1);
+        assert_eq!(lines.iter().filter(|line| !line.is_empty()).collect::<Vec<_>>().len(), 2);
+        assert!(lines.contains(&&*last) && lines.contains(&"c{queue=\"other\"} 3"), "{text}");
     }
 }

@@ -213,7 +213,7 @@ async fn a_cancel_that_crashes_half_way_ends_the_job_and_frees_slots() {
 
 #[tokio::test]
 async fn a_patch_that_dies_half_way_is_made_and_the_job_runs_once() {
-    let patch = JobPatch { priority: Some(7), ..JobPatch::default() };
+    let patch = JobPatch { priority: Some(Some(7)), ..JobPatch::default() };
     let verb = async |harness: &mut Harness, id: &JobId| {
         harness.engine.patch(id, None, patch.clone(), None).await.map(|_| ())
     };

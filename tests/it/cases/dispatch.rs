@@ -80,7 +80,12 @@ async fn a_job_changed_after_its_dispatch_is_not_claimed() {
             work.push(ungranted_work(job).unwrap());
         }
         p.engine
-            .patch(&patched.id, None, JobPatch { priority: Some(1), ..JobPatch::default() }, None)
+            .patch(
+                &patched.id,
+                None,
+                JobPatch { priority: Some(Some(1)), ..JobPatch::default() },
+                None,
+            )
             .await
             .unwrap();
         p.engine.cancel(&cancelled.id, None, false).await.unwrap();

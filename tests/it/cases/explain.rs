@@ -46,7 +46,7 @@ fn busy() -> WorkerStatus {
 }
 
 /// No worker.
-fn nobody() -> WorkerStatus {
+fn no_workers() -> WorkerStatus {
     WorkerStatus { known: Some(0), polling: Some(0), ..WorkerStatus::default() }
 }
 
@@ -90,7 +90,10 @@ async fn a_job_outside_its_windows_waits_for_the_next() {
             .patch(
                 &job.id,
                 None,
-                JobPatch { windows: Some(vec![window("10:00", "11:00")]), ..JobPatch::default() },
+                JobPatch {
+                    windows: Some(Some(vec![window("10:00", "11:00")])),
+                    ..JobPatch::default()
+                },
                 None,
             )
             .await
@@ -276,9 +279,9 @@ async fn a_job_that_no_worker_requests_waits_for_a_worker() {
     for harness in every_store() {
         harness.with_limit(5).await;
         let job = harness.enqueue(work()).await;
-        let explained = harness.explain_with(&job.id, &|_| nobody()).await;
+        let explained = harness.explain_with(&job.id, &|_| no_workers()).await;
         assert_eq!(explained.held_by.unwrap().kind, "worker");
-        assert_eq!(explained.workers, Some(nobody()));
+        assert_eq!(explained.workers, Some(no_workers()));
         assert!(explained.reason.starts_with("no worker is known"), "{}", explained.reason);
         let status = WorkerStatus { last_seen_at: Some(harness.now()), ..busy() };
         harness.clock.advance(Duration::from_millis(300));
@@ -377,7 +380,7 @@ async fn explain_ignores_jobs_that_no_worker_requests() {
         harness.enqueue(NewJob::new(name("unleased"), work().data)).await;
         harness.wait(120);
         let job = harness.enqueue(work()).await;
-        let workers = |name: &TypeName| if name.as_str() == "work" { busy() } else { nobody() };
+        let workers = |name: &TypeName| if name.as_str() == "work" { busy() } else { no_workers() };
         let explained = harness.explain_with(&job.id, &workers).await;
         assert_eq!(explained.held_by.unwrap().kind, "worker", "{}", explained.reason);
         assert_eq!(

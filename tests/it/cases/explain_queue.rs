@@ -159,8 +159,9 @@ async fn a_throttler_gives_its_reason_for_the_queue() {
 
 #[tokio::test]
 async fn a_queue_without_workers_says_so_last() {
-    for harness in every_store_and_table() {
+    for mut harness in every_store_and_table() {
         harness.with_limit(1).await;
+        harness.settle().await;
         harness.set_type("other", TypeConfig::default()).await;
         harness.enqueue_many([of_type("other"), work(), work()]).await;
         // No worker takes `other`, so that it reserves nothing.
@@ -181,8 +182,9 @@ async fn a_queue_without_workers_says_so_last() {
 
 #[tokio::test]
 async fn a_long_queue_is_examined_up_to_a_bound() {
-    for harness in every_store_and_table() {
+    for mut harness in every_store_and_table() {
         harness.with_limit(0).await;
+        harness.settle().await;
         harness.enqueue_many((0..1200).map(|_| work())).await;
         let explained = explain(&harness).await;
         assert_eq!((explained.examined, explained.more), (1000, true));

@@ -100,9 +100,8 @@ async fn one_by_one(behind: SharedStore) -> Harness {
 /// Begins to enqueue `job`, as far as its correlation key.
 async fn begun(harness: &Harness, job: NewJob) -> impl Future<Output = Result<Enqueued, Error>> {
     let mut enqueue = Box::pin(harness.engine.enqueue(vec![job]));
-    while harness.store.keys(&[Key::Correlation(name("work"), "c".into())]).await.unwrap()[0]
-        .is_none()
-    {
+    let key = [Key::Correlation(name("work"), "c".into())];
+    while harness.store.keys(&key).await.unwrap()[0] == Ok(None) {
         assert!(poll!(&mut enqueue).is_pending(), "it ends after its key is written");
     }
     async move { enqueue.await.pop().unwrap() }

@@ -28,7 +28,12 @@ async fn a_round_that_loses_every_race_leaves_its_hints_to_the_next() {
     let sent = harness.send(1).await;
     harness
         .engine
-        .patch(&sent[0].job, None, JobPatch { priority: Some(200), ..JobPatch::default() }, None)
+        .patch(
+            &sent[0].job,
+            None,
+            JobPatch { priority: Some(Some(200)), ..JobPatch::default() },
+            None,
+        )
         .await
         .unwrap();
     harness.enqueue_many([work(), work(), work()]).await;
@@ -94,7 +99,7 @@ async fn a_slot_that_the_search_finds_free_is_used_at_once() {
         harness.send(1).await;
         harness
             .engine
-            .patch(&job.id, None, JobPatch { priority: Some(1), ..JobPatch::default() }, None)
+            .patch(&job.id, None, JobPatch { priority: Some(Some(1)), ..JobPatch::default() }, None)
             .await
             .unwrap();
         // The hint is lost: the search finds the job.

@@ -102,7 +102,7 @@ async fn a_dispatched_job_changed_elsewhere_can_be_dispatched_again() {
         let other = Harness::on(Arc::clone(&harness.store));
         other
             .engine
-            .patch(&run.id, None, JobPatch { priority: Some(1), ..JobPatch::default() }, None)
+            .patch(&run.id, None, JobPatch { priority: Some(Some(1)), ..JobPatch::default() }, None)
             .await
             .unwrap();
         let beat = Heartbeat {

@@ -13,7 +13,7 @@ use tidegate_core::{
     job::{Job, Lifecycle, Revision, State, lifecycle::Waiting},
     port::{
         Committed, JobStore, Write,
-        job_store::{DueQuery, ListQuery},
+        job_store::{CurrentRecord, DueQuery, Expect, Key, ListQuery},
     },
     queue::order::Order,
     time::Seconds,
@@ -144,11 +144,11 @@ async fn a_damaged_job_or_timer_delays_no_other_timer() {
         fixture.flip(is_meant).await;
         fixture.clock.set(at(60_000));
         for _ in 0..3 {
-            let (overdue, _) = fixture.store.overdue(at(60_000), 100).await.unwrap();
+            let overdue = fixture.store.overdue(at(60_000), None, 100).await.unwrap().jobs;
             assert_eq!(ids(&overdue), ["good"], "{damage_timer}");
         }
         fixture.flip(is_meant).await;
-        let (overdue, _) = fixture.store.overdue(at(60_000), 100).await.unwrap();
+        let overdue = fixture.store.overdue(at(60_000), None, 100).await.unwrap().jobs;
         assert_eq!(ids(&overdue), ["good", "odd"], "{damage_timer}");
     }
 }
@@ -170,4 +170,28 @@ async fn a_job_that_ran_is_found_after_its_repair_too() {
     }
     fixture.flip(is_row("odd")).await;
     assert_eq!(fixture.due().await, ["odd"]);
+}
+
+#[tokio::test]
+async fn a_damaged_key_is_not_an_absent_one() {
+    let fixture = Fixture::new();
+    let keys = ["odd", "good"].map(|key| Key::Correlation(name("x"), key.into()));
+    for key in &keys {
+        let (key, was) = (key.clone(), Expect::Absent);
+        fixture.write(Write::SetKey { key, job: name("holder"), was }).await;
+    }
+    let is_odd = |item: &Item| item.key.p.starts_with("K#") && item.key.p.ends_with("odd");
+    let mut odd = fixture.table.items().into_iter().find(is_odd).unwrap();
+    odd.attrs.insert('j', Val::S("not an id".into()));
+    fixture.table.write(&[Change::Put(odd)]).await.unwrap();
+    let holders = fixture.store.keys(&keys).await.unwrap();
+    assert!(holders[0].is_err(), "{holders:?}");
+    assert_eq!(holders[1], Ok(Some(name("holder"))));
+    let [odd, _] = keys;
+    let taken = Write::SetKey { key: odd, job: name("other"), was: Expect::Absent };
+    let refused = fixture.store.commit(vec![vec![taken]]).await.unwrap().remove(0);
+    assert!(
+        matches!(refused, Committed::Conflict { current: CurrentRecord::Unreadable(_), .. }),
+        "{refused:?}"
+    );
 }

@@ -28,6 +28,12 @@ async fn a_token_opens_what_its_scopes_say_and_nothing_else() {
         "admin_token_required",
         "scopes",
     );
+    // An open server accepts any credentials, and the rules of the first token hold for all.
+    let any = tide.with_token("tg_nonsense");
+    let first = json!({"name": "x", "scopes": ["read"]});
+    any.post("/v1/tokens", first).await.blames(409, "admin_token_required", "scopes");
+    let brief = json!({"name": "x", "scopes": ["admin"], "expires_at": "2099-01-01T00:00:00Z"});
+    any.post("/v1/tokens", brief).await.blames(400, "invalid_field", "expires_at");
     let admin = make(&tide, None, "ops", &["admin"]).await;
     let mut tokens = vec![("admin", admin.clone())];
     for (name, scopes) in [
@@ -102,6 +108,9 @@ async fn an_open_server_refuses_pages_that_rebind_its_dns_name() {
     let asked = async |api: &super::api::Api, host: &str| {
         api.send(Method::GET, "/v1/jobs", &[("host", host)], "").await
     };
+    for (path, status) in [("/metrics", 403), ("/healthz", 200), ("/readyz", 200)] {
+        tide.send(Method::GET, path, &[("host", "evil.example")], "").await.is(status);
+    }
     asked(&tide, "evil.example:8080").await.problem(403, "host_not_allowed");
     asked(&tide, "localhost:8080").await.is(200);
     let admin = make(&tide, None, "ops", &["admin"]).await;
@@ -180,6 +189,9 @@ async fn a_proxy_makes_no_caller_anonymous() {
     for header in ["x-forwarded-for", "forwarded", "via", "x-real-ip"] {
         let proxied = tide.send(Method::GET, "/v1/tokens", &[(header, "203.0.113.9")], "").await;
         assert!(proxied.problem(401, "unauthorized")["detail"].to_string().contains(header));
+        for (path, status) in [("/metrics", 401), ("/healthz", 200), ("/readyz", 200)] {
+            tide.send(Method::GET, path, &[(header, "203.0.113.9")], "").await.is(status);
+        }
     }
 }
 
@@ -195,7 +207,11 @@ async fn a_server_stays_closed_without_its_last_token() {
     let other = make(&tide, Some(&admin), "other", &["admin"]).await;
     ask.delete(&of(&other)).await.is(204);
     ask.delete(&of(&reader)).await.is(204);
+    // One that expires does not count.
+    let brief = ["token", "create", "--name", "b", "--scope", "admin", "--expires-in", "1h"];
+    let brief = tide.cli_as(Some(&admin), &brief).await.ok();
     ask.delete(&of(&admin)).await.problem(409, "last_admin_token");
+    ask.delete(&of(brief.trim())).await.is(204);
     let id = admin.split('_').nth(1).unwrap();
     let said = tide.cli_as(Some(&admin), &["token", "revoke", id]).await;
     assert_eq!(said.code, Some(1), "{said:?}");
@@ -230,10 +246,9 @@ async fn a_token_expires_and_shows_its_last_use() {
     let soon = json!({"name": "x", "scopes": ["admin"], "expires_at": "2099-01-01T00:00:00Z"});
     tide.post("/v1/tokens", soon).await.blames(400, "invalid_field", "expires_at");
     let admin = make(&tide, None, "ops", &["admin"]).await;
-    let ask = tide.with_token(&admin);
     let made = tide.cli_as(
         Some(&admin),
-        &["token", "create", "--name", "ci", "--scope", "read", "--expires-in", "1s"],
+        &["token", "create", "--name", "ci", "--scope", "read", "--expires-in", "5s"],
     );
     let ci = made.await.ok();
     tide.with_token(ci.trim()).get("/v1/jobs").await.is(200);
@@ -242,9 +257,13 @@ async fn a_token_expires_and_shows_its_last_use() {
         (answer.status == 401).then_some(())
     })
     .await;
-    let listed = ask.get("/v1/tokens").await.is(200);
+    // Uses are stored once a minute, and at the stop.
+    let tide = tide.stop().await.start().await;
+    let listed = tide.with_token(&admin).get("/v1/tokens").await.is(200);
     let ci = listed["tokens"].as_array().unwrap().iter().find(|one| one["name"] == "ci").unwrap();
-    assert!(ci["expires_at"].is_string(), "{ci}");
+    let instant = |field: &str| ci[field].as_str().unwrap_or_else(|| panic!("{field} of {ci}"));
+    assert!(instant("created_at") <= instant("last_used_at"), "{ci}");
+    assert!(instant("last_used_at") < instant("expires_at"), "{ci}");
 }
 
 /// What other users of the machine may do with the files below `dir`.
@@ -276,7 +295,7 @@ async fn files_are_for_their_owner_whatever_the_umask() {
     assert!(output.status.success(), "{output:?}");
     assert_eq!(open_to_others(&copy), [""; 0]);
     let fresh = tide.data().with_extension("fresh");
-    let args = ["token", "create", "--name", "a", "--scope", "admin", "--data"];
+    let args = ["token", "create", "--name", "a", "--scope", "admin", "--new", "--data"];
     let output = program(args.into_iter().chain([fresh.to_str().unwrap()])).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     assert_eq!(open_to_others(&fresh), [""; 0]);
@@ -343,7 +362,7 @@ async fn no_secret_is_readable_in_the_files() {
     let restored = Setup::new().flag("--data", copy.to_str().unwrap()).start().await;
     restored.get("/v1/job-types/push").await.problem(503, "unavailable");
     restored.enqueue_a("pull").await;
-    assert!(restored.log().contains("has no key"), "{}", restored.log());
+    assert!(restored.log().contains("does not have"), "{}", restored.log());
     restored.stop().await;
     let with_key = Setup::new()
         .flag("--data", copy.to_str().unwrap())
@@ -354,16 +373,38 @@ async fn no_secret_is_readable_in_the_files() {
 }
 
 #[tokio::test]
-async fn the_query_of_a_target_is_shown_to_administrators_only() {
+async fn queries_of_urls_are_shown_to_administrators_only() {
     let tide = Tidegate::start().await;
     let url = "http://127.0.0.1:9/work/{id}?key=hidden";
-    tide.job_type("t", json!({"target": {"url": url}})).await;
+    let callback = "http://127.0.0.1:9/ended?key=secret";
+    tide.job_type("t", json!({"target": {"url": url}, "callback_url": callback})).await;
+    let late = json!({"type": "t", "data": 1, "run_at": "2099-01-01T00:00:00Z"});
+    let id = tide.enqueue(late).await;
+    let rule = json!({"type": "t", "cron": "0 0 1 1 *", "callback_url": callback});
+    tide.put("/v1/schedules/s", rule).await.is(201);
+    let rule = json!({"enqueue": {"type": "t", "callback_url": callback}});
+    tide.put("/v1/triggers/r", rule).await.is(201);
     let admin = make(&tide, None, "ops", &["admin"]).await;
     let reader = make(&tide, Some(&admin), "reader", &["read"]).await;
     for path in ["/v1/job-types/t", "/v1/job-types"] {
         let seen = tide.with_token(&reader).get(path).await.is(200).to_string();
-        assert!(seen.contains("/work/{id}?***") && !seen.contains("hidden"), "{seen}");
-        assert!(tide.with_token(&admin).get(path).await.is(200).to_string().contains("hidden"));
+        assert!(seen.contains("/work/{id}?***") && seen.contains("/ended?***"), "{seen}");
+        assert!(!seen.contains("hidden") && !seen.contains("secret"), "{seen}");
+        let all = tide.with_token(&admin).get(path).await.is(200).to_string();
+        assert!(all.contains("hidden") && all.contains("secret"), "{all}");
+    }
+    for path in ["/v1/schedules/s", "/v1/schedules", "/v1/triggers/r", "/v1/triggers"] {
+        let seen = tide.with_token(&reader).get(path).await.is(200).to_string();
+        assert!(seen.contains("/ended?***") && !seen.contains("secret"), "{seen}");
+        let all = tide.with_token(&admin).get(path).await.is(200).to_string();
+        assert!(all.contains("secret"), "{all}");
+    }
+    // A job has the URL of its type or of its client, and does not say which.
+    for path in ["/v1/jobs", &format!("/v1/jobs/{id}")] {
+        for token in [&admin, &reader] {
+            let seen = tide.with_token(token).get(path).await.is(200).to_string();
+            assert!(seen.contains("/ended?***") && !seen.contains("secret"), "{seen}");
+        }
     }
 }
 

@@ -353,6 +353,25 @@ async fn other_requests_with_a_wrong_field_are_refused_by_name() {
 }
 
 #[tokio::test]
+async fn a_body_of_null_is_answered_without_names_of_the_code() {
+    let tide = Tidegate::start().await;
+    tide.job_type("t", json!({})).await;
+    let id = tide.enqueue_a("t").await;
+    for (method, path) in [
+        (Method::PUT, "/v1/workers/w".to_owned()),
+        (Method::POST, format!("/v1/jobs/{id}/replay")),
+        (Method::POST, format!("/v1/jobs/t/{id}/replay")),
+    ] {
+        let json = [("content-type", "application/json")];
+        let answer = tide.send(method, &path, &json, "null").await;
+        let problem = answer.problem(400, "invalid_field");
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(detail.contains("expected an object"), "{path}: {detail}");
+        assert!(!detail.contains("Body") && !detail.contains("struct"), "{path}: {detail}");
+    }
+}
+
+#[tokio::test]
 async fn names_of_other_systems_are_answered_with_a_hint() {
     let tide = Tidegate::start().await;
     tide.job_type("t", json!({})).await;
@@ -360,6 +379,18 @@ async fn names_of_other_systems_are_answered_with_a_hint() {
         let answer = tide.post("/v1/jobs", json!({"type": "t", "data": 1, field: "x"})).await;
         let problem = answer.blames(400, "unknown_field", field);
         assert!(problem["detail"].as_str().unwrap().contains(name), "{problem}");
+        // The first unknown field may be another one.
+        let answer =
+            tide.post("/v1/jobs", json!({"attempts": 3, "type": "t", "data": 1, field: "x"})).await;
+        let problem = answer.blames(400, "unknown_field", "attempts");
+        assert!(problem["detail"].as_str().unwrap().contains(name), "{problem}");
+    }
+    for path in ["/v1/job-types/u", "/v1/job-types/t"] {
+        let method = if path.ends_with('u') { Method::PUT } else { Method::PATCH };
+        let answer = tide.ask(method, path, &json!({"queue": "none"})).await;
+        let problem = answer.blames(404, "queue_not_found", "queue");
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(detail.contains("PUT /v1/queues/none") && detail.contains("default"), "{detail}");
     }
     let answer = tide.ask(Method::PUT, "/v1/jobs/t/random_id", &json!({"data": 1})).await;
     let problem = answer.blames(400, "invalid_field", "id");

@@ -25,6 +25,7 @@ mod input;
 mod jobs;
 mod lifecycle;
 mod live;
+mod lost_key;
 mod measures;
 #[cfg(target_os = "linux")]
 mod memory;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{api::ApiAnswer, serve::Tidegate, wrong_lists::ANYTHING};
+use super::{api::ApiAnswer, serve::Tidegate, wait::until, wrong_lists::ANYTHING};
 
 /// `body` with null in every documented field that it lacks and that is not required, of every
 /// object in it. `schema` is that of the body.
@@ -144,4 +144,27 @@ async fn null_is_the_default_in_put_and_in_patch() {
     for name in ["priority", "weight", "attributes", "windows", "expires_at"] {
         assert_eq!(replayed[name], plain[name], "{name}");
     }
+}
+
+#[tokio::test]
+async fn null_in_a_bulk_change_is_the_value_of_each_job_s_type() {
+    let tide = Tidegate::start().await;
+    let window = json!([{"from": "10:00", "to": "11:00"}]);
+    tide.job_type("a", json!({"priority": 7, "windows": window})).await;
+    tide.job_type("b", json!({"priority": 8})).await;
+    for kind in ["a", "b"] {
+        let job = json!({"priority": 3, "windows": [], "delay_seconds": 600, "data": null});
+        tide.put(&format!("/v1/jobs/{kind}/{kind}1"), job).await.is(201);
+    }
+    let patch = json!({"all": true, "patch": {"priority": null, "windows": null}});
+    let operation = tide.post("/v1/jobs/patch", patch).await.is(202)["operation"].clone();
+    let path = format!("/v1/operations/{}", operation["id"].as_str().unwrap());
+    until(|| async {
+        let operation = tide.get(&path).await.is(200)["operation"].clone();
+        (operation["state"] == "done" && operation["done"] == 2, operation)
+    })
+    .await;
+    let (a, b) = (tide.job("a1").await, tide.job("b1").await);
+    assert_eq!((&a["priority"], &a["windows"][0]["from"]), (&json!(7), &json!("10:00")), "{a}");
+    assert_eq!((&b["priority"], &b["windows"]), (&json!(8), &Value::Null), "{b}");
 }

@@ -9,6 +9,7 @@ use super::{
     api::{Api, ApiAnswer},
     nulls::with_nulls,
     serve::Tidegate,
+    wait::eventually,
     wrong_lists::with_lists,
 };
 use crate::plugins::guest::Guest;
@@ -523,9 +524,16 @@ async fn metrics_are_text_for_prometheus() {
     let tide = Tidegate::start().await;
     tide.job_type("t", json!({})).await;
     tide.enqueue_a("t").await;
-    let metrics = tide.get("/metrics").await;
-    let text = String::from_utf8(metrics.body.clone()).unwrap();
-    assert_eq!(metrics.status, 200);
+    let text = eventually("the gauges are recorded", || async {
+        let metrics = tide.get("/metrics").await;
+        assert_eq!(metrics.status, 200);
+        let text = String::from_utf8(metrics.body).unwrap();
+        ["tidegate_connections ", "tidegate_jobs{"]
+            .iter()
+            .all(|name| text.contains(name))
+            .then_some(text)
+    })
+    .await;
     for name in
         ["tidegate_http_requests_total", "tidegate_enqueued_total{queue=\"default\",type=\"t\"} 1"]
     {

@@ -205,10 +205,27 @@ async fn huge_parts_are_refused_before_they_are_compiled() {
     )
     .await;
     refused_for(
-        Guest::throttler().items(&"(global i64 (i64.const 0))".repeat(50_001)),
-        "global variables; at most 50000 are taken",
+        Guest::throttler().items(&"(global i64 (i64.const 0))".repeat(65_537)),
+        "the global variables of its instances take 1048608 bytes; at most 1048576 are taken",
     )
     .await;
+}
+
+#[tokio::test]
+async fn the_global_variables_of_every_instance_count() {
+    let globals = "(global i64 (i64.const 0))".repeat(1100);
+    let instances = "(core instance (instantiate $m))".repeat(60);
+    let flat = format!("(component (core module $m {globals}) {instances})");
+    // An inner component may be instantiated any number of times.
+    let inner = format!(
+        "(component (component $c (core module $m {globals}) (core instance (instantiate $m))) \
+         (instance (instantiate $c)))"
+    );
+    for (component, bytes) in [(flat, 60 * 1100 * 16), (inner, 64 * 1100 * 16)] {
+        let messages = refused(wat::parse_str(component).unwrap()).await;
+        let wanted = format!("take {bytes} bytes; at most 1048576 are taken");
+        assert!(messages.iter().any(|message| message.contains(&wanted)), "{messages:?}");
+    }
 }
 
 #[tokio::test]

@@ -4,8 +4,12 @@ use std::time::Duration;
 
 use tidegate_core::{
     job::{Job, type_config::TypeConfig},
-    port::Clock,
-    queue::QueueConfig,
+    port::{Clock, Committed, Write, job_store::Expect},
+    queue::{
+        Ledger, QueueConfig,
+        ledger::{BatchId, BatchRef, Bits},
+    },
+    stored::UnknownFields,
 };
 use tidegate_engine::{
     request::{LeaseRequest, Report, ReportOutcome},
@@ -48,6 +52,46 @@ fn a_worker_leases_within_a_limit_and_its_report_frees_it() {
     assert!(second.reports[0].is_ok());
     assert_eq!(second.jobs.len(), 1);
     assert_ne!(second.jobs[0].id, first[0].id);
+}
+
+#[test]
+fn a_queue_that_cannot_be_ticked_keeps_no_worker_from_others() {
+    let cloud = Cloud::new(17);
+    for queue in ["a", "b"] {
+        let limits = QueueConfig { concurrency: Some(1), ..QueueConfig::default() };
+        cloud.now(cloud.server.put_queue(&name(queue), limits, None)).unwrap();
+        let config = TypeConfig { queue: name(queue), ..TypeConfig::default() };
+        cloud.now(cloud.server.put_type(&name(queue), config, None)).unwrap();
+        cloud.now(cloud.server.enqueue(job(queue, 0))).unwrap();
+    }
+    let missing = BatchRef {
+        id: BatchId(7),
+        count: 1,
+        released: Bits::default(),
+        check_at: cloud.time.now(),
+        sent: true,
+        sends: 0,
+        unknown: UnknownFields::default(),
+    };
+    let store = &cloud.server.engine().ports().store;
+    let (before, _) = cloud.now(store.ledger(&name("a"))).unwrap().unwrap();
+    let was = Expect::Is(before.version);
+    let ledger = Ledger { version: before.version + 1, batches: vec![missing], ..before };
+    let write = Write::SetLedger { queue: name("a"), ledger, was };
+    let committed = cloud.now(store.commit(vec![vec![write]])).unwrap();
+    assert!(matches!(committed[..], [Committed::All]), "{committed:?}");
+    let ask = |types: &[&str]| LeaseRequest {
+        queue: None,
+        types: types.iter().map(|one| name(one)).collect(),
+        max: 5,
+        wait: Duration::ZERO,
+        worker: Some("w".into()),
+        lease_seconds: None,
+        reports: Vec::new(),
+    };
+    assert!(cloud.now(cloud.server.lease(ask(&["a"]))).is_err());
+    let leased = cloud.now(cloud.server.lease(ask(&["a", "b"]))).unwrap().jobs;
+    assert_eq!(leased.iter().map(|job| job.id.as_str()).collect::<Vec<_>>(), ["b-0"]);
 }
 
 #[test]

@@ -106,8 +106,8 @@ impl DynamoStore {
     ) -> Vec<Change> {
         let key = key::item(kind, name);
         let set = bytes.map(|bytes| -> Vec<(Name, Val)> {
-            let sealed = row::seal_item(kind, name, version, bytes);
-            vec![(row::VERSION, Val::N(version)), (row::RECORD, sealed)]
+            let stored = row::item_bytes(kind, name, version, bytes);
+            vec![(row::VERSION, Val::N(version)), (row::RECORD, stored)]
         });
         let when = (row::VERSION, Val::N(was));
         let mut changes = vec![match set {

@@ -129,10 +129,12 @@ fn conflict(write: &Write, change: &Change, item: Option<&Item>, now: Timestamp)
         return Refusal::Conflict(CurrentRecord::Nothing, None);
     };
     let record = match write {
-        Write::SetKey { .. } => {
+        Write::SetKey { key, .. } => {
             let since = Timestamp::from_millis(item.number(row::SINCE).unwrap_or(0) as i64);
-            let job = item.text(row::TARGET).and_then(|id| id.parse().ok());
-            job.map_or(CurrentRecord::Nothing, |job| CurrentRecord::Key { job, since: Some(since) })
+            match row::holder(item, key) {
+                Ok(job) => CurrentRecord::Key { job, since: Some(since) },
+                Err(unreadable) => CurrentRecord::Unreadable(unreadable),
+            }
         }
         Write::SetLedger { .. } | Write::SetItem { .. } => {
             CurrentRecord::Version(item.number(row::VERSION).unwrap_or(0))

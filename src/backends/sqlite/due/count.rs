@@ -5,10 +5,13 @@ use std::collections::BTreeMap;
 use rusqlite::{Connection, params};
 
 use super::{Scan, next_partition};
-use crate::sqlite::{error::Failure, names::Names, row::RawText};
+use crate::{
+    sqlite::{error::Failure, names::Names, row::RawText},
+    unreadable::unreadable,
+};
 use tidegate_core::{
     job::{QueueName, TypeName},
-    port::job_store::DueQuery,
+    port::{StoreError, job_store::DueQuery},
     queue::order::Order,
     time::Timestamp,
 };
@@ -92,11 +95,16 @@ pub(in crate::sqlite) fn partitions(
         let Some(partition) = next(false)?.into_iter().chain(next(true)?).min() else {
             break;
         };
-        let name = String::from_utf8_lossy(&partition.0).into_owned();
+        let name = partition.shown();
         'one: for critical in [false, true] {
             for job_type in &types {
                 if holds.exists(params![queue, critical, partition, job_type])? {
-                    found.push(name);
+                    if name.as_bytes() == partition.0 {
+                        found.push(name);
+                    } else {
+                        let error = StoreError::corrupt("the name of its partition is damaged");
+                        unreadable(format!("in partition {name:?}"), &error);
+                    }
                     break 'one;
                 }
             }

@@ -42,12 +42,15 @@ struct Stream {
     priority: i32,
     /// The due time and id of the last job that was read.
     after: (i64, RawText),
-    read: VecDeque<(OrderKey, i64)>,
+    read: VecDeque<Entry>,
     /// Jobs that one statement reads. It doubles each time, because a stream that was used up is
     /// busy.
     chunk: usize,
     exhausted: bool,
 }
+
+/// A job of a stream: its key, its due time, and its row.
+type Entry = (OrderKey, i64, i64);
 
 /// The first type from a number on. With `(type, priority) > (?, ?)`, SQLite would read every job
 /// of the old priority.
@@ -81,15 +84,14 @@ pub(super) fn page(db: &Connection, names: &Names, query: &DueQuery) -> Result<D
     let mut heads = BinaryHeap::new();
     for (index, stream) in streams.iter_mut().enumerate() {
         stream.chunk = share;
-        heads.extend(scan.next(stream)?.map(|(key, n)| Reverse((key, index, n))));
+        heads.extend(scan.next(stream)?.map(|(key, run_at, n)| Reverse((key, index, run_at, n))));
     }
     let mut find = db.prepare_cached(select_jobs!("WHERE n = ?1"))?;
     let mut jobs = Vec::with_capacity(wanted.min(64));
-    let (mut more, mut damaged) = (false, 0);
-    while let Some(Reverse((_, index, n))) = heads.pop() {
+    let (mut last, mut next, mut damaged) = (None, None, 0);
+    while let Some(Reverse((key, index, run_at, n))) = heads.pop() {
         if jobs.len() == query.limit as usize || damaged == MAX_UNREADABLE_ROWS {
-            // A page without a readable job has no position from which to continue.
-            more = !jobs.is_empty();
+            next = last;
             break;
         }
         let mut rows = find.query([n])?;
@@ -103,9 +105,17 @@ pub(super) fn page(db: &Connection, names: &Names, query: &DueQuery) -> Result<D
             // Another job takes its place. Otherwise a query for a single job would find none.
             None => damaged += 1,
         }
-        heads.extend(scan.next(&mut streams[index])?.map(|(key, n)| Reverse((key, index, n))));
+        last = Some((index, run_at, key.3));
+        let head = scan.next(&mut streams[index])?;
+        heads.extend(head.map(|(key, run_at, n)| Reverse((key, index, run_at, n))));
     }
-    Ok(DuePage { jobs, more, next_due })
+    let next = next.map(|(index, run_at, id)| Position {
+        partition: streams[index].partition.shown(),
+        priority: streams[index].priority,
+        run_at: Timestamp::from_millis(run_at),
+        id,
+    });
+    Ok(DuePage { jobs, next, next_due })
 }
 
 struct Scan<'a> {
@@ -194,8 +204,8 @@ impl Scan<'_> {
         Ok(least.map(Timestamp::from_millis))
     }
 
-    /// The next job of `stream`: its key and its row.
-    fn next(&self, stream: &mut Stream) -> Result<Option<(OrderKey, i64)>, Failure> {
+    /// The next job of `stream`.
+    fn next(&self, stream: &mut Stream) -> Result<Option<Entry>, Failure> {
         while stream.read.is_empty() && !stream.exhausted {
             self.read(stream)?;
         }
@@ -223,13 +233,12 @@ impl Scan<'_> {
             count += 1;
             // Without a valid id the row cannot be read either.
             if let Some(id) = parsed {
-                stream.read.push_back((
-                    self.query.order.key(stream.priority, Timestamp::from_millis(run_at), &id),
-                    row.get(2)?,
-                ));
+                let due = Timestamp::from_millis(run_at);
+                let key = self.query.order.key(stream.priority, due, &id);
+                stream.read.push_back((key, run_at, row.get(2)?));
             } else {
                 let error = StoreError::corrupt("its id is damaged");
-                unreadable(String::from_utf8_lossy(&id.0), &error);
+                unreadable(id.shown(), &error);
             }
             last = Some((run_at, id));
         }

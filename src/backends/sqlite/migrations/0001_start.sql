@@ -1,6 +1,6 @@
 -- Instants are milliseconds since 1970 in UTC. The views at the end show them as RFC 3339.
--- A blob is a format byte, a checksum of four bytes, and MessagePack. Sealed bytes are a checksum of
--- four bytes, and the bytes.
+-- A blob is a format byte, a checksum of four bytes, and MessagePack. Checked bytes are a checksum
+-- of four bytes, and the bytes.
 
 CREATE TABLE queue_names (n INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE) STRICT;
 CREATE TABLE type_names  (n INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE) STRICT;
@@ -22,7 +22,7 @@ CREATE TABLE jobs (
     -- 0 JSON here, 1 MessagePack here, 2 in bodies, 3 JSON object, 4 MessagePack object
     data_kind  INTEGER NOT NULL,
     data_bytes INTEGER NOT NULL,
-    data       BLOB,              -- the data, or the object's key; sealed
+    data       BLOB,              -- the data, or the object's key; checked
     spec       BLOB    NOT NULL,  -- a blob
     life       BLOB    NOT NULL   -- a blob
 ) STRICT;
@@ -45,7 +45,7 @@ CREATE INDEX jobs_ended_badly ON jobs (state, created_at) WHERE state > 2;
 CREATE TABLE bodies (
     job      INTEGER PRIMARY KEY,  -- jobs.n
     encoding INTEGER NOT NULL,     -- 0 JSON, 1 MessagePack
-    bytes    BLOB    NOT NULL      -- sealed
+    bytes    BLOB    NOT NULL      -- checked
 ) STRICT;
 
 -- The number of jobs, updated by the transactions that change it: counting a million rows takes too
@@ -87,7 +87,7 @@ CREATE TABLE items (
     kind    TEXT    NOT NULL,  -- queue, type, token, operation
     name    TEXT    NOT NULL,
     version INTEGER NOT NULL,
-    bytes   BLOB    NOT NULL,  -- JSON, sealed
+    bytes   BLOB    NOT NULL,  -- JSON, checked
     PRIMARY KEY (kind, name)
 ) STRICT;
 
@@ -99,7 +99,7 @@ CREATE TABLE records (
     kind  TEXT    NOT NULL,  -- reply, dead_letter
     name  TEXT    NOT NULL,
     until INTEGER NOT NULL,  -- when it may be dropped
-    bytes BLOB    NOT NULL   -- JSON, sealed
+    bytes BLOB    NOT NULL   -- JSON, checked
 ) STRICT;
 
 -- Which records of a kind have this prefix?

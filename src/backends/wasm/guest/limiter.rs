@@ -9,7 +9,7 @@ use tidegate_core::port::policy::FaultKind;
 /// Enforces the bounds of memories and tables.
 #[derive(Default)]
 pub(in crate::wasm) struct Limiter {
-    /// Bytes of all memories.
+    /// Bytes of all memories, without what is reserved for global variables.
     pub memory: usize,
 }
 
@@ -22,7 +22,7 @@ impl ResourceLimiter for Limiter {
     ) -> wasmtime::Result<bool> {
         // A component may have several memories, and each one calls this.
         let sum = self.memory - current + desired;
-        if sum > bounds::MEMORY {
+        if sum > bounds::MEMORY - bounds::GLOBALS {
             return Err(denied(
                 FaultKind::ResourceExhausted,
                 format!("requested more than {} MiB of memory", bounds::MEMORY >> 20),

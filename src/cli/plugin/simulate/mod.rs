@@ -208,7 +208,7 @@ fn print(
     let differences = other.map(|other| one.differences(other));
     if !ctx.json() {
         let (differences, names) = (differences.as_ref(), names(args));
-        return Ok(ctx.print(table::render(one, other, differences, &names, ctx.look))?);
+        return Ok(ctx.print_tables(table::render(one, other, differences, &names, ctx.look))?);
     }
     let printed = Printed {
         simulated: &one.report,

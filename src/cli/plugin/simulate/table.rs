@@ -1,6 +1,9 @@
 //! The tables of `tidegate plugin simulate`.
 
-use crate::cli::output::{self, OutputStyle};
+use crate::cli::{
+    output::{self, OutputStyle},
+    safe,
+};
 use tidegate_engine::simulate::{
     Agreement, Difference, Simulation, SimulationReport,
     report::{Over, Row, Spread, Waits},
@@ -299,7 +302,8 @@ fn agreed(real: &SimulationReport, agreement: &Agreement, look: OutputStyle) -> 
         .overlap
         .iter()
         .map(|(value, part)| {
-            format!("{} {:.0} %", if value.is_empty() { "all" } else { value }, part * 100.0)
+            let value = if value.is_empty() { "all".into() } else { safe::line(value) };
+            format!("{value} {:.0} %", part * 100.0)
         })
         .collect();
     format!(

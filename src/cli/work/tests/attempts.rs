@@ -126,3 +126,13 @@ async fn auto_with_types_adds_the_desired_workers_of_their_queues() {
     server.saw(|seen| seen.body["max"] == 5).await;
     assert_eq!(working.stop().await, ExitCode::Ok);
 }
+
+#[tokio::test]
+async fn auto_ends_if_the_token_does_not_allow_it() {
+    let forbidden = json!({"status": 403, "code": "forbidden", "detail": "no scope read"});
+    let server = FakeServer::answering(move |_| (403, forbidden.clone())).await;
+    let auto = WorkPlan { queue: "q".parse().ok(), auto: true, concurrency: 9, ..plan("true") };
+    let (demand, demanded) = tokio::sync::watch::channel(1);
+    demand::follow(server.client(), Arc::new(auto), demand).await;
+    assert_eq!((*demanded.borrow(), server.seen().len()), (1, 1));
+}

@@ -17,7 +17,7 @@ use crate::{
             Running, Version, Waiting,
         },
         retry::{Backoff, Jitter, Retry},
-        spec::KeepResult,
+        spec::{KeepResult, Original},
     },
     queue::{
         Grant, Ledger, Rule,
@@ -73,6 +73,17 @@ fn full_spec() -> Spec {
         request_digest: [7; 16],
         ..spec()
     }
+}
+
+/// [`full_spec`] of a job that a retry strategy has changed.
+fn changed_spec() -> Spec {
+    let original = Original {
+        priority: 7,
+        attributes: [("region".to_owned(), Value::Text("west".into()))].into(),
+        data: Some("[1]".into()),
+        unknown: UnknownFields::default(),
+    };
+    Spec { original: Some(Box::new(original)), ..full_spec() }
 }
 
 fn life(state: State) -> Lifecycle {
@@ -293,6 +304,7 @@ fn rows() -> Vec<(&'static str, Vec<u8>)> {
     }
     vec![
         row("spec", &full_spec()),
+        row("changed", &changed_spec()),
         row("scheduled", &life(window())),
         row("running", &life(State::Running(running()))),
         row("ended", &life(State::Ended { at: Timestamp::EPOCH, outcome: Outcome::Dropped })),

@@ -4,7 +4,7 @@ use std::{error::Error, sync::Arc, time::Duration};
 
 use crate::{
     error_chain::ErrorChain,
-    job::{Job, Payload},
+    job::{Job, JobId, Payload},
 };
 
 /// The words for a full disk.
@@ -76,6 +76,14 @@ pub struct UnreadableJob {
     pub reason: String,
 }
 
+/// The id of the last job of a page, after which the next page starts. None if no id can be read.
+pub fn last_id(page: &[Result<Job, UnreadableJob>]) -> Option<JobId> {
+    page.iter().rev().find_map(|job| match job {
+        Ok(job) => Some(job.id.clone()),
+        Err(unreadable) => unreadable.id.parse().ok(),
+    })
+}
+
 impl UnreadableJob {
     /// The job `id`, whose record led to `error`.
     pub fn new(id: impl Into<String>, error: &StoreError) -> Self {
@@ -89,6 +97,9 @@ impl UnreadableJob {
 
 /// What is stored under a job's id: the job, if there is one.
 pub type StoredJob = Result<Option<Job>, UnreadableJob>;
+
+/// The job that a key points at, if there is one; or that the key, and so its job, cannot be read.
+pub type StoredKey = Result<Option<JobId>, UnreadableJob>;
 
 /// The separate body of a job, if it has one.
 pub type StoredBody = Result<Option<Payload>, UnreadableJob>;

@@ -35,6 +35,23 @@ pub enum ItemKind {
 }
 
 impl ItemKind {
+    /// Every kind.
+    pub const ALL: [Self; 13] = [
+        Self::Queue,
+        Self::Type,
+        Self::Token,
+        Self::TokenUse,
+        Self::Closed,
+        Self::Operation,
+        Self::Plugin,
+        Self::Horizon,
+        Self::Schedule,
+        Self::ScheduleState,
+        Self::Trigger,
+        Self::Drain,
+        Self::Schema,
+    ];
+
     /// The kind's name in stores.
     pub fn as_str(self) -> &'static str {
         match self {

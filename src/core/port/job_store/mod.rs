@@ -23,11 +23,13 @@ use std::{collections::BTreeMap, sync::Arc};
 use async_trait::async_trait;
 
 pub use capabilities::{Atomicity, StoreCapabilities};
-pub use error::{ErrorSource, NO_ROOM, StoreError, StoredBody, StoredJob, UnreadableJob};
+pub use error::{
+    ErrorSource, NO_ROOM, StoreError, StoredBody, StoredJob, StoredKey, UnreadableJob, last_id,
+};
 pub use item::{Item, ItemKind};
 pub use query::{
-    Depth, DuePage, DueQuery, ListPage, ListQuery, MAX_UNREADABLE, NotAState, PhaseFilter,
-    StateFilter,
+    Depth, DuePage, DueQuery, ListPage, ListQuery, MAX_UNREADABLE, NotAState, OverduePage,
+    PhaseFilter, StateFilter, WakePosition,
 };
 pub use record::{Purged, RECORD_BYTES, Record, RecordKind, RecordQuery};
 pub use write::{Committed, CurrentRecord, Expect, Key, Txn, Write, flatten};
@@ -66,15 +68,16 @@ pub trait JobStore: Send + Sync {
     /// The bodies that are stored separately from these jobs, in their order.
     async fn bodies(&self, ids: &[JobId]) -> Result<Vec<StoredBody>, StoreError>;
 
-    /// Due jobs: one page per query. A job that cannot be read is left out.
+    /// Due jobs: one page per query. A job that cannot be read is left out. A store that has left
+    /// out many may end the page early, even before its first job.
     ///
     /// Several callers may get the same job; `commit` lets one of them win.
     async fn due(&self, queries: &[DueQuery]) -> Result<Vec<DuePage>, StoreError>;
 
     /// How many jobs of each of `types` of `queue` are due at `until`, including critical ones.
     ///
-    /// Counting stops at `most` (1 to [`StoreCapabilities::max_counted_due`]) jobs in total. A type without due jobs
-    /// may be missing.
+    /// Counting stops at `most` (1 to [`StoreCapabilities::max_counted_due`]) jobs in total. A type
+    /// without due jobs may be missing.
     async fn count_due(
         &self,
         queue: &QueueName,
@@ -93,14 +96,14 @@ pub trait JobStore: Send + Sync {
         limit: u32,
     ) -> Result<Vec<String>, StoreError>;
 
-    /// At most `limit` jobs with a `wake_at` of `until` or before, earliest first; and the earliest
-    /// `wake_at` after it, which may be missing if the page is full. A job that cannot be read is
-    /// left out.
+    /// At most `limit` jobs with a `wake_at` of `until` or before, earliest first; with `after`, the
+    /// `next` of a page, those behind it. A job that cannot be read is left out.
     async fn overdue(
         &self,
         until: Timestamp,
+        after: Option<WakePosition>,
         limit: u32,
-    ) -> Result<(Vec<Job>, Option<Timestamp>), StoreError>;
+    ) -> Result<OverduePage, StoreError>;
 
     /// At most `limit` running jobs of `queue`, by id, starting after `after`. A job that cannot be
     /// read is among them unless it is known not to run.
@@ -121,7 +124,7 @@ pub trait JobStore: Send + Sync {
     async fn batches(&self, queue: &QueueName) -> Result<Vec<(BatchId, u64)>, StoreError>;
 
     /// The jobs that these keys point at, in their order.
-    async fn keys(&self, keys: &[Key]) -> Result<Vec<Option<JobId>>, StoreError>;
+    async fn keys(&self, keys: &[Key]) -> Result<Vec<StoredKey>, StoreError>;
 
     /// A page of jobs. The page is empty for a cursor that is not a [`super::listing::Cursor`].
     async fn list(&self, query: &ListQuery) -> Result<ListPage, StoreError>;

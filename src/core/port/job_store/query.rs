@@ -1,6 +1,9 @@
 //! Reads of jobs: due jobs, lists and counts.
 
-use std::{collections::BTreeMap, str::FromStr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    str::FromStr,
+};
 
 use super::UnreadableJob;
 use crate::{
@@ -35,10 +38,31 @@ pub struct DueQuery {
 pub struct DuePage {
     /// The jobs. A body over 1 KiB is [`Body::Separate`](crate::job::Body::Separate).
     pub jobs: Vec<Job>,
-    /// Whether there are more.
-    pub more: bool,
+    /// Where the next page starts; none on the last one. A page with jobs that cannot be read may be
+    /// short or empty and still have a next one.
+    pub next: Option<Position>,
     /// The earliest `run_at` after `until` of the requested types, if there is one.
     pub next_due: Option<Timestamp>,
+}
+
+/// Overdue jobs, earliest first.
+#[derive(Clone, Debug, Default)]
+pub struct OverduePage {
+    /// The jobs.
+    pub jobs: Vec<Job>,
+    /// Set if jobs that cannot be read ended the page before it was full: where to read on.
+    pub next: Option<WakePosition>,
+    /// The earliest `wake_at` after `until`. It may be missing if the page is full.
+    pub next_at: Option<Timestamp>,
+}
+
+/// A place among the jobs with a `wake_at`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct WakePosition {
+    /// The `wake_at`.
+    pub at: Timestamp,
+    /// The store's own order of jobs with the same `wake_at`.
+    pub tie: i64,
 }
 
 /// A query for a list of jobs, newest first by creation.
@@ -48,6 +72,10 @@ pub struct ListQuery {
     pub job_type: Option<TypeName>,
     /// Only this queue.
     pub queue: Option<QueueName>,
+    /// Only of these types; none for all. Together with `job_type`, both hold.
+    pub within_types: Option<BTreeSet<TypeName>>,
+    /// Only in these queues; none for all. Together with `queue`, both hold.
+    pub within_queues: Option<BTreeSet<QueueName>>,
     /// Only these states; empty for all.
     pub states: Vec<StateFilter>,
     /// Only these phases; none for all.

@@ -1,6 +1,6 @@
 //! Job types: their configuration, and their move from one queue to another.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use super::{MAX_CONFLICT_RETRIES, bytes, contended, queues::queue_write, refuse_reserved};
 use crate::{Catalog, Engine, Error, Rules, jobs::enqueue::fault};
@@ -10,7 +10,10 @@ use tidegate_core::{
         QueueName, TypeName,
         type_config::{TypeConfig, TypeItem},
     },
-    port::{Write, job_store::ItemKind},
+    port::{
+        Write,
+        job_store::{ItemKind, StateFilter},
+    },
     validate,
 };
 
@@ -28,15 +31,7 @@ impl Engine {
         config: TypeConfig,
         if_match: Option<u64>,
     ) -> Result<(TypeItem, bool), Error> {
-        let config = validate::accept_type(config, self.rules.accept_target).map_err(fault)?;
-        if self.rules.refuse_unsafe_hosts {
-            validate::check_type_hosts(&config).map_err(fault)?;
-        }
-        let Rules { allowed_targets, allowed_callbacks, .. } = &self.rules;
-        validate::check_allowed_hosts(&config, allowed_targets, allowed_callbacks)
-            .map_err(fault)?;
-        refuse_reserved(name.is_internal())?;
-        refuse_reserved(config.queue.is_internal())?;
+        let config = self.accepted_type(name, config)?;
         for _ in 0..MAX_CONFLICT_RETRIES {
             let catalog = self.catalog().await?;
             catalog.refuse_unreadable(ItemKind::Type, name.as_str())?;
@@ -45,7 +40,7 @@ impl Engine {
             if if_match.is_some_and(|version| version != was) {
                 return Err(Error::Stale { version: was });
             }
-            self.queue(&config.queue).await?;
+            self.expect_queue(&config.queue).await?;
             let new_retry = current.as_ref().is_none_or(|item| item.config.retry != config.retry);
             let taken =
                 if new_retry { self.take_retry(&catalog, &config.retry).await? } else { None };
@@ -68,19 +63,90 @@ impl Engine {
         Err(contended(name.as_str()))
     }
 
+    /// Sets the configuration of a type whose stored one cannot be read, for example because the
+    /// key of its secrets is lost. Another type is set as by [`Self::put_type`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::put_type`]; 409 `type_has_live_jobs` if it has live jobs in another queue than the
+    /// new one.
+    pub async fn replace_type(
+        &self,
+        name: &TypeName,
+        config: TypeConfig,
+        if_match: Option<u64>,
+    ) -> Result<(TypeItem, bool), Error> {
+        let accepted = self.accepted_type(name, config.clone())?;
+        for _ in 0..MAX_CONFLICT_RETRIES {
+            let catalog = self.catalog().await?;
+            let Some(was) = catalog.unreadable_version(ItemKind::Type, name.as_str()) else {
+                return self.put_type(name, config, if_match).await;
+            };
+            if if_match.is_some_and(|version| version != was) {
+                return Err(Error::Stale { version: was });
+            }
+            self.expect_queue(&accepted.queue).await?;
+            let depths = self.ports.store.depth().await?;
+            let of_type = depths.into_iter().filter(|depth| depth.job_type == *name);
+            let elsewhere: BTreeSet<QueueName> = of_type
+                .filter(|depth| depth.jobs > 0 && !matches!(depth.state, StateFilter::Ended(_)))
+                .map(|depth| depth.queue)
+                .filter(|queue| *queue != accepted.queue)
+                .collect();
+            for queue in &elsewhere {
+                self.refuse_live(Some(name), Some(queue), ErrorCode::TypeHasLiveJobs).await?;
+            }
+            let taken = self.take_retry(&catalog, &accepted.retry).await?;
+            let version = self.version_before(was).await? + 1;
+            let item = TypeItem { config: accepted.clone(), version, leaving: false };
+            if self.write_type(name, &catalog, was, None, Some(&item), taken).await? {
+                tracing::warn!(job_type = %name, "a type that could not be read was replaced");
+                return Ok((item, false));
+            }
+        }
+        Err(contended(name.as_str()))
+    }
+
+    /// The configuration as it is stored, if it may be.
+    fn accepted_type(&self, name: &TypeName, config: TypeConfig) -> Result<TypeConfig, Error> {
+        let config = validate::accept_type(config, self.rules.accept_target).map_err(fault)?;
+        if self.rules.refuse_unsafe_hosts {
+            validate::check_type_hosts(&config).map_err(fault)?;
+        }
+        let Rules { allowed_targets, allowed_callbacks, .. } = &self.rules;
+        validate::check_allowed_hosts(&config, allowed_targets, allowed_callbacks)
+            .map_err(fault)?;
+        refuse_reserved(name.is_internal())?;
+        refuse_reserved(config.queue.is_internal())?;
+        Ok(config)
+    }
+
+    /// Checks that the queue of a type exists.
+    ///
+    /// # Errors
+    ///
+    /// 404 `queue_not_found`, with the ways to one that exists.
+    async fn expect_queue(&self, queue: &QueueName) -> Result<(), Error> {
+        let Err(error) = self.queue(queue).await else { return Ok(()) };
+        Err(match error {
+            Error::NotFound { code, what } => {
+                let what = format!(
+                    "{what}: create it with PUT /v1/queues/{queue}, or leave out queue: the queue \
+                     default always exists"
+                );
+                Error::NotFound { code, what }
+            }
+            other => other,
+        })
+    }
+
     /// The configuration of a type.
     ///
     /// # Errors
     ///
-    /// 404 `job_type_not_found`.
+    /// 404 `job_type_not_found`; 503 if it cannot be read.
     pub async fn job_type(&self, name: &TypeName) -> Result<Arc<TypeItem>, Error> {
-        let missing = || Error::NotFound {
-            code: ErrorCode::JobTypeNotFound,
-            what: format!("job type {name}"),
-        };
-        let catalog = self.catalog().await?;
-        catalog.refuse_unreadable(ItemKind::Type, name.as_str())?;
-        catalog.types.get(name).filter(|_| !name.is_internal()).cloned().ok_or_else(missing)
+        self.catalog().await?.job_type(name).cloned()
     }
 
     /// Removes a type.

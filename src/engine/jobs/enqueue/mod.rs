@@ -301,14 +301,9 @@ impl Engine {
         let digest = digest(new);
         let mut ids: Vec<JobId> = new.id.iter().cloned().collect();
         if let Some(key) = &new.idempotency_key {
-            ids.extend(
-                self.ports
-                    .store
-                    .keys(&[Key::Idempotency(key.clone())])
-                    .await?
-                    .into_iter()
-                    .flatten(),
-            );
+            for holder in self.ports.store.keys(&[Key::Idempotency(key.clone())]).await? {
+                ids.extend(holder?);
+            }
         }
         for found in self.ports.store.get(&ids).await? {
             if let Some(job) = found?.filter(|job| job.spec.request_digest == digest) {

@@ -7,7 +7,7 @@ pub(crate) use next_tick::CallPart;
 
 use std::collections::BTreeMap;
 
-use self::next_tick::NextTick;
+use self::next_tick::{Blocked, NextTick};
 use crate::{
     Engine, Error,
     request::{Explanation, HeldBy, WorkerStatus},
@@ -41,7 +41,9 @@ impl Engine {
         let now = self.now();
         let State::Scheduled { run_at, waiting } = job.life.state else {
             let catalog = self.catalog().await?;
-            return Ok(started(job, self.unanswered_until(&catalog, job)));
+            let config = catalog.types.get(&job.spec.job_type).map(|item| &item.config);
+            let retried = config.is_some_and(|config| config.retry_after_restart);
+            return Ok(started(job, self.unanswered_until(&catalog, job), retried));
         };
         let status = workers(&job.spec.job_type);
         let explanation = if waiting == Waiting::RetryDecision {
@@ -103,6 +105,9 @@ impl Engine {
         if let Some(reason) = next.limits.pause_reason() {
             let since = since(&Rule::Paused);
             return Ok(held(job, Phase::Ready, HeldBy::unnamed("paused"), since, reason, None));
+        }
+        if let Some(Blocked { reason, until }) = &next.blocked {
+            return Ok(held(job, Phase::Ready, HeldBy::unnamed("ledger"), due, reason, *until));
         }
         Ok(match self.decide(job, &next, workers).await? {
             Some(AdmissionDecision::Hold(hold)) => {
@@ -180,7 +185,8 @@ impl Engine {
             }
         }
         let behind = Some(job).filter(|_| !is_among);
-        let (mut decisions, last) = next.decide(self, &candidates, CallPart::Last, behind).await?;
+        let (mut decisions, last) =
+            next.decide(self, &candidates, &|_| true, CallPart::Last, behind).await?;
         Ok(match last {
             None => decisions.pop(),
             // Only the jobs before it keep it waiting, and they are more than a tick reads.
@@ -191,13 +197,20 @@ impl Engine {
 }
 
 /// The explanation of a job that runs or has ended. `unanswered_until` is for a push whose
-/// target and worker have sent nothing yet.
-fn started(job: &Job, unanswered_until: Option<Timestamp>) -> Explanation {
+/// target and worker have sent nothing yet; it may be `retried` after a restart.
+fn started(job: &Job, unanswered_until: Option<Timestamp>, retried: bool) -> Explanation {
     let reason = match (job.life.running(), unanswered_until) {
-        (Some(_), Some(until)) => format!(
-            "a call to its target is under way; without a response it keeps its slot until {until}, \
-             after a restart of the server too"
-        ),
+        (Some(_), Some(until)) => {
+            let restart = if retried {
+                "; after a restart of the server it is retried"
+            } else {
+                ", after a restart of the server too"
+            };
+            format!(
+                "a call to its target is under way; without a response it keeps its slot until \
+                 {until}{restart}"
+            )
+        }
         (Some(run), None) => {
             let until = run.lease_until;
             format!(

@@ -10,8 +10,11 @@ use crate::{
     tick::{Turns, throttle::explain::ThrottlerAnswer},
 };
 use tidegate_core::{
-    job::{Job, QueueName, TypeName},
-    port::job_store::DueQuery,
+    job::{Job, JobId, QueueName, TypeName},
+    port::{
+        StoreError,
+        job_store::{DueQuery, last_id},
+    },
     queue::{
         Admission, AdmissionDecision, Candidate, Limits, Rule, Usage, admission::Hold,
         order::Order, rate::RateCounts,
@@ -26,8 +29,20 @@ pub(super) struct NextTick {
     pub(super) view: Option<LedgerView>,
     pub(super) now: Timestamp,
     pub(super) usage: Usage,
+    /// Why it admits nothing, whatever its limits and its throttler say.
+    pub(super) blocked: Option<Blocked>,
     counts: RateCounts,
 }
+
+/// Why a tick admits nothing: what runs in the queue is not known.
+pub(super) struct Blocked {
+    pub(super) reason: String,
+    /// When that ends, if it is known.
+    pub(super) until: Option<Timestamp>,
+}
+
+/// How many running jobs one read returns.
+const PAGE_JOBS: u32 = 1000;
 
 /// Due jobs in the order in which a tick considers them.
 #[derive(Default)]
@@ -53,17 +68,25 @@ impl NextTick {
         now: Timestamp,
     ) -> Result<Self, Error> {
         let limits = engine.catalog().await?.limits(queue);
-        let mut view = engine
-            .ports
-            .store
-            .ledger(queue)
-            .await?
-            .map(|(ledger, batches)| LedgerView::new(ledger, batches));
+        let (mut view, mut blocked) = match engine.ports.store.ledger(queue).await {
+            Ok(None) => (None, None),
+            Ok(Some((ledger, batches))) => match LedgerView::whole(ledger, batches) {
+                Ok(view) => (Some(view), None),
+                Err(error) => (None, Some(Blocked::by_damage(&error))),
+            },
+            Err(error @ StoreError::Corrupt(_)) => {
+                (None, Some(Blocked::by_damage(&Error::from(error))))
+            }
+            Err(error) => return Err(error.into()),
+        };
         let (usage, counts) = match &mut view {
             Some(view) => (view.usage(&limits).clone(), view.ledger.rate_counts()),
             None => (Usage::default(), RateCounts::default()),
         };
-        Ok(Self { queue: queue.clone(), limits, view, now, usage, counts })
+        if let Some(until) = view.as_ref().and_then(|view| view.ledger.settling_until) {
+            blocked = settling(engine, queue, until, now).await?;
+        }
+        Ok(Self { queue: queue.clone(), limits, view, now, usage, blocked, counts })
     }
 
     /// Whether `job` has a grant, so that it is about to start.
@@ -110,7 +133,7 @@ impl NextTick {
         let mut due = DueJobs::default();
         let mut partitions = Vec::with_capacity(queries.len());
         for page in engine.ports.store.due(&queries).await? {
-            due.more |= page.more;
+            due.more |= page.next.is_some();
             due.next_due = due.next_due.into_iter().chain(page.next_due).min();
             partitions.push(page.jobs.into_iter());
         }
@@ -122,18 +145,22 @@ impl NextTick {
         Admission::new(&self.limits, self.usage.clone(), self.counts.clone(), self.now)
     }
 
-    /// The decision on each of `candidates`, in order, with the throttler's; and on `last`, if its
-    /// turn came after them.
+    /// The decision on each of `jobs`, in order, with the throttler's; and on `last`, if its turn
+    /// came after them. A tick reads only jobs that a worker takes, those of `is_taken`. Of another
+    /// one, the decision is the limits' once it had a worker.
     pub(super) async fn decide(
         &self,
         engine: &Engine,
-        candidates: &[Job],
+        jobs: &[Job],
+        is_taken: &(dyn Fn(&Job) -> bool + Sync),
         part: CallPart,
         last: Option<&Job>,
     ) -> Result<(Vec<AdmissionDecision>, Option<AdmissionDecision>), Error> {
         let mut admission = self.admission();
+        let mut if_all_are_taken = (!jobs.iter().all(is_taken)).then(|| admission.clone());
         let throttled = self.limits.queue.throttler.as_ref().and(self.view.as_ref()).map(|view| {
-            (view, candidates.iter().filter(|job| !job.spec.critical).collect::<Vec<_>>())
+            let asked = jobs.iter().filter(|job| !job.spec.critical && is_taken(job));
+            (view, asked.collect::<Vec<_>>())
         });
         let mut answers = match throttled {
             Some((view, jobs)) => {
@@ -145,20 +172,58 @@ impl NextTick {
             }
             None => BTreeMap::new(),
         };
-        let decisions = candidates
-            .iter()
-            .map(|job| match answers.remove(&job.id) {
-                None | Some(ThrottlerAnswer::Runs) => admission.try_admit(Candidate::of(&job.spec)),
-                Some(ThrottlerAnswer::Holds(hold)) => AdmissionDecision::Hold(hold),
-                Some(ThrottlerAnswer::NotAsked(rule)) => AdmissionDecision::Hold(Hold {
+        let decide = |job: &Job| {
+            let candidate = Candidate::of(&job.spec);
+            let if_all = if_all_are_taken.as_mut().map(|admission| admission.try_admit(candidate));
+            match (if_all, answers.remove(&job.id)) {
+                (Some(decision), _) if !is_taken(job) => decision,
+                (_, None | Some(ThrottlerAnswer::Runs)) => {
+                    admission.try_admit(Candidate::of(&job.spec))
+                }
+                (_, Some(ThrottlerAnswer::Holds(hold))) => AdmissionDecision::Hold(hold),
+                (_, Some(ThrottlerAnswer::NotAsked(rule))) => AdmissionDecision::Hold(Hold {
                     rule,
                     reason: "the throttler decides on the jobs before it first".into(),
                     reserved: true,
                     earliest_at: None,
                 }),
-            })
-            .collect();
+            }
+        };
+        let decisions = jobs.iter().map(decide).collect();
         let last = last.map(|job| admission.try_admit(Candidate::of(&job.spec)));
         Ok((decisions, last))
+    }
+}
+
+impl Blocked {
+    fn by_damage(error: &Error) -> Self {
+        let reason = format!("the record of what runs in the queue cannot be read: {error}");
+        Self { reason, until: None }
+    }
+}
+
+/// Why a new ledger that settles until `until` admits nothing. None if it is about to begin.
+async fn settling(
+    engine: &Engine,
+    queue: &QueueName,
+    until: Timestamp,
+    now: Timestamp,
+) -> Result<Option<Blocked>, Error> {
+    if now < until {
+        let reason = "the first limit of the queue begins: the jobs that run are counted".into();
+        return Ok(Some(Blocked { reason, until: Some(until) }));
+    }
+    let mut after: Option<JobId> = None;
+    loop {
+        let page = engine.ports.store.running(queue, after.as_ref(), PAGE_JOBS).await?;
+        if let Some(unreadable) = page.iter().find_map(|job| job.as_ref().err()) {
+            let id = &unreadable.id;
+            let reason = format!("job {id} cannot be read, and may run and count for the limits");
+            return Ok(Some(Blocked { reason, until: None }));
+        }
+        after = last_id(&page);
+        if page.len() < PAGE_JOBS as usize || after.is_none() {
+            return Ok(None);
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::{
     collections::{BTreeMap, HashMap},
 };
 
-use super::next_tick::{CallPart, DueJobs, NextTick};
+use super::next_tick::{Blocked, CallPart, DueJobs, NextTick};
 use crate::{
     Engine, Error, LedgerView,
     config::constraint_usage,
@@ -62,8 +62,8 @@ impl Engine {
             due.jobs.extend(ordinary.jobs);
             due.more |= ordinary.more;
             due.next_due = due.next_due.into_iter().chain(ordinary.next_due).min();
-        } else {
-            due.more |= left == 0;
+        } else if left == 0 {
+            due.more |= !next.due(self, &names, false, 1).await?.jobs.is_empty();
         }
         let held = self.held_jobs(&next, &due.jobs, &types).await?;
         let running = running_types(&next);
@@ -130,34 +130,36 @@ impl Engine {
         let unknown = WorkerStatus::default();
         let workers = |job: &Job| types.get(&job.spec.job_type).unwrap_or(&unknown);
         let is_paused = next.limits.pause_reason().is_some();
-        // A tick reads only jobs that a worker takes.
-        let is_candidate = |job: &&Job| {
-            !job.life.awaits_retry_decision()
-                && !next.is_granted(job)
-                && (is_paused || workers(job).exist())
-        };
+        let is_candidate = |job: &&Job| !job.life.awaits_retry_decision() && !next.is_granted(job);
         let candidates: Vec<Job> = jobs.iter().filter(is_candidate).cloned().collect();
-        let (decisions, _) = next.decide(self, &candidates, CallPart::First, None).await?;
+        let is_taken = |job: &Job| is_paused || workers(job).exist();
+        let (decisions, _) =
+            next.decide(self, &candidates, &is_taken, CallPart::First, None).await?;
         let mut decided = candidates.iter().map(|job| &job.id).zip(decisions).peekable();
+        let blocked = next.blocked.as_ref().filter(|_| !is_paused);
         let mut groups: Vec<HeldJobs> = Vec::new();
         let mut places: HashMap<HeldBy, usize> = HashMap::new();
         for job in jobs {
             let decision = decided.next_if(|(id, _)| **id == job.id).map(|(_, decision)| decision);
             let due_at = job.life.run_at();
-            let (by, since, reason, earliest_at) = match decision {
-                Some(AdmissionDecision::Hold(hold)) => {
+            let (by, since, reason, earliest_at) = match (decision, blocked) {
+                (None, _) if job.life.awaits_retry_decision() => {
+                    (HeldBy::unnamed("retry"), due_at, super::NO_RETRY_DECISION.into(), None)
+                }
+                // It has a grant.
+                (None, _) => continue,
+                (Some(_), Some(Blocked { reason, until })) => {
+                    (HeldBy::unnamed("ledger"), due_at, reason.clone(), *until)
+                }
+                (Some(AdmissionDecision::Hold(hold)), None) => {
                     let since = next.held_since(&hold.rule).or(due_at);
                     (HeldBy::from(&hold), since, hold.reason, hold.earliest_at)
                 }
-                Some(AdmissionDecision::Move(at)) => {
+                (Some(AdmissionDecision::Move(at)), None) => {
                     (HeldBy::unnamed("window"), due_at, super::WINDOWS_CLOSED.into(), Some(at))
                 }
-                Some(AdmissionDecision::Run) if workers(job).has_room() => continue,
-                None if next.is_granted(job) => continue,
-                None if job.life.awaits_retry_decision() => {
-                    (HeldBy::unnamed("retry"), due_at, super::NO_RETRY_DECISION.into(), None)
-                }
-                Some(AdmissionDecision::Run) | None => {
+                (Some(AdmissionDecision::Run), None) if workers(job).has_room() => continue,
+                (Some(AdmissionDecision::Run), None) => {
                     (HeldBy::unnamed("worker"), due_at, workers(job).reason(next.now), None)
                 }
             };

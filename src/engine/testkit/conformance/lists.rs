@@ -121,6 +121,13 @@ pub async fn lists_keep_to_their_filters(store: &dyn JobStore) {
         query.queue = chance
             .random_bool(0.3)
             .then(|| name(["mail", "other", "unknown"].choose(chance).expect("there are choices")));
+        query.within_types = chance.random_bool(0.2).then(|| [name("x"), name("z")].into());
+        query.within_queues = match chance.random_range(0..6) {
+            0 => Some([name("mail"), name("unknown")].into()),
+            1 => Some([name("mail"), name("other")].into()),
+            2 => Some([].into()),
+            _ => None,
+        };
         query.states =
             STATES.into_iter().filter(|_| round % 2 == 0 && chance.random_bool(0.3)).collect();
         query.phases = chance.random_bool(0.3).then(|| PhaseFilter {

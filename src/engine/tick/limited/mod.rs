@@ -125,6 +125,9 @@ impl Engine {
         self.admit_limited(context, view, &mut decision).await?;
         // The plugin failed, even if this tick does not commit.
         cache.open_circuit = decision.plan.open_circuit.take();
+        let message = decision.plan.faults.last();
+        let message = message.and_then(|call| Some(call.answer.as_ref().err()?.to_string()));
+        self.failed_throttlers.set(context.queue, cache.open_circuit.as_ref(), message);
         cache.faults.append(&mut decision.plan.faults);
         cache.faults.truncate(MAX_REPORTED_FAULTS);
         self.commit_limited(context, cache, known, decision).await

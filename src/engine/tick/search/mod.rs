@@ -151,18 +151,16 @@ impl Search<'_> {
             };
             let limit = wanted.saturating_add(offered).min(bound - offered).clamp(1, SCAN_BOUND);
             let page = self.due_page(critical, types, after.take(), limit).await?;
-            let (last, more) = (page.jobs.last().map(position), page.more);
-            offered += page.jobs.len() as u32;
+            let (next, is_empty) = (page.next.clone(), page.jobs.is_empty());
+            offered += page.jobs.len().max(1) as u32;
             if let ControlFlow::Break(stopped) = self.offer_page(page, critical, throttled).await? {
                 return Ok(stopped);
             }
-            if !more {
-                return Ok(None);
+            // Jobs that cannot be read may fill a page. The next tick reads on behind them.
+            if next.is_none() || offered >= bound || (is_empty && !critical) {
+                return Ok(next);
             }
-            if offered >= bound {
-                return Ok(last);
-            }
-            after = last;
+            after = next;
         }
     }
 
@@ -218,14 +216,5 @@ impl Search<'_> {
         }
         let rule = if self.limits.paused { Rule::Paused } else { Rule::Concurrency };
         self.plan.held.entry(rule).or_insert(1);
-    }
-}
-
-pub(super) fn position(job: &Job) -> Position {
-    Position {
-        partition: job.spec.partition.clone(),
-        priority: job.spec.priority,
-        run_at: job.life.run_at().unwrap_or_default(),
-        id: job.id.clone(),
     }
 }

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Search, position};
+use super::Search;
 use crate::{Engine, Error, tick::throttle::MIN_THROTTLER_PAGE};
 use tidegate_core::{
     job::{Job, QueueName, TypeName},
@@ -113,7 +113,7 @@ impl Search<'_> {
         };
         for (index, page) in self.engine.ports.store.due(&queries).await?.into_iter().enumerate() {
             self.plan.wake(page.next_due);
-            match page.jobs.last().filter(|_| page.more).map(position) {
+            match page.next {
                 Some(end) if index < names.len() => {
                     pages.ends.insert(end.partition.clone(), end);
                 }
@@ -186,7 +186,7 @@ impl Search<'_> {
         let first = self.capacities.total().max(MIN_THROTTLER_PAGE) as usize;
         let mut size = first;
         let mut line = Turns::of(partitions).collect::<Vec<Job>>().into_iter();
-        let positions: Vec<Position> = line.as_slice().iter().map(position).collect();
+        let positions: Vec<Position> = line.as_slice().iter().map(Position::of).collect();
         let mut late = false;
         while !late && line.len() > 0 {
             match self.throttle(&mut line, size).await? {
@@ -207,14 +207,14 @@ impl Search<'_> {
         // One partition after the other, in the order of the scan: many may have few candidates
         // left.
         let behind = |job: &Job, cursor: &Position| {
-            job.spec.partition > cursor.partition || is_behind(&position(job), cursor, order)
+            job.spec.partition > cursor.partition || is_behind(&Position::of(job), cursor, order)
         };
         let mut more: Vec<Job> = cursor
             .map(|cursor| line.filter(|job| behind(job, cursor)).collect())
             .unwrap_or_default();
         more.sort_by(|one, other| one.spec.partition.cmp(&other.spec.partition));
         more.truncate(first);
-        let more_positions: Vec<Position> = more.iter().map(position).collect();
+        let more_positions: Vec<Position> = more.iter().map(Position::of).collect();
         let mut more = more.into_iter();
         if more.len() > 0 && self.throttle(&mut more, first).await? == ControlFlow::Break(None) {
             return Ok(None);

@@ -47,7 +47,10 @@ impl Engine {
             hold.map_or_else(BTreeMap::new, answer)
         };
         let catalog = self.catalog().await?;
-        let Some(throttling) = Throttling::of(&catalog, limits, view, None, &Arc::default(), now)
+        let failed = self.failed_throttlers.of(&first.spec.queue);
+        let circuit = failed.as_ref().map(|failed| &failed.circuit);
+        let Some(throttling) =
+            Throttling::of(&catalog, limits, view, circuit, &Arc::default(), now)
         else {
             return Ok(BTreeMap::new());
         };
@@ -55,6 +58,12 @@ impl Engine {
             let hold = failure(throttler, &"there is no such plugin");
             return Ok(each_holds(hold));
         };
+        if let Some(failed) = failed.as_ref().filter(|_| throttling.failed) {
+            // A tick calls it again only then.
+            let earliest_at = Some(failed.circuit.until);
+            let hold = failure(throttler, &failed.message);
+            return Ok(each_holds(hold.map(|hold| Hold { earliest_at, ..hold })));
+        }
         let asked = asked(&throttling, jobs, part);
         let call = self
             .explain_call(&throttling, limits, view, &first.spec.queue, &jobs[asked.clone()], now)

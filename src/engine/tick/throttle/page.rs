@@ -6,11 +6,7 @@ use super::{
     ThrottlerCall, Throttling, first_call_len,
     reconcile::{Agreed, CandidateOutcome, PageJob, Reconciled},
 };
-use crate::{
-    Error,
-    plugins::circuit_breaker::OpenCircuit,
-    tick::search::{Search, position},
-};
+use crate::{Error, plugins::circuit_breaker::OpenCircuit, tick::search::Search};
 use tidegate_core::{
     job::{Event, Job, lifecycle::Waiting},
     port::policy::{Action, Decision},
@@ -44,7 +40,7 @@ impl Search<'_> {
             let call = first_call_len(self.plan.throttling.as_ref(), &line.as_slice()[..left]);
             let jobs: Vec<Job> = line.take(call).collect();
             left -= jobs.len();
-            let last = jobs.last().map(position);
+            let last = jobs.last().map(Position::of);
             if !Box::pin(self.throttle_at_once(jobs)).await? {
                 return Ok(ControlFlow::Break(None));
             }

@@ -18,7 +18,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tidegate_core::{error_code::ErrorCode, port::Clock, time::Timestamp};
 
-pub use self::read::{present, read};
+pub use self::read::read;
 
 use self::read::{too_deep, too_deep_in};
 use super::{
@@ -89,10 +89,8 @@ impl<S: Send + Sync> FromRequest<S> for Body {
 /// 413 if it has more; 400 if it is incomplete; 408 if it takes too long.
 pub async fn bounded(request: Request, most: usize) -> Result<Bytes, Problem> {
     let too_large = || {
-        Problem::new(
-            ErrorCode::BodyTooLarge,
-            "the request's body is larger than this route accepts",
-        )
+        let detail = format!("the request's body is larger than {most} bytes");
+        Problem::new(ErrorCode::BodyTooLarge, detail)
     };
     let too_late =
         || Problem::new(ErrorCode::BodyTimeout, "the request's body did not come in time");

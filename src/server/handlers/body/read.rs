@@ -1,6 +1,9 @@
 //! JSON text read into structs, with the field to blame when it does not fit.
 
-use serde::{Deserialize, Deserializer};
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use tidegate_core::error_code::ErrorCode;
 
 use super::super::error::Problem;
@@ -23,7 +26,8 @@ pub fn read<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, Problem> {
         // Tracking the path costs an allocation per field, so only a body that fails is read with
         // it.
         reader = serde_json::Deserializer::from_slice(json);
-        serde_path_to_error::deserialize(strict(&mut reader)).map_err(|error| wrong(&error))?
+        serde_path_to_error::deserialize(strict(&mut reader))
+            .map_err(|error| wrong(&error, json))?
     };
     reader.end().map_err(|error| malformed(&error))?;
     Ok(value)
@@ -61,8 +65,15 @@ const HINTS: [(&str, &str); 2] = [
     ("delivery_strategy", "a job type has it: PUT /v1/job-types/{type} with delivery"),
 ];
 
-/// What is wrong with a body, with the wrong field if it is known.
-fn wrong(error: &serde_path_to_error::Error<serde_json::Error>) -> Problem {
+/// The fields of a JSON object at the top level that have a hint, with the hint. Of the fields of
+/// another system, the first unknown one may have none.
+fn hints(json: &[u8]) -> Vec<(&'static str, &'static str)> {
+    let fields: BTreeMap<String, &RawValue> = serde_json::from_slice(json).unwrap_or_default();
+    HINTS.into_iter().filter(|(name, _)| fields.contains_key(*name)).collect()
+}
+
+/// What is wrong with the body `json`, with the wrong field if it is known.
+fn wrong(error: &serde_path_to_error::Error<serde_json::Error>, json: &[u8]) -> Problem {
     let inner = error.inner();
     if !inner.is_data() {
         return malformed(inner);
@@ -94,8 +105,11 @@ fn wrong(error: &serde_path_to_error::Error<serde_json::Error>) -> Problem {
     };
     match (named("unknown field `"), named("missing field `"), named("duplicate field `")) {
         (Some(name), ..) => {
-            if let Some((_, hint)) = HINTS.iter().find(|(known, _)| *known == name) {
+            let hints = hints(json);
+            if let Some((_, hint)) = hints.iter().find(|(known, _)| *known == name) {
                 message = format!("unknown field `{name}`: {hint}");
+            } else if let Some((known, hint)) = hints.first() {
+                message = format!("unknown fields `{name}` and `{known}`: {hint}");
             }
             Problem::invalid_as(ErrorCode::UnknownField, inside(name), message)
         }
@@ -139,15 +153,4 @@ pub(super) fn too_deep_in(json: &[u8], most: usize) -> Option<String> {
         at += 1;
     }
     None
-}
-
-/// Reads a field so that an absent one differs from one that is null.
-///
-/// # Errors
-///
-/// As the field's own type.
-pub fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
-    deserializer: D,
-) -> Result<Option<T>, D::Error> {
-    T::deserialize(deserializer).map(Some)
 }

@@ -15,7 +15,7 @@ struct Ask<'a> {
     kind: String,
     #[serde(borrow)]
     data: &'a RawValue,
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "tidegate_core::strict::present")]
     expires_at: Option<Option<Timestamp>>,
 }
 

@@ -14,14 +14,13 @@ use super::{
         Api, HandlerResult,
         access::{Enqueue, Within, check_critical},
         body::Body,
-        error::Problem,
         media::Accept,
         params::{IdempotencyKey, IfMatch, JobPath, Name, Params},
     },
     enqueue::trace_of,
 };
 use tidegate_core::{
-    job::{JobId, TypeName, type_config::TypeConfig},
+    job::{JobId, TypeName},
     time::Timestamp,
 };
 use tidegate_engine::request::{JobPatch, ReplayWith};
@@ -58,15 +57,13 @@ pub async fn patch(
     let ask: PatchBody<'_> = body.read()?;
     let data =
         ask.data.map(|raw| body.value(raw, "data", api.options.max_data_bytes)).transpose()?;
-    let resets = ask.priority == Some(None) || ask.windows == Some(None);
-    let defaults = defaults(&api, &path.job_type, resets).await?;
     let patch = JobPatch {
         // In the past means now.
         run_at: ask.run_at.map(|at| at.unwrap_or(Timestamp::EPOCH)),
-        priority: ask.priority.map(|priority| priority.unwrap_or(defaults.priority)),
+        priority: ask.priority,
         data,
         expires_at: ask.expires_at,
-        windows: ask.windows.map(|windows| windows.unwrap_or(defaults.windows)),
+        windows: ask.windows,
     };
     let job = api.server.patch(&path.id, Some(&path.job_type), patch, version).await?;
     let job = api.whole(job).await?;
@@ -192,11 +189,6 @@ pub async fn replay(
         .await
 }
 
-/// What a job of the type has without options of its own, if a request `resets` an option.
-async fn defaults(api: &Api, job_type: &TypeName, resets: bool) -> Result<TypeConfig, Problem> {
-    if resets { Ok(api.server.job_type(job_type).await?.config) } else { Ok(TypeConfig::default()) }
-}
-
 /// Replays the job with this id, and with this type if one is given.
 async fn replay_as_new(
     api: &Api,
@@ -210,22 +202,18 @@ async fn replay_as_new(
     let ask: ReplayBody<'_> = body.read_or_default()?;
     let data =
         ask.data.map(|raw| body.value(raw, "data", api.options.max_data_bytes)).transpose()?;
-    let old = api.server.job(id, job_type).await?;
-    caller.check(&old)?;
+    let old = caller.job(api, id, job_type).await?;
     // The new job goes to the queue that its type has now.
     caller.types(api).await?.check(&old.spec.job_type)?;
     if old.spec.critical {
         check_critical(caller)?;
     }
-    let resets = ask.priority == Some(None) || ask.weight == Some(None);
-    let resets = resets || ask.windows == Some(None);
-    let defaults = defaults(api, &old.spec.job_type, resets).await?;
     let with = ReplayWith {
         data,
-        priority: ask.priority.map(|priority| priority.unwrap_or(defaults.priority)),
-        weight: ask.weight.map(|weight| weight.unwrap_or(defaults.weight)),
-        attributes: ask.attributes.map(Option::unwrap_or_default),
-        windows: ask.windows.map(|windows| windows.unwrap_or(defaults.windows)),
+        priority: ask.priority,
+        weight: ask.weight,
+        attributes: ask.attributes,
+        windows: ask.windows,
         expires_at: ask.expires_at,
         trace: trace_of(headers),
     };

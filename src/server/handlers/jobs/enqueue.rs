@@ -194,7 +194,7 @@ async fn enqueue_one(
     job: NewJob,
 ) -> HandlerResult {
     let data = job::Body::Inline(job.data.clone());
-    let enqueued = api.server.enqueue(job).await?;
+    let enqueued = api.server.enqueue(job).await.map_err(|error| caller.problem(error))?;
     caller.check(&enqueued.job)?;
     accepted(api, accept, enqueued, data).await
 }
@@ -262,7 +262,7 @@ pub async fn enqueue_many(
         Some(problem) => Err(problem),
         None => match known.next() {
             Some((Ok(enqueued), data)) => caller.check(&enqueued.job).map(|()| (enqueued, data)),
-            Some((Err(error), _)) => Err(Problem::from(error.clone())),
+            Some((Err(error), _)) => Err(caller.problem(error.clone())),
             None => Err(Problem::internal("an enqueue of a batch has no answer")),
         },
     });

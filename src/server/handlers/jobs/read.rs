@@ -1,6 +1,6 @@
 //! Reading jobs: one, a list, a result, and why a job waits.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::time::Duration;
 use tidegate_core::error_code::ErrorCode;
 
 use axum::{extract::State, response::IntoResponse};
@@ -29,8 +29,7 @@ async fn show(
     id: &JobId,
     job_type: Option<&TypeName>,
 ) -> HandlerResult {
-    let job = api.server.job(id, job_type).await?;
-    caller.check(&job)?;
+    let job = caller.job(api, id, job_type).await?;
     let job = api.whole(job).await?;
     Ok(api.fitting(|bodies| {
         accept
@@ -94,9 +93,8 @@ pub(crate) async fn by_type_and_id(
 /// Jobs, newest first by creation.
 ///
 /// A short or empty page can still have a `next_cursor`. A token with bounds sees only the jobs
-/// within them. Bodies over 1 KiB are left out. The
-/// server's own jobs, which deliver completion callbacks, are listed only if `type` or `queue` names
-/// them.
+/// within them, and no `unreadable`. Bodies over 1 KiB are left out. The server's own jobs, which
+/// deliver completion callbacks, are listed only if `type` or `queue` names them.
 #[utoipa::path(
     get, path = "/v1/jobs", operation_id = "list_jobs", tag = "jobs",
     params(
@@ -140,19 +138,18 @@ pub async fn list(
     {
         return Err(outside());
     }
-    query.queue = query.queue.or_else(|| only(bounds.queues.as_ref()));
-    query.job_type = query.job_type.or_else(|| only(bounds.types.as_ref()));
+    // The store decides, so that a page and its cursor depend on no other job.
+    query.within_queues.clone_from(&bounds.queues);
+    query.within_types.clone_from(&bounds.types);
     let mut page = api.server.list(&query).await?;
-    page.jobs.retain(|job| bounds.allow(job));
+    if !bounds.is_everything() {
+        // The queue and the type of a job that cannot be read are not known.
+        page.unreadable.clear();
+    }
     let jobs =
         page.jobs.iter().map(|job| JobView::new(job, now, accept.0, Bodies::Small)).collect();
     let unreadable = page.unreadable.into_iter().map(|job| job.id).collect();
     Ok(accept.ok(JobPage { jobs, unreadable, next_cursor: page.next_cursor }).into_response())
-}
-
-/// The one name of a set that has no other.
-fn only<N: Clone + Ord>(names: Option<&BTreeSet<N>>) -> Option<N> {
-    names.filter(|names| names.len() == 1).and_then(BTreeSet::first).cloned()
 }
 
 /// A job's result; with `wait`, the request waits for it.

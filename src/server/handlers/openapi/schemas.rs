@@ -420,7 +420,8 @@ fn bound_property(name: &str, property: &mut Map<String, Value>) {
     }
 }
 
-/// The bounds in the first sentence of a description, as least and most: `1 to 64`, and `at most 64`.
+/// The bounds in the first sentence of a description, as least and most: `1 to 64`, and `at most
+/// 64`.
 fn stated_bounds(text: &str) -> [Option<(f64, f64)>; 2] {
     let sentence = text.split(". ").next().unwrap_or_default();
     let words: Vec<&str> = sentence

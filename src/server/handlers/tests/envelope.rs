@@ -157,6 +157,9 @@ async fn a_body_is_bounded_and_a_route_can_raise_the_bound() {
         assert_eq!(answer.0.status().as_u16(), status, "{path} {len}");
         if status == 413 {
             assert_eq!(problem(&answer).1, "body_too_large");
+            let detail = String::from_utf8(answer.1).unwrap();
+            let bound = if path == "/v1/echo" { most } else { 200_000 };
+            assert!(detail.contains(&format!("larger than {bound} bytes")), "{detail}");
         }
     }
 }

@@ -1,10 +1,11 @@
-//! Bulk operations: cancel, replay, purge or change all matching jobs, in the background, with counts.
+//! Bulk operations: cancel, replay, purge or change all matching jobs, in the background, with
+//! counts.
 //!
 //! An operation is an item in the store, written after each page, so it survives a restart and
 //! continues from its page. A repeated job is harmless: an ended job refuses, and a replay carries
 //! the operation's key. The counts of a repeated page have a job that was done before as refused,
-//! or not at all if it no longer matches. An operation with an `Idempotency-Key` derives its id from
-//! the key, so that a repeated request finds it.
+//! or not at all if it no longer matches. An operation with an `Idempotency-Key` derives its id
+//! from the key, so that a repeated request finds it.
 
 #[cfg(test)]
 mod tests;
@@ -107,7 +108,8 @@ impl Server {
         patch: BulkPatch,
         idempotency_key: Option<&str>,
     ) -> Result<Operation, Error> {
-        check_windows(patch.windows.as_deref().unwrap_or_default()).map_err(fault)?;
+        let windows = patch.windows.as_ref().and_then(Option::as_deref);
+        check_windows(windows.unwrap_or_default()).map_err(fault)?;
         self.begin_operation(BulkKind::Patch, filter, Some(patch), idempotency_key).await
     }
 
@@ -303,12 +305,12 @@ impl Server {
                 job_type: stored.job_type.clone(),
                 queue: stored.queue.clone(),
                 states: states.clone(),
-                phases: None,
                 attributes: stored.attributes.clone(),
                 from: stored.from,
                 to: Some(stored.to),
                 cursor: stored.cursor.clone(),
                 limit: PAGE_SIZE,
+                ..ListQuery::default()
             };
             let list = || async { Ok(self.inner.engine.ports().store.list(&query).await?) };
             let page = self.persist(until, list).await?;
@@ -333,8 +335,8 @@ impl Server {
         }
     }
 
-    /// Applies the operation to the jobs of a page, several at the same time, and counts them. After
-    /// an error no further job is begun.
+    /// Applies the operation to the jobs of a page, several at the same time, and counts them.
+    /// After an error no further job is begun.
     async fn apply_to_page(
         &self,
         stored: &mut StoredOperation,

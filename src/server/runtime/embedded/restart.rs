@@ -4,12 +4,12 @@
 //! its response timeout after its start, and is retried then. A type that accepts a second call
 //! before that sets `retry_after_restart`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::runtime::{Server, deliver};
 use tidegate_core::{
     job::{JobId, QueueName, TypeName},
-    port::job_store::StateFilter,
+    port::job_store::{StateFilter, last_id},
     time::Timestamp,
 };
 use tidegate_engine::{Error, request::Report};
@@ -17,75 +17,93 @@ use tidegate_engine::{Error, request::Report};
 /// How many running jobs one read returns, and one commit reports.
 const PAGE_JOBS: u32 = 1000;
 
-/// The unanswered pushes of one type.
+/// The pushes that were under way when the server stopped.
 #[derive(Default)]
-struct Unanswered {
-    pushes: u64,
-    /// When the last of their slots is free.
-    until: Timestamp,
-    retried: u64,
+pub(in crate::runtime) struct CutPushes {
+    types: BTreeMap<(QueueName, TypeName), Found>,
+    /// The ends of those whose types retry them after a restart.
+    ends: Vec<Report>,
 }
 
-/// Logs until when the pushes that were under way keep their slots, and ends those whose types
-/// retry them after a restart.
-pub(in crate::runtime) async fn resume_pushes(server: &Server) -> Result<(), Error> {
-    let depths = server.engine().ports().store.depth().await?.into_iter();
-    let mut queues: Vec<QueueName> = depths
-        .filter(|depth| depth.state == StateFilter::Running && depth.jobs > 0)
-        .map(|depth| depth.queue)
-        .collect();
-    queues.sort_unstable();
-    queues.dedup();
-    for queue in queues {
-        for (job_type, found) in resume_queue(server, &queue).await? {
+/// The cut pushes of one type in one queue.
+#[derive(Default)]
+struct Found {
+    pushes: u64,
+    retried: u64,
+    /// When the last of the slots is free that are kept.
+    until: Option<Timestamp>,
+}
+
+impl CutPushes {
+    /// Finds them, before any queue is ticked.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub(in crate::runtime) async fn find(server: &Server) -> Result<Self, Error> {
+        let depths = server.engine().ports().store.depth().await?.into_iter();
+        let queues: BTreeSet<QueueName> = depths
+            .filter(|depth| depth.state == StateFilter::Running && depth.jobs > 0)
+            .map(|depth| depth.queue)
+            .collect();
+        let mut cut = Self::default();
+        for queue in queues {
+            cut.find_in(server, &queue).await?;
+        }
+        Ok(cut)
+    }
+
+    async fn find_in(&mut self, server: &Server, queue: &QueueName) -> Result<(), Error> {
+        let engine = server.engine();
+        let catalog = engine.catalog().await?;
+        let mut after: Option<JobId> = None;
+        loop {
+            let page = engine.ports().store.running(queue, after.as_ref(), PAGE_JOBS).await?;
+            for job in page.iter().flatten() {
+                let Some(until) = engine.unanswered_until(&catalog, job) else {
+                    continue;
+                };
+                let key = (queue.clone(), job.spec.job_type.clone());
+                let found = self.types.entry(key).or_default();
+                found.pushes += 1;
+                let item = catalog.types.get(&job.spec.job_type);
+                if item.is_some_and(|item| item.config.retry_after_restart) {
+                    found.retried += 1;
+                    let why = "the server stopped during the call";
+                    self.ends.push(deliver::connection_lost(job, why));
+                } else {
+                    found.until = found.until.max(Some(until));
+                }
+            }
+            after = last_id(&page);
+            if page.len() < PAGE_JOBS as usize || after.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Logs until when they keep their slots, and ends those whose types retry them after a
+    /// restart.
+    pub(in crate::runtime) async fn retry(self, server: &Server) {
+        for ((queue, job_type), found) in self.types {
             tracing::warn!(
                 %queue,
                 %job_type,
                 pushes = found.pushes,
                 retried = found.retried,
-                until = %found.until,
+                until = found.until.map(tracing::field::display),
                 "pushes were under way when the server stopped: those that are not retried keep \
                  their slots until then, because their workers may still work or call back"
             );
         }
-    }
-    Ok(())
-}
-
-async fn resume_queue(
-    server: &Server,
-    queue: &QueueName,
-) -> Result<BTreeMap<TypeName, Unanswered>, Error> {
-    let engine = server.engine();
-    let catalog = engine.catalog().await?;
-    let mut types: BTreeMap<TypeName, Unanswered> = BTreeMap::new();
-    let mut after: Option<JobId> = None;
-    loop {
-        let page = engine.ports().store.running(queue, after.as_ref(), PAGE_JOBS).await?;
-        let mut reports: Vec<Report> = Vec::new();
-        for job in page.iter().flatten() {
-            let Some(until) = engine.unanswered_until(&catalog, job) else {
-                continue;
-            };
-            let found = types.entry(job.spec.job_type.clone()).or_default();
-            found.pushes += 1;
-            let item = catalog.types.get(&job.spec.job_type);
-            if item.is_some_and(|item| item.config.retry_after_restart) {
-                found.retried += 1;
-                reports.push(deliver::connection_lost(job, "the server stopped during the call"));
-            } else {
-                found.until = found.until.max(until);
+        let mut ends = self.ends.into_iter().peekable();
+        while ends.peek().is_some() {
+            for answer in server.report(ends.by_ref().take(PAGE_JOBS as usize).collect()).await {
+                // It is retried when its lease ends.
+                if let Err(error) = answer {
+                    tracing::warn!(%error, "a push was not retried at the start");
+                }
             }
-        }
-        for answer in server.report(reports).await {
-            // It is retried when its lease ends.
-            if let Err(error) = answer {
-                tracing::warn!(%queue, %error, "a push was not retried at the start");
-            }
-        }
-        after = page.iter().flatten().next_back().map(|job| job.id.clone());
-        if page.len() < PAGE_JOBS as usize || after.is_none() {
-            return Ok(types);
         }
     }
 }

@@ -80,6 +80,8 @@ impl Server {
         let mut jobs = Vec::new();
         let mut wait = FIRST_POLL_DELAY;
         loop {
+            // A queue that fails keeps no worker from the others.
+            let (mut failed, mut failure) = (0, None);
             for (queue, types) in &selections {
                 let room = request.max - jobs.len() as u32;
                 if room == 0 {
@@ -92,11 +94,10 @@ impl Server {
                     .await
                 {
                     Ok(leased) => leased,
-                    Err(error) if jobs.is_empty() => return Err(error),
-                    // The jobs of other queues are leased already, and the next queue may have
-                    // more.
                     Err(error) => {
                         tracing::warn!(%queue, %error, "a tick for a lease failed");
+                        failed += 1;
+                        failure = Some(error);
                         continue;
                     }
                 };
@@ -106,6 +107,9 @@ impl Server {
                     })
                 });
                 jobs.extend(leased);
+            }
+            if let Some(error) = failure.filter(|_| failed == selections.len()) {
+                return Err(error);
             }
             let now = self.now();
             if !jobs.is_empty() || now >= until || request.max == 0 || presence.has_left() {

@@ -102,7 +102,7 @@ async fn an_old_grant_does_not_start_a_changed_job() {
         let old = harness.send(1).await;
         let (_, patched) = harness
             .engine
-            .patch(&job.id, None, JobPatch { priority: Some(1), ..JobPatch::default() }, None)
+            .patch(&job.id, None, JobPatch { priority: Some(Some(1)), ..JobPatch::default() }, None)
             .await
             .unwrap();
         assert!(harness.engine.claim(&old, None).await.unwrap()[0].is_none(), "the grant is void");
@@ -129,7 +129,7 @@ async fn a_changed_job_gets_a_new_grant_though_its_hint_is_lost() {
         let old = harness.send(1).await;
         harness
             .engine
-            .patch(&job.id, None, JobPatch { priority: Some(1), ..JobPatch::default() }, None)
+            .patch(&job.id, None, JobPatch { priority: Some(Some(1)), ..JobPatch::default() }, None)
             .await
             .unwrap();
         let mut sent = Vec::new();

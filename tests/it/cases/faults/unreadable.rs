@@ -9,7 +9,9 @@ use tidegate_engine::{
     request::{Heartbeat, NewJob, ReportOutcome},
 };
 
-use crate::cases::harness::{demand, every_store, every_store_and_table, queue, report, work};
+use crate::cases::harness::{
+    demand, every_store, every_store_and_table, polling, queue, report, work,
+};
 
 fn is_unreadable<T>(answer: &Result<T, Error>, id: &JobId) -> bool {
     matches!(answer, Err(Error::Unreadable(job)) if job.id == id.as_str())
@@ -91,6 +93,9 @@ async fn a_first_limit_waits_for_an_unreadable_running_job() {
         harness.with_limit(1).await;
         harness.settle().await;
         assert!(harness.lease(5).await.is_empty(), "it may run, so the limit may be reached");
+        let explained = harness.explain_queue(&|_| polling()).await;
+        assert_eq!((explained.held[0].by.kind, explained.held[0].jobs), ("ledger", 2));
+        assert!(explained.reason.contains(run[0].id.as_str()), "{}", explained.reason);
         harness.damage(&run[0].id).await;
         harness.wait(11);
         harness.lease(5).await;

@@ -42,7 +42,7 @@ async fn a_patch_that_is_based_on_an_older_job_is_refused() {
     let harness = Harness::on(std::sync::Arc::new(MemoryStore::new()));
     harness.with_limit(1).await;
     let job = harness.enqueue(work()).await;
-    let patch = JobPatch { priority: Some(1), ..JobPatch::default() };
+    let patch = JobPatch { priority: Some(Some(1)), ..JobPatch::default() };
     let seen = Some(job.life.revision.0);
     harness.engine.patch(&job.id, None, patch.clone(), seen).await.unwrap();
     assert!(matches!(
@@ -105,7 +105,7 @@ async fn new_windows_bring_a_waiting_job_forward_to_its_due_time() {
         let midnight = harness.now();
         let hour = |hour: u64| Some(midnight + Duration::from_hours(hour));
         let run_at = async |job: &Job, spans: &[(&str, &str)]| {
-            let patch = JobPatch { windows: Some(windows(spans)), ..JobPatch::default() };
+            let patch = JobPatch { windows: Some(Some(windows(spans))), ..JobPatch::default() };
             harness.engine.patch(&job.id, None, patch, None).await.unwrap().1.life.run_at()
         };
         let noon = Some(windows(&[("12:00", "13:00")]));

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::json;
+use tidegate_backends::sqlite::SqliteStore;
 use tidegate_core::{
     job::{
         Job, Outcome, Payload, State,
@@ -12,7 +13,8 @@ use tidegate_core::{
     queue::QueueConfig,
 };
 use tidegate_engine::{
-    TickInput, events::ingest::TriggerAction, memory::MemoryStore, testkit::faults::FaultyStore,
+    Error, TickInput, events::ingest::TriggerAction, memory::MemoryStore,
+    testkit::faults::FaultyStore,
 };
 
 use super::{action, ended, event, ingest, kept, keyed, with_trigger};
@@ -267,4 +269,28 @@ async fn a_large_reply_becomes_an_object_and_a_failure_can_be_final() {
         ));
         assert_eq!(ended(&harness.job(&b.id).await), Some(Outcome::Failed));
     }
+}
+
+#[tokio::test]
+async fn a_reply_by_a_damaged_key_is_refused_and_sent_again() {
+    let store = Arc::new(SqliteStore::open_temporary().unwrap());
+    let mut harness = Harness::on(Arc::clone(&store) as _);
+    with_trigger(&harness).await;
+    let job = harness.enqueue(keyed("a")).await;
+    assert_eq!(harness.lease(1).await.len(), 1);
+    let change = |sum: i64| {
+        let db = rusqlite::Connection::open(store.file()).unwrap();
+        assert_eq!(db.execute("UPDATE keys SET sum = sum + ?1", [sum]).unwrap(), 1);
+    };
+    change(1);
+    let replies = ["a", "b"].map(|key| event(key, json!({"key": key, "answer": 42})));
+    let answers = ingest(&harness, &replies).await.answers;
+    assert!(matches!(answers[0], Err(Error::Unreadable(_))), "{:?}", answers[0]);
+    assert!(answers[1].is_ok(), "another reply is not affected: {:?}", answers[1]);
+    assert_eq!(kept(&harness).await, 1, "the reply to the other job");
+    change(-1);
+    let [again, _] = replies;
+    let completed = action(&harness, again).await;
+    assert_eq!(completed, TriggerAction::Completed { job: job.id.clone() });
+    assert_eq!(ended(&harness.job(&job.id).await), Some(Outcome::Succeeded));
 }

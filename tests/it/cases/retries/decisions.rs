@@ -85,6 +85,11 @@ async fn a_retry_decision_may_change_data_and_priority() {
             (job.spec.priority, job.spec.attributes["region"].text()),
             (7, "west".to_owned())
         );
+        let original = job.spec.original.as_ref().unwrap();
+        assert_eq!(
+            (original.priority, original.attributes["region"].text(), original.data.as_deref()),
+            (100, "east".to_owned(), Some("{\"region\":\"east\"}"))
+        );
         let data = harness.engine.data(&job).await.unwrap();
         assert_eq!(data.encoding, Encoding::MessagePack, "the encoding it had");
         assert_eq!(
@@ -195,7 +200,7 @@ async fn a_job_awaiting_a_retry_decision_can_be_cancelled_or_changed() {
         harness.engine.cancel(&job.id, None, false).await.unwrap();
         assert_eq!(harness.job(&job.id).await.life.ended(), Some(Outcome::Cancelled));
         let (job, _) = failed_once(&mut harness, work()).await;
-        let patch = JobPatch { priority: Some(3), ..JobPatch::default() };
+        let patch = JobPatch { priority: Some(Some(3)), ..JobPatch::default() };
         let (_, patched) = harness.engine.patch(&job.id, None, patch, None).await.unwrap();
         assert!(patched.life.awaits_retry_decision(), "what follows is still to be said");
         sweep(&harness).await;

@@ -39,7 +39,7 @@ async fn a_job_that_a_client_made_or_changed_is_never_withdrawn() {
         patch(30, JobPatch { data: Some(Payload::json("\"patched\"")), ..JobPatch::default() })
             .await;
         patch(40, JobPatch { run_at: Some(second(45)), ..JobPatch::default() }).await;
-        patch(50, JobPatch { priority: Some(3), ..JobPatch::default() }).await;
+        patch(50, JobPatch { priority: Some(Some(3)), ..JobPatch::default() }).await;
         let kept = [(20, "\"mine\""), (30, "\"patched\""), (45, "{\"n\":1}"), (50, "{\"n\":1}")];
         let kept: BTreeSet<(u64, String)> =
             kept.into_iter().map(|(at, data)| (at, data.to_owned())).collect();

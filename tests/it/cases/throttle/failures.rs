@@ -45,12 +45,12 @@ async fn a_failing_throttler_holds_non_critical_jobs_and_pauses() {
         assert_eq!(outcome.faults[0].call.candidates[0].id, job.id, "with the input that did it");
         assert_eq!(outcome.next_at, Some(start + Duration::from_secs(1)));
         assert_eq!(outcome.held[&Rule::Throttler(name("guard"))], 1);
+        asked.store(0, Ordering::Relaxed);
         let explained = harness.explain(&job.id).await;
         assert_eq!(
-            (explained.held_by.unwrap().kind, explained.reason.as_str()),
-            ("throttler", "plugin guard failed: it divided by zero")
+            (explained.held_by.unwrap().kind, explained.reason.as_str(), explained.earliest_at),
+            ("throttler", "plugin guard failed: it divided by zero", outcome.next_at)
         );
-        asked.store(0, Ordering::Relaxed);
         let outcome = harness.tick(round()).await;
         assert_eq!(
             (outcome.claimed.len(), outcome.faults.len(), asked.load(Ordering::Relaxed)),

@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use serde_json::{Value, json};
 
 use super::at_once;
-use crate::e2e::{serve::Tidegate, target::Target};
+use crate::e2e::{serve::Tidegate, target::Target, wait::until};
 
 /// A server that was killed during the call of a job and started again. The target answers the
 /// second call.
@@ -48,4 +48,57 @@ async fn a_type_may_retry_a_push_that_a_crash_cut_at_once() {
     assert_eq!(job["history"][0]["error"]["reason"], "connection_lost", "{job}");
     let refused = json!({"delivery": "at_most_once", "max_attempts": 1});
     tide.patch("/v1/job-types/t", refused).await.problem(400, "invalid_type");
+}
+
+/// The pushes that a crash cut are ended and retried, and none that the new server has begun.
+#[tokio::test]
+async fn a_restart_retries_only_the_pushes_that_the_crash_cut() {
+    const QUEUES: [&str; 3] = ["a", "b", "c"];
+    const LIMIT: usize = 4;
+    const JOBS: usize = 12;
+    let cut = QUEUES.len() * LIMIT;
+    let tide = Tidegate::start().await;
+    let target = Target::start(move |call| async move {
+        if call.number <= cut {
+            pending::<()>().await;
+        }
+        StatusCode::OK
+    })
+    .await;
+    for name in QUEUES {
+        tide.queue(name, json!({"concurrency": LIMIT})).await;
+        let config = json!({
+            "queue": name, "target": {"url": target.url}, "response_timeout_seconds": 3000,
+            "retry_after_restart": true, "retry": at_once(),
+        });
+        tide.job_type(name, config).await;
+        let jobs: Vec<_> = (0..JOBS).map(|_| json!({"type": name, "data": null})).collect();
+        tide.post("/v1/jobs/batch", json!({"jobs": jobs})).await.is(200);
+    }
+    target.call(cut).await;
+    let tide = tide.kill().start().await;
+    let all = QUEUES.len() * JOBS;
+    let ended = until(|| async {
+        let path = "/v1/jobs?state=succeeded&limit=1000";
+        let ended = tide.get(path).await.is(200)["jobs"].as_array().unwrap().clone();
+        (ended.len() == all, ended)
+    })
+    .await;
+    let mut retried = Vec::new();
+    for job in &ended {
+        let job = tide.job(job["id"].as_str().unwrap()).await;
+        let history = job["history"].as_array().unwrap();
+        let lost = history.iter().filter(|entry| entry["error"]["reason"] == "connection_lost");
+        match lost.count() {
+            0 => assert_eq!(history.len(), 1, "{job}"),
+            1 => retried.push(job["id"].clone()),
+            _ => panic!("{job}"),
+        }
+    }
+    let calls = target.calls();
+    let mut first: Vec<Value> = calls[..cut].iter().map(|call| call.json()["id"].clone()).collect();
+    first.sort_by_key(Value::to_string);
+    retried.sort_by_key(Value::to_string);
+    assert_eq!(retried, first);
+    assert_eq!(calls.len(), all + cut, "a push was called twice");
 }

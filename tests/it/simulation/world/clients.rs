@@ -150,7 +150,7 @@ impl World {
                     .map(|later| s.now() + Duration::from_secs(later));
                 let patch = JobPatch {
                     run_at,
-                    priority: s.happens(0.5).then_some(2),
+                    priority: s.happens(0.5).then_some(Some(2)),
                     ..JobPatch::default()
                 };
                 if let Ok((before, after)) = engine.patch(id, None, patch, None).await {

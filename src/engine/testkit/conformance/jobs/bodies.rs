@@ -117,10 +117,10 @@ pub async fn a_removed_job_is_gone_with_its_body_and_its_keys(store: &dyn JobSto
     assert_eq!(store.bodies(id).await.expect("the store answers"), [Ok(None)]);
     assert_eq!(
         store.keys(&[own, others]).await.expect("the store answers"),
-        [None, Some(name("two"))]
+        [Ok(None), Ok(Some(name("two")))]
     );
-    let (late, next_wake) = store.overdue(Timestamp::MAX, 10).await.expect("the store answers");
-    assert_eq!((late, next_wake), (vec![], None));
+    let late = store.overdue(Timestamp::MAX, None, 10).await.expect("the store answers");
+    assert_eq!((late.jobs, late.next_at), (vec![], None));
     let again = job("one").data(Encoding::Json, "2").build();
     add(store, [again.clone()]).await;
     assert_eq!(get(store, &again).await, again);

@@ -53,6 +53,7 @@ pub async fn a_refused_write_stops_its_transaction(store: &dyn JobStore) {
         let added = added.expect("it can be read");
         let keyed =
             store.keys(&[key(&format!("k{n}"))]).await.expect("the store answers").remove(0);
+        let keyed = keyed.expect("it can be read");
         assert_eq!(added.is_some(), expected(where_job), "the job of transaction {n}");
         assert_eq!(keyed.is_some(), expected(where_key), "the key of transaction {n}");
     }

@@ -133,3 +133,84 @@ fn every_reference_resolves() {
         assert!(document.pointer(reference.trim_start_matches('#')).is_some(), "{reference}");
     }
 }
+
+/// The schemas of the parameters and of the properties with this name in `value`, a part of a
+/// request, and in what it refers to.
+fn schemas_named<'a>(
+    (document, value): (&'a Value, &'a Value),
+    name: &str,
+    seen: &mut BTreeSet<&'a str>,
+    found: &mut Vec<&'a Value>,
+) {
+    if value["name"] == name && value["in"].is_string() {
+        found.push(&value["schema"]);
+    }
+    found.extend(value["properties"].get(name));
+    if let Some(reference) = value["$ref"].as_str().filter(|reference| seen.insert(reference)) {
+        let schema = document.pointer(reference.trim_start_matches('#')).unwrap();
+        schemas_named((document, schema), name, seen, found);
+    }
+    let inner = value.as_object().into_iter().flat_map(|fields| fields.values());
+    for inner in inner.chain(value.as_array().into_iter().flatten()) {
+        schemas_named((document, inner), name, seen, found);
+    }
+}
+
+#[test]
+fn names_numbers_and_waits_have_their_bounds() {
+    let document = document();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            for parameter in operation["parameters"].as_array().into_iter().flatten() {
+                let (name, schema) = (parameter["name"].as_str().unwrap(), &parameter["schema"]);
+                let is_name = parameter["in"] == "path" && !matches!(name, "worker" | "number");
+                // Ids that the server draws are its own matter.
+                let is_drawn = name == "id" && !path.starts_with("/v1/jobs/");
+                if is_name && !is_drawn {
+                    assert!(schema["pattern"].is_string(), "{method} {path} {name}: {schema}");
+                }
+                if is_name || name == "worker" {
+                    let is_bounded = is_drawn || schema["maxLength"].is_u64();
+                    assert!(is_bounded, "{method} {path} {name}: {schema}");
+                }
+            }
+        }
+    }
+    for name in ["limit", "wait", "attempt", "capacity", "concurrency"] {
+        let (mut seen, mut found) = (BTreeSet::new(), Vec::new());
+        let items = document["paths"].as_object().unwrap().values();
+        for operation in items.flat_map(|item| item.as_object().unwrap().values()) {
+            for part in [&operation["parameters"], &operation["requestBody"]] {
+                schemas_named((&document, part), name, &mut seen, &mut found);
+            }
+        }
+        assert!(!found.is_empty(), "{name}");
+        for schema in found {
+            let is_bounded = schema["minimum"].is_number() && schema["maximum"].is_number();
+            assert!(is_bounded, "{name}: {schema}");
+        }
+    }
+    let parameters = document["paths"]["/v1/jobs"]["get"]["parameters"].as_array().unwrap();
+    let attribute = parameters.iter().find(|parameter| parameter["name"] == "attribute").unwrap();
+    assert_eq!((&attribute["style"], &attribute["explode"]), (&"deepObject".into(), &true.into()));
+}
+
+#[test]
+fn no_schema_has_a_default() {
+    fn check(value: &Value, at: &str) {
+        match value {
+            Value::Object(fields) => {
+                for (name, inner) in fields {
+                    // A property may have this name, and a response.
+                    let is_name = at.ends_with("/properties") || at.ends_with("/responses");
+                    let is_keyword = name == "default" && !is_name;
+                    assert!(!is_keyword, "{at}: {value}");
+                    check(inner, &format!("{at}/{name}"));
+                }
+            }
+            Value::Array(items) => items.iter().for_each(|inner| check(inner, at)),
+            _ => {}
+        }
+    }
+    check(&document(), "");
+}

@@ -60,6 +60,7 @@ fn job(state: State) -> Job {
         retention: Seconds::new(1),
         partition: String::new(),
         request_digest: [0; 16],
+        original: None,
         unknown: UnknownFields::default(),
     };
     let failure = Failure {

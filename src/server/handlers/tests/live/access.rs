@@ -1,11 +1,16 @@
 //! Scopes, tokens, and the routes that need neither.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
+use axum::http::StatusCode;
 use serde_json::{Value, json};
 
-use super::{super::ask, json, router};
+use super::{
+    super::{ask, problem},
+    json, router, router_with,
+};
 use crate::handlers::{self, openapi};
+use tidegate_core::port::health_check::{Check, HealthCheck};
 
 #[tokio::test]
 async fn every_operation_requires_its_documented_scope() {
@@ -54,6 +59,32 @@ async fn every_operation_requires_its_documented_scope() {
         }
     }
     assert_eq!(seen.into_iter().collect::<Vec<_>>(), ["admin", "enqueue", "read", "work"]);
+}
+
+/// A machine on which no work can be accepted.
+struct FullDisk;
+
+#[async_trait::async_trait]
+impl HealthCheck for FullDisk {
+    async fn checks(&self) -> Vec<Check> {
+        Vec::new()
+    }
+
+    fn refusal(&self) -> Option<String> {
+        Some("the disk is full".into())
+    }
+}
+
+#[tokio::test]
+async fn a_server_with_a_full_disk_is_not_ready() {
+    let router =
+        router_with(Arc::default(), |builder| builder.health_check(Arc::new(FullDisk))).await;
+    let answer = ask(&router, "GET", "/readyz", &[], "").await;
+    assert_eq!(problem(&answer), (StatusCode::SERVICE_UNAVAILABLE, "unavailable".into()));
+    assert_eq!(answer.0.headers()["retry-after"], "1");
+    assert!(String::from_utf8(answer.1).unwrap().contains("the disk is full"));
+    let (healthy, _) = ask(&router, "GET", "/healthz", &[], "").await;
+    assert_eq!(healthy.status(), 200);
 }
 
 #[tokio::test]

@@ -198,3 +198,21 @@ async fn an_unreadable_job_is_named_by_its_route_and_by_lists() {
     let ids: Vec<&Value> = page["jobs"].as_array().unwrap().iter().map(|job| &job["id"]).collect();
     assert_eq!((ids.len(), &page["unreadable"]), (2, &json!(["b"])));
 }
+
+#[tokio::test]
+async fn an_attribute_is_found_by_any_text_of_its_number() {
+    let router = router().await;
+    for n in [5, 50] {
+        let job = json!({"type": "invoice", "data": n, "attributes": {"n": n}});
+        assert_eq!(json(&router, "POST", "/v1/jobs", job).await.0, 201);
+    }
+    for text in ["5", "5.0", "5e0"] {
+        for query in [format!("attribute.n={text}"), format!("attribute[n]={text}")] {
+            let path = format!("/v1/jobs?{query}");
+            let (_, page) = json(&router, "GET", &path, Value::Null).await;
+            let found: Vec<_> =
+                page["jobs"].as_array().unwrap().iter().map(|job| &job["data"]).collect();
+            assert_eq!(found, [&json!(5)], "{query}");
+        }
+    }
+}

@@ -14,7 +14,10 @@ use axum::Router;
 use serde_json::Value;
 
 use super::{ApiOptions, ask, options};
-use crate::{handlers, runtime::Server};
+use crate::{
+    handlers,
+    runtime::{Builder, Server},
+};
 use tidegate_backends::{
     http::HttpTarget,
     system::{SystemClock, SystemEntropy},
@@ -33,6 +36,11 @@ pub(super) async fn router() -> Router {
 
 /// The routes of a server on `store`.
 pub(super) async fn router_on(store: Arc<MemoryStore>) -> Router {
+    router_with(store, |builder| builder).await
+}
+
+/// The routes of a server on `store` that `build` changes before its start.
+async fn router_with(store: Arc<MemoryStore>, build: impl FnOnce(Builder) -> Builder) -> Router {
     let ports = Ports {
         store,
         objects: Arc::new(object_store::memory::InMemory::new()),
@@ -42,7 +50,8 @@ pub(super) async fn router_on(store: Arc<MemoryStore>) -> Router {
         policy: Arc::new(tidegate_core::port::policy::NoPolicy),
     };
     let target = HttpTarget::new(tidegate_backends::http::Guard::default()).unwrap();
-    let server = Server::builder(ports, Arc::new(target)).start().await.unwrap();
+    let builder = build(Server::builder(ports, Arc::new(target)));
+    let server = builder.start().await.unwrap();
     let router = handlers::router(server, ApiOptions::clone(&options()));
     let (made, _) = ask(&router, "PUT", "/v1/job-types/invoice", &[ALL], "{}").await;
     assert_eq!(made.status(), 201);

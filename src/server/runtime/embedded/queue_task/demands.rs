@@ -96,7 +96,7 @@ impl Task {
             if call.is_gone() || is_drained(catalog, Some(name)) {
                 continue;
             }
-            let capacity = inner.workers.capacity(name).or_else(|| inner.capacities.of(name));
+            let capacity = inner.workers.capacity(name);
             if let Some(capacity) = capacity {
                 let running =
                     running.get_or_insert_with(|| inner.engine.running_by_worker(reports));
