@@ -123,6 +123,15 @@ impl Setup {
         Tidegate { child: Some(child), log, setup: self, api }
     }
 
+    /// Starts the server and kills it when `until` is over, probably before it is ready.
+    pub async fn start_and_kill<F: Future<Output = ()>>(self, until: impl FnOnce() -> F) -> Self {
+        let (mut child, _) = self.spawn();
+        until().await;
+        child.kill().unwrap();
+        child.wait().unwrap();
+        self
+    }
+
     /// The output and exit status of a server that must not start.
     pub async fn refused(&self) -> (ExitStatus, String) {
         let (mut child, log) = self.spawn();

@@ -1,0 +1,218 @@
+//! The server is killed at random instants, some of them during its start, while clients enqueue
+//! and workers work: single jobs, batches, PUTs, events, a schedule, pushes, pulls, limits, a rate
+//! and a plugin. No acknowledged job is lost, no limit and no rate is exceeded, and no
+//! at-most-once job runs twice.
+//!
+//! The expectation comes from the clients' own records: the acknowledged jobs, and the start and
+//! end of each attempt. An attempt counts until its report is sent or its lease ends, whichever
+//! comes first. A second holder before that is a fault. Only the starts of the rate are the
+//! server's own: a worker sees them later.
+
+mod books;
+mod load;
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, atomic::Ordering},
+};
+
+use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
+use serde_json::{Value, json};
+use tidegate_core::time::Timestamp;
+
+use self::{
+    books::Books,
+    load::{LIMIT, RATE, SHARED, SHARES, Way},
+};
+use super::{
+    api::Api,
+    serve::{Setup, Tidegate},
+    wait::{eventually, until},
+};
+
+async fn started(setup: Setup, books: &Books) -> Tidegate {
+    let tide = setup.start().await;
+    *books.api.lock() = Some(tide.api.clone());
+    tide
+}
+
+/// Kills the server `kills` times under load, then waits for the end of every job.
+async fn killed(kills: usize, seed: u64, books: &Arc<Books>) -> Tidegate {
+    let mut chance = StdRng::seed_from_u64(seed);
+    let target = load::target(Arc::clone(books)).await;
+    let mut tide = started(Setup::new(), books).await;
+    load::configure(&tide, &target).await;
+    let ways = [Way::Single, Way::Batch, Way::Put, Way::Event];
+    let clients = ways.map(|way| tokio::spawn(load::client(Arc::clone(books), way)));
+    let queues = [None, None, Some("pulled"), Some("shared"), Some("shared"), Some("rated")];
+    let workers: Vec<_> = queues
+        .into_iter()
+        .zip(0..)
+        .map(|(queue, name)| {
+            let chance = StdRng::seed_from_u64(seed + name as u64);
+            tokio::spawn(load::worker(Arc::clone(books), name, queue, chance))
+        })
+        .collect();
+    for _ in 0..kills {
+        let aim = books.events.load(Ordering::Relaxed) + chance.random_range(5..250);
+        eventually("enough has happened for the next kill", || async {
+            (books.events.load(Ordering::Relaxed) >= aim).then_some(())
+        })
+        .await;
+        let mut setup = tide.kill();
+        if chance.random_ratio(1, 4) {
+            setup = setup.start_and_kill(|| load::work(chance.random_range(0..200))).await;
+        }
+        tide = started(setup, books).await;
+    }
+    books.enough.store(true, Ordering::Relaxed);
+    for client in clients {
+        client.await.unwrap();
+    }
+    tide.post("/v1/schedules/beats/pause", Value::Null).await.good();
+    until(|| async {
+        let left = tide.get("/v1/jobs?state=scheduled,running&limit=1000").await.is(200);
+        (left["jobs"] == json!([]) && left.get("next_cursor").is_none(), left)
+    })
+    .await;
+    books.over.store(true, Ordering::Relaxed);
+    for worker in workers {
+        worker.await.unwrap();
+    }
+    tide
+}
+
+/// Every job of a type.
+async fn jobs_of(api: &Api, name: &str) -> Vec<Value> {
+    let (mut jobs, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let page = api.get(&format!("/v1/jobs?type={name}&limit=1000{cursor}")).await.is(200);
+        jobs.extend(page["jobs"].as_array().unwrap().iter().cloned());
+        match page["next_cursor"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => return jobs,
+        }
+    }
+}
+
+/// No more attempts were held at once than each limit and each share allows.
+fn no_limit_was_exceeded(books: &Books) {
+    let shares = SHARES.map(|(region, share)| (region, SHARED * share / 100));
+    let limits = [("pulled", LIMIT), ("pushed", LIMIT), ("shared", SHARED)];
+    for (limit, allowed) in limits.into_iter().chain(shares) {
+        let most = books.most_at_once(limit);
+        assert!((1..=allowed).contains(&most), "{most} ran at once in {limit}");
+    }
+}
+
+/// No window of one second has more starts than the rate allows.
+async fn the_rate_was_kept(api: &Api) {
+    let jobs = jobs_of(api, "rate").await;
+    let mut starts = Vec::new();
+    for job in &jobs {
+        let job = api.job(job["id"].as_str().unwrap()).await;
+        let time = |entry: &Value| entry["started_at"].as_str().unwrap().parse::<Timestamp>();
+        starts.extend(
+            job["history"].as_array().unwrap().iter().map(|entry| time(entry).unwrap().millis()),
+        );
+    }
+    starts.sort_unstable();
+    assert!(!starts.is_empty());
+    for window in starts.windows(RATE + 1) {
+        assert!(window[RATE] - window[0] >= 1000, "{} starts in one second: {window:?}", RATE + 1);
+    }
+}
+
+/// Every acknowledged order, and none twice, has become a job. Every second has its job.
+async fn no_event_and_no_occurrence_was_lost(api: &Api, books: &Books) {
+    let keys: Vec<String> = jobs_of(api, "order")
+        .await
+        .iter()
+        .map(|job| job["correlation_key"].as_str().unwrap().to_owned())
+        .collect();
+    let distinct: BTreeSet<_> = keys.iter().cloned().collect();
+    assert_eq!(keys.len(), distinct.len(), "an event became two jobs");
+    let missing: Vec<_> = books.ordered.lock().difference(&distinct).cloned().collect();
+    assert!(missing.is_empty(), "{missing:?} were acknowledged and have no job");
+
+    let shown = api.get("/v1/schedules/beats").await.is(200);
+    assert_eq!(
+        (&shown["missed_count"], &shown["last_error"]),
+        (&json!(0), &Value::Null),
+        "{shown}"
+    );
+    let mut beats: Vec<i64> = jobs_of(api, "beat")
+        .await
+        .iter()
+        .map(|job| {
+            let instant = job["id"].as_str().unwrap().strip_prefix("beats:").unwrap();
+            chrono::NaiveDateTime::parse_from_str(instant, "%Y%m%dT%H%M%SZ")
+                .unwrap()
+                .and_utc()
+                .timestamp()
+        })
+        .collect();
+    beats.sort_unstable();
+    assert!(beats.len() > 1 && beats.windows(2).all(|two| two[1] == two[0] + 1), "{beats:?}");
+}
+
+/// Each job ended as its type allows, with one entry of history for each attempt, and no worker
+/// saw an attempt that the job does not know.
+async fn every_job_is_accounted_for(api: &Api, books: &Books) {
+    let acknowledged = books.acknowledged.lock().clone();
+    let begun = books.started.lock().clone();
+    let succeeded = books.succeeded.lock().clone();
+    for id in acknowledged.iter().chain(begun.keys().filter(|id| !acknowledged.contains(*id))) {
+        let job = api.job(id).await;
+        let attempts = begun.get(id).cloned().unwrap_or_default();
+        let attempt = job["attempt"].as_u64().unwrap();
+        assert!(attempts.last().is_none_or(|last| *last <= attempt), "{attempts:?}: {job:#}");
+        let history: Vec<u64> = job["history"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|entry| entry["attempt"].as_u64().unwrap())
+            .collect();
+        assert_eq!(history, (1..=attempt).collect::<Vec<_>>(), "{job:#}");
+        if job["type"].as_str().unwrap().starts_with("once") {
+            assert!(attempts.len() <= 1 && attempt == 1, "{attempts:?}: {job:#}");
+            assert!(
+                job["state"] == "succeeded" || job["error"]["reason"] == "outcome_unknown",
+                "{job:#}"
+            );
+        } else {
+            assert_eq!(
+                (&job["state"], &job["result"]),
+                (&json!("succeeded"), &job["data"]),
+                "{job:#}"
+            );
+        }
+        assert!(!succeeded.contains(id) || job["state"] == "succeeded", "{job:#}");
+    }
+}
+
+async fn loses_nothing_and_keeps_limits(kills: usize) {
+    let books = Arc::new(Books::default());
+    let tide = killed(kills, 20_261_120, &books).await;
+    let faults = std::mem::take(&mut *books.faults.lock());
+    assert!(faults.is_empty(), "{faults:#?}");
+    no_limit_was_exceeded(&books);
+    the_rate_was_kept(&tide).await;
+    no_event_and_no_occurrence_was_lost(&tide, &books).await;
+    every_job_is_accounted_for(&tide, &books).await;
+    let (acknowledged, ordered) = (books.acknowledged.lock().len(), books.ordered.lock().len());
+    let attempts: usize = books.started.lock().values().map(Vec::len).sum();
+    println!("{kills} kills: {acknowledged} jobs, {ordered} orders, {attempts} attempts seen");
+    assert!(acknowledged > 20 * kills, "only {acknowledged} were acknowledged");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_killed_at_any_time_loses_nothing_and_keeps_limits() {
+    loses_nothing_and_keeps_limits(8).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes minutes; cargo xtask check --full runs it"]
+async fn a_server_killed_sixty_times_loses_nothing_and_keeps_limits() {
+    loses_nothing_and_keeps_limits(60).await;
+}
