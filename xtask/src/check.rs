@@ -29,7 +29,7 @@ type Stage = (&'static str, &'static [(&'static str, &'static str)], &'static [&
 /// The load of the test with kills: five rounds of 200 jobs, where `./test` runs one.
 const ROUNDS: (&str, &str) = ("TIDEGATE_LOCAL_STACK_ROUNDS", "5");
 
-const STAGES: [Stage; 14] = [
+const STAGES: [Stage; 15] = [
     ("tests", &[], &["./test"]),
     ("dependencies, doc comments", &[], &["./test", "static"]),
     ("each crate alone", &[], &["bash", "-c", EACH_CRATE_ALONE]),
@@ -48,6 +48,22 @@ const STAGES: [Stage; 14] = [
         &[("TIDEGATE_FUZZ_SECONDS", "60")],
         &["cargo", "nextest", "run", "--workspace", "--features", "aws", "fuzz::"],
     ),
+    (
+        "sixty kills of a server under mixed load",
+        &[],
+        &[
+            "cargo",
+            "nextest",
+            "run",
+            "--workspace",
+            "--features",
+            "aws",
+            "--run-ignored",
+            "only",
+            "-E",
+            "test(a_server_killed_sixty_times)",
+        ],
+    ),
     ("local stack: MiniStack", &[("LOCAL_AWS", "ministack"), ROUNDS], &["localstack/test"]),
     (
         "local stack: Amazon's DynamoDB Local",
@@ -59,8 +75,8 @@ const STAGES: [Stage; 14] = [
     ("local stack: the packages", &[("PROFILE", "packaged"), ROUNDS], &["localstack/test"]),
     (
         "the OpenAPI document: validators, a fuzzer, generated clients",
-        &[],
-        &["tests/clients/check"],
+        &[("TIDEGATE_FUZZ_SECONDS", "300")],
+        &["tests/clients/check", "target/debug/tidegate"],
     ),
     ("starts of the functions", &[], &["cargo", "xtask", "start"]),
     (
