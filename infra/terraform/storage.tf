@@ -62,6 +62,23 @@ resource "aws_s3_bucket_public_access_block" "objects" {
   restrict_public_buckets = true
 }
 
+# No request without TLS reads or writes an object.
+resource "aws_s3_bucket_policy" "objects" {
+  count  = length(aws_s3_bucket.objects)
+  bucket = aws_s3_bucket.objects[0].id
+  policy = jsonencode({
+    Version = "2012-10-17"
+    Statement = [{
+      Sid       = "OnlyTls"
+      Effect    = "Deny"
+      Principal = "*"
+      Action    = "s3:*"
+      Resource  = [aws_s3_bucket.objects[0].arn, "${aws_s3_bucket.objects[0].arn}/*"]
+      Condition = { Bool = { "aws:SecureTransport" = "false" } }
+    }]
+  })
+}
+
 # The server deletes a body with its job and keeps plugins. Only unfinished uploads expire.
 resource "aws_s3_bucket_lifecycle_configuration" "objects" {
   count  = length(aws_s3_bucket.objects)
