@@ -126,10 +126,7 @@ impl Builder {
         plugin_registry::recompile(&server).await?;
         server.load_capacities().await?;
         server.inner.engine.load_running().await?;
-        // Once queues are ticked, a new push looks like one that a crash has cut.
-        let cut = embedded::restart::CutPushes::find(&server).await?;
-        server.wake_all().await?;
-        cut.retry(&server).await;
+        embedded::restart::CutPushes::find(&server).await?.resume(&server).await?;
         embedded::sweeper::spawn(&server.inner);
         embedded::schedules::spawn(&server.inner);
         shadow::spawn(Arc::downgrade(&server.inner), shadow_calls);

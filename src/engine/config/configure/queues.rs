@@ -6,7 +6,7 @@ use tidegate_core::{
     error_code::ErrorCode,
     job::QueueName,
     port::{
-        Write,
+        StoreError, Write,
         job_store::{Expect, ItemKind},
     },
     queue::{QueueConfig, config::QueueItem, ledger::Ledger, plugin::Role},
@@ -148,14 +148,18 @@ impl Engine {
     }
 
     /// Raises the config version of a ledger to `version`, or leaves a higher one. Creates the
-    /// ledger if the queue needs one now.
+    /// ledger if the queue needs one now. A ledger that cannot be read admits nothing, and stays.
     pub(super) async fn raise_config_version(
         &self,
         queue: &QueueName,
         version: u64,
     ) -> Result<(), Error> {
         for _ in 0..MAX_CONFLICT_RETRIES {
-            let (was, ledger) = match self.ports.store.ledger(queue).await? {
+            let stored = match self.ports.store.ledger(queue).await {
+                Err(StoreError::Corrupt(_)) => return Ok(()),
+                stored => stored?,
+            };
+            let (was, ledger) = match stored {
                 Some((ledger, _)) if ledger.config_version >= version => return Ok(()),
                 Some((ledger, _)) => (
                     Expect::Is(ledger.version),

@@ -82,9 +82,15 @@ impl CutPushes {
         }
     }
 
-    /// Logs until when they keep their slots, and ends those whose types retry them after a
-    /// restart.
-    pub(in crate::runtime) async fn retry(self, server: &Server) {
+    /// Lets the queues be ticked, and ends those whose types retry them after a restart. From then
+    /// on a new push looks like one that a crash has cut. Logs until when the others keep their
+    /// slots.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub(in crate::runtime) async fn resume(self, server: &Server) -> Result<(), Error> {
+        server.wake_all().await?;
         for ((queue, job_type), found) in self.types {
             tracing::warn!(
                 %queue,
@@ -105,5 +111,6 @@ impl CutPushes {
                 }
             }
         }
+        Ok(())
     }
 }

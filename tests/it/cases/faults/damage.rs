@@ -87,6 +87,8 @@ async fn a_damaged_ledger_holds_its_queue_and_says_so() {
     let explained = harness.explain_queue(&|_| polling()).await;
     assert_eq!((explained.held[0].by.kind, explained.held[0].jobs), ("ledger", 1));
     assert!(harness.engine.constraints_in_use(&queue()).await.unwrap().is_empty());
+    // Its configuration can be changed.
+    harness.set_queue(QueueConfig { concurrency: Some(7), ..QueueConfig::default() }).await;
 }
 
 #[tokio::test]
