@@ -74,6 +74,11 @@ pub(super) fn checked<'a>(
     }
 }
 
+/// The owner of a record in its checksum. `until` is in milliseconds since 1970.
+pub(super) fn record_owner(kind: &str, name: &str, until: i64) -> String {
+    format!("{kind} {name} {until}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

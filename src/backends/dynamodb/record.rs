@@ -3,12 +3,18 @@
 //!
 //! An *appointment* at the record's time is written before the record. A process that dies between
 //! the two leaves an appointment without a record, never a record that is not dropped.
+//!
+//! The content is stored behind its checksum, whole in the record's item or divided into parts.
 
 use super::{
     DynamoStore,
     key::{self, FIRST, Key, LAST},
     row::{self, PART_BYTES},
     table::{Change, EXPIRES, Item, PageQuery, Val},
+};
+use crate::{
+    blob::{checked, record_owner, with_checksum},
+    unreadable::log_damage,
 };
 use tidegate_core::{
     port::{
@@ -35,7 +41,8 @@ impl Parts {
         let (kind, name) = (record.kind, record.name.as_str());
         let mut before = vec![Item::new(key::appointment(kind, record.until, name), [])];
         let mut item = Item::new(key::record(kind, name), [until(record.until)]);
-        let bytes = bytes::Bytes::from(record.bytes.clone());
+        let owner = record_owner(kind.as_str(), name, record.until.millis());
+        let bytes = bytes::Bytes::from(with_checksum(&record.bytes, &owner, 0));
         if bytes.len() <= PART_BYTES {
             item.attrs.insert(row::RECORD, Val::B(bytes));
         } else {
@@ -93,27 +100,19 @@ impl DynamoStore {
         let mut parts = parts.into_iter();
         let mut records = Vec::with_capacity(items.len());
         for (item, keys) in items.iter().zip(&keys) {
-            let content: Option<Vec<u8>> = if keys.is_empty() {
+            let parts: Option<Vec<Item>> = parts.by_ref().take(keys.len()).collect();
+            let stored: Option<Vec<u8>> = if keys.is_empty() {
                 item.bytes(row::RECORD).map(|bytes| bytes.to_vec())
             } else {
                 // If a part is missing, the record was replaced meanwhile: the next read finds the
                 // new one.
-                let found: Option<Vec<Item>> = parts.by_ref().take(keys.len()).collect();
-                found.map(|found| {
-                    found
-                        .iter()
-                        .filter_map(|part| part.bytes(row::PART))
-                        .flat_map(|bytes| bytes.to_vec())
-                        .collect()
+                parts.map(|parts| {
+                    let bytes = parts.iter().filter_map(|part| part.bytes(row::PART));
+                    bytes.flat_map(|bytes| bytes.to_vec()).collect()
                 })
             };
-            if let (Some(bytes), Some(until)) = (content, item.number(row::LOW_WATERMARK)) {
-                records.push(Record {
-                    kind: query.kind,
-                    name: item.key.s.clone(),
-                    until: Timestamp::from_millis(until as i64),
-                    bytes,
-                });
+            if let Some(stored) = stored {
+                records.extend(whole_record(query.kind, item, &stored));
             }
         }
         Ok(records)
@@ -155,6 +154,23 @@ impl DynamoStore {
             self.table.write(&appointments).await?;
         }
         Ok(purged)
+    }
+}
+
+/// The record in `item` whose content is `stored`; none if it is damaged, which is logged.
+fn whole_record(kind: RecordKind, item: &Item, stored: &[u8]) -> Option<Record> {
+    let name = item.key.s.clone();
+    let until = item.number(row::LOW_WATERMARK).unwrap_or_default() as i64;
+    let owner = record_owner(kind.as_str(), &name, until);
+    match checked(stored, &owner, 0, || format!("the record {owner}")) {
+        Ok(bytes) => {
+            let (until, bytes) = (Timestamp::from_millis(until), bytes.to_vec());
+            Some(Record { kind, name, until, bytes })
+        }
+        Err(error) => {
+            log_damage(&error);
+            None
+        }
     }
 }
 

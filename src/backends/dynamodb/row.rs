@@ -16,7 +16,7 @@
 //! | `g` | batch | the grants |
 //! | `f` | open bucket | its low watermark: everything before it is settled |
 //! | `j`, `f` | key | the job that it leads to, and since when |
-//! | `f`, `h` | record | when it is dropped, its content |
+//! | `f`, `h` | record | when it is dropped, its content with a checksum |
 //! | `f`, `l`, `v` | large record | when it is dropped, the digest and the number of its parts |
 
 use std::sync::Arc;

@@ -9,7 +9,7 @@ use rusqlite::{
 };
 
 use super::error::Failure;
-pub(super) use crate::blob::{checked, decode, encode, with_checksum};
+pub(super) use crate::blob::{checked, decode, encode, record_owner, with_checksum};
 use crate::unreadable::unreadable;
 use tidegate_core::{
     checksum::checksum,
@@ -207,11 +207,6 @@ pub(super) fn item(row: &Row<'_>, kind: ItemKind) -> Result<Item, rusqlite::Erro
     let bytes = checked(stored, &owner, 0, || format!("the {} {name}", kind.as_str()));
     let bytes = bytes.map(<[u8]>::to_vec).map_err(|error| error.chain().to_string());
     Ok(Item { name, version: version as u64, bytes })
-}
-
-/// The owner of a record in its checksum.
-pub(super) fn record_owner(kind: &str, name: &str, until: i64) -> String {
-    format!("{kind} {name} {until}")
 }
 
 /// The checksum of a key's row.

@@ -13,7 +13,9 @@ use tidegate_core::{
     job::{Job, Lifecycle, Revision, State, lifecycle::Waiting},
     port::{
         Committed, JobStore, Write,
-        job_store::{CurrentRecord, DueQuery, Expect, Key, ListQuery},
+        job_store::{
+            CurrentRecord, DueQuery, Expect, Key, ListQuery, Record, RecordKind, RecordQuery,
+        },
     },
     queue::order::Order,
     time::Seconds,
@@ -50,12 +52,17 @@ impl Fixture {
         assert!(matches!(answers[..], [Committed::All]), "{answers:?}");
     }
 
-    /// Flips a bit of the attribute in each item that `is_meant`. A second call restores it.
+    /// Flips a bit of [`LIFE`] in each item that `is_meant`. A second call restores it.
     async fn flip(&self, is_meant: impl Fn(&Item) -> bool) {
+        self.flip_in(LIFE, is_meant).await;
+    }
+
+    /// Flips a bit of `attribute` in each item that `is_meant`. A second call restores it.
+    async fn flip_in(&self, attribute: char, is_meant: impl Fn(&Item) -> bool) {
         let mut items: Vec<Item> = self.table.items().into_iter().filter(is_meant).collect();
         assert!(!items.is_empty());
         for item in &mut items {
-            let Some(Val::B(bytes)) = item.attrs.get_mut(&LIFE) else { panic!("{item:?}") };
+            let Some(Val::B(bytes)) = item.attrs.get_mut(&attribute) else { panic!("{item:?}") };
             let mut damaged = bytes.to_vec();
             *damaged.last_mut().unwrap() ^= 1;
             *bytes = Bytes::from(damaged);
@@ -170,6 +177,34 @@ async fn a_job_that_ran_is_found_after_its_repair_too() {
     }
     fixture.flip(is_row("odd")).await;
     assert_eq!(fixture.due().await, ["odd"]);
+}
+
+#[tokio::test]
+async fn a_damaged_record_is_left_out_alone() {
+    // In its item, and in parts.
+    for (bytes, attribute, partition) in [(10, 'h', "E#"), (500_000, 'd', "F#")] {
+        let fixture = Fixture::new();
+        let (kind, until) = (RecordKind::DeadLetter, at(1000));
+        let record = |name: &str| Record { kind, name: name.into(), until, bytes: vec![7; bytes] };
+        let all = ["good", "odd", "well"].map(record);
+        for record in all.clone() {
+            fixture.write(Write::PutRecord(record)).await;
+        }
+        let is_odd = |item: &Item| {
+            item.key.p.starts_with(partition)
+                && [&item.key.p, &item.key.s].iter().any(|key| key.ends_with("odd"))
+        };
+        let found = async || {
+            let (prefix, after) = (String::new(), None);
+            let query = RecordQuery { kind, prefix, after, limit: 100 };
+            fixture.store.records(&[query]).await.unwrap().remove(0)
+        };
+        fixture.flip_in(attribute, is_odd).await;
+        let [good, _, well] = all.clone();
+        assert_eq!(found().await, [good, well]);
+        fixture.flip_in(attribute, is_odd).await;
+        assert_eq!(found().await, all);
+    }
 }
 
 #[tokio::test]
