@@ -1,0 +1,128 @@
+//! The pull workers that called recently: their capacity, what they run, and which are drained.
+//!
+//! A drain is configuration, so it outlasts a restart and holds in every process. A capacity outlasts
+//! a restart of an embedded server, see [`super::capacities`]. Everything else is known to this
+//! process only, and ends with it.
+
+mod of_queue;
+mod registry;
+
+pub(super) use registry::{Presence, Workers};
+
+use super::Server;
+use tidegate_core::{error_code::ErrorCode, port::job_store::ItemKind};
+use tidegate_engine::{Catalog, Error, request::Worker};
+
+/// Most workers drained at once.
+const MAX_DRAINS: usize = 1000;
+
+/// Whether a worker gets no more jobs.
+pub(super) fn is_drained(catalog: &Catalog, name: Option<&str>) -> bool {
+    name.is_some_and(|name| catalog.drains.contains_key(name))
+}
+
+/// Checks the name of a worker.
+pub(super) fn check_name(name: &str) -> Result<(), Error> {
+    if name.is_empty() || name.len() > 128 {
+        return Err(Error::invalid("worker", "must be 1 to 128 bytes"));
+    }
+    Ok(())
+}
+
+impl Server {
+    /// Registers how many jobs a pull worker runs at once.
+    ///
+    /// # Errors
+    ///
+    /// 400 for a bad name or capacity.
+    pub async fn register_worker(
+        &self,
+        name: &str,
+        capacity: Option<u32>,
+    ) -> Result<Worker, Error> {
+        check_name(name)?;
+        if capacity == Some(0) {
+            return Err(Error::invalid("capacity", "must be at least 1"));
+        }
+        self.keep_capacity(name, capacity).await?;
+        self.inner.workers.register(name, capacity, self.now());
+        self.inner.wake_known();
+        self.worker(name).await
+    }
+
+    /// The pull workers that called in the last 10 minutes, run a job, or are drained.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub async fn workers(&self) -> Result<Vec<Worker>, Error> {
+        let catalog = self.inner.engine.catalog().await?;
+        let running = self.inner.engine.running_by_worker(&[]);
+        Ok(self.inner.workers.list(&running, &catalog.drains, self.now()))
+    }
+
+    async fn worker(&self, name: &str) -> Result<Worker, Error> {
+        let missing =
+            || Error::NotFound { code: ErrorCode::WorkerNotFound, what: format!("worker {name}") };
+        self.workers().await?.into_iter().find(|worker| worker.name == name).ok_or_else(missing)
+    }
+
+    /// Drains a worker (it gets no more jobs), or ends its drain. A
+    /// [serverless](super::Builder::serverless) server drains unknown workers too, because each of
+    /// its processes knows only some.
+    ///
+    /// # Errors
+    ///
+    /// 404 `worker_not_found`; 409 `too_many_drains`; 400 for a bad name.
+    pub async fn drain_worker(&self, name: &str, draining: bool) -> Result<Worker, Error> {
+        check_name(name)?;
+        let worker = match self.worker(name).await {
+            Err(Error::NotFound { .. }) if draining && self.inner.is_serverless() => Worker {
+                name: name.to_owned(),
+                capacity: None,
+                running: 0,
+                draining: false,
+                seen_at: self.now(),
+            },
+            known => known?,
+        };
+        if worker.draining != draining {
+            let drains = self.inner.engine.catalog().await?.drains.len();
+            if draining && drains >= MAX_DRAINS {
+                let message = format!("{drains} workers are drained: delete those that are gone");
+                return Err(Error::Conflict {
+                    code: ErrorCode::TooManyDrains,
+                    message,
+                    holder: None,
+                });
+            }
+            self.set_drain(name, draining).await?;
+        }
+        Ok(Worker { draining, ..worker })
+    }
+
+    async fn set_drain(&self, name: &str, draining: bool) -> Result<(), Error> {
+        let since =
+            serde_json::to_vec(&self.now()).map_err(|error| Error::Internal(error.to_string()))?;
+        self.inner.engine.put_item(ItemKind::Drain, name, draining.then_some(since)).await?;
+        self.inner.wake_known();
+        Ok(())
+    }
+
+    /// Removes a worker from the list, and ends its drain unless `keep_drain`. Its leases
+    /// continue, and its waiting lease calls in this process end without jobs.
+    ///
+    /// # Errors
+    ///
+    /// 404 `worker_not_found`.
+    pub async fn forget_worker(&self, name: &str, keep_drain: bool) -> Result<(), Error> {
+        if self.worker(name).await?.draining && !keep_drain {
+            self.set_drain(name, false).await?;
+        }
+        self.keep_capacity(name, None).await?;
+        if self.inner.workers.remove(name) {
+            self.inner.wake_known();
+        }
+        Ok(())
+    }
+}
