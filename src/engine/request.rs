@@ -138,8 +138,6 @@ pub enum ReportOutcome {
         failure: Failure,
         /// Whether another attempt may succeed.
         retryable: bool,
-        /// The shortest wait before the next attempt.
-        least_wait: Duration,
     },
 }
 

@@ -15,6 +15,7 @@ mod docs;
 mod dynamodb;
 mod e2e;
 mod embedded_plugins;
+mod every_record;
 mod faults;
 #[cfg(feature = "aws")]
 mod ingest;
@@ -30,5 +31,6 @@ mod shipped;
 mod simulation;
 mod sqlite_damage;
 mod sqlite_store;
+mod stored;
 mod words;
 mod work_queue;

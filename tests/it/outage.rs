@@ -13,6 +13,7 @@ use tidegate_backends::system::SystemEntropy;
 use tidegate_core::{
     job::{
         Outcome, Payload,
+        lifecycle::Reason,
         type_config::{Start, TypeConfig},
     },
     port::{
@@ -62,6 +63,17 @@ impl Target for AnswersAtLength {
     async fn call(&self, _: Request) -> Result<Response, TargetError> {
         let headers = vec![("content-type".into(), "application/json".into())];
         Ok(Response { status: 200, headers, body: large().bytes })
+    }
+}
+
+/// Answers 202, after which its store is unavailable.
+struct TakesBeforeAnOutage(Arc<FaultyStore>);
+
+#[async_trait]
+impl Target for TakesBeforeAnOutage {
+    async fn call(&self, _: Request) -> Result<Response, TargetError> {
+        self.0.set_faults(Faults { unavailable: 1.0, ..Faults::default() });
+        Ok(Response { status: 202, headers: Vec::new(), body: bytes::Bytes::new() })
     }
 }
 
@@ -161,6 +173,33 @@ async fn an_unclaimed_result_that_is_never_stored_fails_its_attempt() {
     let ended = world.until("its attempt fails", ended).await;
     let message = ended.life.error.and_then(|error| error.message).unwrap();
     assert!(message.starts_with("its result cannot be stored"), "{message}");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn an_accepted_unclaimed_dispatch_fails_with_its_lease() {
+    let (world, store) = (World::default(), faulty());
+    let target = Arc::new(TakesBeforeAnOutage(Arc::clone(&store)));
+    let server = world.server_with(Arc::clone(&store) as _, target).start().await.unwrap();
+    let config = TypeConfig {
+        target: Some(TargetConfig::Push(Box::new(Push::to("http://127.0.0.1:9/")))),
+        start: Start::Plain,
+        max_attempts: Some(1),
+        response_timeout_seconds: Seconds::new(5),
+        ..TypeConfig::default()
+    };
+    server.put_type(&name("work"), config, None).await.unwrap();
+    let job = server.enqueue(NewJob::new(name("work"), Payload::null())).await.unwrap().job;
+    world.until("its heartbeat fails", async || (store.failed() > 2).then_some(())).await;
+    world.clock.advance(Duration::from_mins(5));
+    let failed = store.failed();
+    world.until("its lease is over", async || (store.failed() > failed).then_some(())).await;
+    store.set_faults(Faults::default());
+    let ended = async || {
+        Some(server.job(&job.id, None).await.unwrap()).filter(|job| job.life.ended().is_some())
+    };
+    let ended = world.until("its attempt fails", ended).await;
+    assert_eq!(ended.life.error.map(|error| error.reason), Some(Reason::LeaseExpired));
     server.stop().await;
 }
 

@@ -3,27 +3,20 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
 use std::{
-    fmt::Write as _,
     path::Path,
     sync::{Arc, Mutex},
 };
 
+use crate::every_record::{every_answer, every_record};
 use rusqlite::{Connection, params, types::Value};
 use tempfile::TempDir;
 use tidegate_backends::sqlite::{Inspection, SqliteStore, database, repair};
 use tidegate_core::{
-    job::{Event, QueueName, Token},
     port::job_store::{
-        DueQuery, Expect, Item, ItemKind, JobStore, Key, ListQuery, Record, RecordKind,
-        RecordQuery, Write,
+        DueQuery, Item, ItemKind, JobStore, Key, Record, RecordKind, RecordQuery, Write,
     },
-    queue::{
-        Grant, GrantBatch, Ledger,
-        ledger::{BatchId, BatchRef},
-        order::Order,
-    },
-    stored::UnknownFields,
-    time::{Seconds, Timestamp},
+    queue::{ledger::BatchId, order::Order},
+    time::Timestamp,
 };
 use tidegate_engine::testkit::{
     builders::{at, job, name},
@@ -48,82 +41,7 @@ const TABLES: [&str; 10] = [
 fn filled() -> TempDir {
     let dir = TempDir::new().unwrap();
     let store = SqliteStore::open(dir.path()).unwrap();
-    let batch = GrantBatch {
-        id: BatchId(7),
-        ledger_version: 1,
-        grants: vec![Grant {
-            job: name("runs"),
-            version: tidegate_core::job::Version(1),
-            job_type: name("x"),
-            priority: 0,
-            weight: 1,
-            critical: false,
-            attributes: std::collections::BTreeMap::new(),
-            granted_at: at(1),
-            unknown: UnknownFields::default(),
-        }],
-        state: None,
-        unknown: UnknownFields::default(),
-    };
-    let named = BatchRef {
-        id: BatchId(7),
-        count: 1,
-        released: tidegate_core::queue::ledger::Bits::default(),
-        check_at: at(60_000),
-        sent: true,
-        sends: 0,
-        unknown: UnknownFields::default(),
-    };
-    let ledger = Ledger { version: 1, batches: vec![named], ..Ledger::default() };
-    let of = |id: &str| job(id).queue("mail").of_type("x");
-    let runs = of("runs").build();
-    let token = Token::new(5);
-    let claim = Event::Claim {
-        version: runs.life.version,
-        token,
-        worker: None,
-        lease: Seconds::new(30).duration(),
-        granted: true,
-        decided_at: at(1),
-    };
-    let claimed = runs.apply(claim, at(1)).unwrap();
-    let keyed = of("keyed").with(|spec| spec.correlation_key = Some("order".into())).build();
-    let key = Key::Correlation(name("x"), "order".into());
-    let record =
-        Record { kind: RecordKind::Reply, name: "r-1".into(), until: at(9), bytes: b"{}".to_vec() };
-    let queue = serde_json::json!({"config": {"concurrency": 100}, "paused": false, "version": 1});
-    let item = Write::SetItem {
-        kind: ItemKind::Queue,
-        name: "mail".into(),
-        was: 0,
-        version: 1,
-        bytes: Some(queue.to_string().into_bytes()),
-    };
-    run(async {
-        let txns = vec![
-            vec![
-                Write::AddJob(
-                    of("small").data(tidegate_core::job::Encoding::Json, "[100]").build(),
-                ),
-                item,
-                Write::PutRecord(record),
-            ],
-            vec![Write::AddJob(
-                of("large").data(tidegate_core::job::Encoding::Json, vec![b'1'; 3000]).build(),
-            )],
-            vec![
-                Write::SetKey { key, job: keyed.id.clone(), was: Expect::Absent },
-                Write::AddJob(keyed),
-            ],
-            vec![Write::AddJob(runs.clone())],
-            vec![
-                Write::SetJob { job: claimed, was: runs.life.revision, all: false },
-                Write::AddBatch(name("mail"), batch),
-                Write::SetLedger { queue: name("mail"), ledger, was: Expect::Absent },
-            ],
-        ];
-        store.commit(txns).await.map(drop).unwrap();
-    });
+    run(async { store.commit(every_record()).await.map(drop).unwrap() });
     drop(store);
     dir
 }
@@ -132,44 +50,7 @@ fn filled() -> TempDir {
 fn answers(dir: &Path) -> Option<String> {
     let store = SqliteStore::open(dir).ok()?;
     let mut all = String::new();
-    run(async {
-        let ids = ["small", "large", "keyed", "runs", "none"].map(name);
-        let queue: &QueueName = &name("mail");
-        let due = DueQuery {
-            queue: queue.clone(),
-            critical: false,
-            types: vec![name("x")],
-            partition: None,
-            order: Order::Time { step_millis: 0 },
-            until: Timestamp::MAX,
-            after: None,
-            limit: 100,
-        };
-        let critical = DueQuery { critical: true, ..due.clone() };
-        let keys = [Key::Correlation(name("x"), "order".into())];
-        let list = ListQuery { limit: 100, ..ListQuery::default() };
-        let records =
-            RecordQuery { kind: RecordKind::Reply, prefix: String::new(), after: None, limit: 100 };
-        let _ = write!(
-            all,
-            "{:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?}",
-            store.get(&ids).await,
-            store.bodies(&ids).await,
-            store.due(&[due, critical]).await,
-            store.partitions(queue, &[name("x")], None, 9).await,
-            store.overdue(Timestamp::MAX, None, 100).await,
-            store.running(queue, None, 100).await,
-            store.ledger(queue).await,
-            store.batches(queue).await,
-            store.keys(&keys).await,
-            store.list(&list).await.map(|page| page.jobs),
-            store.items(ItemKind::Queue).await,
-            store.records(&[records]).await,
-        );
-        let mut depth = store.depth().await.unwrap();
-        depth.sort_by_key(|depth| depth.state);
-        let _ = write!(all, "{depth:?}");
-    });
+    run(async { all = every_answer(&store).await });
     Some(all)
 }
 

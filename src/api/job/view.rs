@@ -179,6 +179,10 @@ pub struct FailureView<'a> {
     /// The HTTP status of the target's response, if there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
+    /// The shortest wait before the next attempt that the target asked for, as with `Retry-After`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<f64>)]
+    pub retry_after_seconds: Option<Seconds>,
 }
 
 /// One finished attempt.
@@ -349,6 +353,7 @@ impl<'a> FailureView<'a> {
             message: failure.message.as_deref().map(Cow::Borrowed),
             details,
             status: failure.status,
+            retry_after_seconds: failure.retry_after,
         }
     }
 }

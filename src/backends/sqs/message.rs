@@ -137,7 +137,7 @@ mod tests {
     use tidegate_engine::testkit::builders::{at, name};
 
     #[test]
-    fn written_messages_can_be_read() {
+    fn messages_of_every_release_are_read() {
         let granted = Work {
             queue: name("mail"),
             job: name("a"),
@@ -147,6 +147,7 @@ mod tests {
         };
         let free = Work { job: name("b"), granted_at: None, ..granted.clone() };
         let body = work(&name("mail"), &[&granted, &free]);
+        assert_eq!(body, MESSAGES[0]);
         assert_eq!(Message::parse(&body).unwrap(), Message::Work(vec![granted, free]));
         let kinds = [
             HintKind::Released(name("a"), Version(3)),
@@ -155,11 +156,21 @@ mod tests {
             HintKind::Due,
         ];
         let body = hint(&name("mail"), &kinds.iter().collect::<Vec<_>>());
+        assert_eq!(body, MESSAGES[1]);
         let hints = kinds.map(|kind| Hint { queue: name("mail"), kind }).to_vec();
         assert_eq!(Message::parse(&body).unwrap(), Message::Hints(hints));
         let expected = Timer { queue: name("mail"), at: at(9) };
+        assert_eq!(timer(&expected), MESSAGES[2]);
         assert_eq!(Message::parse(&timer(&expected)).unwrap(), Message::Timer(expected));
     }
+
+    /// What each release has written. A release that writes something else adds lines, and keeps
+    /// the earlier ones.
+    const MESSAGES: [&str; 3] = [
+        r#"{"work":{"queue":"mail","jobs":[{"id":"a","version":3,"run_at":5,"granted_at":7},{"id":"b","version":3,"run_at":5}]}}"#,
+        r#"{"hint":{"queue":"mail","due":true,"released":[["a",3]],"retry_decisions":["b"],"operations":["op"]}}"#,
+        r#"{"timer":{"queue":"mail","at":9}}"#,
+    ];
 
     #[test]
     fn a_malformed_message_is_refused() {

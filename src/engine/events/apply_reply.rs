@@ -1,7 +1,5 @@
 //! Applies one reply to its job, as a report of its attempt would.
 
-use std::time::Duration;
-
 use super::reply::Replied;
 use crate::{
     Catalog, Engine, Error,
@@ -38,9 +36,10 @@ impl Engine {
                     message: message.clone(),
                     details: details.clone(),
                     status: None,
+                    retry_after: None,
                     unknown: UnknownFields::default(),
                 };
-                ReportOutcome::Failed { failure, retryable: *retryable, least_wait: Duration::ZERO }
+                ReportOutcome::Failed { failure, retryable: *retryable }
             }
         };
         let report = Report {

@@ -65,12 +65,13 @@ impl Engine {
             ReportOutcome::Succeeded { result } => {
                 Event::Succeed { attempt, result: result.as_ref().and_then(ResultBody::of) }
             }
-            ReportOutcome::Failed { failure, retryable, least_wait } => {
+            ReportOutcome::Failed { failure, retryable } => {
+                let least_wait = failure.retry_after.unwrap_or_default().duration();
                 let retries = *retryable && tick::delivery(catalog, job)? == Delivery::AtLeastOnce;
                 let next = if retries {
                     match self.retry_decision(job) {
-                        RetryDecision::Wait(wait) => RetryDecision::Wait(wait.max(*least_wait)),
-                        RetryDecision::AskPlugin(_) => RetryDecision::AskPlugin(*least_wait),
+                        RetryDecision::Wait(wait) => RetryDecision::Wait(wait.max(least_wait)),
+                        RetryDecision::AskPlugin(_) => RetryDecision::AskPlugin(least_wait),
                         RetryDecision::GiveUp => RetryDecision::GiveUp,
                     }
                 } else {

@@ -64,6 +64,7 @@ struct LiveError {
     status: Option<u16>,
     message: Option<String>,
     details: Option<Json>,
+    retry_after_seconds: Option<Seconds>,
 }
 
 /// The state of a live queue as it was read.
@@ -160,7 +161,7 @@ fn traced(
                 status: error.and_then(|error| error.status),
                 message: error.and_then(|error| error.message.clone()),
                 details: error.and_then(|error| error.details.clone()),
-                not_before_seconds: None,
+                not_before_seconds: error.and_then(|error| error.retry_after_seconds),
                 started_seconds: Some(after(entry.started_at)),
             }
         })
@@ -291,7 +292,8 @@ mod tests {
 
     #[test]
     fn a_trace_begins_with_its_first_job_and_has_what_was_reported() {
-        let error = json!({"reason": "failed", "message": "no", "details": [1], "status": 503});
+        let error = json!({"reason": "failed", "message": "no", "details": [1], "status": 503,
+                           "retry_after_seconds": 9});
         let history = json!([
             {"attempt": 1, "started_at": "2026-01-01T10:00:02Z", "ended_at": "2026-01-01T10:00:03Z",
              "outcome": "failed", "error": error},
@@ -316,6 +318,7 @@ mod tests {
         let attempt = &a.attempts[0];
         assert_eq!((attempt.message.as_deref(), attempt.status), (Some("no"), Some(503)));
         assert_eq!(attempt.details, Some(json!([1])));
+        assert_eq!(attempt.not_before_seconds, Some(Seconds::new(9)));
         assert_eq!(a.attempts[1].message, None);
     }
 

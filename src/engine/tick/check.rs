@@ -19,9 +19,17 @@ use tidegate_core::{
 };
 
 /// How long sent work may stay unclaimed before it is sent again.
+///
+/// The next times, it waits twice as long each: work may lie in the work queue until its receivers
+/// have time, and then more messages delay it further. The first message stays valid.
 pub(super) const CLAIM_TIMEOUT: Duration = Duration::from_secs(6);
-/// How often unclaimed work is sent before its grant is revoked.
-const MAX_SENDS: u8 = 3;
+/// How many of these waits are twice as long as the one before.
+const DOUBLINGS: u8 = 7;
+/// How often work is sent again after those.
+const RESEND_INTERVAL: Duration = Duration::from_mins(10);
+/// How often work is sent, which takes a day, before its grant is revoked: its messages may be
+/// older than the work queue keeps them.
+const MAX_SENDS: u8 = 150;
 /// Grants that one tick checks at most, not counting the rest of the last batch.
 const MAX_CHECKED_GRANTS: usize = 2000;
 
@@ -30,12 +38,24 @@ struct BatchCheck {
     /// Whether its check time has come. Before that, grants are left to the receiver or to the tick
     /// that claims them.
     is_due: bool,
-    /// Whether unclaimed work is sent again; otherwise its grants are revoked.
-    resends: bool,
+    /// How often its work was sent.
+    sends: u8,
     /// When it is checked next.
     next: Timestamp,
-    /// Whether work was sent again.
-    resent: bool,
+    /// How often its work was sent after this check, if it is sent again.
+    resent: Option<u8>,
+}
+
+/// How long after its grant work that was sent `sends` times is sent again.
+fn resend_age(sends: u8) -> Duration {
+    let after_first = sends.saturating_sub(1);
+    CLAIM_TIMEOUT * 2u32.pow(after_first.min(DOUBLINGS).into())
+        + RESEND_INTERVAL * u32::from(after_first.saturating_sub(DOUBLINGS))
+}
+
+/// The number of sends after one at this age. Those that a late check missed count as done.
+fn sends_at(age: Duration) -> u8 {
+    (2..MAX_SENDS).find(|sends| resend_age(*sends) > age).unwrap_or(MAX_SENDS)
 }
 
 impl Engine {
@@ -65,18 +85,15 @@ impl Engine {
             }
             let mut batch = BatchCheck {
                 is_due: reference.check_at <= now,
-                resends: reference.sends > 0 && reference.sends < MAX_SENDS,
+                sends: reference.sends,
                 next: now + AUDIT_INTERVAL,
-                resent: false,
+                resent: None,
             };
             let grants: Vec<&Grant> = view.live_of(reference).collect();
             let ids: Vec<JobId> = grants.iter().map(|grant| grant.job.clone()).collect();
             checked += grants.len();
             for (grant, job) in grants.into_iter().zip(self.ports.store.get(&ids).await?) {
                 self.check_grant(grant, job, &mut batch, catalog, plan, now);
-            }
-            if batch.resent {
-                batch.next = batch.next.min(now + CLAIM_TIMEOUT);
             }
             plan.delta.read.push(reference.id);
             if batch.is_due {
@@ -117,9 +134,15 @@ impl Engine {
                 return;
             }
             State::Scheduled { .. } if !batch.is_due => return,
-            State::Scheduled { .. } if batch.resends => {
-                batch.resent = true;
-                plan.send.push(work(&job, now));
+            State::Scheduled { .. } if (1..MAX_SENDS).contains(&batch.sends) => {
+                let age = now.since(grant.granted_at);
+                let mut sends = batch.sends;
+                if resend_age(sends) <= age {
+                    sends = sends_at(age);
+                    batch.resent = batch.resent.max(Some(sends));
+                    plan.send.push(work(&job, now));
+                }
+                batch.next = batch.next.min(grant.granted_at + resend_age(sends));
                 return;
             }
             State::Scheduled { .. } => Event::Revoke { version: grant.version },
@@ -146,5 +169,21 @@ fn work(job: &Job, now: Timestamp) -> Work {
         version: job.life.version,
         run_at: now,
         granted_at: Some(now),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_is_sent_again_after_twice_the_time_up_to_ten_minutes() {
+        let ages: Vec<u64> = (1..=10).map(|sends| resend_age(sends).as_secs()).collect();
+        assert_eq!(ages, [6, 12, 24, 48, 96, 192, 384, 768, 1368, 1968]);
+        assert_eq!(resend_age(MAX_SENDS).as_secs() / 3600, 23);
+        // A check in time counts one send, and one after an hour all that it missed.
+        for (age, sends) in [(6, 2), (11, 2), (12, 3), (3600, 13), (90_000, MAX_SENDS)] {
+            assert_eq!(sends_at(Duration::from_secs(age)), sends, "{age}");
+        }
     }
 }

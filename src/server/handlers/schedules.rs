@@ -319,3 +319,30 @@ pub fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(resume))
         .routes(routes!(run))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_core::{job::Encoding, time::Seconds};
+    use tidegate_engine::testkit::builders::name;
+
+    #[test]
+    fn next_leaves_out_what_had_its_jobs_before_a_step_back() {
+        let hour = |hours: i64| Timestamp::from_millis(hours * 3_600_000);
+        let item = Arc::new(ScheduleItem {
+            config: ScheduleConfig::every(name("work"), Seconds::new(3600)),
+            data: Payload::null(),
+            version: 1,
+            rule: 1,
+            since: Timestamp::EPOCH,
+            replaced: None,
+        });
+        let first = |now: Timestamp| {
+            let state = ScheduleState { upto: hour(8), ..ScheduleState::default() };
+            let item = (Arc::clone(&item), state);
+            item.view(name("hourly"), Accept(Encoding::Json), now).unwrap().next[0]
+        };
+        assert_eq!(first(hour(10)), hour(11));
+        assert_eq!(first(hour(5)), hour(9), "6 to 8 have had their jobs");
+    }
+}

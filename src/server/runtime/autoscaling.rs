@@ -12,12 +12,13 @@ use tidegate_core::{
 use tidegate_engine::{Catalog, explanation::DRAIN_TARGET};
 
 /// The workers for `due` jobs by type. `startable` is what the limits admit of the first of them,
-/// and `means` has the seconds that an attempt of a type takes.
+/// with whether there are more than those, and `means` has the seconds that an attempt of a type
+/// takes.
 pub(super) fn desired_workers(
     catalog: &Catalog,
     queue: &QueueName,
     due: &BTreeMap<TypeName, u64>,
-    startable: &BTreeMap<TypeName, Startable>,
+    (startable, more): (&BTreeMap<TypeName, Startable>, bool),
     means: &HashMap<TypeName, f64>,
 ) -> u64 {
     let limits = catalog.limits(queue);
@@ -32,8 +33,13 @@ pub(super) fn desired_workers(
     types.sort_unstable();
     let mut capacity = limits.queue.concurrency.map(u64::from);
     let mut workers = 0;
-    for (weight, name, jobs) in types.into_iter().filter(|(_, _, jobs)| *jobs > 0) {
+    for (weight, name, jobs) in types {
         let admitted = startable.get(name).copied().unwrap_or_default();
+        // If all were examined, the others cannot be read, and no worker gets them.
+        let jobs = if more { jobs } else { jobs.min(admitted.examined) };
+        if jobs == 0 {
+            continue;
+        }
         // What admits all examined jobs is taken to admit the others as well.
         let bound = |most: u64| if most == admitted.examined { jobs } else { most };
         let (starts, at_once) = (bound(admitted.starts), bound(admitted.at_once));
@@ -53,4 +59,25 @@ pub(super) fn desired_workers(
         workers += fit;
     }
     workers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_engine::testkit::builders::name;
+
+    #[test]
+    fn due_jobs_that_cannot_be_read_want_no_workers() {
+        let (queue, work): (QueueName, TypeName) = (name("default"), name("work"));
+        let (due, means) = ([(work.clone(), 9)].into(), [(work.clone(), 60.0)].into());
+        let wanted = |readable: u64, more: bool| {
+            let all = Startable { examined: readable, starts: readable, at_once: readable };
+            let startable = [(work.clone(), all)].into();
+            desired_workers(&Catalog::default(), &queue, &due, (&startable, more), &means)
+        };
+        assert_eq!(wanted(9, false), 9);
+        assert_eq!(wanted(4, true), 9, "the others were not examined");
+        assert_eq!(wanted(4, false), 4);
+        assert_eq!(wanted(0, false), 0);
+    }
 }

@@ -107,6 +107,22 @@ mod tests {
         testkit::builders::name,
     };
 
+    /// What outlives a server's process.
+    #[derive(Default)]
+    struct Machine {
+        clock: Arc<FakeClock>,
+        store: Arc<MemoryStore>,
+        objects: Arc<InMemory>,
+    }
+
+    impl Machine {
+        async fn start(&self) -> Server {
+            let Self { clock, store, objects } = self;
+            let builder = builder_on(clock, Arc::clone(store) as _, Arc::clone(objects) as _);
+            builder.start().await.unwrap()
+        }
+    }
+
     async fn leased(server: &Server) -> Vec<Job> {
         let request = LeaseRequest {
             queue: None,
@@ -122,15 +138,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_capacity_outlives_a_restart_until_it_is_taken_back() {
-        let (clock, store) = (Arc::new(FakeClock::default()), Arc::new(MemoryStore::new()));
-        let objects = Arc::new(InMemory::new());
-        let start = async || {
-            builder_on(&clock, Arc::clone(&store) as _, Arc::clone(&objects) as _)
-                .start()
-                .await
-                .unwrap()
-        };
-        let server = start().await;
+        let machine = Machine::default();
+        let server = machine.start().await;
         server.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
         server.register_worker("w", Some(2)).await.unwrap();
         let enqueue = || server.enqueue(NewJob::new(name("work"), Payload::null()));
@@ -141,7 +150,7 @@ mod tests {
         let run = leased(&server).await;
         assert_eq!(run.len(), 2);
         drop(server);
-        let server = start().await;
+        let server = machine.start().await;
         assert!(leased(&server).await.is_empty(), "it still runs two");
         let explained = server.explain(&waiting, None).await.unwrap();
         assert_eq!(explained.workers.and_then(|workers| workers.capacity), Some(2));
@@ -161,25 +170,18 @@ mod tests {
 
     #[tokio::test]
     async fn a_worker_that_calls_keeps_its_capacity_past_a_week() {
-        let (clock, store) = (Arc::new(FakeClock::default()), Arc::new(MemoryStore::new()));
-        let objects = Arc::new(InMemory::new());
-        let start = async || {
-            builder_on(&clock, Arc::clone(&store) as _, Arc::clone(&objects) as _)
-                .start()
-                .await
-                .unwrap()
-        };
-        let server = start().await;
+        let machine = Machine::default();
+        let server = machine.start().await;
         server.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
         server.register_worker("w", Some(2)).await.unwrap();
         for _ in 0..8 {
-            clock.advance(Duration::from_hours(24));
+            machine.clock.advance(Duration::from_hours(24));
             assert!(leased(&server).await.is_empty());
         }
         // Any registration removes what is too old.
         server.register_worker("other", Some(1)).await.unwrap();
         drop(server);
-        let server = start().await;
+        let server = machine.start().await;
         for _ in 0..8 {
             server.enqueue(NewJob::new(name("work"), Payload::null())).await.unwrap();
         }

@@ -149,9 +149,10 @@ impl Server {
         max_age: Duration,
     ) -> Result<Arc<QueueExplanation>, Error> {
         let now = self.now();
-        let is_recent = |at: Timestamp| now.since(at) < max_age;
+        // One from the future was made before the clock was set back.
+        let is_recent = |at: Timestamp, max_age| at <= now && now.since(at) < max_age;
         if let Some((at, kept)) = self.inner.explanations.lock().get(name)
-            && is_recent(*at)
+            && is_recent(*at, max_age)
         {
             return Ok(Arc::clone(kept));
         }
@@ -160,7 +161,7 @@ impl Server {
         let explanation = Arc::new(self.explain_in(name, depths, most).await?);
         let mut kept = self.inner.explanations.lock();
         if kept.len() >= MAX_EXPLANATIONS {
-            kept.retain(|_, (at, _)| now.since(*at) < MAX_EXPLANATION_AGE);
+            kept.retain(|_, (at, _)| is_recent(*at, MAX_EXPLANATION_AGE));
         }
         if kept.len() < MAX_EXPLANATIONS {
             kept.insert(name.clone(), (now, Arc::clone(&explanation)));
@@ -189,8 +190,7 @@ impl Server {
         }
         let now = engine.now();
         let store = &engine.ports().store;
-        let mut due =
-            store.count_due(name, &types, now, store.capabilities().max_counted_due).await?;
+        let due = store.count_due(name, &types, now, store.capabilities().max_counted_due).await?;
         let oldest = if due.is_empty() {
             None
         } else {
@@ -206,17 +206,11 @@ impl Server {
         };
         let QueueExplanation { held, startable, constraints, more, .. } = &*explanation;
         let ready = due.values().sum();
-        if !more {
-            // The others cannot be read, and no worker gets them.
-            for (name, jobs) in &mut due {
-                *jobs = startable.get(name).map_or(0, |startable| startable.examined.min(*jobs));
-            }
-        }
         let desired_workers = autoscaling::desired_workers(
             &catalog,
             name,
             &due,
-            startable,
+            (startable, *more),
             &snapshot.mean_run_seconds,
         );
         let running = depth.get(StateFilter::Running.as_str()).copied().unwrap_or_default();
@@ -258,5 +252,34 @@ mod tests {
             let status = server.queue_status(&name("default")).await.unwrap();
             assert_eq!(status.ready, u64::from(ready));
         }
+    }
+
+    #[tokio::test]
+    async fn a_list_of_queues_explains_them_again_after_a_second() {
+        let clock = Arc::new(FakeClock::default());
+        let server = builder(&clock).start().await.unwrap();
+        server.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
+        let queue: QueueName = name("default");
+        server.pause_queue(&queue, true).await.unwrap();
+        let enqueue = async || {
+            server.enqueue(NewJob::new(name("work"), Payload::null())).await.unwrap();
+        };
+        let held = |status: &QueueStatus| status.held.iter().map(|held| held.jobs).sum::<u64>();
+        let listed = async || {
+            let statuses = server.queue_statuses([&queue].into_iter()).await.unwrap();
+            held(statuses[0].as_ref().unwrap())
+        };
+        enqueue().await;
+        assert_eq!(listed().await, 1);
+        enqueue().await;
+        assert_eq!(listed().await, 1, "explained at this instant already");
+        let status = server.queue_status(&queue).await.unwrap();
+        assert_eq!(held(&status), 2, "a lone status is never old");
+        enqueue().await;
+        clock.advance(MAX_EXPLANATION_AGE);
+        assert_eq!(listed().await, 3);
+        clock.set(server.now() - Duration::from_mins(1));
+        enqueue().await;
+        assert_eq!(listed().await, 4, "an explanation from the future is not kept");
     }
 }

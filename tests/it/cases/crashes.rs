@@ -68,11 +68,14 @@ async fn jobs(harness: &Harness) -> Vec<Job> {
     harness.store.list(&query).await.unwrap().jobs
 }
 
-/// Leases jobs and reports success, a minute at a time, until every job has ended. At most `limit`
-/// are granted at once, and no slot stays taken.
+/// Leases jobs, claims what was sent, and reports success, a minute at a time, until every job has
+/// ended. At most `limit` are granted at once, and no slot stays taken.
 async fn drain(harness: &mut Harness, limit: u64) {
     for _ in 0..20 {
-        let run = harness.lease(5).await;
+        let mut run = harness.lease(5).await;
+        let sent = harness.work();
+        let claimed = harness.engine.claim(&sent, None).await.unwrap();
+        run.extend(claimed.into_iter().flatten().map(|claimed| claimed.job));
         assert!(harness.granted().await <= limit, "{} are granted", harness.granted().await);
         harness.succeed(&run).await;
         harness.wait(61);

@@ -364,9 +364,5 @@ pub fn report(job: &Job, outcome: ReportOutcome) -> Report {
 }
 
 pub fn failed() -> ReportOutcome {
-    ReportOutcome::Failed {
-        failure: Failure::new(Reason::Failed, "no"),
-        retryable: true,
-        least_wait: Duration::ZERO,
-    }
+    ReportOutcome::Failed { failure: Failure::new(Reason::Failed, "no"), retryable: true }
 }

@@ -168,11 +168,7 @@ impl Target for Worker {
 
 fn failure() -> ReportOutcome {
     use tidegate_core::job::lifecycle::{Failure, Reason};
-    ReportOutcome::Failed {
-        failure: Failure::new(Reason::Failed, "no"),
-        retryable: true,
-        least_wait: Duration::ZERO,
-    }
+    ReportOutcome::Failed { failure: Failure::new(Reason::Failed, "no"), retryable: true }
 }
 
 fn queue() -> QueueName {

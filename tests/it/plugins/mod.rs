@@ -135,6 +135,7 @@ fn failure() -> RetryCall {
         message: Some("HTTP 503".into()),
         details: Some("{\"busy\":true}".into()),
         status: Some(503),
+        retry_after: None,
         unknown: UnknownFields::default(),
     };
     let entry = |attempt| AttemptRecord {

@@ -87,6 +87,7 @@ impl FailureJson {
                 message: self.message,
                 details,
                 status: self.status,
+                retry_after: None,
                 unknown: UnknownFields::default(),
             }),
             retry_at: None,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{record, stored::UnknownFields};
+use crate::{record, stored::UnknownFields, time::Seconds};
 
 /// Why an attempt failed. Serialised in lower case with underscores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -51,11 +51,13 @@ pub struct Failure {
     pub details: Option<String>,
     /// The HTTP status of its target's response, if there was one.
     pub status: Option<u16>,
+    /// The shortest wait before the next attempt that its target asked for, as with `Retry-After`.
+    pub retry_after: Option<Seconds>,
     /// The fields that a newer release added.
     pub unknown: UnknownFields,
 }
 
-record!(Failure { reason, message, details, status });
+record!(Failure { reason, message, details, status; retry_after });
 
 impl Failure {
     /// A failure with a reason and a message.
@@ -65,6 +67,7 @@ impl Failure {
             message: Some(message.into()),
             details: None,
             status: None,
+            retry_after: None,
             unknown: UnknownFields::default(),
         }
     }

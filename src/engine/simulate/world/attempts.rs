@@ -136,10 +136,10 @@ impl Reported {
         let failure = Failure {
             status,
             details: details.map(|details| details.to_string()),
+            retry_after: not_before_seconds,
             ..Failure::new(reason, message.unwrap_or_else(simulated))
         };
-        let least_wait = not_before_seconds.unwrap_or_default().duration();
-        ReportOutcome::Failed { failure, retryable, least_wait }
+        ReportOutcome::Failed { failure, retryable }
     }
 }
 

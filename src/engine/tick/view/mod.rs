@@ -58,9 +58,9 @@ pub(crate) struct Delta {
     pub sent: bool,
     /// Batches whose jobs were read.
     pub read: Vec<BatchId>,
-    /// The new check time of each batch whose check time has come, and whether its work was sent
-    /// again.
-    pub checked: Vec<(BatchId, Timestamp, bool)>,
+    /// The new check time of each batch whose check time has come, and its number of sends if its
+    /// work is sent again.
+    pub checked: Vec<(BatchId, Timestamp, Option<u8>)>,
     /// Batches whose work was sent.
     pub sent_batches: Vec<BatchId>,
     /// The throttler's new state, if it changed.

@@ -53,7 +53,7 @@ impl LedgerView {
             if let Some(reference) = ledger.batches.iter_mut().find(|reference| reference.id == *id)
             {
                 reference.check_at = *check_at;
-                reference.sends += u8::from(*resent);
+                reference.sends = resent.unwrap_or(reference.sends);
             }
         }
         for reference in

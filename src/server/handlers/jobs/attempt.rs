@@ -2,9 +2,6 @@
 //!
 //! The attempt's own token is enough for both, so that a callback needs no other credentials.
 
-use std::time::Duration;
-use tidegate_core::stored::UnknownFields;
-
 use axum::{extract::State, response::IntoResponse};
 use tidegate_api::{BeatView, Bodies, HeartbeatBody, JobView, ReportBody, Status};
 
@@ -16,9 +13,12 @@ use super::super::{
     media::Accept,
     params::JobPath,
 };
-use tidegate_core::job::{
-    Payload, Token,
-    lifecycle::{Failure, Progress, Reason},
+use tidegate_core::{
+    job::{
+        Payload, Token,
+        lifecycle::{Failure, Progress, Reason},
+    },
+    stored::UnknownFields,
 };
 use tidegate_engine::request::{Heartbeat, Report, ReportOutcome};
 
@@ -85,13 +85,10 @@ pub(crate) fn read_report(
                 message: report.message,
                 details,
                 status: None,
+                retry_after: None,
                 unknown: UnknownFields::default(),
             };
-            ReportOutcome::Failed {
-                failure,
-                retryable: report.retryable.unwrap_or(true),
-                least_wait: Duration::ZERO,
-            }
+            ReportOutcome::Failed { failure, retryable: report.retryable.unwrap_or(true) }
         }
     };
     let shown = report.token.map(|text| {

@@ -77,14 +77,13 @@ pub(super) async fn push(
 /// The report of an attempt that could not be delivered.
 pub(super) fn not_delivered(job: &Job, reason: impl Into<String>, retryable: bool) -> Report {
     let failure = Failure::new(Reason::NotDelivered, reason);
-    report(job, ReportOutcome::Failed { failure, retryable, least_wait: Duration::ZERO })
+    report(job, ReportOutcome::Failed { failure, retryable })
 }
 
 /// The report of an attempt whose call to its target broke.
 pub(super) fn connection_lost(job: &Job, reason: &str) -> Report {
     let failure = Failure::new(Reason::ConnectionLost, reason);
-    let least_wait = Duration::ZERO;
-    report(job, ReportOutcome::Failed { failure, retryable: true, least_wait })
+    report(job, ReportOutcome::Failed { failure, retryable: true })
 }
 
 fn report(job: &Job, outcome: ReportOutcome) -> Report {
@@ -135,7 +134,8 @@ impl Exchange<'_> {
                 }
                 Err(error) => return self.unanswered(&error),
             };
-            let wait = waits.next().map(|wait| not_delivered.after.unwrap_or(*wait));
+            let wait =
+                waits.next().map(|wait| not_delivered.after.map_or(*wait, Seconds::duration));
             match wait {
                 Some(wait) if engine.now() + wait < self.deadline => {
                     engine.ports().clock.sleep_until(engine.now() + wait).await;
@@ -200,7 +200,6 @@ impl Exchange<'_> {
                 DeliveryOutcome::Report(ReportOutcome::Failed {
                     failure: Failure::new(reason, error.to_string()),
                     retryable: true,
-                    least_wait: Duration::ZERO,
                 })
             }
         }
@@ -210,9 +209,12 @@ impl Exchange<'_> {
 /// The outcome of a delivery whose retries are used up.
 fn exhausted(NotDelivered { message, after, status }: NotDelivered) -> DeliveryOutcome {
     DeliveryOutcome::Report(ReportOutcome::Failed {
-        failure: Failure { status, ..Failure::new(Reason::NotDelivered, message) },
+        failure: Failure {
+            status,
+            retry_after: after,
+            ..Failure::new(Reason::NotDelivered, message)
+        },
         retryable: true,
-        least_wait: after.unwrap_or_default(),
     })
 }
 
@@ -221,11 +223,11 @@ fn failed_permanently(reason: Reason, message: impl Into<String>) -> DeliveryOut
     DeliveryOutcome::Report(ReportOutcome::Failed {
         failure: Failure::new(reason, message),
         retryable: false,
-        least_wait: Duration::ZERO,
     })
 }
 
-/// Extends the lease of an attempt that continues at its worker until its timeout.
+/// Extends the lease of an attempt that continues at its worker until its timeout. Returns the
+/// attempt's failure if no extension can be stored until the lease ends.
 async fn keep_running(inner: &Arc<Inner>, job: &Job) -> Option<Report> {
     let run = job.life.running()?;
     let left = run.timeout_at.since(inner.engine.now());
@@ -242,6 +244,15 @@ async fn keep_running(inner: &Arc<Inner>, job: &Job) -> Option<Report> {
             // The worker has accepted the job, so this is retried until the lease ends.
             Err(Error::Unavailable { retry_after, .. }) if inner.engine.now() < run.lease_until => {
                 inner.engine.ports().clock.sleep_until(inner.engine.now() + retry_after).await;
+            }
+            // No lease ends an unclaimed dispatch. Once the end of a lease is recorded, the report
+            // is refused.
+            Err(
+                error @ (Error::Unavailable { .. } | Error::Unreadable(_) | Error::Internal(_)),
+            ) => {
+                let message = format!("its lease could not be extended: {error}");
+                let failure = Failure::new(Reason::LeaseExpired, message);
+                return Some(report(job, ReportOutcome::Failed { failure, retryable: true }));
             }
             // The attempt is over already, for example by a callback that arrived before the
             // response.

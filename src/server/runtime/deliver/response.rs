@@ -1,7 +1,5 @@
 //! The outcome that the response of a worker means.
 
-use std::time::Duration;
-
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use chrono::DateTime;
 use serde_json::value::RawValue;
@@ -16,7 +14,7 @@ use tidegate_core::{
     port::target::Response,
     stored::UnknownFields,
     target::Complete,
-    time::Timestamp,
+    time::{Seconds, Timestamp},
 };
 use tidegate_engine::request::ReportOutcome;
 
@@ -27,7 +25,7 @@ const MAX_MESSAGE_BYTES: usize = 1024;
 /// Most bytes of a response that go into the details of a failure.
 const MAX_DETAILS_BYTES: usize = 16 << 10;
 /// The longest wait that a `Retry-After` can request.
-const MAX_RETRY_AFTER: Duration = Duration::from_hours(24);
+const MAX_RETRY_AFTER: Seconds = Seconds::new(24 * 3600);
 
 /// What decides how a response is classified.
 pub(super) struct ResponseRules {
@@ -50,7 +48,7 @@ pub(super) enum ResponseClass {
 pub(super) struct NotDelivered {
     pub(super) message: String,
     /// The wait that the worker requested.
-    pub(super) after: Option<Duration>,
+    pub(super) after: Option<Seconds>,
     /// The status of the response, if there was one.
     pub(super) status: Option<u16>,
 }
@@ -108,20 +106,22 @@ fn rejected(response: &Response) -> DeliveryOutcome {
             message: Some(message(response)),
             details,
             status: Some(response.status),
+            retry_after: None,
             unknown: UnknownFields::default(),
         },
         retryable: response.status != STATUS_NOT_RETRYABLE && !forbids_retry,
-        least_wait: Duration::ZERO,
     })
 }
 
 /// The wait that a `Retry-After` requests: seconds, or an HTTP date.
-fn retry_after(text: &str, now: Timestamp) -> Option<Duration> {
-    if let Ok(seconds) = text.trim().parse::<u64>() {
-        return Some(Duration::from_secs(seconds).min(MAX_RETRY_AFTER));
-    }
-    let at = DateTime::parse_from_rfc2822(text.trim()).ok()?;
-    Some(Timestamp::from_utc(at.to_utc()).since(now).min(MAX_RETRY_AFTER))
+fn retry_after(text: &str, now: Timestamp) -> Option<Seconds> {
+    let millis = if let Ok(seconds) = text.trim().parse::<u64>() {
+        seconds.saturating_mul(1000)
+    } else {
+        let at = DateTime::parse_from_rfc2822(text.trim()).ok()?;
+        Timestamp::from_utc(at.to_utc()).since(now).as_millis() as u64
+    };
+    Some(Seconds::from_millis(millis).min(MAX_RETRY_AFTER))
 }
 
 fn message(response: &Response) -> String {

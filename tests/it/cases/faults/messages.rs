@@ -49,35 +49,66 @@ async fn a_lost_hint_delays_a_limited_queue_by_a_minute_at_most() {
 }
 
 #[tokio::test]
-async fn an_unclaimed_grant_uses_up_no_attempt() {
+async fn lost_work_is_sent_again_and_uses_up_no_attempt() {
     for config in [TypeConfig::default(), once()] {
         for mut harness in every_store() {
             harness.with_limit(1).await;
             harness.set_type("work", config.clone()).await;
             let job = harness.enqueue(work()).await;
             let mut sent = 0;
-            for _ in 0..20 {
+            for _ in 0..200 {
                 // Every message is lost.
                 sent += harness.send(1).await.len();
-                harness.wait(7);
+                harness.wait(3);
             }
-            assert!(
-                sent >= 6,
-                "a lost message is followed by a new grant and a new message: {sent}"
-            );
+            // At once, and after 6, 12, 24, 48, 96, 192 and 384 s.
+            assert_eq!(sent, 8);
             let there = harness.job(&job.id).await;
             assert_eq!((there.life.attempt, there.life.history.len()), (0, 0));
-            assert!(there.life.version.0 > 1, "its unclaimed grants were revoked");
-            let work = harness.send(1).await;
-            let work = if work.is_empty() {
-                harness.wait(7);
-                harness.send(1).await
-            } else {
-                work
+            let work = loop {
+                harness.wait(60);
+                let work = harness.send(1).await;
+                if !work.is_empty() {
+                    break work;
+                }
             };
             let claimed = harness.engine.claim(&work, None).await.unwrap();
             assert_eq!(claimed[0].as_ref().expect("the grant is still valid").job.life.attempt, 1);
         }
+    }
+}
+
+#[tokio::test]
+async fn late_work_starts_under_its_first_grant() {
+    for mut harness in every_store() {
+        harness.with_limit(1).await;
+        let job = harness.enqueue(work()).await;
+        let first = harness.send(1).await;
+        let mut again = 0;
+        for _ in 0..60 {
+            harness.wait(60);
+            again += harness.send(1).await.len();
+        }
+        // Most of them: 768 + 600 n seconds after the grant.
+        assert!((8..=13).contains(&again), "{again}");
+        let started = harness.engine.claim(&first, None).await.unwrap();
+        assert_eq!(started[0].as_ref().expect("the grant is valid").job.life.attempt, 1);
+        assert_eq!(harness.job(&job.id).await.life.version, first[0].version);
+    }
+}
+
+#[tokio::test]
+async fn work_that_is_a_day_late_has_a_new_grant() {
+    for mut harness in every_store() {
+        harness.with_limit(1).await;
+        let job = harness.enqueue(work()).await;
+        let first = harness.send(1).await;
+        for _ in 0..4 {
+            harness.wait(12 * 3600);
+            harness.send(1).await;
+        }
+        assert!(harness.job(&job.id).await.life.version > first[0].version);
+        assert!(harness.engine.claim(&first, None).await.unwrap()[0].is_none());
     }
 }
 

@@ -134,17 +134,19 @@ async fn windows_and_retry_after_apply_to_a_retry_decision() {
         let running = harness.lease(1).await.remove(0);
         let start = harness.now();
         let busy = |wait| ReportOutcome::Failed {
-            failure: Failure::new(Reason::NotDelivered, "busy"),
+            failure: Failure {
+                retry_after: Some(Seconds::new(wait)),
+                ..Failure::new(Reason::NotDelivered, "busy")
+            },
             retryable: true,
-            least_wait: wait,
         };
-        fail(&mut harness, &running, busy(Duration::from_mins(5))).await;
+        fail(&mut harness, &running, busy(300)).await;
         sweep(&harness).await;
         assert_eq!(calls.lock().remove(0).not_before, Some(start + Duration::from_mins(5)));
         assert_eq!(harness.job(&job.id).await.life.run_at(), Some(start + Duration::from_mins(5)));
         harness.wait(300);
         let running = harness.lease(1).await.remove(0);
-        fail(&mut harness, &running, busy(Duration::from_mins(20))).await;
+        fail(&mut harness, &running, busy(1200)).await;
         sweep(&harness).await;
         assert_eq!(harness.job(&job.id).await.life.run_at(), Some(start + Duration::from_hours(8)));
     }
@@ -156,7 +158,6 @@ async fn a_strategy_is_not_called_when_no_attempt_may_follow() {
         let never = || ReportOutcome::Failed {
             failure: Failure::new(Reason::Failed, "no"),
             retryable: false,
-            least_wait: Duration::ZERO,
         };
         let job = harness.enqueue(work()).await;
         let running = harness.lease(1).await.remove(0);

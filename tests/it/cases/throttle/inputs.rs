@@ -12,6 +12,7 @@ use tidegate_core::{
     },
     port::policy::{Action, Decision, Ended, ThrottleCall},
     queue::plugin::{Description, OnFailure},
+    time::Seconds,
 };
 use tidegate_engine::{
     ByteBudget, CountedBytes, Dispatch, OBJECT_BYTES, TickInput,
@@ -47,9 +48,12 @@ async fn a_throttler_hears_of_attempts_that_ended_once_each() {
         assert_eq!(running.len(), 5);
         calls.lock().clear();
         // Two reports, and no demand for jobs.
-        let failure = Failure { status: Some(429), ..Failure::new(Reason::NotDelivered, "busy") };
-        let busy =
-            ReportOutcome::Failed { failure, retryable: true, least_wait: Duration::from_hours(1) };
+        let failure = Failure {
+            status: Some(429),
+            retry_after: Some(Seconds::new(3600)),
+            ..Failure::new(Reason::NotDelivered, "busy")
+        };
+        let busy = ReportOutcome::Failed { failure, retryable: true };
         let reports = vec![
             report(&running[0], ReportOutcome::Succeeded { result: None }),
             report(&running[1], busy),

@@ -123,11 +123,7 @@ fn report(job: &Job, succeeded: bool) -> Report {
     let outcome = if succeeded {
         ReportOutcome::Succeeded { result: None }
     } else {
-        ReportOutcome::Failed {
-            failure: Failure::new(Reason::Failed, "no"),
-            retryable: true,
-            least_wait: Duration::ZERO,
-        }
+        ReportOutcome::Failed { failure: Failure::new(Reason::Failed, "no"), retryable: true }
     };
     let token = job.life.running().map(|run| run.token);
     Report { id: job.id.clone(), job_type: None, attempt: job.life.attempt, token, outcome }

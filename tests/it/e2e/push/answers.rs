@@ -176,6 +176,7 @@ async fn a_long_retry_after_ends_the_attempt_and_is_the_least_wait() {
     let job = tide.job_when(&id, |job| job["attempt"] == 1 && job["state"] == "scheduled").await;
     assert_eq!(job["error"]["reason"], "not_delivered");
     let entry = &job["history"][0];
+    assert_eq!(entry["error"]["retry_after_seconds"], 300);
     let instant =
         |value: &Value| value.as_str().unwrap().parse::<tidegate_core::time::Timestamp>().unwrap();
     assert!(

@@ -101,8 +101,7 @@ impl World {
     /// The process ends its call without a response.
     pub(super) fn give_up(&self, process: &EngineProcess, job: &Job, reason: Reason) {
         let failure = Failure::new(reason, "there was no response");
-        let outcome =
-            ReportOutcome::Failed { failure, retryable: true, least_wait: Duration::ZERO };
+        let outcome = ReportOutcome::Failed { failure, retryable: true };
         let report = Report {
             id: job.id.clone(),
             job_type: None,

@@ -116,7 +116,7 @@ impl World {
             ReportOutcome::Succeeded { result: None }
         } else {
             let failure = Failure::new(Reason::Failed, "it failed");
-            ReportOutcome::Failed { failure, retryable: s.happens(0.8), least_wait: Duration::ZERO }
+            ReportOutcome::Failed { failure, retryable: s.happens(0.8) }
         };
         let report = Report {
             id: job.id.clone(),

@@ -104,6 +104,7 @@ pub async fn an_added_job_is_read_back_as_it_was(store: &dyn JobStore) {
         message: Some("no".into()),
         details: Some("{\"a\":1}".into()),
         status: Some(429),
+        retry_after: Some(Seconds::new(9)),
         unknown: UnknownFields::default(),
     };
     let result = ResultBody {

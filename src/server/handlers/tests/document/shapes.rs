@@ -68,6 +68,7 @@ fn job(state: State) -> Job {
         message: Some("too slow".into()),
         details: Some("{\"n\":1}".into()),
         status: Some(500),
+        retry_after: Some(Seconds::new(9)),
         unknown: UnknownFields::default(),
     };
     let entry = AttemptRecord {

@@ -119,7 +119,7 @@ async fn bounded(inner: &Inner, report: Report, lease_until: Timestamp) -> Repor
         // recorded, the report is refused.
         let retryable = matches!(error, Error::Unavailable { .. });
         let failure = Failure::new(Reason::Failed, format!("its result cannot be stored: {error}"));
-        let outcome = ReportOutcome::Failed { failure, retryable, least_wait: Duration::ZERO };
+        let outcome = ReportOutcome::Failed { failure, retryable };
         return Report { outcome, ..report };
     }
 }
@@ -144,9 +144,7 @@ async fn handle(inner: &Inner, handler: &Handler, job: Job) -> Report {
         Handled::Succeeded(result) => {
             ReportOutcome::Succeeded { result: result.map(tidegate_core::job::Body::Inline) }
         }
-        Handled::Failed { failure, retryable } => {
-            ReportOutcome::Failed { failure, retryable, least_wait: Duration::ZERO }
-        }
+        Handled::Failed { failure, retryable } => ReportOutcome::Failed { failure, retryable },
     };
     Report { id, job_type: None, attempt, token, outcome }
 }
