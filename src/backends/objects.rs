@@ -55,7 +55,7 @@ impl HttpConnector for CountingClient {
 #[async_trait]
 impl HttpService for CountingClient {
     async fn call(&self, request: HttpRequest) -> std::result::Result<HttpResponse, HttpError> {
-        let answer = self.calls.send_to_bucket(request, self.half).await;
+        let answer = self.calls.send_signed(request, self.half).await;
         let reason = match answer.as_ref().map(|answer| answer.status().as_u16()) {
             Ok(429 | 503) => Some("throttled"),
             // A missing or changed object is no error of the service.

@@ -5,7 +5,7 @@
 use std::{path::Path, process::Command};
 
 use serde_json::json;
-use tidegate_server::lambda::testkit::{Function, messages, messages_of};
+use tidegate_server::lambda::testkit::{Function, KEY_PARAMETER, messages, messages_of};
 
 #[tokio::test]
 async fn a_message_of_a_missing_job_is_done_a_malformed_one_fails() {
@@ -30,6 +30,22 @@ async fn an_unclaimed_message_is_redelivered_within_seconds() {
     assert_eq!(function.call(messages_of("work", 1, [work])).await, Ok(failed));
     let again = json!({"Id": "0", "ReceiptHandle": "receipt-0", "VisibilityTimeout": 2});
     assert_eq!(function.sent(), [("work".to_owned(), again)]);
+}
+
+#[tokio::test]
+async fn the_key_is_read_from_a_parameter_at_the_start() {
+    let binary = Path::new(env!("CARGO_BIN_EXE_tidegate-deliver"));
+    let parameter = "TIDEGATE_ENCRYPTION_KEY_PARAMETER";
+    let vars = [("TIDEGATE_ENCRYPTION_KEY", ""), (parameter, KEY_PARAMETER)];
+    let function = Function::start(binary, &vars).await;
+    let done = json!({"batchItemFailures": []});
+    assert_eq!(
+        function.call(messages([r#"{"work": {"queue": "q", "jobs": []}}"#])).await,
+        Ok(done)
+    );
+    let vars = [("TIDEGATE_ENCRYPTION_KEY", ""), (parameter, "/another")];
+    let mut function = Function::start(binary, &vars).await;
+    assert!(!function.ended().await.success());
 }
 
 #[test]

@@ -24,6 +24,9 @@ use reqwest::{Client, redirect};
 /// Timeout of a connection. It allows for the loss of the first packet, which is repeated after a
 /// second.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long an idle connection is kept. A function may be frozen for longer than the service keeps
+/// its end, and then the first request on the connection fails.
+const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A client for requests to AWS, with its connections. A clone shares them.
 #[derive(Clone, Debug)]
@@ -43,16 +46,17 @@ impl Calls {
             // The callers retry, and count it.
             .retry(reqwest::retry::never())
             .no_proxy()
+            .pool_idle_timeout(POOL_IDLE_TIMEOUT)
             .connect_timeout(CONNECT_TIMEOUT);
         client.build().map(Self)
     }
 
-    /// Sends a request to the bucket, with a `timeout` for the complete response.
+    /// Sends a signed request, to the bucket for example, with a `timeout` for the complete response.
     ///
     /// # Errors
     ///
     /// There was no response; the kind of the error tells whether a retry may help.
-    pub(crate) async fn send_to_bucket(
+    pub(crate) async fn send_signed(
         &self,
         request: store::HttpRequest,
         timeout: Duration,
@@ -73,7 +77,7 @@ impl Calls {
                     store::HttpErrorKind::Unknown
                 } else {
                     // A broken connection, for example one that was idle while the function was
-                    // frozen. All requests to the bucket can be repeated.
+                    // frozen. All requests of this kind can be repeated.
                     store::HttpErrorKind::Request
                 };
                 store::HttpError::new(kind, error.without_url())

@@ -2,6 +2,7 @@
 
 pub mod calls;
 pub mod error;
+pub mod parameter;
 pub mod target;
 
 use std::time::Duration;
@@ -10,6 +11,7 @@ use aws_config::{
     BehaviorVersion,
     environment::{EnvironmentVariableCredentialsProvider, EnvironmentVariableRegionProvider},
     meta::region::ProvideRegion as _,
+    retry::RetryConfig,
     timeout::TimeoutConfig,
 };
 use aws_types::{
@@ -20,7 +22,14 @@ use aws_types::{
 pub use aws_config::SdkConfig;
 pub use calls::Calls;
 pub use error::CallError;
+pub use parameter::{ParameterError, ParameterStore};
 pub use target::AwsTarget;
+
+/// Maximum attempts of a call.
+const MAX_ATTEMPTS: u32 = 5;
+/// The longest wait before the second attempt, which doubles with each further one. The SDK's own
+/// second is longer than most invocations.
+const FIRST_WAIT: Duration = Duration::from_millis(25);
 
 /// Region, credentials and endpoint from environment variables, which Lambda sets: `AWS_REGION`,
 /// `AWS_ACCESS_KEY_ID` and so on, `AWS_ENDPOINT_URL`, `AWS_ENDPOINT_URL_DYNAMODB` for a single
@@ -37,6 +46,11 @@ pub async fn config(calls: Calls, timeout: Duration) -> SdkConfig {
         ))
         .service_config(Environment)
         .http_client(calls)
+        .retry_config(
+            RetryConfig::standard()
+                .with_max_attempts(MAX_ATTEMPTS)
+                .with_initial_backoff(FIRST_WAIT),
+        )
         .timeout_config(TimeoutConfig::builder().operation_attempt_timeout(timeout).build());
     config.set_endpoint_url(variable("AWS_ENDPOINT_URL"));
     config.set_use_fips(variable("AWS_USE_FIPS_ENDPOINT").map(|text| text == "true"));

@@ -87,6 +87,8 @@ fn an_address_is_checked_alike_in_a_url_and_when_resolved() {
         let host = if ip.is_ipv6() { format!("[{ip}]") } else { ip.to_string() };
         let url: Url = format!("http://{host}/").parse().unwrap();
         prop_assert_eq!(Guard::On.url(url.as_str()).is_ok(), Guard::On.address(ip).is_ok());
+        prop_assert_eq!(Guard::Public.url(url.as_str()).is_ok(), Guard::Public.address(ip).is_ok());
+        prop_assert!(Guard::On.address(ip).is_ok() || Guard::Public.address(ip).is_err());
         prop_assert!(Guard::Off.address(ip).is_ok());
         Ok(())
     });

@@ -5,14 +5,16 @@
 
 use std::net::IpAddr;
 
-use url::Url;
+use url::{Host, Url};
 
-use tidegate_core::validate::{unsafe_address, unsafe_host};
+use tidegate_core::validate::{private_address, unsafe_address, unsafe_host};
 
-/// Whether unsafe addresses are refused.
+/// Which addresses are refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Guard {
-    /// Unsafe addresses are refused.
+    /// Unsafe, loopback and private addresses are refused: only the public internet may be called.
+    Public,
+    /// Unsafe addresses are refused. Loopback and private addresses may be called.
     #[default]
     On,
     /// Every address may be called.
@@ -38,6 +40,11 @@ impl Guard {
         }
         let host = url.host().ok_or_else(|| Refused("it has no host".into()))?;
         self.check(unsafe_host(&host))?;
+        match host {
+            Host::Domain(_) => {}
+            Host::Ipv4(ip) => self.check_private(ip.into())?,
+            Host::Ipv6(ip) => self.check_private(ip.into())?,
+        }
         Ok(url)
     }
 
@@ -47,11 +54,19 @@ impl Guard {
     ///
     /// [`Refused`] with the address and its kind.
     pub fn address(self, ip: IpAddr) -> Result<(), Refused> {
-        self.check(unsafe_address(ip))
+        self.check(unsafe_address(ip))?;
+        self.check_private(ip)
+    }
+
+    fn check_private(self, ip: IpAddr) -> Result<(), Refused> {
+        match private_address(ip) {
+            Some(reason) if self == Self::Public => Err(Refused(reason)),
+            _ => Ok(()),
+        }
     }
 
     fn check(self, reason: Option<String>) -> Result<(), Refused> {
-        reason.filter(|_| self == Self::On).map_or(Ok(()), |reason| Err(Refused(reason)))
+        reason.filter(|_| self != Self::Off).map_or(Ok(()), |reason| Err(Refused(reason)))
     }
 }
 
@@ -98,12 +113,16 @@ mod tests {
     #[case("file:///etc/passwd", "scheme")]
     #[case("not a url", "not a URL")]
     fn an_unsafe_url_is_refused_with_its_reason(#[case] url: &str, #[case] reason: &str) {
-        let refused = Guard::On.url(url).unwrap_err().to_string();
-        assert!(refused.contains(reason), "{refused}");
+        for guard in [Guard::On, Guard::Public] {
+            let refused = guard.url(url).unwrap_err().to_string();
+            assert!(refused.contains(reason), "{refused}");
+        }
     }
 
     #[rstest]
     #[case("http://127.0.0.1:9000/work")]
+    #[case("http://127.8.8.8/")]
+    #[case("http://2130706433/")]
     #[case("http://[::1]:9000/work")]
     #[case("http://[::ffff:127.0.0.1]/")]
     #[case("http://10.1.2.3/")]
@@ -111,12 +130,26 @@ mod tests {
     #[case("http://192.168.1.1/")]
     #[case("http://[fd12:3456::1]/")]
     #[case("http://100.64.0.1/")]
+    #[case("http://100.127.255.255/")]
+    #[case("http://[::ffff:10.1.2.3]/")]
+    #[case("http://[64:ff9b::127.0.0.1]/")]
+    #[case("http://[2002:c0a8:101::1]/")]
+    fn only_the_public_guard_refuses_loopback_and_private(#[case] url: &str) {
+        assert!(Guard::On.url(url).is_ok());
+        let refused = Guard::Public.url(url).unwrap_err().to_string();
+        assert!(refused.contains("loopback or private"), "{refused}");
+    }
+
+    #[rstest]
     #[case("http://[2001:1::1]/")]
     #[case("http://[64:ff9b:2::1]/")]
+    #[case("http://[64:ff9b::93.184.216.34]/")]
+    #[case("http://100.63.0.1/")]
+    #[case("http://172.32.0.1/")]
     #[case("https://93.184.216.34/")]
     #[case("https://workers.example.com/metadata")]
-    fn loopback_private_and_public_addresses_are_allowed(#[case] url: &str) {
-        assert!(Guard::On.url(url).is_ok());
+    fn public_addresses_are_allowed(#[case] url: &str) {
+        assert!(Guard::Public.url(url).is_ok());
     }
 
     #[test]

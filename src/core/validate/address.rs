@@ -2,7 +2,8 @@
 //! and addresses that belong to no machine.
 //!
 //! Nothing is resolved or called here. When a name is called, the same rule checks the addresses
-//! that it resolves to. Loopback and private ranges are allowed, because workers run there.
+//! that it resolves to. Loopback and private ranges are safe, because workers run there; a caller
+//! that accepts only public addresses also asks [`private_address`].
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -52,6 +53,24 @@ pub fn unsafe_address(ip: IpAddr) -> Option<String> {
         IpAddr::V6(ip) => kind_v6(ip),
     };
     kind.map(|kind| format!("{ip} is {kind}"))
+}
+
+/// Why `ip` is no address of the public internet; none if it is one, or if it is unsafe.
+pub fn private_address(ip: IpAddr) -> Option<String> {
+    let private = match ip {
+        IpAddr::V4(ip) => private_v4(ip),
+        IpAddr::V6(ip) => {
+            ip.is_loopback()
+                || ip.is_unique_local()
+                || embedded(ip.segments()).is_some_and(private_v4)
+        }
+    };
+    private.then(|| format!("{ip} is loopback or private"))
+}
+
+/// Loopback, the private ranges of RFC 1918, and the shared range of RFC 6598.
+fn private_v4(ip: Ipv4Addr) -> bool {
+    ip.is_loopback() || ip.is_private() || matches!(ip.octets(), [100, 64..=127, ..])
 }
 
 fn kind_v4(ip: Ipv4Addr) -> Option<&'static str> {

@@ -17,7 +17,7 @@ mod tests;
 use crate::error_code::ErrorCode;
 use std::fmt::Display;
 
-pub use address::{check_host, unsafe_address, unsafe_host};
+pub use address::{check_host, private_address, unsafe_address, unsafe_host};
 pub use allowed_hosts::{AllowedHosts, BadAllowedHost};
 pub use http::{MAX_HEADERS, check_headers, check_job_headers, check_url, target_url};
 pub use job::{

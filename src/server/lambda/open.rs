@@ -6,14 +6,18 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use object_store::{ObjectStore, memory::InMemory, prefix::PrefixStore};
 
-use super::{doctor::CloudHealthCheck, http::MAX_ANSWER_BYTES, settings::CloudSettings};
+use super::{
+    doctor::CloudHealthCheck,
+    http::MAX_ANSWER_BYTES,
+    settings::{CloudSettings, KeyLocation},
+};
 use crate::runtime::{Builder, Options, Server};
 use tidegate_backends::{
-    aws::{self, AwsTarget, Calls, SdkConfig},
+    aws::{self, AwsTarget, Calls, ParameterError, ParameterStore, SdkConfig},
     dynamodb::{DynamoStore, sdk::SdkTable},
-    http::{Guard, HttpTarget},
+    http::HttpTarget,
     objects,
-    sealed::{KeySource, SealedStore},
+    sealed::{BadKeys, KeySource, Keys, SealedStore},
     sqs::SqsWorkQueue,
     system::{SystemClock, SystemEntropy},
     wasm::{PluginHost, Run},
@@ -48,6 +52,12 @@ pub enum DeploymentOpenError {
     /// The HTTP client for AWS cannot start.
     #[error("the HTTP client for AWS cannot start")]
     AwsClient(#[from] reqwest::Error),
+    /// The parameter with the keys cannot be read.
+    #[error(transparent)]
+    Parameter(#[from] ParameterError),
+    /// The parameter has no keys.
+    #[error("the value of the parameter {0} {BadKeys}")]
+    Keys(String),
     /// The HTTP client for push delivery cannot start.
     #[error("the HTTP client for push delivery cannot start")]
     Target(#[source] TargetError),
@@ -69,7 +79,7 @@ pub async fn open(settings: &CloudSettings) -> Result<Builder, DeploymentOpenErr
 /// [`DeploymentOpenError`].
 pub async fn open_to_deliver(settings: &CloudSettings) -> Result<Builder, DeploymentOpenError> {
     let target = |config: &SdkConfig| -> Result<Arc<dyn Target>, DeploymentOpenError> {
-        let http = HttpTarget::new(Guard::On).map_err(DeploymentOpenError::Target)?;
+        let http = HttpTarget::new(settings.guard()).map_err(DeploymentOpenError::Target)?;
         Ok(Arc::new(AwsTarget::new(config, Arc::new(http))))
     };
     open_with(settings, target).await
@@ -92,6 +102,7 @@ async fn open_with(
     let calls = Calls::new()?;
     let config = aws::config(calls.clone(), SERVICE_TIMEOUT).await;
     let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
+    let keys = keys(settings, calls.clone()).await?;
     let objects = objects(settings, calls)?;
     let queue = SqsWorkQueue::new(
         aws_sdk_sqs::Client::new(&config),
@@ -101,7 +112,7 @@ async fn open_with(
     );
     let host = PluginHost::new(Arc::clone(&objects), clock.clone(), Run::Aside)?;
     let ports = Ports {
-        store: store(settings, &config, clock.clone(), entropy.clone()),
+        store: store(settings, keys, &config, clock.clone(), entropy.clone()),
         objects,
         work: Arc::new(queue),
         clock,
@@ -138,8 +149,20 @@ pub fn deadline(deadline: u64) -> Timestamp {
     )
 }
 
+/// The keys of the deployment. A new value of the parameter reaches the functions that start later.
+async fn keys(settings: &CloudSettings, calls: Calls) -> Result<Keys, DeploymentOpenError> {
+    match &settings.keys {
+        KeyLocation::Given(keys) => Ok(keys.clone()),
+        KeyLocation::Parameter(name) => {
+            let text = ParameterStore::from_env(calls).read(name).await?;
+            Keys::parse(&text).map_err(|BadKeys| DeploymentOpenError::Keys(name.clone()))
+        }
+    }
+}
+
 fn store(
     settings: &CloudSettings,
+    keys: Keys,
     config: &SdkConfig,
     clock: Arc<SystemClock>,
     entropy: Arc<SystemEntropy>,
@@ -149,7 +172,7 @@ fn store(
     }
     let table = Arc::new(SdkTable::open(config, settings.table.as_str()));
     let store = DynamoStore::new(table, clock, entropy).with_shards(settings.shards);
-    Arc::new(SealedStore::new(Arc::new(store), KeySource::Given(settings.keys.clone())))
+    Arc::new(SealedStore::new(Arc::new(store), KeySource::Given(keys)))
 }
 
 fn objects(

@@ -1,11 +1,11 @@
 //! The settings of the functions: their environment variables, read once.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
 use tracing::level_filters::LevelFilter;
 
 use crate::auth::TokenItem;
-use tidegate_backends::{sealed::Keys, sqs::SqsQueues};
+use tidegate_backends::{http::Guard, sealed::Keys, sqs::SqsQueues};
 use tidegate_core::validate::AllowedHosts;
 use tidegate_engine::Rules;
 
@@ -27,8 +27,14 @@ pub struct CloudSettings {
     pub prefix: String,
     /// The URLs of the queues.
     pub queues: SqsQueues,
-    /// The keys that encrypt the secrets of targets.
-    pub keys: Keys,
+    /// Where the keys are that encrypt the secrets of targets.
+    pub keys: KeyLocation,
+    /// The URLs of the dead-letter queues, for the function that handles their messages.
+    pub dead_letter_queues: Vec<String>,
+    /// How late a job may be before the maintenance sweep fails; none: it never does.
+    pub max_lateness: Option<Duration>,
+    /// Whether targets may have loopback and private addresses.
+    pub private_targets: bool,
     /// The prefix of callback URLs, without a slash at the end.
     pub public_url: Option<String>,
     /// Most bytes of a job's data, 1024 to 4,500,000.
@@ -47,6 +53,15 @@ pub struct CloudSettings {
     pub metrics_namespace: Option<String>,
     /// Over how many partitions of the table the waiting jobs of each queue and type are spread.
     pub shards: u8,
+}
+
+/// Where the keys of a deployment are.
+#[derive(Clone, Debug)]
+pub enum KeyLocation {
+    /// In the variable itself.
+    Given(Keys),
+    /// In the parameter of this name, a `SecureString` of Systems Manager.
+    Parameter(String),
 }
 
 /// A variable that is missing or has a bad value.
@@ -78,12 +93,18 @@ impl CloudSettings {
                 hints: vars.queue_url("TIDEGATE_HINT_QUEUE_URL")?,
                 timers: vars.queue_url("TIDEGATE_TIMER_QUEUE_URL")?,
             },
-            keys: vars
-                .parsed("TIDEGATE_ENCRYPTION_KEY", BAD_KEYS, |text| Keys::parse(text).ok())?
-                .ok_or(BadVariable {
-                    variable: "TIDEGATE_ENCRYPTION_KEY",
-                    problem: "is not set",
-                })?,
+            keys: vars.keys()?,
+            dead_letter_queues: vars.queue_urls("TIDEGATE_DEAD_LETTER_QUEUE_URLS")?,
+            max_lateness: vars
+                .parsed("TIDEGATE_LATENESS_SECONDS", "must be a number of seconds", |text| {
+                    text.parse().ok()
+                })?
+                .map(Duration::from_secs),
+            private_targets: vars
+                .parsed("TIDEGATE_PRIVATE_TARGETS", "must be true or false", |text| {
+                    text.parse().ok()
+                })?
+                .unwrap_or(false),
             public_url: vars
                 .text("TIDEGATE_PUBLIC_URL")
                 .map(|url| url.trim_end_matches('/').to_owned()),
@@ -137,6 +158,12 @@ impl CloudSettings {
         }
     }
 
+    /// Which addresses `deliver` may call. Loopback is its own runtime there, and a private network
+    /// is not meant for everyone who may enqueue.
+    pub fn guard(&self) -> Guard {
+        if self.private_targets { Guard::On } else { Guard::Public }
+    }
+
     /// The engine's rules. The bounds of events and replies have the defaults that `docs/events.md`
     /// lists.
     pub fn rules(&self) -> Rules {
@@ -165,12 +192,37 @@ impl Variables {
         text.map(str::to_owned).ok_or(BadVariable { variable, problem: "is not set" })
     }
 
+    /// The URLs in a variable, separated by commas.
+    fn queue_urls(&self, variable: &'static str) -> Result<Vec<String>, BadVariable> {
+        let parse = |text: &str| {
+            let urls: Vec<String> = text.split(',').map(|url| url.trim().to_owned()).collect();
+            urls.iter().all(|url| url.starts_with("http")).then_some(urls)
+        };
+        let problem = "must be the URLs of queues, separated by commas";
+        Ok(self.parsed(variable, problem, parse)?.unwrap_or_default())
+    }
+
     fn queue_url(&self, variable: &'static str) -> Result<String, BadVariable> {
         let url = self.required(variable)?;
         if url.starts_with("http") {
             Ok(url)
         } else {
             Err(BadVariable { variable, problem: "must be the URL of a queue" })
+        }
+    }
+
+    /// The keys, or the parameter that has them.
+    fn keys(&self) -> Result<KeyLocation, BadVariable> {
+        let (given, parameter) = ("TIDEGATE_ENCRYPTION_KEY", "TIDEGATE_ENCRYPTION_KEY_PARAMETER");
+        let keys = self.parsed(given, BAD_KEYS, |text| Keys::parse(text).ok())?;
+        match (keys, self.text(parameter)) {
+            (Some(keys), None) => Ok(KeyLocation::Given(keys)),
+            (None, Some(name)) => Ok(KeyLocation::Parameter(name.to_owned())),
+            (None, None) => Err(BadVariable { variable: given, problem: "is not set" }),
+            (Some(_), Some(_)) => Err(BadVariable {
+                variable: parameter,
+                problem: "must not be set with TIDEGATE_ENCRYPTION_KEY",
+            }),
         }
     }
 
@@ -238,10 +290,30 @@ mod tests {
             ("TIDEGATE_ALLOWED_CALLBACKS", "http://a.example"),
             ("TIDEGATE_SHARDS", "0"),
             ("TIDEGATE_SHARDS", "17"),
+            ("TIDEGATE_PRIVATE_TARGETS", "yes"),
+            ("TIDEGATE_DEAD_LETTER_QUEUE_URLS", "https://sqs.example/1/a,b"),
+            ("TIDEGATE_LATENESS_SECONDS", "5m"),
+            ("TIDEGATE_ENCRYPTION_KEY_PARAMETER", "/tidegate/key"),
         ] {
             let with = vars().into_iter().chain([(name.to_owned(), value.to_owned())]);
             assert_eq!(CloudSettings::from_vars(with).unwrap_err().variable, name);
         }
+    }
+
+    #[test]
+    fn private_targets_are_closed_unless_the_variable_opens_them() {
+        assert_eq!(CloudSettings::from_vars(vars()).unwrap().guard(), Guard::Public);
+        let open = ("TIDEGATE_PRIVATE_TARGETS".to_owned(), "true".to_owned());
+        let open = CloudSettings::from_vars(vars().into_iter().chain([open])).unwrap();
+        assert_eq!(open.guard(), Guard::On);
+    }
+
+    #[test]
+    fn a_parameter_replaces_the_variable_with_the_keys() {
+        let without = vars().into_iter().filter(|(name, _)| name != "TIDEGATE_ENCRYPTION_KEY");
+        let named = ("TIDEGATE_ENCRYPTION_KEY_PARAMETER".to_owned(), "/tidegate/key".to_owned());
+        let settings = CloudSettings::from_vars(without.chain([named])).unwrap();
+        assert!(matches!(settings.keys, KeyLocation::Parameter(name) if name == "/tidegate/key"));
     }
 
     #[test]

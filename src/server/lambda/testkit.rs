@@ -1,5 +1,5 @@
-//! The Lambda runtime API, and enough of SQS to see what a function sends, to test a function's
-//! binary.
+//! The Lambda runtime API, and enough of SQS and Systems Manager to test a function
+//! by its binary.
 //!
 //! The one thing to know: the function under test is a separate process, as in Lambda. It receives
 //! one event after the other, so the tests also cover its caches.
@@ -8,7 +8,7 @@ use std::{
     collections::HashMap,
     net::SocketAddr,
     path::Path,
-    process::{Child, Command},
+    process::{Child, Command, ExitStatus},
     sync::Arc,
     time::Duration,
 };
@@ -22,6 +22,8 @@ use axum::{
 };
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tidegate_backends::system::SystemClock;
+use tidegate_core::port::Clock as _;
 use tokio::sync::{mpsc, oneshot};
 
 /// The timeout of a call. It allows for a cold start on a busy machine.
@@ -33,6 +35,13 @@ const DEADLINE: &str = "4102444800000";
 
 /// Most bytes of an answer that Lambda accepts.
 const MAX_ANSWER_BYTES: usize = 6_291_556;
+
+/// The actions of SQS whose entries a test sees.
+const BATCH_ACTIONS: [&str; 3] = [
+    "AmazonSQS.SendMessageBatch",
+    "AmazonSQS.ChangeMessageVisibilityBatch",
+    "AmazonSQS.DeleteMessageBatch",
+];
 
 /// The answer of a function: a value, or the error that it reported.
 pub type FunctionAnswer = Result<Value, Value>;
@@ -49,6 +58,8 @@ struct Shared {
     answers: Mutex<HashMap<String, oneshot::Sender<FunctionAnswer>>>,
     next: Mutex<u64>,
     sent: Mutex<Vec<(String, Value)>>,
+    /// The messages that wait in each queue.
+    queues: Mutex<HashMap<String, Vec<String>>>,
 }
 
 impl Function {
@@ -65,6 +76,7 @@ impl Function {
             answers: Mutex::default(),
             next: Mutex::default(),
             sent: Mutex::default(),
+            queues: Mutex::default(),
         });
         let address = serve(Arc::clone(&shared)).await;
         let queue = |name: &str| format!("http://{address}/000000000000/{name}");
@@ -82,7 +94,7 @@ impl Function {
             ("AWS_ENDPOINT_URL", format!("http://{address}")),
             ("TIDEGATE_TABLE", "memory:".into()),
             ("TIDEGATE_BUCKET", "memory:".into()),
-            ("TIDEGATE_ENCRYPTION_KEY", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=".into()),
+            ("TIDEGATE_ENCRYPTION_KEY", KEY.into()),
             ("TIDEGATE_WORK_QUEUE_URL", queue("work")),
             ("TIDEGATE_HINT_QUEUE_URL", queue("hints.fifo")),
             ("TIDEGATE_TIMER_QUEUE_URL", queue("timers")),
@@ -117,8 +129,31 @@ impl Function {
             .expect("the server runs")
     }
 
-    /// The entries that the function sent to queues since the last call: messages, and the
-    /// redelivery times of messages. Each has the last segment of the queue's URL.
+    /// How the process ended, which must be within ten seconds.
+    ///
+    /// # Panics
+    ///
+    /// If it still runs then, or its state cannot be read.
+    pub async fn ended(&mut self) -> ExitStatus {
+        for _ in 0..100 {
+            if let Some(status) = self.process.try_wait().expect("its state can be read") {
+                return status;
+            }
+            SystemClock.sleep_until(SystemClock.now() + Duration::from_millis(100)).await;
+        }
+        panic!("the function still runs");
+    }
+
+    /// Puts messages with these `bodies` into the queue of this name, from which the function
+    /// receives them.
+    pub fn put<'a>(&self, queue: &str, bodies: impl IntoIterator<Item = &'a str>) {
+        let mut queues = self.shared.queues.lock();
+        let waiting = queues.entry(queue.to_owned()).or_default();
+        waiting.extend(bodies.into_iter().map(str::to_owned));
+    }
+
+    /// The entries that the function sent to queues since the last call: messages, the redelivery
+    /// times of messages, and deletions. Each has the last segment of the queue's URL.
     pub fn sent(&self) -> Vec<(String, Value)> {
         std::mem::take(&mut self.shared.sent.lock())
     }
@@ -137,7 +172,7 @@ async fn serve(shared: Arc<Shared>) -> SocketAddr {
         .route(&format!("{runtime}/next"), get(next))
         .route(&format!("{runtime}/{{id}}/response"), post(response))
         .route(&format!("{runtime}/{{id}}/error"), post(error))
-        .route("/", post(sqs))
+        .route("/", post(aws))
         .with_state(shared);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     let address = listener.local_addr().expect("it is bound");
@@ -185,8 +220,42 @@ async fn error(
     answer(&shared, &id, Err(serde_json::from_slice(&body).unwrap_or(Value::Null)))
 }
 
-/// `SendMessageBatch` and `ChangeMessageVisibilityBatch`. Both accept every entry.
-async fn sqs(
+/// The key in the one parameter that exists, [`KEY_PARAMETER`].
+const KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+/// The name of the parameter with the key.
+pub const KEY_PARAMETER: &str = "/tidegate/key";
+
+/// The URLs of the queues that [`Function::put`] fills.
+pub const DEAD_LETTER_QUEUE_URLS: &str =
+    "http://sqs.test/0/work-dead,http://sqs.test/0/hint-dead.fifo,http://sqs.test/0/timer-dead";
+
+/// Up to ten of the messages that a test put into a queue. They are received once.
+fn receive(shared: &Shared, queue: &str) -> Value {
+    let mut queues = shared.queues.lock();
+    let waiting = queues.entry(queue.to_owned()).or_default();
+    let received: Vec<Value> = waiting
+        .drain(..waiting.len().min(10))
+        .enumerate()
+        .map(|(index, body)| {
+            let (id, receipt) = (format!("{queue}-{index}"), format!("receipt-{index}"));
+            json!({"MessageId": id, "ReceiptHandle": receipt, "Body": body})
+        })
+        .collect();
+    json!({ "Messages": received })
+}
+
+/// `GetParameter` of Systems Manager.
+fn parameter(request: &Value) -> Result<Value, StatusCode> {
+    if request["Name"] == KEY_PARAMETER && request["WithDecryption"] == true {
+        Ok(json!({"Parameter": {"Name": KEY_PARAMETER, "Type": "SecureString", "Value": KEY}}))
+    } else {
+        Err(StatusCode::BAD_REQUEST)
+    }
+}
+
+/// The batch actions of SQS, which accept every entry, `ReceiveMessage`, and `GetParameter`.
+/// The queue `gone` refuses all.
+async fn aws(
     State(shared): State<Arc<Shared>>,
     headers: HeaderMap,
     body: bytes::Bytes,
@@ -194,24 +263,31 @@ async fn sqs(
     let request: Value = serde_json::from_slice(&body).map_err(|_| StatusCode::BAD_REQUEST)?;
     let action =
         headers.get("x-amz-target").and_then(|value| value.to_str().ok()).unwrap_or_default();
-    if !["AmazonSQS.SendMessageBatch", "AmazonSQS.ChangeMessageVisibilityBatch"].contains(&action) {
-        return Err(StatusCode::NOT_IMPLEMENTED);
+    let content_type = [("content-type", "application/x-amz-json-1.0")];
+    if action == "AmazonSSM.GetParameter" {
+        return parameter(&request).map(|answer| (content_type, answer.to_string()));
     }
     let queue = request["QueueUrl"]
         .as_str()
         .and_then(|url| url.rsplit('/').next())
         .unwrap_or_default()
         .to_owned();
+    if queue == "gone" {
+        return Err(StatusCode::BAD_REQUEST);
+    }
+    if action == "AmazonSQS.ReceiveMessage" {
+        return Ok((content_type, receive(&shared, &queue).to_string()));
+    }
+    if !BATCH_ACTIONS.contains(&action) {
+        return Err(StatusCode::NOT_IMPLEMENTED);
+    }
     let entries = request["Entries"].as_array().cloned().unwrap_or_default();
     let accepted: Vec<Value> = entries
         .iter()
         .map(|entry| json!({"Id": entry["Id"], "MessageId": entry["Id"], "MD5OfMessageBody": ""}))
         .collect();
     shared.sent.lock().extend(entries.into_iter().map(|entry| (queue.clone(), entry)));
-    Ok((
-        [("content-type", "application/x-amz-json-1.0")],
-        json!({"Successful": accepted, "Failed": []}).to_string(),
-    ))
+    Ok((content_type, json!({"Successful": accepted, "Failed": []}).to_string()))
 }
 
 /// The event in which Lambda's poller delivers messages to a function.
