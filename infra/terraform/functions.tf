@@ -37,6 +37,55 @@ data "aws_iam_policy_document" "jobs" {
     actions   = ["sqs:SendMessage"]
     resources = [for queue in aws_sqs_queue.live : queue.arn]
   }
+  statement {
+    sid       = "EncryptionKey"
+    actions   = ["ssm:GetParameter"]
+    resources = ["arn:${data.aws_partition.here.partition}:ssm:${local.arn_of_account}:parameter${var.encryption_key_parameter}"]
+  }
+  dynamic "statement" {
+    for_each = var.kms_key_arn == "" ? [] : [var.kms_key_arn]
+    content {
+      sid       = "KmsKey"
+      actions   = ["kms:CreateGrant", "kms:Decrypt", "kms:DescribeKey", "kms:Encrypt", "kms:GenerateDataKey*", "kms:ReEncrypt*"]
+      resources = [statement.value]
+      condition {
+        test     = "StringLike"
+        variable = "kms:ViaService"
+        values   = [for service in ["dynamodb", "s3", "sqs", "ssm"] : "${service}.*.${data.aws_partition.here.dns_suffix}"]
+      }
+    }
+  }
+}
+
+# Tokens are written by the API alone, and the records of plugins, which name the code that all
+# functions run, too. This denies them to the functions that call targets, run plugins or read
+# events.
+data "aws_iam_policy_document" "no_owner" {
+  statement {
+    sid    = "TokensAndPlugins"
+    effect = "Deny"
+    actions = [
+      "dynamodb:BatchWriteItem",
+      "dynamodb:DeleteItem",
+      "dynamodb:PartiQLDelete",
+      "dynamodb:PartiQLInsert",
+      "dynamodb:PartiQLUpdate",
+      "dynamodb:PutItem",
+      "dynamodb:UpdateItem",
+    ]
+    resources = [local.table.arn]
+    condition {
+      test     = "ForAnyValue:StringEquals"
+      variable = "dynamodb:LeadingKeys"
+      values   = ["C#token", "C#plugin"]
+    }
+  }
+}
+
+resource "aws_iam_policy" "no_owner" {
+  name_prefix = "${var.name}-no-owner-"
+  description = "No writes to the tokens and plugins of ${var.name}"
+  policy      = data.aws_iam_policy_document.no_owner.json
 }
 
 # The permissions of every function. Each function's own policy adds to them.
@@ -54,21 +103,23 @@ locals {
     code_prefix        = var.code_prefix
     log_retention_days = var.log_retention_days
     policy_arn         = aws_iam_policy.jobs.arn
+    no_owner_arn       = aws_iam_policy.no_owner.arn
+    tags               = local.tags
     environment = {
-      TIDEGATE_TABLE                = local.table.name
-      TIDEGATE_BUCKET               = local.bucket.name
-      TIDEGATE_PREFIX               = var.object_prefix
-      TIDEGATE_WORK_QUEUE_URL       = aws_sqs_queue.live["work"].url
-      TIDEGATE_HINT_QUEUE_URL       = aws_sqs_queue.live["hint"].url
-      TIDEGATE_TIMER_QUEUE_URL      = aws_sqs_queue.live["timer"].url
-      TIDEGATE_ENCRYPTION_KEY       = var.encryption_key
-      TIDEGATE_MAX_DATA_BYTES       = tostring(var.max_data_bytes)
-      TIDEGATE_ALLOWED_TARGETS      = join(",", var.allowed_targets)
-      TIDEGATE_ALLOWED_CALLBACKS    = join(",", var.allowed_callbacks)
-      TIDEGATE_CREATE_UNKNOWN_TYPES = tostring(var.create_unknown_types)
-      TIDEGATE_LOG_LEVEL            = var.log_level
-      TIDEGATE_EMF_NAMESPACE        = var.metrics_namespace
-      TIDEGATE_SHARDS               = tostring(var.shards)
+      TIDEGATE_TABLE                    = local.table.name
+      TIDEGATE_BUCKET                   = local.bucket.name
+      TIDEGATE_PREFIX                   = var.object_prefix
+      TIDEGATE_WORK_QUEUE_URL           = aws_sqs_queue.live["work"].url
+      TIDEGATE_HINT_QUEUE_URL           = aws_sqs_queue.live["hint"].url
+      TIDEGATE_TIMER_QUEUE_URL          = aws_sqs_queue.live["timer"].url
+      TIDEGATE_ENCRYPTION_KEY_PARAMETER = var.encryption_key_parameter
+      TIDEGATE_MAX_DATA_BYTES           = tostring(var.max_data_bytes)
+      TIDEGATE_ALLOWED_TARGETS          = join(",", var.allowed_targets)
+      TIDEGATE_ALLOWED_CALLBACKS        = join(",", var.allowed_callbacks)
+      TIDEGATE_CREATE_UNKNOWN_TYPES     = tostring(var.create_unknown_types)
+      TIDEGATE_LOG_LEVEL                = var.log_level
+      TIDEGATE_EMF_NAMESPACE            = var.metrics_namespace
+      TIDEGATE_SHARDS                   = tostring(var.shards)
     }
   }
   objects        = "${local.bucket.arn}/${var.object_prefix}"
@@ -115,9 +166,20 @@ module "plugins" {
   description = "The HTTP API with a compiler, for pushing plugins"
   memory      = 2048 # A compiler needs a full processor. It runs only when a plugin is pushed.
   timeout     = 300
+  reserved    = var.plugins_reserved_concurrency
   environment = { TIDEGATE_ADMIN_TOKEN = var.admin_token }
   # Only this function may change the code that all functions run.
   may = concat(local.doctor, [{ sid = "Code", actions = ["s3:PutObject"], resources = ["${local.objects}plugins/*"] }])
+}
+
+# What Lambda deletes with a function (URLs, permissions, settings of its invocations) names the
+# function by its name, which a new one has too. So it is replaced with its function.
+resource "terraform_data" "function" {
+  for_each = merge(
+    { enqueue = module.enqueue.arn, plugins = module.plugins.arn, sweep = module.sweep.arn },
+    { for function in module.ingest : "ingest" => function.arn },
+  )
+  triggers_replace = each.value
 }
 
 # The API has its own tokens. Without a valid one it serves only its health, its description and the
@@ -126,12 +188,18 @@ resource "aws_lambda_function_url" "plugins" {
   function_name      = module.plugins.name
   authorization_type = "NONE"
   invoke_mode        = "BUFFERED"
+  lifecycle {
+    replace_triggered_by = [terraform_data.function["plugins"]]
+  }
 }
 
 resource "aws_lambda_function_url" "enqueue" {
   function_name      = module.enqueue.name
   authorization_type = "NONE"
   invoke_mode        = "BUFFERED"
+  lifecycle {
+    replace_triggered_by = [terraform_data.function["enqueue"]]
+  }
 }
 
 # Since October 2025 function URLs need this second permission, which providers before 6.29 cannot
@@ -151,48 +219,88 @@ resource "aws_cloudformation_stack" "url_permission" {
     }
   })
   depends_on = [aws_lambda_function_url.enqueue, aws_lambda_function_url.plugins]
+  lifecycle {
+    replace_triggered_by = [terraform_data.function["enqueue"], terraform_data.function["plugins"]]
+  }
 }
 
 module "tick" {
   source      = "./function"
   deployment  = local.deployment
   function    = "tick"
-  description = "Runs a tick for each hint and timer, and the maintenance sweep every minute"
+  description = "Runs a tick for each hint and timer"
   memory      = var.tick_memory
   timeout     = 60
   reserved    = var.tick_reserved_concurrency
   recursive   = true
+  owner       = false
   may         = [{ sid = "Receive", actions = local.receive_again, resources = [aws_sqs_queue.live["hint"].arn, aws_sqs_queue.live["timer"].arn] }]
 }
 
+# The program of `tick`, as a function of its own: ticks cannot use up its concurrency.
+module "sweep" {
+  source      = "./function"
+  deployment  = local.deployment
+  function    = "sweep"
+  program     = "tick"
+  description = "Runs the maintenance sweep every minute, and handles the dead letters of the queues"
+  memory      = var.tick_memory
+  timeout     = 60
+  reserved    = var.sweep_reserved_concurrency
+  recursive   = true
+  owner       = false
+  environment = {
+    TIDEGATE_LATENESS_SECONDS       = tostring(var.lateness_seconds)
+    TIDEGATE_DEAD_LETTER_QUEUE_URLS = join(",", [for queue in aws_sqs_queue.dead : queue.url])
+  }
+  may = [{ sid = "Receive", actions = local.receive, resources = [for queue in aws_sqs_queue.dead : queue.arn] }]
+}
+
 # The next sweep follows a failed one within a minute, so a retry has no use.
-resource "aws_lambda_function_event_invoke_config" "tick" {
-  function_name                = module.tick.name
+resource "aws_lambda_function_event_invoke_config" "sweep" {
+  function_name                = module.sweep.name
   maximum_retry_attempts       = 0
   maximum_event_age_in_seconds = 60
+  lifecycle {
+    replace_triggered_by = [terraform_data.function["sweep"]]
+  }
 }
 
-resource "aws_cloudwatch_event_rule" "sweep" {
-  name                = "${var.name}-sweep"
-  description         = "Maintenance sweep over all queues of ${var.name}"
-  schedule_expression = "rate(1 minute)"
+# Receiving dead letters costs a request for each queue, so it is not part of every sweep.
+locals {
+  maintenance = {
+    sweep        = { description = "Maintenance sweep over all queues of ${var.name}", rate = "rate(1 minute)" }
+    dead-letters = { description = "Handling of the dead letters of ${var.name}", rate = "rate(5 minutes)" }
+  }
 }
 
-resource "aws_cloudwatch_event_target" "sweep" {
-  rule  = aws_cloudwatch_event_rule.sweep.name
-  arn   = module.tick.arn
-  input = jsonencode({ tidegate = "sweep" })
+resource "aws_cloudwatch_event_rule" "maintenance" {
+  for_each            = local.maintenance
+  name                = "${var.name}-${each.key}"
+  description         = each.value.description
+  schedule_expression = each.value.rate
+}
+
+resource "aws_cloudwatch_event_target" "maintenance" {
+  for_each = local.maintenance
+  rule     = aws_cloudwatch_event_rule.maintenance[each.key].name
+  arn      = module.sweep.arn
+  input    = jsonencode({ tidegate = each.key })
   retry_policy {
     maximum_retry_attempts       = 0
     maximum_event_age_in_seconds = 60
   }
 }
 
-resource "aws_lambda_permission" "sweep" {
-  function_name = module.tick.name
+resource "aws_lambda_permission" "maintenance" {
+  for_each      = local.maintenance
+  function_name = module.sweep.name
   action        = "lambda:InvokeFunction"
   principal     = "events.amazonaws.com"
-  source_arn    = aws_cloudwatch_event_rule.sweep.arn
+  source_arn    = aws_cloudwatch_event_rule.maintenance[each.key].arn
+  lifecycle {
+    replace_triggered_by = [terraform_data.function["sweep"]]
+  }
 }
 
 module "deliver" {
@@ -204,32 +312,19 @@ module "deliver" {
   timeout     = 300
   reserved    = var.deliver_reserved_concurrency
   recursive   = true
-  environment = { TIDEGATE_PUBLIC_URL = local.url }
+  owner       = false
+  environment = { TIDEGATE_PUBLIC_URL = local.url, TIDEGATE_PRIVATE_TARGETS = tostring(var.private_targets) }
   may = concat(
     [{ sid = "Receive", actions = local.receive_again, resources = [aws_sqs_queue.live["work"].arn] }],
     [for sid, target in local.targets : { sid = sid, actions = [target.action], resources = target.arns } if length(target.arns) > 0],
   )
 }
 
-module "dead_letter" {
-  source      = "./function"
-  deployment  = local.deployment
-  function    = "dead-letter"
-  description = "Turns each message that SQS gave up on into a failed attempt or a tick"
-  memory      = var.tick_memory
-  timeout     = 60
-  recursive   = true
-  may         = [{ sid = "Receive", actions = local.receive, resources = [for queue in aws_sqs_queue.dead : queue.arn] }]
-}
-
 locals {
   mappings = {
-    work       = { function = module.deliver.name, queue = aws_sqs_queue.live["work"].arn, limit = var.deliver_concurrency }
-    hint       = { function = module.tick.name, queue = aws_sqs_queue.live["hint"].arn, limit = 0 }
-    timer      = { function = module.tick.name, queue = aws_sqs_queue.live["timer"].arn, limit = 0 }
-    work-dead  = { function = module.dead_letter.name, queue = aws_sqs_queue.dead["work"].arn, limit = 0 }
-    hint-dead  = { function = module.dead_letter.name, queue = aws_sqs_queue.dead["hint"].arn, limit = 0 }
-    timer-dead = { function = module.dead_letter.name, queue = aws_sqs_queue.dead["timer"].arn, limit = 0 }
+    work  = { function = module.deliver.name, queue = aws_sqs_queue.live["work"].arn, limit = var.deliver_concurrency }
+    hint  = { function = module.tick.name, queue = aws_sqs_queue.live["hint"].arn, limit = var.tick_concurrency }
+    timer = { function = module.tick.name, queue = aws_sqs_queue.live["timer"].arn, limit = var.tick_concurrency }
   }
 }
 

@@ -58,10 +58,13 @@ locals {
 }
 
 resource "aws_sqs_queue" "ingest_dead" {
-  count                     = local.ingests ? 1 : 0
-  name                      = "${var.name}-ingest-dead"
-  message_retention_seconds = 1209600
-  sqs_managed_sse_enabled   = true
+  count                             = local.ingests ? 1 : 0
+  name                              = "${var.name}-ingest-dead"
+  message_retention_seconds         = 1209600
+  sqs_managed_sse_enabled           = var.kms_key_arn == "" ? true : null
+  kms_master_key_id                 = var.kms_key_arn == "" ? null : var.kms_key_arn
+  kms_data_key_reuse_period_seconds = var.kms_key_arn == "" ? null : 86400
+  tags                              = local.tags
 }
 
 module "ingest" {
@@ -73,6 +76,7 @@ module "ingest" {
   memory      = 512
   timeout     = 60
   recursive   = true
+  owner       = false
   may         = local.ingest_may
   # For an API Gateway in front of it. Its requests need a token like all others.
   environment = { TIDEGATE_ADMIN_TOKEN = var.admin_token }
@@ -88,6 +92,9 @@ resource "aws_lambda_function_event_invoke_config" "ingest" {
     on_failure {
       destination = aws_sqs_queue.ingest_dead[0].arn
     }
+  }
+  lifecycle {
+    replace_triggered_by = [terraform_data.function["ingest"]]
   }
 }
 
@@ -112,6 +119,9 @@ resource "aws_lambda_permission" "ingest_bus" {
   action        = "lambda:InvokeFunction"
   principal     = "events.amazonaws.com"
   source_arn    = aws_cloudwatch_event_rule.ingest[0].arn
+  lifecycle {
+    replace_triggered_by = [terraform_data.function["ingest"]]
+  }
 }
 
 resource "aws_sns_topic_subscription" "ingest" {
@@ -127,6 +137,9 @@ resource "aws_lambda_permission" "ingest_topic" {
   action        = "lambda:InvokeFunction"
   principal     = "sns.amazonaws.com"
   source_arn    = var.ingest_topic_arn
+  lifecycle {
+    replace_triggered_by = [terraform_data.function["ingest"]]
+  }
 }
 
 resource "aws_lambda_event_source_mapping" "ingest_queue" {

@@ -28,11 +28,25 @@ resource "aws_dynamodb_table" "jobs" {
   point_in_time_recovery {
     enabled = var.point_in_time_recovery
   }
+  server_side_encryption {
+    enabled     = var.kms_key_arn != ""
+    kms_key_arn = var.kms_key_arn == "" ? null : var.kms_key_arn
+  }
+  dynamic "on_demand_throughput" {
+    for_each = var.max_read_request_units + var.max_write_request_units == 0 ? [] : [1]
+    content {
+      max_read_request_units  = var.max_read_request_units == 0 ? -1 : var.max_read_request_units
+      max_write_request_units = var.max_write_request_units == 0 ? -1 : var.max_write_request_units
+    }
+  }
+  tags = local.tags
 }
 
 resource "aws_s3_bucket" "objects" {
+  #checkov:skip=CKV_AWS_19:It is encrypted either way; the check does not evaluate the condition on the key
   count         = var.bucket_name == "" ? 1 : 0
   bucket_prefix = "${var.name}-"
+  tags          = local.tags
 }
 
 resource "aws_s3_bucket_server_side_encryption_configuration" "objects" {
@@ -40,8 +54,10 @@ resource "aws_s3_bucket_server_side_encryption_configuration" "objects" {
   bucket = aws_s3_bucket.objects[0].id
   rule {
     apply_server_side_encryption_by_default {
-      sse_algorithm = "AES256"
+      sse_algorithm     = var.kms_key_arn == "" ? "AES256" : "aws:kms"
+      kms_master_key_id = var.kms_key_arn == "" ? null : var.kms_key_arn
     }
+    bucket_key_enabled = var.kms_key_arn != ""
   }
 }
 
@@ -98,6 +114,7 @@ data "aws_region" "here" {}
 data "aws_caller_identity" "here" {}
 
 locals {
+  tags           = { tidegate = var.name }
   arn_of_account = "${data.aws_region.here.name}:${data.aws_caller_identity.here.account_id}"
   table = {
     name = var.table_name == "" ? aws_dynamodb_table.jobs[0].name : var.table_name

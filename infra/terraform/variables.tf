@@ -1,4 +1,5 @@
 # The parameters of ../template.yaml in the same order, and `name`, which replaces the stack's name.
+# Warm throughput is missing: providers before 6 cannot express it.
 
 variable "name" {
   type        = string
@@ -37,13 +38,22 @@ variable "admin_token" {
   }
 }
 
-variable "encryption_key" {
+variable "encryption_key_parameter" {
   type        = string
-  sensitive   = true
-  description = "The key that encrypts the secrets of targets in the table: 32 random bytes in base64 (openssl rand -base64 32). Several, separated by commas: the first encrypts, all decrypt."
+  description = "Name of a SecureString parameter of Systems Manager, with the key that encrypts the secrets of targets in the table: 32 random bytes in base64 (openssl rand -base64 32). Several, separated by commas: the first encrypts, all decrypt."
   validation {
-    condition     = can(regex("^[A-Za-z0-9+/]{43}=(,[A-Za-z0-9+/]{43}=){0,9}$", var.encryption_key))
-    error_message = "encryption_key must be 1 to 10 keys, each 32 bytes in base64, separated by commas."
+    condition     = can(regex("^(/[A-Za-z0-9_.-]+)+$", var.encryption_key_parameter))
+    error_message = "encryption_key_parameter must be a name with a leading slash, such as /tidegate/key."
+  }
+}
+
+variable "kms_key_arn" {
+  type        = string
+  default     = ""
+  description = "A KMS key of your own for the table, the bucket and the queues; empty for AWS's own keys, which cost nothing."
+  validation {
+    condition     = can(regex("^$|^arn:[a-z0-9-]+:kms:[a-z0-9-]+:[0-9]{12}:key/.+$", var.kms_key_arn))
+    error_message = "kms_key_arn must be the ARN of a key, or empty."
   }
 }
 
@@ -57,6 +67,12 @@ variable "allowed_callbacks" {
   type        = list(string)
   default     = []
   description = "The only hosts that a callback_url may have, in the same form. Empty: every host."
+}
+
+variable "private_targets" {
+  type        = bool
+  default     = false
+  description = "Whether targets may have loopback and private addresses. In Lambda, loopback is the function's own runtime."
 }
 
 variable "public_url" {
@@ -187,7 +203,7 @@ variable "enqueue_memory" {
 variable "tick_memory" {
   type        = number
   default     = 512
-  description = "Memory of `tick`, which runs plugins, and of `dead-letter`, in MB."
+  description = "Memory of `tick`, which runs plugins, and of `sweep`, in MB."
   validation {
     condition     = var.tick_memory >= 128 && var.tick_memory <= 10240
     error_message = "tick_memory must be 128 to 10240."
@@ -224,23 +240,53 @@ variable "deliver_concurrency" {
   }
 }
 
+variable "tick_concurrency" {
+  type        = number
+  default     = 0
+  description = "Maximum concurrent batches of hints, and as many of timers, at least 2. Together they should stay below tick_reserved_concurrency, or ticks are throttled. 0 sets no limit and costs 0.35 USD a month less when idle."
+  validation {
+    condition     = var.tick_concurrency == 0 || (var.tick_concurrency >= 2 && var.tick_concurrency <= 1000)
+    error_message = "tick_concurrency must be 0 or 2 to 1000."
+  }
+}
+
 variable "tick_reserved_concurrency" {
   type        = number
-  default     = 10
-  description = "Concurrency reserved for `tick`, so that slots are freed when the account has no concurrency left; 0 reserves none."
+  default     = 40
+  description = "Concurrency reserved for `tick`, at least 2, so that slots are freed when the account has no concurrency left. 0 reserves none; an account with a quota of 10 allows only 0."
   validation {
     condition     = var.tick_reserved_concurrency == 0 || var.tick_reserved_concurrency >= 2
     error_message = "tick_reserved_concurrency must be 0 or at least 2."
   }
 }
 
+variable "sweep_reserved_concurrency" {
+  type        = number
+  default     = 2
+  description = "Concurrency reserved for `sweep`, so that ticks cannot delay it; 0 reserves none."
+  validation {
+    condition     = var.sweep_reserved_concurrency >= 0
+    error_message = "sweep_reserved_concurrency must be 0 or more."
+  }
+}
+
 variable "enqueue_reserved_concurrency" {
   type        = number
-  default     = 0
-  description = "Concurrency reserved for the API, through which workers report, which is also its maximum; 0 reserves none and sets no limit."
+  default     = 100
+  description = "Concurrency reserved for the API, through which workers report, which is also its maximum: it bounds what a flood of requests costs. 0 reserves none and sets no limit."
   validation {
     condition     = var.enqueue_reserved_concurrency >= 0
     error_message = "enqueue_reserved_concurrency must be 0 or more."
+  }
+}
+
+variable "plugins_reserved_concurrency" {
+  type        = number
+  default     = 2
+  description = "Concurrency reserved for `plugins`, which is also its maximum; 0 reserves none and sets no limit."
+  validation {
+    condition     = var.plugins_reserved_concurrency >= 0
+    error_message = "plugins_reserved_concurrency must be 0 or more."
   }
 }
 
@@ -254,27 +300,75 @@ variable "deliver_reserved_concurrency" {
   }
 }
 
+variable "max_read_request_units" {
+  type        = number
+  default     = 0
+  description = "Read units a second past which DynamoDB throttles the table, so that they cannot cost more; 0 sets no maximum."
+  validation {
+    condition     = var.max_read_request_units >= 0
+    error_message = "max_read_request_units must be 0 or more."
+  }
+}
+
+variable "max_write_request_units" {
+  type        = number
+  default     = 0
+  description = "Write units a second past which DynamoDB throttles the table, so that they cannot cost more; 0 sets no maximum."
+  validation {
+    condition     = var.max_write_request_units >= 0
+    error_message = "max_write_request_units must be 0 or more."
+  }
+}
+
+variable "alarm_email" {
+  type        = string
+  description = "Address that receives alarms and the warnings of the budget."
+  validation {
+    condition     = can(regex("^[^@\\s]+@[^@\\s]+\\.[^@\\s]+$", var.alarm_email))
+    error_message = "alarm_email must be an address."
+  }
+}
+
+variable "monthly_budget" {
+  type        = number
+  description = "USD a month. A mail follows when the services that tidegate uses have cost 80 % of it in this region, or are forecast to cost more. 0 creates no budget."
+  validation {
+    condition     = var.monthly_budget >= 0
+    error_message = "monthly_budget must be 0 or more."
+  }
+}
+
 variable "alarms" {
-  type        = bool
-  default     = true
-  description = "Whether to create alarms; each costs 0.10 USD a month after the account's first ten."
+  type        = string
+  default     = "essential"
+  description = "Which alarms to create. `essential` are two: the maintenance sweep, which fails if it finds failed parts, dead letters or late jobs, and stopped recursion. `all` are 19, and a metric for 0.30 USD a month. Each alarm costs 0.10 USD a month after the account's first ten. Or `none`."
+  validation {
+    condition     = contains(["essential", "all", "none"], var.alarms)
+    error_message = "alarms must be essential, all or none."
+  }
 }
 
 variable "alarm_topic_arn" {
   type        = string
   default     = ""
-  description = "Topic that receives the alarms."
+  description = "A topic that receives the alarms instead of alarm_email."
 }
 
 variable "lateness_seconds" {
   type        = number
   default     = 300
-  description = "Age in seconds of a work, hint or timer message that raises an alarm."
+  description = "Lateness in seconds of a job, and age of a message, that raise an alarm."
   validation {
     # A message may have a delay of up to 150 seconds, which may count as its age.
     condition     = var.lateness_seconds >= 180
     error_message = "lateness_seconds must be at least 180."
   }
+}
+
+variable "dashboard" {
+  type        = bool
+  default     = false
+  description = "Whether to create a CloudWatch dashboard. The first three of an account are free, each further one costs 3 USD a month."
 }
 
 variable "always_ingest" {

@@ -32,5 +32,6 @@ mod simulation;
 mod sqlite_damage;
 mod sqlite_store;
 mod stored;
+mod templates;
 mod words;
 mod work_queue;

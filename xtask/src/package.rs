@@ -12,8 +12,8 @@ use std::{
     process::Command,
 };
 
-/// The functions: the names of their folders.
-pub const FUNCTIONS: [&str; 6] = ["enqueue", "tick", "deliver", "dead-letter", "ingest", "plugins"];
+/// The functions: the names of their folders. The function `sweep` is the program of `tick`.
+pub const FUNCTIONS: [&str; 5] = ["enqueue", "tick", "deliver", "ingest", "plugins"];
 /// The compiler's program, the function that starts it, and its file name in the zip.
 const COMPILER: (&str, &str, &str) = ("tidegate-compile", "plugins", "compile");
 /// Largest stripped binary, in bytes. Larger ones start slowly.

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use tidegate_server::lambda::testkit::{Function, messages, messages_of};
+use tidegate_server::lambda::testkit::{DEAD_LETTER_QUEUE_URLS, Function, messages, messages_of};
 
 #[tokio::test]
 async fn sweeps_hints_and_timers_succeed_malformed_messages_fail() {
@@ -64,4 +64,40 @@ async fn a_failed_message_is_redelivered_early_three_times() {
         });
         assert_eq!(sent, Vec::from_iter(expected), "after receive {receives}");
     }
+}
+
+#[tokio::test]
+async fn dead_letters_are_handled_deleted_and_fail_the_invocation() {
+    let function = Function::start(
+        Path::new(env!("CARGO_BIN_EXE_tidegate-tick")),
+        &[("TIDEGATE_DEAD_LETTER_QUEUE_URLS", DEAD_LETTER_QUEUE_URLS)],
+    )
+    .await;
+    let request = json!({"tidegate": "dead-letters"});
+    let nothing = json!({"batchItemFailures": []});
+    assert_eq!(function.call(request.clone()).await, Ok(nothing.clone()));
+    let work = r#"{"work": {"queue": "q", "jobs": [
+        {"id": "gone", "version": 1, "run_at": 0, "granted_at": 0}]}}"#;
+    function.put("work-dead", [work, "not a message"]);
+    function.put("hint-dead.fifo", [r#"{"hint": {"queue": "q", "due": true}}"#]);
+    function.put("timer-dead", [r#"{"timer": {"queue": "q", "at": 0}}"#]);
+    let error = function.call(request.clone()).await.unwrap_err();
+    let message = error["errorMessage"].as_str().unwrap_or_default();
+    assert!(message.contains("dead letters handled: 4"), "{error}");
+    let mut deleted: Vec<String> = function.sent().into_iter().map(|(queue, _)| queue).collect();
+    deleted.sort();
+    assert_eq!(deleted, ["hint-dead.fifo", "timer-dead", "work-dead", "work-dead"]);
+    assert_eq!(function.call(request).await, Ok(nothing));
+}
+
+#[tokio::test]
+async fn an_unreadable_dead_letter_queue_fails_the_invocation() {
+    let function = Function::start(
+        Path::new(env!("CARGO_BIN_EXE_tidegate-tick")),
+        &[("TIDEGATE_DEAD_LETTER_QUEUE_URLS", "http://sqs.test/0/gone")],
+    )
+    .await;
+    let error = function.call(json!({"tidegate": "dead-letters"})).await.unwrap_err();
+    let message = error["errorMessage"].as_str().unwrap_or_default();
+    assert!(message.contains("dead-letter queues that failed: 1"), "{error}");
 }

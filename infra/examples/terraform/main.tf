@@ -20,10 +20,9 @@ variable "code_bucket" {
   description = "The bucket that holds the zips of `cargo xtask package`, under tidegate/VERSION/ARCH/."
 }
 
-variable "encryption_key" {
+variable "alarm_email" {
   type        = string
-  sensitive   = true
-  description = "32 random bytes in base64: `openssl rand -base64 32`. Keep it: a restored table needs it."
+  description = "Address that receives alarms and the warnings of the budget."
 }
 
 resource "aws_sqs_queue" "invoices" {
@@ -33,11 +32,14 @@ resource "aws_sqs_queue" "invoices" {
 module "tidegate" {
   source = "../../terraform"
 
-  code_bucket          = var.code_bucket
-  code_prefix          = "tidegate/0.1.0"
-  encryption_key       = var.encryption_key
-  sqs_target_arns      = [aws_sqs_queue.invoices.arn]
-  ingest_event_pattern = jsonencode({ source = ["my.shop"] })
+  code_bucket = var.code_bucket
+  code_prefix = "tidegate/0.1.0"
+  # aws ssm put-parameter --name /tidegate/key --type SecureString --value "$(openssl rand -base64 32)"
+  encryption_key_parameter = "/tidegate/key"
+  alarm_email              = var.alarm_email
+  monthly_budget           = 20
+  sqs_target_arns          = [aws_sqs_queue.invoices.arn]
+  ingest_event_pattern     = jsonencode({ source = ["my.shop"] })
 }
 
 output "url" {

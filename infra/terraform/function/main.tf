@@ -18,14 +18,22 @@ variable "deployment" {
     code_prefix        = string
     log_retention_days = number
     policy_arn         = string
+    no_owner_arn       = string
+    tags               = map(string)
     environment        = map(string)
   })
-  description = "Settings of all functions; `policy_arn` has their common permissions."
+  description = "Settings of all functions; `policy_arn` has their common permissions, `no_owner_arn` denies writes to tokens and plugins."
 }
 
 variable "function" {
   type        = string
-  description = "Name of the function and of its zip."
+  description = "Name of the function."
+}
+
+variable "program" {
+  type        = string
+  default     = ""
+  description = "Name of its zip; empty: that of the function."
 }
 
 variable "description" {
@@ -55,6 +63,12 @@ variable "recursive" {
   description = "Whether to allow a chain of messages that Lambda takes for a loop."
 }
 
+variable "owner" {
+  type        = bool
+  default     = true
+  description = "Whether it may write the tokens and the records of plugins."
+}
+
 variable "may" {
   type        = list(object({ sid = string, actions = list(string), resources = list(string) }))
   default     = []
@@ -70,6 +84,7 @@ variable "environment" {
 resource "aws_cloudwatch_log_group" "log" {
   name              = "/aws/lambda/${var.deployment.name}-${var.function}"
   retention_in_days = var.deployment.log_retention_days
+  tags              = var.deployment.tags
 }
 
 data "aws_iam_policy_document" "trust" {
@@ -114,11 +129,17 @@ resource "aws_iam_role_policy_attachment" "jobs" {
   policy_arn = var.deployment.policy_arn
 }
 
+resource "aws_iam_role_policy_attachment" "no_owner" {
+  count      = var.owner ? 0 : 1
+  role       = aws_iam_role.role.name
+  policy_arn = var.deployment.no_owner_arn
+}
+
 resource "aws_lambda_function" "function" {
   function_name                  = "${var.deployment.name}-${var.function}"
   description                    = var.description
   s3_bucket                      = var.deployment.code_bucket
-  s3_key                         = "${var.deployment.code_prefix}/${var.deployment.architecture}/${var.function}.zip"
+  s3_key                         = "${var.deployment.code_prefix}/${var.deployment.architecture}/${var.program == "" ? var.function : var.program}.zip"
   runtime                        = "provided.al2023"
   handler                        = "bootstrap"
   architectures                  = [var.deployment.architecture]
@@ -126,6 +147,7 @@ resource "aws_lambda_function" "function" {
   timeout                        = var.timeout
   role                           = aws_iam_role.role.arn
   reserved_concurrent_executions = var.reserved == 0 ? -1 : var.reserved
+  tags                           = var.deployment.tags
 
   environment {
     variables = merge(var.deployment.environment, var.environment)
@@ -137,7 +159,7 @@ resource "aws_lambda_function" "function" {
     system_log_level      = "WARN"
   }
   # Lambda refuses a mapping while the role has no permission to receive.
-  depends_on = [aws_iam_role_policy.own, aws_iam_role_policy_attachment.jobs]
+  depends_on = [aws_iam_role_policy.own, aws_iam_role_policy_attachment.jobs, aws_iam_role_policy_attachment.no_owner]
 }
 
 # A freed slot leads through the next tick to the next delivery. Lambda would take this chain of
@@ -146,6 +168,9 @@ resource "aws_lambda_function_recursion_config" "function" {
   count          = var.recursive ? 1 : 0
   function_name  = aws_lambda_function.function.function_name
   recursive_loop = "Allow"
+  lifecycle {
+    replace_triggered_by = [aws_lambda_function.function.arn]
+  }
 }
 
 output "name" {
@@ -161,4 +186,9 @@ output "arn" {
 output "role_arn" {
   value       = aws_iam_role.role.arn
   description = "ARN of the function's role."
+}
+
+output "log_group" {
+  value       = aws_cloudwatch_log_group.log.name
+  description = "Name of the function's log group."
 }

@@ -28,6 +28,8 @@ pub struct Dispatched {
     pub sent: usize,
     /// Whether more jobs are due than were read.
     pub more: bool,
+    /// When the oldest sent job was due.
+    pub oldest_due_at: Option<Timestamp>,
 }
 
 /// The due times of the jobs to send.
@@ -164,7 +166,9 @@ impl Engine {
             let (mut page, mut scanned) = (first, 0);
             loop {
                 scanned += page.jobs.len().max(1);
-                done.sent += self.send_unlimited(catalog, &page.jobs, &fits).await?;
+                let (sent, oldest) = self.send_unlimited(catalog, &page.jobs, &fits).await?;
+                done.sent += sent;
+                done.oldest_due_at = done.oldest_due_at.into_iter().chain(oldest).min();
                 let Some(next) = page.next else { break };
                 if scanned >= most {
                     done.more = true;
@@ -177,20 +181,21 @@ impl Engine {
         Ok(done)
     }
 
-    /// Sends those of `jobs` that need no grant and for which `fits` is true. Returns their number.
+    /// Sends those of `jobs` that need no grant and for which `fits` is true. Returns their number,
+    /// and when the oldest was due.
     async fn send_unlimited(
         &self,
         catalog: &Catalog,
         jobs: &[Job],
         fits: impl Fn(&Job) -> bool,
-    ) -> Result<usize, Error> {
+    ) -> Result<(usize, Option<Timestamp>), Error> {
         let fitting = jobs.iter().filter(|job| fits(job));
         let dispatched = fitting.filter(|job| self.is_dispatched(catalog, &job.spec.job_type));
         let work: Vec<Work> = dispatched.filter_map(ungranted_work).collect();
         if !work.is_empty() {
             self.ports.work.send(&work).await?;
         }
-        Ok(work.len())
+        Ok((work.len(), work.iter().map(|piece| piece.run_at).min()))
     }
 }
 

@@ -2,12 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Messages of a queue. An event without messages requests the maintenance sweep.
+/// Messages of a queue. An event without messages requests maintenance.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct SqsEvent {
     /// The messages.
     #[serde(default, rename = "Records")]
     pub records: Vec<SqsRecord>,
+    /// What an event without messages requests.
+    #[serde(default, rename = "tidegate")]
+    pub request: String,
 }
 
 /// A message of a queue.

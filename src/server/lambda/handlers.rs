@@ -22,11 +22,6 @@ const MAX_TIMER_WAIT: Duration = Duration::from_secs(1);
 /// Most characters of a malformed message in the log: enough to recognise its sender.
 const MAX_LOGGED_CHARS: usize = 200;
 
-/// Parts of the maintenance sweep failed. The next sweep repeats them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0} parts of the maintenance sweep failed; the log has their errors")]
-pub struct SweepFailed(pub usize);
-
 /// The content of an invocation's messages for one queue.
 #[derive(Default)]
 struct QueueMessages {
@@ -36,34 +31,14 @@ struct QueueMessages {
     records: Vec<usize>,
 }
 
-/// Runs the ticks that `event` requests, until `until`: of the queues that its messages name, or of
-/// the maintenance sweep if it has no messages.
-///
-/// # Errors
-///
-/// [`SweepFailed`], so that the invocation counts as failed and its alarm fires.
-pub async fn tick(
-    server: &Server,
-    event: &SqsEvent,
-    until: Timestamp,
-) -> Result<Failures, SweepFailed> {
-    if !event.records.is_empty() {
-        return Ok(tick_queues(server, event, until).await);
-    }
-    let done = server.maintenance_sweep(until).await;
-    tracing::info!(
-        queues = done.queues,
-        ahead = done.ahead,
-        late = done.late,
-        failed = done.failed,
-        "the maintenance sweep ended"
-    );
-    if done.failed == 0 { Ok(Failures::default()) } else { Err(SweepFailed(done.failed)) }
+/// Ticks the queues that the messages of `event` name, until `until`.
+pub async fn tick(server: &Server, event: &SqsEvent, until: Timestamp) -> Failures {
+    count_sqs_requests(event);
+    tick_queues(server, event, until).await
 }
 
 /// Ticks the queues that the messages name.
 async fn tick_queues(server: &Server, event: &SqsEvent, until: Timestamp) -> Failures {
-    count_sqs_requests(event);
     let mut failures = Failures::default();
     let mut queues: BTreeMap<QueueName, QueueMessages> = BTreeMap::new();
     for (index, record) in event.records.iter().enumerate() {
@@ -169,7 +144,7 @@ pub async fn handle_dead_letter(server: &Server, event: &SqsEvent, until: Timest
     }
     let mut failures = Failures::default();
     if !work.is_empty() {
-        let event = SqsEvent { records: work };
+        let event = SqsEvent { records: work, ..SqsEvent::default() };
         let (work, sources) = work_in(&event, &mut failures);
         tracing::error!(pieces = work.len(), "work became a dead letter of its queue");
         for (done, index) in server.fail_undeliverable(work).await.into_iter().zip(sources) {
@@ -179,7 +154,7 @@ pub async fn handle_dead_letter(server: &Server, event: &SqsEvent, until: Timest
         }
     }
     if !requests.is_empty() {
-        let event = SqsEvent { records: requests };
+        let event = SqsEvent { records: requests, ..SqsEvent::default() };
         let failed = tick_queues(server, &event, until).await;
         event
             .records
@@ -218,7 +193,7 @@ fn work_in(event: &SqsEvent, failures: &mut Failures) -> (Vec<Work>, Vec<usize>)
 }
 
 /// Logs a message that this function cannot handle. It becomes a dead letter of its queue, and then
-/// the function `dead-letter` handles it as far as possible.
+/// the function `sweep` handles it as far as possible.
 fn reject<E: std::fmt::Display>(
     record: &SqsRecord,
     parsed: &Result<Message, E>,

@@ -3,9 +3,9 @@
 //!
 //! ```text
 //!   enqueue: HTTP ─▶ [`http`] ─▶ Server (serverless) ─▶ messages ─▶ SQS
-//!   tick: hints, timers, the maintenance sweep ─▶ [`tick`] ─▶ ticks ─▶ work ─▶ SQS
+//!   tick: hints, timers ─▶ [`tick`] ─▶ ticks ─▶ work ─▶ SQS
 //!   deliver: work ─▶ [`deliver`] ─▶ claims ─▶ targets ─▶ results ─▶ hints ─▶ SQS
-//!   dead-letter: dead letters of SQS ─▶ [`handle_dead_letter`] ─▶ failed attempts
+//!   sweep: the maintenance sweep, dead letters of SQS ─▶ [`Maintenance`] ─▶ failed attempts, ticks
 //!   ingest: records of other services ─▶ [`ingest`] ─▶ events ─▶ Server ─▶ messages ─▶ SQS
 //! ```
 //!
@@ -23,14 +23,16 @@ pub mod ingest;
 pub mod open;
 pub mod redelivery;
 pub mod settings;
+mod sweep;
 #[cfg(feature = "testkit")]
 pub mod testkit;
 
 pub use crate::telemetry::function::{Metrics, observe};
 pub use event::{Failures, SqsEvent};
-pub use handlers::{SweepFailed, deliver, handle_dead_letter, tick};
+pub use handlers::{deliver, handle_dead_letter, tick};
 pub use http::{router, strip_stage_prefix};
 pub use ingest::Ingest;
 pub use open::{DeploymentOpenError, deadline, open, open_to_deliver};
 pub use redelivery::Redelivery;
 pub use settings::CloudSettings;
+pub use sweep::{Maintenance, SweepFailed};

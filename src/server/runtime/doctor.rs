@@ -21,8 +21,8 @@ const PROBE_PREFIX: &str = "doctor";
 /// What the check of the maintenance sweep is about.
 const SWEEP_CHECK: &str = "maintenance sweep";
 /// The remedy for a maintenance sweep that does not run.
-const MISSING_SWEEP_ADVICE: &str = "see that the rule is enabled and may invoke `tick`, and read \
-    the log of `tick`: without the sweep, jobs whose messages were lost do not run";
+const MISSING_SWEEP_ADVICE: &str = "see that the rule is enabled and may invoke `sweep`, and read \
+    the log of `sweep`: without the sweep, jobs whose messages were lost do not run";
 /// The version of this program.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -208,13 +208,13 @@ impl Server {
                 CheckLevel::Error,
                 SWEEP_CHECK,
                 format!("{} parts of the latest one failed", latest.failed),
-                "the log of `tick` has the errors; the next sweep repeats the failed parts",
+                "the log of `sweep` has the errors; the next sweep repeats the failed parts",
             )
         } else if latest.release != VERSION {
             Check::new(
                 CheckLevel::Warning,
                 SWEEP_CHECK,
-                format!("`tick` runs tidegate {}, and this function {VERSION}", latest.release),
+                format!("`sweep` runs tidegate {}, and this function {VERSION}", latest.release),
                 "an upgrade may be in progress; if not, deploy the whole stack from one CodePrefix",
             )
         } else {

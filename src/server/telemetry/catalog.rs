@@ -167,7 +167,7 @@ pub const METRICS: &[Metric] = &[
     ),
     aws_counter(
         "tidegate_messages_malformed_total", &[],
-        "malformed messages that `dead-letter` dropped; its log has the first 200 characters",
+        "malformed messages that `sweep` dropped; its log has the first 200 characters",
     ),
     counter(
         "tidegate_http_requests_total", &["status"],

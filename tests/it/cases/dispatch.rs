@@ -131,14 +131,14 @@ async fn a_stretch_of_time_is_handed_on_whole_and_no_more() {
         p.enqueue(NewJob { job_type: name("pull"), ..after(&p, 15) }).await;
         let at = |seconds| start + Duration::from_secs(seconds);
         let done = p.engine.dispatch(&queue(), at(10), at(20), 1000).await.unwrap();
-        assert_eq!(done, Dispatched { sent: 3, more: false });
+        assert_eq!(done, Dispatched { sent: 3, more: false, oldest_due_at: Some(at(15)) });
         p.wait(60);
         let mut sent: Vec<Timestamp> = p.work().iter().map(|work| work.run_at).collect();
         sent.sort_unstable();
         assert_eq!(sent, [at(15), at(20), at(20)]);
         assert_eq!(
             p.engine.dispatch(&queue(), start, at(60), 2).await.unwrap(),
-            Dispatched { sent: 3, more: true }
+            Dispatched { sent: 3, more: true, oldest_due_at: Some(at(10)) }
         );
     }
 }

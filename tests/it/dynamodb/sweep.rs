@@ -30,13 +30,16 @@ use tidegate_engine::{
 };
 use tidegate_server::{
     Server,
-    lambda::{self, SqsEvent, SweepFailed, testkit::messages},
+    lambda::{self, Maintenance, SqsEvent, SweepFailed, testkit::messages},
 };
 
 use super::{emulator::EmulatedTable, fake_aws::FakeAws};
 
 const DENIED: (&str, &str) =
     ("AccessDeniedException", "the role is not authorized to perform this");
+
+/// How late a job may be before a sweep fails.
+const MAX_LATENESS: Duration = Duration::from_mins(10);
 
 /// The functions of a deployment, as one.
 struct Home {
@@ -112,9 +115,8 @@ impl Home {
 
     async fn sweep(&self) -> Result<(), SweepFailed> {
         let until = self.clock.now() + Duration::from_mins(1);
-        lambda::tick(&self.server, &SqsEvent::default(), until)
-            .await
-            .map(|failures| assert!(failures.is_empty()))
+        let maintenance = Maintenance::default().with_max_lateness(MAX_LATENESS);
+        maintenance.run(&self.server, &SqsEvent::default(), until).await
     }
 
     /// What `doctor` reports of the maintenance sweep to a function with every permission.
@@ -147,6 +149,18 @@ async fn a_sweep_with_a_refused_request_fails() {
     assert!(home.sweep().await.is_err());
     home.allow();
     assert_eq!(home.sweep().await, Ok(()));
+}
+
+#[tokio::test]
+async fn a_sweep_fails_while_a_job_is_too_late() {
+    let home = Home::new().await;
+    home.enqueue("free", 0).await;
+    home.clock.advance(MAX_LATENESS);
+    assert_eq!(home.sweep().await, Ok(()));
+    home.clock.advance(Duration::from_mins(1));
+    let failed = home.sweep().await.unwrap_err();
+    assert_eq!(failed, SweepFailed::Sweep { failed: 0, late_seconds: 660 });
+    assert!(failed.to_string().contains("the oldest due job is 660 s late"), "{failed}");
 }
 
 #[tokio::test]
@@ -200,7 +214,7 @@ async fn doctor_reports_a_sweep_of_another_release() {
     home.store.commit(vec![vec![write]]).await.unwrap();
     let check = home.said().await;
     assert!(
-        check.level == CheckLevel::Warning && check.found.contains("`tick` runs tidegate 0.0.1"),
+        check.level == CheckLevel::Warning && check.found.contains("`sweep` runs tidegate 0.0.1"),
         "{check:?}"
     );
 }

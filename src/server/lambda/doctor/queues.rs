@@ -145,8 +145,8 @@ impl CloudHealthCheck {
             CheckLevel::Warning,
             about,
             format!("{waiting} wait in {dead_letter_queue}"),
-            "the function `dead-letter` handles them within seconds: see its log, and the log of \
-             the function that failed on them",
+            "the function `sweep` handles them every five minutes: see its log, and the log of the \
+             function that failed on them",
         )
     }
 }

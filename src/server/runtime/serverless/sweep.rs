@@ -42,6 +42,8 @@ pub struct SweepReport {
     pub ahead: usize,
     /// Late jobs that were dispatched again.
     pub late: usize,
+    /// When the oldest of them was due.
+    pub oldest_due_at: Option<Timestamp>,
     /// Queues whose tick failed, and other parts of the sweep that failed.
     pub failed: usize,
 }
@@ -283,7 +285,11 @@ impl Server {
             stream::iter(lates).buffer_unordered(MAX_CONCURRENT_QUEUES).collect().await;
         for done in late {
             match done {
-                Ok(done) => report.late += done.sent,
+                Ok(done) => {
+                    report.late += done.sent;
+                    report.oldest_due_at =
+                        report.oldest_due_at.into_iter().chain(done.oldest_due_at).min();
+                }
                 Err(error) => report.failed(&error),
             }
         }
