@@ -20,12 +20,20 @@ const ITEM_OVERHEAD_BYTES: usize = 100;
 const MINUTES_PER_MONTH: f64 = 43_200.0;
 /// Empty receives of a poller in a minute.
 const POLLS_PER_MINUTE: f64 = 3.0;
-/// Event source mappings of standard queues, except that of the work queue.
-const STANDARD_MAPPINGS: f64 = 3.0;
-/// Event source mappings of FIFO queues.
-const FIFO_MAPPINGS: f64 = 2.0;
+/// Minutes between receives from the dead-letter queues.
+const DEAD_LETTER_MINUTES: f64 = 5.0;
+/// Dead-letter queues: standard, FIFO.
+const DEAD_LETTER_QUEUES: (f64, f64) = (2.0, 1.0);
+/// Duration of receives that return nothing, in milliseconds.
+const DEAD_LETTER_MS: f64 = 40.0;
 /// Pollers of the work queue's mapping, which a maximum concurrency does not reduce.
 const WORK_POLLERS: f64 = 5.0;
+/// Bytes that a request to a target has in addition to the data: headers, signature, TLS.
+const PUSH_OVERHEAD_BYTES: f64 = 1000.0;
+/// Bytes of a response of the API.
+const RESPONSE_BYTES: f64 = 500.0;
+/// Bytes of the log lines from which CloudWatch takes the metrics of an invocation.
+const METRIC_LOG_BYTES: f64 = 2500.0;
 /// Bytes that a maintenance sweep logs.
 const SWEEP_LOG_BYTES: f64 = 200.0;
 const MILLION: f64 = 1e6;
@@ -63,7 +71,7 @@ pub struct Workload {
 }
 
 impl Default for Workload {
-    /// A million small jobs, due at once, claimed, batched, with a retention of a week.
+    /// A million small jobs, due at once, claimed, batched, with the default retention.
     fn default() -> Self {
         Self {
             jobs: MILLION,
@@ -76,7 +84,7 @@ impl Default for Workload {
             retries: 0.0,
             batch: case::FULL_BATCH,
             per_call: 1.0,
-            kept_days: 7.0,
+            kept_days: 30.0,
         }
     }
 }
@@ -102,23 +110,27 @@ pub struct Deployment {
     pub queues: f64,
     /// The number of alarms.
     pub alarms: f64,
+    /// The number of custom metrics: of each queue and type. 0: the stack has no namespace.
+    pub metrics: f64,
     /// Whether the table has point-in-time recovery.
     pub recovery: bool,
 }
 
 impl Default for Deployment {
-    /// The defaults of the template, and assumed durations.
+    /// The defaults of the template, and durations that follow from the number of requests in
+    /// sequence: four of `enqueue`, 24 of `tick` and of a sweep, 5 ms each at 512 MB.
     fn default() -> Self {
         Self {
             memory_mb: 512.0,
-            enqueue_ms: 8.0,
-            tick_ms: 60.0,
+            enqueue_ms: 30.0,
+            tick_ms: 125.0,
             deliver_ms: 150.0,
-            sweep_ms: 50.0,
+            sweep_ms: 120.0,
             log_bytes: 100.0,
-            pollers: 5.0,
+            pollers: 2.0,
             queues: 1.0,
-            alarms: 17.0,
+            alarms: 2.0,
+            metrics: 0.0,
             recovery: true,
         }
     }
@@ -213,6 +225,12 @@ impl Workload {
         units
     }
 
+    /// Bytes to the internet of each job, when each enqueue call has `per_call` jobs.
+    fn transferred_bytes(&self) -> f64 {
+        let sent = self.size as f64 + PUSH_OVERHEAD_BYTES;
+        sent * (1.0 + self.retries) + RESPONSE_BYTES / self.per_call
+    }
+
     fn has_parts(&self) -> bool {
         self.size > INLINE_BYTES && self.size <= OBJECT_BYTES
     }
@@ -267,7 +285,17 @@ pub fn month(workload: &Workload, deployment: &Deployment, prices: &Prices) -> V
         millions("Lambda", "invocations", calls, prices.call),
         line("Lambda", "gigabyte seconds", seconds, prices.gb_second),
         line("CloudWatch", "gigabytes logged", calls * deployment.log_bytes / GB, prices.log_gb),
+        line(
+            "Transfer",
+            "gigabytes to the internet",
+            jobs * workload.transferred_bytes() / GB,
+            prices.transfer_gb,
+        ),
     ];
+    if deployment.metrics > 0.0 {
+        let gigabytes = calls * METRIC_LOG_BYTES / GB;
+        lines.push(line("CloudWatch", "gigabytes of metrics", gigabytes, prices.log_gb));
+    }
     if workload.is_object() {
         lines.extend([
             millions("S3", "PUTs", jobs, prices.put),
@@ -289,21 +317,30 @@ pub fn idle(deployment: &Deployment, prices: &Prices) -> Vec<Line> {
     let polls = |pollers: f64| pollers * POLLS_PER_MINUTE * MINUTES_PER_MONTH;
     let sweep =
         case::IDLE_SWEEP.and(case::IDLE_QUEUE.times(deployment.queues)).times(MINUTES_PER_MONTH);
-    let seconds = MINUTES_PER_MONTH * deployment.sweep_ms / 1000.0 * deployment.memory_mb / 1024.0;
-    vec![
+    let receives = MINUTES_PER_MONTH / DEAD_LETTER_MINUTES;
+    let milliseconds = MINUTES_PER_MONTH * deployment.sweep_ms + receives * DEAD_LETTER_MS;
+    let seconds = milliseconds / 1000.0 * deployment.memory_mb / 1024.0;
+    let (standard, fifo) = DEAD_LETTER_QUEUES;
+    let mut lines = vec![
         line(
             "SQS",
-            "polls of the work, timers and dead letters",
-            polls(WORK_POLLERS + STANDARD_MAPPINGS * deployment.pollers),
+            "polls of the work and the timers",
+            polls(WORK_POLLERS + deployment.pollers),
             prices.standard / MILLION,
         ),
+        line("SQS", "polls of the hints", polls(deployment.pollers), prices.fifo / MILLION),
+        Line {
+            service: "SQS",
+            what: "receives of dead letters",
+            amount: receives * (standard + fifo),
+            dollars: receives * (standard * prices.standard + fifo * prices.fifo) / MILLION,
+        },
         line(
-            "SQS",
-            "polls of the hints and their dead letters",
-            polls(FIFO_MAPPINGS * deployment.pollers),
-            prices.fifo / MILLION,
+            "Lambda",
+            "invocations of `sweep`",
+            MINUTES_PER_MONTH + receives,
+            prices.call / MILLION,
         ),
-        line("Lambda", "invocations, one a minute", MINUTES_PER_MONTH, prices.call / MILLION),
         line("Lambda", "gigabyte seconds", seconds, prices.gb_second),
         line(
             "DynamoDB",
@@ -319,5 +356,13 @@ pub fn idle(deployment: &Deployment, prices: &Prices) -> Vec<Line> {
             prices.log_gb,
         ),
         line("CloudWatch", "alarms", deployment.alarms, prices.alarm),
-    ]
+    ];
+    if deployment.metrics > 0.0 {
+        let gigabytes = MINUTES_PER_MONTH * METRIC_LOG_BYTES / GB;
+        lines.extend([
+            line("CloudWatch", "metrics", deployment.metrics, prices.metric),
+            line("CloudWatch", "gigabytes of metrics", gigabytes, prices.log_gb),
+        ]);
+    }
+    lines
 }

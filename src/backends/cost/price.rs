@@ -6,7 +6,7 @@
 pub const AS_OF: &str = "2026-08-15";
 /// The source of the prices.
 pub const SOURCE: &str = "aws.amazon.com: the pricing pages of DynamoDB (on demand, Standard), \
-                          SQS, Lambda, S3 (Standard), CloudWatch";
+                          SQS, Lambda, S3 (Standard), CloudWatch, EC2 (data transfer)";
 /// The regions that have these prices.
 pub const REGIONS: [&str; 3] = ["us-east-1", "us-east-2", "us-west-2"];
 
@@ -42,6 +42,10 @@ pub struct Prices {
     pub log_gb: f64,
     /// CloudWatch: an alarm for a month.
     pub alarm: f64,
+    /// CloudWatch: a custom metric for a month.
+    pub metric: f64,
+    /// Data transfer: a gigabyte from a region to the internet.
+    pub transfer_gb: f64,
 }
 
 /// The prices of [`REGIONS`].
@@ -60,11 +64,13 @@ pub const LIST: Prices = Prices {
     object_gb: 0.023,
     log_gb: 0.50,
     alarm: 0.10,
+    metric: 0.30,
+    transfer_gb: 0.09,
 };
 
 impl Prices {
     /// The names by which single prices are set.
-    pub const NAMES: [&str; 14] = [
+    pub const NAMES: [&str; 16] = [
         "write",
         "read",
         "table-gb",
@@ -79,6 +85,8 @@ impl Prices {
         "object-gb",
         "log-gb",
         "alarm",
+        "metric",
+        "transfer-gb",
     ];
 
     /// The list prices of `region`; none if they are unknown.
@@ -103,6 +111,8 @@ impl Prices {
             "object-gb" => &mut self.object_gb,
             "log-gb" => &mut self.log_gb,
             "alarm" => &mut self.alarm,
+            "metric" => &mut self.metric,
+            "transfer-gb" => &mut self.transfer_gb,
             _ => return None,
         })
     }

@@ -99,7 +99,7 @@ pub struct Args {
     #[arg(
         long,
         value_name = "SPAN",
-        default_value = "7d",
+        default_value = "30d",
         value_parser = days,
         help_heading = "Jobs",
     )]
@@ -118,7 +118,7 @@ pub struct Args {
     #[arg(
         long,
         value_name = "MS",
-        default_value = "8",
+        default_value = "30",
         value_parser = |text: &str| number(text, 1.0, 900_000.0),
         help_heading = "Assumptions",
     )]
@@ -127,7 +127,7 @@ pub struct Args {
     #[arg(
         long,
         value_name = "MS",
-        default_value = "60",
+        default_value = "125",
         value_parser = |text: &str| number(text, 1.0, 900_000.0),
         help_heading = "Assumptions",
     )]
@@ -141,10 +141,10 @@ pub struct Args {
         help_heading = "Assumptions",
     )]
     deliver_ms: f64,
-    /// Lambda pollers on each SQS queue, 2 to 5; the work queue always has 5.
+    /// Lambda pollers on each idle SQS queue, 2 to 5; the work queue always has 5.
     #[arg(
         long,
-        default_value = "5",
+        default_value = "2",
         value_parser = |text: &str| number(text, 2.0, 5.0),
         help_heading = "Assumptions",
     )]
@@ -157,14 +157,23 @@ pub struct Args {
         help_heading = "Assumptions",
     )]
     queues: f64,
-    /// CloudWatch alarms of the stack; 19 with events.
+    /// CloudWatch alarms of the stack; 19 with `Alarms=all`, and 21 with events.
     #[arg(
         long,
-        default_value = "17",
+        default_value = "2",
         value_parser = |text: &str| number(text, 0.0, 1000.0),
         help_heading = "Assumptions",
     )]
     alarms: f64,
+    /// CloudWatch metrics of the stack, those of each queue and type; 0 without a
+    /// `MetricsNamespace`.
+    #[arg(
+        long,
+        default_value = "0",
+        value_parser = |text: &str| number(text, 0.0, 1_000_000.0),
+        help_heading = "Assumptions",
+    )]
+    metrics: f64,
     /// Point-in-time recovery of the table is off (`PointInTimeRecovery`).
     #[arg(long, help_heading = "Assumptions")]
     no_recovery: bool,
@@ -177,8 +186,8 @@ pub struct Args {
     )]
     region: String,
     /// Override a price, NAME=DOLLARS: write, read, standard, fifo, fair, call (a million of each),
-    /// gb-second, put, get (a million), table-gb, recovery-gb, object-gb, log-gb (a gigabyte),
-    /// alarm.
+    /// gb-second, put, get (a million), table-gb, recovery-gb, object-gb, log-gb, transfer-gb (a
+    /// gigabyte), alarm, metric.
     #[arg(
         long = "price",
         value_name = "NAME=DOLLARS",
@@ -235,6 +244,7 @@ impl Args {
             pollers: self.pollers,
             queues: self.queues,
             alarms: self.alarms,
+            metrics: self.metrics,
             recovery: !self.no_recovery,
             ..Deployment::default()
         }

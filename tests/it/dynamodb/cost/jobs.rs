@@ -106,9 +106,7 @@ fn a_million_jobs_cost_at_most_the_documented_bound() {
         );
     }
     let idle = |deployment| estimate::total(&estimate::idle(&deployment, &LIST));
-    assert!(idle(deployment) <= 3.70, "{}", idle(deployment));
-    let bare = estimate::Deployment { pollers: 2.0, alarms: 0.0, ..deployment };
-    assert!(idle(bare) <= 1.10, "{}", idle(bare));
+    assert!(idle(deployment) <= 1.00, "{}", idle(deployment));
 }
 
 /// The cost of jobs with large data: by the kilobyte in the table, by the request in object
