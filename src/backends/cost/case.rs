@@ -187,7 +187,7 @@ pub const LIMITED: Case = Case {
 /// In a limited queue, one retry.
 pub const LIMITED_RETRIED: Case = Case {
     name: "limited, one retry",
-    batched: units(8.815, 5.0, 96.157, 3.047, 3.485, [1.0, 1.353, 0.09]),
+    batched: units(9.133, 5.0, 95.475, 3.078, 3.538, [1.0, 1.318, 0.095]),
     single: units(16.075, 5.0, 81.975, 13.975, 9.0, [1.0, 5.65, 2.0]),
     bulk: units(6.995, 5.0, 57.72, 2.058, 0.91, [0.01, 0.667, 0.04]),
 };
@@ -195,7 +195,7 @@ pub const LIMITED_RETRIED: Case = Case {
 /// In a limited queue, one retry, each attempt completed by a callback.
 pub const LIMITED_CALLED_BACK: Case = Case {
     name: "limited, one retry, single callbacks",
-    batched: units(14.322, 7.025, 195.33, 4.07, 5.64, [3.0, 1.875, 0.185]),
+    batched: units(14.28, 7.0, 177.588, 3.868, 5.725, [3.0, 1.865, 0.182]),
     single: units(16.15, 7.0, 116.85, 16.45, 9.0, [3.0, 6.475, 2.0]),
     bulk: units(11.473, 7.0, 95.385, 2.518, 3.635, [2.01, 1.258, 0.08]),
 };

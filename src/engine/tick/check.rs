@@ -140,9 +140,11 @@ impl Engine {
                 if resend_age(sends) <= age {
                     sends = sends_at(age);
                     batch.resent = batch.resent.max(Some(sends));
-                    plan.send.push(work(&job, now));
+                    plan.send.push(Work::of(&job, now, Some(now)));
                 }
-                batch.next = batch.next.min(grant.granted_at + resend_age(sends));
+                // The grants of a batch may have different ages: they are not checked one by one.
+                let next = (grant.granted_at + resend_age(sends)).max(now + CLAIM_TIMEOUT);
+                batch.next = batch.next.min(next);
                 return;
             }
             State::Scheduled { .. } => Event::Revoke { version: grant.version },
@@ -158,17 +160,6 @@ impl Engine {
             }
             plan.before.push(JobChange { job, was });
         }
-    }
-}
-
-/// The message that sends granted work again.
-fn work(job: &Job, now: Timestamp) -> Work {
-    Work {
-        queue: job.spec.queue.clone(),
-        job: job.id.clone(),
-        version: job.life.version,
-        run_at: now,
-        granted_at: Some(now),
     }
 }
 
