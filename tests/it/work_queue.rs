@@ -198,6 +198,7 @@ mod sqs {
             version: tidegate_core::job::Version(1),
             run_at: local.now(),
             granted_at: None,
+            data_bytes: 0,
         };
         let error = queue.send(&[work]).await.unwrap_err().chain().to_string();
         assert!(error.contains("-gone") && error.contains("NonExistentQueue"), "{error}");

@@ -29,13 +29,16 @@ fn instant() -> impl Strategy<Value = Timestamp> {
 }
 
 fn work() -> impl Strategy<Value = Work> {
-    (queue(), id(), any::<u64>(), instant(), prop::option::of(instant())).prop_map(
-        |(queue, job, version, run_at, granted_at)| Work {
+    // A smaller size is not in the message.
+    let bytes = prop_oneof![Just(0), 10_000..u64::MAX];
+    (queue(), id(), any::<u64>(), instant(), prop::option::of(instant()), bytes).prop_map(
+        |(queue, job, version, run_at, granted_at, data_bytes)| Work {
             queue,
             job,
             version: Version(version),
             run_at,
             granted_at,
+            data_bytes,
         },
     )
 }

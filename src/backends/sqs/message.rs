@@ -8,6 +8,9 @@ use tidegate_core::{
     time::Timestamp,
 };
 
+/// Data of at most this size are not mentioned in messages, which stay shorter.
+const SMALL_BYTES: u64 = 4 << 10;
+
 /// A parsed message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
@@ -41,6 +44,9 @@ struct JobBody {
     run_at: i64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     granted_at: Option<i64>,
+    /// Of the job's data, if it has more than [`SMALL_BYTES`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    bytes: Option<u64>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -72,6 +78,7 @@ impl Message {
                         version: job.version,
                         run_at: Timestamp::from_millis(job.run_at),
                         granted_at: job.granted_at.map(Timestamp::from_millis),
+                        data_bytes: job.bytes.unwrap_or_default(),
                     })
                     .collect(),
             ),
@@ -98,6 +105,7 @@ pub(super) fn work(queue: &QueueName, work: &[&Work]) -> String {
         version: work.version,
         run_at: work.run_at.millis(),
         granted_at: work.granted_at.map(Timestamp::millis),
+        bytes: Some(work.data_bytes).filter(|bytes| *bytes > SMALL_BYTES),
     };
     write(&Wire::Work { queue: queue.clone(), jobs: work.iter().map(job).collect() })
 }
@@ -144,11 +152,16 @@ mod tests {
             version: Version(3),
             run_at: at(5),
             granted_at: Some(at(7)),
+            data_bytes: 0,
         };
         let free = Work { job: name("b"), granted_at: None, ..granted.clone() };
         let body = work(&name("mail"), &[&granted, &free]);
         assert_eq!(body, MESSAGES[0]);
-        assert_eq!(Message::parse(&body).unwrap(), Message::Work(vec![granted, free]));
+        assert_eq!(Message::parse(&body).unwrap(), Message::Work(vec![granted, free.clone()]));
+        let large = Work { data_bytes: 70_000, ..free };
+        let body = work(&name("mail"), &[&large]);
+        assert_eq!(body, MESSAGES[3]);
+        assert_eq!(Message::parse(&body).unwrap(), Message::Work(vec![large]));
         let kinds = [
             HintKind::Released(name("a"), Version(3)),
             HintKind::RetryDecision(name("b")),
@@ -166,10 +179,11 @@ mod tests {
 
     /// What each release has written. A release that writes something else adds lines, and keeps
     /// the earlier ones.
-    const MESSAGES: [&str; 3] = [
+    const MESSAGES: [&str; 4] = [
         r#"{"work":{"queue":"mail","jobs":[{"id":"a","version":3,"run_at":5,"granted_at":7},{"id":"b","version":3,"run_at":5}]}}"#,
         r#"{"hint":{"queue":"mail","due":true,"released":[["a",3]],"retry_decisions":["b"],"operations":["op"]}}"#,
         r#"{"timer":{"queue":"mail","at":9}}"#,
+        r#"{"work":{"queue":"mail","jobs":[{"id":"b","version":3,"run_at":5,"bytes":70000}]}}"#,
     ];
 
     #[test]

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 
 use super::StoreError;
 use crate::{
-    job::{JobId, QueueName, Version},
+    job::{Job, JobId, QueueName, Version},
     time::Timestamp,
 };
 
@@ -28,6 +28,23 @@ pub struct Work {
     /// The ledger's time at the decision; none if the queue had no ledger, so that no grant was
     /// needed.
     pub granted_at: Option<Timestamp>,
+    /// How many bytes the job's data has, so that a receiver can bound its memory before the claim.
+    /// A message of an earlier release has 0.
+    pub data_bytes: u64,
+}
+
+impl Work {
+    /// The work that starts `job` at `run_at`, decided at `granted_at`.
+    pub fn of(job: &Job, run_at: Timestamp, granted_at: Option<Timestamp>) -> Self {
+        Self {
+            queue: job.spec.queue.clone(),
+            job: job.id.clone(),
+            version: job.life.version,
+            run_at,
+            granted_at,
+            data_bytes: job.data.len() as u64,
+        }
+    }
 }
 
 /// A hint to the ticks of a queue.

@@ -203,13 +203,7 @@ impl Engine {
 /// retry decision.
 pub fn ungranted_work(job: &Job) -> Option<Work> {
     let run_at = job.life.run_at().filter(|_| !job.life.awaits_retry_decision())?;
-    Some(Work {
-        queue: job.spec.queue.clone(),
-        job: job.id.clone(),
-        version: job.life.version,
-        run_at,
-        granted_at: None,
-    })
+    Some(Work::of(job, run_at, None))
 }
 
 /// The position after every job that is due at `from` or before, in the order of due times.

@@ -37,6 +37,7 @@ pub(super) struct TickPlan {
     pub(super) claimed: Vec<Claimed>,
     /// Jobs that this tick has handled. Its pages may overlap, and a job is offered once.
     pub(super) seen: HashSet<JobId>,
+    /// Granted work: new, or unclaimed for too long.
     pub(super) send: Vec<Work>,
     pub(super) sent: usize,
     pub(super) delta: Delta,

@@ -120,8 +120,12 @@ async fn open_with(
         policy: Arc::new(NoPolicy),
     };
     let public_url = settings.public_url.clone().unwrap_or_default();
-    let options =
-        Options { public_url, answer_bytes: Some(MAX_ANSWER_BYTES), ..Options::default() };
+    let options = Options {
+        public_url,
+        answer_bytes: Some(MAX_ANSWER_BYTES),
+        delivery_bytes: settings.delivery_bytes,
+        ..Options::default()
+    };
     let builder = Server::builder(ports, target(&config)?)
         .rules(settings.rules())
         .options(options)

@@ -53,6 +53,9 @@ pub struct CloudSettings {
     pub metrics_namespace: Option<String>,
     /// Over how many partitions of the table the waiting jobs of each queue and type are spread.
     pub shards: u8,
+    /// How much memory concurrent deliveries may take, in bytes: two fifths of the function's.
+    /// `None` outside of a function.
+    pub delivery_bytes: Option<u64>,
 }
 
 /// Where the keys of a deployment are.
@@ -142,6 +145,11 @@ impl CloudSettings {
                     text.parse().ok().filter(|shards| (1..=MAX_SHARDS).contains(shards))
                 })?
                 .unwrap_or(1),
+            delivery_bytes: vars.parsed(
+                "AWS_LAMBDA_FUNCTION_MEMORY_SIZE",
+                "must be a number of megabytes",
+                |text| text.parse::<u64>().ok().map(|megabytes| (megabytes << 20) * 2 / 5),
+            )?,
         })
     }
 

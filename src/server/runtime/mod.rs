@@ -81,6 +81,9 @@ pub struct Options {
     /// Most bytes of a response, if the deployment mode has a bound. A
     /// [serverless](Builder::serverless) server leases no more jobs than fit.
     pub answer_bytes: Option<usize>,
+    /// How much memory the concurrent deliveries of a [serverless](Builder::serverless) server may
+    /// take, in bytes. Others wait, before they are claimed.
+    pub delivery_bytes: Option<u64>,
 }
 
 impl Default for Options {
@@ -90,6 +93,7 @@ impl Default for Options {
             public_url: "http://127.0.0.1:8080".into(),
             shutdown: Duration::from_secs(10),
             answer_bytes: None,
+            delivery_bytes: None,
         }
     }
 }

@@ -41,15 +41,19 @@ pub(super) fn builder_on(
     store: SharedStore,
     objects: Arc<dyn ObjectStore>,
 ) -> Builder {
-    let ports = Ports {
-        store,
-        objects,
+    Server::builder(Ports { store, objects, ..ports(clock) }, Arc::new(AcceptAll))
+}
+
+/// Ports with an empty store.
+pub(super) fn ports(clock: &Arc<FakeClock>) -> Ports {
+    Ports {
+        store: Arc::new(MemoryStore::new()),
+        objects: Arc::new(InMemory::new()),
         work: Arc::new(MemoryWorkQueue::default()),
         clock: Arc::clone(clock) as _,
         entropy: Arc::new(SystemEntropy),
         policy: Arc::new(NoPolicy),
-    };
-    Server::builder(ports, Arc::new(AcceptAll))
+    }
 }
 
 /// A server with an empty store, on objects with faults.

@@ -319,6 +319,7 @@ async fn each_refusal_of_a_queue_is_a_clear_error_that_names_it() {
         version: Version(1),
         run_at: clock.now(),
         granted_at: None,
+        data_bytes: 0,
     };
     let send = async || queue.send(std::slice::from_ref(&work)).await;
 

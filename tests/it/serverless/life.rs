@@ -326,6 +326,7 @@ fn a_dead_letter_of_the_work_queue_is_a_failed_attempt() {
         version: tidegate_core::job::Version(1),
         run_at: start,
         granted_at: Some(cloud.time.now()),
+        data_bytes: 0,
     };
     assert_eq!(cloud.now(cloud.server.fail_undeliverable(vec![work.clone(), work])), [true, true]);
     let job = cloud.now(cloud.server.job(&name("once-0"), None)).unwrap();

@@ -170,7 +170,8 @@ mod tests {
     use tidegate_engine::{memory::FakeClock, testkit::builders::name};
 
     fn work(job: &str, at: Timestamp) -> Work {
-        Work { queue: name("q"), job: name(job), version: Version(1), run_at: at, granted_at: None }
+        let (version, queue) = (Version(1), name("q"));
+        Work { queue, job: name(job), version, run_at: at, granted_at: None, data_bytes: 0 }
     }
 
     #[tokio::test]

@@ -74,6 +74,7 @@ fn piece(queue: &str, number: usize, run_at: Timestamp) -> Work {
         version: Version(number as u64 + 1),
         run_at,
         granted_at,
+        data_bytes: 0,
     }
 }
 

@@ -1,13 +1,16 @@
 //! Granted dispatch: sends granted work through the work queue, then marks its batches as sent.
 
-use std::sync::Arc;
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use crate::{
     Engine, Error, LedgerView,
     tick::{TickCache, plan::TickPlan, view::Delta},
 };
 use tidegate_core::{
-    job::QueueName,
+    job::{JobId, QueueName, Version},
     port::{Committed, Txn, Work, Write, job_store::Expect},
     queue::{Limits, ledger::BatchId},
 };
@@ -25,7 +28,7 @@ impl Engine {
     ) -> Result<(), Error> {
         let view = cache.view.as_mut().expect("only a queue with a ledger sends");
         let mut work = std::mem::take(&mut plan.send);
-        work.extend(unsent_work(queue, view));
+        work.extend(self.unsent_work(view, &work).await?);
         if work.is_empty() {
             return Ok(());
         }
@@ -52,20 +55,29 @@ impl Engine {
         }
         Ok(())
     }
-}
 
-/// The work of every live grant in a batch that is not marked as sent.
-fn unsent_work(queue: &QueueName, view: &LedgerView) -> Vec<Work> {
-    let unsent = view.ledger.batches.iter().filter(|batch| !batch.sent);
-    let run_at = view.ledger.time;
-    unsent
-        .flat_map(|batch| view.live_of(batch))
-        .map(|grant| Work {
-            queue: queue.clone(),
-            job: grant.job.clone(),
-            version: grant.version,
-            run_at,
-            granted_at: Some(run_at),
-        })
-        .collect()
+    /// The work of every live grant in a batch that is not marked as sent, other than `known`: a
+    /// process died before it sent them.
+    async fn unsent_work(&self, view: &LedgerView, known: &[Work]) -> Result<Vec<Work>, Error> {
+        let known: HashSet<&JobId> = known.iter().map(|work| &work.job).collect();
+        let unsent = view.ledger.batches.iter().filter(|batch| !batch.sent);
+        let grants: HashMap<JobId, Version> = unsent
+            .flat_map(|batch| view.live_of(batch))
+            .filter(|grant| !known.contains(&grant.job))
+            .map(|grant| (grant.job.clone(), grant.version))
+            .collect();
+        if grants.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ids: Vec<JobId> = grants.keys().cloned().collect();
+        let jobs = self.ports.store.get(&ids).await?;
+        let granted_at = view.ledger.time;
+        Ok(jobs
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter(|job| grants.get(&job.id) == Some(&job.life.version))
+            .map(|job| Work::of(&job, granted_at, Some(granted_at)))
+            .collect())
+    }
 }

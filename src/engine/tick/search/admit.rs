@@ -10,6 +10,7 @@ use tidegate_core::{
         Event, Job, Token,
         type_config::{Delivery, Start, TypeConfig},
     },
+    port::Work,
     queue::{AdmissionDecision, Candidate},
 };
 
@@ -83,6 +84,7 @@ impl Search<'_> {
         if demand.dispatch == Dispatch::Queue && granted {
             self.plan.delta.granted.push(grant(job, now));
             self.plan.delta.sent = false;
+            self.plan.send.push(Work::of(job, now, Some(now)));
             self.plan.delta.check_by(now + CLAIM_TIMEOUT);
             self.plan.wake(Some(now + CLAIM_TIMEOUT));
             self.capacities.take(demand_index, bytes);
