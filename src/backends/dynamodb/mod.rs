@@ -202,14 +202,14 @@ impl DynamoStore {
 
     /// All items in a range of a partition.
     async fn all(&self, p: String, from: String, to: String) -> Result<Vec<Item>, StoreError> {
-        let mut query = PageQuery { p, from, to, limit: None, backward: false };
+        let mut query = PageQuery { p, from, to, limit: None, backward: false, after: None };
         let mut items = Vec::new();
         loop {
             let page = self.table.query(&query).await?;
             items.extend(page.items);
-            match items.last() {
-                Some(last) if page.more => query.from = format!("{}{}", last.key.s, key::FIRST),
-                _ => return Ok(items),
+            query.after = page.next;
+            if query.after.is_none() {
+                return Ok(items);
             }
         }
     }

@@ -74,12 +74,22 @@ impl SeenEntry {
     }
 }
 
+/// How far a reader has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Place {
+    Start,
+    /// The next page begins after this key, which the table chose.
+    After(Key),
+    End,
+}
+
 /// Reads the entries of one bucket in order.
 pub(super) struct Reader<'a> {
     store: &'a DynamoStore,
     pub bucket: Bucket,
-    next: Option<String>,
+    from: String,
     to: String,
+    place: Place,
     /// Whether running jobs are requested.
     running: bool,
     /// Whether reading began at the low watermark.
@@ -122,8 +132,9 @@ impl<'a> Reader<'a> {
         Self {
             store,
             bucket,
-            next: Some(start),
+            from: start,
             to,
+            place: Place::Start,
             running: false,
             from_low_watermark,
             settled: (None, 0),
@@ -140,30 +151,35 @@ impl<'a> Reader<'a> {
         self
     }
 
-    /// The next entries, at most `limit`; none at the end. A job with several entries appears once
-    /// for each.
+    /// The next entries, at most `limit`; none at the end. There may be none of them before the end.
+    /// A job with several entries appears once for each.
     pub(super) async fn page(&mut self, limit: u32) -> Result<Option<Vec<SeenEntry>>, StoreError> {
-        let Some(from) = self.next.take() else {
-            return Ok(None);
+        let after = match &self.place {
+            Place::Start => None,
+            Place::After(key) => Some(key.clone()),
+            Place::End => return Ok(None),
         };
         let p = key::bucket(&self.bucket.index_partition, self.bucket.hour, self.bucket.late);
         self.began = self.store.now();
         let page = self
             .store
             .table
-            .query(&PageQuery { p, from, to: self.to.clone(), limit: Some(limit), backward: false })
+            .query(&PageQuery {
+                p,
+                from: self.from.clone(),
+                to: self.to.clone(),
+                limit: Some(limit),
+                backward: false,
+                after,
+            })
             .await?;
-        self.next = page
-            .items
-            .last()
-            .filter(|_| page.more)
-            .map(|last| format!("{}{}", last.key.s, key::FIRST));
+        self.place = page.next.map_or(Place::End, Place::After);
         let seen = self.store.seen(page.items, self.running).await?;
         for one in &seen {
             self.count(one);
         }
         self.remember(&seen);
-        if self.next.is_none() {
+        if self.is_done() {
             self.finish().await;
         }
         Ok(Some(seen))
@@ -171,17 +187,19 @@ impl<'a> Reader<'a> {
 
     /// Whether everything was read.
     pub(super) fn is_done(&self) -> bool {
-        self.next.is_none()
+        self.place == Place::End
     }
 
     /// The position of the reader: everything before this instant was read.
     pub(super) fn read_until(&self) -> Timestamp {
-        self.next
-            .as_deref()
-            .and_then(|next| SortKey::parse(next.trim_end_matches(key::FIRST)))
-            .map_or(self.bucket.hour.end(), |key| match key {
-                SortKey::Row(at) | SortKey::Entry(at, ..) => at,
-            })
+        let after = match &self.place {
+            Place::Start => None,
+            Place::After(key) => SortKey::parse(&key.s),
+            Place::End => return self.bucket.hour.end(),
+        };
+        after.map_or(self.bucket.hour.start(), |key| match key {
+            SortKey::Row(at) | SortKey::Entry(at, ..) => at,
+        })
     }
 
     fn count(&mut self, seen: &SeenEntry) {

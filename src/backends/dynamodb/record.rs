@@ -80,14 +80,15 @@ impl DynamoStore {
             to: format!("{}{LAST}", query.prefix),
             limit: Some(query.limit),
             backward: false,
+            after: None,
         };
         let mut items = Vec::new();
         while items.len() < wanted {
             let page = self.table.query(&page_query).await?;
             items.extend(page.items);
-            match items.last() {
-                Some(last) if page.more => page_query.from = format!("{}{FIRST}", last.key.s),
-                _ => break,
+            page_query.after = page.next;
+            if page_query.after.is_none() {
+                break;
             }
         }
         items.truncate(wanted);

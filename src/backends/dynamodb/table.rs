@@ -164,6 +164,8 @@ pub struct PageQuery {
     pub limit: Option<u32>,
     /// Whether to read from the end backwards.
     pub backward: bool,
+    /// The key after which the page begins: [`Page::next`] of the page before it.
+    pub after: Option<Key>,
 }
 
 /// A part of the answer to a [`PageQuery`].
@@ -171,8 +173,10 @@ pub struct PageQuery {
 pub struct Page {
     /// The items, in order.
     pub items: Vec<Item>,
-    /// Whether there may be more after the last of them.
-    pub more: bool,
+    /// The key after which the next page begins, chosen by the table; none at the end of the range.
+    ///
+    /// A page may have this key and no items. Only a page without it is the last one.
+    pub next: Option<Key>,
 }
 
 /// A table of items. Reads see every write that was answered.
@@ -181,7 +185,7 @@ pub trait Table: Send + Sync {
     /// The items of these keys, in their order.
     async fn get(&self, keys: &[Key]) -> Result<Vec<Option<Item>>, StoreError>;
 
-    /// A page of a range. A page that has `more` has at least one item.
+    /// A page of a range.
     async fn query(&self, query: &PageQuery) -> Result<Page, StoreError>;
 
     /// Makes each change on its own, in any order, and returns whether its condition held. No two

@@ -47,10 +47,15 @@ impl DynamoStore {
                 to: key::LAST.into(),
                 limit: Some(PAGE_TIMERS),
                 backward: false,
+                after: None,
             };
             let mut all_removed = true;
             loop {
-                let first = key::instant_of_timer(&query.from).unwrap_or(number.start());
+                let first = query
+                    .after
+                    .as_ref()
+                    .and_then(|after| key::instant_of_timer(&after.s))
+                    .unwrap_or(number.start());
                 // A timer is never later than its job's time, so everything before `first` is
                 // complete.
                 if overdue.keys().filter(|(at, _)| *at <= first).count() >= limit {
@@ -63,9 +68,9 @@ impl DynamoStore {
                 let page = self.table.query(&query).await?;
                 all_removed &=
                     self.read_timers(&page.items, until, began, &mut overdue, &mut next).await?;
-                match page.items.last() {
-                    Some(last) if page.more => query.from = format!("{}{}", last.key.s, key::FIRST),
-                    _ => break,
+                query.after = page.next;
+                if query.after.is_none() {
+                    break;
                 }
             }
             if all_removed && number.end() + LOW_WATERMARK_LAG <= began {

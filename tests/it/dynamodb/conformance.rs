@@ -21,6 +21,13 @@ fn store(table: impl Table + 'static, now: Timestamp) -> DynamoStore {
     )
 }
 
+/// A table that answers two empty pages before each page with items.
+fn with_empty_pages() -> MemoryTable {
+    let table = MemoryTable::new();
+    table.answer_empty_pages(2);
+    table
+}
+
 /// When the suites' jobs are due.
 const THEN: Timestamp = Timestamp::EPOCH;
 /// A day later.
@@ -35,6 +42,11 @@ job_store_conformance!(
 job_store_conformance!(
     in_memory_on_several_shards,
     store(MemoryTable::new(), THEN).with_shards(3),
+    DynamoStore::damage_job
+);
+job_store_conformance!(
+    in_memory_with_empty_pages,
+    store(with_empty_pages(), LATER),
     DynamoStore::damage_job
 );
 job_store_conformance!(emulated, store(EmulatedTable::new(), THEN), DynamoStore::damage_job);

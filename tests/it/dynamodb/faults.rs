@@ -16,7 +16,7 @@ use tidegate_backends::{
         DynamoStore, Key,
         memory::MemoryTable,
         sdk::SdkTable,
-        table::{Change, Item, Table, Val},
+        table::{Change, Item, PageQuery, Table, Val},
     },
     sqs::{SqsQueues, SqsWorkQueue},
     system::{SystemClock, SystemEntropy},
@@ -270,6 +270,24 @@ async fn a_result_is_written_again_after_access_was_denied() {
     assert_eq!(server.deliver(sent, clock.now() + Duration::from_mins(1)).await, [true]);
     assert!(denied.load(Ordering::Relaxed) > 2, "the result is written again");
     assert_eq!(server.job(&job.id, None).await.unwrap().life.ended(), Some(Outcome::Succeeded));
+}
+
+#[tokio::test]
+async fn an_empty_page_of_dynamodb_is_not_the_end() {
+    let shop = Shop::new().await;
+    let item = |s: &str| Item::new(Key { p: "X".into(), s: s.into() }, [('v', Val::N(1))]);
+    shop.table.write(&[Change::Put(item("b")), Change::Put(item("c"))]).await.unwrap();
+    let first = |query: &Value| query.get("ExclusiveStartKey").is_none();
+    let empty = || json!({"Items": [], "LastEvaluatedKey": {"p": {"S": "X"}, "s": {"S": "ab"}}});
+    shop.aws.say("Query", move |query| first(query).then(|| (200, empty())));
+    let (p, from, to) = ("X".to_owned(), "a".to_owned(), "z".to_owned());
+    let mut query = PageQuery { p, from, to, limit: Some(2), backward: false, after: None };
+    let page = shop.table.query(&query).await.unwrap();
+    assert!(page.items.is_empty());
+    query.after = page.next;
+    assert_eq!(query.after, Some(Key { p: "X".into(), s: "ab".into() }));
+    let page = shop.table.query(&query).await.unwrap();
+    assert_eq!(page.items, [item("b"), item("c")]);
 }
 
 #[tokio::test]

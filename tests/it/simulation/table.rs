@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use tidegate_backends::dynamodb::{
     Key,
     change_decoder::write_of,
+    memory::empty_page,
     table::{Change, Item, Page, PageQuery, Table, Val},
 };
 use tidegate_core::port::{Write, job_store::StoreError};
@@ -27,11 +28,13 @@ pub struct TableFaults {
     pub throttled: f64,
     /// Only some writes of a batch request happen, and no answer is returned.
     pub cut: f64,
+    /// A page of a query has no items, although the query goes on.
+    pub empty_page: f64,
 }
 
 /// The faults during the fault period.
 pub const TABLE_FAULTS: TableFaults =
-    TableFaults { repeated: 0.03, lost: 0.01, throttled: 0.01, cut: 0.01 };
+    TableFaults { repeated: 0.03, lost: 0.01, throttled: 0.01, cut: 0.01, empty_page: 0.03 };
 
 /// A planted bug in the protocol of the DynamoDB store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,14 +47,17 @@ pub enum TableBug {
     BucketsDropped,
     /// A low watermark moves to the end of its bucket.
     LowWatermarksTooHigh,
+    /// A page without items is taken for the end of its query.
+    EmptyPagesEnd,
 }
 
 impl TableBug {
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::DueEntriesDropped,
         Self::TimersDropped,
         Self::BucketsDropped,
         Self::LowWatermarksTooHigh,
+        Self::EmptyPagesEnd,
     ];
 
     /// The change that is made instead; `None` if the write is only acknowledged.
@@ -172,6 +178,12 @@ impl Table for ObservedTable {
 
     async fn query(&self, ask: &PageQuery) -> Result<Page, StoreError> {
         self.scheduler.step().await;
+        let probability = self.faults.lock().empty_page;
+        if probability > 0.0 && self.scheduler.happens(probability) {
+            let page = empty_page(ask);
+            let ends = self.bug == Some(TableBug::EmptyPagesEnd);
+            return Ok(Page { next: page.next.filter(|_| !ends), ..page });
+        }
         at_once(self.table.query(ask))
     }
 

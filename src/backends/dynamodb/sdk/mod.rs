@@ -209,6 +209,7 @@ impl Table for SdkTable {
             .expression_attribute_values(":to", AttributeValue::S(query.to.clone()))
             .consistent_read(true)
             .scan_index_forward(!query.backward)
+            .set_exclusive_start_key(query.after.as_ref().map(key_of))
             .set_limit(query.limit.map(|limit| limit as i32))
             .return_consumed_capacity(ReturnConsumedCapacity::Total);
         let answer = request.send().await.map_err(failed)?;
@@ -219,9 +220,9 @@ impl Table for SdkTable {
             .into_iter()
             .map(item_of)
             .collect::<Result<Vec<Item>, _>>()?;
-        let more =
-            answer.last_evaluated_key.is_some_and(|key| !key.is_empty()) && !items.is_empty();
-        Ok(Page { items, more })
+        let next = answer.last_evaluated_key.filter(|key| !key.is_empty());
+        let next = next.map(|key| item_of(key).map(|item| item.key)).transpose()?;
+        Ok(Page { items, next })
     }
 
     async fn write(&self, changes: &[Change]) -> Result<Vec<bool>, StoreError> {

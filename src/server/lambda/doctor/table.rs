@@ -125,6 +125,7 @@ impl CloudHealthCheck {
             to: "z".into(),
             limit: None,
             backward: false,
+            after: None,
         };
         let step = |what: &'static str| move |error: StoreError| (what, error);
 
