@@ -290,6 +290,38 @@ async fn an_empty_page_of_dynamodb_is_not_the_end() {
     assert_eq!(page.items, [item("b"), item("c")]);
 }
 
+/// A table whose client repeats requests as a deployment's does, and the requests so far.
+async fn repeating() -> (SdkTable, Arc<FakeAws>) {
+    let aws = FakeAws::start(String::new()).await;
+    (SdkTable::open(&aws.config(), "tidegate"), aws)
+}
+
+#[tokio::test]
+async fn a_throttled_request_is_tried_five_times() {
+    let (table, aws) = repeating().await;
+    let throttled = || json!({"__type": "com.amazonaws#ThrottlingException", "message": "slow"});
+    let (tries, counted) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let served = Arc::clone(&tries);
+    aws.say("Query", move |_| {
+        let refused = served.fetch_add(1, Ordering::Relaxed) < 4;
+        Some(if refused { (400, throttled()) } else { (200, json!({"Items": []})) })
+    });
+    let (p, from, to) = ("X".to_owned(), "a".to_owned(), "z".to_owned());
+    let query = PageQuery { p, from, to, limit: None, backward: false, after: None };
+    table.query(&query).await.unwrap();
+    assert_eq!(tries.load(Ordering::Relaxed), 5);
+
+    let served = Arc::clone(&counted);
+    aws.say("BatchWriteItem", move |request| {
+        let refused = served.fetch_add(1, Ordering::Relaxed) < 4;
+        let unprocessed = if refused { request["RequestItems"].clone() } else { json!({}) };
+        Some((200, json!({"UnprocessedItems": unprocessed})))
+    });
+    let item = Item::new(Key { p: "X".into(), s: "a".into() }, [('v', Val::N(1))]);
+    assert_eq!(table.write(&[Change::Put(item)]).await.unwrap(), [true]);
+    assert_eq!(counted.load(Ordering::Relaxed), 5);
+}
+
 #[tokio::test]
 async fn both_tables_refuse_an_oversized_item_without_a_change() {
     let shop = Shop::new().await;

@@ -29,9 +29,10 @@ use super::{
     key::Key,
     table::{Change, EXPIRES, Item, Page, PageQuery, Table},
 };
+use crate::system::SystemEntropy;
 use convert::{item_of, key_of};
 use error::{cancelled, failed, refused, throttled};
-use tidegate_core::port::StoreError;
+use tidegate_core::port::{Entropy as _, StoreError};
 
 /// Maximum writes or statements of one request.
 const MAX_BATCH_WRITES: usize = 25;
@@ -39,13 +40,15 @@ const MAX_BATCH_WRITES: usize = 25;
 const MAX_BATCH_KEYS: usize = 100;
 /// Maximum concurrent requests of one call.
 const MAX_CONCURRENT_REQUESTS: usize = 8;
-/// How often changes and reads are repeated that the table did not process for lack of capacity.
+/// How often a request is repeated that the table refused for lack of capacity, and the changes and
+/// reads that it did not process.
 const MAX_RETRIES: u32 = 4;
-/// The wait before the first repeat, which doubles.
-const FIRST_RETRY_DELAY: Duration = Duration::from_millis(40);
+/// The longest wait before the first repeat, which doubles. All waits together are less than half a
+/// second, because an entry counts only if it is written within 4 s of its instant.
+const FIRST_RETRY_DELAY: Duration = Duration::from_millis(25);
 /// Timeout of one attempt of a request.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Timeout of all attempts of a request.
+/// Timeout of all attempts of a request, and of the repeats of what it left.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// The capacity that the table reports as consumed, and the number of requests.
@@ -72,9 +75,7 @@ impl SdkTable {
             .operation_attempt_timeout(ATTEMPT_TIMEOUT)
             .operation_timeout(REQUEST_TIMEOUT)
             .build();
-        let config = config::Builder::from(config)
-            .timeout_config(timeouts)
-            .retry_config(RetryConfig::standard());
+        let config = config::Builder::from(config).timeout_config(timeouts).retry_config(retries());
         Self::new(Client::from_conf(config.build()), name)
     }
 
@@ -187,7 +188,8 @@ impl Table for SdkTable {
         unique.sort_unstable();
         unique.dedup();
         let chunks: Vec<Vec<Key>> = unique.chunks(MAX_BATCH_KEYS).map(<[Key]>::to_vec).collect();
-        let requests = chunks.into_iter().map(|keys| async move { self.get_some(&keys).await });
+        let requests =
+            chunks.into_iter().map(|keys| async move { within(self.get_some(&keys)).await });
         let found: Vec<Vec<Item>> =
             stream::iter(requests).buffered(MAX_CONCURRENT_REQUESTS).try_collect().await?;
         let found: HashMap<Key, Item> =
@@ -236,9 +238,9 @@ impl Table for SdkTable {
         let requests = chunks.into_iter().map(|chunk| async move {
             let some: Vec<&Change> = chunk.iter().map(|index| &changes[*index]).collect();
             let done = if some[0].is_conditional() {
-                self.conditional(&some).await
+                within(self.conditional(&some)).await
             } else {
-                self.plain(&some).await.map(|()| vec![true; some.len()])
+                within(self.plain(&some)).await.map(|()| vec![true; some.len()])
             };
             (chunk, done)
         });
@@ -291,13 +293,33 @@ impl Table for SdkTable {
     }
 }
 
-/// Waits before a repeat; at once before the first attempt.
+/// How the client repeats requests: by itself, it would wait up to a second before the first repeat.
+fn retries() -> RetryConfig {
+    RetryConfig::standard()
+        .with_max_attempts(MAX_RETRIES + 1)
+        .with_initial_backoff(FIRST_RETRY_DELAY)
+}
+
+/// The result of `request`, with its repeats, within [`REQUEST_TIMEOUT`].
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the time depends on the real table, not on the engine's clock"
+)]
+async fn within<T>(request: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+    match tokio::time::timeout(REQUEST_TIMEOUT, request).await {
+        Ok(answer) => answer,
+        Err(_) => Err(StoreError::unavailable("the table did not answer in time")),
+    }
+}
+
+/// Waits a random time before a repeat; not before the first attempt.
 #[allow(
     clippy::disallowed_methods,
     reason = "the wait depends on the real table, not on the engine's clock"
 )]
 async fn pause(retry: u32) {
     if retry > 0 {
-        tokio::time::sleep(FIRST_RETRY_DELAY * (1 << (retry - 1))).await;
+        let most = FIRST_RETRY_DELAY * (1 << (retry - 1));
+        tokio::time::sleep(most.mul_f64(SystemEntropy.fraction())).await;
     }
 }
