@@ -23,6 +23,8 @@ mod leases;
 mod outage;
 mod plugins;
 #[cfg(feature = "aws")]
+mod scale;
+#[cfg(feature = "aws")]
 mod secrets;
 mod server;
 #[cfg(feature = "aws")]

@@ -7,4 +7,4 @@ mod life;
 mod many;
 mod model;
 mod pull;
-mod time;
+pub mod time;

@@ -19,9 +19,9 @@ use crate::dynamodb::{
 use tidegate_core::port::StoreError;
 
 /// Statements or unconditional writes of one request.
-const MAX_BATCH_WRITES: usize = 25;
+pub(in crate::testkit) const MAX_BATCH_WRITES: usize = 25;
 /// Keys of one request.
-const MAX_BATCH_KEYS: usize = 100;
+pub(in crate::testkit) const MAX_BATCH_KEYS: usize = 100;
 
 /// Billed units.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -52,12 +52,12 @@ impl Sub for Bill {
 }
 
 /// The units for writing an item of `bytes`.
-fn write_units(bytes: usize) -> f64 {
+pub(in crate::testkit) fn write_units(bytes: usize) -> f64 {
     bytes.div_ceil(1024).max(1) as f64
 }
 
 /// The units for one strongly consistent read of `bytes`.
-fn read_units(bytes: usize) -> f64 {
+pub(in crate::testkit) fn read_units(bytes: usize) -> f64 {
     bytes.div_ceil(4096).max(1) as f64
 }
 

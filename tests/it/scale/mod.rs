@@ -1,0 +1,3 @@
+//! A deployment under load, with the limits of AWS in virtual time.
+
+mod table;
