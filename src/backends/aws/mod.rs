@@ -72,3 +72,15 @@ impl LoadServiceConfig for Environment {
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn calls_are_repeated_early_and_at_most_five_times() {
+        let config = config(Calls::new().unwrap(), Duration::from_secs(1)).await;
+        let retry = config.retry_config().unwrap();
+        assert_eq!((retry.max_attempts(), retry.initial_backoff()), (5, Duration::from_millis(25)));
+    }
+}
