@@ -35,7 +35,7 @@ pub use crate::config::{
     catalog::Catalog,
     schema::{self, Schema},
 };
-pub use crate::jobs::dispatch::{Dispatched, ungranted_work};
+pub use crate::jobs::dispatch::{Dispatched, Stop, ungranted_work};
 pub use crate::jobs::enqueue::fault;
 pub use crate::jobs::job_writes::{CALLBACK_QUEUE, CALLBACK_TYPE};
 pub use crate::jobs::lookahead::{LastSweep, Lookahead};

@@ -16,20 +16,29 @@ use std::{
 pub const FUNCTIONS: [&str; 5] = ["enqueue", "tick", "deliver", "ingest", "plugins"];
 /// The compiler's program, the function that starts it, and its file name in the zip.
 const COMPILER: (&str, &str, &str) = ("tidegate-compile", "plugins", "compile");
-/// Largest stripped binary, in bytes. Larger ones start slowly.
-const MAX_BINARY_BYTES: u64 = 12_000_000;
 /// The C library of Amazon Linux 2023.
 const GLIBC: &str = "2.34";
 const ZIGBUILD: &str = "0.24.1";
 const ZIG: &str = "0.17.0";
 
-/// The architectures of Lambda, and their rustc targets.
-const ARCHS: [(&str, &str); 2] =
-    [("arm64", "aarch64-unknown-linux-gnu"), ("x86_64", "x86_64-unknown-linux-gnu")];
+/// An architecture of Lambda.
+#[derive(Clone, Copy)]
+struct Arch {
+    name: &'static str,
+    /// Its rustc target.
+    target: &'static str,
+    /// Largest stripped binary, in bytes. Larger ones start slowly.
+    max_bytes: u64,
+}
+
+const ARCHS: [Arch; 2] = [
+    Arch { name: "arm64", target: "aarch64-unknown-linux-gnu", max_bytes: 12_000_000 },
+    Arch { name: "x86_64", target: "x86_64-unknown-linux-gnu", max_bytes: 14_000_000 },
+];
 
 /// The arguments.
 struct Args {
-    archs: Vec<(&'static str, &'static str)>,
+    archs: Vec<Arch>,
     profile: String,
 }
 
@@ -48,7 +57,7 @@ pub fn run(args: impl Iterator<Item = String>) -> Result<(), String> {
         "{:<8} {:<12} {:<18} {:>10} {:>10}",
         "arch", "function", "program", "bytes", "zipped"
     );
-    for (arch, target) in parsed.archs {
+    for Arch { name: arch, target, max_bytes } in parsed.archs {
         cargo(root, &tools, &zig, target, &parsed.profile)?;
         let built = root.join("target").join(target).join(folder(&parsed.profile));
         let out = root.join("target/functions").join(arch);
@@ -61,8 +70,9 @@ pub fn run(args: impl Iterator<Item = String>) -> Result<(), String> {
                     table,
                     "\n{arch:<8} {function:<12} {program:<18} {bytes:>10} {zipped:>10}"
                 );
-                if bytes > MAX_BINARY_BYTES {
-                    too_large.push(format!("{program} for {arch} has {bytes} bytes"));
+                if bytes > max_bytes {
+                    too_large
+                        .push(format!("{program} for {arch} has {bytes} of {max_bytes} bytes"));
                 }
             }
         }
@@ -71,7 +81,7 @@ pub fn run(args: impl Iterator<Item = String>) -> Result<(), String> {
     if too_large.is_empty() {
         Ok(())
     } else {
-        Err(format!("over the limit of {MAX_BINARY_BYTES} bytes: {}", too_large.join("; ")))
+        Err(format!("too large: {}", too_large.join("; ")))
     }
 }
 
@@ -100,7 +110,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Args, String> {
         let value = args.next().ok_or(format!("{flag} needs a value"))?;
         match flag.as_str() {
             "--arch" => {
-                parsed.archs.retain(|(arch, _)| *arch == value);
+                parsed.archs.retain(|arch| arch.name == value);
                 if parsed.archs.is_empty() {
                     return Err(format!("--arch must be arm64 or x86_64, not {value}"));
                 }

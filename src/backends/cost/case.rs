@@ -132,7 +132,7 @@ const fn units(
 pub const PLAIN: Case = Case {
     name: "at once, plain",
     batched: units(2.0, 2.0, 4.02, 1.205, 0.0, [1.0, 0.0, 0.103]),
-    single: units(2.0, 2.0, 6.325, 3.0, 0.0, [1.0, 0.0, 1.0]),
+    single: units(2.0, 2.0, 6.05, 3.0, 0.0, [1.0, 0.0, 1.0]),
     bulk: units(2.0, 2.0, 1.242, 0.03, 0.0, [0.01, 0.0, 0.01]),
 };
 
@@ -140,15 +140,15 @@ pub const PLAIN: Case = Case {
 pub const CLAIMED: Case = Case {
     name: "at once, claimed",
     batched: units(3.103, 3.0, 4.02, 1.205, 0.0, [1.0, 0.0, 0.103]),
-    single: units(4.75, 3.0, 7.825, 3.0, 0.0, [1.0, 0.0, 1.0]),
+    single: units(4.75, 3.0, 7.55, 3.0, 0.0, [1.0, 0.0, 1.0]),
     bulk: units(3.09, 3.0, 1.242, 0.03, 0.0, [0.01, 0.0, 0.01]),
 };
 
 /// Due at once, claimed, one retry.
 pub const RETRIED: Case = Case {
     name: "at once, claimed, one retry",
-    batched: units(6.2, 5.0, 9.08, 2.238, 0.0, [1.0, 0.0, 0.195]),
-    single: units(9.525, 5.0, 13.85, 6.0, 0.0, [1.0, 0.0, 2.0]),
+    batched: units(6.2, 5.0, 7.89, 2.238, 0.0, [1.0, 0.0, 0.195]),
+    single: units(9.525, 5.0, 13.0, 6.0, 0.0, [1.0, 0.0, 2.0]),
     bulk: units(6.218, 5.0, 3.19, 0.307, 0.0, [0.01, 0.0, 0.048]),
 };
 
@@ -164,16 +164,16 @@ pub const CALLED_BACK: Case = Case {
 pub const DELAYED_PLAIN: Case = Case {
     name: "delayed, plain",
     batched: units(2.007, 2.0, 4.861, 0.03, 0.0, [1.0, 0.0, 0.013]),
-    single: units(2.075, 2.0, 7.575, 2.175, 0.0, [1.0, 0.0, 1.0]),
-    bulk: units(2.007, 2.0, 2.001, 0.025, 0.0, [0.01, 0.0, 0.01]),
+    single: units(2.075, 2.0, 7.175, 2.175, 0.0, [1.0, 0.0, 1.0]),
+    bulk: units(2.007, 2.0, 1.391, 0.025, 0.0, [0.01, 0.0, 0.01]),
 };
 
 /// Delayed, claimed.
 pub const DELAYED: Case = Case {
     name: "delayed, claimed",
     batched: units(3.115, 3.0, 4.846, 0.03, 0.0, [1.0, 0.0, 0.013]),
-    single: units(4.775, 3.0, 8.75, 2.175, 0.0, [1.0, 0.0, 1.0]),
-    bulk: units(3.103, 3.0, 1.986, 0.025, 0.0, [0.01, 0.0, 0.01]),
+    single: units(4.775, 3.0, 8.35, 2.175, 0.0, [1.0, 0.0, 1.0]),
+    bulk: units(3.103, 3.0, 1.376, 0.025, 0.0, [0.01, 0.0, 0.01]),
 };
 
 /// In a limited queue.
@@ -223,7 +223,7 @@ pub const CASES: [Case; 10] = [
 ];
 
 /// The usage of a maintenance sweep for each queue with jobs.
-pub const IDLE_QUEUE: Units = units(0.0, 0.0, 10.0, 0.0, 0.0, [0.0, 0.0, 0.0]);
+pub const IDLE_QUEUE: Units = units(0.0, 0.0, 6.0, 0.0, 0.0, [0.0, 0.0, 0.0]);
 
 /// The usage of a maintenance sweep that finds nothing, without its queues.
-pub const IDLE_SWEEP: Units = units(2.0, 0.0, 24.0, 0.0, 0.0, [0.0, 0.0, 0.0]);
+pub const IDLE_SWEEP: Units = units(2.0, 0.0, 18.0, 0.0, 0.0, [0.0, 0.0, 0.0]);

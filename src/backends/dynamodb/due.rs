@@ -34,11 +34,28 @@ struct OpenBuckets {
 }
 
 /// The buckets of one index partition in order, and how far they were read.
-struct PartitionScan<'a> {
+pub(super) struct PartitionScan<'a> {
     buckets: VecDeque<Bucket>,
     reader: Option<Reader<'a>>,
-    /// Everything before this instant was read; none if everything was.
     read_until: Option<Timestamp>,
+}
+
+impl PartitionScan<'_> {
+    /// A scan that begins with `first`, which has still to be added.
+    pub(super) fn at(first: &Bucket) -> Self {
+        let read_until = Some(first.hour.start());
+        Self { buckets: VecDeque::new(), reader: None, read_until }
+    }
+
+    /// Adds the next bucket.
+    pub(super) fn add(&mut self, bucket: Bucket) {
+        self.buckets.push_back(bucket);
+    }
+
+    /// Everything before this instant was read; none if everything was.
+    pub(super) fn read_until(&self) -> Option<Timestamp> {
+        self.read_until
+    }
 }
 
 /// The jobs that a query has found so far.
@@ -131,12 +148,9 @@ fn scans<'a>(query: &DueQuery, open: &[Bucket], from: Option<Timestamp>) -> Vec<
         may_hold(query, bucket) && from.is_none_or(|from| bucket.hour >= Hour::of(from))
     };
     for bucket in open.iter().filter(is_needed) {
-        let scan = scans.entry(&bucket.index_partition).or_insert_with(|| PartitionScan {
-            buckets: VecDeque::new(),
-            reader: None,
-            read_until: Some(bucket.hour.start()),
-        });
-        scan.buckets.push_back(bucket.clone());
+        let scan =
+            scans.entry(&bucket.index_partition).or_insert_with(|| PartitionScan::at(bucket));
+        scan.add(bucket.clone());
     }
     scans.into_values().collect()
 }
@@ -251,7 +265,7 @@ impl DynamoStore {
     }
 
     /// The next entries of an index partition.
-    async fn read_on<'a>(
+    pub(super) async fn read_on<'a>(
         &'a self,
         scan: &mut PartitionScan<'a>,
         from: Option<Timestamp>,

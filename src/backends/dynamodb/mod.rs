@@ -28,6 +28,7 @@ pub mod memory;
 mod partition;
 mod record;
 mod row;
+mod scan;
 pub mod sdk;
 pub mod table;
 mod timer;
@@ -47,6 +48,7 @@ pub use bucket::LowWatermarks;
 pub use key::Key;
 use key::{JobLocation, Partition};
 use row::BodyAt;
+use scan::TableScan;
 use table::{Item, PageQuery, Table};
 
 use crate::unreadable::unreadable;
@@ -55,9 +57,9 @@ use tidegate_core::{
     port::{
         Atomicity, Clock, Entropy, StoreCapabilities, StoreError,
         job_store::{
-            self, Committed, Depth, DuePage, DueQuery, ItemKind, JobStore, ListPage, ListQuery,
-            OverduePage, Purged, Record, RecordKind, RecordQuery, StoredBody, StoredJob, StoredKey,
-            Txn, UnreadableJob, WakePosition,
+            self, Committed, Depth, DuePage, DueQuery, DueScan, ItemKind, JobStore, ListPage,
+            ListQuery, OverduePage, Purged, Record, RecordKind, RecordQuery, ScanQuery, StoredBody,
+            StoredJob, StoredKey, Txn, UnreadableJob, WakePosition,
         },
     },
     queue::{GrantBatch, Ledger, ledger::BatchId},
@@ -269,6 +271,10 @@ impl JobStore for DynamoStore {
 
     async fn due(&self, queries: &[DueQuery]) -> Result<Vec<DuePage>, StoreError> {
         self.due_pages(queries).await
+    }
+
+    fn scan_due(&self, query: ScanQuery) -> Box<dyn DueScan + '_> {
+        Box::new(TableScan::new(self, query))
     }
 
     async fn count_due(

@@ -19,10 +19,10 @@ use crate::unreadable::unreadable;
 use tidegate_core::{
     job::{Job, JobId, Payload, QueueName, Spec, TypeName},
     port::job_store::{
-        Atomicity, Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key, ListPage,
-        ListQuery, OverduePage, Purged, Record, RecordKind, RecordQuery, StoreCapabilities,
-        StoreError, StoredBody, StoredJob, StoredKey, Txn, UnreadableJob, WakePosition, Write,
-        flatten,
+        Atomicity, Committed, Depth, DuePage, DueQuery, DueScan, Item, ItemKind, JobStore, Key,
+        ListPage, ListQuery, OrderedScan, OverduePage, Purged, Record, RecordKind, RecordQuery,
+        ScanQuery, StoreCapabilities, StoreError, StoredBody, StoredJob, StoredKey, Txn,
+        UnreadableJob, WakePosition, Write, flatten,
     },
     queue::{GrantBatch, Ledger, ledger::BatchId},
     time::Timestamp,
@@ -137,6 +137,10 @@ impl JobStore for SqliteStore {
     async fn due(&self, queries: &[DueQuery]) -> Result<Vec<DuePage>, StoreError> {
         let names = self.names();
         self.readers.read(|db| queries.iter().map(|query| due::page(db, &names, query)).collect())
+    }
+
+    fn scan_due(&self, query: ScanQuery) -> Box<dyn DueScan + '_> {
+        Box::new(OrderedScan::new(self, query))
     }
 
     async fn count_due(

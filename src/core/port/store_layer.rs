@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 
 use super::job_store::{
-    Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key, ListPage, ListQuery,
-    OverduePage, Purged, Record, RecordKind, RecordQuery, StoreCapabilities, StoreError,
-    StoredBody, StoredJob, StoredKey, Txn, UnreadableJob, WakePosition,
+    Committed, Depth, DuePage, DueQuery, DueScan, Item, ItemKind, JobStore, Key, ListPage,
+    ListQuery, OverduePage, Purged, Record, RecordKind, RecordQuery, ScanPage, ScanQuery,
+    StoreCapabilities, StoreError, StoredBody, StoredJob, StoredKey, Txn, UnreadableJob,
+    WakePosition,
 };
 use crate::{
     job::{Job, JobId, QueueName, Spec, TypeName},
@@ -103,6 +104,19 @@ pub trait StoreLayer: Send + Sync {
     }
 }
 
+/// A scan of the inner store, each page of it through [`StoreLayer::around`].
+struct LayeredScan<'a, L> {
+    layer: &'a L,
+    inner: Box<dyn DueScan + 'a>,
+}
+
+#[async_trait]
+impl<L: StoreLayer> DueScan for LayeredScan<'_, L> {
+    async fn next(&mut self) -> Result<Option<ScanPage>, StoreError> {
+        self.layer.around(Operation::Due, self.inner.next()).await
+    }
+}
+
 #[async_trait]
 impl<L: StoreLayer> JobStore for L {
     async fn commit(&self, txns: Vec<Txn>) -> Result<Vec<Committed>, StoreError> {
@@ -127,6 +141,10 @@ impl<L: StoreLayer> JobStore for L {
 
     async fn due(&self, queries: &[DueQuery]) -> Result<Vec<DuePage>, StoreError> {
         StoreLayer::due(self, queries).await
+    }
+
+    fn scan_due(&self, query: ScanQuery) -> Box<dyn DueScan + '_> {
+        Box::new(LayeredScan { layer: self, inner: self.inner().scan_due(query) })
     }
 
     async fn count_due(

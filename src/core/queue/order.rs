@@ -55,7 +55,20 @@ impl Position {
             id: job.id.clone(),
         }
     }
+
+    /// The position after every job that is due at `until` or before, in an order by exact time.
+    pub fn after_all_due_by(until: Timestamp) -> Self {
+        Self {
+            partition: String::new(),
+            priority: i32::MAX,
+            run_at: until,
+            id: MAX_ID.parse().expect("it is a valid id"),
+        }
+    }
 }
+
+/// An id that sorts after every other one.
+const MAX_ID: &str = "zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz";
 
 impl Order {
     /// The order of a queue with this configuration.

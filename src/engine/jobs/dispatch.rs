@@ -6,30 +6,59 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{Catalog, Engine, Error, tick};
 use tidegate_core::{
     job::{Job, QueueName, TypeName, type_config::Start},
-    port::{StoreError, Work, job_store::DueQuery},
-    queue::{
-        Limits,
-        config::SCAN_BOUND,
-        order::{Order, Position},
-    },
+    port::{StoreError, Work, job_store::ScanQuery},
+    queue::Limits,
     time::Timestamp,
 };
 
 /// How late a job is when its message is presumed lost.
-const MESSAGE_LOST_AFTER: Duration = Duration::from_mins(2);
+pub(super) const MESSAGE_LOST_AFTER: Duration = Duration::from_mins(2);
 
 /// The result of a dispatch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dispatched {
     /// How many jobs were sent.
     pub sent: usize,
-    /// Whether more jobs are due than were read.
-    pub more: bool,
-    /// When the oldest sent job was due.
+    /// If it stopped before its end: what is due before this instant was sent.
+    pub stopped_at: Option<Timestamp>,
+    /// When the oldest late job was due, whether it was sent or not.
     pub oldest_due_at: Option<Timestamp>,
+}
+
+/// When a dispatch stops, after any of its pages.
+#[derive(Clone, Copy, Debug)]
+pub struct Stop {
+    /// At this instant or later.
+    pub at: Timestamp,
+    /// After so many jobs or more were read.
+    pub jobs: usize,
+}
+
+/// A pass over the late jobs, which several sweeps may continue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct LatePass {
+    /// When it began.
+    pub began: Timestamp,
+    /// When the pass before it began.
+    pub previous: Option<Timestamp>,
+    /// If it is not over: it has covered the jobs that are due up to here.
+    pub done: Option<Timestamp>,
+}
+
+impl LatePass {
+    /// The pass that a sweep at `now` continues or begins after `latest`.
+    pub(super) fn at(now: Timestamp, latest: Option<Self>) -> Self {
+        // After a step back of the clock all begins again.
+        match latest.filter(|latest| latest.began <= now) {
+            Some(pass) if pass.done.is_some() => pass,
+            latest => Self { began: now, previous: latest.map(|pass| pass.began), done: None },
+        }
+    }
 }
 
 /// The due times of the jobs to send.
@@ -95,7 +124,7 @@ impl Engine {
     }
 
     /// Dispatches the jobs of `queue`, which has no ledger, that are due after `from`, and at
-    /// `until` or before. Reads about `most` jobs.
+    /// `until` or before.
     ///
     /// # Errors
     ///
@@ -105,42 +134,57 @@ impl Engine {
         queue: &QueueName,
         from: Timestamp,
         until: Timestamp,
-        most: usize,
+        stop: Stop,
     ) -> Result<Dispatched, Error> {
         let catalog = self.catalog().await?;
         let range = DueRange { from: Some(from), until };
-        self.send_due(queue, &catalog, range, most, |_| true).await
+        self.send_due(queue, &catalog, range, stop, |_| true).await
     }
 
-    /// Dispatches again the jobs that are so late that their messages must be lost. Reads about
-    /// `most` jobs.
+    /// Dispatches again the jobs of `queue`, which has no ledger, that are so late that their
+    /// messages must be lost: after two minutes, four, eight, and then every sixteen, because a
+    /// second message may itself wait in the work queue for minutes. It goes on behind
+    /// `pass.done`.
     ///
     /// # Errors
     ///
     /// The store's and the work queue's; a repeat is harmless.
-    pub async fn dispatch_late(&self, queue: &QueueName, most: usize) -> Result<Dispatched, Error> {
+    pub(super) async fn dispatch_late(
+        &self,
+        queue: &QueueName,
+        pass: LatePass,
+        until: Timestamp,
+        stop: Stop,
+    ) -> Result<Dispatched, Error> {
         let catalog = self.catalog().await?;
         let now = self.now();
-        let range = DueRange { from: None, until: now - MESSAGE_LOST_AFTER };
-        let late = |job: &Job| {
+        let mut oldest: Option<Timestamp> = None;
+        let is_resent = |job: &Job| {
+            let Some(run_at) = job.life.run_at() else { return false };
             // An unclaimed dispatch leaves the job scheduled until its result arrives.
             let config = catalog.types.get(&job.spec.job_type).map(|item| &item.config);
             let plain = config.is_some_and(|config| config.start == Start::Plain);
             let answer = if plain { tick::push_lease(&catalog, job) } else { Duration::ZERO };
-            job.life.run_at().is_some_and(|at| at + MESSAGE_LOST_AFTER + answer <= now)
+            let sends = |at: Timestamp| resends(at.since(run_at + answer));
+            if sends(now) > 0 {
+                oldest = oldest.into_iter().chain([run_at]).min();
+            }
+            sends(now) > pass.previous.map_or(0, sends)
         };
-        self.send_due(queue, &catalog, range, most, late).await
+        let range = DueRange { from: pass.done, until };
+        let done = self.send_due(queue, &catalog, range, stop, is_resent).await?;
+        Ok(Dispatched { oldest_due_at: oldest, ..done })
     }
 
     /// Sends the jobs of `queue` that need no grant, are due within `range`, and for which `fits`
-    /// is true. Critical jobs are read first, and reading stops after `most` jobs of each kind.
+    /// is true.
     async fn send_due(
         &self,
         queue: &QueueName,
         catalog: &Catalog,
-        range: DueRange,
-        most: usize,
-        fits: impl Fn(&Job) -> bool,
+        DueRange { from, until }: DueRange,
+        stop: Stop,
+        mut fits: impl FnMut(&Job) -> bool,
     ) -> Result<Dispatched, Error> {
         let pushed = catalog.types_of(queue).filter(|(_, item)| self.is_pushed(&item.config));
         let types: Vec<TypeName> = pushed.map(|(name, _)| name.clone()).collect();
@@ -148,54 +192,44 @@ impl Engine {
         if types.is_empty() {
             return Ok(done);
         }
-        let query = |critical, after, scanned: usize| DueQuery {
-            queue: queue.clone(),
-            critical,
-            types: types.clone(),
-            partition: None,
-            order: Order::Time { step_millis: 0 },
-            until: range.until,
-            after,
-            limit: SCAN_BOUND.min(most.saturating_sub(scanned).max(1) as u32),
-        };
-        let start = range.from.map(after_all_due_by);
-        // In one call, the store reads once what both queries have in common.
-        let first =
-            self.ports.store.due(&[query(true, start.clone(), 0), query(false, start, 0)]).await?;
-        for (critical, first) in [true, false].into_iter().zip(first) {
-            let (mut page, mut scanned) = (first, 0);
-            loop {
-                scanned += page.jobs.len().max(1);
-                let (sent, oldest) = self.send_unlimited(catalog, &page.jobs, &fits).await?;
-                done.sent += sent;
-                done.oldest_due_at = done.oldest_due_at.into_iter().chain(oldest).min();
-                let Some(next) = page.next else { break };
-                if scanned >= most {
-                    done.more = true;
-                    break;
-                }
-                let query = query(critical, Some(next), scanned);
-                page = self.ports.store.due(&[query]).await?.pop().unwrap_or_default();
+        let mut scan =
+            self.ports.store.scan_due(ScanQuery { queue: queue.clone(), types, from, until });
+        let mut read = 0;
+        while let Some(page) = scan.next().await? {
+            done.sent += self.send_unlimited(catalog, &page.jobs, &mut fits).await?;
+            read += page.jobs.len();
+            if read >= stop.jobs || self.now() >= stop.at {
+                done.stopped_at = page.read_until;
+                break;
             }
         }
         Ok(done)
     }
 
-    /// Sends those of `jobs` that need no grant and for which `fits` is true. Returns their number,
-    /// and when the oldest was due.
+    /// Sends those of `jobs` that need no grant and for which `fits` is true. Returns their number.
     async fn send_unlimited(
         &self,
         catalog: &Catalog,
         jobs: &[Job],
-        fits: impl Fn(&Job) -> bool,
-    ) -> Result<(usize, Option<Timestamp>), Error> {
+        fits: impl FnMut(&Job) -> bool,
+    ) -> Result<usize, Error> {
+        let mut fits = fits;
         let fitting = jobs.iter().filter(|job| fits(job));
         let dispatched = fitting.filter(|job| self.is_dispatched(catalog, &job.spec.job_type));
         let work: Vec<Work> = dispatched.filter_map(ungranted_work).collect();
         if !work.is_empty() {
             self.ports.work.send(&work).await?;
         }
-        Ok((work.len(), work.iter().map(|piece| piece.run_at).min()))
+        Ok(work.len())
+    }
+}
+
+/// How often a job that is late by `lateness` should have been sent again.
+fn resends(lateness: Duration) -> u32 {
+    match (lateness.as_secs() / MESSAGE_LOST_AFTER.as_secs()) as u32 {
+        0 => 0,
+        intervals @ 1..8 => intervals.ilog2() + 1,
+        intervals => 3 + intervals / 8,
     }
 }
 
@@ -206,15 +240,17 @@ pub fn ungranted_work(job: &Job) -> Option<Work> {
     Some(Work::of(job, run_at, None))
 }
 
-/// The position after every job that is due at `from` or before, in the order of due times.
-fn after_all_due_by(from: Timestamp) -> Position {
-    Position {
-        partition: String::new(),
-        priority: i32::MAX,
-        run_at: from,
-        id: MAX_ID.parse().expect("it is a valid id"),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn late_jobs_are_sent_again_after_twice_the_time_each() {
+        let minutes: Vec<u64> = (0..60)
+            .filter(|n| {
+                resends(Duration::from_mins(*n)) > resends(Duration::from_mins(n.saturating_sub(1)))
+            })
+            .collect();
+        assert_eq!(minutes, [2, 4, 8, 16, 32, 48]);
     }
 }
-
-/// An id that sorts after every other one.
-const MAX_ID: &str = "zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz";

@@ -2,11 +2,20 @@
 //!
 //! Its horizon is the instant up to which jobs were dispatched, or are being dispatched. A process
 //! that writes a job due before the horizon dispatches that job itself.
+//!
+//! A lookahead that has no more time stops and records how far it came, so that the next one goes
+//! on there: after a day without one, or when very many jobs are due together.
 
 use std::time::Duration;
 
+use futures_util::{
+    FutureExt, StreamExt, TryStreamExt,
+    future::{self, BoxFuture},
+    stream,
+};
 use serde::{Deserialize, Serialize};
 
+use super::dispatch::{Dispatched, LatePass, MESSAGE_LOST_AFTER, Stop};
 use crate::{Engine, Error};
 use tidegate_core::{
     job::QueueName,
@@ -18,6 +27,10 @@ use tidegate_core::{
 /// How far ahead jobs are dispatched: longer than two intervals of the maintenance sweep, and
 /// shorter than the longest delay of a message.
 const LOOKAHEAD: Duration = Duration::from_secs(150);
+/// The longest range of due times whose jobs are dispatched before the progress is recorded.
+const MAX_RANGE: Duration = Duration::from_hours(1);
+/// Queues whose jobs are dispatched at once.
+const MAX_CONCURRENT_QUEUES: usize = 16;
 /// The name of the one item that records the horizon.
 const HORIZON_NAME: &str = "free";
 
@@ -31,6 +44,9 @@ struct Horizon {
     /// The latest completed sweep.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     last: Option<LastSweep>,
+    /// The latest pass over late jobs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    late: Option<LatePass>,
     #[serde(flatten)]
     unknown: UnknownNames,
 }
@@ -49,8 +65,14 @@ pub struct LastSweep {
 /// The result of a lookahead.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lookahead {
-    /// How many jobs were sent.
+    /// How many jobs were sent ahead of their time.
     pub sent: usize,
+    /// How many late jobs were sent again.
+    pub late: usize,
+    /// When the oldest late job was due.
+    pub oldest_due_at: Option<Timestamp>,
+    /// Whether it had no time for all of them.
+    pub stopped: bool,
     /// The horizon that it recorded, with its version; none if another process runs the lookahead.
     recorded: Option<(u64, Horizon)>,
 }
@@ -144,39 +166,96 @@ impl Engine {
         Ok(matches!(self.ports.store.commit(vec![vec![write]]).await?.pop(), Some(Committed::All)))
     }
 
-    /// Dispatches the jobs of `queues`, which have no ledgers, that become due soon.
+    /// Dispatches the jobs of `queues`, which have no ledgers, that become due soon, and dispatches
+    /// late ones again. It stops at `stop_at`.
     ///
-    /// Each interval of time is dispatched by one call. If a call does not reach its end, the next
-    /// one dispatches its interval again.
+    /// Each range of due times is dispatched by one call. If a call does not reach its end, the next
+    /// one goes on.
     ///
     /// # Errors
     ///
-    /// The store's and the work queue's; the next call repeats the interval.
-    pub async fn look_ahead(&self, queues: &[QueueName]) -> Result<Lookahead, Error> {
-        let mut done = Lookahead::default();
+    /// The store's and the work queue's; the next call repeats what was not recorded.
+    pub async fn look_ahead(
+        &self,
+        queues: &[QueueName],
+        stop_at: Timestamp,
+    ) -> Result<Lookahead, Error> {
+        let mut lookahead = Lookahead::default();
         let now = self.now();
-        let (version, seen) = self.read_horizon().await?;
+        let (mut version, seen) = self.read_horizon().await?;
         let until = now + LOOKAHEAD;
-        let from = if seen.done == Timestamp::EPOCH { now } else { seen.done };
         if until <= seen.until && seen.done >= seen.until {
-            return Ok(done);
+            return Ok(lookahead);
         }
         // The horizon is moved before the dispatch, so that no process leaves a job to an interval
         // that has passed.
         let until = until.max(seen.until);
-        let begun = Horizon { until, ..seen };
-        if !self.move_horizon(version, &begun).await? {
-            return Ok(done);
+        let done = if seen.done == Timestamp::EPOCH { now } else { seen.done };
+        let mut horizon = Horizon { done, until, ..seen };
+        if !self.move_horizon(version, &horizon).await? {
+            return Ok(lookahead);
         }
-        for queue in queues {
-            done.sent += self.dispatch(queue, from, until, usize::MAX).await?.sent;
+        version += 1;
+        while horizon.done < until && !lookahead.stopped {
+            let (from, to) = (horizon.done, until.min(horizon.done + MAX_RANGE));
+            let stop = Stop { at: stop_at, jobs: usize::MAX };
+            let dispatches =
+                queues.iter().map(|queue| self.dispatch(queue, from, to, stop).boxed());
+            let range = all(dispatches.collect()).await?;
+            lookahead.sent += range.sent;
+            lookahead.stopped = range.stopped_at.is_some() || (to < until && self.now() >= stop_at);
+            horizon.done = range.stopped_at.map_or(to, before).max(from);
+            if horizon.done < until && !self.record(&mut version, &horizon).await? {
+                return Ok(lookahead);
+            }
         }
-        let failed = begun.last.as_ref().map_or(0, |last| last.failed);
-        let last = LastSweep { at: now, release: env!("CARGO_PKG_VERSION").to_owned(), failed };
-        let ended = Horizon { done: until, last: Some(last), ..begun };
-        if self.move_horizon(version + 1, &ended).await? {
-            done.recorded = Some((version + 2, ended));
+        if !lookahead.stopped {
+            // What is due after `done` was sent only now.
+            let until = done.min(now - MESSAGE_LOST_AFTER);
+            let pass = LatePass::at(now, horizon.late);
+            let stop = Stop { at: stop_at, jobs: usize::MAX };
+            let dispatches =
+                queues.iter().map(|queue| self.dispatch_late(queue, pass, until, stop).boxed());
+            let late = all(dispatches.collect()).await?;
+            let covered =
+                late.stopped_at.map(before).max(pass.done.filter(|_| late.stopped_at.is_some()));
+            horizon.late = Some(LatePass { done: covered, ..pass });
+            (lookahead.late, lookahead.oldest_due_at) = (late.sent, late.oldest_due_at);
+            lookahead.stopped = late.stopped_at.is_some();
         }
-        Ok(done)
+        let failed = horizon.last.as_ref().map_or(0, |last| last.failed);
+        horizon.last =
+            Some(LastSweep { at: now, release: env!("CARGO_PKG_VERSION").to_owned(), failed });
+        if self.record(&mut version, &horizon).await? {
+            lookahead.recorded = Some((version, horizon));
+        }
+        Ok(lookahead)
     }
+
+    /// Writes the horizon and moves `version` on. Returns whether it was written: otherwise another
+    /// process runs a lookahead.
+    async fn record(&self, version: &mut u64, horizon: &Horizon) -> Result<bool, Error> {
+        let written = self.move_horizon(*version, horizon).await?;
+        *version += u64::from(written);
+        Ok(written)
+    }
+}
+
+/// Runs dispatches of several queues concurrently. Returns what they did together.
+async fn all(
+    dispatches: Vec<BoxFuture<'_, Result<Dispatched, Error>>>,
+) -> Result<Dispatched, Error> {
+    stream::iter(dispatches)
+        .buffer_unordered(MAX_CONCURRENT_QUEUES)
+        .try_fold(Dispatched::default(), |all, one| {
+            let stopped_at = all.stopped_at.into_iter().chain(one.stopped_at).min();
+            let oldest_due_at = all.oldest_due_at.into_iter().chain(one.oldest_due_at).min();
+            future::ready(Ok(Dispatched { sent: all.sent + one.sent, stopped_at, oldest_due_at }))
+        })
+        .await
+}
+
+/// The last instant before `at`, which is not before 1970, as no job is due before then.
+fn before(at: Timestamp) -> Timestamp {
+    (at - Duration::from_millis(1)).max(Timestamp::EPOCH)
 }

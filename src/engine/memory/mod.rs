@@ -23,10 +23,11 @@ use tidegate_core::{
     job::{Job, JobId, QueueName, Spec, TypeName},
     port::{
         job_store::{
-            Atomicity, Committed, Depth, DuePage, DueQuery, Item, ItemKind, JobStore, Key,
-            ListPage, ListQuery, MAX_UNREADABLE, OverduePage, Purged, Record, RecordKind,
-            RecordQuery, StateFilter, StoreCapabilities, StoreError, StoredBody, StoredJob,
-            StoredKey, Txn, UnreadableJob, WakePosition, flatten, is_stored_separately,
+            Atomicity, Committed, Depth, DuePage, DueQuery, DueScan, Item, ItemKind, JobStore, Key,
+            ListPage, ListQuery, MAX_UNREADABLE, OrderedScan, OverduePage, Purged, Record,
+            RecordKind, RecordQuery, ScanQuery, StateFilter, StoreCapabilities, StoreError,
+            StoredBody, StoredJob, StoredKey, Txn, UnreadableJob, WakePosition, flatten,
+            is_stored_separately,
         },
         listing::Cursor,
     },
@@ -98,6 +99,10 @@ impl JobStore for MemoryStore {
     async fn due(&self, queries: &[DueQuery]) -> Result<Vec<DuePage>, StoreError> {
         let records = self.records.lock();
         Ok(queries.iter().map(|query| records.due(query)).collect())
+    }
+
+    fn scan_due(&self, query: ScanQuery) -> Box<dyn DueScan + '_> {
+        Box::new(OrderedScan::new(self, query))
     }
 
     async fn count_due(

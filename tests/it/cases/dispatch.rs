@@ -12,7 +12,7 @@ use tidegate_core::{
     time::{Seconds, Timestamp},
 };
 use tidegate_engine::{
-    Dispatched,
+    Dispatched, Stop,
     request::{JobPatch, NewJob, Report, ReportOutcome},
     testkit::builders::name,
     ungranted_work,
@@ -130,16 +130,16 @@ async fn a_stretch_of_time_is_handed_on_whole_and_no_more() {
         p.enqueue(after(&p, 15).with_options(|options| options.critical = true)).await;
         p.enqueue(NewJob { job_type: name("pull"), ..after(&p, 15) }).await;
         let at = |seconds| start + Duration::from_secs(seconds);
-        let done = p.engine.dispatch(&queue(), at(10), at(20), 1000).await.unwrap();
-        assert_eq!(done, Dispatched { sent: 3, more: false, oldest_due_at: Some(at(15)) });
+        let stop = Stop { at: at(60), jobs: 1000 };
+        let done = p.engine.dispatch(&queue(), at(10), at(20), stop).await.unwrap();
+        assert_eq!(done, Dispatched { sent: 3, ..Dispatched::default() });
         p.wait(60);
         let mut sent: Vec<Timestamp> = p.work().iter().map(|work| work.run_at).collect();
         sent.sort_unstable();
         assert_eq!(sent, [at(15), at(20), at(20)]);
-        assert_eq!(
-            p.engine.dispatch(&queue(), start, at(60), 2).await.unwrap(),
-            Dispatched { sent: 3, more: true, oldest_due_at: Some(at(10)) }
-        );
+        let stop = Stop { at: p.now(), jobs: usize::MAX };
+        let done = p.engine.dispatch(&queue(), start, at(60), stop).await.unwrap();
+        assert!(done.stopped_at.is_some_and(|at| at >= start), "after a page: {done:?}");
     }
 }
 
@@ -151,11 +151,11 @@ async fn one_lookahead_scans_each_stretch_and_again_after_a_crash() {
         for seconds in [60, 140, 200] {
             p.enqueue(after(&p, seconds)).await;
         }
-        assert_eq!(p.engine.look_ahead(&[queue()]).await.unwrap().sent, 2);
+        assert_eq!(p.look_ahead().await.unwrap().sent, 2);
         assert_eq!(p.engine.horizon().await.unwrap(), start + Duration::from_secs(150));
-        assert_eq!(p.engine.look_ahead(&[queue()]).await.unwrap().sent, 0, "it was just looked at");
+        assert_eq!(p.look_ahead().await.unwrap().sent, 0, "it was just looked at");
         p.wait(60);
-        assert_eq!(p.engine.look_ahead(&[queue()]).await.unwrap().sent, 1);
+        assert_eq!(p.look_ahead().await.unwrap().sent, 1);
         // A process moves the horizon and dies before it dispatches anything.
         p.enqueue(after(&p, 180)).await;
         p.wait(60);
@@ -184,7 +184,7 @@ async fn one_lookahead_scans_each_stretch_and_again_after_a_crash() {
             until,
             "the horizon includes the pass that has begun"
         );
-        assert_eq!(p.engine.look_ahead(&[queue()]).await.unwrap().sent, 1);
+        assert_eq!(p.look_ahead().await.unwrap().sent, 1);
     }
 }
 
@@ -201,12 +201,17 @@ async fn late_jobs_are_redispatched_unclaimed_ones_after_a_timeout() {
         let lost = p.enqueue(after(&p, 0)).await;
         let asked = p.enqueue(NewJob { job_type: name("plain"), ..after(&p, 0) }).await;
         p.wait(119);
-        assert_eq!(p.engine.dispatch_late(&queue(), 1000).await.unwrap().sent, 0);
+        assert_eq!(p.look_ahead().await.unwrap().late, 0);
         p.wait(2);
-        assert_eq!(p.engine.dispatch_late(&queue(), 1000).await.unwrap().sent, 1);
+        assert_eq!(p.look_ahead().await.unwrap().late, 1);
         assert_eq!(p.work()[0].job, lost.id);
-        p.wait(110);
-        p.engine.dispatch_late(&queue(), 1000).await.unwrap();
+        // Its second message waits, and the other job may still be answered.
+        let mut late = Vec::new();
+        for _ in 0..7 {
+            p.wait(60);
+            late.push(p.look_ahead().await.unwrap().late);
+        }
+        assert_eq!(late, [0, 2, 0, 1, 0, 1, 0], "after 4 and 8 min; 3:40, 5:40 and 9:40 min");
         assert!(p.work().iter().any(|work| work.job == asked.id));
     }
 }

@@ -26,7 +26,7 @@ use tidegate_core::{
     time::Timestamp,
 };
 use tidegate_engine::{
-    Demand, Dispatch, Engine, Error, Ports, Rules, TickCache, TickInput, TickOutcome,
+    Demand, Dispatch, Engine, Error, Lookahead, Ports, Rules, TickCache, TickInput, TickOutcome,
     memory::{FakeClock, MemoryStore, MemoryWorkQueue, SeededEntropy},
     plugins::registry::{NewCode, NewVersion, Pushed, Stage},
     request::{Explanation, NewJob, QueueExplanation, Report, ReportOutcome, WorkerStatus},
@@ -105,7 +105,7 @@ impl Harness {
         Self::at(store, Arc::new(FakeClock::default()))
     }
 
-    fn at(store: SharedStore, clock: Arc<FakeClock>) -> Self {
+    pub fn at(store: SharedStore, clock: Arc<FakeClock>) -> Self {
         let work = Arc::new(MemoryWorkQueue::default());
         let policy = FnPolicy::default();
         let engine = engine(&store, &clock, &work, &policy);
@@ -242,6 +242,11 @@ impl Harness {
         })
         .await;
         self.work.take(usize::MAX, self.now())
+    }
+
+    /// Runs a lookahead over the queue, with a minute of time.
+    pub async fn look_ahead(&self) -> Result<Lookahead, Error> {
+        self.engine.look_ahead(&[queue()], self.now() + Duration::from_mins(1)).await
     }
 
     /// Takes the dispatched work that is due.

@@ -202,7 +202,7 @@ async fn the_lookahead_keeps_the_fields_of_a_newer_release() {
         harness.engine.horizon().await.unwrap();
         change(&harness, ItemKind::Horizon, "free", |horizon| horizon["added"] = json!(1)).await;
         harness.wait(60);
-        let lookahead = harness.engine.look_ahead(&[queue()]).await.unwrap();
+        let lookahead = harness.look_ahead().await.unwrap();
         harness.engine.record_sweep(lookahead, 1).await.unwrap();
         let horizon = stored(&harness, ItemKind::Horizon, "free").await;
         assert_eq!((&horizon["added"], &horizon["last"]["failed"]), (&json!(1), &json!(1)));

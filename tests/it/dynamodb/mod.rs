@@ -2,6 +2,7 @@
 
 mod conformance;
 mod cost;
+mod crowd;
 mod damage;
 mod deployment;
 mod doctor;

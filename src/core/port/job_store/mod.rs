@@ -8,7 +8,7 @@
 //! index is separate from the record writes the index entry first.
 //!
 //! Read in this order: [`mod@write`] (conditional writes), [`record`] (small records with an
-//! expiry), [`item`] (configuration), [`query`] (reads of jobs), [`capabilities`], [`error`], and
+//! expiry), [`item`] (configuration), [`query`] and [`scan`] (reads of jobs), [`capabilities`], [`error`], and
 //! the trait.
 
 pub mod capabilities;
@@ -16,6 +16,7 @@ pub mod error;
 pub mod item;
 pub mod query;
 pub mod record;
+pub mod scan;
 pub mod write;
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -32,6 +33,7 @@ pub use query::{
     PhaseFilter, StateFilter, WakePosition,
 };
 pub use record::{Purged, RECORD_BYTES, Record, RecordKind, RecordQuery};
+pub use scan::{DueScan, OrderedScan, ScanPage, ScanQuery};
 pub use write::{Committed, CurrentRecord, Expect, Key, Txn, Write, flatten};
 
 use crate::{
@@ -73,6 +75,10 @@ pub trait JobStore: Send + Sync {
     ///
     /// Several callers may get the same job; `commit` lets one of them win.
     async fn due(&self, queries: &[DueQuery]) -> Result<Vec<DuePage>, StoreError>;
+
+    /// Begins a scan of due jobs, which follows no order. A store whose pages of [`Self::due`] read
+    /// no job of an earlier page may return an [`OrderedScan`].
+    fn scan_due(&self, query: ScanQuery) -> Box<dyn DueScan + '_>;
 
     /// How many jobs of each of `types` of `queue` are due at `until`, including critical ones.
     ///

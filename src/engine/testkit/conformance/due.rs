@@ -7,8 +7,8 @@ use rand::{RngExt, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 use super::{add, claim, done, refused, step};
 use crate::testkit::builders::{at, job, name};
 use tidegate_core::{
-    job::{Job, Lifecycle, Revision, Spec, TypeName},
-    port::job_store::{DueQuery, JobStore, Write},
+    job::{Job, JobId, Lifecycle, Revision, Spec, TypeName},
+    port::job_store::{DueQuery, JobStore, ScanQuery, Write},
     queue::order::{Order, Position},
     time::Timestamp,
 };
@@ -149,6 +149,45 @@ pub async fn due_jobs_come_in_every_order(store: &dyn JobStore) {
         let ids = |jobs: &[Job]| jobs.iter().map(|job| job.id.to_string()).collect::<Vec<_>>();
         assert_eq!(ids(&found), ids(&expected), "{query:?}");
         assert_eq!(found, expected);
+    }
+}
+
+/// A scan finds every job of its types that is due in its range, critical ones too, and no other.
+pub async fn a_scan_finds_the_due_jobs_of_its_range(store: &dyn JobStore) {
+    let chance = &mut StdRng::seed_from_u64(8);
+    let scheduled = fill(store, chance).await;
+    for _ in 0..if store.capabilities().atomicity.is_atomic() { 60 } else { 12 } {
+        let types: Vec<TypeName> = ["x", "y", "z", "unknown"]
+            .iter()
+            .filter(|_| chance.random_bool(0.7))
+            .map(|text| name(text))
+            .collect();
+        let from = chance.random_bool(0.7).then(|| at(chance.random_range(-250..850)));
+        let until = at(chance.random_range(-250..850));
+        let is_expected = |job: &&Job| {
+            let due = job
+                .life
+                .run_at()
+                .is_some_and(|run_at| run_at <= until && from.is_none_or(|from| from < run_at));
+            due && job.spec.queue == name("mail") && types.contains(&job.spec.job_type)
+        };
+        let mut expected: BTreeMap<JobId, Job> = BTreeMap::new();
+        for job in scheduled.iter().filter(is_expected) {
+            expected.insert(job.id.clone(), job.clone());
+        }
+        let query = ScanQuery { queue: name("mail"), types: types.clone(), from, until };
+        let mut scan = store.scan_due(query);
+        let mut found: BTreeMap<JobId, Job> = BTreeMap::new();
+        while let Some(page) = scan.next().await.expect("the store answers") {
+            found.extend(page.jobs.into_iter().map(|job| (job.id.clone(), job)));
+            if let Some(read) = page.read_until {
+                let missing = expected.values().find(|job| {
+                    job.life.run_at().is_some_and(|at| at < read) && !found.contains_key(&job.id)
+                });
+                assert!(missing.is_none(), "{missing:?} is due before {read}");
+            }
+        }
+        assert_eq!(found, expected, "{from:?} to {until:?} of {types:?}");
     }
 }
 

@@ -54,6 +54,7 @@ macro_rules! job_store_conformance {
                 running_jobs_are_read_by_id
                 overdue_jobs_come_earliest_first
                 due_jobs_come_in_every_order
+                a_scan_finds_the_due_jobs_of_its_range
                 due_reads_only_the_queue_and_types_of_its_query
                 a_refused_change_leaves_no_job_behind
                 due_jobs_are_counted_by_type_up_to_a_bound

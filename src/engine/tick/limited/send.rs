@@ -1,7 +1,7 @@
 //! Granted dispatch: sends granted work through the work queue, then marks its batches as sent.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashSet},
     sync::Arc,
 };
 
@@ -61,7 +61,7 @@ impl Engine {
     async fn unsent_work(&self, view: &LedgerView, known: &[Work]) -> Result<Vec<Work>, Error> {
         let known: HashSet<&JobId> = known.iter().map(|work| &work.job).collect();
         let unsent = view.ledger.batches.iter().filter(|batch| !batch.sent);
-        let grants: HashMap<JobId, Version> = unsent
+        let grants: BTreeMap<JobId, Version> = unsent
             .flat_map(|batch| view.live_of(batch))
             .filter(|grant| !known.contains(&grant.job))
             .map(|grant| (grant.job.clone(), grant.version))

@@ -14,7 +14,7 @@ use tidegate_core::{
     time::Timestamp,
 };
 use tidegate_engine::{
-    Demand, Dispatch, Error, Lookahead, TickInput, TickOutcome, events::reply::SweptReplies,
+    Demand, Dispatch, Error, Lookahead, Stop, TickInput, TickOutcome, events::reply::SweptReplies,
 };
 
 /// Most jobs that one tick dispatches.
@@ -30,8 +30,6 @@ const HINT_LOOKBACK: Duration = Duration::from_secs(5);
 const LOOKAHEAD: Duration = Duration::from_secs(150);
 /// Most pending replies that are dropped together.
 const MAX_DROPPED_REPLIES: u32 = 10_000;
-/// Most late jobs of a queue that one maintenance sweep dispatches again.
-const MAX_LATE_JOBS: usize = 1000;
 
 /// What a maintenance sweep did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -81,9 +79,8 @@ impl Server {
         if self.engine().is_unlimited(queue).await? {
             if due {
                 let now = self.now();
-                self.engine()
-                    .dispatch(queue, now - HINT_LOOKBACK, now, MAX_DISPATCHED as usize)
-                    .await?;
+                let stop = Stop { at: until, jobs: MAX_DISPATCHED as usize };
+                self.engine().dispatch(queue, now - HINT_LOOKBACK, now, stop).await?;
             }
             return Ok(());
         }
@@ -185,8 +182,8 @@ impl Server {
         Ok(())
     }
 
-    /// Runs the maintenance sweep: lookahead dispatch, sweep, a tick of every queue with a ledger,
-    /// repeated dispatch of late jobs, and bulk operations. A part that fails is logged and
+    /// Runs the maintenance sweep: dispatch of jobs that are due soon or late, sweep, a tick of every
+    /// queue with a ledger, and bulk operations. A part that fails is logged and
     /// counted, and the next sweep repeats it. [`doctor`](Self::doctor) reports the count.
     pub async fn maintenance_sweep(&self, until: Timestamp) -> SweepReport {
         let mut report = SweepReport::default();
@@ -233,9 +230,19 @@ impl Server {
             }
         }
         // First, so that no job becomes late because this dispatch waits.
-        match engine.look_ahead(&unlimited).await {
+        // It leaves half of the time to the other parts of the sweep.
+        let now = self.now();
+        match engine.look_ahead(&unlimited, now + until.since(now) / 2).await {
             Ok(done) => {
-                report.ahead = done.sent;
+                (report.ahead, report.late) = (done.sent, done.late);
+                report.oldest_due_at = done.oldest_due_at;
+                if done.stopped {
+                    tracing::warn!(
+                        sent = done.sent,
+                        late = done.late,
+                        "too many jobs are due for one maintenance sweep; the next one goes on"
+                    );
+                }
                 *lookahead = Some(done);
             }
             Err(error) => {
@@ -256,7 +263,7 @@ impl Server {
         }
         // The messages so far do not wait for the ticks.
         let _ = self.flush().await;
-        self.tick_all(&limited, &unlimited, until, report).await;
+        self.tick_all(&limited, until, report).await;
         for stored in self.unfinished().await? {
             if self.now() >= until {
                 break;
@@ -266,33 +273,12 @@ impl Server {
         Ok(())
     }
 
-    /// Ticks the `limited` queues, and dispatches the late jobs of the `unlimited` ones again.
-    async fn tick_all(
-        &self,
-        limited: &[QueueName],
-        unlimited: &[QueueName],
-        until: Timestamp,
-        report: &mut SweepReport,
-    ) {
-        let engine = self.engine();
+    /// Ticks the `limited` queues.
+    async fn tick_all(&self, limited: &[QueueName], until: Timestamp, report: &mut SweepReport) {
         let ticks = limited.iter().map(|queue| self.tick_queue(queue, vec![HintKind::Due], until));
-        let lates = unlimited.iter().map(|queue| engine.dispatch_late(queue, MAX_LATE_JOBS));
         let ticks: Vec<_> = ticks.collect();
-        let lates: Vec<_> = lates.collect();
         let ticked: Vec<Result<(), Error>> =
             stream::iter(ticks).buffer_unordered(MAX_CONCURRENT_QUEUES).collect().await;
-        let late: Vec<_> =
-            stream::iter(lates).buffer_unordered(MAX_CONCURRENT_QUEUES).collect().await;
-        for done in late {
-            match done {
-                Ok(done) => {
-                    report.late += done.sent;
-                    report.oldest_due_at =
-                        report.oldest_due_at.into_iter().chain(done.oldest_due_at).min();
-                }
-                Err(error) => report.failed(&error),
-            }
-        }
         ticked.iter().filter_map(|done| done.as_ref().err()).for_each(|error| report.failed(error));
     }
 }
