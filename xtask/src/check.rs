@@ -14,7 +14,7 @@ use std::{
     time::Instant,
 };
 
-use crate::package;
+use crate::{package, scale};
 
 /// The file of the report.
 const REPORT: &str = "docs/FULL-CHECK.md";
@@ -29,7 +29,7 @@ type Stage = (&'static str, &'static [(&'static str, &'static str)], &'static [&
 /// The load of the test with kills: five rounds of 200 jobs, where `./test` runs one.
 const ROUNDS: (&str, &str) = ("TIDEGATE_LOCAL_STACK_ROUNDS", "5");
 
-const STAGES: [Stage; 15] = [
+const STAGES: [Stage; 16] = [
     ("tests", &[], &["./test"]),
     ("dependencies, doc comments", &[], &["./test", "static"]),
     ("each crate alone", &[], &["bash", "-c", EACH_CRATE_ALONE]),
@@ -64,6 +64,7 @@ const STAGES: [Stage; 15] = [
             "test(a_server_killed_sixty_times)",
         ],
     ),
+    ("scale: every scenario in full", &[], &scale::RUN),
     ("local stack: MiniStack", &[("LOCAL_AWS", "ministack"), ROUNDS], &["localstack/test"]),
     (
         "local stack: Amazon's DynamoDB Local",

@@ -1,11 +1,13 @@
 //! Tasks of the repository in addition to its build.
 //!
 //! `cargo xtask package` makes the zips of the Lambda functions, `cargo xtask start` measures how
-//! long they take to start, and `cargo xtask check --full` runs every check.
+//! long they take to start, `cargo xtask scale` runs the load scenarios of a deployment in full, and
+//! `cargo xtask check --full` runs every check.
 
 mod check;
 mod endpoint;
 mod package;
+mod scale;
 mod start;
 
 use std::process::ExitCode;
@@ -15,12 +17,13 @@ fn main() -> ExitCode {
     let result = match args.next().as_deref() {
         Some("package") => package::run(args),
         Some("start") => start::run(),
+        Some("scale") => scale::run(),
         Some("check") => check::run(args),
         other => {
             let other = other.unwrap_or("");
             Err(format!(
                 "there is no task {other:?}; there are: package [--arch arm64|x86_64] [--profile \
-                 NAME], start, check --full"
+                 NAME], start, scale, check --full"
             ))
         }
     };

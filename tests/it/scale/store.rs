@@ -1,0 +1,218 @@
+//! The table and the store of one environment, which count what it reads and what it computes.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use async_trait::async_trait;
+use tidegate_backends::{
+    dynamodb::{
+        DynamoStore, Key,
+        memory::MemoryTable,
+        table::{Change, Item, Page, PageQuery, Table},
+    },
+    testkit::limits::LimitedTable,
+};
+use tidegate_core::{
+    job::{Job, JobId, QueueName, Spec, TypeName},
+    port::{
+        JobStore, StoreCapabilities, StoreError,
+        job_store::{
+            self, Committed, Depth, DuePage, DueQuery, ItemKind, ListPage, ListQuery, OverduePage,
+            Purged, Record, RecordKind, RecordQuery, StoredBody, StoredJob, StoredKey, Txn,
+            UnreadableJob, WakePosition,
+        },
+    },
+    queue::{GrantBatch, Ledger, ledger::BatchId},
+    time::Timestamp,
+};
+
+use super::memory::Gauge;
+use crate::serverless::time::Virtual;
+
+/// Microseconds of a whole processor for one item that is sent or received.
+const ITEM_MICROS: f64 = 15.0;
+
+/// The table of all environments.
+pub type SharedTable = Arc<LimitedTable<MemoryTable>>;
+
+/// The table without its limits, to prepare a scenario.
+pub struct Unlimited(pub SharedTable);
+
+/// The table, as one environment uses it.
+pub struct EnvironmentTable {
+    pub table: SharedTable,
+    pub gauge: Arc<Gauge>,
+    pub time: Arc<Virtual>,
+}
+
+impl EnvironmentTable {
+    /// Counts items that were read: each is an item, and a decoded job.
+    async fn received<'i>(&self, items: impl Iterator<Item = &'i Item>) {
+        let mut count = 0;
+        for item in items {
+            let is_row = item.key.p.starts_with("B#") && !item.key.s.contains('!');
+            self.gauge.read(item.size() + if is_row { size_of::<Job>() } else { 200 });
+            count += 1;
+        }
+        self.gauge.compute(&self.time, f64::from(count) * ITEM_MICROS).await;
+    }
+}
+
+#[async_trait]
+impl Table for EnvironmentTable {
+    async fn get(&self, keys: &[Key]) -> Result<Vec<Option<Item>>, StoreError> {
+        let found = self.table.get(keys).await?;
+        self.received(found.iter().flatten()).await;
+        Ok(found)
+    }
+
+    async fn query(&self, query: &PageQuery) -> Result<Page, StoreError> {
+        let page = self.table.query(query).await?;
+        self.received(page.items.iter()).await;
+        Ok(page)
+    }
+
+    async fn write(&self, changes: &[Change]) -> Result<Vec<bool>, StoreError> {
+        self.gauge.compute(&self.time, changes.len() as f64 * ITEM_MICROS).await;
+        self.table.write(changes).await
+    }
+
+    async fn together(&self, changes: &[Change]) -> Result<bool, StoreError> {
+        self.gauge.compute(&self.time, changes.len() as f64 * ITEM_MICROS).await;
+        self.table.together(changes).await
+    }
+}
+
+#[async_trait]
+impl Table for Unlimited {
+    async fn get(&self, keys: &[Key]) -> Result<Vec<Option<Item>>, StoreError> {
+        self.0.unlimited().get(keys).await
+    }
+
+    async fn query(&self, query: &PageQuery) -> Result<Page, StoreError> {
+        self.0.unlimited().query(query).await
+    }
+
+    async fn write(&self, changes: &[Change]) -> Result<Vec<bool>, StoreError> {
+        self.0.unlimited().write(changes).await
+    }
+
+    async fn together(&self, changes: &[Change]) -> Result<bool, StoreError> {
+        self.0.unlimited().together(changes).await
+    }
+}
+
+/// The store of an environment: what a call reads is live until the call ends.
+pub struct CountedStore {
+    pub store: DynamoStore,
+    pub gauge: Arc<Gauge>,
+}
+
+#[async_trait]
+impl JobStore for CountedStore {
+    async fn commit(&self, txns: Vec<Txn>) -> Result<Vec<Committed>, StoreError> {
+        self.gauge.call(self.store.commit(txns)).await
+    }
+
+    fn capabilities(&self) -> StoreCapabilities {
+        self.store.capabilities()
+    }
+
+    fn assign_id(&self, id: JobId, spec: &Spec, run_at: Timestamp) -> JobId {
+        self.store.assign_id(id, spec, run_at)
+    }
+
+    async fn get(&self, ids: &[JobId]) -> Result<Vec<StoredJob>, StoreError> {
+        self.gauge.call(self.store.get(ids)).await
+    }
+
+    async fn bodies(&self, ids: &[JobId]) -> Result<Vec<StoredBody>, StoreError> {
+        self.gauge.call(self.store.bodies(ids)).await
+    }
+
+    async fn due(&self, queries: &[DueQuery]) -> Result<Vec<DuePage>, StoreError> {
+        self.gauge.call(self.store.due(queries)).await
+    }
+
+    async fn count_due(
+        &self,
+        queue: &QueueName,
+        types: &[TypeName],
+        until: Timestamp,
+        most: u32,
+    ) -> Result<BTreeMap<TypeName, u64>, StoreError> {
+        self.gauge.call(self.store.count_due(queue, types, until, most)).await
+    }
+
+    async fn partitions(
+        &self,
+        queue: &QueueName,
+        types: &[TypeName],
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<String>, StoreError> {
+        self.gauge.call(self.store.partitions(queue, types, after, limit)).await
+    }
+
+    async fn overdue(
+        &self,
+        until: Timestamp,
+        after: Option<WakePosition>,
+        limit: u32,
+    ) -> Result<OverduePage, StoreError> {
+        self.gauge.call(self.store.overdue(until, after, limit)).await
+    }
+
+    async fn running(
+        &self,
+        queue: &QueueName,
+        after: Option<&JobId>,
+        limit: u32,
+    ) -> Result<Vec<Result<Job, UnreadableJob>>, StoreError> {
+        self.gauge.call(self.store.running(queue, after, limit)).await
+    }
+
+    async fn ledger(
+        &self,
+        queue: &QueueName,
+    ) -> Result<Option<(Ledger, Vec<GrantBatch>)>, StoreError> {
+        self.gauge.call(self.store.ledger(queue)).await
+    }
+
+    async fn batches(&self, queue: &QueueName) -> Result<Vec<(BatchId, u64)>, StoreError> {
+        self.gauge.call(self.store.batches(queue)).await
+    }
+
+    async fn keys(&self, keys: &[job_store::Key]) -> Result<Vec<StoredKey>, StoreError> {
+        self.gauge.call(self.store.keys(keys)).await
+    }
+
+    async fn list(&self, query: &ListQuery) -> Result<ListPage, StoreError> {
+        self.gauge.call(self.store.list(query)).await
+    }
+
+    async fn depth(&self) -> Result<Vec<Depth>, StoreError> {
+        self.gauge.call(self.store.depth()).await
+    }
+
+    async fn items(&self, kind: ItemKind) -> Result<Vec<job_store::Item>, StoreError> {
+        self.gauge.call(self.store.items(kind)).await
+    }
+
+    async fn items_version(&self) -> Result<u64, StoreError> {
+        self.gauge.call(self.store.items_version()).await
+    }
+
+    async fn records(&self, queries: &[RecordQuery]) -> Result<Vec<Vec<Record>>, StoreError> {
+        self.gauge.call(self.store.records(queries)).await
+    }
+
+    async fn purge(
+        &self,
+        kind: RecordKind,
+        now: Timestamp,
+        keep: u64,
+        limit: u32,
+    ) -> Result<Purged, StoreError> {
+        self.gauge.call(self.store.purge(kind, now, keep, limit)).await
+    }
+}
