@@ -16,9 +16,9 @@ use tidegate_core::{
     port::{
         JobStore, StoreCapabilities, StoreError,
         job_store::{
-            self, Committed, Depth, DuePage, DueQuery, ItemKind, ListPage, ListQuery, OverduePage,
-            Purged, Record, RecordKind, RecordQuery, StoredBody, StoredJob, StoredKey, Txn,
-            UnreadableJob, WakePosition,
+            self, Committed, Depth, DuePage, DueQuery, DueScan, ItemKind, ListPage, ListQuery,
+            OverduePage, Purged, Record, RecordKind, RecordQuery, ScanPage, ScanQuery, StoredBody,
+            StoredJob, StoredKey, Txn, UnreadableJob, WakePosition,
         },
     },
     queue::{GrantBatch, Ledger, ledger::BatchId},
@@ -107,6 +107,19 @@ pub struct CountedStore {
     pub gauge: Arc<Gauge>,
 }
 
+/// A scan whose pages are live while they are read.
+struct CountedScan<'s> {
+    scan: Box<dyn DueScan + 's>,
+    gauge: &'s Gauge,
+}
+
+#[async_trait]
+impl DueScan for CountedScan<'_> {
+    async fn next(&mut self) -> Result<Option<ScanPage>, StoreError> {
+        self.gauge.call(self.scan.next()).await
+    }
+}
+
 #[async_trait]
 impl JobStore for CountedStore {
     async fn commit(&self, txns: Vec<Txn>) -> Result<Vec<Committed>, StoreError> {
@@ -131,6 +144,10 @@ impl JobStore for CountedStore {
 
     async fn due(&self, queries: &[DueQuery]) -> Result<Vec<DuePage>, StoreError> {
         self.gauge.call(self.store.due(queries)).await
+    }
+
+    fn scan_due(&self, query: ScanQuery) -> Box<dyn DueScan + '_> {
+        Box::new(CountedScan { scan: self.store.scan_due(query), gauge: &self.gauge })
     }
 
     async fn count_due(
