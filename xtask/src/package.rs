@@ -78,11 +78,7 @@ pub fn run(args: impl Iterator<Item = String>) -> Result<(), String> {
         }
     }
     println!("{table}");
-    if too_large.is_empty() {
-        Ok(())
-    } else {
-        Err(format!("too large: {}", too_large.join("; ")))
-    }
+    if too_large.is_empty() { Ok(()) } else { Err(format!("too large: {}", too_large.join("; "))) }
 }
 
 /// Returns the programs in the zip of `function`: the name of the binary, and the name in the zip.
