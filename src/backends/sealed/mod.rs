@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Each secret value is replaced by its ciphertext (AES-256-GCM with a random nonce). It is bound
-//! to the type and the field, so it cannot be moved to another one. `KEY` names the key. The first key
-//! encrypts; the others are earlier ones, which still decrypt. The engine sees only clear text.
+//! to the type and the field, so it cannot be moved to another one. `KEY` names the key. The first
+//! key encrypts; the others are earlier ones, which still decrypt. The engine sees only clear text.
 //!
 //! A type whose secret cannot be decrypted is an item that cannot be read: its jobs wait.
 
@@ -72,16 +72,18 @@ impl Keys {
         if (1..=MAX_KEYS).contains(&keys.len()) { Ok(Self(Arc::new(keys))) } else { Err(BadKeys) }
     }
 
-    fn seal(&self, clear: &Value, place: &str) -> Result<Value, SecretError> {
+    /// `clear`, encrypted for `place`: letters, digits, `.`, `-` and `_`.
+    pub(crate) fn seal(&self, clear: &Value, place: &str) -> Result<String, SecretError> {
         let [key, ..] = &self.0[..] else { return Err(SecretError::Cipher) };
         let mut text = clear.to_string().into_bytes();
         let sealed = key.cipher.seal_in_place_append_tag(Aad::from(place), &mut text);
         let nonce = sealed.map_err(|_| SecretError::Cipher)?;
         let whole = [nonce.as_ref().as_slice(), &text].concat();
-        Ok(json!({ SEALED: format!("{VERSION}.{}.{}", key.id, BASE64_URL.encode(whole)) }))
+        Ok(format!("{VERSION}.{}.{}", key.id, BASE64_URL.encode(whole)))
     }
 
-    fn open(&self, sealed: &str, place: &str) -> Result<Value, SecretError> {
+    /// What [`Self::seal`] encrypted for `place`.
+    pub(crate) fn open(&self, sealed: &str, place: &str) -> Result<Value, SecretError> {
         let mut parts = sealed.split('.');
         let (Some(VERSION), Some(id), Some(text), None) =
             (parts.next(), parts.next(), parts.next(), parts.next())
@@ -177,7 +179,7 @@ impl KeySource {
     }
 
     /// The keys, with a new one if there is none.
-    fn load_or_create(&self) -> io::Result<Keys> {
+    pub(crate) fn load_or_create(&self) -> io::Result<Keys> {
         if let Some(keys) = self.load()? {
             return Ok(keys);
         }
@@ -248,7 +250,8 @@ impl SealedStore {
         Ok(known.clone())
     }
 
-    /// The keys; with a new one if there is none and no stored secret needs the one that is missing.
+    /// The keys; with a new one if there is none and no stored secret needs the one that is
+    /// missing.
     async fn keys_to_encrypt(&self) -> Result<Keys, StoreError> {
         if let Some(keys) = self.keys().map_err(|error| SecretError::from(error).of_write())? {
             return Ok(keys);
@@ -285,7 +288,8 @@ impl SealedStore {
         let keys = self.keys_to_encrypt().await?;
         for pointer in secrets {
             let Some(value) = item.pointer_mut(pointer) else { continue };
-            *value = keys.seal(value, &place(name, pointer)).map_err(SecretError::of_write)?;
+            let sealed = keys.seal(value, &place(name, pointer)).map_err(SecretError::of_write)?;
+            *value = json!({ SEALED: sealed });
         }
         *bytes = serde_json::to_vec(&item).map_err(failed)?;
         Ok(())

@@ -264,10 +264,11 @@ impl JobStore for SqliteStore {
 
     async fn list(&self, query: &ListQuery) -> Result<ListPage, StoreError> {
         // The only read that may take long, so it has its own thread.
-        let (readers, shared, names, query) =
-            (Arc::clone(&self.readers), Arc::clone(&self.shared), self.names(), query.clone());
+        let (readers, shared, key) =
+            (Arc::clone(&self.readers), Arc::clone(&self.shared), Arc::clone(&self.cursor_key));
+        let (names, query) = (self.names(), query.clone());
         let page = tokio::task::spawn_blocking(move || {
-            readers.read(|db| list::page(db, &names, &shared, &query))
+            readers.read(|db| list::page(db, &names, &shared, &key, &query))
         });
         page.await
             .map_err(|error| StoreError::unavailable_in("the list query did not finish", error))?

@@ -3,23 +3,23 @@
 //! A list merges one stream of jobs per type, by creation. If the wanted states have few jobs, it
 //! merges streams per state instead; the counts decide. A page reads a bounded number of rows, so
 //! that a rare match in a large store takes several calls and delays no other caller.
+//!
+//! A page may therefore end at a job that its caller must not see; see [`super::cursor`].
 
 use std::collections::VecDeque;
 
 use rusqlite::{Connection, params};
 
-use super::error::Failure;
 use super::{
     Shared,
+    cursor::{CursorKey, ListPosition},
+    error::Failure,
     names::Names,
     row::{self, select_jobs, state_number},
 };
 use tidegate_core::{
     job::Outcome,
-    port::{
-        job_store::{ListPage, ListQuery, MAX_UNREADABLE, StateFilter},
-        listing::Cursor,
-    },
+    port::job_store::{ListPage, ListQuery, MAX_UNREADABLE, StateFilter},
     time::Timestamp,
 };
 
@@ -29,9 +29,6 @@ const MAX_SCANNED_ROWS: usize = 50_000;
 const MAX_SORTED_JOBS: u64 = 10_000;
 /// Rows of a stream that one statement reads.
 const CHUNK_ROWS: i64 = 256;
-
-/// A job's position in a list: when it was accepted, and its row.
-type ListPosition = (i64, i64);
 
 /// The positions of jobs of one kind, newest first.
 struct Stream {
@@ -56,19 +53,21 @@ pub(super) fn page(
     db: &Connection,
     names: &Names,
     shared: &Shared,
+    key: &CursorKey,
     query: &ListQuery,
 ) -> Result<ListPage, Failure> {
-    bounded_page(db, names, shared, query, MAX_SCANNED_ROWS)
+    bounded_page(db, names, shared, key, query, MAX_SCANNED_ROWS)
 }
 
 fn bounded_page(
     db: &Connection,
     names: &Names,
     shared: &Shared,
+    key: &CursorKey,
     query: &ListQuery,
     scan: usize,
 ) -> Result<ListPage, Failure> {
-    let Some(mut before) = first_position(query) else {
+    let Some(mut before) = key.first_position(query)? else {
         return Ok(ListPage::default());
     };
     let from = query.from.map_or(i64::MIN, Timestamp::millis);
@@ -104,13 +103,13 @@ fn bounded_page(
             continue;
         }
         if page.jobs.len() == query.limit as usize {
-            page.next_cursor = Some(cursor(last_listed));
+            page.next_cursor = Some(key.cursor(query, last_listed)?);
             return Ok(page);
         }
         last_listed = position;
         page.jobs.push(job);
     }
-    page.next_cursor = Some(cursor(before));
+    page.next_cursor = Some(key.cursor(query, before)?);
     Ok(page)
 }
 
@@ -134,22 +133,6 @@ impl Stream {
         }
         Ok(())
     }
-}
-
-/// The position before which the page starts; none if the cursor is invalid.
-fn first_position(query: &ListQuery) -> Option<ListPosition> {
-    let end = (query.to.map_or(i64::MAX, Timestamp::millis), i64::MIN);
-    match &query.cursor {
-        None => Some(end),
-        Some(text) => {
-            let cursor: Cursor = text.parse().ok()?;
-            Some(end.min((cursor.created_at.millis(), cursor.tie.parse().ok()?)))
-        }
-    }
-}
-
-fn cursor((created_at, n): ListPosition) -> String {
-    Cursor { created_at: Timestamp::from_millis(created_at), tie: n.to_string() }.to_string()
 }
 
 /// The streams that hold every job that may match `query`.
@@ -236,7 +219,10 @@ fn state_stream(
 mod tests {
     use super::*;
     use crate::sqlite::SqliteStore;
-    use tidegate_core::port::job_store::{JobStore as _, Write};
+    use tidegate_core::port::{
+        job_store::{JobStore as _, Write},
+        listing::Cursor,
+    };
     use tidegate_engine::testkit::{
         builders::{job, name},
         conformance::run,
@@ -263,7 +249,10 @@ mod tests {
         loop {
             let page = store
                 .readers
-                .read(|db| bounded_page(db, &store.names(), &store.shared, &query, 8))
+                .read(|db| {
+                    let key = &store.cursor_key;
+                    bounded_page(db, &store.names(), &store.shared, key, &query, 8)
+                })
                 .unwrap();
             pages += 1;
             found.extend(page.jobs.iter().map(|job| job.id.to_string()));
@@ -274,6 +263,55 @@ mod tests {
         }
         assert_eq!(found, ["job-22", "job-5"]);
         assert_eq!(pages, 5, "35 rows, at most 8 in a page");
+    }
+
+    #[test]
+    fn a_cursor_shows_nothing_of_a_job_outside_the_bounds() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(dir.path()).unwrap();
+        // The 20 jobs after the first are outside the bounds: a scan of 8 rows ends among them.
+        let jobs = (0..21).map(|n| {
+            let queue = if n == 0 { "mine" } else { "other" };
+            job(&format!("job-{n}")).queue(queue).created(1_234_567 + n).build()
+        });
+        run(async {
+            store
+                .commit(jobs.map(|job| vec![Write::AddJob(job)]).collect())
+                .await
+                .map(drop)
+                .unwrap();
+        });
+        let mut query = ListQuery {
+            within_queues: Some([name("mine")].into()),
+            limit: 10,
+            ..ListQuery::default()
+        };
+        let read = |store: &SqliteStore, query: &ListQuery| {
+            let page = store.readers.read(|db| {
+                bounded_page(db, &store.names(), &store.shared, &store.cursor_key, query, 8)
+            });
+            page.unwrap()
+        };
+        let first = read(&store, &query);
+        let cursor = first.next_cursor.expect("it ended after 8 rows");
+        let parsed: Cursor = cursor.parse().unwrap();
+        assert_eq!((first.jobs.len(), parsed.created_at.millis()), (0, 0), "{cursor}");
+        assert!(parsed.tie.parse::<i64>().is_err(), "it is no row: {cursor}");
+        // It is still valid after a restart. Another store's, and a changed one, is not.
+        drop(store);
+        let store = SqliteStore::open(dir.path()).unwrap();
+        query.cursor = Some(cursor.clone());
+        let mut found = Vec::new();
+        while query.cursor.is_some() {
+            let page = read(&store, &query);
+            found.extend(page.jobs.iter().map(|job| job.id.to_string()));
+            query.cursor = page.next_cursor;
+        }
+        assert_eq!(found, ["job-0"]);
+        query.cursor = Some(cursor);
+        let other = SqliteStore::open_temporary().unwrap();
+        let page = read(&other, &query);
+        assert!(page.jobs.is_empty() && page.next_cursor.is_none());
     }
 
     #[test]
@@ -289,8 +327,10 @@ mod tests {
         drop(counts);
         let states = vec![StateFilter::Scheduled, StateFilter::Running];
         let query = ListQuery { states, limit: 10, ..ListQuery::default() };
-        let page =
-            store.readers.read(|db| page(db, &store.names(), &store.shared, &query)).unwrap();
+        let page = store
+            .readers
+            .read(|db| page(db, &store.names(), &store.shared, &store.cursor_key, &query))
+            .unwrap();
         assert_eq!(page.jobs.len(), 1);
     }
 }

@@ -10,6 +10,7 @@
 //! each index), [`row`] (the columns of a job), [`txn`], [`mod@write`], [`writer`], [`readers`],
 //! [`due`], [`list`], [`job_store`].
 
+mod cursor;
 mod damage;
 mod due;
 mod error;
@@ -89,6 +90,7 @@ pub struct SqliteStore {
     readers: Arc<Readers>,
     writer: writer::Writer,
     shared: Arc<Shared>,
+    cursor_key: Arc<cursor::CursorKey>,
     _temporary: Option<TemporaryDir>,
     _lock: file::DirLock,
 }
@@ -98,9 +100,9 @@ impl SqliteStore {
     ///
     /// # Errors
     ///
-    /// [`OpenError`] if another process holds the directory, if the file cannot be used, or if there
-    /// was one and is none now ([`forget_database`] allows that). Opening
-    /// checks only the header of the file: a call that reads a damaged page returns
+    /// [`OpenError`] if another process holds the directory, if the file cannot be used, or if
+    /// there was one and is none now ([`forget_database`] allows that). Opening checks only the
+    /// header of the file: a call that reads a damaged page returns
     /// [`StoreError::Corrupt`](tidegate_core::port::StoreError::Corrupt).
     pub fn open(dir: &Path) -> Result<Self, OpenError> {
         Self::start(dir, None, None)
@@ -159,7 +161,8 @@ impl SqliteStore {
         let writer = writer::Writer::start(db, names, Arc::clone(&shared))
             .map_err(|error| OpenError::Io { path: file.clone(), message: error.to_string() })?;
         let readers = Arc::new(Readers::new(file));
-        Ok(Self { readers, writer, shared, _temporary: temporary, _lock: lock })
+        let cursor_key = Arc::new(cursor::CursorKey::of(dir));
+        Ok(Self { readers, writer, shared, cursor_key, _temporary: temporary, _lock: lock })
     }
 
     /// The database.

@@ -23,6 +23,9 @@ use tidegate_core::{
 
 /// Most types of running jobs that an explanation lists.
 const MAX_RUNNING_TYPES: usize = 100;
+/// Most pages of jobs that cannot be read which a search for the oldest due job skips. A page of a
+/// store has about a thousand of them.
+const MAX_UNREADABLE_PAGES: usize = 100;
 
 impl Engine {
     /// Explains why a queue is idle or slow, from the first `most` of its due jobs (1 to
@@ -85,7 +88,8 @@ impl Engine {
         Ok(explanation)
     }
 
-    /// Since when the oldest due job of each queue has been due at `now`, among jobs of these types.
+    /// Since when the oldest due job of each queue has been due at `now`, among jobs of these
+    /// types. Jobs that cannot be read do not count.
     ///
     /// # Errors
     ///
@@ -112,10 +116,20 @@ impl Engine {
             }
         }
         let mut oldest: BTreeMap<QueueName, Option<Timestamp>> = BTreeMap::new();
-        for (query, page) in queries.iter().zip(self.ports.store.due(&queries).await?) {
-            let first = page.jobs.first().and_then(|job| job.life.run_at());
-            let of_queue = oldest.entry(query.queue.clone()).or_default();
-            *of_queue = of_queue.iter().copied().chain(first).min();
+        for _ in 0..MAX_UNREADABLE_PAGES {
+            let mut rest = Vec::new();
+            for (query, page) in queries.iter().zip(self.ports.store.due(&queries).await?) {
+                let first = page.jobs.first().and_then(|job| job.life.run_at());
+                let of_queue = oldest.entry(query.queue.clone()).or_default();
+                *of_queue = of_queue.iter().copied().chain(first).min();
+                if page.jobs.is_empty() && page.next.is_some() {
+                    rest.push(DueQuery { after: page.next, ..query.clone() });
+                }
+            }
+            if rest.is_empty() {
+                break;
+            }
+            queries = rest;
         }
         Ok(oldest)
     }
