@@ -16,6 +16,7 @@ use tidegate_core::{
         lifecycle::{Failure, Progress},
     },
     port::job_store::StateFilter,
+    stored::UnknownNames,
     strict::present,
     time::{Seconds, Timestamp},
 };
@@ -298,6 +299,9 @@ pub struct Operation {
     pub ended_at: Option<Timestamp>,
     /// What stopped it, if something did.
     pub error: Option<String>,
+    /// The fields that a newer release added.
+    #[serde(flatten)]
+    pub unknown: UnknownNames,
 }
 
 /// The status of a queue.

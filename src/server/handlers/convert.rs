@@ -124,6 +124,7 @@ pub fn operation(from: request::Operation) -> api::Operation {
         created_at,
         ended_at,
         error,
+        unknown: _,
     } = from;
     let kind = match bulk_kind {
         request::BulkKind::Cancel => api::BulkKind::Cancel,

@@ -74,9 +74,54 @@ impl LedgerView {
         }
         self.merge(&mut ledger, &mut add, &mut remove);
         if let Some(new) = &delta.policy {
-            keep_state(&mut ledger, new, &mut add, &mut remove);
+            self.keep_state(&mut ledger, new, &mut add, &mut remove);
         }
         Prepared { ledger, add, remove }
+    }
+
+    /// Stores a throttler's new state in `ledger`, or in a record that `ledger` names. The fields
+    /// that a newer release added to the plugin's state stay where they were.
+    fn keep_state(
+        &self,
+        ledger: &mut Ledger,
+        new: &NewState,
+        add: &mut Vec<GrantBatch>,
+        remove: &mut Vec<BatchId>,
+    ) {
+        let NewState { plugin, state_version, state } = new.clone();
+        let (mut of_ledger, mut of_batch) = (UnknownFields::default(), UnknownFields::default());
+        if let Some(old) = ledger.policy.take() {
+            let is_same = old.plugin == plugin;
+            if let StateLocation::Batch(id) = old.state {
+                remove.push(id);
+                let batch = self.batches.get(&id).filter(|_| is_same);
+                of_batch = batch.map(|batch| batch.unknown.clone()).unwrap_or_default();
+            }
+            if is_same {
+                of_ledger = old.unknown;
+            }
+        }
+        let has_unknown =
+            [&of_ledger, &of_batch].iter().any(|fields| !fields.as_slice().is_empty());
+        if state.is_empty() && !has_unknown {
+            return;
+        }
+        let bytes: usize = state.iter().map(|(key, value)| key.len() + value.len()).sum();
+        let is_small = bytes <= MAX_INLINE_STATE_BYTES && of_batch.as_slice().is_empty();
+        let state = if is_small {
+            StateLocation::Inline(state)
+        } else {
+            let id = BatchId((ledger.nonce >> 1) ^ STATE_OFFSET);
+            add.push(GrantBatch {
+                id,
+                ledger_version: ledger.version,
+                grants: Vec::new(),
+                state: Some(state),
+                unknown: of_batch,
+            });
+            StateLocation::Batch(id)
+        };
+        ledger.policy = Some(KeptPolicyState { plugin, state_version, state, unknown: of_ledger });
     }
 
     /// Merges the emptiest batches into one when there are too many, or one is under a quarter
@@ -253,36 +298,60 @@ fn append(
     });
 }
 
-/// Stores a throttler's new state in `ledger`, or in a record that `ledger` names.
-fn keep_state(
-    ledger: &mut Ledger,
-    new: &NewState,
-    add: &mut Vec<GrantBatch>,
-    remove: &mut Vec<BatchId>,
-) {
-    let NewState { plugin, state_version, state } = new.clone();
-    let old = ledger.policy.take();
-    if let Some(KeptPolicyState { state: StateLocation::Batch(old), .. }) = &old {
-        remove.push(*old);
-    }
-    let old = old.filter(|old| old.plugin == plugin);
-    let unknown = old.map(|old| old.unknown).unwrap_or_default();
-    if state.is_empty() {
-        return;
-    }
-    let bytes: usize = state.iter().map(|(key, value)| key.len() + value.len()).sum();
-    let state = if bytes <= MAX_INLINE_STATE_BYTES {
-        StateLocation::Inline(state)
-    } else {
-        let id = BatchId((ledger.nonce >> 1) ^ STATE_OFFSET);
-        add.push(GrantBatch {
-            id,
-            ledger_version: ledger.version,
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testkit::builders::name;
+
+    /// The view of a ledger and its throttler's large state, each with a field of a newer release.
+    fn extended() -> LedgerView {
+        let field = |text: &str| UnknownFields::new([text.into()]);
+        let policy = KeptPolicyState {
+            plugin: name("fair"),
+            state_version: 1,
+            state: StateLocation::Batch(BatchId(7)),
+            unknown: field("of the ledger"),
+        };
+        let batch = GrantBatch {
+            id: BatchId(7),
+            ledger_version: 1,
             grants: Vec::new(),
-            state: Some(state),
-            unknown: UnknownFields::default(),
-        });
-        StateLocation::Batch(id)
-    };
-    ledger.policy = Some(KeptPolicyState { plugin, state_version, state, unknown });
+            state: Some([("k".into(), "v".repeat(600))].into()),
+            unknown: field("of the batch"),
+        };
+        LedgerView::new(Ledger { policy: Some(policy), ..Ledger::default() }, vec![batch])
+    }
+
+    /// The unknown fields of the ledger's entry and of the batch, after a tick stored `state`.
+    fn after(view: &mut LedgerView, plugin: &str, state: &[(&str, &str)]) -> [Vec<String>; 2] {
+        let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        let state = state.iter().map(owned).collect();
+        let new = NewState { plugin: name(plugin), state_version: 1, state };
+        let delta = Delta { policy: Some(new), ..Delta::default() };
+        let nonce = view.ledger.nonce + 2;
+        let prepared = view.prepare(Ledger { nonce, ..view.ledger.clone() }, &delta);
+        view.committed(prepared, &delta, &Arc::default());
+        let texts = |fields: &UnknownFields| {
+            fields.as_slice().iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let Some(policy) = &view.ledger.policy else { return [vec![], vec![]] };
+        let StateLocation::Batch(id) = &policy.state else {
+            return [texts(&policy.unknown), vec![]];
+        };
+        [texts(&policy.unknown), texts(&view.batches[id].unknown)]
+    }
+
+    #[test]
+    fn a_replaced_state_keeps_the_fields_of_a_newer_release() {
+        let mut view = extended();
+        let large = "w".repeat(600);
+        for state in [&[("k", large.as_str())][..], &[("k", "short")], &[]] {
+            let kept = after(&mut view, "fair", state);
+            assert_eq!(kept, [[r#""of the ledger""#], [r#""of the batch""#]], "{state:?}");
+        }
+        // They are of this plugin, not of the next.
+        assert_eq!(after(&mut view, "other", &[("k", "v")]), [[""; 0]; 2]);
+        assert_eq!(after(&mut view, "other", &[]), [[""; 0]; 2]);
+        assert_eq!(view.ledger.policy, None);
+    }
 }

@@ -7,21 +7,24 @@
 //! or not at all if it no longer matches. An operation with an `Idempotency-Key` derives its id
 //! from the key, so that a repeated request finds it.
 
+mod stored;
 #[cfg(test)]
 mod tests;
 
 use futures_util::{StreamExt, stream};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 use tidegate_core::error_code::ErrorCode;
 
+pub(super) use self::stored::StoredOperation;
 use super::Server;
 use tidegate_core::{
-    job::{Attributes, Job, QueueName, TypeName},
+    job::Job,
     port::{
         Committed, Write,
-        job_store::{Item, ItemKind, ListQuery, MAX_UNREADABLE, StateFilter},
+        job_store::{ItemKind, ListQuery, MAX_UNREADABLE},
     },
+    stored::UnknownNames,
     time::Timestamp,
     validate::check_windows,
 };
@@ -36,50 +39,6 @@ const PAGE_SIZE: u32 = 200;
 const MAX_CONCURRENT_CHANGES: usize = 16;
 /// Most ended operations that are kept.
 const MAX_OPERATIONS: usize = 100;
-
-/// An operation as it is stored. One with a field that this release does not know is left to the
-/// release that wrote it, because without a part of its filter it would change other jobs.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct StoredOperation {
-    pub(super) operation: Operation,
-    job_type: Option<TypeName>,
-    queue: Option<QueueName>,
-    states: Vec<String>,
-    attributes: Attributes,
-    from: Option<Timestamp>,
-    /// Jobs created later, for example by a replay, do not match.
-    to: Timestamp,
-    cursor: Option<String>,
-    /// What it changes, for a patch.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    patch: Option<BulkPatch>,
-    /// The digest of the request, which a repeat under the same key must match.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    request_digest: String,
-}
-
-impl StoredOperation {
-    /// The operation in an item of the store.
-    fn decode(item: &Item) -> Result<Self, Error> {
-        item.read().map_err(|error| {
-            Error::Internal(format!("operation {} cannot be decoded: {error}", item.name))
-        })
-    }
-
-    /// The states of the jobs that it includes; empty for all.
-    ///
-    /// # Errors
-    ///
-    /// A word of another release, which names no state here. Without it the operation would include
-    /// other jobs than were requested.
-    fn states(&self) -> Result<Vec<StateFilter>, Error> {
-        let parse = |word: &String| {
-            word.parse().map_err(|_| Error::Internal(format!("{word:?} names no state of a job")))
-        };
-        self.states.iter().map(parse).collect()
-    }
-}
 
 impl Server {
     /// Starts a bulk operation and returns at once. A repeat with the same `idempotency_key`
@@ -153,6 +112,7 @@ impl Server {
             created_at: now,
             ended_at: None,
             error: None,
+            unknown: UnknownNames::new(),
         };
         let end = now + std::time::Duration::from_millis(1);
         let stored = StoredOperation {

@@ -8,8 +8,8 @@ use object_store::memory::InMemory;
 use super::*;
 use crate::runtime::testing::{builder_on, until};
 use tidegate_core::{
-    job::{Payload, type_config::TypeConfig},
-    port::Clock as _,
+    job::{Attributes, Payload, type_config::TypeConfig},
+    port::{Clock as _, job_store::StateFilter},
 };
 use tidegate_engine::{
     memory::{FakeClock, MemoryStore},
@@ -48,6 +48,7 @@ async fn added(server: &Server, states: &[&str]) -> StoredOperation {
         created_at: server.now(),
         ended_at: None,
         error: None,
+        unknown: UnknownNames::new(),
     };
     let stored = StoredOperation {
         operation,
@@ -130,6 +131,17 @@ async fn an_operation_with_an_unknown_state_changes_no_job() {
     assert_eq!((operation.state.as_str(), operation.matched), ("failed", 0));
     assert!(operation.error.as_ref().is_some_and(|error| error.contains("paused")));
     assert_eq!(scheduled(&server).await, 3);
+}
+
+#[tokio::test]
+async fn a_progress_field_of_a_newer_release_stays() {
+    let (server, ..) = server(3).await;
+    let mut stored = added(&server, &[]).await;
+    stored.operation.unknown.insert("skipped".into(), 7.into());
+    server.save(&stored).await.unwrap();
+    assert!(server.operate(&stored.operation.id, Timestamp::MAX).await.unwrap());
+    let operation = server.operation(&stored.operation.id).await.unwrap();
+    assert_eq!((operation.done, operation.unknown["skipped"].as_u64()), (3, Some(7)));
 }
 
 #[tokio::test]
