@@ -9,7 +9,7 @@ use super::{
     output::{self, OutputStyle},
     pages,
     safe::line,
-    types::{Configure, Name},
+    types::{Configure, Name, Put},
 };
 use tidegate_api::{HeldJobs, QueueExplanation, QueueView, WorkerStatus};
 use tidegate_core::time::Timestamp;
@@ -24,7 +24,7 @@ pub enum Command {
     /// Explain why a queue is idle or slow.
     Explain(Name),
     /// Create a queue, or replace all its settings.
-    Put(Configure),
+    Put(Put),
     /// Change some of a queue's settings.
     Patch(Configure),
     /// Stop starting jobs from this queue until it is resumed; running jobs continue.
@@ -64,10 +64,7 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
         Command::Get(Name { name }) => {
             (client.get(&["queues", &name]).send().await?, ShownQueue::Whole)
         }
-        Command::Put(args) => (
-            client.put(&["queues", &args.name]).json(&args.settings().await?).send().await?,
-            ShownQueue::Row,
-        ),
+        Command::Put(put) => (put.send(&client, "queues").await?, ShownQueue::Row),
         Command::Patch(args) => (
             client.patch(&["queues", &args.name]).json(&args.settings().await?).send().await?,
             ShownQueue::Row,

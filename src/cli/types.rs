@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{
     Context, ExitCode, UsageError,
     args::{self, Json},
-    client::Client,
+    client::{ApiResponse, Client, Request},
     output::{self, OutputStyle},
     pages,
 };
@@ -54,10 +54,36 @@ pub struct Configure {
 pub struct Put {
     #[command(flatten)]
     configure: Configure,
+    #[command(flatten)]
+    force: Force,
+}
+
+/// Whether settings replace what cannot be read.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct Force {
     /// Replace stored settings that cannot be read: they are damaged, a newer release wrote them,
     /// or the key of their secrets is lost.
     #[arg(long)]
     force: bool,
+}
+
+impl Force {
+    /// `request` with the parameter.
+    pub fn applied(self, request: Request<'_>) -> Request<'_> {
+        if self.force { request.query("force", "true") } else { request }
+    }
+}
+
+impl Put {
+    /// The answer to a `PUT` of the settings of the named item below `kind`.
+    ///
+    /// # Errors
+    ///
+    /// The settings cannot be read; the server is unreachable or rejects the request.
+    pub async fn send(&self, client: &Client, kind: &str) -> anyhow::Result<ApiResponse> {
+        let request = self.force.applied(client.put(&[kind, &self.configure.name]));
+        Ok(request.json(&self.configure.settings().await?).send().await?)
+    }
 }
 
 impl Configure {
@@ -84,13 +110,7 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
     let (answer, deleted) = match command {
         Command::List => return list(&client, ctx).await,
         Command::Get(Name { name }) => (client.get(&["job-types", &name]).send().await?, None),
-        Command::Put(Put { configure, force }) => {
-            let mut request = client.put(&["job-types", &configure.name]);
-            if force {
-                request = request.query("force", "true");
-            }
-            (request.json(&configure.settings().await?).send().await?, None)
-        }
+        Command::Put(put) => (put.send(&client, "job-types").await?, None),
         Command::Patch(args) => (
             client.patch(&["job-types", &args.name]).json(&args.settings().await?).send().await?,
             None,
@@ -160,6 +180,21 @@ mod tests {
         let types = types.map(sample::job_type);
         let server = FakeServer::answering(move |_| (200, json!({ "job_types": types }))).await;
         insta::assert_snapshot!(server.run(&["types", "list"]).await.1);
+    }
+
+    #[tokio::test]
+    async fn force_is_asked_of_every_kind_of_configuration() {
+        let server = FakeServer::answering(|_| (200, json!({}))).await;
+        let kinds = [
+            ("types", "job-types"),
+            ("queues", "queues"),
+            ("schedule", "schedules"),
+            ("trigger", "triggers"),
+        ];
+        for (place, (command, kind)) in kinds.into_iter().enumerate() {
+            server.run(&[command, "put", "n", "--force", "--config", "{}", "--json"]).await;
+            assert_eq!(server.seen()[place].line(), format!("PUT /v1/{kind}/n?force=true"));
+        }
     }
 
     #[tokio::test]

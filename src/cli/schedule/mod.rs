@@ -12,13 +12,13 @@ use super::{
     client::Client,
     output::{self, OutputStyle},
     pages,
-    types::{Configure, Name},
+    types::{Configure, Force, Name},
 };
 use tidegate_api::{ScheduleView, ShortView};
 use tidegate_core::{
     calendar::{
         Recurrence,
-        recurrence::{Cron, Rule},
+        recurrence::{Cron, RecurrenceRule},
         window::Zone,
     },
     time::{Seconds, Timestamp},
@@ -74,6 +74,8 @@ pub struct Put {
     /// A file with other settings, JSON.
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
+    #[command(flatten)]
+    force: Force,
 }
 
 /// The rule of a schedule.
@@ -170,7 +172,7 @@ impl Put {
 
 impl RuleArgs {
     /// Parses the rule as the server does.
-    fn rule(&self) -> anyhow::Result<Rule> {
+    fn rule(&self) -> anyhow::Result<RecurrenceRule> {
         let misused =
             |option: &str, error: &dyn std::fmt::Display| UsageError(format!("--{option} {error}"));
         if let Some(cron) = &self.cron {
@@ -181,13 +183,13 @@ impl RuleArgs {
                 .map(str::parse::<Zone>)
                 .transpose()
                 .map_err(|error| misused("tz", &error))?;
-            return Ok(Rule::Cron(cron, zone.unwrap_or_default()));
+            return Ok(RecurrenceRule::Cron(cron, zone.unwrap_or_default()));
         }
         let span = self
             .every
             .filter(|span| *span >= Seconds::new(1))
             .ok_or_else(|| misused("every", &"must be at least 1s"))?;
-        Ok(Rule::Every { span, anchor: self.anchor.unwrap_or(Timestamp::EPOCH) })
+        Ok(RecurrenceRule::Every { span, anchor: self.anchor.unwrap_or(Timestamp::EPOCH) })
     }
 }
 
@@ -203,10 +205,10 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
     let client = ctx.client()?;
     let (answer, said) = match command {
         Command::List => return list(&client, ctx).await,
-        Command::Put(args) => (
-            client.put(&["schedules", &args.name]).json(&args.settings().await?).send().await?,
-            None,
-        ),
+        Command::Put(args) => {
+            let request = args.force.applied(client.put(&["schedules", &args.name]));
+            (request.json(&args.settings().await?).send().await?, None)
+        }
         Command::Patch(args) => (
             client.patch(&["schedules", &args.name]).json(&args.settings().await?).send().await?,
             None,

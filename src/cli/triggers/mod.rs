@@ -12,7 +12,7 @@ use super::{
     Context, ExitCode,
     client::Client,
     output, pages,
-    types::{Configure, Name},
+    types::{Name, Put},
 };
 use tidegate_api::TriggerView;
 use tidegate_core::event::{Filter, TriggerConfig};
@@ -25,7 +25,7 @@ pub enum Command {
     /// Show a trigger.
     Get(Name),
     /// Create a trigger, or replace it.
-    Put(Configure),
+    Put(Put),
     /// Delete a trigger; its dead letters stay.
     Delete(Name),
     /// Apply a rule to sample events without a server.
@@ -45,10 +45,7 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
     let (answer, deleted) = match command {
         Command::List => return list(&client, ctx).await,
         Command::Get(Name { name }) => (client.get(&["triggers", &name]).send().await?, None),
-        Command::Put(args) => (
-            client.put(&["triggers", &args.name]).json(&args.settings().await?).send().await?,
-            None,
-        ),
+        Command::Put(put) => (put.send(&client, "triggers").await?, None),
         Command::Delete(Name { name }) => {
             (client.delete(&["triggers", &name]).send().await?, Some(name))
         }

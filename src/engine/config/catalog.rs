@@ -4,12 +4,11 @@ use std::{
     collections::{BTreeMap, HashMap},
     str::FromStr,
     sync::Arc,
-    time::Duration,
 };
 
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::schema::Schema;
+use super::{schema::Schema, unreadable::UnreadableItem};
 use crate::{Engine, Error, jobs::job_writes};
 use tidegate_core::{
     document::{self, Document},
@@ -33,9 +32,6 @@ use tidegate_core::{
     schedule::ScheduleItem,
     time::Timestamp,
 };
-
-/// After this time, a request may find that a newer server can read what this one cannot.
-pub(super) const UNREADABLE_RETRY: Duration = Duration::from_secs(10);
 
 /// Every queue, type, plugin, schedule, trigger and drained worker at one moment.
 #[derive(Default)]
@@ -63,18 +59,11 @@ pub struct Catalog {
     /// The items that have fields of a newer release.
     extended: HashMap<(ItemKind, String), Document>,
     /// The items that cannot be read.
-    unreadable: BTreeMap<(ItemKind, String), UnreadableItem>,
-}
-
-/// A stored item that cannot be read.
-#[derive(Clone, Debug)]
-struct UnreadableItem {
-    version: u64,
-    reason: String,
+    pub(super) unreadable: BTreeMap<(ItemKind, String), UnreadableItem>,
 }
 
 /// Items of one kind, each with its name and version.
-type Items<N, T> = Vec<(N, u64, T)>;
+type ReadItems<N, T> = Vec<(N, u64, T)>;
 
 impl Catalog {
     /// The limits of `queue`; a queue without a configuration has none.
@@ -95,44 +84,6 @@ impl Catalog {
         Some(Plugin { name: name.clone(), version: Arc::clone(version) })
     }
 
-    /// The items that cannot be read: kind, name and reason.
-    pub fn unreadable(&self) -> impl Iterator<Item = (ItemKind, &str, &str)> {
-        let items = self.unreadable.iter();
-        items.map(|((kind, name), item)| (*kind, name.as_str(), item.reason.as_str()))
-    }
-
-    /// Whether an item exists and cannot be read.
-    pub fn is_unreadable(&self, kind: ItemKind, name: &str) -> bool {
-        !self.unreadable.is_empty() && self.unreadable.contains_key(&(kind, name.to_owned()))
-    }
-
-    /// The version of an item that exists and cannot be read.
-    pub(super) fn unreadable_version(&self, kind: ItemKind, name: &str) -> Option<u64> {
-        self.unreadable.get(&(kind, name.to_owned())).map(|item| item.version)
-    }
-
-    /// Refuses an item that exists and cannot be read.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Unavailable`]: the release that wrote it can read it.
-    pub fn refuse_unreadable(&self, kind: ItemKind, name: &str) -> Result<(), Error> {
-        // Called for every job.
-        if self.unreadable.is_empty() {
-            return Ok(());
-        }
-        match self.unreadable.get(&(kind, name.to_owned())) {
-            Some(UnreadableItem { reason, .. }) => Err(Error::Unavailable {
-                retry_after: UNREADABLE_RETRY,
-                message: format!(
-                    "the configuration of {} {name:?} cannot be read by this release: {reason}",
-                    kind.as_str()
-                ),
-            }),
-            None => Ok(()),
-        }
-    }
-
     /// The configuration of a type.
     ///
     /// # Errors
@@ -144,16 +95,6 @@ impl Catalog {
             code: ErrorCode::JobTypeNotFound,
             what: format!("job type {name}"),
         })
-    }
-
-    /// Refuses a decision that needs every item of these kinds, if one of them cannot be read.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::refuse_unreadable`].
-    pub(crate) fn refuse_partial(&self, kinds: &[ItemKind]) -> Result<(), Error> {
-        let first = self.unreadable.keys().find(|(kind, _)| kinds.contains(kind));
-        first.map_or(Ok(()), |(kind, name)| self.refuse_unreadable(*kind, name))
     }
 
     /// Adds to items that are about to be written the fields of a newer release that they have.
@@ -176,7 +117,7 @@ impl Catalog {
         &mut self,
         kind: ItemKind,
         items: Vec<Item>,
-    ) -> Items<N, T> {
+    ) -> ReadItems<N, T> {
         let mut read = Vec::with_capacity(items.len());
         for Item { name, version, bytes } in items {
             let document =
@@ -317,8 +258,8 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// The store's; [`Error::Unavailable`] if a release has used the store whose data this one cannot
-    /// read.
+    /// The store's; [`Error::Unavailable`] if a release has used the store whose data this one
+    /// cannot read.
     pub async fn catalog(&self) -> Result<Arc<Catalog>, Error> {
         let version = self.ports.store.items_version().await?;
         let seen = self.catalog.load_full();
@@ -328,11 +269,11 @@ impl Engine {
         let items = async |kind| self.ports.store.items(kind).await;
         let schema = Schema::of(&items(ItemKind::Schema).await?)?;
         let mut catalog = Catalog { version, schema, ..Catalog::default() };
-        let queues: Items<QueueName, QueueItem> =
+        let queues: ReadItems<QueueName, QueueItem> =
             catalog.read(ItemKind::Queue, items(ItemKind::Queue).await?);
-        let types: Items<TypeName, TypeItem> =
+        let types: ReadItems<TypeName, TypeItem> =
             catalog.read(ItemKind::Type, items(ItemKind::Type).await?);
-        let plugins: Items<PluginName, PluginItem> =
+        let plugins: ReadItems<PluginName, PluginItem> =
             catalog.read(ItemKind::Plugin, items(ItemKind::Plugin).await?);
         let plugins = plugins.into_iter();
         catalog.plugins = plugins
@@ -355,7 +296,7 @@ impl Engine {
                 .map(|(name, version, item)| (name, Arc::new(TypeItem { version, ..item })))
                 .collect(),
         );
-        let schedules: Items<ScheduleName, ScheduleItem> =
+        let schedules: ReadItems<ScheduleName, ScheduleItem> =
             catalog.read(ItemKind::Schedule, items(ItemKind::Schedule).await?);
         let schedules = schedules.into_iter().filter(|(name, version, item)| {
             let retry = item.config.options.retry.as_ref();
@@ -366,10 +307,10 @@ impl Engine {
             .into_iter()
             .map(|(name, version, item)| (name, Arc::new(ScheduleItem { version, ..item })))
             .collect();
-        let drains: Items<String, Timestamp> =
+        let drains: ReadItems<String, Timestamp> =
             catalog.read(ItemKind::Drain, items(ItemKind::Drain).await?);
         catalog.drains = drains.into_iter().map(|(name, _, since)| (name, since)).collect();
-        let triggers: Items<TriggerName, TriggerItem> =
+        let triggers: ReadItems<TriggerName, TriggerItem> =
             catalog.read(ItemKind::Trigger, items(ItemKind::Trigger).await?);
         catalog.add_triggers(triggers);
         let catalog = Arc::new(catalog);

@@ -4,3 +4,4 @@ pub mod catalog;
 pub mod configure;
 pub mod constraint_usage;
 pub mod schema;
+pub(crate) mod unreadable;

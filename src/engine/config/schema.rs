@@ -4,8 +4,8 @@
 //! which is one that the release before it reads. So releases that follow each other work on one
 //! store at the same time, and each can be rolled back to the one before it. The record holds the
 //! highest number that was ever written. A release that cannot read it admits nothing, accepts
-//! nothing and changes no configuration, from its start on, or from the moment at which the record is
-//! raised under it.
+//! nothing and changes no configuration, from its start on, or from the moment at which the record
+//! is raised under it.
 
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ impl Schema {
 
 fn unusable(why: &str) -> Error {
     Error::Unavailable {
-        retry_after: super::catalog::UNREADABLE_RETRY,
+        retry_after: super::unreadable::UNREADABLE_RETRY,
         message: format!("the stored data cannot be used: {why}"),
     }
 }

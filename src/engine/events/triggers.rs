@@ -3,7 +3,10 @@
 
 use crate::{
     Engine, Error,
-    config::configure::{MAX_CONFLICT_RETRIES, contended},
+    config::{
+        configure::{MAX_CONFLICT_RETRIES, contended},
+        unreadable::Unreadable,
+    },
     jobs::enqueue::fault,
 };
 use tidegate_core::error_code::ErrorCode;
@@ -32,11 +35,40 @@ impl Engine {
         config: TriggerConfig,
         if_match: Option<u64>,
     ) -> Result<(TriggerItem, bool), Error> {
+        self.put_trigger_over(name, config, if_match, Unreadable::Refuse).await
+    }
+
+    /// [`Self::put_trigger`], also over a stored trigger that cannot be read.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::put_trigger`].
+    pub async fn replace_trigger(
+        &self,
+        name: &TriggerName,
+        config: TriggerConfig,
+        if_match: Option<u64>,
+    ) -> Result<(TriggerItem, bool), Error> {
+        self.put_trigger_over(name, config, if_match, Unreadable::Replace).await
+    }
+
+    async fn put_trigger_over(
+        &self,
+        name: &TriggerName,
+        config: TriggerConfig,
+        if_match: Option<u64>,
+        unreadable: Unreadable,
+    ) -> Result<(TriggerItem, bool), Error> {
         Trigger::new(name, &config).map_err(fault)?;
         for _ in 0..MAX_CONFLICT_RETRIES {
             let catalog = self.catalog().await?;
-            catalog.refuse_unreadable(ItemKind::Trigger, name.as_str())?;
-            let was = catalog.triggers.get(name).map_or(0, |item| item.version);
+            let version = catalog.triggers.get(name).map(|item| item.version);
+            let was = catalog.version_to_replace(
+                ItemKind::Trigger,
+                name.as_str(),
+                version,
+                unreadable,
+            )?;
             if if_match.is_some_and(|version| version != was) {
                 return Err(Error::Stale { version: was });
             }
@@ -55,6 +87,9 @@ impl Engine {
                 return Err(Error::TooLarge { field: "trigger", limit: MAX_TRIGGER_BYTES });
             }
             if self.set_trigger(name, was, Some(bytes)).await? {
+                if version.is_none() && was > 0 {
+                    tracing::warn!(trigger = %name, "an unreadable trigger was replaced");
+                }
                 return Ok((item, was == 0));
             }
         }

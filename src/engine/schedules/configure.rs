@@ -27,7 +27,10 @@ use std::sync::Arc;
 
 use crate::{
     Catalog, Engine, Error,
-    config::configure::{MAX_CONFLICT_RETRIES, contended},
+    config::{
+        configure::{MAX_CONFLICT_RETRIES, contended},
+        unreadable::Unreadable,
+    },
     jobs::enqueue::fault,
     plugins::registry::Checked,
     request::{Enqueued, NewJob},
@@ -63,19 +66,52 @@ impl Engine {
         data: Payload,
         if_match: Option<u64>,
     ) -> Result<(Arc<ScheduleItem>, bool), Error> {
+        self.put_schedule_over(name, config, data, if_match, Unreadable::Refuse).await
+    }
+
+    /// [`Self::put_schedule`], also over a stored schedule, or a stored state of it, that cannot be
+    /// read. Its rule then applies from now on. Jobs that it had made ahead of time stay.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::put_schedule`].
+    pub async fn replace_schedule(
+        &self,
+        name: &ScheduleName,
+        config: ScheduleConfig,
+        data: Payload,
+        if_match: Option<u64>,
+    ) -> Result<(Arc<ScheduleItem>, bool), Error> {
+        self.put_schedule_over(name, config, data, if_match, Unreadable::Replace).await
+    }
+
+    async fn put_schedule_over(
+        &self,
+        name: &ScheduleName,
+        config: ScheduleConfig,
+        data: Payload,
+        if_match: Option<u64>,
+        unreadable: Unreadable,
+    ) -> Result<(Arc<ScheduleItem>, bool), Error> {
         validate::check_schedule(&config).map_err(fault)?;
         if data.bytes.len() > SCHEDULE_DATA_BYTES {
             return Err(Error::TooLarge { field: "data", limit: SCHEDULE_DATA_BYTES });
         }
         data.check(MAX_DEPTH).map_err(|malformed| Error::malformed("data", &malformed))?;
         for _ in 0..MAX_CONFLICT_RETRIES {
-            let (catalog, current) = self.finished(name).await?;
-            let was = current.as_ref().map_or(0, |item| item.version);
+            let (catalog, current) = self.finished(name, unreadable).await?;
+            let version = current.as_ref().map(|item| item.version);
+            let kind = ItemKind::Schedule;
+            let was = catalog.version_to_replace(kind, name.as_str(), version, unreadable)?;
             if if_match.is_some_and(|version| version != was) {
                 return Err(Error::Stale { version: was });
             }
             self.check_occurrence(&catalog, name, &config, &data).await?;
-            if let Some(item) = self.write_schedule(&catalog, name, Some((&config, &data))).await? {
+            let to_be = Some((&config, &data));
+            if let Some(item) = self.write_schedule(&catalog, name, to_be, unreadable).await? {
+                if version.is_none() && was > 0 {
+                    tracing::warn!(schedule = %name, "an unreadable schedule was replaced");
+                }
                 return Ok((item, was == 0));
             }
         }
@@ -90,21 +126,31 @@ impl Engine {
         catalog: &Catalog,
         name: &ScheduleName,
         to_be: Option<(&ScheduleConfig, &Payload)>,
+        unreadable: Unreadable,
     ) -> Result<Option<Arc<ScheduleItem>>, Error> {
         let current = catalog.schedules.get(name);
+        let replaced_version = catalog.unreadable_version(ItemKind::Schedule, name.as_str());
         let states = &mut self.schedule_states().await?;
-        let (state_version, state) = states.remove(name).transpose()?.unwrap_or_default();
+        let state = states.remove(name).transpose();
+        let lost_state = state.is_err() && unreadable == Unreadable::Replace;
+        if lost_state {
+            self.put_item(ItemKind::ScheduleState, name.as_str(), None).await?;
+        }
+        let state = if lost_state { None } else { state? };
+        let (state_version, state) = state.unwrap_or_default();
         let now = self.now();
         let is = current.map(|item| (&item.config, &item.data));
         let made_ahead = current.filter(|item| is != to_be && item.state(state.clone()).upto > now);
-        let version = match current {
-            Some(item) => item.version + 1,
-            None => first_version(catalog, &state)?,
+        let version = match (current, replaced_version) {
+            (Some(item), _) => item.version + 1,
+            (None, Some(version)) => version.max(state.rule) + 1,
+            (None, None) => first_version(catalog, &state)?,
         };
         let recurs = |config: &ScheduleConfig| {
             to_be.is_some_and(|(to_be, _)| to_be.recurrence() == config.recurrence())
         };
-        let goes_on = current.filter(|item| made_ahead.is_none() && recurs(&item.config));
+        let goes_on =
+            current.filter(|item| !lost_state && made_ahead.is_none() && recurs(&item.config));
         let (rule, since) = goes_on.map_or((version, now), |item| (item.rule, item.since));
         let replaced = made_ahead.map(|item| {
             let (config, data, removed) = (item.config.clone(), item.data.clone(), to_be.is_none());
@@ -122,7 +168,8 @@ impl Engine {
             replaced,
         });
         // Refuses a concurrent `materialize`, whose jobs this change does not know.
-        let (kind, was) = (ItemKind::ScheduleState, current.map_or(0, |item| item.version));
+        let was = current.map(|item| item.version).or(replaced_version).unwrap_or_default();
+        let kind = ItemKind::ScheduleState;
         let require = Write::RequireItem { kind, name: name.to_string(), version: state_version };
         let stays = to_be.is_some() || item.replaced.is_some();
         if !self.write_item(name, was, &item, stays, Some(require)).await? {
@@ -171,15 +218,15 @@ impl Engine {
         paused: bool,
     ) -> Result<Arc<ScheduleItem>, Error> {
         for _ in 0..MAX_CONFLICT_RETRIES {
-            let (catalog, item) = self.finished(name).await?;
+            let (catalog, item) = self.finished(name, Unreadable::Refuse).await?;
             let item = item.ok_or_else(|| missing(name))?;
             if item.config.paused == paused {
                 return Ok(item);
             }
             let config = ScheduleConfig { paused, ..item.config.clone() };
-            if let Some(item) =
-                self.write_schedule(&catalog, name, Some((&config, &item.data))).await?
-            {
+            let to_be = Some((&config, &item.data));
+            let written = self.write_schedule(&catalog, name, to_be, Unreadable::Refuse);
+            if let Some(item) = written.await? {
                 return Ok(item);
             }
         }
@@ -190,19 +237,15 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// 404 `schedule_not_found`.
+    /// 404 `schedule_not_found`; 503 if it cannot be read.
     pub async fn schedule(
         &self,
         name: &ScheduleName,
     ) -> Result<(Arc<ScheduleItem>, ScheduleState), Error> {
-        let item = self
-            .catalog()
-            .await?
-            .schedules
-            .get(name)
-            .filter(|item| !item.is_removed())
-            .cloned()
-            .ok_or_else(|| missing(name))?;
+        let catalog = self.catalog().await?;
+        catalog.refuse_unreadable(ItemKind::Schedule, name.as_str())?;
+        let item = catalog.schedules.get(name).filter(|item| !item.is_removed()).cloned();
+        let item = item.ok_or_else(|| missing(name))?;
         let states = &mut self.schedule_states().await?;
         let stored = states.remove(name).transpose()?.unwrap_or_default().1;
         let state = item.state(stored);
@@ -243,12 +286,13 @@ impl Engine {
             return self.finish_schedule(name, removed).await.map(drop);
         }
         for _ in 0..MAX_CONFLICT_RETRIES {
-            let (catalog, item) = self.finished(name).await?;
+            let (catalog, item) = self.finished(name, Unreadable::Refuse).await?;
             let item = item.ok_or_else(|| missing(name))?;
             if if_match.is_some_and(|wanted| wanted != item.version) {
                 return Err(Error::Stale { version: item.version });
             }
-            if self.write_schedule(&catalog, name, None).await?.is_some() {
+            let removed = self.write_schedule(&catalog, name, None, Unreadable::Refuse);
+            if removed.await?.is_some() {
                 return Ok(());
             }
         }

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use super::materialize::occurrence;
 use crate::{
     Catalog, Engine, Error,
-    config::configure::{MAX_CONFLICT_RETRIES, bytes, contended},
+    config::{
+        configure::{MAX_CONFLICT_RETRIES, bytes, contended},
+        unreadable::Unreadable,
+    },
     jobs::enqueue::digest,
 };
 use tidegate_core::{
@@ -19,14 +22,18 @@ use tidegate_core::{
 const MAX_REMOVED_JOBS: usize = 100;
 
 impl Engine {
-    /// Finishes earlier changes of this schedule. Returns the catalog, and the schedule in it.
+    /// Finishes earlier changes of this schedule. Returns the catalog, and the schedule in it; none
+    /// if it cannot be read and is to be replaced.
     pub(super) async fn finished(
         &self,
         name: &ScheduleName,
+        unreadable: Unreadable,
     ) -> Result<(Arc<Catalog>, Option<Arc<ScheduleItem>>), Error> {
         for _ in 0..MAX_CONFLICT_RETRIES {
             let catalog = self.catalog().await?;
-            catalog.refuse_unreadable(ItemKind::Schedule, name.as_str())?;
+            if unreadable == Unreadable::Refuse {
+                catalog.refuse_unreadable(ItemKind::Schedule, name.as_str())?;
+            }
             let current = catalog.schedules.get(name).cloned();
             match current.as_ref().filter(|item| item.replaced.is_some()) {
                 Some(unfinished) => self.finish_schedule(name, unfinished).await.map(drop)?,

@@ -17,7 +17,7 @@ use super::{
     config::{Fields, patched, shown},
     error::Problem,
     media::Accept,
-    params::{IfMatch, Name, Params},
+    params::{Force, IfMatch, Name},
     resource::{self, Configure, Delete, GetWithin, Item, ListWithin},
 };
 use crate::auth::Scope;
@@ -106,8 +106,8 @@ fn with_change(config: &TypeConfig, change: Fields) -> Result<TypeConfig, Proble
 
 /// Configure a job type; absent settings have their defaults.
 ///
-/// A stored configuration that cannot be read is replaced only if `force` is true: it may be damaged,
-/// written by a newer release, or have secrets whose key is lost.
+/// A stored configuration that cannot be read is replaced only if `force` is true: it may be
+/// damaged, written by a newer release, or have secrets whose key is lost.
 #[utoipa::path(
     put, path = "/v1/job-types/{type}", operation_id = "put_job_type", tag = "job types",
     request_body = TypeConfig,
@@ -136,11 +136,9 @@ fn with_change(config: &TypeConfig, change: Fields) -> Result<TypeConfig, Proble
 )]
 async fn put(
     (State(api), accept, _, Name(name), IfMatch(version)): Configure<TypeName>,
-    mut params: Params,
+    Force(force): Force,
     body: Body,
 ) -> HandlerResult {
-    let force = params.one::<bool>("force")?.unwrap_or_default();
-    params.done()?;
     let config = body.read::<Fields>()?.config()?;
     let put = if force {
         api.server.replace_type(&name, config, version).await

@@ -209,6 +209,20 @@ impl Params {
     }
 }
 
+/// `?force=true` of a `PUT`: it also replaces what cannot be read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Force(pub bool);
+
+impl<S: Sync> FromRequestParts<S> for Force {
+    type Rejection = Problem;
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let mut params = Params::parse(parts.uri.query().unwrap_or_default());
+        let force = params.one::<bool>("force")?.unwrap_or_default();
+        params.done()?;
+        Ok(Self(force))
+    }
+}
+
 /// The attribute that a parameter names: `attribute.NAME`, or `attribute[NAME]` as generated
 /// clients write it.
 fn attribute(parameter: &str) -> Option<&str> {

@@ -15,7 +15,7 @@ use super::{
     error::Problem,
     jobs::bulk,
     media::Accept,
-    params::{IdempotencyKey, IfMatch, Name},
+    params::{Force, IdempotencyKey, IfMatch, Name},
     resource::{self, Configure, Delete, GetWithin, Item, ListWithin, Pause},
 };
 use tidegate_core::{
@@ -58,6 +58,10 @@ impl Item for (QueueItem, QueueStatus) {
 }
 
 /// Configure a queue; absent settings have their defaults.
+///
+/// A stored configuration that cannot be read is replaced only if `force` is true: it may be
+/// damaged or written by a newer release. The queue is then paused, because whether it was is not
+/// known.
 #[utoipa::path(
     put, path = "/v1/queues/{queue}", operation_id = "put_queue", tag = "queues",
     request_body = QueueConfig,
@@ -66,6 +70,10 @@ impl Item for (QueueItem, QueueStatus) {
         (
             "If-Match" = Option<String>, Header,
             description = "The `ETag` that must still be current",
+        ),
+        (
+            "force" = Option<bool>, Query,
+            description = "Replace a stored configuration that cannot be read",
         ),
     ),
     responses(
@@ -79,9 +87,15 @@ impl Item for (QueueItem, QueueStatus) {
 )]
 async fn put(
     (State(api), accept, _, Name(name), IfMatch(version)): Configure<QueueName>,
+    Force(force): Force,
     body: Body,
 ) -> HandlerResult {
-    let put = api.server.put_queue(&name, body.read::<Fields>()?.config()?, version).await?;
+    let config = body.read::<Fields>()?.config()?;
+    let put = if force {
+        api.server.replace_queue(&name, config, version).await?
+    } else {
+        api.server.put_queue(&name, config, version).await?
+    };
     resource::stored(&api, accept, name, put)
 }
 

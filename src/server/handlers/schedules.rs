@@ -21,7 +21,7 @@ use super::{
     error::Problem,
     jobs::enqueue::accepted,
     media::Accept,
-    params::{IdempotencyKey, IfMatch, Name},
+    params::{Force, IdempotencyKey, IfMatch, Name},
     resource::{self, Configure, Delete, Get, Item, List, Pause},
 };
 use tidegate_core::{
@@ -110,6 +110,9 @@ async fn stored(
 /// Its rule applies from now on: earlier occurrences create no jobs. If neither the rule nor
 /// `paused` changes, the schedule continues; jobs that were created ahead of time are created
 /// again.
+///
+/// A stored schedule that cannot be read is replaced only if `force` is true: it may be damaged or
+/// written by a newer release. Jobs that it had created ahead of time stay.
 #[utoipa::path(
     put, path = "/v1/schedules/{schedule}", operation_id = "put_schedule", tag = "schedules",
     request_body = ScheduleBody,
@@ -121,6 +124,10 @@ async fn stored(
         (
             "If-Match" = Option<String>, Header,
             description = "The `ETag` that must still be current",
+        ),
+        (
+            "force" = Option<bool>, Query,
+            description = "Replace a stored configuration that cannot be read",
         ),
     ),
     responses(
@@ -134,12 +141,18 @@ async fn stored(
 )]
 async fn put(
     (State(api), accept, _, Name(name), IfMatch(version)): Configure<ScheduleName>,
+    Force(force): Force,
     body: Body,
 ) -> HandlerResult {
     let (settings, data) = read(&api, &body)?;
     let config: ScheduleConfig = settings.config()?;
     let data = data.unwrap_or_else(Payload::null);
-    let put = stored(&api, &name, (config, data), version).await?;
+    let put = if force {
+        let (_, new) = api.server.replace_schedule(&name, config, data, version).await?;
+        (api.server.schedule(&name).await?, new)
+    } else {
+        stored(&api, &name, (config, data), version).await?
+    };
     resource::stored(&api, accept, name, put)
 }
 

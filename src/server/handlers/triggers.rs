@@ -13,7 +13,7 @@ use super::{
     body::Body,
     error::Problem,
     media::Accept,
-    params::{IfMatch, Name},
+    params::{Force, IfMatch, Name},
     resource::{self, Configure, Delete, Get, Item, List},
 };
 use tidegate_core::{
@@ -49,6 +49,9 @@ fn hide_query(caller: &Within<Read>, item: &mut TriggerItem) {
 
 /// Configure a trigger. It is validated as a whole, and applies to every event that is sent after
 /// the answer.
+///
+/// A stored trigger that cannot be read is replaced only if `force` is true: it may be damaged or
+/// written by a newer release.
 #[utoipa::path(
     put, path = "/v1/triggers/{trigger}", operation_id = "put_trigger", tag = "events",
     request_body = TriggerConfig,
@@ -60,6 +63,10 @@ fn hide_query(caller: &Within<Read>, item: &mut TriggerItem) {
         (
             "If-Match" = Option<String>, Header,
             description = "The `ETag` that must still be current",
+        ),
+        (
+            "force" = Option<bool>, Query,
+            description = "Replace a stored configuration that cannot be read",
         ),
     ),
     responses(
@@ -77,9 +84,14 @@ fn hide_query(caller: &Within<Read>, item: &mut TriggerItem) {
 )]
 async fn put(
     (State(api), accept, _, Name(name), IfMatch(version)): Configure<TriggerName>,
+    Force(force): Force,
     body: Body,
 ) -> HandlerResult {
-    let put = api.server.put_trigger(&name, body.read()?, version).await?;
+    let put = if force {
+        api.server.replace_trigger(&name, body.read()?, version).await?
+    } else {
+        api.server.put_trigger(&name, body.read()?, version).await?
+    };
     resource::stored(&api, accept, name, put)
 }
 

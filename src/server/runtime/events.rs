@@ -57,6 +57,20 @@ impl Server {
         self.inner.engine.put_trigger(name, config, if_match).await
     }
 
+    /// [`Self::put_trigger`], also over a stored trigger that cannot be read.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::put_trigger`].
+    pub async fn replace_trigger(
+        &self,
+        name: &TriggerName,
+        config: TriggerConfig,
+        if_match: Option<u64>,
+    ) -> Result<(TriggerItem, bool), Error> {
+        self.inner.engine.replace_trigger(name, config, if_match).await
+    }
+
     /// A trigger.
     ///
     /// # Errors

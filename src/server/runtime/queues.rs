@@ -46,6 +46,23 @@ impl Server {
         Ok(done)
     }
 
+    /// [`Self::put_queue`], also over a stored configuration that cannot be read; the queue is then
+    /// paused.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::put_queue`].
+    pub async fn replace_queue(
+        &self,
+        name: &QueueName,
+        config: QueueConfig,
+        if_match: Option<u64>,
+    ) -> Result<(QueueItem, bool), Error> {
+        let done = self.inner.engine.replace_queue(name, config, if_match).await?;
+        self.inner.wake(name);
+        Ok(done)
+    }
+
     /// A queue's configuration.
     ///
     /// # Errors

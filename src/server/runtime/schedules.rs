@@ -43,6 +43,23 @@ impl Server {
         Ok(done)
     }
 
+    /// [`Self::put_schedule`], also over a stored schedule that cannot be read.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::put_schedule`].
+    pub async fn replace_schedule(
+        &self,
+        name: &ScheduleName,
+        config: ScheduleConfig,
+        data: Payload,
+        if_match: Option<u64>,
+    ) -> Result<(Arc<ScheduleItem>, bool), Error> {
+        let done = self.inner.engine.replace_schedule(name, config, data, if_match).await?;
+        self.apply_schedules().await?;
+        Ok(done)
+    }
+
     /// A schedule and its state.
     ///
     /// # Errors

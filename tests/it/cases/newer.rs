@@ -195,6 +195,79 @@ async fn a_schedule_whose_state_cannot_be_read_holds_itself_alone() {
     }
 }
 
+/// A configuration without a field that it must have, which no release can read.
+fn unreadable(value: &mut Value) {
+    *value = json!({"config": 1});
+}
+
+#[tokio::test]
+async fn a_queue_that_cannot_be_read_is_replaced_and_paused() {
+    for mut harness in every_store() {
+        harness.with_limit(3).await;
+        harness.enqueue(work()).await;
+        change(&harness, ItemKind::Queue, "default", unreadable).await;
+        let refused = harness.engine.put_queue(&queue(), limit(1), None).await;
+        assert!(matches!(refused, Err(Error::Unavailable { .. })), "{refused:?}");
+        let stale = harness.engine.replace_queue(&queue(), limit(1), Some(77)).await;
+        assert!(matches!(stale, Err(Error::Stale { .. })), "{stale:?}");
+        let (item, new) = harness.engine.replace_queue(&queue(), limit(1), None).await.unwrap();
+        assert!(item.paused && !new, "whether it was paused is not known");
+        assert!(harness.lease(5).await.is_empty());
+        harness.engine.pause_queue(&queue(), false).await.unwrap();
+        assert_eq!(harness.lease(5).await.len(), 1);
+        // One that can be read is set as without force.
+        let (item, _) = harness.engine.replace_queue(&queue(), limit(2), None).await.unwrap();
+        assert!(!item.paused);
+        assert!(harness.engine.replace_queue(&name("other"), limit(2), None).await.unwrap().1);
+    }
+}
+
+#[tokio::test]
+async fn a_schedule_that_cannot_be_read_is_replaced() {
+    for harness in every_store_and_table() {
+        let engine = &harness.engine;
+        harness.with_limit(5).await;
+        let every = || ScheduleConfig::every(name("work"), Seconds::new(10));
+        let odd = name("odd");
+        for damaged in [ItemKind::Schedule, ItemKind::ScheduleState] {
+            engine.replace_schedule(&odd, every(), Payload::null(), None).await.unwrap();
+            harness.wait(10);
+            assert_eq!(engine.materialize(Duration::ZERO).await.unwrap().made.len(), 1);
+            change(&harness, damaged, "odd", unreadable).await;
+            harness.wait(10);
+            assert_eq!(harness.another().materialize(Duration::ZERO).await.unwrap().made.len(), 0);
+            let shown = engine.schedule(&odd).await.unwrap_err();
+            assert!(shown.to_string().contains("cannot be read"), "{damaged:?}: {shown}");
+            let put = engine.put_schedule(&odd, every(), Payload::null(), None).await;
+            assert!(put.is_err(), "{damaged:?}");
+            let replaced = engine.replace_schedule(&odd, every(), Payload::null(), None).await;
+            let (_, new) = replaced.unwrap();
+            assert!(!new, "{damaged:?}");
+            harness.wait(10);
+            let made = harness.another().materialize(Duration::ZERO).await.unwrap().made;
+            assert_eq!(made.len(), 1, "{damaged:?}: from now on, each occurrence once");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_trigger_that_cannot_be_read_is_replaced() {
+    for harness in every_store() {
+        harness.set_type("work", TypeConfig::default()).await;
+        let engine = &harness.engine;
+        let config = || serde_json::from_value(json!({"enqueue": {"type": "work"}})).unwrap();
+        engine.put_trigger(&name("odd"), config(), None).await.unwrap();
+        change(&harness, ItemKind::Trigger, "odd", unreadable).await;
+        let refused = engine.put_trigger(&name("odd"), config(), None).await;
+        assert!(matches!(refused, Err(Error::Unavailable { .. })), "{refused:?}");
+        let (item, new) = engine.replace_trigger(&name("odd"), config(), None).await.unwrap();
+        assert_eq!((item.version, new), (3, false));
+        let event = json!({"specversion": "1.0", "id": "1", "source": "/s", "type": "t"});
+        let event = read::structured(&Bytes::from(event.to_string())).unwrap();
+        assert_eq!(engine.ingest(&[event]).await.enqueued.len(), 1);
+    }
+}
+
 #[tokio::test]
 async fn the_lookahead_keeps_the_fields_of_a_newer_release() {
     for harness in every_store() {

@@ -1,7 +1,7 @@
 //! Queues: their configuration, and the version of it in their ledgers.
 
 use super::{DEFAULT_QUEUE, MAX_CONFLICT_RETRIES, bytes, contended, refuse_reserved};
-use crate::{Catalog, Engine, Error, jobs::enqueue::fault};
+use crate::{Catalog, Engine, Error, config::unreadable::Unreadable, jobs::enqueue::fault};
 use tidegate_core::{
     error_code::ErrorCode,
     job::QueueName,
@@ -26,9 +26,35 @@ impl Engine {
         config: QueueConfig,
         if_match: Option<u64>,
     ) -> Result<(QueueItem, bool), Error> {
+        self.set_queue(name, config, if_match, Unreadable::Refuse).await
+    }
+
+    /// [`Self::put_queue`], also over a stored configuration that cannot be read. Such a queue is
+    /// then paused: whether it was is not known.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::put_queue`].
+    pub async fn replace_queue(
+        &self,
+        name: &QueueName,
+        config: QueueConfig,
+        if_match: Option<u64>,
+    ) -> Result<(QueueItem, bool), Error> {
+        self.set_queue(name, config, if_match, Unreadable::Replace).await
+    }
+
+    async fn set_queue(
+        &self,
+        name: &QueueName,
+        config: QueueConfig,
+        if_match: Option<u64>,
+        unreadable: Unreadable,
+    ) -> Result<(QueueItem, bool), Error> {
         validate::check_queue(&config).map_err(fault)?;
         refuse_reserved(name.is_internal())?;
-        self.alter_queue(name, if_match, |item| QueueItem { config: config.clone(), ..item }).await
+        let change = |item| QueueItem { config: config.clone(), ..item };
+        self.alter_queue(name, if_match, unreadable, change).await
     }
 
     /// Pauses or resumes a queue.
@@ -38,30 +64,38 @@ impl Engine {
     /// 404 `queue_not_found`.
     pub async fn pause_queue(&self, name: &QueueName, paused: bool) -> Result<QueueItem, Error> {
         self.queue(name).await?;
-        Ok(self.alter_queue(name, None, |item| QueueItem { paused, ..item }).await?.0)
+        let change = |item| QueueItem { paused, ..item };
+        Ok(self.alter_queue(name, None, Unreadable::Refuse, change).await?.0)
     }
 
     async fn alter_queue(
         &self,
         name: &QueueName,
         if_match: Option<u64>,
+        unreadable: Unreadable,
         change: impl Fn(QueueItem) -> QueueItem,
     ) -> Result<(QueueItem, bool), Error> {
         for _ in 0..MAX_CONFLICT_RETRIES {
             let catalog = self.catalog().await?;
-            catalog.refuse_unreadable(ItemKind::Queue, name.as_str())?;
             let current = catalog.queues.get(name);
-            let was = current.map_or(0, |item| item.version);
+            let version = current.map(|item| item.version);
+            let was =
+                catalog.version_to_replace(ItemKind::Queue, name.as_str(), version, unreadable)?;
+            let replaces_unreadable = was > 0 && current.is_none();
             if if_match.is_some_and(|version| version != was) {
                 return Err(Error::Stale { version: was });
             }
-            let mut item = change(current.cloned().unwrap_or_default());
+            let missing = || QueueItem { paused: replaces_unreadable, ..QueueItem::default() };
+            let mut item = change(current.cloned().unwrap_or_else(missing));
             let mut writes = self.check_throttler(&catalog, current, &item).await?;
             item.version = self.next_version(name, was).await?;
             writes.push(queue_write(name, was, &item)?);
             if self.write_items(writes).await? {
                 self.raise_config_version(name, item.version).await?;
-                return Ok((item, current.is_none()));
+                if replaces_unreadable {
+                    tracing::warn!(queue = %name, "an unreadable queue was replaced");
+                }
+                return Ok((item, was == 0));
             }
         }
         Err(contended(name.as_str()))

@@ -68,8 +68,8 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// As [`Self::put_type`]; 409 `type_has_live_jobs` if it has live jobs in another queue than the
-    /// new one.
+    /// As [`Self::put_type`]; 409 `type_has_live_jobs` if it has live jobs in another queue than
+    /// the new one.
     pub async fn replace_type(
         &self,
         name: &TypeName,
