@@ -31,6 +31,11 @@ impl Api {
         Self { is_checked: true, ..self }
     }
 
+    /// The same client for requests that are accepted though the document does not have them.
+    pub fn unchecked(&self) -> Self {
+        Self { is_checked: false, ..self.clone() }
+    }
+
     /// The same client with a token.
     pub fn with_token(&self, token: &str) -> Self {
         Self { token: Some(token.to_owned()), ..self.clone() }
@@ -49,6 +54,8 @@ impl Api {
         headers: &[(&str, &str)],
         body: impl Into<reqwest::Body>,
     ) -> Option<ApiAnswer> {
+        let body = body.into();
+        let sent = body.as_bytes().filter(|_| self.is_checked).unwrap_or_default().to_vec();
         let mut request = self
             .client
             .request(method.clone(), format!("{}{path}", self.base))
@@ -64,7 +71,9 @@ impl Api {
         let (status, answered) = (response.status().as_u16(), response.headers().clone());
         let body = response.bytes().await.ok()?.to_vec();
         let answer = ApiAnswer { status, headers: answered, body };
-        let exchange = Exchange { method: &method, path, answer: &answer };
+        let media = headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("content-type"));
+        let media = media.map_or("", |(_, media)| *media);
+        let exchange = Exchange { method: &method, path, media, body: &sent, answer: &answer };
         if self.is_checked
             && let Some(contract) = self.contract().await
         {

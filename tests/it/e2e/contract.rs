@@ -1,4 +1,5 @@
-//! Whether every response is what `/openapi.json` says: the client of these tests checks each.
+//! Whether every response, and every request that is accepted, is what `/openapi.json` says: the
+//! client of these tests checks each.
 
 use std::collections::BTreeMap;
 
@@ -16,6 +17,10 @@ const NOTES: [&str; 5] = ["description", "examples", "title", "format", "writeOn
 pub struct Exchange<'a> {
     pub method: &'a Method,
     pub path: &'a str,
+    /// The media type of the request.
+    pub media: &'a str,
+    /// The body of the request.
+    pub body: &'a [u8],
     pub answer: &'a ApiAnswer,
 }
 
@@ -31,7 +36,7 @@ impl Contract {
 
     /// Panics if the document says something else.
     pub fn check(&self, exchange: &Exchange<'_>) {
-        let Exchange { method, path, answer } = exchange;
+        let Exchange { method, path, answer, .. } = exchange;
         let faults = self.faults(exchange);
         assert!(
             faults.is_empty(),
@@ -42,7 +47,7 @@ impl Contract {
     }
 
     fn faults(&self, exchange: &Exchange<'_>) -> Vec<String> {
-        let Exchange { method, path, answer } = exchange;
+        let Exchange { method, path, answer, .. } = exchange;
         if answer.body.is_empty() && **method == Method::HEAD {
             return Vec::new();
         }
@@ -52,6 +57,9 @@ impl Contract {
             return if known { Vec::new() } else { vec!["it is not documented".to_owned()] };
         };
         let mut faults = Vec::new();
+        if (200..300).contains(&answer.status) {
+            self.request_faults(exchange, &operation["requestBody"], &mut faults);
+        }
         let responses = &operation["responses"];
         let Some(response) = responses.get(answer.status.to_string()) else {
             faults.push(format!("the status {} is not documented", answer.status));
@@ -70,6 +78,36 @@ impl Contract {
             }
         }
         faults
+    }
+
+    /// Collects where the body of an accepted request differs from `documented`. A refused one may
+    /// be anything.
+    fn request_faults(
+        &self,
+        exchange: &Exchange<'_>,
+        documented: &Value,
+        faults: &mut Vec<String>,
+    ) {
+        let Exchange { method, media, body, answer, .. } = exchange;
+        if **method == Method::GET {
+            // A body of it has no meaning.
+            return;
+        }
+        if body.is_empty() {
+            if documented["required"] == true {
+                faults.push("it was accepted without its required body".to_owned());
+            }
+            return;
+        }
+        match content(&documented["content"], media) {
+            None => faults.push(format!("a request of {media:?} was accepted, undocumented")),
+            Some(schema) => {
+                if let Some(mut value) = read(media, body) {
+                    remove_refused(&mut value, answer);
+                    self.differs(schema, &value, "the accepted request", faults);
+                }
+            }
+        }
     }
 
     /// The operation of a request. A word of a route wins over a parameter.
@@ -182,6 +220,24 @@ impl Contract {
     }
 }
 
+/// Removes the items of a request whose results are refusals: they may be anything.
+fn remove_refused(request: &mut Value, answer: &ApiAnswer) {
+    let media = answer.header("content-type").unwrap_or_default();
+    let Some(Value::Object(answer)) = read(media, &answer.body) else { return };
+    let Some(Value::Array(results)) = answer.get("results") else { return };
+    let items = match request {
+        Value::Array(items) => Some(items),
+        Value::Object(fields) => fields.values_mut().find_map(Value::as_array_mut),
+        _ => None,
+    };
+    if let Some(items) = items.filter(|items| items.len() == results.len()) {
+        let mut results = results.iter();
+        items.retain(|_| {
+            results.next().is_some_and(|result| result["status"].as_u64().unwrap_or(200) < 400)
+        });
+    }
+}
+
 /// The fields of `value` that are not `known`.
 fn others<'a>(
     value: &'a Value,
@@ -254,6 +310,7 @@ fn has_form(text: &str, pattern: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
     use serde_json::json;
 
     use super::*;
@@ -288,5 +345,49 @@ mod tests {
             assert_eq!(faults(wrong.clone()), 1, "{wrong}");
         }
         assert!(faults(json!({"a": 1, "b": "xyz"})) > 0);
+    }
+
+    #[test]
+    fn a_refused_item_of_a_batch_may_be_anything() {
+        let text = json!({"results": [{"status": 201}, {"status": 400}, {}]}).to_string();
+        let headers = [(CONTENT_TYPE, HeaderValue::from_static("application/json"))];
+        let headers = headers.into_iter().collect();
+        let answer = ApiAnswer { status: 200, headers, body: text.into_bytes() };
+        let mut request = json!({"atomic": false, "jobs": [{"type": "t"}, 7, {"type": 1}]});
+        remove_refused(&mut request, &answer);
+        assert_eq!(request["jobs"], json!([{"type": "t"}, {"type": 1}]));
+        let mut request = json!([1, 2, 3]);
+        remove_refused(&mut request, &answer);
+        assert_eq!(request, json!([1, 3]));
+    }
+
+    #[test]
+    fn an_accepted_request_that_contradicts_the_document_is_found() {
+        let schema = json!({
+            "type": "object", "additionalProperties": false,
+            "properties": {"a": {"type": "integer"}},
+        });
+        let body = json!({"required": true, "content": {"application/json": {"schema": schema}}});
+        let document = json!({"paths": {"/v1/a/{b}": {
+            "put": {"requestBody": body, "responses": {"204": {}, "400": {}}},
+            "post": {"responses": {"204": {}}},
+            "get": {"responses": {"204": {}}},
+        }}});
+        let contract = Contract::new(document);
+        let faults = |method: Method, media: &str, body: &str, status: u16| {
+            let answer = ApiAnswer { status, headers: HeaderMap::new(), body: Vec::new() };
+            let (path, body, method) = ("/v1/a/x?y=1", body.as_bytes(), &method);
+            contract.faults(&Exchange { method, path, media, body, answer: &answer }).len()
+        };
+        let json = "application/json; charset=utf-8";
+        assert_eq!(faults(Method::PUT, json, r#"{"a": 1}"#, 204), 0);
+        assert_eq!(faults(Method::PUT, json, r#"{"a": "x"}"#, 204), 1);
+        assert_eq!(faults(Method::PUT, json, r#"{"b": 1}"#, 204), 1);
+        assert_eq!(faults(Method::PUT, json, r#"{"b": 1}"#, 400), 0, "it was refused");
+        assert_eq!(faults(Method::PUT, json, "", 204), 1);
+        assert_eq!(faults(Method::PUT, "text/plain", "a", 204), 1);
+        assert_eq!(faults(Method::GET, json, "null", 204), 0);
+        assert_eq!(faults(Method::POST, "", "", 204), 0);
+        assert_eq!(faults(Method::POST, json, "{}", 204), 1);
     }
 }
