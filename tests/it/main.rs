@@ -20,6 +20,7 @@ mod faults;
 #[cfg(feature = "aws")]
 mod ingest;
 mod leases;
+mod logged;
 mod outage;
 mod plugins;
 #[cfg(feature = "aws")]
@@ -32,6 +33,7 @@ mod serverless;
 mod shipped;
 mod simulation;
 mod sqlite_damage;
+mod sqlite_log;
 mod sqlite_store;
 mod stored;
 mod templates;

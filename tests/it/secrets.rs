@@ -2,11 +2,11 @@
 //! failing one, and reads the whole log.
 
 use std::{
-    io::{self, Write},
     sync::{Arc, Mutex},
     time::Duration,
 };
 
+use crate::logged::Log;
 use axum::{
     Router,
     body::{Body, to_bytes},
@@ -29,20 +29,6 @@ use tidegate_server::{
     lambda::{self, http::first_token},
 };
 use tower::ServiceExt as _;
-
-/// What is logged.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
 
 /// A serverless server, its API, its queue.
 struct Home {
@@ -109,14 +95,7 @@ impl Home {
 
 #[tokio::test]
 async fn no_secret_is_logged_at_any_level_by_server_or_dependencies() {
-    let log = Log::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .json()
-        .with_max_level(tracing::level_filters::LevelFilter::TRACE)
-        .with_writer(move || writer.clone())
-        .finish();
-    let _logging = tracing::subscriber::set_default(subscriber);
+    let (log, _logging) = Log::capture(tracing::level_filters::LevelFilter::TRACE);
 
     let home = Home::new().await;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -175,7 +154,7 @@ async fn no_secret_is_logged_at_any_level_by_server_or_dependencies() {
         404
     );
 
-    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let log = log.text();
     assert!(log.len() > 1000, "nothing was logged: {log}");
     let secret = made.rsplit('_').next().unwrap();
     let secrets = [

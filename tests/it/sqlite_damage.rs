@@ -2,12 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
-use std::{
-    path::Path,
-    sync::{Arc, Mutex},
-};
+use std::{path::Path, sync::Arc};
 
-use crate::every_record::{every_answer, every_record};
+use crate::{
+    cases::harness::Harness,
+    every_record::{every_answer, every_record},
+    logged::Log,
+};
 use rusqlite::{Connection, params, types::Value};
 use tempfile::TempDir;
 use tidegate_backends::sqlite::{Inspection, SqliteStore, database, repair};
@@ -231,13 +232,28 @@ fn an_index_that_differs_from_its_table_is_built_again() {
     run(async { assert!(matches!(store.get(&[name("small")]).await.unwrap()[0], Ok(Some(_)))) });
 }
 
+#[tokio::test]
+async fn the_oldest_due_job_is_found_behind_1500_damaged_ones() {
+    let dir = TempDir::new().unwrap();
+    let store = SqliteStore::open(dir.path()).unwrap();
+    let add = |n: i64| vec![Write::AddJob(job(&format!("job-{n:04}")).due(n).build())];
+    store.commit((0..1501).map(add).collect()).await.unwrap();
+    let db = Connection::open(database(dir.path())).unwrap();
+    let damage = "UPDATE jobs SET life = x'00' WHERE id < 'job-1500'";
+    assert_eq!(db.execute(damage, params![]).unwrap(), 1500);
+    let harness = Harness::on(Arc::new(store));
+    let types = [(name("default"), vec![name("work")])].into();
+    let oldest = harness.engine.oldest_due(types, at(2000)).await.unwrap();
+    assert_eq!(oldest, [(name("default"), Some(at(1500)))].into());
+}
+
 /// Executes `sql` on the database in `dir`, which must change one row.
 fn change(dir: &Path, sql: &str) {
     assert_eq!(Connection::open(database(dir)).unwrap().execute(sql, []).unwrap(), 1, "{sql}");
 }
 
 /// Changes the first `was` in the page of the table `name` to `is`.
-fn overwrite(dir: &Path, table: &str, was: &[u8], is: &[u8]) {
+pub fn overwrite(dir: &Path, table: &str, was: &[u8], is: &[u8]) {
     let db = Connection::open(database(dir)).unwrap();
     let root = "SELECT rootpage FROM sqlite_schema WHERE name = ?1";
     let page: u32 = db.query_row(root, [table], |row| row.get(0)).unwrap();
@@ -392,27 +408,9 @@ fn a_name_that_is_no_text_hides_no_other() {
     assert_eq!((repaired.damage.len(), repaired.left.len()), (2, 0), "{:?}", repaired.damage);
 }
 
-/// What is logged.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl std::io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
 #[test]
 fn each_damaged_job_is_logged_once_until_the_log_is_full() {
-    let log = Log::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt().json().with_writer(move || writer.clone()).finish();
-    let _logging = tracing::subscriber::set_default(subscriber);
+    let (log, _logging) = Log::capture(tracing::level_filters::LevelFilter::INFO);
     let store = SqliteStore::open_temporary().unwrap();
     let count = 10_500;
     let ids: Vec<String> = (0..count).map(|n| format!("gone-{n:05}")).collect();
@@ -443,7 +441,7 @@ fn each_damaged_job_is_logged_once_until_the_log_is_full() {
                 }
             }
             assert!((2..100).contains(&pages), "each page is bounded: {pages}");
-            let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+            let log = log.text();
             let lines: Vec<&str> = log.lines().collect();
             assert_eq!(lines.len(), 10_001, "after pass {pass}");
             for (id, line) in ids.iter().zip(&lines[..10_000]) {

@@ -130,7 +130,7 @@ fn size(dir: &Path) -> Option<u64> {
 ///
 /// [`OpenError::NotNew`] if it has one; [`OpenError::Io`].
 pub fn forget_database(dir: &Path) -> Result<(), OpenError> {
-    if size(dir).is_some_and(|bytes| bytes > 0) {
+    if size(dir).is_some_and(|bytes| bytes > 0) && !has_no_tables(dir) {
         return Err(OpenError::NotNew { dir: dir.to_owned() });
     }
     match std::fs::remove_file(marker(dir)) {
@@ -139,6 +139,14 @@ pub fn forget_database(dir: &Path) -> Result<(), OpenError> {
         }
         _ => Ok(()),
     }
+}
+
+/// Whether the file of `dir` is a database without tables. The log that had them is damaged.
+fn has_no_tables(dir: &Path) -> bool {
+    let count = |db: Connection| {
+        db.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get::<_, i64>(0))
+    };
+    open_reader(&database(dir)).and_then(count).is_ok_and(|tables| tables == 0)
 }
 
 /// Refuses a directory that had a database and has none: its jobs, configuration and tokens are
@@ -252,6 +260,10 @@ pub(super) fn open_writer(file: &Path) -> Result<Connection, OpenError> {
     // A user of the sqlite3 shell may hold the write lock for a moment.
     db.busy_timeout(std::time::Duration::from_secs(5)).map_err(fault)?;
     let found = format(&db, file)?;
+    let had_tables = file.parent().filter(|dir| found == 0 && marker(dir).exists());
+    if let Some(dir) = had_tables {
+        return Err(OpenError::Lost { dir: dir.to_owned(), is_empty: true });
+    }
     // Caches are small, because the system keeps the file's pages in memory anyway. With FULL, a
     // transaction is on the disk before its caller is answered. A checkpoint every 16 MiB writes a
     // page that changes often only once.

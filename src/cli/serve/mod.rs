@@ -1,6 +1,11 @@
 //! `tidegate serve`: the embedded server, until a signal stops it.
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::Context as _;
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -220,7 +225,7 @@ pub async fn start(
         builder =
             builder.traces(Arc::clone(exporter) as Arc<dyn Spans>, settings.tracing.sample_ratio);
     }
-    let server = builder.start().await?;
+    let server = builder.start().await.map_err(|error| unusable(error, &settings.data))?;
 
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let http = HttpTarget::new(settings.guard())?;
@@ -265,6 +270,20 @@ pub async fn start(
     #[cfg(target_os = "linux")]
     tokio::spawn(keep_memory_small(closing.subscribe()));
     Ok(Serving { address, server, auth, closing, listener, exporter })
+}
+
+/// The error of a start. If the stored data cannot be used, it says what to do.
+fn unusable(error: tidegate_engine::Error, data: &Path) -> anyhow::Error {
+    let is_of_data = matches!(error, tidegate_engine::Error::Internal(_));
+    let error = anyhow::Error::from(error);
+    if !is_of_data {
+        return error;
+    }
+    let data = data.display();
+    error.context(format!(
+        "the data in {data} cannot be used; see `tidegate doctor --data {data}`, or restore it from \
+         a backup"
+    ))
 }
 
 /// Why a server that others can reach does not start without a token.
@@ -328,7 +347,7 @@ async fn keep_memory_small(mut closing: watch::Receiver<bool>) {
 /// Compiles plugins in a separate process of this same program, even if another release has
 /// replaced its file on disk.
 fn compiler() -> anyhow::Result<Compiler> {
-    let own = std::path::Path::new("/proc/self/exe");
+    let own = Path::new("/proc/self/exe");
     let program = if own.exists() {
         own.to_owned()
     } else {

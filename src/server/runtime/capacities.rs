@@ -100,7 +100,10 @@ mod tests {
 
     use super::*;
     use crate::runtime::testing::builder_on;
-    use tidegate_core::job::{Job, Payload, type_config::TypeConfig};
+    use tidegate_core::{
+        job::{Job, Payload, type_config::TypeConfig},
+        port::{Clock as _, Committed, JobStore, StoreLayer, store_layer::Operation},
+    };
     use tidegate_engine::{
         memory::{FakeClock, MemoryStore},
         request::{LeaseRequest, NewJob, Report, ReportOutcome},
@@ -166,6 +169,64 @@ mod tests {
         assert_eq!(leased(&server).await.len(), 2);
         server.register_worker("w", None).await.unwrap();
         assert_eq!(leased(&server).await.len(), 4, "it takes any number");
+    }
+
+    #[tokio::test]
+    async fn a_damaged_capacity_is_left_out_alone() {
+        let machine = Machine::default();
+        let server = machine.start().await;
+        server.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
+        server.register_worker("w", Some(2)).await.unwrap();
+        for _ in 0..5 {
+            server.enqueue(NewJob::new(name("work"), Payload::null())).await.unwrap();
+        }
+        drop(server);
+        let kind = RecordKind::Worker;
+        let until = machine.clock.now() + RETENTION;
+        let damaged = [&b"{"[..], b"{\"worker\": \"v\"}", b"{\"worker\": \"u\", \"capacity\": -1}"];
+        for (n, bytes) in damaged.into_iter().enumerate() {
+            let record = Record { kind, name: n.to_string(), until, bytes: bytes.to_vec() };
+            let write = vec![vec![Write::PutRecord(record)]];
+            assert!(matches!(machine.store.commit(write).await.unwrap()[0], Committed::All));
+        }
+        let server = machine.start().await;
+        assert_eq!(leased(&server).await.len(), 2, "of the worker whose record is whole");
+    }
+
+    /// A store whose records cannot be read.
+    struct NoRecords(Arc<MemoryStore>);
+
+    impl StoreLayer for NoRecords {
+        fn inner(&self) -> &dyn JobStore {
+            &*self.0
+        }
+
+        async fn around<T: Send>(
+            &self,
+            operation: Operation,
+            call: impl Future<Output = Result<T, StoreError>> + Send,
+        ) -> Result<T, StoreError> {
+            match operation {
+                Operation::Records => Err(StoreError::corrupt("a page of the file is damaged")),
+                _ => call.await,
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_starts_without_capacities_that_cannot_be_read() {
+        let machine = Machine::default();
+        let server = machine.start().await;
+        server.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
+        server.register_worker("w", Some(2)).await.unwrap();
+        for _ in 0..5 {
+            server.enqueue(NewJob::new(name("work"), Payload::null())).await.unwrap();
+        }
+        drop(server);
+        let store = Arc::new(NoRecords(Arc::clone(&machine.store)));
+        let builder = builder_on(&machine.clock, store, Arc::clone(&machine.objects) as _);
+        let server = builder.start().await.unwrap();
+        assert_eq!(leased(&server).await.len(), 5, "its worker registers again");
     }
 
     #[tokio::test]

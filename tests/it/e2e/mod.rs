@@ -16,6 +16,7 @@ mod access;
 mod bodies;
 mod connections;
 mod crash;
+mod damage;
 #[cfg(feature = "aws")]
 mod deployed;
 mod doctor;

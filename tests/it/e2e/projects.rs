@@ -199,6 +199,20 @@ fn in_trouble(lang: &str, role: &str, source: &str, rule: &str, trouble: &str) -
 }
 
 #[test]
+#[ignore = "needs the target wasm32-unknown-unknown, and fetches crates; ./test runs it unless the target cannot be installed"]
+fn a_rust_plugin_says_why_its_state_cannot_be_saved() {
+    let trouble = "let long = round.state.save(&\"k\".repeat(200), &1).unwrap_err();
+        let long = long.trim_start_matches(|letter| letter != ':');
+        let full = round.state.save(\"k\", &\"x\".repeat(20_000)).unwrap_err();
+        if !full.is_empty() { return Err(format!(\"{full} And{long}\")); }
+        // The running jobs";
+    let said = in_trouble("rust", "throttler", "src/lib.rs", "// The running jobs", trouble);
+    let words = "it failed (rejected): state k: The state would have more than 64 keys or 16 KiB. \
+                 And: The key has more than 128 bytes.";
+    assert!(said.contains(words), "{said}");
+}
+
+#[test]
 #[ignore = "needs Node.js, and fetches its tool; cargo xtask check --full runs it"]
 fn a_javascript_exception_is_logged_and_logs_break_no_call() {
     let trouble = "console.log({ big: 1n }); throw new Error('no idea'); return candidates.map";

@@ -15,8 +15,13 @@ use tidegate_engine::{
     testkit::{builders::name, faults::FaultyStore},
 };
 
+use tracing::level_filters::LevelFilter;
+
 use super::{at_seconds, beat, made, second, tens};
-use crate::cases::harness::{Harness, every_store, every_store_and_table};
+use crate::{
+    cases::harness::{Harness, every_store, every_store_and_table},
+    logged::Log,
+};
 
 #[tokio::test]
 async fn an_occurrence_enqueues_its_job_and_returns_the_next_due_time() {
@@ -186,6 +191,30 @@ async fn a_clock_that_is_set_back_a_little_makes_nothing_twice() {
         harness.occur_at(second(110)).await;
         let (grace, all) = (at_seconds((40..=110).step_by(10)), harness.ids().await);
         assert!(all.is_superset(&grace) && all.len() == grace.len() + 1, "{all:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_clock_that_is_set_back_is_logged_once() {
+    for harness in every_store() {
+        let (log, logging) = Log::capture(LevelFilter::WARN);
+        let harness = harness.scheduled(tens()).await;
+        harness.occur_at(second(100)).await;
+        assert_eq!(log.text(), "");
+        let lines = || log.text().lines().filter(|line| line.contains("was set back")).count();
+        harness.occur_at(second(50)).await;
+        harness.occur_at(second(60)).await;
+        assert_eq!(lines(), 1, "{}", log.text());
+        let line: serde_json::Value = serde_json::from_str(log.text().trim_end()).unwrap();
+        let fields = &line["fields"];
+        assert_eq!((&fields["schedule"], &line["level"]), (&"beat".into(), &"WARN".into()));
+        for (field, at) in [("until", second(100)), ("next", second(110))] {
+            assert!(fields[field].as_str().unwrap().contains(&at.to_string()), "{fields}");
+        }
+        harness.occur_at(second(110)).await;
+        harness.occur_at(second(90)).await;
+        assert_eq!(lines(), 2, "the clock was right in between");
+        drop(logging);
     }
 }
 
