@@ -1,8 +1,11 @@
-//! A rate for each value of an attribute: a number of attempts per period, with a burst.
+//! A rate for each value of an attribute: a number of attempts per period, with a burst if it has
+//! one.
 //!
-//! Each value has a bucket. It is stored as its *debt*: what it lacks until it is full. A job costs
-//! `per`, the milliseconds of the period. A debt shrinks by `count` each millisecond. All of them
-//! are whole numbers, so that no fraction of a token is lost. A full bucket is not stored.
+//! Without `burst` no span of the period has more attempts than the count ([`window`]). With it,
+//! each value has a token bucket ([`bucket`]).
+
+mod bucket;
+mod window;
 
 use std::collections::BTreeMap;
 
@@ -15,15 +18,16 @@ use tidegate_plugin::{
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The attribute whose values have a bucket each (default: one bucket for all jobs). A job
-    /// without the attribute is not limited.
+    /// The attribute whose values have a rate each (default: one rate for all jobs). A job without
+    /// the attribute is not limited.
     attribute: Option<String>,
     /// How many attempts start in each period.
     count: u32,
     /// The length of the period (default 1).
     #[serde(default = "one_second")]
     per_seconds: Seconds,
-    /// How many attempts can start at once after a time without attempts (default: the count).
+    /// The size of the bucket: how many attempts can start at once after a time without attempts.
+    /// Without it, no span of the period has more than the count.
     burst: Option<u32>,
     /// Counts that differ, by value. 0 stops the value.
     #[serde(default)]
@@ -38,29 +42,39 @@ fn one_second() -> Seconds {
 #[derive(Debug)]
 pub struct RateLimit;
 
-/// The stored state.
+/// What is counted of the starts, as it is stored.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Buckets {
-    /// The time for which the debts were computed.
+struct Stored {
+    /// When it was counted.
     at: u64,
-    /// The cost of a job at that time.
+    /// The milliseconds of the period then.
     per: u64,
-    /// The debts by value.
-    debts: BTreeMap<String, u64>,
+    /// The debt of a bucket, or the starts of a window, by value.
+    counts: BTreeMap<String, Vec<u64>>,
 }
 
-const KEY: &str = "buckets";
+/// The keys of the state: of rates with a burst, and of the others.
+const BUCKETS: &str = "buckets";
+const WINDOWS: &str = "windows";
 /// The part of the state's 16 KiB that is used.
-const BYTES: usize = 15_000;
+const MOST_BYTES: usize = 15_000;
+
+/// What is counted of the starts, now.
+struct Counted<'a> {
+    config: &'a Config,
+    now: u64,
+    counts: BTreeMap<String, Vec<u64>>,
+    bytes: usize,
+}
 
 impl Throttler for RateLimit {
     type Config = Config;
     const ABOUT: About = About {
         config_schema: Some(include_str!("../config.schema.json")),
-        state_version: 1,
+        state_version: 2,
         ..About::new(
             "A rate for each value of an attribute: so many attempts per so many seconds, \
-             with a burst.",
+             and a burst on request.",
         )
     };
 
@@ -76,47 +90,28 @@ impl Throttler for RateLimit {
     }
 
     fn decide(config: &Config, round: &Round, candidates: &[Job]) -> Result<Answer, String> {
-        let per = config.per_seconds.millis().max(1);
-        let before: Buckets = round.state.load(KEY).unwrap_or_default();
-        let changed_before = !before.debts.is_empty();
-        let mut debts = config.drained(before, per, round.now);
-        let mut bytes: usize = debts.keys().map(|value| entry_bytes(value)).sum();
+        let mut counted = Counted::of(config, round);
         let decisions = candidates.iter().map(|job| {
             let Some(value) = config.value(job) else { return Decision::run() };
-            let count = u64::from(config.count(value));
+            let count = config.count(value);
             if count == 0 {
                 return Decision::hold(format!("the rate of {} is 0", name(value)));
             }
-            let debt = debts.get(value).copied().unwrap_or(0);
-            let most = per * u64::from(config.burst(value));
-            if debt + per > most {
-                let wait = (debt + per - most).div_ceil(count);
-                return Decision::hold_until(
-                    round.now + wait,
-                    format!("{count} per {} ms is the rate of {}", per, name(value)),
-                );
+            if let Some(until) = counted.wait(value) {
+                let rate =
+                    format!("{count} per {} ms is the rate of {}", config.per(), name(value));
+                return Decision::hold_until(until, rate);
             }
-            if debt == 0 && bytes + entry_bytes(value) > BYTES {
+            if !counted.start(value) {
                 return Decision::hold(
                     "too many values are limited at once for the state of a plugin",
                 );
             }
-            if debt == 0 {
-                bytes += entry_bytes(value);
-            }
-            debts.insert(value.to_owned(), debt + per);
             Decision::run()
         });
         let decisions: Vec<Decision> = decisions.collect();
-        if debts.is_empty() {
-            // Without debts and without a stored state, nothing is written.
-            if changed_before {
-                round.state.delete(KEY);
-            }
-        } else {
-            round.state.save(KEY, &Buckets { at: round.now, per, debts })?;
-        }
-        // If there is one bucket and it is empty, no later job can run. With several, jobs of other
+        counted.save(round)?;
+        // If there is one rate and it is used up, no later job can run. With several, jobs of other
         // values may.
         let held = |decision: &Decision| *decision != Decision::run();
         let more = config.attribute.is_some() || !decisions.iter().any(held);
@@ -124,8 +119,92 @@ impl Throttler for RateLimit {
     }
 }
 
+impl<'a> Counted<'a> {
+    /// What still counts of what is stored. What a rate of the other kind has counted does not.
+    fn of(config: &'a Config, round: &Round) -> Self {
+        let before: Stored = round.state.load(config.key()).unwrap_or_default();
+        let (per, passed) = (config.per(), round.now.saturating_sub(before.at));
+        let mut counted = Self { config, now: round.now, counts: BTreeMap::new(), bytes: 0 };
+        // `retain` would take 10 KB of code.
+        for (value, numbers) in before.counts {
+            let numbers = match config.burst {
+                Some(burst) => {
+                    let paid = passed.saturating_mul(u64::from(config.count(&value)));
+                    let debt = numbers.first().copied().unwrap_or(0);
+                    let debt = bucket::current(debt, before.per, per, burst.into(), paid);
+                    if debt > 0 { vec![debt] } else { Vec::new() }
+                }
+                None => window::current(&numbers, per, round.now),
+            };
+            if !numbers.is_empty() {
+                counted.bytes += size(&value, &numbers);
+                counted.counts.insert(value, numbers);
+            }
+        }
+        counted
+    }
+
+    fn numbers(&self, value: &str) -> &[u64] {
+        self.counts.get(value).map_or(&[], |numbers| numbers)
+    }
+
+    /// When the next attempt of `value` may start; none if that is now.
+    fn wait(&self, value: &str) -> Option<u64> {
+        let (numbers, per) = (self.numbers(value), self.config.per());
+        let count = self.config.count(value).into();
+        match self.config.burst {
+            Some(burst) => {
+                let debt = numbers.first().copied().unwrap_or(0);
+                Some(self.now + bucket::wait(debt, per, burst.into(), count)?)
+            }
+            None => window::wait(numbers, count, per),
+        }
+    }
+
+    /// Counts a start of `value`. Returns false if the state has no room for it.
+    fn start(&mut self, value: &str) -> bool {
+        let (count, per) = (self.config.count(value).into(), self.config.per());
+        let before = self.numbers(value);
+        let mut bytes = self.bytes;
+        if !before.is_empty() {
+            bytes -= size(value, before);
+        }
+        let mut numbers = before.to_vec();
+        if self.config.burst.is_none() {
+            window::start(&mut numbers, count, per, self.now);
+        } else if let Some(debt) = numbers.first_mut() {
+            *debt += per;
+        } else {
+            numbers.push(per);
+        }
+        bytes += size(value, &numbers);
+        if bytes > MOST_BYTES {
+            return false;
+        }
+        self.bytes = bytes;
+        self.counts.insert(value.to_owned(), numbers);
+        true
+    }
+
+    /// Stores it. What is counted in the other way is forgotten, and nothing is not stored.
+    fn save(self, round: &Round) -> Result<(), String> {
+        let key = self.config.key();
+        for other in [BUCKETS, WINDOWS] {
+            let is_kept = other == key && !self.counts.is_empty();
+            if !is_kept && round.state.get(other).is_some() {
+                round.state.delete(other);
+            }
+        }
+        if self.counts.is_empty() {
+            return Ok(());
+        }
+        let stored = Stored { at: self.now, per: self.config.per(), counts: self.counts };
+        round.state.save(key, &stored)
+    }
+}
+
 impl Config {
-    /// The value whose bucket a job uses; none if the job is not limited.
+    /// The value whose rate a job uses; none if the job is not limited.
     fn value<'a>(&self, job: &'a Job) -> Option<&'a str> {
         match &self.attribute {
             Some(attribute) => job.attribute(attribute),
@@ -137,30 +216,14 @@ impl Config {
         self.counts.get(value).copied().unwrap_or(self.count)
     }
 
-    fn burst(&self, value: &str) -> u32 {
-        self.burst.unwrap_or_else(|| self.count(value))
+    /// Where the state has what this rate counts.
+    fn key(&self) -> &'static str {
+        if self.burst.is_some() { BUCKETS } else { WINDOWS }
     }
 
-    /// The debts at `now`. A debt is at most that of an empty bucket. Otherwise, after count or
-    /// burst were lowered, the debt of the larger bucket would hold all jobs until it is paid off.
-    fn drained(&self, before: Buckets, per: u64, now: u64) -> BTreeMap<String, u64> {
-        let passed = now.saturating_sub(before.at);
-        let mut debts = BTreeMap::new();
-        // `retain` would take 10 KB of code.
-        for (value, debt) in before.debts {
-            // If the period has changed, the debt stays the same number of jobs.
-            let debt = if before.per == per {
-                debt
-            } else {
-                (u128::from(debt) * u128::from(per) / u128::from(before.per.max(1))) as u64
-            };
-            let debt = debt.min(per * u64::from(self.burst(&value)));
-            let debt = debt.saturating_sub(passed.saturating_mul(u64::from(self.count(&value))));
-            if debt > 0 {
-                debts.insert(value, debt);
-            }
-        }
-        debts
+    /// The milliseconds of the period.
+    fn per(&self) -> u64 {
+        self.per_seconds.millis().max(1)
     }
 }
 
@@ -169,8 +232,9 @@ fn name(value: &str) -> &str {
 }
 
 /// The largest size of a value in the state, in bytes.
-fn entry_bytes(value: &str) -> usize {
-    quote(value).len() + 24
+fn size(value: &str, numbers: &[u64]) -> usize {
+    let digits = |number: &u64| number.checked_ilog10().unwrap_or(0) as usize + 2;
+    quote(value).len() + 4 + numbers.iter().map(digits).sum::<usize>()
 }
 
 export_throttler!(RateLimit);
@@ -221,6 +285,65 @@ mod tests {
         // In any 4 + 7n starts, the last is at least n periods after the first, less a millisecond
         // of rounding.
         assert!(starts.windows(4 + 7).all(|window| window[10] - window[0] >= 2999));
+    }
+
+    #[test]
+    fn no_window_ever_has_more_than_its_count() {
+        let candidates: String = ["a", "b"]
+            .map(|tenant| format!(r#"{{"times": 40, "attributes": {{"tenant": "{tenant}"}}}}"#))
+            .join(",");
+        let case = format!(r#"{{"name": "", "role": "throttler", "candidates": [{candidates}]}}"#);
+        let case = Case::read(&case).unwrap().remove(0);
+        for (count, per_seconds) in [(1, "0.05"), (5, "1"), (16, "0.1"), (17, "1"), (90, "2.5")] {
+            let text = format!(
+                r#"{{"attribute": "tenant", "count": {count}, "per_seconds": {per_seconds}}}"#
+            );
+            let config: Config = tidegate_plugin::parse(&text).unwrap();
+            let per = config.per();
+            let (mut round, mut gap) = (case.round(), 1u64);
+            let (start, mut starts) = (round.now, Vec::new());
+            for _ in 0..600 {
+                let answer = RateLimit::decide(&config, &round, &case.jobs()).unwrap();
+                let of_a = &answer.decisions[..40];
+                starts
+                    .extend(of_a.iter().filter(|one| one.action == Action::Run).map(|_| round.now));
+                // To the instant that was named, or by some part of a period.
+                gap = gap * 7 % 101;
+                round.now = match of_a[39].action {
+                    Action::Hold(Some(until)) if gap % 2 == 0 => until,
+                    Action::Hold(Some(until)) => {
+                        assert!(until > round.now && until <= round.now + per + per / 16);
+                        round.now + 1 + gap * per / 150
+                    }
+                    _ => round.now + 1 + gap * per / 150,
+                };
+                round.state = State::of(round.state.entries());
+            }
+            let count = count as usize;
+            assert!(
+                starts.windows(count + 1).all(|window| window[count] - window[0] >= per),
+                "{text}"
+            );
+            // A start counts up to a sixteenth longer than the period, if the count is over 16.
+            let most = if count > 16 { per + per.div_ceil(16) } else { per };
+            let periods = (round.now - start) / most;
+            assert!(starts.len() as u64 >= periods / 3 * count as u64, "{text}: {}", starts.len());
+        }
+    }
+
+    #[test]
+    fn what_another_kind_of_rate_counted_is_forgotten() {
+        let jobs = Case::read(r#"{"name": "", "role": "throttler", "candidates": [{"times": 9}]}"#)
+            .unwrap()[0]
+            .jobs();
+        let mut round = Case::read(r#"{"name": "", "role": "throttler"}"#).unwrap()[0].round();
+        for config in [r#"{"count": 2}"#, r#"{"count": 2, "burst": 2}"#, r#"{"count": 2}"#] {
+            let answer =
+                RateLimit::decide(&tidegate_plugin::parse(config).unwrap(), &round, &jobs).unwrap();
+            let runs = answer.decisions.iter().filter(|one| one.action == Action::Run).count();
+            assert_eq!((runs, round.state.entries().len()), (2, 1), "{config}");
+            round.state = State::of(round.state.entries());
+        }
     }
 
     #[test]
