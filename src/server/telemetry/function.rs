@@ -12,7 +12,10 @@ use tracing_subscriber::{
 
 use crate::{
     lambda::{CloudSettings, SqsEvent},
-    telemetry::emf::{Emf, write_stdout},
+    telemetry::{
+        emf::{Emf, write_stdout},
+        series::BoundedRecorder,
+    },
 };
 use tidegate_backends::{sqs::Message, system::SystemClock};
 use tidegate_core::port::Clock as _;
@@ -34,7 +37,7 @@ pub fn observe(settings: &CloudSettings) -> Metrics {
     let metrics =
         Metrics(settings.metrics_namespace.as_ref().map(|namespace| Arc::new(Emf::new(namespace))));
     if let Some(emf) = &metrics.0 {
-        let _ = metrics::set_global_recorder(Arc::clone(emf));
+        let _ = metrics::set_global_recorder(BoundedRecorder::new(Arc::clone(emf)));
     }
     metrics
 }

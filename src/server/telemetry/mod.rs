@@ -9,6 +9,7 @@
 //! | `function` | logs and metrics of a Lambda function |
 //! | [`emf`] | the exporter for CloudWatch (embedded metric format) |
 //! | [`otlp`] | the exporter for OpenTelemetry |
+//! | `series` | the bound on series of all exporters |
 
 pub mod catalog;
 pub mod emf;
@@ -17,4 +18,5 @@ pub(crate) mod function;
 pub mod metrics;
 pub mod otlp;
 pub mod process;
+mod series;
 pub mod traces;

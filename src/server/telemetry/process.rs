@@ -2,22 +2,13 @@
 //!
 //! The settings' exclude list filters both kinds of metrics in one place.
 
-use std::{
-    collections::HashSet,
-    io,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{io, sync::Arc, time::Duration};
 
 use metrics::{
-    Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Label, Metadata,
-    Recorder, SharedString, Unit, set_global_recorder,
+    Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
+    SharedString, Unit, set_global_recorder,
 };
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
-use parking_lot::RwLock;
 
 use crate::{
     settings::Settings,
@@ -26,15 +17,13 @@ use crate::{
         emf::{Emf, EmfWriter},
         metrics::BUCKETS,
         otlp::{CannotExport, Collector, Exporter},
+        series::BoundedRecorder,
     },
 };
 
 /// How often recorded histogram values are folded into their buckets. Without it they accumulate
 /// between two scrapes.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
-
-/// Most series: a metric with the values of its labels. Names of queues and types are such values.
-const MAX_SERIES: usize = 10_000;
 
 /// Why metrics cannot be collected.
 #[derive(Debug, thiserror::Error)]
@@ -82,8 +71,8 @@ impl MetricsCollection {
             })?);
             emf = Some(collected);
         }
-        let (settings, series) = (settings.clone(), SeriesLimit::default());
-        let filtered = FilteredRecorder { prometheus: recorder, emf, settings, series };
+        let recorder = BoundedRecorder::new(Exporters { prometheus: recorder, emf });
+        let filtered = FilteredRecorder { recorder, settings: settings.clone() };
         set_global_recorder(filtered).map_err(|error| failed(&error))?;
         tokio::spawn(keep_up(prometheus.clone()));
         Ok(Self { prometheus, emf: writer })
@@ -125,54 +114,54 @@ pub fn span_exporter(settings: &Settings) -> Result<Option<Arc<Exporter>>, Canno
     Ok(Some(Arc::new(Exporter::start(&collector)?)))
 }
 
-/// A recorder that drops excluded metrics and passes the others to every exporter.
-struct FilteredRecorder {
+/// A recorder that drops excluded metrics and passes the others on.
+struct FilteredRecorder<R> {
+    recorder: R,
+    settings: Settings,
+}
+
+impl<R: Recorder> Recorder for FilteredRecorder<R> {
+    fn describe_counter(&self, key: KeyName, unit: Option<Unit>, description: SharedString) {
+        self.recorder.describe_counter(key, unit, description);
+    }
+
+    fn describe_gauge(&self, key: KeyName, unit: Option<Unit>, description: SharedString) {
+        self.recorder.describe_gauge(key, unit, description);
+    }
+
+    fn describe_histogram(&self, key: KeyName, unit: Option<Unit>, description: SharedString) {
+        self.recorder.describe_histogram(key, unit, description);
+    }
+
+    fn register_counter(&self, key: &Key, metadata: &Metadata<'_>) -> Counter {
+        if self.settings.excludes_metric(key.name()) {
+            return Counter::noop();
+        }
+        self.recorder.register_counter(key, metadata)
+    }
+
+    fn register_gauge(&self, key: &Key, metadata: &Metadata<'_>) -> Gauge {
+        if self.settings.excludes_metric(key.name()) {
+            return Gauge::noop();
+        }
+        self.recorder.register_gauge(key, metadata)
+    }
+
+    fn register_histogram(&self, key: &Key, metadata: &Metadata<'_>) -> Histogram {
+        if self.settings.excludes_metric(key.name()) {
+            return Histogram::noop();
+        }
+        self.recorder.register_histogram(key, metadata)
+    }
+}
+
+/// A recorder that records for every exporter.
+struct Exporters {
     prometheus: PrometheusRecorder,
     emf: Option<Arc<Emf>>,
-    settings: Settings,
-    series: SeriesLimit,
 }
 
-/// The series that there are, at most [`MAX_SERIES`]. Later counters and histograms are added up
-/// per metric. Later gauges are left out: one value for several queues is true of none.
-#[derive(Default)]
-struct SeriesLimit {
-    known: RwLock<HashSet<Key>>,
-    is_reached: AtomicBool,
-}
-
-impl SeriesLimit {
-    /// Whether `key` is within the limit.
-    fn has(&self, key: &Key, most: usize) -> bool {
-        if key.labels().len() == 0 || self.known.read().contains(key) {
-            return true;
-        }
-        let mut known = self.known.write();
-        if known.len() < most {
-            known.insert(key.clone());
-            return true;
-        }
-        if !self.is_reached.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
-                "there are over {most} series (a metric with the values of its labels); further \
-                 counters and histograms are added up with the label value other, and further \
-                 gauges are left out"
-            );
-        }
-        false
-    }
-
-    /// `key`, or past the limit a key whose labels have the value `other`.
-    fn within(&self, key: &Key, most: usize) -> Key {
-        if self.has(key, most) {
-            return key.clone();
-        }
-        let others = key.labels().map(|label| Label::new(label.key().to_owned(), "other"));
-        Key::from_parts(key.name().to_owned(), others.collect::<Vec<_>>())
-    }
-}
-
-impl Recorder for FilteredRecorder {
+impl Recorder for Exporters {
     fn describe_counter(&self, key: KeyName, unit: Option<Unit>, description: SharedString) {
         self.prometheus.describe_counter(key, unit, description);
     }
@@ -186,10 +175,6 @@ impl Recorder for FilteredRecorder {
     }
 
     fn register_counter(&self, key: &Key, metadata: &Metadata<'_>) -> Counter {
-        if self.settings.excludes_metric(key.name()) {
-            return Counter::noop();
-        }
-        let key = &self.series.within(key, MAX_SERIES);
         let counter = self.prometheus.register_counter(key, metadata);
         match &self.emf {
             Some(emf) => {
@@ -200,9 +185,6 @@ impl Recorder for FilteredRecorder {
     }
 
     fn register_gauge(&self, key: &Key, metadata: &Metadata<'_>) -> Gauge {
-        if self.settings.excludes_metric(key.name()) || !self.series.has(key, MAX_SERIES) {
-            return Gauge::noop();
-        }
         let gauge = self.prometheus.register_gauge(key, metadata);
         match &self.emf {
             Some(emf) => Gauge::from_arc(Arc::new(Both(gauge, emf.register_gauge(key, metadata)))),
@@ -211,10 +193,6 @@ impl Recorder for FilteredRecorder {
     }
 
     fn register_histogram(&self, key: &Key, metadata: &Metadata<'_>) -> Histogram {
-        if self.settings.excludes_metric(key.name()) {
-            return Histogram::noop();
-        }
-        let key = &self.series.within(key, MAX_SERIES);
         let histogram = self.prometheus.register_histogram(key, metadata);
         match &self.emf {
             Some(emf) => Histogram::from_arc(Arc::new(Both(
@@ -262,50 +240,5 @@ impl HistogramFn for Both<Histogram> {
     fn record(&self, value: f64) {
         self.0.record(value);
         self.1.record(value);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn series_past_the_limit_are_added_up_per_metric() {
-        let limit = SeriesLimit::default();
-        let of = |metric: &'static str, queue: usize| {
-            let key = Key::from_parts(metric, vec![Label::new("queue", format!("q{queue}"))]);
-            let key = limit.within(&key, 3);
-            let label = key.labels().next().unwrap().value().to_owned();
-            format!("{} {label}", key.name())
-        };
-        assert_eq!([of("a", 1), of("a", 2), of("b", 1)], ["a q1", "a q2", "b q1"]);
-        assert_eq!([of("a", 3), of("a", 4), of("b", 2)], ["a other", "a other", "b other"]);
-        assert_eq!([of("a", 1), of("b", 1)], ["a q1", "b q1"], "known ones stay");
-        let bare = Key::from_static_name("c");
-        assert_eq!(limit.within(&bare, 3), bare);
-    }
-
-    #[test]
-    fn gauges_past_the_limit_are_left_out() {
-        let series = SeriesLimit::default();
-        let key = |n: usize| Key::from_parts("g", vec![Label::new("queue", format!("q{n}"))]);
-        assert!((0..MAX_SERIES).all(|n| series.has(&key(n), MAX_SERIES)));
-        let recorder = FilteredRecorder {
-            prometheus: PrometheusBuilder::new().build_recorder(),
-            emf: None,
-            settings: Settings::default(),
-            series,
-        };
-        metrics::with_local_recorder(&recorder, || {
-            for n in [MAX_SERIES - 1, MAX_SERIES, MAX_SERIES + 1] {
-                metrics::gauge!("g", "queue" => format!("q{n}")).set(7.0);
-                metrics::counter!("c", "queue" => format!("q{n}")).increment(1);
-            }
-        });
-        let text = recorder.prometheus.handle().render();
-        let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
-        let last = format!("g{{queue=\"q{}\"}} 7", MAX_SERIES - 1);
-        assert_eq!(lines.iter().filter(|line| !line.is_empty()).collect::<Vec<_>>().len(), 2);
-        assert!(lines.contains(&&*last) && lines.contains(&"c{queue=\"other\"} 3"), "{text}");
     }
 }

@@ -22,7 +22,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
 };
 
@@ -41,8 +41,6 @@ const MAX_LINE_METRICS: usize = 100;
 const MAX_DIMENSIONS: usize = 30;
 /// Most bytes of a dimension's value.
 const MAX_DIMENSION_BYTES: usize = 1024;
-/// Most series (a metric with its labels); later ones are not collected.
-const MAX_SERIES: usize = 10_000;
 
 /// The lower bound of the second bucket of a histogram: a quarter of a millisecond.
 const MIN_VALUE: f64 = 1.0 / 4096.0;
@@ -52,12 +50,11 @@ const STEPS: f64 = 4.0;
 /// values at once.
 const BUCKETS: usize = 98;
 
-/// A recorder that collects metrics until they are flushed.
+/// A recorder that collects metrics until they are flushed. A
+/// [`BoundedRecorder`](super::series::BoundedRecorder) bounds its series.
 pub struct Emf {
     namespace: String,
     series: RwLock<HashMap<Key, Series>>,
-    /// Whether the log has the warning about too many series.
-    warned: AtomicBool,
 }
 
 /// The state of a metric with its labels.
@@ -131,11 +128,7 @@ struct Point {
 impl Emf {
     /// An empty recorder for `namespace`.
     pub fn new(namespace: impl Into<String>) -> Self {
-        Self {
-            namespace: namespace.into(),
-            series: RwLock::default(),
-            warned: AtomicBool::new(false),
-        }
+        Self { namespace: namespace.into(), series: RwLock::default() }
     }
 
     /// The lines for what was recorded since the last call, as of `now`: one line per set of labels
@@ -184,22 +177,12 @@ impl Emf {
         line.into()
     }
 
-    /// The series of `key`, created if the maximum is not reached.
-    fn series(&self, key: &Key, make: impl FnOnce() -> Series) -> Option<Series> {
+    /// The series of `key`, created with its first value.
+    fn series(&self, key: &Key, make: impl FnOnce() -> Series) -> Series {
         if let Some(series) = self.series.read().get(key) {
-            return Some(series.clone());
+            return series.clone();
         }
-        let mut all = self.series.write();
-        if all.len() >= MAX_SERIES && !all.contains_key(key) {
-            if !self.warned.swap(true, Ordering::Relaxed) {
-                tracing::warn!(
-                    "there are over {MAX_SERIES} series (a metric with its labels); further ones \
-                     are not written for CloudWatch"
-                );
-            }
-            return None;
-        }
-        Some(all.entry(key.clone()).or_insert_with(make).clone())
+        self.series.write().entry(key.clone()).or_insert_with(make).clone()
     }
 }
 
@@ -264,21 +247,21 @@ impl Recorder for Emf {
 
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
         match self.series(key, || Series::Counter(Arc::default())) {
-            Some(Series::Counter(count)) => Counter::from_arc(count),
+            Series::Counter(count) => Counter::from_arc(count),
             _ => Counter::noop(),
         }
     }
 
     fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
         match self.series(key, || Series::Gauge(Arc::default())) {
-            Some(Series::Gauge(bits)) => Gauge::from_arc(bits),
+            Series::Gauge(bits) => Gauge::from_arc(bits),
             _ => Gauge::noop(),
         }
     }
 
     fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
         match self.series(key, || Series::Histogram(Arc::new(Buckets::new()))) {
-            Some(Series::Histogram(buckets)) => Histogram::from_arc(buckets),
+            Series::Histogram(buckets) => Histogram::from_arc(buckets),
             _ => Histogram::noop(),
         }
     }

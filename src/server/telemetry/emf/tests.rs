@@ -234,11 +234,3 @@ fn labels_become_dimensions_that_cloudwatch_accepts() {
     shown.dedup();
     assert_eq!(shown, ["-", "?x", "a?b", "caf?", &"x".repeat(1024)]);
 }
-
-#[test]
-fn the_number_of_series_is_bounded() {
-    let emf = measured(|| {
-        (0..MAX_SERIES + 5).for_each(|n| counter!("c", "n" => n.to_string()).increment(1));
-    });
-    assert_eq!(lines(&emf.flush(NOW)).len(), MAX_SERIES);
-}
