@@ -48,7 +48,8 @@ pub(super) fn decode<T: DeserializeOwned>(
     rmp_serde::from_slice(value).map_err(|error| StoreError::corrupt_in(what(), error))
 }
 
-/// `bytes` of `owner` behind their checksum. `kind` is what else must be right, such as their encoding.
+/// `bytes` of `owner` behind their checksum. `kind` is what else must be right, such as their
+/// encoding.
 pub(super) fn with_checksum(bytes: &[u8], owner: &str, kind: u8) -> Vec<u8> {
     let mut stored = Vec::with_capacity(CHECKSUM_BYTES + bytes.len());
     stored.extend(checksum(&[owner.as_bytes(), &[kind], bytes]).to_be_bytes());

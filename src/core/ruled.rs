@@ -13,7 +13,7 @@ use serde::{
 
 /// What a reader asked for.
 #[derive(Clone, Copy, Debug)]
-pub enum Wanted {
+pub enum Requested {
     /// A struct of this name with these fields.
     Struct(&'static str, &'static [&'static str]),
     /// A map.
@@ -25,9 +25,9 @@ pub enum Wanted {
 }
 
 /// What happens to lists and objects before a reader gets them.
-pub trait Rule: Copy {
+pub trait ReadRule: Copy {
     /// What a reader accepts under this rule, if that differs from its own words.
-    fn expecting(self, wanted: Wanted) -> Option<&'static str>;
+    fn expecting(self, requested: Requested) -> Option<&'static str>;
 
     /// Passes a list to `visitor`.
     ///
@@ -36,7 +36,7 @@ pub trait Rule: Copy {
     /// The reader's, or the rule's.
     fn list<'de, V: Visitor<'de>, A: SeqAccess<'de>>(
         self,
-        wanted: Wanted,
+        requested: Requested,
         visitor: Ruled<V, Self>,
         list: A,
     ) -> Result<V::Value, A::Error>;
@@ -48,7 +48,7 @@ pub trait Rule: Copy {
     /// The reader's, or the rule's.
     fn object<'de, V: Visitor<'de>, A: MapAccess<'de>>(
         self,
-        wanted: Wanted,
+        requested: Requested,
         visitor: Ruled<V, Self>,
         object: A,
     ) -> Result<V::Value, A::Error>;
@@ -68,7 +68,7 @@ impl<T, R> Ruled<T, R> {
     }
 }
 
-impl<V, R: Rule> Ruled<V, R> {
+impl<V, R: ReadRule> Ruled<V, R> {
     /// Passes a list to the reader, its items under the rule.
     ///
     /// # Errors
@@ -98,7 +98,7 @@ impl<V, R: Rule> Ruled<V, R> {
 struct Reader<V, R> {
     visitor: V,
     rule: R,
-    wanted: Wanted,
+    requested: Requested,
 }
 
 macro_rules! pass_on {
@@ -107,14 +107,14 @@ macro_rules! pass_on {
             fn $method<V: Visitor<'de>>(self, $($argument: $kind,)* visitor: V)
                 -> Result<V::Value, D::Error>
             {
-                let visitor = Reader { visitor, rule: self.rule, wanted: Wanted::Other };
+                let visitor = Reader { visitor, rule: self.rule, requested: Requested::Other };
                 self.inner.$method($($argument,)* visitor)
             }
         )*
     };
 }
 
-impl<'de, D: Deserializer<'de>, R: Rule> Deserializer<'de> for Ruled<D, R> {
+impl<'de, D: Deserializer<'de>, R: ReadRule> Deserializer<'de> for Ruled<D, R> {
     type Error = D::Error;
 
     fn deserialize_struct<V: Visitor<'de>>(
@@ -123,17 +123,18 @@ impl<'de, D: Deserializer<'de>, R: Rule> Deserializer<'de> for Ruled<D, R> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        let visitor = Reader { visitor, rule: self.rule, wanted: Wanted::Struct(name, fields) };
+        let visitor =
+            Reader { visitor, rule: self.rule, requested: Requested::Struct(name, fields) };
         self.inner.deserialize_struct(name, fields, visitor)
     }
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-        let visitor = Reader { visitor, rule: self.rule, wanted: Wanted::Map };
+        let visitor = Reader { visitor, rule: self.rule, requested: Requested::Map };
         self.inner.deserialize_map(visitor)
     }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-        let visitor = Reader { visitor, rule: self.rule, wanted: Wanted::List };
+        let visitor = Reader { visitor, rule: self.rule, requested: Requested::List };
         self.inner.deserialize_seq(visitor)
     }
 
@@ -183,22 +184,22 @@ macro_rules! pass_on_values {
     };
 }
 
-impl<'de, V: Visitor<'de>, R: Rule> Visitor<'de> for Reader<V, R> {
+impl<'de, V: Visitor<'de>, R: ReadRule> Visitor<'de> for Reader<V, R> {
     type Value = V::Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.rule.expecting(self.wanted) {
+        match self.rule.expecting(self.requested) {
             Some(words) => f.write_str(words),
             None => self.visitor.expecting(f),
         }
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<V::Value, A::Error> {
-        self.rule.list(self.wanted, Ruled::new(self.visitor, self.rule), list)
+        self.rule.list(self.requested, Ruled::new(self.visitor, self.rule), list)
     }
 
     fn visit_map<A: MapAccess<'de>>(self, object: A) -> Result<V::Value, A::Error> {
-        self.rule.object(self.wanted, Ruled::new(self.visitor, self.rule), object)
+        self.rule.object(self.requested, Ruled::new(self.visitor, self.rule), object)
     }
 
     fn visit_some<D: Deserializer<'de>>(self, value: D) -> Result<V::Value, D::Error> {
@@ -245,7 +246,7 @@ impl<'de, V: Visitor<'de>, R: Rule> Visitor<'de> for Reader<V, R> {
     }
 }
 
-impl<'de, A: SeqAccess<'de>, R: Rule> SeqAccess<'de> for Ruled<A, R> {
+impl<'de, A: SeqAccess<'de>, R: ReadRule> SeqAccess<'de> for Ruled<A, R> {
     type Error = A::Error;
 
     fn next_element_seed<S: DeserializeSeed<'de>>(
@@ -260,7 +261,7 @@ impl<'de, A: SeqAccess<'de>, R: Rule> SeqAccess<'de> for Ruled<A, R> {
     }
 }
 
-impl<'de, A: MapAccess<'de>, R: Rule> MapAccess<'de> for Ruled<A, R> {
+impl<'de, A: MapAccess<'de>, R: ReadRule> MapAccess<'de> for Ruled<A, R> {
     type Error = A::Error;
 
     fn next_key_seed<S: DeserializeSeed<'de>>(
@@ -275,7 +276,7 @@ impl<'de, A: MapAccess<'de>, R: Rule> MapAccess<'de> for Ruled<A, R> {
     }
 }
 
-impl<'de, S: DeserializeSeed<'de>, R: Rule> DeserializeSeed<'de> for Ruled<S, R> {
+impl<'de, S: DeserializeSeed<'de>, R: ReadRule> DeserializeSeed<'de> for Ruled<S, R> {
     type Value = S::Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<S::Value, D::Error> {
@@ -283,7 +284,7 @@ impl<'de, S: DeserializeSeed<'de>, R: Rule> DeserializeSeed<'de> for Ruled<S, R>
     }
 }
 
-impl<'de, A: EnumAccess<'de>, R: Rule> EnumAccess<'de> for Ruled<A, R> {
+impl<'de, A: EnumAccess<'de>, R: ReadRule> EnumAccess<'de> for Ruled<A, R> {
     type Error = A::Error;
     type Variant = Ruled<A::Variant, R>;
 
@@ -296,7 +297,7 @@ impl<'de, A: EnumAccess<'de>, R: Rule> EnumAccess<'de> for Ruled<A, R> {
     }
 }
 
-impl<'de, A: VariantAccess<'de>, R: Rule> VariantAccess<'de> for Ruled<A, R> {
+impl<'de, A: VariantAccess<'de>, R: ReadRule> VariantAccess<'de> for Ruled<A, R> {
     type Error = A::Error;
 
     fn unit_variant(self) -> Result<(), A::Error> {
@@ -308,7 +309,7 @@ impl<'de, A: VariantAccess<'de>, R: Rule> VariantAccess<'de> for Ruled<A, R> {
     }
 
     fn tuple_variant<V: Visitor<'de>>(self, len: usize, visitor: V) -> Result<V::Value, A::Error> {
-        let visitor = Reader { visitor, rule: self.rule, wanted: Wanted::Other };
+        let visitor = Reader { visitor, rule: self.rule, requested: Requested::Other };
         self.inner.tuple_variant(len, visitor)
     }
 
@@ -317,7 +318,7 @@ impl<'de, A: VariantAccess<'de>, R: Rule> VariantAccess<'de> for Ruled<A, R> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, A::Error> {
-        let visitor = Reader { visitor, rule: self.rule, wanted: Wanted::Struct("", fields) };
+        let visitor = Reader { visitor, rule: self.rule, requested: Requested::Struct("", fields) };
         self.inner.struct_variant(fields, visitor)
     }
 }

@@ -1,8 +1,8 @@
 //! Tasks of the repository in addition to its build.
 //!
 //! `cargo xtask package` makes the zips of the Lambda functions, `cargo xtask start` measures how
-//! long they take to start, `cargo xtask scale` runs the load scenarios of a deployment in full, and
-//! `cargo xtask check --full` runs every check.
+//! long they take to start, `cargo xtask scale` runs the load scenarios of a deployment in full,
+//! and `cargo xtask check --full` runs every check.
 
 mod check;
 mod endpoint;

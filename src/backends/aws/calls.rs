@@ -51,7 +51,8 @@ impl Calls {
         client.build().map(Self)
     }
 
-    /// Sends a signed request, to the bucket for example, with a `timeout` for the complete response.
+    /// Sends a signed request, to the bucket for example, with a `timeout` for the complete
+    /// response.
     ///
     /// # Errors
     ///

@@ -188,8 +188,8 @@ impl Parts {
 /// Counts the global variables of the core modules that a component instantiates.
 #[derive(Default)]
 struct Globals {
-    /// Those of each core module of the outermost component, in order. `None`: the module comes from
-    /// elsewhere.
+    /// Those of each core module of the outermost component, in order. `None`: the module comes
+    /// from elsewhere.
     modules: Vec<Option<u64>>,
     /// The modules that the outermost component instantiates.
     instances: Vec<u32>,

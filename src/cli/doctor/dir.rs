@@ -1,8 +1,8 @@
 //! Checks of a data directory, with or without a running server.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
-    fs, io,
+    collections::BTreeMap,
+    fs,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -12,23 +12,19 @@ use async_trait::async_trait;
 use indicatif::HumanBytes;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 
-use super::{CheckLevel, DoctorReport, Finding, config, finding};
+use super::{CheckLevel, DoctorReport, Finding, bodies::bodies, config, finding};
 use tidegate_api::{JobTypeView, QueueStatus, QueueView};
 use tidegate_backends::sealed::without_secrets;
-use tidegate_backends::sqlite::{
-    Damage, Inspection, NamedObject, OpenError, Place, database, holder,
-};
+use tidegate_backends::sqlite::{Damage, Inspection, OpenError, Place, database, holder};
 use tidegate_core::{
-    event::trigger::hex,
     port::{
         Clock, HealthCheck,
         job_store::{Item, ItemKind},
     },
     time::Timestamp,
 };
-use tidegate_engine::{NO_ROOM, check_object};
+use tidegate_engine::NO_ROOM;
 
 /// Below this free space, in bytes, a check warns; below the second it fails.
 const LOW_DISK_BYTES: u64 = 1 << 30;
@@ -40,7 +36,7 @@ const MAX_LOG_BYTES: u64 = 256 << 20;
 /// A file younger than this may still be written.
 const MIN_SETTLED_AGE: Duration = Duration::from_hours(1);
 /// Damaged records of a kind that a finding names.
-const MAX_SHOWN: usize = 10;
+pub(super) const MAX_SHOWN: usize = 10;
 /// The remedy for damaged records.
 const REPAIR: &str = "they are left out, and everything else goes on; stop the server and run \
     `tidegate repair`, or restore a backup";
@@ -207,7 +203,8 @@ fn parts(dir: &Path, now: Timestamp) -> Option<Finding> {
     })
 }
 
-fn settled(about: &fs::Metadata, now: Timestamp) -> bool {
+/// Whether a file is so old that no request is still writing it.
+pub(super) fn settled(about: &fs::Metadata, now: Timestamp) -> bool {
     about.modified().is_ok_and(|at| now.since(Timestamp::from_utc(at.into())) > MIN_SETTLED_AGE)
 }
 
@@ -313,112 +310,6 @@ fn unsigned(types: &[Item]) -> Option<Finding> {
     let advice =
         "set `signing_secret` in their targets, so that their workers can authenticate the server";
     (!names.is_empty()).then(|| finding(CheckLevel::Note, "types", found, advice))
-}
-
-/// Finds missing and damaged bodies, and orphaned ones. Reads every body.
-fn bodies(
-    dir: &Path,
-    named: &[(String, NamedObject)],
-    plugins: &[String],
-    now: Timestamp,
-) -> Vec<Option<Finding>> {
-    let root = dir.join("objects");
-    let mut there = HashMap::new();
-    if let Err(error) = list(&root, &mut there) {
-        let unreadable = finding(
-            CheckLevel::Error,
-            "bodies",
-            format!("{} cannot be read: {error}", root.display()),
-            "see who may read it",
-        );
-        return vec![Some(unreadable)];
-    }
-    let keys: HashSet<&str> =
-        named.iter().map(|(_, (key, _))| key).chain(plugins).map(String::as_str).collect();
-    let known = |path: &PathBuf| {
-        path.strip_prefix(&root).is_ok_and(|key| key.to_str().is_some_and(|key| keys.contains(key)))
-    };
-    let missing = keys.iter().filter(|key| !there.contains_key(&root.join(key))).count();
-    let broken = |(job, (key, length)): &(String, NamedObject)| {
-        // A missing one is counted above, and one of a job that ends meanwhile is gone.
-        let bytes = fs::read(root.join(key)).ok()?;
-        let why = check_object(key, *length, &bytes).err()?;
-        Some(format!("the body {key} of job {job}: {why}"))
-    };
-    let broken: Vec<String> = named.iter().filter_map(broken).collect();
-    let changed = |key: &&String| {
-        let name = Path::new(key).file_stem().and_then(|name| name.to_str());
-        let digest = fs::read(root.join(key)).ok().map(|bytes| Sha256::digest(&bytes));
-        digest.is_some_and(|digest| Some(hex(&digest).as_str()) != name)
-    };
-    let plugins: Vec<&String> = plugins.iter().filter(changed).collect();
-    let orphans: Vec<u64> = there
-        .iter()
-        .filter(|(path, about)| !known(path) && settled(about, now))
-        .map(|(_, about)| about.len())
-        .collect();
-    let bytes = HumanBytes(orphans.iter().sum());
-    vec![
-        (!broken.is_empty()).then(|| {
-            let first = broken.iter().take(MAX_SHOWN).map(String::as_str);
-            let found =
-                format!("{} damaged: {}", broken.len(), first.collect::<Vec<_>>().join("; "));
-            finding(
-                CheckLevel::Error,
-                "bodies",
-                found,
-                "restore them from a backup's objects/; their jobs fail `not_delivered` until then",
-            )
-        }),
-        (!plugins.is_empty()).then(|| {
-            finding(
-                CheckLevel::Error,
-                "plugins",
-                format!("their code is damaged: {plugins:?}"),
-                "push the plugins again",
-            )
-        }),
-        (missing > 0).then(|| {
-            let found = format!("{missing} that jobs name are not in {}", root.display());
-            finding(
-                CheckLevel::Error,
-                "bodies",
-                found,
-                "restore them from a backup's objects/; their jobs fail `not_delivered` until then",
-            )
-        }),
-        (!orphans.is_empty()).then(|| {
-            let found = format!("{} files ({bytes}) that no job names", orphans.len());
-            finding(
-                CheckLevel::Note,
-                "bodies",
-                found,
-                "they do no harm; requests that were broken off leave them",
-            )
-        }),
-    ]
-}
-
-/// Returns every file below `dir`, and none if it does not exist.
-fn list(dir: &Path, files: &mut HashMap<PathBuf, fs::Metadata>) -> io::Result<()> {
-    let entries = match fs::read_dir(dir) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        entries => entries?,
-    };
-    for entry in entries {
-        let entry = entry?;
-        let about = match entry.metadata() {
-            // A running server has just removed it.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            about => about?,
-        };
-        if about.is_dir() {
-            list(&entry.path(), files)?;
-        } else {
-            files.insert(entry.path(), about);
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

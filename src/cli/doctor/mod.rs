@@ -4,6 +4,7 @@
 //! It changes nothing, except that a deployment on AWS gets a no-op message in each SQS queue. The
 //! pure [`config`] checks queues and types, read over HTTP ([`server`]) or from the file ([`dir`]).
 
+mod bodies;
 mod config;
 mod dir;
 mod server;

@@ -27,7 +27,7 @@ pub struct Args {
 }
 
 /// The findings for one role.
-struct Found {
+struct RoleFindings {
     role: Role,
     description: Description,
     /// The problems that the plugin reports about the configuration.
@@ -36,7 +36,7 @@ struct Found {
     trial: Option<Result<tidegate_core::port::policy::Usage, Fault>>,
 }
 
-impl Found {
+impl RoleFindings {
     /// Whether the component needs a fix. A plugin may reject the empty configuration.
     fn bad(&self, configured: bool) -> bool {
         let refused = match &self.problems {
@@ -64,7 +64,7 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         } else {
             None
         };
-        found.push(Found { role, description: description.clone(), problems, trial });
+        found.push(RoleFindings { role, description: description.clone(), problems, trial });
     }
     let bad = found.iter().any(|found| found.bad(given.is_some()));
     if ctx.json() {
@@ -122,7 +122,7 @@ fn listed(names: &[&str]) -> String {
     if names.is_empty() { "nothing".to_owned() } else { names.join(", ") }
 }
 
-fn as_json(found: &Found) -> Value {
+fn as_json(found: &RoleFindings) -> Value {
     let failed = |fault: &Fault| json!({"kind": fault.kind.as_str(), "message": fault.message});
     let problems: Vec<Value> = found
         .problems
@@ -138,7 +138,7 @@ fn as_json(found: &Found) -> Value {
     })
 }
 
-fn as_text(found: &Found, configured: bool) -> String {
+fn as_text(found: &RoleFindings, configured: bool) -> String {
     let Description {
         about,
         config_schema,
@@ -178,7 +178,7 @@ fn as_text(found: &Found, configured: bool) -> String {
 }
 
 /// Writes the problems of the configuration.
-fn write_problems(text: &mut String, found: &Found, configured: bool) {
+fn write_problems(text: &mut String, found: &RoleFindings, configured: bool) {
     match &found.problems {
         Err(fault) => {
             let _ = write!(
@@ -203,7 +203,7 @@ fn write_problems(text: &mut String, found: &Found, configured: bool) {
 }
 
 /// Writes the usage of the call with one job, or its fault.
-fn write_trial(text: &mut String, found: &Found) {
+fn write_trial(text: &mut String, found: &RoleFindings) {
     match &found.trial {
         Some(Ok(usage)) => {
             let _ = write!(text, "\n  a call with one job: {}", local::used(&usage.into()));

@@ -16,7 +16,7 @@ use crate::cli::{
 use tidegate_core::{
     event::{
         Decision, Event, Trigger, TriggerConfig, Triggers,
-        trigger::{Reply, TriggerOutcome, Wanted},
+        trigger::{Reply, RequestedJob, TriggerOutcome},
     },
     job::{Payload, TriggerName},
     strict::strict,
@@ -138,7 +138,7 @@ fn try_one(rules: &Triggers, trigger: &Trigger, event: &Event) -> TrialOutcome {
 }
 
 /// Returns a job as the body of `POST /v1/jobs`.
-fn job(wanted: &Wanted) -> Value {
+fn job(wanted: &RequestedJob) -> Value {
     let mut shown = serde_json::to_value(&wanted.fields).unwrap_or_default();
     if let Some(fields) = shown.as_object_mut() {
         fields.retain(|_, value| !value.is_null() && *value != Value::Bool(false));

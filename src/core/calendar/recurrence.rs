@@ -29,7 +29,7 @@ pub(crate) const CRON_BYTES: usize = 256;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recurrence {
     /// The rule.
-    pub rule: Rule,
+    pub rule: RecurrenceRule,
     /// No occurrence before this.
     pub starts_at: Option<Timestamp>,
     /// No occurrence after this.
@@ -38,7 +38,7 @@ pub struct Recurrence {
 
 /// A rule of repetition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Rule {
+pub enum RecurrenceRule {
     /// The local times that a pattern matches.
     Cron(Cron, Zone),
     /// The instants at multiples of a span from an anchor.
@@ -55,8 +55,8 @@ impl Recurrence {
     pub fn after(&self, at: Timestamp) -> Option<Timestamp> {
         let at = self.starts_at.map_or(at, |starts| at.max(starts - Duration::from_millis(1)));
         let next = match &self.rule {
-            Rule::Cron(cron, zone) => cron.after(*zone, at)?,
-            Rule::Every { span, anchor } => {
+            RecurrenceRule::Cron(cron, zone) => cron.after(*zone, at)?,
+            RecurrenceRule::Every { span, anchor } => {
                 let span = i64::try_from(span.millis()).ok().filter(|span| *span > 0)?;
                 let since = at.millis() - anchor.millis();
                 Timestamp::from_millis(anchor.millis() + (since.div_euclid(span) + 1) * span)

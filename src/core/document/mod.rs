@@ -23,7 +23,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     job::JobOptions,
-    ruled::{Rule, Ruled, Wanted},
+    ruled::{ReadRule, Requested, Ruled},
 };
 
 /// The structs that are read with all their fields or not at all.
@@ -71,8 +71,8 @@ pub fn read<T: DeserializeOwned + Serialize>(
 impl Document {
     /// `new`, which this release made of the document, with the fields that it does not know.
     ///
-    /// An object keeps its unknown fields while one of its known fields is still there. An item of a
-    /// list keeps them while it is unchanged, or has the same number or name.
+    /// An object keeps its unknown fields while one of its known fields is still there. An item of
+    /// a list keeps them while it is unchanged, or has the same number or name.
     pub fn updated(&self, new: Value) -> Value {
         merged(&self.stored, &self.known, new)
     }
@@ -146,14 +146,14 @@ struct Lenient<'a> {
     is_extended: &'a Cell<bool>,
 }
 
-impl Rule for Lenient<'_> {
-    fn expecting(self, _: Wanted) -> Option<&'static str> {
+impl ReadRule for Lenient<'_> {
+    fn expecting(self, _: Requested) -> Option<&'static str> {
         None
     }
 
     fn list<'de, V: Visitor<'de>, A: SeqAccess<'de>>(
         self,
-        _: Wanted,
+        _: Requested,
         visitor: Ruled<V, Self>,
         list: A,
     ) -> Result<V::Value, A::Error> {
@@ -162,12 +162,12 @@ impl Rule for Lenient<'_> {
 
     fn object<'de, V: Visitor<'de>, A: MapAccess<'de>>(
         self,
-        wanted: Wanted,
+        requested: Requested,
         visitor: Ruled<V, Self>,
         object: A,
     ) -> Result<V::Value, A::Error> {
-        match wanted {
-            Wanted::Struct(name, fields) if !CLOSED.contains(&name) => {
+        match requested {
+            Requested::Struct(name, fields) if !CLOSED.contains(&name) => {
                 let options = if name == SPLIT { &JobOptions::NAMES[..] } else { &[] };
                 visitor.visit_object(Known {
                     object,

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::driver::{fuzz, json, soup, text};
 use crate::{
     calendar::{
-        recurrence::{CRON_BYTES, Cron, Recurrence, Rule},
+        recurrence::{CRON_BYTES, Cron, Recurrence, RecurrenceRule},
         window::{ClockTime, FOLLOWED, Window, Zone, closing, next_opening},
     },
     time::{Seconds, Timestamp},
@@ -86,7 +86,8 @@ fn a_cron_pattern_is_refused_or_occurs_in_order() {
         let Ok(cron) = written.parse::<Cron>() else { return Ok(()) };
         prop_assert!(written.len() <= CRON_BYTES);
         prop_assert_eq!(cron.to_string().parse::<Cron>(), Ok(cron.clone()));
-        let rule = Recurrence { rule: Rule::Cron(cron, zone), starts_at: None, ends_at: None };
+        let rule =
+            Recurrence { rule: RecurrenceRule::Cron(cron, zone), starts_at: None, ends_at: None };
         let mut last = at;
         for next in rule.all_after(at).take(5) {
             prop_assert!(next > last, "{} follows {}", next, last);
@@ -121,7 +122,7 @@ fn a_cron_pattern_occurs_at_the_first_matching_minute() {
         let cron: Cron = written
             .parse()
             .map_err(|error| TestCaseError::fail(format!("{written} is refused: {error}")))?;
-        let rule = Rule::Cron(cron, Zone::default());
+        let rule = RecurrenceRule::Cron(cron, Zone::default());
         let rule = Recurrence { rule, starts_at: None, ends_at: None };
         let matches = |minute: &i64| {
             // 1970-01-01 was a Thursday; the weekdays of cron start with Sunday.
@@ -144,7 +145,7 @@ fn an_interval_occurs_on_its_grid_and_in_order() {
     let instant =
         || (-62_135_596_800_000..=Timestamp::MAX.millis()).prop_map(Timestamp::from_millis);
     fuzz((span, instant(), instant(), instant()), |(span, anchor, at, ends)| {
-        let rule = Rule::Every { span: Seconds::from_millis(span), anchor };
+        let rule = RecurrenceRule::Every { span: Seconds::from_millis(span), anchor };
         let rule = Recurrence { rule, starts_at: None, ends_at: Some(ends) };
         let mut last = at;
         for next in rule.all_after(at).take(5) {

@@ -77,8 +77,8 @@ impl Value {
         self.as_text().into_owned()
     }
 
-    /// Whether a search for `asked` finds this value: both have one text, or this is the number that
-    /// `asked` writes in another form, as `5.0` is 5.
+    /// Whether a search for `asked` finds this value: both have one text, or this is the number
+    /// that `asked` writes in another form, as `5.0` is 5.
     pub fn is_found_by(&self, asked: &Self) -> bool {
         let is_its_number = || match (self, asked) {
             (Self::Number(_), Self::Text(text)) => text

@@ -3,9 +3,9 @@
 //! The readers that serde derives also take a list for a struct, field by field. PHP and Lua write
 //! an empty object as an empty list, and such a body would be read as an object of defaults: a
 //! `PUT` with `[]` would remove every limit. Behind [`strict`] no struct of any depth is read from
-//! a list. A list or a map with more than [`MAX_ITEMS`] items is refused while it is read, so that a
-//! small body of many empty items takes no memory. The JSON of requests and of trigger rules is read
-//! through it; scenarios, which may have a million jobs, are not.
+//! a list. A list or a map with more than [`MAX_ITEMS`] items is refused while it is read, so that
+//! a small body of many empty items takes no memory. The JSON of requests and of trigger rules is
+//! read through it; scenarios, which may have a million jobs, are not.
 
 #[cfg(test)]
 mod tests;
@@ -15,7 +15,7 @@ use serde::{
     de::{DeserializeSeed, Error, MapAccess, SeqAccess, Unexpected, Visitor},
 };
 
-use crate::ruled::{Rule, Ruled, Wanted};
+use crate::ruled::{ReadRule, Requested, Ruled};
 
 /// Most items of a list or a map of a request.
 pub const MAX_ITEMS: usize = 1000;
@@ -51,50 +51,50 @@ pub fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
 #[derive(Clone, Copy, Debug)]
 pub struct Strict;
 
-impl Rule for Strict {
-    fn expecting(self, wanted: Wanted) -> Option<&'static str> {
-        match wanted {
-            Wanted::Struct(..) | Wanted::Map => Some("an object"),
-            Wanted::List => Some("a list"),
-            Wanted::Other => None,
+impl ReadRule for Strict {
+    fn expecting(self, requested: Requested) -> Option<&'static str> {
+        match requested {
+            Requested::Struct(..) | Requested::Map => Some("an object"),
+            Requested::List => Some("a list"),
+            Requested::Other => None,
         }
     }
 
     fn list<'de, V: Visitor<'de>, A: SeqAccess<'de>>(
         self,
-        wanted: Wanted,
+        requested: Requested,
         visitor: Ruled<V, Self>,
         list: A,
     ) -> Result<V::Value, A::Error> {
-        match wanted {
-            Wanted::Struct(..) | Wanted::Map => {
+        match requested {
+            Requested::Struct(..) | Requested::Map => {
                 Err(A::Error::invalid_type(Unexpected::Seq, &"an object"))
             }
-            Wanted::List => visitor.visit_list(Items { list, left: MAX_ITEMS }),
-            Wanted::Other => visitor.visit_list(list),
+            Requested::List => visitor.visit_list(BoundedItems { list, left: MAX_ITEMS }),
+            Requested::Other => visitor.visit_list(list),
         }
     }
 
     fn object<'de, V: Visitor<'de>, A: MapAccess<'de>>(
         self,
-        wanted: Wanted,
+        requested: Requested,
         visitor: Ruled<V, Self>,
         object: A,
     ) -> Result<V::Value, A::Error> {
-        match wanted {
-            Wanted::Map => visitor.visit_object(Entries { object, left: MAX_ITEMS }),
+        match requested {
+            Requested::Map => visitor.visit_object(Entries { object, left: MAX_ITEMS }),
             _ => visitor.visit_object(object),
         }
     }
 }
 
 /// The items of a list. `left` more are read.
-struct Items<A> {
+struct BoundedItems<A> {
     list: A,
     left: usize,
 }
 
-impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Items<A> {
+impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for BoundedItems<A> {
     type Error = A::Error;
 
     fn next_element_seed<S: DeserializeSeed<'de>>(

@@ -20,8 +20,8 @@ pub(crate) fn record_name(reply: &Reply) -> String {
     format!("{}{:032x}", prefix_of(reply.job_type.as_str(), &reply.correlation_key), reply.id.0)
 }
 
-/// The content of the record. With a field that this release does not know, it is left to the release
-/// that wrote it: without the field it could be another result.
+/// The content of the record. With a field that this release does not know, it is left to the
+/// release that wrote it: without the field it could be another result.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StoredReply {

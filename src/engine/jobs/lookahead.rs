@@ -169,8 +169,8 @@ impl Engine {
     /// Dispatches the jobs of `queues`, which have no ledgers, that become due soon, and dispatches
     /// late ones again. It stops at `stop_at`.
     ///
-    /// Each range of due times is dispatched by one call. If a call does not reach its end, the next
-    /// one goes on.
+    /// Each range of due times is dispatched by one call. If a call does not reach its end, the
+    /// next one goes on.
     ///
     /// # Errors
     ///

@@ -96,8 +96,8 @@ impl Engine {
         Ok(swept)
     }
 
-    /// The first `limit` overdue jobs. If jobs that cannot be read are before them, each sweep reads
-    /// one page further than the last one.
+    /// The first `limit` overdue jobs. If jobs that cannot be read are before them, each sweep
+    /// reads one page further than the last one.
     async fn overdue_page(&self, now: Timestamp, limit: u32) -> Result<OverduePage, Error> {
         let store = &self.ports.store;
         let mut page = store.overdue(now, None, limit).await?;

@@ -112,8 +112,8 @@ impl Harness {
         Self { clock, store, engine, cache: Box::default(), policy, work, damage: None }
     }
 
-    /// Damages the record of a job, so that it cannot be read, and forgets what was cached. A second
-    /// call restores the record.
+    /// Damages the record of a job, so that it cannot be read, and forgets what was cached. A
+    /// second call restores the record.
     pub async fn damage(&mut self, id: &JobId) {
         let damage = Arc::clone(self.damage.as_ref().expect("the store can be damaged"));
         damage(id.clone()).await;

@@ -1,9 +1,10 @@
 //! A deployment under load, with the limits of AWS in virtual time.
 //!
 //! Each file of `scenarios/` is a load with bounds. A test runs a part of it with a part of the
-//! limits, at least a tenth; `cargo xtask scale` runs it in full. A request and a page do not shrink
-//! with the limits, so a part is throttled where the full size is slow. A value of a part can only be
-//! compared with earlier values of the same part, and only the full size shows that a bound holds.
+//! limits, at least a tenth; `cargo xtask scale` runs it in full. A request and a page do not
+//! shrink with the limits, so a part is throttled where the full size is slow. A value of a part
+//! can only be compared with earlier values of the same part, and only the full size shows that a
+//! bound holds.
 //!
 //! Read in this order: [`scenario`] (the files), [`run`] (load and measurements), [`cloud`]
 //! (functions), [`queues`] (messages and pollers), [`store`] and [`memory`] (what an environment

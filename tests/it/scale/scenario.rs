@@ -10,8 +10,8 @@
 //! ```
 //!
 //! A bound that does not hold yet has a line `known`, which states the measured value at a size:
-//! `small` (the part that `./test` runs, usually a tenth) or `full`. The scenario fails if the value is worse than that by a tenth, and if the bound
-//! holds: then the line must be removed.
+//! `small` (the part that `./test` runs, usually a tenth) or `full`. The scenario fails if the
+//! value is worse than that by a tenth, and if the bound holds: then the line must be removed.
 
 use std::{fmt::Write as _, time::Duration};
 

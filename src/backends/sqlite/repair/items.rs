@@ -91,8 +91,8 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// A version after that of the damaged item in row `n`, and after the one that the ledger of the
-    /// queue `name` was decided under.
+    /// A version after that of the damaged item in row `n`, and after the one that the ledger of
+    /// the queue `name` was decided under.
     pub(super) fn next_version(&self, n: i64, name: &str) -> Result<i64, Failure> {
         let stored: i64 =
             self.db

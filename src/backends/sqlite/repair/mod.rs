@@ -46,8 +46,8 @@ pub struct Repaired {
 ///
 /// # Errors
 ///
-/// [`OpenError`] if the directory is in use, or the database cannot be opened, read or written. Then
-/// nothing was changed.
+/// [`OpenError`] if the directory is in use, or the database cannot be opened, read or written.
+/// Then nothing was changed.
 pub fn repair(dir: &Path, aside: &Path) -> Result<Repaired, OpenError> {
     let _lock = DirLock::take(dir)?;
     file::expect_database(dir)?;

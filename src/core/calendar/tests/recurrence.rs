@@ -10,7 +10,7 @@ use rstest::rstest;
 
 use super::window::{CHANGES, ZONES, shown};
 use crate::{
-    calendar::recurrence::{Cron, Recurrence, Rule},
+    calendar::recurrence::{Cron, Recurrence, RecurrenceRule},
     time::{Seconds, Timestamp},
 };
 
@@ -20,7 +20,7 @@ fn at(text: &str) -> Timestamp {
 
 fn cron(pattern: &str, zone: &str) -> Recurrence {
     Recurrence {
-        rule: Rule::Cron(pattern.parse().unwrap(), zone.parse().unwrap()),
+        rule: RecurrenceRule::Cron(pattern.parse().unwrap(), zone.parse().unwrap()),
         starts_at: None,
         ends_at: None,
     }
@@ -28,7 +28,7 @@ fn cron(pattern: &str, zone: &str) -> Recurrence {
 
 fn every(millis: u64, anchor: &str) -> Recurrence {
     Recurrence {
-        rule: Rule::Every { span: Seconds::from_millis(millis), anchor: at(anchor) },
+        rule: RecurrenceRule::Every { span: Seconds::from_millis(millis), anchor: at(anchor) },
         starts_at: None,
         ends_at: None,
     }
@@ -374,7 +374,7 @@ proptest! {
     ) {
         let anchor = Timestamp::from_millis(anchor);
         let rule = Recurrence {
-            rule: Rule::Every { span: Seconds::from_millis(span), anchor },
+            rule: RecurrenceRule::Every { span: Seconds::from_millis(span), anchor },
             starts_at: None,
             ends_at: None,
         };

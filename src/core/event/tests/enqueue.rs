@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 use super::{binary, carrying, event, trigger};
 use crate::{
-    event::{Decision, Event, Trigger, event_view::EventView, read, trigger::Wanted},
+    event::{Decision, Event, Trigger, event_view::EventView, read, trigger::RequestedJob},
     job::Payload,
 };
 
-fn wanted(config: &Value, event: &Event) -> Wanted {
+fn wanted(config: &Value, event: &Event) -> RequestedJob {
     let rule = trigger(config.clone()).unwrap();
     match rule.decide(&EventView::new(event, &BTreeMap::new())) {
         Some(Decision::Enqueue(wanted)) => *wanted,

@@ -11,7 +11,7 @@ use crate::{
 
 /// The job that a rule requests for an event.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Wanted {
+pub struct RequestedJob {
     /// Its id, which follows from the trigger and the event.
     pub id: JobId,
     /// Its type.
@@ -23,7 +23,7 @@ pub struct Wanted {
 }
 
 impl Trigger {
-    pub(super) fn job(&self, view: &EventView<'_>) -> Result<Box<Wanted>, ValidationError> {
+    pub(super) fn job(&self, view: &EventView<'_>) -> Result<Box<RequestedJob>, ValidationError> {
         let mut left = MAX_OUTPUT_BYTES;
         let mut values = Map::new();
         let (mut job_type, mut data) = (None, None);
@@ -41,7 +41,7 @@ impl Trigger {
         }
         let fields = JobFields::read(values)?;
         fields.check()?;
-        Ok(Box::new(Wanted {
+        Ok(Box::new(RequestedJob {
             id: self.job_id(view.event),
             job_type: job_type.ok_or_else(|| ValidationError::new("type", "is required"))?,
             data: data.unwrap_or_else(|| view.data()),

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 
 pub use complete::{Reply, TriggerOutcome};
 pub use config::{MAX_TRIGGERS, TriggerConfig, TriggerItem};
-pub use enqueue::Wanted;
+pub use enqueue::RequestedJob;
 pub use identity::{digest, hex, letter_id};
 use serde_json::Value;
 pub use set::Triggers;
@@ -44,7 +44,7 @@ pub struct Trigger {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision {
     /// Enqueue this job.
-    Enqueue(Box<Wanted>),
+    Enqueue(Box<RequestedJob>),
     /// Complete the job that waits for this reply.
     Complete(Box<Reply>),
     /// Its templates cannot be filled from this event, with the reason.

@@ -8,7 +8,8 @@ use crate::{record, stored::UnknownFields, time::Seconds};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
-    /// The worker reported a failure. `other`, which another system's workers send, is read as this.
+    /// The worker reported a failure. `other`, which another system's workers send, is read as
+    /// this.
     #[serde(alias = "other")]
     Failed,
     /// No result within its time.

@@ -8,8 +8,8 @@
 //! index is separate from the record writes the index entry first.
 //!
 //! Read in this order: [`mod@write`] (conditional writes), [`record`] (small records with an
-//! expiry), [`item`] (configuration), [`query`] and [`scan`] (reads of jobs), [`capabilities`], [`error`], and
-//! the trait.
+//! expiry), [`item`] (configuration), [`query`] and [`scan`] (reads of jobs), [`capabilities`],
+//! [`error`], and the trait.
 
 pub mod capabilities;
 pub mod error;
@@ -102,8 +102,8 @@ pub trait JobStore: Send + Sync {
         limit: u32,
     ) -> Result<Vec<String>, StoreError>;
 
-    /// At most `limit` jobs with a `wake_at` of `until` or before, earliest first; with `after`, the
-    /// `next` of a page, those behind it. A job that cannot be read is left out.
+    /// At most `limit` jobs with a `wake_at` of `until` or before, earliest first; with `after`,
+    /// the `next` of a page, those behind it. A job that cannot be read is left out.
     async fn overdue(
         &self,
         until: Timestamp,

@@ -38,8 +38,8 @@ pub struct DueQuery {
 pub struct DuePage {
     /// The jobs. A body over 1 KiB is [`Body::Separate`](crate::job::Body::Separate).
     pub jobs: Vec<Job>,
-    /// Where the next page starts; none on the last one. A page with jobs that cannot be read may be
-    /// short or empty and still have a next one.
+    /// Where the next page starts; none on the last one. A page with jobs that cannot be read may
+    /// be short or empty and still have a next one.
     pub next: Option<Position>,
     /// The earliest `run_at` after `until` of the requested types, if there is one.
     pub next_due: Option<Timestamp>,

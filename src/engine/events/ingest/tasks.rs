@@ -15,7 +15,7 @@ use tidegate_core::{
     error_code::ErrorCode,
     event::{
         Decision, Event, Trigger,
-        trigger::{Reply, Wanted},
+        trigger::{Reply, RequestedJob},
         value::{Extension, HOPS},
     },
     port::{Txn, Write},
@@ -194,8 +194,8 @@ fn refused(task: &mut Task<'_>, error: Error) -> Option<Result<TriggerAction, Er
 }
 
 /// The job that a trigger creates from an event.
-fn new_job(wanted: Wanted, event: &Event) -> NewJob {
-    let Wanted { id, job_type, data, fields } = wanted;
+fn new_job(wanted: RequestedJob, event: &Event) -> NewJob {
+    let RequestedJob { id, job_type, data, fields } = wanted;
     let mut options = fields.options;
     options.headers.insert(HOPS_HEADER.to_owned(), event.hops().saturating_add(1).to_string());
     let text = |name: &str| match event.extensions.get(name) {

@@ -1,7 +1,8 @@
 //! The contract of [`JobStore`], as tests that every adapter must pass.
 //!
 //! ```ignore
-//! tidegate::job_store_conformance!(memory, MemoryStore::new(), async |store, id| store.damage_job(id));
+//! tidegate::job_store_conformance!(memory, MemoryStore::new(), async |store, id|
+//! store.damage_job(id));
 //! ```
 //!
 //! The closure makes a job of the store unreadable, as damage of its record would.

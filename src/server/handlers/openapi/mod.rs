@@ -4,6 +4,8 @@
 //! shares the errors of authentication. Those answers, both encodings and the schema of problems
 //! are added here once.
 
+mod bounds;
+mod requests;
 mod schemas;
 
 use axum::{Router, http::header, routing::get};

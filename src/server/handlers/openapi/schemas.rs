@@ -15,24 +15,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
+use super::{
+    bounds::bound_property,
+    requests::{accept_null, patch_of, reachable, refer_to_patches, requested},
+};
+
 /// The prefix of a reference to a schema.
-const SCHEMAS: &str = "#/components/schemas/";
+pub(super) const SCHEMAS: &str = "#/components/schemas/";
 /// The form of the names of queues, types and other configurations.
 pub(super) const NAME_PATTERN: &str = "^[A-Za-z0-9_.-]+$";
 /// The form of the ids of jobs.
 pub(super) const ID_PATTERN: &str = "^[A-Za-z0-9_.:-]+$";
 /// The largest number of 32 bits without a sign, the type of counts and limits.
 const MAX_U32: u64 = u32::MAX as u64;
-
-/// The bounds of properties and parameters that have the same meaning everywhere, by name.
-fn bounds(name: &str) -> Option<Value> {
-    let name_of_config = || json!({"minLength": 1, "maxLength": 64, "pattern": NAME_PATTERN});
-    Some(match name {
-        "attempt" | "max_attempts" => json!({"minimum": 0, "maximum": 65535}),
-        "queue" | "schedule" | "trigger" | "plugin" => name_of_config(),
-        _ => return None,
-    })
-}
 
 /// Brings the schemas of `document` into the form that the module describes.
 pub(super) fn complete(document: &mut Value) {
@@ -179,7 +174,7 @@ fn test(mut derived: Value) -> Value {
 }
 
 /// The name of the schema that `schema` refers to.
-fn referred(schema: &Value) -> Option<&str> {
+pub(super) fn referred(schema: &Value) -> Option<&str> {
     schema["$ref"].as_str()?.strip_prefix(SCHEMAS)
 }
 
@@ -266,181 +261,4 @@ fn suffix(choice: &Value) -> String {
             first.into_iter().chain(letters).collect::<String>()
         })
         .collect()
-}
-
-/// The names of the schemas that bodies of requests are.
-fn requested(paths: &Value) -> BTreeSet<String> {
-    let operations = paths.as_object().into_iter().flatten();
-    let operations = operations.flat_map(|(_, item)| item.as_object().into_iter().flatten());
-    operations
-        .flat_map(|(_, operation)| {
-            let content = operation["requestBody"]["content"].as_object().into_iter().flatten();
-            content.flat_map(|(_, media)| references(&media["schema"])).collect::<Vec<_>>()
-        })
-        .collect()
-}
-
-/// Makes each merge patch of a configuration refer to a schema of its own. Returns the names of the
-/// configurations.
-fn refer_to_patches(paths: &mut Value) -> BTreeSet<String> {
-    let mut patched = BTreeSet::new();
-    for (_, item) in paths.as_object_mut().into_iter().flatten() {
-        let body = item.pointer_mut("/patch/requestBody/content");
-        for (_, media) in body.and_then(Value::as_object_mut).into_iter().flatten() {
-            let Some(name) = referred(&media["schema"]).map(str::to_owned) else { continue };
-            if !name.ends_with("Patch") {
-                media["schema"] = json!({"$ref": format!("{SCHEMAS}{name}Patch")});
-                patched.insert(name);
-            }
-        }
-    }
-    patched
-}
-
-/// A merge patch of a configuration: no property is required, on no level. An object in it may have
-/// some of its properties.
-fn patch_of(config: &Value, all: &Map<String, Value>) -> Value {
-    let mut patch = config.clone();
-    if let Some(patch) = patch.as_object_mut() {
-        patch.remove("required");
-    }
-    let properties = patch.get_mut("properties").and_then(Value::as_object_mut);
-    for (_, property) in properties.into_iter().flatten() {
-        let kinds = kinds(property, all);
-        if !kinds.contains("object") || property.get("additionalProperties").is_some() {
-            continue;
-        }
-        let description = property.get("description").cloned().unwrap_or_default();
-        *property = json!({"description": description, "type": kinds});
-    }
-    patch
-}
-
-/// The types that a value of `schema` can have.
-fn kinds(schema: &Value, all: &Map<String, Value>) -> BTreeSet<String> {
-    if let Some(schema) = referred(schema).and_then(|name| all.get(name)) {
-        return kinds(schema, all);
-    }
-    if let Some(choices) = schema["anyOf"].as_array() {
-        return choices.iter().flat_map(|choice| kinds(choice, all)).collect();
-    }
-    let own = schema["type"].as_str().into_iter();
-    let list = schema["type"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    own.chain(list).map(str::to_owned).collect()
-}
-
-/// The names of the schemas that `value` refers to.
-fn references(value: &Value) -> Vec<String> {
-    match value {
-        Value::Object(fields) => {
-            let own = referred(value).map(str::to_owned);
-            own.into_iter().chain(fields.values().flat_map(references)).collect()
-        }
-        Value::Array(items) => items.iter().flat_map(references).collect(),
-        _ => Vec::new(),
-    }
-}
-
-/// The names of the schemas that can be reached from `start`.
-fn reachable(schemas: &Map<String, Value>, start: BTreeSet<String>) -> BTreeSet<String> {
-    let mut found = start.clone();
-    let mut next: Vec<String> = start.into_iter().collect();
-    while let Some(name) = next.pop() {
-        for name in schemas.get(&name).map(references).unwrap_or_default() {
-            if found.insert(name.clone()) {
-                next.push(name);
-            }
-        }
-    }
-    found
-}
-
-/// Lets the properties of a request's object that may be left out be null.
-fn accept_null(schema: &mut Value) {
-    if schema.get("additionalProperties") != Some(&json!(false)) {
-        return;
-    }
-    let required: BTreeSet<String> = schema["required"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(|name| name.as_str().map(str::to_owned))
-        .collect();
-    let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
-    let optional = properties.into_iter().flatten().filter(|(name, _)| !required.contains(*name));
-    for (_, property) in optional {
-        let Some(property) = property.as_object_mut() else { continue };
-        if let Some(Value::String(kind)) = property.get("type").cloned() {
-            property.insert("type".into(), json!([kind, "null"]));
-            if let Some(Value::Array(words)) = property.get_mut("enum") {
-                words.push(Value::Null);
-            }
-        } else if let Some(reference) = property.remove("$ref") {
-            if reference == json!(format!("{SCHEMAS}AnyValue")) {
-                property.insert("$ref".into(), reference);
-                continue;
-            }
-            let choices = json!([{ "$ref": reference }, {"type": "null"}]);
-            property.insert("anyOf".into(), choices);
-        } else if let Some(Value::Array(choices)) = property.get_mut("anyOf")
-            && !choices.iter().any(|choice| choice["type"] == "null")
-        {
-            choices.push(json!({"type": "null"}));
-        }
-    }
-}
-
-/// Gives a property the bounds of its name, and those that its description states.
-fn bound_property(name: &str, property: &mut Map<String, Value>) {
-    let own = bounds(name).filter(|_| property.contains_key("type"));
-    property.extend(own.and_then(|own| own.as_object().cloned()).unwrap_or_default());
-    let Some(text) = property.get("description").and_then(Value::as_str) else { return };
-    let [range, most] = stated_bounds(text);
-    let words = serde_json::to_string(&property).unwrap_or_default();
-    let is = |kind: &str| words.contains(&format!("\"{kind}\""));
-    let mut bound = |key: &str, value: f64| {
-        let value = if value.fract() == 0.0 { json!(value as u64) } else { json!(value) };
-        property.insert(key.into(), value);
-    };
-    if is("integer") || is("number") || words.contains(&format!("{SCHEMAS}Seconds\"")) {
-        if let Some((least, most)) = range {
-            bound("minimum", least);
-            bound("maximum", most);
-        }
-    } else if is("array") {
-        if let Some((_, most)) = most {
-            bound("maxItems", most);
-        }
-    } else if is("string")
-        && !is("object")
-        && let Some((least, most)) = range.or(most)
-    {
-        bound("minLength", least);
-        bound("maxLength", most);
-    }
-}
-
-/// The bounds in the first sentence of a description, as least and most: `1 to 64`, and `at most
-/// 64`.
-fn stated_bounds(text: &str) -> [Option<(f64, f64)>; 2] {
-    let sentence = text.split(". ").next().unwrap_or_default();
-    let words: Vec<&str> = sentence
-        .split_whitespace()
-        .map(|word| word.trim_matches(|letter| "(),;:.".contains(letter)))
-        .collect();
-    let number = |word: &str| word.parse::<f64>().ok();
-    let range = words.windows(3).find_map(|words| match words {
-        [least, "to", most] => Some((number(least)?, number(most)?)),
-        _ => None,
-    });
-    let most = words.windows(4).find_map(|words| match words {
-        ["at", "most", most, "KiB"] => Some((0.0, number(most)? * 1024.0)),
-        ["at", "most", most, _] => Some((0.0, number(most)?)),
-        _ => None,
-    });
-    let last = match words[..] {
-        [.., "at", "most", most] => number(most).map(|most| (0.0, most)),
-        _ => None,
-    };
-    [range, most.or(last)]
 }

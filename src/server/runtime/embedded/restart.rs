@@ -1,7 +1,7 @@
 //! Pushes that were under way when the server stopped.
 //!
-//! Their workers may still work, or call back. So each keeps its slot until its lease ends, which is
-//! its response timeout after its start, and is retried then. A type that accepts a second call
+//! Their workers may still work, or call back. So each keeps its slot until its lease ends, which
+//! is its response timeout after its start, and is retried then. A type that accepts a second call
 //! before that sets `retry_after_restart`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,14 +20,14 @@ const PAGE_JOBS: u32 = 1000;
 /// The pushes that were under way when the server stopped.
 #[derive(Default)]
 pub(in crate::runtime) struct CutPushes {
-    types: BTreeMap<(QueueName, TypeName), Found>,
+    types: BTreeMap<(QueueName, TypeName), CutCounts>,
     /// The ends of those whose types retry them after a restart.
     ends: Vec<Report>,
 }
 
 /// The cut pushes of one type in one queue.
 #[derive(Default)]
-struct Found {
+struct CutCounts {
     pushes: u64,
     retried: u64,
     /// When the last of the slots is free that are kept.

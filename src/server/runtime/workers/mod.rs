@@ -1,8 +1,8 @@
 //! The pull workers that called recently: their capacity, what they run, and which are drained.
 //!
-//! A drain is configuration, so it outlasts a restart and holds in every process. A capacity outlasts
-//! a restart of an embedded server, see [`super::capacities`]. Everything else is known to this
-//! process only, and ends with it.
+//! A drain is configuration, so it outlasts a restart and holds in every process. A capacity
+//! outlasts a restart of an embedded server, see [`super::capacities`]. Everything else is known to
+//! this process only, and ends with it.
 
 mod of_queue;
 mod registry;

@@ -87,7 +87,8 @@ impl RegisteredWorker {
     }
 }
 
-/// Whether the worker of a lease call is still registered. A call that is not recorded never leaves.
+/// Whether the worker of a lease call is still registered. A call that is not recorded never
+/// leaves.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Presence(Option<watch::Receiver<()>>);
 
