@@ -2,8 +2,8 @@
 //!
 //! A file starts with the settings of the job. Each further line has an instant, an event, and the
 //! state of the job after it. `grant` stores the version and the instant that the next claims name.
-//! `try` undoes the effect of its line. `UPDATE_EXPECT=1 cargo nextest run scenarios` writes the
-//! right side; read it before you commit it.
+//! `try` undoes the effect of its line. `UPDATE_EXPECT=1 cargo nextest run -p tidegate-core
+//! scenario` writes the right side; read it before you commit it.
 
 use std::{collections::BTreeSet, fmt::Write as _, fs, path::Path, time::Duration};
 
@@ -243,29 +243,42 @@ impl Scenario {
 fn played(text: &str) -> String {
     let mut scenario = Scenario::new();
     let mut out = String::new();
-    let arrow = text
-        .lines()
-        .filter_map(|line| line.split_once("->"))
-        .map(|(left, _)| left.trim_end().len())
-        .max()
-        .unwrap_or(0);
+    // A line that begins with an instant has an event, also before its right side was written.
+    let event = |line: &str| -> Option<String> {
+        let left = line.split_once("->").map_or(line, |(left, _)| left);
+        let begins = left.trim_start().starts_with(|letter: char| letter.is_ascii_digit());
+        begins.then(|| left.trim_end().to_owned())
+    };
+    let arrow = text.lines().filter_map(event).map(|left| left.len()).max().unwrap_or(0);
     for line in text.lines() {
-        match line.split_once("->") {
+        match event(line) {
             None => {
                 if !line.is_empty() && !line.starts_with('#') {
                     scenario.setting(line);
                 }
                 out += line;
             }
-            Some((left, _)) => {
+            Some(left) => {
                 let (at, event) = left.trim().split_once(' ').unwrap();
                 let shown = scenario.step(instant(at), event.trim());
-                write!(out, "{:arrow$} -> {shown}", left.trim_end()).unwrap();
+                write!(out, "{left:arrow$} -> {shown}").unwrap();
             }
         }
         out.push('\n');
     }
     out
+}
+
+#[test]
+fn the_right_side_of_a_new_scenario_is_written() {
+    let text = "# New.\nrun at 10s\n\n9s  grant\n10s  claim for 30s\n";
+    let right = [
+        "# New.\nrun at 10s\n",
+        "9s  grant          -> scheduled for 10s, version 1",
+        "10s  claim for 30s -> running, attempt 1, until 40s, version 1\n",
+    ];
+    assert_eq!(played(text), right.join("\n"));
+    assert_eq!(played(&played(text)), played(text));
 }
 
 #[test]
