@@ -5,7 +5,9 @@
 use std::path::Path;
 
 use tempfile::TempDir;
-use tidegate_backends::sqlite::{SqliteStore, database, forget_database};
+use tidegate_backends::sqlite::{
+    Damage, Inspection, SqliteStore, database, forget_database, repair,
+};
 use tidegate_core::port::job_store::JobStore as _;
 use tidegate_engine::testkit::conformance::run;
 
@@ -104,13 +106,61 @@ fn a_flip_in_the_log_of_a_killed_process_changes_no_answer() {
     }
 }
 
+/// Where the last transaction of the log begins.
+fn last_transaction(log: &[u8]) -> usize {
+    let frames: Vec<&[u8]> = log[HEADER_BYTES..].chunks_exact(FRAME_BYTES).collect();
+    let ends_one = |frame: &&[u8]| frame[4..8] != [0; 4];
+    let before = frames[..frames.len() - 1].iter().rposition(ends_one).unwrap();
+    HEADER_BYTES + (before + 1) * FRAME_BYTES
+}
+
+#[test]
+fn a_flip_in_a_transaction_that_was_on_the_disk_is_refused() {
+    let killed = Killed::new();
+    let last = last_transaction(killed.log());
+    let places = (0..HEADER_BYTES).chain((HEADER_BYTES..last).step_by(977));
+    for at in places.chain([HEADER_BYTES + 4, HEADER_BYTES + 12, last - 1]) {
+        let dir = killed.with_flip(at);
+        let error = SqliteStore::open(dir.path()).map(drop).unwrap_err().to_string();
+        assert!(error.contains("tidegate.db-wal is damaged"), "byte {at}: {error}");
+        let found = Inspection::open(dir.path()).and_then(|db| db.verify());
+        let is_found = |damage: &Damage| damage.what.contains("tidegate.db-wal is damaged");
+        let is_told = found.is_ok_and(|found| found.damage.iter().any(is_found));
+        assert!(is_told || at < killed.schema_bytes, "byte {at}");
+    }
+    for at in last..killed.log().len() {
+        if at % 4001 == 0 {
+            assert!(!is_refused(killed.with_flip(at).path()), "byte {at} of the last");
+        }
+    }
+}
+
+#[test]
+fn a_repaired_log_ends_before_its_damage() {
+    let killed = Killed::new();
+    let last = last_transaction(killed.log());
+    for at in [last - 100, last - FRAME_BYTES - 100] {
+        let dir = killed.with_flip(at);
+        let aside = dir.path().join("aside");
+        let repaired = repair(dir.path(), &aside).unwrap();
+        assert_eq!(repaired.left, [], "{at}");
+        assert!(repaired.done.iter().any(|done| done.contains("the log ends before its damage")));
+        let kept = std::fs::read(aside.join("before/tidegate.db-wal")).unwrap();
+        assert!(kept.len() == killed.log().len() && kept != killed.log());
+        let after = answers(&SqliteStore::open(dir.path()).unwrap());
+        let place = killed.answers.iter().rposition(|answers| *answers == after);
+        assert!(place.is_some_and(|place| place + 1 < killed.answers.len()), "{place:?}");
+        assert!(repair(dir.path(), &aside).unwrap().damage.is_empty());
+    }
+}
+
 #[test]
 fn a_database_whose_tables_are_gone_is_not_taken_for_a_new_one() {
     let killed = Killed::new();
-    for at in [8, 16, 24, HEADER_BYTES + 8, HEADER_BYTES + 500] {
-        let dir = killed.with_flip(at);
+    for bytes in [0, HEADER_BYTES, HEADER_BYTES + 100, HEADER_BYTES + FRAME_BYTES] {
+        let dir = killed.with_log(&killed.log()[..bytes]);
         let error = SqliteStore::open(dir.path()).map(drop).unwrap_err().to_string();
-        assert!(error.contains("had a database, and its file is empty"), "byte {at}: {error}");
+        assert!(error.contains("had a database, and its file is empty"), "{bytes}: {error}");
         assert!(is_refused(dir.path()), "again");
         forget_database(dir.path()).unwrap();
         let store = SqliteStore::open(dir.path()).unwrap();

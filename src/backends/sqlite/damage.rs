@@ -81,6 +81,15 @@ pub struct Damage {
     pub what: String,
 }
 
+impl Damage {
+    /// The log lacks transactions that were on the disk.
+    pub(super) fn of_log() -> Self {
+        let what =
+            "the log tidegate.db-wal is damaged: its transactions from there on are left out";
+        Self { place: Place::File, what: what.to_owned() }
+    }
+}
+
 /// An object that a job names: its key and its length.
 pub type NamedObject = (String, u32);
 

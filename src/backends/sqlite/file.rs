@@ -8,6 +8,7 @@ use std::{
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, config::DbConfig};
 
+use super::log;
 use crate::private;
 use tidegate_core::time::Timestamp;
 
@@ -98,6 +99,17 @@ pub enum OpenError {
         file: PathBuf,
         /// A description, such as `is damaged (...)`.
         problem: String,
+    },
+    /// The log lacks transactions that were on the disk.
+    #[error(
+        "{} is damaged, and SQLite would leave out the transactions from there on: restore the \
+         directory from a backup, or run `tidegate repair`, which keeps a copy and goes on without \
+         them",
+        log.display()
+    )]
+    DamagedLog {
+        /// The log.
+        log: PathBuf,
     },
     /// The operating system reports an error, such as missing permissions or a full disk.
     #[error("cannot use {}: {message}", path.display())]
@@ -245,8 +257,24 @@ pub(super) fn protect(file: &Path) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// The connection that writes. It migrates the file to the newest format.
+/// The connection that writes, if the log is whole.
 pub(super) fn open_writer(file: &Path) -> Result<Connection, OpenError> {
+    if has_damaged_log(file)? {
+        return Err(OpenError::DamagedLog { log: log::path(file) });
+    }
+    open_writer_without_lost(file)
+}
+
+/// Whether the log of a database lacks transactions that were on the disk.
+pub(super) fn has_damaged_log(file: &Path) -> Result<bool, OpenError> {
+    let io =
+        |error: std::io::Error| OpenError::Io { path: log::path(file), message: error.to_string() };
+    log::is_damaged(file).map_err(io)
+}
+
+/// The connection that writes. It migrates the file to the newest format. SQLite leaves out what a
+/// damaged log has lost.
+pub(super) fn open_writer_without_lost(file: &Path) -> Result<Connection, OpenError> {
     let fault = |error| fault(file, &error);
     protect(file)?;
     let db = Connection::open_with_flags(

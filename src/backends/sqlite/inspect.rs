@@ -10,9 +10,9 @@ use std::{
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
 use super::{
-    damage::Verified,
+    damage::{Damage, Verified},
     error::Failure,
-    file::{ANOTHER_PROCESS, OpenError, database, fault, format, open_reader},
+    file::{ANOTHER_PROCESS, OpenError, database, fault, format, has_damaged_log, open_reader},
     row,
     verify::{objects, verify},
 };
@@ -27,6 +27,8 @@ use tidegate_core::{
 pub struct Inspection {
     db: Connection,
     file: PathBuf,
+    /// Whether the log lacks transactions that were on the disk.
+    log_is_damaged: bool,
 }
 
 /// A read-only connection that leaves no file behind. Without a log, no process uses the database,
@@ -81,9 +83,12 @@ impl Inspection {
     /// program or by a later release.
     pub fn open(dir: &Path) -> Result<Self, OpenError> {
         let file = database(dir);
+        // A server that runs has taken what it reads from the log, and writes to it.
+        let is_held = holder(dir).is_ok_and(|holder| holder.is_some());
+        let log_is_damaged = !is_held && has_damaged_log(&file)?;
         let db = open(&file).map_err(|error| fault(&file, &error))?;
         format(&db, &file)?;
-        Ok(Self { db, file })
+        Ok(Self { db, file, log_is_damaged })
     }
 
     /// Checks every row, and SQLite's own structures. Reads the whole file.
@@ -92,7 +97,11 @@ impl Inspection {
     ///
     /// The file cannot be read.
     pub fn verify(&self) -> Result<Verified, OpenError> {
-        verify(&self.db).map_err(|failure| self.damaged(&failure))
+        let mut verified = verify(&self.db).map_err(|failure| self.damaged(&failure))?;
+        if self.log_is_damaged {
+            verified.damage.push(Damage::of_log());
+        }
+        Ok(verified)
     }
 
     /// The items of a kind.

@@ -18,6 +18,7 @@ mod file;
 mod inspect;
 mod job_store;
 mod list;
+mod log;
 mod names;
 mod readers;
 mod record;

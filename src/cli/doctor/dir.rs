@@ -124,6 +124,7 @@ fn unusable(error: &OpenError) -> Finding {
         | OpenError::Older { .. }
         | OpenError::Lost { .. }
         | OpenError::NotNew { .. }
+        | OpenError::DamagedLog { .. }
         | OpenError::Damaged { .. } => "as it says; leave the file as it is until then",
     };
     finding(CheckLevel::Error, "database", error.to_string(), advice)

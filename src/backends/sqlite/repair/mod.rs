@@ -20,12 +20,17 @@ use super::{
     damage::{Damage, Place, Verified},
     error::Failure,
     file::{self, DirLock, OpenError, backup, database},
+    log,
     names::Names,
     row::{self, RawText},
     txn::{Effects, Group, JobColumns, RowLocation, Step},
     verify::{job_at, verify},
 };
 use tidegate_core::port::StoreError;
+
+/// What was done about a damaged log.
+const LOG_ENDED: &str = "the log ends before its damage now; the transactions from there on are \
+                         gone, and the files as they were are in `before`";
 
 /// What a repair has done.
 #[derive(Debug)]
@@ -60,8 +65,20 @@ pub fn repair(dir: &Path, aside: &Path) -> Result<Repaired, OpenError> {
         path: aside.to_owned(),
         message: error.to_string(),
     };
-    let db = file::open_writer(&path)?;
-    let Verified { damage, .. } = verify(&db).map_err(fault)?;
+    let has_damaged_log = file::has_damaged_log(&path)?;
+    if has_damaged_log {
+        // As they were: the open ends the log at its damage.
+        let before = aside.join("before");
+        std::fs::create_dir_all(&before).map_err(io)?;
+        for file in [&path, &log::path(&path)] {
+            std::fs::copy(file, before.join(file.file_name().unwrap_or_default())).map_err(io)?;
+        }
+    }
+    let db = file::open_writer_without_lost(&path)?;
+    let Verified { mut damage, .. } = verify(&db).map_err(fault)?;
+    if has_damaged_log {
+        damage.push(Damage::of_log());
+    }
     if damage.is_empty() {
         return Ok(Repaired { damage, done: Vec::new(), left: Vec::new(), removed: false });
     }
@@ -72,7 +89,7 @@ pub fn repair(dir: &Path, aside: &Path) -> Result<Repaired, OpenError> {
         export: aside.join("damaged.jsonl"),
         lines: Vec::new(),
         replaced: Vec::new(),
-        done: Vec::new(),
+        done: has_damaged_log.then(|| LOG_ENDED.to_owned()).into_iter().collect(),
         left: Vec::new(),
     };
     repair.run(&damage).map_err(fault)?;
