@@ -73,12 +73,8 @@ impl Engine {
             ..TickPlan::default()
         };
         let mut answers = self.settle_all(input, known, catalog, &mut plan, now);
-        let capacity = input.demands.iter().map(|demand| demand.capacity).sum();
-        let window = cache.spread.window(capacity);
-        let window = window.map(|window| (window, self.ports.entropy.fraction()));
-        self.search_unlimited(context, &mut plan, candidates, window, now).await?;
+        self.search_unlimited(context, &mut plan, candidates, now).await?;
         let refused = self.commit_unlimited(context, &plan, known, now).await?;
-        cache.spread.note(plan.claims.len(), refused.claims.len());
         // Refused claims are searched for again.
         plan.again |= !refused.claims.is_empty();
         self.dispatch_unclaimed(&mut plan, catalog, changes).await?;
@@ -109,7 +105,6 @@ impl Engine {
         context: &TickContext<'_>,
         plan: &mut TickPlan,
         candidates: Candidates<'_>,
-        window: Option<(u32, f64)>,
         now: Timestamp,
     ) -> Result<(), Error> {
         let &TickContext { queue, input, catalog, limits } = context;
@@ -125,7 +120,6 @@ impl Engine {
             granted: None,
             admission: Admission::new(&unlimited, Usage::default(), RateCounts::default(), now),
             capacities: Capacities::of(input, catalog),
-            window,
             plan,
         };
         match candidates {

@@ -326,7 +326,6 @@ mod tests {
             types: vec![name("work")],
             max: 10,
             wait: Duration::ZERO,
-            max_pause: Duration::ZERO,
             worker: None,
             lease_seconds: None,
             reports: Vec::new(),

@@ -509,7 +509,6 @@ impl Cloud {
                 types: Vec::new(),
                 max: 1,
                 wait: Duration::from_secs(10),
-                max_pause: Duration::ZERO,
                 worker: Some(worker.clone()),
                 lease_seconds: None,
                 reports: std::mem::take(&mut reports),

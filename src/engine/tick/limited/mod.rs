@@ -167,7 +167,7 @@ impl Engine {
 
         let mut ledger = view.ledger.clone();
         match ledger.settling_until {
-            Some(until) if now < until => plan.wake_to_start(Some(until)),
+            Some(until) if now < until => plan.wake(Some(until)),
             Some(_) if self.adopt(queue, view, &mut plan, now).await? => {
                 ledger.settling_until = None;
             }
@@ -213,7 +213,6 @@ impl Engine {
                 granted: Some((&*view, released)),
                 admission,
                 capacities: Capacities::of(input, catalog),
-                window: None,
                 plan: &mut *plan,
             };
             search.run().await?

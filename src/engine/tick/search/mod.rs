@@ -45,8 +45,6 @@ pub(super) struct Search<'a> {
     /// The limits, over the running jobs and those that this tick has admitted.
     pub(super) admission: Admission<'a>,
     pub(super) capacities: Capacities<'a>,
-    /// Of how many due jobs the first page has at least, and at which part of it the search begins.
-    pub(super) window: Option<(u32, f64)>,
     pub(super) plan: &'a mut TickPlan,
 }
 
@@ -151,7 +149,6 @@ impl Search<'_> {
             } else {
                 self.capacities.total()
             };
-            let wanted = self.window.map_or(wanted, |(window, _)| wanted.max(window));
             let limit = wanted.saturating_add(offered).min(bound - offered).clamp(1, SCAN_BOUND);
             let page = self.due_page(critical, types, after.take(), limit).await?;
             let (next, is_empty) = (page.next.clone(), page.jobs.is_empty());
@@ -186,7 +183,7 @@ impl Search<'_> {
             limit,
         };
         let page = self.engine.ports.store.due(&[query]).await?.pop().unwrap_or_default();
-        self.plan.wake_to_start(page.next_due);
+        self.plan.wake(page.next_due);
         Ok(page)
     }
 
@@ -203,15 +200,7 @@ impl Search<'_> {
             let closed = flow.is_continue() && self.admission.closed(critical);
             return Ok(if closed { ControlFlow::Break(None) } else { flow });
         }
-        let mut jobs = page.jobs;
-        if let Some((_, part)) = self.window {
-            let first = ((jobs.len() as f64 * part) as usize).min(jobs.len());
-            jobs.rotate_left(first);
-        }
-        for job in jobs {
-            if self.window.is_some() && self.capacities.total() == 0 {
-                break;
-            }
+        for job in page.jobs {
             self.try_admit(&job);
             if self.admission.closed(critical) {
                 return Ok(ControlFlow::Break(None));

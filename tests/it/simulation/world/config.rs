@@ -70,7 +70,6 @@ impl RunConfig {
 pub(super) enum StartPath {
     GrantedClaim,
     GrantedDispatch,
-    GrantedOffer,
     UngrantedClaim,
     UnclaimedDispatch,
 }
@@ -78,10 +77,9 @@ pub(super) enum StartPath {
 impl StartPath {
     /// The cells of the table, which the simulation reaches together. A late limit reaches the last
     /// two paths.
-    const CELLS: [[&str; 2]; 5] = [
+    const CELLS: [[&str; 2]; 4] = [
         ["granted claim, atomic store", "granted claim, other store"],
         ["granted dispatch, atomic store", "granted dispatch, other store"],
-        ["granted offer, atomic store", "granted offer, other store"],
         ["ungranted claim, atomic store", "ungranted claim, other store"],
         ["unclaimed dispatch, atomic store", "unclaimed dispatch, other store"],
     ];

@@ -143,8 +143,6 @@ impl World {
         self.start_sweeper(index);
         let world = Arc::clone(self);
         self.scheduler.spawn(async move { world.deliver().await });
-        let world = Arc::clone(self);
-        self.scheduler.spawn(async move { world.take_offers().await });
     }
 
     /// Starts the sweeps of an engine. If that process dies, it is started again.
@@ -199,7 +197,6 @@ impl World {
                     .lock()
                     .hints
                     .extend(tick_outcome.left.into_iter().map(|hint| (now, hint)));
-                self.offer(tick_outcome.offers.into_iter().map(|(_, work)| work));
                 for Claimed { job, .. } in tick_outcome.claimed {
                     let granted = job.life.running().is_some_and(|run| run.granted);
                     if granted {
@@ -281,13 +278,8 @@ impl World {
             lease: None,
             dispatch,
         };
-        let always = !self.faults_active();
-        // A tick that offers jobs sends none.
-        if self.scheduler.happens(0.3) {
-            let capacity = 1 + self.scheduler.draw(3) as u32;
-            return vec![demand(types("pull"), capacity, Dispatch::Offer)];
-        }
         let mut demands = Vec::new();
+        let always = !self.faults_active();
         if always || self.scheduler.happens(0.7) {
             demands.push(demand(types("push"), 1 + self.scheduler.draw(4) as u32, Dispatch::Queue));
         }

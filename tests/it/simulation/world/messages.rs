@@ -13,8 +13,6 @@ use super::{super::model::ProcessNumber, World};
 #[derive(Default)]
 pub(super) struct InFlight {
     pub work: Vec<(Timestamp, Work)>,
-    /// Jobs that were granted to a waiting worker.
-    pub offers: Vec<(Timestamp, Work)>,
     pub hints: Vec<(Timestamp, (JobId, Version))>,
     pub reports: Vec<(Timestamp, Report)>,
     /// Results of unclaimed dispatches, each to the process that made the call.
