@@ -47,6 +47,7 @@ async fn claim_and_finish(store: &SqliteStore, limit: u32) {
         until: at(1000),
         after: None,
         limit,
+        granted: None,
     };
     let page = store.due(&[query]).await.unwrap().remove(0);
     assert_eq!(page.jobs.len(), limit as usize);

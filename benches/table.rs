@@ -107,6 +107,7 @@ async fn claim_and_end(store: &DynamoStore, clock: &FakeClock) {
         until: clock.now(),
         after: None,
         limit: JOBS as u32,
+        granted: None,
     };
     let page = store.due(&[query]).await.unwrap().remove(0);
     assert_eq!(page.jobs.len(), JOBS);
@@ -283,6 +284,7 @@ async fn cancel_due(store: &DynamoStore, clock: &FakeClock) {
             until: clock.now(),
             after: None,
             limit: 1000,
+            granted: None,
         };
         let page = store.due(&[query]).await.unwrap().remove(0);
         if page.jobs.is_empty() {

@@ -38,7 +38,7 @@ pub use crate::config::{
 pub use crate::jobs::dispatch::{Dispatched, Stop, ungranted_work};
 pub use crate::jobs::enqueue::fault;
 pub use crate::jobs::job_writes::{CALLBACK_QUEUE, CALLBACK_TYPE};
-pub use crate::jobs::lookahead::{LastSweep, Lookahead};
+pub use crate::jobs::lookahead::{BegunLookahead, LastSweep, Lookahead};
 pub use crate::jobs::objects::check_object;
 use crate::jobs::running::MAX_CACHED_JOBS;
 pub use crate::jobs::sweep::Swept;
@@ -60,6 +60,7 @@ use tidegate_core::{
         job_store::{SharedStore, StoredJob, WakePosition, last_id},
     },
     target::{ExternalTarget, Push, TargetConfig},
+    time::Timestamp,
     validate::{AcceptTarget, AllowedHosts, no_external_target},
 };
 
@@ -180,6 +181,8 @@ pub struct Engine {
     /// The plugin strategies that failed.
     breaker: CircuitBreaker,
     failed_throttlers: FailedThrottlers,
+    /// When the batches of each queue that no ledger names were last removed.
+    batches_collected: Mutex<HashMap<QueueName, Timestamp>>,
     /// Up to where sweeps have read overdue jobs, behind many that cannot be read.
     overdue_reached: Mutex<Option<WakePosition>>,
     /// The schedules and the next occurrence of each.
@@ -208,6 +211,7 @@ impl Engine {
             good_retries: Mutex::default(),
             breaker: CircuitBreaker::default(),
             failed_throttlers: FailedThrottlers::default(),
+            batches_collected: Mutex::default(),
             overdue_reached: Mutex::default(),
             agenda: Mutex::default(),
             dead_letters: AtomicU64::new(u64::MAX / 2),
@@ -227,7 +231,7 @@ impl Engine {
     }
 
     /// The present instant.
-    pub fn now(&self) -> tidegate_core::time::Timestamp {
+    pub fn now(&self) -> Timestamp {
         self.ports.clock.now()
     }
 

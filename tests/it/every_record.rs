@@ -104,6 +104,7 @@ pub async fn every_answer(store: &dyn JobStore) -> String {
         until: Timestamp::MAX,
         after: None,
         limit: 100,
+        granted: None,
     };
     let critical = DueQuery { critical: true, ..due.clone() };
     let keys = [Key::Correlation(name("x"), "order".into())];

@@ -427,6 +427,7 @@ fn each_damaged_job_is_logged_once_until_the_log_is_full() {
         until: Timestamp::MAX,
         after: None,
         limit: 10,
+        granted: None,
     };
     run(async {
         for pass in 0..3 {

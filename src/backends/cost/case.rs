@@ -147,65 +147,65 @@ pub const CLAIMED: Case = Case {
 /// Due at once, claimed, one retry.
 pub const RETRIED: Case = Case {
     name: "at once, claimed, one retry",
-    batched: units(6.2, 5.0, 7.89, 2.238, 0.0, [1.0, 0.0, 0.195]),
+    batched: units(6.2, 5.0, 6.853, 2.243, 0.0, [1.0, 0.0, 0.193]),
     single: units(9.525, 5.0, 13.0, 6.0, 0.0, [1.0, 0.0, 2.0]),
-    bulk: units(6.218, 5.0, 3.19, 0.307, 0.0, [0.01, 0.0, 0.048]),
+    bulk: units(6.235, 5.0, 3.288, 0.375, 0.0, [0.01, 0.0, 0.06]),
 };
 
 /// Due at once, claimed, completed by a callback.
 pub const CALLED_BACK: Case = Case {
     name: "at once, claimed, single callback",
     batched: units(5.103, 4.0, 7.205, 1.205, 0.0, [2.0, 0.0, 0.103]),
-    single: units(6.75, 4.0, 12.925, 3.0, 0.0, [2.0, 0.0, 1.0]),
+    single: units(6.75, 4.0, 12.675, 3.0, 0.0, [2.0, 0.0, 1.0]),
     bulk: units(5.09, 4.0, 5.04, 0.03, 0.0, [1.01, 0.0, 0.01]),
 };
 
 /// Delayed, dispatched without a claim.
 pub const DELAYED_PLAIN: Case = Case {
     name: "delayed, plain",
-    batched: units(2.007, 2.0, 4.861, 0.03, 0.0, [1.0, 0.0, 0.013]),
-    single: units(2.075, 2.0, 7.175, 2.175, 0.0, [1.0, 0.0, 1.0]),
-    bulk: units(2.007, 2.0, 1.391, 0.025, 0.0, [0.01, 0.0, 0.01]),
+    batched: units(2.01, 2.0, 3.856, 0.03, 0.0, [1.0, 0.0, 0.013]),
+    single: units(2.1, 2.0, 6.175, 2.175, 0.0, [1.0, 0.0, 1.0]),
+    bulk: units(2.01, 2.0, 1.381, 0.025, 0.0, [0.01, 0.0, 0.01]),
 };
 
 /// Delayed, claimed.
 pub const DELAYED: Case = Case {
     name: "delayed, claimed",
-    batched: units(3.115, 3.0, 4.846, 0.03, 0.0, [1.0, 0.0, 0.013]),
-    single: units(4.775, 3.0, 8.35, 2.175, 0.0, [1.0, 0.0, 1.0]),
-    bulk: units(3.103, 3.0, 1.376, 0.025, 0.0, [0.01, 0.0, 0.01]),
+    batched: units(3.118, 3.0, 3.841, 0.03, 0.0, [1.0, 0.0, 0.013]),
+    single: units(4.8, 3.0, 7.35, 2.175, 0.0, [1.0, 0.0, 1.0]),
+    bulk: units(3.105, 3.0, 1.366, 0.025, 0.0, [0.01, 0.0, 0.01]),
 };
 
 /// In a limited queue.
 pub const LIMITED: Case = Case {
     name: "limited",
-    batched: units(6.535, 3.0, 27.635, 2.083, 3.735, [1.0, 0.893, 0.58]),
-    single: units(8.025, 3.0, 38.025, 4.5, 6.0, [1.0, 2.5, 1.0]),
-    bulk: units(3.21, 3.0, 3.105, 0.095, 0.497, [0.01, 0.06, 0.02]),
+    batched: units(6.505, 3.0, 19.41, 2.083, 3.735, [1.0, 0.893, 0.58]),
+    single: units(8.025, 3.0, 29.775, 4.5, 6.0, [1.0, 2.5, 1.0]),
+    bulk: units(3.203, 3.0, 2.857, 0.095, 0.497, [0.01, 0.06, 0.02]),
 };
 
 /// In a limited queue, one retry.
 pub const LIMITED_RETRIED: Case = Case {
     name: "limited, one retry",
-    batched: units(9.133, 5.0, 95.475, 3.078, 3.538, [1.0, 1.318, 0.095]),
-    single: units(16.075, 5.0, 81.975, 13.975, 9.0, [1.0, 5.65, 2.0]),
-    bulk: units(6.995, 5.0, 57.72, 2.058, 0.91, [0.01, 0.667, 0.04]),
+    batched: units(9.805, 5.0, 37.765, 3.295, 3.738, [1.0, 1.363, 0.107]),
+    single: units(16.075, 5.0, 64.2, 14.05, 9.0, [1.0, 5.675, 2.0]),
+    bulk: units(7.34, 5.0, 27.082, 1.913, 1.022, [0.01, 0.595, 0.048]),
 };
 
 /// In a limited queue, one retry, each attempt completed by a callback.
 pub const LIMITED_CALLED_BACK: Case = Case {
     name: "limited, one retry, single callbacks",
-    batched: units(14.28, 7.0, 177.588, 3.868, 5.725, [3.0, 1.865, 0.182]),
-    single: units(16.15, 7.0, 116.85, 16.45, 9.0, [3.0, 6.475, 2.0]),
-    bulk: units(11.473, 7.0, 95.385, 2.518, 3.635, [2.01, 1.258, 0.08]),
+    batched: units(14.15, 7.0, 53.578, 3.645, 5.65, [3.0, 1.768, 0.173]),
+    single: units(16.1, 7.0, 88.575, 15.85, 9.0, [3.0, 6.275, 2.0]),
+    bulk: units(11.26, 7.0, 36.617, 2.268, 3.735, [2.01, 1.27, 0.07]),
 };
 
 /// In a limited queue, leased by workers.
 pub const PULLED: Case = Case {
     name: "limited, pulled",
-    batched: units(5.192, 3.0, 25.450, 0.0, 2.147, [1.72, 0.715, 0.0]),
-    single: units(7.0, 3.0, 122.1, 0.0, 2.95, [2.975, 0.975, 0.0]),
-    bulk: units(3.317, 3.0, 7.032, 0.0, 0.295, [0.128, 0.098, 0.0]),
+    batched: units(5.155, 3.0, 18.242, 0.0, 2.147, [1.72, 0.715, 0.0]),
+    single: units(7.0, 3.0, 90.325, 0.0, 2.95, [2.975, 0.975, 0.0]),
+    bulk: units(3.31, 3.0, 5.038, 0.0, 0.295, [0.128, 0.098, 0.0]),
 };
 
 /// All cases in the order of the output.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     DynamoStore,
-    entry::{CRITICAL, PARTITION, TYPE},
+    entry::{CRITICAL, PARTITION, PRIORITY, TYPE, priority_of},
     key::{self, Hour, Key, Partition},
     row,
     table::Item,
@@ -42,6 +42,9 @@ pub(super) struct Bucket {
     pub job_type: String,
     pub critical: bool,
     pub partition: String,
+    /// The priority of its jobs; none if they have several. A job whose priority was changed may
+    /// have another one, and then a second entry in a bucket of that.
+    pub priority: Option<i32>,
     pub low_watermark: String,
 }
 
@@ -56,12 +59,14 @@ impl Bucket {
             job_type: item.text(TYPE)?.to_owned(),
             critical: item.number(CRITICAL)? == 1,
             partition: item.text(PARTITION).unwrap_or_default().to_owned(),
+            priority: item.number(PRIORITY).and_then(priority_of),
             low_watermark: item.text(row::LOW_WATERMARK).unwrap_or_default().to_owned(),
         })
     }
 
-    /// Whether a job with this spec may wait in this bucket. The shard does not matter: other
-    /// processes may use more or fewer shards.
+    /// Whether a job with this spec may wait in this bucket. The shard does not matter, because other
+    /// processes may use more or fewer shards, and neither does the priority, because an older
+    /// release writes no second entry when it changes.
     pub(super) fn is_for(&self, spec: &Spec) -> bool {
         spec.job_type.as_str() == self.job_type
             && spec.critical == self.critical

@@ -1,18 +1,20 @@
 //! Due jobs in the order of a queue.
 //!
-//! The entries of an index partition are read by instant, only as far as the order requires. In an
-//! order by time, a step is complete once every index partition was read past it. An order by
-//! priority requires every due entry. Late buckets are always read as a whole.
+//! A page is a merge of streams, one for each index partition. Each is read by small pages, and
+//! only while one of its unread jobs may precede a job of the page. A stream of jobs of several
+//! priorities is read to the end of the order's step, or to its own end in an order by priority.
+//! Late buckets are always read as a whole.
 
-use std::collections::{BTreeMap, VecDeque, btree_map::Entry};
+use std::collections::{BTreeMap, HashMap, btree_map::Entry};
 
-use futures_util::future;
+use futures_util::{StreamExt, TryStreamExt, future, stream};
 
 use super::{
     DynamoStore,
     bucket::Bucket,
     key::{Hour, Partition},
     partition::{Reader, SeenEntry},
+    stream::{Bound, Stream},
 };
 use tidegate_core::{
     job::{Job, JobId, QueueName, TypeName},
@@ -20,12 +22,26 @@ use tidegate_core::{
         StoreError,
         job_store::{DuePage, DueQuery},
     },
-    queue::{Order, order::Position},
+    queue::{
+        Order,
+        order::{OrderKey, Position},
+    },
     time::Timestamp,
 };
 
 /// Maximum entries that one request reads.
 pub(super) const PAGE_ENTRIES: u32 = 1000;
+/// Entries that the first page of a stream has beyond its share of the page: some lead to no
+/// candidate.
+const PAGE_MARGIN: u32 = 8;
+/// Streams that are read at once.
+const MAX_CONCURRENT_READS: usize = 8;
+/// Pages that are read at once.
+const MAX_CONCURRENT_PAGES: usize = 8;
+/// Jobs that a page holds in memory at most. With more, it consists of those that were read, though
+/// unread ones may precede them: this takes as many jobs of one step that share an index partition
+/// with jobs of other priorities.
+const MAX_FOUND: usize = 50_000;
 
 /// The open buckets of a queue up to an hour.
 struct OpenBuckets {
@@ -33,84 +49,62 @@ struct OpenBuckets {
     due: Vec<Bucket>,
 }
 
-/// The buckets of one index partition in order, and how far they were read.
-pub(super) struct PartitionScan<'a> {
-    buckets: VecDeque<Bucket>,
-    reader: Option<Reader<'a>>,
-    read_until: Option<Timestamp>,
-}
-
-impl PartitionScan<'_> {
-    /// A scan that begins with `first`, which has still to be added.
-    pub(super) fn at(first: &Bucket) -> Self {
-        let read_until = Some(first.hour.start());
-        Self { buckets: VecDeque::new(), reader: None, read_until }
-    }
-
-    /// Adds the next bucket.
-    pub(super) fn add(&mut self, bucket: Bucket) {
-        self.buckets.push_back(bucket);
-    }
-
-    /// Everything before this instant was read; none if everything was.
-    pub(super) fn read_until(&self) -> Option<Timestamp> {
-        self.read_until
-    }
-}
-
-/// The jobs that a query has found so far.
+/// The jobs after the start of the page that a query has found so far.
 struct Found<'q> {
     query: &'q DueQuery,
-    jobs: BTreeMap<JobId, Job>,
+    jobs: BTreeMap<OrderKey, Job>,
+    keys: HashMap<JobId, OrderKey>,
+    after: Option<OrderKey>,
     next_due: Option<Timestamp>,
 }
 
-impl Found<'_> {
+impl<'q> Found<'q> {
+    fn new(query: &'q DueQuery) -> Self {
+        let key = |last: &Position| query.order.key(last.priority, last.run_at, &last.id);
+        let after = query.after.as_ref().map(key);
+        Self { query, jobs: BTreeMap::new(), keys: HashMap::new(), after, next_due: None }
+    }
+
     fn add(&mut self, seen: Vec<SeenEntry>) {
         for job in seen.into_iter().filter_map(|seen| seen.job) {
             let Some(run_at) = matching_due_time(self.query, &job) else {
                 continue;
             };
-            if run_at <= self.query.until {
-                self.jobs.insert(job.id.clone(), job);
-            } else {
+            if run_at > self.query.until {
                 self.next_due = self.next_due.into_iter().chain([run_at]).min();
+                continue;
+            }
+            let key = self.query.order.key(job.spec.priority, run_at, &job.id);
+            // A job may have several entries, and may change between two reads.
+            if let Some(before) = self.keys.insert(job.id.clone(), key.clone()) {
+                self.jobs.remove(&before);
+            }
+            if self.after.as_ref().is_none_or(|after| *after < key) {
+                self.jobs.insert(key, job);
             }
         }
     }
 
-    /// The jobs after the start of the page, in order, as far as no unread job can precede them.
-    fn complete(&self, read_until: Option<Timestamp>) -> Vec<&Job> {
-        let order = self.query.order;
-        let key = |job: &Job| {
-            order.key(job.spec.priority, job.life.run_at().unwrap_or_default(), &job.id)
-        };
-        let after =
-            self.query.after.as_ref().map(|last| order.key(last.priority, last.run_at, &last.id));
-        let is_complete = |job: &Job| {
-            read_until.is_none_or(|read| {
-                step_end(order, job.life.run_at().unwrap_or_default())
-                    .is_some_and(|end| end <= read)
-            })
-        };
-        let mut jobs: Vec<_> =
-            self.jobs.values().filter(|job| is_complete(job)).map(|job| (key(job), job)).collect();
-        jobs.retain(|(key, _)| after.as_ref().is_none_or(|after| after < key));
-        jobs.sort_by(|(a, _), (b, _)| a.cmp(b));
-        jobs.into_iter().map(|(_, job)| job).collect()
+    /// How many jobs of the page no unread job can precede, up to one more than it may have.
+    fn complete(&self, bound: Option<&Bound>) -> usize {
+        let precedes = |key: &&OrderKey| bound.is_none_or(|bound| precedes(key, bound));
+        self.jobs.keys().take(self.query.limit as usize + 1).take_while(precedes).count()
+    }
+
+    /// Whether an unread job behind `bound` may still belong to the page.
+    fn needs(&self, bound: &Bound) -> bool {
+        let last = self.jobs.keys().nth(self.query.limit as usize);
+        last.is_none_or(|last| !precedes(last, bound))
+    }
+
+    fn is_full(&self) -> bool {
+        self.jobs.len() > MAX_FOUND
     }
 }
 
-/// The first instant after the order's step that contains `run_at`; none if the order depends on
-/// all due jobs.
-fn step_end(order: Order, run_at: Timestamp) -> Option<Timestamp> {
-    match order {
-        Order::Time { step_millis } => {
-            let step = step_millis.max(1) as i64;
-            Some(Timestamp::from_millis((run_at.millis().div_euclid(step) + 1) * step))
-        }
-        Order::Priority { .. } => None,
-    }
+/// Whether a job with this key comes before every job behind `bound`.
+fn precedes(key: &OrderKey, (rank, tie): &Bound) -> bool {
+    ((key.0, key.1, key.2), key.3.as_str()) < (*rank, tie.as_str())
 }
 
 /// When `job` is due, if it matches `query`.
@@ -130,7 +124,8 @@ fn may_hold(query: &DueQuery, bucket: &Bucket) -> bool {
         && query.partition.as_ref().is_none_or(|name| *name == bucket.partition)
 }
 
-/// The start of the order's step in which the page begins; earlier steps were on earlier pages.
+/// The start of the order's step in which the page begins: every job of an earlier step was on an
+/// earlier page.
 fn page_start(query: &DueQuery) -> Option<Timestamp> {
     query.after.as_ref().and_then(|after| match query.order {
         Order::Time { step_millis } => {
@@ -141,40 +136,63 @@ fn page_start(query: &DueQuery) -> Option<Timestamp> {
     })
 }
 
-/// A scan of each index partition in `open` that may have jobs for the page, from `from` on.
-fn scans<'a>(query: &DueQuery, open: &[Bucket], from: Option<Timestamp>) -> Vec<PartitionScan<'a>> {
-    let mut scans: BTreeMap<&Partition, PartitionScan<'_>> = BTreeMap::new();
-    let is_needed = |bucket: &&Bucket| {
-        may_hold(query, bucket) && from.is_none_or(|from| bucket.hour >= Hour::of(from))
-    };
-    for bucket in open.iter().filter(is_needed) {
-        let scan =
-            scans.entry(&bucket.index_partition).or_insert_with(|| PartitionScan::at(bucket));
-        scan.add(bucket.clone());
+/// The instant from which the jobs of a stream may be on the page; none if it has no job of it.
+fn stream_start(query: &DueQuery, priority: Option<i32>) -> Option<Timestamp> {
+    let first = Timestamp::from_millis(i64::MIN);
+    match (priority, &query.after) {
+        (_, None) => Some(first),
+        (None, Some(_)) => Some(page_start(query).unwrap_or(first)),
+        (Some(priority), Some(after)) => Some(query.order.stream_start(priority, after)?.0),
     }
-    scans.into_values().collect()
+}
+
+/// The streams of `open` that may have jobs of the page.
+fn streams<'a>(query: &DueQuery, open: &[Bucket]) -> Vec<Stream<'a>> {
+    let mut streams: BTreeMap<&Partition, (Timestamp, Vec<&Bucket>)> = BTreeMap::new();
+    for bucket in open.iter().filter(|bucket| may_hold(query, bucket)) {
+        let Some(from) = stream_start(query, bucket.priority) else { continue };
+        if bucket.hour >= Hour::of(from) {
+            let (_, buckets) =
+                streams.entry(&bucket.index_partition).or_insert_with(|| (from, Vec::new()));
+            buckets.push(bucket);
+        }
+    }
+    let page = query.limit / streams.len().max(1) as u32 + PAGE_MARGIN;
+    let stream = |(from, buckets): (Timestamp, Vec<&Bucket>)| {
+        let from = Some(from).filter(|from| from.millis() > i64::MIN);
+        let mut stream = Stream::of(buckets[0], from, page).of_candidates(&query.granted);
+        for bucket in buckets {
+            stream.add(bucket.clone());
+        }
+        stream
+    };
+    streams.into_values().map(stream).collect()
 }
 
 impl DynamoStore {
     pub(super) async fn due_pages(&self, queries: &[DueQuery]) -> Result<Vec<DuePage>, StoreError> {
         // Open buckets are read once for all queries of a queue.
         let mut known: BTreeMap<(&QueueName, Hour), OpenBuckets> = BTreeMap::new();
-        let mut pages = Vec::with_capacity(queries.len());
-        for query in queries {
+        for query in queries.iter().filter(|query| !query.types.is_empty()) {
             let hour = Hour::of(query.until);
-            let open = match known.entry((&query.queue, hour)) {
-                Entry::Occupied(open) => open.into_mut(),
-                Entry::Vacant(place) => {
-                    let late = self.open(&query.queue, None, None, true).await?;
-                    place.insert(OpenBuckets {
-                        late,
-                        due: self.open(&query.queue, None, Some(hour), false).await?,
-                    })
-                }
-            };
-            pages.push(self.due_page(query, &open.late, &open.due).await?);
+            if let Entry::Vacant(place) = known.entry((&query.queue, hour)) {
+                let late = self.open(&query.queue, None, None, true);
+                let due = self.open(&query.queue, None, Some(hour), false);
+                let (late, due) = future::try_join(late, due).await?;
+                place.insert(OpenBuckets { late, due });
+            }
         }
-        Ok(pages)
+        let pages = queries.iter().map(|query| {
+            let open = known.get(&(&query.queue, Hour::of(query.until)));
+            async move {
+                match open.filter(|_| !query.types.is_empty()) {
+                    Some(open) => self.due_page(query, open).await,
+                    None => Ok(DuePage::default()),
+                }
+            }
+        });
+        let pages: Vec<_> = pages.collect();
+        stream::iter(pages).buffered(MAX_CONCURRENT_PAGES).try_collect().await
     }
 
     pub(super) async fn count_due_jobs(
@@ -197,6 +215,7 @@ impl DynamoStore {
                 until,
                 after: None,
                 limit: left,
+                granted: None,
             };
             for job in self.due_pages(&[query]).await?.into_iter().flat_map(|page| page.jobs) {
                 *counts.entry(job.spec.job_type.clone()).or_default() += 1;
@@ -209,47 +228,45 @@ impl DynamoStore {
         Ok(counts)
     }
 
-    async fn due_page(
-        &self,
-        query: &DueQuery,
-        late: &[Bucket],
-        open: &[Bucket],
-    ) -> Result<DuePage, StoreError> {
-        if query.types.is_empty() {
-            return Ok(DuePage::default());
-        }
-        let mut found = Found { query, jobs: BTreeMap::new(), next_due: None };
-        let late = late.iter().filter(|bucket| may_hold(query, bucket));
-        let pages = future::try_join_all(
-            late.map(|bucket| self.read_whole(Reader::new(self, bucket.clone(), None, None))),
-        )
-        .await?;
-        for seen in pages {
+    async fn due_page(&self, query: &DueQuery, open: &OpenBuckets) -> Result<DuePage, StoreError> {
+        let mut found = Found::new(query);
+        let late = open.late.iter().filter(|bucket| may_hold(query, bucket));
+        let late = late.map(|bucket| {
+            let reader = Reader::new(self, bucket.clone(), None, None).behind_passed();
+            reader.leaving_out(query.granted.clone())
+        });
+        for seen in future::try_join_all(late.map(|reader| self.read_whole(reader))).await? {
             found.add(seen);
         }
-        let from = page_start(query);
-        let mut scans = scans(query, open, from);
-        let page = (query.limit + 64).min(PAGE_ENTRIES);
+        let mut streams = streams(query, &open.due);
         loop {
-            let read_until = scans.iter().filter_map(|scan| scan.read_until).min();
-            if read_until.is_none() || found.complete(read_until).len() > query.limit as usize {
-                let complete = found.complete(read_until);
-                let more = complete.len() > query.limit as usize;
-                let jobs: Vec<Job> =
-                    complete.into_iter().take(query.limit as usize).cloned().collect();
-                let next = jobs.last().filter(|_| more).map(Position::of);
-                let next_due = self.next_due(query, open, found.next_due).await?;
-                return Ok(DuePage { jobs, next, next_due });
+            streams.sort_by_cached_key(|stream| {
+                (stream.read_until().is_none(), stream.bound(query.order))
+            });
+            let bound = streams.first().and_then(|stream| stream.bound(query.order));
+            let complete = found.complete(bound.as_ref());
+            if bound.is_none() || complete > query.limit as usize || found.is_full() {
+                break;
             }
-            let behind = scans.iter_mut().filter(|scan| scan.read_until == read_until);
-            let pages = future::try_join_all(
-                behind.map(|scan| self.read_on(scan, from, query.until, page)),
-            )
-            .await?;
+            let is_needed = |stream: &&mut Stream<'_>| {
+                stream.bound(query.order).is_some_and(|bound| found.needs(&bound))
+            };
+            let behind = streams.iter_mut().take_while(is_needed).take(MAX_CONCURRENT_READS);
+            let pages =
+                future::try_join_all(behind.map(|stream| stream.read(self, query.until))).await?;
             for seen in pages {
                 found.add(seen);
             }
         }
+        future::join_all(streams.into_iter().map(Stream::leave)).await;
+        let more = found.jobs.len() > query.limit as usize;
+        let jobs: Vec<Job> = found.jobs.into_values().take(query.limit as usize).collect();
+        let next = jobs.last().filter(|_| more).map(Position::of);
+        let next_due = match next {
+            Some(_) => None,
+            None => self.next_due(query, &open.due, found.next_due).await?,
+        };
+        Ok(DuePage { jobs, next, next_due })
     }
 
     /// All entries of `reader`.
@@ -264,37 +281,6 @@ impl DynamoStore {
         Ok(all)
     }
 
-    /// The next entries of an index partition.
-    pub(super) async fn read_on<'a>(
-        &'a self,
-        scan: &mut PartitionScan<'a>,
-        from: Option<Timestamp>,
-        until: Timestamp,
-        page: u32,
-    ) -> Result<Vec<SeenEntry>, StoreError> {
-        if scan.reader.is_none() {
-            let Some(bucket) = scan.buckets.pop_front() else {
-                scan.read_until = None;
-                return Ok(Vec::new());
-            };
-            // A past hour is read to its end, so that its bucket can be closed.
-            let until = Some(until).filter(|until| *until < bucket.hour.end());
-            scan.reader = Some(Reader::new(self, bucket, from, until));
-        }
-        let reader = scan.reader.as_mut().expect("a reader was created above");
-        match reader.page(page).await? {
-            Some(seen) if !reader.is_done() => {
-                scan.read_until = Some(reader.read_until());
-                Ok(seen)
-            }
-            seen => {
-                scan.reader = None;
-                scan.read_until = scan.buckets.front().map(|bucket| bucket.hour.start());
-                Ok(seen.unwrap_or_default())
-            }
-        }
-    }
-
     /// The earliest due time after the query's `until`; `next` is the earliest one found so far.
     async fn next_due(
         &self,
@@ -304,44 +290,61 @@ impl DynamoStore {
     ) -> Result<Option<Timestamp>, StoreError> {
         let hour = Hour::of(query.until);
         let present = open.iter().filter(|bucket| bucket.hour == hour && may_hold(query, bucket));
-        let first =
-            future::try_join_all(present.map(|bucket| self.first_due(query, bucket, next))).await?;
-        next = first.into_iter().flatten().chain(next).min();
+        next = self.first_due(query, present.cloned().collect(), next).await?;
         if next.is_some_and(|next| next < hour.end()) {
             return Ok(next);
         }
+        let mut later: BTreeMap<Hour, Vec<Bucket>> = BTreeMap::new();
         for bucket in self.open(&query.queue, Some(hour.next()), None, false).await? {
-            if next.is_some_and(|next| next < bucket.hour.start()) {
+            if may_hold(query, &bucket) {
+                later.entry(bucket.hour).or_default().push(bucket);
+            }
+        }
+        for (hour, buckets) in later {
+            if next.is_some_and(|next| next < hour.start()) {
                 break;
             }
-            if may_hold(query, &bucket) {
-                next = self.first_due(query, &bucket, next).await?;
-            }
+            next = self.first_due(query, buckets, next).await?;
         }
         Ok(next)
     }
 
-    /// The earlier of `next` and the earliest due time in `bucket` after the query's `until`.
+    /// The earliest of `next` and the due times in `buckets` after the query's `until`.
     async fn first_due(
         &self,
         query: &DueQuery,
-        bucket: &Bucket,
-        mut next: Option<Timestamp>,
+        buckets: Vec<Bucket>,
+        next: Option<Timestamp>,
+    ) -> Result<Option<Timestamp>, StoreError> {
+        let first = buckets.into_iter().map(|bucket| self.first_due_in(query, bucket));
+        let first: Vec<_> = first.collect();
+        let first = stream::iter(first).buffer_unordered(MAX_CONCURRENT_READS);
+        let first: Vec<Option<Timestamp>> = first.try_collect().await?;
+        Ok(first.into_iter().flatten().chain(next).min())
+    }
+
+    /// The earliest due time in `bucket` after the query's `until`. It is that of a job's row or of
+    /// an entry, whose job may have moved since: a caller that waits for it looks again for nothing.
+    async fn first_due_in(
+        &self,
+        query: &DueQuery,
+        bucket: Bucket,
     ) -> Result<Option<Timestamp>, StoreError> {
         let after = Timestamp::from_millis(query.until.millis() + 1);
-        let mut reader = Reader::new(self, bucket.clone(), Some(after), None);
-        let mut size = 8;
+        let mut reader = Reader::new(self, bucket, Some(after), None).for_times();
+        let mut size = 1;
         while let Some(seen) = reader.page(size).await? {
-            let due = seen
-                .iter()
-                .filter_map(|seen| matching_due_time(query, seen.job.as_ref()?))
-                .filter(|run_at| *run_at > query.until);
-            next = next.into_iter().chain(due).min();
-            if next.is_some_and(|next| next < reader.read_until()) {
-                break;
+            let due = |seen: &SeenEntry| match &seen.job {
+                _ if seen.is_known_exhausted() => None,
+                None => seen.is_entry().then_some(seen.at),
+                Some(job) => matching_due_time(query, job).filter(|run_at| *run_at == seen.at),
+            };
+            let first = seen.iter().filter_map(due).find(|at| *at > query.until);
+            if first.is_some() {
+                return Ok(first);
             }
-            size = (size * 4).min(PAGE_ENTRIES);
+            size = (size * 8).min(PAGE_ENTRIES);
         }
-        Ok(next)
+        Ok(None)
     }
 }

@@ -37,6 +37,8 @@ const MAX_JOBS_PER_TIMER: usize = 12;
 pub(super) const TYPE: char = 't';
 pub(super) const CRITICAL: char = 'c';
 pub(super) const PARTITION: char = 'a';
+/// The priority of its jobs, as [`priority_number`] encodes it; absent if they have several.
+pub(super) const PRIORITY: char = 'y';
 
 /// A request for an index entry: `id` must be found at `at`.
 #[derive(Clone, Debug)]
@@ -57,6 +59,7 @@ pub(super) enum EntryKind {
         job_type: Val,
         critical: bool,
         partition: String,
+        priority: Option<i32>,
     },
     /// Those of overdue jobs.
     Timer,
@@ -77,6 +80,7 @@ impl EntryRequest {
             job_type: Val::S(spec.job_type.to_string()),
             critical: spec.critical,
             partition: spec.partition.clone(),
+            priority: key::own_priority(spec.priority),
         };
         Self { id: id.clone(), revision, at, kind }
     }
@@ -194,6 +198,8 @@ impl DynamoStore {
         if fresh.is_empty() {
             return Ok(());
         }
+        let active: Vec<Item> = fresh.iter().filter_map(active).collect();
+        fresh.extend(active);
         fresh.sort_by(|a, b| a.key.cmp(&b.key));
         fresh.dedup_by(|a, b| a.key == b.key);
         let changes: Vec<Change> = fresh.into_iter().map(Change::Insert).collect();
@@ -224,11 +230,28 @@ impl DynamoStore {
     }
 }
 
+/// The listing of the queue of a bucket's registration; none for other registrations.
+pub(super) fn active(registration: &Item) -> Option<Item> {
+    let queue = key::queue_of_open(&registration.key)?;
+    let (hour, _) = key::registered_of(&registration.key.s)?;
+    Some(Item::new(Key::new(key::ACTIVE, key::active(hour, queue)), []))
+}
+
+/// A priority as a number of the table, which has no sign.
+fn priority_number(priority: i32) -> u64 {
+    (i64::from(priority) - i64::from(i32::MIN)) as u64
+}
+
+/// The priority that [`priority_number`] encoded; none for a number that is none.
+pub(super) fn priority_of(number: u64) -> Option<i32> {
+    i32::try_from(i64::try_from(number).ok()? + i64::from(i32::MIN)).ok()
+}
+
 /// The registration of the bucket of an entry.
 fn open_bucket(request: &EntryRequest, late: bool, now: Timestamp) -> Item {
     let low_watermark = (row::LOW_WATERMARK, Val::S(String::new()));
     match &request.kind {
-        EntryKind::Due { index_partition, queue, job_type, critical, partition } => {
+        EntryKind::Due { index_partition, queue, job_type, critical, partition, priority } => {
             let hour = Hour::of(if late { now } else { request.at });
             let mut attrs = vec![
                 low_watermark,
@@ -238,6 +261,7 @@ fn open_bucket(request: &EntryRequest, late: bool, now: Timestamp) -> Item {
             if !partition.is_empty() {
                 attrs.push((PARTITION, Val::S(partition.clone())));
             }
+            attrs.extend(priority.map(|priority| (PRIORITY, Val::N(priority_number(priority)))));
             Item::new(
                 Key::new(key::open(queue, late), key::registered(hour, index_partition)),
                 attrs,

@@ -1,8 +1,9 @@
 //! The keys of items in the table.
 //!
 //! **A row's key contains its due time.** What is found by time lies in a *bucket*: one hour of one
-//! *index partition*. An index partition is a queue, a type, critical or not, a partition and a
-//! shard. Keys within a bucket sort by instant. An id drawn by the engine contains the index
+//! *index partition*. An index partition is a queue, a type, critical or not, a partition, a
+//! priority and a shard. Keys within a bucket sort by instant, so that a bucket of one priority is
+//! a stream of `tidegate_core::queue::order`. An id drawn by the engine contains the index
 //! partition and the instant of its row, so that the id alone gives the key.
 //!
 //! | item | `p` | `s` |
@@ -12,20 +13,22 @@
 //! | late entry | `B#partition#hour!` | `instant!id!revision` |
 //! | timer | `T#hour` | `instant!random` |
 //! | open bucket | `R#queue`, late ones `L#queue`, timers `R#` | `hour#partition` |
+//! | queue with open buckets of an hour | `O#` | `hour#queue` |
 //! | bucket that has had jobs | `A#queue` | `hour#partition` |
 //! | queue that has had jobs | `Q#` | queue |
 //! | location of a client's id | `I#id` | `-` |
 //! | body | `D#id` | `digest#part` |
 //! | key of a job | `K#kind#type#key` | `-` |
 //! | ledger, grant batch | `H#queue`, `G#queue` | `-`, number |
-//! | item of configuration | `C#kind` | name |
+//! | item of configuration, copies of a type | `C#kind`, `C#type@number` | name |
+//! | version of the configuration, copies | `C#`, `C#@number` | `version` |
 //! | record, its appointment | `E#kind`, `Y#kind` | name, `instant!name` |
 //! | part of a large record | `F#kind#name` | `digest#part` |
 
 use sha2::{Digest, Sha256};
 
 use tidegate_core::{
-    job::{JobId, QueueName, Spec, TypeName},
+    job::{JobId, QueueName, Spec},
     port::job_store::{self, ItemKind, RecordKind},
     queue::ledger::BatchId,
     time::Timestamp,
@@ -131,7 +134,19 @@ impl Hour {
     }
 }
 
-/// The name of an index partition: a digest of its queue, type, class, partition and shard.
+/// The priorities whose jobs have index partitions of their own. Jobs of all others share one, which
+/// is read as far as no unread job can precede a read one. A bound keeps the number of streams
+/// small that a page of due jobs merges.
+const OWN_PRIORITIES: std::ops::RangeInclusive<i32> = -128..=255;
+
+/// The priority of all jobs of the index partition in which jobs of this priority wait; none if
+/// they share it with jobs of other priorities.
+pub(super) fn own_priority(priority: i32) -> Option<i32> {
+    OWN_PRIORITIES.contains(&priority).then_some(priority)
+}
+
+/// The name of an index partition: a digest of its queue, type, class, partition, priority and
+/// shard.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Partition(String);
 
@@ -139,22 +154,15 @@ impl Partition {
     /// The index partition of jobs with this spec; `tie` selects the shard.
     pub(super) fn of(spec: &Spec, tie: &str, shards: u8) -> Self {
         let shard = if shards < 2 { 0 } else { Sha256::digest(tie)[0] % shards };
-        Self::named(&spec.queue, &spec.job_type, spec.critical, &spec.partition, shard)
-    }
-
-    fn named(
-        queue: &QueueName,
-        job_type: &TypeName,
-        critical: bool,
-        partition: &str,
-        shard: u8,
-    ) -> Self {
         let mut hash = Sha256::new();
-        for part in [queue.as_str(), job_type.as_str(), partition] {
+        for part in [spec.queue.as_str(), spec.job_type.as_str(), &spec.partition] {
             hash.update(part);
             hash.update([0]);
         }
-        hash.update([u8::from(critical), shard]);
+        hash.update([u8::from(spec.critical), shard]);
+        if let Some(priority) = own_priority(spec.priority) {
+            hash.update(priority.to_be_bytes());
+        }
         let mut first = [0; 8];
         first.copy_from_slice(&hash.finalize()[..8]);
         Self(digits(u64::from_be_bytes(first) >> 4, INDEX_PARTITION_DIGITS))
@@ -229,6 +237,11 @@ pub(super) fn instant_of_timer(s: &str) -> Option<Timestamp> {
     instant_of(s.get(..INSTANT_DIGITS)?)
 }
 
+/// The end of a row's sort key, which follows its instant; none for an entry.
+pub(super) fn tie_of_row(s: &str) -> Option<&str> {
+    s.get(INSTANT_DIGITS..)?.strip_prefix('.')
+}
+
 /// A parsed sort key in a bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum SortKey {
@@ -267,6 +280,30 @@ pub(super) fn entry(
 /// The registry of open buckets of a queue.
 pub(super) fn open(queue: &QueueName, late: bool) -> String {
     format!("{}#{queue}", if late { 'L' } else { 'R' })
+}
+
+/// The list of queues with open buckets, by the hour of the bucket.
+pub(super) const ACTIVE: &str = "O#";
+/// The item that states that every queue with open buckets is listed.
+pub(super) fn active_is_complete() -> Key {
+    Key::new("O#complete", "-")
+}
+
+/// The sort key of a queue in the list of queues with open buckets.
+pub(super) fn active(hour: Hour, queue: &str) -> String {
+    format!("{}#{queue}", hour.text())
+}
+
+/// The hour and the queue of [`active`].
+pub(super) fn active_of(s: &str) -> Option<(Hour, QueueName)> {
+    let (hour, queue) = s.split_once('#')?;
+    Some((Hour::parse(hour)?, queue.parse().ok()?))
+}
+
+/// The queue of a registration of an open bucket; none for an hour of timers.
+pub(super) fn queue_of_open(key: &Key) -> Option<&str> {
+    let queue = key.p.strip_prefix("R#").or_else(|| key.p.strip_prefix("L#"))?;
+    Some(queue).filter(|queue| !queue.is_empty())
 }
 
 /// The registry of open hours of timers.
@@ -366,7 +403,21 @@ pub(super) fn appointment_of(key: &Key) -> Option<(Timestamp, String)> {
     Some((instant_of(at)?, name.to_owned()))
 }
 
-/// The item with the number that every change of the configuration replaces.
+/// Copies of each item that many requests read. A partition of the table answers 3000 reads a
+/// second, and each copy has one of its own.
+const COPIES: u8 = 16;
+
+/// The keys of the copies of the item of `key`: partitions `C#...@0` and so on.
+pub(super) fn copies(key: &Key) -> impl Iterator<Item = Key> {
+    (0..COPIES).map(|number| copy(key, number.into()))
+}
+
+/// The key of one copy of the item of `key`, chosen by a random number.
+pub(super) fn copy(key: &Key, chance: u128) -> Key {
+    Key::new(format!("{}@{}", key.p, chance % u128::from(COPIES)), key.s.clone())
+}
+
+/// The item with the number that every change of the configuration replaces. It has copies.
 pub(super) fn items_version() -> Key {
     Key::new("C#", "version")
 }

@@ -49,7 +49,7 @@ fn cursor_of(job: &Job) -> Cursor {
 
 impl DynamoStore {
     /// The queues that have had jobs.
-    async fn queues(&self) -> Result<Vec<QueueName>, StoreError> {
+    pub(super) async fn queues(&self) -> Result<Vec<QueueName>, StoreError> {
         let items = self.whole(key::QUEUES).await?;
         Ok(items.iter().filter_map(|item| item.key.s.parse().ok()).collect())
     }

@@ -10,9 +10,11 @@
 //! Read in this order: [`key`] (the keys of items), [`row`] and [`batch`] (their attributes),
 //! [`table`] (the requests to DynamoDB), [`mod@write`] (a commit, in waves), [`entry`] (index
 //! entries, and when they count), [`bucket`] and [`partition`] (reading a bucket, and moving its
-//! low watermark), [`due`], [`waiting`], [`timer`] and [`list`] (the queries), [`sdk`] (the table
-//! over the network).
+//! low watermark), [`active`] (queues with open buckets), [`stream`] (the buckets of an index
+//! partition), [`due`], [`waiting`], [`timer`] and [`list`] (the queries), [`sdk`] (the table over
+//! the network).
 
+mod active;
 mod batch;
 mod bucket;
 #[cfg(any(test, feature = "testkit"))]
@@ -30,13 +32,14 @@ mod record;
 mod row;
 mod scan;
 pub mod sdk;
+mod stream;
 pub mod table;
 mod timer;
 mod waiting;
 mod write;
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
     time::Duration,
 };
@@ -85,6 +88,10 @@ struct KnownRecords {
     locations: HashMap<JobId, JobLocation>,
     /// Entries that lead to no candidate.
     exhausted: HashMap<Key, partition::Exhausted>,
+    /// The beginnings of buckets that lead to no candidate, by the key of the bucket's registration.
+    passed: HashMap<Key, partition::Passed>,
+    /// Whether every queue with open buckets is listed.
+    active_is_complete: bool,
 }
 
 /// Jobs, ledgers and configuration in one table.
@@ -202,6 +209,23 @@ impl DynamoStore {
         Ok(ids.iter().map(|id| found.get(id).cloned().unwrap_or(Ok(None))).collect())
     }
 
+    /// The items of these keys, each read from one of its copies. An item that has none was written
+    /// by a release that made none.
+    async fn copies(&self, keys: &[Key]) -> Result<Vec<Option<Item>>, StoreError> {
+        let copies: Vec<Key> = keys.iter().map(|key| key::copy(key, self.entropy.bits())).collect();
+        let mut items = self.table.get(&copies).await?;
+        let (missing, originals): (Vec<usize>, Vec<Key>) = (0..keys.len())
+            .filter(|index| items[*index].is_none())
+            .map(|index| (index, keys[index].clone()))
+            .unzip();
+        if !missing.is_empty() {
+            for (index, item) in missing.into_iter().zip(self.table.get(&originals).await?) {
+                items[index] = item;
+            }
+        }
+        Ok(items)
+    }
+
     /// All items in a range of a partition.
     async fn all(&self, p: String, from: String, to: String) -> Result<Vec<Item>, StoreError> {
         let mut query = PageQuery { p, from, to, limit: None, backward: false, after: None };
@@ -285,6 +309,10 @@ impl JobStore for DynamoStore {
         most: u32,
     ) -> Result<BTreeMap<TypeName, u64>, StoreError> {
         self.count_due_jobs(queue, types, until, most).await
+    }
+
+    async fn active_queues(&self, until: Timestamp) -> Result<BTreeSet<QueueName>, StoreError> {
+        self.queues_with_open_buckets(until).await
     }
 
     async fn partitions(
@@ -379,7 +407,7 @@ impl JobStore for DynamoStore {
     }
 
     async fn items_version(&self) -> Result<u64, StoreError> {
-        let item = self.table.get(&[key::items_version()]).await?.pop().flatten();
+        let item = self.copies(&[key::items_version()]).await?.pop().flatten();
         Ok(item.and_then(|item| item.number(row::VERSION)).unwrap_or(0))
     }
 

@@ -1,16 +1,20 @@
 //! Reading buckets, and moving their low watermarks.
 //!
+//! What leads to no candidate at the beginning of a bucket was read for nothing. A process
+//! remembers how far that goes ([`Passed`]) and begins behind it for a while, also where a running
+//! job holds the low watermark.
+//!
 //! A low watermark passes an entry only when its job's row shows that the entry is settled: the job
 //! has ended, or it is scheduled for another time or in another bucket. In the second case another
 //! entry exists, because it was written first. A running job keeps its entry, and so does a job
 //! whose announced change has not been written yet.
 
-use std::time::Duration;
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use super::{
     DynamoStore, MAX_KNOWN_RECORDS,
     bucket::Bucket,
-    entry::{EntryRequest, LOW_WATERMARK_LAG},
+    entry::{EntryRequest, LOW_WATERMARK_LAG, MAX_ENTRY_DELAY},
     key::{self, Key, SortKey},
     row,
     table::{Change, Item, PageQuery, Val},
@@ -32,6 +36,45 @@ const MAX_REFILED: usize = 8;
 /// Interval at which the job of an entry that was seen to run is read again, so that the low
 /// watermark can move.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(10);
+
+/// How far behind the time a process stops to pass entries. Writers' clocks may be slower than its
+/// own by what this exceeds [`MAX_ENTRY_DELAY`]; the jobs of a slower one are found once what was
+/// passed is no longer [valid](Passed::is_valid).
+const PASSED_LAG: Duration = MAX_ENTRY_DELAY.saturating_add(Duration::from_secs(1));
+/// How long what was passed is valid at least and at most.
+const PASSED_VALIDITY: (Duration, Duration) = (Duration::from_secs(30), Duration::from_mins(10));
+/// How much longer it is valid for each passed entry, so that reading them again costs little.
+const VALIDITY_PER_ENTRY: Duration = Duration::from_millis(50);
+
+/// The beginning of a bucket that leads to no candidate, as one process has read it. No writer adds
+/// an entry there any more, and a job that stops running gets another entry.
+#[derive(Clone, Debug)]
+pub(super) struct Passed {
+    /// The last entry of it.
+    key: String,
+    /// How many entries it has.
+    entries: u32,
+    /// When the bucket was last read from its low watermark.
+    since: Timestamp,
+}
+
+impl Passed {
+    fn is_valid(&self, now: Timestamp) -> bool {
+        let (least, most) = PASSED_VALIDITY;
+        now < self.since + (least + VALIDITY_PER_ENTRY * self.entries).min(most)
+    }
+}
+
+/// What a reader is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// Scheduled jobs.
+    Candidates,
+    /// Scheduled and running jobs.
+    Running,
+    /// The due times of scheduled jobs. The jobs of entries are not read.
+    Times,
+}
 
 /// Why an entry leads to no candidate. A rescheduled job has another entry, which was written
 /// first.
@@ -59,9 +102,21 @@ pub(super) struct SeenEntry {
     /// The job if it cannot be read.
     pub unreadable: Option<UnreadableJob>,
     exhausted: Option<Exhausted>,
+    /// Whether its job was left out, because it is granted.
+    left_out: bool,
 }
 
 impl SeenEntry {
+    /// Whether it leads to no candidate, as far as that is known without its job.
+    pub(super) fn is_known_exhausted(&self) -> bool {
+        self.exhausted.is_some()
+    }
+
+    /// Whether it is an entry of its own and not a job's row.
+    pub(super) fn is_entry(&self) -> bool {
+        self.announced.is_some()
+    }
+
     /// Sets the job that the entry leads to.
     fn set(&mut self, job: StoredJob) {
         match job {
@@ -90,8 +145,13 @@ pub(super) struct Reader<'a> {
     from: String,
     to: String,
     place: Place,
-    /// Whether running jobs are requested.
-    running: bool,
+    purpose: Purpose,
+    /// The granted jobs, which are left out.
+    granted: Option<Arc<HashMap<JobId, Timestamp>>>,
+    /// What was passed so far, if the reader began at its beginning or end.
+    passed: Option<Passed>,
+    /// Whether all entries so far were passed.
+    is_passing: bool,
     /// Whether reading began at the low watermark.
     from_low_watermark: bool,
     /// The end of the settled entries at the start, and their number.
@@ -135,7 +195,10 @@ impl<'a> Reader<'a> {
             from: start,
             to,
             place: Place::Start,
-            running: false,
+            purpose: Purpose::Candidates,
+            granted: None,
+            passed: None,
+            is_passing: true,
             from_low_watermark,
             settled: (None, 0),
             stuck: Vec::new(),
@@ -147,7 +210,36 @@ impl<'a> Reader<'a> {
 
     /// Includes running jobs.
     pub(super) fn with_running(mut self) -> Self {
-        self.running = true;
+        self.purpose = Purpose::Running;
+        self
+    }
+
+    /// Leaves out the jobs of entries: their due times are in the keys.
+    pub(super) fn for_times(mut self) -> Self {
+        self.purpose = Purpose::Times;
+        self
+    }
+
+    /// Leaves out these jobs, each if its entry is at this instant or before. They stay unsettled.
+    pub(super) fn leaving_out(mut self, granted: Option<Arc<HashMap<JobId, Timestamp>>>) -> Self {
+        self.granted = granted;
+        self
+    }
+
+    /// Begins behind what this process has passed, if reading would begin at the low watermark.
+    pub(super) fn behind_passed(mut self) -> Self {
+        if !self.from_low_watermark {
+            return self;
+        }
+        let now = self.store.now();
+        let passed = self.store.known.lock().passed.get(&self.bucket.registered).cloned();
+        let passed = passed.filter(|passed| passed.is_valid(now) && passed.key >= self.from);
+        if let Some(passed) = &passed {
+            self.from = format!("{}{}", passed.key, key::FIRST);
+            self.from_low_watermark = false;
+        }
+        let fresh = || Passed { key: self.from.clone(), entries: 0, since: now };
+        self.passed = Some(passed.unwrap_or_else(fresh));
         self
     }
 
@@ -174,11 +266,13 @@ impl<'a> Reader<'a> {
             })
             .await?;
         self.place = page.next.map_or(Place::End, Place::After);
-        let seen = self.store.seen(page.items, self.running).await?;
+        let granted = self.granted.as_deref();
+        let seen = self.store.seen(page.items, self.purpose, granted).await?;
         for one in &seen {
             self.count(one);
         }
         self.remember(&seen);
+        self.remember_passed(&seen);
         if self.is_done() {
             self.finish().await;
         }
@@ -188,6 +282,22 @@ impl<'a> Reader<'a> {
     /// Whether everything was read.
     pub(super) fn is_done(&self) -> bool {
         self.place == Place::End
+    }
+
+    /// Moves the low watermark although the bucket was not read to its end.
+    pub(super) async fn leave(mut self) {
+        if !self.is_done() {
+            self.finish().await;
+        }
+    }
+
+    /// The end of the sort key of the row up to which everything was read; empty if the position is
+    /// no row.
+    pub(super) fn read_until_tie(&self) -> &str {
+        match &self.place {
+            Place::After(key) => key::tie_of_row(&key.s).unwrap_or_default(),
+            Place::Start | Place::End => "",
+        }
     }
 
     /// The position of the reader: everything before this instant was read.
@@ -237,7 +347,42 @@ impl<'a> Reader<'a> {
         exhausted.extend(fresh);
     }
 
+    /// Remembers how far the entries lead to no candidate.
+    fn remember_passed(&mut self, seen: &[SeenEntry]) {
+        let Some(mut passed) = self.passed.take() else { return };
+        for one in seen {
+            self.is_passing &= one.at + PASSED_LAG <= self.began && self.is_exhausted(one);
+            if !self.is_passing {
+                break;
+            }
+            (passed.key, passed.entries) = (one.key.s.clone(), passed.entries.saturating_add(1));
+        }
+        if passed.entries > 0 {
+            let known = &mut self.store.known.lock().passed;
+            if known.len() >= MAX_KNOWN_RECORDS {
+                known.clear();
+            }
+            known.insert(self.bucket.registered.clone(), passed.clone());
+        }
+        self.passed = Some(passed);
+    }
+
+    /// Whether an entry can no longer lead to a candidate: it is settled, or its job runs.
+    fn is_exhausted(&self, seen: &SeenEntry) -> bool {
+        let runs = |job: &Job| {
+            job.life.running().is_some()
+                && seen.announced.is_none_or(|announced| job.life.revision.0 > announced)
+        };
+        match seen.exhausted {
+            Some(exhausted) => exhausted != Exhausted::Damaged,
+            None => self.is_settled(seen) || seen.job.as_ref().is_some_and(runs),
+        }
+    }
+
     fn is_settled(&self, seen: &SeenEntry) -> bool {
+        if seen.left_out {
+            return false;
+        }
         if let Some(exhausted) = seen.exhausted {
             return exhausted == Exhausted::Settled;
         }
@@ -269,8 +414,10 @@ impl<'a> Reader<'a> {
 
     async fn try_finish(&mut self) -> Result<(), StoreError> {
         let end = self.bucket.hour.end();
-        let whole =
-            self.passing && end + LOW_WATERMARK_LAG <= self.began && self.to.starts_with(key::LAST);
+        let whole = self.passing
+            && self.is_done()
+            && end + LOW_WATERMARK_LAG <= self.began
+            && self.to.starts_with(key::LAST);
         let old = whole && end + self.store.low_watermarks.old <= self.began;
         let refile =
             !self.stuck.is_empty() && (self.beyond.1 >= self.store.low_watermarks.stuck || old);
@@ -316,9 +463,17 @@ impl<'a> Reader<'a> {
 }
 
 impl DynamoStore {
-    /// The entries of `items` with their jobs, except those of entries known to be exhausted. With
-    /// `running`, an entry whose job runs does not count as exhausted.
-    async fn seen(&self, items: Vec<Item>, running: bool) -> Result<Vec<SeenEntry>, StoreError> {
+    /// The entries of `items` with the jobs that `purpose` needs, except those of entries known to
+    /// be exhausted, and those that are `granted`.
+    async fn seen(
+        &self,
+        items: Vec<Item>,
+        purpose: Purpose,
+        granted: Option<&HashMap<JobId, Timestamp>>,
+    ) -> Result<Vec<SeenEntry>, StoreError> {
+        let is_granted = |id: &JobId, at: Timestamp| {
+            granted.and_then(|granted| granted.get(id)).is_some_and(|granted_at| at <= *granted_at)
+        };
         let now = self.now();
         let mut seen = Vec::with_capacity(items.len());
         for item in items {
@@ -337,9 +492,15 @@ impl DynamoStore {
                         job: None,
                         unreadable: None,
                         exhausted: None,
+                        left_out: false,
                     };
                     one.set(job);
                     one.id = one.job.as_ref().map(|job| job.id.clone());
+                    let waits =
+                        |job: &Job| job.life.run_at() == Some(at) && is_granted(&job.id, at);
+                    if one.job.as_ref().is_some_and(waits) {
+                        (one.job, one.left_out) = (None, true);
+                    }
                     one
                 }
                 SortKey::Entry(at, id, revision) => {
@@ -348,13 +509,14 @@ impl DynamoStore {
                         Exhausted::Settled => true,
                         Exhausted::Damaged => false,
                         Exhausted::Running(seen_at) => {
-                            !running && now < *seen_at + RECHECK_INTERVAL
+                            purpose != Purpose::Running && now < *seen_at + RECHECK_INTERVAL
                         }
                     });
                     SeenEntry {
                         at,
                         key: item.key,
                         announced: Some(revision),
+                        left_out: is_granted(&id, at),
                         id: Some(id),
                         job: None,
                         unreadable: None,
@@ -364,7 +526,12 @@ impl DynamoStore {
             };
             seen.push(one);
         }
-        let unknown = |one: &SeenEntry| one.announced.is_some() && one.exhausted.is_none();
+        let unknown = |one: &SeenEntry| {
+            purpose != Purpose::Times
+                && one.announced.is_some()
+                && one.exhausted.is_none()
+                && !one.left_out
+        };
         let pointed: Vec<JobId> =
             seen.iter().filter(|one| unknown(one)).filter_map(|one| one.id.clone()).collect();
         if !pointed.is_empty() {

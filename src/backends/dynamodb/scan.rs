@@ -10,9 +10,10 @@ use futures_util::future;
 
 use super::{
     DynamoStore,
-    due::{PAGE_ENTRIES, PartitionScan},
+    due::PAGE_ENTRIES,
     key::{Hour, Partition},
     partition::{Reader, SeenEntry},
+    stream::Stream,
 };
 use tidegate_core::{
     job::{Job, JobId},
@@ -38,7 +39,7 @@ pub(super) struct TableScan<'a> {
 struct Left<'a> {
     /// The late buckets, which are read first: their entries may be due at any time.
     late: VecDeque<Reader<'a>>,
-    partitions: Vec<PartitionScan<'a>>,
+    streams: Vec<Stream<'a>>,
 }
 
 impl<'a> TableScan<'a> {
@@ -49,22 +50,22 @@ impl<'a> TableScan<'a> {
     async fn begin(&self) -> Result<Left<'a>, StoreError> {
         let (store, ScanQuery { queue, types, from, until }) = (self.store, &self.query);
         if types.is_empty() {
-            return Ok(Left { late: VecDeque::new(), partitions: Vec::new() });
+            return Ok(Left { late: VecDeque::new(), streams: Vec::new() });
         }
         let late = store.open(queue, None, None, true).await?;
         let late = late.into_iter().filter(|bucket| bucket.is_of(types));
         let late = late.map(|bucket| Reader::new(store, bucket, None, None)).collect();
-        let mut partitions: BTreeMap<Partition, PartitionScan<'a>> = BTreeMap::new();
+        let mut streams: BTreeMap<Partition, Stream<'a>> = BTreeMap::new();
         for bucket in store.open(queue, from.map(Hour::of), Some(Hour::of(*until)), false).await? {
             if bucket.is_of(types) {
                 let partition = bucket.index_partition.clone();
-                partitions
+                streams
                     .entry(partition)
-                    .or_insert_with(|| PartitionScan::at(&bucket))
+                    .or_insert_with(|| Stream::of(&bucket, *from, PAGE_ENTRIES))
                     .add(bucket);
             }
         }
-        Ok(Left { late, partitions: partitions.into_values().collect() })
+        Ok(Left { late, streams: streams.into_values().collect() })
     }
 
     /// The jobs of the scan among those that were seen.
@@ -101,19 +102,16 @@ impl DueScan for TableScan<'_> {
             let read_until = Some(from.unwrap_or(Timestamp::from_millis(i64::MIN)));
             return Ok(Some(ScanPage { jobs: self.jobs(seen.into_iter()), read_until }));
         }
-        left.partitions.retain(|partition| partition.read_until().is_some());
-        if left.partitions.is_empty() {
+        left.streams.retain(|stream| stream.read_until().is_some());
+        if left.streams.is_empty() {
             self.left = Some(left);
             return Ok(None);
         }
-        left.partitions.sort_by_key(PartitionScan::read_until);
+        left.streams.sort_by_key(Stream::read_until);
         let store = self.store;
-        let behind = left.partitions.iter_mut().take(MAX_CONCURRENT_READS);
-        let pages = future::try_join_all(
-            behind.map(|partition| store.read_on(partition, from, until, PAGE_ENTRIES)),
-        )
-        .await?;
-        let read_until = left.partitions.iter().filter_map(PartitionScan::read_until).min();
+        let behind = left.streams.iter_mut().take(MAX_CONCURRENT_READS);
+        let pages = future::try_join_all(behind.map(|stream| stream.read(store, until))).await?;
+        let read_until = left.streams.iter().filter_map(Stream::read_until).min();
         let jobs = self.jobs(pages.into_iter().flatten());
         self.left = Some(left);
         Ok(Some(ScanPage { jobs, read_until }))

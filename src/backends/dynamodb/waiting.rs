@@ -1,12 +1,17 @@
 //! The partitions of a queue that have waiting jobs, and the running jobs of a queue.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+
+use futures_util::{StreamExt, TryStreamExt, future, stream};
 
 use super::{DynamoStore, bucket::Bucket, due::PAGE_ENTRIES, partition::Reader};
 use tidegate_core::{
     job::{Job, JobId, QueueName, TypeName},
     port::{StoreError, job_store::UnreadableJob},
 };
+
+/// Partitions that are read at once.
+const MAX_CONCURRENT_READS: usize = 16;
 
 impl DynamoStore {
     pub(super) async fn waiting_partitions(
@@ -16,31 +21,24 @@ impl DynamoStore {
         after: Option<&str>,
         limit: usize,
     ) -> Result<Vec<String>, StoreError> {
-        let mut buckets = self.open(queue, None, None, false).await?;
-        buckets.extend(self.open(queue, None, None, true).await?);
-        buckets.retain(|bucket| {
-            bucket.is_of(types) && after.is_none_or(|after| after < bucket.partition.as_str())
-        });
-        let names: BTreeSet<String> =
-            buckets.iter().map(|bucket| bucket.partition.clone()).collect();
-        let mut waiting = Vec::new();
-        for name in names {
-            if waiting.len() >= limit {
-                break;
-            }
-            if self
-                .has_waiting(
-                    queue,
-                    types,
-                    &name,
-                    buckets.iter().filter(|bucket| bucket.partition == name),
-                )
-                .await?
-            {
-                waiting.push(name);
+        let due = self.open(queue, None, None, false);
+        let late = self.open(queue, None, None, true);
+        let (due, late) = future::try_join(due, late).await?;
+        let mut partitions: BTreeMap<String, Vec<Bucket>> = BTreeMap::new();
+        for bucket in due.into_iter().chain(late) {
+            let is_after = after.is_none_or(|after| after < bucket.partition.as_str());
+            if is_after && bucket.is_of(types) {
+                partitions.entry(bucket.partition.clone()).or_default().push(bucket);
             }
         }
-        Ok(waiting)
+        let waiting = partitions.into_iter().map(|(name, buckets)| async move {
+            let waits = self.has_waiting(queue, types, &name, buckets).await?;
+            Ok(waits.then_some(name))
+        });
+        let waiting: Vec<_> = waiting.collect();
+        let found = stream::iter(waiting).buffered(MAX_CONCURRENT_READS);
+        let found = found.try_filter_map(future::ok).take(limit);
+        found.try_collect().await
     }
 
     /// Whether a job waits in one of `buckets`, which are the buckets of `partition`.
@@ -49,10 +47,10 @@ impl DynamoStore {
         queue: &QueueName,
         types: &[TypeName],
         partition: &str,
-        buckets: impl Iterator<Item = &Bucket>,
+        buckets: Vec<Bucket>,
     ) -> Result<bool, StoreError> {
         for bucket in buckets {
-            let mut reader = Reader::new(self, bucket.clone(), None, None);
+            let mut reader = Reader::new(self, bucket, None, None).behind_passed();
             let mut size = 8;
             while let Some(seen) = reader.page(size).await? {
                 let waits = |job: &Job| {

@@ -1,7 +1,7 @@
 //! The calls of the port.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, atomic::Ordering},
 };
 
@@ -151,6 +151,12 @@ impl JobStore for SqliteStore {
         most: u32,
     ) -> Result<BTreeMap<TypeName, u64>, StoreError> {
         self.readers.read(|db| due::count(db, &self.names(), queue, types, until, most))
+    }
+
+    async fn active_queues(&self, _: Timestamp) -> Result<BTreeSet<QueueName>, StoreError> {
+        let names = self.names();
+        let numbers = self.readers.read(due::active_queues)?;
+        Ok(numbers.into_iter().filter_map(|number| names.queue_name(number).cloned()).collect())
     }
 
     async fn partitions(

@@ -1,6 +1,6 @@
 //! Layers of stores: a store that forwards to another one and acts around each call.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
 
@@ -25,6 +25,7 @@ pub enum Operation {
     Bodies,
     Due,
     CountDue,
+    ActiveQueues,
     Partitions,
     Overdue,
     Running,
@@ -156,6 +157,10 @@ impl<L: StoreLayer> JobStore for L {
     ) -> Result<BTreeMap<TypeName, u64>, StoreError> {
         let call = self.inner().count_due(queue, types, until, most);
         self.around(Operation::CountDue, call).await
+    }
+
+    async fn active_queues(&self, until: Timestamp) -> Result<BTreeSet<QueueName>, StoreError> {
+        self.around(Operation::ActiveQueues, self.inner().active_queues(until)).await
     }
 
     async fn partitions(

@@ -27,6 +27,8 @@ use tidegate_core::{
 /// How far ahead jobs are dispatched: longer than two intervals of the maintenance sweep, and
 /// shorter than the longest delay of a message.
 const LOOKAHEAD: Duration = Duration::from_secs(150);
+/// How much the clocks of two processes may differ for [`Engine::is_left_to_lookahead`].
+const MAX_CLOCK_DIFFERENCE: Duration = Duration::from_secs(10);
 /// The longest range of due times whose jobs are dispatched before the progress is recorded.
 const MAX_RANGE: Duration = Duration::from_hours(1);
 /// Queues whose jobs are dispatched at once.
@@ -60,6 +62,21 @@ pub struct LastSweep {
     pub release: String,
     /// How many of its parts failed. Until it has ended, the number of the sweep before it.
     pub failed: usize,
+}
+
+/// A lookahead that has moved the horizon.
+#[derive(Clone, Debug)]
+pub struct BegunLookahead {
+    now: Timestamp,
+    version: u64,
+    horizon: Horizon,
+}
+
+impl BegunLookahead {
+    /// The jobs due up to here are dispatched.
+    pub fn until(&self) -> Timestamp {
+        self.horizon.until
+    }
 }
 
 /// The result of a lookahead.
@@ -104,6 +121,12 @@ impl Engine {
             self.move_horizon(version, &Horizon { done: until, until, ..Horizon::default() })
                 .await?;
         }
+    }
+
+    /// Whether a job that was just written and is due at `at` is dispatched by a later lookahead,
+    /// whatever the horizon is: none that has begun reaches so far.
+    pub fn is_left_to_lookahead(&self, at: Timestamp) -> bool {
+        at > self.now() + LOOKAHEAD + MAX_CLOCK_DIFFERENCE
     }
 
     /// The latest sweep whose lookahead succeeded; none if there was none.
@@ -166,6 +189,28 @@ impl Engine {
         Ok(matches!(self.ports.store.commit(vec![vec![write]]).await?.pop(), Some(Committed::All)))
     }
 
+    /// Moves the horizon for a lookahead; none if another process runs one.
+    ///
+    /// From now on, no process leaves a job to it that is due before the new horizon. The queues
+    /// that it must cover are those that have such jobs after this call.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub async fn begin_lookahead(&self) -> Result<Option<BegunLookahead>, Error> {
+        let now = self.now();
+        let (version, seen) = self.read_horizon().await?;
+        let until = now + LOOKAHEAD;
+        if until <= seen.until && seen.done >= seen.until {
+            return Ok(None);
+        }
+        let until = until.max(seen.until);
+        let done = if seen.done == Timestamp::EPOCH { now } else { seen.done };
+        let horizon = Horizon { done, until, ..seen };
+        let moved = self.move_horizon(version, &horizon).await?;
+        Ok(moved.then(|| BegunLookahead { now, version: version + 1, horizon }))
+    }
+
     /// Dispatches the jobs of `queues`, which have no ledgers, that become due soon, and dispatches
     /// late ones again. It stops at `stop_at`.
     ///
@@ -177,25 +222,13 @@ impl Engine {
     /// The store's and the work queue's; the next call repeats what was not recorded.
     pub async fn look_ahead(
         &self,
+        begun: BegunLookahead,
         queues: &[QueueName],
         stop_at: Timestamp,
     ) -> Result<Lookahead, Error> {
         let mut lookahead = Lookahead::default();
-        let now = self.now();
-        let (mut version, seen) = self.read_horizon().await?;
-        let until = now + LOOKAHEAD;
-        if until <= seen.until && seen.done >= seen.until {
-            return Ok(lookahead);
-        }
-        // The horizon is moved before the dispatch, so that no process leaves a job to an interval
-        // that has passed.
-        let until = until.max(seen.until);
-        let done = if seen.done == Timestamp::EPOCH { now } else { seen.done };
-        let mut horizon = Horizon { done, until, ..seen };
-        if !self.move_horizon(version, &horizon).await? {
-            return Ok(lookahead);
-        }
-        version += 1;
+        let BegunLookahead { now, mut version, mut horizon } = begun;
+        let (until, done) = (horizon.until, horizon.done);
         while horizon.done < until && !lookahead.stopped {
             let (from, to) = (horizon.done, until.min(horizon.done + MAX_RANGE));
             let stop = Stop { at: stop_at, jobs: usize::MAX };

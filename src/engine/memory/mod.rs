@@ -13,7 +13,10 @@ pub use clock::FakeClock;
 pub use entropy::SeededEntropy;
 pub use work_queue::MemoryWorkQueue;
 
-use std::{collections::BTreeMap, ops::Bound};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Bound,
+};
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -123,6 +126,16 @@ impl JobStore for MemoryStore {
         Ok(counts)
     }
 
+    async fn active_queues(&self, until: Timestamp) -> Result<BTreeSet<QueueName>, StoreError> {
+        let records = self.records.lock();
+        let has_due = |queue: &&QueueName| {
+            records.scheduled(queue).next().is_some_and(|job| job.life.run_at() <= Some(until))
+        };
+        let running = records.running.iter().filter(|(_, ids)| !ids.is_empty());
+        let due = records.queues_with_scheduled().filter(has_due);
+        Ok(running.map(|(queue, _)| queue).chain(due).cloned().collect())
+    }
+
     async fn partitions(
         &self,
         queue: &QueueName,
@@ -131,7 +144,7 @@ impl JobStore for MemoryStore {
         limit: u32,
     ) -> Result<Vec<String>, StoreError> {
         let records = self.records.lock();
-        let names: std::collections::BTreeSet<_> = records
+        let names: BTreeSet<_> = records
             .scheduled(queue)
             .filter(|job| types.contains(&job.spec.job_type))
             .map(|job| job.spec.partition.as_str())

@@ -236,6 +236,11 @@ impl Records {
         Some(job)
     }
 
+    /// The queues that have had scheduled jobs.
+    pub(super) fn queues_with_scheduled(&self) -> impl Iterator<Item = &QueueName> {
+        self.scheduled.keys()
+    }
+
     /// The scheduled jobs of `queue`, by due time.
     pub(super) fn scheduled(&self, queue: &QueueName) -> impl Iterator<Item = &Job> {
         self.scheduled.get(queue).into_iter().flatten().map(|(_, id)| &self.jobs[id])

@@ -120,6 +120,7 @@ impl Engine {
             granted: None,
             admission: Admission::new(&unlimited, Usage::default(), RateCounts::default(), now),
             capacities: Capacities::of(input, catalog),
+            leave_out: None,
             plan,
         };
         match candidates {

@@ -246,7 +246,19 @@ impl Harness {
 
     /// Runs a lookahead over the queue, with a minute of time.
     pub async fn look_ahead(&self) -> Result<Lookahead, Error> {
-        self.engine.look_ahead(&[queue()], self.now() + Duration::from_mins(1)).await
+        self.look_ahead_until(&[queue()], self.now() + Duration::from_mins(1)).await
+    }
+
+    /// Runs a lookahead over `queues`, which stops at `stop_at`.
+    pub async fn look_ahead_until(
+        &self,
+        queues: &[QueueName],
+        stop_at: Timestamp,
+    ) -> Result<Lookahead, Error> {
+        match self.engine.begin_lookahead().await? {
+            Some(begun) => self.engine.look_ahead(begun, queues, stop_at).await,
+            None => Ok(Lookahead::default()),
+        }
     }
 
     /// Takes the dispatched work that is due.

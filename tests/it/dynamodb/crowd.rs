@@ -94,7 +94,7 @@ async fn a_lookahead_without_time_goes_on_where_it_stopped() {
     let (mut sweeps, mut sent) = (0, HashSet::new());
     loop {
         let stop_at = harness.now() + Duration::from_secs(7);
-        let lookahead = harness.engine.look_ahead(&queues, stop_at).await.unwrap();
+        let lookahead = harness.look_ahead_until(&queues, stop_at).await.unwrap();
         sent.extend(harness.work().into_iter().map(|work| work.job));
         sweeps += 1;
         if !lookahead.stopped {

@@ -82,6 +82,7 @@ impl Fixture {
             until: tidegate_core::port::Clock::now(&*self.clock),
             after: None,
             limit: 100,
+            granted: None,
         };
         ids(&self.store.due(&[query]).await.unwrap()[0].jobs)
     }

@@ -11,4 +11,5 @@ mod fake_aws;
 mod faults;
 mod keys;
 mod shards;
+mod streams;
 mod sweep;

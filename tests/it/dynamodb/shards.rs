@@ -36,6 +36,7 @@ async fn due(store: &DynamoStore, until: i64) -> usize {
         until,
         after: None,
         limit: 100,
+        granted: None,
     };
     store.due(&[query]).await.unwrap()[0].jobs.len()
 }

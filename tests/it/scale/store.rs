@@ -1,6 +1,9 @@
 //! The table and the store of one environment, which count what it reads and what it computes.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use async_trait::async_trait;
 use tidegate_backends::{
@@ -158,6 +161,10 @@ impl JobStore for CountedStore {
         most: u32,
     ) -> Result<BTreeMap<TypeName, u64>, StoreError> {
         self.gauge.call(self.store.count_due(queue, types, until, most)).await
+    }
+
+    async fn active_queues(&self, until: Timestamp) -> Result<BTreeSet<QueueName>, StoreError> {
+        self.gauge.call(self.store.active_queues(until)).await
     }
 
     async fn partitions(

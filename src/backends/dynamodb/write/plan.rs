@@ -1,5 +1,7 @@
 //! The changes that each write of a wave makes.
 
+use futures_util::future;
+
 use super::{
     Effect, PlannedWrite,
     change::change,
@@ -40,7 +42,7 @@ impl DynamoStore {
             writes.iter().filter_map(|(write, _)| key_read_by(write)).collect();
         read.sort_unstable();
         read.dedup();
-        let items = if read.is_empty() { Vec::new() } else { self.table.get(&read).await? };
+        let items = self.required(&read).await?;
         for planned in plan.iter_mut().filter(|one| matches!(one.effect, Effect::Changes(_))) {
             let current = key_read_by(planned.write)
                 .and_then(|key| read.binary_search(&key).ok())
@@ -48,6 +50,20 @@ impl DynamoStore {
             planned.effect = self.effect(planned, current)?;
         }
         Ok(plan)
+    }
+
+    /// The items of `keys`, each read from a copy if it has copies.
+    async fn required(&self, keys: &[Key]) -> Result<Vec<Option<Item>>, StoreError> {
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        let has_copies = |key: &Key| key.p == key::items(ItemKind::Type);
+        let (copied, single): (Vec<Key>, Vec<Key>) = keys.iter().cloned().partition(has_copies);
+        let (copied_items, single_items) =
+            future::try_join(self.copies(&copied), self.table.get(&single)).await?;
+        let (mut copied, mut single) = (copied_items.into_iter(), single_items.into_iter());
+        let next = |key| if has_copies(key) { copied.next() } else { single.next() };
+        Ok(keys.iter().map(next).map(Option::flatten).collect())
     }
 
     /// Reads the rows of jobs that may leave a body or keys behind, and adds the changes that clean
@@ -104,26 +120,33 @@ impl DynamoStore {
         version: u64,
         bytes: Option<&Vec<u8>>,
     ) -> Vec<Change> {
-        let key = key::item(kind, name);
         let set = bytes.map(|bytes| -> Vec<(Name, Val)> {
             let stored = row::item_bytes(kind, name, version, bytes);
             vec![(row::VERSION, Val::N(version)), (row::RECORD, stored)]
         });
+        let key = key::item(kind, name);
+        // The copies are for readers of the version. The condition on the item decides for all.
+        let copies: Vec<Key> =
+            if kind == ItemKind::Type { key::copies(&key).collect() } else { Vec::new() };
         let when = (row::VERSION, Val::N(was));
-        let mut changes = vec![match set {
-            Some(set) if was == 0 => Change::Insert(Item::new(key, set)),
-            Some(set) => Change::Update { key, set, remove: Vec::new(), when },
+        let mut changes = vec![match &set {
+            Some(set) if was == 0 => Change::Insert(Item::new(key, set.clone())),
+            Some(set) => Change::Update { key, set: set.clone(), remove: Vec::new(), when },
             None => Change::Delete { key, when: Some(when) },
         }];
+        changes.extend(copies.into_iter().map(|key| match set {
+            Some(_) => Change::Put(Item::new(key, [(row::VERSION, Val::N(version))])),
+            None => Change::Delete { key, when: None },
+        }));
         if kind.is_decided_under() {
             // Greater than all before it, and different from that of another change in the same
             // millisecond.
             let number =
                 (self.now().millis().max(1) as u64) << 12 | (self.entropy.bits() as u64 & 0xfff);
-            changes.push(Change::Put(Item::new(
-                key::items_version(),
-                [(row::VERSION, Val::N(number))],
-            )));
+            let version = key::items_version();
+            let keys = key::copies(&version).collect::<Vec<_>>().into_iter().chain([version]);
+            let put = |key| Change::Put(Item::new(key, [(row::VERSION, Val::N(number))]));
+            changes.extend(keys.map(put));
         }
         changes
     }

@@ -48,6 +48,7 @@ pub(in crate::sqlite) fn count(
             until,
             after: None,
             limit: most,
+            granted: None,
         };
         for stream in (Scan { db, queue: number, query }).streams(&numbers)? {
             let place = params![
@@ -70,6 +71,23 @@ pub(in crate::sqlite) fn count(
         }
     }
     Ok(counts)
+}
+
+/// The next queue after a number with a job that is scheduled or runs.
+const NEXT_QUEUE: &str = "SELECT min(queue) FROM ( \
+     SELECT min(queue) AS queue FROM jobs INDEXED BY jobs_due WHERE state = 0 AND queue > ?1 \
+     UNION ALL \
+     SELECT min(queue) FROM jobs INDEXED BY jobs_running WHERE state = 1 AND queue > ?1)";
+
+/// The queues with running jobs or scheduled ones, due or not.
+pub(in crate::sqlite) fn active_queues(db: &Connection) -> Result<Vec<i64>, Failure> {
+    let mut find = db.prepare_cached(NEXT_QUEUE)?;
+    let (mut queues, mut after) = (Vec::new(), i64::MIN);
+    while let Some(queue) = find.query_row([after], |row| row.get::<_, Option<i64>>(0))? {
+        queues.push(queue);
+        after = queue;
+    }
+    Ok(queues)
 }
 
 /// The partitions with scheduled jobs of `types`.

@@ -19,7 +19,7 @@ use std::{
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-pub(super) use count::{count, partitions};
+pub(super) use count::{active_queues, count, partitions};
 
 use super::{
     error::Failure,
@@ -256,37 +256,11 @@ impl Scan<'_> {
 ///
 /// No id is empty, so `(t, "")` precedes all jobs that are due at `t`.
 fn start(order: Order, priority: i32, after: Option<&Position>) -> Option<(i64, RawText)> {
-    use std::cmp::Ordering::{Equal, Greater, Less};
     let Some(after) = after else {
         return Some((i64::MIN, RawText::default()));
     };
-    let at = after.run_at.millis();
-    // The earliest due time that may follow, for a stream with a higher and a lower priority
-    // number.
-    let (higher, lower) = match order {
-        Order::Time { step_millis: 0 } => (i128::from(at), i128::from(at) + 1),
-        Order::Time { step_millis } => {
-            let step = i128::from(step_millis);
-            let begin = i128::from(at).div_euclid(step) * step;
-            (begin, begin + step)
-        }
-        Order::Priority { ageing_millis: None | Some(0) } => (i128::from(i64::MIN), i128::MAX),
-        Order::Priority { ageing_millis: Some(step) } => {
-            let same_rank = i128::from(at)
-                + (i128::from(after.priority) - i128::from(priority)) * i128::from(step);
-            (same_rank, same_rank + 1)
-        }
-    };
-    let from = match priority.cmp(&after.priority) {
-        Equal => return Some((at, after.id.as_str().into())),
-        Greater => higher,
-        Less => lower,
-    };
-    if from > i128::from(i64::MAX) {
-        None
-    } else {
-        Some((from.max(i64::MIN.into()) as i64, RawText::default()))
-    }
+    let (from, id) = order.stream_start(priority, after)?;
+    Some((from.millis(), id.map_or_else(RawText::default, |id| id.as_str().into())))
 }
 
 /// The first partition after `after` with a scheduled job of `queue`.

@@ -30,6 +30,7 @@ fn steps(jobs: i64) -> i32 {
         until: at(10),
         after: None,
         limit: 10,
+        granted: None,
     };
     let read = |db: &Connection| {
         assert_eq!(page(db, &store.names(), &query)?.jobs.len(), 10);

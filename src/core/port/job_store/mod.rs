@@ -19,7 +19,10 @@ pub mod record;
 pub mod scan;
 pub mod write;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use async_trait::async_trait;
 
@@ -91,6 +94,10 @@ pub trait JobStore: Send + Sync {
         until: Timestamp,
         most: u32,
     ) -> Result<BTreeMap<TypeName, u64>, StoreError>;
+
+    /// The queues that have jobs to care for at `until`: every queue with a running job, or with a
+    /// scheduled one that is due at `until` or before. Other queues may be among them.
+    async fn active_queues(&self, until: Timestamp) -> Result<BTreeSet<QueueName>, StoreError>;
 
     /// The partitions in which jobs of `types` of `queue` are scheduled: at most `limit`, in order,
     /// starting after `after`.

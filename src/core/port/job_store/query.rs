@@ -1,13 +1,14 @@
 //! Reads of jobs: due jobs, lists and counts.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     str::FromStr,
+    sync::Arc,
 };
 
 use super::UnreadableJob;
 use crate::{
-    job::{Job, Outcome, Phase, QueueName, TypeName, Value},
+    job::{Job, JobId, Outcome, Phase, QueueName, TypeName, Value},
     queue::order::{Order, Position},
     time::Timestamp,
 };
@@ -31,6 +32,9 @@ pub struct DueQuery {
     pub after: Option<Position>,
     /// At most this many (1 to 1000).
     pub limit: u32,
+    /// The granted jobs, each with the instant of its grant. A store may leave out those that are
+    /// due at that instant or before, because they are no candidates.
+    pub granted: Option<Arc<HashMap<JobId, Timestamp>>>,
 }
 
 /// Due jobs, in order.
@@ -41,7 +45,8 @@ pub struct DuePage {
     /// Where the next page starts; none on the last one. A page with jobs that cannot be read may
     /// be short or empty and still have a next one.
     pub next: Option<Position>,
-    /// The earliest `run_at` after `until` of the requested types, if there is one.
+    /// The earliest `run_at` after `until` of the requested types, if there is one. It may be missing
+    /// unless this is the last page, and it may be earlier if a job was moved to a later time.
     pub next_due: Option<Timestamp>,
 }
 

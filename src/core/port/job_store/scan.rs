@@ -79,6 +79,7 @@ impl DueScan for OrderedScan<'_> {
             until: *until,
             after: self.after.take(),
             limit: SCAN_BOUND,
+            granted: None,
         };
         let page = self.store.due(&[query]).await?.pop().unwrap_or_default();
         // Ordinary jobs are read after the critical ones.

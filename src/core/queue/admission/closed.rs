@@ -25,6 +25,28 @@ impl Admission<'_> {
         self.limits.paused || (!critical && full())
     }
 
+    /// How many more candidates of weight 1 the rules admit that count every candidate: the queue's
+    /// concurrency, and constraints on all jobs. Candidates without weight may exceed it.
+    pub fn room(&self) -> u64 {
+        let left = |most: u32, used: u64| u64::from(most).saturating_sub(used);
+        let queue = &self.limits.queue;
+        let concurrency = queue.concurrency.map(|most| left(most, self.usage.weight()));
+        let on_all =
+            queue.constraints.iter().enumerate().filter(|(_, constraint)| {
+                constraint.per.is_none() && constraint.matcher.is_empty()
+            });
+        let constraints = on_all.flat_map(|(index, constraint)| {
+            let used = self.usage.of_value(index, "");
+            let rate = constraint.rate.map(|rate| {
+                let counts = self.rates.get(&index);
+                rate.left(counts.and_then(|values| values.get("")), self.now)
+            });
+            constraint.concurrency.map(|most| left(most, used)).into_iter().chain(rate)
+        });
+        let live = MAX_RUNNING.saturating_sub(self.usage.live());
+        concurrency.into_iter().chain(constraints).fold(live, u64::min)
+    }
+
     /// Whether this tick can admit no further candidate of this type that is not critical.
     ///
     /// This holds if a rule that counts all of them held one.

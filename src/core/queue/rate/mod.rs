@@ -100,6 +100,15 @@ impl Rate {
         }
     }
 
+    /// How many starts are admitted at `now` after those in `count`, which is current.
+    pub(super) fn left(&self, count: Option<&RateCount>, now: Timestamp) -> u64 {
+        match count {
+            Some(RateCount::Starts(starts)) => u64::from(self.count).saturating_sub(starts.count()),
+            Some(RateCount::Bucket(bucket)) => self.at(Some(*bucket), now).tokens as u64,
+            None => self.burst.unwrap_or(self.count).into(),
+        }
+    }
+
     /// Counts a start at `now` in `count`, which is current.
     pub(super) fn start(&self, count: Option<RateCount>, now: Timestamp) -> RateCount {
         match (self.burst, count) {

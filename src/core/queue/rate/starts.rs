@@ -49,7 +49,7 @@ impl RecentStarts {
     }
 
     /// How many starts it counts.
-    fn count(&self) -> u64 {
+    pub(super) fn count(&self) -> u64 {
         self.entries.0.iter().map(|(_, count)| u64::from(*count)).sum()
     }
 

@@ -117,6 +117,7 @@ impl NextTick {
             until: self.now,
             after: None,
             limit: most,
+            granted: None,
         };
         let queries = if self.limits.queue.partition_by.is_some() && !critical {
             // A job of another partition that goes first may reserve what a later one needs.

@@ -112,6 +112,7 @@ impl Engine {
                     until: now,
                     after: None,
                     limit: 1,
+                    granted: None,
                 });
             }
         }

@@ -46,6 +46,7 @@ pub async fn an_unreadable_job_is_missing_alone<S: JobStore>(
         until: at(150),
         after: None,
         limit: 2,
+        granted: None,
     };
     let due = store.due(&[query]).await.expect("the store answers").remove(0);
     assert_eq!(due.jobs.iter().map(|job| job.id.as_str()).collect::<Vec<_>>(), ["a", "c"]);

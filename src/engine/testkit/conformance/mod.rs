@@ -59,6 +59,7 @@ macro_rules! job_store_conformance {
                 due_reads_only_the_queue_and_types_of_its_query
                 a_refused_change_leaves_no_job_behind
                 due_jobs_are_counted_by_type_up_to_a_bound
+                queues_with_jobs_are_active
                 partitions_are_listed_in_pages
                 keys_are_compared_before_they_are_set
                 a_ledger_comes_with_the_batches_that_it_names

@@ -9,6 +9,7 @@ mod send;
 
 use std::{
     collections::{HashMap, HashSet},
+    sync::Arc,
     time::Duration,
 };
 
@@ -29,6 +30,8 @@ use tidegate_core::{
 
 /// When a ledger that cannot adopt a running job tries again.
 const ADOPTION_RETRY: Duration = Duration::from_secs(10);
+/// How often an engine removes the batches of a queue that its ledger does not name.
+const COLLECTION_INTERVAL: Duration = Duration::from_hours(1);
 /// Failed throttler calls that one tick reports at most.
 const MAX_REPORTED_FAULTS: usize = 16;
 
@@ -83,12 +86,19 @@ impl Engine {
     /// Removes the batches of ticks that crashed between writing a batch and the ledger that names
     /// it. A tick that is about to name its batch wrote it for a later version of the ledger, or
     /// its commit will be refused.
+    ///
+    /// It reads every batch, so an engine does it once an hour for each queue.
     async fn remove_unreferenced_batches(
         &self,
         queue: &QueueName,
         ledger: &Ledger,
     ) -> Result<(), Error> {
         if self.ports.store.capabilities().atomicity.is_atomic() {
+            return Ok(());
+        }
+        let now = self.now();
+        let is_recent = |at: &Timestamp| now < *at + COLLECTION_INTERVAL;
+        if self.batches_collected.lock().get(queue).is_some_and(is_recent) {
             return Ok(());
         }
         let stored = self.ports.store.batches(queue).await?;
@@ -101,6 +111,9 @@ impl Engine {
         if !txns.is_empty() {
             self.ports.store.commit(txns).await?;
         }
+        let mut collected = self.batches_collected.lock();
+        collected.retain(|_, at| is_recent(at));
+        collected.insert(queue.clone(), now);
         Ok(())
     }
 
@@ -116,7 +129,7 @@ impl Engine {
         // At version 0 the queue has no configuration. The commit requires that it still has none.
         if limits.version > 0 && limits.version < decided_under {
             // Another process has read a newer configuration: this snapshot is old.
-            self.catalog.store(std::sync::Arc::default());
+            self.catalog.store(Arc::default());
             cache.view = None;
             return Ok(None);
         }
@@ -204,6 +217,12 @@ impl Engine {
         }
         let admission = Admission::new(limits, usage, ledger.rate_counts(), *now);
         plan.rate_counts = if ledger.settling_until.is_none() {
+            // Only a store whose index is separate from its records reads granted jobs in vain.
+            let is_atomic = self.ports.store.capabilities().atomicity.is_atomic();
+            let leave_out = (!is_atomic).then(|| {
+                let live = view.live().filter(|grant| !released.contains_key(&grant.job));
+                Arc::new(live.map(|grant| (grant.job.clone(), grant.granted_at)).collect())
+            });
             let search = Search {
                 engine: self,
                 queue,
@@ -213,6 +232,7 @@ impl Engine {
                 granted: Some((&*view, released)),
                 admission,
                 capacities: Capacities::of(input, catalog),
+                leave_out,
                 plan: &mut *plan,
             };
             search.run().await?

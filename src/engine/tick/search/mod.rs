@@ -11,7 +11,7 @@ mod partitions;
 pub(super) use capacities::Capacities;
 pub(crate) use partitions::Turns;
 
-use std::{collections::HashMap, ops::ControlFlow};
+use std::{collections::HashMap, ops::ControlFlow, sync::Arc};
 
 use super::{plan::TickPlan, throttle::MIN_THROTTLER_PAGE};
 use crate::{Catalog, Engine, Error, LedgerView};
@@ -33,6 +33,9 @@ use tidegate_core::{
 /// Candidates that every tick offers from the front of the order, wherever the scan's cursor is.
 const MAX_FRONT_CANDIDATES: u32 = 100;
 
+/// How many more candidates a page has than the queue admits, because other rules hold some.
+const PAGE_MARGIN: u64 = 8;
+
 /// A tick's search for jobs to admit; its decisions go to the plan.
 pub(super) struct Search<'a> {
     pub(super) engine: &'a Engine,
@@ -45,6 +48,8 @@ pub(super) struct Search<'a> {
     /// The limits, over the running jobs and those that this tick has admitted.
     pub(super) admission: Admission<'a>,
     pub(super) capacities: Capacities<'a>,
+    /// The live grants, for a store that reads them in vain otherwise.
+    pub(super) leave_out: Option<Arc<HashMap<JobId, Timestamp>>>,
     pub(super) plan: &'a mut TickPlan,
 }
 
@@ -55,15 +60,39 @@ impl Search<'_> {
         if self.capacities.total() > 0 {
             self.plan.searched = true;
             self.plan.seen = self.plan.before.iter().map(|change| change.job.id.clone()).collect();
-            self.scan(true, None, SCAN_BOUND).await?;
-            if self.limits.queue.partition_by.is_some() {
+            let by_partition = self.limits.queue.partition_by.is_some();
+            let (critical, ordinary) = self.first_pages(by_partition).await?;
+            self.scan(true, None, SCAN_BOUND, critical).await?;
+            if by_partition {
                 self.scan_partitions().await?;
             } else {
-                self.scan_all().await?;
+                self.scan_all(ordinary).await?;
             }
         }
         self.report_ended().await?;
         Ok(self.admission.finish().1)
+    }
+
+    /// The first pages of critical and of other candidates, read by one call; none where nothing can
+    /// be admitted, and by partition.
+    async fn first_pages(
+        &mut self,
+        by_partition: bool,
+    ) -> Result<(Option<DuePage>, Option<DuePage>), Error> {
+        let front = if self.plan.scan_cursor.is_some() { MAX_FRONT_CANDIDATES } else { SCAN_BOUND };
+        let (mut queries, mut read) = (Vec::new(), [false; 2]);
+        for (critical, bound) in [(true, SCAN_BOUND), (false, front)] {
+            let types = self.types(critical);
+            let is_held = !critical && (by_partition || self.plan.throttler_holds_all());
+            if !types.is_empty() && !is_held && !self.admission.closed(critical) {
+                let limit = self.wanted(critical).min(bound).clamp(1, SCAN_BOUND);
+                queries.push(self.due_query(critical, types, None, limit));
+                read[usize::from(!critical)] = true;
+            }
+        }
+        let mut pages = self.due_pages(&queries).await?.into_iter();
+        let [critical, ordinary] = read.map(|read| if read { pages.next() } else { None });
+        Ok((critical, ordinary))
     }
 
     /// Whether `job` is granted at its current version.
@@ -101,11 +130,11 @@ impl Search<'_> {
     }
 
     /// Scans a queue without partitions: from the front, and then from where the last tick stopped.
-    async fn scan_all(&mut self) -> Result<(), Error> {
+    async fn scan_all(&mut self, first: Option<DuePage>) -> Result<(), Error> {
         let (cursor, reserved) =
             (self.plan.scan_cursor.take(), std::mem::take(&mut self.plan.reserved));
         let front = if cursor.is_some() { MAX_FRONT_CANDIDATES } else { SCAN_BOUND };
-        let stopped = self.scan(false, None, front).await?;
+        let stopped = self.scan(false, None, front, first).await?;
         self.plan.scan_cursor = match (cursor, stopped) {
             // The front page contained all candidates, or no more can be admitted.
             (_, None) => None,
@@ -114,7 +143,7 @@ impl Search<'_> {
                 // A job that was held on the way here keeps its reservation from the jobs behind
                 // it.
                 self.admission.restore_reservations(&reserved);
-                self.scan(false, Some(cursor), SCAN_BOUND).await?
+                self.scan(false, Some(cursor), SCAN_BOUND, None).await?
             }
         };
         if self.plan.scan_cursor.is_some() {
@@ -124,13 +153,14 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Offers at most `bound` candidates, the critical or the others, from `after` on. Returns
-    /// where it stopped, if more could be admitted.
+    /// Offers at most `bound` candidates, the critical or the others, from `after` on; `first` is
+    /// their first page if it was read before. Returns where it stopped, if more could be admitted.
     async fn scan(
         &mut self,
         critical: bool,
         mut after: Option<Position>,
         bound: u32,
+        mut first: Option<DuePage>,
     ) -> Result<Option<Position>, Error> {
         let mut offered = 0;
         loop {
@@ -144,13 +174,14 @@ impl Search<'_> {
             }
             let throttled = !critical && self.plan.may_call_throttler();
             // Each page that was not enough makes the next one larger.
-            let wanted = if throttled {
-                self.capacities.total().max(MIN_THROTTLER_PAGE)
-            } else {
-                self.capacities.total()
-            };
+            let wanted = self.wanted(critical);
             let limit = wanted.saturating_add(offered).min(bound - offered).clamp(1, SCAN_BOUND);
-            let page = self.due_page(critical, types, after.take(), limit).await?;
+            let page = if let Some(page) = first.take() {
+                page
+            } else {
+                let query = self.due_query(critical, types, after.take(), limit);
+                self.due_pages(&[query]).await?.pop().unwrap_or_default()
+            };
             let (next, is_empty) = (page.next.clone(), page.jobs.is_empty());
             offered += page.jobs.len().max(1) as u32;
             if let ControlFlow::Break(stopped) = self.offer_page(page, critical, throttled).await? {
@@ -164,15 +195,29 @@ impl Search<'_> {
         }
     }
 
-    /// Reads a page of due jobs of `types`, in the queue's order.
-    async fn due_page(
-        &mut self,
+    /// How many candidates a first page has: about as many as this tick can admit, or as a throttler
+    /// needs at least. Further pages follow if that was too few.
+    fn wanted(&self, critical: bool) -> u32 {
+        let total = self.capacities.total();
+        if critical {
+            return total;
+        }
+        if self.plan.may_call_throttler() {
+            return total.max(MIN_THROTTLER_PAGE);
+        }
+        let room = self.admission.room().saturating_add(PAGE_MARGIN);
+        total.min(room.try_into().unwrap_or(u32::MAX))
+    }
+
+    /// A query for due jobs of `types`, in the queue's order.
+    fn due_query(
+        &self,
         critical: bool,
         types: Vec<TypeName>,
         after: Option<Position>,
         limit: u32,
-    ) -> Result<DuePage, Error> {
-        let query = DueQuery {
+    ) -> DueQuery {
+        DueQuery {
             queue: self.queue.clone(),
             critical,
             types,
@@ -181,10 +226,17 @@ impl Search<'_> {
             until: self.now,
             after,
             limit,
-        };
-        let page = self.engine.ports.store.due(&[query]).await?.pop().unwrap_or_default();
-        self.plan.wake(page.next_due);
-        Ok(page)
+            granted: self.leave_out.clone(),
+        }
+    }
+
+    /// Reads pages of due jobs, one for each query.
+    async fn due_pages(&mut self, queries: &[DueQuery]) -> Result<Vec<DuePage>, Error> {
+        let pages = self.engine.ports.store.due(queries).await?;
+        for page in &pages {
+            self.plan.wake(page.next_due);
+        }
+        Ok(pages)
     }
 
     /// Offers the jobs of a page, or lets the throttler decide on them. Breaks if the scan ends,

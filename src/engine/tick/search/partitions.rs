@@ -19,8 +19,6 @@ use tidegate_core::{
 
 /// Partitions that one tick visits at most.
 const MAX_PARTITIONS: u32 = 64;
-/// How many more candidates a page has than the workers take, because some of them are held.
-const PAGE_MARGIN: u32 = 8;
 
 /// The first page of each partition that a tick visits, and where each continues.
 struct PartitionPages {
@@ -87,12 +85,7 @@ impl Search<'_> {
         types: Vec<TypeName>,
         cursor: Option<&Position>,
     ) -> Result<PartitionPages, Error> {
-        let wanted = if self.plan.may_call_throttler() {
-            self.capacities.total().max(MIN_THROTTLER_PAGE)
-        } else {
-            self.capacities.total().saturating_add(PAGE_MARGIN)
-        };
-        let each = (SCAN_BOUND / names.len() as u32).min(wanted).max(1);
+        let each = (SCAN_BOUND / names.len() as u32).min(self.wanted(false)).max(1);
         let query = |partition: &str, after: Option<Position>| DueQuery {
             queue: self.queue.clone(),
             critical: false,
@@ -102,6 +95,7 @@ impl Search<'_> {
             until: self.now,
             limit: if after.is_some() { SCAN_BOUND } else { each },
             after,
+            granted: self.leave_out.clone(),
         };
         let mut queries: Vec<DueQuery> = names.iter().map(|name| query(name, None)).collect();
         // One partition at a time is read beyond its first page, so that jobs deep in it are found.

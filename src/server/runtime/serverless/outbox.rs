@@ -242,6 +242,7 @@ impl Router<'_> {
         }
         let work = job.work.as_ref().filter(|_| self.engine.is_dispatched(catalog, &job.job_type));
         if self.engine.is_unlimited_in(&job.queue, catalog).await? {
+            let work = work.filter(|work| !self.engine.is_left_to_lookahead(work.run_at));
             if let Some(work) = work
                 && (work.run_at <= self.now || work.run_at <= self.horizon().await?)
             {

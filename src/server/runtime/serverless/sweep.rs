@@ -14,7 +14,8 @@ use tidegate_core::{
     time::Timestamp,
 };
 use tidegate_engine::{
-    Demand, Dispatch, Error, Lookahead, Stop, TickInput, TickOutcome, events::reply::SweptReplies,
+    BegunLookahead, Catalog, Demand, Dispatch, Error, Lookahead, Stop, TickInput, TickOutcome,
+    events::reply::SweptReplies,
 };
 
 /// Most jobs that one tick dispatches.
@@ -34,7 +35,7 @@ const MAX_DROPPED_REPLIES: u32 = 10_000;
 /// What a maintenance sweep did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SweepReport {
-    /// Queues that the sweep covered.
+    /// Queues with jobs, which the sweep covered.
     pub queues: usize,
     /// Jobs that were dispatched ahead of their time.
     pub ahead: usize,
@@ -212,27 +213,27 @@ impl Server {
         let engine = self.engine();
         let catalog = engine.catalog().await?;
         engine.record_schema(Arc::clone(&catalog)).await?;
-        let types = catalog.types.values().map(|item| item.config.queue.clone());
-        let queues: BTreeSet<QueueName> = catalog.queues.keys().cloned().chain(types).collect();
-        report.queues = queues.len();
-        let mut unlimited = Vec::new();
-        let mut limited = Vec::new();
-        for queue in queues {
-            match engine.is_unlimited_in(&queue, &catalog).await {
-                Ok(true) => unlimited.push(queue),
-                Ok(false) => limited.push(queue),
-                Err(error @ Error::Unavailable { .. }) => return Err(error),
-                // Its ledger cannot be read. The other queues go on.
-                Err(error) => {
-                    report.failed += 1;
-                    tracing::error!(%queue, %error, "a queue is not swept");
-                }
+        // The horizon moves first: a job that is written from now on in a queue without other jobs
+        // is dispatched by the process that writes it.
+        let begun = match engine.begin_lookahead().await {
+            Ok(begun) => begun,
+            Err(error) => {
+                report.failed += 1;
+                tracing::error!(%error, "the lookahead did not begin");
+                None
             }
-        }
+        };
+        let until_due = begun.as_ref().map_or(self.now(), BegunLookahead::until);
+        let (unlimited, limited) = self.active_queues(&catalog, until_due, report).await?;
         // First, so that no job becomes late because this dispatch waits.
         // It leaves half of the time to the other parts of the sweep.
         let now = self.now();
-        match engine.look_ahead(&unlimited, now + until.since(now) / 2).await {
+        let stop_at = now + until.since(now) / 2;
+        let done = match begun {
+            Some(begun) => engine.look_ahead(begun, &unlimited, stop_at).await,
+            None => Ok(Lookahead::default()),
+        };
+        match done {
             Ok(done) => {
                 (report.ahead, report.late) = (done.sent, done.late);
                 report.oldest_due_at = done.oldest_due_at;
@@ -271,6 +272,33 @@ impl Server {
             Box::pin(self.operate(&stored.operation.id, until)).await?;
         }
         Ok(())
+    }
+
+    /// The queues with jobs to care for by `until`: those without a ledger, and those with one.
+    async fn active_queues(
+        &self,
+        catalog: &Catalog,
+        until: Timestamp,
+        report: &mut SweepReport,
+    ) -> Result<(Vec<QueueName>, Vec<QueueName>), Error> {
+        let (mut unlimited, mut limited) = (Vec::new(), Vec::new());
+        let active = self.engine().ports().store.active_queues(until).await?;
+        let types = catalog.types.values().map(|item| &item.config.queue);
+        let configured: BTreeSet<&QueueName> = catalog.queues.keys().chain(types).collect();
+        for queue in active.into_iter().filter(|queue| configured.contains(queue)) {
+            match self.engine().is_unlimited_in(&queue, catalog).await {
+                Ok(true) => unlimited.push(queue),
+                Ok(false) => limited.push(queue),
+                Err(error @ Error::Unavailable { .. }) => return Err(error),
+                // Its ledger cannot be read. The other queues go on.
+                Err(error) => {
+                    report.failed += 1;
+                    tracing::error!(%queue, %error, "a queue is not swept");
+                }
+            }
+        }
+        report.queues = unlimited.len() + limited.len();
+        Ok((unlimited, limited))
     }
 
     /// Ticks the `limited` queues.

@@ -1,0 +1,110 @@
+//! The queues that have open buckets, so that a sweep costs nothing for a queue without jobs.
+//!
+//! A queue is listed under the hour of each bucket before the bucket is registered. A process adds
+//! no bucket of an hour that is over for longer than [`MIN_AGE`], so the listing of such an hour is
+//! removed once the queue has no open bucket of that hour or an earlier one.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use futures_util::{StreamExt, TryStreamExt, stream};
+
+use super::{
+    DynamoStore,
+    entry::active,
+    key::{self, Hour, Key},
+    table::{Change, Item},
+};
+use tidegate_core::{job::QueueName, port::StoreError, time::Timestamp};
+
+/// Age after its hour at which a listing may be removed.
+const MIN_AGE: Duration = Duration::from_mins(15);
+/// Queues whose buckets are read at once.
+const MAX_CONCURRENT_READS: usize = 16;
+
+impl DynamoStore {
+    pub(super) async fn queues_with_open_buckets(
+        &self,
+        until: Timestamp,
+    ) -> Result<BTreeSet<QueueName>, StoreError> {
+        self.complete_list().await?;
+        let now = self.now();
+        let last = format!("{}{}", Hour::of(until.max(now)).text(), key::LAST);
+        let listed = self.all(key::ACTIVE.into(), key::FIRST.into(), last).await?;
+        let mut queues = BTreeSet::new();
+        let mut past: BTreeMap<QueueName, (Hour, Vec<Key>)> = BTreeMap::new();
+        for item in listed {
+            let Some((hour, queue)) = key::active_of(&item.key.s) else { continue };
+            if hour.end() + MIN_AGE < now {
+                let (last, keys) = past.entry(queue).or_insert((hour, Vec::new()));
+                *last = hour.max(*last);
+                keys.push(item.key);
+            } else {
+                queues.insert(queue);
+            }
+        }
+        let checks = past.into_iter().map(|(queue, (last, keys))| async move {
+            let closed = self.removable(&queue, last, keys).await?;
+            Ok::<_, StoreError>((queue, closed))
+        });
+        let checks: Vec<_> = checks.collect();
+        let checks = stream::iter(checks).buffer_unordered(MAX_CONCURRENT_READS);
+        let mut removed: Vec<Change> = Vec::new();
+        for (queue, keys) in checks.try_collect::<Vec<_>>().await? {
+            match keys {
+                Some(keys) => {
+                    removed.extend(keys.into_iter().map(|key| Change::Delete { key, when: None }));
+                }
+                None => drop(queues.insert(queue)),
+            }
+        }
+        if !removed.is_empty() {
+            self.table.write(&removed).await?;
+        }
+        Ok(queues)
+    }
+
+    /// The listings of past hours up to `last` if `queue` has no open bucket there.
+    async fn removable(
+        &self,
+        queue: &QueueName,
+        last: Hour,
+        keys: Vec<Key>,
+    ) -> Result<Option<Vec<Key>>, StoreError> {
+        for late in [false, true] {
+            if !self.open(queue, None, Some(last), late).await?.is_empty() {
+                return Ok(None);
+            }
+        }
+        Ok(Some(keys))
+    }
+
+    /// Lists the queues whose buckets were opened by a release that did not list them.
+    async fn complete_list(&self) -> Result<(), StoreError> {
+        if self.known.lock().active_is_complete {
+            return Ok(());
+        }
+        let marker = key::active_is_complete();
+        if self.table.get(std::slice::from_ref(&marker)).await?.pop().flatten().is_none() {
+            for queue in self.queues().await? {
+                for late in [false, true] {
+                    let open = self.whole(key::open(&queue, late)).await?;
+                    let listed: BTreeMap<Key, Item> = open
+                        .iter()
+                        .filter_map(active)
+                        .map(|item| (item.key.clone(), item))
+                        .collect();
+                    let listed: Vec<Change> = listed.into_values().map(Change::Put).collect();
+                    if !listed.is_empty() {
+                        self.table.write(&listed).await?;
+                    }
+                }
+            }
+            self.table.write(&[Change::Put(Item::new(marker, []))]).await?;
+        }
+        self.known.lock().active_is_complete = true;
+        Ok(())
+    }
+}
