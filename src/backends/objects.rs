@@ -3,12 +3,12 @@
 //! All attempts of a call together have a time limit, because a waiting invocation costs money and
 //! ends at its own timeout. Each attempt that S3 refuses is counted.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use object_store::{
-    BackoffConfig, ClientOptions, Result, RetryConfig,
-    aws::AmazonS3Builder,
+    BackoffConfig, ClientOptions, Result, RetryConfig, StaticCredentialProvider,
+    aws::{AmazonS3Builder, AwsCredential},
     client::{HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService},
 };
 
@@ -24,6 +24,25 @@ const MAX_RETRY_DELAY: Duration = Duration::from_secs(1);
 /// `timeout`.
 pub fn from_env(calls: Calls, timeout: Duration) -> AmazonS3Builder {
     with_timeout(AmazonS3Builder::from_env(), calls, timeout)
+}
+
+/// A bucket of `region` with this credential, at `endpoint` if there is one. The rest is as for
+/// [`from_env`].
+pub fn with_credential(
+    credential: AwsCredential,
+    region: &str,
+    endpoint: Option<&str>,
+    calls: Calls,
+    timeout: Duration,
+) -> AmazonS3Builder {
+    let builder = AmazonS3Builder::new()
+        .with_region(region)
+        .with_credentials(Arc::new(StaticCredentialProvider::new(credential)));
+    let builder = match endpoint {
+        Some(endpoint) => builder.with_endpoint(endpoint),
+        None => builder,
+    };
+    with_timeout(builder, calls, timeout)
 }
 
 fn with_timeout(builder: AmazonS3Builder, calls: Calls, timeout: Duration) -> AmazonS3Builder {

@@ -59,6 +59,10 @@ impl ExitCode {
         if is_wrong_setting || error.downcast_ref::<UsageError>().is_some() {
             return Self::Usage;
         }
+        #[cfg(feature = "aws")]
+        if let Some(failure) = error.downcast_ref::<super::aws::Failure>() {
+            return failure.exit_code();
+        }
         match error.downcast_ref::<client::Error>() {
             Some(client::Error::Unreachable { .. }) => Self::Unreachable,
             Some(client::Error::Problem(problem)) if problem.status == 404 => Self::NotFound,

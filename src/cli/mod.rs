@@ -5,6 +5,8 @@
 //! it.
 
 mod args;
+#[cfg(feature = "aws")]
+mod aws;
 mod backup;
 mod bench;
 pub(crate) mod client;
@@ -162,6 +164,10 @@ pub enum Command {
     Doctor(doctor::Args),
     /// Repair the data of a stopped server.
     Repair(repair::Args),
+    /// Deploy on AWS, upgrade, roll back and remove a deployment.
+    #[cfg(feature = "aws")]
+    #[command(subcommand)]
+    Aws(aws::Command),
     /// Estimate the cost of a deployment on AWS.
     Cost(cost::Args),
     /// Print a shell completion script.
@@ -219,6 +225,8 @@ pub async fn run_in(command: Command, ctx: &Context) -> ExitCode {
         Command::Backup(args) => backup::run(args, ctx).await,
         Command::Doctor(args) => doctor::run(args, ctx).await,
         Command::Repair(args) => repair::run(args, ctx).await,
+        #[cfg(feature = "aws")]
+        Command::Aws(command) => Box::pin(aws::run(command, ctx)).await,
         Command::Cost(args) => cost::run(&args, ctx),
         Command::Completions(args) => completions::run(&args, ctx),
         Command::CompilePlugin { memory_bytes, processor_seconds } => {

@@ -1,7 +1,8 @@
 //! `package`: the zip of each Lambda function, for both architectures.
 //!
 //! `target/functions/ARCH/NAME.zip` has the function as `bootstrap`. The zip of `plugins` also has
-//! the compiler of plugins, a separate program. Zig links them against the C library of Amazon
+//! the compiler of plugins, a separate program. `target/functions/SHA256SUMS` has the checksums,
+//! which `tidegate aws deploy` compares. Zig links them against the C library of Amazon
 //! Linux 2023, so the result does not depend on the machine. Pinned versions of Zig (a Python
 //! wheel) and `cargo-zigbuild` are installed into `target/tools`.
 
@@ -77,8 +78,20 @@ pub fn run(args: impl Iterator<Item = String>) -> Result<(), String> {
             }
         }
     }
+    write_sums(&root.join("target/functions"))?;
     println!("{table}");
     if too_large.is_empty() { Ok(()) } else { Err(format!("too large: {}", too_large.join("; "))) }
+}
+
+/// Writes the checksums of all zips in `folder`, of either architecture, as `sha256sum` does.
+fn write_sums(folder: &Path) -> Result<(), String> {
+    const PROGRAM: &str = "\
+        import hashlib, pathlib\n\
+        here = pathlib.Path('.')\n\
+        digest = lambda zip: hashlib.sha256(zip.read_bytes()).hexdigest()\n\
+        lines = [f'{digest(zip)}  {zip}\\n' for zip in sorted(here.glob('*/*.zip'))]\n\
+        here.joinpath('SHA256SUMS').write_text(''.join(lines))\n";
+    call(Command::new("python3").current_dir(folder).args(["-c", PROGRAM]))
 }
 
 /// Returns the programs in the zip of `function`: the name of the binary, and the name in the zip.
@@ -226,5 +239,23 @@ pub fn call(command: &mut Command) -> Result<(), String> {
         Ok(())
     } else {
         Err(format!("{} {:?}: {status}", command.get_program().display(), command.get_args()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_checksums_name_every_zip_by_its_architecture() {
+        let folder = std::env::temp_dir().join(format!("tidegate-sums-{}", std::process::id()));
+        fs::create_dir_all(folder.join("arm64")).expect("a folder");
+        fs::write(folder.join("arm64/tick.zip"), "abc").expect("a file");
+        write_sums(&folder).expect("the sums");
+        let sums = fs::read_to_string(folder.join("SHA256SUMS")).expect("the sums");
+        let expected =
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad  arm64/tick.zip\n";
+        assert_eq!(sums, expected);
+        fs::remove_dir_all(&folder).expect("the folder");
     }
 }

@@ -19,7 +19,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
 use object_store::client as store;
-use reqwest::{Client, redirect};
+use reqwest::{Client, ClientBuilder, redirect};
 
 /// Timeout of a connection. It allows for the loss of the first packet, which is repeated after a
 /// second.
@@ -39,16 +39,17 @@ impl Calls {
     ///
     /// The trusted certificates of this machine cannot be used.
     pub fn new() -> Result<Self, reqwest::Error> {
-        let client = Client::builder()
-            .http1_only()
-            // The signature of a request is valid only for its own URL.
-            .redirect(redirect::Policy::none())
-            // The callers retry, and count it.
-            .retry(reqwest::retry::never())
-            .no_proxy()
-            .pool_idle_timeout(POOL_IDLE_TIMEOUT)
-            .connect_timeout(CONNECT_TIMEOUT);
-        client.build().map(Self)
+        builder().no_proxy().build().map(Self)
+    }
+
+    /// The same through the proxies of the environment, such as `HTTPS_PROXY`: for a program on the
+    /// machine of an operator.
+    ///
+    /// # Errors
+    ///
+    /// The trusted certificates of this machine cannot be used.
+    pub fn through_proxies() -> Result<Self, reqwest::Error> {
+        builder().build().map(Self)
     }
 
     /// Sends a signed request, to the bucket for example, with a `timeout` for the complete
@@ -101,6 +102,17 @@ impl Calls {
         let bytes = response.bytes().await?;
         Ok(read.map(|_| bytes))
     }
+}
+
+fn builder() -> ClientBuilder {
+    Client::builder()
+        .http1_only()
+        // The signature of a request is valid only for its own URL.
+        .redirect(redirect::Policy::none())
+        // The callers retry, and count it.
+        .retry(reqwest::retry::never())
+        .pool_idle_timeout(POOL_IDLE_TIMEOUT)
+        .connect_timeout(CONNECT_TIMEOUT)
 }
 
 impl HttpClient for Calls {

@@ -17,7 +17,8 @@ use tidegate_backends::cost::{
     estimate::{idle, month, total},
     price,
 };
-use units::{bytes, count, days, number, one_price, rate};
+pub(super) use units::count;
+use units::{bytes, days, number, one_price, rate};
 
 /// Seconds of a month of thirty days.
 const MONTH_SECONDS: f64 = 2_592_000.0;
@@ -280,6 +281,31 @@ pub fn run(args: &Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         print_cases(args, &prices, &idle, ctx)?;
     }
     Ok(ExitCode::Ok)
+}
+
+/// The cost of a deployment with the defaults of the template, for people: idle, and with `jobs`
+/// small jobs a month.
+#[cfg(feature = "aws")]
+pub(super) fn of_deployment(region: &str, jobs: Option<f64>) -> String {
+    let (prices, source) = match Prices::of(region) {
+        Some(prices) => (prices, region),
+        // The regions differ by some percent.
+        None => (price::LIST, price::REGIONS[0]),
+    };
+    let deployment = Deployment::default();
+    let idle = total(&idle(&deployment, &prices));
+    let with_jobs = jobs.map(|jobs| {
+        let rate = jobs / MONTH_SECONDS;
+        let batch = (rate * BATCH_WINDOW_SECONDS).clamp(1.0, FULL_BATCH);
+        let workload = Workload { jobs, batch, ..Workload::default() };
+        let all = idle + total(&month(&workload, &deployment, &prices));
+        format!(", {all:.2} USD with {jobs:.0} jobs of 300 bytes a month")
+    });
+    format!(
+        "Estimated cost: {idle:.2} USD a month when idle{} (list prices of {source} on {}, without free tiers; `tidegate cost` has the details)",
+        with_jobs.unwrap_or_default(),
+        price::AS_OF
+    )
 }
 
 /// Prints the bill of a month at the rate of the options.

@@ -37,7 +37,7 @@ pub(super) fn bytes(text: &str) -> Result<usize, String> {
 }
 
 /// Reads a count such as `10M`.
-pub(super) fn count(text: &str) -> Result<f64, String> {
+pub(in crate::cli) fn count(text: &str) -> Result<f64, String> {
     let read = split(text).and_then(|(number, unit)| {
         let size = match unit {
             "" => 1.0,

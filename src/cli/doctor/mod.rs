@@ -11,7 +11,7 @@ mod server;
 
 pub use dir::Served;
 
-use std::path::PathBuf;
+use std::{io, path::PathBuf};
 
 use serde_json::json;
 
@@ -62,6 +62,44 @@ impl DoctorReport {
         self.findings.extend(finding);
     }
 
+    /// The number of errors.
+    pub fn errors(&self) -> usize {
+        self.count(CheckLevel::Error)
+    }
+
+    fn count(&self, level: CheckLevel) -> usize {
+        self.findings.iter().filter(|found| found.level == level).count()
+    }
+
+    /// Prints the findings as a table, with the passed checks if `all` is set.
+    ///
+    /// # Errors
+    ///
+    /// The reader is gone.
+    pub fn print(&self, all: bool, ctx: &Context) -> io::Result<()> {
+        let good = if all { &self.good[..] } else { &[] };
+        if self.findings.is_empty() && good.is_empty() {
+            return ctx.print(format_args!("{} checks, nothing found", self.checks));
+        }
+        let rows = self.findings.iter().chain(good).map(|found| {
+            [
+                found.level.word().to_owned(),
+                found.about.clone(),
+                found.found.clone(),
+                found.advice.clone(),
+            ]
+        });
+        let titles = ["level", "about", "finding", "what to do"];
+        ctx.print_tables(output::table(ctx.look, titles, rows))?;
+        ctx.print(format_args!(
+            "\n{} checks: {} errors, {} warnings, {} notes",
+            self.checks,
+            self.errors(),
+            self.count(CheckLevel::Warning),
+            self.count(CheckLevel::Note)
+        ))
+    }
+
     /// Adds another report.
     pub fn add(&mut self, other: Self) {
         self.checks += other.checks;
@@ -95,11 +133,10 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
             let now = ctx.now();
             tokio::task::spawn_blocking(move || dir::look(&data, now)).await?
         }
-        None => server::look(ctx).await?,
+        None => check_server(ctx).await?,
     };
     report.findings.sort_by_key(|finding| finding.level);
-    let errors =
-        report.findings.iter().filter(|finding| finding.level == CheckLevel::Error).count();
+    let errors = report.errors();
     if ctx.json() {
         let mut said =
             json!({"ok": errors == 0, "checks": report.checks, "findings": report.findings});
@@ -108,33 +145,20 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         }
         ctx.print(said)?;
     } else {
-        print(&report, args.all, ctx)?;
+        report.print(args.all, ctx)?;
     }
     Ok(if errors == 0 { ExitCode::Ok } else { ExitCode::Refused })
 }
 
-/// Prints the findings as a table.
-fn print(report: &DoctorReport, all: bool, ctx: &Context) -> std::io::Result<()> {
-    let good = if all { &report.good[..] } else { &[] };
-    if report.findings.is_empty() && good.is_empty() {
-        return ctx.print(format_args!("{} checks, nothing found", report.checks));
-    }
-    let rows = report.findings.iter().chain(good).map(|found| {
-        [
-            found.level.word().to_owned(),
-            found.about.clone(),
-            found.found.clone(),
-            found.advice.clone(),
-        ]
-    });
-    ctx.print_tables(output::table(ctx.look, ["level", "about", "finding", "what to do"], rows))?;
-    let count = |level| report.findings.iter().filter(|found| found.level == level).count();
-    let (errors, warnings, notes) =
-        (count(CheckLevel::Error), count(CheckLevel::Warning), count(CheckLevel::Note));
-    ctx.print(format_args!(
-        "\n{} checks: {errors} errors, {warnings} warnings, {notes} notes",
-        report.checks
-    ))
+/// Checks the server of the options, and sorts the findings.
+///
+/// # Errors
+///
+/// The server is unreachable, or the token does not permit to read queues and types.
+pub async fn check_server(ctx: &Context) -> anyhow::Result<DoctorReport> {
+    let mut report = server::look(ctx).await?;
+    report.findings.sort_by_key(|finding| finding.level);
+    Ok(report)
 }
 
 #[cfg(test)]

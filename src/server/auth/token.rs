@@ -108,6 +108,14 @@ impl TokenItem {
         Ok((Self { expires_at: new.expires_at, bounds, ..item }, text))
     }
 
+    /// The setting `TIDEGATE_ADMIN_TOKEN` of the serverless mode that accepts the token `text`, and
+    /// does not contain its secret. `None` if it is no token.
+    pub fn admin_setting(text: &str) -> Option<String> {
+        let (id, secret) = text.strip_prefix(PREFIX)?.split_once('_')?;
+        let valid = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        (valid && !secret.is_empty()).then(|| format!("{id}:{}", digest(secret)))
+    }
+
     /// Whether it is the token of an administrator, and never expires. Only such tokens keep a
     /// server from having none.
     pub fn is_lasting_admin(&self) -> bool {
@@ -325,6 +333,16 @@ mod tests {
         known
             .authenticate(&Credentials::from_header(Some(&format!("Bearer {text}"))).unwrap())
             .await
+    }
+
+    #[test]
+    fn an_admin_setting_has_the_hash_of_the_token() {
+        let (item, text) = mint(1);
+        let setting = TokenItem::admin_setting(&text).unwrap();
+        assert_eq!(setting, format!("{}:{}", item.id, item.hash));
+        for text in ["", "tg_", "tg_a", "tg_a_", "tg_a-b_c", "xx_a_b"] {
+            assert_eq!(TokenItem::admin_setting(text), None, "{text}");
+        }
     }
 
     #[tokio::test]

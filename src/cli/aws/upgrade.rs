@@ -1,0 +1,91 @@
+//! `tidegate aws upgrade`: replaces the functions and the template of a deployment by those of this
+//! release, and keeps its parameters.
+
+use super::{
+    Place,
+    cloud::Cloud,
+    code::{Code, Release},
+    functions::{self, Functions, Source},
+    parameter,
+    question::Questions,
+    release::{self, Change, Changed, Report},
+    token,
+};
+use crate::cli::{Context, ExitCode};
+
+/// The options of `tidegate aws upgrade`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Old and new functions work side by side until all are replaced. A failed upgrade \
+    leaves the deployment as it was.\n\n\
+    Examples:\n  \
+    tidegate aws upgrade --region eu-west-1\n  \
+    tidegate aws upgrade --functions https://example.com/tidegate/0.2.0/ --yes"
+)]
+pub struct Args {
+    #[command(flatten)]
+    pub place: Place,
+    /// The folder or URL of the functions' zips and their SHA256SUMS [default: those published with
+    /// this release].
+    #[arg(long, value_name = "FOLDER_OR_URL", value_parser = functions::source)]
+    pub functions: Option<Source>,
+    /// A parameter of the template that changes; repeatable.
+    #[arg(long = "parameter", value_name = "NAME=VALUE", value_parser = parameter)]
+    pub parameters: Vec<(String, String)>,
+    /// Do not run `doctor` and a smoke job at the end.
+    #[arg(long)]
+    pub no_checks: bool,
+}
+
+/// Upgrades the deployment.
+///
+/// # Errors
+///
+/// There is no such stack, AWS does not answer or refuses a request, or the deployment has a fault.
+pub async fn run(
+    args: Args,
+    cloud: &Cloud,
+    ctx: &Context,
+    questions: &mut Questions<'_>,
+) -> anyhow::Result<ExitCode> {
+    let name = args.place.stack();
+    let checks = if args.no_checks { None } else { Some(token(ctx)?) };
+    cloud.credential().await?;
+    let stack = cloud.settled(&name).await?;
+    let stack = stack.filter(|stack| !stack.is_review() && !stack.was_never_created());
+    let stack = stack.ok_or_else(|| cloud.no_stack(&name))?;
+    let architecture = release::architecture(&args.parameters, Some(&stack));
+    let source = args.functions.clone().unwrap_or_else(Source::of_this_release);
+    let functions = Functions::read(&source, &architecture).await?;
+
+    ctx.note("uploading the functions");
+    let code = Code::create(cloud, &name, ctx.now()).await?;
+    let release =
+        release::upload(cloud, &code, Some(&stack), &functions, &architecture, ctx.now()).await?;
+    let mut parameters = args.parameters.clone();
+    parameters.push(("CodeBucket".to_owned(), release.bucket.clone()));
+    parameters.push(("CodePrefix".to_owned(), release.prefix.clone()));
+    let change = Change {
+        name: &name,
+        before: Some(&stack),
+        template: cloud.object_url(&code.bucket, &release.template),
+        parameters: release::parameters(Some(&stack), &parameters)?,
+    };
+    let stack = match release::change(cloud, ctx, change, args.place.yes, questions).await? {
+        Changed::Done(stack) => stack,
+        Changed::Unchanged(stack) => {
+            ctx.note("the deployment has this release");
+            stack
+        }
+        Changed::Declined => return Ok(ExitCode::Refused),
+    };
+    let releases = code.releases().await?;
+    let mut report = Report {
+        name: &name,
+        release: release.name(),
+        former: releases.former(&stack).map(Release::name),
+        ..Report::default()
+    };
+    release::check(cloud, ctx, &stack, checks, &mut report).await?;
+    release::print(cloud, ctx, &stack, &report)
+}
