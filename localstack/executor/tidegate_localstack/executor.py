@@ -18,6 +18,7 @@ from localstack.services.lambda_.invocation.lambda_models import FunctionVersion
 from localstack.services.lambda_.invocation.plugins import RuntimeExecutorPlugin
 from localstack.services.lambda_.invocation.runtime_executor import RuntimeExecutor
 
+from . import alias
 from .runtime_api import Invocation, Outcome, RuntimeApi
 
 # Lambda's own limit for the start of an environment.
@@ -32,6 +33,7 @@ class ProcessExecutorPlugin(RuntimeExecutorPlugin):
     name = "process"
 
     def load(self, *_args, **_kwargs) -> type[RuntimeExecutor]:
+        alias.patch()
         return ProcessExecutor
 
 

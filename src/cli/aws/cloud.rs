@@ -3,7 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Context as _;
-use aws_config::{BehaviorVersion, Region, SdkConfig, timeout::TimeoutConfig};
+use aws_config::{
+    BehaviorVersion, Region, SdkConfig, stalled_stream_protection::StalledStreamProtectionConfig,
+    timeout::TimeoutConfig,
+};
 use aws_credential_types::provider::ProvideCredentials as _;
 use object_store::{ObjectStore, aws::AwsCredential};
 use tidegate_backends::{
@@ -16,7 +19,7 @@ use super::{Place, failure::Failure};
 use crate::cli::{UsageError, context::pause};
 
 /// The timeout of one attempt of a call.
-const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+const CALL_TIMEOUT: Duration = Duration::from_mins(1);
 /// The timeout of an upload, which a slow line may need.
 const UPLOAD_TIMEOUT: Duration = Duration::from_mins(10);
 /// Time between two looks at a stack.
@@ -74,6 +77,8 @@ impl Cloud {
         let calls = Calls::through_proxies()?;
         let config = aws_config::defaults(BehaviorVersion::latest())
             .http_client(calls.clone())
+            // A local stack that loads a service sends nothing for longer than this permits.
+            .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
             .timeout_config(
                 TimeoutConfig::builder().operation_attempt_timeout(CALL_TIMEOUT).build(),
             );

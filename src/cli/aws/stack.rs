@@ -180,12 +180,15 @@ impl Cloud {
                 Value::Kept => parameter.use_previous_value(true).build(),
             }
         });
+        // A name is never used twice, so a repeated command does not meet its own remains.
+        let unique = format!("tidegate-{}", now.millis());
         let request = self
             .formation
             .create_change_set()
             .stack_name(name)
-            // A name is never used twice, so a repeated command does not meet its own remains.
-            .change_set_name(format!("tidegate-{}", now.millis()))
+            .change_set_name(&unique)
+            // An attempt whose answer was lost is not made twice.
+            .client_token(&unique)
             .change_set_type(if is_new { ChangeSetType::Create } else { ChangeSetType::Update })
             .capabilities(Capability::CapabilityIam)
             // The template is one of SAM, which CloudFormation transforms.

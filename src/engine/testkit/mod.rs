@@ -8,5 +8,6 @@ pub mod conformance;
 pub mod faults;
 pub mod objects;
 pub mod policies;
+pub mod releases;
 
 pub use policies::FnPolicy;

@@ -20,6 +20,8 @@ pub mod event;
 mod handlers;
 pub mod http;
 pub mod ingest;
+#[cfg(feature = "testkit")]
+mod next_release;
 pub mod open;
 pub mod redelivery;
 pub mod settings;

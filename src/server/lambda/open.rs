@@ -176,7 +176,10 @@ fn store(
     }
     let table = Arc::new(SdkTable::open(config, settings.table.as_str()));
     let store = DynamoStore::new(table, clock, entropy).with_shards(settings.shards);
-    Arc::new(SealedStore::new(Arc::new(store), KeySource::Given(keys)))
+    let store = Arc::new(SealedStore::new(Arc::new(store), KeySource::Given(keys)));
+    #[cfg(feature = "testkit")]
+    let store = super::next_release::store(store);
+    store
 }
 
 fn objects(

@@ -1,17 +1,13 @@
 //! Two releases on one store: half of the engines write each record as the next release would, with
 //! a field more, and no engine may lose such a field.
 
-use std::sync::Arc;
-
 use tidegate_core::{
     job::{Lifecycle, Spec, State},
-    port::job_store::{Txn, Write},
     queue::Ledger,
     stored::UnknownFields,
 };
-
-/// The field of the next release in items of configuration.
-const FIELD: &str = "of_the_next_release";
+pub use tidegate_engine::testkit::releases::Release;
+use tidegate_engine::testkit::releases::{FIELD, fields_of};
 
 /// The releases in a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,68 +18,6 @@ pub enum Releases {
     Two,
     /// The same, and this one loses the fields of the next: a planted bug.
     OneForgets,
-}
-
-/// The release of an engine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Release {
-    This,
-    /// This one with the planted bug.
-    Forgetful,
-    Next,
-}
-
-impl Release {
-    /// Changes what an engine of this release writes into the form of the release.
-    pub fn encode(self, txns: &mut [Txn]) {
-        let each: fn(&mut UnknownFields) = match self {
-            Self::This => return,
-            Self::Forgetful => |fields| *fields = UnknownFields::default(),
-            Self::Next => |fields| *fields = UnknownFields::new([rmpv::Value::from(FIELD)]),
-        };
-        for write in txns.iter_mut().flatten() {
-            self.encode_write(write, each);
-        }
-    }
-
-    fn encode_write(self, write: &mut Write, each: fn(&mut UnknownFields)) {
-        match write {
-            Write::AddJob(job) | Write::SetJob { job, .. } => {
-                each(&mut Arc::make_mut(&mut job.spec).unknown);
-                fields_of(&mut job.life).for_each(each);
-            }
-            Write::AddBatch(_, batch) => {
-                each(&mut batch.unknown);
-                batch.grants.iter_mut().for_each(|grant| each(&mut grant.unknown));
-            }
-            Write::SetLedger { ledger, .. } => {
-                each(&mut ledger.unknown);
-                ledger.batches.iter_mut().for_each(|named| each(&mut named.unknown));
-                ledger.starts.values_mut().for_each(|starts| each(&mut starts.unknown));
-            }
-            Write::SetItem { bytes: Some(bytes), .. } => {
-                let mut item: serde_json::Value = serde_json::from_slice(bytes).expect("JSON");
-                let Some(fields) = item.as_object_mut() else { return };
-                match self {
-                    Self::Next => fields.insert(FIELD.into(), true.into()),
-                    _ => fields.remove(FIELD),
-                };
-                *bytes = item.to_string().into_bytes();
-            }
-            Write::Together(writes) => self.encode(std::slice::from_mut(writes)),
-            _ => {}
-        }
-    }
-}
-
-/// The unknown fields of a lifecycle on every level.
-fn fields_of(life: &mut Lifecycle) -> impl Iterator<Item = &mut UnknownFields> {
-    let Lifecycle { state, history, unknown, .. } = life;
-    let run = match state {
-        State::Running(run) => Some(&mut run.unknown),
-        _ => None,
-    };
-    history.iter_mut().map(|entry| &mut entry.unknown).chain(run).chain([unknown])
 }
 
 /// `life` without unknown fields.

@@ -173,7 +173,7 @@ async fn standing(api: &Api, run: &str) -> BTreeMap<String, Value> {
 #[ignore = "needs a local stack"]
 #[allow(clippy::disallowed_methods, reason = "what is measured is a real deployment")]
 async fn on_a_local_stack_no_job_is_lost_while_deliverers_are_killed() {
-    let api = deployed();
+    let (api, _) = deployed();
     let run = format!("r{:x}", std::process::id());
     let event_log: Arc<Mutex<EventLog>> = Arc::default();
     let worker = {

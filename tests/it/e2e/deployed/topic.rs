@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::deployed;
+use super::{deployed, stack};
 use crate::e2e::{target::Target, wait::until};
 
 /// A topic that calls the function `ingest`, as any stack may have one.
@@ -16,7 +16,6 @@ struct Topic {
 }
 
 impl Topic {
-    #[allow(clippy::disallowed_methods, reason = "the stack's scripts say what it is called")]
     async fn new(name: &str) -> Self {
         let config = tidegate_backends::aws::config(
             tidegate_backends::aws::Calls::new().unwrap(),
@@ -25,8 +24,7 @@ impl Topic {
         .await;
         let (sns, lambda) =
             (aws_sdk_sns::Client::new(&config), aws_sdk_lambda::Client::new(&config));
-        let function =
-            format!("{}-ingest", std::env::var("STACK").unwrap_or_else(|_| "tidegate".into()));
+        let function = format!("{}-ingest", stack());
         let found = lambda
             .get_function()
             .function_name(&function)
@@ -64,7 +62,7 @@ impl Topic {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs a local stack"]
 async fn on_a_local_stack_topic_messages_are_requests_and_replies() {
-    let (api, run) = (deployed(), format!("i{:x}", std::process::id()));
+    let ((api, _), run) = (deployed(), format!("i{:x}", std::process::id()));
     let worker = Target::start(|_| async { StatusCode::OK }).await;
     let topic = Topic::new(&run).await;
     api.job_type(&run, json!({"target": {"url": worker.url, "complete": "on_result"}, "keep_result": {"seconds": 3600}})).await;
