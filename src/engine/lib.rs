@@ -40,6 +40,7 @@ pub use crate::jobs::enqueue::fault;
 pub use crate::jobs::job_writes::{CALLBACK_QUEUE, CALLBACK_TYPE};
 pub use crate::jobs::lookahead::{BegunLookahead, LastSweep, Lookahead};
 pub use crate::jobs::objects::check_object;
+pub use crate::jobs::orphans::SweptObjects;
 use crate::jobs::running::MAX_CACHED_JOBS;
 pub use crate::jobs::sweep::Swept;
 pub use crate::plugins::circuit_breaker::CircuitBreaker;
@@ -185,6 +186,8 @@ pub struct Engine {
     batches_collected: Mutex<HashMap<QueueName, Timestamp>>,
     /// Up to where sweeps have read overdue jobs, behind many that cannot be read.
     overdue_reached: Mutex<Option<WakePosition>>,
+    /// When the next page of objects is due, as far as this process knows.
+    objects_due_at: Mutex<Timestamp>,
     /// The schedules and the next occurrence of each.
     agenda: Mutex<schedules::agenda::Agenda>,
     /// An upper bound of the number of dead letters.
@@ -213,6 +216,7 @@ impl Engine {
             failed_throttlers: FailedThrottlers::default(),
             batches_collected: Mutex::default(),
             overdue_reached: Mutex::default(),
+            objects_due_at: Mutex::default(),
             agenda: Mutex::default(),
             dead_letters: AtomicU64::new(u64::MAX / 2),
             dead_letters_dropped: AtomicU64::default(),

@@ -156,7 +156,7 @@ pub const RETRIED: Case = Case {
 pub const CALLED_BACK: Case = Case {
     name: "at once, claimed, single callback",
     batched: units(5.103, 4.0, 7.205, 1.205, 0.0, [2.0, 0.0, 0.103]),
-    single: units(6.75, 4.0, 12.675, 3.0, 0.0, [2.0, 0.0, 1.0]),
+    single: units(6.75, 4.0, 10.475, 3.0, 0.0, [2.0, 0.0, 1.0]),
     bulk: units(5.09, 4.0, 5.04, 0.03, 0.0, [1.01, 0.0, 0.01]),
 };
 

@@ -14,6 +14,8 @@ use tidegate_core::port::job_store::INLINE_BYTES;
 pub(crate) const ROW_BYTES: usize = 500;
 /// Bytes of a body's item in addition to the body.
 const PART_OVERHEAD_BYTES: usize = 120;
+/// Timers of each job that leaves something behind. Only jobs that end together share one.
+const END_TIMERS: f64 = 0.85;
 /// Billed bytes of an item in addition to its content.
 const ITEM_OVERHEAD_BYTES: usize = 100;
 /// Minutes of a month of thirty days.
@@ -214,13 +216,22 @@ impl Workload {
         let kilobytes = |bytes: usize| bytes.div_ceil(1024) as f64;
         units.writes += units.rows * (kilobytes(self.row_bytes()) - 1.0);
         if self.has_parts() {
-            // The parts are inserted, read for each attempt, and updated with their expiry. The row
-            // is also read for each attempt and at the end.
+            // The parts are inserted, read for each attempt, and deleted at the end of the
+            // retention. The row is also read for each attempt and at that end.
             units.writes += 2.0 * kilobytes(self.size + PART_OVERHEAD_BYTES);
             units.reads += (1.0 + self.retries)
                 * (self.size + PART_OVERHEAD_BYTES).div_ceil(4096) as f64
                 + 2.0
                 + self.retries;
+        }
+        if self.has_parts() || self.is_object() {
+            // The timer of the end of the retention, and its removal.
+            units.writes += 2.0 * END_TIMERS;
+        }
+        if self.is_object() {
+            // The row is read and deleted at that end.
+            units.writes += kilobytes(self.row_bytes());
+            units.reads += 1.0;
         }
         units
     }

@@ -17,5 +17,5 @@ pub use metered::Metered;
 pub use price::Prices;
 
 /// Bytes above which a body should become an object. The table bills a body twice by the kilobyte:
-/// for its insert, and for setting its expiry. An object is billed once, whatever its size.
+/// for its insert, and for its deletion. An object is billed once, whatever its size.
 pub const OBJECT_BYTES: usize = 8 << 10;

@@ -27,6 +27,16 @@ pub fn write_of(before: Option<&Item>, after: Option<&Item>) -> Result<Option<Wr
         |item: Option<&Item>| item.and_then(|item| item.number(row::VERSION)).unwrap_or(0);
     Ok(match kind {
         "B" if matches!(SortKey::parse(&item.key.s), Some(SortKey::Row(_))) => {
+            let is_removed = |item: &Item| row::job(item).map(|job| row::is_removed(item, &job));
+            match (before, after) {
+                // A sweep deletes the hidden row of a removed job.
+                (Some(before), None) if is_removed(before)? => return Ok(None),
+                (Some(before), Some(after)) if is_removed(after)? && !is_removed(before)? => {
+                    let job = row::job(before)?;
+                    return Ok(Some(Write::RemoveJob { id: job.id, was: job.life.revision }));
+                }
+                _ => {}
+            }
             Some(match (before, after) {
                 (None, _) => Write::AddJob(row::job(item)?),
                 (Some(before), Some(after)) => Write::SetJob {

@@ -8,11 +8,15 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use sha2::{Digest, Sha256};
+
 use super::{
     DynamoStore, MAX_KNOWN_RECORDS,
     key::{self, Hour, JobLocation, Key, Partition},
-    row,
+    retention, row,
     table::{Change, Item, Val},
+    timer_bucket::{TIMER_SHARDS, TimerBucket},
+    upkeep,
 };
 use crate::blob::encode;
 use tidegate_core::{
@@ -119,7 +123,7 @@ pub(super) fn timer_of(job: &Job, whole: bool) -> Option<Timestamp> {
     let is_needed = match &job.life.state {
         State::Scheduled { .. } => whole || job.life.awaits_retry_decision(),
         State::Running(run) => whole || !run.granted,
-        State::Ended { .. } => false,
+        State::Ended { .. } => return retention::sweep_at(job),
     };
     if is_needed { job.life.wake_at(&job.spec) } else { None }
 }
@@ -132,7 +136,7 @@ impl DynamoStore {
                 return Ok(());
             }
             let now = self.now();
-            let buckets = requests.iter().map(|one| open_bucket(one, one.is_late(now), now));
+            let buckets = requests.iter().map(|one| self.open_bucket(one, one.is_late(now), now));
             self.register(buckets.collect()).await?;
             // An existing entry was written by another engine for the same job.
             self.table.write(&self.entries(&requests, now)?).await?;
@@ -160,7 +164,8 @@ impl DynamoStore {
                     let late = one.is_late(now);
                     let at = if late { now } else { one.at };
                     let key = key::entry(index_partition, at, late, &one.id, one.revision);
-                    changes.push(Change::Insert(Item::new(key, [])));
+                    let expires = upkeep::entry_expiry(at.max(now));
+                    changes.push(Change::Insert(Item::new(key, [expires])));
                 }
                 // Timers of the same second share an item.
                 EntryKind::Timer => {
@@ -179,8 +184,8 @@ impl DynamoStore {
             let instants = list.iter().map(|job| if is_late(job.at, now) { now } else { job.at });
             let at = instants.min().unwrap_or(now);
             let tie = self.entropy.bits() as u64;
-            let key =
-                Key::new(key::timers(Hour::of(at)), format!("{}!{tie:016x}", key::instant(at)));
+            let bucket = self.timer_bucket(at, &list[0].id);
+            let key = Key::new(bucket.partition(), format!("{}!{tie:016x}", key::instant(at)));
             let list = (row::LIST, Val::B(encode(&list, &key.s)?.into()));
             changes.push(Change::Insert(Item::new(key, [list])));
         }
@@ -215,18 +220,52 @@ impl DynamoStore {
     /// The registrations of the bucket of a new job's row at `home`. `row_entry` is the job's entry
     /// if the row itself serves as one.
     pub(super) fn home_buckets(
+        &self,
         job: &Job,
         home: &JobLocation,
         row_entry: Option<&EntryRequest>,
     ) -> Vec<Item> {
         let queue = &job.spec.queue;
-        let registered = key::registered(Hour::of(home.at), &home.index_partition);
         let mut items = vec![
             Item::new(Key::new(key::QUEUES, queue.as_str()), []),
-            Item::new(Key::new(key::all(queue), registered), []),
+            upkeep::listing(queue, home),
         ];
-        items.extend(row_entry.map(|entry| open_bucket(entry, false, entry.at)));
+        items.extend(row_entry.map(|entry| self.open_bucket(entry, false, entry.at)));
         items
+    }
+
+    /// The partition of a timer at `at`. The first job of a process selects its shard.
+    fn timer_bucket(&self, at: Timestamp, first: &JobId) -> TimerBucket {
+        let shard = || Sha256::digest(first.as_str())[0] % TIMER_SHARDS;
+        TimerBucket { hour: Hour::of(at), shard: Some(*self.timer_shard.get_or_init(shard)) }
+    }
+
+    /// The registration of the bucket of an entry.
+    fn open_bucket(&self, request: &EntryRequest, late: bool, now: Timestamp) -> Item {
+        let low_watermark = (row::LOW_WATERMARK, Val::S(String::new()));
+        match &request.kind {
+            EntryKind::Due { index_partition, queue, job_type, critical, partition, priority } => {
+                let hour = Hour::of(if late { now } else { request.at });
+                let mut attrs = vec![
+                    low_watermark,
+                    (TYPE, job_type.clone()),
+                    (CRITICAL, Val::N((*critical).into())),
+                ];
+                if !partition.is_empty() {
+                    attrs.push((PARTITION, Val::S(partition.clone())));
+                }
+                let priority = priority.map(priority_number);
+                attrs.extend(priority.map(|number| (PRIORITY, Val::N(number))));
+                Item::new(
+                    Key::new(key::open(queue, late), key::registered(hour, index_partition)),
+                    attrs,
+                )
+            }
+            EntryKind::Timer => {
+                let at = if request.is_late(now) { now } else { request.at };
+                Item::new(self.timer_bucket(at, &request.id).registered(), [low_watermark])
+            }
+        }
     }
 }
 
@@ -245,31 +284,4 @@ fn priority_number(priority: i32) -> u64 {
 /// The priority that [`priority_number`] encoded; none for a number that is none.
 pub(super) fn priority_of(number: u64) -> Option<i32> {
     i32::try_from(i64::try_from(number).ok()? + i64::from(i32::MIN)).ok()
-}
-
-/// The registration of the bucket of an entry.
-fn open_bucket(request: &EntryRequest, late: bool, now: Timestamp) -> Item {
-    let low_watermark = (row::LOW_WATERMARK, Val::S(String::new()));
-    match &request.kind {
-        EntryKind::Due { index_partition, queue, job_type, critical, partition, priority } => {
-            let hour = Hour::of(if late { now } else { request.at });
-            let mut attrs = vec![
-                low_watermark,
-                (TYPE, job_type.clone()),
-                (CRITICAL, Val::N((*critical).into())),
-            ];
-            if !partition.is_empty() {
-                attrs.push((PARTITION, Val::S(partition.clone())));
-            }
-            attrs.extend(priority.map(|priority| (PRIORITY, Val::N(priority_number(priority)))));
-            Item::new(
-                Key::new(key::open(queue, late), key::registered(hour, index_partition)),
-                attrs,
-            )
-        }
-        EntryKind::Timer => {
-            let at = if request.is_late(now) { now } else { request.at };
-            Item::new(Key::new(key::OPEN_TIMERS, Hour::of(at).text()), [low_watermark])
-        }
-    }
 }

@@ -11,8 +11,9 @@
 //! | job | `B#partition#hour` | `instant.tie` |
 //! | index entry | `B#partition#hour` | `instant!id!revision` |
 //! | late entry | `B#partition#hour!` | `instant!id!revision` |
-//! | timer | `T#hour` | `instant!random` |
-//! | open bucket | `R#queue`, late ones `L#queue`, timers `R#` | `hour#partition` |
+//! | timer | `T#hour#shard` | `instant!random` |
+//! | open bucket | `R#queue`, late ones `L#queue` | `hour#partition` |
+//! | open partition of timers | `R#` | `hour#shard` |
 //! | queue with open buckets of an hour | `O#` | `hour#queue` |
 //! | bucket that has had jobs | `A#queue` | `hour#partition` |
 //! | queue that has had jobs | `Q#` | queue |
@@ -227,11 +228,6 @@ pub(super) fn bucket(index_partition: &Partition, hour: Hour, late: bool) -> Str
     format!("B#{}#{}{}", index_partition.0, hour.text(), if late { "!" } else { "" })
 }
 
-/// The partition of the timers of an hour.
-pub(super) fn timers(hour: Hour) -> String {
-    format!("T#{}", hour.text())
-}
-
 /// The instant of a timer's key.
 pub(super) fn instant_of_timer(s: &str) -> Option<Timestamp> {
     instant_of(s.get(..INSTANT_DIGITS)?)
@@ -306,8 +302,6 @@ pub(super) fn queue_of_open(key: &Key) -> Option<&str> {
     Some(queue).filter(|queue| !queue.is_empty())
 }
 
-/// The registry of open hours of timers.
-pub(super) const OPEN_TIMERS: &str = "R#";
 /// The registry of queues that have had jobs.
 pub(super) const QUEUES: &str = "Q#";
 

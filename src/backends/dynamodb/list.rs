@@ -200,7 +200,7 @@ impl DynamoStore {
             };
             let (queue, job_type) = (job.spec.queue.clone(), job.spec.job_type.clone());
             *counts.entry((queue, job_type, StateFilter::from(&job.life.state))).or_default() += 1;
-            until = until.max(row.number(EXPIRES).unwrap_or(u64::MAX));
+            until = until.max(row::hidden_from(row).unwrap_or(u64::MAX));
         }
         let is_settled =
             is_whole && hour.end() + MIN_SETTLED_AGE <= now && !open.contains(&item.key.s);

@@ -11,8 +11,8 @@
 //! [`table`] (the requests to DynamoDB), [`mod@write`] (a commit, in waves), [`entry`] (index
 //! entries, and when they count), [`bucket`] and [`partition`] (reading a bucket, and moving its
 //! low watermark), [`active`] (queues with open buckets), [`stream`] (the buckets of an index
-//! partition), [`due`], [`waiting`], [`timer`] and [`list`] (the queries), [`sdk`] (the table over
-//! the network).
+//! partition), [`retention`] (what ended jobs leave behind), [`due`], [`waiting`], [`timer`] and
+//! [`list`] (the queries), [`sdk`] (the table over the network).
 
 mod active;
 mod batch;
@@ -25,22 +25,26 @@ mod entry;
 mod fuzz;
 mod key;
 mod list;
+mod locate;
 #[cfg(any(test, feature = "testkit"))]
 pub mod memory;
 mod partition;
 mod record;
+mod retention;
 mod row;
 mod scan;
 pub mod sdk;
 mod stream;
 pub mod table;
 mod timer;
+mod timer_bucket;
+mod upkeep;
 mod waiting;
 mod write;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
@@ -84,8 +88,10 @@ const MAX_KNOWN_RECORDS: usize = 50_000;
 struct KnownRecords {
     /// The registered buckets.
     registered: HashSet<Key>,
+    /// The registrations that do not expire.
+    lasting: HashSet<Key>,
     /// The locations of the rows of clients' ids.
-    locations: HashMap<JobId, JobLocation>,
+    locations: HashMap<JobId, locate::KnownLocation>,
     /// Entries that lead to no candidate.
     exhausted: HashMap<Key, partition::Exhausted>,
     /// The beginnings of buckets that lead to no candidate, by the key of the bucket's registration.
@@ -102,6 +108,8 @@ pub struct DynamoStore {
     shards: u8,
     low_watermarks: LowWatermarks,
     known: Mutex<KnownRecords>,
+    /// The shard of the timers that this process writes.
+    timer_shard: OnceLock<u8>,
 }
 
 impl DynamoStore {
@@ -114,6 +122,7 @@ impl DynamoStore {
             shards: 1,
             low_watermarks: LowWatermarks::default(),
             known: Mutex::default(),
+            timer_shard: OnceLock::new(),
         }
     }
 
@@ -148,65 +157,6 @@ impl DynamoStore {
     /// The index partition in which a job waits.
     fn index_partition(&self, id: &JobId, spec: &Spec) -> Partition {
         Partition::of(spec, key::parts(id).0, self.shards)
-    }
-
-    /// The locations of the rows of these ids; none for a client's id that was never used.
-    async fn locations(&self, ids: &[&JobId]) -> Result<Vec<Option<JobLocation>>, StoreError> {
-        let mut locations: Vec<Option<JobLocation>> = {
-            let known = self.known.lock();
-            ids.iter()
-                .map(|id| key::parts(id).1.or_else(|| known.locations.get(*id).cloned()))
-                .collect()
-        };
-        let missing: Vec<usize> =
-            (0..ids.len()).filter(|index| locations[*index].is_none()).collect();
-        if !missing.is_empty() {
-            let keys: Vec<Key> = missing.iter().map(|index| key::id(ids[*index])).collect();
-            for (index, item) in missing.into_iter().zip(self.table.get(&keys).await?) {
-                locations[index] =
-                    item.and_then(|item| JobLocation::parse(item.text(row::LOCATION)?));
-                if let Some(location) = &locations[index] {
-                    self.remember_location(ids[index], location);
-                }
-            }
-        }
-        Ok(locations)
-    }
-
-    fn remember_location(&self, id: &JobId, location: &JobLocation) {
-        let locations = &mut self.known.lock().locations;
-        if locations.len() >= MAX_KNOWN_RECORDS {
-            locations.clear();
-        }
-        locations.insert(id.clone(), location.clone());
-    }
-
-    /// The rows of these ids.
-    async fn rows(&self, ids: &[&JobId]) -> Result<Vec<Option<Item>>, StoreError> {
-        let locations = self.locations(ids).await?;
-        let keys = ids
-            .iter()
-            .zip(&locations)
-            .filter_map(|(id, location)| Some(location.as_ref()?.row(key::parts(id).0)));
-        let keys: Vec<Key> = keys.collect();
-        let now = self.now();
-        let mut found = self.table.get(&keys).await?.into_iter();
-        let mut next = || found.next().flatten().filter(|item| !row::is_over(item, now));
-        Ok(locations.iter().map(|location| location.as_ref().and_then(|_| next())).collect())
-    }
-
-    /// What is stored for these ids, in their order.
-    async fn found(&self, ids: &[&JobId]) -> Result<Vec<StoredJob>, StoreError> {
-        let mut unique: Vec<&JobId> = ids.to_vec();
-        unique.sort_unstable();
-        unique.dedup();
-        let (rows, now) = (self.rows(&unique).await?, self.now());
-        let found: BTreeMap<&JobId, StoredJob> = unique
-            .into_iter()
-            .zip(rows)
-            .map(|(id, row)| (id, row.map(|item| row::stored(&item, now)).transpose()))
-            .collect();
-        Ok(ids.iter().map(|id| found.get(id).cloned().unwrap_or(Ok(None))).collect())
     }
 
     /// The items of these keys, each read from one of its copies. An item that has none was written
@@ -424,5 +374,9 @@ impl JobStore for DynamoStore {
         limit: u32,
     ) -> Result<Purged, StoreError> {
         self.purge_records(kind, now, keep, limit).await
+    }
+
+    async fn upkeep(&self) -> Result<(), StoreError> {
+        self.keep_waiting_jobs().await
     }
 }

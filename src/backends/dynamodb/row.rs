@@ -12,6 +12,7 @@
 //! | `q` | job | the idempotency keys that lead to it |
 //! | `m` | job, ledger, key | the mark of the last write |
 //! | `x` | any | when the table may expire it |
+//! | `e` | job | from when on readers hide it, if that is before `x` |
 //! | `v`, `h` | ledger, item | version (1 in a body's part), and the record |
 //! | `g` | batch | the grants |
 //! | `f` | open bucket | its low watermark: everything before it is settled |
@@ -26,6 +27,7 @@ use sha2::{Digest, Sha256};
 
 use super::{
     key::{self, Key},
+    retention,
     table::{EXPIRES, Item, Name, Val},
 };
 use crate::{
@@ -53,6 +55,7 @@ pub(super) const SINCE: Name = 'f';
 pub(super) const LIST: Name = 'l';
 pub(super) const PART: Name = 'd';
 pub(super) const MARK: Name = 'm';
+pub(super) const HIDDEN_FROM: Name = 'e';
 const ID: Name = 'i';
 const SPEC: Name = 'j';
 const LIFE: Name = 'l';
@@ -77,8 +80,11 @@ pub(super) struct BodyAt {
 }
 
 impl BodyAt {
-    fn of(payload: &Payload) -> Self {
+    /// The parts of the body of a job that was created at `created_at`. An id that is used again
+    /// has other parts, so that removing the first job's leaves those of the second.
+    fn of(payload: &Payload, created_at: Timestamp) -> Self {
         let mut hash = Sha256::new();
+        hash.update(created_at.millis().to_be_bytes());
         hash.update([number_of(payload.encoding) as u8]);
         hash.update(&payload.bytes);
         let digest = short(hash);
@@ -120,7 +126,8 @@ pub(super) struct DataAt {
 }
 
 impl DataAt {
-    pub(super) fn of(id: &JobId, data: &Body) -> Self {
+    pub(super) fn of(job: &Job) -> Self {
+        let (id, data) = (&job.id, &job.data);
         let length = (LENGTH, Val::N(data.len() as u64));
         let small = |kind: u64, bytes: &[u8]| Self {
             set: vec![
@@ -133,7 +140,7 @@ impl DataAt {
         };
         match data {
             Body::Inline(payload) if payload.bytes.len() > INLINE_BYTES => {
-                let at = BodyAt::of(payload);
+                let at = BodyAt::of(payload, job.spec.created_at);
                 let parts = at.keys(id).into_iter().enumerate().map(|(part, key)| {
                     let end = payload.bytes.len().min((part + 1) * PART_BYTES);
                     let bytes = &payload.bytes[part * PART_BYTES..end];
@@ -222,9 +229,21 @@ pub(super) fn life(job: &Job) -> Result<Vec<(Name, Val)>, StoreError> {
     ];
     if let State::Ended { at, .. } = job.life.state {
         let until = (at + job.spec.retention.duration()).millis().max(0) as u64;
-        set.push((EXPIRES, Val::N(until.div_ceil(1000))));
+        let until = until.div_ceil(1000);
+        if retention::leaves_something(job) {
+            set.extend(hidden(until));
+        } else {
+            set.push((EXPIRES, Val::N(until)));
+        }
     }
     Ok(set)
+}
+
+/// The attributes of a row that readers hide from `until` on, in seconds. It stays long enough for
+/// a sweep to find what the job leaves behind.
+pub(super) fn hidden(until: u64) -> [(Name, Val); 2] {
+    let expires = until + retention::ROW_GRACE.as_secs();
+    [(HIDDEN_FROM, Val::N(until)), (EXPIRES, Val::N(expires))]
 }
 
 /// The attribute of a job's spec.
@@ -234,7 +253,7 @@ pub(super) fn spec(job: &Job) -> Result<(Name, Val), StoreError> {
 
 /// The row of a new job at `key`, and the separate parts of its body.
 pub(super) fn row(job: &Job, key: Key, keys: &[String]) -> Result<(Item, Vec<Item>), StoreError> {
-    let data = DataAt::of(&job.id, &job.data);
+    let data = DataAt::of(job);
     let mut item = Item::new(key, life(job)?);
     item.attrs.extend([spec(job)?]);
     item.attrs.extend(data.set);
@@ -247,10 +266,25 @@ pub(super) fn row(job: &Job, key: Key, keys: &[String]) -> Result<(Item, Vec<Ite
     Ok((item, data.parts))
 }
 
-/// Whether `item` has expired by `now`, even if the table has not removed it yet.
+/// From when on `item` is hidden, in seconds.
+pub(super) fn hidden_from(item: &Item) -> Option<u64> {
+    item.number(HIDDEN_FROM).or_else(|| item.number(EXPIRES))
+}
+
+/// Whether `item` has expired by `now`, even if it is still in the table.
 pub(super) fn is_over(item: &Item, now: Timestamp) -> bool {
-    item.number(EXPIRES)
-        .is_some_and(|seconds| (seconds as i64).saturating_mul(1000) <= now.millis())
+    hidden_from(item).is_some_and(|seconds| (seconds as i64).saturating_mul(1000) <= now.millis())
+}
+
+/// Whether the last change of the ended job of `item` has written a timer, if it needs one.
+pub(super) fn has_timer(item: &Item) -> bool {
+    item.attrs.contains_key(&HIDDEN_FROM)
+}
+
+/// Whether `job`, whose row is `item`, was removed. Its row, which is hidden, has another revision
+/// than the job.
+pub(super) fn is_removed(item: &Item, job: &Job) -> bool {
+    item.number(REVISION) != Some(job.life.revision.0)
 }
 
 /// The job of `item` as callers see it at `now`: without an expired result.
@@ -264,11 +298,14 @@ pub(super) fn shown(item: &Item, now: Timestamp) -> Result<Job, StoreError> {
 
 /// Like [`shown`], or that the job cannot be read.
 pub(super) fn stored(item: &Item, now: Timestamp) -> Result<Job, UnreadableJob> {
-    shown(item, now).map_err(|error| {
-        let located = || key::located_id(&item.key).map(|id| id.to_string());
-        let id = item.text(ID).map(str::to_owned).or_else(located);
-        unreadable(id.unwrap_or_else(|| format!("{} {}", item.key.p, item.key.s)), &error)
-    })
+    shown(item, now).map_err(|error| unreadable_row(item, &error))
+}
+
+/// The job of `item`, which cannot be read because of `error`.
+pub(super) fn unreadable_row(item: &Item, error: &StoreError) -> UnreadableJob {
+    let located = || key::located_id(&item.key).map(|id| id.to_string());
+    let id = item.text(ID).map(str::to_owned).or_else(located);
+    unreadable(id.unwrap_or_else(|| format!("{} {}", item.key.p, item.key.s)), error)
 }
 
 /// The job that the item of `key` points at.

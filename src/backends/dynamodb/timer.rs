@@ -1,17 +1,24 @@
-//! Timers: when a job must be checked although it is not due, for example at the end of a lease.
+//! Timers: when a job must be checked although it is not due, for example at the end of a lease or
+//! of its retention.
 //!
 //! A timer may be too early, never too late. A reader that finds a timer of a job whose time is
 //! later by now writes another timer for that time, and then removes the first one. A heartbeat
 //! that extends a lease therefore writes no timer.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
+
+use futures_util::future;
 
 use super::{
     DynamoStore,
     entry::{EntryRequest, LOW_WATERMARK_LAG, TimedJob},
-    key::{self, Hour},
-    row,
-    table::{Change, Item, PageQuery},
+    key::{self, FIRST, Key, LAST},
+    retention, row,
+    table::{Change, Item, Page, PageQuery},
+    timer_bucket::{OPEN_TIMERS, TimerBucket},
 };
 use crate::{blob::decode, unreadable::log_damage};
 use tidegate_core::{
@@ -22,127 +29,333 @@ use tidegate_core::{
 
 /// Age at which a timer without a job is removed. The enqueue that wrote it is over by then.
 const MIN_ORPHAN_AGE: Duration = Duration::from_mins(15);
-/// Timers that one request reads.
+/// Timers that are read at once.
 const PAGE_TIMERS: u32 = 200;
+/// Timers of a partition that are read first.
+const FIRST_TIMERS: u32 = 16;
+/// Timers of a partition that are read first for the next instant at which a job is overdue.
+const FIRST_LATER_TIMERS: u32 = 1;
+/// Timers of a partition that are read at once for that instant. With the pages before, it bounds
+/// what an idle sweep reads.
+const MAX_LATER_TIMERS: u32 = 4;
+/// Registered partitions that are read at once.
+const PAGE_BUCKETS: u32 = 100;
+
+/// The overdue jobs that were found, and the earliest time after `until`.
+struct Found {
+    until: Timestamp,
+    overdue: BTreeMap<(Timestamp, JobId), Job>,
+    next: Option<Timestamp>,
+}
+
+/// How far a partition of timers was read.
+struct TimerScan {
+    bucket: TimerBucket,
+    after: Option<Key>,
+    is_done: bool,
+    /// Whether all timers so far were removed.
+    is_empty: bool,
+}
+
+impl TimerScan {
+    fn new(bucket: TimerBucket) -> Self {
+        Self { bucket, after: None, is_done: false, is_empty: true }
+    }
+
+    /// Everything before this instant was read.
+    fn read_until(&self) -> Timestamp {
+        let at = self.after.as_ref().and_then(|after| key::instant_of_timer(&after.s));
+        at.unwrap_or(self.bucket.hour.start())
+    }
+
+    fn query(&self, limit: u32) -> PageQuery {
+        PageQuery {
+            p: self.bucket.partition(),
+            from: FIRST.to_string(),
+            to: LAST.to_string(),
+            limit: Some(limit),
+            backward: false,
+            after: self.after.clone(),
+        }
+    }
+
+    /// The timers of the next page: those up to `until`, and at most `later` of the others.
+    fn advance(&mut self, page: Page, until: Timestamp, later: usize) -> Vec<Item> {
+        let Page { mut items, next } = page;
+        let is_due = |item: &&Item| key::instant_of_timer(&item.key.s).is_none_or(|at| at <= until);
+        let kept = items.iter().take_while(is_due).count() + later;
+        if kept < items.len() {
+            items.truncate(kept);
+            self.after = items.last().map(|item| item.key.clone());
+        } else {
+            self.is_done = next.is_none();
+            self.after = next;
+        }
+        items
+    }
+}
 
 impl DynamoStore {
-    /// At most `limit` live jobs with a `wake_at` of `until` or earlier, earliest first. Also the
-    /// earliest `wake_at` after `until`, unless the page is full.
+    /// At most `limit` jobs that must be checked at `until` or earlier, earliest first: live ones
+    /// with such a `wake_at`, and ended ones whose objects are to be deleted. Also the earliest
+    /// such time after `until`, or an earlier one if many jobs have ended, unless the page is full.
+    ///
+    /// What else an ended job leaves behind is removed here.
     pub(super) async fn overdue_jobs(
         &self,
         until: Timestamp,
         limit: usize,
     ) -> Result<(Vec<Job>, Option<Timestamp>), StoreError> {
-        let hours = self.whole(key::OPEN_TIMERS).await?;
-        let (mut overdue, mut next): (BTreeMap<(Timestamp, JobId), Job>, Option<Timestamp>) =
-            (BTreeMap::new(), None);
-        'hours: for hour in &hours {
-            let Some(number) = Hour::parse(&hour.key.s) else {
-                continue;
-            };
+        let mut found = Found { until, overdue: BTreeMap::new(), next: None };
+        let mut registry = Registry::new();
+        let mut later = FIRST_LATER_TIMERS;
+        while let Some(hour) = registry.next_hour(self).await? {
             let began = self.now();
-            let mut query = PageQuery {
-                p: key::timers(number),
-                from: key::FIRST.into(),
-                to: key::LAST.into(),
-                limit: Some(PAGE_TIMERS),
-                backward: false,
-                after: None,
-            };
-            let mut all_removed = true;
+            // A late timer is later than its job's time.
+            let due_until = until.max(began);
+            let mut scans: Vec<TimerScan> = hour.into_iter().map(TimerScan::new).collect();
+            let mut due = FIRST_TIMERS;
             loop {
-                let first = query
-                    .after
-                    .as_ref()
-                    .and_then(|after| key::instant_of_timer(&after.s))
-                    .unwrap_or(number.start());
-                // A timer is never later than its job's time, so everything before `first` is
+                let open = || scans.iter().filter(|scan| !scan.is_done);
+                let Some(read_until) = open().map(TimerScan::read_until).min() else { break };
+                // A timer is never later than its job's time, so everything before this instant is
                 // complete.
-                if overdue.keys().filter(|(at, _)| *at <= first).count() >= limit {
-                    next = None;
-                    break 'hours;
+                if found.overdue.keys().filter(|(at, _)| *at <= read_until).count() >= limit {
+                    return Ok((found.first(limit), None));
                 }
-                if first > until && next.is_some_and(|next| next <= first) {
-                    break 'hours;
+                if read_until > due_until && found.next.is_some_and(|next| next <= read_until) {
+                    return Ok((found.first(limit), found.next));
                 }
-                let page = self.table.query(&query).await?;
-                all_removed &=
-                    self.read_timers(&page.items, until, began, &mut overdue, &mut next).await?;
-                query.after = page.next;
-                if query.after.is_none() {
-                    break;
+                let most = (PAGE_TIMERS / open().count() as u32).max(FIRST_TIMERS);
+                if read_until > due_until {
+                    if later > MAX_LATER_TIMERS {
+                        // No later job is overdue before the timers that were not read.
+                        let next = found.next.map_or(read_until, |next| next.min(read_until));
+                        return Ok((found.first(limit), Some(next)));
+                    }
+                    if self.read_on_timers(&mut scans, (later, later), began, &mut found).await? {
+                        later *= 4;
+                    }
+                } else {
+                    self.read_on_timers(&mut scans, (due, later), began, &mut found).await?;
+                    due = (due * 4).min(most);
                 }
             }
-            if all_removed && number.end() + LOW_WATERMARK_LAG <= began {
-                self.table.write(&[Change::Delete { key: hour.key.clone(), when: None }]).await?;
+            let is_over = |scan: &&TimerScan| {
+                scan.is_empty && scan.bucket.hour.end() + LOW_WATERMARK_LAG <= began
+            };
+            let closed = scans.iter().filter(is_over).map(|scan| scan.bucket.registered());
+            let closed: Vec<Change> =
+                closed.map(|key| Change::Delete { key, when: None }).collect();
+            if !closed.is_empty() {
+                self.table.write(&closed).await?;
             }
         }
-        // The next call finds the rest.
-        let jobs = overdue.into_values().take(limit).collect();
-        Ok((jobs, next))
+        let next = found.next;
+        Ok((found.first(limit), next))
     }
 
-    /// Adds the jobs of some timers to `overdue` or `next`, and removes unneeded timers. Returns
-    /// whether all of them were removed.
+    /// Reads the next page of each open scan: at most so many timers, and so many later ones.
+    /// Returns whether there were any.
+    async fn read_on_timers(
+        &self,
+        scans: &mut [TimerScan],
+        (page, later): (u32, u32),
+        began: Timestamp,
+        found: &mut Found,
+    ) -> Result<bool, StoreError> {
+        let open = || (0..scans.len()).filter(|index| !scans[*index].is_done);
+        let indexes: Vec<usize> = open().collect();
+        let queries: Vec<PageQuery> = open().map(|index| scans[index].query(page)).collect();
+        let pages =
+            future::try_join_all(queries.iter().map(|query| self.table.query(query))).await?;
+        let mut timers: Vec<(usize, Item)> = Vec::new();
+        for (index, page) in indexes.into_iter().zip(pages) {
+            let items = scans[index].advance(page, found.until.max(began), later as usize);
+            timers.extend(items.into_iter().map(|item| (index, item)));
+        }
+        let kept = self.read_timers(&timers, began, found).await?;
+        for index in kept {
+            scans[index].is_empty = false;
+        }
+        Ok(!timers.is_empty())
+    }
+
+    /// Adds the jobs of some timers to `found`, and removes unneeded timers. Returns the scans of
+    /// those that stay.
     async fn read_timers(
         &self,
-        items: &[Item],
-        until: Timestamp,
+        timers: &[(usize, Item)],
         began: Timestamp,
-        overdue: &mut BTreeMap<(Timestamp, JobId), Job>,
-        next: &mut Option<Timestamp>,
-    ) -> Result<bool, StoreError> {
-        let lists: Vec<(&Item, Vec<TimedJob>)> =
-            items.iter().filter_map(|item| Some((item, readable(item)?))).collect();
-        let ids: Vec<&JobId> = lists.iter().flat_map(|(_, list)| list).map(|job| &job.id).collect();
-        let mut found = self.found(&ids).await?.into_iter();
-        let (mut renewed, mut unneeded) = (Vec::new(), Vec::new());
-        for (item, list) in lists {
+        found: &mut Found,
+    ) -> Result<Vec<usize>, StoreError> {
+        let lists: Vec<Option<Vec<TimedJob>>> =
+            timers.iter().map(|(_, item)| readable(item)).collect();
+        let ids: Vec<&JobId> = lists.iter().flatten().flatten().map(|job| &job.id).collect();
+        let mut rows = self.every_row(&ids).await?.into_iter();
+        let (mut renewed, mut over, mut done, mut kept) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for ((index, item), list) in timers.iter().zip(lists) {
             let timer_at = key::instant_of_timer(&item.key.s).unwrap_or(began);
-            let mut needed = timer_at + LOW_WATERMARK_LAG > began;
-            for TimedJob { id, revision, .. } in list {
-                let job = match found.next() {
-                    // The timer of a job that cannot be read stays until it can.
-                    Some(Err(_)) => {
-                        needed = true;
-                        continue;
-                    }
-                    Some(Ok(Some(job))) => job,
-                    Some(Ok(None)) | None => {
-                        needed |= timer_at + MIN_ORPHAN_AGE > began;
-                        continue;
-                    }
-                };
-                needed |= job.life.revision.0 < revision;
-                let Some(at) = job.life.wake_at(&job.spec).filter(|_| job.life.ended().is_none())
-                else {
-                    continue;
-                };
-                if at <= until {
-                    needed = true;
-                    overdue.insert((at, id), job);
-                } else {
-                    *next = Some(next.map_or(at, |next| next.min(at)));
-                    // `began` may be later than `until`: a timer due at `began` may not be due at
-                    // `until`.
-                    needed |= at <= timer_at;
-                    if timer_at <= began && at > timer_at {
-                        renewed.push(EntryRequest::timer(&id, job.life.revision.0, at));
-                    }
+            let is_damaged = list.is_none();
+            let mut timer = TimerNeed { timer_at, began, is_needed: is_damaged, later: Vec::new() };
+            for timed in list.into_iter().flatten() {
+                let row = rows.next().flatten();
+                if let Some(row) = timer.check(&timed, row, found) {
+                    over.push((done.len(), timed.id, row));
                 }
             }
-            if !needed && timer_at <= began {
-                unneeded.push(item.key.clone());
+            if timer.is_needed || timer_at + LOW_WATERMARK_LAG > began {
+                over.retain(|(number, ..)| *number < done.len());
+                kept.push(*index);
+            } else {
+                renewed.extend(timer.later);
+                done.push((*index, item.key.clone()));
             }
         }
-        if unneeded.is_empty() {
-            return Ok(items.is_empty());
-        }
         self.announce(renewed).await?;
-        let changes: Vec<Change> =
-            unneeded.iter().map(|key| Change::Delete { key: key.clone(), when: None }).collect();
-        self.table.write(&changes).await?;
-        Ok(unneeded.len() == items.len())
+        let reused = self.forget(&over).await?;
+        let mut removed = Vec::new();
+        for (number, (index, key)) in done.into_iter().enumerate() {
+            if reused.contains(&number) {
+                kept.push(index);
+            } else {
+                removed.push(Change::Delete { key, when: None });
+            }
+        }
+        if !removed.is_empty() {
+            self.table.write(&removed).await?;
+        }
+        Ok(kept)
+    }
+
+    /// Deletes what the jobs of these rows leave behind. Returns the numbers of the timers whose
+    /// jobs cannot be handled yet.
+    async fn forget(&self, over: &[(usize, JobId, Item)]) -> Result<Vec<usize>, StoreError> {
+        if over.is_empty() {
+            return Ok(Vec::new());
+        }
+        let rows: Vec<(&JobId, &Item)> = over.iter().map(|(_, id, row)| (id, row)).collect();
+        let (mut items, mut ends, mut reused) = (Vec::new(), Vec::new(), Vec::new());
+        for ((number, id, row), left) in over.iter().zip(self.leftovers(&rows).await?) {
+            if left.is_reused {
+                reused.push(*number);
+                continue;
+            }
+            self.forget_location(id);
+            items.extend(left.items);
+            items.extend(left.location);
+            let is_removed = row::job(row).is_ok_and(|job| row::is_removed(row, &job));
+            let mark = row.attrs.get(&row::MARK).filter(|_| is_removed);
+            // The table expires the others.
+            ends.extend(mark.map(|mark| Change::Delete {
+                key: row.key.clone(),
+                when: Some((row::MARK, mark.clone())),
+            }));
+        }
+        // The rows last: a reader of the timer finds the rest by them.
+        for changes in [items, ends].into_iter().filter(|changes| !changes.is_empty()) {
+            self.table.write(&changes).await?;
+        }
+        Ok(reused)
+    }
+}
+
+/// What a timer that is due is still needed for.
+struct TimerNeed {
+    timer_at: Timestamp,
+    began: Timestamp,
+    is_needed: bool,
+    /// The timers that replace it.
+    later: Vec<EntryRequest>,
+}
+
+impl TimerNeed {
+    /// Checks a job of the timer, whose row is `row`. Returns the row if the store itself removes
+    /// what the job leaves behind.
+    fn check(&mut self, timed: &TimedJob, row: Option<Item>, found: &mut Found) -> Option<Item> {
+        let Some(row) = row else {
+            self.is_needed |= self.timer_at + MIN_ORPHAN_AGE > self.began;
+            return None;
+        };
+        let job = match row::job(&row) {
+            Ok(job) => job,
+            Err(error) => {
+                // The timer of a job that cannot be read stays until it can, or is over.
+                row::unreadable_row(&row, &error);
+                self.is_needed |= !row::is_over(&row, self.began);
+                return None;
+            }
+        };
+        if row::is_removed(&row, &job) {
+            return Some(row);
+        }
+        self.is_needed |= job.life.revision.0 < timed.revision;
+        let is_ended = job.life.ended().is_some();
+        if is_ended && timed.revision < job.life.revision.0 && row::has_timer(&row) {
+            return None;
+        }
+        let at = if is_ended { retention::sweep_at(&job)? } else { job.life.wake_at(&job.spec)? };
+        if at > found.until {
+            found.next = Some(found.next.map_or(at, |next| next.min(at)));
+            // `began` may be later than `until`: a timer due at `began` may not be due at `until`.
+            self.is_needed |= at <= self.timer_at;
+            self.later.push(EntryRequest::timer(&timed.id, job.life.revision.0, at));
+            return None;
+        }
+        if is_ended && !retention::names_object(&job) {
+            return Some(row);
+        }
+        self.is_needed = true;
+        found.overdue.insert((at, timed.id.clone()), job);
+        None
+    }
+}
+
+impl Found {
+    /// The first `limit` jobs. The next call finds the rest.
+    fn first(&mut self, limit: usize) -> Vec<Job> {
+        std::mem::take(&mut self.overdue).into_values().take(limit).collect()
+    }
+}
+
+/// The open partitions of timers, by hour.
+struct Registry {
+    read: VecDeque<TimerBucket>,
+    after: Option<Key>,
+    is_done: bool,
+}
+
+impl Registry {
+    fn new() -> Self {
+        Self { read: VecDeque::new(), after: None, is_done: false }
+    }
+
+    /// The open partitions of the next hour.
+    async fn next_hour(
+        &mut self,
+        store: &DynamoStore,
+    ) -> Result<Option<Vec<TimerBucket>>, StoreError> {
+        let is_whole = |read: &VecDeque<TimerBucket>| {
+            read.front().zip(read.back()).is_some_and(|(first, last)| first.hour != last.hour)
+        };
+        while !self.is_done && !is_whole(&self.read) {
+            let query = PageQuery {
+                p: OPEN_TIMERS.to_owned(),
+                from: FIRST.to_string(),
+                to: LAST.to_string(),
+                limit: Some(PAGE_BUCKETS),
+                backward: false,
+                after: self.after.take(),
+            };
+            let page = store.table.query(&query).await?;
+            self.read.extend(page.items.iter().filter_map(|item| TimerBucket::parse(&item.key.s)));
+            self.after = page.next;
+            self.is_done = self.after.is_none();
+        }
+        let Some(first) = self.read.front().map(|bucket| bucket.hour) else { return Ok(None) };
+        let count = self.read.iter().take_while(|bucket| bucket.hour == first).count();
+        Ok(Some(self.read.drain(..count).collect()))
     }
 }
 

@@ -324,4 +324,8 @@ impl JobStore for SqliteStore {
         }
         Ok(purged)
     }
+
+    async fn upkeep(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
 }

@@ -38,6 +38,7 @@ pub enum Operation {
     ItemsVersion,
     Records,
     Purge,
+    Upkeep,
 }
 
 /// A [`JobStore`] that forwards every call to [`Self::inner`], through [`Self::around`].
@@ -234,5 +235,8 @@ impl<L: StoreLayer> JobStore for L {
         limit: u32,
     ) -> Result<Purged, StoreError> {
         self.around(Operation::Purge, self.inner().purge(kind, now, keep, limit)).await
+    }
+    async fn upkeep(&self) -> Result<(), StoreError> {
+        self.around(Operation::Upkeep, self.inner().upkeep()).await
     }
 }

@@ -118,7 +118,7 @@ impl Engine {
         }
         let _held = self.hold_undispatched(id)?;
         let body = match patch.data.take() {
-            Some(data) => Some(self.patched_body(data).await?),
+            Some(data) => Some(self.patched_body(id, data).await?),
             None => None,
         };
         let catalog = self.catalog().await?;
@@ -163,13 +163,13 @@ impl Engine {
     }
 
     /// Checks the new data of a patch. Returns it with the body under which it is kept.
-    async fn patched_body(&self, data: Payload) -> Result<(Payload, Body), Error> {
+    async fn patched_body(&self, id: &JobId, data: Payload) -> Result<(Payload, Body), Error> {
         data.check(MAX_DEPTH).map_err(|malformed| Error::malformed("data", &malformed))?;
         if data.bytes.len() > self.rules.max_data_bytes {
             return Err(Error::TooLarge { field: "data", limit: self.rules.max_data_bytes });
         }
         let body = if data.bytes.len() > self.rules.object_bytes {
-            self.put_object(data.clone()).await?
+            self.put_object(id, data.clone()).await?
         } else {
             Body::Inline(data.clone())
         };

@@ -10,6 +10,7 @@ pub mod heartbeat;
 pub mod job_writes;
 pub mod lookahead;
 pub mod objects;
+pub mod orphans;
 pub mod report;
 pub(crate) mod running;
 pub mod sweep;

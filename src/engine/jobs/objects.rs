@@ -2,12 +2,13 @@
 //! them.
 //!
 //! The one thing to know: an object is deleted only after the commit that removed its key from the
-//! store. A crash in between leaves an object that no job names. That is harmless, and `doctor`
-//! finds it. No crash leaves a job without its body.
+//! store. A crash in between leaves an object that no job names, which a later pass deletes (see
+//! [`super::orphans`]). No crash leaves a job without its body.
 
 use std::io::ErrorKind;
 
 use object_store::{ObjectStoreExt, path::Path};
+use ulid::Ulid;
 
 use crate::{
     Engine, Error, TickOutcome,
@@ -18,16 +19,17 @@ use tidegate_core::{
     error_chain::ErrorChain,
     job::{Body, Job, JobId, Payload},
     port::job_store::NO_ROOM,
-    time::Seconds,
+    time::{Seconds, Timestamp},
 };
 
 /// How many bodies one request writes at the same time.
 pub(crate) const MAX_CONCURRENT_WRITES: usize = 16;
 
 impl Engine {
-    /// Writes a large payload to the object store. The caller then stores a job that names it.
-    pub(crate) async fn put_object(&self, payload: Payload) -> Result<Body, Error> {
-        let key = object_key(&self.draw_id(self.now()), &payload.bytes);
+    /// Writes a large payload to the object store. The caller then stores the job `of`, which names
+    /// it.
+    pub(crate) async fn put_object(&self, of: &JobId, payload: Payload) -> Result<Body, Error> {
+        let key = object_key(of, &self.draw_id(self.now()), &payload.bytes);
         let len = payload.bytes.len() as u32;
         self.ports.objects.put(&Path::from(key.as_str()), payload.bytes.into()).await.map_err(
             |error| Error::Unavailable {
@@ -107,7 +109,7 @@ pub(crate) fn is_removed(job: &Job) -> bool {
 }
 
 /// The keys of the objects that a job's record names.
-fn object_keys(job: &Job) -> impl Iterator<Item = &str> {
+pub(super) fn object_keys(job: &Job) -> impl Iterator<Item = &str> {
     let data = match &job.data {
         Body::Object { key, .. } => Some(key.as_str()),
         _ => None,
@@ -138,9 +140,22 @@ fn is_full(error: &(dyn std::error::Error + 'static)) -> bool {
         .any(|error| matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded))
 }
 
-/// The key of a new object, which ends with the checksum of its bytes.
-fn object_key(id: &JobId, bytes: &[u8]) -> String {
-    format!("bodies/{id}-{:08x}", checksum(&[bytes]))
+/// The folder of all objects that jobs name.
+pub(super) const BODIES: &str = "bodies";
+
+/// The key of a new object of job `of`: its id, `drawn`, which contains the time, and the checksum of
+/// its bytes.
+fn object_key(of: &JobId, drawn: &JobId, bytes: &[u8]) -> String {
+    format!("{BODIES}/{of}-{drawn}-{:08x}", checksum(&[bytes]))
+}
+
+/// The job that the object of `key` was stored for, and when. None for a key that an earlier release
+/// made, without the job.
+pub(super) fn owner_of(key: &str) -> Option<(JobId, Timestamp)> {
+    let mut parts = key.strip_prefix(BODIES)?.strip_prefix('/')?.rsplitn(3, '-');
+    let (_, drawn, job) = (parts.next()?, parts.next()?, parts.next()?);
+    let drawn = Ulid::from_string(drawn).ok()?;
+    Some((job.parse().ok()?, Timestamp::from_millis(drawn.timestamp_ms() as i64)))
 }
 
 /// Checks that an object has the bytes that were put under `key`, and `len` of them.
@@ -174,9 +189,20 @@ mod tests {
     }
 
     #[test]
+    fn an_objects_key_tells_its_job_and_its_time() {
+        let (job, drawn): (JobId, JobId) =
+            ("a-b.c:1-".parse().unwrap(), "01arz3ndektsv4rrffq69g5fav".parse().unwrap());
+        let at = Timestamp::from_millis(1_469_918_176_385);
+        assert_eq!(owner_of(&object_key(&job, &drawn, b"1")), Some((job, at)));
+        assert_eq!(owner_of("bodies/01arz3ndektsv4rrffq69g5fav-00000000"), None);
+        assert_eq!(owner_of("plugins/a-01arz3ndektsv4rrffq69g5fav-00000000"), None);
+    }
+
+    #[test]
     fn a_changed_or_cut_object_is_refused() {
         let bytes = b"[100]";
-        let key = object_key(&"01ARZ3NDEKTSV4RRFFQ69G5FAV".parse().unwrap(), bytes);
+        let drawn = "01ARZ3NDEKTSV4RRFFQ69G5FAV".parse().unwrap();
+        let key = object_key(&"mine-1".parse().unwrap(), &drawn, bytes);
         assert_eq!(check_object(&key, 5, bytes), Ok(()));
         assert!(check_object(&key, 5, b"[900]").is_err());
         assert!(check_object(&key, 5, b"[100").is_err());

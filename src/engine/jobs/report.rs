@@ -103,7 +103,7 @@ impl Engine {
     /// 413 for a result over the server's bound; the object store's.
     pub async fn prepare_report(&self, mut report: Report) -> Result<Report, Error> {
         if let Some(large) = self.large_result(&report)? {
-            let result = Some(self.put_object(large).await?);
+            let result = Some(self.put_object(&report.id, large).await?);
             report.outcome = ReportOutcome::Succeeded { result };
         }
         Ok(report)

@@ -296,6 +296,10 @@ impl JobStore for MemoryStore {
     ) -> Result<Purged, StoreError> {
         Ok(self.records.lock().purge(kind, now, keep, limit))
     }
+
+    async fn upkeep(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
 }
 
 /// The position of `job` in a list. Jobs created at the same instant are ordered by id, descending.

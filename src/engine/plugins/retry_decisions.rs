@@ -274,7 +274,7 @@ impl Engine {
             }
             changed.spec = Arc::new(spec);
             changed.data = if payload.bytes.len() > self.rules.object_bytes {
-                self.put_object(payload).await?
+                self.put_object(&job.id, payload).await?
             } else {
                 Body::Inline(payload)
             };

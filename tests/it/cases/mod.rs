@@ -18,6 +18,7 @@ mod limits;
 mod moves;
 mod newer;
 mod objects;
+mod orphans;
 mod plugins;
 mod races;
 mod replies;

@@ -418,6 +418,25 @@ pub async fn units(scenario: &Scenario) -> Units {
     deployment.since(before, idle).over(scenario.jobs as f64)
 }
 
+/// The same with what the end of the retention writes.
+pub async fn units_with_retention(scenario: &Scenario) -> Units {
+    let deployment = Deployment::new(scenario).await;
+    let one = Scenario { jobs: 1, ..scenario.clone() };
+    deployment.run_all(&one).await;
+    let idle = deployment.idle_sweep().await;
+    let before = deployment.taken();
+    deployment.run_all(scenario).await;
+    let used = deployment.since(before, idle);
+    let before = deployment.taken().bill.writes;
+    deployment.clock.advance(Duration::from_hours(31 * 24));
+    for _ in 0..3 {
+        deployment.tick.engine().sweep().await.unwrap();
+        deployment.clock.advance(Duration::from_mins(20));
+    }
+    let writes = deployment.taken().bill.writes - before;
+    used.and(Units { writes, ..Units::default() }).over(scenario.jobs as f64)
+}
+
 impl Deployment {
     /// Runs the scenario's jobs to their ends.
     pub async fn run_all(&self, scenario: &Scenario) {

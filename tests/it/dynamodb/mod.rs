@@ -10,6 +10,7 @@ pub mod emulator;
 mod fake_aws;
 mod faults;
 mod keys;
+mod retention;
 mod shards;
 mod streams;
 mod sweep;

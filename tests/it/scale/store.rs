@@ -239,4 +239,8 @@ impl JobStore for CountedStore {
     ) -> Result<Purged, StoreError> {
         self.gauge.call(self.store.purge(kind, now, keep, limit)).await
     }
+
+    async fn upkeep(&self) -> Result<(), StoreError> {
+        self.gauge.call(self.store.upkeep()).await
+    }
 }

@@ -74,7 +74,7 @@ fn set_job(key: Key, job: &Job, was: Revision, all: bool) -> Result<Change, Stor
     let mut set = row::life(job)?;
     let mut remove = Vec::new();
     if all {
-        let data = DataAt::of(&job.id, &job.data);
+        let data = DataAt::of(job);
         set.push(row::spec(job)?);
         set.extend(data.set);
         remove = data.remove;

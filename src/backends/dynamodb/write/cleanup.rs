@@ -1,87 +1,105 @@
-//! What a changed or removed job leaves behind: its body and its keys.
+//! What a changed or removed job leaves behind: its body, its keys and the location of its id.
+//!
+//! **A removed job is hidden before what it leaves behind is deleted, and its row goes last.** A
+//! process that dies in between leaves a hidden row and its timer, by which a sweep deletes the
+//! rest.
+
+use std::time::Duration;
 
 use crate::dynamodb::{
-    key::{self, Key},
+    DynamoStore,
+    entry::EntryRequest,
+    key::Key,
+    retention::{Leftovers, MAX_REQUEST},
     row::{self, BodyAt, DataAt},
-    table::{Change, EXPIRES, Item, Val},
+    table::{Change, Item, Name, Val},
 };
 use tidegate_core::{
-    job::{Body, Job, JobId, Spec},
-    port::{
-        StoreError,
-        job_store::{self, Write},
-    },
+    job::{Body, JobId, Revision},
+    port::{StoreError, job_store::Write},
+    time::Timestamp,
 };
 
 /// Whether the row of the job must be read to know what `write` leaves behind.
 pub(super) fn needs_cleanup(write: &Write) -> bool {
-    match write {
-        Write::RemoveJob { .. } => true,
-        Write::SetJob { job, all, .. } => {
-            *all || (job.life.ended().is_some() && matches!(job.data, Body::Separate(_)))
-        }
-        _ => false,
-    }
+    matches!(write, Write::RemoveJob { .. } | Write::SetJob { all: true, .. })
 }
 
-/// The changes that delete or expire what `write` leaves behind. `item` is the job's row before it.
-pub(super) fn cleanup(write: &Write, item: &Item) -> Result<Vec<Change>, StoreError> {
-    let body = BodyAt::read(item);
-    match (write, body) {
-        (Write::RemoveJob { id, .. }, body) => {
-            // The keys of a job that cannot be read stay: nothing names them.
-            let job = row::job(item).ok();
-            let keys = delete_keys(id, job.as_ref().map(|job| &*job.spec), item);
-            let parts = body.into_iter().flat_map(|body| body.keys(id)).map(delete);
-            Ok(keys.chain(parts).collect())
-        }
-        (Write::SetJob { job, .. }, Some(body)) if matches!(job.data, Body::Separate(_)) => {
-            expire_body(job, &body)
-        }
-        (Write::SetJob { job, .. }, Some(old)) => {
-            let new: Vec<Key> =
-                DataAt::of(&job.id, &job.data).parts.into_iter().map(|part| part.key).collect();
+/// The deletions of the parts of a body that `write` replaces. `item` is the job's row before it.
+pub(super) fn replaced_parts(write: &Write, item: &Item) -> Vec<Change> {
+    match (write, BodyAt::read(item)) {
+        (Write::SetJob { job, .. }, Some(old)) if !matches!(job.data, Body::Separate(_)) => {
+            let new: Vec<Key> = DataAt::of(job).parts.into_iter().map(|part| part.key).collect();
             let replaced = old.keys(&job.id).into_iter().filter(|key| !new.contains(key));
-            Ok(replaced.map(delete).collect())
+            replaced.map(|key| Change::Delete { key, when: None }).collect()
         }
-        _ => Ok(Vec::new()),
+        _ => Vec::new(),
     }
 }
 
-fn delete(key: Key) -> Change {
-    Change::Delete { key, when: None }
+/// The removal of a job that leaves something behind, or whose row is hidden.
+pub(super) struct Removal {
+    /// The change of the row, without a mark if it hides the row.
+    pub change: Change,
+    /// Written before it.
+    pub timer: Option<EntryRequest>,
+    pub before: Vec<Change>,
+    /// Written after it.
+    pub after: Vec<Change>,
+    /// Whether the row is deleted after all that.
+    pub is_last: bool,
 }
 
-/// Deletes the keys of a removed job that still lead to it.
-fn delete_keys(
+impl DynamoStore {
+    /// The removals of the jobs of these rows, each at the revision that its writer read. None for
+    /// a row that can be deleted as it is.
+    pub(super) async fn removals(
+        &self,
+        rows: &[(&JobId, Revision, &Item)],
+    ) -> Result<Vec<Option<Removal>>, StoreError> {
+        let jobs: Vec<(&JobId, &Item)> = rows.iter().map(|(id, _, row)| (*id, *row)).collect();
+        let left = if jobs.is_empty() { Vec::new() } else { self.leftovers(&jobs).await? };
+        let now = self.now();
+        let removal = |((id, was, row), left)| removal(id, was, row, left, now);
+        Ok(rows.iter().copied().zip(left).map(removal).collect())
+    }
+}
+
+fn removal(
     id: &JobId,
-    spec: Option<&Spec>,
-    item: &Item,
-) -> impl Iterator<Item = Change> + use<> {
-    use job_store::Key as K;
-    let idempotency = item.text(row::KEYS).into_iter().flat_map(str::lines);
-    let mut keys: Vec<K> = idempotency.map(|key| K::Idempotency(key.to_owned())).collect();
-    if let Some(spec) = spec {
-        let named = |key: &String| K::Correlation(spec.job_type.clone(), key.clone());
-        keys.extend(spec.correlation_key.iter().map(named));
-        let unique = spec.unique.iter();
-        keys.extend(unique.map(|unique| K::Unique(spec.job_type.clone(), unique.key.clone())));
-    }
-    let own = (row::TARGET, Val::S(id.to_string()));
-    keys.into_iter()
-        .map(move |key| Change::Delete { key: key::name(&key), when: Some(own.clone()) })
-}
-
-/// Lets the table expire the body of a finished job together with the job.
-fn expire_body(job: &Job, body: &BodyAt) -> Result<Vec<Change>, StoreError> {
-    let expires = row::life(job)?.into_iter().find(|(name, _)| *name == EXPIRES);
-    let expire = |key| {
-        expires.clone().map(|expires| Change::Update {
-            key,
-            set: vec![expires],
-            remove: Vec::new(),
-            when: (row::VERSION, Val::N(1)),
-        })
+    was: Revision,
+    row: &Item,
+    left: Leftovers,
+    now: Timestamp,
+) -> Option<Removal> {
+    let of = |name: Name| Some((name, row.attrs.get(&name)?.clone()));
+    let when = of(row::MARK).or_else(|| of(row::REVISION))?;
+    let key = row.key.clone();
+    let removal = |change| Removal {
+        change,
+        timer: None,
+        before: Vec::new(),
+        after: Vec::new(),
+        is_last: false,
     };
-    Ok(body.keys(&job.id).into_iter().filter_map(expire).collect())
+    if row::is_over(row, now) {
+        let before = left.items.into_iter().chain(left.location).collect();
+        return Some(Removal { before, ..removal(Change::Delete { key, when: Some(when) }) });
+    }
+    if left.is_empty() || row.number(row::REVISION) != Some(was.0) {
+        return None;
+    }
+    // No other writer that read the job at this revision succeeds after this.
+    let revision = (row::REVISION, Val::N(was.0 + 1));
+    let seconds = now.millis().max(0) as u64 / 1000;
+    let set = row::hidden(seconds).into_iter().chain([revision]).collect();
+    // A request for a new job under the id may be under way, so a sweep removes its location.
+    let waits = left.location.is_some() || left.is_reused;
+    let wait = if waits { MAX_REQUEST + Duration::from_secs(1) } else { Duration::ZERO };
+    Some(Removal {
+        timer: Some(EntryRequest::timer(id, was.0, now + wait)),
+        after: left.items,
+        is_last: !waits,
+        ..removal(Change::Update { key, set, remove: Vec::new(), when })
+    })
 }

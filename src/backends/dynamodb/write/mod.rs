@@ -25,6 +25,7 @@ use super::{
     key::{JobLocation, Key},
     table::Change,
 };
+use cleanup::Removal;
 use parts::{added_job, key_read_by, keys_of, single_writes};
 use tidegate_core::{
     job::Job,
@@ -52,8 +53,10 @@ struct PlannedWrite<'a> {
     /// The locations of the rows of its jobs.
     locations: Vec<JobLocation>,
     effect: Effect,
-    /// Changes after a success: they delete or expire what the job leaves behind.
+    /// Changes after a success: they delete what the job leaves behind.
     cleanup: Vec<Change>,
+    /// The removals of jobs that leave something behind.
+    removals: Vec<Removal>,
 }
 
 /// What decides whether a write happens.
@@ -186,8 +189,11 @@ impl DynamoStore {
         let done = plan.iter().zip(outcomes).filter(|(_, outcome)| outcome.is_ok());
         let cleanup: Vec<Change> =
             done.flat_map(|(planned, _)| planned.cleanup.iter().cloned()).collect();
-        if !cleanup.is_empty() {
-            self.table.write(&cleanup).await?;
+        // The rows last: a sweep finds the rest by them.
+        let (rows, rest): (Vec<Change>, Vec<Change>) =
+            cleanup.into_iter().partition(|change| change.key().is_row());
+        for changes in [rest, rows].into_iter().filter(|changes| !changes.is_empty()) {
+            self.table.write(&changes).await?;
         }
         Ok(())
     }

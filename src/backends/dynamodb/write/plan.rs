@@ -5,7 +5,7 @@ use futures_util::future;
 use super::{
     Effect, PlannedWrite,
     change::change,
-    cleanup::{cleanup, needs_cleanup},
+    cleanup::{Removal, needs_cleanup, replaced_parts},
     parts::{added_job, idempotency_keys, job_of, key_read_by, single_writes},
 };
 use crate::dynamodb::{
@@ -15,7 +15,7 @@ use crate::dynamodb::{
     table::{Change, Item, Name, Val},
 };
 use tidegate_core::{
-    job::{Job, JobId},
+    job::{Job, JobId, Revision},
     port::{
         StoreError,
         job_store::{CurrentRecord, ItemKind, Txn, Write},
@@ -48,6 +48,7 @@ impl DynamoStore {
                 .and_then(|key| read.binary_search(&key).ok())
                 .and_then(|index| items[index].as_ref());
             planned.effect = self.effect(planned, current)?;
+            planned.cleanup.extend(removals_after(planned));
         }
         Ok(plan)
     }
@@ -66,8 +67,7 @@ impl DynamoStore {
         Ok(keys.iter().map(next).map(Option::flatten).collect())
     }
 
-    /// Reads the rows of jobs that may leave a body or keys behind, and adds the changes that clean
-    /// them up.
+    /// Reads the rows of jobs that may leave something behind, and adds the changes that remove it.
     async fn add_cleanup(&self, plan: &mut [PlannedWrite<'_>]) -> Result<(), StoreError> {
         let mut rows: Vec<(usize, &Write, Key)> = Vec::new();
         let undecided = |planned: &PlannedWrite<'_>| matches!(planned.effect, Effect::Changes(_));
@@ -85,11 +85,19 @@ impl DynamoStore {
         }
         let keys: Vec<Key> = rows.iter().map(|(.., key)| key.clone()).collect();
         let found = self.table.get(&keys).await?;
-        for ((index, write, _), item) in rows.into_iter().zip(found) {
-            if let Some(item) = item {
-                let changes = cleanup(write, &item)?;
-                plan[index].cleanup.extend(changes);
+        let mut removed = Vec::new();
+        for ((index, write, _), item) in rows.iter().zip(&found) {
+            match (write, item) {
+                (Write::RemoveJob { id, was }, Some(item)) => {
+                    removed.push((*index, (id, *was, item)));
+                }
+                (write, Some(item)) => plan[*index].cleanup.extend(replaced_parts(write, item)),
+                (_, None) => {}
             }
+        }
+        let jobs: Vec<(&JobId, Revision, &Item)> = removed.iter().map(|(_, job)| *job).collect();
+        for ((index, _), removal) in removed.iter().zip(self.removals(&jobs).await?) {
+            plan[*index].removals.extend(removal);
         }
         Ok(())
     }
@@ -161,8 +169,13 @@ impl DynamoStore {
         let now = self.now();
         let mut changes: Vec<Change> = single_writes(write)
             .into_iter()
-            .map(|write| change(write, locations.by_ref(), &planned.idempotency_keys, now))
-            .collect::<Result<_, _>>()?;
+            .map(|write| {
+                let change = change(write, locations.by_ref(), &planned.idempotency_keys, now)?;
+                let of_row = |removal: &&Removal| removal.change.key() == change.key();
+                let removal = planned.removals.iter().find(of_row);
+                Ok(removal.map(|removal| removal.change.clone()).unwrap_or(change))
+            })
+            .collect::<Result<_, StoreError>>()?;
         let mark = (row::MARK, Val::N(self.entropy.bits() as u64));
         for change in &mut changes {
             match change {
@@ -172,37 +185,6 @@ impl DynamoStore {
             }
         }
         Ok(changes)
-    }
-
-    /// Fixes the locations of clients' new ids. An id that was used before keeps its location, so
-    /// that every later insert conflicts with the first one.
-    async fn claim_ids(&self, jobs: &[&Job]) -> Result<(), StoreError> {
-        let fresh: Vec<&&Job> = {
-            let known = self.known.lock();
-            jobs.iter()
-                .filter(|job| {
-                    key::parts(&job.id).1.is_none() && !known.locations.contains_key(&job.id)
-                })
-                .collect()
-        };
-        if fresh.is_empty() {
-            return Ok(());
-        }
-        let location = |job: &Job| JobLocation {
-            index_partition: self.index_partition(&job.id, &job.spec),
-            at: job.life.run_at().unwrap_or(job.spec.created_at),
-        };
-        let insert = |job: &&&Job| {
-            let attrs = [(row::LOCATION, Val::S(location(job).text()))];
-            Change::Insert(Item::new(key::id(&job.id), attrs))
-        };
-        let changes: Vec<Change> = fresh.iter().map(insert).collect();
-        for (job, new) in fresh.iter().zip(self.table.write(&changes).await?) {
-            if new {
-                self.remember_location(&job.id, &location(job));
-            }
-        }
-        Ok(())
     }
 }
 
@@ -231,7 +213,26 @@ fn planned<'a>(
         locations: found.into_iter().flatten().collect(),
         effect,
         cleanup: Vec::new(),
+        removals: Vec::new(),
     }
+}
+
+/// What is deleted after the rows of removed jobs were hidden: what the jobs leave behind, and then
+/// the rows.
+fn removals_after(planned: &PlannedWrite<'_>) -> Vec<Change> {
+    let Effect::Changes(changes) = &planned.effect else { return Vec::new() };
+    let after = planned.removals.iter().flat_map(|removal| {
+        let hidden = changes.iter().find(|change| change.key() == removal.change.key());
+        let mark = match hidden {
+            Some(Change::Update { set, .. }) if removal.is_last => {
+                set.iter().find(|(name, _)| *name == row::MARK).cloned()
+            }
+            _ => None,
+        };
+        let row = |mark| Change::Delete { key: removal.change.key().clone(), when: Some(mark) };
+        removal.after.iter().cloned().chain(mark.map(row))
+    });
+    after.collect()
 }
 
 /// Succeeds if the current `version` is `wanted`.

@@ -12,6 +12,7 @@ use crate::dynamodb::{
     record,
     row::DataAt,
     table::{Change, Item},
+    upkeep,
 };
 use tidegate_core::{
     job::{Body, Job, State},
@@ -24,7 +25,11 @@ use tidegate_core::{
 struct Prerequisites {
     entries: Vec<EntryRequest>,
     buckets: Vec<Item>,
+    /// Registrations of buckets that do not expire.
+    listings: Vec<Item>,
     bodies: Vec<Change>,
+    /// What the removed jobs of hidden rows leave behind.
+    deleted: Vec<Change>,
 }
 
 impl DynamoStore {
@@ -36,6 +41,10 @@ impl DynamoStore {
         let mut needed = Prerequisites::default();
         let now = self.now();
         for planned in plan.iter().filter(|one| matches!(one.effect, Effect::Changes(_))) {
+            for removal in &planned.removals {
+                needed.entries.extend(removal.timer.clone());
+                needed.deleted.extend(removal.before.iter().cloned());
+            }
             let mut locations = planned.locations.iter();
             for write in single_writes(planned.write) {
                 if let Write::PutRecord(record) = write {
@@ -48,19 +57,25 @@ impl DynamoStore {
                 };
                 let is_new = matches!(write, Write::AddJob(_));
                 self.index(job, location, is_new, now, &mut needed);
+                if upkeep::is_listed_long(job, location) {
+                    needed.listings.push(upkeep::lasting_listing(&job.spec.queue, location));
+                }
                 let timer = entry::timer_of(job, all);
                 let revision = job.life.revision.0;
                 needed.entries.extend(timer.map(|at| EntryRequest::timer(&job.id, revision, at)));
                 if all && matches!(job.data, Body::Inline(_)) {
-                    let parts = DataAt::of(&job.id, &job.data).parts;
+                    let parts = DataAt::of(job).parts;
                     needed.bodies.extend(parts.into_iter().map(Change::Put));
                 }
             }
         }
         self.register(needed.buckets).await?;
+        self.keep_listed(needed.listings).await?;
         self.announce(needed.entries).await?;
-        if !needed.bodies.is_empty() {
-            self.table.write(&needed.bodies).await?;
+        for changes in [needed.bodies, needed.deleted] {
+            if !changes.is_empty() {
+                self.table.write(&changes).await?;
+            }
         }
         Ok(())
     }
@@ -76,7 +91,7 @@ impl DynamoStore {
     ) {
         let State::Scheduled { run_at, .. } = job.life.state else {
             if is_new {
-                needed.buckets.extend(Self::home_buckets(job, location, None));
+                needed.buckets.extend(self.home_buckets(job, location, None));
             }
             return;
         };
@@ -85,7 +100,7 @@ impl DynamoStore {
         let row_is_entry = is_new && *location == JobLocation { index_partition, at: run_at };
         if is_new {
             let row = row_is_entry.then_some(&due);
-            needed.buckets.extend(Self::home_buckets(job, location, row));
+            needed.buckets.extend(self.home_buckets(job, location, row));
         }
         // A row that may be written behind the low watermark is not found by itself. A repeat of an
         // enqueue that died finds the row, not an entry.

@@ -8,7 +8,7 @@ use crate::dynamodb::{
     table::{Change, Item, Val},
 };
 use tidegate_core::{
-    job::Job,
+    job::{Job, JobId},
     port::{
         StoreError,
         job_store::{CurrentRecord, Write},
@@ -20,8 +20,8 @@ use tidegate_core::{
 enum Refusal {
     /// The write has succeeded before, or has nothing to do.
     Done,
-    /// Only an expired item is in the way: these changes replace it.
-    Replace(Vec<Change>),
+    /// Only hidden items are in the way: the changes replace them.
+    Replace { changes: Vec<Change>, hidden: Vec<Item> },
     /// A conflict with this record, and the job that an insert found.
     Conflict(CurrentRecord, Option<Box<Job>>),
 }
@@ -51,26 +51,41 @@ impl DynamoStore {
             .collect();
         let mut items = self.table.get(&keys).await?.into_iter();
         let now = self.now();
-        let mut replacements: Vec<(usize, Vec<Change>)> = Vec::new();
+        let mut replacements: Vec<(usize, Vec<Change>, Vec<Item>)> = Vec::new();
         for (index, changes) in refused {
             let current = items.by_ref().take(changes.len()).collect();
             match refusal(plan[index].write, changes, current, now) {
                 Refusal::Done => outcomes[index] = Ok(()),
-                Refusal::Replace(changes) => replacements.push((index, changes)),
+                Refusal::Replace { changes, hidden } => {
+                    replacements.push((index, changes, hidden));
+                }
                 Refusal::Conflict(record, job) => {
                     outcomes[index] = Err(record);
                     jobs[index] = job.map(|job| *job);
                 }
             }
         }
-        for (index, changes) in replacements {
-            self.replace_expired(&changes).await?;
+        for (index, changes, hidden) in replacements {
+            self.forget_replaced(&hidden).await?;
+            self.replace_hidden(&changes).await?;
             outcomes[index] = Ok(());
         }
         Ok(jobs)
     }
 
-    async fn replace_expired(&self, changes: &[Change]) -> Result<(), StoreError> {
+    /// Deletes the keys and the parts of the bodies of the jobs in `rows`, which another job
+    /// replaces. The location of its id stays.
+    async fn forget_replaced(&self, rows: &[Item]) -> Result<(), StoreError> {
+        let id = |row: &Item| row::job(row).ok().map(|job| job.id);
+        let rows: Vec<(JobId, &Item)> =
+            rows.iter().filter_map(|row| Some((id(row)?, row))).collect();
+        let rows: Vec<(&JobId, &Item)> = rows.iter().map(|(id, row)| (id, *row)).collect();
+        let left = self.leftovers(&rows).await?;
+        let changes: Vec<Change> = left.into_iter().flat_map(|left| left.items).collect();
+        if changes.is_empty() { Ok(()) } else { self.table.write(&changes).await.map(drop) }
+    }
+
+    async fn replace_hidden(&self, changes: &[Change]) -> Result<(), StoreError> {
         let done = if changes.len() == 1 {
             self.table.write(changes).await? == [true]
         } else {
@@ -79,7 +94,7 @@ impl DynamoStore {
         if done {
             Ok(())
         } else {
-            Err(StoreError::unavailable("the table removed an expired item at the same moment"))
+            Err(StoreError::unavailable("a hidden job was removed at the same moment"))
         }
     }
 }
@@ -103,17 +118,23 @@ fn refusal(
     // A removed job may have been removed by this write or by another one: the two look the same.
     let has_succeeded = changes
         .iter()
-        .zip(&live)
+        .zip(live.iter().zip(&expired))
         .filter(|(change, _)| change.is_conditional())
-        .all(|(change, live)| is_ours(change, live.as_ref()));
+        .all(|(change, (live, expired))| match change {
+            Change::Delete { .. } => is_ours(change, live.as_ref()),
+            // The change that hides a removed job has a mark too.
+            _ => is_ours(change, live.as_ref().or(expired.as_ref())),
+        });
     if has_succeeded {
         return Refusal::Done;
     }
-    // The table may take two days to remove an expired item, which must not block a write.
+    // A hidden item may stay in the table for days, which must not block a write.
     let holds = |(change, live): (&Change, &Option<Item>)| change.holds(live.as_ref());
     if expired.iter().any(Option::is_some) && changes.iter().zip(&live).all(holds) {
         let replace = |(change, old): (&Change, &Option<Item>)| replacement(change, old.as_ref());
-        return Refusal::Replace(changes.iter().zip(&expired).map(replace).collect());
+        let changes = changes.iter().zip(&expired).map(replace).collect();
+        let hidden = expired.into_iter().flatten().filter(|item| item.key.is_row()).collect();
+        return Refusal::Replace { changes, hidden };
     }
     let blocked = changes
         .iter()
@@ -170,10 +191,14 @@ fn is_ours(change: &Change, current: Option<&Item>) -> bool {
     }
 }
 
-/// `change`, or the replacement of the expired row `old` if it has not changed since.
+/// `change`, or the replacement of the hidden row `old` if it has not changed since.
 fn replacement(change: &Change, old: Option<&Item>) -> Change {
-    match (change, old.and_then(|item| Some((item, item.attrs.get(&row::REVISION)?)))) {
-        (Change::Insert(new), Some((old, revision))) => Change::Update {
+    let is_unchanged = |item: &Item| {
+        let of = |name| Some((name, item.attrs.get(&name)?.clone()));
+        of(row::MARK).or_else(|| of(row::REVISION))
+    };
+    match (change, old.and_then(|item| Some((item, is_unchanged(item)?)))) {
+        (Change::Insert(new), Some((old, when))) => Change::Update {
             key: new.key.clone(),
             set: new.attrs.iter().map(|(name, value)| (*name, value.clone())).collect(),
             remove: old
@@ -182,7 +207,7 @@ fn replacement(change: &Change, old: Option<&Item>) -> Change {
                 .filter(|name| !new.attrs.contains_key(name))
                 .copied()
                 .collect(),
-            when: (row::REVISION, revision.clone()),
+            when,
         },
         _ => change.clone(),
     }

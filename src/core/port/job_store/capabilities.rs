@@ -8,8 +8,8 @@ pub struct StoreCapabilities {
     /// How much of a transaction is visible when it is cut short.
     pub atomicity: Atomicity,
     /// Whether the store itself drops results and ended jobs at the end of their retention. Then
-    /// [`JobStore::overdue`](super::JobStore::overdue) omits ended jobs, and reads hide whatever is
-    /// past its retention.
+    /// [`JobStore::overdue`](super::JobStore::overdue) omits ended jobs that name no object, and
+    /// reads hide whatever is past its retention.
     pub expires_natively: bool,
     /// The largest bound of [`JobStore::count_due`](super::JobStore::count_due). A store that reads
     /// each job that it counts has a small one.

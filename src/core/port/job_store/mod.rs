@@ -169,6 +169,9 @@ pub trait JobStore: Send + Sync {
         keep: u64,
         limit: u32,
     ) -> Result<Purged, StoreError>;
+    /// Does what the store itself needs from time to time, such as renewing what expires although its
+    /// job still waits. The engine calls it at least once a week.
+    async fn upkeep(&self) -> Result<(), StoreError>;
 }
 
 /// A shared store.

@@ -7,7 +7,7 @@ use super::{EnqueueItem, digest::NO_DIGEST};
 use crate::{Engine, Error, ids, request::Enqueued};
 use tidegate_core::{
     error_code::ErrorCode,
-    job::{Job, JobId, State, spec::UniqueWhile},
+    job::{Body, Job, JobId, State, spec::UniqueWhile},
     port::job_store::{Expect, Key},
     time::Timestamp,
 };
@@ -31,10 +31,26 @@ impl Engine {
             return same_request(&item.job, stored).map(Some);
         }
         // Whether a job that cannot be read still holds the key is not known.
-        match holding_job? {
-            Some(job) => answer_of_holder(item, key_index, job),
-            None => self.take_key_without_job(item, key_index, holder, since).map(|()| None),
+        if let Some(job) = holding_job? {
+            return answer_of_holder(item, key_index, job);
         }
+        let id = item.job.id.clone();
+        self.take_key_without_job(item, key_index, holder, since)?;
+        if item.job.id != id {
+            self.move_object(item).await?;
+        }
+        Ok(None)
+    }
+
+    /// Stores the body of `item`, whose job has another id now, again: the key of an object contains
+    /// the id of its job.
+    async fn move_object(&self, item: &mut EnqueueItem) -> Result<(), Error> {
+        if let Body::Object { key, .. } = &item.job.data {
+            let old = key.clone();
+            item.job.data = self.put_object(&item.job.id, item.request.data.clone()).await?;
+            self.forget_object(&old).await;
+        }
+        Ok(())
     }
 
     /// Takes a key whose job is not in the store: the job was pruned, or another enqueue wrote the

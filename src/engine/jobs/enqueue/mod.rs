@@ -281,7 +281,10 @@ impl Engine {
         for item in items {
             if let Some(large) = item.job.data.inline().filter(is_large).cloned() {
                 each.push(async {
-                    let body = self.put_object(large).await.map_err(|error| (item.index, error))?;
+                    let body = self
+                        .put_object(&item.job.id, large)
+                        .await
+                        .map_err(|error| (item.index, error))?;
                     item.job.data = body;
                     Ok(())
                 });

@@ -54,6 +54,7 @@ macro_rules! job_store_conformance {
                 each_transaction_of_a_commit_has_its_own_answer
                 running_jobs_are_read_by_id
                 overdue_jobs_come_earliest_first
+                ended_jobs_are_overdue_while_they_name_objects
                 due_jobs_come_in_every_order
                 a_scan_finds_the_due_jobs_of_its_range
                 due_reads_only_the_queue_and_types_of_its_query

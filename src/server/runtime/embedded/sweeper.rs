@@ -29,6 +29,8 @@ const REPLY_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_CONCURRENT_DECISIONS: usize = 16;
 /// Most retry decisions that are written together.
 const MAX_DECISIONS_PER_COMMIT: usize = 64;
+/// How often it is checked whether a page of the objects is due.
+const OBJECT_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Starts sweeping; ends with the server.
 pub(crate) fn spawn(inner: &Arc<Inner>) {
@@ -63,6 +65,7 @@ struct Sweeper {
     replies_at: Timestamp,
     /// The cursor of the next page of pending replies.
     replies_after: Option<String>,
+    objects_at: Timestamp,
     /// Calls of retry strategies under way. A slow one delays neither the sweep nor another one.
     deciding: HashMap<Option<PluginName>, JoinHandle<()>>,
     /// The strategy that was called last; the next sweep starts with its successor.
@@ -82,6 +85,12 @@ impl Sweeper {
         if clock.now() >= self.replies_at {
             self.replies_at = clock.now() + REPLY_INTERVAL;
             self.replies_after = sweep_replies(inner, self.replies_after.take()).await;
+        }
+        if clock.now() >= self.objects_at {
+            self.objects_at = clock.now() + OBJECT_INTERVAL;
+            if let Err(error) = inner.engine.sweep_objects().await {
+                tracing::warn!(%error, "objects that no job names are not deleted");
+            }
         }
         match inner.engine.sweep().await {
             Ok(swept) => {

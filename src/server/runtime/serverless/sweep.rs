@@ -262,6 +262,10 @@ impl Server {
                 break;
             }
         }
+        // A failure is one of the sweep, but keeps no job waiting.
+        if let Err(error) = engine.sweep_objects().await {
+            report.failed(&error);
+        }
         // The messages so far do not wait for the ticks.
         let _ = self.flush().await;
         self.tick_all(&limited, until, report).await;
@@ -343,6 +347,6 @@ impl Server {
 impl SweepReport {
     fn failed(&mut self, error: &Error) {
         self.failed += 1;
-        tracing::warn!(%error, "a queue failed in the maintenance sweep; the next one repeats it");
+        tracing::warn!(%error, "a part of the maintenance sweep failed; the next one repeats it");
     }
 }

@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use tidegate_backends::cost::{Case, Workload, case, estimate, month, price::LIST};
-use tidegate_core::job::type_config::Start;
+use tidegate_core::{job::type_config::Start, port::job_store::INLINE_BYTES};
 
 use super::numbers;
-use crate::dynamodb::deployment::{Scenario, units};
+use crate::dynamodb::deployment::{Scenario, units, units_with_retention};
 
 /// Each way in which jobs may go, batched, single and in bulk.
 fn cases() -> Vec<(Case, Scenario)> {
@@ -113,35 +113,37 @@ fn a_million_jobs_cost_at_most_the_documented_bound() {
 /// storage.
 #[tokio::test]
 async fn larger_jobs_consume_their_documented_units() {
+    let mut wrong = Vec::new();
     for (size, is_object) in
         [(300, false), (900, false), (2048, false), (7000, false), (20_000, true)]
     {
         for limit in [None, Some(60)] {
             let gap = Duration::from_millis(if limit.is_some() { 100 } else { 10 });
-            let taken =
-                units(&Scenario { size, limit, gap, jobs: 200, ..Scenario::default() }).await;
+            let taken = units_with_retention(&Scenario {
+                size,
+                limit,
+                gap,
+                jobs: 200,
+                ..Scenario::default()
+            })
+            .await;
             let workload = Workload { size, limited: limit.is_some(), ..Workload::default() };
-            let said = workload.units();
+            let mut said = workload.units();
+            // The sweep reads a row at the end of its retention, which is not metered here.
+            said.reads -= f64::from(u8::from(size > INLINE_BYTES));
             println!(
                 "{size} bytes: {:.2} writes and {:.2} reads, {:.2} and {:.2} are said",
                 taken.writes, taken.reads, said.writes, said.reads
             );
-            assert!(
-                (taken.writes - said.writes).abs() <= 0.3 + said.writes * 0.03,
-                "{size}: {} writes, {} are said",
-                taken.writes,
-                said.writes
-            );
             // Under a limit, the size of a page of candidates changes with the size of each job.
             let off = if limit.is_some() { 0.35 } else { 0.1 };
-            assert!(
-                (taken.reads - said.reads).abs() <= 0.3 + said.reads * off,
-                "{size}: {} reads, {} are said",
-                taken.reads,
-                said.reads
-            );
+            let is_near = |taken: f64, said: f64, off| (taken - said).abs() <= 0.3 + said * off;
+            if !is_near(taken.writes, said.writes, 0.03) || !is_near(taken.reads, said.reads, off) {
+                wrong.push(size);
+            }
             let lines = month(&workload, &estimate::Deployment::default(), &LIST);
             assert_eq!(lines.iter().any(|line| line.service == "S3"), is_object);
         }
     }
+    assert!(wrong.is_empty(), "other units than are said: {wrong:?}");
 }
