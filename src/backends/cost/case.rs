@@ -222,8 +222,8 @@ pub const CASES: [Case; 10] = [
     PULLED,
 ];
 
-/// The usage of a maintenance sweep for each queue with jobs.
-pub const IDLE_QUEUE: Units = units(0.0, 0.0, 6.0, 0.0, 0.0, [0.0, 0.0, 0.0]);
+/// The usage of a maintenance sweep for each queue whose jobs have ended.
+pub const IDLE_QUEUE: Units = units(0.0, 0.0, 0.0, 0.0, 0.0, [0.0, 0.0, 0.0]);
 
 /// The usage of a maintenance sweep that finds nothing, without its queues.
 pub const IDLE_SWEEP: Units = units(2.0, 0.0, 19.0, 0.0, 0.0, [0.0, 0.0, 0.0]);

@@ -1,7 +1,7 @@
 //! The buckets of one index partition in order, as one stream of entries.
 //!
 //! A stream of jobs of one priority agrees with every order of a queue. So a page of due jobs is a
-//! merge of streams, each of which is read only as far as the page needs.
+//! merge of streams. Each is read only as far as the page needs.
 
 use std::{
     collections::{HashMap, VecDeque},

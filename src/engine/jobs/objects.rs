@@ -192,7 +192,7 @@ mod tests {
     fn an_objects_key_tells_its_job_and_its_time() {
         let (job, drawn): (JobId, JobId) =
             ("a-b.c:1-".parse().unwrap(), "01arz3ndektsv4rrffq69g5fav".parse().unwrap());
-        let at = Timestamp::from_millis(1_469_918_176_385);
+        let at = Timestamp::from_millis(1_469_922_850_259);
         assert_eq!(owner_of(&object_key(&job, &drawn, b"1")), Some((job, at)));
         assert_eq!(owner_of("bodies/01arz3ndektsv4rrffq69g5fav-00000000"), None);
         assert_eq!(owner_of("plugins/a-01arz3ndektsv4rrffq69g5fav-00000000"), None);

@@ -205,7 +205,8 @@ async fn doctor_reports_a_failed_sweep_until_one_succeeds() {
 #[tokio::test]
 async fn doctor_reports_a_sweep_of_another_release() {
     let home = Home::new().await;
-    let item = home.store.items(ItemKind::Horizon).await.unwrap().pop().unwrap();
+    let items = home.store.items(ItemKind::Horizon).await.unwrap();
+    let item = items.into_iter().find(|item| item.name == "free").unwrap();
     let mut noted: serde_json::Value = item.read().unwrap();
     noted["last"]["release"] = json!("0.0.1");
     let (kind, was, bytes) =

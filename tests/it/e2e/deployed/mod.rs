@@ -3,7 +3,6 @@
 
 mod kills;
 mod topic;
-mod upgrade;
 mod workers;
 
 use std::path::Path;
