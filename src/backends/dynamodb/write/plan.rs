@@ -22,6 +22,10 @@ use tidegate_core::{
     },
 };
 
+/// Random bits of the number of a configuration's version, below its milliseconds.
+const CHANGE_BITS: u32 = 22;
+const CHANGE_MASK: u64 = (1 << CHANGE_BITS) - 1;
+
 impl DynamoStore {
     /// The changes of `writes`, and the locations of their jobs.
     pub(super) async fn plan<'a>(
@@ -148,9 +152,9 @@ impl DynamoStore {
         }));
         if kind.is_decided_under() {
             // Greater than all before it, and different from that of another change in the same
-            // millisecond.
-            let number =
-                (self.now().millis().max(1) as u64) << 12 | (self.entropy.bits() as u64 & 0xfff);
+            // millisecond. Thousands of changes in one, as a script makes them, need many bits.
+            let millis = self.now().millis().max(1) as u64;
+            let number = millis << CHANGE_BITS | (self.entropy.bits() as u64 & CHANGE_MASK);
             let version = key::items_version();
             let keys = key::copies(&version).collect::<Vec<_>>().into_iter().chain([version]);
             let put = |key| Change::Put(Item::new(key, [(row::VERSION, Val::N(number))]));
