@@ -1,8 +1,8 @@
 //! `package`: the zip of each Lambda function, for both architectures.
 //!
 //! `target/functions/ARCH/NAME.zip` has the function as `bootstrap`. The zip of `plugins` also has
-//! the compiler of plugins, a separate program. `target/functions/SHA256SUMS` has the checksums,
-//! which `tidegate aws deploy` compares. Zig links them against the C library of Amazon
+//! the compiler of plugins, a separate program. `target/functions/VERSION` has the version, and `SHA256SUMS` the
+//! checksums of all, which `tidegate aws deploy` compares. Zig links them against the C library of Amazon
 //! Linux 2023, so the result does not depend on the machine. Pinned versions of Zig (a Python
 //! wheel) and `cargo-zigbuild` are installed into `target/tools`.
 
@@ -83,14 +83,19 @@ pub fn run(args: impl Iterator<Item = String>) -> Result<(), String> {
     if too_large.is_empty() { Ok(()) } else { Err(format!("too large: {}", too_large.join("; "))) }
 }
 
-/// Writes the checksums of all zips in `folder`, of either architecture, as `sha256sum` does.
+/// Writes the version, and the checksums of it and of all zips in `folder`, of either architecture,
+/// as `sha256sum` does.
 fn write_sums(folder: &Path) -> Result<(), String> {
     const PROGRAM: &str = "\
         import hashlib, pathlib\n\
         here = pathlib.Path('.')\n\
-        digest = lambda zip: hashlib.sha256(zip.read_bytes()).hexdigest()\n\
-        lines = [f'{digest(zip)}  {zip}\\n' for zip in sorted(here.glob('*/*.zip'))]\n\
+        digest = lambda file: hashlib.sha256(file.read_bytes()).hexdigest()\n\
+        files = [*sorted(here.glob('*/*.zip')), here / 'VERSION']\n\
+        lines = [f'{digest(file)}  {file}\\n' for file in files]\n\
         here.joinpath('SHA256SUMS').write_text(''.join(lines))\n";
+    let version = folder.join("VERSION");
+    fs::write(&version, concat!(env!("CARGO_PKG_VERSION"), "\n"))
+        .map_err(|error| format!("{}: {error}", version.display()))?;
     call(Command::new("python3").current_dir(folder).args(["-c", PROGRAM]))
 }
 
@@ -247,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_checksums_name_every_zip_by_its_architecture() {
+    fn the_checksums_name_every_zip_and_the_version() {
         let folder = std::env::temp_dir().join(format!("tidegate-sums-{}", std::process::id()));
         fs::create_dir_all(folder.join("arm64")).expect("a folder");
         fs::write(folder.join("arm64/tick.zip"), "abc").expect("a file");
@@ -255,7 +260,8 @@ mod tests {
         let sums = fs::read_to_string(folder.join("SHA256SUMS")).expect("the sums");
         let expected =
             "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad  arm64/tick.zip\n";
-        assert_eq!(sums, expected);
+        assert_eq!(sums.lines().next(), expected.lines().next());
+        assert!(sums.ends_with("  VERSION\n") && sums.lines().count() == 2, "{sums}");
         fs::remove_dir_all(&folder).expect("the folder");
     }
 }

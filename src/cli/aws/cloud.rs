@@ -15,7 +15,7 @@ use tidegate_backends::{
 };
 use url::Url;
 
-use super::{Place, failure::Failure};
+use super::{DeploymentArgs, failure::Failure};
 use crate::cli::{UsageError, context::pause};
 
 /// The timeout of one attempt of a call.
@@ -73,7 +73,10 @@ impl Cloud {
     /// # Errors
     ///
     /// The machine's TLS settings are broken, or there are no credentials.
-    pub async fn connect(place: &Place, region: Option<String>) -> anyhow::Result<Self> {
+    pub async fn connect(
+        deployment: &DeploymentArgs,
+        region: Option<String>,
+    ) -> anyhow::Result<Self> {
         let calls = Calls::through_proxies()?;
         let config = aws_config::defaults(BehaviorVersion::latest())
             .http_client(calls.clone())
@@ -86,7 +89,7 @@ impl Cloud {
             Some(region) => config.region(Region::new(region)),
             None => config,
         };
-        let config = match &place.endpoint_url {
+        let config = match &deployment.endpoint_url {
             Some(url) => config.endpoint_url(url.as_str().trim_end_matches('/')),
             None => config,
         };

@@ -20,9 +20,14 @@ use super::{
     stack::{MASKED, Stack, Template},
     template::CODE_TEMPLATE,
 };
+use crate::cli::UsageError;
 
+/// The end of the name of the stack with the bucket of another one.
+pub const STACK_SUFFIX: &str = "-code";
 /// The list of releases.
 const RELEASES: &str = "releases.json";
+/// The output of the bucket's stack. A deployment has no output of that name.
+const BUCKET_OUTPUT: &str = "CodeBucketName";
 /// The number of releases that the list keeps.
 const MAX_RELEASES: usize = 50;
 /// Maximum bytes of the list.
@@ -55,10 +60,22 @@ impl Release {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Releases {
     releases: Vec<Release>,
+    /// The prefix of the release that the last rollback went back to, unless another change followed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    rolled_back_to: Option<String>,
+}
+
+/// What a rollback does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Back<'a> {
+    /// It goes back to this release.
+    To(&'a Release),
+    /// A rollback that was interrupted has gone back to this release.
+    Done(&'a Release),
 }
 
 impl Releases {
-    /// The place of the release that the stack runs.
+    /// The position of the release that the stack runs.
     fn current(&self, stack: &Stack) -> Option<usize> {
         let is_it = |release: &Release| {
             release.prefix == stack.parameter("CodePrefix")
@@ -72,6 +89,25 @@ impl Releases {
         self.releases.get(self.current(stack)?.checked_sub(1)?)
     }
 
+    /// What a rollback does, to the release `to` if it is given. `None` if it cannot go there.
+    ///
+    /// A repeated rollback goes no further back: only a wish to do so names the release.
+    pub fn back(&self, stack: &Stack, to: Option<&str>) -> Option<Back<'_>> {
+        let running = &self.releases[self.current(stack)?];
+        let is_wanted =
+            |release: &Release| to.is_none_or(|to| to == release.name() || to == release.prefix);
+        let is_done = self.rolled_back_to.as_ref() == Some(&running.prefix);
+        if is_done && is_wanted(running) {
+            return Some(Back::Done(running));
+        }
+        self.former(stack).filter(|former| is_wanted(former)).map(Back::To)
+    }
+
+    /// Records a rollback to the release of `prefix`.
+    pub fn go_back(&mut self, prefix: &str) {
+        self.rolled_back_to = Some(prefix.to_owned());
+    }
+
     /// Whether the list has the release that the stack runs.
     pub fn know(&self, stack: &Stack) -> bool {
         self.current(stack).is_some()
@@ -80,6 +116,7 @@ impl Releases {
     /// Appends `next` after the release that the stack runs, whose parameters are kept. Later
     /// releases, which were rolled back or never deployed, leave the list.
     pub fn follow(&mut self, stack: Option<&Stack>, next: Release) {
+        self.rolled_back_to = None;
         let current = stack.and_then(|stack| self.current(stack));
         self.releases.truncate(current.map_or(0, |current| current + 1));
         if let (Some(stack), Some(current)) = (stack, self.releases.last_mut()) {
@@ -111,29 +148,53 @@ pub struct Code {
 impl Code {
     /// The name of the stack that has the bucket of the stack `name`.
     pub fn stack_name(name: &str) -> String {
-        format!("{name}-code")
+        format!("{name}{STACK_SUFFIX}")
+    }
+
+    /// The stack with the bucket of the stack `name`, or `None` if there is none.
+    ///
+    /// # Errors
+    ///
+    /// AWS does not answer or denies access, or the stack is for another purpose: it must not be
+    /// changed.
+    pub async fn stack(cloud: &Cloud, name: &str) -> anyhow::Result<Option<Stack>> {
+        let code = Self::stack_name(name);
+        let stack = cloud.settled(&code).await?;
+        // A stack whose creation failed has no outputs.
+        let is_own = |stack: &Stack| {
+            stack.output(BUCKET_OUTPUT).is_some() || CODE_TEMPLATE.contains(&described(stack))
+        };
+        let is_foreign = |stack: &Stack| !stack.is_review() && !is_own(stack);
+        if stack.as_ref().is_some_and(is_foreign) {
+            let foreign = format!(
+                "the stack {code} is not one with the code of a deployment, and stays as it is: \
+                 choose another name with --stack"
+            );
+            return Err(UsageError(foreign).into());
+        }
+        Ok(stack)
     }
 
     /// The bucket of the stack `name`, or `None` if there is none.
     ///
     /// # Errors
     ///
-    /// AWS does not answer or denies access.
+    /// AWS does not answer or denies access, or the stack of the bucket is for another purpose.
     pub async fn find(cloud: &Cloud, name: &str) -> anyhow::Result<Option<Self>> {
-        let stack = cloud.settled(&Self::stack_name(name)).await?;
-        let bucket = stack.map(|stack| stack.output("BucketName").to_owned());
-        let Some(bucket) = bucket.filter(|name| !name.is_empty()) else { return Ok(None) };
-        Ok(Some(Self { objects: cloud.bucket(&bucket).await?, bucket }))
+        let Some(stack) = Self::stack(cloud, name).await? else { return Ok(None) };
+        let Some(bucket) = stack.output(BUCKET_OUTPUT) else { return Ok(None) };
+        Ok(Some(Self { objects: cloud.bucket(bucket).await?, bucket: bucket.to_owned() }))
     }
 
     /// The bucket of the stack `name`, which is created unless it exists.
     ///
     /// # Errors
     ///
-    /// AWS does not answer or denies access, or the bucket cannot be created.
+    /// AWS does not answer or denies access, the bucket cannot be created, or the stack of the bucket
+    /// is for another purpose.
     pub async fn create(cloud: &Cloud, name: &str, now: Timestamp) -> anyhow::Result<Self> {
         let stack = Self::stack_name(name);
-        let mut before = cloud.settled(&stack).await?;
+        let mut before = Self::stack(cloud, name).await?;
         if let Some(failed) = before.take_if(|before| before.was_never_created()) {
             cloud.delete(&failed, |_| {}).await?;
         }
@@ -231,9 +292,47 @@ impl Code {
     }
 }
 
+/// The line of the template of `stack` with its description.
+fn described(stack: &Stack) -> String {
+    format!("\nDescription: {}\n", stack.description)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_bucket_has_an_output_that_no_deployment_has() {
+        let output = format!("\n  {BUCKET_OUTPUT}:\n");
+        assert!(CODE_TEMPLATE.contains(&output));
+        assert!(!super::super::template::TEMPLATE.contains(&output));
+    }
+
+    #[test]
+    fn a_repeated_rollback_goes_back_once() {
+        let mut releases = Releases::default();
+        for number in 1..=3 {
+            let before = (number > 1).then(|| stack(&(number - 1).to_string()));
+            releases.follow(before.as_ref(), release(&number.to_string()));
+        }
+        let back =
+            |releases: &Releases, of: &str, to: Option<&str>| match releases.back(&stack(of), to) {
+                Some(Back::To(release)) => format!("to {}", release.name()),
+                Some(Back::Done(release)) => format!("done {}", release.name()),
+                None => "none".to_owned(),
+            };
+        assert_eq!(back(&releases, "3", None), "to 2");
+        releases.go_back("tidegate/2");
+        assert_eq!(back(&releases, "3", None), "to 2", "it failed");
+        assert_eq!(back(&releases, "2", None), "done 2");
+        assert_eq!(back(&releases, "2", Some("2")), "done 2");
+        assert_eq!(back(&releases, "2", Some("1")), "to 1");
+        assert_eq!(back(&releases, "2", Some("tidegate/1")), "to 1");
+        assert_eq!(back(&releases, "3", Some("1")), "none", "one release at a time");
+        releases.follow(Some(&stack("2")), release("4"));
+        assert_eq!(back(&releases, "4", None), "to 2");
+        assert_eq!(back(&releases, "2", None), "to 1");
+    }
 
     fn release(name: &str) -> Release {
         Release {

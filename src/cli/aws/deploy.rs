@@ -4,19 +4,21 @@
 use aws_config::default_provider::region::DefaultRegionChain;
 use aws_sdk_lambda::types::AccountLimit;
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
+use serde_json::json;
 use tidegate_api::{NewTokenBody, Scope};
 use tidegate_backends::system::SystemEntropy;
 use tidegate_core::port::Entropy;
 use tidegate_server::auth::TokenItem;
 
 use super::{
-    Place,
+    DeploymentArgs,
     cloud::Cloud,
     code::{Code, Release},
     functions::{self, Functions, Source},
+    operation::{Change, Changed, Operation, Report},
     parameter,
     question::Questions,
-    release::{self, Change, Changed, Report},
+    release,
     stack::Stack,
     template, token,
 };
@@ -49,7 +51,7 @@ const UNRESERVED: i64 = 100;
 )]
 pub struct Args {
     #[command(flatten)]
-    pub place: Place,
+    pub deployment: DeploymentArgs,
     /// The address that receives alarms and warnings of the budget.
     #[arg(long, value_name = "ADDRESS")]
     pub alarm_email: Option<String>,
@@ -91,13 +93,13 @@ pub async fn run(
     ctx: &Context,
     questions: &mut Questions<'_>,
 ) -> anyhow::Result<ExitCode> {
-    let known = match &args.place.region {
+    let known = match &args.deployment.region {
         Some(region) => Some(region.clone()),
         None => DefaultRegionChain::builder().build().region().await.map(|it| it.to_string()),
     };
     let region =
-        questions.value(args.place.region.clone(), "--region", "Region", known.as_deref())?;
-    let cloud = Cloud::connect(&args.place, Some(region)).await?;
+        questions.value(args.deployment.region.clone(), "--region", "Region", known.as_deref())?;
+    let cloud = Cloud::connect(&args.deployment, Some(region)).await?;
     deploy(args, &cloud, ctx, questions, &SystemEntropy).await
 }
 
@@ -114,14 +116,15 @@ pub async fn deploy(
     entropy: &(dyn Entropy + Sync),
 ) -> anyhow::Result<ExitCode> {
     let name = questions.value(
-        args.place.stack.clone(),
+        args.deployment.stack.clone(),
         "--stack",
         "Name of the stack",
         Some(super::DEFAULT_STACK),
     )?;
-    cloud.credential().await?;
-    let found = cloud.settled(&name).await?;
-    let before = found.as_ref().filter(|stack| !stack.is_review() && !stack.was_never_created());
+    let operation = Operation::begin(cloud, ctx, name.clone()).await?;
+    let found = operation.stack().await?;
+    let before = found.as_ref().filter(|stack| stack.is_created());
+    before.map_or(Ok(()), release::refuse_downgrade)?;
     let mut parameters = flags(&args, before.is_none(), questions)?;
     if before.is_none() {
         reserve(&args, cloud, ctx, &mut parameters).await?;
@@ -139,7 +142,7 @@ pub async fn deploy(
         cloud.region
     ));
     ctx.note(cost::of_deployment(&cloud.region, args.jobs_per_month));
-    if !questions.confirm(args.place.yes, "Deploy?")? {
+    if !questions.confirm(args.deployment.yes, "Deploy?")? {
         return Ok(ExitCode::Refused);
     }
     if let Some(failed) = found.as_ref().filter(|stack| stack.was_never_created()) {
@@ -148,7 +151,7 @@ pub async fn deploy(
     }
     ctx.note("uploading the functions");
     let code = Code::create(cloud, &name, ctx.now()).await?;
-    let release =
+    let (release, releases) =
         release::upload(cloud, &code, before, &functions, &architecture, ctx.now()).await?;
     let given_key = before.is_some() || args.sets("EncryptionKeyParameter");
     if !given_key {
@@ -165,30 +168,35 @@ pub async fn deploy(
     parameters.push(("CodeBucket".to_owned(), release.bucket.clone()));
     parameters.push(("CodePrefix".to_owned(), release.prefix.clone()));
     let change = Change {
-        name: &name,
         // A stack that was never created is gone now.
         before: found.as_ref().filter(|stack| !stack.was_never_created()),
         template: cloud.object_url(&code.bucket, &release.template),
         parameters: release::parameters(before, &parameters)?,
     };
-    let stack = match release::change(cloud, ctx, change, true, questions).await? {
-        Changed::Done(stack) => stack,
-        Changed::Unchanged(stack) => {
+    let stack = match operation.change(change, true, questions).await {
+        Ok(Changed::Done(stack)) => stack,
+        Ok(Changed::Unchanged(stack)) => {
             ctx.note("nothing differs");
             stack
         }
-        Changed::Declined => return Ok(ExitCode::Refused),
+        Ok(Changed::Declined) => return Ok(ExitCode::Refused),
+        Err(error) => {
+            // The stack may have the token, and may still be created.
+            if let (Some(token), true) = (&first.new, ctx.json()) {
+                let failure = format!("{error:#}");
+                let printed = json!({"stack": name, "token": token, "failure": failure});
+                ctx.print(printed)?;
+            }
+            return Err(error);
+        }
     };
-    let releases = code.releases().await?;
-    let mut report = Report {
-        name: &name,
+    let report = Report {
         release: release.name(),
         former: releases.former(&stack).map(Release::name),
         token: first.new.as_deref(),
         ..Report::default()
     };
-    release::check(cloud, ctx, &stack, first.checks, &mut report).await?;
-    release::print(cloud, ctx, &stack, &report)
+    operation.finish(&stack, &report, first.checks).await
 }
 
 /// The parameters that have a flag. For a new deployment, questions to the user give the others.

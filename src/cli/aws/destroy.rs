@@ -1,7 +1,10 @@
 //! `tidegate aws destroy`: removes a deployment and the bucket with its code. What holds data stays:
 //! the table, the bucket and the key.
 
-use super::{Place, cloud::Cloud, code::Code, question::Questions, stack::Stack};
+use super::{
+    DeploymentArgs, cloud::Cloud, code::Code, operation::Operation, question::Questions,
+    stack::Stack,
+};
 use crate::cli::{Context, ExitCode, UsageError};
 
 /// The options of `tidegate aws destroy`.
@@ -14,7 +17,7 @@ use crate::cli::{Context, ExitCode, UsageError};
 )]
 pub struct Args {
     #[command(flatten)]
-    pub place: Place,
+    pub deployment: DeploymentArgs,
     /// The name of the stack, as a confirmation without a terminal.
     #[arg(long, value_name = "NAME")]
     pub confirm: Option<String>,
@@ -24,18 +27,20 @@ pub struct Args {
 ///
 /// # Errors
 ///
-/// It is not confirmed, there is no such stack, or AWS does not answer or refuses a request.
+/// It is not confirmed, there is no such stack or it is no deployment, or AWS does not answer or
+/// refuses a request.
 pub async fn run(
     args: Args,
     cloud: &Cloud,
     ctx: &Context,
     questions: &mut Questions<'_>,
 ) -> anyhow::Result<ExitCode> {
-    let name = args.place.stack();
-    cloud.credential().await?;
-    let stack = cloud.settled(&name).await?;
+    let operation = Operation::begin(cloud, ctx, args.deployment.stack()).await?;
+    // A stack whose failed update cannot be undone can still be deleted.
+    let stack = operation.own(cloud.settled(&operation.name).await?)?;
+    let name = operation.name;
     // A command that was interrupted has left the bucket only.
-    let code_stack = cloud.settled(&Code::stack_name(&name)).await?;
+    let code_stack = Code::stack(cloud, &name).await?;
     if stack.is_none() && code_stack.is_none() {
         return Err(cloud.no_stack(&name).into());
     }
@@ -82,11 +87,11 @@ fn kept_json(name: &str, stack: &Stack) -> String {
 
 /// What stays, how it is used again, and how it is deleted.
 fn kept(name: &str, stack: &Stack) -> String {
-    let (table, bucket) = (stack.output("TableName"), stack.output("BucketName"));
     let key = stack.parameter("EncryptionKeyParameter");
-    if table.is_empty() {
+    let (Some(table), Some(bucket)) = (stack.output("TableName"), stack.output("BucketName"))
+    else {
         return format!("the stack {name} is removed");
-    }
+    };
     format!(
         "the stack {name} is removed\n\n\
          These stay, with their costs:\n  \

@@ -2,7 +2,8 @@
 //!
 //! `SHA256SUMS` lists them as `sha256sum` does. A name is `ARCHITECTURE/FUNCTION.zip`, or
 //! `ARCHITECTURE-FUNCTION.zip` where files have no folders, as in a release of GitHub. All zips are
-//! read and compared before anything is created.
+//! read and compared before anything is created. `VERSION`, if it is listed, is the release of the
+//! zips: this program has the template of its own release only.
 
 use std::{fmt::Write as _, path::PathBuf, time::Duration};
 
@@ -18,6 +19,10 @@ use crate::cli::UsageError;
 pub const NAMES: [&str; 5] = ["enqueue", "tick", "deliver", "ingest", "plugins"];
 /// The list of checksums.
 const SUMS: &str = "SHA256SUMS";
+/// The file with the version of the zips.
+const VERSION: &str = "VERSION";
+/// Maximum bytes of the file with the version.
+const MAX_VERSION_BYTES: u64 = 100;
 /// Maximum bytes of the list of checksums.
 const MAX_SUMS_BYTES: u64 = 64 * 1024;
 /// Maximum bytes of a zip: Lambda refuses larger functions.
@@ -100,19 +105,26 @@ impl Functions {
         let sums = reader.read(SUMS, MAX_SUMS_BYTES).await?;
         let sums = std::str::from_utf8(&sums)
             .map_err(|_| UsageError(format!("{SUMS} of {source} is not text")))?;
+        if let Some(listed) = listed(sums, &[VERSION.into()]) {
+            let (version, _) = reader.listed(listed, MAX_VERSION_BYTES).await?;
+            let (version, own) = (String::from_utf8_lossy(&version), env!("CARGO_PKG_VERSION"));
+            if version.trim() != own {
+                let version = version.trim();
+                return Err(UsageError(format!(
+                    "the functions of {source} are those of tidegate {version}, and this program is \
+                     {own}: use the program of that release"
+                ))
+                .into());
+            }
+        }
         let (mut zips, mut digest) = (Vec::new(), Sha256::new());
         for name in NAMES {
-            let (file, expected) = listed(sums, architecture, name).ok_or_else(|| {
+            let names =
+                [format!("{architecture}/{name}.zip"), format!("{architecture}-{name}.zip")];
+            let (file, expected) = listed(sums, &names).ok_or_else(|| {
                 UsageError(format!("{SUMS} of {source} lists no {architecture}/{name}.zip"))
             })?;
-            let zip = reader.read(file, MAX_ZIP_BYTES).await?;
-            let found = hex(&Sha256::digest(&zip));
-            if !found.eq_ignore_ascii_case(expected) {
-                let wrong = format!(
-                    "{file} of {source} has the SHA-256 {found}, and {SUMS} says {expected}: the file is damaged or not the one that was published"
-                );
-                return Err(UsageError(wrong).into());
-            }
+            let (zip, found) = reader.listed((file, expected), MAX_ZIP_BYTES).await?;
             if !zip.starts_with(ZIP_MAGIC) {
                 return Err(UsageError(format!("{file} of {source} is no zip")).into());
             }
@@ -127,9 +139,8 @@ impl Functions {
     }
 }
 
-/// The file of the function `name`, and its checksum.
-fn listed<'a>(sums: &'a str, architecture: &str, name: &str) -> Option<(&'a str, &'a str)> {
-    let names = [format!("{architecture}/{name}.zip"), format!("{architecture}-{name}.zip")];
+/// The first file that has one of these names, and its checksum.
+fn listed<'a>(sums: &'a str, names: &[String]) -> Option<(&'a str, &'a str)> {
     sums.lines().find_map(|line| {
         let (sum, file) = line.split_once(char::is_whitespace)?;
         // A star marks a file that was read as binary.
@@ -154,8 +165,30 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn new(source: &'a Source) -> anyhow::Result<Self> {
-        let http = reqwest::Client::builder().timeout(DOWNLOAD_TIMEOUT).build()?;
+        // A redirect leads to no URL without TLS, except from one on this machine.
+        let is_secure = matches!(source, Source::Url(url) if url.scheme() == "https");
+        let http =
+            reqwest::Client::builder().timeout(DOWNLOAD_TIMEOUT).https_only(is_secure).build()?;
         Ok(Self { source, http })
+    }
+
+    /// A listed file, compared with its checksum, and the checksum.
+    async fn listed(
+        &self,
+        (file, expected): (&str, &str),
+        max: u64,
+    ) -> anyhow::Result<(Bytes, String)> {
+        let bytes = self.read(file, max).await?;
+        let found = hex(&Sha256::digest(&bytes));
+        if found.eq_ignore_ascii_case(expected) {
+            return Ok((bytes, found));
+        }
+        let source = self.source;
+        Err(UsageError(format!(
+            "{file} of {source} has the SHA-256 {found}, and {SUMS} says {expected}: the file is \
+             damaged or not the one that was published"
+        ))
+        .into())
     }
 
     /// The file `name`, of at most `max` bytes.
@@ -217,9 +250,14 @@ mod tests {
     #[test]
     fn a_checksum_is_found_under_either_name() {
         let sums = "aa  arm64/enqueue.zip\nbb *./x86_64/enqueue.zip\ncc  arm64-tick.zip\n";
-        assert_eq!(listed(sums, "arm64", "enqueue"), Some(("arm64/enqueue.zip", "aa")));
-        assert_eq!(listed(sums, "x86_64", "enqueue"), Some(("x86_64/enqueue.zip", "bb")));
-        assert_eq!(listed(sums, "arm64", "tick"), Some(("arm64-tick.zip", "cc")));
-        assert_eq!(listed(sums, "x86_64", "tick"), None);
+        let listed = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+            listed(sums, &names)
+        };
+        let enqueue = ["arm64/enqueue.zip", "arm64-enqueue.zip"];
+        assert_eq!(listed(&enqueue), Some(("arm64/enqueue.zip", "aa")));
+        assert_eq!(listed(&["x86_64/enqueue.zip"]), Some(("x86_64/enqueue.zip", "bb")));
+        assert_eq!(listed(&["arm64/tick.zip", "arm64-tick.zip"]), Some(("arm64-tick.zip", "cc")));
+        assert_eq!(listed(&["x86_64/tick.zip"]), None);
     }
 }

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The one thing to know: nothing is kept on this machine. The stack says which release it runs, the
-//! bucket has the releases before it, and every step looks first at what exists. So an interrupted
-//! command is repeated as it was.
+//! bucket has the releases before it and the last rollback, and every step looks first at what exists.
+//! So an interrupted command is repeated as it was.
 
 mod cloud;
 mod code;
@@ -15,6 +15,7 @@ mod deploy;
 mod destroy;
 mod failure;
 mod functions;
+mod operation;
 mod question;
 mod release;
 mod rollback;
@@ -44,7 +45,7 @@ pub enum Command {
     Deploy(deploy::Args),
     /// Replace a deployment's functions and template by those of this release.
     Upgrade(upgrade::Args),
-    /// Go back to the release before the last upgrade.
+    /// Go back to the release before the current one.
     Rollback(rollback::Args),
     /// Remove a deployment. Its jobs and its key stay.
     Destroy(destroy::Args),
@@ -52,12 +53,12 @@ pub enum Command {
 
 /// Where the deployment is.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Place {
+pub struct DeploymentArgs {
     /// The region [default: that of `AWS_REGION` or of the AWS profile].
-    #[arg(long, help_heading = "Place")]
+    #[arg(long, help_heading = "Deployment")]
     pub region: Option<String>,
     /// The name of the stack, and the start of the names of its resources [default: tidegate].
-    #[arg(long, value_name = "NAME", value_parser = stack_name, help_heading = "Place")]
+    #[arg(long, value_name = "NAME", value_parser = stack_name, help_heading = "Deployment")]
     pub stack: Option<String>,
     /// The endpoint of all AWS services, for a stack on this machine [default: AWS's own].
     #[arg(
@@ -65,7 +66,7 @@ pub struct Place {
         value_name = "URL",
         env = "AWS_ENDPOINT_URL",
         value_parser = base_url,
-        help_heading = "Place",
+        help_heading = "Deployment",
     )]
     pub endpoint_url: Option<Url>,
     /// Do not ask for a confirmation.
@@ -73,7 +74,7 @@ pub struct Place {
     pub yes: bool,
 }
 
-impl Place {
+impl DeploymentArgs {
     /// The name of the stack.
     pub fn stack(&self) -> String {
         self.stack.clone().unwrap_or_else(|| DEFAULT_STACK.to_owned())
@@ -89,10 +90,15 @@ fn stack_name(text: &str) -> Result<String, String> {
     let valid = text.len() <= MAX_STACK_LETTERS
         && letters.next().is_some_and(|first| first.is_ascii_lowercase())
         && letters.all(|each| each.is_ascii_lowercase() || each.is_ascii_digit() || each == '-');
-    let expected = format!(
-        "1 to {MAX_STACK_LETTERS} lower-case letters, digits and hyphens are expected, a letter first"
-    );
-    valid.then(|| text.to_owned()).ok_or(expected)
+    if !valid {
+        return Err(format!(
+            "1 to {MAX_STACK_LETTERS} lower-case letters, digits and hyphens are expected, a letter \
+             first"
+        ));
+    }
+    // The deployment NAME has its code in the stack NAME-code.
+    let base = text.strip_suffix(code::STACK_SUFFIX);
+    base.map_or(Ok(text.to_owned()), |base| Err(format!("the deployment {base} has this stack")))
 }
 
 /// Reads a parameter of the template, `Name=Value`.
@@ -116,15 +122,15 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
     match command {
         Command::Deploy(args) => deploy::run(args, ctx, &mut questions).await,
         Command::Upgrade(args) => {
-            let cloud = Cloud::connect(&args.place, args.place.region.clone()).await?;
+            let cloud = Cloud::connect(&args.deployment, args.deployment.region.clone()).await?;
             upgrade::run(args, &cloud, ctx, &mut questions).await
         }
         Command::Rollback(args) => {
-            let cloud = Cloud::connect(&args.place, args.place.region.clone()).await?;
+            let cloud = Cloud::connect(&args.deployment, args.deployment.region.clone()).await?;
             rollback::run(args, &cloud, ctx, &mut questions).await
         }
         Command::Destroy(args) => {
-            let cloud = Cloud::connect(&args.place, args.place.region.clone()).await?;
+            let cloud = Cloud::connect(&args.deployment, args.deployment.region.clone()).await?;
             destroy::run(args, &cloud, ctx, &mut questions).await
         }
     }

@@ -1,21 +1,17 @@
-//! What `deploy`, `upgrade` and `rollback` share: the upload of a release, the change of the stack,
-//! the checks, and what they print.
+//! A release of a stack: its parameters and its upload.
 
 use std::collections::BTreeMap;
 
-use serde_json::json;
 use tidegate_core::time::Timestamp;
 
 use super::{
     cloud::Cloud,
     code::{Code, Release, Releases},
     functions::Functions,
-    question::Questions,
-    stack::{Stack, Template, Value},
+    stack::{Stack, Value},
     template::{self, TEMPLATE},
-    verify,
 };
-use crate::cli::{Context, ExitCode, UsageError, doctor::DoctorReport};
+use crate::cli::UsageError;
 
 /// The parameters of a change to this release: the given ones, and those that the stack has. The
 /// template's defaults apply to the others.
@@ -46,6 +42,34 @@ pub fn parameters(
     Ok(values)
 }
 
+/// Refuses to replace a later release by this one: only `rollback` goes back, to a release that is
+/// known to share data with the later one.
+///
+/// # Errors
+///
+/// The stack runs a later release.
+pub fn refuse_downgrade(stack: &Stack) -> Result<(), UsageError> {
+    let own = env!("CARGO_PKG_VERSION");
+    let of_stack = stack.parameter("CodePrefix").strip_prefix("tidegate/");
+    let of_stack =
+        of_stack.and_then(|release| release.rsplit_once('-')).map(|(version, _)| version);
+    if of_stack.and_then(numbers) <= numbers(own) {
+        return Ok(());
+    }
+    Err(UsageError(format!(
+        "the deployment has tidegate {}, which is later than this program, {own}: use the program of \
+         that release, or go back with `tidegate aws rollback`",
+        of_stack.unwrap_or_default()
+    )))
+}
+
+/// The numbers of a version, such as 1.2.3; none for other text.
+fn numbers(version: &str) -> Option<[u64; 3]> {
+    let version = version.split(['-', '+']).next()?;
+    let numbers: Result<Vec<u64>, _> = version.split('.').map(str::parse).collect();
+    numbers.ok()?.try_into().ok()
+}
+
 /// The processor of the functions.
 pub fn architecture(parameters: &[(String, String)], before: Option<&Stack>) -> String {
     let given = parameters.iter().rev().find(|(name, _)| name == "Architecture");
@@ -54,7 +78,7 @@ pub fn architecture(parameters: &[(String, String)], before: Option<&Stack>) -> 
     given.map(|(_, value)| value).or(of_stack).map_or(default, |value| value).to_owned()
 }
 
-/// Uploads a release for the stack `name` and records it after the one that the stack runs.
+/// Uploads a release and records it after the one that the stack runs. Returns it and the list.
 ///
 /// # Errors
 ///
@@ -66,7 +90,7 @@ pub async fn upload(
     functions: &Functions,
     architecture: &str,
     now: Timestamp,
-) -> anyhow::Result<Release> {
+) -> anyhow::Result<(Release, Releases)> {
     let template = code.store(functions, architecture, TEMPLATE).await?;
     let next = Release {
         bucket: code.bucket.clone(),
@@ -81,7 +105,7 @@ pub async fn upload(
     }
     releases.follow(before, next.clone());
     code.set_releases(&releases).await?;
-    Ok(next)
+    Ok((next, releases))
 }
 
 /// Records what the stack runs if another tool has deployed it, so that it can be rolled back to.
@@ -106,160 +130,25 @@ async fn adopt(
     Ok(())
 }
 
-/// What became of a change.
-pub enum Changed {
-    /// The stack has the release.
-    Done(Stack),
-    /// It had it before, with the same parameters.
-    Unchanged(Stack),
-    /// The user did not want it.
-    Declined,
-}
-
-/// A change of a stack.
-pub struct Change<'a> {
-    /// The name of the stack.
-    pub name: &'a str,
-    /// The stack as it is.
-    pub before: Option<&'a Stack>,
-    /// The template, in the bucket of the code.
-    pub template: String,
-    /// The parameters.
-    pub parameters: BTreeMap<String, Value>,
-}
-
-/// Changes the stack, once the user has confirmed it, and waits for the end.
-///
-/// # Errors
-///
-/// AWS refuses the change, or it fails. The stack is then as it was.
-pub async fn change(
-    cloud: &Cloud,
-    ctx: &Context,
-    change: Change<'_>,
-    yes: bool,
-    questions: &mut Questions<'_>,
-) -> anyhow::Result<Changed> {
-    let Change { name, before, template, parameters } = change;
-    let template = Template::Url(template);
-    ctx.note("CloudFormation prepares the change");
-    let prepared = cloud.prepare(name, before, &template, &parameters, ctx.now()).await?;
-    let Some(prepared) = prepared else {
-        let stack = cloud.stack(name).await?.ok_or_else(|| cloud.no_stack(name))?;
-        return Ok(Changed::Unchanged(stack));
-    };
-    ctx.note(&prepared);
-    if !questions.confirm(yes, "Change the stack?")? {
-        return Ok(Changed::Declined);
-    }
-    let bar = ctx.progress(prepared.resources() as u64, "resources");
-    let done = cloud.execute(name, prepared, |count| bar.set_position(count as u64)).await;
-    bar.finish_and_clear();
-    Ok(Changed::Done(done?))
-}
-
-/// What a command has done.
-#[derive(Clone, Debug, Default)]
-pub struct Report<'a> {
-    /// The name of the stack.
-    pub name: &'a str,
-    /// The release that the stack runs.
-    pub release: &'a str,
-    /// The release before it, to which `rollback` goes back.
-    pub former: Option<&'a str>,
-    /// A token that this command has made.
-    pub token: Option<&'a str>,
-    /// The checks, unless they were left out.
-    pub checks: Option<DoctorReport>,
-    /// Whether a smoke job has succeeded.
-    pub smoke_job: bool,
-}
-
-/// Checks the deployment with `token`, and with a smoke job if it is new.
-///
-/// # Errors
-///
-/// It does not answer, or a check fails.
-pub async fn check(
-    cloud: &Cloud,
-    ctx: &Context,
-    stack: &Stack,
-    token: Option<String>,
-    report: &mut Report<'_>,
-) -> anyhow::Result<()> {
-    let checked = token.is_some();
-    let api = verify::api(ctx, stack, token)?;
-    let client = api.client()?;
-    ctx.note("waiting until the functions answer");
-    verify::answering(cloud, stack, &client).await?;
-    if !checked {
-        return Ok(());
-    }
-    ctx.note("running doctor");
-    report.checks = Some(verify::doctor(&api).await?);
-    ctx.note("running a smoke job");
-    verify::smoke_job(&client).await?;
-    report.smoke_job = true;
-    Ok(())
-}
-
-/// Prints what the command has done and returns its exit code: 1 if `doctor` found an error.
-///
-/// # Errors
-///
-/// The reader is gone.
-pub fn print(
-    cloud: &Cloud,
-    ctx: &Context,
-    stack: &Stack,
-    report: &Report<'_>,
-) -> anyhow::Result<ExitCode> {
-    let errors = report.checks.as_ref().map_or(0, DoctorReport::errors);
-    let code = if errors == 0 { ExitCode::Ok } else { ExitCode::Refused };
-    if ctx.json() {
-        let mut printed = json!({
-            "stack": report.name,
-            "region": cloud.region,
-            "release": report.release,
-            "url": stack.output("Url"),
-            "plugins_url": stack.output("PluginsUrl"),
-        });
-        for (name, value) in [("former", report.former), ("token", report.token)] {
-            if let Some(value) = value {
-                printed[name] = json!(value);
-            }
-        }
-        if let Some(checks) = &report.checks {
-            printed["doctor"] =
-                json!({"ok": errors == 0, "checks": checks.checks, "findings": checks.findings});
-            printed["smoke_job"] = json!(report.smoke_job);
-        }
-        ctx.print(printed)?;
-        return Ok(code);
-    }
-    if let Some(checks) = &report.checks {
-        checks.print(false, ctx)?;
-    }
-    if report.smoke_job {
-        ctx.print("a job was enqueued, leased and completed")?;
-    }
-    ctx.print(format_args!(
-        "\ntidegate {} runs as the stack {} in {}\nURL: {}\nplugins are pushed to: {}",
-        report.release,
-        report.name,
-        cloud.region,
-        stack.output("Url"),
-        stack.output("PluginsUrl")
-    ))?;
-    if let Some(former) = report.former {
-        ctx.print(format_args!("`tidegate aws rollback` goes back to {former}"))?;
-    }
-    Ok(code)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_later_release_is_not_replaced_by_an_earlier_one() {
+        for (prefix, is_refused) in [
+            (concat!("tidegate/", env!("CARGO_PKG_VERSION"), "-0123456789ab"), false),
+            ("tidegate/0.0.9-0123456789ab", false),
+            ("tidegate/999.0.0-0123456789ab", true),
+            ("tidegate/999.0.0-rc.1-0123456789ab", true),
+            ("my/own/prefix", false),
+            ("", false),
+        ] {
+            let parameters = [("CodePrefix".to_owned(), prefix.to_owned())].into();
+            let stack = Stack { parameters, ..Stack::default() };
+            assert_eq!(refuse_downgrade(&stack).is_err(), is_refused, "{prefix}");
+        }
+    }
 
     #[test]
     fn parameters_are_kept_unless_they_are_given() {

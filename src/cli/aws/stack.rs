@@ -18,6 +18,8 @@ use super::{
 
 /// Pages of events that are read at most. A page has 100 events.
 const MAX_EVENT_PAGES: usize = 20;
+/// The status of a stack whose failed update could not be undone.
+const ROLLBACK_FAILED: &str = "UPDATE_ROLLBACK_FAILED";
 /// How `CloudFormation` shows a parameter that must stay secret.
 pub const MASKED: &str = "****";
 
@@ -30,6 +32,8 @@ pub struct Stack {
     pub status: String,
     /// Why it has this status.
     pub reason: String,
+    /// The description in its template.
+    pub description: String,
     /// Its parameters.
     pub parameters: BTreeMap<String, String>,
     /// Its outputs.
@@ -52,14 +56,25 @@ impl Stack {
         matches!(self.status.as_str(), "ROLLBACK_COMPLETE" | "ROLLBACK_FAILED" | "CREATE_FAILED")
     }
 
+    /// Whether it was created, so that it can be changed.
+    pub fn is_created(&self) -> bool {
+        !self.is_review() && !self.was_never_created()
+    }
+
     /// Whether the last operation succeeded.
     pub fn is_done(&self) -> bool {
         matches!(self.status.as_str(), "CREATE_COMPLETE" | "UPDATE_COMPLETE")
     }
 
-    /// An output; empty if there is none.
-    pub fn output(&self, name: &str) -> &str {
-        self.outputs.get(name).map_or("", String::as_str)
+    /// Whether it was created by the template of the deployment, of any release.
+    pub fn is_deployment(&self) -> bool {
+        let has_code = ["CodeBucket", "CodePrefix"].map(|name| self.parameters.contains_key(name));
+        has_code == [true, true] && (!self.is_done() || self.output("PluginsUrl").is_some())
+    }
+
+    /// An output.
+    pub fn output(&self, name: &str) -> Option<&str> {
+        self.outputs.get(name).map(String::as_str)
     }
 
     /// A parameter; empty if there is none.
@@ -133,6 +148,7 @@ impl Cloud {
             id: stack.stack_id().unwrap_or(name).to_owned(),
             status: stack.stack_status().map_or("", |status| status.as_str()).to_owned(),
             reason: stack.stack_status_reason().unwrap_or_default().to_owned(),
+            description: stack.description().unwrap_or_default().to_owned(),
             parameters: stack
                 .parameters()
                 .iter()
@@ -199,27 +215,49 @@ impl Cloud {
             Template::Url(url) => request.template_url(url),
         };
         let made = request.send().await.map_err(of_call)?;
-        let id = made.id().unwrap_or_default().to_owned();
+        let mut change = ChangeSet { id: made.id().unwrap_or_default().to_owned(), counts: [0; 4] };
+        match self.prepared(name, &change.id).await {
+            Ok(true) => {
+                change.counts = self.counts(name, &change.id).await?;
+                Ok(Some(change))
+            }
+            done => {
+                self.discard(name, change).await?;
+                done.map(|_| None)
+            }
+        }
+    }
+
+    /// Waits until a change set is prepared. False if nothing differs.
+    async fn prepared(&self, name: &str, id: &str) -> anyhow::Result<bool> {
         let mut wait = self.wait();
         loop {
-            let found = self.formation.describe_change_set().change_set_name(&id).stack_name(name);
+            let found = self.formation.describe_change_set().change_set_name(id).stack_name(name);
             let found = found.send().await.map_err(of_call)?;
             match found.status() {
-                Some(ChangeSetStatus::CreateComplete) => break,
+                Some(ChangeSetStatus::CreateComplete) => return Ok(true),
                 Some(ChangeSetStatus::Failed) => {
                     let reason = found.status_reason().unwrap_or("it gives no reason");
-                    let call = self.formation.delete_change_set().change_set_name(&id);
-                    call.stack_name(name).send().await.map_err(of_call)?;
                     let is_same = ["didn't contain changes", "No updates are to be performed"];
                     if is_same.iter().any(|text| reason.contains(text)) {
-                        return Ok(None);
+                        return Ok(false);
                     }
                     anyhow::bail!("CloudFormation refuses the change: {reason}");
                 }
                 _ => wait.next("CloudFormation has not prepared the change").await?,
             }
         }
-        Ok(Some(ChangeSet { counts: self.counts(name, &id).await?, id }))
+    }
+
+    /// Deletes a change set that is not executed.
+    ///
+    /// # Errors
+    ///
+    /// AWS does not answer or denies access.
+    pub async fn discard(&self, name: &str, change: ChangeSet) -> anyhow::Result<()> {
+        let call = self.formation.delete_change_set().change_set_name(change.id).stack_name(name);
+        call.send().await.map_err(of_call)?;
+        Ok(())
     }
 
     /// How many resources a change set adds, changes, replaces and removes.
@@ -261,31 +299,46 @@ impl Cloud {
         let call = self.formation.execute_change_set().change_set_name(&change.id).stack_name(name);
         // What a failed creation has made goes with it, the table and the bucket included.
         call.retain_except_on_create(true).send().await.map_err(of_call)?;
-        self.follow(name, mark.as_deref(), changed).await
+        let (stack, events) = self.end(name, mark.as_deref(), changed).await?;
+        if stack.is_done() { Ok(stack) } else { Err(ended_badly(&stack, &events)) }
     }
 
-    /// Waits until no operation runs on the stack. A stack whose failed update could not be undone
-    /// gets another try.
+    /// The stack once no operation runs on it.
     ///
     /// # Errors
     ///
     /// AWS does not answer, or the operation has not ended in time.
     pub async fn settled(&self, name: &str) -> anyhow::Result<Option<Stack>> {
-        let Some(stack) = self.stack(name).await? else { return Ok(None) };
-        if stack.status == "UPDATE_ROLLBACK_FAILED" {
-            let call = self.formation.continue_update_rollback().stack_name(name);
-            call.send().await.map_err(of_call)?;
-        } else if !stack.is_busy() {
-            return Ok(Some(stack));
-        }
         let mut wait = self.wait();
         loop {
-            wait.next(&format!("the stack {name} is still {}", stack.status)).await?;
             match self.stack(name).await? {
-                Some(stack) if stack.is_busy() || stack.status == "UPDATE_ROLLBACK_FAILED" => {}
+                Some(stack) if stack.is_busy() => {
+                    wait.next(&format!("the stack {name} is still {}", stack.status)).await?;
+                }
                 settled => return Ok(settled),
             }
         }
+    }
+
+    /// The stack once it can be changed. A stack whose failed update could not be undone gets another
+    /// try.
+    ///
+    /// # Errors
+    ///
+    /// AWS does not answer, the operation has not ended in time, or the update cannot be undone.
+    pub async fn repaired(&self, name: &str) -> anyhow::Result<Option<Stack>> {
+        let found = self.settled(name).await?;
+        if found.as_ref().is_none_or(|stack| stack.status != ROLLBACK_FAILED) {
+            return Ok(found);
+        }
+        let mark = self.newest_event(name).await?;
+        let call = self.formation.continue_update_rollback().stack_name(name);
+        call.send().await.map_err(of_call)?;
+        let (stack, events) = self.end(name, mark.as_deref(), |_| {}).await?;
+        if stack.status == ROLLBACK_FAILED {
+            return Err(ended_badly(&stack, &events));
+        }
+        Ok(Some(stack))
     }
 
     /// Deletes the stack and waits until it is gone.
@@ -300,7 +353,8 @@ impl Cloud {
         while let Some(now) = self.stack(&stack.id).await? {
             let events = self.events_since(&stack.id, mark.as_deref()).await?;
             changed(ended(&events));
-            if now.status == "DELETE_FAILED" {
+            // Without an event it may still have the status of an earlier deletion.
+            if !events.is_empty() && now.status == "DELETE_FAILED" {
                 anyhow::bail!("the stack cannot be deleted: {}", failures(&events, &now));
             }
             wait.next("the stack is still being deleted").await?;
@@ -308,13 +362,14 @@ impl Cloud {
         Ok(())
     }
 
-    /// Waits for the end of the operation that began after the event `mark`.
-    async fn follow(
+    /// Waits for the end of the operation that began after the event `mark`. Returns the stack and
+    /// the events of the operation.
+    async fn end(
         &self,
         name: &str,
         mark: Option<&str>,
         changed: impl Fn(usize),
-    ) -> anyhow::Result<Stack> {
+    ) -> anyhow::Result<(Stack, Vec<StackEvent>)> {
         let mut wait = self.wait();
         loop {
             let events = self.events_since(name, mark).await?;
@@ -322,11 +377,7 @@ impl Cloud {
             let stack = self.stack(name).await?.ok_or_else(|| self.no_stack(name))?;
             let has_begun = !events.is_empty();
             if has_begun && !stack.is_busy() && !stack.is_review() {
-                if stack.is_done() {
-                    return Ok(stack);
-                }
-                let status = &stack.status;
-                anyhow::bail!("the stack ended as {status}: {}", failures(&events, &stack));
+                return Ok((stack, events));
             }
             wait.next(&format!(
                 "the stack {name} still changes; repeat the command to wait for its end"
@@ -372,6 +423,11 @@ impl Cloud {
 
 fn status(event: &StackEvent) -> &str {
     event.resource_status().map_or("", |status| status.as_str())
+}
+
+/// The error of an operation that has left the stack in a state that was not wanted.
+fn ended_badly(stack: &Stack, events: &[StackEvent]) -> anyhow::Error {
+    anyhow::anyhow!("the stack ended as {}: {}", stack.status, failures(events, stack))
 }
 
 /// The number of resources whose change has ended.

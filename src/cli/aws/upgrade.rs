@@ -2,29 +2,30 @@
 //! release, and keeps its parameters.
 
 use super::{
-    Place,
+    DeploymentArgs,
     cloud::Cloud,
     code::{Code, Release},
     functions::{self, Functions, Source},
+    operation::{Change, Changed, Operation, Report},
     parameter,
     question::Questions,
-    release::{self, Change, Changed, Report},
-    token,
+    release, token,
 };
 use crate::cli::{Context, ExitCode};
 
 /// The options of `tidegate aws upgrade`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Old and new functions work side by side until all are replaced. A failed upgrade \
-    leaves the deployment as it was.\n\n\
+    after_help = "Old and new functions work side by side until all are replaced. If the change of the \
+    stack fails, AWS undoes it, and the output names the reason. If a check fails after it, the \
+    deployment has the new release: `tidegate aws rollback` goes back.\n\n\
     Examples:\n  \
     tidegate aws upgrade --region eu-west-1\n  \
-    tidegate aws upgrade --functions https://example.com/tidegate/0.2.0/ --yes"
+    tidegate aws upgrade --functions https://example.com/tidegate/mirror/ --yes"
 )]
 pub struct Args {
     #[command(flatten)]
-    pub place: Place,
+    pub deployment: DeploymentArgs,
     /// The folder or URL of the functions' zips and their SHA256SUMS [default: those published with
     /// this release].
     #[arg(long, value_name = "FOLDER_OR_URL", value_parser = functions::source)]
@@ -48,30 +49,27 @@ pub async fn run(
     ctx: &Context,
     questions: &mut Questions<'_>,
 ) -> anyhow::Result<ExitCode> {
-    let name = args.place.stack();
     let checks = if args.no_checks { None } else { Some(token(ctx)?) };
-    cloud.credential().await?;
-    let stack = cloud.settled(&name).await?;
-    let stack = stack.filter(|stack| !stack.is_review() && !stack.was_never_created());
-    let stack = stack.ok_or_else(|| cloud.no_stack(&name))?;
+    let operation = Operation::begin(cloud, ctx, args.deployment.stack()).await?;
+    let stack = operation.deployment().await?;
+    release::refuse_downgrade(&stack)?;
     let architecture = release::architecture(&args.parameters, Some(&stack));
     let source = args.functions.clone().unwrap_or_else(Source::of_this_release);
     let functions = Functions::read(&source, &architecture).await?;
 
     ctx.note("uploading the functions");
-    let code = Code::create(cloud, &name, ctx.now()).await?;
-    let release =
+    let code = Code::create(cloud, &operation.name, ctx.now()).await?;
+    let (release, releases) =
         release::upload(cloud, &code, Some(&stack), &functions, &architecture, ctx.now()).await?;
     let mut parameters = args.parameters.clone();
     parameters.push(("CodeBucket".to_owned(), release.bucket.clone()));
     parameters.push(("CodePrefix".to_owned(), release.prefix.clone()));
     let change = Change {
-        name: &name,
         before: Some(&stack),
         template: cloud.object_url(&code.bucket, &release.template),
         parameters: release::parameters(Some(&stack), &parameters)?,
     };
-    let stack = match release::change(cloud, ctx, change, args.place.yes, questions).await? {
+    let stack = match operation.change(change, args.deployment.yes, questions).await? {
         Changed::Done(stack) => stack,
         Changed::Unchanged(stack) => {
             ctx.note("the deployment has this release");
@@ -79,13 +77,7 @@ pub async fn run(
         }
         Changed::Declined => return Ok(ExitCode::Refused),
     };
-    let releases = code.releases().await?;
-    let mut report = Report {
-        name: &name,
-        release: release.name(),
-        former: releases.former(&stack).map(Release::name),
-        ..Report::default()
-    };
-    release::check(cloud, ctx, &stack, checks, &mut report).await?;
-    release::print(cloud, ctx, &stack, &report)
+    let former = releases.former(&stack).map(Release::name);
+    let report = Report { release: release.name(), former, ..Report::default() };
+    operation.finish(&stack, &report, checks).await
 }

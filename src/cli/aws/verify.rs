@@ -36,7 +36,8 @@ const MAX_LEASES: usize = 20;
 /// The stack has no URL.
 pub fn api(ctx: &Context, stack: &Stack, token: Option<String>) -> anyhow::Result<Context> {
     let mut api = ctx.clone();
-    let url = base_url(stack.output("Url")).map_err(anyhow::Error::msg);
+    let url = stack.output("Url").context("the stack has no output Url")?;
+    let url = base_url(url).map_err(anyhow::Error::msg);
     api.global.url = Some(url.context("the output Url of the stack")?);
     api.global.token = token;
     Ok(api)
@@ -50,7 +51,8 @@ pub fn api(ctx: &Context, stack: &Stack, token: Option<String>) -> anyhow::Resul
 /// One does not answer in time.
 pub async fn answering(cloud: &Cloud, stack: &Stack, api: &Client) -> anyhow::Result<()> {
     let http = reqwest::Client::builder().timeout(PLUGINS_TIMEOUT).build()?;
-    let (url, host) = reach(stack.output("PluginsUrl"), cloud.endpoint())?;
+    let url = stack.output("PluginsUrl").context("the stack has no output PluginsUrl")?;
+    let (url, host) = reach(url, cloud.endpoint())?;
     let (url, health) = (url.join("healthz")?, api.base().join("healthz")?);
     for (url, host) in [(url, host), (health, None)] {
         let mut wait = Wait::new(POLL, MAX_START);

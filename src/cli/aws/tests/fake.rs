@@ -43,6 +43,8 @@ pub struct Account {
     pub requests: Vec<String>,
     /// The resource whose change fails, with the reason.
     pub fails: Option<(&'static str, &'static str)>,
+    /// The request to the API of the deployment that is refused.
+    pub refuses: Option<&'static str>,
     /// The concurrency of the account that is not reserved.
     pub concurrency: u32,
     /// Whether a smoke job waits.
@@ -58,6 +60,11 @@ pub struct FakeAws {
 type Shared = (Arc<Mutex<Account>>, String);
 
 impl FakeStack {
+    /// Whether a change set waits.
+    pub fn has_change_set(&self) -> bool {
+        self.pending.is_some()
+    }
+
     /// A stack that another tool has deployed.
     pub fn deployed(parameters: &[(&str, &str)]) -> Self {
         let parameters = parameters.iter().map(|(name, value)| ((*name).into(), (*value).into()));
@@ -121,6 +128,9 @@ async fn answer(
     let path = uri.path().trim_start_matches('/').to_owned();
     if path.starts_with("v1/") || path == "healthz" {
         account.requests.push(format!("{method} {path}"));
+        if account.refuses == Some(path.as_str()) {
+            return (StatusCode::FORBIDDEN, "{}").into_response();
+        }
         return api(&mut account, &method, &path, &headers);
     }
     if path.ends_with("account-settings") {
@@ -283,16 +293,20 @@ fn formation(account: &mut Account, form: &BTreeMap<String, String>, url: &str) 
             };
             let parameters: Vec<String> = stack.parameters.iter().map(shown).collect();
             let parameters = parameters.concat();
-            let outputs = [
-                ("Url", format!("{url}/")),
-                ("PluginsUrl", format!("{url}/")),
-                ("TableName", format!("{name}-table")),
-                ("BucketName", format!("{name}-bucket")),
-            ];
-            let outputs = outputs.map(|(key, value)| {
+            let outputs = if stack.template.contains("CodeBucketName:") {
+                vec![("CodeBucketName", format!("{name}-bucket"))]
+            } else {
+                vec![
+                    ("Url", format!("{url}/")),
+                    ("PluginsUrl", format!("{url}/")),
+                    ("TableName", format!("{name}-table")),
+                    ("BucketName", format!("{name}-bucket")),
+                ]
+            };
+            let outputs = outputs.into_iter().map(|(key, value)| {
                 format!("<member><OutputKey>{key}</OutputKey><OutputValue>{value}</OutputValue></member>")
             });
-            let outputs = outputs.concat();
+            let outputs: String = outputs.collect();
             done(
                 action,
                 &format!(
@@ -321,6 +335,9 @@ fn formation(account: &mut Account, form: &BTreeMap<String, String>, url: &str) 
             let verb = if stack.status == "REVIEW_IN_PROGRESS" { "CREATE" } else { "UPDATE" };
             stack.events.push(("stack", format!("{verb}_IN_PROGRESS"), ""));
             if let Some((resource, reason)) = fails.filter(|_| !name.ends_with("-code")) {
+                if verb == "CREATE" {
+                    stack.parameters = parameters;
+                }
                 stack.events.push((resource, format!("{verb}_FAILED"), reason));
                 let cancelled = "Resource creation cancelled";
                 stack.events.push(("Other", "CREATE_FAILED".into(), cancelled));
@@ -348,7 +365,21 @@ fn formation(account: &mut Account, form: &BTreeMap<String, String>, url: &str) 
         }
         "GetTemplate" => done(action, "<TemplateBody>former</TemplateBody>"),
         "DeleteStack" => {
-            account.stacks.remove(&name);
+            if let Some((resource, reason)) = fails {
+                stack.events.push((resource, "DELETE_FAILED".into(), reason));
+                stack.status = "DELETE_FAILED".into();
+            } else {
+                account.stacks.remove(&name);
+            }
+            done(action, "")
+        }
+        "ContinueUpdateRollback" => {
+            stack.events.push(("stack", "UPDATE_ROLLBACK_IN_PROGRESS".into(), ""));
+            stack.status = "UPDATE_ROLLBACK_COMPLETE".into();
+            if let Some((resource, reason)) = fails {
+                stack.events.push((resource, "UPDATE_FAILED".into(), reason));
+                stack.status = "UPDATE_ROLLBACK_FAILED".into();
+            }
             done(action, "")
         }
         "DeleteChangeSet" => {

@@ -1,6 +1,8 @@
 //! The commands against an account on loopback.
 
 mod fake;
+mod foreign;
+mod repeat;
 
 use std::{fmt::Write as _, path::Path, sync::Arc};
 
@@ -23,11 +25,14 @@ fn write_zips(folder: &Path, content: &str) {
         writeln!(sums, "{}  arm64/{name}.zip", hex(&Sha256::digest(&zip))).unwrap();
         std::fs::write(arm.join(format!("{name}.zip")), zip).unwrap();
     }
+    let version = concat!(env!("CARGO_PKG_VERSION"), "\n");
+    writeln!(sums, "{}  VERSION", hex(&Sha256::digest(version))).unwrap();
+    std::fs::write(folder.join("VERSION"), version).unwrap();
     std::fs::write(folder.join("SHA256SUMS"), sums).unwrap();
 }
 
 /// An account, and a folder with zips.
-struct World {
+struct Harness {
     aws: FakeAws,
     folder: tempfile::TempDir,
 }
@@ -35,7 +40,7 @@ struct World {
 /// The outcome of a command: its exit code or error, and its output.
 type Ran = (Result<ExitCode, String>, String);
 
-impl World {
+impl Harness {
     async fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         write_zips(folder.path(), "1");
@@ -97,12 +102,12 @@ const DEPLOY: &str = "deploy --functions FOLDER --alarm-email ops@example.com --
 
 #[tokio::test]
 async fn a_deployment_is_created_checked_and_described() {
-    let world = World::new().await;
-    let (ran, output) = world.run_with(DEPLOY, None, None).await;
+    let harness = Harness::new().await;
+    let (ran, output) = harness.run_with(DEPLOY, None, None).await;
     assert_eq!(ran, Ok(ExitCode::Ok), "{output}");
     let token = output.lines().find_map(|line| line.split("again: ").nth(1)).unwrap();
     let setting = tidegate_server::auth::TokenItem::admin_setting(token).unwrap();
-    assert_eq!(world.aws.parameter("AdminToken"), setting, "only the hash leaves this machine");
+    assert_eq!(harness.aws.parameter("AdminToken"), setting, "only the hash leaves this machine");
     assert!(output.contains("a job was enqueued, leased and completed"), "{output}");
     assert!(output.contains("runs as the stack tidegate in us-east-1"), "{output}");
     for (name, value) in [
@@ -112,9 +117,9 @@ async fn a_deployment_is_created_checked_and_described() {
         ("CodeBucket", "tidegate-code-bucket"),
         ("TickReservedConcurrency", "40"),
     ] {
-        assert_eq!(world.aws.parameter(name), value, "{name}");
+        assert_eq!(harness.aws.parameter(name), value, "{name}");
     }
-    let account = world.aws.account.lock();
+    let account = harness.aws.account.lock();
     assert_eq!(account.secrets["/tidegate/key"].len(), 44, "32 bytes in base64");
     let prefix = &account.stacks["tidegate"].parameters["CodePrefix"];
     for name in super::functions::NAMES {
@@ -128,29 +133,34 @@ async fn a_deployment_is_created_checked_and_described() {
 
 #[tokio::test]
 async fn a_wrong_checksum_or_a_missing_zip_creates_nothing() {
-    let world = World::new().await;
-    let zip = world.folder.path().join("arm64/tick.zip");
+    let harness = Harness::new().await;
+    let zip = harness.folder.path().join("arm64/tick.zip");
     std::fs::write(&zip, b"PK\x03\x04other").unwrap();
-    let error = world.bad(DEPLOY).await;
+    let error = harness.bad(DEPLOY).await;
     assert!(error.starts_with("Usage") && error.contains("arm64/tick.zip"), "{error}");
     assert!(error.contains("has the SHA-256"), "{error}");
     std::fs::remove_file(&zip).unwrap();
-    let error = world.bad(DEPLOY).await;
+    let error = harness.bad(DEPLOY).await;
     assert!(error.starts_with("Usage") && error.contains("tick.zip cannot be read"), "{error}");
-    let sums = world.folder.path().join("SHA256SUMS");
+    let sums = harness.folder.path().join("SHA256SUMS");
     std::fs::write(&sums, "00  x86_64/tick.zip\n").unwrap();
-    let error = world.bad(DEPLOY).await;
+    let error = harness.bad(DEPLOY).await;
     assert!(error.contains("lists no arm64/enqueue.zip"), "{error}");
+    std::fs::write(harness.folder.path().join("VERSION"), "9.0.0\n").unwrap();
+    let sum = hex(&Sha256::digest("9.0.0\n"));
+    std::fs::write(&sums, format!("{sum}  VERSION\n")).unwrap();
+    let error = harness.bad(DEPLOY).await;
+    assert!(error.contains("are those of tidegate 9.0.0"), "{error}");
     std::fs::write(&sums, vec![b' '; 65 * 1024]).unwrap();
-    let error = world.bad(DEPLOY).await;
+    let error = harness.bad(DEPLOY).await;
     assert!(error.contains("has more than 65536 bytes"), "{error}");
-    assert!(world.is_untouched());
+    assert!(harness.is_untouched());
 }
 
 #[tokio::test]
 async fn zips_are_read_from_a_url_too() {
-    let world = World::new().await;
-    let folder = world.folder.path().to_owned();
+    let harness = Harness::new().await;
+    let folder = harness.folder.path().to_owned();
     let files = axum::Router::new().fallback(move |uri: axum::http::Uri| {
         // Files without folders, as in a release of GitHub.
         let name = uri.path().trim_start_matches("/v1/").replace("arm64-", "arm64/");
@@ -164,124 +174,123 @@ async fn zips_are_read_from_a_url_too() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = listener.local_addr().unwrap();
     tokio::spawn(async move { axum::serve(listener, files).await });
-    world.good(&DEPLOY.replace("FOLDER", &format!("http://{at}/v1"))).await;
-    let error = world.bad(&DEPLOY.replace("FOLDER", &format!("http://{at}/v2"))).await;
+    harness.good(&DEPLOY.replace("FOLDER", &format!("http://{at}/v1"))).await;
+    let error = harness.bad(&DEPLOY.replace("FOLDER", &format!("http://{at}/v2"))).await;
     assert!(error.starts_with("Usage") && error.contains("404"), "{error}");
 }
 
 #[tokio::test]
 async fn a_failed_stack_names_its_resource_and_can_be_repeated() {
-    let world = World::new().await;
-    world.aws.account.lock().fails = Some(("Tick", "the quota is used up"));
-    let error = world.bad(DEPLOY).await;
+    let harness = Harness::new().await;
+    harness.aws.account.lock().fails = Some(("Tick", "the quota is used up"));
+    let error = harness.bad(DEPLOY).await;
     assert!(
         error.contains("ended as ROLLBACK_COMPLETE: Tick (AWS::Some::Type): the quota is used up"),
         "{error}"
     );
     assert!(!error.contains("cancelled"), "{error}");
-    world.aws.account.lock().fails = None;
-    world.good(DEPLOY).await;
-    assert_eq!(world.aws.stack("tidegate").status, "CREATE_COMPLETE");
+    harness.aws.account.lock().fails = None;
+    harness.good(DEPLOY).await;
+    assert_eq!(harness.aws.stack("tidegate").status, "CREATE_COMPLETE");
 }
 
 #[tokio::test]
 async fn a_repeated_deploy_changes_only_what_is_given() {
-    let world = World::new().await;
-    world.good(DEPLOY).await;
-    let before = world.aws.stack("tidegate").parameters;
-    let uploads = world.aws.count("PUT tidegate-code-bucket/tidegate/");
-    world.good("deploy --functions FOLDER --yes").await;
-    assert_eq!(world.aws.stack("tidegate").parameters, before);
-    assert_eq!(world.aws.count("PUT tidegate-code-bucket/tidegate/"), uploads, "they are there");
-    assert_eq!(world.aws.count("ExecuteChangeSet"), 2, "the bucket and the deployment");
-    world.good("deploy --functions FOLDER --parameter Alarms=all --yes").await;
-    assert_eq!(world.aws.parameter("Alarms"), "all");
-    assert_eq!(world.aws.parameter("AlarmEmail"), "ops@example.com");
-    let (ran, _) = world.run_with("deploy --functions FOLDER --yes", None, None).await;
+    let harness = Harness::new().await;
+    harness.good(DEPLOY).await;
+    let before = harness.aws.stack("tidegate").parameters;
+    let uploads = harness.aws.count("PUT tidegate-code-bucket/tidegate/");
+    harness.good("deploy --functions FOLDER --yes").await;
+    assert_eq!(harness.aws.stack("tidegate").parameters, before);
+    assert_eq!(harness.aws.count("PUT tidegate-code-bucket/tidegate/"), uploads, "they are there");
+    assert_eq!(harness.aws.count("ExecuteChangeSet"), 2, "the bucket and the deployment");
+    harness.good("deploy --functions FOLDER --parameter Alarms=all --yes").await;
+    assert_eq!(harness.aws.parameter("Alarms"), "all");
+    assert_eq!(harness.aws.parameter("AlarmEmail"), "ops@example.com");
+    let (ran, _) = harness.run_with("deploy --functions FOLDER --yes", None, None).await;
     assert!(ran.unwrap_err().contains("set TIDEGATE_TOKEN"));
-    world.run_with("deploy --functions FOLDER --new-token --yes", None, None).await.0.unwrap();
-    assert_ne!(world.aws.parameter("AdminToken"), before["AdminToken"]);
+    harness.run_with("deploy --functions FOLDER --new-token --yes", None, None).await.0.unwrap();
+    assert_ne!(harness.aws.parameter("AdminToken"), before["AdminToken"]);
 }
 
 #[tokio::test]
 async fn without_a_terminal_every_answer_is_a_flag() {
-    let world = World::new().await;
-    let error = world.bad("deploy --functions FOLDER --yes").await;
+    let harness = Harness::new().await;
+    let error = harness.bad("deploy --functions FOLDER --yes").await;
     assert!(error.starts_with("Usage --alarm-email is missing"), "{error}");
-    let error = world.bad("deploy --functions FOLDER --alarm-email a@b.c").await;
+    let error = harness.bad("deploy --functions FOLDER --alarm-email a@b.c").await;
     assert!(error.starts_with("Usage") && error.contains("Confirm with --yes"), "{error}");
-    assert!(world.is_untouched());
+    assert!(harness.is_untouched());
 }
 
 #[tokio::test]
 async fn a_terminal_is_asked_for_what_no_flag_says() {
-    let world = World::new().await;
+    let harness = Harness::new().await;
     let typed = "orders\nops@example.com\n\ny\n";
-    let (ran, _) = world.run_with("deploy --functions FOLDER", None, Some(typed)).await;
+    let (ran, _) = harness.run_with("deploy --functions FOLDER", None, Some(typed)).await;
     assert_eq!(ran, Ok(ExitCode::Ok));
-    let stack = world.aws.stack("orders");
+    let stack = harness.aws.stack("orders");
     assert_eq!(stack.parameters["AlarmEmail"], "ops@example.com");
     assert_eq!(stack.parameters["EncryptionKeyParameter"], "/orders/key");
     let (ran, _) =
-        world.run_with("deploy --functions FOLDER", None, Some("new\na@b.c\n\nn\n")).await;
+        harness.run_with("deploy --functions FOLDER", None, Some("new\na@b.c\n\nn\n")).await;
     assert_eq!(ran, Ok(ExitCode::Refused));
-    assert!(!world.aws.account.lock().stacks.contains_key("new"));
+    assert!(!harness.aws.account.lock().stacks.contains_key("new"));
 }
 
 #[tokio::test]
 async fn a_small_account_reserves_no_concurrency() {
-    let world = World::new().await;
-    world.aws.account.lock().concurrency = 10;
-    world.good(DEPLOY).await;
-    assert_eq!(world.aws.parameter("TickReservedConcurrency"), "0");
-    assert_eq!(world.aws.parameter("EnqueueReservedConcurrency"), "0");
+    let harness = Harness::new().await;
+    harness.aws.account.lock().concurrency = 10;
+    harness.good(DEPLOY).await;
+    assert_eq!(harness.aws.parameter("TickReservedConcurrency"), "0");
+    assert_eq!(harness.aws.parameter("EnqueueReservedConcurrency"), "0");
 }
 
 #[tokio::test]
 async fn an_upgrade_keeps_parameters_and_can_be_rolled_back() {
-    let world = World::new().await;
-    world.good(&format!("{DEPLOY} --parameter Shards=4")).await;
-    let first = world.aws.stack("tidegate");
-    assert!(world.bad("rollback --yes").await.contains("has no former release"));
+    let harness = Harness::new().await;
+    harness.good(&format!("{DEPLOY} --parameter Shards=4")).await;
+    let first = harness.aws.stack("tidegate");
+    assert!(harness.bad("rollback --yes").await.contains("has no former release"));
 
-    write_zips(world.folder.path(), "2");
-    let output = world.good("upgrade --functions FOLDER --yes").await;
-    let second = world.aws.stack("tidegate");
+    write_zips(harness.folder.path(), "2");
+    let output = harness.good("upgrade --functions FOLDER --yes").await;
+    let second = harness.aws.stack("tidegate");
     assert_ne!(second.parameters["CodePrefix"], first.parameters["CodePrefix"]);
     let former = first.parameters["CodePrefix"].rsplit('/').next().unwrap();
     assert!(output.contains(&format!("rollback` goes back to {former}")), "{output}");
     assert_eq!(second.parameters["Shards"], "4");
 
-    world.good("rollback --yes").await;
-    let back = world.aws.stack("tidegate");
+    harness.good("rollback --yes").await;
+    let back = harness.aws.stack("tidegate");
     assert_eq!((back.parameters, back.template), (first.parameters, first.template));
-    assert!(world.bad("rollback --yes").await.contains("has no former release"));
-    world.good("upgrade --functions FOLDER --yes").await;
-    assert_eq!(world.aws.stack("tidegate").parameters, second.parameters);
+    harness.good("upgrade --functions FOLDER --yes").await;
+    assert_eq!(harness.aws.stack("tidegate").parameters, second.parameters);
 }
 
 #[tokio::test]
 async fn a_failed_upgrade_leaves_the_release_and_its_former() {
-    let world = World::new().await;
-    world.good(DEPLOY).await;
-    write_zips(world.folder.path(), "2");
-    world.good("upgrade --functions FOLDER --yes").await;
-    let second = world.aws.parameter("CodePrefix");
-    write_zips(world.folder.path(), "3");
-    world.aws.account.lock().fails = Some(("Deliver", "no"));
-    let error = world.bad("upgrade --functions FOLDER --yes").await;
+    let harness = Harness::new().await;
+    harness.good(DEPLOY).await;
+    write_zips(harness.folder.path(), "2");
+    harness.good("upgrade --functions FOLDER --yes").await;
+    let second = harness.aws.parameter("CodePrefix");
+    write_zips(harness.folder.path(), "3");
+    harness.aws.account.lock().fails = Some(("Deliver", "no"));
+    let error = harness.bad("upgrade --functions FOLDER --yes").await;
     assert!(error.contains("UPDATE_ROLLBACK_COMPLETE: Deliver"), "{error}");
-    assert_eq!(world.aws.parameter("CodePrefix"), second);
-    world.aws.account.lock().fails = None;
-    world.good("rollback --yes").await;
-    write_zips(world.folder.path(), "1");
-    world.good("upgrade --functions FOLDER --yes").await;
-    assert_eq!(world.aws.count("GetTemplate"), 0, "all releases are known");
+    assert_eq!(harness.aws.parameter("CodePrefix"), second);
+    harness.aws.account.lock().fails = None;
+    harness.good("rollback --yes").await;
+    write_zips(harness.folder.path(), "1");
+    harness.good("upgrade --functions FOLDER --yes").await;
+    assert_eq!(harness.aws.count("GetTemplate"), 0, "all releases are known");
 }
 
 #[tokio::test]
 async fn a_stack_of_another_tool_is_upgraded_and_rolled_back() {
-    let world = World::new().await;
+    let harness = Harness::new().await;
     let parameters = [
         ("CodeBucket", "mine"),
         ("CodePrefix", "old"),
@@ -292,54 +301,57 @@ async fn a_stack_of_another_tool_is_upgraded_and_rolled_back() {
         ("AdminToken", "x:y"),
     ];
     let stack = FakeStack::deployed(&parameters);
-    world.aws.account.lock().stacks.insert("tidegate".into(), stack);
-    world.good("upgrade --functions FOLDER --yes").await;
-    assert_eq!(world.aws.parameter("CodeBucket"), "tidegate-code-bucket");
-    world.good("rollback --yes").await;
-    let back = world.aws.stack("tidegate");
+    harness.aws.account.lock().stacks.insert("tidegate".into(), stack);
+    harness.good("upgrade --functions FOLDER --yes").await;
+    assert_eq!(harness.aws.parameter("CodeBucket"), "tidegate-code-bucket");
+    harness.good("rollback --yes").await;
+    let back = harness.aws.stack("tidegate");
     assert_eq!(back.parameters["CodeBucket"], "mine");
     let key = back.template.split_once("/tidegate-code-bucket/").unwrap().1.to_owned();
-    let stored = &world.aws.account.lock().objects[&format!("tidegate-code-bucket/{key}")];
+    let stored = &harness.aws.account.lock().objects[&format!("tidegate-code-bucket/{key}")];
     assert_eq!(stored, "former", "the template that the stack had");
 }
 
 #[tokio::test]
 async fn nothing_is_destroyed_without_the_name_of_the_stack() {
-    let world = World::new().await;
-    world.good(DEPLOY).await;
-    let error = world.bad("destroy --yes").await;
+    let harness = Harness::new().await;
+    harness.good(DEPLOY).await;
+    let error = harness.bad("destroy --yes").await;
     assert!(error.starts_with("Usage --confirm is missing"), "{error}");
-    let error = world.bad("destroy --confirm other").await;
+    let error = harness.bad("destroy --confirm other").await;
     assert!(error.starts_with("Usage other is not the name of the stack"), "{error}");
-    let (ran, _) = world.run_with("destroy", None, Some("y\n")).await;
+    let (ran, _) = harness.run_with("destroy", None, Some("y\n")).await;
     assert!(ran.unwrap_err().contains("y is not the name"));
-    assert_eq!(world.aws.count("DeleteStack"), 0);
+    assert_eq!(harness.aws.count("DeleteStack"), 0);
 }
 
 #[tokio::test]
 async fn destroy_says_what_stays_and_can_be_repeated() {
-    let world = World::new().await;
-    world.good(DEPLOY).await;
-    let code = world.aws.stack("tidegate-code");
-    let output = world.good("destroy --confirm tidegate").await;
+    let harness = Harness::new().await;
+    harness.good(DEPLOY).await;
+    let code = harness.aws.stack("tidegate-code");
+    let output = harness.good("destroy --confirm tidegate").await;
     for kept in ["tidegate-table", "s3://tidegate-bucket", "--name /tidegate/key"] {
         assert!(output.contains(kept), "{kept} is not in {output}");
     }
-    assert!(world.aws.account.lock().stacks.is_empty());
-    assert!(world.aws.account.lock().objects.is_empty());
-    assert_eq!(world.aws.account.lock().secrets.len(), 1, "the key stays");
-    let error = world.bad("destroy --confirm tidegate").await;
+    assert!(harness.aws.account.lock().stacks.is_empty());
+    assert!(harness.aws.account.lock().objects.is_empty());
+    assert_eq!(harness.aws.account.lock().secrets.len(), 1, "the key stays");
+    let error = harness.bad("destroy --confirm tidegate").await;
     assert_eq!(error, "NotFound there is no stack tidegate in us-east-1");
     // An interrupted command has left the bucket.
-    world.aws.account.lock().stacks.insert("tidegate-code".into(), code);
-    world.good("destroy --confirm tidegate").await;
-    assert!(world.aws.account.lock().stacks.is_empty());
+    harness.aws.account.lock().stacks.insert("tidegate-code".into(), code);
+    harness.good("destroy --confirm tidegate").await;
+    assert!(harness.aws.account.lock().stacks.is_empty());
 }
 
 #[tokio::test]
 async fn a_missing_stack_and_account_have_exit_codes() {
-    let world = World::new().await;
+    let harness = Harness::new().await;
     for line in ["upgrade --functions FOLDER --yes", "rollback --yes"] {
-        assert!(world.bad(line).await.starts_with("NotFound there is no stack tidegate"), "{line}");
+        assert!(
+            harness.bad(line).await.starts_with("NotFound there is no stack tidegate"),
+            "{line}"
+        );
     }
 }
