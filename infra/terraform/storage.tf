@@ -19,8 +19,8 @@ resource "aws_dynamodb_table" "jobs" {
     name = "s"
     type = "S"
   }
-  # Only finished jobs, with their bodies and counts, and the parts of large records have `x`, so
-  # pending work never expires.
+  # Finished jobs have `x`, and the parts of large records. So do index entries of waiting jobs and
+  # the registrations of their hours, which expire after 400 days: the function `sweep` renews them.
   ttl {
     attribute_name = "x"
     enabled        = true

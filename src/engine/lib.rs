@@ -186,8 +186,7 @@ pub struct Engine {
     batches_collected: Mutex<HashMap<QueueName, Timestamp>>,
     /// Up to where sweeps have read overdue jobs, behind many that cannot be read.
     overdue_reached: Mutex<Option<WakePosition>>,
-    /// When the next page of objects is due, as far as this process knows.
-    objects_due_at: Mutex<Timestamp>,
+    passes_due: jobs::pass::PassesDue,
     /// The schedules and the next occurrence of each.
     agenda: Mutex<schedules::agenda::Agenda>,
     /// An upper bound of the number of dead letters.
@@ -216,7 +215,7 @@ impl Engine {
             failed_throttlers: FailedThrottlers::default(),
             batches_collected: Mutex::default(),
             overdue_reached: Mutex::default(),
-            objects_due_at: Mutex::default(),
+            passes_due: Mutex::default(),
             agenda: Mutex::default(),
             dead_letters: AtomicU64::new(u64::MAX / 2),
             dead_letters_dropped: AtomicU64::default(),

@@ -82,7 +82,7 @@ impl DynamoStore {
     }
 
     /// Lists the queues whose buckets were opened by a release that did not list them.
-    async fn complete_list(&self) -> Result<(), StoreError> {
+    pub(super) async fn complete_list(&self) -> Result<(), StoreError> {
         if self.known.lock().active_is_complete {
             return Ok(());
         }

@@ -116,6 +116,12 @@ pub(super) struct TimedJob {
 
 record!(TimedJob { id, revision, at });
 
+/// The timer of these jobs at `key`.
+pub(super) fn timer_item(key: Key, jobs: &[TimedJob]) -> Result<Item, StoreError> {
+    let list = (row::LIST, Val::B(encode(&jobs, &key.s)?.into()));
+    Ok(Item::new(key, [list]))
+}
+
 /// When a job must be checked, apart from its due time, if this change of the job needs a timer for
 /// it. An existing timer is never later than needed. `whole` states whether the spec may have
 /// changed too.
@@ -186,8 +192,7 @@ impl DynamoStore {
             let tie = self.entropy.bits() as u64;
             let bucket = self.timer_bucket(at, &list[0].id);
             let key = Key::new(bucket.partition(), format!("{}!{tie:016x}", key::instant(at)));
-            let list = (row::LIST, Val::B(encode(&list, &key.s)?.into()));
-            changes.push(Change::Insert(Item::new(key, [list])));
+            changes.push(Change::Insert(timer_item(key, list)?));
         }
         changes.sort_by(|a, b| a.key().cmp(b.key()));
         changes.dedup_by(|a, b| a.key() == b.key());

@@ -163,7 +163,7 @@ fn row_key(job: &Job) -> Key {
 #[test]
 fn a_job_can_be_read_from_its_item() {
     fuzz(job(), |job| {
-        let (item, parts) = row::row(&job, row_key(&job), &["k".into()]).unwrap();
+        let (item, parts) = row::row(&job, row_key(&job), &["k".into()], 7).unwrap();
         let read = row::job(&item).unwrap();
         prop_assert_eq!((&read.id, &read.spec, &read.life), (&job.id, &job.spec, &job.life));
         if parts.is_empty() {
@@ -208,7 +208,7 @@ fn damaged(item: impl Strategy<Value = Item>) -> impl Strategy<Value = Item> {
 
 #[test]
 fn a_damaged_job_is_an_error_or_can_be_written_back() {
-    let item = job().prop_map(|job| row::row(&job, row_key(&job), &[]).unwrap().0);
+    let item = job().prop_map(|job| row::row(&job, row_key(&job), &[], 7).unwrap().0);
     fuzz(damaged(item), |item| {
         if let Some(at) = row::BodyAt::read(&item) {
             let id = "a".parse().unwrap();
@@ -220,7 +220,7 @@ fn a_damaged_job_is_an_error_or_can_be_written_back() {
         let _ = row::is_over(&item, Timestamp::EPOCH);
         let Ok(job) = row::job(&item) else { return Ok(()) };
         prop_assert!(row::shown(&item, Timestamp::EPOCH).is_ok());
-        prop_assert!(row::row(&job, item.key, &[]).is_ok());
+        prop_assert!(row::row(&job, item.key, &[], 7).is_ok());
         Ok(())
     });
 }

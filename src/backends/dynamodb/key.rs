@@ -18,7 +18,7 @@
 //! | bucket that has had jobs | `A#queue` | `hour#partition` |
 //! | queue that has had jobs | `Q#` | queue |
 //! | location of a client's id | `I#id` | `-` |
-//! | body | `D#id` | `digest#part` |
+//! | body | `D#id` | `mark#part` |
 //! | key of a job | `K#kind#type#key` | `-` |
 //! | ledger, grant batch | `H#queue`, `G#queue` | `-`, number |
 //! | item of configuration, copies of a type | `C#kind`, `C#type@number` | name |
@@ -68,6 +68,11 @@ impl Key {
     /// Whether this is the key of a job's row.
     pub(crate) fn is_row(&self) -> bool {
         self.p.starts_with("B#") && matches!(SortKey::parse(&self.s), Some(SortKey::Row(_)))
+    }
+
+    /// Whether this is the key of the location of a client's id.
+    pub(super) fn is_location(&self) -> bool {
+        self.p.starts_with("I#")
     }
 
     pub(super) fn new(p: impl Into<String>, s: impl Into<String>) -> Self {
@@ -186,6 +191,13 @@ impl JobLocation {
         let (index_partition, at) = text.split_at_checked(INDEX_PARTITION_DIGITS)?;
         number(index_partition)?;
         Some(Self { index_partition: Partition(index_partition.to_owned()), at: instant_of(at)? })
+    }
+
+    /// The location of the row at `key`.
+    pub(super) fn of_row(key: &Key) -> Option<Self> {
+        let index_partition = key.p.strip_prefix("B#")?.get(..INDEX_PARTITION_DIGITS)?;
+        let at = instant_of(key.s.get(..INSTANT_DIGITS)?)?;
+        Some(Self { index_partition: Partition(index_partition.to_owned()), at })
     }
 
     /// The key of the row at this location whose id has `tie`.
@@ -326,9 +338,9 @@ pub(super) fn id(id: &JobId) -> Key {
     Key::new(format!("I#{id}"), "-")
 }
 
-/// A part of a job's body.
-pub(super) fn body(id: &JobId, digest: &str, part: usize) -> Key {
-    Key::new(format!("D#{id}"), format!("{digest}#{part:03}"))
+/// A part of a job's body; `mark` is that of the write that stored the body.
+pub(super) fn body(id: &JobId, mark: &str, part: usize) -> Key {
+    Key::new(format!("D#{id}"), format!("{mark}#{part:03}"))
 }
 
 /// A key that leads to a job.

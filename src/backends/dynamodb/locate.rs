@@ -1,8 +1,9 @@
 //! Where the rows of jobs are.
 //!
 //! A generated id contains the location of its row. The location of a client's id is an item, which
-//! is deleted some time after its job. A process therefore knows such a location only for a while,
-//! and reads it again if there is no job at it.
+//! is deleted some time after its job, and then the id may be used again. A process therefore knows
+//! such a location only for a while, and reads it again if there is no job at it, or if a change of
+//! the job is refused.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -26,6 +27,9 @@ const MAX_LOCATION_AGE: Duration = Duration::from_hours(1);
 /// How long a request may rely on the claim of an id by the same process. It and the longest write
 /// are shorter than the age at which a claimed id may be removed.
 const MAX_CLAIM_AGE: Duration = Duration::from_secs(5);
+
+/// How often ids are claimed that a sweep removes at the same moment.
+const MAX_CLAIM_ATTEMPTS: usize = 3;
 
 /// The known location of a client's id.
 #[derive(Clone, Debug)]
@@ -84,8 +88,44 @@ impl DynamoStore {
         self.known.lock().locations.remove(id);
     }
 
+    /// Corrects the known location of `id`, whose row was read at `key`.
+    pub(super) fn correct_location(&self, id: &JobId, key: &Key) {
+        let locations = &mut self.known.lock().locations;
+        if let (Some(known), Some(location)) = (locations.get_mut(id), JobLocation::of_row(key))
+            && known.location != location
+        {
+            *known = KnownLocation { location, read_at: self.clock.now(), claimed_at: None };
+        }
+    }
+
     /// The rows of these ids, also hidden ones.
+    ///
+    /// A known location that leads to no shown row is read again, because the id may have been used
+    /// again since.
     pub(super) async fn every_row(&self, ids: &[&JobId]) -> Result<Vec<Option<Item>>, StoreError> {
+        let known: HashSet<&JobId> = {
+            let known = self.known.lock();
+            ids.iter().filter(|id| known.locations.contains_key(**id)).copied().collect()
+        };
+        let mut rows = self.rows_where_known(ids).await?;
+        let now = self.now();
+        let is_shown = |row: &Option<Item>| row.as_ref().is_some_and(|row| !row::is_over(row, now));
+        let stale: Vec<usize> =
+            (0..ids.len()).filter(|i| !is_shown(&rows[*i]) && known.contains(ids[*i])).collect();
+        if !stale.is_empty() {
+            let ids: Vec<&JobId> = stale.iter().map(|index| ids[*index]).collect();
+            for id in &ids {
+                self.forget_location(id);
+            }
+            for (index, row) in stale.into_iter().zip(self.rows_where_known(&ids).await?) {
+                rows[index] = row;
+            }
+        }
+        Ok(rows)
+    }
+
+    /// The rows of these ids where they are known to be.
+    async fn rows_where_known(&self, ids: &[&JobId]) -> Result<Vec<Option<Item>>, StoreError> {
         let locations = self.locations(ids).await?;
         let row = |(id, location): (&&JobId, Option<JobLocation>)| {
             location.map(|location| location.row(key::parts(id).0))
@@ -104,26 +144,9 @@ impl DynamoStore {
 
     /// The rows of these ids.
     pub(super) async fn rows(&self, ids: &[&JobId]) -> Result<Vec<Option<Item>>, StoreError> {
-        let known: HashSet<&JobId> = {
-            let known = self.known.lock();
-            ids.iter().filter(|id| known.locations.contains_key(**id)).copied().collect()
-        };
-        let now = self.now();
+        let (rows, now) = (self.every_row(ids).await?, self.now());
         let shown = |row: Option<Item>| row.filter(|item| !row::is_over(item, now));
-        let mut rows: Vec<Option<Item>> =
-            self.every_row(ids).await?.into_iter().map(shown).collect();
-        let stale: Vec<usize> =
-            (0..ids.len()).filter(|i| rows[*i].is_none() && known.contains(ids[*i])).collect();
-        if !stale.is_empty() {
-            let ids: Vec<&JobId> = stale.iter().map(|index| ids[*index]).collect();
-            for id in &ids {
-                self.forget_location(id);
-            }
-            for (index, row) in stale.into_iter().zip(self.every_row(&ids).await?) {
-                rows[index] = shown(row);
-            }
-        }
-        Ok(rows)
+        Ok(rows.into_iter().map(shown).collect())
     }
 
     /// What is stored for these ids, in their order.
@@ -145,60 +168,77 @@ impl DynamoStore {
     /// sweep removes it before the insert.
     pub(super) async fn claim_ids(&self, jobs: &[&Job]) -> Result<(), StoreError> {
         let now = self.now();
-        let fresh: Vec<&&Job> = {
+        let mut open: Vec<&Job> = {
             let known = self.known.lock();
             let is_claimed = |id: &JobId| {
                 let claimed_at = known.locations.get(id).and_then(|known| known.claimed_at);
                 claimed_at.is_some_and(|at| at + MAX_CLAIM_AGE > now)
             };
-            let is_fresh = |job: &&&Job| key::parts(&job.id).1.is_none() && !is_claimed(&job.id);
-            jobs.iter().filter(is_fresh).collect()
+            let is_open = |job: &&Job| key::parts(&job.id).1.is_none() && !is_claimed(&job.id);
+            jobs.iter().copied().filter(is_open).collect()
         };
-        if fresh.is_empty() {
+        for _ in 0..MAX_CLAIM_ATTEMPTS {
+            if open.is_empty() {
+                return Ok(());
+            }
+            open = self.claim(open, now).await?;
+        }
+        if open.is_empty() {
             return Ok(());
         }
+        Err(StoreError::unavailable("an id was removed at the same moment, several times"))
+    }
+
+    /// Claims the ids of `jobs` at `now`. Returns those that a sweep removed at the same moment.
+    async fn claim<'a>(
+        &self,
+        jobs: Vec<&'a Job>,
+        now: Timestamp,
+    ) -> Result<Vec<&'a Job>, StoreError> {
         let claim = || {
             let since = (row::SINCE, Val::N(now.millis().max(0) as u64));
             [since, (row::MARK, Val::N(self.entropy.bits() as u64))]
         };
-        let changes = fresh.iter().map(|job| {
+        let changes = jobs.iter().map(|job| {
             let location = (row::LOCATION, Val::S(self.first_location(job).text()));
             Change::Insert(Item::new(key::id(&job.id), claim().into_iter().chain([location])))
         });
         let changes: Vec<Change> = changes.collect();
-        let mut used = Vec::new();
-        for (job, is_new) in fresh.iter().zip(self.table.write(&changes).await?) {
+        let mut used: Vec<&Job> = Vec::new();
+        for (job, is_new) in jobs.into_iter().zip(self.table.write(&changes).await?) {
             if is_new {
                 self.remember_location(&job.id, &self.first_location(job), Some(now));
             } else {
                 self.forget_location(&job.id);
-                used.push(&job.id);
+                used.push(job);
             }
         }
-        if used.is_empty() {
-            return Ok(());
+        let ids: Vec<&JobId> = used.iter().map(|job| &job.id).collect();
+        let locations = self.locations(&ids).await?;
+        let (mut found, mut removed) = (Vec::new(), Vec::new());
+        for (job, location) in used.into_iter().zip(locations) {
+            match location {
+                Some(location) => found.push((job, location)),
+                None => removed.push(job),
+            }
         }
-        let removed = || StoreError::unavailable("an id was removed at the same moment");
-        let found: Option<Vec<JobLocation>> = self.locations(&used).await?.into_iter().collect();
-        let found: Vec<(&JobId, JobLocation)> =
-            used.into_iter().zip(found.ok_or_else(removed)?).collect();
-        let changes = found.iter().map(|(id, location)| Change::Update {
-            key: key::id(id),
+        let changes = found.iter().map(|(job, location)| Change::Update {
+            key: key::id(&job.id),
             set: claim().into(),
             remove: Vec::new(),
             when: (row::LOCATION, Val::S(location.text())),
         });
         let changes: Vec<Change> = changes.collect();
-        if self.table.write(&changes).await?.contains(&false) {
-            for (id, _) in &found {
-                self.forget_location(id);
+        let done = if changes.is_empty() { Vec::new() } else { self.table.write(&changes).await? };
+        for ((job, location), is_claimed) in found.into_iter().zip(done) {
+            if is_claimed {
+                self.remember_location(&job.id, &location, Some(now));
+            } else {
+                self.forget_location(&job.id);
+                removed.push(job);
             }
-            return Err(removed());
         }
-        for (id, location) in &found {
-            self.remember_location(id, location, Some(now));
-        }
-        Ok(())
+        Ok(removed)
     }
 
     /// The location of the row of a new job, unless its id is in use.

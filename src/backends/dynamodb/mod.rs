@@ -11,8 +11,8 @@
 //! [`table`] (the requests to DynamoDB), [`mod@write`] (a commit, in waves), [`entry`] (index
 //! entries, and when they count), [`bucket`] and [`partition`] (reading a bucket, and moving its
 //! low watermark), [`active`] (queues with open buckets), [`stream`] (the buckets of an index
-//! partition), [`retention`] (what ended jobs leave behind), [`due`], [`waiting`], [`timer`] and
-//! [`list`] (the queries), [`sdk`] (the table over the network).
+//! partition), [`retention`] (what ended jobs leave behind), [`due`], [`waiting`], [`timer`],
+//! [`timer_check`] and [`list`] (the queries), [`sdk`] (the table over the network).
 
 mod active;
 mod batch;
@@ -38,6 +38,7 @@ mod stream;
 pub mod table;
 mod timer;
 mod timer_bucket;
+mod timer_check;
 mod upkeep;
 mod waiting;
 mod write;
@@ -376,7 +377,7 @@ impl JobStore for DynamoStore {
         self.purge_records(kind, now, keep, limit).await
     }
 
-    async fn upkeep(&self) -> Result<(), StoreError> {
-        self.keep_waiting_jobs().await
+    async fn upkeep(&self, after: Option<&str>) -> Result<Option<String>, StoreError> {
+        self.keep_waiting_jobs(after).await
     }
 }

@@ -498,6 +498,9 @@ impl DynamoStore {
                     one.id = one.job.as_ref().map(|job| job.id.clone());
                     let waits =
                         |job: &Job| job.life.run_at() == Some(at) && is_granted(&job.id, at);
+                    if let Some(job) = &one.job {
+                        self.correct_location(&job.id, &one.key);
+                    }
                     if one.job.as_ref().is_some_and(waits) {
                         (one.job, one.left_out) = (None, true);
                     }

@@ -13,12 +13,12 @@ use std::time::Duration;
 
 use super::{
     DynamoStore, MAX_IN_FLIGHT_WRITE,
-    key::{self, Key},
+    key::{self, JobLocation, Key},
     row::{self, BodyAt},
     table::{Change, Item, Val},
 };
 use tidegate_core::{
-    job::{Body, Job, JobId, State},
+    job::{Body, Job, JobId, Spec},
     port::{
         StoreError,
         job_store::{self, is_stored_separately},
@@ -32,9 +32,6 @@ pub(super) const ROW_GRACE: Duration = Duration::from_hours(30 * 24);
 /// differ by less than the longest write.
 pub(super) const MAX_REQUEST: Duration = Duration::from_secs(2 * MAX_IN_FLIGHT_WRITE.as_secs());
 
-/// The digest of a request without an id and without an idempotency key.
-const NO_DIGEST: [u8; 16] = [0; 16];
-
 /// Whether the end of `job` leaves items or objects that do not expire with its row.
 pub(super) fn leaves_something(job: &Job) -> bool {
     let is_in_row = matches!(job.data, Body::Inline(_)) && !is_stored_separately(&job.data);
@@ -43,14 +40,13 @@ pub(super) fn leaves_something(job: &Job) -> bool {
 
 /// Whether the body or the result of `job` is an object.
 pub(super) fn names_object(job: &Job) -> bool {
-    let result = job.life.result.as_ref();
-    matches!(job.data, Body::Object { .. }) || result.is_some_and(|result| result.object.is_some())
+    job.object_keys().next().is_some()
 }
 
 /// Whether a key, or the location of a client's id, may lead to `job`.
 fn has_names(job: &Job) -> bool {
     is_clients(&job.id)
-        || job.spec.request_digest != NO_DIGEST
+        || job.spec.request_digest != Spec::NO_DIGEST
         || job.spec.correlation_key.is_some()
         || job.spec.unique.is_some()
 }
@@ -62,14 +58,48 @@ pub(super) fn is_clients(id: &JobId) -> bool {
 
 /// When a sweep must look at an ended job; none if its row is all that is left.
 pub(super) fn sweep_at(job: &Job) -> Option<Timestamp> {
-    let State::Ended { at, .. } = job.life.state else { return None };
-    let over = at + job.spec.retention.duration();
+    let over = job.life.kept_until(&job.spec)?;
     // Until then, what the names lead to may be younger than the job.
     let removed = if has_names(job) { over + MAX_REQUEST } else { over };
     let removed = leaves_something(job).then_some(removed);
     let has_object = job.life.result.as_ref().is_some_and(|result| result.object.is_some());
     let result = job.life.result_until(&job.spec).filter(|until| has_object && *until < over);
     result.into_iter().chain(removed).min()
+}
+
+/// Deletions, in an order in which any crash may cut them: the location of an id leads to the row of
+/// its job, and the row to everything else. So locations go after that, and rows last.
+#[derive(Default)]
+pub(super) struct Deletions {
+    items: Vec<Change>,
+    locations: Vec<Change>,
+    rows: Vec<Change>,
+}
+
+impl Extend<Change> for Deletions {
+    fn extend<T: IntoIterator<Item = Change>>(&mut self, changes: T) {
+        for change in changes {
+            let key = change.key();
+            if key.is_row() {
+                self.rows.push(change);
+            } else if key.is_location() {
+                self.locations.push(change);
+            } else {
+                self.items.push(change);
+            }
+        }
+    }
+}
+
+impl DynamoStore {
+    /// Makes `deletions`.
+    pub(super) async fn delete(&self, deletions: Deletions) -> Result<(), StoreError> {
+        let Deletions { items, locations, rows } = deletions;
+        for changes in [items, locations, rows].into_iter().filter(|changes| !changes.is_empty()) {
+            self.table.write(&changes).await?;
+        }
+        Ok(())
+    }
 }
 
 /// What a job leaves behind.
@@ -118,11 +148,15 @@ impl DynamoStore {
         let (mut found, now) = (found.into_iter(), self.now());
         let left = rows.iter().zip(names).map(|((id, row), names)| {
             let mut left = Leftovers::default();
-            for item in found.by_ref().take(names.len()).flatten() {
+            let items: Vec<Item> = found.by_ref().take(names.len()).flatten().collect();
+            let is_elsewhere = |item: &Item| item.key.is_location() && !leads_to(item, id, row);
+            // What the id and the keys lead to is then that job's own.
+            let has_other_job = items.iter().any(is_elsewhere);
+            for item in items.into_iter().filter(|_| !has_other_job) {
                 left.add_name(id, row, item, now);
             }
-            let parts = BodyAt::read(row).map(|body| body.keys(id)).unwrap_or_default();
-            left.items.extend(parts.into_iter().map(|key| Change::Delete { key, when: None }));
+            let parts = BodyAt::read(row).map(|body| body.deletions(id));
+            left.items.extend(parts.unwrap_or_default());
             left
         });
         Ok(left.collect())
@@ -132,15 +166,10 @@ impl DynamoStore {
 impl Leftovers {
     /// Adds the deletion of `item`, which may lead to job `id` of `row`.
     fn add_name(&mut self, id: &JobId, row: &Item, item: Item, now: Timestamp) {
-        let is_location = item.key == key::id(id);
-        let leads_here = if is_location {
-            item.text(row::LOCATION).is_some_and(|text| row.key == location_key(id, text))
-        } else {
-            item.text(row::TARGET) == Some(id.as_str())
-        };
-        if !leads_here {
+        if !leads_to(&item, id, row) {
             return;
         }
+        let is_location = item.key.is_location();
         let since = Timestamp::from_millis(item.number(row::SINCE).unwrap_or(0) as i64);
         let is_young = since + MAX_REQUEST > now;
         let mark = item.attrs.get(&row::MARK).map(|mark| (row::MARK, mark.clone()));
@@ -161,8 +190,11 @@ impl Leftovers {
     }
 }
 
-/// The key of the row of `id` at the location in `text`.
-fn location_key(id: &JobId, text: &str) -> Key {
-    let location = key::JobLocation::parse(text);
-    location.map_or_else(|| key::id(id), |location| location.row(key::parts(id).0))
+/// Whether `item`, a key or a location, leads to job `id` of `row`.
+fn leads_to(item: &Item, id: &JobId, row: &Item) -> bool {
+    if !item.key.is_location() {
+        return item.text(row::TARGET) == Some(id.as_str());
+    }
+    let location = item.text(row::LOCATION).and_then(JobLocation::parse);
+    location.is_some_and(|location| row.key == location.row(key::parts(id).0))
 }

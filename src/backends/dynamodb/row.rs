@@ -7,7 +7,7 @@
 //! | `k`, `n` | job | the kind and the length of its data |
 //! | `d` | job | small data, or the key of its object; with a checksum |
 //! | `d` | part of a body | its bytes, with a checksum |
-//! | `b` | job | the digest of its body and the number of its parts |
+//! | `b` | job | the mark of the write that stored its body, and the number of the parts |
 //! | `i` | job | its id, if the key does not contain it |
 //! | `q` | job | the idempotency keys that lead to it |
 //! | `m` | job, ledger, key | the mark of the last write |
@@ -28,17 +28,17 @@ use sha2::{Digest, Sha256};
 use super::{
     key::{self, Key},
     retention,
-    table::{EXPIRES, Item, Name, Val},
+    table::{Change, EXPIRES, Item, Name, Val},
 };
 use crate::{
     blob::{CHECKSUM_BYTES, checked, decode, encode, with_checksum},
     unreadable::unreadable,
 };
 use tidegate_core::{
-    job::{Body, Encoding, Job, JobId, Lifecycle, Payload, Spec, State},
+    job::{Body, Encoding, Job, JobId, Lifecycle, Payload, Spec},
     port::{
         StoreError,
-        job_store::{self, INLINE_BYTES, ItemKind, UnreadableJob},
+        job_store::{self, ItemKind, UnreadableJob, is_stored_separately},
     },
     queue::Ledger,
     time::Timestamp,
@@ -72,49 +72,47 @@ pub(super) const PART_BYTES: usize = 380 * 1024;
 /// Maximum parts of a body, whose keys have three digits.
 const MAX_PARTS: usize = 1000;
 
-/// The parts of a stored body.
+/// The parts of a stored body. Each write stores parts of its own, so a refused write deletes its
+/// parts, and the end of a job deletes those of that job, without a harm to any other job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct BodyAt {
-    digest: String,
+    mark: String,
     parts: usize,
 }
 
 impl BodyAt {
-    /// The parts of the body of a job that was created at `created_at`. An id that is used again
-    /// has other parts, so that removing the first job's leaves those of the second.
-    fn of(payload: &Payload, created_at: Timestamp) -> Self {
-        let mut hash = Sha256::new();
-        hash.update(created_at.millis().to_be_bytes());
-        hash.update([number_of(payload.encoding) as u8]);
-        hash.update(&payload.bytes);
-        let digest = short(hash);
-        Self { digest, parts: payload.bytes.len().div_ceil(PART_BYTES).max(1) }
+    /// The parts of the body of `job`, if the write with this `mark` stores them separately.
+    pub(super) fn of(job: &Job, mark: u64) -> Option<Self> {
+        let payload = job.data.inline().filter(|_| is_stored_separately(&job.data))?;
+        let parts = payload.bytes.len().div_ceil(PART_BYTES);
+        Some(Self { mark: format!("{mark:016x}"), parts })
     }
 
     fn text(&self) -> String {
-        format!("{}#{}", self.digest, self.parts)
+        format!("{}#{}", self.mark, self.parts)
     }
 
     pub(super) fn read(item: &Item) -> Option<Self> {
-        let (digest, parts) = item.text(BODY)?.split_once('#')?;
+        let (mark, parts) = item.text(BODY)?.split_once('#')?;
         let parts = parts.parse().ok().filter(|parts| (1..=MAX_PARTS).contains(parts))?;
-        Some(Self { digest: digest.to_owned(), parts })
+        Some(Self { mark: mark.to_owned(), parts })
     }
 
     /// The keys of the parts, in order.
     pub(super) fn keys(&self, id: &JobId) -> Vec<Key> {
-        (0..self.parts).map(|part| key::body(id, &self.digest, part)).collect()
+        (0..self.parts).map(|part| key::body(id, &self.mark, part)).collect()
+    }
+
+    /// The deletions of the parts.
+    pub(super) fn deletions(&self, id: &JobId) -> Vec<Change> {
+        self.keys(id).into_iter().map(|key| Change::Delete { key, when: None }).collect()
     }
 }
 
 /// A short digest of these bytes.
 pub(super) fn digest(bytes: &[u8]) -> String {
-    short(Sha256::new_with_prefix(bytes))
-}
-
-fn short(hash: Sha256) -> String {
     let mut first = [0; 8];
-    first.copy_from_slice(&hash.finalize()[..8]);
+    first.copy_from_slice(&Sha256::digest(bytes)[..8]);
     format!("{:016x}", u64::from_be_bytes(first))
 }
 
@@ -126,7 +124,8 @@ pub(super) struct DataAt {
 }
 
 impl DataAt {
-    pub(super) fn of(job: &Job) -> Self {
+    /// The data of `job` as the write with this `mark` stores it.
+    pub(super) fn of(job: &Job, mark: u64) -> Self {
         let (id, data) = (&job.id, &job.data);
         let length = (LENGTH, Val::N(data.len() as u64));
         let small = |kind: u64, bytes: &[u8]| Self {
@@ -139,8 +138,8 @@ impl DataAt {
             parts: Vec::new(),
         };
         match data {
-            Body::Inline(payload) if payload.bytes.len() > INLINE_BYTES => {
-                let at = BodyAt::of(payload, job.spec.created_at);
+            Body::Inline(payload) if is_stored_separately(data) => {
+                let at = BodyAt::of(job, mark).expect("it is stored separately");
                 let parts = at.keys(id).into_iter().enumerate().map(|(part, key)| {
                     let end = payload.bytes.len().min((part + 1) * PART_BYTES);
                     let bytes = &payload.bytes[part * PART_BYTES..end];
@@ -227,9 +226,8 @@ pub(super) fn life(job: &Job) -> Result<Vec<(Name, Val)>, StoreError> {
         (REVISION, Val::N(job.life.revision.0)),
         (LIFE, Val::B(encode(&job.life, job.id.as_str())?.into())),
     ];
-    if let State::Ended { at, .. } = job.life.state {
-        let until = (at + job.spec.retention.duration()).millis().max(0) as u64;
-        let until = until.div_ceil(1000);
+    if let Some(until) = job.life.kept_until(&job.spec) {
+        let until = (until.millis().max(0) as u64).div_ceil(1000);
         if retention::leaves_something(job) {
             set.extend(hidden(until));
         } else {
@@ -251,9 +249,15 @@ pub(super) fn spec(job: &Job) -> Result<(Name, Val), StoreError> {
     Ok((SPEC, Val::B(encode(&*job.spec, job.id.as_str())?.into())))
 }
 
-/// The row of a new job at `key`, and the separate parts of its body.
-pub(super) fn row(job: &Job, key: Key, keys: &[String]) -> Result<(Item, Vec<Item>), StoreError> {
-    let data = DataAt::of(job);
+/// The row of a new job at `key`, and the separate parts of its body, both by the write with this
+/// `mark`.
+pub(super) fn row(
+    job: &Job,
+    key: Key,
+    keys: &[String],
+    mark: u64,
+) -> Result<(Item, Vec<Item>), StoreError> {
+    let data = DataAt::of(job, mark);
     let mut item = Item::new(key, life(job)?);
     item.attrs.extend([spec(job)?]);
     item.attrs.extend(data.set);

@@ -5,30 +5,23 @@
 //! later by now writes another timer for that time, and then removes the first one. A heartbeat
 //! that extends a lease therefore writes no timer.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    time::Duration,
-};
+use std::collections::{BTreeMap, VecDeque};
 
 use futures_util::future;
 
 use super::{
     DynamoStore,
-    entry::{EntryRequest, LOW_WATERMARK_LAG, TimedJob},
+    entry::LOW_WATERMARK_LAG,
     key::{self, FIRST, Key, LAST},
-    retention, row,
     table::{Change, Item, Page, PageQuery},
     timer_bucket::{OPEN_TIMERS, TimerBucket},
 };
-use crate::{blob::decode, unreadable::log_damage};
 use tidegate_core::{
     job::{Job, JobId},
     port::StoreError,
     time::Timestamp,
 };
 
-/// Age at which a timer without a job is removed. The enqueue that wrote it is over by then.
-const MIN_ORPHAN_AGE: Duration = Duration::from_mins(15);
 /// Timers that are read at once.
 const PAGE_TIMERS: u32 = 200;
 /// Timers of a partition that are read first.
@@ -41,11 +34,17 @@ const MAX_LATER_TIMERS: u32 = 4;
 /// Registered partitions that are read at once.
 const PAGE_BUCKETS: u32 = 100;
 
+/// Ended jobs whose remains one call removes, except for those of the page that exceeds the number.
+/// The caller's time is limited, and live jobs wait behind them.
+const MAX_PURGED_JOBS: usize = 2000;
+
 /// The overdue jobs that were found, and the earliest time after `until`.
-struct Found {
-    until: Timestamp,
-    overdue: BTreeMap<(Timestamp, JobId), Job>,
+pub(super) struct Found {
+    pub until: Timestamp,
+    pub overdue: BTreeMap<(Timestamp, JobId), Job>,
     next: Option<Timestamp>,
+    /// How many ended jobs have nothing left.
+    pub purged: usize,
 }
 
 /// How far a partition of timers was read.
@@ -100,13 +99,14 @@ impl DynamoStore {
     /// with such a `wake_at`, and ended ones whose objects are to be deleted. Also the earliest
     /// such time after `until`, or an earlier one if many jobs have ended, unless the page is full.
     ///
-    /// What else an ended job leaves behind is removed here.
+    /// What else an ended job leaves behind is removed here. If there is much of it, the call ends
+    /// early, and the time is `until`.
     pub(super) async fn overdue_jobs(
         &self,
         until: Timestamp,
         limit: usize,
     ) -> Result<(Vec<Job>, Option<Timestamp>), StoreError> {
-        let mut found = Found { until, overdue: BTreeMap::new(), next: None };
+        let mut found = Found::new(until);
         let mut registry = Registry::new();
         let mut later = FIRST_LATER_TIMERS;
         while let Some(hour) = registry.next_hour(self).await? {
@@ -118,6 +118,9 @@ impl DynamoStore {
             loop {
                 let open = || scans.iter().filter(|scan| !scan.is_done);
                 let Some(read_until) = open().map(TimerScan::read_until).min() else { break };
+                if found.purged >= MAX_PURGED_JOBS {
+                    return Ok((found.first(limit), Some(until)));
+                }
                 // A timer is never later than its job's time, so everything before this instant is
                 // complete.
                 if found.overdue.keys().filter(|(at, _)| *at <= read_until).count() >= limit {
@@ -180,139 +183,18 @@ impl DynamoStore {
         }
         Ok(!timers.is_empty())
     }
-
-    /// Adds the jobs of some timers to `found`, and removes unneeded timers. Returns the scans of
-    /// those that stay.
-    async fn read_timers(
-        &self,
-        timers: &[(usize, Item)],
-        began: Timestamp,
-        found: &mut Found,
-    ) -> Result<Vec<usize>, StoreError> {
-        let lists: Vec<Option<Vec<TimedJob>>> =
-            timers.iter().map(|(_, item)| readable(item)).collect();
-        let ids: Vec<&JobId> = lists.iter().flatten().flatten().map(|job| &job.id).collect();
-        let mut rows = self.every_row(&ids).await?.into_iter();
-        let (mut renewed, mut over, mut done, mut kept) =
-            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        for ((index, item), list) in timers.iter().zip(lists) {
-            let timer_at = key::instant_of_timer(&item.key.s).unwrap_or(began);
-            let is_damaged = list.is_none();
-            let mut timer = TimerNeed { timer_at, began, is_needed: is_damaged, later: Vec::new() };
-            for timed in list.into_iter().flatten() {
-                let row = rows.next().flatten();
-                if let Some(row) = timer.check(&timed, row, found) {
-                    over.push((done.len(), timed.id, row));
-                }
-            }
-            if timer.is_needed || timer_at + LOW_WATERMARK_LAG > began {
-                over.retain(|(number, ..)| *number < done.len());
-                kept.push(*index);
-            } else {
-                renewed.extend(timer.later);
-                done.push((*index, item.key.clone()));
-            }
-        }
-        self.announce(renewed).await?;
-        let reused = self.forget(&over).await?;
-        let mut removed = Vec::new();
-        for (number, (index, key)) in done.into_iter().enumerate() {
-            if reused.contains(&number) {
-                kept.push(index);
-            } else {
-                removed.push(Change::Delete { key, when: None });
-            }
-        }
-        if !removed.is_empty() {
-            self.table.write(&removed).await?;
-        }
-        Ok(kept)
-    }
-
-    /// Deletes what the jobs of these rows leave behind. Returns the numbers of the timers whose
-    /// jobs cannot be handled yet.
-    async fn forget(&self, over: &[(usize, JobId, Item)]) -> Result<Vec<usize>, StoreError> {
-        if over.is_empty() {
-            return Ok(Vec::new());
-        }
-        let rows: Vec<(&JobId, &Item)> = over.iter().map(|(_, id, row)| (id, row)).collect();
-        let (mut items, mut ends, mut reused) = (Vec::new(), Vec::new(), Vec::new());
-        for ((number, id, row), left) in over.iter().zip(self.leftovers(&rows).await?) {
-            if left.is_reused {
-                reused.push(*number);
-                continue;
-            }
-            self.forget_location(id);
-            items.extend(left.items);
-            items.extend(left.location);
-            let is_removed = row::job(row).is_ok_and(|job| row::is_removed(row, &job));
-            let mark = row.attrs.get(&row::MARK).filter(|_| is_removed);
-            // The table expires the others.
-            ends.extend(mark.map(|mark| Change::Delete {
-                key: row.key.clone(),
-                when: Some((row::MARK, mark.clone())),
-            }));
-        }
-        // The rows last: a reader of the timer finds the rest by them.
-        for changes in [items, ends].into_iter().filter(|changes| !changes.is_empty()) {
-            self.table.write(&changes).await?;
-        }
-        Ok(reused)
-    }
-}
-
-/// What a timer that is due is still needed for.
-struct TimerNeed {
-    timer_at: Timestamp,
-    began: Timestamp,
-    is_needed: bool,
-    /// The timers that replace it.
-    later: Vec<EntryRequest>,
-}
-
-impl TimerNeed {
-    /// Checks a job of the timer, whose row is `row`. Returns the row if the store itself removes
-    /// what the job leaves behind.
-    fn check(&mut self, timed: &TimedJob, row: Option<Item>, found: &mut Found) -> Option<Item> {
-        let Some(row) = row else {
-            self.is_needed |= self.timer_at + MIN_ORPHAN_AGE > self.began;
-            return None;
-        };
-        let job = match row::job(&row) {
-            Ok(job) => job,
-            Err(error) => {
-                // The timer of a job that cannot be read stays until it can, or is over.
-                row::unreadable_row(&row, &error);
-                self.is_needed |= !row::is_over(&row, self.began);
-                return None;
-            }
-        };
-        if row::is_removed(&row, &job) {
-            return Some(row);
-        }
-        self.is_needed |= job.life.revision.0 < timed.revision;
-        let is_ended = job.life.ended().is_some();
-        if is_ended && timed.revision < job.life.revision.0 && row::has_timer(&row) {
-            return None;
-        }
-        let at = if is_ended { retention::sweep_at(&job)? } else { job.life.wake_at(&job.spec)? };
-        if at > found.until {
-            found.next = Some(found.next.map_or(at, |next| next.min(at)));
-            // `began` may be later than `until`: a timer due at `began` may not be due at `until`.
-            self.is_needed |= at <= self.timer_at;
-            self.later.push(EntryRequest::timer(&timed.id, job.life.revision.0, at));
-            return None;
-        }
-        if is_ended && !retention::names_object(&job) {
-            return Some(row);
-        }
-        self.is_needed = true;
-        found.overdue.insert((at, timed.id.clone()), job);
-        None
-    }
 }
 
 impl Found {
+    fn new(until: Timestamp) -> Self {
+        Self { until, overdue: BTreeMap::new(), next: None, purged: 0 }
+    }
+
+    /// A job must be checked at `at`, which is after `until`.
+    pub(super) fn later(&mut self, at: Timestamp) {
+        self.next = Some(self.next.map_or(at, |next| next.min(at)));
+    }
+
     /// The first `limit` jobs. The next call finds the rest.
     fn first(&mut self, limit: usize) -> Vec<Job> {
         std::mem::take(&mut self.overdue).into_values().take(limit).collect()
@@ -357,12 +239,4 @@ impl Registry {
         let count = self.read.iter().take_while(|bucket| bucket.hour == first).count();
         Ok(Some(self.read.drain(..count).collect()))
     }
-}
-
-/// The jobs of a timer; none for a damaged one, which is logged once and stays.
-fn readable(item: &Item) -> Option<Vec<TimedJob>> {
-    let what = || format!("timer {}", item.key.s);
-    let list = item.bytes(row::LIST).ok_or_else(|| StoreError::corrupt(what()));
-    let list = list.and_then(|list| decode(list, &item.key.s, what));
-    list.inspect_err(log_damage).ok()
 }

@@ -1,9 +1,9 @@
 //! The partitions of timers: one per hour and shard, and their registry.
 //!
-//! A process writes all its timers to one shard, which its first one selects. So a small deployment registers, and reads, as
-//! many partitions an hour as it has processes, and a large one spreads its writes over all shards.
-//! Readers read what is registered. Earlier releases wrote the timers of an hour to one partition
-//! without a shard.
+//! A process writes all its timers to one shard, which its first one selects. So a small deployment
+//! registers, and reads, as many partitions an hour as it has processes, and a large one spreads its
+//! writes over all shards. Readers read what is registered. Earlier releases wrote the timers of an
+//! hour to one partition without a shard.
 
 use super::key::{Hour, Key};
 

@@ -325,7 +325,7 @@ impl JobStore for SqliteStore {
         Ok(purged)
     }
 
-    async fn upkeep(&self) -> Result<(), StoreError> {
-        Ok(())
+    async fn upkeep(&self, _: Option<&str>) -> Result<Option<String>, StoreError> {
+        Ok(None)
     }
 }

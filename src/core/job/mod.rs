@@ -47,6 +47,16 @@ pub struct Job {
 }
 
 impl Job {
+    /// The keys of the objects with its data and its result.
+    pub fn object_keys(&self) -> impl Iterator<Item = &str> {
+        let data = match &self.data {
+            Body::Object { key, .. } => Some(key.as_str()),
+            Body::Inline(_) | Body::Separate(_) => None,
+        };
+        let result = self.life.result.as_ref().and_then(|result| result.object.as_ref());
+        data.into_iter().chain(result.map(|(key, _)| key.as_str()))
+    }
+
     /// The same job after `event`; see [`Lifecycle::apply`].
     ///
     /// # Errors

@@ -123,7 +123,7 @@ impl JobOptions {
             replay_of: None,
             retention: config.retention_seconds,
             partition: String::new(),
-            request_digest: [0; 16],
+            request_digest: Spec::NO_DIGEST,
             original: None,
             unknown: UnknownFields::default(),
         }

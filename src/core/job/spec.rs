@@ -278,6 +278,11 @@ pub struct Spec {
     pub unknown: UnknownFields,
 }
 
+impl Spec {
+    /// The digest of a request that cannot be repeated: it has neither an id nor an idempotency key.
+    pub const NO_DIGEST: [u8; 16] = [0; 16];
+}
+
 record!(Spec {
     job_type,
     queue,

@@ -236,7 +236,8 @@ impl<L: StoreLayer> JobStore for L {
     ) -> Result<Purged, StoreError> {
         self.around(Operation::Purge, self.inner().purge(kind, now, keep, limit)).await
     }
-    async fn upkeep(&self) -> Result<(), StoreError> {
-        self.around(Operation::Upkeep, self.inner().upkeep()).await
+
+    async fn upkeep(&self, after: Option<&str>) -> Result<Option<String>, StoreError> {
+        self.around(Operation::Upkeep, self.inner().upkeep(after)).await
     }
 }

@@ -102,14 +102,24 @@ impl Engine {
         stream::iter(each).buffered(MAX_CONCURRENT_READS).collect().await
     }
 
-    /// Reads a body and a result that are objects.
-    async fn load_objects(&self, mut job: Job) -> Result<Job, Error> {
-        match &job.data {
-            Body::Inline(_) => {}
-            Body::Object { .. } => job.data = Body::Inline(self.data(&job).await?),
-            Body::Separate(_) => {
-                return Err(damaged_body(&job, "it is missing").into());
-            }
+    /// Reads a body and a result that are objects. If they are not there, they may have been deleted
+    /// after the job was read: then the job is read again.
+    async fn load_objects(&self, job: Job) -> Result<Job, Error> {
+        let error = match self.load_objects_of(job.clone()).await {
+            // The attempt of a running job is that of the job as it was read.
+            Err(error @ Error::Unreadable(_)) if job.life.running().is_none() => error,
+            done => return done,
+        };
+        let now = self.job(&job.id, None).await?;
+        if now.life.revision == job.life.revision && now.life.result == job.life.result {
+            return Err(error);
+        }
+        self.load_objects_of(now).await
+    }
+
+    async fn load_objects_of(&self, mut job: Job) -> Result<Job, Error> {
+        if job.data.inline().is_none() {
+            job.data = Body::Inline(self.data(&job).await?);
         }
         if let Some(result) = job.life.result.as_ref().filter(|result| result.object.is_some()) {
             let payload = self.data(&Job { data: result.body(), ..job.clone() }).await?;

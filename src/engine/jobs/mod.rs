@@ -11,6 +11,7 @@ pub mod job_writes;
 pub mod lookahead;
 pub mod objects;
 pub mod orphans;
+pub(crate) mod pass;
 pub mod report;
 pub(crate) mod running;
 pub mod sweep;

@@ -46,8 +46,8 @@ impl Engine {
 
     /// Deletes the objects that `before` named and `after`, which replaced it, does not.
     pub(crate) async fn forget_replaced(&self, before: &Job, after: &Job) {
-        for key in object_keys(before) {
-            if is_removed(after) || !object_keys(after).any(|kept| kept == key) {
+        for key in before.object_keys() {
+            if is_removed(after) || !after.object_keys().any(|kept| kept == key) {
                 self.forget_object(key).await;
             }
         }
@@ -55,7 +55,7 @@ impl Engine {
 
     /// Deletes every object that a removed job named.
     pub(crate) async fn forget_objects(&self, job: &Job) {
-        for key in object_keys(job) {
+        for key in job.object_keys() {
             self.forget_object(key).await;
         }
     }
@@ -108,25 +108,10 @@ pub(crate) fn is_removed(job: &Job) -> bool {
     job.life.ended().is_some() && job.spec.retention == Seconds::new(0)
 }
 
-/// The keys of the objects that a job's record names.
-pub(super) fn object_keys(job: &Job) -> impl Iterator<Item = &str> {
-    let data = match &job.data {
-        Body::Object { key, .. } => Some(key.as_str()),
-        _ => None,
-    };
-    let result = job
-        .life
-        .result
-        .as_ref()
-        .and_then(|result| result.object.as_ref())
-        .map(|(key, _)| key.as_str());
-    data.into_iter().chain(result)
-}
-
 /// Whether the job in an answer names `key`. If the outcome is unknown, the stored job may name it.
 fn may_name(answer: Result<&Job, &Error>, key: &str) -> bool {
     match answer {
-        Ok(job) => object_keys(job).any(|named| named == key),
+        Ok(job) => job.object_keys().any(|named| named == key),
         Err(Error::Unavailable { .. } | Error::Unreadable(_) | Error::Internal(_)) => true,
         Err(_) => false,
     }

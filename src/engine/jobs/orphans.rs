@@ -1,130 +1,95 @@
 //! Orphans: objects that no job names. A process died between storing an object and committing its
 //! job, or between removing a job and deleting its objects.
 //!
-//! A pass lists all objects, a page at a time, and reads the job that each was stored for. What it
-//! finds to be an orphan was stored a day ago or more, so no request that stored it is under way.
+//! A [pass](super::pass) lists all objects, a page at a time, and reads the job that each was stored
+//! for. What it finds to be an orphan was stored a day ago or more, so no request that stored it is
+//! under way. The pages of a long pass follow each other faster, so that it ends within days.
 
 use std::{collections::BTreeSet, time::Duration};
 
-use futures_util::{StreamExt, TryStreamExt, stream};
+use futures_util::{StreamExt, stream};
 use object_store::path::Path;
-use serde::{Deserialize, Serialize};
 
-use super::objects::{BODIES, object_keys, owner_of};
+use super::objects::{BODIES, owner_of};
 use crate::{Engine, Error};
 use tidegate_core::{
-    error_chain::ErrorChain,
-    job::JobId,
-    port::{
-        Write,
-        job_store::{Committed, ItemKind},
-    },
-    stored::UnknownNames,
-    time::Timestamp,
+    error_chain::ErrorChain, job::JobId, port::job_store::StoredJob, time::Timestamp,
 };
 
 /// Age from which an object may be an orphan.
 const MIN_ORPHAN_AGE: Duration = Duration::from_hours(24);
 /// Objects of a page: as many as one request to S3 lists.
 const PAGE_OBJECTS: usize = 1000;
-/// The time from one page to the next.
-const PAGE_INTERVAL: Duration = Duration::from_mins(10);
-/// The time from the start of a pass to that of the next one, which may take longer.
-const PASS_INTERVAL: Duration = Duration::from_hours(6);
-/// The name of the item that records the pass.
+/// The longest time from one page to the next.
+const MAX_PAGE_INTERVAL: Duration = Duration::from_mins(10);
+/// This time divided by the number of the pages so far is the time to the next one, if that is shorter.
+/// So the number of pages doubles every eight hours.
+const PAGE_TIME: Duration = Duration::from_hours(12);
+/// The name of the pass.
 const PASS_NAME: &str = "objects";
 
-/// How far the pass has come.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct ObjectPass {
-    /// When the pass began.
-    began: Timestamp,
-    /// When the next page is due.
-    next_at: Timestamp,
-    /// The last object of the latest page; none at the start of a pass.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    after: Option<String>,
-    #[serde(flatten)]
-    unknown: UnknownNames,
-}
-
-/// What a page of the pass found.
+/// What some pages of the pass found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SweptObjects {
     /// How many objects were listed.
     pub listed: usize,
     /// How many of them were orphans, and were deleted.
     pub deleted: usize,
+    /// How many of them were orphans, and could not be deleted. The next pass finds them again.
+    pub failed: usize,
 }
 
 impl Engine {
-    /// Reads the next page of the objects, if one is due, and deletes those that no job names.
+    /// Reads the pages of the objects that are due, until `until`, and deletes those that no job names.
     ///
     /// # Errors
     ///
     /// Those of the stores. A repeat is harmless.
-    pub async fn sweep_objects(&self) -> Result<SweptObjects, Error> {
-        let now = self.now();
-        if now < *self.objects_due_at.lock() {
-            return Ok(SweptObjects::default());
+    pub async fn sweep_objects(&self, until: Timestamp) -> Result<SweptObjects, Error> {
+        let mut swept = SweptObjects::default();
+        while let Some((version, mut pass)) = self.due_pass(PASS_NAME).await? {
+            let now = self.now();
+            let page = self.object_page(pass.after.as_deref()).await;
+            let page = page.map_err(|error| unavailable(&error))?;
+            let last = page.last().filter(|_| page.len() == PAGE_OBJECTS).map(ToString::to_string);
+            swept.listed += page.len();
+            let orphans = self.orphans(page, now).await?;
+            self.delete_orphans(orphans, &mut swept).await;
+            pass.step(last, now, page_interval(pass.steps + 1));
+            if !self.record_step(PASS_NAME, version, &pass).await? || self.now() >= until {
+                break;
+            }
         }
-        let (version, mut pass) = self.read_object_pass().await?;
-        if now < pass.next_at {
-            *self.objects_due_at.lock() = pass.next_at;
-            return Ok(SweptObjects::default());
-        }
-        if pass.after.is_none() {
-            pass.began = now;
-            self.ports.store.upkeep().await?;
-        }
-        let page =
-            self.object_page(pass.after.as_deref()).await.map_err(|error| unavailable(&error))?;
-        let is_last = page.len() < PAGE_OBJECTS;
-        pass.after = page.last().filter(|_| !is_last).map(ToString::to_string);
-        let listed = page.len();
-        let orphans = self.orphans(page, now).await?;
-        let deleted = orphans.len();
-        if deleted > 0 {
-            let orphans = stream::iter(orphans).map(Ok).boxed();
-            let gone = self.ports.objects.delete_stream(orphans);
-            let gone = gone.filter(|gone| {
-                let missing = matches!(gone, Err(object_store::Error::NotFound { .. }));
-                std::future::ready(!missing)
-            });
-            gone.try_for_each(|_| std::future::ready(Ok(())))
-                .await
-                .map_err(|error| unavailable(&error))?;
-            tracing::info!(deleted, "objects that no job names were deleted");
-        }
-        let next_pass = if is_last { pass.began + PASS_INTERVAL } else { now };
-        pass.next_at = next_pass.max(now + PAGE_INTERVAL);
-        *self.objects_due_at.lock() = pass.next_at;
-        // If it is refused, another process has read the same page.
-        let bytes =
-            serde_json::to_vec(&pass).map_err(|error| Error::Internal(error.to_string()))?;
-        let write = Write::SetItem {
-            kind: ItemKind::Horizon,
-            name: PASS_NAME.into(),
-            was: version,
-            version: version + 1,
-            bytes: Some(bytes),
-        };
-        let _: Vec<Committed> = self.ports.store.commit(vec![vec![write]]).await?;
-        Ok(SweptObjects { listed, deleted })
+        Ok(swept)
     }
 
-    /// Reads how far the pass has come, and its version; version 0 if there was none.
-    async fn read_object_pass(&self) -> Result<(u64, ObjectPass), Error> {
-        let items = self.ports.store.items(ItemKind::Horizon).await?;
-        let Some(item) = items.into_iter().find(|item| item.name == PASS_NAME) else {
-            return Ok((0, ObjectPass::default()));
-        };
-        // An unreadable record starts the pass again.
-        let pass = item.read().unwrap_or_else(|error| {
-            tracing::warn!(%error, "the progress of the pass over objects cannot be read");
-            ObjectPass::default()
-        });
-        Ok((item.version, pass))
+    /// Deletes these objects. One that cannot be deleted does not keep the others.
+    async fn delete_orphans(&self, orphans: Vec<Path>, swept: &mut SweptObjects) {
+        if orphans.is_empty() {
+            return;
+        }
+        let (count, before) = (orphans.len(), swept.deleted);
+        let mut gone = self.ports.objects.delete_stream(stream::iter(orphans).map(Ok).boxed());
+        let mut first_error = None;
+        while let Some(gone) = gone.next().await {
+            match gone {
+                Ok(_) | Err(object_store::Error::NotFound { .. }) => swept.deleted += 1,
+                // One error may be that of many objects.
+                Err(error) => {
+                    first_error.get_or_insert(error);
+                }
+            }
+        }
+        let deleted = swept.deleted - before;
+        let failed = count.saturating_sub(deleted);
+        swept.failed += failed;
+        match first_error {
+            None => tracing::info!(deleted, "objects that no job names were deleted"),
+            Some(error) => {
+                let error = ErrorChain(&error);
+                tracing::warn!(deleted, failed, %error, "objects that no job names are not deleted");
+            }
+        }
     }
 
     /// The first objects after `after`, in order.
@@ -164,9 +129,9 @@ impl Engine {
         }
         let ids: Vec<JobId> = owned.iter().map(|(_, job)| job.clone()).collect();
         let jobs = self.ports.store.get(&ids).await?;
-        let is_orphan = |((object, _), job): ((Path, JobId), _)| {
+        let is_orphan = |((object, _), job): ((Path, JobId), StoredJob)| {
             let is_named = match &job {
-                Ok(Some(job)) => object_keys(job).any(|key| Path::from(key) == object),
+                Ok(Some(job)) => job.object_keys().any(|key| Path::from(key) == object),
                 Ok(None) => false,
                 // What it names is not known.
                 Err(_) => true,
@@ -177,9 +142,29 @@ impl Engine {
     }
 }
 
+/// The time from page number `page` of a pass to the next one.
+fn page_interval(page: u64) -> Duration {
+    let page = u32::try_from(page).unwrap_or(u32::MAX).max(1);
+    (PAGE_TIME / page).min(MAX_PAGE_INTERVAL)
+}
+
 fn unavailable(error: &object_store::Error) -> Error {
     Error::Unavailable {
         retry_after: Duration::from_mins(1),
         message: format!("the objects cannot be swept: {}", ErrorChain(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pass_ends_within_days_however_many_objects_there_are() {
+        for (objects, days) in [(72_000, 1), (1_000_000, 2), (60_000_000, 4)] {
+            let pages = 1..=objects / PAGE_OBJECTS as u64;
+            let time: Duration = pages.map(page_interval).sum();
+            assert!(time <= Duration::from_hours(24 * days), "{objects}: {time:?}");
+        }
     }
 }

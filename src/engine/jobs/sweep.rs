@@ -114,9 +114,12 @@ impl Engine {
     /// The job after what is due at `now`. None if nothing is due, or if an ended job is to be
     /// removed.
     fn overdue_change(&self, catalog: &Catalog, job: &Job, now: Timestamp) -> Option<Job> {
-        let kept_until = |at: Timestamp| at + job.spec.retention.duration();
         match &job.life.state {
-            State::Ended { at, .. } if kept_until(*at) <= now => None,
+            State::Ended { .. }
+                if job.life.kept_until(&job.spec).is_some_and(|until| until <= now) =>
+            {
+                None
+            }
             State::Ended { .. } => job.apply(Event::ForgetResult, now).ok(),
             State::Scheduled { .. } => tick::overdue(job, now),
             State::Running(_) => {

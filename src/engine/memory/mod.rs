@@ -297,8 +297,8 @@ impl JobStore for MemoryStore {
         Ok(self.records.lock().purge(kind, now, keep, limit))
     }
 
-    async fn upkeep(&self) -> Result<(), StoreError> {
-        Ok(())
+    async fn upkeep(&self, _: Option<&str>) -> Result<Option<String>, StoreError> {
+        Ok(None)
     }
 }
 

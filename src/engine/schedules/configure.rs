@@ -38,7 +38,7 @@ use crate::{
 };
 use tidegate_core::{
     error_code::ErrorCode,
-    job::{Payload, ScheduleName, payload::MAX_DEPTH},
+    job::{Payload, ScheduleName, Spec, payload::MAX_DEPTH},
     port::{Write, job_store::ItemKind},
     schedule::{
         MAX_SCHEDULES, Replaced, SCHEDULE_DATA_BYTES, ScheduleConfig, ScheduleItem, ScheduleState,
@@ -195,8 +195,14 @@ impl Engine {
         match catalog.types.get(job_type).filter(|_| !reserved) {
             Some(item) => {
                 let now = self.now();
-                self.resolve(&occurrence(name, config, data, now), catalog, item, [0; 16], now)
-                    .map(drop)
+                self.resolve(
+                    &occurrence(name, config, data, now),
+                    catalog,
+                    item,
+                    Spec::NO_DIGEST,
+                    now,
+                )
+                .map(drop)
             }
             None if self.rules.create_unknown_types && !reserved => Ok(()),
             None => Err(Error::NotFound {

@@ -1,6 +1,6 @@
 //! Objects that no job names are deleted by a pass over all objects, and no others.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use futures_util::StreamExt;
 use object_store::{ObjectStoreExt, local::LocalFileSystem, memory::InMemory, path::Path};
@@ -10,7 +10,7 @@ use tidegate_core::{
     time::Seconds,
 };
 use tidegate_engine::{
-    Engine, OBJECT_BYTES, Ports, Rules, SweptObjects,
+    Engine, Error, OBJECT_BYTES, Ports, Rules, SweptObjects,
     request::{NewJob, ReportOutcome},
     testkit::{
         builders::name,
@@ -39,7 +39,11 @@ async fn keys(harness: &Harness) -> Vec<String> {
 }
 
 async fn swept(harness: &Harness) -> SweptObjects {
-    harness.engine.sweep_objects().await.unwrap()
+    harness.engine.sweep_objects(harness.engine.now()).await.unwrap()
+}
+
+fn found(listed: usize, deleted: usize) -> SweptObjects {
+    SweptObjects { listed, deleted, failed: 0 }
 }
 
 /// A large result as an object of `job`, which no commit follows.
@@ -71,18 +75,18 @@ async fn an_object_that_no_job_names_goes_after_a_day() {
         harness.tick(input).await.reports.remove(0).unwrap();
         let all = keys(&harness).await;
         assert_eq!(all.len(), 5);
-        assert_eq!(swept(&harness).await, SweptObjects { listed: 5, deleted: 0 });
+        assert_eq!(swept(&harness).await, found(5, 0));
         harness.wait(DAY - 1);
         assert_eq!(swept(&harness).await.deleted, 0, "they are too young");
         harness.wait(DAY / 2);
-        assert_eq!(swept(&harness).await, SweptObjects { listed: 5, deleted: 2 });
+        assert_eq!(swept(&harness).await, found(5, 2));
         let mut left = all;
         left.retain(|key| *key != second && *key != third);
         assert_eq!(keys(&harness).await, left);
         assert_eq!(harness.engine.data(&harness.job(&named.id).await).await.unwrap(), large());
         // The next pass begins some hours later, in every process.
         assert_eq!(swept(&harness).await.listed, 0);
-        assert_eq!(harness.another().sweep_objects().await.unwrap().listed, 0);
+        assert_eq!(harness.another().sweep_objects(harness.engine.now()).await.unwrap().listed, 0);
     }
 }
 
@@ -95,7 +99,7 @@ async fn an_object_of_a_job_that_cannot_be_read_stays() {
         harness.damage(&job.id).await;
         harness.objects(objects);
         harness.wait(2 * DAY);
-        assert_eq!(swept(&harness).await, SweptObjects { listed: 1, deleted: 0 });
+        assert_eq!(swept(&harness).await, found(1, 0));
     }
 }
 
@@ -120,7 +124,7 @@ async fn a_body_follows_its_job_to_the_id_of_a_slower_request() {
         assert!(job.id.as_str().starts_with("01arz3ndektsv4rrffq6"));
         assert_eq!(keys(&harness).await.len(), 1);
         harness.wait(2 * DAY);
-        assert_eq!(swept(&harness).await, SweptObjects { listed: 1, deleted: 0 });
+        assert_eq!(swept(&harness).await, found(1, 0));
         assert_eq!(harness.engine.data(&harness.job(&job.id).await).await.unwrap(), large());
         harness.lease(1).await;
     }
@@ -156,21 +160,53 @@ async fn a_pass_goes_on_where_the_last_page_ended() {
 }
 
 #[tokio::test]
-async fn a_failed_deletion_is_repeated() {
+async fn objects_that_cannot_be_deleted_keep_no_others() {
     let mut harness = every_store_and_table().remove(0);
     let objects = Arc::new(FaultyObjects::default());
     harness.objects(Arc::clone(&objects) as _);
-    harness.set_type("work", TypeConfig::default()).await;
-    harness.enqueue(work()).await;
-    let run = harness.lease(1).await.remove(0);
-    stored_for(&harness, &run).await;
-    harness.wait(2 * DAY);
-    for request in [ObjectRequest::List, ObjectRequest::Delete] {
-        objects.fail([request]);
-        harness.engine.sweep_objects().await.unwrap_err();
+    for n in 0..1200 {
+        let key = format!("bodies/job-{n}-0000000000zzzzzzzzzzzzzzzz-00000000");
+        objects.put(&Path::from(key), "1".into()).await.unwrap();
     }
+    harness.wait(2 * DAY);
+    objects.fail([ObjectRequest::List]);
+    harness.engine.sweep_objects(harness.engine.now()).await.unwrap_err();
+    objects.fail([ObjectRequest::Delete]);
+    let failed = SweptObjects { listed: 1000, deleted: 0, failed: 1000 };
+    assert_eq!(swept(&harness).await, failed);
     objects.fail([]);
-    assert_eq!(swept(&harness).await, SweptObjects { listed: 1, deleted: 1 });
+    harness.wait(600);
+    assert_eq!(swept(&harness).await, found(200, 200), "the pass goes on behind them");
+    harness.wait(DAY);
+    assert_eq!(swept(&harness).await, found(1000, 1000), "the next pass repeats them");
     assert!(keys(&harness).await.is_empty());
-    harness.clock.advance(Duration::from_secs(DAY));
+}
+
+#[tokio::test]
+async fn a_body_that_is_deleted_while_it_is_read_is_no_fault() {
+    for mut harness in every_store_and_table() {
+        let keep_result = KeepResult::For(Seconds::new(60));
+        let config = TypeConfig { keep_result, ..TypeConfig::default() };
+        harness.set_type("work", config).await;
+        let job = harness.enqueue(NewJob { id: Some(name("mine")), ..carrying(large()) }).await;
+        let run = harness.lease(1).await.remove(0);
+        let outcome = ReportOutcome::Succeeded { result: Some(Body::Inline(large())) };
+        let report = harness.engine.prepare_report(report(&run, outcome)).await.unwrap();
+        let input = tidegate_engine::TickInput { reports: vec![report], ..Default::default() };
+        harness.tick(input).await.reports.remove(0).unwrap();
+        // The job is read, and then its result is deleted.
+        let read = harness.job(&job.id).await;
+        harness.wait(61);
+        harness.engine.sweep().await.unwrap();
+        let loaded = harness.engine.load(vec![read.clone()]).await.unwrap().remove(0);
+        assert!(loaded.life.result.is_none());
+        assert_eq!(loaded.data.inline(), Some(&large()));
+        // The job goes.
+        harness.wait(40 * DAY);
+        for _ in 0..2 {
+            harness.engine.sweep().await.unwrap();
+        }
+        let gone = harness.engine.load(vec![read]).await.unwrap_err();
+        assert!(matches!(gone, Error::NotFound { .. }), "{gone:?}");
+    }
 }

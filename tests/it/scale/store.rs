@@ -240,7 +240,7 @@ impl JobStore for CountedStore {
         self.gauge.call(self.store.purge(kind, now, keep, limit)).await
     }
 
-    async fn upkeep(&self) -> Result<(), StoreError> {
-        self.gauge.call(self.store.upkeep()).await
+    async fn upkeep(&self, after: Option<&str>) -> Result<Option<String>, StoreError> {
+        self.gauge.call(self.store.upkeep(after)).await
     }
 }

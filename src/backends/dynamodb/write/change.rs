@@ -21,14 +21,19 @@ pub(super) fn change<'a>(
     write: &Write,
     mut locations: impl Iterator<Item = &'a JobLocation>,
     idempotency_keys: &[String],
+    mark: u64,
     now: Timestamp,
 ) -> Result<Change, StoreError> {
     let mut row_of =
         |id: &JobId| locations.next().expect("every job has a location").row(key::parts(id).0);
     let unconditional = |key| Change::Delete { key, when: None };
     Ok(match write {
-        Write::AddJob(job) => Change::Insert(row::row(job, row_of(&job.id), idempotency_keys)?.0),
-        Write::SetJob { job, was, all } => set_job(row_of(&job.id), job, *was, *all)?,
+        Write::AddJob(job) => {
+            Change::Insert(row::row(job, row_of(&job.id), idempotency_keys, mark)?.0)
+        }
+        Write::SetJob { job, was, all } => {
+            set_job(row_of(&job.id), job, *was, all.then_some(mark))?
+        }
         Write::RemoveJob { id, was } => {
             Change::Delete { key: row_of(id), when: Some((row::REVISION, Val::N(was.0))) }
         }
@@ -69,12 +74,12 @@ pub(super) fn change<'a>(
     })
 }
 
-/// Replaces the lifecycle of `job`, and its spec and data if `all`.
-fn set_job(key: Key, job: &Job, was: Revision, all: bool) -> Result<Change, StoreError> {
+/// Replaces the lifecycle of `job`; with the `mark` of the write also its spec and data.
+fn set_job(key: Key, job: &Job, was: Revision, mark: Option<u64>) -> Result<Change, StoreError> {
     let mut set = row::life(job)?;
     let mut remove = Vec::new();
-    if all {
-        let data = DataAt::of(job);
+    if let Some(mark) = mark {
+        let data = DataAt::of(job, mark);
         set.push(row::spec(job)?);
         set.extend(data.set);
         remove = data.remove;

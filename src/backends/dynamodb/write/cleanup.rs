@@ -1,17 +1,15 @@
 //! What a changed or removed job leaves behind: its body, its keys and the location of its id.
 //!
-//! **A removed job is hidden before what it leaves behind is deleted, and its row goes last.** A
-//! process that dies in between leaves a hidden row and its timer, by which a sweep deletes the
-//! rest.
+//! **A removed job is hidden before what it leaves behind is deleted.** A process that dies in between
+//! leaves a hidden row and its timer, by which a sweep deletes the rest.
 
 use std::time::Duration;
 
 use crate::dynamodb::{
     DynamoStore,
     entry::EntryRequest,
-    key::Key,
     retention::{Leftovers, MAX_REQUEST},
-    row::{self, BodyAt, DataAt},
+    row::{self, BodyAt},
     table::{Change, Item, Name, Val},
 };
 use tidegate_core::{
@@ -29,9 +27,7 @@ pub(super) fn needs_cleanup(write: &Write) -> bool {
 pub(super) fn replaced_parts(write: &Write, item: &Item) -> Vec<Change> {
     match (write, BodyAt::read(item)) {
         (Write::SetJob { job, .. }, Some(old)) if !matches!(job.data, Body::Separate(_)) => {
-            let new: Vec<Key> = DataAt::of(job).parts.into_iter().map(|part| part.key).collect();
-            let replaced = old.keys(&job.id).into_iter().filter(|key| !new.contains(key));
-            replaced.map(|key| Change::Delete { key, when: None }).collect()
+            old.deletions(&job.id)
         }
         _ => Vec::new(),
     }

@@ -23,6 +23,7 @@ use super::{
     DynamoStore, MAX_IN_FLIGHT_WRITE,
     entry::{EntryRequest, MAX_ENTRY_DELAY},
     key::{JobLocation, Key},
+    retention::Deletions,
     table::Change,
 };
 use cleanup::Removal;
@@ -48,6 +49,9 @@ struct Progress {
 /// A write of a wave, with its changes.
 struct PlannedWrite<'a> {
     write: &'a Write,
+    /// By which a repeat of a write recognizes its first attempt, and the name of the parts of the
+    /// bodies that it stores. A write without such a need has none.
+    mark: u64,
     /// The idempotency keys that its transaction sets to the job that it adds.
     idempotency_keys: Vec<String>,
     /// The locations of the rows of its jobs.
@@ -187,15 +191,16 @@ impl DynamoStore {
         }
         self.announce(entries).await?;
         let done = plan.iter().zip(outcomes).filter(|(_, outcome)| outcome.is_ok());
-        let cleanup: Vec<Change> =
-            done.flat_map(|(planned, _)| planned.cleanup.iter().cloned()).collect();
-        // The rows last: a sweep finds the rest by them.
-        let (rows, rest): (Vec<Change>, Vec<Change>) =
-            cleanup.into_iter().partition(|change| change.key().is_row());
-        for changes in [rest, rows].into_iter().filter(|changes| !changes.is_empty()) {
-            self.table.write(&changes).await?;
+        let mut cleanup = Deletions::default();
+        for (planned, _) in done {
+            cleanup.extend(planned.cleanup.iter().cloned());
+            for write in single_writes(planned.write) {
+                if let Write::RemoveJob { id, .. } = write {
+                    self.forget_location(id);
+                }
+            }
         }
-        Ok(())
+        self.delete(cleanup).await
     }
 
     /// The index entry of `job` at `run_at`.

@@ -51,6 +51,9 @@ impl DynamoStore {
             let current = key_read_by(planned.write)
                 .and_then(|key| read.binary_search(&key).ok())
                 .and_then(|index| items[index].as_ref());
+            if !matches!(planned.write, Write::RequireItem { .. } | Write::SetItem { .. }) {
+                planned.mark = self.entropy.bits() as u64;
+            }
             planned.effect = self.effect(planned, current)?;
             planned.cleanup.extend(removals_after(planned));
         }
@@ -174,13 +177,19 @@ impl DynamoStore {
         let mut changes: Vec<Change> = single_writes(write)
             .into_iter()
             .map(|write| {
-                let change = change(write, locations.by_ref(), &planned.idempotency_keys, now)?;
+                let change = change(
+                    write,
+                    locations.by_ref(),
+                    &planned.idempotency_keys,
+                    planned.mark,
+                    now,
+                )?;
                 let of_row = |removal: &&Removal| removal.change.key() == change.key();
                 let removal = planned.removals.iter().find(of_row);
                 Ok(removal.map(|removal| removal.change.clone()).unwrap_or(change))
             })
             .collect::<Result<_, StoreError>>()?;
-        let mark = (row::MARK, Val::N(self.entropy.bits() as u64));
+        let mark = (row::MARK, Val::N(planned.mark));
         for change in &mut changes {
             match change {
                 Change::Insert(item) => item.attrs.extend([mark.clone()]),
@@ -213,6 +222,7 @@ fn planned<'a>(
     let adds_job = singles.into_iter().any(|write| added_job(write).is_some());
     PlannedWrite {
         write,
+        mark: 0,
         idempotency_keys: if adds_job { idempotency_keys(txn) } else { Vec::new() },
         locations: found.into_iter().flatten().collect(),
         effect,

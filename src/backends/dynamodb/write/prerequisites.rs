@@ -10,6 +10,7 @@ use crate::dynamodb::{
     entry::{self, EntryRequest, MAX_ENTRY_DELAY},
     key::JobLocation,
     record,
+    retention::Deletions,
     row::DataAt,
     table::{Change, Item},
     upkeep,
@@ -29,7 +30,7 @@ struct Prerequisites {
     listings: Vec<Item>,
     bodies: Vec<Change>,
     /// What the removed jobs of hidden rows leave behind.
-    deleted: Vec<Change>,
+    deleted: Deletions,
 }
 
 impl DynamoStore {
@@ -64,7 +65,7 @@ impl DynamoStore {
                 let revision = job.life.revision.0;
                 needed.entries.extend(timer.map(|at| EntryRequest::timer(&job.id, revision, at)));
                 if all && matches!(job.data, Body::Inline(_)) {
-                    let parts = DataAt::of(job).parts;
+                    let parts = DataAt::of(job, planned.mark).parts;
                     needed.bodies.extend(parts.into_iter().map(Change::Put));
                 }
             }
@@ -72,12 +73,10 @@ impl DynamoStore {
         self.register(needed.buckets).await?;
         self.keep_listed(needed.listings).await?;
         self.announce(needed.entries).await?;
-        for changes in [needed.bodies, needed.deleted] {
-            if !changes.is_empty() {
-                self.table.write(&changes).await?;
-            }
+        if !needed.bodies.is_empty() {
+            self.table.write(&needed.bodies).await?;
         }
-        Ok(())
+        self.delete(needed.deleted).await
     }
 
     /// Adds the entry of `job`, whose row lies at `location`, and the registrations of its buckets.

@@ -1,10 +1,13 @@
 //! Refused writes: whether they have succeeded all the same, and what they conflict with.
 
-use super::{Effect, PlannedWrite};
+use super::{
+    Effect, PlannedWrite,
+    parts::{single_writes, stored_job},
+};
 use crate::dynamodb::{
     DynamoStore,
     key::Key,
-    row,
+    row::{self, BodyAt},
     table::{Change, Item, Val},
 };
 use tidegate_core::{
@@ -52,18 +55,25 @@ impl DynamoStore {
         let mut items = self.table.get(&keys).await?.into_iter();
         let now = self.now();
         let mut replacements: Vec<(usize, Vec<Change>, Vec<Item>)> = Vec::new();
+        let mut refused_parts = Vec::new();
         for (index, changes) in refused {
-            let current = items.by_ref().take(changes.len()).collect();
+            let current: Vec<Option<Item>> = items.by_ref().take(changes.len()).collect();
+            let unused = unused_parts(&plan[index], &current);
             match refusal(plan[index].write, changes, current, now) {
                 Refusal::Done => outcomes[index] = Ok(()),
                 Refusal::Replace { changes, hidden } => {
                     replacements.push((index, changes, hidden));
                 }
                 Refusal::Conflict(record, job) => {
+                    refused_parts.extend(unused);
+                    self.forget_locations_of(plan[index].write);
                     outcomes[index] = Err(record);
                     jobs[index] = job.map(|job| *job);
                 }
             }
+        }
+        if !refused_parts.is_empty() {
+            self.table.write(&refused_parts).await?;
         }
         for (index, changes, hidden) in replacements {
             self.forget_replaced(&hidden).await?;
@@ -85,6 +95,16 @@ impl DynamoStore {
         if changes.is_empty() { Ok(()) } else { self.table.write(&changes).await.map(drop) }
     }
 
+    /// Reads the locations of the jobs that `write` could not change again when they are needed: a
+    /// known one may be that of an earlier job under the same id.
+    fn forget_locations_of(&self, write: &Write) {
+        for write in single_writes(write) {
+            if let Write::SetJob { job: Job { id, .. }, .. } | Write::RemoveJob { id, .. } = write {
+                self.forget_location(id);
+            }
+        }
+    }
+
     async fn replace_hidden(&self, changes: &[Change]) -> Result<(), StoreError> {
         let done = if changes.len() == 1 {
             self.table.write(changes).await? == [true]
@@ -97,6 +117,16 @@ impl DynamoStore {
             Err(StoreError::unavailable("a hidden job was removed at the same moment"))
         }
     }
+}
+
+/// The deletions of the parts of bodies that `planned` has stored, except those that a row names.
+fn unused_parts(planned: &PlannedWrite<'_>, current: &[Option<Item>]) -> Vec<Change> {
+    let named: Vec<BodyAt> = current.iter().flatten().filter_map(BodyAt::read).collect();
+    let stored = single_writes(planned.write).into_iter().filter_map(stored_job);
+    let whole = stored.filter(|(_, all)| *all);
+    let parts = whole.filter_map(|(job, _)| Some((&job.id, BodyAt::of(job, planned.mark)?)));
+    let unused = parts.filter(|(_, body)| !named.contains(body));
+    unused.flat_map(|(id, body)| body.deletions(id)).collect()
 }
 
 /// The meaning of the refusal of `changes`, whose items are `current`.

@@ -26,9 +26,17 @@ impl Lifecycle {
                 let lease = (!run.granted).then_some(run.lease_until);
                 spec.deadline_at.into_iter().chain(lease).min()
             }
-            State::Ended { at, .. } => {
-                self.result_until(spec).into_iter().chain([*at + spec.retention.duration()]).min()
+            State::Ended { .. } => {
+                self.result_until(spec).into_iter().chain(self.kept_until(spec)).min()
             }
+        }
+    }
+
+    /// Until when an ended job with this `spec` is kept; none for a live one.
+    pub fn kept_until(&self, spec: &Spec) -> Option<Timestamp> {
+        match &self.state {
+            State::Ended { at, .. } => Some(*at + spec.retention.duration()),
+            State::Scheduled { .. } | State::Running(_) => None,
         }
     }
 

@@ -110,7 +110,8 @@ pub trait JobStore: Send + Sync {
     ) -> Result<Vec<String>, StoreError>;
 
     /// At most `limit` jobs with a `wake_at` of `until` or before, earliest first; with `after`,
-    /// the `next` of a page, those behind it. A job that cannot be read is left out.
+    /// the `next` of a page, those behind it. A job that cannot be read is left out. A store with
+    /// much else to do may end the page early; its `next_at` is `until` then.
     async fn overdue(
         &self,
         until: Timestamp,
@@ -169,9 +170,13 @@ pub trait JobStore: Send + Sync {
         keep: u64,
         limit: u32,
     ) -> Result<Purged, StoreError>;
-    /// Does what the store itself needs from time to time, such as renewing what expires although its
-    /// job still waits. The engine calls it at least once a week.
-    async fn upkeep(&self) -> Result<(), StoreError>;
+
+    /// Makes one step of what the store itself needs from time to time, such as renewing what expires
+    /// although its job still waits.
+    ///
+    /// A step has a bound. It returns where the next one goes on, if there is one: that is `after` of
+    /// the next call. The engine begins again some hours after the first step.
+    async fn upkeep(&self, after: Option<&str>) -> Result<Option<String>, StoreError>;
 }
 
 /// A shared store.

@@ -18,9 +18,6 @@ use tidegate_core::{
     time::{Seconds, Timestamp},
 };
 
-/// The digest of a request that cannot be repeated: it has neither an id nor an idempotency key.
-pub(super) const NO_DIGEST: [u8; 16] = [0; 16];
-
 /// The fields that a repeated request must have in common with the first one, in addition to its
 /// data and the job that it replays.
 ///

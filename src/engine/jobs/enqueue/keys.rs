@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use super::{EnqueueItem, digest::NO_DIGEST};
+use super::EnqueueItem;
 use crate::{Engine, Error, ids, request::Enqueued};
 use tidegate_core::{
     error_code::ErrorCode,
-    job::{Body, Job, JobId, State, spec::UniqueWhile},
+    job::{Body, Job, JobId, Spec, State, spec::UniqueWhile},
     port::job_store::{Expect, Key},
     time::Timestamp,
 };
@@ -146,7 +146,8 @@ fn correlation_key_taken(holder: JobId) -> Error {
 pub(super) fn same_request(requested: &Job, stored: Job) -> Result<Enqueued, Error> {
     // Without a digest the request chose no id. It shares an id only with the request that found
     // the same key without a job, and that one was first.
-    if requested.spec.request_digest == NO_DIGEST && requested.spec.correlation_key.is_some() {
+    if requested.spec.request_digest == Spec::NO_DIGEST && requested.spec.correlation_key.is_some()
+    {
         return Err(correlation_key_taken(stored.id));
     }
     if requested.spec.request_digest == stored.spec.request_digest {

@@ -30,11 +30,10 @@ use crate::{
     plugins::registry::Checked,
     request::{Enqueued, NewJob},
 };
-use digest::NO_DIGEST;
 use keys::same_request;
 use tidegate_core::{
     error_code::ErrorCode,
-    job::{Body, Job, JobId, Payload, Revision, retry::Retry},
+    job::{Body, Job, JobId, Payload, Revision, Spec, retry::Retry},
     port::{
         Committed, Txn, Write,
         job_store::{CurrentRecord, Expect, ItemKind, Key},
@@ -263,7 +262,7 @@ impl Engine {
         now: Timestamp,
     ) -> Result<(Job, u64, JobKeys), Error> {
         let job_type = self.type_of(&new.job_type, catalog).await?;
-        let digest = if new.is_repeatable() { digest(new) } else { NO_DIGEST };
+        let digest = if new.is_repeatable() { digest(new) } else { Spec::NO_DIGEST };
         if let Some(retry @ Retry::Plugin(..)) =
             new.options.retry.as_ref().filter(|retry| **retry != job_type.config.retry)
         {

@@ -255,7 +255,7 @@ impl Engine {
         for loaded in self.load_each(jobs.cloned().collect()).await {
             match loaded {
                 Ok(job) => data.extend(text(&job).map(|text| (job.id, text))),
-                Err(Error::Internal(_) | Error::Unreadable(_)) => {}
+                Err(Error::Internal(_) | Error::Unreadable(_) | Error::NotFound { .. }) => {}
                 Err(error) => return Err(error),
             }
         }

@@ -29,8 +29,8 @@ const REPLY_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_CONCURRENT_DECISIONS: usize = 16;
 /// Most retry decisions that are written together.
 const MAX_DECISIONS_PER_COMMIT: usize = 64;
-/// How often it is checked whether a page of the objects is due.
-const OBJECT_INTERVAL: Duration = Duration::from_mins(1);
+/// How often it is checked whether a step of a pass is due.
+const PASS_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Starts sweeping; ends with the server.
 pub(crate) fn spawn(inner: &Arc<Inner>) {
@@ -65,7 +65,9 @@ struct Sweeper {
     replies_at: Timestamp,
     /// The cursor of the next page of pending replies.
     replies_after: Option<String>,
-    objects_at: Timestamp,
+    passes_at: Timestamp,
+    /// The passes under way. They delay no sweep.
+    passes: Option<JoinHandle<()>>,
     /// Calls of retry strategies under way. A slow one delays neither the sweep nor another one.
     deciding: HashMap<Option<PluginName>, JoinHandle<()>>,
     /// The strategy that was called last; the next sweep starts with its successor.
@@ -86,11 +88,10 @@ impl Sweeper {
             self.replies_at = clock.now() + REPLY_INTERVAL;
             self.replies_after = sweep_replies(inner, self.replies_after.take()).await;
         }
-        if clock.now() >= self.objects_at {
-            self.objects_at = clock.now() + OBJECT_INTERVAL;
-            if let Err(error) = inner.engine.sweep_objects().await {
-                tracing::warn!(%error, "objects that no job names are not deleted");
-            }
+        let is_free = self.passes.as_ref().is_none_or(JoinHandle::is_finished);
+        if is_free && clock.now() >= self.passes_at {
+            self.passes_at = clock.now() + PASS_INTERVAL;
+            self.passes = Some(tokio::spawn(make_passes(Arc::clone(inner))));
         }
         match inner.engine.sweep().await {
             Ok(swept) => {
@@ -167,6 +168,17 @@ async fn sweep_replies(inner: &Arc<Inner>, after: Option<String>) -> Option<Stri
             tracing::warn!(%error, "pending replies cannot be swept");
             None
         }
+    }
+}
+
+/// Makes the steps of passes that are due: over objects, and the upkeep of the store.
+async fn make_passes(inner: Arc<Inner>) {
+    let until = inner.engine.now() + PASS_INTERVAL;
+    if let Err(error) = inner.engine.sweep_objects(until).await {
+        tracing::warn!(%error, "objects that no job names are not deleted");
+    }
+    if let Err(error) = inner.engine.upkeep(until).await {
+        tracing::warn!(%error, "the upkeep of the store failed; it is repeated");
     }
 }
 

@@ -227,8 +227,7 @@ impl Server {
         let (unlimited, limited) = self.active_queues(&catalog, until_due, report).await?;
         // First, so that no job becomes late because this dispatch waits.
         // It leaves half of the time to the other parts of the sweep.
-        let now = self.now();
-        let stop_at = now + until.since(now) / 2;
+        let stop_at = self.half_of(until);
         let done = match begun {
             Some(begun) => engine.look_ahead(begun, &unlimited, stop_at).await,
             None => Ok(Lookahead::default()),
@@ -254,7 +253,10 @@ impl Server {
         // The flush dispatches the new jobs, to arrive at their due times.
         self.inner.on_materialized(&engine.materialize(LOOKAHEAD).await?);
         self.sweep_replies(until).await?;
-        while self.now() < until {
+        // So does the removal of what ended jobs leave behind, which has no end while more jobs end
+        // than it can handle.
+        let stop_at = self.half_of(until);
+        while self.now() < stop_at {
             let swept = engine.sweep().await?;
             let next_at = swept.next_at;
             self.on_swept(swept.changed, swept.pending).await?;
@@ -262,13 +264,16 @@ impl Server {
                 break;
             }
         }
-        // A failure is one of the sweep, but keeps no job waiting.
-        if let Err(error) = engine.sweep_objects().await {
-            report.failed(&error);
-        }
         // The messages so far do not wait for the ticks.
         let _ = self.flush().await;
         self.tick_all(&limited, until, report).await;
+        // After the ticks, because no job waits for them. A failure is one of the sweep.
+        if let Err(error) = engine.upkeep(self.half_of(until)).await {
+            report.failed(&error);
+        }
+        if let Err(error) = engine.sweep_objects(self.half_of(until)).await {
+            report.failed(&error);
+        }
         for stored in self.unfinished().await? {
             if self.now() >= until {
                 break;
@@ -276,6 +281,12 @@ impl Server {
             Box::pin(self.operate(&stored.operation.id, until)).await?;
         }
         Ok(())
+    }
+
+    /// The instant at which half of the time to `until` is over.
+    fn half_of(&self, until: Timestamp) -> Timestamp {
+        let now = self.now();
+        now + until.since(now) / 2
     }
 
     /// The queues with jobs to care for by `until`: those without a ledger, and those with one.

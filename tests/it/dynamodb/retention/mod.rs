@@ -1,8 +1,13 @@
 //! What a job leaves behind goes when its retention is over, also if the process dies between any
 //! two writes, and never what belongs to a new job under the same id or keys.
 
+mod bounds;
+mod parts;
+mod reused;
+mod upkeep;
+
 use std::{
-    sync::{Arc, atomic::AtomicUsize, atomic::Ordering},
+    sync::{Arc, atomic::AtomicU64, atomic::AtomicUsize, atomic::Ordering},
     time::Duration,
 };
 
@@ -35,10 +40,14 @@ use tidegate_engine::{
 
 use crate::cases::harness::{Harness, failed, queue, report, work};
 
-/// A table that fails every request once it has made a number of changes.
+/// A table that fails every request once it has made a number of changes. A write makes its changes
+/// in an order that `order` selects: that of the caller if it is 0.
 struct DyingTable {
     table: Arc<MemoryTable>,
     left: AtomicUsize,
+    order: AtomicU64,
+    /// The number of requests.
+    requests: AtomicUsize,
 }
 
 impl DyingTable {
@@ -50,6 +59,7 @@ impl DyingTable {
     }
 
     fn check(&self) -> Result<(), StoreError> {
+        self.requests.fetch_add(1, Ordering::SeqCst);
         let died = || StoreError::unavailable("the process died");
         if self.left.load(Ordering::SeqCst) > 0 { Ok(()) } else { Err(died()) }
     }
@@ -70,8 +80,16 @@ impl Table for DyingTable {
     async fn write(&self, changes: &[Change]) -> Result<Vec<bool>, StoreError> {
         self.check()?;
         let count = self.take(changes.len());
-        let done = self.table.write(&changes[..count]).await?;
-        if count < changes.len() { Err(StoreError::unavailable("it died")) } else { Ok(done) }
+        if count == changes.len() {
+            return self.table.write(changes).await;
+        }
+        let seed = self.order.load(Ordering::SeqCst);
+        let mut order: Vec<u64> = (0..changes.len() as u64).collect();
+        order.sort_by_key(|index| index.wrapping_add(1).wrapping_mul(seed) % 101);
+        let some: Vec<Change> =
+            order[..count].iter().map(|index| changes[*index as usize].clone()).collect();
+        self.table.write(&some).await?;
+        Err(StoreError::unavailable("it died"))
     }
 
     async fn together(&self, changes: &[Change]) -> Result<bool, StoreError> {
@@ -96,8 +114,9 @@ const SETTLED: u64 = RETENTION + 40;
 impl Shop {
     async fn new(config: TypeConfig) -> Self {
         let table = Arc::new(MemoryTable::new());
-        let left = AtomicUsize::new(usize::MAX);
-        let dying = Arc::new(DyingTable { table: Arc::clone(&table), left });
+        let (left, order) = (AtomicUsize::new(usize::MAX), AtomicU64::new(0));
+        let requests = AtomicUsize::new(0);
+        let dying = Arc::new(DyingTable { table: Arc::clone(&table), left, order, requests });
         let clock = Arc::new(FakeClock::default());
         let mut shop = Self {
             harness: Harness::at(store(&dying, &clock, 1), Arc::clone(&clock)),
@@ -111,11 +130,16 @@ impl Shop {
     }
 
     /// Another process, with the same objects.
-    fn restart(&mut self, seed: u64) {
+    fn process(&self, seed: u64) -> Engine {
         let ports = self.harness.engine.ports().clone();
         let store = store(&self.dying, &self.clock, seed);
-        self.harness.store = Arc::clone(&store);
-        self.harness.engine = Engine::new(Ports { store, ..ports }, Rules::default());
+        Engine::new(Ports { store, ..ports }, Rules::default())
+    }
+
+    /// The process of the harness ends, and another one begins.
+    fn restart(&mut self, seed: u64) {
+        self.harness.engine = self.process(seed);
+        self.harness.store = Arc::clone(&self.harness.engine.ports().store);
         *self.harness.cache = TickCache::default();
     }
 
@@ -126,6 +150,11 @@ impl Shop {
     fn revive(&mut self, seed: u64) {
         self.die_after(usize::MAX);
         self.restart(seed);
+    }
+
+    /// The number of requests to the table.
+    fn requests(&self) -> usize {
+        self.dying.requests.load(Ordering::SeqCst)
     }
 
     fn items(&self, prefixes: &[&str]) -> Vec<Item> {
@@ -283,9 +312,10 @@ async fn cut(
     result: Option<Payload>,
     config: &TypeConfig,
     at_end: bool,
-    writes: usize,
+    (writes, order): (usize, u64),
 ) -> (Shop, bool) {
     let mut shop = Shop::new(config.clone()).await;
+    shop.dying.order.store(order, Ordering::SeqCst);
     shop.harness.enqueue(job).await;
     let run = shop.harness.lease(1).await.remove(0);
     if at_end {
@@ -313,17 +343,19 @@ async fn what_a_job_leaves_goes_after_any_crash() {
     let removed = TypeConfig { retention_seconds: Seconds::new(0), ..TypeConfig::default() };
     for config in [kept(), removed] {
         for (what, job, result) in leaving() {
-            for at_end in [true, false] {
+            // The changes of a write may happen in any order.
+            let cuts = [(true, 0), (true, 37), (true, 100), (false, 0), (false, 37), (false, 100)];
+            for (at_end, order) in cuts {
                 let mut writes = 0;
                 loop {
                     let (shop, is_done) =
-                        cut(job.clone(), result.clone(), &config, at_end, writes).await;
+                        cut(job.clone(), result.clone(), &config, at_end, (writes, order)).await;
                     for _ in 0..4 {
                         shop.clock.advance(Duration::from_secs(1000));
                         shop.sweep().await.unwrap();
                     }
                     let what = format!(
-                        "{what}, {writes} writes, at its end: {at_end}, {:?}",
+                        "{what}, {writes} writes in order {order}, at its end: {at_end}, {:?}",
                         config.retention_seconds
                     );
                     // An object whose key went with a row that was removed at once is an orphan.
@@ -484,7 +516,9 @@ impl Shop {
             if day % 100 == 0 {
                 self.restart(100 + day);
             }
-            self.harness.engine.sweep_objects().await.unwrap();
+            let now = self.clock.now();
+            self.harness.engine.sweep_objects(now).await.unwrap();
+            self.harness.engine.upkeep(now + Duration::from_mins(1)).await.unwrap();
             self.sweep().await.unwrap();
         }
     }
