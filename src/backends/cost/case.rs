@@ -27,6 +27,8 @@ pub struct Units {
     pub tick: f64,
     /// Lambda: invocations of `deliver`.
     pub deliver: f64,
+    /// Lambda: seconds in which `tick` waits for the time of a tick.
+    pub waits: f64,
 }
 
 impl Units {
@@ -40,6 +42,7 @@ impl Units {
             enqueue: of(self.enqueue, other.enqueue),
             tick: of(self.tick, other.tick),
             deliver: of(self.deliver, other.deliver),
+            waits: of(self.waits, other.waits),
         }
     }
 
@@ -62,7 +65,7 @@ impl Units {
     }
 
     /// Each number with its name.
-    pub fn named(self) -> [(&'static str, f64); 8] {
+    pub fn named(self) -> [(&'static str, f64); 9] {
         [
             ("writes", self.writes),
             ("rows", self.rows),
@@ -72,6 +75,7 @@ impl Units {
             ("enqueue", self.enqueue),
             ("tick", self.tick),
             ("deliver", self.deliver),
+            ("waits", self.waits),
         ]
     }
 }
@@ -115,6 +119,7 @@ const fn units(
     standard: f64,
     fifo: f64,
     calls: [f64; 3],
+    waits: f64,
 ) -> Units {
     Units {
         writes,
@@ -125,87 +130,88 @@ const fn units(
         enqueue: calls[0],
         tick: calls[1],
         deliver: calls[2],
+        waits,
     }
 }
 
 /// Due at once, dispatched without a claim.
 pub const PLAIN: Case = Case {
     name: "at once, plain",
-    batched: units(2.0, 2.0, 4.02, 1.205, 0.0, [1.0, 0.0, 0.103]),
-    single: units(2.0, 2.0, 6.05, 3.0, 0.0, [1.0, 0.0, 1.0]),
-    bulk: units(2.0, 2.0, 1.242, 0.03, 0.0, [0.01, 0.0, 0.01]),
+    batched: units(2.0, 2.0, 4.02, 1.205, 0.0, [1.0, 0.0, 0.103], 0.0),
+    single: units(2.0, 2.0, 6.05, 3.0, 0.0, [1.0, 0.0, 1.0], 0.0),
+    bulk: units(2.0, 2.0, 1.242, 0.03, 0.0, [0.01, 0.0, 0.01], 0.0),
 };
 
 /// Due at once, claimed.
 pub const CLAIMED: Case = Case {
     name: "at once, claimed",
-    batched: units(3.103, 3.0, 4.02, 1.205, 0.0, [1.0, 0.0, 0.103]),
-    single: units(4.75, 3.0, 7.55, 3.0, 0.0, [1.0, 0.0, 1.0]),
-    bulk: units(3.09, 3.0, 1.242, 0.03, 0.0, [0.01, 0.0, 0.01]),
+    batched: units(3.103, 3.0, 4.02, 1.205, 0.0, [1.0, 0.0, 0.103], 0.0),
+    single: units(4.75, 3.0, 7.675, 3.0, 0.0, [1.0, 0.0, 1.0], 0.0),
+    bulk: units(3.09, 3.0, 1.242, 0.03, 0.0, [0.01, 0.0, 0.01], 0.0),
 };
 
 /// Due at once, claimed, one retry.
 pub const RETRIED: Case = Case {
     name: "at once, claimed, one retry",
-    batched: units(6.2, 5.0, 6.853, 2.243, 0.0, [1.0, 0.0, 0.193]),
-    single: units(9.525, 5.0, 13.0, 6.0, 0.0, [1.0, 0.0, 2.0]),
-    bulk: units(6.235, 5.0, 3.288, 0.375, 0.0, [0.01, 0.0, 0.06]),
+    batched: units(6.2, 5.0, 6.853, 2.243, 0.0, [1.0, 0.0, 0.193], 0.0),
+    single: units(9.525, 5.0, 13.025, 6.0, 0.0, [1.0, 0.0, 2.0], 0.0),
+    bulk: units(6.235, 5.0, 3.288, 0.375, 0.0, [0.01, 0.0, 0.06], 0.0),
 };
 
 /// Due at once, claimed, completed by a callback.
 pub const CALLED_BACK: Case = Case {
     name: "at once, claimed, single callback",
-    batched: units(5.103, 4.0, 7.205, 1.205, 0.0, [2.0, 0.0, 0.103]),
-    single: units(6.75, 4.0, 10.475, 3.0, 0.0, [2.0, 0.0, 1.0]),
-    bulk: units(5.09, 4.0, 5.04, 0.03, 0.0, [1.01, 0.0, 0.01]),
+    batched: units(5.103, 4.0, 7.205, 1.205, 0.0, [2.0, 0.0, 0.103], 0.0),
+    single: units(6.75, 4.0, 10.475, 3.0, 0.0, [2.0, 0.0, 1.0], 0.0),
+    bulk: units(5.09, 4.0, 5.04, 0.03, 0.0, [1.01, 0.0, 0.01], 0.0),
 };
 
 /// Delayed, dispatched without a claim.
 pub const DELAYED_PLAIN: Case = Case {
     name: "delayed, plain",
-    batched: units(2.01, 2.0, 3.856, 0.03, 0.0, [1.0, 0.0, 0.013]),
-    single: units(2.1, 2.0, 6.175, 2.175, 0.0, [1.0, 0.0, 1.0]),
-    bulk: units(2.01, 2.0, 1.381, 0.025, 0.0, [0.01, 0.0, 0.01]),
+    batched: units(2.01, 2.0, 3.856, 0.03, 0.0, [1.0, 0.0, 0.013], 0.0),
+    single: units(2.1, 2.0, 6.175, 2.175, 0.0, [1.0, 0.0, 1.0], 0.0),
+    bulk: units(2.01, 2.0, 1.381, 0.025, 0.0, [0.01, 0.0, 0.01], 0.0),
 };
 
 /// Delayed, claimed.
 pub const DELAYED: Case = Case {
     name: "delayed, claimed",
-    batched: units(3.118, 3.0, 3.841, 0.03, 0.0, [1.0, 0.0, 0.013]),
-    single: units(4.8, 3.0, 7.35, 2.175, 0.0, [1.0, 0.0, 1.0]),
-    bulk: units(3.105, 3.0, 1.366, 0.025, 0.0, [0.01, 0.0, 0.01]),
+    batched: units(3.118, 3.0, 3.841, 0.03, 0.0, [1.0, 0.0, 0.013], 0.0),
+    single: units(4.8, 3.0, 7.425, 2.175, 0.0, [1.0, 0.0, 1.0], 0.0),
+    bulk: units(3.105, 3.0, 1.366, 0.025, 0.0, [0.01, 0.0, 0.01], 0.0),
 };
 
 /// In a limited queue.
 pub const LIMITED: Case = Case {
     name: "limited",
-    batched: units(6.505, 3.0, 19.41, 2.083, 3.735, [1.0, 0.893, 0.58]),
-    single: units(8.025, 3.0, 29.775, 4.5, 6.0, [1.0, 2.5, 1.0]),
-    bulk: units(3.203, 3.0, 2.857, 0.095, 0.497, [0.01, 0.06, 0.02]),
+    batched: units(4.905, 3.0, 8.793, 0.66, 0.672, [1.0, 0.223, 0.203], 0.073),
+    single: units(8.025, 3.0, 33.825, 4.5, 6.0, [1.0, 2.5, 1.0], 0.395),
+    bulk: units(3.235, 3.0, 3.525, 0.115, 0.56, [0.01, 0.065, 0.03], 0.012),
 };
 
 /// In a limited queue, one retry.
 pub const LIMITED_RETRIED: Case = Case {
     name: "limited, one retry",
-    batched: units(9.805, 5.0, 37.765, 3.295, 3.738, [1.0, 1.363, 0.107]),
-    single: units(16.075, 5.0, 64.2, 14.05, 9.0, [1.0, 5.675, 2.0]),
-    bulk: units(7.34, 5.0, 27.082, 1.913, 1.022, [0.01, 0.595, 0.048]),
+    batched: units(8.875, 5.0, 14.853, 1.625, 0.695, [1.0, 0.503, 0.245], 0.127),
+    single: units(16.075, 5.0, 57.725, 13.45, 9.0, [1.0, 5.475, 2.0], 1.351),
+    bulk: units(7.205, 5.0, 9.895, 0.503, 0.66, [0.01, 0.15, 0.092], 0.024),
 };
 
 /// In a limited queue, one retry, each attempt completed by a callback.
 pub const LIMITED_CALLED_BACK: Case = Case {
     name: "limited, one retry, single callbacks",
-    batched: units(14.15, 7.0, 53.578, 3.645, 5.65, [3.0, 1.768, 0.173]),
-    single: units(16.1, 7.0, 88.575, 15.85, 9.0, [3.0, 6.275, 2.0]),
-    bulk: units(11.26, 7.0, 36.617, 2.268, 3.735, [2.01, 1.27, 0.07]),
+    batched: units(11.645, 7.0, 21.332, 1.778, 0.765, [3.0, 0.568, 0.265], 0.146),
+    single: units(16.1, 7.0, 88.825, 16.3, 9.0, [3.0, 6.425, 2.0], 0.431),
+    bulk: units(10.617, 7.0, 16.643, 0.713, 0.662, [2.01, 0.292, 0.107], 0.076),
 };
 
 /// In a limited queue, leased by workers.
 pub const PULLED: Case = Case {
     name: "limited, pulled",
-    batched: units(5.155, 3.0, 18.242, 0.0, 2.147, [1.72, 0.715, 0.0]),
-    single: units(7.0, 3.0, 90.325, 0.0, 2.95, [2.975, 0.975, 0.0]),
-    bulk: units(3.31, 3.0, 5.038, 0.0, 0.295, [0.128, 0.098, 0.0]),
+    batched: units(4.02, 3.0, 6.915, 0.0, 0.618, [1.21, 0.205, 0.0], 0.072),
+    single: units(6.975, 3.0, 90.5, 0.0, 2.95, [2.95, 0.975, 0.0], 0.05),
+    bulk: units(3.468, 3.0, 4.032, 0.0, 0.295, [0.122, 0.098, 0.0], 0.03),
 };
 
 /// All cases in the order of the output.
@@ -223,7 +229,7 @@ pub const CASES: [Case; 10] = [
 ];
 
 /// The usage of a maintenance sweep for each queue whose jobs have ended.
-pub const IDLE_QUEUE: Units = units(0.0, 0.0, 0.0, 0.0, 0.0, [0.0, 0.0, 0.0]);
+pub const IDLE_QUEUE: Units = units(0.0, 0.0, 0.0, 0.0, 0.0, [0.0, 0.0, 0.0], 0.0);
 
 /// The usage of a maintenance sweep that finds nothing, without its queues.
-pub const IDLE_SWEEP: Units = units(2.0, 0.0, 19.0, 0.0, 0.0, [0.0, 0.0, 0.0]);
+pub const IDLE_SWEEP: Units = units(2.0, 0.0, 19.0, 0.0, 0.0, [0.0, 0.0, 0.0], 0.0);

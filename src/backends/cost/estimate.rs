@@ -284,7 +284,8 @@ pub fn month(workload: &Workload, deployment: &Deployment, prices: &Prices) -> V
     let calls = units.enqueue + units.tick + units.deliver;
     let seconds = gb_seconds(units.enqueue, deployment.enqueue_ms)
         + gb_seconds(units.tick, deployment.tick_ms)
-        + gb_seconds(units.deliver, deployment.deliver_ms);
+        + gb_seconds(units.deliver, deployment.deliver_ms)
+        + gb_seconds(units.waits, 1000.0);
     let kept = |bytes: usize| jobs * bytes as f64 / GB * workload.kept_days / 30.0;
     let table_gb = prices.table_gb + if deployment.recovery { prices.recovery_gb } else { 0.0 };
     let mut lines = vec![

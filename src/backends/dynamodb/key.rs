@@ -25,6 +25,7 @@
 //! | version of the configuration, copies | `C#`, `C#@number` | `version` |
 //! | record, its appointment | `E#kind`, `Y#kind` | name, `instant!name` |
 //! | part of a large record | `F#kind#name` | `digest#part` |
+//! | request for a tick | `W#queue` | `-` |
 
 use sha2::{Digest, Sha256};
 
@@ -358,6 +359,11 @@ pub(super) fn name(key: &job_store::Key) -> Key {
 
 pub(super) fn ledger(queue: &QueueName) -> Key {
     Key::new(format!("H#{queue}"), "-")
+}
+
+/// The request for a tick of a queue.
+pub(super) fn tick_request(queue: &QueueName) -> Key {
+    Key::new(format!("W#{queue}"), "-")
 }
 
 pub(super) fn batches(queue: &QueueName) -> String {

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 
 use super::{
     key::Key,
-    table::{Change, Item, Page, PageQuery, Table},
+    table::{Change, Exchange, Item, Page, PageQuery, Table},
 };
 use tidegate_core::port::StoreError;
 
@@ -153,5 +153,11 @@ impl Table for MemoryTable {
             }
         }
         Ok(all)
+    }
+
+    async fn exchange(&self, exchange: &Exchange) -> Result<Option<Item>, StoreError> {
+        let mut items = self.items.lock();
+        let after = exchange.applied(items.get(&exchange.key));
+        Ok(items.insert(exchange.key.clone(), after))
     }
 }

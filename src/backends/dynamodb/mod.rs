@@ -12,7 +12,8 @@
 //! entries, and when they count), [`bucket`] and [`partition`] (reading a bucket, and moving its
 //! low watermark), [`active`] (queues with open buckets), [`stream`] (the buckets of an index
 //! partition), [`retention`] (what ended jobs leave behind), [`due`], [`waiting`], [`timer`],
-//! [`timer_check`] and [`list`] (the queries), [`sdk`] (the table over the network).
+//! [`timer_check`] and [`list`] (the queries), [`tick_request`] (one hint for many), [`sdk`] (the
+//! table over the network).
 
 mod active;
 mod batch;
@@ -36,6 +37,7 @@ mod scan;
 pub mod sdk;
 mod stream;
 pub mod table;
+mod tick_request;
 mod timer;
 mod timer_bucket;
 mod timer_check;
@@ -58,6 +60,7 @@ use key::{JobLocation, Partition};
 use row::BodyAt;
 use scan::TableScan;
 use table::{Item, PageQuery, Table};
+pub use tick_request::TickRequests;
 
 use crate::unreadable::unreadable;
 use tidegate_core::{

@@ -4,7 +4,7 @@
 //! Only [`Table::together`] writes several items atomically, and it costs twice as much. All other
 //! writes change single items, each with its own condition, many in a round trip.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -27,6 +27,8 @@ pub enum Val {
     N(u64),
     /// Bytes.
     B(Bytes),
+    /// A set of bytes; never empty.
+    Set(BTreeSet<Bytes>),
 }
 
 impl Val {
@@ -35,6 +37,7 @@ impl Val {
             Self::S(text) => text.len(),
             Self::N(number) => number.to_string().trim_end_matches('0').len().div_ceil(2) + 1,
             Self::B(bytes) => bytes.len(),
+            Self::Set(elements) => elements.iter().map(Bytes::len).sum(),
         }
     }
 }
@@ -71,6 +74,13 @@ impl Item {
     pub(super) fn number(&self, name: Name) -> Option<u64> {
         match self.attrs.get(&name) {
             Some(Val::N(number)) => Some(*number),
+            _ => None,
+        }
+    }
+
+    pub(super) fn set(&self, name: Name) -> Option<&BTreeSet<Bytes>> {
+        match self.attrs.get(&name) {
+            Some(Val::Set(elements)) => Some(elements),
             _ => None,
         }
     }
@@ -151,6 +161,66 @@ impl Change {
     }
 }
 
+/// An unconditional write of one item that returns the item as it was before. It creates a missing
+/// item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exchange {
+    /// The key.
+    pub key: Key,
+    /// What it does.
+    pub step: ExchangeStep,
+}
+
+/// What an [`Exchange`] does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExchangeStep {
+    /// Adds elements to the set of an attribute, and sets other attributes.
+    Add {
+        /// The attribute and the elements; there may be none.
+        elements: (Name, BTreeSet<Bytes>),
+        /// An attribute that gets this value if it has none.
+        first: (Name, Val),
+        /// An attribute that gets this value.
+        set: (Name, Val),
+    },
+    /// Moves the value of one attribute to another, sets others, and removes a third one.
+    Move {
+        /// The attribute that loses its value.
+        from: Name,
+        /// The attribute that gets it; the number 0 if there is none.
+        to: Name,
+        /// Attributes that get these values.
+        set: Vec<(Name, Val)>,
+        /// The removed attribute.
+        remove: Name,
+    },
+}
+
+impl Exchange {
+    /// The item after it.
+    pub fn applied(&self, current: Option<&Item>) -> Item {
+        let mut item = current.cloned().unwrap_or_else(|| Item::new(self.key.clone(), []));
+        match &self.step {
+            ExchangeStep::Add { elements: (name, added), first, set } => {
+                if !added.is_empty() {
+                    let mut all = item.set(*name).cloned().unwrap_or_default();
+                    all.extend(added.iter().cloned());
+                    item.attrs.insert(*name, Val::Set(all));
+                }
+                item.attrs.entry(first.0).or_insert_with(|| first.1.clone());
+                item.attrs.insert(set.0, set.1.clone());
+            }
+            ExchangeStep::Move { from, to, set, remove } => {
+                let moved = item.attrs.remove(from).unwrap_or(Val::N(0));
+                item.attrs.insert(*to, moved);
+                item.attrs.extend(set.iter().cloned());
+                item.attrs.remove(remove);
+            }
+        }
+        item
+    }
+}
+
 /// A query for a range of one partition, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageQuery {
@@ -197,4 +267,8 @@ pub trait Table: Send + Sync {
 
     /// Makes all changes or none, and returns whether every condition held. At most 100 changes.
     async fn together(&self, changes: &[Change]) -> Result<bool, StoreError>;
+
+    /// Changes an item, and returns it as it was before. It may be made twice; then the answer is
+    /// that of the second time.
+    async fn exchange(&self, exchange: &Exchange) -> Result<Option<Item>, StoreError>;
 }

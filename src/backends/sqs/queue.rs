@@ -1,6 +1,6 @@
 //! Sends messages, ten in a call and several calls concurrently, and retries failed ones.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use aws_sdk_sqs::{
@@ -14,7 +14,9 @@ use super::pack::{self, MAX_BATCH_MESSAGES, Outgoing};
 use crate::aws::error::CallError;
 use tidegate_core::{
     error_chain::ErrorChain,
+    job::QueueName,
     port::{Clock, Entropy, Hint, StoreError, Timer, Work, WorkQueue},
+    queue::GrantDigest,
 };
 
 /// Maximum concurrent calls.
@@ -195,6 +197,10 @@ impl WorkQueue for SqsWorkQueue {
     async fn hint(&self, hints: &[Hint]) -> Result<(), StoreError> {
         let messages = pack::hints(hints, || format!("{:032x}", self.entropy.bits()));
         self.send_all(&self.queues.hints, messages).await
+    }
+
+    async fn take_releases(&self, _: &QueueName) -> Result<BTreeSet<GrantDigest>, StoreError> {
+        Ok(BTreeSet::new())
     }
 
     async fn set_timers(&self, timers: &[Timer]) -> Result<(), StoreError> {

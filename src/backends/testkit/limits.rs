@@ -24,7 +24,7 @@ use super::meter::{
 };
 use crate::dynamodb::{
     Key,
-    table::{Change, Item, Page, PageQuery, Table},
+    table::{Change, Exchange, Item, Page, PageQuery, Table},
 };
 use tidegate_core::{
     port::{Clock, Entropy, StoreError},
@@ -399,6 +399,24 @@ impl<T: Table> Table for LimitedTable<T> {
                 }
                 self.wait(half).await;
                 return Ok(taken);
+            }
+            self.wait(half).await;
+        }
+        Err(self.throttled())
+    }
+
+    async fn exchange(&self, exchange: &Exchange) -> Result<Option<Item>, StoreError> {
+        for tries in 0..MAX_TRIES {
+            self.pause(tries).await;
+            let half = self.half_of_a_request();
+            self.wait(half).await;
+            if self.admits(Kind::Write, [exchange.key.p.as_str()]) {
+                let before = self.table.exchange(exchange).await?;
+                let after = exchange.applied(before.as_ref()).size();
+                let units = write_units(before.as_ref().map_or(0, Item::size).max(after));
+                self.charge(Kind::Write, &exchange.key.p, units);
+                self.wait(half).await;
+                return Ok(before);
             }
             self.wait(half).await;
         }

@@ -3,11 +3,14 @@
 //! A message may arrive late, twice, or never. It names its subject and not an action, so that the
 //! receiver reads the store and decides.
 
+use std::collections::BTreeSet;
+
 use async_trait::async_trait;
 
 use super::StoreError;
 use crate::{
     job::{Job, JobId, QueueName, Version},
+    queue::GrantDigest,
     time::Timestamp,
 };
 
@@ -93,7 +96,16 @@ pub trait WorkQueue: Send + Sync {
 
     /// Sends hints to the ticks. Those of one queue arrive in order and one at a time, as far as
     /// the implementation can ensure it.
+    ///
+    /// An implementation may send one [`HintKind::Due`] for many hints of a queue, and keep what
+    /// they say of releases for [`Self::take_releases`].
     async fn hint(&self, hints: &[Hint]) -> Result<(), StoreError>;
+
+    /// The grants of `queue` that jobs have left, as far as hints left them here. Called before a
+    /// tick reads the store; a hint after this call arrives by a message of its own.
+    ///
+    /// A call may return releases again that an earlier one returned.
+    async fn take_releases(&self, queue: &QueueName) -> Result<BTreeSet<GrantDigest>, StoreError>;
 
     /// Schedules a tick for each timer, half a second before its instant at the earliest. The
     /// instant may be at most [`REACH_SECONDS`] away.

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use super::{
     matcher::Subject,
@@ -241,6 +242,29 @@ impl Grant {
     /// The values that limits compare.
     pub fn subject(&self) -> Subject<'_> {
         Subject { job_type: &self.job_type, priority: self.priority, attributes: &self.attributes }
+    }
+
+    /// The digest that names it.
+    pub fn digest(&self) -> GrantDigest {
+        GrantDigest::of(&self.job, self.version)
+    }
+}
+
+/// A digest of the job and the version of a grant: it names the grant in twelve bytes.
+///
+/// A false match would take 2^48 chosen ids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GrantDigest(pub [u8; 12]);
+
+impl GrantDigest {
+    /// The digest of a grant of `job` at `version`.
+    pub fn of(job: &JobId, version: Version) -> Self {
+        let mut hash = Sha256::new();
+        hash.update(version.0.to_be_bytes());
+        hash.update(job.as_str());
+        let mut first = [0; 12];
+        first.copy_from_slice(&hash.finalize()[..12]);
+        Self(first)
     }
 }
 

@@ -20,7 +20,7 @@ mod tests;
 
 pub use admission::{Admission, AdmissionDecision, Candidate};
 pub use config::{Limits, QueueConfig};
-pub use ledger::{Grant, GrantBatch, Ledger, Rule};
+pub use ledger::{Grant, GrantBatch, GrantDigest, Ledger, Rule};
 pub use order::Order;
 pub use startable::{Startable, startable};
 pub use usage::Usage;

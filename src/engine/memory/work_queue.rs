@@ -1,13 +1,17 @@
 //! A work queue in the process: messages wait until a test or a server takes them.
 
+use std::collections::BTreeSet;
+
 use async_trait::async_trait;
 use parking_lot::Mutex;
 
 use tidegate_core::{
+    job::QueueName,
     port::{
         StoreError, WorkQueue,
         work_queue::{Hint, Timer, Work},
     },
+    queue::GrantDigest,
     time::Timestamp,
 };
 
@@ -73,6 +77,10 @@ impl WorkQueue for MemoryWorkQueue {
     async fn hint(&self, hints: &[Hint]) -> Result<(), StoreError> {
         self.0.lock().hints.extend(hints.iter().cloned());
         Ok(())
+    }
+
+    async fn take_releases(&self, _: &QueueName) -> Result<BTreeSet<GrantDigest>, StoreError> {
+        Ok(BTreeSet::new())
     }
 
     async fn set_timers(&self, timers: &[Timer]) -> Result<(), StoreError> {

@@ -1,10 +1,11 @@
 //! The input of a tick: reports, hints, and the demands of workers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::request::Report;
 use tidegate_core::{
     job::{Job, JobId, TypeName, Version},
+    queue::GrantDigest,
     time::Seconds,
 };
 
@@ -39,6 +40,8 @@ pub struct TickInput {
     pub reports: Vec<Report>,
     /// Hints: jobs that left the version at which they were granted.
     pub released: Vec<(JobId, Version)>,
+    /// The same hints, each by the digest of the grant that the job left.
+    pub released_digests: BTreeSet<GrantDigest>,
     /// Requests for jobs.
     pub demands: Vec<Demand>,
     /// How many more jobs each worker with a capacity takes, in all its demands.

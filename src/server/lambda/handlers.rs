@@ -14,6 +14,7 @@ use tidegate_core::{
     port::{HintKind, Timer, Work},
     time::Timestamp,
 };
+use tidegate_engine::Error;
 
 /// Most queues that one invocation ticks concurrently.
 const MAX_CONCURRENT_QUEUES: usize = 10;
@@ -71,8 +72,8 @@ async fn tick_queues(server: &Server, event: &SqsEvent, until: Timestamp) -> Fai
     failures
 }
 
-/// Ticks one queue: once for its hints and expired timers, and once for each timer that expires
-/// soon. Returns whether all ticks succeeded.
+/// Ticks one queue: once for its hints, and for its expired timers and each that expires soon unless
+/// a tick has covered them. Returns whether all ticks succeeded.
 async fn tick_queue(
     server: &Server,
     queue: &QueueName,
@@ -90,33 +91,23 @@ async fn tick_queue(
     let mut done =
         early.is_empty() || server.engine().ports().work.set_timers(&early).await.is_ok();
     let expired = timers.partition_point(|at| *at <= now);
-    let mut hints = messages.hints.clone();
-    if expired > 0 {
-        hints.push(HintKind::Due);
+    if !messages.hints.is_empty() {
+        done &= is_done(queue, &server.tick_queue(queue, messages.hints.clone(), until).await);
     }
-    if !hints.is_empty() {
-        done &= tick_once(server, queue, hints, until).await;
-    }
-    for at in &timers[expired..] {
+    // A tick at the last instant that has passed covers the earlier ones.
+    for at in &timers[expired.saturating_sub(1)..] {
         clock.sleep_until(*at).await;
-        done &= tick_once(server, queue, vec![HintKind::Due], until).await;
+        done &= is_done(queue, &server.tick_queue_at(queue, *at, until).await);
     }
     done
 }
 
-async fn tick_once(
-    server: &Server,
-    queue: &QueueName,
-    hints: Vec<HintKind>,
-    until: Timestamp,
-) -> bool {
-    match server.tick_queue(queue, hints, until).await {
-        Ok(()) => true,
-        Err(error) => {
-            tracing::warn!(%queue, %error, "a tick failed; SQS redelivers its messages");
-            false
-        }
+/// Whether a tick of `queue` succeeded.
+fn is_done(queue: &QueueName, ticked: &Result<(), Error>) -> bool {
+    if let Err(error) = ticked {
+        tracing::warn!(%queue, %error, "a tick failed; SQS redelivers its messages");
     }
+    ticked.is_ok()
 }
 
 /// Claims and delivers the work in `event`. A call without a response by `until` fails.

@@ -14,7 +14,7 @@ use super::{
 use crate::runtime::{Builder, Options, Server};
 use tidegate_backends::{
     aws::{self, AwsTarget, Calls, ParameterError, ParameterStore, SdkConfig},
-    dynamodb::{DynamoStore, sdk::SdkTable},
+    dynamodb::{DynamoStore, TickRequests, sdk::SdkTable},
     http::HttpTarget,
     objects,
     sealed::{BadKeys, KeySource, Keys, SealedStore},
@@ -24,6 +24,7 @@ use tidegate_backends::{
 };
 use tidegate_core::{
     port::{
+        WorkQueue,
         job_store::SharedStore,
         policy::{Fault, NoPolicy},
         target::{Request, Response, Target, TargetError},
@@ -104,21 +105,9 @@ async fn open_with(
     let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
     let keys = keys(settings, calls.clone()).await?;
     let objects = objects(settings, calls)?;
-    let queue = SqsWorkQueue::new(
-        aws_sdk_sqs::Client::new(&config),
-        settings.queues.clone(),
-        clock.clone(),
-        entropy.clone(),
-    );
     let host = PluginHost::new(Arc::clone(&objects), clock.clone(), Run::Aside)?;
-    let ports = Ports {
-        store: store(settings, keys, &config, clock.clone(), entropy.clone()),
-        objects,
-        work: Arc::new(queue),
-        clock,
-        entropy,
-        policy: Arc::new(NoPolicy),
-    };
+    let (store, work) = store(settings, keys, &config, clock.clone(), entropy.clone());
+    let ports = Ports { store, objects, work, clock, entropy, policy: Arc::new(NoPolicy) };
     let public_url = settings.public_url.clone().unwrap_or_default();
     let options = Options {
         public_url,
@@ -164,22 +153,30 @@ async fn keys(settings: &CloudSettings, calls: Calls) -> Result<Keys, Deployment
     }
 }
 
+/// The store and the work queue.
 fn store(
     settings: &CloudSettings,
     keys: Keys,
     config: &SdkConfig,
     clock: Arc<SystemClock>,
     entropy: Arc<SystemEntropy>,
-) -> SharedStore {
+) -> (SharedStore, Arc<dyn WorkQueue>) {
+    let queue = SqsWorkQueue::new(
+        aws_sdk_sqs::Client::new(config),
+        settings.queues.clone(),
+        clock.clone(),
+        entropy.clone(),
+    );
     if settings.table == IN_MEMORY {
-        return Arc::new(MemoryStore::new());
+        return (Arc::new(MemoryStore::new()), Arc::new(queue));
     }
     let table = Arc::new(SdkTable::open(config, settings.table.as_str()));
+    let work = TickRequests::new(Arc::new(queue), table.clone(), clock.clone(), entropy.clone());
     let store = DynamoStore::new(table, clock, entropy).with_shards(settings.shards);
     let store = Arc::new(SealedStore::new(Arc::new(store), KeySource::Given(keys)));
     #[cfg(feature = "testkit")]
     let store = super::next_release::store(store);
-    store
+    (store, Arc::new(work))
 }
 
 fn objects(

@@ -11,12 +11,12 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures_util::poll;
+use futures_util::{StreamExt, future::BoxFuture, poll, stream::FuturesUnordered};
 use object_store::memory::InMemory;
 use parking_lot::Mutex;
 use tidegate_backends::{
     cost::Units,
-    dynamodb::{DynamoStore, memory::MemoryTable, table::Table},
+    dynamodb::{DynamoStore, TickRequests, memory::MemoryTable, table::Table},
     testkit::meter::{Bill, Metered, MeteredQueue, Received, Requests},
 };
 use tidegate_core::{
@@ -98,6 +98,8 @@ struct Calls {
     enqueue: f64,
     tick: f64,
     deliver: f64,
+    /// Seconds in which `tick` waited.
+    waits: f64,
     sweeps: f64,
 }
 
@@ -119,7 +121,12 @@ pub struct Deployment {
     worker: Arc<Worker>,
     calls: Mutex<Calls>,
     sweep_at: Mutex<Timestamp>,
+    /// Whether `tick` has hints of the queue.
+    hint_in_flight: Mutex<bool>,
 }
+
+/// The calls of `tick` in progress.
+type Ticks<'a> = FuturesUnordered<BoxFuture<'a, ()>>;
 
 /// Answers after 50 to 150 ms.
 struct Worker {
@@ -196,10 +203,16 @@ impl Deployment {
                 Arc::clone(&clock) as _,
                 Arc::clone(&entropy) as _,
             );
+            let work = TickRequests::new(
+                Arc::clone(&queue) as _,
+                Arc::clone(&table) as Arc<dyn Table>,
+                Arc::clone(&clock) as _,
+                Arc::clone(&entropy) as _,
+            );
             let ports = Ports {
                 store: Arc::new(store),
                 objects: Arc::clone(&objects) as _,
-                work: Arc::clone(&queue) as _,
+                work: Arc::new(work),
                 clock: Arc::clone(&clock) as _,
                 entropy,
                 policy: Arc::new(NoPolicy),
@@ -229,6 +242,7 @@ impl Deployment {
             worker,
             calls: Mutex::default(),
             sweep_at,
+            hint_in_flight: Mutex::new(false),
         };
         let config = QueueConfig { concurrency: scenario.limit, ..scenario.config.clone() };
         for number in 0..scenario.queues {
@@ -257,8 +271,8 @@ impl Deployment {
         deployment
     }
 
-    /// Does the work while time passes.
-    async fn drive<T>(&self, work: impl Future<Output = T>) -> T {
+    /// Does the work while time passes and `ticks` go on.
+    async fn drive<T>(&self, work: impl Future<Output = T>, ticks: &mut Ticks<'_>) -> T {
         let mut work = pin!(work);
         loop {
             for _ in 0..8 {
@@ -267,7 +281,32 @@ impl Deployment {
                 }
                 tokio::task::yield_now().await;
             }
-            self.clock.advance(Duration::from_millis(5));
+            self.step(ticks).await;
+        }
+    }
+
+    /// Lets `ticks` go on, and some time pass.
+    async fn step(&self, ticks: &mut Ticks<'_>) {
+        for _ in 0..8 {
+            let _ = poll!(ticks.next());
+            tokio::task::yield_now().await;
+        }
+        self.clock.advance(Duration::from_millis(5));
+    }
+
+    /// Calls `tick` with these messages.
+    async fn call_tick(&self, bodies: Vec<String>, is_hinted: bool) {
+        self.calls.lock().tick += 1.0;
+        let event: SqsEvent =
+            serde_json::from_value(testkit::messages(bodies.iter().map(String::as_str))).unwrap();
+        let began = self.clock.now();
+        assert!(lambda::tick(&self.tick, &event, self.until()).await.is_empty());
+        // Requests take no time here, so that this is what it waits.
+        self.calls.lock().waits += self.clock.now().since(began).as_secs_f64();
+        // More jobs arrive during a tick.
+        self.clock.sleep_until(self.clock.now() + Duration::from_millis(40)).await;
+        if is_hinted {
+            *self.hint_in_flight.lock() = false;
         }
     }
 
@@ -287,6 +326,7 @@ impl Deployment {
         arrivals: &mut BTreeMap<Timestamp, Vec<NewJob>>,
         most: usize,
     ) {
+        let mut ticks = Ticks::new();
         loop {
             let now = self.clock.now();
             if let Some(jobs) = arrivals
@@ -316,21 +356,21 @@ impl Deployment {
             if *self.sweep_at.lock() <= now {
                 *self.sweep_at.lock() = now + Duration::from_mins(1);
                 self.calls.lock().sweeps += 1.0;
-                assert_eq!(self.drive(self.tick.maintenance_sweep(self.until())).await.failed, 0);
+                assert_eq!(
+                    self.drive(self.tick.maintenance_sweep(self.until()), &mut ticks).await.failed,
+                    0
+                );
                 continue;
             }
-            match self.queue.receive(most) {
-                Some(Received::Tick(bodies)) => {
-                    self.calls.lock().tick += 1.0;
-                    let event: SqsEvent = serde_json::from_value(testkit::messages(
-                        bodies.iter().map(String::as_str),
-                    ))
-                    .unwrap();
-                    assert!(
-                        self.drive(lambda::tick(&self.tick, &event, self.until())).await.is_empty()
-                    );
-                    // More jobs arrive during a tick.
-                    self.clock.advance(Duration::from_millis(40));
+            let has_hint = *self.hint_in_flight.lock();
+            match self.queue.receive(most, !has_hint) {
+                Some(Received::Hints(bodies)) => {
+                    *self.hint_in_flight.lock() = true;
+                    ticks.push(Box::pin(self.call_tick(bodies, true)));
+                    continue;
+                }
+                Some(Received::Timers(bodies)) => {
+                    ticks.push(Box::pin(self.call_tick(bodies, false)));
                     continue;
                 }
                 Some(Received::Deliver(bodies)) => {
@@ -339,14 +379,15 @@ impl Deployment {
                         bodies.iter().map(String::as_str),
                     ))
                     .unwrap();
-                    assert!(
-                        self.drive(lambda::deliver(&self.deliver, &event, self.until()))
-                            .await
-                            .is_empty()
-                    );
+                    let deliver = lambda::deliver(&self.deliver, &event, self.until());
+                    assert!(self.drive(deliver, &mut ticks).await.is_empty());
                     continue;
                 }
                 None => {}
+            }
+            if !ticks.is_empty() {
+                self.step(&mut ticks).await;
+                continue;
             }
             let next = [
                 arrivals.keys().next().copied(),
@@ -394,6 +435,7 @@ impl Deployment {
             enqueue: now.calls.enqueue - before.calls.enqueue,
             tick: now.calls.tick - before.calls.tick,
             deliver: now.calls.deliver - before.calls.deliver,
+            waits: now.calls.waits - before.calls.waits,
         }
     }
 }
@@ -481,7 +523,7 @@ impl Deployment {
                 lease_seconds: None,
                 reports: std::mem::take(&mut reports),
             };
-            let leased = self.drive(self.enqueue.lease(ask)).await.unwrap();
+            let leased = self.drive(self.enqueue.lease(ask), &mut Ticks::new()).await.unwrap();
             assert!(leased.reports.iter().all(Result::is_ok));
             self.enqueue.flush().await.unwrap();
             done += leased.reports.len();

@@ -20,7 +20,7 @@ use tidegate_backends::{
     dynamodb::{
         Key,
         sdk::{Consumed, SdkTable},
-        table::{Change, Item, Page, PageQuery, Table},
+        table::{Change, Exchange, Item, Page, PageQuery, Table},
     },
 };
 use tidegate_core::port::StoreError;
@@ -147,5 +147,10 @@ impl Table for EmulatedTable {
     async fn together(&self, changes: &[Change]) -> Result<bool, StoreError> {
         let (table, changes) = (Arc::clone(&self.table), changes.to_vec());
         self.on_its_threads(async move { table.together(&changes).await }).await
+    }
+
+    async fn exchange(&self, exchange: &Exchange) -> Result<Option<Item>, StoreError> {
+        let (table, exchange) = (Arc::clone(&self.table), exchange.clone());
+        self.on_its_threads(async move { table.exchange(&exchange).await }).await
     }
 }

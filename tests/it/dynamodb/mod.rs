@@ -14,3 +14,4 @@ mod retention;
 mod shards;
 mod streams;
 mod sweep;
+mod tick_requests;

@@ -21,7 +21,7 @@ use serde::Deserialize;
 use serde_json::json;
 use tidegate_backends::{
     cost::{OBJECT_BYTES, price::LIST},
-    dynamodb::{DynamoStore, memory::MemoryTable},
+    dynamodb::{DynamoStore, TickRequests, memory::MemoryTable},
     testkit::limits::{LimitedTable, TableLimits, TableUse},
 };
 use tidegate_core::{
@@ -381,12 +381,14 @@ impl Cloud {
         let (time, clock) = (Arc::clone(&self.time), Arc::clone(&self.time) as Arc<dyn Clock>);
         let table =
             EnvironmentTable { table: Arc::clone(&self.table), gauge: Arc::clone(&gauge), time };
-        let store = DynamoStore::new(Arc::new(table), clock, self.entropy.clone());
+        let table = Arc::new(table);
+        let queues = Arc::new(EnvironmentQueues(self.me.clone()));
+        let work = TickRequests::new(queues, table.clone(), clock.clone(), self.entropy.clone());
+        let store = DynamoStore::new(table, clock, self.entropy.clone());
         let store = store.with_shards(self.settings.shards);
         let store = Arc::new(CountedStore { store, gauge: Arc::clone(&gauge) });
         let target = Worker { cloud: self.me.clone(), gauge: Arc::clone(&gauge) };
-        let work = Arc::new(EnvironmentQueues(self.me.clone()));
-        let server = self.server(store, work, Arc::new(target)).await;
+        let server = self.server(store, Arc::new(work), Arc::new(target)).await;
         Environment { server, gauge }
     }
 

@@ -5,7 +5,7 @@
 //! each group has one batch in flight, and pollers pay no regard to the function's concurrency.
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -15,7 +15,9 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use parking_lot::Mutex;
 use tidegate_backends::sqs::pack::{self, MAX_BATCH_MESSAGES, Outgoing};
 use tidegate_core::{
+    job::QueueName,
     port::{Clock, Hint, StoreError, Timer, Work, WorkQueue},
+    queue::GrantDigest,
     time::Timestamp,
 };
 use tidegate_server::lambda::redelivery;
@@ -357,6 +359,10 @@ impl WorkQueue for EnvironmentQueues {
         self.cloud().queues.send_all(Kind::Hints, messages).await
     }
 
+    async fn take_releases(&self, _: &QueueName) -> Result<BTreeSet<GrantDigest>, StoreError> {
+        Ok(BTreeSet::new())
+    }
+
     async fn set_timers(&self, timers: &[Timer]) -> Result<(), StoreError> {
         let cloud = self.cloud();
         let messages = pack::timers(timers, cloud.time.now());
@@ -375,6 +381,10 @@ impl WorkQueue for NoQueues {
 
     async fn hint(&self, _: &[Hint]) -> Result<(), StoreError> {
         Ok(())
+    }
+
+    async fn take_releases(&self, _: &QueueName) -> Result<BTreeSet<GrantDigest>, StoreError> {
+        Ok(BTreeSet::new())
     }
 
     async fn set_timers(&self, _: &[Timer]) -> Result<(), StoreError> {

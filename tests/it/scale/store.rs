@@ -10,7 +10,7 @@ use tidegate_backends::{
     dynamodb::{
         DynamoStore, Key,
         memory::MemoryTable,
-        table::{Change, Item, Page, PageQuery, Table},
+        table::{Change, Exchange, Item, Page, PageQuery, Table},
     },
     testkit::limits::LimitedTable,
 };
@@ -83,6 +83,11 @@ impl Table for EnvironmentTable {
         self.gauge.compute(&self.time, changes.len() as f64 * ITEM_MICROS).await;
         self.table.together(changes).await
     }
+
+    async fn exchange(&self, exchange: &Exchange) -> Result<Option<Item>, StoreError> {
+        self.gauge.compute(&self.time, ITEM_MICROS).await;
+        self.table.exchange(exchange).await
+    }
 }
 
 #[async_trait]
@@ -101,6 +106,10 @@ impl Table for Unlimited {
 
     async fn together(&self, changes: &[Change]) -> Result<bool, StoreError> {
         self.0.unlimited().together(changes).await
+    }
+
+    async fn exchange(&self, exchange: &Exchange) -> Result<Option<Item>, StoreError> {
+        self.0.unlimited().exchange(exchange).await
     }
 }
 

@@ -6,7 +6,7 @@
 //! ms. A rule fires within two seconds of its minute.
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -22,6 +22,7 @@ use tidegate_core::{
         policy::NoPolicy,
         target::{Request, Response, TargetError},
     },
+    queue::GrantDigest,
     time::Timestamp,
 };
 use tidegate_engine::{
@@ -271,6 +272,10 @@ impl WorkQueue for Queues {
         Ok(())
     }
 
+    async fn take_releases(&self, _: &QueueName) -> Result<BTreeSet<GrantDigest>, StoreError> {
+        Ok(BTreeSet::new())
+    }
+
     async fn set_timers(&self, timers: &[Timer]) -> Result<(), StoreError> {
         for timer in timers {
             let (timer, delay) = (timer.clone(), self.delay(timer.at));
@@ -281,7 +286,7 @@ impl WorkQueue for Queues {
                     me.begin().await;
                     me.time.sleep_until(timer.at).await;
                     let mut receives = 1;
-                    while !me.round(&server, &timer.queue, vec![HintKind::Due]).await {
+                    while !me.round(&server, &timer.queue, Vec::new()).await {
                         me.come_again(&mut receives).await;
                     }
                 })

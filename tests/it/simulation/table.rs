@@ -10,7 +10,7 @@ use tidegate_backends::dynamodb::{
     Key,
     change_decoder::write_of,
     memory::empty_page,
-    table::{Change, Item, Page, PageQuery, Table, Val},
+    table::{Change, Exchange, Item, Page, PageQuery, Table, Val},
 };
 use tidegate_core::port::{Write, job_store::StoreError};
 
@@ -224,5 +224,20 @@ impl Table for ObservedTable {
         let taken = self.take_together(changes)?;
         self.scheduler.step().await;
         if matches!(fate, RequestFault::Lost) { Err(lost()) } else { Ok(taken) }
+    }
+
+    async fn exchange(&self, exchange: &Exchange) -> Result<Option<Item>, StoreError> {
+        self.scheduler.step().await;
+        let fate = self.fate();
+        if let RequestFault::Throttled | RequestFault::Cut = fate {
+            return Err(throttled());
+        }
+        let mut before = at_once(self.table.exchange(exchange))?;
+        if let RequestFault::Repeated = fate {
+            self.scheduler.step().await;
+            before = at_once(self.table.exchange(exchange))?;
+        }
+        self.scheduler.step().await;
+        if matches!(fate, RequestFault::Lost) { Err(lost()) } else { Ok(before) }
     }
 }

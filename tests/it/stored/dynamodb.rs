@@ -30,6 +30,7 @@ fn line(item: &Item) -> String {
         Val::S(text) => json!({"S": text}),
         Val::N(number) => json!({"N": number}),
         Val::B(bytes) => json!({"B": STANDARD.encode(bytes)}),
+        Val::Set(_) => unreachable!("no stored record has a set"),
     };
     let mut all: Map<String, Value> =
         item.attrs.iter().map(|(name, val)| (name.to_string(), attribute(val))).collect();

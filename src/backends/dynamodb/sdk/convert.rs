@@ -14,7 +14,7 @@ use bytes::Bytes;
 use super::SdkTable;
 use crate::dynamodb::{
     key::Key,
-    table::{Change, Item, Name, Val},
+    table::{Change, ExchangeStep, Item, Name, Val},
 };
 use tidegate_core::port::StoreError;
 
@@ -96,6 +96,45 @@ fn update_expression(
     format!("{text} REMOVE {}", removes.join(", "))
 }
 
+/// The expression of an exchange. Adds its placeholders to `names` and `values`.
+pub(super) fn exchange_expression(
+    step: &ExchangeStep,
+    names: &mut HashMap<String, String>,
+    values: &mut HashMap<String, AttributeValue>,
+) -> String {
+    let mut named = |placeholder: &str, name: Name| {
+        names.insert(placeholder.to_owned(), name.to_string());
+    };
+    match step {
+        ExchangeStep::Add { elements: (name, elements), first, set } => {
+            named("#first", first.0);
+            named("#set", set.0);
+            values.insert(":first".into(), value_of(&first.1));
+            values.insert(":set".into(), value_of(&set.1));
+            let sets = "SET #first = if_not_exists(#first, :first), #set = :set";
+            if elements.is_empty() {
+                return sets.to_owned();
+            }
+            named("#elements", *name);
+            values.insert(":elements".into(), value_of(&Val::Set(elements.clone())));
+            format!("{sets} ADD #elements :elements")
+        }
+        ExchangeStep::Move { from, to, set, remove } => {
+            named("#from", *from);
+            named("#to", *to);
+            named("#remove", *remove);
+            values.insert(":none".into(), value_of(&Val::N(0)));
+            let mut sets = vec!["#to = if_not_exists(#from, :none)".to_owned()];
+            for (name, value) in set {
+                named(&format!("#{name}"), *name);
+                values.insert(format!(":{name}"), value_of(value));
+                sets.push(format!("#{name} = :{name}"));
+            }
+            format!("SET {} REMOVE #from, #remove", sets.join(", "))
+        }
+    }
+}
+
 pub(super) fn write_request(change: &Change) -> Result<WriteRequest, StoreError> {
     let request = match change {
         Change::Put(item) => WriteRequest::builder().put_request(
@@ -120,6 +159,9 @@ pub(super) fn value_of(val: &Val) -> AttributeValue {
         Val::S(text) => AttributeValue::S(text.clone()),
         Val::N(number) => AttributeValue::N(number.to_string()),
         Val::B(bytes) => AttributeValue::B(Blob::new(bytes.to_vec())),
+        Val::Set(elements) => {
+            AttributeValue::Bs(elements.iter().map(|bytes| Blob::new(bytes.to_vec())).collect())
+        }
     }
 }
 
@@ -146,6 +188,9 @@ pub(super) fn item_of(attributes: HashMap<String, AttributeValue>) -> Result<Ite
                 StoreError::corrupt(format!("attribute {name} is {number}, not a u64"))
             })?),
             AttributeValue::B(blob) => Val::B(Bytes::from(blob.into_inner())),
+            AttributeValue::Bs(blobs) => {
+                Val::Set(blobs.into_iter().map(|blob| Bytes::from(blob.into_inner())).collect())
+            }
             other => {
                 return Err(StoreError::corrupt(format!(
                     "attribute {name} has an unknown type: {other:?}"

@@ -18,7 +18,7 @@ use aws_sdk_dynamodb::{
     operation::transact_write_items::TransactWriteItemsError,
     types::{
         AttributeDefinition, AttributeValue, BillingMode, ConsumedCapacity, KeySchemaElement,
-        KeyType, KeysAndAttributes, ReturnConsumedCapacity, ScalarAttributeType,
+        KeyType, KeysAndAttributes, ReturnConsumedCapacity, ReturnValue, ScalarAttributeType,
         TimeToLiveSpecification,
     },
 };
@@ -27,10 +27,10 @@ use parking_lot::Mutex;
 
 use super::{
     key::Key,
-    table::{Change, EXPIRES, Item, Page, PageQuery, Table},
+    table::{Change, EXPIRES, Exchange, Item, Page, PageQuery, Table},
 };
 use crate::system::SystemEntropy;
-use convert::{item_of, key_of};
+use convert::{exchange_expression, item_of, key_of};
 use error::{cancelled, failed, refused, throttled};
 use tidegate_core::port::{Entropy as _, StoreError};
 
@@ -290,6 +290,24 @@ impl Table for SdkTable {
                 Err(cancelled(reasons))
             }
         }
+    }
+
+    async fn exchange(&self, exchange: &Exchange) -> Result<Option<Item>, StoreError> {
+        let (mut names, mut values) = (HashMap::new(), HashMap::new());
+        let text = exchange_expression(&exchange.step, &mut names, &mut values);
+        let request = self
+            .client
+            .update_item()
+            .table_name(&self.name)
+            .set_key(Some(key_of(&exchange.key)))
+            .update_expression(text)
+            .set_expression_attribute_names(Some(names))
+            .set_expression_attribute_values(Some(values))
+            .return_values(ReturnValue::AllOld)
+            .return_consumed_capacity(ReturnConsumedCapacity::Total);
+        let answer = request.send().await.map_err(failed)?;
+        self.count("write", answer.consumed_capacity());
+        answer.attributes.filter(|attributes| !attributes.is_empty()).map(item_of).transpose()
     }
 }
 

@@ -5,14 +5,20 @@
 //! The test chooses how many messages a poller receives at once, because that depends on their
 //! rate.
 
-use std::{collections::BTreeMap, ops::Sub, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Sub,
+    sync::Arc,
+};
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
 
 use crate::sqs::pack::{self, MAX_BATCH_MESSAGES, Outgoing};
 use tidegate_core::{
+    job::QueueName,
     port::{Clock, Hint, StoreError, Timer, Work, WorkQueue},
+    queue::GrantDigest,
     time::Timestamp,
 };
 
@@ -38,8 +44,10 @@ impl Sub for Requests {
 /// The messages of an invocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// Messages for `tick`.
-    Tick(Vec<String>),
+    /// Hints for `tick`, of one group.
+    Hints(Vec<String>),
+    /// Timers for `tick`.
+    Timers(Vec<String>),
     /// Messages for `deliver`.
     Deliver(Vec<String>),
 }
@@ -77,10 +85,11 @@ impl MeteredQueue {
     }
 
     /// The next invocation with at most `most` due messages. It is assumed to succeed, so they are
-    /// deleted.
-    pub fn receive(&self, most: usize) -> Option<Received> {
+    /// deleted. `hints` is whether hints may be received: those of a group wait while others of it
+    /// are in flight.
+    pub fn receive(&self, most: usize, hints: bool) -> Option<Received> {
         let (now, state) = (self.clock.now(), &mut *self.state.lock());
-        if let Some(first) = state.hints.values().next() {
+        if let Some(first) = state.hints.values().next().filter(|_| hints) {
             let group = first.group.clone();
             let taken: Vec<u64> = state
                 .hints
@@ -95,7 +104,7 @@ impl MeteredQueue {
                 .map(|hint| hint.body)
                 .collect();
             state.requests.fifo += requests(&bodies) + 1.0;
-            return Some(Received::Tick(bodies));
+            return Some(Received::Hints(bodies));
         }
         for (is_work, waiting) in [(false, &mut state.timers), (true, &mut state.work)] {
             let due: Vec<(Timestamp, u64)> =
@@ -107,7 +116,7 @@ impl MeteredQueue {
                 return Some(if is_work {
                     Received::Deliver(bodies)
                 } else {
-                    Received::Tick(bodies)
+                    Received::Timers(bodies)
                 });
             }
         }
@@ -157,6 +166,10 @@ impl WorkQueue for MeteredQueue {
         Ok(())
     }
 
+    async fn take_releases(&self, _: &QueueName) -> Result<BTreeSet<GrantDigest>, StoreError> {
+        Ok(BTreeSet::new())
+    }
+
     async fn set_timers(&self, timers: &[Timer]) -> Result<(), StoreError> {
         self.post(pack::timers(timers, self.clock.now()), false, |state| &mut state.timers);
         Ok(())
@@ -186,8 +199,12 @@ mod tests {
             Requests { standard: 2.0, fifo: 0.0 },
             "eleven messages, two calls"
         );
-        assert!(matches!(queue.receive(10), Some(Received::Deliver(bodies)) if bodies.len() == 10));
-        assert!(matches!(queue.receive(10), Some(Received::Deliver(bodies)) if bodies.len() == 1));
+        assert!(
+            matches!(queue.receive(10, true), Some(Received::Deliver(bodies)) if bodies.len() == 10)
+        );
+        assert!(
+            matches!(queue.receive(10, true), Some(Received::Deliver(bodies)) if bodies.len() == 1)
+        );
         assert_eq!(
             queue.requests(),
             Requests { standard: 6.0, fifo: 0.0 },
@@ -213,9 +230,9 @@ mod tests {
         let later = clock.now() + std::time::Duration::from_secs(30);
         queue.send(&[work("a", later)]).await.unwrap();
         queue.set_timers(&[Timer { queue: name("q"), at: later }]).await.unwrap();
-        assert_eq!((queue.receive(10), queue.next_at()), (None, Some(later)));
+        assert_eq!((queue.receive(10, true), queue.next_at()), (None, Some(later)));
         clock.set(later);
-        assert!(matches!(queue.receive(10), Some(Received::Tick(_))));
-        assert!(matches!(queue.receive(10), Some(Received::Deliver(_))));
+        assert!(matches!(queue.receive(10, true), Some(Received::Hints(_))));
+        assert!(matches!(queue.receive(10, true), Some(Received::Deliver(_))));
     }
 }

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use crate::dynamodb::{
     Key,
-    table::{Change, Item, Page, PageQuery, Table},
+    table::{Change, Exchange, Item, Page, PageQuery, Table},
 };
 use tidegate_core::port::StoreError;
 
@@ -169,5 +169,16 @@ impl<T: Table> Table for Metered<T> {
             account.changed(change, taken, 2.0);
         }
         Ok(taken)
+    }
+
+    async fn exchange(&self, exchange: &Exchange) -> Result<Option<Item>, StoreError> {
+        let before = self.table.exchange(exchange).await?;
+        let account = &mut *self.account.lock();
+        account.bill.round_trips += 1;
+        let after = exchange.applied(before.as_ref());
+        let larger = before.as_ref().map_or(0, Item::size).max(after.size());
+        account.bill.writes += write_units(larger);
+        account.items.insert(after.key.clone(), after);
+        Ok(before)
     }
 }

@@ -14,7 +14,7 @@ use std::{
 };
 
 use super::{
-    TickCache, TickContext, TickOutcome,
+    TickCache, TickContext, TickInput, TickOutcome,
     plan::TickPlan,
     search::{Capacities, Search},
     settle::KnownJobs,
@@ -165,7 +165,7 @@ impl Engine {
         };
         plan.delta.sent = true;
         let answers = self.settle_all(input, known, catalog, &mut plan, now);
-        plan.release(view, &input.released);
+        plan.release(view, input);
         self.check(view, catalog, &mut plan, now).await?;
         plan.throttling = Throttling::of(
             catalog,
@@ -246,15 +246,20 @@ impl Engine {
 }
 
 impl TickPlan {
-    /// Releases the grants of settled jobs, and those of `hints` that name a live grant.
-    fn release(&mut self, view: &LedgerView, hints: &[(JobId, Version)]) {
+    /// Releases the grants of settled jobs, and the live grants that hints name.
+    fn release(&mut self, view: &LedgerView, hints: &TickInput) {
         for change in &self.before {
             let granted = view.granted(&change.job.id);
             if let Some(version) = granted.filter(|version| *version < change.job.life.version) {
                 self.delta.released.push((change.job.id.clone(), version));
             }
         }
-        let live = hints.iter().filter(|(job, version)| view.granted(job) == Some(*version));
+        let live =
+            hints.released.iter().filter(|(job, version)| view.granted(job) == Some(*version));
         self.delta.released.extend(live.cloned());
+        if !hints.released_digests.is_empty() {
+            let live = view.live().filter(|grant| hints.released_digests.contains(&grant.digest()));
+            self.delta.released.extend(live.map(|grant| (grant.job.clone(), grant.version)));
+        }
     }
 }

@@ -29,6 +29,7 @@ use crate::runtime::embedded::queue_task::QueueSnapshot;
 use tidegate_core::{
     job::{QueueName, TypeName},
     port::job_store::StateFilter,
+    time::Timestamp,
 };
 use tidegate_engine::{Engine, Error, LedgerView, TickCache, request::WorkerStatus};
 
@@ -38,11 +39,29 @@ pub(super) struct Serverless {
     pub(super) outbox: outbox::Outbox,
     /// The tick caches by queue. A stale one costs a read.
     caches: Mutex<HashMap<QueueName, TickCache>>,
+    /// The latest tick of each queue in this process.
+    ticks: Mutex<HashMap<QueueName, LatestTick>>,
+}
+
+/// A tick of a queue that succeeded.
+#[derive(Clone, Copy, Default)]
+struct LatestTick {
+    began: Timestamp,
+    /// When the queue may tick again for a hint.
+    next_at: Timestamp,
 }
 
 impl Serverless {
     fn take_cache(&self, queue: &QueueName) -> TickCache {
         self.caches.lock().remove(queue).unwrap_or_default()
+    }
+
+    fn latest_tick(&self, queue: &QueueName) -> LatestTick {
+        self.ticks.lock().get(queue).copied().unwrap_or_default()
+    }
+
+    fn note_tick(&self, queue: &QueueName, tick: LatestTick) {
+        self.ticks.lock().insert(queue.clone(), tick);
     }
 
     fn keep_cache(&self, queue: &QueueName, cache: TickCache) {

@@ -22,6 +22,8 @@ use tidegate_engine::{Catalog, Engine, Error, ungranted_work};
 /// A job that is due sooner than this gets a message. For later jobs the maintenance sweep is in
 /// time, even if it is late.
 pub const NEAR: Duration = Duration::from_secs(90);
+/// Timers are due at multiples of this.
+const TIMER_INTERVAL: Duration = Duration::from_millis(500);
 /// Most changed jobs that wait to be published. Of further jobs, only their queues are kept: their
 /// ticks dispatch what is due now, and the maintenance sweep the rest. A loop over many jobs
 /// therefore flushes after each page.
@@ -221,6 +223,14 @@ impl Server {
     }
 }
 
+/// When a tick is due for a job that is due `at`: at the next half of a second, so that the jobs of
+/// this time, and the processes that know of them, share a tick.
+pub(super) fn shared_instant(at: Timestamp) -> Timestamp {
+    let span = TIMER_INTERVAL.as_millis() as i64;
+    let over = at.millis().rem_euclid(span);
+    if over == 0 { at } else { Timestamp::from_millis(at.millis() - over + span) }
+}
+
 /// Turns changed jobs into messages.
 struct Router<'a> {
     engine: &'a Engine,
@@ -258,6 +268,7 @@ impl Router<'_> {
                 self.due.insert(job.queue.clone());
             }
             Some(at) if at <= self.now + NEAR => {
+                let at = shared_instant(at);
                 let earliest = self.timers.entry(job.queue.clone()).or_insert(at);
                 *earliest = at.min(*earliest);
             }
@@ -279,6 +290,13 @@ impl Router<'_> {
 mod tests {
     use super::*;
     use tidegate_engine::testkit::builders::{job, name};
+
+    #[test]
+    fn timers_are_due_at_the_next_half_of_a_second() {
+        let shared = |millis| shared_instant(Timestamp::from_millis(millis)).millis();
+        let instants = [-1, 0, 1, 499, 500, 501, 999_999];
+        assert_eq!(instants.map(shared), [0, 0, 500, 500, 500, 1000, 1_000_000]);
+    }
 
     #[test]
     fn a_full_outbox_keeps_the_queues_of_further_jobs() {

@@ -6,11 +6,12 @@ use std::{collections::BTreeSet, time::Duration};
 
 use futures_util::{StreamExt, stream};
 
-use super::{super::Server, NEAR};
+use super::{super::Server, LatestTick, NEAR, Serverless, outbox::shared_instant};
 use crate::telemetry::metrics;
 use tidegate_core::{
     job::{Job, JobId, QueueName, TypeName, Version},
     port::HintKind,
+    queue::GrantDigest,
     time::Timestamp,
 };
 use tidegate_engine::{
@@ -22,6 +23,11 @@ use tidegate_engine::{
 const MAX_DISPATCHED: u32 = 1000;
 /// Most ticks of a queue in one invocation; a hint continues them.
 const MAX_TICKS: usize = 64;
+/// The time from a tick to the next one that a hint requests. What happens meanwhile shares a tick:
+/// its writes of the ledger are most of what a job of a busy queue would cost.
+const TICK_INTERVAL: Duration = Duration::from_millis(500);
+/// The same while a rule holds due jobs, so that a free slot is used soon.
+const HELD_TICK_INTERVAL: Duration = Duration::from_millis(100);
 /// Most queues that the maintenance sweep ticks at once.
 const MAX_CONCURRENT_QUEUES: usize = 16;
 /// How far back a hint about an unlimited queue scans for undispatched jobs.
@@ -48,7 +54,8 @@ pub struct SweepReport {
 }
 
 impl Server {
-    /// Ticks `queue` for its `hints` until nothing is due, or until `until`.
+    /// Ticks `queue` for its `hints` until nothing is due, or until `until`. Without hints, the time
+    /// of a tick has come.
     ///
     /// # Errors
     ///
@@ -62,6 +69,7 @@ impl Server {
         let Some(serverless) = &self.inner.serverless else {
             return Ok(());
         };
+        let is_time = hints.is_empty();
         let (mut released, mut undecided, mut due) = (Vec::new(), Vec::new(), false);
         for hint in hints {
             match hint {
@@ -78,30 +86,61 @@ impl Server {
             self.decide_retries(jobs.into_iter().flatten().flatten().collect()).await?;
         }
         if self.engine().is_unlimited(queue).await? {
-            if due {
+            if due || is_time {
                 let now = self.now();
                 let stop = Stop { at: until, jobs: MAX_DISPATCHED as usize };
                 self.engine().dispatch(queue, now - HINT_LOOKBACK, now, stop).await?;
             }
             return Ok(());
         }
+        let digests = if is_time {
+            // What is requested has a hint of its own.
+            BTreeSet::new()
+        } else {
+            let next_at = serverless.latest_tick(queue).next_at.min(until);
+            self.engine().ports().clock.sleep_until(next_at).await;
+            self.engine().ports().work.take_releases(queue).await?
+        };
+        let began = self.now();
         let mut cache = serverless.take_cache(queue);
-        let ticked = self.tick_until_idle(queue, &mut cache, released, until).await;
+        let ticked = self.tick_until_idle(queue, &mut cache, released, digests, until).await;
         serverless.keep_cache(queue, cache);
-        ticked
+        let interval = if ticked? { HELD_TICK_INTERVAL } else { TICK_INTERVAL };
+        serverless.note_tick(queue, LatestTick { began, next_at: began + interval });
+        Ok(())
     }
 
-    /// Ticks a queue with a ledger.
+    /// Ticks `queue` at a timer's instant, unless this process has ticked it since.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::tick_queue`].
+    pub async fn tick_queue_at(
+        &self,
+        queue: &QueueName,
+        at: Timestamp,
+        until: Timestamp,
+    ) -> Result<(), Error> {
+        let ticked = |serverless: &Serverless| serverless.latest_tick(queue).began >= at;
+        if self.inner.serverless.as_ref().is_some_and(ticked) {
+            return Ok(());
+        }
+        self.tick_queue(queue, Vec::new(), until).await
+    }
+
+    /// Ticks a queue with a ledger. Returns whether a rule held a due job.
     async fn tick_until_idle(
         &self,
         queue: &QueueName,
         cache: &mut tidegate_engine::TickCache,
         mut released: Vec<(JobId, Version)>,
+        released_digests: BTreeSet<GrantDigest>,
         until: Timestamp,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         let engine = self.engine();
         let outbox =
             &self.inner.serverless.as_ref().expect("only a serverless server calls this").outbox;
+        let mut is_held = false;
         for number in 0..MAX_TICKS {
             let catalog = engine.catalog().await?;
             let pushed = catalog.types_of(queue).filter(|(_, item)| engine.is_pushed(&item.config));
@@ -116,6 +155,7 @@ impl Server {
             let began = self.now();
             let input = TickInput {
                 released: std::mem::take(&mut released),
+                released_digests: released_digests.clone(),
                 demands: vec![demand],
                 queue_changed: number == 0,
                 ..TickInput::default()
@@ -124,11 +164,13 @@ impl Server {
             self.follow(queue, &mut outcome, began).await?;
             released = outcome.left;
             let now = self.now();
+            is_held = !outcome.held.is_empty();
             if let Some(at) = outcome.next_at.filter(|at| *at <= now + NEAR) {
-                outbox.timer(queue, at);
+                // The next start of a rate is exact.
+                outbox.timer(queue, if is_held { at } else { shared_instant(at) });
             }
             if !outcome.again && released.is_empty() {
-                return Ok(());
+                return Ok(is_held);
             }
             if now >= until {
                 break;
@@ -136,7 +178,7 @@ impl Server {
         }
         // Another invocation continues.
         outbox.queue_due(queue);
-        Ok(())
+        Ok(is_held)
     }
 
     /// Announces and counts what a tick did, and requests the retry decisions that it left.
@@ -318,7 +360,7 @@ impl Server {
 
     /// Ticks the `limited` queues.
     async fn tick_all(&self, limited: &[QueueName], until: Timestamp, report: &mut SweepReport) {
-        let ticks = limited.iter().map(|queue| self.tick_queue(queue, vec![HintKind::Due], until));
+        let ticks = limited.iter().map(|queue| self.tick_queue(queue, Vec::new(), until));
         let ticks: Vec<_> = ticks.collect();
         let ticked: Vec<Result<(), Error>> =
             stream::iter(ticks).buffer_unordered(MAX_CONCURRENT_QUEUES).collect().await;

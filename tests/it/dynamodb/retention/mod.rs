@@ -17,7 +17,7 @@ use object_store::ObjectStore;
 use tidegate_backends::dynamodb::{
     DynamoStore, Key,
     memory::MemoryTable,
-    table::{Change, EXPIRES, Item, Page, PageQuery, Table, Val},
+    table::{Change, EXPIRES, Exchange, Item, Page, PageQuery, Table, Val},
 };
 use tidegate_core::{
     job::{
@@ -96,6 +96,12 @@ impl Table for DyingTable {
         self.check()?;
         self.take(1);
         self.table.together(changes).await
+    }
+
+    async fn exchange(&self, exchange: &Exchange) -> Result<Option<Item>, StoreError> {
+        self.check()?;
+        self.take(1);
+        self.table.exchange(exchange).await
     }
 }
 

@@ -1,15 +1,18 @@
 //! Engines: the connection of each one to the store, and its ticks and sweeps.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use object_store::memory::InMemory;
 #[cfg(feature = "aws")]
 use parking_lot::Mutex;
 #[cfg(feature = "aws")]
-use tidegate_backends::dynamodb::{DynamoStore, LowWatermarks, memory::MemoryTable, table::Table};
+use tidegate_backends::dynamodb::{
+    DynamoStore, LowWatermarks, TickRequests, memory::MemoryTable, table::Table,
+};
 use tidegate_core::{
-    job::{Job, TypeName, Version},
-    port::Clock,
+    job::{Job, JobId, TypeName, Version},
+    port::{Clock, Hint, HintKind, WorkQueue},
+    queue::GrantDigest,
 };
 use tidegate_engine::{
     Claimed, Demand, Dispatch, Engine, Error, Ports, Rules, TickCache, TickInput,
@@ -67,12 +70,65 @@ impl World {
         let ports = Ports {
             store: connection,
             objects: Arc::new(InMemory::new()),
-            work: Arc::new(Messages(Arc::downgrade(self))),
+            work: self.work_queue(&clock),
             clock,
             entropy: Arc::new(SharedEntropy(Arc::clone(&self.scheduler))),
             policy: Arc::new(self.policy.clone()),
         };
         EngineProcess { number, engine: Arc::new(Engine::new(ports, Rules::default())) }
+    }
+
+    /// The messages, and on a table its requests for ticks.
+    fn work_queue(self: &Arc<Self>, clock: &Arc<dyn Clock>) -> Arc<dyn WorkQueue> {
+        let messages = Messages(Arc::downgrade(self));
+        #[cfg(feature = "aws")]
+        if let Some(table) = &self.table {
+            let entropy = Arc::new(SharedEntropy(Arc::clone(&self.scheduler)));
+            let table = Arc::clone(table) as Arc<dyn Table>;
+            return Arc::new(TickRequests::new(
+                Arc::new(messages),
+                table,
+                Arc::clone(clock),
+                entropy,
+            ));
+        }
+        let _ = clock;
+        Arc::new(messages)
+    }
+
+    /// Leaves some of the hints in the table, and takes what was left there.
+    async fn exchange_hints(
+        &self,
+        process: &EngineProcess,
+        mut hints: Vec<(JobId, Version)>,
+    ) -> (Vec<(JobId, Version)>, BTreeSet<GrantDigest>) {
+        if self.is_requested_in_store() {
+            let work = &process.engine.ports().work;
+            let count = self.scheduler.draw(hints.len() + 1);
+            let left: Vec<Hint> = hints
+                .iter()
+                .take(count)
+                .map(|(job, version)| Hint {
+                    queue: self.queue.clone(),
+                    kind: HintKind::Released(job.clone(), *version),
+                })
+                .collect();
+            if work.hint(&left).await.is_ok() {
+                hints.drain(..count);
+            }
+            if let Ok(digests) = work.take_releases(&self.queue).await {
+                return (hints, digests);
+            }
+        }
+        (hints, BTreeSet::new())
+    }
+
+    /// Whether ticks are requested by an item of the store.
+    fn is_requested_in_store(&self) -> bool {
+        #[cfg(feature = "aws")]
+        return self.table.is_some();
+        #[cfg(not(feature = "aws"))]
+        false
     }
 
     /// A new connection to the store.
@@ -167,11 +223,18 @@ impl World {
                 reports.extend(arrived(&mut in_flight.reports, now));
                 arrived(&mut in_flight.hints, now)
             };
+            let (released, released_digests) = self.exchange_hints(&process, released).await;
             let demands = self.demands(index);
             let kept = reports.clone();
             let queue_changed = !scanning || !reports.is_empty() || !released.is_empty();
-            let input =
-                TickInput { reports, released, demands, queue_changed, ..TickInput::default() };
+            let input = TickInput {
+                reports,
+                released,
+                released_digests,
+                demands,
+                queue_changed,
+                ..TickInput::default()
+            };
             let promised = self.model.lock().promised(&self.queue);
             let tick_outcome = process.engine.tick(&self.queue, &mut cache, input).await;
             scanning = tick_outcome.as_ref().is_ok_and(|tick_outcome| tick_outcome.again);

@@ -1,8 +1,11 @@
 //! The messages between processes, and the work queue that loses and repeats them.
 
+use std::collections::BTreeSet;
+
 use tidegate_core::{
-    job::{JobId, Version},
+    job::{JobId, QueueName, Version},
     port::{Hint, HintKind, Timer, Work, WorkQueue, job_store::StoreError},
+    queue::GrantDigest,
     time::Timestamp,
 };
 use tidegate_engine::request::Report;
@@ -71,6 +74,10 @@ impl WorkQueue for Messages {
         let now = world.scheduler.now();
         world.in_flight.lock().hints.extend(left.map(|left| (now, left)));
         Ok(())
+    }
+
+    async fn take_releases(&self, _: &QueueName) -> Result<BTreeSet<GrantDigest>, StoreError> {
+        Ok(BTreeSet::new())
     }
 
     /// Timers are not needed: the ticks of the simulation scan the queue periodically.

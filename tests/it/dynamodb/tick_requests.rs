@@ -1,0 +1,273 @@
+//! Requests for ticks: many hints become one, and none is lost.
+
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use tidegate_backends::dynamodb::{
+    TickRequests,
+    memory::MemoryTable,
+    table::{Change, Exchange, Item, Page, PageQuery, Table},
+};
+use tidegate_core::{
+    job::{QueueName, Version},
+    port::{Hint, HintKind, StoreError, Timer, Work, WorkQueue, work_queue::OPERATIONS},
+    queue::GrantDigest,
+};
+use tidegate_engine::{
+    memory::{FakeClock, SeededEntropy},
+    testkit::builders::name,
+};
+
+use super::emulator::EmulatedTable;
+
+/// The hints that were sent. It may refuse them.
+#[derive(Default)]
+struct Sent {
+    hints: Mutex<Vec<Hint>>,
+    refuses: AtomicBool,
+}
+
+#[async_trait]
+impl WorkQueue for Sent {
+    async fn send(&self, _: &[Work]) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn hint(&self, hints: &[Hint]) -> Result<(), StoreError> {
+        if self.refuses.load(Ordering::SeqCst) {
+            return Err(StoreError::unavailable("the queue is away"));
+        }
+        self.hints.lock().extend(hints.iter().cloned());
+        Ok(())
+    }
+
+    async fn take_releases(&self, _: &QueueName) -> Result<BTreeSet<GrantDigest>, StoreError> {
+        Ok(BTreeSet::new())
+    }
+
+    async fn set_timers(&self, _: &[Timer]) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
+
+/// A table that makes each exchange twice, or refuses it.
+struct Unsteady {
+    table: MemoryTable,
+    repeats: AtomicBool,
+    refuses: AtomicBool,
+}
+
+#[async_trait]
+impl Table for Unsteady {
+    async fn get(
+        &self,
+        keys: &[tidegate_backends::dynamodb::Key],
+    ) -> Result<Vec<Option<Item>>, StoreError> {
+        self.table.get(keys).await
+    }
+
+    async fn query(&self, query: &PageQuery) -> Result<Page, StoreError> {
+        self.table.query(query).await
+    }
+
+    async fn write(&self, changes: &[Change]) -> Result<Vec<bool>, StoreError> {
+        self.table.write(changes).await
+    }
+
+    async fn together(&self, changes: &[Change]) -> Result<bool, StoreError> {
+        self.table.together(changes).await
+    }
+
+    async fn exchange(&self, exchange: &Exchange) -> Result<Option<Item>, StoreError> {
+        if self.refuses.load(Ordering::SeqCst) {
+            return Err(StoreError::Throttled {
+                retry_after: Duration::from_millis(50),
+                message: "too much".into(),
+            });
+        }
+        if self.repeats.load(Ordering::SeqCst) {
+            self.table.exchange(exchange).await?;
+        }
+        self.table.exchange(exchange).await
+    }
+}
+
+/// Two processes on one table and one queue, which is busy.
+struct Processes {
+    sent: Arc<Sent>,
+    clock: Arc<FakeClock>,
+    requests: [TickRequests; 2],
+}
+
+impl Processes {
+    async fn on(table: Arc<dyn Table>) -> Self {
+        let both = Self::on_quiet(&table);
+        for _ in 0..4 {
+            both.take().await;
+        }
+        both
+    }
+
+    fn on_quiet(table: &Arc<dyn Table>) -> Self {
+        let (sent, clock) = (Arc::new(Sent::default()), Arc::new(FakeClock::default()));
+        let requests = [1, 2].map(|seed| {
+            let entropy = Arc::new(SeededEntropy::new(seed));
+            TickRequests::new(sent.clone(), Arc::clone(table), clock.clone(), entropy)
+        });
+        Self { sent, clock, requests }
+    }
+
+    /// Hints by one of the processes, and returns what was sent for them.
+    async fn hint(&self, process: usize, kinds: &[HintKind]) -> Vec<HintKind> {
+        self.try_hint(process, kinds).await.unwrap();
+        self.sent.hints.lock().drain(..).map(|hint| hint.kind).collect()
+    }
+
+    async fn try_hint(&self, process: usize, kinds: &[HintKind]) -> Result<(), StoreError> {
+        let hint = |kind: &HintKind| Hint { queue: name("q"), kind: kind.clone() };
+        let hints: Vec<Hint> = kinds.iter().map(hint).collect();
+        self.requests[process].hint(&hints).await
+    }
+
+    async fn take(&self) -> BTreeSet<GrantDigest> {
+        self.requests[1].take_releases(&name("q")).await.unwrap()
+    }
+}
+
+fn unsteady() -> Arc<Unsteady> {
+    Arc::new(Unsteady {
+        table: MemoryTable::new(),
+        repeats: AtomicBool::new(false),
+        refuses: AtomicBool::new(false),
+    })
+}
+
+fn released(job: &str) -> HintKind {
+    HintKind::Released(name(job), Version(3))
+}
+
+fn digests(jobs: &[&str]) -> BTreeSet<GrantDigest> {
+    jobs.iter().map(|job| GrantDigest::of(&name(job), Version(3))).collect()
+}
+
+/// Runs a check on a table in memory and on an emulator.
+macro_rules! on_tables {
+    ($($name:ident => $check:ident;)*) => {
+        mod in_memory { $(
+            #[tokio::test]
+            async fn $name() { super::$check(std::sync::Arc::new(super::MemoryTable::new())).await; }
+        )* }
+        mod emulated { $(
+            #[test]
+            fn $name() {
+                let table = std::sync::Arc::new(super::EmulatedTable::new());
+                let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+                runtime.block_on(super::$check(table));
+            }
+        )* }
+    };
+}
+
+on_tables! {
+    hints_of_a_quiet_queue_are_sent_as_they_are => quiet_are_sent;
+    many_hints_become_one => many_become_one;
+    an_unanswered_request_is_made_again => is_made_again;
+}
+
+async fn quiet_are_sent(table: Arc<dyn Table>) {
+    let both = Processes::on_quiet(&table);
+    let hints = [released("a"), HintKind::Due];
+    for _ in 0..2 {
+        // A job's start, and its end.
+        assert_eq!(both.hint(0, &hints).await, hints);
+        assert_eq!(both.take().await, digests(&[]));
+        assert_eq!(both.hint(0, &hints).await, hints);
+        assert_eq!(both.take().await, digests(&[]));
+        both.clock.advance(Duration::from_secs(3));
+    }
+    for _ in 0..4 {
+        both.take().await;
+    }
+    assert_eq!(both.hint(0, &hints).await, [HintKind::Due], "it is busy now");
+    assert_eq!(both.take().await, digests(&["a"]));
+    both.clock.advance(Duration::from_secs(7));
+    assert_eq!(both.hint(0, &hints).await, hints, "it is quiet again");
+    assert_eq!(both.hint(1, &hints).await, hints);
+}
+
+async fn many_become_one(table: Arc<dyn Table>) {
+    let both = Processes::on(table).await;
+    assert_eq!(both.hint(0, &[released("a"), HintKind::Due]).await, [HintKind::Due]);
+    assert_eq!(both.hint(1, &[released("b"), released("c")]).await, []);
+    assert_eq!(both.hint(1, &[HintKind::Due]).await, []);
+    let decision = HintKind::RetryDecision(name("d"));
+    assert_eq!(both.hint(0, &[decision.clone(), released("a")]).await, [decision]);
+    assert_eq!(both.take().await, digests(&["a", "b", "c"]));
+    // A tick that dies before it commits loses nothing: the next one takes them again.
+    assert_eq!(both.hint(0, &[released("e")]).await, [HintKind::Due]);
+    assert_eq!(both.take().await, digests(&["a", "b", "c", "e"]));
+    assert_eq!(both.hint(0, &[HintKind::Due]).await, [HintKind::Due]);
+    assert_eq!(both.take().await, digests(&["e"]));
+    assert_eq!(both.take().await, digests(&[]));
+}
+
+async fn is_made_again(table: Arc<dyn Table>) {
+    let both = Processes::on(table).await;
+    assert_eq!(both.hint(0, &[HintKind::Due]).await, [HintKind::Due]);
+    both.clock.advance(Duration::from_millis(2_900));
+    assert_eq!(both.hint(1, &[released("a")]).await, []);
+    assert_eq!(both.hint(1, &[HintKind::Due]).await, []);
+    // The hint, or the process that meant to send it, is lost.
+    both.clock.advance(Duration::from_millis(200));
+    assert_eq!(both.hint(0, &[released("b")]).await, [HintKind::Due]);
+    assert_eq!(both.hint(1, &[HintKind::Due]).await, []);
+    assert_eq!(both.take().await, digests(&["a", "b"]));
+}
+
+#[tokio::test]
+async fn a_request_whose_answer_was_lost_is_still_sent() {
+    let table = unsteady();
+    let both = Processes::on(table.clone()).await;
+    table.repeats.store(true, Ordering::SeqCst);
+    assert_eq!(both.hint(0, &[released("a")]).await, [HintKind::Due]);
+    assert_eq!(both.hint(1, &[released("b")]).await, []);
+    assert_eq!(both.take().await, digests(&["a", "b"]), "it was taken by the first of two");
+    assert_eq!(both.hint(1, &[HintKind::Due]).await, [HintKind::Due]);
+}
+
+#[tokio::test]
+async fn a_hint_that_was_refused_is_sent_by_the_repeat() {
+    let both = Processes::on(unsteady()).await;
+    both.sent.refuses.store(true, Ordering::SeqCst);
+    both.try_hint(0, &[released("a")]).await.unwrap_err();
+    both.sent.refuses.store(false, Ordering::SeqCst);
+    assert_eq!(both.hint(0, &[released("a")]).await, [HintKind::Due]);
+    assert_eq!(both.take().await, digests(&["a"]));
+}
+
+#[tokio::test]
+async fn hints_are_sent_as_they_are_if_the_table_refuses() {
+    let table = unsteady();
+    let both = Processes::on(table.clone()).await;
+    table.refuses.store(true, Ordering::SeqCst);
+    let hints = [released("a"), HintKind::Due];
+    assert_eq!(both.hint(0, &hints).await, hints);
+}
+
+#[tokio::test]
+async fn hints_about_operations_are_not_collected() {
+    let both = Processes::on(unsteady()).await;
+    let hint = Hint { queue: name(OPERATIONS), kind: HintKind::Operation("op".into()) };
+    for _ in 0..2 {
+        both.requests[0].hint(std::slice::from_ref(&hint)).await.unwrap();
+    }
+    assert_eq!(both.sent.hints.lock().len(), 2);
+}
