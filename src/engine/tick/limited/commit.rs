@@ -291,7 +291,7 @@ impl Engine {
             Write::SetJob { job, .. } => {
                 self.unclaimed.forget(&job.id);
                 self.running.lock().remove(&job.id);
-                known.jobs.insert(job.id.clone(), current_job(current));
+                known.insert(&job.id, current_job(current));
             }
             Write::RequireItem { .. } => self.catalog.store(Arc::default()),
             _ => {
@@ -316,7 +316,7 @@ impl Engine {
             }
             self.unclaimed.forget(id);
             self.running.lock().remove(id);
-            known.jobs.insert(id.clone(), job);
+            known.insert(id, job);
         }
         Ok(())
     }
