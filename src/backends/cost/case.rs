@@ -179,34 +179,41 @@ pub const DELAYED: Case = Case {
 /// In a limited queue.
 pub const LIMITED: Case = Case {
     name: "limited",
-    batched: units(6.505, 3.0, 19.41, 2.083, 3.735, [1.0, 0.893, 0.58]),
-    single: units(8.025, 3.0, 29.775, 4.5, 6.0, [1.0, 2.5, 1.0]),
-    bulk: units(3.203, 3.0, 2.857, 0.095, 0.497, [0.01, 0.06, 0.02]),
+    batched: units(6.505, 3.0, 18.518, 2.083, 3.735, [1.0, 0.893, 0.58]),
+    single: units(8.025, 3.0, 27.275, 4.5, 6.0, [1.0, 2.5, 1.0]),
+    bulk: units(3.203, 3.0, 2.797, 0.095, 0.497, [0.01, 0.06, 0.02]),
 };
 
 /// In a limited queue, one retry.
 pub const LIMITED_RETRIED: Case = Case {
     name: "limited, one retry",
-    batched: units(9.805, 5.0, 37.765, 3.295, 3.738, [1.0, 1.363, 0.107]),
-    single: units(16.075, 5.0, 64.2, 14.05, 9.0, [1.0, 5.675, 2.0]),
-    bulk: units(7.34, 5.0, 27.082, 1.913, 1.022, [0.01, 0.595, 0.048]),
+    batched: units(9.438, 5.0, 34.998, 3.062, 3.57, [1.0, 1.265, 0.098]),
+    single: units(16.075, 5.0, 58.525, 14.05, 9.0, [1.0, 5.675, 2.0]),
+    bulk: units(7.34, 5.0, 26.562, 1.913, 1.022, [0.01, 0.595, 0.048]),
 };
 
 /// In a limited queue, one retry, each attempt completed by a callback.
 pub const LIMITED_CALLED_BACK: Case = Case {
     name: "limited, one retry, single callbacks",
-    batched: units(14.15, 7.0, 53.578, 3.645, 5.65, [3.0, 1.768, 0.173]),
-    single: units(16.1, 7.0, 88.575, 15.85, 9.0, [3.0, 6.275, 2.0]),
-    bulk: units(11.26, 7.0, 36.617, 2.268, 3.735, [2.01, 1.27, 0.07]),
+    batched: units(14.002, 7.0, 51.958, 3.59, 5.58, [3.0, 1.713, 0.17]),
+    single: units(16.1, 7.0, 82.3, 15.85, 9.0, [3.0, 6.275, 2.0]),
+    bulk: units(11.213, 7.0, 35.37, 2.228, 3.715, [2.01, 1.25, 0.068]),
 };
 
 /// In a limited queue, leased by workers.
 pub const PULLED: Case = Case {
     name: "limited, pulled",
-    batched: units(5.155, 3.0, 18.242, 0.0, 2.147, [1.72, 0.715, 0.0]),
-    single: units(7.0, 3.0, 90.325, 0.0, 2.95, [2.975, 0.975, 0.0]),
-    bulk: units(3.31, 3.0, 5.038, 0.0, 0.295, [0.128, 0.098, 0.0]),
+    batched: units(6.01, 3.0, 21.67, 0.0, 0.0, [2.002, 0.0, 0.0]),
+    single: units(9.925, 3.0, 42.225, 0.0, 0.0, [2.975, 0.0, 0.0]),
+    bulk: units(3.31, 3.0, 2.027, 0.0, 0.0, [0.113, 0.0, 0.0]),
 };
+
+/// Seconds for which a call of [`HELD_CALL`] is held.
+pub const HELD_SECONDS: f64 = 20.0;
+/// A lease call without jobs that is held.
+pub const HELD_CALL: Units = units(1.0, 0.0, 45.0, 0.0, 0.0, [0.0, 0.0, 0.0]);
+/// A lease call without jobs that is answered with a pause.
+pub const PAUSED_CALL: Units = units(0.0, 0.0, 8.5, 0.0, 0.0, [0.0, 0.0, 0.0]);
 
 /// All cases in the order of the output.
 pub const CASES: [Case; 10] = [

@@ -70,8 +70,12 @@ impl Engine {
             ..TickPlan::default()
         };
         let mut answers = self.settle_all(input, known, catalog, &mut plan, now);
-        self.search_unlimited(context, &mut plan, candidates, now).await?;
+        let capacity = input.demands.iter().map(|demand| demand.capacity).sum();
+        let window = cache.spread.window(capacity);
+        let window = window.map(|window| (window, self.ports.entropy.fraction()));
+        self.search_unlimited(context, &mut plan, candidates, window, now).await?;
         let refused = self.commit_unlimited(context, &plan, known, now).await?;
+        cache.spread.note(plan.claims.len(), refused.claims.len());
         // Refused claims are searched for again.
         plan.again |= !refused.claims.is_empty();
         self.dispatch_unclaimed(&mut plan, catalog, changes).await?;
@@ -102,6 +106,7 @@ impl Engine {
         context: &TickContext<'_>,
         plan: &mut TickPlan,
         candidates: Candidates<'_>,
+        window: Option<(u32, f64)>,
         now: Timestamp,
     ) -> Result<(), Error> {
         let &TickContext { queue, input, catalog, limits } = context;
@@ -118,6 +123,7 @@ impl Engine {
             admission: Admission::new(&unlimited, Usage::default(), RateCounts::default(), now),
             capacities: Capacities::of(input, catalog),
             leave_out: None,
+            window,
             plan,
         };
         match candidates {

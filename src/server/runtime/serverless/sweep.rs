@@ -1,4 +1,4 @@
-//! Ticks of a queue after a hint or a timer, and the maintenance sweep over all queues.
+//! The maintenance sweep over all queues, and what follows a tick.
 
 use std::sync::Arc;
 
@@ -6,26 +6,19 @@ use std::{collections::BTreeSet, time::Duration};
 
 use futures_util::{StreamExt, stream};
 
-use super::{super::Server, NEAR};
+use super::super::Server;
 use crate::telemetry::metrics;
 use tidegate_core::{
-    job::{Job, JobId, QueueName, TypeName, Version},
+    job::{Job, QueueName, Version},
     port::HintKind,
     time::Timestamp,
 };
 use tidegate_engine::{
-    BegunLookahead, Catalog, Demand, Dispatch, Error, Lookahead, Stop, TickInput, TickOutcome,
-    events::reply::SweptReplies,
+    BegunLookahead, Catalog, Error, Lookahead, TickOutcome, events::reply::SweptReplies,
 };
 
-/// Most jobs that one tick dispatches.
-const MAX_DISPATCHED: u32 = 1000;
-/// Most ticks of a queue in one invocation; a hint continues them.
-const MAX_TICKS: usize = 64;
 /// Most queues that the maintenance sweep ticks at once.
 const MAX_CONCURRENT_QUEUES: usize = 16;
-/// How far back a hint about an unlimited queue scans for undispatched jobs.
-const HINT_LOOKBACK: Duration = Duration::from_secs(5);
 /// How far ahead the maintenance sweep materializes schedules: past the next sweep, even a late
 /// one.
 const LOOKAHEAD: Duration = Duration::from_secs(150);
@@ -48,97 +41,6 @@ pub struct SweepReport {
 }
 
 impl Server {
-    /// Ticks `queue` for its `hints` until nothing is due, or until `until`.
-    ///
-    /// # Errors
-    ///
-    /// The store's and the work queue's: the hints must be delivered again.
-    pub async fn tick_queue(
-        &self,
-        queue: &QueueName,
-        hints: Vec<HintKind>,
-        until: Timestamp,
-    ) -> Result<(), Error> {
-        let Some(serverless) = &self.inner.serverless else {
-            return Ok(());
-        };
-        let (mut released, mut undecided, mut due) = (Vec::new(), Vec::new(), false);
-        for hint in hints {
-            match hint {
-                HintKind::Due => due = true,
-                HintKind::Released(job, version) => released.push((job, version)),
-                HintKind::RetryDecision(job) => undecided.push(job),
-                HintKind::Operation(id) => {
-                    Box::pin(self.operate(&id, until)).await?;
-                }
-            }
-        }
-        if !undecided.is_empty() {
-            let jobs = self.engine().ports().store.get(&undecided).await?;
-            self.decide_retries(jobs.into_iter().flatten().flatten().collect()).await?;
-        }
-        if self.engine().is_unlimited(queue).await? {
-            if due {
-                let now = self.now();
-                let stop = Stop { at: until, jobs: MAX_DISPATCHED as usize };
-                self.engine().dispatch(queue, now - HINT_LOOKBACK, now, stop).await?;
-            }
-            return Ok(());
-        }
-        let mut cache = serverless.take_cache(queue);
-        let ticked = self.tick_until_idle(queue, &mut cache, released, until).await;
-        serverless.keep_cache(queue, cache);
-        ticked
-    }
-
-    /// Ticks a queue with a ledger.
-    async fn tick_until_idle(
-        &self,
-        queue: &QueueName,
-        cache: &mut tidegate_engine::TickCache,
-        mut released: Vec<(JobId, Version)>,
-        until: Timestamp,
-    ) -> Result<(), Error> {
-        let engine = self.engine();
-        let outbox =
-            &self.inner.serverless.as_ref().expect("only a serverless server calls this").outbox;
-        for number in 0..MAX_TICKS {
-            let catalog = engine.catalog().await?;
-            let pushed = catalog.types_of(queue).filter(|(_, item)| engine.is_pushed(&item.config));
-            let types: Vec<TypeName> = pushed.map(|(name, _)| name.clone()).collect();
-            let demand = Demand {
-                types,
-                capacity: MAX_DISPATCHED,
-                worker: None,
-                lease: None,
-                dispatch: Dispatch::Queue,
-            };
-            let began = self.now();
-            let input = TickInput {
-                released: std::mem::take(&mut released),
-                demands: vec![demand],
-                queue_changed: number == 0,
-                ..TickInput::default()
-            };
-            let mut outcome = engine.tick(queue, cache, input).await?;
-            self.follow(queue, &mut outcome, began).await?;
-            released = outcome.left;
-            let now = self.now();
-            if let Some(at) = outcome.next_at.filter(|at| *at <= now + NEAR) {
-                outbox.timer(queue, at);
-            }
-            if !outcome.again && released.is_empty() {
-                return Ok(());
-            }
-            if now >= until {
-                break;
-            }
-        }
-        // Another invocation continues.
-        outbox.queue_due(queue);
-        Ok(())
-    }
-
     /// Announces and counts what a tick did, and requests the retry decisions that it left.
     pub(super) async fn follow(
         &self,
@@ -177,7 +79,7 @@ impl Server {
     }
 
     /// Calls the retry strategies of `jobs`, which await them.
-    async fn decide_retries(&self, jobs: Vec<Job>) -> Result<(), Error> {
+    pub(super) async fn decide_retries(&self, jobs: Vec<Job>) -> Result<(), Error> {
         let mut decisions = self.engine().decide_retries(jobs).await?;
         self.inner.on_retry_decisions(&mut decisions);
         Ok(())
@@ -307,7 +209,8 @@ impl Server {
 
     /// Ticks the `limited` queues.
     async fn tick_all(&self, limited: &[QueueName], until: Timestamp, report: &mut SweepReport) {
-        let ticks = limited.iter().map(|queue| self.tick_queue(queue, vec![HintKind::Due], until));
+        let ticks =
+            limited.iter().map(|queue| self.tick_for(queue, vec![HintKind::Due], until, false));
         let ticks: Vec<_> = ticks.collect();
         let ticked: Vec<Result<(), Error>> =
             stream::iter(ticks).buffer_unordered(MAX_CONCURRENT_QUEUES).collect().await;
