@@ -197,6 +197,7 @@ async fn tick(engine: &Engine, clock: &FakeClock, dispatch: Dispatch) -> Duratio
     let dispatched = match dispatch {
         Dispatch::Claim => outcome.claimed.len(),
         Dispatch::Queue => outcome.sent,
+        Dispatch::Offer => outcome.offers.len(),
     };
     assert_eq!(dispatched, JOBS);
     took

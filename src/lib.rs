@@ -33,6 +33,7 @@
 //!     types: vec![mail],
 //!     max: 1,
 //!     wait: Duration::from_secs(30),
+//!     max_pause: Duration::ZERO,
 //!     worker: Some("worker-1".to_owned()),
 //!     lease_seconds: None,
 //!     reports: Vec::new(),

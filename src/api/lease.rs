@@ -31,6 +31,11 @@ pub struct LeaseBody<'a> {
     /// How long to wait for the first, 0 to 60 (default 0).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait_seconds: Option<Seconds>,
+    /// The longest pause that the worker makes before its next call if there is no job, 0 to 60
+    /// (default 0). A server that pays for held requests then answers at once, and names the pause
+    /// in `retry_after_seconds`. Any other server holds the request for `wait_seconds`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_pause_seconds: Option<Seconds>,
     /// The worker's name, at most 128 bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker: Option<String>,
@@ -119,6 +124,9 @@ pub struct LeasesView<'a> {
     /// One answer per report, in order.
     #[schema(value_type = Vec<ReportedView>)]
     pub reports: Cow<'a, [ReportedView]>,
+    /// How long to pause before the next call; absent: not at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after_seconds: Option<Seconds>,
 }
 
 /// One attempt at a job, and the right to report on it.

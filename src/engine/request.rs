@@ -204,6 +204,9 @@ pub struct LeaseRequest {
     pub max: u32,
     /// How long to wait for the first job (0 to 60 s).
     pub wait: Duration,
+    /// The longest pause that the worker makes instead of the wait (0 to 60 s; 0: none). Only a
+    /// process that costs money while it waits has it pause.
+    pub max_pause: Duration,
     /// The worker's name, at most 128 bytes.
     pub worker: Option<String>,
     /// How long the leases last; absent: the type's setting.
@@ -219,6 +222,8 @@ pub struct Leased {
     pub jobs: Vec<Job>,
     /// One answer per report, in order.
     pub reports: Vec<Result<Job, super::Error>>,
+    /// How long the worker pauses before its next call.
+    pub pause: Option<Duration>,
 }
 
 /// The result of a cancel.

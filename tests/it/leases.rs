@@ -71,6 +71,7 @@ fn ask(types: &[&str], max: u32) -> LeaseRequest {
         types: types.iter().map(|of| name(of)).collect(),
         max,
         wait: Duration::from_secs(20),
+        max_pause: Duration::ZERO,
         worker: None,
         lease_seconds: None,
         reports: Vec::new(),
@@ -238,6 +239,7 @@ async fn leased_by(server: &Server, worker: &str, done: &[Job]) -> Vec<Job> {
     let ask = LeaseRequest {
         worker: Some(worker.into()),
         wait: Duration::ZERO,
+        max_pause: Duration::ZERO,
         reports,
         ..ask(&["a"], 100)
     };

@@ -185,34 +185,41 @@ pub const DELAYED: Case = Case {
 /// In a limited queue.
 pub const LIMITED: Case = Case {
     name: "limited",
-    batched: units(4.905, 3.0, 8.793, 0.66, 0.672, [1.0, 0.223, 0.203], 0.073),
-    single: units(8.025, 3.0, 33.825, 4.5, 6.0, [1.0, 2.5, 1.0], 0.395),
-    bulk: units(3.235, 3.0, 3.525, 0.115, 0.56, [0.01, 0.065, 0.03], 0.012),
+    batched: units(4.905, 3.0, 8.585, 0.66, 0.672, [1.0, 0.223, 0.203], 0.073),
+    single: units(8.025, 3.0, 31.325, 4.5, 6.0, [1.0, 2.5, 1.0], 0.395),
+    bulk: units(3.235, 3.0, 3.46, 0.115, 0.56, [0.01, 0.065, 0.03], 0.012),
 };
 
 /// In a limited queue, one retry.
 pub const LIMITED_RETRIED: Case = Case {
     name: "limited, one retry",
-    batched: units(8.875, 5.0, 14.853, 1.625, 0.695, [1.0, 0.503, 0.245], 0.127),
-    single: units(16.075, 5.0, 57.725, 13.45, 9.0, [1.0, 5.475, 2.0], 1.351),
-    bulk: units(7.205, 5.0, 9.895, 0.503, 0.66, [0.01, 0.15, 0.092], 0.024),
+    batched: units(8.875, 5.0, 14.533, 1.625, 0.695, [1.0, 0.503, 0.245], 0.127),
+    single: units(16.075, 5.0, 54.4, 13.65, 9.0, [1.0, 5.55, 2.0], 1.34),
+    bulk: units(7.22, 5.0, 9.818, 0.512, 0.66, [0.01, 0.152, 0.092], 0.025),
 };
 
 /// In a limited queue, one retry, each attempt completed by a callback.
 pub const LIMITED_CALLED_BACK: Case = Case {
     name: "limited, one retry, single callbacks",
-    batched: units(11.645, 7.0, 21.332, 1.778, 0.765, [3.0, 0.568, 0.265], 0.146),
-    single: units(16.1, 7.0, 88.825, 16.3, 9.0, [3.0, 6.425, 2.0], 0.431),
-    bulk: units(10.617, 7.0, 16.643, 0.713, 0.662, [2.01, 0.292, 0.107], 0.076),
+    batched: units(11.65, 7.0, 20.963, 1.778, 0.765, [3.0, 0.568, 0.265], 0.146),
+    single: units(16.1, 7.0, 83.025, 16.3, 9.0, [3.0, 6.425, 2.0], 0.431),
+    bulk: units(10.617, 7.0, 16.407, 0.713, 0.662, [2.01, 0.292, 0.107], 0.076),
 };
 
 /// In a limited queue, leased by workers.
 pub const PULLED: Case = Case {
     name: "limited, pulled",
-    batched: units(4.02, 3.0, 6.915, 0.0, 0.618, [1.21, 0.205, 0.0], 0.072),
-    single: units(6.975, 3.0, 90.5, 0.0, 2.95, [2.95, 0.975, 0.0], 0.05),
-    bulk: units(3.468, 3.0, 4.032, 0.0, 0.295, [0.122, 0.098, 0.0], 0.03),
+    batched: units(6.01, 3.0, 21.67, 0.0, 0.0, [2.002, 0.0, 0.0], 0.0),
+    single: units(9.925, 3.0, 42.225, 0.0, 0.0, [2.975, 0.0, 0.0], 0.0),
+    bulk: units(3.31, 3.0, 2.027, 0.0, 0.0, [0.113, 0.0, 0.0], 0.0),
 };
+
+/// Seconds for which a call of [`HELD_CALL`] is held.
+pub const HELD_SECONDS: f64 = 20.0;
+/// A lease call without jobs that is held.
+pub const HELD_CALL: Units = units(1.0, 0.0, 45.0, 0.0, 0.0, [0.0, 0.0, 0.0], 0.0);
+/// A lease call without jobs that is answered with a pause.
+pub const PAUSED_CALL: Units = units(0.0, 0.0, 8.5, 0.0, 0.0, [0.0, 0.0, 0.0], 0.0);
 
 /// All cases in the order of the output.
 pub const CASES: [Case; 10] = [

@@ -110,6 +110,12 @@ pub struct Deployment {
     pub pollers: f64,
     /// The number of queues with jobs.
     pub queues: f64,
+    /// The number of pull workers that wait for jobs all the time.
+    pub waiting_workers: f64,
+    /// The longest pause that they accept, in seconds. 0: their requests are held.
+    pub worker_pause_s: f64,
+    /// Duration of a lease call that finds nothing and is not held, in milliseconds.
+    pub empty_lease_ms: f64,
     /// The number of alarms.
     pub alarms: f64,
     /// The number of custom metrics: of each queue and type. 0: the stack has no namespace.
@@ -131,6 +137,9 @@ impl Default for Deployment {
             log_bytes: 100.0,
             pollers: 2.0,
             queues: 1.0,
+            waiting_workers: 0.0,
+            worker_pause_s: 10.0,
+            empty_lease_ms: 60.0,
             alarms: 2.0,
             metrics: 0.0,
             recovery: true,
@@ -369,6 +378,9 @@ pub fn idle(deployment: &Deployment, prices: &Prices) -> Vec<Line> {
         ),
         line("CloudWatch", "alarms", deployment.alarms, prices.alarm),
     ];
+    if deployment.waiting_workers > 0.0 {
+        lines.extend(waiting(deployment, prices));
+    }
     if deployment.metrics > 0.0 {
         let gigabytes = MINUTES_PER_MONTH * METRIC_LOG_BYTES / GB;
         lines.extend([
@@ -377,4 +389,35 @@ pub fn idle(deployment: &Deployment, prices: &Prices) -> Vec<Line> {
         ]);
     }
     lines
+}
+
+/// The monthly cost of the pull workers of `deployment` that wait for jobs all the time.
+pub fn waiting(deployment: &Deployment, prices: &Prices) -> Vec<Line> {
+    let seconds = MINUTES_PER_MONTH * 60.0;
+    let (call, lasts, pause) = if deployment.worker_pause_s > 0.0 {
+        (case::PAUSED_CALL, deployment.empty_lease_ms / 1000.0, deployment.worker_pause_s)
+    } else {
+        (case::HELD_CALL, case::HELD_SECONDS, 0.0)
+    };
+    let calls = deployment.waiting_workers * seconds / (lasts + pause);
+    let units = call.times(calls);
+    let line = |service, what, amount: f64, price: f64| Line {
+        service,
+        what,
+        amount,
+        dollars: amount * price,
+    };
+    let gigabyte_seconds = calls * lasts * deployment.memory_mb / 1024.0;
+    vec![
+        line("Lambda", "invocations of waiting workers", calls, prices.call / MILLION),
+        line("Lambda", "gigabyte seconds of waiting workers", gigabyte_seconds, prices.gb_second),
+        line("DynamoDB", "write units of waiting workers", units.writes, prices.write / MILLION),
+        line("DynamoDB", "read units of waiting workers", units.reads, prices.read / MILLION),
+        line(
+            "CloudWatch",
+            "gigabytes logged for waiting workers",
+            calls * deployment.log_bytes / GB,
+            prices.log_gb,
+        ),
+    ]
 }

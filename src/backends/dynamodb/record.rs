@@ -4,6 +4,8 @@
 //! An *appointment* at the record's time is written before the record. A process that dies between
 //! the two leaves an appointment without a record, never a record that is not dropped.
 //!
+//! A transient record has no appointment, which would be a second write: the table expires it.
+//!
 //! The content is stored behind its checksum, whole in the record's item or divided into parts.
 
 use super::{
@@ -28,6 +30,9 @@ use tidegate_core::{
 /// record does not delete its parts.
 const PART_EXPIRY_SECONDS: u64 = 86_400;
 
+/// How long after its time the table may expire a transient record.
+const TRANSIENT_EXPIRY_SECONDS: u64 = 60;
+
 /// The items of a record.
 pub(super) struct Parts {
     /// Written first: its appointment, and the parts of large content.
@@ -39,8 +44,14 @@ pub(super) struct Parts {
 impl Parts {
     pub(super) fn of(record: &Record) -> Self {
         let (kind, name) = (record.kind, record.name.as_str());
-        let mut before = vec![Item::new(key::appointment(kind, record.until, name), [])];
+        let mut before = Vec::new();
         let mut item = Item::new(key::record(kind, name), [until(record.until)]);
+        if kind.is_transient() {
+            let expires = record.until.millis().max(0) as u64 / 1000 + TRANSIENT_EXPIRY_SECONDS;
+            item.attrs.insert(EXPIRES, Val::N(expires));
+        } else {
+            before.push(Item::new(key::appointment(kind, record.until, name), []));
+        }
         let owner = record_owner(kind.as_str(), name, record.until.millis());
         let bytes = bytes::Bytes::from(with_checksum(&record.bytes, &owner, 0));
         if bytes.len() <= PART_BYTES {
@@ -126,21 +137,17 @@ impl DynamoStore {
         keep: u64,
         limit: u32,
     ) -> Result<Purged, StoreError> {
-        // In the order of their times. Appointments of removed or changed records are few, and are
-        // deleted here too.
-        let appointments = self.whole(key::appointments(kind)).await?;
-        let total = appointments.len() as u64;
-        let parsed = appointments
-            .into_iter()
-            .filter_map(|item| Some((key::appointment_of(&item.key)?, item.key)));
+        let times = self.times_of(kind).await?;
+        let total = times.len() as u64;
         let mut purged = Purged { left: total, ..Purged::default() };
         let mut dropped = Vec::new();
-        for ((at, name), appointment) in parsed.take(limit as usize) {
+        for (at, name) in times.into_iter().take(limit as usize) {
             let is_over = at <= now;
             if !is_over && total - dropped.len() as u64 <= keep {
                 break;
             }
             let record = Change::Delete { key: key::record(kind, &name), when: Some(until(at)) };
+            let appointment = key::appointment(kind, at, &name);
             dropped.push((record, Change::Delete { key: appointment, when: None }, is_over));
         }
         let records: Vec<Change> = dropped.iter().map(|(record, ..)| record.clone()).collect();
@@ -151,10 +158,28 @@ impl DynamoStore {
         let appointments: Vec<Change> =
             dropped.into_iter().map(|(_, appointment, _)| appointment).collect();
         purged.left -= appointments.len() as u64;
-        if !appointments.is_empty() {
+        if !appointments.is_empty() && !kind.is_transient() {
             self.table.write(&appointments).await?;
         }
         Ok(purged)
+    }
+
+    /// The times of all records of `kind`, with their names, in order. Those of removed or changed
+    /// records may be among them.
+    async fn times_of(&self, kind: RecordKind) -> Result<Vec<(Timestamp, String)>, StoreError> {
+        if kind.is_transient() {
+            let items = self.whole(key::records(kind)).await?.into_iter();
+            let mut times: Vec<_> = items
+                .map(|item| {
+                    let at = item.number(row::LOW_WATERMARK).unwrap_or_default();
+                    (Timestamp::from_millis(at as i64), item.key.s)
+                })
+                .collect();
+            times.sort_unstable();
+            return Ok(times);
+        }
+        let appointments = self.whole(key::appointments(kind)).await?;
+        Ok(appointments.iter().filter_map(|item| key::appointment_of(&item.key)).collect())
     }
 }
 

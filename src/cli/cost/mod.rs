@@ -37,6 +37,7 @@ const BATCH_WINDOW_SECONDS: f64 = 0.2;
     tidegate cost\n  \
     tidegate cost --size 2KB --jobs-per-month 10M\n  \
     tidegate cost --rate 5/s --limited --retries 0.1 --callbacks\n  \
+    tidegate cost --rate 5/s --pull --waiting-workers 20\n  \
     tidegate cost --rate 100/s --delayed --deliver-ms 800 --price write=0.70 --json"
 )]
 pub struct Args {
@@ -158,6 +159,23 @@ pub struct Args {
         help_heading = "Assumptions",
     )]
     queues: f64,
+    /// Pull workers that wait for jobs all the time.
+    #[arg(
+        long,
+        default_value = "0",
+        value_parser = |text: &str| number(text, 0.0, 1_000_000.0),
+        help_heading = "Assumptions",
+    )]
+    waiting_workers: f64,
+    /// The longest pause of a waiting worker, in seconds; 0: its requests are held for 20 s each.
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value = "10",
+        value_parser = |text: &str| number(text, 0.0, 60.0),
+        help_heading = "Assumptions",
+    )]
+    worker_pause: f64,
     /// CloudWatch alarms of the stack; 19 with `Alarms=all`, and 21 with events.
     #[arg(
         long,
@@ -244,6 +262,8 @@ impl Args {
             deliver_ms: self.deliver_ms,
             pollers: self.pollers,
             queues: self.queues,
+            waiting_workers: self.waiting_workers,
+            worker_pause_s: self.worker_pause,
             alarms: self.alarms,
             metrics: self.metrics,
             recovery: !self.no_recovery,

@@ -68,6 +68,10 @@ pub struct Args {
     /// How long one lease request waits for jobs, 5s to 20s.
     #[arg(long, value_name = "SPAN", default_value = "5s", value_parser = wait)]
     wait: Seconds,
+    /// The longest pause between two requests while there are no jobs, 0s to 60s. Only a server
+    /// that pays for held requests, as on AWS, asks for pauses.
+    #[arg(long, value_name = "SPAN", default_value = "10s", value_parser = max_pause)]
+    max_pause: Seconds,
     /// The name of this worker, unless another one has it: workers of one name share a capacity
     /// [default: from the host, the process and the time].
     #[arg(long, value_name = "NAME")]
@@ -106,6 +110,11 @@ fn wait(text: &str) -> Result<Seconds, String> {
     }
 }
 
+fn max_pause(text: &str) -> Result<Seconds, String> {
+    let pause = args::span(text)?;
+    if pause.millis() <= 60_000 { Ok(pause) } else { Err("0s to 60s is expected".to_owned()) }
+}
+
 /// The validated options of a worker.
 #[derive(Clone, Debug)]
 struct WorkPlan {
@@ -116,6 +125,7 @@ struct WorkPlan {
     auto: bool,
     lease: Option<Seconds>,
     wait: Seconds,
+    max_pause: Seconds,
     worker: String,
     command: Vec<String>,
     /// From SIGTERM to SIGKILL.
@@ -143,6 +153,7 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         auto,
         lease: args.lease_seconds,
         wait: args.wait,
+        max_pause: args.max_pause,
         worker: args.worker.unwrap_or_else(|| unique_name(ctx)),
         command: args.command,
         grace: Duration::from_secs(5),

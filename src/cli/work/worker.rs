@@ -30,6 +30,8 @@ const MAX_LEASE_REPORT_BYTES: usize = 1 << 20;
 /// The backoff of a worker whose server is unreachable: the first wait doubles up to the last.
 pub(super) const MIN_BACKOFF: Duration = Duration::from_millis(250);
 pub(super) const MAX_BACKOFF: Duration = Duration::from_secs(10);
+/// The longest pause that a server may request.
+const MAX_PAUSE: Duration = Duration::from_mins(1);
 /// How long a report is retried. Its lease has usually expired by then.
 const MAX_REPORT_TIME: Duration = Duration::from_mins(1);
 
@@ -185,6 +187,7 @@ impl<'a> Worker<'a> {
                 types: Some(plan.types.clone()).filter(|types| !types.is_empty()),
                 max: u32::try_from(max).ok(),
                 wait_seconds: Some(plan.wait),
+                max_pause_seconds: Some(plan.max_pause).filter(|pause| pause.millis() > 0),
                 worker: Some(plan.worker.clone()),
                 lease_seconds: plan.lease,
                 reports: riding.iter().map(Report::in_lease_request).collect(),
@@ -213,6 +216,9 @@ impl<'a> Worker<'a> {
                 // A server that does not long-poll must not be called in a hot loop.
                 if granted.leases.is_empty() && took < MIN_BACKOFF {
                     self.not_before = Instant::now() + MIN_BACKOFF;
+                }
+                if let Some(pause) = granted.retry_after_seconds {
+                    self.not_before = Instant::now() + pause.duration().min(MAX_PAUSE);
                 }
                 granted.leases.into_iter().for_each(|lease| self.begin(lease));
             }
@@ -264,6 +270,10 @@ impl<'a> Worker<'a> {
             }
         };
         self.print_outcome(&lease, &outcome, took)?;
+        // Its report ends a pause, but not the backoff of a server that is unreachable.
+        if self.wait == MIN_BACKOFF {
+            self.not_before = Instant::now();
+        }
         self.report(Report::new(&lease, outcome));
         Ok(())
     }

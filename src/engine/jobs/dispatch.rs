@@ -123,6 +123,11 @@ impl Engine {
         catalog.types.get(job_type).is_some_and(|item| self.is_pushed(&item.config))
     }
 
+    /// Whether workers lease the jobs of `job_type`. A type that cannot be read may be dispatched.
+    pub(crate) fn is_leased(&self, catalog: &Catalog, job_type: &TypeName) -> bool {
+        catalog.types.get(job_type).is_some_and(|item| !self.is_pushed(&item.config))
+    }
+
     /// Dispatches the jobs of `queue`, which has no ledger, that are due after `from`, and at
     /// `until` or before.
     ///

@@ -25,6 +25,8 @@ impl Engine {
     /// of another attempt.
     pub async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatAnswer, Error> {
         let catalog = self.catalog().await?;
+        // Read before the job: a later revision may be that of a change which the job does not have.
+        let mut dispatched = self.unclaimed.revision(&beat.id);
         let known = self.cached_attempts(&[(beat.id.clone(), beat.attempt)]).await?.pop();
         let known = known.transpose()?.flatten();
         let mut job = known.ok_or_else(|| Error::no_job(&beat.id))?;
@@ -36,7 +38,8 @@ impl Engine {
             if beat.lease_seconds.is_none() {
                 catalog.refuse_unreadable(ItemKind::Type, job.spec.job_type.as_str())?;
             }
-            match self.try_heartbeat(&beat, &job, config).await? {
+            let was = dispatched.take().unwrap_or(job.life.revision);
+            match self.try_heartbeat(&beat, &job, was, config).await? {
                 Ok(beat) => return Ok(beat),
                 Err(Some(there)) => job = *there,
                 Err(None) => return Err(Error::no_job(&beat.id)),
@@ -49,12 +52,13 @@ impl Engine {
         })
     }
 
-    /// Tries once. If the write is refused, returns the current job, or none if it no longer
-    /// exists.
+    /// Tries once; `was` is the revision that the store has. If the write is refused, returns the
+    /// current job, or none if it no longer exists.
     async fn try_heartbeat(
         &self,
         beat: &Heartbeat,
         job: &Job,
+        was: Revision,
         config: Option<&TypeConfig>,
     ) -> Result<Result<HeartbeatAnswer, Option<Box<Job>>>, Error> {
         let now = self.now();
@@ -76,7 +80,6 @@ impl Engine {
         };
         let mut after = job.apply(event, now).map_err(|_| stale())?;
         // The first heartbeat of an unclaimed dispatch claims the job: its worker has answered.
-        let was = self.unclaimed.revision(&job.id).unwrap_or(job.life.revision);
         after.life.revision = Revision(was.0 + 1);
         let writes = self.change_writes(was, &after, false, now);
         Ok(match self.ports.store.commit(vec![writes]).await?.pop() {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{ThrottlerCall, TickInput, plan::TickPlan};
+use super::{ThrottlerCall, TickInput, plan::TickPlan, spread::Spread};
 use crate::{LedgerView, plugins::circuit_breaker::OpenCircuit};
 use tidegate_core::{
     port::policy::Ended,
@@ -27,6 +27,8 @@ pub struct TickCache {
     pub(super) queue_changed: bool,
     /// When the next job becomes due, as far as that scan read.
     pub(super) next_at: Option<Timestamp>,
+    /// How far claims of a queue without a ledger are spread.
+    pub(super) spread: Spread,
     /// The throttler that failed last.
     pub(super) open_circuit: Option<OpenCircuit>,
     /// Ended attempts that the throttler has not received: it failed, or its circuit was open.

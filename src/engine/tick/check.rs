@@ -124,6 +124,10 @@ impl Engine {
             plan.delta.released.push(release);
             return;
         };
+        // A merged batch may have sent work, and jobs that were offered to a pull worker: those are
+        // never sent.
+        let is_sent =
+            (1..MAX_SENDS).contains(&batch.sends) && !self.is_leased(catalog, &job.spec.job_type);
         let event = match &job.life.state {
             State::Running(run) if run.lease_until <= now => {
                 let Some(event) = lease_expired(self, catalog, &job) else { return };
@@ -134,7 +138,7 @@ impl Engine {
                 return;
             }
             State::Scheduled { .. } if !batch.is_due => return,
-            State::Scheduled { .. } if (1..MAX_SENDS).contains(&batch.sends) => {
+            State::Scheduled { .. } if is_sent => {
                 let age = now.since(grant.granted_at);
                 let mut sends = batch.sends;
                 if resend_age(sends) <= age {
@@ -145,6 +149,11 @@ impl Engine {
                 // The grants of a batch may have different ages: they are not checked one by one.
                 let next = (grant.granted_at + resend_age(sends)).max(now + CLAIM_TIMEOUT);
                 batch.next = batch.next.min(next);
+                return;
+            }
+            // A merged batch may be checked too early for some of its grants.
+            State::Scheduled { .. } if now < grant.granted_at + CLAIM_TIMEOUT => {
+                batch.next = batch.next.min(grant.granted_at + CLAIM_TIMEOUT);
                 return;
             }
             State::Scheduled { .. } => Event::Revoke { version: grant.version },

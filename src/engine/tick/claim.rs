@@ -1,14 +1,17 @@
 //! `claim`: the receiver of work starts it, if its grant is still valid or its queue still needs
 //! none.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
 
 use crate::{
-    Engine, Error,
+    Catalog, Engine, Error,
     tick::{self, Claimed, Demand, Dispatch},
 };
 use tidegate_core::{
-    job::{Event, Job, JobId, QueueName, Token},
+    job::{Event, Job, JobId, QueueName, Token, Version},
     port::{
         Committed, Txn, Work, Write,
         job_store::{CurrentRecord, ItemKind},
@@ -35,7 +38,8 @@ impl Engine {
         let (granted, free): (Vec<_>, Vec<_>) =
             work.iter().enumerate().partition(|(_, work)| work.granted_at.is_some());
         if !granted.is_empty() {
-            self.claim_granted(&granted, worker, &mut claims).await?;
+            let lease = |catalog: &Catalog, job: &Job| Some(tick::push_lease(catalog, job));
+            self.claim_granted(&granted, worker, &lease, &mut claims).await?;
         }
         let mut queues: BTreeMap<&QueueName, Vec<(usize, &Work)>> = BTreeMap::new();
         for (index, work) in free {
@@ -49,8 +53,62 @@ impl Engine {
                 claims[index] = claimed.remove(&work.job);
             }
         }
-        // A pending reply ends the attempt of its job. Its grant is released at its batch's next
-        // check.
+        self.drop_replied(&mut claims).await;
+        Ok(claims)
+    }
+
+    /// Claims jobs that were offered to the worker of `demand`. Returns per piece the running job,
+    /// or none if the offer is void, its type is not in the demand, or its worker is drained.
+    ///
+    /// # Errors
+    ///
+    /// As [`Engine::claim`].
+    pub async fn claim_offers(
+        &self,
+        work: &[Work],
+        demand: &Demand,
+    ) -> Result<Vec<Option<Claimed>>, Error> {
+        let mut claims: Vec<Option<Claimed>> = work.iter().map(|_| None).collect();
+        let offers: Vec<(usize, &Work)> = work.iter().enumerate().collect();
+        let worker = demand.worker.as_deref();
+        let lease = |catalog: &Catalog, job: &Job| {
+            let config = catalog.types.get(&job.spec.job_type).map(|item| &item.config);
+            let drained = worker.is_some_and(|worker| catalog.drains.contains_key(worker));
+            let is_wanted = demand.types.contains(&job.spec.job_type);
+            (is_wanted && !drained).then(|| tick::lease::lease(config, false, demand, job))
+        };
+        self.claim_granted(&offers, worker, &lease, &mut claims).await?;
+        self.drop_replied(&mut claims).await;
+        Ok(claims)
+    }
+
+    /// Revokes grants that their receiver does not claim, which uses up no attempt. Returns the
+    /// jobs that changed, each with the version that it left.
+    ///
+    /// # Errors
+    ///
+    /// The store's. Grants that are not revoked here are revoked at their next check.
+    pub async fn decline(&self, work: &[Work]) -> Result<Vec<(Job, Version)>, Error> {
+        let ids: Vec<JobId> = work.iter().map(|work| work.job.clone()).collect();
+        let now = self.now();
+        let mut revoked = Vec::with_capacity(work.len());
+        let mut txns: Vec<Txn> = Vec::with_capacity(work.len());
+        for (work, job) in work.iter().zip(self.ports.store.get(&ids).await?) {
+            let Ok(Some(job)) = job else { continue };
+            if let Ok(changed) = job.apply(Event::Revoke { version: work.version }, now) {
+                txns.push(self.change_writes(job.life.revision, &changed, false, now));
+                revoked.push((changed, work.version));
+            }
+        }
+        let committed =
+            if txns.is_empty() { Vec::new() } else { self.ports.store.commit(txns).await? };
+        let done = revoked.into_iter().zip(committed);
+        Ok(done.filter(|(_, done)| matches!(done, Committed::All)).map(|(job, _)| job).collect())
+    }
+
+    /// Applies pending replies to the jobs that were just claimed: one ends the attempt of its job.
+    /// The grant is released at its batch's next check.
+    async fn drop_replied(&self, claims: &mut [Option<Claimed>]) {
         let keyed: Vec<&Job> = claims
             .iter()
             .flatten()
@@ -65,33 +123,37 @@ impl Engine {
                 *claim = None;
             }
         }
-        Ok(claims)
     }
 
-    /// Claims granted work.
+    /// Claims granted work; `lease` is how long the worker may go without a heartbeat, and none if it
+    /// gets no jobs.
     async fn claim_granted(
         &self,
         work: &[(usize, &Work)],
         worker: Option<&str>,
+        lease: &(dyn Fn(&Catalog, &Job) -> Option<Duration> + Sync),
         claims: &mut [Option<Claimed>],
     ) -> Result<(), Error> {
         let ids: Vec<JobId> = work.iter().map(|(_, work)| work.job.clone()).collect();
-        let catalog = self.catalog().await?;
+        let catalog = self.catalog();
+        let (catalog, jobs) =
+            futures_util::try_join!(catalog, async { Ok(self.ports.store.get(&ids).await?) })?;
         let now = self.now();
         let mut claiming: Vec<(usize, Claimed)> = Vec::with_capacity(work.len());
         let mut txns: Vec<Txn> = Vec::new();
-        for ((index, work), job) in work.iter().zip(self.ports.store.get(&ids).await?) {
+        for ((index, work), job) in work.iter().zip(jobs) {
             // The grant of a job that cannot be read keeps its slot.
             let Ok(Some(job)) = job else { continue };
             // It is left to a release that can read its type: a tick of that sends it again.
             if catalog.is_unreadable(ItemKind::Type, job.spec.job_type.as_str()) {
                 continue;
             }
+            let Some(lease) = lease(&catalog, &job) else { continue };
             let event = Event::Claim {
                 version: work.version,
                 token: Token::new(self.ports.entropy.bits()),
                 worker: worker.map(str::to_owned),
-                lease: tick::push_lease(&catalog, &job),
+                lease,
                 granted: true,
                 decided_at: work.granted_at.unwrap_or(now),
             };

@@ -31,6 +31,10 @@ pub enum Dispatch {
     Claim,
     /// It is sent through the work queue, and its receiver claims it.
     Queue,
+    /// It is granted and returned to the caller, which passes it on to the worker with this demand.
+    /// The receiver claims it. A grant that is not claimed in time is revoked. The demands of a
+    /// tick are all of this kind, or none of them is. It needs a ledger.
+    Offer,
 }
 
 /// The input of a tick.
@@ -51,6 +55,12 @@ pub struct TickInput {
     pub queue_changed: bool,
     /// How many bytes the claimed jobs may have together; absent: any.
     pub byte_budget: Option<ByteBudget>,
+    /// How many bytes the jobs of each demand may have together, in the order of `demands`; empty:
+    /// any. They are estimated from the data.
+    pub budgets: Vec<usize>,
+    /// Whether the tick ends at the first race that it loses. Others tick the queue then, and more
+    /// attempts would only disturb them.
+    pub yields: bool,
 }
 
 /// A budget of bytes for jobs: a response may have a bound.

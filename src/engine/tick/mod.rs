@@ -24,20 +24,23 @@
 //!
 //! # How a job starts
 //!
-//! There are four paths. The queue's ledger and the job's type decide which one a job takes.
+//! There are five paths. The queue's ledger and the job's type decide which one a job takes.
 //!
 //! | path | the queue | who claims | who knows the attempt |
 //! |---|---|---|---|
 //! | granted claim | has a ledger | the tick | job and ledger |
 //! | granted dispatch | has a ledger | the receiver of the message | ledger, then job |
+//! | granted offer | has a ledger | the lease call that waits for it | ledger, then job |
 //! | ungranted claim | has no ledger | the tick, or the receiver | the job |
 //! | unclaimed dispatch | has no ledger | no claim | the process that sent it |
 //!
 //! - **Granted claim**: the process that ticks runs or leases the job. Embedded: pull, push and
-//!   handlers. Serverless: pull, in the lease call.
+//!   handlers. Serverless: pull, in a lease call that loses no race.
 //! - **Granted dispatch**: the tick grants the job and sends it through the work queue. The
 //!   receiver claims it at the granted version. Serverless push only: `tick` grants, `deliver`
 //!   claims.
+//! - **Granted offer**: the tick grants the job to a worker whose lease call waits. The call claims
+//!   it at the granted version. Serverless pull only: `tick` grants, the lease call claims.
 //! - **Ungranted claim**: one transaction per job. Embedded: pull, push and handlers. Serverless:
 //!   pull, in the lease call, and push, where `deliver` claims a message without a grant.
 //! - **Unclaimed dispatch**: for a push type with `start: "plain"`. The first write is a result or
@@ -50,18 +53,19 @@
 //! |---|---|---|---|
 //! | granted claim, atomic store | the commit | nothing | one attempt |
 //! | granted claim, other store | the claim | no attempt, but perhaps the slot | one attempt |
-//! | granted dispatch | the claim | no attempt | one attempt |
+//! | granted dispatch, granted offer | the claim | no attempt | one attempt |
 //! | ungranted claim | the claim | no attempt | one attempt |
 //! | unclaimed dispatch | the result | no attempt, but the target may run it twice | nothing |
 //!
 //! - An atomic store takes the grant and the claim in one transaction. On another store the claim
 //!   is a third commit, after jobs and ledger. A crash between ledger and claim occupies the slot
 //!   until `check_at`.
-//! - Granted work that is not claimed is sent up to three times.
+//! - Granted work that is not claimed is sent again for a day. An offer that is not claimed is
+//!   revoked after six seconds.
 //!
 //! "One attempt" fails with `lease_expired`; for `at_most_once` the job ends with
-//! `outcome_unknown`. The simulation (`tests/it/simulation`) counts all four paths on both kinds
-//! of store. For the fourth, one process dispatches. Scenarios in `tests/it/cases/unclaimed.rs`
+//! `outcome_unknown`. The simulation (`tests/it/simulation`) counts all five paths on both kinds
+//! of store. For the last, one process dispatches. Scenarios in `tests/it/cases/unclaimed.rs`
 //! cover each race of such a dispatch with a change.
 //!
 //! Without a ledger there are two paths, because the second saves a write. Per job, on AWS by the
@@ -93,6 +97,7 @@ mod outcome;
 mod plan;
 mod search;
 mod settle;
+mod spread;
 pub(crate) mod throttle;
 mod unlimited;
 pub mod view;
@@ -154,7 +159,8 @@ impl Engine {
         input: TickInput,
     ) -> Result<TickOutcome, Error> {
         let mut known = self.known_jobs(&input.reports).await?;
-        for attempt in 0..MAX_TICK_RETRIES {
+        let tries = if input.yields { 1 } else { MAX_TICK_RETRIES };
+        for attempt in 0..tries {
             let catalog = self.catalog().await?;
             let limits = catalog.limits(queue);
             if cache.view.is_none() && cache.unlimited_under != Some(catalog.version) {
@@ -180,7 +186,7 @@ impl Engine {
         }
         // Reports must not be lost to a contended ledger: settle them and admit nothing.
         let mut outcome = self.settle_without_ledger(queue, input.reports, &mut known).await?;
-        outcome.again = true;
+        (outcome.again, outcome.lost) = (true, true);
         outcome.left.extend(input.released);
         Ok(outcome)
     }

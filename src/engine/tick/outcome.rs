@@ -6,6 +6,7 @@ use super::ThrottlerCall;
 use crate::Error;
 use tidegate_core::{
     job::{Job, JobId, Version},
+    port::Work,
     queue::Rule,
     time::Timestamp,
 };
@@ -30,6 +31,10 @@ pub struct TickOutcome {
     pub repeated: HashSet<usize>,
     /// The jobs that were claimed.
     pub claimed: Vec<Claimed>,
+    /// Jobs that were granted and are not claimed, each with the index of its demand.
+    pub offers: Vec<(usize, Work)>,
+    /// Whether the tick admitted nothing because other processes wrote the ledger.
+    pub lost: bool,
     /// How many jobs were sent through the work queue.
     pub sent: usize,
     /// Jobs that ended in this tick without a report.
@@ -40,6 +45,8 @@ pub struct TickOutcome {
     pub held: BTreeMap<Rule, u64>,
     /// When the next tick is due even if nothing happens.
     pub next_at: Option<Timestamp>,
+    /// When the next job may start, as far as the tick has seen: it is due, or its rule lets it go.
+    pub next_start_at: Option<Timestamp>,
     /// Whether the scan is in progress: tick again at once.
     pub again: bool,
     /// Hints that this tick could not take, including its own: for the next one.

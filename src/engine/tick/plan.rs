@@ -37,6 +37,8 @@ pub(super) struct TickPlan {
     pub(super) claimed: Vec<Claimed>,
     /// Jobs that this tick has handled. Its pages may overlap, and a job is offered once.
     pub(super) seen: HashSet<JobId>,
+    /// Granted work that others claim, each with the index of its demand.
+    pub(super) offers: Vec<(usize, Work)>,
     /// Granted work: new, or unclaimed for too long.
     pub(super) send: Vec<Work>,
     pub(super) sent: usize,
@@ -49,6 +51,7 @@ pub(super) struct TickPlan {
     /// Whether there was capacity, so that candidates were searched.
     pub(super) searched: bool,
     pub(super) next_at: Option<Timestamp>,
+    pub(super) next_start_at: Option<Timestamp>,
     pub(super) again: bool,
     pub(super) scan_cursor: Option<Position>,
     /// What candidates before the cursor have reserved.
@@ -71,6 +74,12 @@ impl TickPlan {
         self.next_at = self.next_at.into_iter().chain(at).min();
     }
 
+    /// The same for an instant at which a job may start.
+    pub(super) fn wake_to_start(&mut self, at: Option<Timestamp>) {
+        self.next_start_at = self.next_start_at.into_iter().chain(at).min();
+        self.wake(at);
+    }
+
     /// Whether the scan stopped before its end.
     pub(super) fn goes_on(&self) -> bool {
         self.scan_cursor.is_some() || self.lap_start.is_some()
@@ -83,7 +92,7 @@ impl TickPlan {
         let pending = changed().any(Lifecycle::awaits_retry_decision);
         let decided = changed().filter(|life| !life.awaits_retry_decision());
         let next_at = decided.filter_map(Lifecycle::run_at).min();
-        self.wake(next_at);
+        self.wake_to_start(next_at);
         let ended: HashSet<&JobId> = self.ended.iter().collect();
         let ended =
             self.before.iter().map(|change| &change.job).filter(|job| ended.contains(&job.id));
@@ -93,10 +102,13 @@ impl TickPlan {
             pending,
             repeated: self.repeated,
             claimed: self.claimed,
+            offers: self.offers,
+            lost: false,
             sent: self.sent,
             lapsed: self.lapsed,
             held: self.held,
             next_at: self.next_at,
+            next_start_at: self.next_start_at,
             again: self.again,
             left: Vec::new(),
             shadowed_calls: self.shadowed_calls,
@@ -106,7 +118,7 @@ impl TickPlan {
 
     /// Counts a held candidate, and wakes the queue when it may run.
     pub(super) fn hold(&mut self, hold: Hold) {
-        self.wake(hold.earliest_at);
+        self.wake_to_start(hold.earliest_at);
         *self.held.entry(hold.rule).or_default() += 1;
     }
 
@@ -129,7 +141,7 @@ impl TickPlan {
         if let Ok(moved) = job.apply(event, now) {
             self.before.push(JobChange { was: job.life.revision, job: moved });
         }
-        self.wake(Some(run_at));
+        self.wake_to_start(Some(run_at));
     }
 
     /// Ends a candidate.

@@ -14,11 +14,21 @@ use tidegate_core::{
 };
 
 /// The jobs that the reports name, as this process last saw them.
+#[derive(Default)]
 pub(super) struct KnownJobs {
-    pub(super) jobs: HashMap<JobId, StoredJob>,
+    jobs: HashMap<JobId, StoredJob>,
+    /// The revisions in the store of those that are unclaimed dispatches, which were read before
+    /// the jobs. A later revision may be that of a change which these values do not have.
+    dispatched: HashMap<JobId, Revision>,
 }
 
 impl KnownJobs {
+    /// Replaces a job by what the store has.
+    pub(super) fn insert(&mut self, id: &JobId, stored: StoredJob) {
+        self.dispatched.remove(id);
+        self.jobs.insert(id.clone(), stored);
+    }
+
     /// The job that a report names.
     ///
     /// # Errors
@@ -34,9 +44,12 @@ impl Engine {
     pub(super) async fn known_jobs(&self, reports: &[Report]) -> Result<KnownJobs, Error> {
         let attempts: Vec<(JobId, u16)> =
             reports.iter().map(|report| (report.id.clone(), report.attempt)).collect();
+        let revision = |(id, _): &(JobId, u16)| Some((id.clone(), self.unclaimed.revision(id)?));
+        let dispatched = attempts.iter().filter_map(revision).collect();
         let jobs =
             if attempts.is_empty() { Vec::new() } else { self.cached_attempts(&attempts).await? };
-        Ok(KnownJobs { jobs: attempts.into_iter().map(|(id, _)| id).zip(jobs).collect() })
+        let jobs = attempts.into_iter().map(|(id, _)| id).zip(jobs).collect();
+        Ok(KnownJobs { jobs, dispatched })
     }
 
     /// Settles the reports of jobs of `queue` and admits nothing, for a caller that leaves ticks to
@@ -106,7 +119,8 @@ impl Engine {
                         Ok(job)
                     }
                     Settled::Changed(after) => {
-                        let was = self.unclaimed.revision(&report.id).unwrap_or(job.life.revision);
+                        let was = known.dispatched.get(&report.id).copied();
+                        let was = was.unwrap_or(job.life.revision);
                         let mut after = *after;
                         after.life.revision = Revision(was.0 + 1);
                         plan.before.push(JobChange { job: after.clone(), was });

@@ -4,10 +4,7 @@
 //! A claim takes effect only while the queue's configuration is the one that was read: the first
 //! limit of a queue creates a ledger.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-};
+use std::{collections::HashSet, sync::Arc};
 use tidegate_core::error_code::ErrorCode;
 
 use super::{
@@ -50,7 +47,7 @@ impl Engine {
     ) -> Result<TickOutcome, Error> {
         let input = TickInput { demands: vec![demand], ..TickInput::default() };
         let context = TickContext { queue, input: &input, catalog, limits };
-        let mut known = KnownJobs { jobs: HashMap::new() };
+        let mut known = KnownJobs::default();
         let cache = &mut TickCache::default();
         self.tick_unlimited(&context, cache, &mut known, Candidates::Named(named)).await
     }
@@ -73,8 +70,12 @@ impl Engine {
             ..TickPlan::default()
         };
         let mut answers = self.settle_all(input, known, catalog, &mut plan, now);
-        self.search_unlimited(context, &mut plan, candidates, now).await?;
+        let capacity = input.demands.iter().map(|demand| demand.capacity).sum();
+        let window = cache.spread.window(capacity);
+        let window = window.map(|window| (window, self.ports.entropy.fraction()));
+        self.search_unlimited(context, &mut plan, candidates, window, now).await?;
         let refused = self.commit_unlimited(context, &plan, known, now).await?;
+        cache.spread.note(plan.claims.len(), refused.claims.len());
         // Refused claims are searched for again.
         plan.again |= !refused.claims.is_empty();
         self.dispatch_unclaimed(&mut plan, catalog, changes).await?;
@@ -105,6 +106,7 @@ impl Engine {
         context: &TickContext<'_>,
         plan: &mut TickPlan,
         candidates: Candidates<'_>,
+        window: Option<(u32, f64)>,
         now: Timestamp,
     ) -> Result<(), Error> {
         let &TickContext { queue, input, catalog, limits } = context;
@@ -121,6 +123,7 @@ impl Engine {
             admission: Admission::new(&unlimited, Usage::default(), RateCounts::default(), now),
             capacities: Capacities::of(input, catalog),
             leave_out: None,
+            window,
             plan,
         };
         match candidates {
@@ -160,7 +163,7 @@ impl Engine {
             if let Some(change) = plan.before.get(index) {
                 let id = &change.job.id;
                 refused.changes.insert(id.clone());
-                known.jobs.insert(id.clone(), current_job(current));
+                known.insert(id, current_job(current));
                 self.unclaimed.forget(id);
                 self.running.lock().remove(id);
             } else {
@@ -198,11 +201,11 @@ impl Engine {
             match self.ports.store.commit(vec![writes]).await?.pop() {
                 Some(Committed::All) => {
                     self.cache_job(&settled);
-                    known.jobs.insert(report.id.clone(), Ok(Some((*settled).clone())));
+                    known.insert(&report.id, Ok(Some((*settled).clone())));
                     return Ok(*settled);
                 }
                 Some(Committed::Conflict { current, .. }) => {
-                    drop(known.jobs.insert(report.id.clone(), current_job(current)));
+                    known.insert(&report.id, current_job(current));
                 }
                 None => break,
             }

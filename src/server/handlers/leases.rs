@@ -15,7 +15,10 @@ use super::{
     jobs::attempt::read_report,
     media::Accept,
 };
-use tidegate_core::job::{Job, JobId, lifecycle::word};
+use tidegate_core::{
+    job::{Job, JobId, lifecycle::word},
+    time::Seconds,
+};
 use tidegate_engine::request::LeaseRequest;
 
 /// Why a lease is taken back.
@@ -49,6 +52,8 @@ async fn lease(
     drop(body);
     let leased = api.server.lease_within(request, caller.bounds()).await?;
     let mut jobs = leased.jobs;
+    let retry_after_seconds =
+        leased.pause.map(|pause| Seconds::from_millis(pause.as_millis() as u64));
     let mut answers = leased.reports.into_iter();
     let reports: Vec<ReportedView> = reported
         .into_iter()
@@ -64,8 +69,9 @@ async fn lease(
         .collect();
     loop {
         let leases = jobs.iter().filter_map(|job| LeaseView::new(job, accept.0)).collect();
-        let answer =
-            accept.ok(LeasesView { leases, reports: Cow::Borrowed(&reports) }).into_response();
+        let answer = accept
+            .ok(LeasesView { leases, reports: Cow::Borrowed(&reports), retry_after_seconds })
+            .into_response();
         if jobs.is_empty() || api.fits(&answer) {
             return Ok(answer);
         }
@@ -111,6 +117,7 @@ fn read_request(body: &Body, api: &Api) -> Result<LeaseRequest, Problem> {
         types: ask.types.unwrap_or_default(),
         max: ask.max.unwrap_or(1),
         wait: ask.wait_seconds.unwrap_or_default().duration(),
+        max_pause: ask.max_pause_seconds.unwrap_or_default().duration(),
         worker: ask.worker,
         lease_seconds: ask.lease_seconds,
         reports: reports.collect::<Result<_, _>>()?,

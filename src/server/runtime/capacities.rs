@@ -132,6 +132,7 @@ mod tests {
             types: vec![name("work")],
             max: 5,
             wait: Duration::ZERO,
+            max_pause: Duration::ZERO,
             worker: Some("w".into()),
             lease_seconds: None,
             reports: Vec::new(),

@@ -326,6 +326,7 @@ mod tests {
             types: vec![name("work")],
             max: 10,
             wait: Duration::ZERO,
+            max_pause: Duration::ZERO,
             worker: None,
             lease_seconds: None,
             reports: Vec::new(),

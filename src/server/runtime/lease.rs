@@ -50,6 +50,9 @@ impl Server {
         if request.wait > MAX_WAIT {
             return Err(Error::invalid("wait_seconds", "must be 0 to 60"));
         }
+        if request.max_pause > MAX_WAIT {
+            return Err(Error::invalid("max_pause_seconds", "must be 0 to 60"));
+        }
         request.worker.as_deref().map_or(Ok(()), check_name)?;
         request.lease_seconds.map_or(Ok(()), check_lease).map_err(fault)?;
         if request.reports.len() > MAX_LEASES as usize {

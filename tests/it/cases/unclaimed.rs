@@ -9,7 +9,11 @@ use tidegate_core::{
         Outcome,
         type_config::{Start, TypeConfig},
     },
-    port::job_store::SharedStore,
+    port::{
+        StoreLayer,
+        job_store::{JobStore, SharedStore, StoreError},
+        store_layer::Operation,
+    },
     queue::QueueConfig,
     target::{Push, TargetConfig},
     time::Seconds,
@@ -21,7 +25,7 @@ use tidegate_engine::{
     testkit::{builders::name, faults::FaultyStore},
 };
 
-use super::harness::{Harness, demand, every_store, queue, report, work};
+use super::harness::{Harness, demand, every_store, failed, queue, report, work};
 
 /// A push type whose jobs are dispatched without a claim.
 fn plain() -> TypeConfig {
@@ -199,4 +203,40 @@ async fn a_result_written_before_a_refused_ledger_ends_its_dispatch() {
     assert!(outcome.reports.iter().all(Result::is_ok), "{:?}", outcome.reports);
     let changed = harness.engine.patch(&run.id, None, JobPatch::default(), None).await;
     assert_ne!(changed.unwrap_err().code(), ErrorCode::AlreadyDispatched, "the job has ended");
+}
+
+/// A store that lets other processes run before each read.
+struct SlowReads(SharedStore);
+
+impl StoreLayer for SlowReads {
+    fn inner(&self) -> &dyn JobStore {
+        &*self.0
+    }
+
+    async fn around<T: Send>(
+        &self,
+        _: Operation,
+        call: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
+        tokio::task::yield_now().await;
+        call.await
+    }
+}
+
+#[tokio::test]
+async fn a_result_that_was_overtaken_starts_no_ended_job_again() {
+    let mut harness = Harness::on(Arc::new(SlowReads(Arc::new(MemoryStore::new()))));
+    harness.set_type("work", plain()).await;
+    harness.enqueue(work()).await;
+    let run = harness.lease(1).await.remove(0);
+    let slow = TickInput { reports: vec![report(&run, failed())], demands: Vec::new(), ..both() };
+    let (of, mut cache) = (queue(), TickCache::default());
+    let mut tick = pin!(harness.engine.tick(&of, &mut cache, slow));
+    assert!(poll!(&mut tick).is_pending(), "it knows the job, and reads the configuration");
+    let succeeded = vec![report(&run, ReportOutcome::Succeeded { result: None })];
+    let settled = harness.engine.report(&queue(), succeeded).await.unwrap();
+    assert!(settled.reports[0].is_ok());
+    let outcome = tick.await.unwrap();
+    let there = harness.job(&run.id).await;
+    assert_eq!(there.life.ended(), Some(Outcome::Succeeded), "{:?}", outcome.reports);
 }

@@ -479,6 +479,42 @@ pub async fn units_with_retention(scenario: &Scenario) -> Units {
     used.and(Units { writes, ..Units::default() }).over(scenario.jobs as f64)
 }
 
+/// What a call of a pull worker takes that finds no job: one that is held for 20 s, or one that is
+/// followed by a pause of up to `pause`.
+pub async fn waiting_call(limit: Option<u32>, pause: Duration) -> Units {
+    let scenario = Scenario { limit, pulled: true, jobs: 20, most: 1, ..Scenario::default() };
+    let deployment = Deployment::new(&scenario).await;
+    deployment.run_all(&scenario).await;
+    let idle = deployment.idle_sweep().await;
+    let (mut before, mut calls) = (deployment.taken(), 0.0);
+    let (mut start, mut warm) = (deployment.clock.now(), false);
+    while deployment.clock.now() < start + Duration::from_mins(20) {
+        deployment.run_with(deployment.clock.now(), &mut BTreeMap::new(), 10).await;
+        let ask = LeaseRequest {
+            queue: Some(queue()),
+            types: Vec::new(),
+            max: 1,
+            wait: Duration::from_secs(20),
+            max_pause: pause,
+            worker: Some("w".into()),
+            lease_seconds: None,
+            reports: Vec::new(),
+        };
+        let leased =
+            deployment.drive(deployment.enqueue.lease(ask), &mut Ticks::new()).await.unwrap();
+        assert!(leased.jobs.is_empty());
+        deployment.enqueue.flush().await.unwrap();
+        calls += 1.0;
+        deployment.run(deployment.clock.now() + leased.pause.unwrap_or_default()).await;
+        // The first pauses are short.
+        if !warm && deployment.clock.now() > start + Duration::from_mins(2) {
+            (before, calls, warm) = (deployment.taken(), 0.0, true);
+            start = deployment.clock.now();
+        }
+    }
+    deployment.since(before, idle).over(calls)
+}
+
 impl Deployment {
     /// Runs the scenario's jobs to their ends.
     pub async fn run_all(&self, scenario: &Scenario) {
@@ -519,6 +555,7 @@ impl Deployment {
                 types: Vec::new(),
                 max: scenario.most as u32,
                 wait: Duration::from_secs(5),
+                max_pause: Duration::ZERO,
                 worker: None,
                 lease_seconds: None,
                 reports: std::mem::take(&mut reports),
@@ -527,7 +564,8 @@ impl Deployment {
             assert!(leased.reports.iter().all(Result::is_ok));
             self.enqueue.flush().await.unwrap();
             done += leased.reports.len();
-            self.clock.advance(Duration::from_millis(100));
+            // One job after the other.
+            self.clock.advance(Duration::from_millis(100) * leased.jobs.len().max(1) as u32);
             reports.extend(leased.jobs.iter().map(|job| Report {
                 id: job.id.clone(),
                 job_type: None,

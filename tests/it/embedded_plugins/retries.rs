@@ -124,6 +124,7 @@ async fn nothing_waits_for_a_strategy_that_loops() {
         types: Vec::new(),
         max: 1,
         wait: Duration::from_secs(20),
+        max_pause: Duration::ZERO,
         worker: None,
         lease_seconds: None,
         reports: Vec::new(),

@@ -34,7 +34,7 @@ use tidegate_core::{
     time::Timestamp,
 };
 use tidegate_engine::{
-    Ports, Rules,
+    Error, Ports, Rules,
     memory::SeededEntropy,
     request::{LeaseRequest, NewJob, Report, ReportOutcome},
     testkit::builders::name,
@@ -66,6 +66,8 @@ pub struct Settings {
     pub deliver_concurrency: f64,
     /// The part of the full load, and of the limits.
     pub scale: f64,
+    /// The part of these limits that the table has.
+    pub capacity: f64,
 }
 
 /// Why an invocation has no answer.
@@ -241,7 +243,7 @@ pub struct Cloud {
 impl Cloud {
     pub fn new(settings: Settings, seed: u64) -> Arc<Self> {
         let (time, entropy) = (Virtual::new(), Arc::new(SeededEntropy::new(seed)));
-        let limits = TableLimits::AWS.scaled(settings.scale);
+        let limits = TableLimits::AWS.scaled(settings.scale * settings.capacity);
         let clock = Arc::clone(&time) as Arc<dyn Clock>;
         let table = LimitedTable::new(MemoryTable::new(), limits, clock, entropy.clone());
         Arc::new_cyclic(|me| Self {
@@ -504,16 +506,17 @@ impl Cloud {
 
     /// A worker: leases one job after the other through the API, and works on it.
     pub async fn work(self: Arc<Self>, queue: String, worker: String, takes: Duration) {
-        let mut reports = Vec::new();
+        let mut reports: Vec<Report> = Vec::new();
         loop {
             let ask = LeaseRequest {
                 queue: Some(name(&queue)),
                 types: Vec::new(),
                 max: 1,
                 wait: Duration::from_secs(10),
+                max_pause: Duration::ZERO,
                 worker: Some(worker.clone()),
                 lease_seconds: None,
-                reports: std::mem::take(&mut reports),
+                reports: reports.clone(),
             };
             let leased = self.invoke(&self.enqueue, |server, _| {
                 Box::pin(async move {
@@ -526,6 +529,9 @@ impl Cloud {
                 self.pass(0.5, 1.0).await;
                 continue;
             };
+            // A report that was not settled is sent again.
+            let mut answers = leased.reports.iter();
+            reports.retain(|_| matches!(answers.next(), Some(Err(Error::Unavailable { .. }))));
             for job in leased.jobs {
                 {
                     let (now, mut starts) = (self.time.now(), self.starts.lock());

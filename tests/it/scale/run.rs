@@ -68,6 +68,7 @@ pub fn run(scenario: &Scenario, scale: f64) -> Measured {
         deliver_concurrency: 50.0,
         // A page has its size whatever the limits are, and needs some capacity.
         scale: scale.max(LEAST_LIMITS),
+        capacity: scenario.capacity,
     };
     let cloud = Cloud::new(settings, 1);
     let due = cloud.time.now() + WARM_UP;

@@ -82,6 +82,8 @@ pub struct Scenario {
     pub workers: f64,
     pub shards: u8,
     pub memory: f64,
+    /// The part of AWS's limits that the table has.
+    pub capacity: f64,
     /// Jobs a second of another queue, which has no limit.
     pub others: f64,
     pub fault: Fault,
@@ -165,6 +167,7 @@ impl Scenario {
             workers: 0.0,
             shards: 1,
             memory: 512.0,
+            capacity: 1.0,
             others: 0.0,
             fault: Fault::None,
             lasts: Duration::from_mins(30),
@@ -193,6 +196,7 @@ impl Scenario {
             "workers" => self.workers = number(value)?,
             "shards" => self.shards = number(value)? as u8,
             "memory" => self.memory = number(value)?,
+            "capacity" => self.capacity = number(value)?,
             "others a second" => self.others = number(value)?,
             "fault" => self.fault = fault(value)?,
             "lasts" => self.lasts = span(value)?,

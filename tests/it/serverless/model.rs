@@ -19,6 +19,7 @@ use tidegate_core::{
     job::{JobId, Payload, QueueName},
     port::{
         Clock, Hint, HintKind, StoreError, Target, Timer, Work, WorkQueue,
+        job_store::SharedStore,
         policy::NoPolicy,
         target::{Request, Response, TargetError},
     },
@@ -62,6 +63,7 @@ pub struct Cloud {
     pub calls: Arc<Mutex<Vec<(JobId, Timestamp)>>>,
     pub most: Arc<Mutex<(usize, usize)>>,
     queue: Arc<Queues>,
+    target: Arc<dyn Target>,
 }
 
 /// The queues, and the functions behind them.
@@ -78,7 +80,11 @@ struct Queues {
 
 impl Cloud {
     pub fn new(seed: u64) -> Self {
-        let time = Virtual::new();
+        Self::on(seed, Virtual::new(), Arc::new(MemoryStore::new()))
+    }
+
+    /// A deployment on this store.
+    pub fn on(seed: u64, time: Arc<Virtual>, store: SharedStore) -> Self {
         let queue = Arc::new_cyclic(|me| Queues {
             time: Arc::clone(&time),
             chance: Mutex::new(StdRng::seed_from_u64(seed)),
@@ -94,24 +100,17 @@ impl Cloud {
             calls: Arc::clone(&calls),
             most: Arc::clone(&most),
         };
-        let ports = Ports {
-            store: Arc::new(MemoryStore::new()),
-            objects: Arc::new(InMemory::new()),
-            work: Arc::clone(&queue) as _,
-            clock: Arc::clone(&time) as _,
-            entropy: Arc::new(SeededEntropy::new(seed)),
-            policy: Arc::new(NoPolicy),
-        };
-        let mut started = None;
-        let start = Server::builder(ports, Arc::new(target)).serverless().start();
-        if let std::task::Poll::Ready(server) = poll_once(start) {
-            started = Some(server.unwrap());
-        }
-        let server = started.expect("nothing is waited for");
+        let target = Arc::new(target) as Arc<dyn Target>;
+        let server = queue.start(store, Arc::clone(&target), seed);
         *queue.server.lock() = Some(server.clone());
-        let cloud = Self { time, server, calls, most, queue };
+        let cloud = Self { time, server, calls, most, queue, target };
         cloud.start_rule();
         cloud
+    }
+
+    /// Another process of the deployment, with a connection of its own to the store.
+    pub fn process(&self, store: SharedStore, seed: u64) -> Server {
+        self.queue.start(store, Arc::clone(&self.target), seed)
     }
 
     pub fn set_mishaps(&self, mishaps: Mishaps) {
@@ -180,6 +179,22 @@ pub fn job(job_type: &str, number: usize) -> NewJob {
 }
 
 impl Queues {
+    /// Starts a process.
+    fn start(self: &Arc<Self>, store: SharedStore, target: Arc<dyn Target>, seed: u64) -> Server {
+        let ports = Ports {
+            store,
+            objects: Arc::new(InMemory::new()),
+            work: Arc::clone(self) as _,
+            clock: Arc::clone(&self.time) as _,
+            entropy: Arc::new(SeededEntropy::new(seed)),
+            policy: Arc::new(NoPolicy),
+        };
+        match poll_once(Server::builder(ports, target).serverless().start()) {
+            std::task::Poll::Ready(server) => server.unwrap(),
+            std::task::Poll::Pending => panic!("nothing is waited for"),
+        }
+    }
+
     fn happens(&self, probability: f64) -> bool {
         self.chance.lock().random::<f64>() < probability
     }
@@ -249,8 +264,17 @@ impl WorkQueue for Queues {
                     let work = work.clone();
                     Box::pin(async move {
                         me.receive(delay).await;
-                        me.begin().await;
-                        server.deliver(work, me.time.now() + INVOCATION).await;
+                        let (mut left, mut receives) = (work, 1);
+                        loop {
+                            me.begin().await;
+                            let done = server.deliver(left.clone(), me.time.now() + INVOCATION);
+                            let mut done = done.await.into_iter();
+                            left.retain(|_| !done.next().unwrap_or(true));
+                            if left.is_empty() {
+                                break;
+                            }
+                            me.come_again(&mut receives).await;
+                        }
                     })
                 });
             }
@@ -333,10 +357,11 @@ impl Queues {
         let probability = self.mishaps.lock().refused;
         let refused = probability > 0.0 && self.happens(probability);
         if !refused || self.happens(0.5) {
-            server.tick_queue(queue, hints, self.time.now() + INVOCATION).await.unwrap();
-            server.flush().await.unwrap();
+            let until = self.time.now() + INVOCATION;
+            let ticked = server.tick_queue(queue, hints, until).await;
+            return !refused && ticked.and(server.flush().await).is_ok();
         }
-        !refused
+        false
     }
 
     /// A failed message is received again, when `tick` schedules it or its visibility timeout ends.

@@ -1,10 +1,14 @@
-//! Workers that lease jobs through the functions: within a limit, drained, and while they wait.
+//! Workers that lease jobs through the functions: within a limit, drained, and while they wait or
+//! pause.
 
 use std::time::Duration;
 
 use tidegate_core::{
     job::{Job, type_config::TypeConfig},
-    port::{Clock, Committed, Write, job_store::Expect},
+    port::{
+        Clock, Committed, Write,
+        job_store::{Expect, Record, RecordKind, RecordQuery},
+    },
     queue::{
         Ledger, QueueConfig,
         ledger::{BatchId, BatchRef, Bits},
@@ -12,6 +16,7 @@ use tidegate_core::{
     stored::UnknownFields,
 };
 use tidegate_engine::{
+    Demand, Dispatch, TickCache, TickInput,
     request::{LeaseRequest, Report, ReportOutcome},
     testkit::builders::name,
 };
@@ -33,6 +38,7 @@ fn a_worker_leases_within_a_limit_and_its_report_frees_it() {
         types: Vec::new(),
         max: 5,
         wait: Duration::ZERO,
+        max_pause: Duration::ZERO,
         worker: Some("w".into()),
         lease_seconds: None,
         reports,
@@ -85,6 +91,7 @@ fn a_queue_that_cannot_be_ticked_keeps_no_worker_from_others() {
         types: types.iter().map(|one| name(one)).collect(),
         max: 5,
         wait: Duration::ZERO,
+        max_pause: Duration::ZERO,
         worker: Some("w".into()),
         lease_seconds: None,
         reports: Vec::new(),
@@ -104,6 +111,7 @@ fn a_worker_is_drained_by_a_process_that_has_not_heard_of_it() {
         types: vec![name("pull")],
         max: 1,
         wait: Duration::ZERO,
+        max_pause: Duration::ZERO,
         worker: Some("elsewhere".into()),
         lease_seconds: None,
         reports: Vec::new(),
@@ -134,6 +142,7 @@ fn a_worker_that_waits_is_given_a_job_that_comes_meanwhile() {
             types: vec![name("pull")],
             max: 1,
             wait: Duration::from_secs(20),
+            max_pause: Duration::ZERO,
             worker: None,
             lease_seconds: None,
             reports: Vec::new(),
@@ -146,4 +155,211 @@ fn a_worker_that_waits_is_given_a_job_that_comes_meanwhile() {
     let (count, at) = leased.lock().expect("the call is over");
     assert_eq!(count, 1);
     assert!(at.since(start + Duration::from_secs(5)) < Duration::from_millis(1500), "{at}");
+}
+
+/// A request for one job of the queue `q`.
+fn one(worker: &str, wait: u64, reports: Vec<Report>) -> LeaseRequest {
+    LeaseRequest {
+        queue: Some(name("q")),
+        types: Vec::new(),
+        max: 1,
+        wait: Duration::from_secs(wait),
+        max_pause: Duration::ZERO,
+        worker: Some(worker.into()),
+        lease_seconds: None,
+        reports,
+    }
+}
+
+fn succeeded(job: &Job) -> Report {
+    Report {
+        id: job.id.clone(),
+        job_type: None,
+        attempt: job.life.attempt,
+        token: job.life.running().map(|run| run.token),
+        outcome: ReportOutcome::Succeeded { result: None },
+    }
+}
+
+/// A cloud with a pulled type in the queue `q` of this concurrency.
+fn pulled(seed: u64, concurrency: Option<u32>) -> Cloud {
+    let cloud = Cloud::new(seed);
+    let limits = QueueConfig { concurrency, ..QueueConfig::default() };
+    cloud.now(cloud.server.put_queue(&name("q"), limits, None)).unwrap();
+    let pull = TypeConfig { queue: name("q"), ..TypeConfig::default() };
+    cloud.now(cloud.server.put_type(&name("pull"), pull, None)).unwrap();
+    cloud
+}
+
+type Log = std::sync::Arc<parking_lot::Mutex<Vec<(usize, tidegate_core::time::Timestamp)>>>;
+
+/// Workers that take one job after the other, each for `takes`, for ten minutes. Returns when each
+/// job started, with the number of jobs that ran then.
+fn start_workers(cloud: &Cloud, count: usize, takes: Duration) -> Log {
+    let log = Log::default();
+    let running = std::sync::Arc::new(parking_lot::Mutex::new(0));
+    for number in 0..count {
+        let (server, time) = (cloud.server.clone(), std::sync::Arc::clone(&cloud.time));
+        let (log, running) = (std::sync::Arc::clone(&log), std::sync::Arc::clone(&running));
+        let end = time.now() + Duration::from_mins(10);
+        cloud.time.spawn(async move {
+            let mut reports = Vec::new();
+            while time.now() < end {
+                let ask = one(&format!("w{number}"), 20, std::mem::take(&mut reports));
+                let leased = server.lease(ask).await.unwrap();
+                server.flush().await.unwrap();
+                for job in leased.jobs {
+                    *running.lock() += 1;
+                    log.lock().push((*running.lock(), time.now()));
+                    time.sleep_until(time.now() + takes).await;
+                    *running.lock() -= 1;
+                    reports.push(succeeded(&job));
+                }
+            }
+        });
+    }
+    log
+}
+
+#[test]
+fn many_workers_use_the_whole_limit_and_never_more() {
+    let cloud = pulled(21, Some(4));
+    let jobs = (0..200).map(|number| job("pull", number)).collect();
+    for enqueued in cloud.now(cloud.server.enqueue_many(jobs)) {
+        enqueued.unwrap();
+    }
+    let start = cloud.time.now();
+    let log = start_workers(&cloud, 12, Duration::from_secs(1));
+    cloud.time.run(start + Duration::from_mins(3));
+    let log = log.lock();
+    assert_eq!(log.len(), 200);
+    assert_eq!(log.iter().map(|(running, _)| *running).max(), Some(4));
+    let took = log.last().unwrap().1.since(start);
+    assert!(took < Duration::from_secs(75), "200 jobs of 1 s, four at once, take {took:?}");
+}
+
+#[test]
+fn a_job_wakes_a_worker_that_waits_with_or_without_a_limit() {
+    for concurrency in [None, Some(4)] {
+        let cloud = pulled(22, concurrency);
+        let start = cloud.time.now() + Duration::from_mins(1);
+        let log = start_workers(&cloud, 6, Duration::from_millis(200));
+        for number in 0..10 {
+            let at = start + Duration::from_secs(7 * number as u64);
+            cloud.enqueue_at(at, job("pull", number));
+        }
+        let mut later = job("pull", 99);
+        later.delay_seconds = Some(tidegate_core::time::Seconds::new(30));
+        cloud.enqueue_at(start + Duration::from_secs(80), later);
+        cloud.time.run(start + Duration::from_mins(3));
+        let starts: Vec<_> = log.lock().iter().map(|(_, at)| *at).collect();
+        assert_eq!(starts.len(), 11, "{concurrency:?}");
+        for (number, at) in starts.iter().enumerate() {
+            let due = if number < 10 { 7 * number as u64 } else { 110 };
+            let delay = at.since(start + Duration::from_secs(due));
+            assert!(delay < Duration::from_millis(1800), "{concurrency:?}, {number}: {delay:?}");
+        }
+    }
+}
+
+#[test]
+fn a_worker_that_accepts_pauses_is_answered_at_once() {
+    let cloud = pulled(23, Some(2));
+    let ask = || LeaseRequest { max_pause: Duration::from_secs(8), ..one("w", 20, Vec::new()) };
+    let leased = cloud.now(cloud.server.lease(ask())).unwrap();
+    assert_eq!(leased.pause, Some(Duration::from_secs(1)), "nothing is known yet");
+    cloud.time.run(cloud.time.now() + Duration::from_secs(20));
+    let leased = cloud.now(cloud.server.lease(ask())).unwrap();
+    assert_eq!(leased.pause, Some(Duration::from_secs(5)), "a quarter of the idle time");
+    cloud.time.run(cloud.time.now() + Duration::from_mins(5));
+    let leased = cloud.now(cloud.server.lease(ask())).unwrap();
+    assert_eq!(leased.pause, Some(Duration::from_secs(8)), "no more than it accepts");
+    let mut soon = job("pull", 0);
+    soon.delay_seconds = Some(tidegate_core::time::Seconds::new(3));
+    cloud.now(cloud.server.enqueue(soon)).unwrap();
+    let leased = cloud.now(cloud.server.lease(ask())).unwrap();
+    assert_eq!(leased.pause, Some(Duration::from_secs(3)), "until the next job is due");
+    cloud.time.run(cloud.time.now() + Duration::from_secs(3));
+    let leased = cloud.now(cloud.server.lease(ask())).unwrap();
+    assert_eq!((leased.jobs.len(), leased.pause), (1, None));
+    let refused = LeaseRequest { max_pause: Duration::from_secs(61), ..ask() };
+    assert!(cloud.now(cloud.server.lease(refused)).is_err());
+}
+
+/// A tick of the queue `q` that offers jobs of `job_type` to a call that waits.
+fn offering(job_type: &str) -> TickInput {
+    let demand = Demand {
+        types: vec![name(job_type)],
+        capacity: 1,
+        worker: None,
+        lease: None,
+        dispatch: Dispatch::Offer,
+    };
+    TickInput { demands: vec![demand], queue_changed: true, ..TickInput::default() }
+}
+
+/// The records of demands.
+fn demands(cloud: &Cloud) -> Vec<Record> {
+    let prefix = String::new();
+    let query = RecordQuery { kind: RecordKind::Demand, prefix, after: None, limit: 10 };
+    cloud.now(cloud.server.engine().ports().store.records(&[query])).unwrap().remove(0)
+}
+
+/// Starts a call for one job of `job_type`, and returns where its jobs will be.
+fn start_call(cloud: &Cloud, job_type: &str) -> std::sync::Arc<parking_lot::Mutex<Vec<Job>>> {
+    let leased: std::sync::Arc<parking_lot::Mutex<Vec<Job>>> = std::sync::Arc::default();
+    let (server, result) = (cloud.server.clone(), std::sync::Arc::clone(&leased));
+    let ask = LeaseRequest { types: vec![name(job_type)], ..one("w", 4, Vec::new()) };
+    cloud.time.spawn(async move {
+        *result.lock() = server.lease(ask).await.unwrap().jobs;
+        server.flush().await.unwrap();
+    });
+    leased
+}
+
+#[test]
+fn an_offer_to_an_earlier_call_of_a_place_is_given_back() {
+    let cloud = pulled(24, Some(1));
+    let other = TypeConfig { queue: name("q"), ..TypeConfig::default() };
+    cloud.now(cloud.server.put_type(&name("other"), other, None)).unwrap();
+    let wait = |seconds| cloud.time.run(cloud.time.now() + Duration::from_secs(seconds));
+    let first = start_call(&cloud, "pull");
+    wait(2);
+    let [posted] = &demands(&cloud)[..] else { panic!("one call waits") };
+    wait(5);
+    assert!(first.lock().is_empty());
+    cloud.now(cloud.server.enqueue(job("pull", 0))).unwrap();
+    let (engine, cache) = (cloud.server.engine(), &mut TickCache::default());
+    let offers = cloud.now(engine.tick(&name("q"), cache, offering("pull"))).unwrap().offers;
+    let [(0, work)] = &offers[..] else { panic!("it is offered: {offers:?}") };
+    // The answer of a slow tick is written when another call has the place.
+    let second = start_call(&cloud, "other");
+    wait(1);
+    assert_eq!(demands(&cloud)[0].name, posted.name, "the place is free again");
+    let mut content: serde_json::Value = serde_json::from_slice(&posted.bytes).unwrap();
+    content["offers"] = serde_json::json!([{
+        "job": work.job, "version": work.version, "granted_at": work.granted_at,
+    }]);
+    let answer = Record { bytes: serde_json::to_vec(&content).unwrap(), ..posted.clone() };
+    let store = &engine.ports().store;
+    cloud.now(store.commit(vec![vec![Write::PutRecord(answer)]])).unwrap();
+    wait(2);
+    assert!(second.lock().is_empty(), "it did not ask for this type");
+    let third = start_call(&cloud, "pull");
+    wait(2);
+    let leased = third.lock();
+    assert_eq!(leased.len(), 1, "the slot is free before the grant is checked");
+    assert_eq!(leased[0].life.attempt, 1, "no attempt was used up");
+}
+
+#[test]
+fn no_job_is_offered_or_started_without_a_ledger() {
+    let cloud = pulled(25, None);
+    cloud.now(cloud.server.enqueue(job("pull", 0))).unwrap();
+    let (engine, cache) = (cloud.server.engine(), &mut TickCache::default());
+    let outcome = cloud.now(engine.tick(&name("q"), cache, offering("pull"))).unwrap();
+    assert!(outcome.offers.is_empty());
+    assert!(outcome.claimed.is_empty(), "no worker would have it");
+    let leased = cloud.now(cloud.server.lease(one("w", 0, Vec::new()))).unwrap().jobs;
+    assert_eq!((leased.len(), leased[0].life.attempt), (1, 1));
 }

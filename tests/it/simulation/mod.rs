@@ -26,7 +26,7 @@ use world::{RunConfig, StoreKind, World};
 
 /// The seeds to run: as many as the environment says, or `usual` ones.
 #[allow(clippy::disallowed_methods, reason = "the caller decides how many seeds to run")]
-fn seeds(usual: u64) -> std::ops::Range<u64> {
+pub fn seeds(usual: u64) -> std::ops::Range<u64> {
     let number = |variable| std::env::var(variable).ok().and_then(|text| text.parse::<u64>().ok());
     match number("TIDEGATE_SEED") {
         Some(seed) => seed..seed + 1,

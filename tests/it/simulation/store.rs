@@ -184,6 +184,12 @@ impl StoreLayer for EngineStore {
         if self.scheduler.happens(faults.unavailable) {
             return Err(StoreError::unavailable("the commit was not answered"));
         }
+        if self.scheduler.happens(faults.throttled) {
+            return Err(StoreError::Throttled {
+                retry_after: Duration::from_millis(100),
+                message: "too much at once".into(),
+            });
+        }
         // A skewed clock measures the same period as slightly longer, so the store promises a
         // shorter one.
         let longest = Duration::from_secs(4);

@@ -27,11 +27,13 @@ pub enum RecordKind {
     DeadLetter,
     /// The capacity that a pull worker registered.
     Worker,
+    /// The demand of a lease call that waits, or a message to it. Kept for seconds.
+    Demand,
 }
 
 impl RecordKind {
     /// Every kind.
-    pub const ALL: [Self; 3] = [Self::Reply, Self::DeadLetter, Self::Worker];
+    pub const ALL: [Self; 4] = [Self::Reply, Self::DeadLetter, Self::Worker, Self::Demand];
 
     /// The kind's name in stores.
     pub fn as_str(self) -> &'static str {
@@ -39,7 +41,14 @@ impl RecordKind {
             Self::Reply => "reply",
             Self::DeadLetter => "dead_letter",
             Self::Worker => "worker",
+            Self::Demand => "demand",
         }
+    }
+
+    /// Whether its records are replaced again and again, and say nothing once they have expired. A
+    /// store may then drop them by itself, without a time at which it does.
+    pub fn is_transient(self) -> bool {
+        self == Self::Demand
     }
 }
 

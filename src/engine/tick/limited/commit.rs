@@ -84,7 +84,8 @@ impl Engine {
         plan.wake(view.next_check());
         if !plan.send.is_empty() || view.ledger.batches.iter().any(|batch| !batch.sent) {
             // The commit holds even if sending fails: the next tick sends the work again.
-            if let Err(error) = self.send(context.queue, cache, &mut plan, context.limits).await {
+            let TickContext { queue, catalog, limits, .. } = context;
+            if let Err(error) = self.send(queue, cache, &mut plan, catalog, limits).await {
                 tracing::warn!(queue = %context.queue, %error, "granted work was not sent");
                 cache.view = None;
                 plan.wake(Some(now + RESEND_AFTER));
@@ -291,7 +292,7 @@ impl Engine {
             Write::SetJob { job, .. } => {
                 self.unclaimed.forget(&job.id);
                 self.running.lock().remove(&job.id);
-                known.jobs.insert(job.id.clone(), current_job(current));
+                known.insert(&job.id, current_job(current));
             }
             Write::RequireItem { .. } => self.catalog.store(Arc::default()),
             _ => {
@@ -316,7 +317,7 @@ impl Engine {
             }
             self.unclaimed.forget(id);
             self.running.lock().remove(id);
-            known.jobs.insert(id.clone(), job);
+            known.insert(id, job);
         }
         Ok(())
     }

@@ -180,7 +180,7 @@ impl Engine {
 
         let mut ledger = view.ledger.clone();
         match ledger.settling_until {
-            Some(until) if now < until => plan.wake(Some(until)),
+            Some(until) if now < until => plan.wake_to_start(Some(until)),
             Some(_) if self.adopt(queue, view, &mut plan, now).await? => {
                 ledger.settling_until = None;
             }
@@ -233,6 +233,7 @@ impl Engine {
                 admission,
                 capacities: Capacities::of(input, catalog),
                 leave_out,
+                window: None,
                 plan: &mut *plan,
             };
             search.run().await?

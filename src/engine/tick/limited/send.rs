@@ -6,11 +6,11 @@ use std::{
 };
 
 use crate::{
-    Engine, Error, LedgerView,
+    Catalog, Engine, Error, LedgerView,
     tick::{TickCache, plan::TickPlan, view::Delta},
 };
 use tidegate_core::{
-    job::{JobId, QueueName, Version},
+    job::{JobId, QueueName, TypeName, Version},
     port::{Committed, Txn, Work, Write, job_store::Expect},
     queue::{Limits, ledger::BatchId},
 };
@@ -24,17 +24,23 @@ impl Engine {
         queue: &QueueName,
         cache: &mut TickCache,
         plan: &mut TickPlan,
+        catalog: &Catalog,
         limits: &Arc<Limits>,
     ) -> Result<(), Error> {
         let view = cache.view.as_mut().expect("only a queue with a ledger sends");
         let mut work = std::mem::take(&mut plan.send);
-        work.extend(self.unsent_work(view, &work).await?);
-        if work.is_empty() {
+        let unsent = self.unsent_work(view, &work).await?;
+        if work.is_empty() && unsent.is_empty() {
             return Ok(());
         }
+        // A batch may also have grants of jobs that workers lease, which are never sent.
+        let sent = unsent.into_iter().filter(|(_, job_type)| !self.is_leased(catalog, job_type));
+        work.extend(sent.map(|(work, _)| work));
         let sent: Vec<BatchId> =
             view.ledger.batches.iter().filter(|batch| !batch.sent).map(|batch| batch.id).collect();
-        self.ports.work.send(&work).await?;
+        if !work.is_empty() {
+            self.ports.work.send(&work).await?;
+        }
         plan.sent = work.len();
         plan.delta = Delta { sent_batches: sent, ..Delta::default() };
         let mut ledger = view.ledger.clone();
@@ -56,9 +62,13 @@ impl Engine {
         Ok(())
     }
 
-    /// The work of every live grant in a batch that is not marked as sent, other than `known`: a
-    /// process died before it sent them.
-    async fn unsent_work(&self, view: &LedgerView, known: &[Work]) -> Result<Vec<Work>, Error> {
+    /// The work of every live grant in a batch that is not marked as sent, other than `known`, with
+    /// the types of the jobs: a process died before it sent them.
+    async fn unsent_work(
+        &self,
+        view: &LedgerView,
+        known: &[Work],
+    ) -> Result<Vec<(Work, TypeName)>, Error> {
         let known: HashSet<&JobId> = known.iter().map(|work| &work.job).collect();
         let unsent = view.ledger.batches.iter().filter(|batch| !batch.sent);
         let grants: BTreeMap<JobId, Version> = unsent
@@ -77,7 +87,10 @@ impl Engine {
             .flatten()
             .flatten()
             .filter(|job| grants.get(&job.id) == Some(&job.life.version))
-            .map(|job| Work::of(&job, granted_at, Some(granted_at)))
+            .map(|job| {
+                let work = Work::of(&job, granted_at, Some(granted_at));
+                (work, job.spec.job_type.clone())
+            })
             .collect())
     }
 }

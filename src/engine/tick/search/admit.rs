@@ -81,10 +81,20 @@ impl Search<'_> {
         let now = self.now;
         let demand = &self.capacities.demands[demand_index];
         let granted = self.granted.is_some();
-        if demand.dispatch == Dispatch::Queue && granted {
+        if demand.dispatch == Dispatch::Offer && !granted {
+            // The queue's limit was removed before it had a ledger. The call that waits claims by
+            // itself.
+            return;
+        }
+        if demand.dispatch != Dispatch::Claim && granted {
             self.plan.delta.granted.push(grant(job, now));
-            self.plan.delta.sent = false;
-            self.plan.send.push(Work::of(job, now, Some(now)));
+            let work = Work::of(job, now, Some(now));
+            if demand.dispatch == Dispatch::Queue {
+                self.plan.delta.sent = false;
+                self.plan.send.push(work);
+            } else {
+                self.plan.offers.push((demand_index, work));
+            }
             self.plan.delta.check_by(now + CLAIM_TIMEOUT);
             self.plan.wake(Some(now + CLAIM_TIMEOUT));
             self.capacities.take(demand_index, bytes);

@@ -12,6 +12,9 @@ use tidegate_core::{
     queue::{Admission, AdmissionDecision, Candidate},
 };
 
+/// Bytes that an answer shows of a job in addition to its data, in most cases.
+const MAX_VIEW_BYTES: usize = 2048;
+
 /// The capacity that is left for each demand of a tick.
 #[derive(Clone)]
 pub(in crate::tick) struct Capacities<'a> {
@@ -23,6 +26,8 @@ pub(in crate::tick) struct Capacities<'a> {
     workers: BTreeMap<&'a str, u32>,
     /// How many bytes all of them take together.
     byte_budget: Option<ByteBudget>,
+    /// How many bytes each demand still takes; empty: any.
+    budgets: Vec<usize>,
     /// Whether a job was too large for the bytes that are left. No job is taken after it, so that
     /// smaller jobs do not overtake it.
     pub(in crate::tick) full: bool,
@@ -37,6 +42,7 @@ impl<'a> Capacities<'a> {
             jobs: input.demands.iter().map(|demand| demand.capacity).collect(),
             workers,
             byte_budget: input.byte_budget,
+            budgets: input.budgets.clone(),
             full: false,
         }
     }
@@ -58,11 +64,21 @@ impl<'a> Capacities<'a> {
         !self.full && self.jobs[index] > 0 && worker != Some(&0)
     }
 
-    /// The index of the first demand that takes `job`.
-    pub(in crate::tick) fn find(&self, job: &Job) -> Option<usize> {
-        (0..self.demands.len()).find(|index| {
-            self.takes(*index) && self.demands[*index].types.contains(&job.spec.job_type)
-        })
+    /// The index of the first demand that takes `job`. A demand whose bytes it exceeds takes no
+    /// more, unless it has taken nothing.
+    pub(in crate::tick) fn find(&mut self, job: &Job) -> Option<usize> {
+        for index in 0..self.demands.len() {
+            let demand = &self.demands[index];
+            if !self.takes(index) || !demand.types.contains(&job.spec.job_type) {
+                continue;
+            }
+            let fits = self.budgets.get(index).is_none_or(|left| demand_bytes(job) <= *left);
+            if fits || self.jobs[index] == demand.capacity {
+                return Some(index);
+            }
+            self.jobs[index] = 0;
+        }
+        None
     }
 
     /// How many more jobs are taken, if their bytes fit.
@@ -81,7 +97,11 @@ impl<'a> Capacities<'a> {
     /// How many bytes of the budget `job` takes. That may serialize the job, so callers keep the
     /// number.
     pub(in crate::tick) fn bytes(&self, job: &Job) -> usize {
-        self.byte_budget.map_or(0, |budget| budget.bytes(job))
+        match self.byte_budget {
+            Some(budget) => budget.bytes(job),
+            None if self.budgets.is_empty() => 0,
+            None => demand_bytes(job),
+        }
     }
 
     /// The decision of `admission` on a candidate of `bytes`. None if it would run but exceeds the
@@ -112,5 +132,13 @@ impl<'a> Capacities<'a> {
         if let Some(budget) = &mut self.byte_budget {
             budget.left = budget.left.saturating_sub(bytes);
         }
+        if let Some(left) = self.budgets.get_mut(index) {
+            *left = left.saturating_sub(bytes);
+        }
     }
+}
+
+/// The bytes of a demand that `job` takes, at most.
+fn demand_bytes(job: &Job) -> usize {
+    job.data.len() + MAX_VIEW_BYTES
 }

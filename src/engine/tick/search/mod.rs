@@ -50,6 +50,8 @@ pub(super) struct Search<'a> {
     pub(super) capacities: Capacities<'a>,
     /// The live grants, for a store that reads them in vain otherwise.
     pub(super) leave_out: Option<Arc<HashMap<JobId, Timestamp>>>,
+    /// Of how many due jobs the first page has at least, and at which part of it the search begins.
+    pub(super) window: Option<(u32, f64)>,
     pub(super) plan: &'a mut TickPlan,
 }
 
@@ -199,14 +201,15 @@ impl Search<'_> {
     /// needs at least. Further pages follow if that was too few.
     fn wanted(&self, critical: bool) -> u32 {
         let total = self.capacities.total();
-        if critical {
-            return total;
-        }
-        if self.plan.may_call_throttler() {
-            return total.max(MIN_THROTTLER_PAGE);
-        }
-        let room = self.admission.room().saturating_add(PAGE_MARGIN);
-        total.min(room.try_into().unwrap_or(u32::MAX))
+        let wanted = if critical {
+            total
+        } else if self.plan.may_call_throttler() {
+            total.max(MIN_THROTTLER_PAGE)
+        } else {
+            let room = self.admission.room().saturating_add(PAGE_MARGIN);
+            total.min(room.try_into().unwrap_or(u32::MAX))
+        };
+        self.window.map_or(wanted, |(window, _)| wanted.max(window))
     }
 
     /// A query for due jobs of `types`, in the queue's order.
@@ -234,7 +237,7 @@ impl Search<'_> {
     async fn due_pages(&mut self, queries: &[DueQuery]) -> Result<Vec<DuePage>, Error> {
         let pages = self.engine.ports.store.due(queries).await?;
         for page in &pages {
-            self.plan.wake(page.next_due);
+            self.plan.wake_to_start(page.next_due);
         }
         Ok(pages)
     }
@@ -252,7 +255,15 @@ impl Search<'_> {
             let closed = flow.is_continue() && self.admission.closed(critical);
             return Ok(if closed { ControlFlow::Break(None) } else { flow });
         }
-        for job in page.jobs {
+        let mut jobs = page.jobs;
+        if let Some((_, part)) = self.window {
+            let first = ((jobs.len() as f64 * part) as usize).min(jobs.len());
+            jobs.rotate_left(first);
+        }
+        for job in jobs {
+            if self.window.is_some() && self.capacities.total() == 0 {
+                break;
+            }
             self.try_admit(&job);
             if self.admission.closed(critical) {
                 return Ok(ControlFlow::Break(None));

@@ -106,7 +106,7 @@ impl Search<'_> {
             deeper: None,
         };
         for (index, page) in self.engine.ports.store.due(&queries).await?.into_iter().enumerate() {
-            self.plan.wake(page.next_due);
+            self.plan.wake_to_start(page.next_due);
             match page.next {
                 Some(end) if index < names.len() => {
                     pages.ends.insert(end.partition.clone(), end);

@@ -38,7 +38,7 @@ impl Server {
             return self.lease_one(queue.clone(), types.take(), request, until, presence).await;
         }
         let reports = Box::pin(self.report(request.reports.clone())).await;
-        let mut leased = Leased { jobs: Vec::new(), reports };
+        let mut leased = Leased { jobs: Vec::new(), reports, pause: None };
         if request.max > 0 {
             leased.jobs = Box::pin(self.lease_any(&selections, &request, until, presence)).await?;
         }
@@ -86,7 +86,7 @@ impl Server {
             .into_iter()
             .map(|answer| answer.unwrap_or_else(|| Err(outcome_unknown())))
             .collect();
-        Ok(Leased { jobs: leased.take(), reports })
+        Ok(Leased { jobs: leased.take(), reports, pause: None })
     }
 
     /// Settles the reports of jobs in other queues than `queue`.

@@ -9,13 +9,16 @@
 //! No process must keep anything in memory. If a process dies or a message is lost, the maintenance
 //! sweep finds in the store what must follow.
 //!
-//! Read in this order: [`outbox`] (follow-up messages), [`sweep`] (ticks of a queue, and the
-//! maintenance sweep), [`deliver`] (work becomes attempts), [`lease`] (pull workers).
+//! Read in this order: [`outbox`] (follow-up messages), [`ticks`] (ticks of a queue), [`sweep`] (the
+//! maintenance sweep), [`deliver`] (work becomes attempts), [`lease`] and [`demands`] (pull
+//! workers).
 
 mod deliver;
+mod demands;
 mod lease;
 pub(crate) mod outbox;
 mod sweep;
+mod ticks;
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -41,6 +44,10 @@ pub(super) struct Serverless {
     caches: Mutex<HashMap<QueueName, TickCache>>,
     /// The latest tick of each queue in this process.
     ticks: Mutex<HashMap<QueueName, LatestTick>>,
+    /// The places of waiting lease calls.
+    places: demands::Places,
+    /// What lease calls have seen of each queue.
+    seen: Mutex<HashMap<QueueName, lease::SeenQueue>>,
 }
 
 /// A tick of a queue that succeeded.

@@ -11,7 +11,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::super::Server;
+use super::{super::Server, demands::MAX_WOKEN};
 use tidegate_core::{
     job::{Job, JobId, QueueName, TypeName, Version},
     port::{Hint, HintKind, Timer, Work, work_queue::OPERATIONS},
@@ -43,6 +43,8 @@ pub(crate) struct Outbox {
 struct PendingMessages {
     jobs: Vec<ChangedJob>,
     due: BTreeSet<QueueName>,
+    /// Jobs that left the version at which they were granted.
+    released: BTreeSet<(QueueName, JobId, Version)>,
     operations: BTreeSet<String>,
     timers: BTreeMap<QueueName, Timestamp>,
 }
@@ -100,6 +102,25 @@ impl Outbox {
         self.pending.lock().add(ChangedJob::new(job, version));
     }
 
+    /// Takes the hints about releases, which the caller passes on to a tick.
+    pub(super) fn take_released(&self, released: &[(QueueName, (JobId, Version))]) {
+        let mut pending = self.pending.lock();
+        for job in &mut pending.jobs {
+            let is_taken = |(_, (id, version)): &(QueueName, (JobId, Version))| {
+                *id == job.id && Some(*version) == job.left
+            };
+            if released.iter().any(is_taken) {
+                job.left = None;
+            }
+        }
+    }
+
+    /// Records that jobs of `queue` left the version at which they were granted.
+    pub(super) fn released(&self, queue: &QueueName, released: &[(JobId, Version)]) {
+        let released = released.iter().map(|(job, version)| (queue.clone(), job.clone(), *version));
+        self.pending.lock().released.extend(released);
+    }
+
     /// Records that jobs may be due in `queue`.
     pub(crate) fn queue_due(&self, queue: &QueueName) {
         self.pending.lock().due.insert(queue.clone());
@@ -122,6 +143,7 @@ impl Outbox {
         let mut now = self.pending.lock();
         taken.jobs.into_iter().for_each(|job| now.add(job));
         now.due.extend(taken.due);
+        now.released.extend(taken.released);
         now.operations.extend(taken.operations);
         drop(now);
         taken.timers.into_iter().for_each(|(queue, at)| self.timer(&queue, at));
@@ -174,10 +196,16 @@ impl Server {
             horizon: None,
             due: taken.due.clone(),
             timers: taken.timers.clone(),
+            pulled: BTreeMap::new(),
             outgoing: Outgoing::default(),
         };
         router.outgoing.hints.extend(
             taken.operations.iter().map(|id| hint(&operations, HintKind::Operation(id.clone()))),
+        );
+        router.outgoing.hints.extend(
+            taken.released.iter().map(|(queue, job, version)| {
+                hint(queue, HintKind::Released(job.clone(), *version))
+            }),
         );
         if !taken.jobs.is_empty() {
             // The verb that changed the jobs has just read it.
@@ -186,7 +214,12 @@ impl Server {
                 router.route(job, &catalog).await?;
             }
         }
-        let Router { due, timers, mut outgoing, .. } = router;
+        let Router { due, timers, pulled, mut outgoing, .. } = router;
+        for (queue, jobs) in pulled {
+            if let Err(error) = self.wake_calls(&queue, jobs).await {
+                tracing::warn!(%queue, %error, "lease calls that wait were not woken");
+            }
+        }
         outgoing.hints.extend(due.iter().map(|queue| hint(queue, HintKind::Due)));
         let now = self.now();
         let outbox =
@@ -196,6 +229,17 @@ impl Server {
             .filter(|(queue, at)| !due.contains(queue) && !outbox.has_timer(queue, *at, now));
         outgoing.timers.extend(timers.map(|(queue, at)| Timer { at, queue }));
         Ok(outgoing)
+    }
+
+    /// Has calls that wait for jobs of `queue` look at it when its new `jobs` are due. Their demands
+    /// are written before they look, so that a call sees the jobs, or is seen here. A tick that
+    /// serves the demands sees the jobs by itself.
+    async fn wake_calls(&self, queue: &QueueName, jobs: NewJobs) -> Result<(), Error> {
+        let board = self.board(queue, MAX_WOKEN).await?;
+        if board.served_until.is_some() {
+            return Ok(());
+        }
+        self.wake_up(&board, jobs.count, jobs.due_at).await
     }
 
     async fn publish(&self, outgoing: Outgoing) -> Result<(), Error> {
@@ -231,6 +275,14 @@ pub(super) fn shared_instant(at: Timestamp) -> Timestamp {
     if over == 0 { at } else { Timestamp::from_millis(at.millis() - over + span) }
 }
 
+/// Jobs of a queue that workers pull.
+#[derive(Clone, Copy)]
+struct NewJobs {
+    /// When the first of them is due.
+    due_at: Timestamp,
+    count: usize,
+}
+
 /// Turns changed jobs into messages.
 struct Router<'a> {
     engine: &'a Engine,
@@ -241,6 +293,8 @@ struct Router<'a> {
     due: BTreeSet<QueueName>,
     /// Queues that must tick at an instant.
     timers: BTreeMap<QueueName, Timestamp>,
+    /// Scheduled jobs that are leased, by queue.
+    pulled: BTreeMap<QueueName, NewJobs>,
     outgoing: Outgoing,
 }
 
@@ -250,7 +304,15 @@ impl Router<'_> {
         if job.awaits_retry_decision {
             self.outgoing.hints.push(hint(HintKind::RetryDecision(job.id.clone())));
         }
-        let work = job.work.as_ref().filter(|_| self.engine.is_dispatched(catalog, &job.job_type));
+        let is_dispatched = self.engine.is_dispatched(catalog, &job.job_type);
+        if let Some(work) = job.work.as_ref().filter(|_| !is_dispatched)
+            && work.run_at <= self.now + NEAR
+        {
+            let new = NewJobs { due_at: work.run_at, count: 0 };
+            let jobs = self.pulled.entry(job.queue.clone()).or_insert(new);
+            (jobs.due_at, jobs.count) = (jobs.due_at.min(work.run_at), jobs.count + 1);
+        }
+        let work = job.work.as_ref().filter(|_| is_dispatched);
         if self.engine.is_unlimited_in(&job.queue, catalog).await? {
             let work = work.filter(|work| !self.engine.is_left_to_lookahead(work.run_at));
             if let Some(work) = work

@@ -1,4 +1,4 @@
-//! Ticks of a queue after a hint or a timer, and the maintenance sweep over all queues.
+//! The maintenance sweep over all queues, and what follows a tick.
 
 use std::sync::Arc;
 
@@ -6,32 +6,18 @@ use std::{collections::BTreeSet, time::Duration};
 
 use futures_util::{StreamExt, stream};
 
-use super::{super::Server, LatestTick, NEAR, Serverless, outbox::shared_instant};
+use super::super::Server;
 use crate::telemetry::metrics;
 use tidegate_core::{
-    job::{Job, JobId, QueueName, TypeName, Version},
-    port::HintKind,
-    queue::GrantDigest,
+    job::{Job, QueueName, Version},
     time::Timestamp,
 };
 use tidegate_engine::{
-    BegunLookahead, Catalog, Demand, Dispatch, Error, Lookahead, Stop, TickInput, TickOutcome,
-    events::reply::SweptReplies,
+    BegunLookahead, Catalog, Error, Lookahead, TickOutcome, events::reply::SweptReplies,
 };
 
-/// Most jobs that one tick dispatches.
-const MAX_DISPATCHED: u32 = 1000;
-/// Most ticks of a queue in one invocation; a hint continues them.
-const MAX_TICKS: usize = 64;
-/// The time from a tick to the next one that a hint requests. What happens meanwhile shares a tick:
-/// its writes of the ledger are most of what a job of a busy queue would cost.
-const TICK_INTERVAL: Duration = Duration::from_millis(500);
-/// The same while a rule holds due jobs, so that a free slot is used soon.
-const HELD_TICK_INTERVAL: Duration = Duration::from_millis(100);
 /// Most queues that the maintenance sweep ticks at once.
 const MAX_CONCURRENT_QUEUES: usize = 16;
-/// How far back a hint about an unlimited queue scans for undispatched jobs.
-const HINT_LOOKBACK: Duration = Duration::from_secs(5);
 /// How far ahead the maintenance sweep materializes schedules: past the next sweep, even a late
 /// one.
 const LOOKAHEAD: Duration = Duration::from_secs(150);
@@ -54,133 +40,6 @@ pub struct SweepReport {
 }
 
 impl Server {
-    /// Ticks `queue` for its `hints` until nothing is due, or until `until`. Without hints, the time
-    /// of a tick has come.
-    ///
-    /// # Errors
-    ///
-    /// The store's and the work queue's: the hints must be delivered again.
-    pub async fn tick_queue(
-        &self,
-        queue: &QueueName,
-        hints: Vec<HintKind>,
-        until: Timestamp,
-    ) -> Result<(), Error> {
-        let Some(serverless) = &self.inner.serverless else {
-            return Ok(());
-        };
-        let is_time = hints.is_empty();
-        let (mut released, mut undecided, mut due) = (Vec::new(), Vec::new(), false);
-        for hint in hints {
-            match hint {
-                HintKind::Due => due = true,
-                HintKind::Released(job, version) => released.push((job, version)),
-                HintKind::RetryDecision(job) => undecided.push(job),
-                HintKind::Operation(id) => {
-                    Box::pin(self.operate(&id, until)).await?;
-                }
-            }
-        }
-        if !undecided.is_empty() {
-            let jobs = self.engine().ports().store.get(&undecided).await?;
-            self.decide_retries(jobs.into_iter().flatten().flatten().collect()).await?;
-        }
-        if self.engine().is_unlimited(queue).await? {
-            if due || is_time {
-                let now = self.now();
-                let stop = Stop { at: until, jobs: MAX_DISPATCHED as usize };
-                self.engine().dispatch(queue, now - HINT_LOOKBACK, now, stop).await?;
-            }
-            return Ok(());
-        }
-        let digests = if is_time {
-            // What is requested has a hint of its own.
-            BTreeSet::new()
-        } else {
-            let next_at = serverless.latest_tick(queue).next_at.min(until);
-            self.engine().ports().clock.sleep_until(next_at).await;
-            self.engine().ports().work.take_releases(queue).await?
-        };
-        let began = self.now();
-        let mut cache = serverless.take_cache(queue);
-        let ticked = self.tick_until_idle(queue, &mut cache, released, digests, until).await;
-        serverless.keep_cache(queue, cache);
-        let interval = if ticked? { HELD_TICK_INTERVAL } else { TICK_INTERVAL };
-        serverless.note_tick(queue, LatestTick { began, next_at: began + interval });
-        Ok(())
-    }
-
-    /// Ticks `queue` at a timer's instant, unless this process has ticked it since.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::tick_queue`].
-    pub async fn tick_queue_at(
-        &self,
-        queue: &QueueName,
-        at: Timestamp,
-        until: Timestamp,
-    ) -> Result<(), Error> {
-        let ticked = |serverless: &Serverless| serverless.latest_tick(queue).began >= at;
-        if self.inner.serverless.as_ref().is_some_and(ticked) {
-            return Ok(());
-        }
-        self.tick_queue(queue, Vec::new(), until).await
-    }
-
-    /// Ticks a queue with a ledger. Returns whether a rule held a due job.
-    async fn tick_until_idle(
-        &self,
-        queue: &QueueName,
-        cache: &mut tidegate_engine::TickCache,
-        mut released: Vec<(JobId, Version)>,
-        released_digests: BTreeSet<GrantDigest>,
-        until: Timestamp,
-    ) -> Result<bool, Error> {
-        let engine = self.engine();
-        let outbox =
-            &self.inner.serverless.as_ref().expect("only a serverless server calls this").outbox;
-        let mut is_held = false;
-        for number in 0..MAX_TICKS {
-            let catalog = engine.catalog().await?;
-            let pushed = catalog.types_of(queue).filter(|(_, item)| engine.is_pushed(&item.config));
-            let types: Vec<TypeName> = pushed.map(|(name, _)| name.clone()).collect();
-            let demand = Demand {
-                types,
-                capacity: MAX_DISPATCHED,
-                worker: None,
-                lease: None,
-                dispatch: Dispatch::Queue,
-            };
-            let began = self.now();
-            let input = TickInput {
-                released: std::mem::take(&mut released),
-                released_digests: released_digests.clone(),
-                demands: vec![demand],
-                queue_changed: number == 0,
-                ..TickInput::default()
-            };
-            let mut outcome = engine.tick(queue, cache, input).await?;
-            self.follow(queue, &mut outcome, began).await?;
-            released = outcome.left;
-            let now = self.now();
-            is_held = !outcome.held.is_empty();
-            if let Some(at) = outcome.next_at.filter(|at| *at <= now + NEAR) {
-                // The next start of a rate is exact.
-                outbox.timer(queue, if is_held { at } else { shared_instant(at) });
-            }
-            if !outcome.again && released.is_empty() {
-                return Ok(is_held);
-            }
-            if now >= until {
-                break;
-            }
-        }
-        // Another invocation continues.
-        outbox.queue_due(queue);
-        Ok(is_held)
-    }
-
     /// Announces and counts what a tick did, and requests the retry decisions that it left.
     pub(super) async fn follow(
         &self,
@@ -219,7 +78,7 @@ impl Server {
     }
 
     /// Calls the retry strategies of `jobs`, which await them.
-    async fn decide_retries(&self, jobs: Vec<Job>) -> Result<(), Error> {
+    pub(super) async fn decide_retries(&self, jobs: Vec<Job>) -> Result<(), Error> {
         let mut decisions = self.engine().decide_retries(jobs).await?;
         self.inner.on_retry_decisions(&mut decisions);
         Ok(())
@@ -360,7 +219,7 @@ impl Server {
 
     /// Ticks the `limited` queues.
     async fn tick_all(&self, limited: &[QueueName], until: Timestamp, report: &mut SweepReport) {
-        let ticks = limited.iter().map(|queue| self.tick_queue(queue, Vec::new(), until));
+        let ticks = limited.iter().map(|queue| self.tick_for(queue, Vec::new(), until, false));
         let ticks: Vec<_> = ticks.collect();
         let ticked: Vec<Result<(), Error>> =
             stream::iter(ticks).buffer_unordered(MAX_CONCURRENT_QUEUES).collect().await;

@@ -9,11 +9,20 @@ use std::{
 };
 
 use tidegate_backends::sqlite::SqliteStore;
-use tidegate_core::{job::type_config::TypeConfig, time::Seconds};
+use tidegate_core::{
+    job::type_config::TypeConfig,
+    target::{Push, TargetConfig},
+    time::Seconds,
+};
 use tidegate_engine::{Dispatch, TickInput, request::JobPatch};
 
 use super::once;
 use crate::cases::harness::{Harness, demand, every_store, work};
+
+/// Work is sent for the jobs of pushed types only.
+fn target() -> TargetConfig {
+    TargetConfig::Push(Box::new(Push::to("http://127.0.0.1:1/")))
+}
 
 #[tokio::test]
 async fn a_lost_hint_delays_a_limited_queue_by_a_minute_at_most() {
@@ -53,7 +62,7 @@ async fn lost_work_is_sent_again_and_uses_up_no_attempt() {
     for config in [TypeConfig::default(), once()] {
         for mut harness in every_store() {
             harness.with_limit(1).await;
-            harness.set_type("work", config.clone()).await;
+            harness.set_type("work", TypeConfig { target: Some(target()), ..config.clone() }).await;
             let job = harness.enqueue(work()).await;
             let mut sent = 0;
             for _ in 0..200 {
@@ -82,6 +91,9 @@ async fn lost_work_is_sent_again_and_uses_up_no_attempt() {
 async fn late_work_starts_under_its_first_grant() {
     for mut harness in every_store() {
         harness.with_limit(1).await;
+        harness
+            .set_type("work", TypeConfig { target: Some(target()), ..TypeConfig::default() })
+            .await;
         let job = harness.enqueue(work()).await;
         let first = harness.send(1).await;
         let mut again = 0;

@@ -7,7 +7,7 @@ use tidegate_backends::cost::{Case, Workload, case, estimate, month, price::LIST
 use tidegate_core::{job::type_config::Start, port::job_store::INLINE_BYTES};
 
 use super::numbers;
-use crate::dynamodb::deployment::{Scenario, units, units_with_retention};
+use crate::dynamodb::deployment::{Scenario, units, units_with_retention, waiting_call};
 
 /// Each way in which jobs may go, batched, single and in bulk.
 fn cases() -> Vec<(Case, Scenario)> {
@@ -89,7 +89,7 @@ fn bounds() -> Vec<(Case, (f64, f64), f64, f64)> {
 #[test]
 fn a_million_jobs_cost_at_most_the_documented_bound() {
     let (bounds, deployment) = (bounds(), estimate::Deployment::default());
-    assert_eq!(bounds.len(), 13);
+    assert_eq!(bounds.len(), 16);
     for (case, (batch, per_call), writes, dollars) in bounds {
         let workload = Workload { batch, per_call, ..Workload::default().of_case(&case) };
         let (takes, costs) =
@@ -146,4 +146,43 @@ async fn larger_jobs_consume_their_documented_units() {
         }
     }
     assert!(wrong.is_empty(), "other units than are said: {wrong:?}");
+}
+
+#[tokio::test]
+async fn a_waiting_worker_consumes_its_documented_units() {
+    let mut wrong = Vec::new();
+    for limit in [None, Some(60)] {
+        for (pause, said) in [(0, case::HELD_CALL), (10, case::PAUSED_CALL)] {
+            let taken = waiting_call(limit, Duration::from_secs(pause)).await;
+            println!("{limit:?}, a pause of {pause} s: {}", numbers(taken));
+            for ((what, said), (_, taken)) in said.named().into_iter().zip(taken.named()) {
+                if (said - taken).abs() > 0.3 + said * 0.25 {
+                    wrong.push(format!("{limit:?}, {pause} s: {taken:.3} {what}, not {said}"));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The table of waiting workers in `docs/deploy-aws.md`.
+#[test]
+fn a_waiting_worker_costs_its_documented_dollars() {
+    let text = include_str!("../../../../docs/deploy-aws.md");
+    let of = |memory_mb, worker_pause_s| {
+        let waiting_workers = 1.0;
+        let default = estimate::Deployment::default();
+        let deployment =
+            estimate::Deployment { waiting_workers, worker_pause_s, memory_mb, ..default };
+        estimate::total(&estimate::waiting(&deployment, &LIST))
+    };
+    for (row, dollars) in [
+        ("a request held for 20 s, with 512 MB", of(512.0, 0.0)),
+        ("a request held for 20 s, with 128 MB", of(128.0, 0.0)),
+        ("pauses of up to 10 s, with 512 MB", of(512.0, 10.0)),
+    ] {
+        let row = format!("| {row} | {dollars:.2} |");
+        assert!(text.contains(&row), "docs/deploy-aws.md has no row {row}");
+    }
+    assert!(of(512.0, 10.0) <= 1.0, "{}", of(512.0, 10.0));
 }

@@ -209,6 +209,13 @@ impl Model {
         }
     }
 
+    /// Checks that the job of a message is of a type that is pushed.
+    pub fn check_sent(&mut self, id: &JobId) {
+        if self.jobs.get(id).is_some_and(|job| job.spec.job_type.as_str().starts_with("pull")) {
+            self.fault(format!("{id}, which workers lease, was sent through the work queue"));
+        }
+    }
+
     pub(super) fn remove(&mut self, id: &JobId, now: Timestamp) {
         let Some(job) = self.jobs.remove(id) else {
             return self.fault(format!("{id} was removed and does not exist"));

@@ -32,6 +32,8 @@ pub struct RunConfig {
     pub late_limit: bool,
     /// Limits hold no job: a light load shows faults that a backlog hides.
     pub light: bool,
+    /// The store refuses many commits for lack of capacity.
+    pub throttled: bool,
     /// The store.
     pub store_kind: StoreKind,
     /// Its queue may have a throttler that is a plugin, and some of its types have a retry strategy
@@ -54,6 +56,7 @@ impl RunConfig {
             slow: seed % 2 == 1,
             late_limit,
             light: seed % 5 == 4,
+            throttled: seed % 7 == 5,
             store_kind: StoreKind::Memory,
             plugins: seed % 3 == 1 || seed % 8 == 6,
             jobs: if late_limit { 150 } else { [30, 60, 150][(seed / 3 % 3) as usize] },
@@ -70,6 +73,7 @@ impl RunConfig {
 pub(super) enum StartPath {
     GrantedClaim,
     GrantedDispatch,
+    GrantedOffer,
     UngrantedClaim,
     UnclaimedDispatch,
 }
@@ -77,9 +81,10 @@ pub(super) enum StartPath {
 impl StartPath {
     /// The cells of the table, which the simulation reaches together. A late limit reaches the last
     /// two paths.
-    const CELLS: [[&str; 2]; 4] = [
+    const CELLS: [[&str; 2]; 5] = [
         ["granted claim, atomic store", "granted claim, other store"],
         ["granted dispatch, atomic store", "granted dispatch, other store"],
+        ["granted offer, atomic store", "granted offer, other store"],
         ["ungranted claim, atomic store", "ungranted claim, other store"],
         ["unclaimed dispatch, atomic store", "unclaimed dispatch, other store"],
     ];

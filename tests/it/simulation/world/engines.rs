@@ -15,9 +15,8 @@ use tidegate_core::{
     queue::GrantDigest,
 };
 use tidegate_engine::{
-    Claimed, Demand, Dispatch, Engine, Error, Ports, Rules, TickCache, TickInput,
-    request::Report,
-    testkit::{builders::name, faults::Faults},
+    Claimed, Demand, Dispatch, Engine, Error, Ports, Rules, TickCache, TickInput, request::Report,
+    testkit::builders::name,
 };
 
 use super::super::{
@@ -33,7 +32,7 @@ use super::{
     config::{RunConfig, StoreKind},
 };
 use super::{
-    PLAIN_TYPE, STORE_FAULTS, World,
+    PLAIN_TYPE, World,
     config::StartPath,
     messages::{Messages, arrived},
     unclaimed::{DISPATCHER, EngineProcess},
@@ -61,7 +60,7 @@ impl World {
         };
         connection.set_release(release);
         let faults_active = self.faults_active() && self.scheduler.steps() > 0;
-        connection.set_faults(if faults_active { STORE_FAULTS } else { Faults::default() });
+        connection.set_faults(self.store_faults(faults_active));
         let number = {
             let mut connections = self.engine_stores.lock();
             connections.push(Arc::clone(&connection));
@@ -199,6 +198,8 @@ impl World {
         self.start_sweeper(index);
         let world = Arc::clone(self);
         self.scheduler.spawn(async move { world.deliver().await });
+        let world = Arc::clone(self);
+        self.scheduler.spawn(async move { world.take_offers().await });
     }
 
     /// Starts the sweeps of an engine. If that process dies, it is started again.
@@ -260,6 +261,7 @@ impl World {
                     .lock()
                     .hints
                     .extend(tick_outcome.left.into_iter().map(|hint| (now, hint)));
+                self.offer(tick_outcome.offers.into_iter().map(|(_, work)| work));
                 for Claimed { job, .. } in tick_outcome.claimed {
                     let granted = job.life.running().is_some_and(|run| run.granted);
                     if granted {
@@ -341,8 +343,13 @@ impl World {
             lease: None,
             dispatch,
         };
-        let mut demands = Vec::new();
         let always = !self.faults_active();
+        // A tick that offers jobs sends none.
+        if self.scheduler.happens(0.3) {
+            let capacity = 1 + self.scheduler.draw(3) as u32;
+            return vec![demand(types("pull"), capacity, Dispatch::Offer)];
+        }
+        let mut demands = Vec::new();
         if always || self.scheduler.happens(0.7) {
             demands.push(demand(types("push"), 1 + self.scheduler.draw(4) as u32, Dispatch::Queue));
         }

@@ -16,6 +16,8 @@ use super::{super::model::ProcessNumber, World};
 #[derive(Default)]
 pub(super) struct InFlight {
     pub work: Vec<(Timestamp, Work)>,
+    /// Jobs that were granted to a waiting worker.
+    pub offers: Vec<(Timestamp, Work)>,
     pub hints: Vec<(Timestamp, (JobId, Version))>,
     pub reports: Vec<(Timestamp, Report)>,
     /// Results of unclaimed dispatches, each to the process that made the call.
@@ -43,6 +45,7 @@ impl WorkQueue for Messages {
         world.scheduler.step().await;
         let fails = world.fault_happens(0.05);
         for piece in work {
+            world.model.lock().check_sent(&piece.job);
             if fails && world.scheduler.happens(0.5) {
                 return Err(StoreError::unavailable("a message was not taken"));
             }

@@ -61,7 +61,9 @@ const PLAIN_TYPE: &str = "push-plain";
 
 /// The faults of an engine's connection to the store.
 const STORE_FAULTS: Faults =
-    Faults { cut: 0.03, lose_answer: 0.04, unavailable: 0.03, throttled: 0.0, reads: 0.01 };
+    Faults { cut: 0.03, lose_answer: 0.04, unavailable: 0.03, throttled: 0.01, reads: 0.01 };
+/// How often a commit, or a request of a table, is refused in a throttled world.
+const HEAVY_THROTTLING: f64 = 0.15;
 
 pub struct World {
     config: RunConfig,
@@ -197,6 +199,15 @@ impl World {
         Ok(Summary { counts: model.counts.clone(), steps: self.scheduler.steps(), log_hash })
     }
 
+    /// The faults of the connections to the store.
+    fn store_faults(&self, on: bool) -> Faults {
+        match (on, self.config.throttled) {
+            (false, _) => Faults::default(),
+            (true, false) => STORE_FAULTS,
+            (true, true) => Faults { throttled: HEAVY_THROTTLING, ..STORE_FAULTS },
+        }
+    }
+
     fn set_faults(&self, on: bool) {
         let process_faults =
             ProcessFaults { death: 0.002, pause: 0.01, longest: MAX_PROCESS_PAUSE };
@@ -207,10 +218,15 @@ impl World {
         });
         #[cfg(feature = "aws")]
         if let Some(table) = &self.table {
-            *table.faults.lock() = if on { TABLE_FAULTS } else { TableFaults::default() };
+            let heavy = TableFaults { throttled: HEAVY_THROTTLING, ..TABLE_FAULTS };
+            *table.faults.lock() = match (on, self.config.throttled) {
+                (false, _) => TableFaults::default(),
+                (true, false) => TABLE_FAULTS,
+                (true, true) => heavy,
+            };
         }
         for connection in self.engine_stores.lock().iter() {
-            connection.set_faults(if on { STORE_FAULTS } else { Faults::default() });
+            connection.set_faults(self.store_faults(on));
         }
     }
 

@@ -8,10 +8,12 @@ use tidegate_core::{
         Job,
         lifecycle::{Failure, Reason},
     },
+    port::Work,
 };
 use tidegate_engine::{
-    Error,
+    Demand, Dispatch, Error,
     request::{Heartbeat, Report, ReportOutcome},
+    testkit::builders::name,
 };
 
 use super::{World, config::StartPath, messages::arrived, unclaimed::EngineProcess};
@@ -42,6 +44,49 @@ impl World {
                     .work
                     .extend(work.into_iter().map(|work| (now + Duration::from_secs(3), work))),
                 Err(_) => {}
+            }
+        }
+    }
+
+    /// Passes offered jobs on to their worker. Some are lost, and some arrive after their grant was
+    /// revoked.
+    pub(super) fn offer(&self, offers: impl Iterator<Item = Work>) {
+        for work in offers {
+            if self.fault_happens(0.2) {
+                continue;
+            }
+            let late = self.scheduler.span(if self.fault_happens(0.2) { 20.0 } else { 0.3 });
+            self.in_flight.lock().offers.push((self.scheduler.now() + late, work));
+        }
+    }
+
+    /// Claims offered jobs, or gives them back, until the end of the run.
+    pub(super) async fn take_offers(self: Arc<Self>) {
+        loop {
+            let nap = self.scheduler.span(0.6);
+            self.scheduler.elapse(nap + Duration::from_millis(20)).await;
+            let offers = arrived(&mut self.in_flight.lock().offers, self.scheduler.now());
+            if offers.is_empty() {
+                continue;
+            }
+            let engine = self.any_engine();
+            if self.fault_happens(0.2) {
+                for (job, version) in engine.decline(&offers).await.unwrap_or_default() {
+                    self.hint(&job, version);
+                }
+                continue;
+            }
+            let demand = Demand {
+                types: vec![name("pull"), name("pull-once")],
+                capacity: offers.len() as u32,
+                worker: Some("leaser".into()),
+                lease: None,
+                dispatch: Dispatch::Offer,
+            };
+            // After an error it is unknown what was claimed.
+            if let Ok(claimed) = engine.claim_offers(&offers, &demand).await {
+                let claimed = claimed.into_iter().flatten();
+                claimed.for_each(|claimed| self.start(claimed.job, StartPath::GrantedOffer));
             }
         }
     }

@@ -107,3 +107,22 @@ pub async fn a_purge_drops_what_is_over_and_what_is_too_much(store: &dyn JobStor
     assert_eq!(purge(1000, 5, 100).await, Purged { expired: 5, over: 0, left: 0 });
     assert_eq!(names(store, RecordKind::Reply, "", None, 20).await, ["r"]);
 }
+
+/// A record of a transient kind is replaced, found and dropped as any other.
+pub async fn a_transient_record_is_replaced_and_dropped(store: &dyn JobStore) {
+    let kind = RecordKind::Demand;
+    for until in [5, 9] {
+        done(store, vec![Write::PutRecord(record(kind, "q-1", until))]).await;
+    }
+    done(store, vec![Write::PutRecord(record(kind, "q-2", 7))]).await;
+    assert_eq!(names(store, kind, "q-", None, 10).await, ["q-1", "q-2"]);
+    let purge = async |now: i64, keep: u64| {
+        store.purge(kind, at(now), keep, 100).await.expect("the store answers")
+    };
+    assert_eq!(purge(8, 10).await, Purged { expired: 1, over: 0, left: 1 });
+    assert_eq!(names(store, kind, "q-", None, 10).await, ["q-1"]);
+    assert_eq!(purge(8, 0).await, Purged { expired: 0, over: 1, left: 0 });
+    done(store, vec![Write::PutRecord(record(kind, "q-3", 7))]).await;
+    done(store, vec![Write::RemoveRecord { kind, name: "q-3".into(), until: None }]).await;
+    assert_eq!(names(store, kind, "", None, 10).await, [""; 0]);
+}

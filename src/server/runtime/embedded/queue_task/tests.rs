@@ -46,6 +46,7 @@ fn request() -> LeaseRequest {
         types: vec![name("work")],
         max: 1,
         wait: Duration::from_secs(20),
+        max_pause: Duration::ZERO,
         worker: None,
         lease_seconds: None,
         reports: Vec::new(),
