@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use futures_util::{StreamExt, TryStreamExt, stream};
+use futures_util::{StreamExt, stream};
 
 use super::{
     DynamoStore,
@@ -46,22 +46,29 @@ impl DynamoStore {
             }
         }
         let checks = past.into_iter().map(|(queue, (last, keys))| async move {
-            let closed = self.removable(&queue, last, keys).await?;
-            Ok::<_, StoreError>((queue, closed))
+            let closed = self.removable(&queue, last, keys).await;
+            (queue, closed)
         });
         let checks: Vec<_> = checks.collect();
         let checks = stream::iter(checks).buffer_unordered(MAX_CONCURRENT_READS);
         let mut removed: Vec<Change> = Vec::new();
-        for (queue, keys) in checks.try_collect::<Vec<_>>().await? {
+        for (queue, keys) in checks.collect::<Vec<_>>().await {
             match keys {
-                Some(keys) => {
+                Ok(Some(keys)) => {
                     removed.extend(keys.into_iter().map(|key| Change::Delete { key, when: None }));
                 }
-                None => drop(queues.insert(queue)),
+                Ok(None) => drop(queues.insert(queue)),
+                // The other queues are not kept waiting. The next call checks this one again.
+                Err(error) => {
+                    tracing::warn!(%queue, %error, "a listed queue was not checked");
+                    queues.insert(queue);
+                }
             }
         }
-        if !removed.is_empty() {
-            self.table.write(&removed).await?;
+        if !removed.is_empty()
+            && let Err(error) = self.table.write(&removed).await
+        {
+            tracing::warn!(%error, "listings of queues without jobs were not removed");
         }
         Ok(queues)
     }

@@ -114,12 +114,12 @@ impl Engine {
             if version > 0 {
                 return Ok(horizon.until);
             }
-            // This is the first caller. A process that leaves a job to a lookahead has read the
-            // horizon before, so the jobs due up to here are dispatched by the processes that write
-            // them.
-            let until = self.now() + LOOKAHEAD;
-            self.move_horizon(version, &Horizon { done: until, until, ..Horizon::default() })
-                .await?;
+            // This is the first caller. Processes may have left jobs to a lookahead before
+            // (`is_left_to_lookahead`), so the first one begins here. It sends some of the others
+            // once more, which is harmless.
+            let done = self.now();
+            let until = done + LOOKAHEAD;
+            self.move_horizon(version, &Horizon { done, until, ..Horizon::default() }).await?;
         }
     }
 

@@ -189,6 +189,22 @@ async fn one_lookahead_scans_each_stretch_and_again_after_a_crash() {
 }
 
 #[tokio::test]
+async fn the_first_lookahead_dispatches_what_was_left_to_it() {
+    for p in every_store() {
+        harness(&p).await;
+        let due = p.now() + Duration::from_secs(170);
+        p.enqueue(after(&p, 170)).await;
+        assert!(p.engine.is_left_to_lookahead(due));
+        assert!(!p.engine.is_left_to_lookahead(due - Duration::from_secs(10)));
+        p.wait(50);
+        // The first process that reads the horizon makes it.
+        assert_eq!(p.engine.horizon().await.unwrap(), due + Duration::from_secs(30));
+        p.wait(10);
+        assert_eq!(p.look_ahead().await.unwrap().sent, 1);
+    }
+}
+
+#[tokio::test]
 async fn late_jobs_are_redispatched_unclaimed_ones_after_a_timeout() {
     for p in every_store() {
         harness(&p).await;

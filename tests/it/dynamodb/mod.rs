@@ -1,5 +1,6 @@
 //! The DynamoDB adapter, on a table in memory and on a local emulator.
 
+mod active;
 mod conformance;
 mod cost;
 mod crowd;
