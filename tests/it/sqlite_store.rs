@@ -109,8 +109,9 @@ fn a_sent_request_is_written_after_its_caller_is_gone() {
     run(async {
         use futures_util::FutureExt;
         for n in 0..50 {
-            // Polled once: the request is on its way, and then its caller is gone.
-            assert!(add(&store, job(&format!("job-{n}")).build()).now_or_never().is_none());
+            // Polled once: the request is on its way, and then its caller is gone. Only a very fast
+            // writer has answered by then.
+            let _ = add(&store, job(&format!("job-{n}")).build()).now_or_never();
         }
     });
     drop(store);

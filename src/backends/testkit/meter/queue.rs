@@ -232,7 +232,7 @@ mod tests {
         queue.set_timers(&[Timer { queue: name("q"), at: later }]).await.unwrap();
         assert_eq!((queue.receive(10, true), queue.next_at()), (None, Some(later)));
         clock.set(later);
-        assert!(matches!(queue.receive(10, true), Some(Received::Hints(_))));
+        assert!(matches!(queue.receive(10, true), Some(Received::Timers(_))));
         assert!(matches!(queue.receive(10, true), Some(Received::Deliver(_))));
     }
 }
