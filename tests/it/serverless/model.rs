@@ -75,6 +75,8 @@ struct Queues {
     /// Hints of each queue that wait for the one before.
     groups: Mutex<HashMap<QueueName, VecDeque<HintKind>>>,
     counts: Mutex<BTreeMap<&'static str, u64>>,
+    /// Releases that were left for ticks.
+    releases: Mutex<BTreeSet<GrantDigest>>,
     me: Weak<Queues>,
 }
 
@@ -90,6 +92,7 @@ impl Cloud {
             chance: Mutex::new(StdRng::seed_from_u64(seed)),
             mishaps: Mutex::default(),
             server: Mutex::default(),
+            releases: Mutex::default(),
             groups: Mutex::default(),
             counts: Mutex::default(),
             me: me.clone(),
@@ -115,6 +118,11 @@ impl Cloud {
 
     pub fn set_mishaps(&self, mishaps: Mishaps) {
         *self.queue.mishaps.lock() = mishaps;
+    }
+
+    /// Leaves a release for the next tick, as hints of a busy queue do.
+    pub fn leave_release(&self, grant: GrantDigest) {
+        self.queue.releases.lock().insert(grant);
     }
 
     /// How many messages of a kind were sent.
@@ -297,7 +305,7 @@ impl WorkQueue for Queues {
     }
 
     async fn take_releases(&self, _: &QueueName) -> Result<BTreeSet<GrantDigest>, StoreError> {
-        Ok(BTreeSet::new())
+        Ok(std::mem::take(&mut *self.releases.lock()))
     }
 
     async fn set_timers(&self, timers: &[Timer]) -> Result<(), StoreError> {

@@ -4,9 +4,10 @@
 use std::time::Duration;
 
 use tidegate_core::{
+    event::trigger::{digest, hex},
     job::{Job, type_config::TypeConfig},
     port::{
-        Clock, Committed, Write,
+        Clock, Committed, HintKind, Write,
         job_store::{Expect, Record, RecordKind, RecordQuery},
     },
     queue::{
@@ -362,4 +363,29 @@ fn no_job_is_offered_or_started_without_a_ledger() {
     assert!(outcome.claimed.is_empty(), "no worker would have it");
     let leased = cloud.now(cloud.server.lease(one("w", 0, Vec::new()))).unwrap().jobs;
     assert_eq!((leased.len(), leased[0].life.attempt), (1, 1));
+}
+
+#[test]
+fn a_tick_that_leaves_demands_to_another_still_releases_grants() {
+    let cloud = pulled(26, Some(1));
+    cloud.now(cloud.server.enqueue(job("pull", 0))).unwrap();
+    let leased = cloud.now(cloud.server.lease(one("w", 0, Vec::new()))).unwrap().jobs;
+    let (engine, queue) = (cloud.server.engine(), name("q"));
+    let store = &engine.ports().store;
+    let ledger = || cloud.now(store.ledger(&queue)).unwrap().unwrap();
+    let grant = ledger().1[0].grants[0].clone();
+    cloud.now(engine.report(&queue, vec![succeeded(&leased[0])])).unwrap();
+    assert_eq!(ledger().0.batches.len(), 1, "a report outside a tick only hints");
+    cloud.leave_release(grant.digest());
+    // Another process shows that it serves the demands of the queue.
+    let shown = Record {
+        kind: RecordKind::Demand,
+        name: format!("{}--", hex(&digest(&["q"])[..16])),
+        until: cloud.time.now() + Duration::from_secs(3),
+        bytes: b"null".to_vec(),
+    };
+    cloud.now(store.commit(vec![vec![Write::PutRecord(shown)]])).unwrap();
+    let until = cloud.time.now() + Duration::from_mins(1);
+    cloud.now(cloud.server.tick_queue(&queue, vec![HintKind::Due], until)).unwrap();
+    assert_eq!(ledger().0.batches, []);
 }

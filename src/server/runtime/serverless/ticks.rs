@@ -216,7 +216,8 @@ impl Ticks<'_> {
                 && self.shown.is_none()
             {
                 // Its ticks see what this one would, and two would only disturb each other.
-                if pushed.is_empty() && self.released.is_empty() {
+                let has_releases = !self.released.is_empty() || !self.released_digests.is_empty();
+                if pushed.is_empty() && !has_releases {
                     // If it died, this is made up for.
                     outbox.timer(self.queue, served_until);
                     return Ok(());
