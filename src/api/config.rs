@@ -13,6 +13,7 @@ use tidegate_core::{
     },
     queue::QueueConfig,
     schedule::{ScheduleConfig, ScheduleError},
+    strict::or_default,
     time::Timestamp,
 };
 
@@ -60,9 +61,10 @@ pub struct QueueStatus {
     /// whose jobs have not run is assumed to take its `lease_seconds`.
     pub desired_workers: u64,
     /// Pull workers that share the queue: those that wait for its jobs, run jobs, or called within
-    /// a minute, without drained ones. Null on AWS, where no process knows all of them.
-    #[serde(default)]
-    pub workers: Option<u64>,
+    /// a minute, without drained ones. The serverless deployment mode counts those that registered
+    /// for the queue or one of its types within a minute.
+    #[serde(default, deserialize_with = "or_default")]
+    pub workers: u64,
     /// How long after their due time attempts start, a moving mean since the server started.
     pub lateness_seconds: f64,
     /// The weight that runs under each constraint's concurrency, the heaviest first, at most 100

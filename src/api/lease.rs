@@ -235,7 +235,16 @@ pub struct WorkerPage {
 pub struct RegistrationBody {
     /// How many jobs it runs at once: a lease call gets no more than the rest of that. Absent: as
     /// many as it requests. An embedded server keeps the capacity over a restart, until a week
-    /// after the worker's latest call. The serverless deployment mode does not keep it.
+    /// after the worker's latest call. The serverless deployment mode only lists it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub capacity: Option<u32>,
+    /// The queue that it takes jobs of, as in its lease requests.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub queue: Option<QueueName>,
+    /// The types that it takes, as in its lease requests. With `queue` or `types` it counts among
+    /// the `workers` of its queues for a minute. The serverless deployment mode counts no others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<String>>)]
+    pub types: Option<Vec<TypeName>>,
 }

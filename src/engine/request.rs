@@ -279,6 +279,25 @@ pub struct BulkPatch {
     pub priority: Option<Option<i32>>,
 }
 
+/// What a pull worker registers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Registration {
+    /// How many jobs it runs at once; absent: as many as it requests.
+    pub capacity: Option<u32>,
+    /// The queue whose jobs it takes; absent: that of each of its types.
+    pub queue: Option<QueueName>,
+    /// The types that it takes; empty: all of the queue. Without a queue too, it registers only its
+    /// capacity.
+    pub types: Vec<TypeName>,
+}
+
+impl Registration {
+    /// Registers only a capacity.
+    pub fn of_capacity(capacity: impl Into<Option<u32>>) -> Self {
+        Self { capacity: capacity.into(), ..Self::default() }
+    }
+}
+
 /// A bulk operation, running or finished.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Operation {
@@ -328,8 +347,8 @@ pub struct QueueStatus {
     /// queue; 0 if the queue is paused. Due jobs beyond the bound of `ready` do not count.
     pub desired_workers: u64,
     /// Pull workers that wait for jobs of the queue, run jobs, or called within a minute, and that
-    /// are not drained; absent if the process does not know all of them.
-    pub workers: Option<u64>,
+    /// are not drained; of a serverless deployment, those that registered for it within a minute.
+    pub workers: u64,
     /// How many seconds after their due time attempts start: a moving mean since the server
     /// started.
     pub lateness_seconds: f64,

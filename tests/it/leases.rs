@@ -21,7 +21,7 @@ use tidegate_core::{
 use tidegate_engine::{
     OBJECT_BYTES, Ports,
     memory::{FakeClock, MemoryStore, MemoryWorkQueue},
-    request::{LeaseRequest, NewJob, Report, ReportOutcome, WorkerStatus},
+    request::{LeaseRequest, NewJob, Registration, Report, ReportOutcome, WorkerStatus},
     testkit::builders::name,
 };
 use tidegate_server::Server;
@@ -249,7 +249,7 @@ async fn leased_by(server: &Server, worker: &str, done: &[Job]) -> Vec<Job> {
 #[tokio::test]
 async fn a_worker_is_leased_no_more_than_it_runs_at_once() {
     let Harness { server, .. } = harness().await;
-    server.register_worker("w", Some(3)).await.unwrap();
+    server.register_worker("w", Registration::of_capacity(3)).await.unwrap();
     for _ in 0..10 {
         enqueue(&server, "a").await;
     }
@@ -273,7 +273,7 @@ async fn a_worker_is_leased_no_more_than_it_runs_at_once() {
 async fn a_drain_outlasts_a_restart_and_the_silent_are_not_listed() {
     let Harness { server, clock, objects, store } = harness().await;
     for worker in ["drained", "silent"] {
-        server.register_worker(worker, None).await.unwrap();
+        server.register_worker(worker, Registration::default()).await.unwrap();
     }
     assert!(server.drain_worker("drained", true).await.unwrap().draining);
     enqueue(&server, "a").await;
@@ -281,7 +281,7 @@ async fn a_drain_outlasts_a_restart_and_the_silent_are_not_listed() {
     server.stop().await;
     let server = start(&store, &clock, &objects).await;
     assert!(leased_by(&server, "drained", &[]).await.is_empty());
-    server.register_worker("silent", None).await.unwrap();
+    server.register_worker("silent", Registration::default()).await.unwrap();
     let listed = async || {
         server
             .workers()
@@ -324,7 +324,7 @@ async fn explain_counts_the_workers_of_a_type() {
     assert!(reason.starts_with("no worker is known"), "{reason}");
 
     for worker in ["w1", "w2"] {
-        server.register_worker(worker, Some(1)).await.unwrap();
+        server.register_worker(worker, Registration::of_capacity(1)).await.unwrap();
     }
     enqueue(&server, "a").await;
     let third = enqueue(&server, "a").await;
@@ -468,19 +468,19 @@ async fn the_running_weight_is_right_without_a_limit() {
 async fn workers_that_share_a_queue_are_counted() {
     let Harness { server, clock, .. } = harness().await;
     let workers = async || server.queue_status(&name("a")).await.unwrap().workers;
-    assert_eq!(workers().await, Some(0));
+    assert_eq!(workers().await, 0);
     for worker in ["w1", "w2", "w3"] {
         leased_by(&server, worker, &[]).await;
     }
-    assert_eq!(workers().await, Some(3));
-    assert_eq!(server.queue_status(&name("b")).await.unwrap().workers, Some(0));
+    assert_eq!(workers().await, 3);
+    assert_eq!(server.queue_status(&name("b")).await.unwrap().workers, 0);
     server.drain_worker("w3", true).await.unwrap();
-    assert_eq!(workers().await, Some(2));
+    assert_eq!(workers().await, 2);
     clock.advance(Duration::from_secs(61));
     enqueue(&server, "a").await;
     assert_eq!(leased_by(&server, "w1", &[]).await.len(), 1);
     clock.advance(Duration::from_secs(61));
-    assert_eq!(workers().await, Some(1), "the one that runs a job");
+    assert_eq!(workers().await, 1, "the one that runs a job");
     server.stop().await;
 }
 

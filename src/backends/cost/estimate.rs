@@ -391,7 +391,8 @@ pub fn idle(deployment: &Deployment, prices: &Prices) -> Vec<Line> {
     lines
 }
 
-/// The monthly cost of the pull workers of `deployment` that wait for jobs all the time.
+/// The monthly cost of the pull workers of `deployment` that wait for jobs all the time, and renew
+/// their registrations.
 pub fn waiting(deployment: &Deployment, prices: &Prices) -> Vec<Line> {
     let seconds = MINUTES_PER_MONTH * 60.0;
     let (call, lasts, pause) = if deployment.worker_pause_s > 0.0 {
@@ -400,23 +401,26 @@ pub fn waiting(deployment: &Deployment, prices: &Prices) -> Vec<Line> {
         (case::HELD_CALL, case::HELD_SECONDS, 0.0)
     };
     let calls = deployment.waiting_workers * seconds / (lasts + pause);
-    let units = call.times(calls);
+    let registrations = deployment.waiting_workers * seconds / case::REGISTRATION_SECONDS;
+    let units = call.times(calls).and(case::REGISTRATION.times(registrations));
+    let requests = calls + registrations;
+    let request_seconds = calls * lasts + registrations * deployment.empty_lease_ms / 1000.0;
     let line = |service, what, amount: f64, price: f64| Line {
         service,
         what,
         amount,
         dollars: amount * price,
     };
-    let gigabyte_seconds = calls * lasts * deployment.memory_mb / 1024.0;
+    let gigabyte_seconds = request_seconds * deployment.memory_mb / 1024.0;
     vec![
-        line("Lambda", "invocations of waiting workers", calls, prices.call / MILLION),
+        line("Lambda", "invocations of waiting workers", requests, prices.call / MILLION),
         line("Lambda", "gigabyte seconds of waiting workers", gigabyte_seconds, prices.gb_second),
         line("DynamoDB", "write units of waiting workers", units.writes, prices.write / MILLION),
         line("DynamoDB", "read units of waiting workers", units.reads, prices.read / MILLION),
         line(
             "CloudWatch",
             "gigabytes logged for waiting workers",
-            calls * deployment.log_bytes / GB,
+            requests * deployment.log_bytes / GB,
             prices.log_gb,
         ),
     ]

@@ -54,7 +54,7 @@ fn is_forbidden(err: &Error) -> bool {
 /// Returns this worker's share of the desired workers of a queue: what each of its workers takes,
 /// if all take the same. Rounded up, so that together they take no less than is desired.
 fn share(status: &QueueStatus) -> u64 {
-    status.desired_workers.div_ceil(status.workers.unwrap_or(1).max(1))
+    status.desired_workers.div_ceil(status.workers.max(1))
 }
 
 /// Returns the share of this worker of the desired workers of the plan's queue, or of the queues of

@@ -1,10 +1,13 @@
-//! What the server knows of this worker: its capacity, and when it leaves.
+//! What the server knows of this worker: its registration, and when it leaves.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use tokio::sync::watch;
 
-use super::worker::{MAX_BACKOFF, MIN_BACKOFF};
+use super::{
+    WorkPlan,
+    worker::{MAX_BACKOFF, MIN_BACKOFF},
+};
 use crate::cli::{
     client::Client,
     context::{pause, print_error},
@@ -14,22 +17,50 @@ use tidegate_api::RegistrationBody;
 /// The longest wait for the answer to the last request.
 const MAX_LEAVE_TIME: Duration = Duration::from_secs(2);
 
-/// Registers the capacity of `worker`, and again whenever it is sent.
-pub(super) async fn register(client: Client, worker: String, mut capacity: watch::Receiver<usize>) {
+/// The interval in which a registration is renewed. The server counts a worker for a minute.
+const RENEWAL_INTERVAL: Duration = Duration::from_secs(45);
+
+/// Registers the worker of `plan` with the latest capacity, and renews that until the sender of
+/// capacities is gone. A registration that the server refuses is not repeated with the same
+/// capacity.
+pub(super) async fn register(
+    client: Client,
+    plan: Arc<WorkPlan>,
+    mut capacity: watch::Receiver<usize>,
+) {
+    let worker = plan.worker.as_str();
     loop {
         let limit = *capacity.borrow_and_update();
-        let body = RegistrationBody { capacity: u32::try_from(limit).ok() };
+        let body = RegistrationBody {
+            capacity: u32::try_from(limit).ok(),
+            queue: plan.queue.clone(),
+            types: Some(plan.types.clone()).filter(|types| !types.is_empty()),
+        };
         let mut wait = MIN_BACKOFF;
-        while let Err(err) = client.put(&["workers", &worker]).json(&body).send().await {
-            if !err.passes() {
-                print_error(format_args!("the capacity of {worker} was not registered: {err}"));
-                break;
+        let is_registered = loop {
+            match client.put(&["workers", worker]).json(&body).send().await {
+                Ok(_) => break true,
+                Err(err) if !err.passes() => {
+                    print_error(format_args!("{worker} was not registered: {err}"));
+                    break false;
+                }
+                Err(_) => {}
             }
             pause(wait).await;
             wait = (wait * 2).min(MAX_BACKOFF);
-        }
-        if capacity.changed().await.is_err() {
-            return;
+        };
+        let renewal = async {
+            if is_registered {
+                pause(RENEWAL_INTERVAL).await;
+            } else {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            changed = capacity.changed() => if changed.is_err() {
+                return;
+            },
+            () = renewal => {}
         }
     }
 }

@@ -109,7 +109,7 @@ impl<'a> Worker<'a> {
         let (capacity, registered) = watch::channel(self.limit);
         let (client, worker) = (self.client.clone(), self.plan.worker.clone());
         let mut registering = JoinSet::new();
-        registering.spawn(presence::register(client.clone(), worker.clone(), registered));
+        registering.spawn(presence::register(client.clone(), Arc::clone(&self.plan), registered));
         let mut leaving = JoinSet::new();
         let mut polling = JoinSet::new();
         if self.plan.auto {

@@ -2,6 +2,7 @@
 
 use axum::{extract::State, http::StatusCode, response::IntoResponse};
 use tidegate_api::{RegistrationBody, Worker, WorkerPage};
+use tidegate_engine::request::Registration;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
@@ -14,7 +15,8 @@ use super::{
     params::{Name, PageRequest, Params},
 };
 
-/// Workers that called within ten minutes, run a job, or are drained.
+/// Workers that called within ten minutes, run a job, or are drained; in the serverless deployment
+/// mode, those that registered within ten minutes, or are drained.
 #[utoipa::path(
     get, path = "/v1/workers", operation_id = "list_workers", tag = "workers",
     params(
@@ -45,9 +47,10 @@ async fn list(
     Ok(accept.ok(WorkerPage { workers, next_cursor }).into_response())
 }
 
-/// Register a worker, or change its capacity.
+/// Register a worker, or renew or change its registration.
 ///
-/// A token with bounds may, too: the names of workers are shared by all.
+/// A token with bounds may, too, for queues and types within them: the names of workers are shared
+/// by all.
 #[utoipa::path(
     put, path = "/v1/workers/{worker}", operation_id = "put_worker", tag = "workers",
     request_body = Option<RegistrationBody>,
@@ -58,12 +61,13 @@ async fn list(
 async fn register(
     State(api): State<Api>,
     accept: Accept,
-    _: Within<Work>,
+    caller: Within<Work>,
     Name(name): Name<String>,
     body: Body,
 ) -> HandlerResult {
-    let ask: RegistrationBody = body.read_or_default()?;
-    let worker = api.server.register_worker(&name, ask.capacity).await?;
+    let RegistrationBody { capacity, queue, types } = body.read_or_default()?;
+    let registration = Registration { capacity, queue, types: types.unwrap_or_default() };
+    let worker = api.server.register_worker_within(&name, registration, caller.bounds()).await?;
     Ok(accept.ok(convert::worker(worker)).into_response())
 }
 

@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, watch};
 use super::{
     Inner, Options, Server, StopPhase, embedded,
     embedded::handler::{Call, Handler, Work},
-    plugin_registry, serverless, shadow, waiters, workers,
+    plugin_registry, serverless, shadow, waiters,
 };
 use crate::telemetry::traces::Traces;
 use tidegate_core::{
@@ -101,7 +101,7 @@ impl Builder {
             handlers: self.handlers,
             queues: Mutex::default(),
             waiters: waiters::Waiters::default(),
-            workers: workers::Workers::default(),
+            workers: Arc::default(),
             explanations: Mutex::default(),
             operations: Mutex::default(),
             traces: self.traces,

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use super::{Server, deliver, workers::check_name};
+use super::{
+    Server, deliver,
+    workers::{check_name, outside},
+};
 use crate::auth::Bounds;
 use tidegate_core::{
     error_code::ErrorCode,
@@ -12,7 +15,7 @@ use tidegate_core::{
 };
 use tidegate_engine::{
     Error, fault,
-    request::{LeaseRequest, Leased},
+    request::{LeaseRequest, Leased, Registration},
 };
 
 /// Most jobs and reports of one call.
@@ -66,7 +69,8 @@ impl Server {
         let inner = Arc::clone(&self.inner);
         let poll = inner.workers.poll(&request, &*inner.engine.ports().clock);
         if let (Some(worker), Some(capacity)) = (&request.worker, poll.renewal())
-            && let Err(error) = self.keep_capacity(worker, Some(capacity)).await
+            && let Err(error) =
+                self.keep_registration(worker, &Registration::of_capacity(capacity)).await
         {
             tracing::warn!(worker, %error, "the worker's capacity may be forgotten at a restart");
         }
@@ -90,7 +94,6 @@ impl Server {
         request: &LeaseRequest,
         bounds: &Bounds,
     ) -> Result<Vec<QueueSelection>, Error> {
-        let outside = |what: &str| Error::Forbidden(format!("the token does not concern {what}"));
         let catalog = self.inner.engine.catalog().await?;
         if let Some(queue) = request.queue.as_ref().filter(|queue| !bounds.allow_queue(queue)) {
             return Err(outside(&format!("queue {queue}")));

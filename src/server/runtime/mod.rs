@@ -17,7 +17,6 @@
 mod autoscaling;
 mod builder;
 pub(crate) mod bulk;
-mod capacities;
 pub(crate) mod deliver;
 mod doctor;
 pub mod embedded;
@@ -29,6 +28,7 @@ mod mode;
 mod plugin_registry;
 mod plugins;
 mod queues;
+mod registrations;
 mod schedules;
 pub mod serverless;
 mod shadow;
@@ -111,7 +111,7 @@ pub(crate) struct Inner {
     handlers: HashMap<TypeName, Handler>,
     queues: Mutex<HashMap<QueueName, QueueHandle>>,
     waiters: waiters::Waiters,
-    workers: workers::Workers,
+    workers: Arc<workers::Workers>,
     /// What the status of a queue said last, and when.
     explanations: Mutex<HashMap<QueueName, (Timestamp, Arc<QueueExplanation>)>>,
     /// The bulk operations under way.

@@ -17,7 +17,7 @@ use super::{
     embedded::{self, queue_task::QueueSnapshot, queue_task::TaskMessage},
     lease::QueueSelection,
     serverless::{self, NEAR},
-    workers::Presence,
+    workers::{Presence, Workers},
 };
 use tidegate_core::{
     job::{Job, QueueName, TypeName, Version},
@@ -87,16 +87,28 @@ impl Inner {
         Ok(Box::new(embedded::worker_status(self, queue, &catalog)))
     }
 
-    /// How many pull workers share `queue`; none if this process does not know all of them.
-    pub(super) fn active_workers(&self, queue: &QueueName, catalog: &Catalog) -> Option<u64> {
-        let running = || self.engine.running_by_worker(&[]);
-        let workers =
-            || self.workers.of_queue(queue, &running(), &catalog.drains, self.engine.now());
-        (!self.is_serverless()).then(|| workers().active(catalog, self.engine.now()))
+    /// How many of `workers` share `queue`.
+    pub(super) fn active_workers(
+        &self,
+        workers: &Workers,
+        queue: &QueueName,
+        catalog: &Catalog,
+    ) -> u64 {
+        let (running, now) = (self.engine.running_by_worker(&[]), self.engine.now());
+        workers.of_queue(queue, &running, &catalog.drains, now).active(catalog, now)
     }
 }
 
 impl Server {
+    /// The pull workers that call this process; of a serverless deployment, those that registered
+    /// with any of its processes.
+    pub(super) async fn shared_workers(&self) -> Result<Arc<Workers>, Error> {
+        if self.inner.is_serverless() {
+            return Ok(Arc::new(self.stored_workers().await?));
+        }
+        Ok(Arc::clone(&self.inner.workers))
+    }
+
     /// Settles reports by queue: for each batch its results in order; too few if the store failed.
     pub(super) async fn settle(
         &self,

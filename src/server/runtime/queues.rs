@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
-use super::{Server, autoscaling};
+use super::{Server, autoscaling, workers::Workers};
 use tidegate_core::{
     job::{QueueName, TypeName},
     port::job_store::{Depth, StateFilter},
@@ -114,7 +114,8 @@ impl Server {
     /// 404.
     pub async fn queue_status(&self, name: &QueueName) -> Result<QueueStatus, Error> {
         let depth = self.inner.engine.ports().store.depth().await?;
-        self.status_in(name, &depth, Duration::ZERO).await
+        let workers = self.shared_workers().await?;
+        self.status_in(name, &depth, &workers, Duration::ZERO).await
     }
 
     /// The status of each queue in `names`, from one read of all depths. `None`: no such queue.
@@ -127,8 +128,9 @@ impl Server {
         names: impl Iterator<Item = &'a QueueName> + Send,
     ) -> Result<Vec<Option<QueueStatus>>, Error> {
         let depth = &self.inner.engine.ports().store.depth().await?;
+        let workers = &*self.shared_workers().await?;
         let statuses = names.map(|name| async move {
-            match self.status_in(name, depth, MAX_EXPLANATION_AGE).await {
+            match self.status_in(name, depth, workers, MAX_EXPLANATION_AGE).await {
                 Ok(status) => Ok(Some(status)),
                 Err(Error::NotFound { .. }) => Ok(None),
                 Err(error) => Err(error),
@@ -190,6 +192,7 @@ impl Server {
         &self,
         name: &QueueName,
         depths: &[Depth],
+        workers: &Workers,
         max_age: Duration,
     ) -> Result<QueueStatus, Error> {
         let engine = &self.inner.engine;
@@ -242,7 +245,7 @@ impl Server {
             oldest_due_at: oldest,
             held: held.clone(),
             desired_workers,
-            workers: self.inner.active_workers(name, &catalog),
+            workers: self.inner.active_workers(workers, name, &catalog),
             lateness_seconds: snapshot.mean_lateness_seconds,
             constraints: constraints.clone(),
         })

@@ -36,7 +36,7 @@ use tidegate_core::{
 use tidegate_engine::{
     Ports, Rules,
     memory::{FakeClock, SeededEntropy},
-    request::{LeaseRequest, NewJob, Report, ReportOutcome},
+    request::{LeaseRequest, NewJob, Registration, Report, ReportOutcome},
     testkit::builders::name,
 };
 use tidegate_server::{
@@ -513,6 +513,20 @@ pub async fn waiting_call(limit: Option<u32>, pause: Duration) -> Units {
         }
     }
     deployment.since(before, idle).over(calls)
+}
+
+/// The consumption of a worker's registration.
+pub async fn registration() -> Units {
+    let deployment = Deployment::new(&Scenario { pulled: true, ..Scenario::default() }).await;
+    let idle = deployment.idle_sweep().await;
+    let (before, count) = (deployment.taken(), 20);
+    for _ in 0..count {
+        let registration = Registration { queue: Some(queue()), ..Registration::of_capacity(4) };
+        deployment.enqueue.register_worker("w", registration).await.unwrap();
+        deployment.enqueue.flush().await.unwrap();
+        deployment.run(deployment.clock.now() + Duration::from_secs(45)).await;
+    }
+    deployment.since(before, idle).over(f64::from(count))
 }
 
 impl Deployment {

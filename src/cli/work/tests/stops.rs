@@ -44,7 +44,7 @@ async fn a_stopped_idle_worker_leaves_at_once() {
     .await;
     let working = Working::begin(&server, WorkPlan { concurrency: 4, ..plan("true") });
     let registered = server.saw(|seen| seen.line() == "PUT /v1/workers/w1").await;
-    assert_eq!(registered.body, json!({"capacity": 4}));
+    assert_eq!(registered.body, json!({"capacity": 4, "types": ["mail"]}));
     server.saw(|seen| seen.path == "/v1/leases").await;
     assert_eq!(working.stop().await, ExitCode::Ok);
     let seen = server.seen();

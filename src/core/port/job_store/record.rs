@@ -25,7 +25,7 @@ pub enum RecordKind {
     Reply,
     /// A dead letter: an event that a trigger could not handle.
     DeadLetter,
-    /// The capacity that a pull worker registered.
+    /// The registration of a pull worker.
     Worker,
     /// The demand of a lease call that waits, or a message to it. Kept for seconds.
     Demand,
@@ -48,7 +48,7 @@ impl RecordKind {
     /// Whether its records are replaced again and again, and say nothing once they have expired. A
     /// store may then drop them by itself, without a time at which it does.
     pub fn is_transient(self) -> bool {
-        self == Self::Demand
+        matches!(self, Self::Demand | Self::Worker)
     }
 }
 

@@ -1,17 +1,22 @@
 //! The pull workers that called recently: their capacity, what they run, and which are drained.
 //!
 //! A drain is configuration, so it outlasts a restart and holds in every process. A capacity
-//! outlasts a restart of an embedded server, see [`super::capacities`]. Everything else is known to
-//! this process only, and ends with it.
+//! outlasts a restart of an embedded server, and the processes of a serverless deployment share
+//! registrations, see [`super::registrations`]. Everything else is known to this process only, and
+//! ends with it.
 
 mod of_queue;
 mod registry;
 
-pub(super) use registry::{Presence, Workers};
+pub(super) use registry::{Presence, WORKER_EXPIRY, Workers};
 
 use super::Server;
+use crate::auth::Bounds;
 use tidegate_core::{error_code::ErrorCode, port::job_store::ItemKind};
-use tidegate_engine::{Catalog, Error, request::Worker};
+use tidegate_engine::{
+    Catalog, Error,
+    request::{Registration, Worker},
+};
 
 /// Most workers drained at once.
 const MAX_DRAINS: usize = 1000;
@@ -29,8 +34,13 @@ pub(super) fn check_name(name: &str) -> Result<(), Error> {
     Ok(())
 }
 
+/// The error for a queue or a type outside the bounds of a token.
+pub(super) fn outside(what: &str) -> Error {
+    Error::Forbidden(format!("the token does not concern {what}"))
+}
+
 impl Server {
-    /// Registers how many jobs a pull worker runs at once.
+    /// Registers a pull worker, or renews its registration.
     ///
     /// # Errors
     ///
@@ -38,19 +48,56 @@ impl Server {
     pub async fn register_worker(
         &self,
         name: &str,
-        capacity: Option<u32>,
+        registration: Registration,
     ) -> Result<Worker, Error> {
-        check_name(name)?;
-        if capacity == Some(0) {
-            return Err(Error::invalid("capacity", "must be at least 1"));
-        }
-        self.keep_capacity(name, capacity).await?;
-        self.inner.workers.register(name, capacity, self.now());
-        self.inner.wake_known();
-        self.worker(name).await
+        self.register_worker_within(name, registration, &Bounds::default()).await
     }
 
-    /// The pull workers that called in the last 10 minutes, run a job, or are drained.
+    /// As [`Server::register_worker`], within `bounds`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Server::register_worker`]; 403 for a queue or a type outside the bounds.
+    pub async fn register_worker_within(
+        &self,
+        name: &str,
+        registration: Registration,
+        bounds: &Bounds,
+    ) -> Result<Worker, Error> {
+        check_name(name)?;
+        let Registration { capacity, queue, types } = &registration;
+        if *capacity == Some(0) {
+            return Err(Error::invalid("capacity", "must be at least 1"));
+        }
+        if let Some(queue) = queue.as_ref().filter(|queue| !bounds.allow_queue(queue)) {
+            return Err(outside(&format!("queue {queue}")));
+        }
+        if let Some(name) = types.iter().find(|name| !bounds.allow_type(name)) {
+            return Err(outside(&format!("type {name}")));
+        }
+        let (now, workers) = (self.now(), &self.inner.workers);
+        if self.inner.is_serverless() {
+            self.keep_registration(name, &registration).await?;
+        } else if workers.is_stored(name, *capacity, now) {
+            workers.register(name, &registration, now);
+        } else {
+            self.keep_registration(name, &registration).await?;
+            workers.register(name, &registration, now);
+            self.inner.wake_known();
+        }
+        let catalog = self.inner.engine.catalog().await?;
+        let running = self.inner.engine.running_by_worker(&[]);
+        Ok(Worker {
+            name: name.to_owned(),
+            capacity: *capacity,
+            running: running.get(name).copied().unwrap_or(0),
+            draining: is_drained(&catalog, Some(name)),
+            seen_at: now,
+        })
+    }
+
+    /// The pull workers that called in the last 10 minutes, run a job, or are drained; of a
+    /// serverless deployment, those that registered in the last 10 minutes, or are drained.
     ///
     /// # Errors
     ///
@@ -58,7 +105,7 @@ impl Server {
     pub async fn workers(&self) -> Result<Vec<Worker>, Error> {
         let catalog = self.inner.engine.catalog().await?;
         let running = self.inner.engine.running_by_worker(&[]);
-        Ok(self.inner.workers.list(&running, &catalog.drains, self.now()))
+        Ok(self.shared_workers().await?.list(&running, &catalog.drains, self.now()))
     }
 
     async fn worker(&self, name: &str) -> Result<Worker, Error> {
@@ -119,7 +166,7 @@ impl Server {
         if self.worker(name).await?.draining && !keep_drain {
             self.set_drain(name, false).await?;
         }
-        self.keep_capacity(name, None).await?;
+        self.remove_registration(name).await?;
         if self.inner.workers.remove(name) {
             self.inner.wake_known();
         }

@@ -14,10 +14,10 @@ use tidegate_core::{
     port::Clock,
     time::Timestamp,
 };
-use tidegate_engine::request::{LeaseRequest, Worker};
+use tidegate_engine::request::{LeaseRequest, Registration, Worker};
 
 /// How long a worker is listed after its last call.
-const WORKER_EXPIRY: Duration = Duration::from_mins(10);
+pub(in crate::runtime) const WORKER_EXPIRY: Duration = Duration::from_mins(10);
 /// Most workers known.
 const MAX_WORKERS: usize = 10_000;
 /// Most of them without a name.
@@ -49,9 +49,18 @@ pub(super) struct Takes {
 
 impl Takes {
     fn of(request: &LeaseRequest) -> Self {
-        let types = &request.types[..];
+        Self::new(request.queue.as_ref(), &request.types)
+    }
+
+    /// What a worker said that it takes, if it said so.
+    fn registered(registration: &Registration) -> Option<Self> {
+        let Registration { queue, types, .. } = registration;
+        (queue.is_some() || !types.is_empty()).then(|| Self::new(queue.as_ref(), types))
+    }
+
+    fn new(queue: Option<&QueueName>, types: &[TypeName]) -> Self {
         let types = if types.len() > MAX_TYPES { &[] } else { types };
-        Self { queue: request.queue.clone(), types: types.to_vec() }
+        Self { queue: queue.cloned(), types: types.to_vec() }
     }
 
     fn is_of(&self, request: &LeaseRequest) -> bool {
@@ -71,7 +80,7 @@ struct RegisteredWorker {
     /// When its capacity was stored by this process.
     stored_at: Timestamp,
     seen_at: Timestamp,
-    /// What its latest lease request was for; none if it has sent none.
+    /// What its latest lease request or registration was for; none if neither said it.
     takes: Option<Takes>,
     /// How many of its lease requests wait for jobs.
     polls: u64,
@@ -241,10 +250,33 @@ impl Workers {
         self.0.lock().restored.extend(capacities);
     }
 
-    /// Registers how many jobs a worker runs at once.
-    pub(super) fn register(&self, name: &str, capacity: Option<u32>, now: Timestamp) {
+    /// Workers that are known by their registrations alone: name, registration and its instant.
+    pub(in crate::runtime) fn of_registrations(
+        registrations: impl IntoIterator<Item = (String, Registration, Timestamp)>,
+    ) -> Self {
+        let callers = registrations.into_iter().map(|(name, registration, seen_at)| {
+            let mut entry = RegisteredWorker::new(registration.capacity, seen_at);
+            entry.takes = Takes::registered(&registration);
+            (Caller::Named(name), entry)
+        });
+        Self(Mutex::new(Known { callers: callers.collect(), ..Known::default() }))
+    }
+
+    /// Whether the capacity of a worker is this one, and was stored lately.
+    pub(super) fn is_stored(&self, name: &str, capacity: Option<u32>, now: Timestamp) -> bool {
+        self.0
+            .lock()
+            .of(name)
+            .is_some_and(|entry| entry.capacity == capacity && now.since(entry.stored_at) < RENEWAL)
+    }
+
+    /// Registers a worker, whose capacity is stored.
+    pub(super) fn register(&self, name: &str, registration: &Registration, now: Timestamp) {
         self.update(&Caller::Named(name.to_owned()), now, |entry| {
-            (entry.capacity, entry.stored_at) = (capacity, now);
+            (entry.capacity, entry.stored_at) = (registration.capacity, now);
+            if let Some(takes) = Takes::registered(registration) {
+                entry.takes = Some(takes);
+            }
         });
         self.0.lock().restored.remove(name);
     }

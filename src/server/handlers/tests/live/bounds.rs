@@ -13,7 +13,8 @@ use tidegate_engine::memory::MemoryStore;
 const SCOPES: &str = "enqueue enqueue:critical work read";
 /// Routes that leave out what is outside the bounds; every other route refuses it.
 const FILTERED: [&str; 3] = ["list_jobs", "list_queues", "list_job_types"];
-/// Routes about the names of workers, which all callers share.
+/// Routes about the names of workers, which all callers share. A registration for a queue or a type
+/// has a test of its own.
 const SHARED: [&str; 2] = ["put_worker", "delete_worker"];
 /// Routes on which such a token may do something, in an order in which each succeeds once.
 const WITHIN: [&str; 17] = [
@@ -204,6 +205,21 @@ async fn a_token_with_bounds_works_within_them() {
         let (status, leased) =
             asked(&router, &bearer, ("POST", "/v1/leases", &json!({"max": 10}))).await;
         assert_eq!(status, 200, "{leased}");
+    }
+}
+
+#[tokio::test]
+async fn a_worker_registers_within_the_bounds_of_its_token() {
+    let router = router().await;
+    let bearer = "Bearer work;queues=mine;types=mine";
+    for (body, expected) in [
+        (json!({"capacity": 2}), 200),
+        (json!({"queue": "mine", "types": ["mine"]}), 200),
+        (json!({"queue": "other"}), 403),
+        (json!({"types": ["mine", "other"]}), 403),
+    ] {
+        let (status, text) = asked(&router, bearer, ("PUT", "/v1/workers/w", &body)).await;
+        assert_eq!(status, expected, "{body}: {text}");
     }
 }
 
