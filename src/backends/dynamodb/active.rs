@@ -81,7 +81,8 @@ impl DynamoStore {
         keys: Vec<Key>,
     ) -> Result<Option<Vec<Key>>, StoreError> {
         for late in [false, true] {
-            if !self.open(queue, None, Some(last), late).await?.is_empty() {
+            let range = (key::FIRST.to_string(), format!("{}{}", last.text(), key::LAST));
+            if self.next_item(key::open(queue, late), range, None).await?.is_some() {
                 return Ok(None);
             }
         }

@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, HashMap, btree_map::Entry};
 
 use futures_util::{StreamExt, TryStreamExt, future, stream};
+use tokio::sync::OnceCell;
 
 use super::{
     DynamoStore,
@@ -47,6 +48,8 @@ const MAX_FOUND: usize = 50_000;
 struct OpenBuckets {
     late: Vec<Bucket>,
     due: Vec<Bucket>,
+    /// The open buckets of later hours, read by the first query that needs them.
+    later: OnceCell<Vec<Bucket>>,
 }
 
 /// The jobs after the start of the page that a query has found so far.
@@ -179,7 +182,7 @@ impl DynamoStore {
                 let late = self.open(&query.queue, None, None, true);
                 let due = self.open(&query.queue, None, Some(hour), false);
                 let (late, due) = future::try_join(late, due).await?;
-                place.insert(OpenBuckets { late, due });
+                place.insert(OpenBuckets { late, due, later: OnceCell::new() });
             }
         }
         let pages = queries.iter().map(|query| {
@@ -264,7 +267,7 @@ impl DynamoStore {
         let next = jobs.last().filter(|_| more).map(Position::of);
         let next_due = match next {
             Some(_) => None,
-            None => self.next_due(query, &open.due, found.next_due).await?,
+            None => self.next_due(query, open, found.next_due).await?,
         };
         Ok(DuePage { jobs, next, next_due })
     }
@@ -285,19 +288,21 @@ impl DynamoStore {
     async fn next_due(
         &self,
         query: &DueQuery,
-        open: &[Bucket],
+        open: &OpenBuckets,
         mut next: Option<Timestamp>,
     ) -> Result<Option<Timestamp>, StoreError> {
         let hour = Hour::of(query.until);
-        let present = open.iter().filter(|bucket| bucket.hour == hour && may_hold(query, bucket));
+        let present =
+            open.due.iter().filter(|bucket| bucket.hour == hour && may_hold(query, bucket));
         next = self.first_due(query, present.cloned().collect(), next).await?;
         if next.is_some_and(|next| next < hour.end()) {
             return Ok(next);
         }
+        let read = || self.open(&query.queue, Some(hour.next()), None, false);
         let mut later: BTreeMap<Hour, Vec<Bucket>> = BTreeMap::new();
-        for bucket in self.open(&query.queue, Some(hour.next()), None, false).await? {
-            if may_hold(query, &bucket) {
-                later.entry(bucket.hour).or_default().push(bucket);
+        for bucket in open.later.get_or_try_init(read).await? {
+            if may_hold(query, bucket) {
+                later.entry(bucket.hour).or_default().push(bucket.clone());
             }
         }
         for (hour, buckets) in later {

@@ -122,16 +122,27 @@ pub(super) fn timer_item(key: Key, jobs: &[TimedJob]) -> Result<Item, StoreError
     Ok(Item::new(key, [list]))
 }
 
-/// When a job must be checked, apart from its due time, if this change of the job needs a timer for
-/// it. An existing timer is never later than needed. `whole` states whether the spec may have
-/// changed too.
-pub(super) fn timer_of(job: &Job, whole: bool) -> Option<Timestamp> {
-    let is_needed = match &job.life.state {
-        State::Scheduled { .. } => whole || job.life.awaits_retry_decision(),
-        State::Running(run) => whole || !run.granted,
-        State::Ended { .. } => return retention::sweep_at(job),
-    };
-    if is_needed { job.life.wake_at(&job.spec) } else { None }
+/// When a job must be checked, apart from its due time, if this change of the job at `now` needs a
+/// timer for it. `whole` states whether the spec may have changed too.
+///
+/// An existing timer is never later than needed, but it is removed if its time comes while a grant
+/// watches the job. So a job that waits again after that time gets another one.
+pub(super) fn timer_of(job: &Job, whole: bool, now: Timestamp) -> Option<Timestamp> {
+    if job.life.ended().is_some() {
+        return retention::sweep_at(job);
+    }
+    let at = job.life.wake_at(&job.spec)?;
+    let is_past = matches!(job.life.state, State::Scheduled { .. }) && at <= now;
+    (whole || is_past || renews_timer(job)).then_some(at)
+}
+
+/// Whether each change that leads a live job to this state writes a timer for it.
+pub(super) fn renews_timer(job: &Job) -> bool {
+    match &job.life.state {
+        State::Scheduled { .. } => job.life.awaits_retry_decision(),
+        State::Running(run) => !run.granted,
+        State::Ended { .. } => false,
+    }
 }
 
 impl DynamoStore {

@@ -61,7 +61,9 @@ pub(super) struct Passed {
 impl Passed {
     fn is_valid(&self, now: Timestamp) -> bool {
         let (least, most) = PASSED_VALIDITY;
-        now < self.since + (least + VALIDITY_PER_ENTRY * self.entries).min(most)
+        // After a step back of the clock, new jobs may be due before what was passed.
+        self.since <= now
+            && now < self.since + (least + VALIDITY_PER_ENTRY * self.entries).min(most)
     }
 }
 
@@ -331,7 +333,7 @@ impl<'a> Reader<'a> {
     fn remember(&self, seen: &[SeenEntry]) {
         let fresh = seen.iter().filter(|one| one.exhausted.is_none()).filter_map(|one| {
             let (job, announced) = (one.job.as_ref()?, one.announced?);
-            let runs = job.life.running().is_some() && job.life.revision.0 > announced;
+            let runs = job.life.running().is_some() && job.life.revision.0 >= announced;
             let exhausted = if self.is_settled(one) {
                 Some(Exhausted::Settled)
             } else {
@@ -371,7 +373,7 @@ impl<'a> Reader<'a> {
     fn is_exhausted(&self, seen: &SeenEntry) -> bool {
         let runs = |job: &Job| {
             job.life.running().is_some()
-                && seen.announced.is_none_or(|announced| job.life.revision.0 > announced)
+                && seen.announced.is_none_or(|announced| job.life.revision.0 >= announced)
         };
         match seen.exhausted {
             Some(exhausted) => exhausted != Exhausted::Damaged,
@@ -512,7 +514,8 @@ impl DynamoStore {
                         Exhausted::Settled => true,
                         Exhausted::Damaged => false,
                         Exhausted::Running(seen_at) => {
-                            purpose != Purpose::Running && now < *seen_at + RECHECK_INTERVAL
+                            let is_recent = *seen_at <= now && now < *seen_at + RECHECK_INTERVAL;
+                            purpose != Purpose::Running && is_recent
                         }
                     });
                     SeenEntry {

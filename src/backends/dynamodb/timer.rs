@@ -2,8 +2,8 @@
 //! of its retention.
 //!
 //! A timer may be too early, never too late. A reader that finds a timer of a job whose time is
-//! later by now writes another timer for that time, and then removes the first one. A heartbeat
-//! that extends a lease therefore writes no timer.
+//! later by now writes another timer for that time, and then removes the first one, unless the
+//! latest change of the job has written one itself.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -22,15 +22,12 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-/// Timers that are read at once.
+/// Timers that are read at once, of all partitions together.
 const PAGE_TIMERS: u32 = 200;
-/// Timers of a partition that are read first.
-const FIRST_TIMERS: u32 = 16;
-/// Timers of a partition that are read first for the next instant at which a job is overdue.
-const FIRST_LATER_TIMERS: u32 = 1;
-/// Timers of a partition that are read at once for that instant. With the pages before, it bounds
-/// what an idle sweep reads.
-const MAX_LATER_TIMERS: u32 = 4;
+/// Timers of a partition that are read first. In most sweeps none is due.
+const FIRST_TIMERS: u32 = 1;
+/// How much larger each page is than the one before.
+const PAGE_GROWTH: u32 = 4;
 /// Registered partitions that are read at once.
 const PAGE_BUCKETS: u32 = 100;
 
@@ -78,26 +75,29 @@ impl TimerScan {
         }
     }
 
-    /// The timers of the next page: those up to `until`, and at most `later` of the others.
-    fn advance(&mut self, page: Page, until: Timestamp, later: usize) -> Vec<Item> {
+    /// The timers of the next page up to `until`, and the instant of the first one after it. Then
+    /// the partition was read up to that one.
+    fn advance(&mut self, page: Page, until: Timestamp) -> (Vec<Item>, Option<Timestamp>) {
         let Page { mut items, next } = page;
-        let is_due = |item: &&Item| key::instant_of_timer(&item.key.s).is_none_or(|at| at <= until);
-        let kept = items.iter().take_while(is_due).count() + later;
-        if kept < items.len() {
-            items.truncate(kept);
-            self.after = items.last().map(|item| item.key.clone());
+        let instants = items.iter().map(|item| key::instant_of_timer(&item.key.s));
+        let later =
+            instants.enumerate().find_map(|(n, at)| Some((n, at.filter(|at| *at > until)?)));
+        if let Some((first, _)) = later {
+            self.after = Some(items[first].key.clone());
+            items.truncate(first);
         } else {
             self.is_done = next.is_none();
             self.after = next;
         }
-        items
+        (items, later.map(|(_, at)| at))
     }
 }
 
 impl DynamoStore {
     /// At most `limit` jobs that must be checked at `until` or earlier, earliest first: live ones
     /// with such a `wake_at`, and ended ones whose objects are to be deleted. Also the earliest
-    /// such time after `until`, or an earlier one if many jobs have ended, unless the page is full.
+    /// such time after `until`, or an earlier one, unless the page is full: of timers that are not
+    /// due only the time is read.
     ///
     /// What else an ended job leaves behind is removed here. If there is much of it, the call ends
     /// early, and the time is `until`.
@@ -108,7 +108,6 @@ impl DynamoStore {
     ) -> Result<(Vec<Job>, Option<Timestamp>), StoreError> {
         let mut found = Found::new(until);
         let mut registry = Registry::new();
-        let mut later = FIRST_LATER_TIMERS;
         while let Some(hour) = registry.next_hour(self).await? {
             let began = self.now();
             // A late timer is later than its job's time.
@@ -129,19 +128,20 @@ impl DynamoStore {
                 if read_until > due_until && found.next.is_some_and(|next| next <= read_until) {
                     return Ok((found.first(limit), found.next));
                 }
-                let most = (PAGE_TIMERS / open().count() as u32).max(FIRST_TIMERS);
-                if read_until > due_until {
-                    if later > MAX_LATER_TIMERS {
-                        // No later job is overdue before the timers that were not read.
-                        let next = found.next.map_or(read_until, |next| next.min(read_until));
-                        return Ok((found.first(limit), Some(next)));
-                    }
-                    if self.read_on_timers(&mut scans, (later, later), began, &mut found).await? {
-                        later *= 4;
-                    }
+                let behind = open().filter(|scan| scan.read_until() <= due_until).count() as u32;
+                if let Some(most) = PAGE_TIMERS.checked_div(behind) {
+                    self.read_on_timers(&mut scans, due, due_until, began, &mut found).await?;
+                    due = (due * PAGE_GROWTH).min(most.max(FIRST_TIMERS));
                 } else {
-                    self.read_on_timers(&mut scans, (due, later), began, &mut found).await?;
-                    due = (due * 4).min(most);
+                    // No timer of the hour is due. The first of each partition says when one is.
+                    self.read_on_timers(
+                        &mut scans,
+                        FIRST_TIMERS,
+                        Timestamp::MAX,
+                        began,
+                        &mut found,
+                    )
+                    .await?;
                 }
             }
             let is_over = |scan: &&TimerScan| {
@@ -158,30 +158,37 @@ impl DynamoStore {
         Ok((found.first(limit), next))
     }
 
-    /// Reads the next page of each open scan: at most so many timers, and so many later ones.
-    /// Returns whether there were any.
+    /// Reads the next page, of at most so many timers, of each open scan that was not read beyond
+    /// `up_to`.
     async fn read_on_timers(
         &self,
         scans: &mut [TimerScan],
-        (page, later): (u32, u32),
+        page: u32,
+        up_to: Timestamp,
         began: Timestamp,
         found: &mut Found,
-    ) -> Result<bool, StoreError> {
-        let open = || (0..scans.len()).filter(|index| !scans[*index].is_done);
-        let indexes: Vec<usize> = open().collect();
-        let queries: Vec<PageQuery> = open().map(|index| scans[index].query(page)).collect();
+    ) -> Result<(), StoreError> {
+        let is_behind = |scan: &TimerScan| !scan.is_done && scan.read_until() <= up_to;
+        let indexes: Vec<usize> =
+            (0..scans.len()).filter(|index| is_behind(&scans[*index])).collect();
+        let queries: Vec<PageQuery> =
+            indexes.iter().map(|index| scans[*index].query(page)).collect();
         let pages =
             future::try_join_all(queries.iter().map(|query| self.table.query(query))).await?;
         let mut timers: Vec<(usize, Item)> = Vec::new();
         for (index, page) in indexes.into_iter().zip(pages) {
-            let items = scans[index].advance(page, found.until.max(began), later as usize);
+            let (items, later) = scans[index].advance(page, found.until.max(began));
             timers.extend(items.into_iter().map(|item| (index, item)));
+            if let Some(later) = later {
+                found.later(later);
+                scans[index].is_empty = false;
+            }
         }
         let kept = self.read_timers(&timers, began, found).await?;
         for index in kept {
             scans[index].is_empty = false;
         }
-        Ok(!timers.is_empty())
+        Ok(())
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{
     DynamoStore,
-    entry::{EntryRequest, LOW_WATERMARK_LAG, TimedJob, timer_item},
+    entry::{EntryRequest, LOW_WATERMARK_LAG, TimedJob, renews_timer, timer_item},
     key::{self, Key},
     retention::{self, Deletions},
     row,
@@ -73,7 +73,9 @@ impl DueTimer {
         }
         let revision = job.life.revision.0;
         let is_ended = job.life.ended().is_some();
-        if is_ended && timed.revision < revision && row::has_timer(&row) {
+        // The latest change has written a timer of its own.
+        let has_own = if is_ended { row::has_timer(&row) } else { renews_timer(&job) };
+        if timed.revision < revision && has_own {
             return O::Drop;
         }
         let awaits_change = revision < timed.revision && self.is_young();

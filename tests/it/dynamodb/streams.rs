@@ -21,10 +21,10 @@ use tidegate_core::{
 };
 use tidegate_engine::{
     memory::{FakeClock, SeededEntropy},
-    testkit::builders::{job, name},
+    testkit::builders::{JobBuilder, job, name},
 };
 
-const ORDERS: [Order; 5] = [
+pub(super) const ORDERS: [Order; 5] = [
     Order::Time { step_millis: 0 },
     Order::Time { step_millis: 7_000 },
     Order::Time { step_millis: 60_000 },
@@ -33,30 +33,30 @@ const ORDERS: [Order; 5] = [
 ];
 
 /// A store on a metered table, with a clock that a test moves.
-struct Shop {
-    table: Arc<Metered<MemoryTable>>,
-    clock: Arc<FakeClock>,
-    store: DynamoStore,
+pub(super) struct Shop {
+    pub table: Arc<Metered<MemoryTable>>,
+    pub clock: Arc<FakeClock>,
+    pub store: DynamoStore,
 }
 
 impl Shop {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let (table, clock) = (Metered::new(MemoryTable::new()), Arc::new(FakeClock::default()));
         let store = Self::store(&table, &clock);
         Self { table, clock, store }
     }
 
     /// A store of another process.
-    fn store(table: &Arc<Metered<MemoryTable>>, clock: &Arc<FakeClock>) -> DynamoStore {
+    pub fn store(table: &Arc<Metered<MemoryTable>>, clock: &Arc<FakeClock>) -> DynamoStore {
         let entropy = Arc::new(SeededEntropy::new(5));
         DynamoStore::new(Arc::clone(table) as _, Arc::clone(clock) as _, entropy)
     }
 
-    fn now(&self) -> Timestamp {
+    pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    async fn add(&self, jobs: Vec<Job>) -> Vec<Job> {
+    pub async fn add(&self, jobs: Vec<Job>) -> Vec<Job> {
         for answer in self
             .store
             .commit(jobs.iter().cloned().map(|job| vec![Write::AddJob(job)]).collect())
@@ -68,7 +68,7 @@ impl Shop {
         jobs
     }
 
-    async fn apply(&self, job: &Job, event: Event) -> Job {
+    pub async fn apply(&self, job: &Job, event: Event) -> Job {
         let next = job.apply(event, self.now()).unwrap();
         let write = Write::SetJob { job: next.clone(), was: job.life.revision, all: false };
         let answer = self.store.commit(vec![vec![write]]).await.unwrap();
@@ -76,7 +76,7 @@ impl Shop {
         next
     }
 
-    async fn claim(&self, job: &Job) -> Job {
+    pub async fn claim(&self, job: &Job) -> Job {
         let event = Event::Claim {
             version: job.life.version,
             token: Token::new(1),
@@ -88,7 +88,7 @@ impl Shop {
         self.apply(job, event).await
     }
 
-    fn query(&self, order: Order, limit: u32) -> DueQuery {
+    pub fn query(&self, order: Order, limit: u32) -> DueQuery {
         DueQuery {
             queue: name("mail"),
             critical: false,
@@ -103,14 +103,14 @@ impl Shop {
     }
 
     /// The ids of the due jobs, and the units that reading them took.
-    async fn due(&self, query: &DueQuery) -> (Vec<JobId>, f64) {
+    pub async fn due(&self, query: &DueQuery) -> (Vec<JobId>, f64) {
         let before = self.table.bill();
         let page = self.store.due(std::slice::from_ref(query)).await.unwrap().remove(0);
         let reads = (self.table.bill() - before).reads;
         (page.jobs.into_iter().map(|job| job.id).collect(), reads)
     }
 
-    async fn active(&self) -> BTreeSet<QueueName> {
+    pub async fn active(&self) -> BTreeSet<QueueName> {
         self.store.active_queues(self.now() + Duration::from_secs(150)).await.unwrap()
     }
 
@@ -125,10 +125,20 @@ impl Shop {
 }
 
 /// A due job with an id that contains its location.
-fn letter(shop: &Shop, number: usize, priority: i32, after: Duration) -> Job {
+pub(super) fn letter(shop: &Shop, number: usize, priority: i32, after: Duration) -> Job {
+    letter_with(shop, number, after, |letter| letter.priority(priority))
+}
+
+/// The same, with other options.
+pub(super) fn letter_with(
+    shop: &Shop,
+    number: usize,
+    after: Duration,
+    options: impl FnOnce(JobBuilder) -> JobBuilder,
+) -> Job {
     let due = shop.now() + after;
-    let built = job(&format!("{number:026}")).queue("mail").of_type("letter").priority(priority);
-    let mut job = built.due(due.millis()).build();
+    let built = job(&format!("{number:026}")).queue("mail").of_type("letter").due(due.millis());
+    let mut job = options(built).build();
     job.id = shop.store.assign_id(job.id.clone(), &job.spec, due);
     job
 }

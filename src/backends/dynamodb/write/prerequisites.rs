@@ -61,7 +61,7 @@ impl DynamoStore {
                 if upkeep::is_listed_long(job, location) {
                     needed.listings.push(upkeep::lasting_listing(&job.spec.queue, location));
                 }
-                let timer = entry::timer_of(job, all);
+                let timer = entry::timer_of(job, all, now);
                 let revision = job.life.revision.0;
                 needed.entries.extend(timer.map(|at| EntryRequest::timer(&job.id, revision, at)));
                 if all && matches!(job.data, Body::Inline(_)) {

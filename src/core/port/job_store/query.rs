@@ -57,7 +57,8 @@ pub struct OverduePage {
     pub jobs: Vec<Job>,
     /// Set if jobs that cannot be read ended the page before it was full: where to read on.
     pub next: Option<WakePosition>,
-    /// The earliest `wake_at` after `until`. It may be missing if the page is full.
+    /// The earliest `wake_at` after `until`. It may be missing if the page is full. A store that
+    /// expires records itself may give an earlier instant after `until`.
     pub next_at: Option<Timestamp>,
 }
 

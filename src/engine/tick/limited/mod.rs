@@ -55,7 +55,9 @@ impl Engine {
     ) -> Result<Option<LedgerView>, Error> {
         let now = self.now();
         if let Some((ledger, batches)) = self.ports.store.ledger(queue).await? {
-            self.remove_unreferenced_batches(queue, &ledger).await?;
+            if let Err(error) = self.remove_unreferenced_batches(queue, &ledger).await {
+                tracing::warn!(%queue, %error, "unreferenced grant batches were not removed");
+            }
             return LedgerView::whole(ledger, batches).map(Some);
         }
         if !limits.any() {

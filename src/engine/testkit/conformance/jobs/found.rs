@@ -52,7 +52,17 @@ pub async fn overdue_jobs_come_earliest_first(store: &dyn JobStore) {
         assert_eq!(page.next, None, "no job is unreadable");
         (ids, page.next_at.map(Timestamp::millis))
     };
-    assert_eq!(until(10, 10).await, (vec![], None));
+    // A store that expires records itself may give an earlier instant.
+    let expires = store.capabilities().expires_natively;
+    let check = |(ids, found): (Vec<String>, Option<i64>), expected: &[&str], next: Option<i64>| {
+        assert_eq!(ids, expected);
+        if !expires {
+            assert_eq!(found, next);
+        } else if let Some(next) = next {
+            assert!(found.is_some_and(|found| found <= next), "{found:?}, and {next}");
+        }
+    };
+    check(until(10, 10).await, &[], None);
     add(
         store,
         [
@@ -70,28 +80,19 @@ pub async fn overdue_jobs_come_earliest_first(store: &dyn JobStore) {
     let granted = job("granted").build();
     add(store, [granted.clone()]).await;
     done(store, vec![step(&granted, claim(&granted, true), at(0)).0]).await;
-    assert_eq!(until(99, 10).await, (vec![], Some(100)));
-    assert_eq!(until(100, 10).await, (vec!["first".into()], Some(300)));
-    assert_eq!(until(300, 10).await, (vec!["first".into(), "third".into()], Some(30_000)));
-    assert_eq!(until(30_000, 2).await, (vec!["first".into(), "third".into()], None));
-    assert_eq!(
-        until(30_000, 10).await,
-        (vec!["first".into(), "third".into(), "second".into()], None)
-    );
+    check(until(99, 10).await, &[], Some(100));
+    check(until(100, 10).await, &["first"], Some(300));
+    check(until(300, 10).await, &["first", "third"], Some(30_000));
+    check(until(30_000, 2).await, &["first", "third"], None);
+    check(until(30_000, 10).await, &["first", "third", "second"], None);
     // When a job ends, its `wake_at` becomes the end of its retention. A store that expires records
     // itself returns no such job, but may have to look at what it leaves behind.
     let (write, ended) = step(&running, Event::Cancel { force: true }, at(40));
     done(store, vec![write]).await;
-    let (found, next_at) = until(30_000, 10).await;
-    assert_eq!(found, ["first", "third"]);
     let dropped_at = 40 + 30 * 86_400_000;
-    if store.capabilities().expires_natively {
-        assert!(next_at.is_none_or(|at| at >= dropped_at), "{next_at:?}");
-    } else {
-        assert_eq!(next_at, Some(dropped_at));
-    }
+    check(until(30_000, 10).await, &["first", "third"], Some(dropped_at).filter(|_| !expires));
     done(store, vec![Write::RemoveJob { id: ended.id.clone(), was: ended.life.revision }]).await;
-    assert_eq!(until(30_000, 10).await, (vec!["first".into(), "third".into()], None));
+    check(until(30_000, 10).await, &["first", "third"], None);
 }
 
 /// An ended job is overdue when the time of a result that is an object is over, and again at the end
