@@ -170,6 +170,8 @@ pub struct Engine {
     ports: Ports,
     rules: Rules,
     catalog: ArcSwap<Catalog>,
+    /// The version that the store had last, and when that was read.
+    catalog_checked: Mutex<Option<(u64, Timestamp)>>,
     ids: Mutex<ids::Ids>,
     running: Mutex<jobs::running::RunningJobs>,
     unclaimed: jobs::unclaimed::UnclaimedJobs,
@@ -206,6 +208,7 @@ impl Engine {
             ports,
             rules,
             catalog: ArcSwap::default(),
+            catalog_checked: Mutex::default(),
             ids: Mutex::default(),
             running: Mutex::default(),
             unclaimed: jobs::unclaimed::UnclaimedJobs::default(),

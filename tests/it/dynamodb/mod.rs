@@ -13,6 +13,7 @@ mod faults;
 mod keys;
 mod retention;
 mod shards;
+mod shared_keys;
 mod streams;
 mod sweep;
 mod tick_requests;
