@@ -4,6 +4,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use object_store::memory::InMemory;
 use parking_lot::Mutex;
 use tidegate_backends::dynamodb::{
     DynamoStore, Key,
@@ -16,19 +17,23 @@ use tidegate_core::{
         type_config::{Start, TypeConfig},
     },
     port::{
-        Committed, JobStore, StoreError, Work, Write,
+        Clock, Committed, JobStore, StoreError, Target, Work, Write,
         job_store::{CurrentRecord, ItemKind, Txn},
+        policy::NoPolicy,
+        target::{Request, Response, TargetError},
     },
     queue::QueueConfig,
     target::{Push, TargetConfig},
 };
 use tidegate_engine::{
-    memory::{FakeClock, SeededEntropy},
+    Ports,
+    memory::{FakeClock, MemoryWorkQueue, SeededEntropy},
     request::{NewJob, ReportOutcome},
     testkit::builders::{at, name},
     ungranted_work,
 };
 
+use tidegate_server::Server;
 
 use crate::cases::harness::{Harness, report};
 
@@ -194,4 +199,58 @@ async fn a_required_item_is_seen_to_change_in_another_process() {
     is_at(0).await;
     set(0, 4, Some(b"{}".to_vec())).await;
     is_at(4).await;
+}
+
+#[tokio::test]
+async fn jobs_due_soon_read_no_horizon_again() {
+    let (table, clock) = (Arc::new(Counted::default()), Arc::new(FakeClock::new(at(1_000_000))));
+    let (entropy, work) = (Arc::new(SeededEntropy::new(3)), Arc::new(MemoryWorkQueue::default()));
+    let store =
+        DynamoStore::new(Arc::clone(&table) as _, Arc::clone(&clock) as _, entropy.clone() as _);
+    let ports = Ports {
+        store: Arc::new(store),
+        objects: Arc::new(InMemory::new()),
+        work: Arc::clone(&work) as _,
+        clock: Arc::clone(&clock) as _,
+        entropy,
+        policy: Arc::new(NoPolicy),
+    };
+    let server = Server::builder(ports, Arc::new(Unused)).serverless().start().await.unwrap();
+    let target = TargetConfig::Push(Box::new(Push::to("http://worker.example/")));
+    let push = TypeConfig { target: Some(target), ..TypeConfig::default() };
+    server.put_type(&name("work"), push, None).await.unwrap();
+    let enqueue = async |seconds| {
+        let run_at = Some(clock.now() + Duration::from_secs(seconds));
+        let new = NewJob { run_at, ..NewJob::new(name("work"), Payload::null()) };
+        server.enqueue(new).await.unwrap();
+        server.flush().await.unwrap();
+        work.take(10, clock.now() + Duration::from_hours(1)).len()
+    };
+    server.maintenance_sweep(clock.now() + Duration::from_mins(1)).await;
+    assert_eq!(enqueue(10).await, 1);
+    table.reads("");
+    for second in 0..50 {
+        clock.advance(Duration::from_secs(1));
+        assert_eq!(enqueue(second + 1).await, 1, "it is sent");
+    }
+    assert_eq!(table.reads("C#horizon").1, 0);
+    // What is due after the known horizon is sent if a sweep has moved it on.
+    assert_eq!(enqueue(140).await, 0);
+    clock.advance(Duration::from_secs(10));
+    let other = Harness::at(server.engine().ports().store.clone(), Arc::clone(&clock));
+    assert_eq!(other.look_ahead().await.unwrap().sent, 1);
+    assert_eq!(enqueue(145).await, 1);
+    table.reads("");
+    assert_eq!(enqueue(120).await, 1);
+    assert_eq!(table.reads("C#horizon").1, 0);
+}
+
+/// The target of jobs that are not delivered.
+struct Unused;
+
+#[async_trait]
+impl Target for Unused {
+    async fn call(&self, _: Request) -> Result<Response, TargetError> {
+        unreachable!("nothing is delivered")
+    }
 }
