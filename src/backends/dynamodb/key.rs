@@ -26,7 +26,7 @@
 //! | record, its appointment | `E#kind`, `Y#kind` | name, `instant!name` |
 //! | record of a group | `E#kind#group` | name |
 //! | part of a large record | `F#kind#name` | `digest#part` |
-//! | request for a tick | `W#queue` | `-` |
+//! | request for a tick, further items | `W#queue`, `W#queue@number` | `-` |
 
 use sha2::{Digest, Sha256};
 
@@ -365,6 +365,11 @@ pub(super) fn ledger(queue: &QueueName) -> Key {
 /// The request for a tick of a queue.
 pub(super) fn tick_request(queue: &QueueName) -> Key {
     Key::new(format!("W#{queue}"), "-")
+}
+
+/// One of the further items for the releases of a queue.
+pub(super) fn tick_request_part(queue: &QueueName, number: u8) -> Key {
+    Key::new(format!("W#{queue}@{number}"), "-")
 }
 
 pub(super) fn batches(queue: &QueueName) -> String {
