@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tidegate_backends::dynamodb::{
     TickRequests,
     memory::MemoryTable,
-    table::{Change, Exchange, Item, Page, PageQuery, Table},
+    table::{Change, Exchange, ExchangeStep, Item, Page, PageQuery, Table, Val},
 };
 use tidegate_core::{
     job::{QueueName, Version},
@@ -436,4 +436,30 @@ async fn releases_in_further_items_are_not_lost() {
     }
     assert_eq!(sent, [HintKind::Due]);
     assert!(both.take().await.is_superset(&jobs(262, 300)));
+}
+
+#[tokio::test]
+async fn a_tick_of_an_older_release_ends_the_use_of_further_items() {
+    let table = Arc::new(MemoryTable::new());
+    let both = Processes::on(table.clone()).await;
+    let many: Vec<HintKind> = (0..200).map(|job| released(&format!("j{job}"))).collect();
+    both.hint(0, &many).await;
+    both.take().await;
+    both.hint(0, &[released("a")]).await;
+    // It takes only the item of the queue, and records a later time until which that is busy.
+    let item = table.items().into_iter().find(|item| item.key.p == "W#q").unwrap();
+    let Some(Val::N(busy_until)) = item.attrs.get(&'b') else { panic!("it is busy: {item:?}") };
+    let set = vec![('b', Val::N(busy_until + 400))];
+    let step = ExchangeStep::Move { from: 'r', to: 't', set, remove: 'a' };
+    table.exchange(&Exchange { key: item.key, step }).await.unwrap();
+    // The process still knows of further items. It learns now that they are not used any more.
+    assert_eq!(both.hint(0, &[released("b")]).await, [HintKind::Due]);
+    let further = || table.items().into_iter().filter(|item| item.key.p.starts_with("W#q@"));
+    let before: Vec<Item> = further().collect();
+    assert_eq!(before.len(), 1);
+    for job in ["c", "d", "e"] {
+        assert_eq!(both.hint(0, &[released(job)]).await, []);
+    }
+    assert_eq!(further().collect::<Vec<_>>(), before);
+    assert_eq!(both.take().await, digests(&["a", "b", "c", "d", "e"]));
 }
