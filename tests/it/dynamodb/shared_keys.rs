@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tidegate_backends::dynamodb::{
     DynamoStore, Key,
     memory::MemoryTable,
-    table::{Change, Exchange, Item, Page, PageQuery, Table},
+    table::{Change, Exchange, Item, Page, PageQuery, Table, Val},
 };
 use tidegate_core::{
     job::{
@@ -199,6 +199,39 @@ async fn a_required_item_is_seen_to_change_in_another_process() {
     is_at(0).await;
     set(0, 4, Some(b"{}".to_vec())).await;
     is_at(4).await;
+}
+
+#[tokio::test]
+async fn an_item_read_within_its_change_is_not_remembered() {
+    let (table, clock) = (Arc::new(Counted::default()), Arc::new(FakeClock::new(at(1_000_000))));
+    let entropy = Arc::new(SeededEntropy::new(1));
+    let store = DynamoStore::new(Arc::clone(&table) as _, Arc::clone(&clock) as _, entropy);
+    let (kind, queue) = (ItemKind::Queue, "mail".to_owned());
+    let set =
+        Write::SetItem { kind, name: queue.clone(), was: 0, version: 1, bytes: Some(vec![b'1']) };
+    store.commit(vec![vec![set]]).await.unwrap();
+    clock.advance(Duration::from_mins(1));
+    // Another process changes the queue. The version of the configuration is visible first.
+    let version = Val::N((clock.now().millis() as u64) << 22);
+    let of = |item: &Item| item.key.s == "version";
+    let versions = table.table.items().into_iter().filter(of);
+    let changes: Vec<Change> =
+        versions.map(|item| Change::Put(Item::new(item.key, [('v', version.clone())]))).collect();
+    assert_eq!(changes.len(), 17);
+    table.write(&changes).await.unwrap();
+    let require = async || {
+        let write = Write::RequireItem { kind, name: queue.clone(), version: 1 };
+        store.commit(vec![vec![write]]).await.unwrap().remove(0)
+    };
+    store.items_version().await.unwrap();
+    assert!(matches!(require().await, Committed::All), "the change is not answered yet");
+    let item = table.table.items().into_iter().find(|item| item.key.p == "C#queue").unwrap();
+    let changed = Item::new(item.key, item.attrs.into_iter().chain([('v', Val::N(2))]));
+    table.write(&[Change::Put(changed)]).await.unwrap();
+    for _ in 0..2 {
+        assert!(matches!(require().await, Committed::Conflict { .. }));
+        clock.advance(Duration::from_mins(1));
+    }
 }
 
 #[tokio::test]
