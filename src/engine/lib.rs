@@ -170,6 +170,8 @@ pub struct Engine {
     ports: Ports,
     rules: Rules,
     catalog: ArcSwap<Catalog>,
+    /// The version that the store had last, and when that was read.
+    catalog_checked: Mutex<Option<(u64, Timestamp)>>,
     ids: Mutex<ids::Ids>,
     running: Mutex<jobs::running::RunningJobs>,
     unclaimed: jobs::unclaimed::UnclaimedJobs,
@@ -187,6 +189,8 @@ pub struct Engine {
     /// Up to where sweeps have read overdue jobs, behind many that cannot be read.
     overdue_reached: Mutex<Option<WakePosition>>,
     passes_due: jobs::pass::PassesDue,
+    /// The horizon of the lookahead that was read last. It may have moved on since.
+    known_horizon: Mutex<Option<Timestamp>>,
     /// The schedules and the next occurrence of each.
     agenda: Mutex<schedules::agenda::Agenda>,
     /// An upper bound of the number of dead letters.
@@ -206,6 +210,7 @@ impl Engine {
             ports,
             rules,
             catalog: ArcSwap::default(),
+            catalog_checked: Mutex::default(),
             ids: Mutex::default(),
             running: Mutex::default(),
             unclaimed: jobs::unclaimed::UnclaimedJobs::default(),
@@ -216,6 +221,7 @@ impl Engine {
             batches_collected: Mutex::default(),
             overdue_reached: Mutex::default(),
             passes_due: Mutex::default(),
+            known_horizon: Mutex::default(),
             agenda: Mutex::default(),
             dead_letters: AtomicU64::new(u64::MAX / 2),
             dead_letters_dropped: AtomicU64::default(),

@@ -24,8 +24,9 @@
 //! | item of configuration, copies of a type | `C#kind`, `C#type@number` | name |
 //! | version of the configuration, copies | `C#`, `C#@number` | `version` |
 //! | record, its appointment | `E#kind`, `Y#kind` | name, `instant!name` |
+//! | record of a group | `E#kind#group` | name |
 //! | part of a large record | `F#kind#name` | `digest#part` |
-//! | request for a tick | `W#queue` | `-` |
+//! | request for a tick, further items | `W#queue`, `W#queue@number` | `-` |
 
 use sha2::{Digest, Sha256};
 
@@ -366,6 +367,11 @@ pub(super) fn tick_request(queue: &QueueName) -> Key {
     Key::new(format!("W#{queue}"), "-")
 }
 
+/// One of the further items for the releases of a queue.
+pub(super) fn tick_request_part(queue: &QueueName, number: u8) -> Key {
+    Key::new(format!("W#{queue}@{number}"), "-")
+}
+
 pub(super) fn batches(queue: &QueueName) -> String {
     format!("G#{queue}")
 }
@@ -386,13 +392,22 @@ pub(super) fn item(kind: ItemKind, name: &str) -> Key {
     Key::new(items(kind), name)
 }
 
-/// The partition of the records of a kind.
+/// The partition of the records of a kind that have no group.
 pub(super) fn records(kind: RecordKind) -> String {
     format!("E#{}", kind.as_str())
 }
 
+/// The partition of the records whose names begin with `prefix`. Each group of records has a
+/// partition of its own: all groups together may need more than one partition's capacity.
+pub(super) fn records_with(kind: RecordKind, prefix: &str) -> String {
+    match kind.group(prefix) {
+        Some(group) => format!("{}#{group}", records(kind)),
+        None => records(kind),
+    }
+}
+
 pub(super) fn record(kind: RecordKind, name: &str) -> Key {
-    Key::new(records(kind), name)
+    Key::new(records_with(kind, name), name)
 }
 
 /// A part of a large record.

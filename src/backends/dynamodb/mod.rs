@@ -12,8 +12,8 @@
 //! entries, and when they count), [`bucket`] and [`partition`] (reading a bucket, and moving its
 //! low watermark), [`active`] (queues with open buckets), [`stream`] (the buckets of an index
 //! partition), [`retention`] (what ended jobs leave behind), [`due`], [`waiting`], [`timer`],
-//! [`timer_check`] and [`list`] (the queries), [`tick_request`] (one hint for many), [`sdk`] (the
-//! table over the network).
+//! [`timer_check`] and [`list`] (the queries), [`item_version`] (the configuration as a condition),
+//! [`tick_request`] (one hint for many), [`sdk`] (the table over the network).
 
 mod active;
 mod batch;
@@ -24,6 +24,7 @@ mod due;
 mod entry;
 #[cfg(test)]
 mod fuzz;
+mod item_version;
 mod key;
 mod list;
 mod locate;
@@ -102,6 +103,10 @@ struct KnownRecords {
     passed: HashMap<Key, partition::Passed>,
     /// Whether every queue with open buckets is listed.
     active_is_complete: bool,
+    /// The version of the configuration that was read last.
+    configuration: u64,
+    /// The versions of items of the configuration.
+    item_versions: HashMap<Key, item_version::ItemVersion>,
 }
 
 /// Jobs, ledgers and configuration in one table.
@@ -361,8 +366,7 @@ impl JobStore for DynamoStore {
     }
 
     async fn items_version(&self) -> Result<u64, StoreError> {
-        let item = self.copies(&[key::items_version()]).await?.pop().flatten();
-        Ok(item.and_then(|item| item.number(row::VERSION)).unwrap_or(0))
+        self.configuration_version().await
     }
 
     async fn records(&self, queries: &[RecordQuery]) -> Result<Vec<Vec<Record>>, StoreError> {

@@ -4,7 +4,8 @@
 //! An *appointment* at the record's time is written before the record. A process that dies between
 //! the two leaves an appointment without a record, never a record that is not dropped.
 //!
-//! A transient record has no appointment, which would be a second write: the table expires it.
+//! A transient record has no appointment, which would be a second write: the table expires it. A
+//! purge drops those without a group.
 //!
 //! The content is stored behind its checksum, whole in the record's item or divided into parts.
 
@@ -86,7 +87,7 @@ impl DynamoStore {
         };
         let wanted = query.limit as usize;
         let mut page_query = PageQuery {
-            p: key::records(query.kind),
+            p: key::records_with(query.kind, &query.prefix),
             from: start,
             to: format!("{}{LAST}", query.prefix),
             limit: Some(query.limit),

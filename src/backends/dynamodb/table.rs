@@ -180,8 +180,8 @@ pub enum ExchangeStep {
         elements: (Name, BTreeSet<Bytes>),
         /// An attribute that gets this value if it has none.
         first: (Name, Val),
-        /// An attribute that gets this value.
-        set: (Name, Val),
+        /// Attributes that get these values; at least one.
+        set: Vec<(Name, Val)>,
     },
     /// Moves the value of one attribute to another, sets others, and removes a third one.
     Move {
@@ -208,7 +208,7 @@ impl Exchange {
                     item.attrs.insert(*name, Val::Set(all));
                 }
                 item.attrs.entry(first.0).or_insert_with(|| first.1.clone());
-                item.attrs.insert(set.0, set.1.clone());
+                item.attrs.extend(set.iter().cloned());
             }
             ExchangeStep::Move { from, to, set, remove } => {
                 let moved = item.attrs.remove(from).unwrap_or(Val::N(0));

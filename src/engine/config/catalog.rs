@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     str::FromStr,
     sync::Arc,
+    time::Duration,
 };
 
 use serde::{Serialize, de::DeserializeOwned};
@@ -32,6 +33,10 @@ use tidegate_core::{
     schedule::ScheduleItem,
     time::Timestamp,
 };
+
+/// The age up to which a configuration counts as just read: far less than a write may be in flight,
+/// for which a first limit waits.
+const MAX_CATALOG_AGE: Duration = Duration::from_secs(1);
 
 /// Every queue, type, plugin, schedule, trigger and drained worker at one moment.
 #[derive(Default)]
@@ -254,6 +259,44 @@ impl Engine {
         if seen.version > 0 { Ok(seen) } else { self.catalog().await }
     }
 
+    /// The configuration as it was a moment ago: every request of every queue reads its version, so
+    /// a step that follows another one does without. It suits decisions that a write in flight could
+    /// have made as well.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::catalog`].
+    pub(crate) async fn recent_catalog(&self) -> Result<Arc<Catalog>, Error> {
+        let seen = self.catalog.load_full();
+        if self.is_recent(&seen) { Ok(seen) } else { self.catalog().await }
+    }
+
+    /// Whether this process has just read that `catalog` is the current configuration. On an atomic
+    /// store, where no write is in flight, it never counts as such.
+    pub(crate) fn is_recent(&self, catalog: &Catalog) -> bool {
+        let checked = *self.catalog_checked.lock();
+        let is_atomic = self.ports.store.capabilities().atomicity.is_atomic();
+        !is_atomic
+            && checked.is_some_and(|(version, at)| {
+                let now = self.now();
+                version == catalog.version && at <= now && now <= at + MAX_CATALOG_AGE
+            })
+    }
+
+    /// Forgets when the configuration was read: this process has changed it.
+    pub(super) fn forget_catalog_check(&self) {
+        *self.catalog_checked.lock() = None;
+    }
+
+    /// Notes that `version` was the current one when its read `began`. A concurrent read may have
+    /// begun later.
+    fn note_catalog_check(&self, version: u64, began: Timestamp) {
+        let mut checked = self.catalog_checked.lock();
+        if version > 0 && checked.is_none_or(|(_, at)| at <= began) {
+            *checked = Some((version, began));
+        }
+    }
+
     /// The current configuration. An item that cannot be read holds what depends on it alone.
     ///
     /// # Errors
@@ -261,9 +304,11 @@ impl Engine {
     /// The store's; [`Error::Unavailable`] if a release has used the store whose data this one
     /// cannot read.
     pub async fn catalog(&self) -> Result<Arc<Catalog>, Error> {
+        let began = self.now();
         let version = self.ports.store.items_version().await?;
         let seen = self.catalog.load_full();
         if seen.version == version && version > 0 {
+            self.note_catalog_check(version, began);
             return Ok(seen);
         }
         let items = async |kind| self.ports.store.items(kind).await;
@@ -315,6 +360,7 @@ impl Engine {
         catalog.add_triggers(triggers);
         let catalog = Arc::new(catalog);
         self.catalog.store(Arc::clone(&catalog));
+        self.note_catalog_check(version, began);
         Ok(catalog)
     }
 }

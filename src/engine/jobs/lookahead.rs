@@ -112,6 +112,7 @@ impl Engine {
                 read => read?,
             };
             if version > 0 {
+                self.note_horizon(horizon.until);
                 return Ok(horizon.until);
             }
             // This is the first caller. Processes may have left jobs to a lookahead before
@@ -121,6 +122,20 @@ impl Engine {
             let until = done + LOOKAHEAD;
             self.move_horizon(version, &Horizon { done, until, ..Horizon::default() }).await?;
         }
+    }
+
+    /// Whether a job due at `at` is certainly due before the horizon.
+    ///
+    /// The horizon only moves on, so an old value is enough for this, and a job that is due soon
+    /// needs no read of the horizon: its item has one key for all queues. Whether a job is due
+    /// *after* the horizon, only [`Self::horizon`] says.
+    pub fn is_before_known_horizon(&self, at: Timestamp) -> bool {
+        self.known_horizon.lock().is_some_and(|known| at <= known)
+    }
+
+    fn note_horizon(&self, until: Timestamp) {
+        let mut known = self.known_horizon.lock();
+        *known = (*known).max(Some(until));
     }
 
     /// Whether a job that was just written and is due at `at` is dispatched by a later lookahead,

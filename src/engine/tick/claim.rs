@@ -3,6 +3,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
+    sync::Arc,
     time::Duration,
 };
 
@@ -45,9 +46,11 @@ impl Engine {
         for (index, work) in free {
             queues.entry(&work.queue).or_default().push((index, work));
         }
+        // One for all queues: the version of the configuration is read by all processes.
+        let mut catalog = None;
         for (queue, work) in queues {
             let named = work.iter().map(|(_, work)| (*work).clone()).collect();
-            let mut claimed = self.claim_unlimited(queue, named, worker).await?;
+            let mut claimed = self.claim_unlimited(queue, named, worker, &mut catalog).await?;
             for (index, work) in work {
                 // A piece that is there twice is claimed by the first.
                 claims[index] = claimed.remove(&work.job);
@@ -191,17 +194,22 @@ impl Engine {
     }
 
     /// Claims jobs of a queue that had no ledger when they were sent. If it has one now, they have
-    /// no grant, and its ticks find them.
+    /// no grant, and its ticks find them. `read` is the configuration, once it was read.
     async fn claim_unlimited(
         &self,
         queue: &QueueName,
         named: Vec<Work>,
         worker: Option<&str>,
+        read: &mut Option<Arc<Catalog>>,
     ) -> Result<HashMap<JobId, Claimed>, Error> {
         let mut claimed = HashMap::new();
         let mut named = named;
-        for _ in 0..MAX_CLAIM_RETRIES {
-            let catalog = self.catalog().await?;
+        for attempt in 0..MAX_CLAIM_RETRIES {
+            let catalog = match read.take().filter(|_| attempt == 0) {
+                Some(catalog) => catalog,
+                None => self.catalog().await?,
+            };
+            *read = Some(Arc::clone(&catalog));
             let limits = catalog.limits(queue);
             if !self.is_unlimited_under(queue, &catalog, &limits).await? {
                 break;

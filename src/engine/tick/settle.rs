@@ -79,7 +79,7 @@ impl Engine {
         let before: Vec<Option<Version>> =
             reports.iter().map(|report| running(&known.get(&report.id).ok()?)).collect();
         let input = TickInput { reports, ..TickInput::default() };
-        let catalog = self.catalog().await?;
+        let catalog = self.recent_catalog().await?;
         let limits = catalog.limits(queue);
         let context = TickContext { queue, input: &input, catalog: &catalog, limits: &limits };
         let cache = &mut TickCache::default();

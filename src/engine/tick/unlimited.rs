@@ -260,7 +260,7 @@ impl Engine {
         changes: u64,
     ) -> Result<Vec<JobId>, Error> {
         let ids: Vec<JobId> = plan.unclaimed.iter().map(|change| change.job.id.clone()).collect();
-        if self.ports.store.items_version().await? != catalog.version {
+        if !self.is_recent(catalog) && self.ports.store.items_version().await? != catalog.version {
             return Ok(ids);
         }
         if self.unclaimed.changes() == changes {

@@ -14,6 +14,7 @@ mod keys;
 mod passed;
 mod retention;
 mod shards;
+mod shared_keys;
 mod streams;
 mod sweep;
 mod tick_requests;

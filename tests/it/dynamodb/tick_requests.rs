@@ -1,7 +1,7 @@
 //! Requests for ticks: many hints become one, and none is lost.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tidegate_backends::dynamodb::{
     TickRequests,
     memory::MemoryTable,
-    table::{Change, Exchange, Item, Page, PageQuery, Table},
+    table::{Change, Exchange, ExchangeStep, Item, Page, PageQuery, Table, Val},
 };
 use tidegate_core::{
     job::{QueueName, Version},
@@ -97,6 +97,61 @@ impl Table for Unsteady {
             self.table.exchange(exchange).await?;
         }
         self.table.exchange(exchange).await
+    }
+}
+
+/// A table that counts the units of each partition key.
+#[derive(Default)]
+struct Weighed {
+    table: MemoryTable,
+    writes: Mutex<BTreeMap<String, usize>>,
+}
+
+impl Weighed {
+    fn weigh(&self, key: &tidegate_backends::dynamodb::Key, sizes: [Option<usize>; 2]) {
+        let bytes = sizes.into_iter().flatten().max().unwrap_or(0);
+        *self.writes.lock().entry(key.p.clone()).or_default() += bytes.div_ceil(1024).max(1);
+    }
+
+    /// The write units since the last call: of the key with the most, and of all.
+    fn units(&self) -> (usize, usize) {
+        let writes = std::mem::take(&mut *self.writes.lock());
+        (writes.values().copied().max().unwrap_or(0), writes.values().sum())
+    }
+}
+
+#[async_trait]
+impl Table for Weighed {
+    async fn get(
+        &self,
+        keys: &[tidegate_backends::dynamodb::Key],
+    ) -> Result<Vec<Option<Item>>, StoreError> {
+        self.table.get(keys).await
+    }
+
+    async fn query(&self, query: &PageQuery) -> Result<Page, StoreError> {
+        self.table.query(query).await
+    }
+
+    async fn write(&self, changes: &[Change]) -> Result<Vec<bool>, StoreError> {
+        for change in changes {
+            let key = std::slice::from_ref(change.key());
+            let before = self.table.get(key).await?.remove(0);
+            let after = change.applied(before.as_ref());
+            self.weigh(change.key(), [before, after].map(|item| item.map(|item| item.size())));
+        }
+        self.table.write(changes).await
+    }
+
+    async fn together(&self, changes: &[Change]) -> Result<bool, StoreError> {
+        self.table.together(changes).await
+    }
+
+    async fn exchange(&self, exchange: &Exchange) -> Result<Option<Item>, StoreError> {
+        let before = self.table.exchange(exchange).await?;
+        let after = exchange.applied(before.as_ref());
+        self.weigh(&exchange.key, [before.as_ref().map(Item::size), Some(after.size())]);
+        Ok(before)
     }
 }
 
@@ -270,4 +325,141 @@ async fn hints_about_operations_are_not_collected() {
         both.requests[0].hint(std::slice::from_ref(&hint)).await.unwrap();
     }
     assert_eq!(both.sent.hints.lock().len(), 2);
+}
+
+/// What happens in a queue whose changes come from many processes, a tick every 200 ms.
+struct Load {
+    /// Releases a second, and how many of them a change has.
+    releases: usize,
+    of_change: usize,
+}
+
+impl Load {
+    /// Runs for some seconds: the write units a second of the key with the most, those of all keys
+    /// for each release, and the hints for each tick.
+    async fn run(&self) -> (usize, f64, f64) {
+        const SECONDS: usize = 6;
+        const PROCESSES: usize = 50;
+        let (table, sent) = (Arc::new(Weighed::default()), Arc::new(Sent::default()));
+        let clock = Arc::new(FakeClock::default());
+        let process = |seed| {
+            let entropy = Arc::new(SeededEntropy::new(seed));
+            TickRequests::new(sent.clone(), Arc::clone(&table) as _, clock.clone(), entropy)
+        };
+        let processes: Vec<TickRequests> = (0..PROCESSES as u64).map(process).collect();
+        let tick = async || processes[0].take_releases(&name("q")).await.unwrap();
+        for _ in 0..4 {
+            tick().await;
+        }
+        let changes = self.releases / self.of_change / 5;
+        let (mut most, mut total, mut ticks, mut hints) = (0, 0, 0, 0);
+        let mut released_before = BTreeSet::new();
+        for second in 0..SECONDS {
+            for fifth in 0..5 {
+                let mut released_now = BTreeSet::new();
+                for change in 0..changes {
+                    let kinds: Vec<HintKind> = (0..self.of_change)
+                        .map(|job| released(&format!("{second}-{fifth}-{change}-{job}")))
+                        .collect();
+                    for kind in &kinds {
+                        let HintKind::Released(job, version) = kind else { continue };
+                        released_now.insert(GrantDigest::of(job, *version));
+                    }
+                    let hint = |kind| Hint { queue: name("q"), kind };
+                    let hinted: Vec<Hint> = kinds.into_iter().map(hint).collect();
+                    processes[change % PROCESSES].hint(&hinted).await.unwrap();
+                    clock.advance(Duration::from_micros(200_000 / changes as u64));
+                }
+                hints += sent.hints.lock().drain(..).count();
+                ticks += 1;
+                let taken = tick().await;
+                assert!(taken.is_superset(&released_now), "a tick takes what was released");
+                assert!(taken.is_superset(&released_before), "and what the one before took");
+                released_before = released_now;
+            }
+            let (of_key, of_all) = table.units();
+            // The first second shows what must be spread.
+            if second > 0 {
+                most = of_key.max(most);
+                total += of_all;
+            }
+        }
+        let releases = (changes * self.of_change * 5 * (SECONDS - 1)) as f64;
+        (most, total as f64 / releases, f64::from(hints as u32) / f64::from(ticks))
+    }
+}
+
+#[tokio::test]
+async fn no_key_takes_all_releases_of_a_busy_queue() {
+    // Those of lone callbacks, of few, and of invocations that report thirty results.
+    let cases = [(1000, 1, 1.6), (2000, 1, 1.6), (50, 1, 1.4), (4000, 30, 0.2), (9000, 30, 0.2)];
+    for (releases, of_change, units_of_each) in cases {
+        let (most, units, hints) = Load { releases, of_change }.run().await;
+        println!("{releases} by {of_change}: {most} a second, {units:.2} each, {hints:.2} hints");
+        assert!(most <= 600, "{releases}: a key takes {most} units a second");
+        assert!(units <= units_of_each, "{releases}: {units} units each");
+        assert!(hints <= 1.0, "{releases}: {hints} hints for each tick");
+    }
+}
+
+#[tokio::test]
+async fn releases_in_further_items_are_not_lost() {
+    let table = unsteady();
+    let both = Processes::on(table.clone()).await;
+    let many: Vec<HintKind> = (0..200).map(|job| released(&format!("j{job}"))).collect();
+    let jobs = |from: usize, to: usize| -> BTreeSet<GrantDigest> {
+        (from..to).map(|job| GrantDigest::of(&name(&format!("j{job}")), Version(3))).collect()
+    };
+    assert_eq!(both.hint(0, &many).await, [HintKind::Due]);
+    assert_eq!(both.take().await, jobs(0, 200));
+    // The first change learns in the item of the queue that there are further ones.
+    assert_eq!(both.hint(0, &[released("j200")]).await, [HintKind::Due]);
+    for job in 201..260 {
+        assert_eq!(both.hint(0, &[released(&format!("j{job}"))]).await, []);
+    }
+    // A tick that dies loses nothing.
+    assert_eq!(both.take().await, jobs(0, 260));
+    assert_eq!(both.hint(0, &[released("j260")]).await, [HintKind::Due]);
+    assert_eq!(both.take().await, jobs(200, 261));
+    // Neither does a hint that is refused.
+    both.sent.refuses.store(true, Ordering::SeqCst);
+    both.try_hint(0, &[released("j261")]).await.unwrap_err();
+    both.sent.refuses.store(false, Ordering::SeqCst);
+    assert_eq!(both.hint(0, &[released("j261")]).await, [HintKind::Due]);
+    assert!(both.take().await.is_superset(&jobs(260, 262)));
+    // A hint that does not arrive is sent by a later change.
+    assert_eq!(both.hint(0, &[released("j262")]).await, [HintKind::Due]);
+    both.clock.advance(Duration::from_millis(3_100));
+    let mut sent = Vec::new();
+    for job in 263..300 {
+        sent.extend(both.hint(0, &[released(&format!("j{job}"))]).await);
+    }
+    assert_eq!(sent, [HintKind::Due]);
+    assert!(both.take().await.is_superset(&jobs(262, 300)));
+}
+
+#[tokio::test]
+async fn a_tick_of_an_older_release_ends_the_use_of_further_items() {
+    let table = Arc::new(MemoryTable::new());
+    let both = Processes::on(table.clone()).await;
+    let many: Vec<HintKind> = (0..200).map(|job| released(&format!("j{job}"))).collect();
+    both.hint(0, &many).await;
+    both.take().await;
+    both.hint(0, &[released("a")]).await;
+    // It takes only the item of the queue, and records a later time until which that is busy.
+    let item = table.items().into_iter().find(|item| item.key.p == "W#q").unwrap();
+    let Some(Val::N(busy_until)) = item.attrs.get(&'b') else { panic!("it is busy: {item:?}") };
+    let set = vec![('b', Val::N(busy_until + 400))];
+    let step = ExchangeStep::Move { from: 'r', to: 't', set, remove: 'a' };
+    table.exchange(&Exchange { key: item.key, step }).await.unwrap();
+    // The process still knows of further items. It learns now that they are not used any more.
+    assert_eq!(both.hint(0, &[released("b")]).await, [HintKind::Due]);
+    let further = || table.items().into_iter().filter(|item| item.key.p.starts_with("W#q@"));
+    let before: Vec<Item> = further().collect();
+    assert_eq!(before.len(), 1);
+    for job in ["c", "d", "e"] {
+        assert_eq!(both.hint(0, &[released(job)]).await, []);
+    }
+    assert_eq!(further().collect::<Vec<_>>(), before);
+    assert_eq!(both.take().await, digests(&["a", "b", "c", "d", "e"]));
 }

@@ -301,7 +301,7 @@ fn offering(job_type: &str) -> TickInput {
 
 /// The records of demands.
 fn demands(cloud: &Cloud) -> Vec<Record> {
-    let prefix = String::new();
+    let prefix = format!("{}.", hex(&digest(&["q"])[..16]));
     let query = RecordQuery { kind: RecordKind::Demand, prefix, after: None, limit: 10 };
     cloud.now(cloud.server.engine().ports().store.records(&[query])).unwrap().remove(0)
 }
@@ -380,7 +380,7 @@ fn a_tick_that_leaves_demands_to_another_still_releases_grants() {
     // Another process shows that it serves the demands of the queue.
     let shown = Record {
         kind: RecordKind::Demand,
-        name: format!("{}--", hex(&digest(&["q"])[..16])),
+        name: format!("{}.-", hex(&digest(&["q"])[..16])),
         until: cloud.time.now() + Duration::from_secs(3),
         bytes: b"null".to_vec(),
     };
@@ -388,4 +388,34 @@ fn a_tick_that_leaves_demands_to_another_still_releases_grants() {
     let until = cloud.time.now() + Duration::from_mins(1);
     cloud.now(cloud.server.tick_queue(&queue, vec![HintKind::Due], until)).unwrap();
     assert_eq!(ledger().0.batches, []);
+}
+
+#[test]
+fn a_call_of_an_older_release_is_answered_where_it_looks() {
+    let cloud = pulled(27, Some(1));
+    let _leased = start_call(&cloud, "pull");
+    cloud.time.run(cloud.time.now() + Duration::from_secs(2));
+    let [posted] = &demands(&cloud)[..] else { panic!("one call waits") };
+    // Its records have no group.
+    let until = cloud.time.now() + Duration::from_secs(40);
+    let mut content: serde_json::Value = serde_json::from_slice(&posted.bytes).unwrap();
+    content["until"] = serde_json::to_value(until).unwrap();
+    let older = Record {
+        name: posted.name.replacen('.', "-", 1),
+        until,
+        bytes: serde_json::to_vec(&content).unwrap(),
+        ..posted.clone()
+    };
+    let store = &cloud.server.engine().ports().store;
+    cloud.now(store.commit(vec![vec![Write::PutRecord(older.clone())]])).unwrap();
+    // A process looks for them every ten seconds.
+    cloud.time.run(cloud.time.now() + Duration::from_secs(11));
+    cloud.now(cloud.server.enqueue(job("pull", 0))).unwrap();
+    let until = cloud.time.now() + Duration::from_mins(1);
+    cloud.now(cloud.server.tick_queue(&name("q"), vec![HintKind::Due], until)).unwrap();
+    let (kind, prefix) = (RecordKind::Demand, older.name);
+    let query = RecordQuery { kind, prefix, after: None, limit: 10 };
+    let found = cloud.now(store.records(&[query])).unwrap().remove(0).remove(0);
+    let content: serde_json::Value = serde_json::from_slice(&found.bytes).unwrap();
+    assert_eq!(content["offers"][0]["job"], "pull-0");
 }

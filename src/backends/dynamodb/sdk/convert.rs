@@ -108,12 +108,16 @@ pub(super) fn exchange_expression(
     match step {
         ExchangeStep::Add { elements: (name, elements), first, set } => {
             named("#first", first.0);
-            named("#set", set.0);
             values.insert(":first".into(), value_of(&first.1));
-            values.insert(":set".into(), value_of(&set.1));
-            let sets = "SET #first = if_not_exists(#first, :first), #set = :set";
+            let mut sets = vec!["#first = if_not_exists(#first, :first)".to_owned()];
+            for (name, value) in set {
+                named(&format!("#{name}"), *name);
+                values.insert(format!(":{name}"), value_of(value));
+                sets.push(format!("#{name} = :{name}"));
+            }
+            let sets = format!("SET {}", sets.join(", "));
             if elements.is_empty() {
-                return sets.to_owned();
+                return sets;
             }
             named("#elements", *name);
             values.insert(":elements".into(), value_of(&Val::Set(elements.clone())));

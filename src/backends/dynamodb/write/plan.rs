@@ -1,7 +1,5 @@
 //! The changes that each write of a wave makes.
 
-use futures_util::future;
-
 use super::{
     Effect, PlannedWrite,
     change::change,
@@ -21,10 +19,6 @@ use tidegate_core::{
         job_store::{CurrentRecord, ItemKind, Txn, Write},
     },
 };
-
-/// Random bits of the number of a configuration's version, below its milliseconds.
-const CHANGE_BITS: u32 = 22;
-const CHANGE_MASK: u64 = (1 << CHANGE_BITS) - 1;
 
 impl DynamoStore {
     /// The changes of `writes`, and the locations of their jobs.
@@ -46,11 +40,11 @@ impl DynamoStore {
             writes.iter().filter_map(|(write, _)| key_read_by(write)).collect();
         read.sort_unstable();
         read.dedup();
-        let items = self.required(&read).await?;
+        let versions = if read.is_empty() { Vec::new() } else { self.item_versions(&read).await? };
         for planned in plan.iter_mut().filter(|one| matches!(one.effect, Effect::Changes(_))) {
             let current = key_read_by(planned.write)
                 .and_then(|key| read.binary_search(&key).ok())
-                .and_then(|index| items[index].as_ref());
+                .map_or(0, |index| versions[index]);
             if !matches!(planned.write, Write::RequireItem { .. } | Write::SetItem { .. }) {
                 planned.mark = self.entropy.bits() as u64;
             }
@@ -58,20 +52,6 @@ impl DynamoStore {
             planned.cleanup.extend(removals_after(planned));
         }
         Ok(plan)
-    }
-
-    /// The items of `keys`, each read from a copy if it has copies.
-    async fn required(&self, keys: &[Key]) -> Result<Vec<Option<Item>>, StoreError> {
-        if keys.is_empty() {
-            return Ok(Vec::new());
-        }
-        let has_copies = |key: &Key| key.p == key::items(ItemKind::Type);
-        let (copied, single): (Vec<Key>, Vec<Key>) = keys.iter().cloned().partition(has_copies);
-        let (copied_items, single_items) =
-            future::try_join(self.copies(&copied), self.table.get(&single)).await?;
-        let (mut copied, mut single) = (copied_items.into_iter(), single_items.into_iter());
-        let next = |key| if has_copies(key) { copied.next() } else { single.next() };
-        Ok(keys.iter().map(next).map(Option::flatten).collect())
     }
 
     /// Reads the rows of jobs that may leave something behind, and adds the changes that remove it.
@@ -109,13 +89,8 @@ impl DynamoStore {
         Ok(())
     }
 
-    /// The effect of `planned`, whose write has read `current`.
-    fn effect(
-        &self,
-        planned: &PlannedWrite<'_>,
-        current: Option<&Item>,
-    ) -> Result<Effect, StoreError> {
-        let version = current.and_then(|item| item.number(row::VERSION)).unwrap_or(0);
+    /// The effect of `planned`, whose write has read an item at `version`.
+    fn effect(&self, planned: &PlannedWrite<'_>, version: u64) -> Result<Effect, StoreError> {
         match planned.write {
             Write::RequireItem { version: wanted, .. } => Ok(require(version, *wanted)),
             Write::SetItem { was: 0, bytes: None, .. } => Ok(require(version, 0)),
@@ -154,10 +129,7 @@ impl DynamoStore {
             None => Change::Delete { key, when: None },
         }));
         if kind.is_decided_under() {
-            // Greater than all before it, and different from that of another change in the same
-            // millisecond. Thousands of changes in one, as a script makes them, need many bits.
-            let millis = self.now().millis().max(1) as u64;
-            let number = millis << CHANGE_BITS | (self.entropy.bits() as u64 & CHANGE_MASK);
+            let number = self.next_configuration_version();
             let version = key::items_version();
             let keys = key::copies(&version).collect::<Vec<_>>().into_iter().chain([version]);
             let put = |key| Change::Put(Item::new(key, [(row::VERSION, Val::N(number))]));

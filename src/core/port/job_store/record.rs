@@ -50,6 +50,15 @@ impl RecordKind {
     pub fn is_transient(self) -> bool {
         matches!(self, Self::Demand | Self::Worker)
     }
+
+    /// The group of the record `name`: what is before the first dot, for a kind that has groups.
+    ///
+    /// A store may keep each group by itself, so that none slows down another. A query finds the
+    /// records of a group if its prefix contains the group with the dot.
+    pub fn group(self, name: &str) -> Option<&str> {
+        let (group, _) = name.split_once('.').filter(|_| self == Self::Demand)?;
+        Some(group)
+    }
 }
 
 /// A query for records.

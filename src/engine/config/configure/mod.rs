@@ -58,7 +58,9 @@ impl Engine {
                 version: was + 1,
                 bytes: bytes.clone(),
             };
-            match self.ports.store.commit(vec![vec![write]]).await?.pop() {
+            let committed = self.ports.store.commit(vec![vec![write]]).await;
+            self.forget_catalog_check();
+            match committed?.pop() {
                 Some(Committed::All) => return Ok(()),
                 Some(Committed::Conflict { current: CurrentRecord::Version(version), .. }) => {
                     was = version;
@@ -83,7 +85,9 @@ impl Engine {
     pub(crate) async fn write_items(&self, mut writes: Vec<Write>) -> Result<bool, Error> {
         // The caller has read the catalog. If a tick has discarded it since, it is read again.
         self.known_catalog().await?.keep_unknown_fields(&mut writes)?;
-        Ok(matches!(self.ports.store.commit(vec![writes]).await?.pop(), Some(Committed::All)))
+        let committed = self.ports.store.commit(vec![writes]).await;
+        self.forget_catalog_check();
+        Ok(matches!(committed?.pop(), Some(Committed::All)))
     }
 
     /// Refuses if a job of the type, or in the queue, has not ended.

@@ -9,8 +9,16 @@
 //! Each call has a place, whose record the place's next call replaces: one write a call. Nothing
 //! depends on these records but how soon a job starts. An offer that is lost is revoked by its
 //! check, and a wake-up that is lost is made up for by the next look at the queue.
+//!
+//! The records of a queue are a group: a table keeps each group in a partition of its own. Those of
+//! calls of an older release have no group. Ticks look for them now and then, and answer them where
+//! they are.
 
-use std::{collections::BTreeSet, sync::OnceLock, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::OnceLock,
+    time::Duration,
+};
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -37,6 +45,8 @@ pub(super) const MAX_WAITING: u32 = 1000;
 pub(super) const MAX_WOKEN: u32 = 100;
 /// Releases that a demand carries at most. Of others the queue gets hints.
 pub(super) const MAX_RELEASES: usize = 32;
+/// How often a process looks for demands of an older release, unless there are some.
+const OLDER_INTERVAL: Duration = Duration::from_secs(10);
 /// Follows the name of a demand in the name of its wake-up.
 const WAKE_UP: &str = "-wake";
 
@@ -118,6 +128,8 @@ pub(super) struct Answer {
 pub(super) struct Places {
     process: OnceLock<String>,
     taken: Mutex<BTreeSet<u16>>,
+    /// When this process looks again for demands of an older release, by queue.
+    older_at: Mutex<HashMap<QueueName, Timestamp>>,
 }
 
 /// The place of a call, free again when it is dropped: a call may be cancelled.
@@ -141,6 +153,17 @@ impl Places {
         Place { places: self, number }
     }
 
+    /// Whether to look for demands of an older release in `queue`.
+    fn looks_for_older(&self, queue: &QueueName, now: Timestamp) -> bool {
+        self.older_at.lock().get(queue).is_none_or(|at| *at <= now)
+    }
+
+    /// Records that a look for demands of an older release `found` some.
+    fn note_older(&self, queue: &QueueName, now: Timestamp, found: bool) {
+        let at = if found { now } else { now + OLDER_INTERVAL };
+        self.older_at.lock().insert(queue.clone(), at);
+    }
+
     /// The record of the call at `place` for `queue`.
     fn record(&self, queue: &QueueName, place: u16, entropy: &dyn Entropy) -> String {
         let process = self.process.get_or_init(|| hex(&(entropy.bits() as u64).to_be_bytes()));
@@ -148,8 +171,13 @@ impl Places {
     }
 }
 
-/// What the names of a queue's records start with.
+/// What the names of a queue's records start with: their group.
 fn prefix(queue: &QueueName) -> String {
+    format!("{}.", hex(&digest(&[queue.as_str()])[..16]))
+}
+
+/// The same for records of an older release.
+fn older_prefix(queue: &QueueName) -> String {
     format!("{}-", hex(&digest(&[queue.as_str()])[..16]))
 }
 
@@ -274,8 +302,16 @@ impl Server {
     /// most `most` records, and removes old ones.
     pub(super) async fn board(&self, queue: &QueueName, most: u32) -> Result<Board, Error> {
         let store = &self.engine().ports().store;
-        let records = store.records(&[query(prefix(queue), most)]).await?;
+        let serverless = self.inner.serverless.as_ref().expect("only a serverless server waits");
+        let looks_for_older = serverless.places.looks_for_older(queue, self.now());
+        let older = looks_for_older.then(|| query(older_prefix(queue), most));
+        let queries: Vec<RecordQuery> =
+            [query(prefix(queue), most)].into_iter().chain(older).collect();
+        let records = store.records(&queries).await?;
         let (now, service) = (self.now(), server_record(queue));
+        if let Some(older) = records.get(1) {
+            serverless.places.note_older(queue, now, !older.is_empty());
+        }
         let mut board = Board::default();
         let mut old = Vec::new();
         for record in records.into_iter().flatten() {

@@ -316,7 +316,7 @@ impl Router<'_> {
         if self.engine.is_unlimited_in(&job.queue, catalog).await? {
             let work = work.filter(|work| !self.engine.is_left_to_lookahead(work.run_at));
             if let Some(work) = work
-                && (work.run_at <= self.now || work.run_at <= self.horizon().await?)
+                && (work.run_at <= self.now || self.is_before_horizon(work.run_at).await?)
             {
                 self.outgoing.work.push(work.clone());
             }
@@ -339,12 +339,17 @@ impl Router<'_> {
         Ok(())
     }
 
-    /// Read after the jobs were written: a lookahead that missed one has moved the horizon before.
-    async fn horizon(&mut self) -> Result<Timestamp, Error> {
-        match self.horizon {
-            Some(horizon) => Ok(horizon),
-            None => Ok(*self.horizon.insert(self.engine.horizon().await?)),
+    /// Whether a job due at `at` is sent now. Unless that is known, the horizon is read after the
+    /// jobs were written: a lookahead that missed one has moved the horizon before.
+    async fn is_before_horizon(&mut self, at: Timestamp) -> Result<bool, Error> {
+        if self.horizon.is_none() && self.engine.is_before_known_horizon(at) {
+            return Ok(true);
         }
+        let horizon = match self.horizon {
+            Some(horizon) => horizon,
+            None => *self.horizon.insert(self.engine.horizon().await?),
+        };
+        Ok(at <= horizon)
     }
 }
 

@@ -126,3 +126,19 @@ pub async fn a_transient_record_is_replaced_and_dropped(store: &dyn JobStore) {
     done(store, vec![Write::RemoveRecord { kind, name: "q-3".into(), until: None }]).await;
     assert_eq!(names(store, kind, "", None, 10).await, [""; 0]);
 }
+
+/// The records of a group are found by its name alone, in order, and page by page.
+pub async fn the_records_of_a_group_are_found_by_its_name(store: &dyn JobStore) {
+    let kind = RecordKind::Demand;
+    let records = ["a.1", "a.2", "a.3", "b.1", "a-1"].map(|name| record(kind, name, 9));
+    done(store, records.map(Write::PutRecord).into()).await;
+    assert_eq!(names(store, kind, "a.", None, 10).await, ["a.1", "a.2", "a.3"]);
+    assert_eq!(names(store, kind, "a.", Some("a.1"), 1).await, ["a.2"]);
+    assert_eq!(names(store, kind, "a.2", None, 10).await, ["a.2"]);
+    assert_eq!(names(store, kind, "b.", None, 10).await, ["b.1"]);
+    assert_eq!(names(store, kind, "a-", None, 10).await, ["a-1"]);
+    let remove = Write::RemoveRecord { kind, name: "a.2".into(), until: None };
+    done(store, vec![remove]).await;
+    assert_eq!(names(store, kind, "a.", None, 10).await, ["a.1", "a.3"]);
+    assert_eq!(RecordKind::Reply.group("a.1"), None, "other kinds have no groups");
+}
