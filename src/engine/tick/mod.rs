@@ -132,6 +132,8 @@ struct TickContext<'a> {
     input: &'a TickInput,
     catalog: &'a Catalog,
     limits: &'a Arc<Limits>,
+    /// Whether the view of the ledger is from an earlier tick.
+    from_cache: bool,
 }
 
 /// The jobs that a tick of an unlimited queue considers.
@@ -163,12 +165,19 @@ impl Engine {
         for attempt in 0..tries {
             let catalog = self.catalog().await?;
             let limits = catalog.limits(queue);
+            let from_cache = cache.view.is_some();
             if cache.view.is_none() && cache.unlimited_under != Some(catalog.version) {
                 cache.view = self.view(queue, &limits).await?;
                 cache.unlimited_under = cache.view.is_none().then_some(catalog.version);
             }
             cache.note_change(&input, self.now());
-            let context = TickContext { queue, input: &input, catalog: &catalog, limits: &limits };
+            let context = TickContext {
+                queue,
+                input: &input,
+                catalog: &catalog,
+                limits: &limits,
+                from_cache,
+            };
             let outcome = if cache.view.is_some() {
                 self.tick_limited(&context, cache, &mut known).await.transpose()
             } else {

@@ -81,7 +81,13 @@ impl Engine {
         let input = TickInput { reports, ..TickInput::default() };
         let catalog = self.recent_catalog().await?;
         let limits = catalog.limits(queue);
-        let context = TickContext { queue, input: &input, catalog: &catalog, limits: &limits };
+        let context = TickContext {
+            queue,
+            input: &input,
+            catalog: &catalog,
+            limits: &limits,
+            from_cache: false,
+        };
         let cache = &mut TickCache::default();
         let mut outcome = self.tick_unlimited(&context, cache, known, Candidates::Due).await?;
         let settled = outcome.reports.iter().zip(before);

@@ -46,7 +46,7 @@ impl Engine {
         limits: &Arc<Limits>,
     ) -> Result<TickOutcome, Error> {
         let input = TickInput { demands: vec![demand], ..TickInput::default() };
-        let context = TickContext { queue, input: &input, catalog, limits };
+        let context = TickContext { queue, input: &input, catalog, limits, from_cache: false };
         let mut known = KnownJobs::default();
         let cache = &mut TickCache::default();
         self.tick_unlimited(&context, cache, &mut known, Candidates::Named(named)).await
@@ -109,7 +109,7 @@ impl Engine {
         window: Option<(u32, f64)>,
         now: Timestamp,
     ) -> Result<(), Error> {
-        let &TickContext { queue, input, catalog, limits } = context;
+        let &TickContext { queue, input, catalog, limits, .. } = context;
         let queue_config =
             QueueConfig { concurrency: None, constraints: Vec::new(), ..limits.queue.clone() };
         let unlimited = Limits { queue: queue_config, ..Limits::default() };

@@ -15,7 +15,7 @@ use tidegate_engine::{
     testkit::faults::FaultyStore,
 };
 
-use super::harness::{Harness, demand, every_store, queue, report, with, work};
+use super::harness::{Harness, demand, every_store, on_a_table, queue, report, with, work};
 
 #[tokio::test]
 async fn a_round_that_loses_every_race_leaves_its_hints_to_the_next() {
@@ -112,4 +112,20 @@ async fn a_slot_that_the_search_finds_free_is_used_at_once() {
         let outcome = harness.tick(TickInput { demands: demands(), ..TickInput::default() }).await;
         assert_eq!(outcome.claimed.len(), 1);
     }
+}
+
+#[tokio::test]
+async fn a_tick_on_an_old_view_uses_a_slot_that_became_free() {
+    let Some(mut harness) = on_a_table() else { return };
+    harness.with_limit(1).await;
+    harness.settle().await;
+    harness.enqueue(work()).await;
+    let run = harness.lease(1).await.remove(0);
+    // Another process settles the report.
+    let frozen = std::mem::take(&mut harness.cache);
+    harness.succeed(&[run]).await;
+    let waiting = harness.enqueue(work()).await;
+    harness.cache = frozen;
+    let started = harness.lease(1).await;
+    assert_eq!(started.iter().map(|job| &job.id).collect::<Vec<_>>(), [&waiting.id]);
 }

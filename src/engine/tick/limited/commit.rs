@@ -141,7 +141,7 @@ impl Engine {
     }
 
     /// Whether the tick must write the ledger.
-    fn changes_ledger(
+    pub(super) fn changes_ledger(
         &self,
         context: &TickContext<'_>,
         view: &LedgerView,

@@ -135,9 +135,11 @@ impl Engine {
             cache.view = None;
             return Ok(None);
         }
-        let mut decision = self.settle_limited(context, cache, known).await?;
-        let view = cache.view.as_mut().expect("the caller read it");
-        self.admit_limited(context, view, &mut decision).await?;
+        let mut decision = self.decide_limited(context, cache, known).await?;
+        if let Some(newer) = self.newer_view(context, cache, &decision).await? {
+            cache.view = Some(newer);
+            decision = self.decide_limited(context, cache, known).await?;
+        }
         // The plugin failed, even if this tick does not commit.
         cache.open_circuit = decision.plan.open_circuit.take();
         let message = decision.plan.faults.last();
@@ -148,6 +150,43 @@ impl Engine {
         self.commit_limited(context, cache, known, decision).await
     }
 
+    /// Decides what a tick does on the view in `cache`.
+    async fn decide_limited(
+        &self,
+        context: &TickContext<'_>,
+        cache: &mut TickCache,
+        known: &KnownJobs,
+    ) -> Result<LimitedDecision, Error> {
+        let mut decision = self.settle_limited(context, cache, known).await?;
+        let view = cache.view.as_mut().expect("the caller read it");
+        self.admit_limited(context, view, &mut decision).await?;
+        Ok(decision)
+    }
+
+    /// The ledger of another process's tick, if `decision` holds jobs on an older view. A decision
+    /// that changes the ledger needs no such read: its commit compares the version.
+    async fn newer_view(
+        &self,
+        context: &TickContext<'_>,
+        cache: &TickCache,
+        decision: &LimitedDecision,
+    ) -> Result<Option<LedgerView>, Error> {
+        let LimitedDecision { ledger, plan, .. } = decision;
+        let view = cache.view().expect("the caller read it");
+        // On an atomic store no other process ticks.
+        let may_be_old =
+            context.from_cache && !self.ports.store.capabilities().atomicity.is_atomic();
+        if !may_be_old || plan.held.is_empty() || self.changes_ledger(context, view, ledger, plan) {
+            return Ok(None);
+        }
+        match self.ports.store.ledger(context.queue).await? {
+            Some((stored, batches)) if stored.version != view.ledger.version => {
+                LedgerView::whole(stored, batches).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
     /// Settles the reports, releases and checks grants, and adopts the jobs that run without one.
     async fn settle_limited(
         &self,
@@ -155,7 +194,7 @@ impl Engine {
         cache: &TickCache,
         known: &KnownJobs,
     ) -> Result<LimitedDecision, Error> {
-        let &TickContext { queue, input, catalog, limits } = context;
+        let &TickContext { queue, input, catalog, limits, .. } = context;
         let view = cache.view().expect("the caller read it");
         let now = self.now().max(view.ledger.time);
         let mut plan = TickPlan {
@@ -202,7 +241,7 @@ impl Engine {
         view: &mut LedgerView,
         decision: &mut LimitedDecision,
     ) -> Result<(), Error> {
-        let &TickContext { queue, input, catalog, limits } = context;
+        let &TickContext { queue, input, catalog, limits, .. } = context;
         let LimitedDecision { now, ledger, plan, .. } = decision;
         if limits.unreadable {
             // What its limits count, and its throttler's state, stay for who can read them.
