@@ -403,7 +403,7 @@ impl WorkQueue for TickRequests {
         let known = self.known(queue);
         let [last, second, third] = known.taken_at;
         let is_busy = now < third + BUSY_INTERVAL;
-        let busy_until = if is_busy { now + BUSY_TIME } else { known.busy_until };
+        let mut busy_until = if is_busy { now + BUSY_TIME } else { known.busy_until };
         self.remember(queue, Known { busy_until, taken_at: [now, last, second], ..known });
         if !is_busy {
             let item = self.item(&key).await?;
@@ -412,9 +412,11 @@ impl WorkQueue for TickRequests {
                     [REQUESTED, RELEASED].iter().any(|name| item.attrs.contains_key(name));
                 is_requested || has_spilled(item, now)
             };
-            if !item.as_ref().is_some_and(has_requests) {
+            let Some(item) = item.as_ref().filter(|item| has_requests(item)) else {
                 return Ok(item.iter().flat_map(|item| digests(item, TAKEN)).collect());
-            }
+            };
+            // Another process may have found the queue busy.
+            busy_until = busy_until.max(self::busy_until(item));
         }
         let set = vec![
             (BUSY, Val::N(busy_until.millis().max(0) as u64)),

@@ -288,6 +288,15 @@ async fn is_made_again(table: Arc<dyn Table>) {
 }
 
 #[tokio::test]
+async fn a_tick_of_another_process_leaves_a_queue_busy() {
+    let both = Processes::on(unsteady()).await;
+    assert_eq!(both.hint(1, &[released("a")]).await, [HintKind::Due]);
+    let taken = both.requests[0].take_releases(&name("q")).await.unwrap();
+    assert_eq!(taken, digests(&["a"]));
+    assert_eq!(both.hint(0, &[released("b"), HintKind::Due]).await, [HintKind::Due]);
+}
+
+#[tokio::test]
 async fn a_request_whose_answer_was_lost_is_still_sent() {
     let table = unsteady();
     let both = Processes::on(table.clone()).await;
