@@ -2,11 +2,13 @@
 //!
 //! `cargo xtask package` makes the zips of the Lambda functions, `cargo xtask start` measures how
 //! long they take to start, `cargo xtask scale` runs the load scenarios of a deployment in full,
-//! and `cargo xtask check --full` runs every check.
+//! `cargo xtask partitions` simulates a limit that is divided, and `cargo xtask check --full` runs
+//! every check.
 
 mod check;
 mod endpoint;
 mod package;
+mod partitions;
 mod scale;
 mod start;
 
@@ -18,12 +20,16 @@ fn main() -> ExitCode {
         Some("package") => package::run(args),
         Some("start") => start::run(),
         Some("scale") => scale::run(),
+        Some("partitions") => {
+            print!("{}", partitions::table());
+            Ok(())
+        }
         Some("check") => check::run(args),
         other => {
             let other = other.unwrap_or("");
             Err(format!(
                 "there is no task {other:?}; there are: package [--arch arm64|x86_64] [--profile \
-                 NAME], start, scale, check --full"
+                 NAME], start, scale, partitions, check --full"
             ))
         }
     };
