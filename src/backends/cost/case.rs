@@ -221,7 +221,7 @@ pub const HELD_CALL: Units = units(1.0, 0.0, 45.0, 0.0, 0.0, [0.0, 0.0, 0.0], 0.
 /// A lease call without jobs that is answered with a pause.
 pub const PAUSED_CALL: Units = units(0.0, 0.0, 8.5, 0.0, 0.0, [0.0, 0.0, 0.0], 0.0);
 /// Seconds between two registrations of a worker.
-pub const REGISTRATION_SECONDS: f64 = 45.0;
+pub const REGISTRATION_SECONDS: f64 = 30.0;
 /// A registration of a worker.
 pub const REGISTRATION: Units = units(1.0, 0.0, 1.0, 0.0, 0.0, [0.0, 0.0, 0.0], 0.0);
 

@@ -13,14 +13,17 @@ use futures_util::{StreamExt, stream};
 
 use super::{
     DynamoStore,
+    bucket::Bucket,
     entry::active,
     key::{self, Hour, Key},
-    table::{Change, Item},
+    table::{Change, Item, Page, PageQuery},
 };
 use tidegate_core::{job::QueueName, port::StoreError, time::Timestamp};
 
 /// Age after its hour at which a listing may be removed.
 const MIN_AGE: Duration = Duration::from_mins(15);
+/// Registrations that one read returns, to know whether there is any.
+const FIRST_BUCKETS: u32 = 8;
 /// Queues whose buckets are read at once.
 const MAX_CONCURRENT_READS: usize = 16;
 
@@ -81,12 +84,38 @@ impl DynamoStore {
         keys: Vec<Key>,
     ) -> Result<Option<Vec<Key>>, StoreError> {
         for late in [false, true] {
-            let range = (key::FIRST.to_string(), format!("{}{}", last.text(), key::LAST));
-            if self.next_item(key::open(queue, late), range, None).await?.is_some() {
+            if self.has_open(queue, last, late).await? {
                 return Ok(None);
             }
         }
         Ok(Some(keys))
+    }
+
+    /// Whether `queue` has an open bucket of `last` or an hour before it.
+    async fn has_open(
+        &self,
+        queue: &QueueName,
+        last: Hour,
+        late: bool,
+    ) -> Result<bool, StoreError> {
+        let mut query = PageQuery {
+            p: key::open(queue, late),
+            from: key::FIRST.to_string(),
+            to: format!("{}{}", last.text(), key::LAST),
+            limit: Some(FIRST_BUCKETS),
+            backward: false,
+            after: None,
+        };
+        loop {
+            let Page { items, next } = self.table.query(&query).await?;
+            if items.iter().any(|item| Bucket::read(item, late).is_some()) {
+                return Ok(true);
+            }
+            query.after = next;
+            if query.after.is_none() {
+                return Ok(false);
+            }
+        }
     }
 
     /// Lists the queues whose buckets were opened by a release that did not list them.

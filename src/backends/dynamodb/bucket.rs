@@ -49,7 +49,7 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    fn read(item: &Item, late: bool) -> Option<Self> {
+    pub(super) fn read(item: &Item, late: bool) -> Option<Self> {
         let (hour, index_partition) = key::registered_of(&item.key.s)?;
         Some(Self {
             registered: item.key.clone(),

@@ -126,13 +126,15 @@ pub(super) fn timer_item(key: Key, jobs: &[TimedJob]) -> Result<Item, StoreError
 /// timer for it. `whole` states whether the spec may have changed too.
 ///
 /// An existing timer is never later than needed, but it is removed if its time comes while a grant
-/// watches the job. So a job that waits again after that time gets another one.
+/// watches the job. So a job that waits again after that time gets another one; the clock of the
+/// process that removed it may have been ahead.
 pub(super) fn timer_of(job: &Job, whole: bool, now: Timestamp) -> Option<Timestamp> {
     if job.life.ended().is_some() {
         return retention::sweep_at(job);
     }
     let at = job.life.wake_at(&job.spec)?;
-    let is_past = matches!(job.life.state, State::Scheduled { .. }) && at <= now;
+    let is_past =
+        matches!(job.life.state, State::Scheduled { .. }) && at <= now + LOW_WATERMARK_LAG;
     (whole || is_past || renews_timer(job)).then_some(at)
 }
 

@@ -200,7 +200,7 @@ impl DynamoStore {
     }
 
     /// The first item of a range of `p` after the sort key `after`.
-    pub(super) async fn next_item(
+    async fn next_item(
         &self,
         p: String,
         (from, to): (String, String),

@@ -17,8 +17,12 @@ use tidegate_api::RegistrationBody;
 /// The longest wait for the answer to the last request.
 const MAX_LEAVE_TIME: Duration = Duration::from_secs(2);
 
-/// The interval in which a registration is renewed. The server counts a worker for a minute.
-const RENEWAL_INTERVAL: Duration = Duration::from_secs(45);
+/// The interval in which a registration is renewed. The server counts a worker for a minute, so
+/// one of them may be late.
+const RENEWAL_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Most types of a registration.
+const MAX_TYPES: usize = 100;
 
 /// Registers the worker of `plan` with the latest capacity, and renews that until the sender of
 /// capacities is gone. A registration that the server refuses is not repeated with the same
@@ -34,7 +38,7 @@ pub(super) async fn register(
         let body = RegistrationBody {
             capacity: u32::try_from(limit).ok(),
             queue: plan.queue.clone(),
-            types: Some(plan.types.clone()).filter(|types| !types.is_empty()),
+            types: Some(plan.types.clone()).filter(|types| (1..=MAX_TYPES).contains(&types.len())),
         };
         let mut wait = MIN_BACKOFF;
         let is_registered = loop {

@@ -102,6 +102,7 @@ impl Builder {
             queues: Mutex::default(),
             waiters: waiters::Waiters::default(),
             workers: Arc::default(),
+            stored_workers: Mutex::default(),
             explanations: Mutex::default(),
             operations: Mutex::default(),
             traces: self.traces,

@@ -112,6 +112,8 @@ pub(crate) struct Inner {
     queues: Mutex<HashMap<QueueName, QueueHandle>>,
     waiters: waiters::Waiters,
     workers: Arc<workers::Workers>,
+    /// The registered workers of a serverless deployment, and when they were read.
+    stored_workers: Mutex<Option<(Timestamp, Arc<workers::Workers>)>>,
     /// What the status of a queue said last, and when.
     explanations: Mutex<HashMap<QueueName, (Timestamp, Arc<QueueExplanation>)>>,
     /// The bulk operations under way.

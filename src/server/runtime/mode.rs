@@ -104,7 +104,7 @@ impl Server {
     /// with any of its processes.
     pub(super) async fn shared_workers(&self) -> Result<Arc<Workers>, Error> {
         if self.inner.is_serverless() {
-            return Ok(Arc::new(self.stored_workers().await?));
+            return self.stored_workers().await;
         }
         Ok(Arc::clone(&self.inner.workers))
     }

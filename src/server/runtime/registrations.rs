@@ -4,7 +4,7 @@
 //! last heard. A serverless deployment stores each registration for ten minutes: its processes share
 //! no memory, and count the workers of a queue by these records.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +26,10 @@ use tidegate_engine::{Error, request::Registration};
 const RETENTION: Duration = Duration::from_hours(7 * 24);
 /// Most registrations that are kept by an embedded server, and read by a serverless one.
 const MAX_REGISTRATIONS: u64 = 10_000;
+/// Most records that are read for them.
+const MAX_RECORDS: usize = 10 * MAX_REGISTRATIONS as usize;
+/// How old the registrations may be that a serverless server counts.
+const MAX_STORED_AGE: Duration = Duration::from_secs(5);
 /// Records that one read returns.
 const PAGE_RECORDS: u32 = 1000;
 
@@ -54,18 +58,19 @@ fn record_name(worker: &str) -> String {
 }
 
 impl Server {
-    /// Stores what a worker has registered.
+    /// Stores what a worker has registered: an embedded server only the capacity.
     pub(super) async fn keep_registration(
         &self,
         worker: &str,
         registration: &Registration,
     ) -> Result<(), Error> {
         let is_serverless = self.inner.is_serverless();
-        let Registration { capacity, queue, types } = registration.clone();
-        // An embedded server learns the rest from lease requests.
-        if !is_serverless && capacity.is_none() {
-            return self.remove_registration(worker).await;
-        }
+        let Registration { capacity, queue, types } = match registration {
+            whole if is_serverless => whole.clone(),
+            // An embedded server learns the rest from lease requests.
+            Registration { capacity: Some(capacity), .. } => Registration::of_capacity(*capacity),
+            _ => return self.remove_registration(worker).await,
+        };
         let registered = Registered { worker: worker.to_owned(), capacity, queue, types };
         let bytes =
             serde_json::to_vec(&registered).map_err(|error| Error::Internal(error.to_string()))?;
@@ -74,6 +79,7 @@ impl Server {
         let record = Record { kind, name: record_name(worker), until, bytes };
         let store = &self.inner.engine.ports().store;
         store.commit(vec![vec![Write::PutRecord(record)]]).await?;
+        *self.inner.stored_workers.lock() = None;
         // The table of a serverless deployment expires them.
         if !is_serverless
             && let Err(error) = store.purge(kind, now, MAX_REGISTRATIONS, PAGE_RECORDS).await
@@ -88,13 +94,14 @@ impl Server {
         let (kind, name) = (RecordKind::Worker, record_name(worker));
         let write = Write::RemoveRecord { kind, name, until: None };
         self.inner.engine.ports().store.commit(vec![vec![write]]).await?;
+        *self.inner.stored_workers.lock() = None;
         Ok(())
     }
 
     /// Reads the capacities from before the start. Those that are damaged are left out: their
     /// workers register them again.
     pub(super) async fn load_capacities(&self) -> Result<(), Error> {
-        let registered = match self.registered().await {
+        let registered = match self.registered("").await {
             Err(error @ StoreError::Corrupt(_)) => {
                 tracing::error!(error = %error.chain(), "capacities of workers cannot be read");
                 return Ok(());
@@ -108,34 +115,51 @@ impl Server {
         Ok(())
     }
 
-    /// The workers that registered in the last ten minutes, as stored by a serverless deployment.
-    pub(super) async fn stored_workers(&self) -> Result<Workers, Error> {
+    /// The workers that registered in the last ten minutes, as stored by a serverless deployment a
+    /// few seconds ago or later. Every worker asks for their number every few seconds.
+    pub(super) async fn stored_workers(&self) -> Result<Arc<Workers>, Error> {
         let now = self.now();
-        let registered = self.registered().await?;
+        if let Some((at, workers)) = &*self.inner.stored_workers.lock()
+            && *at <= now
+            && now.since(*at) < MAX_STORED_AGE
+        {
+            return Ok(Arc::clone(workers));
+        }
+        let workers = Arc::new(self.workers_of(&self.registered("").await?));
+        *self.inner.stored_workers.lock() = Some((now, Arc::clone(&workers)));
+        Ok(workers)
+    }
+
+    /// The worker of this name, if it registered in the last ten minutes.
+    pub(super) async fn stored_worker(&self, name: &str) -> Result<Workers, Error> {
+        Ok(self.workers_of(&self.registered(&record_name(name)).await?))
+    }
+
+    fn workers_of(&self, registered: &[Record]) -> Workers {
+        let now = self.now();
         let current = registered.iter().filter(|record| record.until > now).filter_map(|record| {
             let Registered { worker, capacity, queue, types } = Registered::read(record)?;
             let seen_at = record.until - WORKER_EXPIRY;
             Some((worker, Registration { capacity, queue, types }, seen_at))
         });
-        Ok(Workers::of_registrations(current))
+        Workers::of_registrations(current)
     }
 
-    /// The records of registrations, at most [`MAX_REGISTRATIONS`].
-    async fn registered(&self) -> Result<Vec<Record>, StoreError> {
-        let mut query = RecordQuery {
-            kind: RecordKind::Worker,
-            prefix: String::new(),
-            after: None,
-            limit: PAGE_RECORDS,
-        };
-        let mut registered = Vec::new();
+    /// The records of registrations whose names begin with `prefix`, at most
+    /// [`MAX_REGISTRATIONS`] that have not expired. The table may drop the others days later.
+    async fn registered(&self, prefix: &str) -> Result<Vec<Record>, StoreError> {
+        let (kind, prefix, now) = (RecordKind::Worker, prefix.to_owned(), self.now());
+        let mut query = RecordQuery { kind, prefix, after: None, limit: PAGE_RECORDS };
+        let (mut registered, mut read) = (Vec::new(), 0);
         loop {
             let store = &self.inner.engine.ports().store;
             let page = store.records(std::slice::from_ref(&query)).await?.pop().unwrap_or_default();
-            query.after = page.last().map(|record| record.name.clone());
-            let is_last = page.len() < PAGE_RECORDS as usize;
-            registered.extend(page);
-            if is_last || registered.len() as u64 >= MAX_REGISTRATIONS {
+            // A page without the records that cannot be read may be short.
+            let Some(last) = page.last() else { return Ok(registered) };
+            query.after = Some(last.name.clone());
+            read += page.len();
+            registered.extend(page.into_iter().filter(|record| record.until > now));
+            if registered.len() >= MAX_REGISTRATIONS as usize || read >= MAX_RECORDS {
                 return Ok(registered);
             }
         }
@@ -144,8 +168,6 @@ impl Server {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use object_store::memory::InMemory;
 
     use super::*;
@@ -226,14 +248,30 @@ mod tests {
             assert_eq!(listed.map(|worker| worker.name).collect::<Vec<_>>(), ["a", "b", "c", "d"]);
         }
         other.forget_worker("a", true).await.unwrap();
+        assert!(one.forget_worker("a", true).await.is_err(), "it is gone");
         other.drain_worker("c", true).await.unwrap();
+        clock.advance(MAX_STORED_AGE);
         assert_eq!(counted(&one).await, (1, 0), "one left, one is drained");
-        clock.advance(Duration::from_secs(59));
+        clock.advance(Duration::from_secs(54));
         one.register_worker("a", of(None, &["letter"])).await.unwrap();
         clock.advance(Duration::from_secs(1));
         assert_eq!(counted(&other).await, (1, 0), "without those that are silent for a minute");
         clock.advance(Duration::from_mins(10));
         assert_eq!(other.workers().await.unwrap().len(), 1, "the drained one");
+    }
+
+    #[tokio::test]
+    async fn a_worker_that_registers_again_keeps_its_capacity_past_a_week() {
+        let machine = Machine::default();
+        let server = machine.start().await;
+        for _ in 0..16 {
+            server.register_worker("w", Registration::of_capacity(2)).await.unwrap();
+            machine.clock.advance(Duration::from_hours(12));
+        }
+        server.register_worker("other", Registration::of_capacity(1)).await.unwrap();
+        drop(server);
+        let server = machine.start().await;
+        assert_eq!(server.inner.workers.capacity("w"), Some(2));
     }
 
     #[tokio::test]

@@ -524,7 +524,7 @@ pub async fn registration() -> Units {
         let registration = Registration { queue: Some(queue()), ..Registration::of_capacity(4) };
         deployment.enqueue.register_worker("w", registration).await.unwrap();
         deployment.enqueue.flush().await.unwrap();
-        deployment.run(deployment.clock.now() + Duration::from_secs(45)).await;
+        deployment.run(deployment.clock.now() + Duration::from_secs(30)).await;
     }
     deployment.since(before, idle).over(f64::from(count))
 }

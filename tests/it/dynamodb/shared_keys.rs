@@ -110,7 +110,7 @@ async fn messages(harness: &Harness, types: &[&str]) -> Vec<Work> {
 }
 
 #[tokio::test]
-async fn lone_claims_of_a_queue_share_no_key() {
+async fn single_claims_of_a_queue_share_no_key() {
     let (harness, table) = queues(&["mail"], Start::Claim).await;
     let work = messages(&harness, &["mail"; 300]).await;
     harness.wait(1);

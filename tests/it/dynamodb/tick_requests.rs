@@ -400,7 +400,7 @@ impl Load {
 
 #[tokio::test]
 async fn no_key_takes_all_releases_of_a_busy_queue() {
-    // Those of lone callbacks, of few, and of invocations that report thirty results.
+    // Those of single callbacks, of few, and of invocations that report thirty results.
     let cases = [(1000, 1, 1.6), (2000, 1, 1.6), (50, 1, 1.4), (4000, 30, 0.2), (9000, 30, 0.2)];
     for (releases, of_change, units_of_each) in cases {
         let (most, units, hints) = Load { releases, of_change }.run().await;

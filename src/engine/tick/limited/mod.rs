@@ -127,27 +127,24 @@ impl Engine {
         known: &mut KnownJobs,
     ) -> Result<Option<TickOutcome>, Error> {
         let limits = context.limits;
-        let decided_under = cache.view().map_or(0, |view| view.ledger.config_version);
-        // At version 0 the queue has no configuration. The commit requires that it still has none.
-        if limits.version > 0 && limits.version < decided_under {
-            // Another process has read a newer configuration: this snapshot is old.
-            self.catalog.store(Arc::default());
-            cache.view = None;
-            return Ok(None);
+        let mut may_be_old = context.from_cache;
+        loop {
+            let decided_under = cache.view().map_or(0, |view| view.ledger.config_version);
+            // At version 0 the queue has no configuration. The commit requires that it still has
+            // none.
+            if limits.version > 0 && limits.version < decided_under {
+                // Another process has read a newer configuration: this snapshot is old.
+                self.catalog.store(Arc::default());
+                cache.view = None;
+                return Ok(None);
+            }
+            let decision = self.decide_limited(context, cache, known).await?;
+            if may_be_old && let Some(newer) = self.newer_view(context, cache, &decision).await? {
+                (cache.view, may_be_old) = (Some(newer), false);
+                continue;
+            }
+            return self.commit_limited(context, cache, known, decision).await;
         }
-        let mut decision = self.decide_limited(context, cache, known).await?;
-        if let Some(newer) = self.newer_view(context, cache, &decision).await? {
-            cache.view = Some(newer);
-            decision = self.decide_limited(context, cache, known).await?;
-        }
-        // The plugin failed, even if this tick does not commit.
-        cache.open_circuit = decision.plan.open_circuit.take();
-        let message = decision.plan.faults.last();
-        let message = message.and_then(|call| Some(call.answer.as_ref().err()?.to_string()));
-        self.failed_throttlers.set(context.queue, cache.open_circuit.as_ref(), message);
-        cache.faults.append(&mut decision.plan.faults);
-        cache.faults.truncate(MAX_REPORTED_FAULTS);
-        self.commit_limited(context, cache, known, decision).await
     }
 
     /// Decides what a tick does on the view in `cache`.
@@ -160,6 +157,13 @@ impl Engine {
         let mut decision = self.settle_limited(context, cache, known).await?;
         let view = cache.view.as_mut().expect("the caller read it");
         self.admit_limited(context, view, &mut decision).await?;
+        // The plugin failed, even if this tick does not commit.
+        cache.open_circuit = decision.plan.open_circuit.take();
+        let message = decision.plan.faults.last();
+        let message = message.and_then(|call| Some(call.answer.as_ref().err()?.to_string()));
+        self.failed_throttlers.set(context.queue, cache.open_circuit.as_ref(), message);
+        cache.faults.append(&mut decision.plan.faults);
+        cache.faults.truncate(MAX_REPORTED_FAULTS);
         Ok(decision)
     }
 
@@ -174,9 +178,8 @@ impl Engine {
         let LimitedDecision { ledger, plan, .. } = decision;
         let view = cache.view().expect("the caller read it");
         // On an atomic store no other process ticks.
-        let may_be_old =
-            context.from_cache && !self.ports.store.capabilities().atomicity.is_atomic();
-        if !may_be_old || plan.held.is_empty() || self.changes_ledger(context, view, ledger, plan) {
+        let is_alone = self.ports.store.capabilities().atomicity.is_atomic();
+        if is_alone || plan.held.is_empty() || self.changes_ledger(context, view, ledger, plan) {
             return Ok(None);
         }
         match self.ports.store.ledger(context.queue).await? {

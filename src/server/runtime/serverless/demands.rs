@@ -47,6 +47,8 @@ pub(super) const MAX_WOKEN: u32 = 100;
 pub(super) const MAX_RELEASES: usize = 32;
 /// How often a process looks for demands of an older release, unless there are some.
 const OLDER_INTERVAL: Duration = Duration::from_secs(10);
+/// Queues for which a process remembers when it looked.
+const MAX_REMEMBERED: usize = 10_000;
 /// Follows the name of a demand in the name of its wake-up.
 const WAKE_UP: &str = "-wake";
 
@@ -161,7 +163,11 @@ impl Places {
     /// Records that a look for demands of an older release `found` some.
     fn note_older(&self, queue: &QueueName, now: Timestamp, found: bool) {
         let at = if found { now } else { now + OLDER_INTERVAL };
-        self.older_at.lock().insert(queue.clone(), at);
+        let mut older_at = self.older_at.lock();
+        if older_at.len() >= MAX_REMEMBERED {
+            older_at.clear();
+        }
+        older_at.insert(queue.clone(), at);
     }
 
     /// The record of the call at `place` for `queue`.
@@ -299,7 +305,7 @@ impl Server {
     }
 
     /// The demands that wait for jobs of `queue`, those that end first before the others. Reads at
-    /// most `most` records, and removes old ones.
+    /// most `most` records, and as many of calls of an older release, and removes old ones.
     pub(super) async fn board(&self, queue: &QueueName, most: u32) -> Result<Board, Error> {
         let store = &self.engine().ports().store;
         let serverless = self.inner.serverless.as_ref().expect("only a serverless server waits");

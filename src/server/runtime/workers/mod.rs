@@ -8,6 +8,7 @@
 mod of_queue;
 mod registry;
 
+use registry::MAX_TYPES;
 pub(super) use registry::{Presence, WORKER_EXPIRY, Workers};
 
 use super::Server;
@@ -44,7 +45,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// 400 for a bad name or capacity.
+    /// 400 for a bad name or capacity, or more than 100 types.
     pub async fn register_worker(
         &self,
         name: &str,
@@ -69,6 +70,10 @@ impl Server {
         if *capacity == Some(0) {
             return Err(Error::invalid("capacity", "must be at least 1"));
         }
+        if types.len() > MAX_TYPES {
+            let message = format!("must have at most {MAX_TYPES} entries");
+            return Err(Error::invalid("types", message));
+        }
         if let Some(queue) = queue.as_ref().filter(|queue| !bounds.allow_queue(queue)) {
             return Err(outside(&format!("queue {queue}")));
         }
@@ -79,10 +84,10 @@ impl Server {
         if self.inner.is_serverless() {
             self.keep_registration(name, &registration).await?;
         } else if workers.is_stored(name, *capacity, now) {
-            workers.register(name, &registration, now);
+            workers.register(name, &registration, None, now);
         } else {
             self.keep_registration(name, &registration).await?;
-            workers.register(name, &registration, now);
+            workers.register(name, &registration, Some(now), now);
             self.inner.wake_known();
         }
         let catalog = self.inner.engine.catalog().await?;
@@ -111,7 +116,17 @@ impl Server {
     async fn worker(&self, name: &str) -> Result<Worker, Error> {
         let missing =
             || Error::NotFound { code: ErrorCode::WorkerNotFound, what: format!("worker {name}") };
-        self.workers().await?.into_iter().find(|worker| worker.name == name).ok_or_else(missing)
+        let catalog = self.inner.engine.catalog().await?;
+        let running = self.inner.engine.running_by_worker(&[]);
+        let stored;
+        let known = if self.inner.is_serverless() {
+            stored = self.stored_worker(name).await?;
+            &stored
+        } else {
+            &*self.inner.workers
+        };
+        let listed = known.list(&running, &catalog.drains, self.now());
+        listed.into_iter().find(|worker| worker.name == name).ok_or_else(missing)
     }
 
     /// Drains a worker (it gets no more jobs), or ends its drain. A

@@ -26,8 +26,9 @@ const MAX_UNNAMED: usize = 1000;
 const PRUNE_INTERVAL: Duration = Duration::from_secs(1);
 /// How often the capacity of a worker that still calls is stored again.
 const RENEWAL: Duration = Duration::from_hours(24);
-/// Most types that are remembered of a lease request; with more, it counts as one for all types.
-const MAX_TYPES: usize = 100;
+/// Most types that are remembered of a lease request; with more, it counts as one for all types. A
+/// registration has no more.
+pub(super) const MAX_TYPES: usize = 100;
 
 /// Who sends lease requests.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -270,10 +271,17 @@ impl Workers {
             .is_some_and(|entry| entry.capacity == capacity && now.since(entry.stored_at) < RENEWAL)
     }
 
-    /// Registers a worker, whose capacity is stored.
-    pub(super) fn register(&self, name: &str, registration: &Registration, now: Timestamp) {
+    /// Registers a worker. `stored_at` is when its capacity was stored, if that was now.
+    pub(super) fn register(
+        &self,
+        name: &str,
+        registration: &Registration,
+        stored_at: Option<Timestamp>,
+        now: Timestamp,
+    ) {
         self.update(&Caller::Named(name.to_owned()), now, |entry| {
-            (entry.capacity, entry.stored_at) = (registration.capacity, now);
+            entry.capacity = registration.capacity;
+            entry.stored_at = stored_at.unwrap_or(entry.stored_at);
             if let Some(takes) = Takes::registered(registration) {
                 entry.takes = Some(takes);
             }

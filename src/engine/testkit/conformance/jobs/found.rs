@@ -50,6 +50,7 @@ pub async fn overdue_jobs_come_earliest_first(store: &dyn JobStore) {
             assert_eq!(*job, get(store, job).await);
         }
         assert_eq!(page.next, None, "no job is unreadable");
+        assert!(page.next_at.is_none_or(|next| next > at(millis)), "{page:?}");
         (ids, page.next_at.map(Timestamp::millis))
     };
     // A store that expires records itself may give an earlier instant.
