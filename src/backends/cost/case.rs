@@ -195,7 +195,7 @@ pub const LIMITED_RETRIED: Case = Case {
     name: "limited, one retry",
     batched: units(8.875, 5.0, 13.082, 1.647, 0.695, [1.0, 0.503, 0.245], 0.127),
     single: units(16.075, 5.0, 48.975, 13.6, 9.0, [1.0, 5.525, 2.0], 1.353),
-    bulk: units(7.25, 5.0, 10.12, 0.52, 0.66, [0.01, 0.158, 0.09], 0.024),
+    bulk: units(7.25, 5.0, 10.16, 0.52, 0.66, [0.01, 0.158, 0.09], 0.024),
 };
 
 /// In a limited queue, one retry, each attempt completed by a callback.
