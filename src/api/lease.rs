@@ -242,8 +242,9 @@ pub struct RegistrationBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub queue: Option<QueueName>,
-    /// The types that it takes, as in its lease requests, at most 100. With `queue` or `types` it counts among
-    /// the `workers` of its queues for a minute. The serverless deployment mode counts no others.
+    /// The types that it takes, as in its lease requests, at most 100. With `queue` or `types` it
+    /// counts among the `workers` of its queues for a minute. The serverless deployment mode counts
+    /// no others.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<String>>)]
     pub types: Option<Vec<TypeName>>,

@@ -40,33 +40,28 @@ pub(super) async fn register(
             queue: plan.queue.clone(),
             types: Some(plan.types.clone()).filter(|types| (1..=MAX_TYPES).contains(&types.len())),
         };
-        let mut wait = MIN_BACKOFF;
-        let is_registered = loop {
-            match client.put(&["workers", worker]).json(&body).send().await {
-                Ok(_) => break true,
-                Err(err) if !err.passes() => {
-                    print_error(format_args!("{worker} was not registered: {err}"));
-                    break false;
-                }
-                Err(_) => {}
-            }
-            pause(wait).await;
-            wait = (wait * 2).min(MAX_BACKOFF);
-        };
-        let renewal = async {
-            if is_registered {
-                pause(RENEWAL_INTERVAL).await;
-            } else {
-                std::future::pending::<()>().await;
-            }
-        };
+        let is_registered = send(&client, worker, &body).await;
         tokio::select! {
             changed = capacity.changed() => if changed.is_err() {
                 return;
             },
-            () = renewal => {}
+            () = pause(RENEWAL_INTERVAL), if is_registered => {}
         }
     }
+}
+
+/// Sends a registration until the server answers. Returns whether it accepted it.
+async fn send(client: &Client, worker: &str, body: &RegistrationBody) -> bool {
+    let mut wait = MIN_BACKOFF;
+    while let Err(err) = client.put(&["workers", worker]).json(body).send().await {
+        if !err.passes() {
+            print_error(format_args!("{worker} was not registered: {err}"));
+            return false;
+        }
+        pause(wait).await;
+        wait = (wait * 2).min(MAX_BACKOFF);
+    }
+    true
 }
 
 /// Asks the server to end the waiting lease request of `worker`, until the request has ended.

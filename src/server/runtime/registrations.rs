@@ -173,7 +173,7 @@ mod tests {
     use super::*;
     use crate::runtime::testing::builder_on;
     use tidegate_core::{
-        job::{Job, Payload, type_config::TypeConfig},
+        job::{Job, JobId, Payload, type_config::TypeConfig},
         port::{Clock as _, Committed, JobStore, StoreLayer, store_layer::Operation},
         queue::QueueConfig,
     };
@@ -197,6 +197,25 @@ mod tests {
             let builder = builder_on(clock, Arc::clone(store) as _, Arc::clone(objects) as _);
             builder.start().await.unwrap()
         }
+
+        /// A server with the worker `w` of capacity 2, and with jobs of type `work`.
+        async fn with_jobs(&self, jobs: usize) -> Server {
+            let server = self.start().await;
+            server.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
+            server.register_worker("w", Registration::of_capacity(2)).await.unwrap();
+            enqueue(&server, jobs).await;
+            server
+        }
+    }
+
+    /// Enqueues jobs of type `work`. Returns the last one's id.
+    async fn enqueue(server: &Server, jobs: usize) -> Option<JobId> {
+        let mut last = None;
+        for _ in 0..jobs {
+            let new = NewJob::new(name("work"), Payload::null());
+            last = Some(server.enqueue(new).await.unwrap().job.id);
+        }
+        last
     }
 
     async fn leased(server: &Server) -> Vec<Job> {
@@ -277,14 +296,8 @@ mod tests {
     #[tokio::test]
     async fn a_capacity_outlives_a_restart_until_it_is_taken_back() {
         let machine = Machine::default();
-        let server = machine.start().await;
-        server.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
-        server.register_worker("w", Registration::of_capacity(2)).await.unwrap();
-        let enqueue = || server.enqueue(NewJob::new(name("work"), Payload::null()));
-        for _ in 0..7 {
-            enqueue().await.unwrap();
-        }
-        let waiting = enqueue().await.unwrap().job.id;
+        let server = machine.with_jobs(7).await;
+        let waiting = enqueue(&server, 1).await.unwrap();
         let run = leased(&server).await;
         assert_eq!(run.len(), 2);
         drop(server);
@@ -309,13 +322,7 @@ mod tests {
     #[tokio::test]
     async fn a_damaged_capacity_is_left_out_alone() {
         let machine = Machine::default();
-        let server = machine.start().await;
-        server.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
-        server.register_worker("w", Registration::of_capacity(2)).await.unwrap();
-        for _ in 0..5 {
-            server.enqueue(NewJob::new(name("work"), Payload::null())).await.unwrap();
-        }
-        drop(server);
+        drop(machine.with_jobs(5).await);
         let kind = RecordKind::Worker;
         let until = machine.clock.now() + RETENTION;
         let damaged = [&b"{"[..], b"{\"worker\": \"v\"}", b"{\"worker\": \"u\", \"capacity\": -1}"];
@@ -351,13 +358,7 @@ mod tests {
     #[tokio::test]
     async fn a_server_starts_without_capacities_that_cannot_be_read() {
         let machine = Machine::default();
-        let server = machine.start().await;
-        server.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
-        server.register_worker("w", Registration::of_capacity(2)).await.unwrap();
-        for _ in 0..5 {
-            server.enqueue(NewJob::new(name("work"), Payload::null())).await.unwrap();
-        }
-        drop(server);
+        drop(machine.with_jobs(5).await);
         let store = Arc::new(NoRecords(Arc::clone(&machine.store)));
         let builder = builder_on(&machine.clock, store, Arc::clone(&machine.objects) as _);
         let server = builder.start().await.unwrap();
@@ -367,9 +368,7 @@ mod tests {
     #[tokio::test]
     async fn a_worker_that_calls_keeps_its_capacity_past_a_week() {
         let machine = Machine::default();
-        let server = machine.start().await;
-        server.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
-        server.register_worker("w", Registration::of_capacity(2)).await.unwrap();
+        let server = machine.with_jobs(0).await;
         for _ in 0..8 {
             machine.clock.advance(Duration::from_hours(24));
             assert!(leased(&server).await.is_empty());
@@ -378,9 +377,7 @@ mod tests {
         server.register_worker("other", Registration::of_capacity(1)).await.unwrap();
         drop(server);
         let server = machine.start().await;
-        for _ in 0..8 {
-            server.enqueue(NewJob::new(name("work"), Payload::null())).await.unwrap();
-        }
+        enqueue(&server, 8).await;
         assert_eq!(leased(&server).await.len(), 2);
     }
 }

@@ -4,7 +4,7 @@
 //! of the whole item before or after it, whichever is larger. A refused write is billed too.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     ops::Sub,
     sync::Arc,
 };
@@ -70,6 +70,8 @@ pub struct Metered<T> {
 #[derive(Default)]
 struct Account {
     bill: Bill,
+    /// What the items of each partition key took.
+    partitions: BTreeMap<String, Bill>,
     items: HashMap<Key, Item>,
 }
 
@@ -82,6 +84,11 @@ impl<T: Table> Metered<T> {
     /// The units so far.
     pub fn bill(&self) -> Bill {
         self.account.lock().bill
+    }
+
+    /// The units of each partition key since the last call.
+    pub fn take_partitions(&self) -> BTreeMap<String, Bill> {
+        std::mem::take(&mut self.account.lock().partitions)
     }
 
     /// The table itself.
@@ -103,13 +110,23 @@ impl<T: Table> Metered<T> {
 }
 
 impl Account {
+    fn add_reads(&mut self, partition: &str, units: f64) {
+        self.bill.reads += units;
+        self.partitions.entry(partition.to_owned()).or_default().reads += units;
+    }
+
+    fn add_writes(&mut self, partition: &str, units: f64) {
+        self.bill.writes += units;
+        self.partitions.entry(partition.to_owned()).or_default().writes += units;
+    }
+
     /// Records a change that was made, or refused unless `taken`.
     fn changed(&mut self, change: &Change, taken: bool, factor: f64) {
         let current = self.items.get(change.key());
         let after = change.applied(current);
         let larger = current.map_or(0, Item::size).max(after.as_ref().map_or(0, Item::size));
         let units = write_units(larger) * factor;
-        self.bill.writes += units;
+        self.add_writes(&change.key().p, units);
         if change.key().is_row() {
             self.bill.rows += units;
         }
@@ -128,13 +145,13 @@ impl Account {
 impl<T: Table> Table for Metered<T> {
     async fn get(&self, keys: &[Key]) -> Result<Vec<Option<Item>>, StoreError> {
         let found = self.table.get(keys).await?;
-        let bill = &mut self.account.lock().bill;
+        let account = &mut *self.account.lock();
         let unique: BTreeSet<&Key> = keys.iter().collect();
-        bill.round_trips += unique.len().div_ceil(MAX_BATCH_KEYS) as u64;
+        account.bill.round_trips += unique.len().div_ceil(MAX_BATCH_KEYS) as u64;
         let mut seen = BTreeSet::new();
         for (key, item) in keys.iter().zip(&found) {
             if seen.insert(key) {
-                bill.reads += read_units(item.as_ref().map_or(0, Item::size));
+                account.add_reads(&key.p, read_units(item.as_ref().map_or(0, Item::size)));
             }
         }
         Ok(found)
@@ -142,9 +159,9 @@ impl<T: Table> Table for Metered<T> {
 
     async fn query(&self, query: &PageQuery) -> Result<Page, StoreError> {
         let page = self.table.query(query).await?;
-        let bill = &mut self.account.lock().bill;
-        bill.round_trips += 1;
-        bill.reads += read_units(page.items.iter().map(Item::size).sum());
+        let account = &mut *self.account.lock();
+        account.bill.round_trips += 1;
+        account.add_reads(&query.p, read_units(page.items.iter().map(Item::size).sum()));
         Ok(page)
     }
 
@@ -177,7 +194,7 @@ impl<T: Table> Table for Metered<T> {
         account.bill.round_trips += 1;
         let after = exchange.applied(before.as_ref());
         let larger = before.as_ref().map_or(0, Item::size).max(after.size());
-        account.bill.writes += write_units(larger);
+        account.add_writes(&exchange.key.p, write_units(larger));
         account.items.insert(after.key.clone(), after);
         Ok(before)
     }

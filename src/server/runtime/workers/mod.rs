@@ -13,7 +13,7 @@ pub(super) use registry::{Presence, WORKER_EXPIRY, Workers};
 
 use super::Server;
 use crate::auth::Bounds;
-use tidegate_core::{error_code::ErrorCode, port::job_store::ItemKind};
+use tidegate_core::{error_code::ErrorCode, job::TypeName, port::job_store::ItemKind};
 use tidegate_engine::{
     Catalog, Error,
     request::{Registration, Worker},
@@ -58,7 +58,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// As [`Server::register_worker`]; 403 for a queue or a type outside the bounds.
+    /// As [`Server::register_worker`]; 403 for a queue, a type or the queue of a type outside the
+    /// bounds.
     pub async fn register_worker_within(
         &self,
         name: &str,
@@ -77,7 +78,14 @@ impl Server {
         if let Some(queue) = queue.as_ref().filter(|queue| !bounds.allow_queue(queue)) {
             return Err(outside(&format!("queue {queue}")));
         }
-        if let Some(name) = types.iter().find(|name| !bounds.allow_type(name)) {
+        let catalog = self.inner.engine.catalog().await?;
+        let is_within = |name: &&TypeName| {
+            let of_queue =
+                catalog.types.get(*name).map(|item| bounds.allow_queue(&item.config.queue));
+            // It may be created later, in any queue.
+            bounds.allow_type(name) && of_queue.unwrap_or_else(|| bounds.is_everything())
+        };
+        if let Some(name) = types.iter().find(|name| !is_within(name)) {
             return Err(outside(&format!("type {name}")));
         }
         let (now, workers) = (self.now(), &self.inner.workers);
@@ -90,7 +98,6 @@ impl Server {
             workers.register(name, &registration, Some(now), now);
             self.inner.wake_known();
         }
-        let catalog = self.inner.engine.catalog().await?;
         let running = self.inner.engine.running_by_worker(&[]);
         Ok(Worker {
             name: name.to_owned(),

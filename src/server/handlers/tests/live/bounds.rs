@@ -211,15 +211,24 @@ async fn a_token_with_bounds_works_within_them() {
 #[tokio::test]
 async fn a_worker_registers_within_the_bounds_of_its_token() {
     let router = router().await;
-    let bearer = "Bearer work;queues=mine;types=mine";
-    for (body, expected) in [
-        (json!({"capacity": 2}), 200),
-        (json!({"queue": "mine", "types": ["mine"]}), 200),
-        (json!({"queue": "other"}), 403),
-        (json!({"types": ["mine", "other"]}), 403),
-    ] {
-        let (status, text) = asked(&router, bearer, ("PUT", "/v1/workers/w", &body)).await;
-        assert_eq!(status, expected, "{body}: {text}");
+    tenant(&router, "mine").await;
+    tenant(&router, "other").await;
+    for bounds in ["queues=mine", "types=mine", "queues=mine;types=mine"] {
+        for (body, expected) in [
+            (json!({"capacity": 2}), 200),
+            (json!({"types": ["mine"]}), 200),
+            (json!({"types": ["mine", "other"]}), 403),
+            (json!({"types": ["unknown"]}), 403),
+        ] {
+            let request = ("PUT", "/v1/workers/w", &body);
+            let (status, text) = asked(&router, &format!("Bearer work;{bounds}"), request).await;
+            assert_eq!(status, expected, "{bounds}: {body}: {text}");
+        }
+    }
+    for (queue, expected) in [("mine", 200), ("other", 403)] {
+        let request = ("PUT", "/v1/workers/w", &json!({"queue": queue}));
+        let (status, text) = asked(&router, "Bearer work;queues=mine", request).await;
+        assert_eq!(status, expected, "{queue}: {text}");
     }
 }
 
