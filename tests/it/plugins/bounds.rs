@@ -12,11 +12,9 @@ use tidegate_engine::testkit::builders::{at, name};
 
 use super::{
     NOW, PATIENCE, Plugged, assert_fault, compiled, fault_of,
-    guest::{COUNT, DATA, GROUPS, Guest, LOG, PAGE, SET},
+    guest::{COUNT, DATA, FOREVER, GROUPS, Guest, LOG, PAGE, SET},
     new_host, offer, plugin,
 };
-
-const FOREVER: &str = "(loop $forever (br $forever)) (unreachable)";
 
 #[tokio::test]
 async fn an_endless_loop_is_ended() {

@@ -8,7 +8,11 @@ use tidegate_backends::wasm::{
     compile_process::Process,
 };
 
-use super::{compiled, guest::Guest, new_host, refused};
+use super::{
+    compiled,
+    guest::{FOREVER, Guest},
+    new_host, refused,
+};
 
 /// The compiler as the server runs it.
 fn process() -> Process {
@@ -302,8 +306,8 @@ async fn a_plugin_that_cannot_start_is_refused() {
         "requested a table of more than 100000 elements",
     )
     .await;
-    let start = "(func $begin (loop $forever (br $forever))) (start $begin)";
-    refused_for(Guest::throttler().items(start), "`throttle.describe`: took longer than 250 ms")
+    let start = format!("(func $begin {FOREVER}) (start $begin)");
+    refused_for(Guest::throttler().items(&start), "`throttle.describe`: took longer than 250 ms")
         .await;
     let start = "(func $begin (unreachable)) (start $begin)";
     refused_for(

@@ -32,6 +32,13 @@ pub const PAGE: &str =
 pub const DATA: &str =
     r#"(import "tidegate:plugin/jobs@0.1.0" "data" (func $data (param i32 i32 i32)))"#;
 
+/// Never ends. A square root takes one unit of fuel and much time, so that the time of a call is over
+/// before its fuel on every machine.
+pub const FOREVER: &str = "(loop $forever
+    (f64.store (i32.const 4096) (f64.sqrt (f64.sqrt (f64.sqrt (f64.sqrt (f64.sqrt (f64.sqrt (f64.sqrt
+        (f64.sqrt (f64.add (f64.load (i32.const 4096)) (f64.const 2))))))))))) (br $forever))
+    (unreachable)";
+
 /// A component in the making.
 #[derive(Clone)]
 pub struct Guest {

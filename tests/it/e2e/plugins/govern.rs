@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::{FOREVER, push, region_share, regional, shares};
+use super::{push, region_share, regional, shares};
 use crate::{
     e2e::{
         api::{Api, Lease},
         serve::{Tidegate, text},
         wait::until,
     },
-    plugins::guest::Guest,
+    plugins::guest::{FOREVER, Guest},
 };
 
 /// The explanation of a job that a worker requests and a throttler holds.

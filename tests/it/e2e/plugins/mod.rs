@@ -10,8 +10,6 @@ use serde_json::{Value, json};
 
 use super::api::{Api, ApiAnswer};
 
-const FOREVER: &str = "(loop $forever (br $forever)) (unreachable)";
-
 /// The shipped throttler.
 fn region_share() -> Vec<u8> {
     std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/plugins/dist/region-share.wasm")).unwrap()

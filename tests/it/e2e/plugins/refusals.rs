@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::{FOREVER, push, region_share, shares, throttled};
+use super::{push, region_share, shares, throttled};
 use crate::{
     e2e::serve::{Tidegate, program, text},
-    plugins::guest::Guest,
+    plugins::guest::{FOREVER, Guest},
 };
 
 #[tokio::test]
@@ -20,7 +20,7 @@ async fn what_cannot_be_a_plugin_is_refused_with_every_reason() {
         (Guest::throttler().version("0.9.0").component(), vec!["0.9.0"]),
         (
             Guest::throttler()
-                .items("(func $begin (loop $forever (br $forever))) (start $begin)")
+                .items(&format!("(func $begin {FOREVER}) (start $begin)"))
                 .component(),
             vec!["250 ms"],
         ),
