@@ -32,6 +32,7 @@ mod locate;
 pub mod memory;
 mod partition;
 mod record;
+pub(crate) mod repeat;
 mod retention;
 mod row;
 mod scan;

@@ -10,7 +10,10 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -24,6 +27,7 @@ use super::meter::{
 };
 use crate::dynamodb::{
     Key,
+    repeat::{MAX_REPEATS, max_delay, max_repeats},
     table::{Change, Exchange, Item, Page, PageQuery, Table},
 };
 use tidegate_core::{
@@ -31,10 +35,8 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-/// Concurrent requests of one call, and tries of each: those of the real adapter.
+/// Concurrent requests of one call: those of the real adapter.
 const MAX_CONCURRENT_REQUESTS: usize = 8;
-const MAX_TRIES: u32 = 5;
-const FIRST_RETRY_DELAY: Duration = Duration::from_millis(25);
 
 /// Capacity in units a second.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -249,10 +251,9 @@ impl<T: Table> LimitedTable<T> {
     }
 
     /// Waits before a repeat.
-    async fn pause(&self, tries: u32) {
-        if tries > 0 {
-            let most = FIRST_RETRY_DELAY * (1 << (tries - 1));
-            self.wait(most.mul_f64(self.entropy.fraction())).await;
+    async fn pause(&self, repeat: u32) {
+        if repeat > 0 {
+            self.wait(max_delay(repeat).mul_f64(self.entropy.fraction())).await;
         }
     }
 
@@ -267,8 +268,10 @@ impl<T: Table> LimitedTable<T> {
     /// Reads at most a hundred keys in one request.
     async fn get_some(&self, keys: &[Key]) -> Result<Vec<(Key, Option<Item>)>, StoreError> {
         let (mut left, mut found) = (keys.to_vec(), Vec::new());
-        for tries in 0..MAX_TRIES {
-            self.pause(tries).await;
+        let mut repeat = 0;
+        while repeat <= max_repeats(!found.is_empty()) {
+            self.pause(repeat).await;
+            repeat += 1;
             let half = self.half_of_a_request();
             self.wait(half).await;
             let mut refused = Vec::new();
@@ -290,11 +293,17 @@ impl<T: Table> LimitedTable<T> {
         Err(self.throttled())
     }
 
-    /// Makes at most 25 changes in one request.
-    async fn write_some(&self, changes: &[&Change]) -> Result<Vec<bool>, StoreError> {
+    /// Makes at most 25 changes in one request. `wrote` says whether the call to which they belong
+    /// made some.
+    async fn write_some(
+        &self,
+        changes: &[&Change],
+        wrote: &AtomicBool,
+    ) -> Result<Vec<bool>, StoreError> {
         let mut outcomes: Vec<Option<bool>> = vec![None; changes.len()];
-        for tries in 0..MAX_TRIES {
-            self.pause(tries).await;
+        let mut repeat = 0;
+        while repeat <= max_repeats(wrote.load(Ordering::Relaxed)) {
+            self.pause(repeat).await;
             let half = self.half_of_a_request();
             self.wait(half).await;
             for (change, outcome) in changes.iter().zip(&mut outcomes) {
@@ -305,12 +314,14 @@ impl<T: Table> LimitedTable<T> {
                 let current = self.table.get(key).await?.pop().flatten();
                 let taken = self.table.write(std::slice::from_ref(*change)).await?[0];
                 self.charge_change(change, current.as_ref(), taken, 1.0);
+                wrote.store(true, Ordering::Relaxed);
                 *outcome = Some(taken);
             }
             self.wait(half).await;
             if outcomes.iter().all(Option::is_some) {
                 return Ok(outcomes.into_iter().flatten().collect());
             }
+            repeat += 1;
         }
         if outcomes.iter().all(Option::is_none) {
             return Err(self.throttled());
@@ -338,8 +349,8 @@ impl<T: Table> Table for LimitedTable<T> {
         if query.from > query.to {
             return Ok(Page::default());
         }
-        for tries in 0..MAX_TRIES {
-            self.pause(tries).await;
+        for repeat in 0..=MAX_REPEATS {
+            self.pause(repeat).await;
             let half = self.half_of_a_request();
             self.wait(half).await;
             if self.admits(Kind::Read, [query.p.as_str()]) {
@@ -362,9 +373,10 @@ impl<T: Table> Table for LimitedTable<T> {
             .chain(plain.chunks(MAX_BATCH_WRITES))
             .map(<[usize]>::to_vec)
             .collect();
+        let wrote = &AtomicBool::new(false);
         let requests = chunks.into_iter().map(|chunk| async move {
             let some: Vec<&Change> = chunk.iter().map(|index| &changes[*index]).collect();
-            let done = self.write_some(&some).await;
+            let done = self.write_some(&some, wrote).await;
             (chunk, done)
         });
         let done: Vec<(Vec<usize>, Result<Vec<bool>, StoreError>)> =
@@ -386,8 +398,8 @@ impl<T: Table> Table for LimitedTable<T> {
     }
 
     async fn together(&self, changes: &[Change]) -> Result<bool, StoreError> {
-        for tries in 0..MAX_TRIES {
-            self.pause(tries).await;
+        for repeat in 0..=MAX_REPEATS {
+            self.pause(repeat).await;
             let half = self.half_of_a_request();
             self.wait(half).await;
             if self.admits(Kind::Write, changes.iter().map(|change| change.key().p.as_str())) {
@@ -406,8 +418,8 @@ impl<T: Table> Table for LimitedTable<T> {
     }
 
     async fn exchange(&self, exchange: &Exchange) -> Result<Option<Item>, StoreError> {
-        for tries in 0..MAX_TRIES {
-            self.pause(tries).await;
+        for repeat in 0..=MAX_REPEATS {
+            self.pause(repeat).await;
             let half = self.half_of_a_request();
             self.wait(half).await;
             if self.admits(Kind::Write, [exchange.key.p.as_str()]) {

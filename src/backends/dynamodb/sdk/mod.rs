@@ -9,7 +9,11 @@ mod convert;
 mod error;
 mod write;
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use aws_sdk_dynamodb::{
@@ -27,6 +31,7 @@ use parking_lot::Mutex;
 
 use super::{
     key::Key,
+    repeat::{FIRST_DELAY, MAX_REPEATS, max_delay, max_repeats},
     table::{Change, EXPIRES, Exchange, Item, Page, PageQuery, Table},
 };
 use crate::system::SystemEntropy;
@@ -40,12 +45,6 @@ const MAX_BATCH_WRITES: usize = 25;
 const MAX_BATCH_KEYS: usize = 100;
 /// Maximum concurrent requests of one call.
 const MAX_CONCURRENT_REQUESTS: usize = 8;
-/// How often a request is repeated that the table refused for lack of capacity, and the changes and
-/// reads that it did not process.
-const MAX_RETRIES: u32 = 4;
-/// The longest wait before the first repeat, which doubles. All waits together are less than half a
-/// second, because an entry counts only if it is written within 4 s of its instant.
-const FIRST_RETRY_DELAY: Duration = Duration::from_millis(25);
 /// Timeout of one attempt of a request.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Timeout of all attempts of a request, and of the repeats of what it left.
@@ -146,11 +145,13 @@ impl SdkTable {
     async fn get_some(&self, keys: &[Key]) -> Result<Vec<Item>, StoreError> {
         let mut found = Vec::with_capacity(keys.len());
         let mut left = Some(keys.iter().map(key_of).collect::<Vec<_>>());
-        for retry in 0..=MAX_RETRIES {
+        let mut retry = 0;
+        while retry <= max_repeats(!found.is_empty()) {
             let Some(wanted) = left.take().filter(|wanted| !wanted.is_empty()) else {
                 return Ok(found);
             };
             pause(retry).await;
+            retry += 1;
             let wanted = KeysAndAttributes::builder()
                 .set_keys(Some(wanted))
                 .consistent_read(true)
@@ -235,12 +236,13 @@ impl Table for SdkTable {
             .chain(plain.chunks(MAX_BATCH_WRITES))
             .map(<[usize]>::to_vec)
             .collect::<Vec<_>>();
+        let wrote = &AtomicBool::new(false);
         let requests = chunks.into_iter().map(|chunk| async move {
             let some: Vec<&Change> = chunk.iter().map(|index| &changes[*index]).collect();
             let done = if some[0].is_conditional() {
-                within(self.conditional(&some)).await
+                within(self.conditional(&some, wrote)).await
             } else {
-                within(self.plain(&some)).await.map(|()| vec![true; some.len()])
+                within(self.plain(&some, wrote)).await.map(|()| vec![true; some.len()])
             };
             (chunk, done)
         });
@@ -313,9 +315,7 @@ impl Table for SdkTable {
 
 /// How the client repeats requests: by itself, it would wait up to a second before the first repeat.
 fn retries() -> RetryConfig {
-    RetryConfig::standard()
-        .with_max_attempts(MAX_RETRIES + 1)
-        .with_initial_backoff(FIRST_RETRY_DELAY)
+    RetryConfig::standard().with_max_attempts(MAX_REPEATS + 1).with_initial_backoff(FIRST_DELAY)
 }
 
 /// The result of `request`, with its repeats, within [`REQUEST_TIMEOUT`].
@@ -335,9 +335,8 @@ async fn within<T>(request: impl Future<Output = Result<T, StoreError>>) -> Resu
     clippy::disallowed_methods,
     reason = "the wait depends on the real table, not on the engine's clock"
 )]
-async fn pause(retry: u32) {
-    if retry > 0 {
-        let most = FIRST_RETRY_DELAY * (1 << (retry - 1));
-        tokio::time::sleep(most.mul_f64(SystemEntropy.fraction())).await;
+async fn pause(repeat: u32) {
+    if repeat > 0 {
+        tokio::time::sleep(max_delay(repeat).mul_f64(SystemEntropy.fraction())).await;
     }
 }

@@ -1,16 +1,21 @@
 //! Batches of writes: as statements if they have conditions, as plain requests otherwise.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use aws_sdk_dynamodb::types::{
     AttributeValue, BatchStatementRequest, ReturnConsumedCapacity, WriteRequest,
 };
 
 use super::{
-    MAX_RETRIES, SdkTable,
+    SdkTable,
     convert::{value_of, write_request},
     error::{failed, outcome, refused, throttled},
     pause,
 };
-use crate::dynamodb::table::{Change, Val};
+use crate::dynamodb::{
+    repeat::max_repeats,
+    table::{Change, Val},
+};
 use tidegate_core::port::StoreError;
 
 impl SdkTable {
@@ -84,60 +89,77 @@ impl SdkTable {
     }
 
     /// Sends at most 25 unconditional changes, and repeats those that the table did not process.
-    pub(super) async fn plain(&self, changes: &[&Change]) -> Result<(), StoreError> {
+    /// `wrote` says whether the call to which they belong wrote something.
+    pub(super) async fn plain(
+        &self,
+        changes: &[&Change],
+        wrote: &AtomicBool,
+    ) -> Result<(), StoreError> {
         let mut left: Vec<WriteRequest> =
             changes.iter().map(|change| write_request(change)).collect::<Result<_, _>>()?;
-        for retry in 0..=MAX_RETRIES {
-            pause(retry).await;
+        for repeat in 0.. {
+            if repeat > max_repeats(wrote.load(Ordering::Relaxed)) {
+                break;
+            }
+            pause(repeat).await;
             let request = self
                 .client
                 .batch_write_item()
-                .request_items(&self.name, left)
+                .request_items(&self.name, left.clone())
                 .return_consumed_capacity(ReturnConsumedCapacity::Total);
-            let answer = request.send().await.map_err(failed)?;
-            self.count("write", answer.consumed_capacity());
-            left =
-                answer.unprocessed_items.unwrap_or_default().remove(&self.name).unwrap_or_default();
-            if left.is_empty() {
-                return Ok(());
+            match request.send().await.map_err(failed) {
+                Ok(answer) => {
+                    self.count("write", answer.consumed_capacity());
+                    wrote.store(true, Ordering::Relaxed);
+                    let mut unprocessed = answer.unprocessed_items.unwrap_or_default();
+                    left = unprocessed.remove(&self.name).unwrap_or_default();
+                    if left.is_empty() {
+                        return Ok(());
+                    }
+                    refused("throttled");
+                }
+                Err(StoreError::Throttled { .. }) if wrote.load(Ordering::Relaxed) => {}
+                Err(error) => return Err(error),
             }
-            refused("throttled");
         }
-        Err(StoreError::unavailable("the table processed only some of the writes"))
+        Err(unfinished())
     }
 
     /// Sends at most 25 conditional changes, and repeats those that the table did not process.
-    /// Returns whether the condition of each held.
-    pub(super) async fn conditional(&self, changes: &[&Change]) -> Result<Vec<bool>, StoreError> {
+    /// Returns whether the condition of each held. `wrote` is as for [`Self::plain`].
+    pub(super) async fn conditional(
+        &self,
+        changes: &[&Change],
+        wrote: &AtomicBool,
+    ) -> Result<Vec<bool>, StoreError> {
         let mut outcomes: Vec<Option<bool>> = changes.iter().map(|_| None).collect();
-        for retry in 0..=MAX_RETRIES {
+        for repeat in 0.. {
             let left: Vec<usize> =
                 (0..changes.len()).filter(|index| outcomes[*index].is_none()).collect();
-            if left.is_empty() {
+            if left.is_empty() || repeat > max_repeats(wrote.load(Ordering::Relaxed)) {
                 break;
             }
-            pause(retry).await;
+            pause(repeat).await;
             let wanted: Vec<&Change> = left.iter().map(|index| changes[*index]).collect();
-            let found = match self.statements(&wanted).await {
-                Err(StoreError::Throttled { message, .. }) if retry > 0 => {
-                    return Err(StoreError::unavailable(message));
+            match self.statements(&wanted).await {
+                Ok(found) => {
+                    let is_answered = found.iter().any(Option::is_some);
+                    wrote.fetch_or(is_answered, Ordering::Relaxed);
+                    for (index, outcome) in left.into_iter().zip(found) {
+                        outcomes[index] = outcome;
+                    }
                 }
-                found => found?,
-            };
-            for (index, outcome) in left.into_iter().zip(found) {
-                outcomes[index] = outcome;
+                Err(StoreError::Throttled { .. }) if wrote.load(Ordering::Relaxed) => {}
+                Err(error) => return Err(error),
             }
         }
         if outcomes.iter().all(Option::is_none) {
             return Err(throttled("the table is over its capacity"));
         }
-        outcomes
-            .into_iter()
-            .map(|outcome| {
-                outcome.ok_or_else(|| {
-                    StoreError::unavailable("the table processed only some of the writes")
-                })
-            })
-            .collect()
+        outcomes.into_iter().map(|outcome| outcome.ok_or_else(unfinished)).collect()
     }
+}
+
+fn unfinished() -> StoreError {
+    StoreError::unavailable("the table processed only some of the writes")
 }
