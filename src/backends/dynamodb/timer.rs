@@ -15,6 +15,7 @@ use super::{
     key::{self, FIRST, Key, LAST},
     table::{Change, Item, Page, PageQuery},
     timer_bucket::{OPEN_TIMERS, TimerBucket},
+    timer_check::timed_jobs,
 };
 use tidegate_core::{
     job::{Job, JobId},
@@ -28,6 +29,8 @@ const PAGE_TIMERS: u32 = 200;
 const FIRST_TIMERS: u32 = 1;
 /// How much larger each page is than the one before.
 const PAGE_GROWTH: u32 = 4;
+/// Rows that are read at once, unless the first timer has more jobs. A timer may have hundreds.
+const MAX_ROWS: usize = 500;
 /// Registered partitions that are read at once.
 const PAGE_BUCKETS: u32 = 100;
 
@@ -73,6 +76,11 @@ impl TimerScan {
             backward: false,
             after: self.after.clone(),
         }
+    }
+
+    /// Takes back what [`Self::advance`] did after the timer at `last`, or after the position `was`.
+    fn retreat(&mut self, last: Option<Key>, was: Option<Key>) {
+        (self.after, self.is_done) = (last.or(was), false);
     }
 
     /// The timers of the next page up to `until`, and the instant of the first one after it. Then
@@ -176,12 +184,29 @@ impl DynamoStore {
         let pages =
             future::try_join_all(queries.iter().map(|query| self.table.query(query))).await?;
         let mut timers: Vec<(usize, Item)> = Vec::new();
+        let mut positions: BTreeMap<usize, Option<Key>> = BTreeMap::new();
         for (index, page) in indexes.into_iter().zip(pages) {
+            positions.insert(index, scans[index].after.clone());
             let (items, later) = scans[index].advance(page, found.until.max(began));
             timers.extend(items.into_iter().map(|item| (index, item)));
             if let Some(later) = later {
                 found.later(later);
                 scans[index].is_empty = false;
+            }
+        }
+        // The earliest first. A later page has the others again.
+        timers.sort_by(|(_, a), (_, b)| a.key.s.cmp(&b.key.s));
+        let mut rows = 0;
+        let fitting = timers.iter().take_while(|(_, item)| {
+            let fits = rows == 0 || rows + timed_jobs(item) <= MAX_ROWS;
+            rows += timed_jobs(item);
+            fits
+        });
+        let left = timers.split_off(fitting.count());
+        for (index, was) in positions {
+            if left.iter().any(|(of, _)| *of == index) {
+                let last = timers.iter().rfind(|(of, _)| *of == index);
+                scans[index].retreat(last.map(|(_, item)| item.key.clone()), was);
             }
         }
         let kept = self.read_timers(&timers, began, found).await?;

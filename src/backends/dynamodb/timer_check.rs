@@ -245,6 +245,11 @@ impl DynamoStore {
     }
 }
 
+/// How many jobs a timer has.
+pub(super) fn timed_jobs(item: &Item) -> usize {
+    readable(item).map_or(0, |jobs| jobs.len())
+}
+
 /// The jobs of a timer; none for a damaged one, which is logged once and stays.
 fn readable(item: &Item) -> Option<Vec<TimedJob>> {
     let what = || format!("timer {}", item.key.s);
