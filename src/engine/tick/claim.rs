@@ -14,13 +14,19 @@ use crate::{
 use tidegate_core::{
     job::{Event, Job, JobId, QueueName, Token, Version},
     port::{
-        Committed, Txn, Work, Write,
+        Committed, StoreError, Txn, Work, Write,
         job_store::{CurrentRecord, ItemKind},
     },
 };
 
 /// How often ungranted jobs are offered again because their queue's configuration changed.
 const MAX_CLAIM_RETRIES: usize = 3;
+/// How often claims are written again whose outcome is unknown.
+const MAX_REPEATS: u32 = 6;
+/// The longest wait before the first repeat, which doubles.
+const FIRST_REPEAT_DELAY: Duration = Duration::from_millis(400);
+/// The longest wait before any repeat.
+const MAX_REPEAT_DELAY: Duration = Duration::from_secs(2);
 
 impl Engine {
     /// Claims work for one worker. Returns per piece the running job, or none if the piece is void,
@@ -173,8 +179,7 @@ impl Engine {
                 Claimed { demand: 0, run_at: job.life.run_at().unwrap_or(now), job: claimed },
             ));
         }
-        let outcomes =
-            if txns.is_empty() { Vec::new() } else { self.ports.store.commit(txns).await? };
+        let outcomes = if txns.is_empty() { Vec::new() } else { self.write_claims(txns).await? };
         for ((index, claimed), outcome) in claiming.into_iter().zip(outcomes) {
             let done = match outcome {
                 Committed::All => true,
@@ -191,6 +196,38 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// Commits claims, and repeats the commit if some of them may have happened: a claimed job
+    /// whose claim is not known runs nowhere until its lease ends.
+    ///
+    /// A repeated claim that had happened is refused, and its refusal has the job with the token
+    /// of the claim ([`tick::same_claim`]).
+    ///
+    /// # Errors
+    ///
+    /// The store's. After [`StoreError::Throttled`] nothing was claimed; otherwise that is unknown.
+    pub(super) async fn write_claims(&self, txns: Vec<Txn>) -> Result<Vec<Committed>, StoreError> {
+        let store = &self.ports.store;
+        // An atomic store claims all or nothing, and its commits are not worth a copy.
+        if store.capabilities().atomicity.is_atomic() {
+            return store.commit(txns).await;
+        }
+        for repeat in 0..MAX_REPEATS {
+            match store.commit(txns.clone()).await {
+                Err(StoreError::Unavailable(_)) => {}
+                // The table refused a repeat, but an earlier try may have claimed some.
+                Err(StoreError::Throttled { .. }) if repeat > 0 => {}
+                done => return done,
+            }
+            let longest = MAX_REPEAT_DELAY.min(FIRST_REPEAT_DELAY * (1 << repeat));
+            let pause = longest.mul_f64(self.ports.entropy.fraction());
+            self.ports.clock.sleep_until(self.now() + pause).await;
+        }
+        match store.commit(txns).await {
+            Err(StoreError::Throttled { message, .. }) => Err(StoreError::unavailable(message)),
+            done => done,
+        }
     }
 
     /// Claims jobs of a queue that had no ledger when they were sent. If it has one now, they have

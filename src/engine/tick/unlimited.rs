@@ -156,7 +156,7 @@ impl Engine {
         if txns.is_empty() {
             return Ok(refused);
         }
-        for (index, outcome) in self.ports.store.commit(txns).await?.into_iter().enumerate() {
+        for (index, outcome) in self.write_claims(txns).await?.into_iter().enumerate() {
             let Committed::Conflict { current, .. } = outcome else {
                 continue;
             };

@@ -1,10 +1,11 @@
 //! Jobs of a queue without a ledger are dispatched without a grant, and claimed by their recipient.
 
-use std::time::Duration;
+use std::{iter, pin::pin, sync::Arc, task::Poll, time::Duration};
 
+use futures_util::poll;
 use tidegate_core::{
     job::{
-        Event, Outcome, Payload, Version,
+        Event, Job, Outcome, Payload, Version,
         type_config::{Start, TypeConfig},
     },
     queue::QueueConfig,
@@ -13,12 +14,25 @@ use tidegate_core::{
 };
 use tidegate_engine::{
     Dispatched, Stop,
+    memory::MemoryStore,
     request::{JobPatch, NewJob, Report, ReportOutcome},
-    testkit::builders::name,
+    testkit::{
+        builders::name,
+        faults::{Faults, FaultyStore},
+    },
     ungranted_work,
 };
 
 use super::harness::{Harness, every_store, queue};
+
+/// How many of `jobs` run.
+async fn running(harness: &Harness, jobs: &[Job]) -> usize {
+    let mut running = 0;
+    for job in jobs {
+        running += usize::from(harness.job(&job.id).await.life.running().is_some());
+    }
+    running
+}
 
 fn push() -> TypeConfig {
     TypeConfig {
@@ -59,6 +73,46 @@ async fn work_is_claimed_when_it_is_due_and_once() {
         );
         assert_eq!(p.engine.claim(&[work], None).await.unwrap(), [None], "it runs");
     }
+}
+
+#[tokio::test]
+async fn claims_whose_outcome_is_unknown_are_written_again() {
+    let mut stopped_half_way = [0, 0];
+    for seed in 0..10 {
+        for is_limited in [false, true] {
+            let store = Arc::new(FaultyStore::new(Arc::new(MemoryStore::new()), seed));
+            let mut p = Harness::on(store.clone());
+            harness(&p).await;
+            if is_limited {
+                let limit = QueueConfig { concurrency: Some(20), ..QueueConfig::default() };
+                p.set_queue(limit).await;
+                p.settle().await;
+            }
+            let jobs = p.enqueue_many(iter::repeat_with(|| after(&p, 0)).take(20)).await;
+            let work = if is_limited {
+                p.send(20).await
+            } else {
+                jobs.iter().filter_map(ungranted_work).collect()
+            };
+            store.set_faults(Faults { cut: 1.0, ..Faults::default() });
+            let mut claim = pin!(p.engine.claim(&work, None));
+            // The clock stands still, so that nothing is repeated yet.
+            for _ in 0..200 {
+                assert!(poll!(&mut claim).is_pending());
+            }
+            let running = running(&p, &jobs).await;
+            stopped_half_way[usize::from(is_limited)] += usize::from((1..20).contains(&running));
+            store.set_faults(Faults::default());
+            let claims = loop {
+                match poll!(&mut claim) {
+                    Poll::Ready(claims) => break claims.unwrap(),
+                    Poll::Pending => p.wait(1),
+                }
+            };
+            assert_eq!(claims.iter().flatten().count(), 20, "seed {seed}, limited: {is_limited}");
+        }
+    }
+    assert!(stopped_half_way.iter().all(|count| *count > 0), "{stopped_half_way:?}");
 }
 
 #[tokio::test]

@@ -10,8 +10,8 @@
 //! sweep finds in the store what must follow.
 //!
 //! Read in this order: [`outbox`] (follow-up messages), [`ticks`] (ticks of a queue), [`sweep`] (the
-//! maintenance sweep), [`deliver`] (work becomes attempts), [`lease`] and [`demands`] (pull
-//! workers).
+//! maintenance sweep), [`deliver`] and [`unclaimed`] (work becomes attempts), [`lease`] and
+//! [`demands`] (pull workers).
 
 mod deliver;
 mod demands;
@@ -19,6 +19,7 @@ mod lease;
 pub(crate) mod outbox;
 mod sweep;
 mod ticks;
+mod unclaimed;
 
 use std::collections::{BTreeMap, HashMap};
 
