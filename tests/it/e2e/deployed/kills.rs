@@ -1,7 +1,6 @@
 //! Jobs of each kind run while the processes of the functions are killed.
 
 use std::{
-    collections::BTreeMap,
     path::Path,
     sync::Arc,
     time::{Duration, Instant},
@@ -16,7 +15,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::{
-    deployed,
+    deployed, jobs_of, open_jobs,
     workers::{EventLog, pull, work},
 };
 use crate::e2e::{api::Api, target::Target};
@@ -148,27 +147,6 @@ async fn enqueue(api: &Api, run: &str) -> Vec<String> {
     ids
 }
 
-/// Every job of the run by id, in its current state.
-async fn standing(api: &Api, run: &str) -> BTreeMap<String, Value> {
-    let mut jobs = BTreeMap::new();
-    for (kind, _) in MIX {
-        let mut cursor = String::new();
-        loop {
-            let page =
-                api.get(&format!("/v1/jobs?type={run}-{kind}&limit=200{cursor}")).await.good();
-            let listed = page["jobs"].as_array().unwrap();
-            jobs.extend(
-                listed.iter().map(|job| (job["id"].as_str().unwrap().to_owned(), job.clone())),
-            );
-            let Some(next) = page["next_cursor"].as_str() else {
-                break;
-            };
-            cursor = format!("&cursor={next}");
-        }
-    }
-    jobs
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs a local stack"]
 #[allow(clippy::disallowed_methods, reason = "what is measured is a real deployment")]
@@ -203,18 +181,12 @@ async fn on_a_local_stack_no_job_is_lost_while_deliverers_are_killed() {
         let states: Vec<Value> =
             futures_util::future::join_all(["limited", "shared", "free", "pulled"].map(|queue| {
                 let (api, path) = (api.clone(), format!("/v1/queues/{run}-{queue}"));
-                async move { api.get(&path).await.good()["status"]["depth"].clone() }
+                async move { api.get(&path).await.good() }
             }))
             .await;
-        let open = |depth: &Value| {
-            ["scheduled", "running"]
-                .iter()
-                .map(|state| depth[state].as_u64().unwrap_or(0))
-                .sum::<u64>()
-        };
-        let open: u64 = states.iter().map(open).sum();
+        let open: u64 = states.iter().map(open_jobs).sum();
         if open == 0 {
-            break standing(&api, &run).await;
+            break jobs_of(&api, &run, MIX.map(|(kind, _)| kind)).await;
         }
         assert!(began.elapsed() < PATIENCE, "{open} jobs are open after {PATIENCE:?}: {states:#?}");
     };

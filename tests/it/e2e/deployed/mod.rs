@@ -2,12 +2,20 @@
 //! functions. `localstack/test` starts a stack and runs these tests.
 
 mod kills;
+mod retention;
+mod stored;
 mod topic;
 mod workers;
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path, time::Duration};
+
+use serde_json::Value;
+use tidegate_backends::aws::{self, Calls, SdkConfig};
 
 use super::api::Api;
+
+/// The timeout of a call to the stack.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A setting of the scripts of the stack.
 #[allow(clippy::disallowed_methods, reason = "the scripts of the stack set them")]
@@ -22,10 +30,47 @@ fn stack() -> String {
 
 /// The deployment's API with its first token, and the token.
 fn deployed() -> (Api, String) {
-    let token = std::fs::read_to_string(
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("target/localstack/token"),
-    );
+    let token = std::fs::read_to_string(of_stack("token"));
     let token = token.expect("localstack/deploy leaves a token");
     let api = Api::at(format!("http://127.0.0.1:{}", setting("PROXY_PORT", "4580")));
     (api.with_token(token.trim()).patient(), token.trim().to_owned())
+}
+
+/// A file or folder of the local stack, such as that of the zips of a release.
+fn of_stack(name: &str) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/localstack").join(name);
+    folder.to_str().unwrap().to_owned()
+}
+
+/// The configuration of clients of the stack.
+async fn config() -> SdkConfig {
+    aws::config(Calls::new().unwrap(), CALL_TIMEOUT).await
+}
+
+/// Every job of the types `{run}-{kind}` by id, in its current state.
+async fn jobs_of(
+    api: &Api,
+    run: &str,
+    kinds: impl IntoIterator<Item = &str>,
+) -> BTreeMap<String, Value> {
+    let mut jobs = BTreeMap::new();
+    for kind in kinds {
+        let mut cursor = String::new();
+        loop {
+            let path = format!("/v1/jobs?type={run}-{kind}&limit=200{cursor}");
+            let page = api.get(&path).await.good();
+            for job in page["jobs"].as_array().unwrap() {
+                jobs.insert(job["id"].as_str().unwrap().to_owned(), job.clone());
+            }
+            let Some(next) = page["next_cursor"].as_str() else { break };
+            cursor = format!("&cursor={next}");
+        }
+    }
+    jobs
+}
+
+/// How many jobs of a queue have not ended, by its status.
+fn open_jobs(queue: &Value) -> u64 {
+    let depth = &queue["status"]["depth"];
+    ["scheduled", "running"].iter().map(|state| depth[state].as_u64().unwrap_or(0)).sum()
 }

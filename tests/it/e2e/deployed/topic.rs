@@ -1,12 +1,10 @@
 //! Messages of an SNS topic that calls the function `ingest`.
 
-use std::time::Duration;
-
 use axum::http::StatusCode;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::{deployed, stack};
+use super::{config, deployed, stack};
 use crate::e2e::{target::Target, wait::until};
 
 /// A topic that calls the function `ingest`, as any stack may have one.
@@ -17,11 +15,7 @@ struct Topic {
 
 impl Topic {
     async fn new(name: &str) -> Self {
-        let config = tidegate_backends::aws::config(
-            tidegate_backends::aws::Calls::new().unwrap(),
-            Duration::from_secs(30),
-        )
-        .await;
+        let config = config().await;
         let (sns, lambda) =
             (aws_sdk_sns::Client::new(&config), aws_sdk_lambda::Client::new(&config));
         let function = format!("{}-ingest", stack());
