@@ -1,6 +1,6 @@
-//! The workers of the test with kills: a push target and a pull loop, and the event log that they
-//! write. Only their observations count. Each call of a target is in the [`EventLog`] from its
-//! first byte to its answer.
+//! The workers of the tests with load: a push target and a pull loop, and the event log that they
+//! write. Only their observations count. An attempt is at work in the [`EventLog`] from the first
+//! byte of its call until its worker answers or reports.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -12,6 +12,9 @@ use tidegate_backends::system::SystemClock;
 use tidegate_core::port::Clock;
 
 use crate::e2e::{api::Api, target::Call};
+
+/// How long a pull worker waits after a failed request.
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// The observations of the workers.
 #[derive(Default)]
@@ -81,8 +84,9 @@ pub async fn work(
         "later" => {
             let callback = job["callback"].clone();
             tokio::spawn(async move {
-                let _at_work = at_work;
                 takes(Duration::from_millis(300)).await;
+                // Its slot may be free before the response to this report arrives.
+                drop(at_work);
                 let answer = json!({"attempt": attempt, "status": "succeeded", "result": {"number": number}});
                 let path =
                     callback["url"].as_str().unwrap().trim_start_matches(&api.base).to_owned();
@@ -117,9 +121,11 @@ pub async fn pull(api: Api, run: String, event_log: Arc<Mutex<EventLog>>) {
             )
             .await
         else {
+            takes(PAUSE).await;
             continue;
         };
         if answer.status != 200 {
+            takes(PAUSE).await;
             continue;
         }
         for lease in answer.value()["leases"].as_array().unwrap() {
