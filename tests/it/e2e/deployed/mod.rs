@@ -5,6 +5,7 @@ mod kills;
 mod retention;
 mod stored;
 mod topic;
+mod upgrade;
 mod workers;
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
