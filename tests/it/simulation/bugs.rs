@@ -3,11 +3,15 @@
 use std::time::Duration;
 
 use tidegate_core::{
-    job::State,
-    port::job_store::{Expect, ItemKind, Txn, Write},
+    job::{Job, State},
+    port::job_store::{DuePage, Expect, ItemKind, Txn, Write},
+    time::Timestamp,
 };
 
 use super::model::Model;
+
+/// How long a job is due until [`Bug::OldJobsHidden`] hides it.
+const HIDDEN_AFTER: Duration = Duration::from_hours(6);
 
 /// A planted bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,11 +44,19 @@ pub enum Bug {
     DispatchesForgotten,
     /// A ledger forgets which attempts have started under its rates.
     StartsForgotten,
+    /// The unclaimed dispatches of a process that was killed at its timeout count as running.
+    KillsUnnoticed,
+    /// A message that is minutes late is taken as one about the version that its job is at now.
+    LateMessagesTrusted,
+    /// Jobs that have been due for hours are not found.
+    OldJobsHidden,
+    /// Where ticks must be requested, no timer requests one, nor does a sweep.
+    TicksUnrequested,
 }
 
 impl Bug {
     /// Every bug, and whether it shows on a store that writes one by one.
-    pub const ALL: [(Self, bool); 14] = [
+    pub const ALL: [(Self, bool); 18] = [
         (Self::LedgerVersionIgnored, false),
         (Self::RevisionIgnored, false),
         (Self::RequirementDropped, true),
@@ -59,11 +71,23 @@ impl Bug {
         (Self::HoldsIgnored, true),
         (Self::DispatchesForgotten, true),
         (Self::StartsForgotten, false),
+        (Self::KillsUnnoticed, true),
+        (Self::LateMessagesTrusted, false),
+        (Self::OldJobsHidden, false),
+        (Self::TicksUnrequested, false),
     ];
 
     /// The longest write in flight that the store claims.
     pub fn in_flight_write(self, in_flight: Duration) -> Duration {
         if self == Self::AtomicityOverstated { Duration::ZERO } else { in_flight }
+    }
+
+    /// Changes a page of due jobs on its way from the store.
+    pub fn spoil_page(self, page: &mut DuePage, now: Timestamp) {
+        if self == Self::OldJobsHidden {
+            let is_old = |job: &Job| job.life.run_at().is_some_and(|at| at + HIDDEN_AFTER < now);
+            page.jobs.retain(|job| !is_old(job));
+        }
     }
 
     /// Changes writes on their way to the store.
@@ -110,9 +134,7 @@ impl Bug {
             }
             (Self::RevokeUsesAttempt, Write::SetJob { job, .. }) => {
                 let there = model.jobs.get(&job.id);
-                let waits = |job: &tidegate_core::job::Job| {
-                    matches!(job.life.state, State::Scheduled { .. })
-                };
+                let waits = |job: &Job| matches!(job.life.state, State::Scheduled { .. });
                 if there.is_some_and(|there| {
                     waits(there) && waits(job) && there.life.run_at() == job.life.run_at()
                 }) {

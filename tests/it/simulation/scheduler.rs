@@ -1,8 +1,8 @@
 //! One thread runs many processes: at every step the seed selects the next one.
 //!
 //! A process is a future. It yields at every store call ([`Scheduler::step`]), where it may also be
-//! paused or die. Time is virtual and advances only when all processes wait. So the seed alone
-//! determines a run.
+//! paused or die. A process with a timeout is killed wherever it waits then. Time is virtual and
+//! advances only when all processes wait. So the seed alone determines a run.
 
 use std::{
     future::{Future, poll_fn},
@@ -23,13 +23,31 @@ use tidegate_engine::memory::FakeClock;
 /// A process.
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
+/// How a process dies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Death {
+    /// At any step.
+    Crash,
+    /// It is killed at its timeout, wherever it waits then.
+    Timeout,
+}
+
 /// Called when a process dies.
-type OnDeath = Box<dyn FnOnce() + Send>;
+type OnDeath = Box<dyn FnOnce(Death) + Send>;
 
 struct Process {
     task: Task,
     wake_at: Timestamp,
+    /// When it is killed.
+    timeout_at: Option<Timestamp>,
     on_death: Option<OnDeath>,
+}
+
+impl Process {
+    /// When it continues or is killed.
+    fn next_at(&self) -> Timestamp {
+        self.timeout_at.map_or(self.wake_at, |at| at.min(self.wake_at))
+    }
 }
 
 /// The faults of a process between two steps.
@@ -48,6 +66,8 @@ struct State {
     spawned: Vec<Process>,
     /// When the current process wants to continue.
     wake_at: Timestamp,
+    /// When the current process is killed.
+    timeout_at: Option<Timestamp>,
     dies: bool,
     /// The deadline for the commit of the current process.
     deadline: Option<Timestamp>,
@@ -67,6 +87,7 @@ impl Scheduler {
             rng: StdRng::seed_from_u64(seed),
             spawned: Vec::new(),
             wake_at: Timestamp::EPOCH,
+            timeout_at: None,
             dies: false,
             deadline: None,
             process_faults: ProcessFaults::default(),
@@ -108,22 +129,25 @@ impl Scheduler {
     }
 
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let wake_at = self.now();
-        self.state.lock().spawned.push(Process { task: Box::pin(task), wake_at, on_death: None });
+        let (task, wake_at) = (Box::pin(task), self.now());
+        let process = Process { task, wake_at, timeout_at: None, on_death: None };
+        self.state.lock().spawned.push(process);
     }
 
     /// Starts a process; `on_death` is called if it dies.
     pub fn spawn_restartable(
         &self,
         task: impl Future<Output = ()> + Send + 'static,
-        on_death: impl FnOnce() + Send + 'static,
+        on_death: impl FnOnce(Death) + Send + 'static,
     ) {
-        let wake_at = self.now();
-        self.state.lock().spawned.push(Process {
-            task: Box::pin(task),
-            wake_at,
-            on_death: Some(Box::new(on_death)),
-        });
+        let (task, wake_at) = (Box::pin(task), self.now());
+        let on_death: Option<OnDeath> = Some(Box::new(on_death));
+        self.state.lock().spawned.push(Process { task, wake_at, timeout_at: None, on_death });
+    }
+
+    /// Sets when the current process is killed; none for never.
+    pub fn set_timeout(&self, at: Option<Timestamp>) {
+        self.state.lock().timeout_at = at;
     }
 
     /// Lets virtual time pass: other processes run until `at`. No real time passes.
@@ -195,9 +219,9 @@ impl Scheduler {
             processes.append(&mut self.state.lock().spawned);
             let now = self.now();
             let ready: Vec<usize> =
-                (0..processes.len()).filter(|index| processes[*index].wake_at <= now).collect();
+                (0..processes.len()).filter(|index| processes[*index].next_at() <= now).collect();
             if ready.is_empty() {
-                let next = processes.iter().map(|process| process.wake_at).min().unwrap_or(end);
+                let next = processes.iter().map(Process::next_at).min().unwrap_or(end);
                 if next >= end {
                     self.clock.set(end);
                     break;
@@ -206,27 +230,39 @@ impl Scheduler {
                 continue;
             }
             let index = ready[self.draw(ready.len())];
+            let timeout_at = processes[index].timeout_at;
+            if timeout_at.is_some_and(|at| at <= now) {
+                self.state.lock().steps += 1;
+                end_process(processes.swap_remove(index), Death::Timeout);
+                continue;
+            }
             {
                 let state = &mut *self.state.lock();
-                (state.wake_at, state.dies) = (now, false);
+                (state.wake_at, state.timeout_at, state.dies) = (now, timeout_at, false);
                 state.steps += 1;
             }
             let polled = processes[index].task.as_mut().poll(&mut context);
-            let (wake_at, dies) = {
+            let (wake_at, timeout_at, dies) = {
                 let state = self.state.lock();
-                (state.wake_at, state.dies)
+                (state.wake_at, state.timeout_at, state.dies)
             };
             if polled.is_ready() {
                 processes.swap_remove(index);
             } else if dies {
-                if let Some(on_death) = processes.swap_remove(index).on_death {
-                    on_death();
-                }
+                end_process(processes.swap_remove(index), Death::Crash);
             } else {
-                processes[index].wake_at = wake_at;
+                (processes[index].wake_at, processes[index].timeout_at) = (wake_at, timeout_at);
             }
         }
         self.state.lock().spawned.append(&mut processes);
+    }
+}
+
+/// Ends a process that dies: what it was about to do is dropped.
+fn end_process(Process { task, on_death, .. }: Process, death: Death) {
+    drop(task);
+    if let Some(on_death) = on_death {
+        on_death(death);
     }
 }
 

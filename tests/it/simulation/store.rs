@@ -3,11 +3,11 @@
 
 use std::{
     collections::HashMap,
-    future::Future,
+    future::{Future, poll_fn},
     pin::pin,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     task::{Context, Poll, Waker},
     time::Duration,
@@ -18,8 +18,8 @@ use tidegate_core::{
     port::{
         StoreLayer,
         job_store::{
-            Atomicity, Committed, CurrentRecord, JobStore, Key, SharedStore, StoreCapabilities,
-            StoreError, Txn, Write,
+            Atomicity, Committed, CurrentRecord, DuePage, DueQuery, JobStore, Key, SharedStore,
+            StoreCapabilities, StoreError, Txn, Write,
         },
         store_layer::Operation,
     },
@@ -80,6 +80,8 @@ pub struct EngineStore {
     bug: Option<Bug>,
     in_flight: Duration,
     model: Arc<Mutex<Model>>,
+    /// Whether the process of the engine has died.
+    is_dead: AtomicBool,
 }
 
 impl EngineStore {
@@ -107,6 +109,7 @@ impl EngineStore {
             bug,
             in_flight,
             model,
+            is_dead: AtomicBool::new(false),
         })
     }
 
@@ -128,7 +131,29 @@ impl EngineStore {
             bug,
             in_flight,
             model,
+            is_dead: AtomicBool::new(false),
         })
+    }
+
+    /// Ends the connection: the process of the engine has died, and with it the requests that it was
+    /// answering.
+    pub fn close(&self) {
+        self.is_dead.store(true, Ordering::Relaxed);
+    }
+
+    /// Runs `call` until the process dies.
+    async fn while_alive<T>(
+        &self,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let mut call = pin!(call);
+        poll_fn(|context| {
+            if self.is_dead.load(Ordering::Relaxed) {
+                return Poll::Ready(Err(StoreError::unavailable("the process has died")));
+            }
+            call.as_mut().poll(context)
+        })
+        .await
     }
 
     /// Sets the release of the engine.
@@ -165,16 +190,45 @@ impl StoreLayer for EngineStore {
         operation: Operation,
         call: impl Future<Output = Result<T, StoreError>> + Send,
     ) -> Result<T, StoreError> {
-        self.read().await?;
-        let answer = call.await;
-        // A tick decides on these two: other processes may act between the read and the decision.
-        if matches!(operation, Operation::Due | Operation::Ledger) {
-            self.scheduler.step().await;
-        }
-        answer
+        let call = async {
+            self.read().await?;
+            let answer = call.await;
+            // A tick decides on these two: other processes may act between the read and the
+            // decision.
+            if matches!(operation, Operation::Due | Operation::Ledger) {
+                self.scheduler.step().await;
+            }
+            answer
+        };
+        self.while_alive(call).await
     }
 
-    async fn commit(&self, mut txns: Vec<Txn>) -> Result<Vec<Committed>, StoreError> {
+    async fn due(&self, queries: &[DueQuery]) -> Result<Vec<DuePage>, StoreError> {
+        let mut pages = self.around(Operation::Due, self.inner.due(queries)).await?;
+        if let Some(bug) = self.bug {
+            let now = self.scheduler.now();
+            for page in &mut pages {
+                bug.spoil_page(page, now);
+            }
+        }
+        Ok(pages)
+    }
+
+    async fn commit(&self, txns: Vec<Txn>) -> Result<Vec<Committed>, StoreError> {
+        self.while_alive(self.commit_alive(txns)).await
+    }
+
+    fn capabilities(&self) -> StoreCapabilities {
+        StoreCapabilities {
+            atomicity: Atomicity::from_max_in_flight_write(self.in_flight),
+            ..self.inner.capabilities()
+        }
+    }
+}
+
+impl EngineStore {
+    /// Commits `txns` with faults.
+    async fn commit_alive(&self, mut txns: Vec<Txn>) -> Result<Vec<Committed>, StoreError> {
         self.scheduler.step().await;
         if let Some(bug) = self.bug {
             bug.spoil(&mut txns, &self.model.lock());
@@ -199,13 +253,6 @@ impl StoreLayer for EngineStore {
             return Err(StoreError::unavailable("the commit's answer was lost"));
         }
         Ok(answer)
-    }
-
-    fn capabilities(&self) -> StoreCapabilities {
-        StoreCapabilities {
-            atomicity: Atomicity::from_max_in_flight_write(self.in_flight),
-            ..self.inner.capabilities()
-        }
     }
 }
 

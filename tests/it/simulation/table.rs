@@ -96,6 +96,9 @@ pub struct ObservedTable {
     pub bug: Option<TableBug>,
 }
 
+/// Counts the pages without items of queries that go on.
+pub const EMPTY_PAGES: &str = "empty pages";
+
 enum RequestFault {
     Fine,
     Repeated,
@@ -181,6 +184,7 @@ impl Table for ObservedTable {
         let probability = self.faults.lock().empty_page;
         if probability > 0.0 && self.scheduler.happens(probability) {
             let page = empty_page(ask);
+            self.model.lock().count(EMPTY_PAGES);
             let ends = self.bug == Some(TableBug::EmptyPagesEnd);
             return Ok(Page { next: page.next.filter(|_| !ends), ..page });
         }

@@ -96,20 +96,21 @@ impl Model {
     /// Checks a change of a job that had ended.
     fn check_ended(&mut self, old: &Job, new: &Job) {
         let id = &old.id;
-        // Allowed: its result is deleted, or it records a late reply.
+        // Allowed: its result is deleted, or it records a late reply. Both together if the result's
+        // time is over, which hides it from its readers.
         let (was, is) = (known(old.life.clone()), known(new.life.clone()));
-        let without_result = Lifecycle { result: None, revision: is.revision, ..was.clone() };
         let with_reply = Lifecycle {
             processed_replies: is.processed_replies.clone(),
             revision: is.revision,
             ..was
         };
+        let without_result = Lifecycle { result: None, ..with_reply.clone() };
         if (without_result != is && with_reply != is)
             || known_spec(&old.spec) != known_spec(&new.spec)
         {
             self.fault(format!(
-                "I5: {id} had ended as {:?} and changed to {:?}",
-                old.life.state, new.life.state
+                "I5: {id} had ended as {:?} and changed: {:?} -> {:?}",
+                old.life.state, old.life, new.life
             ));
         }
     }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use tidegate_core::{
     event::trigger::{Reply, TriggerOutcome},
     job::{Payload, Value, lifecycle::ReplyId},
-    time::Seconds,
+    time::{Seconds, Timestamp},
 };
 use tidegate_engine::{
     Error,
@@ -14,12 +14,14 @@ use tidegate_engine::{
     testkit::builders::name,
 };
 
-use super::{FAULT_PERIOD, PLAIN_TYPE, World, owner::every_other_minute, unclaimed::EngineProcess};
+use super::{
+    FAULT_PERIOD, PLAIN_TYPE, TIME_OFF, World, owner::every_other_minute, unclaimed::EngineProcess,
+};
 
 impl World {
     pub(super) fn start_clients(self: &Arc<Self>) {
         for index in 0..self.config.jobs {
-            let at = self.scheduler.now() + self.scheduler.span(FAULT_PERIOD.as_secs_f64() * 0.8);
+            let at = self.instant_for_client(0.8);
             let world = Arc::clone(self);
             self.scheduler.spawn(async move {
                 world.scheduler.elapse_until(at).await;
@@ -27,7 +29,7 @@ impl World {
             });
         }
         for _ in 0..self.config.jobs / 2 {
-            let at = self.scheduler.now() + self.scheduler.span(FAULT_PERIOD.as_secs_f64());
+            let at = self.instant_for_client(1.0);
             let world = Arc::clone(self);
             self.scheduler.spawn(async move {
                 world.scheduler.elapse_until(at).await;
@@ -35,7 +37,7 @@ impl World {
             });
         }
         for _ in 0..self.config.jobs / 2 {
-            let at = self.scheduler.now() + self.scheduler.span(FAULT_PERIOD.as_secs_f64());
+            let at = self.instant_for_client(1.0);
             let world = Arc::clone(self);
             self.scheduler.spawn(async move {
                 world.scheduler.elapse_until(at).await;
@@ -44,6 +46,17 @@ impl World {
         }
         let world = Arc::clone(self);
         self.scheduler.spawn(async move { world.change_limits().await });
+    }
+
+    /// An instant in the first `part` of the fault period. If ticks are off for a day in it, some
+    /// clients act during that day, and some after it.
+    fn instant_for_client(&self, part: f64) -> Timestamp {
+        let s = &self.scheduler;
+        let at = s.now() + s.span(FAULT_PERIOD.as_secs_f64() * part);
+        match self.ticks_off {
+            Some((off_at, _)) if off_at < at && s.happens(0.5) => at + TIME_OFF,
+            _ => at,
+        }
     }
 
     /// Another system replies to a job by its correlation key: before, during or after its attempt,
@@ -121,6 +134,7 @@ impl World {
                 self.any_engine().enqueue(vec![job.clone()]).await.pop().expect("one answer each");
             match answer {
                 Ok(enqueued) => {
+                    self.request_tick(enqueued.job.life.run_at().unwrap_or(now));
                     if enqueued.new || enqueued.job.id.as_str() == format!("j{index}") {
                         self.model.lock().accept(&enqueued.job.id);
                         self.in_flight.lock().jobs.push(enqueued.job.id);
@@ -156,6 +170,7 @@ impl World {
                 if let Ok((before, after)) = engine.patch(id, None, patch, None).await {
                     self.model.lock().change(process, &before, &after);
                     self.hint(&after, before.life.version);
+                    self.request_tick(after.life.run_at().unwrap_or(s.now()));
                 }
             }
             1 => {

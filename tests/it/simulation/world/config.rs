@@ -34,6 +34,13 @@ pub struct RunConfig {
     pub light: bool,
     /// The store refuses many commits for lack of capacity.
     pub throttled: bool,
+    /// A tick starts when it is requested: by a message, by a timer, by a sweep now and then. In
+    /// other worlds ticks follow each other.
+    pub ticks_requested: bool,
+    /// Ticks and sweeps are off for a day.
+    pub ticks_off: bool,
+    /// The run ends after the last message that is minutes late, and not when all jobs have ended.
+    pub awaits_late_messages: bool,
     /// The store.
     pub store_kind: StoreKind,
     /// Its queue may have a throttler that is a plugin, and some of its types have a retry strategy
@@ -57,6 +64,9 @@ impl RunConfig {
             late_limit,
             light: seed % 5 == 4,
             throttled: seed % 7 == 5,
+            ticks_requested: matches!(seed % 7, 2 | 6),
+            ticks_off: seed % 5 == 3,
+            awaits_late_messages: seed % 8 == 6,
             store_kind: StoreKind::Memory,
             plugins: seed % 3 == 1 || seed % 8 == 6,
             jobs: if late_limit { 150 } else { [30, 60, 150][(seed / 3 % 3) as usize] },
@@ -94,7 +104,20 @@ impl StartPath {
     }
 }
 
-/// The cells of [`StartPath`] that are not in `counts`.
-pub fn unreached_starts(counts: &BTreeMap<&'static str, u64>) -> Vec<&'static str> {
-    StartPath::CELLS.into_iter().flatten().filter(|cell| !counts.contains_key(cell)).collect()
+/// Messages that arrived minutes late.
+pub(super) const MESSAGES_MINUTES_LATE: &str = "messages minutes late";
+/// Requests for ticks among them, and timers.
+pub(super) const REQUESTS_MINUTES_LATE: &str = "requests for ticks minutes late";
+/// Processes that were killed at their timeout.
+pub(super) const TIMEOUTS: &str = "killed at a timeout";
+/// Engines whose ticks were off for a day.
+pub(super) const TICKS_OFF: &str = "ticks off for a day";
+
+/// The faults that the simulation reaches on every store.
+const FAULTS: [&str; 4] = [MESSAGES_MINUTES_LATE, REQUESTS_MINUTES_LATE, TIMEOUTS, TICKS_OFF];
+
+/// The faults and the cells of [`StartPath`] that are not in `counts`.
+pub fn unreached(counts: &BTreeMap<&'static str, u64>) -> Vec<&'static str> {
+    let all = StartPath::CELLS.into_iter().flatten().chain(FAULTS);
+    all.filter(|of| !counts.contains_key(of)).collect()
 }

@@ -1,100 +1,30 @@
-//! Engines: the connection of each one to the store, and its ticks and sweeps.
+//! Engines: their ticks and sweeps.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use object_store::memory::InMemory;
-#[cfg(feature = "aws")]
-use parking_lot::Mutex;
-#[cfg(feature = "aws")]
-use tidegate_backends::dynamodb::{
-    DynamoStore, LowWatermarks, TickRequests, memory::MemoryTable, table::Table,
-};
 use tidegate_core::{
     job::{Job, JobId, TypeName, Version},
-    port::{Clock, Hint, HintKind, WorkQueue},
+    port::{Hint, HintKind},
     queue::GrantDigest,
+    time::Timestamp,
 };
 use tidegate_engine::{
-    Claimed, Demand, Dispatch, Engine, Error, Ports, Rules, TickCache, TickInput, request::Report,
+    Claimed, Demand, Dispatch, Error, TickCache, TickInput, TickOutcome, request::Report,
     testkit::builders::name,
 };
 
-use super::super::{
-    bugs::Bug,
-    model::ProcessNumber,
-    releases::{Release, Releases},
-    scheduler::{SharedEntropy, SkewedClock},
-    store::EngineStore,
-};
-#[cfg(feature = "aws")]
-use super::{
-    super::{model::Model, scheduler::Scheduler, table::ObservedTable},
-    config::{RunConfig, StoreKind},
-};
+use super::super::{bugs::Bug, scheduler::Death};
 use super::{
     PLAIN_TYPE, World,
-    config::StartPath,
-    messages::{Messages, arrived},
+    config::{StartPath, TICKS_OFF, TIMEOUTS},
+    messages::Received,
     unclaimed::{DISPATCHER, EngineProcess},
 };
-#[cfg(feature = "aws")]
-use crate::dynamodb::emulator::EmulatedTable;
 
-/// How long a write may be in flight on a store that writes one by one.
-const MAX_IN_FLIGHT_WRITE: Duration = Duration::from_secs(5);
+/// The longest timeout of a tick or of a receiver, in seconds: shorter than the longest pause.
+const MAX_TIMEOUT: f64 = 30.0;
 
 impl World {
-    /// A new engine process at `index`, with its own store connection, clock and caches.
-    pub(super) fn engine(self: &Arc<Self>, index: usize) -> EngineProcess {
-        let in_flight = if self.config.slow { MAX_IN_FLIGHT_WRITE } else { Duration::ZERO };
-        let in_flight = self.config.bug.map_or(in_flight, |bug| bug.in_flight_write(in_flight));
-        let is_wrong = self.config.bug == Some(Bug::ClockAhead) && index == 0;
-        let skew_millis = if is_wrong { 3_600_000 } else { self.scheduler.draw(801) as i64 - 400 };
-        let clock: Arc<dyn Clock> =
-            Arc::new(SkewedClock { scheduler: Arc::clone(&self.scheduler), skew_millis });
-        let connection = self.store_connection(in_flight, &clock);
-        let release = match (self.config.releases, index % 2 == 1) {
-            (Releases::One, _) | (Releases::Two, false) => Release::This,
-            (Releases::OneForgets, false) => Release::Forgetful,
-            (_, true) => Release::Next,
-        };
-        connection.set_release(release);
-        let faults_active = self.faults_active() && self.scheduler.steps() > 0;
-        connection.set_faults(self.store_faults(faults_active));
-        let number = {
-            let mut connections = self.engine_stores.lock();
-            connections.push(Arc::clone(&connection));
-            ProcessNumber(connections.len())
-        };
-        let ports = Ports {
-            store: connection,
-            objects: Arc::new(InMemory::new()),
-            work: self.work_queue(&clock),
-            clock,
-            entropy: Arc::new(SharedEntropy(Arc::clone(&self.scheduler))),
-            policy: Arc::new(self.policy.clone()),
-        };
-        EngineProcess { number, engine: Arc::new(Engine::new(ports, Rules::default())) }
-    }
-
-    /// The messages, and on a table its requests for ticks.
-    fn work_queue(self: &Arc<Self>, clock: &Arc<dyn Clock>) -> Arc<dyn WorkQueue> {
-        let messages = Messages(Arc::downgrade(self));
-        #[cfg(feature = "aws")]
-        if let Some(table) = &self.table {
-            let entropy = Arc::new(SharedEntropy(Arc::clone(&self.scheduler)));
-            let table = Arc::clone(table) as Arc<dyn Table>;
-            return Arc::new(TickRequests::new(
-                Arc::new(messages),
-                table,
-                Arc::clone(clock),
-                entropy,
-            ));
-        }
-        let _ = clock;
-        Arc::new(messages)
-    }
-
     /// Leaves some of the hints in the table, and takes what was left there.
     async fn exchange_hints(
         &self,
@@ -130,100 +60,77 @@ impl World {
         false
     }
 
-    /// A new connection to the store.
-    fn store_connection(&self, in_flight: Duration, clock: &Arc<dyn Clock>) -> Arc<EngineStore> {
-        #[cfg(feature = "aws")]
-        if let Some(table) = &self.table {
-            let entropy = Arc::new(SharedEntropy(Arc::clone(&self.scheduler)));
-            let store =
-                DynamoStore::new(Arc::clone(table) as Arc<dyn Table>, Arc::clone(clock), entropy);
-            // A run is too short for low watermarks to save much. They are used here because a
-            // wrong one would hide a job.
-            let store = store.with_low_watermarks(LowWatermarks {
-                worth: 1,
-                stuck: 2,
-                old: Duration::from_secs(30),
-            });
-            // While a deployment changes its number of shards, some of its processes know the new
-            // number and some do not.
-            let store = store.with_shards(1 + self.scheduler.draw(2) as u8);
-            return EngineStore::direct(
-                Arc::new(store),
-                &self.observed,
-                in_flight,
-                self.config.bug,
-            );
-        }
-        let _ = clock;
-        EngineStore::new(
-            &self.observed,
-            self.config.seed ^ self.scheduler.steps(),
-            in_flight,
-            self.config.bug,
-        )
-    }
-
-    #[cfg(feature = "aws")]
-    pub(super) fn table(
-        config: RunConfig,
-        scheduler: &Arc<Scheduler>,
-        model: &Arc<Mutex<Model>>,
-    ) -> Option<Arc<ObservedTable>> {
-        let table: Arc<dyn Table> = match config.store_kind {
-            StoreKind::Table => Arc::new(MemoryTable::new()),
-            StoreKind::Emulator => Arc::new(EmulatedTable::new()),
-            StoreKind::Memory | StoreKind::Sqlite => return None,
-        };
-        let (scheduler, model) = (Arc::clone(scheduler), Arc::clone(model));
-        Some(Arc::new(ObservedTable {
-            table,
-            scheduler,
-            model,
-            faults: Mutex::default(),
-            bug: config.table_bug,
-        }))
-    }
-
-    /// Starts the processes of an engine. If the engine dies, a new one replaces it.
+    /// Starts the processes of an engine.
     pub(super) fn start_engine(self: &Arc<Self>, index: usize) {
+        self.start_ticks(index);
+        self.start_sweeper(index);
+        self.start_deliverer();
+        self.start_offer_taker();
+    }
+
+    /// Starts the ticks of an engine. If it dies, a new engine replaces it.
+    fn start_ticks(self: &Arc<Self>, index: usize) {
         let (world, replacement) = (Arc::clone(self), Arc::clone(self));
-        let restart = move || {
-            replacement.model.lock().count("deaths");
+        let restart = move |death| {
+            replacement.count_death(death);
             let process = replacement.engine(index);
             let dead = std::mem::replace(&mut replacement.engines.lock()[index], process);
-            replacement.bury(dead.number);
-            replacement.start_engine(index);
+            let is_unnoticed =
+                replacement.config.bug == Some(Bug::KillsUnnoticed) && death == Death::Timeout;
+            replacement.engine_stores.lock()[dead.number.0 - 1].close();
+            if !is_unnoticed {
+                replacement.bury(dead.number);
+            }
+            replacement.redeliver(index);
+            replacement.start_ticks(index);
         };
         self.scheduler.spawn_restartable(async move { world.tick(index).await }, restart);
-        self.start_sweeper(index);
-        let world = Arc::clone(self);
-        self.scheduler.spawn(async move { world.deliver().await });
-        let world = Arc::clone(self);
-        self.scheduler.spawn(async move { world.take_offers().await });
     }
 
     /// Starts the sweeps of an engine. If that process dies, it is started again.
     fn start_sweeper(self: &Arc<Self>, index: usize) {
         let (world, replacement) = (Arc::clone(self), Arc::clone(self));
-        self.scheduler.spawn_restartable(async move { world.sweep(index).await }, move || {
+        self.scheduler.spawn_restartable(async move { world.sweep(index).await }, move |death| {
+            replacement.count_death(death);
             replacement.start_sweeper(index);
         });
+    }
+
+    pub(super) fn count_death(&self, death: Death) {
+        self.model.lock().count(match death {
+            Death::Crash => "deaths",
+            Death::Timeout => TIMEOUTS,
+        });
+    }
+
+    /// Gives what the current process does next a timeout, or sometimes not.
+    pub(super) fn draw_timeout(&self) {
+        let at = self.fault_happens(0.3).then(|| {
+            let timeout = Duration::from_secs(1) + self.scheduler.span(MAX_TIMEOUT);
+            self.scheduler.now() + timeout
+        });
+        self.scheduler.set_timeout(at);
     }
 
     /// Ticks until the end of the run.
     async fn tick(self: Arc<Self>, index: usize) {
         let (mut cache, mut scanning) = (TickCache::default(), false);
         loop {
+            if let Some(on_at) = self.ticks_off_until() {
+                self.scheduler.elapse_until(on_at).await;
+                self.model.lock().count(TICKS_OFF);
+            }
+            self.draw_timeout();
             let process = self.engines.lock()[index].clone();
             let now = self.scheduler.now();
             // Responses come first: their number tells them from the reports.
             let mut reports = self.responses_to(process.number, now);
             let responses = reports.len();
-            let released = {
-                let mut in_flight = self.in_flight.lock();
-                reports.extend(arrived(&mut in_flight.reports, now));
-                arrived(&mut in_flight.hints, now)
-            };
+            let arrived = self.arrived(|in_flight| &mut in_flight.reports, now);
+            reports.extend(arrived.into_iter().map(|(_, report)| report));
+            let released = self.arrived_hints(now);
+            let received = Received { reports: reports.clone(), released: released.clone() };
+            self.in_flight.lock().received.insert(index, received);
             let (released, released_digests) = self.exchange_hints(&process, released).await;
             let demands = self.demands(index);
             let kept = reports.clone();
@@ -238,7 +145,9 @@ impl World {
             };
             let promised = self.model.lock().promised(&self.queue);
             let tick_outcome = process.engine.tick(&self.queue, &mut cache, input).await;
+            self.in_flight.lock().received.remove(&index);
             scanning = tick_outcome.as_ref().is_ok_and(|tick_outcome| tick_outcome.again);
+            self.request_next_tick(tick_outcome.as_ref().ok());
             if let Ok(tick_outcome) = tick_outcome {
                 for (index, (report, answer)) in kept.iter().zip(&tick_outcome.reports).enumerate()
                 {
@@ -254,13 +163,13 @@ impl World {
                         self.in_flight
                             .lock()
                             .reports
-                            .push((now + Duration::from_secs(1), report.clone()));
+                            .push(((now + Duration::from_secs(1)).into(), report.clone()));
                     }
                 }
                 self.in_flight
                     .lock()
                     .hints
-                    .extend(tick_outcome.left.into_iter().map(|hint| (now, hint)));
+                    .extend(tick_outcome.left.into_iter().map(|hint| (now.into(), hint)));
                 self.offer(tick_outcome.offers.into_iter().map(|(_, work)| work));
                 for Claimed { job, .. } in tick_outcome.claimed {
                     let granted = job.life.running().is_some_and(|run| run.granted);
@@ -283,7 +192,7 @@ impl World {
                     .into_iter()
                     .skip(responses)
                     .filter(|_| !self.fault_happens(0.3))
-                    .map(|report| (now + Duration::from_secs(1), report))
+                    .map(|report| ((now + Duration::from_secs(1)).into(), report))
                     .collect();
                 self.in_flight.lock().reports.extend(repeated);
             }
@@ -294,10 +203,46 @@ impl World {
                 let replacement = EngineProcess { number: process.number, ..self.engine(index) };
                 self.engines.lock()[index] = replacement;
             }
+            self.scheduler.set_timeout(None);
             if !scanning {
-                let nap = self.scheduler.span(1.5);
-                self.scheduler.elapse(nap + Duration::from_millis(50)).await;
+                self.await_tick().await;
             }
+        }
+    }
+
+    /// The hints that have arrived. A planted bug takes one that is minutes late as one about the
+    /// version that its job is at now.
+    fn arrived_hints(&self, now: Timestamp) -> Vec<(JobId, Version)> {
+        let hints = self.arrived(|in_flight| &mut in_flight.hints, now);
+        let hints = hints.into_iter().map(|(is_late, (job, version))| {
+            let version = self.trusted_version(is_late, &job, version);
+            (job, version)
+        });
+        hints.collect()
+    }
+
+    /// The version that a message is about: with a planted bug the current one, if it is late.
+    pub(super) fn trusted_version(&self, is_late: bool, job: &JobId, version: Version) -> Version {
+        if !is_late || self.config.bug != Some(Bug::LateMessagesTrusted) {
+            return version;
+        }
+        let model = self.model.lock();
+        model.jobs.get(job).map_or(version, |job| job.life.version)
+    }
+
+    /// Requests what follows a tick: another one soon if it started something or failed, and one
+    /// when something is due.
+    fn request_next_tick(&self, outcome: Option<&TickOutcome>) {
+        let now = self.scheduler.now();
+        let Some(outcome) = outcome else {
+            return self.request_tick(now + Duration::from_secs(1));
+        };
+        if outcome.sent > 0 || !outcome.claimed.is_empty() || !outcome.offers.is_empty() {
+            self.request_tick(now);
+        }
+        let next_at = outcome.next_at.into_iter().chain(outcome.next_start_at).min();
+        if let Some(next_at) = next_at.filter(|_| self.config.bug != Some(Bug::TicksUnrequested)) {
+            self.request_tick(next_at);
         }
     }
 
@@ -366,8 +311,16 @@ impl World {
     /// Sweeps until the end of the run.
     async fn sweep(self: Arc<Self>, index: usize) {
         loop {
+            self.scheduler.set_timeout(None);
             let nap = self.scheduler.span(4.0);
             self.scheduler.elapse(nap + Duration::from_millis(500)).await;
+            if let Some(on_at) = self.ticks_off_until() {
+                self.scheduler.elapse_until(on_at).await;
+            }
+            self.draw_timeout();
+            if self.config.bug != Some(Bug::TicksUnrequested) {
+                self.request_swept_tick();
+            }
             let engine = Arc::clone(&self.engines.lock()[index].engine);
             if let Ok(replies) = engine.sweep_replies(None).await {
                 for (job, version) in replies.changed {
@@ -396,12 +349,9 @@ impl World {
         }
         for _ in 0..=usize::from(self.fault_happens(0.3)) {
             if !self.fault_happens(0.3) {
-                let late = self.scheduler.span(if self.fault_happens(0.3) { 40.0 } else { 1.0 });
+                let arrival = self.arrival(self.scheduler.now(), 1.0, (0.3, 40.0));
                 let version = if is_wrong { job.life.version } else { version };
-                self.in_flight
-                    .lock()
-                    .hints
-                    .push((self.scheduler.now() + late, (job.id.clone(), version)));
+                self.in_flight.lock().hints.push((arrival, (job.id.clone(), version)));
             }
         }
     }

@@ -3,6 +3,7 @@
 
 mod clients;
 mod config;
+mod connections;
 mod engines;
 mod messages;
 mod owner;
@@ -28,7 +29,7 @@ use tidegate_engine::{
     testkit::{FnPolicy, builders::name, faults::Faults},
 };
 
-pub use config::{RunConfig, StoreKind, unreached_starts};
+pub use config::{RunConfig, StoreKind, unreached};
 
 use self::{messages::InFlight, unclaimed::EngineProcess};
 #[cfg(feature = "aws")]
@@ -40,8 +41,10 @@ use super::{
     store::{EngineStore, ObservedStore},
 };
 
-/// How long faults are injected.
+/// How long faults are injected, not counting the time when ticks are off.
 const FAULT_PERIOD: Duration = Duration::from_mins(3);
+/// How long ticks and sweeps are off in some worlds. Windows of the day are open after it as before.
+const TIME_OFF: Duration = Duration::from_hours(24);
 /// The longest time after that until every job has ended.
 const MAX_DRAIN_PERIOD: Duration = Duration::from_mins(10);
 /// The longest time after that until every slot is free: the audit interval, and the ticks around
@@ -77,6 +80,8 @@ pub struct World {
     engine_stores: Mutex<Vec<Arc<EngineStore>>>,
     in_flight: Mutex<InFlight>,
     faults_until: Timestamp,
+    /// When ticks and sweeps are off.
+    ticks_off: Option<(Timestamp, Timestamp)>,
     queue: QueueName,
     policy: FnPolicy,
 }
@@ -114,10 +119,17 @@ impl World {
             claiming: AtomicUsize::new(0),
             keyed: Mutex::default(),
         });
-        let policy = plugins::policy(scheduler.now() + FAULT_PERIOD);
+        let ticks_off = config.ticks_off.then(|| {
+            let off_at = scheduler.now() + Duration::from_secs(40) + scheduler.span(60.0);
+            (off_at, off_at + TIME_OFF)
+        });
+        let time_off = ticks_off.map_or(Duration::ZERO, |_| TIME_OFF);
+        let faults_until = scheduler.now() + FAULT_PERIOD + time_off;
+        let policy = plugins::policy(faults_until);
         let world = Arc::new(Self {
             config,
-            faults_until: scheduler.now() + FAULT_PERIOD,
+            faults_until,
+            ticks_off,
             scheduler,
             model,
             observed,
@@ -156,7 +168,14 @@ impl World {
         let settled = self.scheduler.now() + MAX_PROCESS_PAUSE + Duration::from_secs(10);
         self.go(settled, false)?;
         self.go(self.scheduler.now() + MAX_DRAIN_PERIOD, true)?;
-        self.go(self.scheduler.now() + MAX_AUDIT_PERIOD, false)
+        self.go(self.scheduler.now() + MAX_AUDIT_PERIOD, false)?;
+        let last_late = self.in_flight.lock().last_late();
+        let is_awaited =
+            |at: &Timestamp| self.config.awaits_late_messages && *at > self.scheduler.now();
+        match last_late.filter(is_awaited) {
+            Some(at) => self.go(at + MAX_AUDIT_PERIOD, false),
+            None => Ok(()),
+        }
     }
 
     /// Runs all processes until `end`, or until every accepted job has ended.
@@ -238,6 +257,13 @@ impl World {
     /// Whether a fault of this probability happens now.
     fn fault_happens(&self, probability: f64) -> bool {
         self.faults_active() && self.scheduler.happens(probability)
+    }
+
+    /// When ticks and sweeps are on again, if they are off now.
+    fn ticks_off_until(&self) -> Option<Timestamp> {
+        let (off_at, on_at) = self.ticks_off?;
+        let now = self.scheduler.now();
+        (off_at <= now && now < on_at).then_some(on_at)
     }
 
     /// The types of the jobs in this world.

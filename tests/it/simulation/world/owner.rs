@@ -48,6 +48,7 @@ impl World {
         match engine.put_queue(&self.queue, config, None).await {
             Ok((item, _)) => {
                 self.model.lock().promise(&self.queue, item.version);
+                self.request_tick(self.scheduler.now());
                 true
             }
             Err(_) => false,
@@ -82,7 +83,9 @@ impl World {
             retry,
             ..TypeConfig::default()
         };
-        engine.put_type(&name(job_type), config, None).await.is_ok()
+        let is_put = engine.put_type(&name(job_type), config, None).await.is_ok();
+        self.request_tick(self.scheduler.now());
+        is_put
     }
 
     /// Random limits.
@@ -170,6 +173,7 @@ impl World {
                     let paused = s.happens(0.4);
                     if let Ok(item) = engine.pause_queue(&self.queue, paused).await {
                         self.model.lock().promise(&self.queue, item.version);
+                        self.request_tick(s.now());
                     }
                 }
                 _ => {
@@ -178,6 +182,10 @@ impl World {
                 }
             }
             s.elapse(Duration::from_secs(5) + s.span(40.0)).await;
+            // A few changes a day are enough.
+            if let Some(on_at) = self.ticks_off_until().filter(|_| s.happens(0.5)) {
+                s.elapse_until(on_at).await;
+            }
             if !self.faults_active() {
                 return;
             }

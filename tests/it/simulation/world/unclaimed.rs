@@ -94,7 +94,7 @@ impl World {
         if self.lives(to.number) {
             in_flight.responses.push((at, (to.number, report)));
         } else {
-            in_flight.reports.push((at, report));
+            in_flight.reports.push((at.into(), report));
         }
     }
 
@@ -139,7 +139,7 @@ impl World {
             if number != process {
                 in_flight.responses.push((at, (number, report)));
             } else if self.scheduler.happens(0.5) {
-                in_flight.reports.push((at, report));
+                in_flight.reports.push((at.into(), report));
             }
         }
     }

@@ -16,21 +16,60 @@ use tidegate_engine::{
     testkit::builders::name,
 };
 
-use super::{World, config::StartPath, messages::arrived, unclaimed::EngineProcess};
+use super::{
+    World,
+    config::StartPath,
+    messages::{Arrival, first_arrival},
+    unclaimed::EngineProcess,
+};
 
 impl World {
+    /// Starts a receiver of work. If it dies, another one replaces it.
+    pub(super) fn start_deliverer(self: &Arc<Self>) {
+        let (world, replacement) = (Arc::clone(self), Arc::clone(self));
+        self.scheduler.spawn_restartable(async move { world.deliver().await }, move |death| {
+            replacement.count_death(death);
+            replacement.start_deliverer();
+        });
+    }
+
+    /// Starts a receiver of offers. If it dies, another one replaces it.
+    pub(super) fn start_offer_taker(self: &Arc<Self>) {
+        let (world, replacement) = (Arc::clone(self), Arc::clone(self));
+        self.scheduler.spawn_restartable(async move { world.take_offers().await }, move |death| {
+            replacement.count_death(death);
+            replacement.start_offer_taker();
+        });
+    }
+
     /// Receives work and claims it, until the end of the run.
-    pub(super) async fn deliver(self: Arc<Self>) {
+    async fn deliver(self: Arc<Self>) {
         loop {
-            let nap = self.scheduler.span(0.6);
-            self.scheduler.elapse(nap + Duration::from_millis(20)).await;
-            let mut work = arrived(&mut self.in_flight.lock().work, self.scheduler.now());
-            if work.is_empty() {
+            self.scheduler.set_timeout(None);
+            let nap = self.scheduler.span(0.6) + Duration::from_millis(20);
+            self.rest(nap, |in_flight| first_arrival(&in_flight.work)).await;
+            let now = self.scheduler.now();
+            let mut arrived = self.arrived(|in_flight| &mut in_flight.work, now);
+            if arrived.is_empty() {
                 continue;
             }
-            let later = work.split_off(work.len().min(4));
-            let now = self.scheduler.now();
-            self.in_flight.lock().work.extend(later.into_iter().map(|work| (now, work)));
+            let later = arrived.split_off(arrived.len().min(4));
+            let later = later
+                .into_iter()
+                .map(|(is_minutes_late, work)| (Arrival { at: now, is_minutes_late }, work));
+            self.in_flight.lock().work.extend(later);
+            let work = arrived.into_iter().map(|(is_late, work)| {
+                let version = self.trusted_version(is_late, &work.job, work.version);
+                Work { version, ..work }
+            });
+            let work: Vec<Work> = work.collect();
+            self.draw_timeout();
+            // Unless a message is deleted, the work queue delivers it again.
+            if self.fault_happens(0.1) {
+                let at = now + self.visibility();
+                let again = work.iter().map(|work| (at.into(), work.clone()));
+                self.in_flight.lock().work.extend(again);
+            }
             let engine = self.any_engine();
             match engine.claim(&work, Some("deliverer")).await {
                 Ok(claimed) => {
@@ -38,11 +77,11 @@ impl World {
                     claimed.for_each(|claimed| self.start(claimed.job, StartPath::GrantedDispatch));
                 }
                 // The messages are delivered again.
-                Err(_) if !self.fault_happens(0.3) => self
-                    .in_flight
-                    .lock()
-                    .work
-                    .extend(work.into_iter().map(|work| (now + Duration::from_secs(3), work))),
+                Err(_) if !self.fault_happens(0.3) => {
+                    let at = now + Duration::from_secs(3);
+                    let again = work.into_iter().map(|work| (at.into(), work));
+                    self.in_flight.lock().work.extend(again);
+                }
                 Err(_) => {}
             }
         }
@@ -55,20 +94,24 @@ impl World {
             if self.fault_happens(0.2) {
                 continue;
             }
-            let late = self.scheduler.span(if self.fault_happens(0.2) { 20.0 } else { 0.3 });
-            self.in_flight.lock().offers.push((self.scheduler.now() + late, work));
+            let arrival = self.arrival(self.scheduler.now(), 0.3, (0.2, 20.0));
+            self.in_flight.lock().offers.push((arrival, work));
         }
     }
 
     /// Claims offered jobs, or gives them back, until the end of the run.
-    pub(super) async fn take_offers(self: Arc<Self>) {
+    async fn take_offers(self: Arc<Self>) {
         loop {
-            let nap = self.scheduler.span(0.6);
-            self.scheduler.elapse(nap + Duration::from_millis(20)).await;
-            let offers = arrived(&mut self.in_flight.lock().offers, self.scheduler.now());
+            self.scheduler.set_timeout(None);
+            let nap = self.scheduler.span(0.6) + Duration::from_millis(20);
+            self.rest(nap, |in_flight| first_arrival(&in_flight.offers)).await;
+            let now = self.scheduler.now();
+            let offers = self.arrived(|in_flight| &mut in_flight.offers, now);
+            let offers: Vec<Work> = offers.into_iter().map(|(_, work)| work).collect();
             if offers.is_empty() {
                 continue;
             }
+            self.draw_timeout();
             let engine = self.any_engine();
             if self.fault_happens(0.2) {
                 for (job, version) in engine.decline(&offers).await.unwrap_or_default() {
@@ -171,12 +214,12 @@ impl World {
             outcome,
         };
         for _ in 0..=usize::from(self.fault_happens(0.3)) {
-            let late = if self.fault_happens(0.2) { s.span(60.0) } else { s.span(0.1) };
             if let Some(process) = &caller {
                 self.respond(process, report.clone());
                 continue;
             }
-            self.in_flight.lock().reports.push((s.now() + late, report.clone()));
+            let arrival = self.arrival(s.now(), 0.1, (0.2, 60.0));
+            self.in_flight.lock().reports.push((arrival, report.clone()));
         }
     }
 }
