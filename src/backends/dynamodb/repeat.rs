@@ -1,8 +1,8 @@
 //! How often a request is repeated that the table refused for lack of capacity.
 //!
-//! A call of which nothing was done fails soon: its caller repeats it, or tells the client to. A
-//! call of which a part was done is repeated longer. The failure of a write would leave open which
-//! changes happened, and the failure of a read would have the same items read again.
+//! A call that did nothing fails soon: its caller repeats it, or tells the client to. A call that
+//! did a part is repeated longer. The failure of a write would leave open which changes happened,
+//! and the failure of a read would have the same items read again.
 
 use std::time::Duration;
 

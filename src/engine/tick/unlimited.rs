@@ -156,7 +156,12 @@ impl Engine {
         if txns.is_empty() {
             return Ok(refused);
         }
-        for (index, outcome) in self.write_claims(txns).await?.into_iter().enumerate() {
+        let outcomes = if plan.claims.is_empty() {
+            self.ports.store.commit(txns).await?
+        } else {
+            self.write_claims(txns).await?
+        };
+        for (index, outcome) in outcomes.into_iter().enumerate() {
             let Committed::Conflict { current, .. } = outcome else {
                 continue;
             };
