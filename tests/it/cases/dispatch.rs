@@ -96,7 +96,7 @@ async fn claims_whose_outcome_is_unknown_are_written_again() {
             };
             store.set_faults(Faults { cut: 1.0, ..Faults::default() });
             let mut claim = pin!(p.engine.claim(&work, None));
-            // The clock stands still, so that nothing is repeated yet.
+            // No time passes, so that nothing is repeated yet.
             for _ in 0..200 {
                 assert!(poll!(&mut claim).is_pending());
             }

@@ -46,6 +46,8 @@ struct Delivery<'a> {
     /// For each piece whether it need not arrive again.
     done: Vec<bool>,
     unclaimed: Unclaimed<'a>,
+    /// Whether the store has answered a claim.
+    is_answered: bool,
     /// Results that are not written yet.
     unsettled: Vec<Report>,
     pace: Pace,
@@ -108,6 +110,7 @@ impl Delivery<'_> {
             DeliveryStep::Due => self.wakes_at = None,
             DeliveryStep::Claimed(pieces, Ok(claims)) => {
                 self.pace.answered(false);
+                self.is_answered = true;
                 self.attempt(pieces, claims).await;
             }
             DeliveryStep::Claimed(pieces, Err(error)) => {
@@ -172,6 +175,7 @@ impl Server {
             until,
             done: vec![true; work.len()],
             unclaimed: Unclaimed::new(&work, most),
+            is_answered: false,
             unsettled: Vec::new(),
             pace: Pace::default(),
             steps: FuturesUnordered::new(),
@@ -190,7 +194,12 @@ impl Server {
             let is_over = self.now() > now + MAX_CLAIM_TIME;
             let last = if is_over { Timestamp::EPOCH } else { until - MIN_ATTEMPT_TIME };
             let late = delivery.unclaimed.take_after(self.now(), last);
-            delivery.send_back(&late).await;
+            if is_over && !delivery.is_answered {
+                // The store may be away for long. The queue waits longer before each repeat.
+                delivery.redeliver(&late);
+            } else {
+                delivery.send_back(&late).await;
+            }
             if self.now() >= until && !delivery.unsettled.is_empty() {
                 tracing::error!(
                     results = delivery.unsettled.len(),

@@ -1,4 +1,4 @@
-//! The work of an invocation that is not claimed yet, and how much the store is asked at once.
+//! The work of an invocation that is not claimed yet, and how many requests run at once.
 
 use std::collections::{BTreeMap, VecDeque};
 
