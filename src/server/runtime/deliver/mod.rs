@@ -66,7 +66,13 @@ pub(super) async fn push(
         Ok(mut jobs) => jobs.pop().unwrap_or(job),
         Err(error) => return Some(not_delivered(&job, error.to_string(), true)),
     };
-    let deadline = (inner.engine.now() + config.response_timeout_seconds.duration()).min(until);
+    // The claim of a job may be answered late. The job may start elsewhere once its lease is over.
+    let now = inner.engine.now();
+    let lease_until = job.life.running().map_or(until, |run| run.lease_until);
+    if lease_until <= now {
+        return Some(not_delivered(&job, "its lease was over before the call", true));
+    }
+    let deadline = (now + config.response_timeout_seconds.duration()).min(until).min(lease_until);
     let exchange = Exchange { inner, job: &job, config, target, catalog, deadline };
     match exchange.run().await {
         DeliveryOutcome::Report(outcome) => Some(report(&job, outcome)),

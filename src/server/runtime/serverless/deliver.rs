@@ -395,6 +395,32 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_claim_that_outlives_its_lease_starts_nothing() {
+        let (clock, slow) = (Arc::new(FakeClock::default()), Arc::new(Slow::default()));
+        let store = Arc::new(FaultyStore::new(Arc::new(MemoryStore::new()), 1));
+        let shared = Arc::clone(&store) as SharedStore;
+        let options = Options::default();
+        let (server, _, work) = server(&clock, shared, &slow, options, (1, 10)).await;
+        let id = work[0].job.clone();
+        store.set_faults(Faults { lose_answer: 1.0, ..Faults::default() });
+        let mut deliver = pin!(server.deliver(work, clock.now() + Duration::from_mins(5)));
+        loop {
+            if poll!(&mut deliver).is_ready() {
+                break;
+            }
+            if store.failed() > 0 {
+                // The job runs for the store, and the repeat finds it after its lease.
+                store.set_faults(Faults::default());
+                clock.advance(Duration::from_mins(1));
+            }
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(slow.calls.load(Ordering::Relaxed), 0);
+        let job = server.engine().job(&id, None).await.unwrap();
+        assert_eq!((job.life.attempt, job.life.running()), (1, None), "it waits for a retry");
+    }
+
+    #[tokio::test]
     async fn deliveries_wait_for_memory_before_their_claim() {
         const MOST: u64 = 1 << 20;
         for (jobs, size) in [(60, 100_000), (300, 10), (4, 1_500_000)] {
