@@ -51,6 +51,8 @@ pub(super) struct Found {
 struct TimerScan {
     bucket: TimerBucket,
     after: Option<Key>,
+    /// The instant of the next timer, if it is known.
+    next_at: Option<Timestamp>,
     is_done: bool,
     /// Whether all timers so far were removed.
     is_empty: bool,
@@ -58,13 +60,13 @@ struct TimerScan {
 
 impl TimerScan {
     fn new(bucket: TimerBucket) -> Self {
-        Self { bucket, after: None, is_done: false, is_empty: true }
+        Self { bucket, after: None, next_at: None, is_done: false, is_empty: true }
     }
 
     /// Everything before this instant was read.
     fn read_until(&self) -> Timestamp {
         let at = self.after.as_ref().and_then(|after| key::instant_of_timer(&after.s));
-        at.unwrap_or(self.bucket.hour.start())
+        self.next_at.or(at).unwrap_or(self.bucket.hour.start())
     }
 
     fn query(&self, limit: u32) -> PageQuery {
@@ -78,15 +80,17 @@ impl TimerScan {
         }
     }
 
-    /// Takes back what [`Self::advance`] did after the timer at `last`, or after the position `was`.
-    fn retreat(&mut self, last: Option<Key>, was: Option<Key>) {
-        (self.after, self.is_done) = (last.or(was), false);
+    /// Goes back to `after`, where the timer `next` follows.
+    fn retreat(&mut self, after: Option<Key>, next: &Key) {
+        (self.after, self.is_done) = (after, false);
+        self.next_at = key::instant_of_timer(&next.s);
     }
 
     /// The timers of the next page up to `until`, and the instant of the first one after it. Then
     /// the partition was read up to that one.
     fn advance(&mut self, page: Page, until: Timestamp) -> (Vec<Item>, Option<Timestamp>) {
         let Page { mut items, next } = page;
+        self.next_at = None;
         let instants = items.iter().map(|item| key::instant_of_timer(&item.key.s));
         let later =
             instants.enumerate().find_map(|(n, at)| Some((n, at.filter(|at| *at > until)?)));
@@ -204,9 +208,9 @@ impl DynamoStore {
         });
         let left = timers.split_off(fitting.count());
         for (index, was) in positions {
-            if left.iter().any(|(of, _)| *of == index) {
+            if let Some((_, next)) = left.iter().find(|(of, _)| *of == index) {
                 let last = timers.iter().rfind(|(of, _)| *of == index);
-                scans[index].retreat(last.map(|(_, item)| item.key.clone()), was);
+                scans[index].retreat(last.map(|(_, item)| item.key.clone()).or(was), &next.key);
             }
         }
         let kept = self.read_timers(&timers, began, found).await?;

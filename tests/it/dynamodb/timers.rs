@@ -101,3 +101,27 @@ async fn a_sweep_reads_no_jobs_of_timers_that_are_not_due() {
     let idle = reads(30, 0).await;
     assert!(idle <= 20.0, "{idle} units while nothing is due");
 }
+
+#[tokio::test]
+async fn a_sweep_reads_few_more_jobs_than_it_returns() {
+    let mut shop = Shop::new();
+    for process in 0..16 {
+        // Each process writes to one of sixteen partitions.
+        shop.store = Shop::store(&shop.table, &shop.clock);
+        for timer in 0..20 {
+            // The stores draw the same names for the timers of a second.
+            let after = Duration::from_secs((5 + 20 * process + timer) as u64);
+            add_expiring(&shop, 10_000 * process + 100 * timer, 12, after).await;
+        }
+    }
+    shop.store = Shop::store(&shop.table, &shop.clock);
+    shop.clock.advance(Duration::from_mins(10));
+    let before = shop.table.bill();
+    let page = shop.store.overdue(shop.now(), None, 500).await.unwrap();
+    assert_eq!(page.jobs.len(), 500);
+    let reads = (shop.table.bill() - before).reads;
+    assert!(reads <= 1300.0, "{reads} units");
+    // Nothing is left out.
+    let page = shop.store.overdue(shop.now(), None, 5000).await.unwrap();
+    assert_eq!(page.jobs.len(), 16 * 20 * 12);
+}
