@@ -10,6 +10,7 @@ use futures_util::future;
 
 use super::{
     DynamoStore,
+    bucket::Bucket,
     due::PAGE_ENTRIES,
     key::{Hour, Partition},
     partition::{Reader, SeenEntry},
@@ -19,7 +20,7 @@ use tidegate_core::{
     job::{Job, JobId},
     port::{
         StoreError,
-        job_store::{DueScan, ScanPage, ScanQuery},
+        job_store::{DueRange, DueScan, ScanPage, ScanQuery},
     },
     time::Timestamp,
 };
@@ -48,35 +49,46 @@ impl<'a> TableScan<'a> {
     }
 
     async fn begin(&self) -> Result<Left<'a>, StoreError> {
-        let (store, ScanQuery { queue, types, from, until }) = (self.store, &self.query);
-        if types.is_empty() {
+        let (store, ScanQuery { queue, types, ranges, page }) = (self.store, &self.query);
+        let (Some(first), Some(last), false) = (ranges.first(), ranges.last(), types.is_empty())
+        else {
             return Ok(Left { late: VecDeque::new(), streams: Vec::new() });
-        }
+        };
         let late = store.open(queue, None, None, true).await?;
         let late = late.into_iter().filter(|bucket| bucket.is_of(types));
         let late = late.map(|bucket| Reader::new(store, bucket, None, None)).collect();
         let mut streams: BTreeMap<Partition, Stream<'a>> = BTreeMap::new();
-        for bucket in store.open(queue, from.map(Hour::of), Some(Hour::of(*until)), false).await? {
-            if bucket.is_of(types) {
-                let partition = bucket.index_partition.clone();
+        let (from, until) = (first.from.map(Hour::of), Some(Hour::of(last.until)));
+        for bucket in store.open(queue, from, until, false).await? {
+            if !bucket.is_of(types) {
+                continue;
+            }
+            for range in self.ranges_in(&bucket) {
                 streams
-                    .entry(partition)
-                    .or_insert_with(|| Stream::of(&bucket, *from, PAGE_ENTRIES))
-                    .add(bucket);
+                    .entry(bucket.index_partition.clone())
+                    .or_insert_with(|| Stream::of(&bucket, None, *page))
+                    .add_range(bucket.clone(), *range);
             }
         }
         Ok(Left { late, streams: streams.into_values().collect() })
     }
 
+    /// The ranges of the scan that the hour of `bucket` has a part of.
+    fn ranges_in(&self, bucket: &Bucket) -> &[DueRange] {
+        let ranges = &self.query.ranges;
+        let first = ranges.partition_point(|range| range.until < bucket.hour.start());
+        let is_before = |range: &DueRange| range.from.is_none_or(|from| from < bucket.hour.end());
+        let count = ranges[first..].partition_point(is_before);
+        &ranges[first..first + count]
+    }
+
     /// The jobs of the scan among those that were seen.
     fn jobs(&self, seen: impl Iterator<Item = SeenEntry>) -> Vec<Job> {
-        let ScanQuery { queue, types, from, until } = &self.query;
+        let query = &self.query;
         let is_of = |job: &Job| {
-            let due = job
-                .life
-                .run_at()
-                .is_some_and(|at| at <= *until && from.is_none_or(|from| from < at));
-            due && job.spec.queue == *queue && types.contains(&job.spec.job_type)
+            job.life.run_at().is_some_and(|at| query.contains(at))
+                && job.spec.queue == query.queue
+                && query.types.contains(&job.spec.job_type)
         };
         let found = seen.filter_map(|seen| seen.job).filter(is_of);
         // A job may have several entries.
@@ -92,13 +104,13 @@ impl DueScan for TableScan<'_> {
             Some(left) => left,
             None => self.begin().await?,
         };
-        let (from, until) = (self.query.from, self.query.until);
         if let Some(mut reader) = left.late.pop_front() {
             let seen = reader.page(PAGE_ENTRIES).await?.unwrap_or_default();
             if !reader.is_done() {
                 left.late.push_front(reader);
             }
             self.left = Some(left);
+            let from = self.query.ranges.first().and_then(|range| range.from);
             let read_until = Some(from.unwrap_or(Timestamp::from_millis(i64::MIN)));
             return Ok(Some(ScanPage { jobs: self.jobs(seen.into_iter()), read_until }));
         }
@@ -108,12 +120,19 @@ impl DueScan for TableScan<'_> {
             return Ok(None);
         }
         left.streams.sort_by_key(Stream::read_until);
-        let store = self.store;
+        let (store, last) = (self.store, self.query.ranges.last());
+        let until = last.map_or(Timestamp::MAX, |range| range.until);
         let behind = left.streams.iter_mut().take(MAX_CONCURRENT_READS);
         let pages = future::try_join_all(behind.map(|stream| stream.read(store, until))).await?;
         let read_until = left.streams.iter().filter_map(Stream::read_until).min();
         let jobs = self.jobs(pages.into_iter().flatten());
         self.left = Some(left);
         Ok(Some(ScanPage { jobs, read_until }))
+    }
+
+    async fn leave(self: Box<Self>) {
+        let Some(Left { late, streams }) = self.left else { return };
+        let late = future::join_all(late.into_iter().map(Reader::leave));
+        future::join(late, future::join_all(streams.into_iter().map(Stream::leave))).await;
     }
 }

@@ -16,7 +16,7 @@ use super::{
 };
 use tidegate_core::{
     job::JobId,
-    port::StoreError,
+    port::{StoreError, job_store::DueRange},
     queue::order::{Order, Rank},
     time::Timestamp,
 };
@@ -30,9 +30,24 @@ pub(super) type Granted = Option<Arc<HashMap<JobId, Timestamp>>>;
 /// A position in the order of a queue: the rank, and the id that decides between equal ranks.
 pub(super) type Bound = (Rank, String);
 
+/// A bucket of a stream, or a part of it.
+struct Part {
+    bucket: Bucket,
+    /// The due times that are read; none for those of the whole stream.
+    range: Option<DueRange>,
+}
+
+impl Part {
+    /// The instant before which it has nothing to read.
+    fn start(&self) -> Timestamp {
+        let start = self.bucket.hour.start();
+        self.range.and_then(|range| range.from).map_or(start, |from| from.max(start))
+    }
+}
+
 /// The buckets of one index partition, and how far they were read.
 pub(super) struct Stream<'a> {
-    buckets: VecDeque<Bucket>,
+    parts: VecDeque<Part>,
     reader: Option<Reader<'a>>,
     read_until: Option<Timestamp>,
     /// The priority of its jobs; none if they have several.
@@ -50,7 +65,7 @@ impl<'a> Stream<'a> {
     /// The stream of the index partition of `first`, from `from` on. Its buckets must be added.
     pub(super) fn of(first: &Bucket, from: Option<Timestamp>, page: u32) -> Self {
         Self {
-            buckets: VecDeque::new(),
+            parts: VecDeque::new(),
             reader: None,
             read_until: Some(first.hour.start()),
             priority: first.priority,
@@ -68,7 +83,12 @@ impl<'a> Stream<'a> {
 
     /// Adds the next bucket.
     pub(super) fn add(&mut self, bucket: Bucket) {
-        self.buckets.push_back(bucket);
+        self.parts.push_back(Part { bucket, range: None });
+    }
+
+    /// Adds the part of the next bucket whose due times are in `range`, or its next part.
+    pub(super) fn add_range(&mut self, bucket: Bucket, range: DueRange) {
+        self.parts.push_back(Part { bucket, range: Some(range) });
     }
 
     /// Everything before this instant was read; none if everything was.
@@ -94,13 +114,15 @@ impl<'a> Stream<'a> {
         until: Timestamp,
     ) -> Result<Vec<SeenEntry>, StoreError> {
         if self.reader.is_none() {
-            let Some(bucket) = self.buckets.pop_front() else {
+            let Some(Part { bucket, range }) = self.parts.pop_front() else {
                 self.read_until = None;
                 return Ok(Vec::new());
             };
+            let (from, until) =
+                range.map_or((self.from, until), |range| (range.from, range.until.min(until)));
             // A past hour is read to its end, so that its bucket can be closed.
             let until = Some(until).filter(|until| *until < bucket.hour.end());
-            let reader = Reader::new(store, bucket, self.from, until);
+            let reader = Reader::new(store, bucket, from, until);
             self.reader = Some(match &self.candidates {
                 Some(granted) => reader.behind_passed().leaving_out(granted.clone()),
                 None => reader,
@@ -116,7 +138,7 @@ impl<'a> Stream<'a> {
             }
             seen => {
                 self.reader = None;
-                self.read_until = self.buckets.front().map(|bucket| bucket.hour.start());
+                self.read_until = self.parts.front().map(Part::start);
                 Ok(seen.unwrap_or_default())
             }
         }

@@ -117,6 +117,16 @@ impl<L: StoreLayer> DueScan for LayeredScan<'_, L> {
     async fn next(&mut self) -> Result<Option<ScanPage>, StoreError> {
         self.layer.around(Operation::Due, self.inner.next()).await
     }
+
+    async fn leave(self: Box<Self>) {
+        let Self { layer, inner } = *self;
+        let left = async {
+            inner.leave().await;
+            Ok(())
+        };
+        // There is nothing to repeat: a later scan reads more.
+        let _ = layer.around(Operation::Due, left).await;
+    }
 }
 
 #[async_trait]

@@ -4,20 +4,26 @@
 //! The one thing to know: no job is written. A job that is sent twice is claimed once. A job whose
 //! message is lost is sent again when it is late.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
+use super::resend::Resend;
 use crate::{Catalog, Engine, Error, tick};
 use tidegate_core::{
     job::{Job, QueueName, TypeName, type_config::Start},
-    port::{StoreError, Work, job_store::ScanQuery},
-    queue::Limits,
+    port::{
+        StoreError, Work,
+        job_store::{DueRange, DueScan, ScanQuery},
+    },
+    queue::{Limits, config::SCAN_BOUND},
     time::Timestamp,
 };
 
-/// How late a job is when its message is presumed lost.
-pub(super) const MESSAGE_LOST_AFTER: Duration = Duration::from_mins(2);
+/// Jobs on the first page of a look at the late jobs.
+const FRONT_PAGE: u32 = 32;
+/// How many late jobs are read although none of them may be sent again.
+const MAX_FRONT: usize = 100;
 
 /// The result of a dispatch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,13 +67,14 @@ impl LatePass {
     }
 }
 
-/// The due times of the jobs to send.
-#[derive(Clone, Copy)]
-struct DueRange {
-    /// After this instant; none for any.
-    from: Option<Timestamp>,
-    /// At this instant or before.
-    until: Timestamp,
+/// The earliest late jobs of a queue.
+#[derive(Default)]
+struct LateFront {
+    jobs: Vec<Job>,
+    /// When the first of them was due that is late.
+    oldest: Option<Timestamp>,
+    /// If there are more jobs: those that are due before this instant were read.
+    read_until: Option<Timestamp>,
 }
 
 impl Engine {
@@ -142,14 +149,19 @@ impl Engine {
         stop: Stop,
     ) -> Result<Dispatched, Error> {
         let catalog = self.catalog().await?;
+        let types = self.pushed_types(&catalog, queue);
         let range = DueRange { from: Some(from), until };
-        self.send_due(queue, &catalog, range, stop, |_| true).await
+        let mut scan = self.scan_ranges(queue, &types, vec![range], SCAN_BOUND);
+        self.send_scanned(&catalog, &mut *scan, stop, |_| true).await
     }
 
     /// Dispatches again the jobs of `queue`, which has no ledger, that are so late that their
     /// messages must be lost: after two minutes, four, eight, and then every sixteen, because a
     /// second message may itself wait in the work queue for minutes. It goes on behind
     /// `pass.done`.
+    ///
+    /// It reads the earliest late jobs. If there are many, it reads only those of the others that
+    /// are sent again.
     ///
     /// # Errors
     ///
@@ -162,43 +174,98 @@ impl Engine {
         stop: Stop,
     ) -> Result<Dispatched, Error> {
         let catalog = self.catalog().await?;
-        let now = self.now();
-        let mut oldest: Option<Timestamp> = None;
-        let is_resent = |job: &Job| {
-            let Some(run_at) = job.life.run_at() else { return false };
-            // An unclaimed dispatch leaves the job scheduled until its result arrives.
-            let config = catalog.types.get(&job.spec.job_type).map(|item| &item.config);
-            let plain = config.is_some_and(|config| config.start == Start::Plain);
-            let answer = if plain { tick::push_lease(&catalog, job) } else { Duration::ZERO };
-            let sends = |at: Timestamp| resends(at.since(run_at + answer));
-            if sends(now) > 0 {
-                oldest = oldest.into_iter().chain([run_at]).min();
-            }
-            sends(now) > pass.previous.map_or(0, sends)
+        let types = self.pushed_types(&catalog, queue);
+        let resend = Resend { previous: pass.previous, now: self.now() };
+        let front = self.late_front(queue, &types, &catalog, resend, until, stop.at).await?;
+        let is_left =
+            |job: &Job| job.life.run_at().is_some_and(|at| pass.done.is_none_or(|done| done < at));
+        let is_resent =
+            |job: &Job| presumed_start(&catalog, job).is_some_and(|at| resend.is_due(at));
+        let mut oldest = front.oldest;
+        let Some(read_until) = front.read_until else {
+            let fits = |job: &Job| is_left(job) && is_resent(job);
+            let sent = self.send_unlimited(&catalog, &front.jobs, fits).await?;
+            return Ok(Dispatched { sent, stopped_at: None, oldest_due_at: oldest });
         };
-        let range = DueRange { from: pass.done, until };
-        let done = self.send_due(queue, &catalog, range, stop, is_resent).await?;
+        let first = oldest.map_or(read_until, |oldest| oldest.min(read_until));
+        let left = DueRange { from: pass.done.max(Some(first - Duration::from_millis(1))), until };
+        let ranges = match response_times(&catalog, &types) {
+            Some(responses) => resend.ranges(&responses, left),
+            None => vec![left],
+        };
+        let mut scan = self.scan_ranges(queue, &types, ranges, SCAN_BOUND);
+        let fits = |job: &Job| {
+            if presumed_start(&catalog, job).is_some_and(|at| resend.is_late(at)) {
+                oldest = oldest.into_iter().chain(job.life.run_at()).min();
+            }
+            is_resent(job)
+        };
+        let done = self.send_scanned(&catalog, &mut *scan, stop, fits).await?;
         Ok(Dispatched { oldest_due_at: oldest, ..done })
     }
 
-    /// Sends the jobs of `queue` that need no grant, are due within `range`, and for which `fits`
-    /// is true.
-    async fn send_due(
+    /// The earliest jobs of `queue` that are due at `until` or before: all of them, or so many that
+    /// the oldest late one is known, or those that could be read until `stop_at`.
+    async fn late_front(
         &self,
         queue: &QueueName,
+        types: &[TypeName],
         catalog: &Catalog,
-        DueRange { from, until }: DueRange,
+        resend: Resend,
+        until: Timestamp,
+        stop_at: Timestamp,
+    ) -> Result<LateFront, Error> {
+        let mut front = LateFront::default();
+        let range = DueRange { from: None, until };
+        let mut scan = self.scan_ranges(queue, types, vec![range], FRONT_PAGE);
+        while let Some(page) = scan.next().await? {
+            let is_late = |job: &&Job| {
+                presumed_start(catalog, job).is_some_and(|start| resend.is_late(start))
+            };
+            let late = page.jobs.iter().filter(is_late).filter_map(|job| job.life.run_at());
+            front.oldest = front.oldest.into_iter().chain(late).min();
+            front.jobs.extend(page.jobs);
+            // A scan that has not begun to advance in time has read jobs that may be due at any time.
+            let advances = |at: Timestamp| at > Timestamp::from_millis(i64::MIN);
+            if let Some(read_until) = page.read_until
+                && (self.now() >= stop_at
+                    || (front.jobs.len() >= MAX_FRONT && advances(read_until)))
+            {
+                front.read_until = Some(read_until);
+                scan.leave().await;
+                break;
+            }
+        }
+        Ok(front)
+    }
+
+    /// The types of `queue` that are pushed.
+    fn pushed_types(&self, catalog: &Catalog, queue: &QueueName) -> Vec<TypeName> {
+        let pushed = catalog.types_of(queue).filter(|(_, item)| self.is_pushed(&item.config));
+        pushed.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Begins a scan of the jobs of `queue` that are due within `ranges`.
+    fn scan_ranges(
+        &self,
+        queue: &QueueName,
+        types: &[TypeName],
+        ranges: Vec<DueRange>,
+        page: u32,
+    ) -> Box<dyn DueScan + '_> {
+        let (queue, types) = (queue.clone(), types.to_vec());
+        self.ports.store.scan_due(ScanQuery { queue, types, ranges, page })
+    }
+
+    /// Sends the jobs of `scan` that need no grant and for which `fits` is true.
+    async fn send_scanned(
+        &self,
+        catalog: &Catalog,
+        scan: &mut (dyn DueScan + '_),
         stop: Stop,
         mut fits: impl FnMut(&Job) -> bool,
     ) -> Result<Dispatched, Error> {
-        let pushed = catalog.types_of(queue).filter(|(_, item)| self.is_pushed(&item.config));
-        let types: Vec<TypeName> = pushed.map(|(name, _)| name.clone()).collect();
         let mut done = Dispatched::default();
-        if types.is_empty() {
-            return Ok(done);
-        }
-        let mut scan =
-            self.ports.store.scan_due(ScanQuery { queue: queue.clone(), types, from, until });
         let mut read = 0;
         while let Some(page) = scan.next().await? {
             done.sent += self.send_unlimited(catalog, &page.jobs, &mut fits).await?;
@@ -229,13 +296,26 @@ impl Engine {
     }
 }
 
-/// How often a job that is late by `lateness` should have been sent again.
-fn resends(lateness: Duration) -> u32 {
-    match (lateness.as_secs() / MESSAGE_LOST_AFTER.as_secs()) as u32 {
-        0 => 0,
-        intervals @ 1..8 => intervals.ilog2() + 1,
-        intervals => 3 + intervals / 8,
-    }
+/// When the first message of `job` is presumed to have started it, if it is scheduled: at its due
+/// time, or once its target should have answered. An unclaimed dispatch leaves the job scheduled
+/// until its result arrives.
+fn presumed_start(catalog: &Catalog, job: &Job) -> Option<Timestamp> {
+    let run_at = job.life.run_at()?;
+    let config = catalog.types.get(&job.spec.job_type).map(|item| &item.config);
+    let is_plain = config.is_some_and(|config| config.start == Start::Plain);
+    let response = if is_plain { tick::push_lease(catalog, job) } else { Duration::ZERO };
+    Some(run_at + response)
+}
+
+/// How long after its due time the first message of a job is presumed to have started it, for each of
+/// `types`; none if that depends on the job.
+fn response_times(catalog: &Catalog, types: &[TypeName]) -> Option<BTreeSet<Duration>> {
+    let configs = types.iter().filter_map(|name| catalog.types.get(name));
+    let responses = configs.map(|item| match item.config.start {
+        Start::Plain => tick::push_lease_of(&item.config),
+        Start::Claim => Some(Duration::ZERO),
+    });
+    responses.collect()
 }
 
 /// The message for `job` in a queue without a ledger. `None` if it is not scheduled or awaits a
@@ -243,19 +323,4 @@ fn resends(lateness: Duration) -> u32 {
 pub fn ungranted_work(job: &Job) -> Option<Work> {
     let run_at = job.life.run_at().filter(|_| !job.life.awaits_retry_decision())?;
     Some(Work::of(job, run_at, None))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn late_jobs_are_sent_again_after_twice_the_time_each() {
-        let minutes: Vec<u64> = (0..60)
-            .filter(|n| {
-                resends(Duration::from_mins(*n)) > resends(Duration::from_mins(n.saturating_sub(1)))
-            })
-            .collect();
-        assert_eq!(minutes, [2, 4, 8, 16, 32, 48]);
-    }
 }

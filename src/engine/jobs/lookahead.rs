@@ -15,7 +15,10 @@ use futures_util::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::dispatch::{Dispatched, LatePass, MESSAGE_LOST_AFTER, Stop};
+use super::{
+    dispatch::{Dispatched, LatePass, Stop},
+    resend::MESSAGE_LOST_AFTER,
+};
 use crate::{Engine, Error};
 use tidegate_core::{
     job::QueueName,

@@ -13,6 +13,7 @@ pub mod objects;
 pub mod orphans;
 pub(crate) mod pass;
 pub mod report;
+mod resend;
 pub(crate) mod running;
 pub mod sweep;
 pub mod unclaimed;

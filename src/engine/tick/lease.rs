@@ -31,9 +31,19 @@ pub(super) fn lease(
     }
     match (push, demand.lease) {
         (_, Some(lease)) => lease.duration(),
-        (true, None) => config.response_timeout_seconds.duration() + PUSH_MARGIN,
+        (true, None) => response_time(config),
         (false, None) => config.lease_seconds.duration(),
     }
+}
+
+/// How long a target may take to answer.
+fn response_time(config: &TypeConfig) -> Duration {
+    config.response_timeout_seconds.duration() + PUSH_MARGIN
+}
+
+/// The lease of every claimed push of a type; none if it depends on the job.
+pub(crate) fn push_lease_of(config: &TypeConfig) -> Option<Duration> {
+    (config.hold_slot_until != HoldSlotUntil::Report).then(|| response_time(config))
 }
 
 /// The lease of a claimed push.

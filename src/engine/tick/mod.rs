@@ -118,7 +118,7 @@ use tidegate_core::{
 
 pub use cache::TickCache;
 pub use input::{ByteBudget, CountedBytes, Demand, Dispatch, TickInput};
-pub(super) use lease::{lease_expired, push_lease};
+pub(super) use lease::{lease_expired, push_lease, push_lease_of};
 pub use outcome::{Claimed, TickOutcome};
 pub(super) use search::Turns;
 pub use throttle::ThrottlerCall;

@@ -5,7 +5,7 @@ use std::{iter, pin::pin, sync::Arc, task::Poll, time::Duration};
 use futures_util::poll;
 use tidegate_core::{
     job::{
-        Event, Job, Outcome, Payload, Version,
+        Event, Job, JobId, Outcome, Payload, Version,
         type_config::{Start, TypeConfig},
     },
     queue::QueueConfig,
@@ -23,7 +23,7 @@ use tidegate_engine::{
     ungranted_work,
 };
 
-use super::harness::{Harness, every_store, queue};
+use super::harness::{Harness, every_store, every_store_and_table, queue};
 
 /// How many of `jobs` run.
 async fn running(harness: &Harness, jobs: &[Job]) -> usize {
@@ -283,6 +283,77 @@ async fn late_jobs_are_redispatched_unclaimed_ones_after_a_timeout() {
         }
         assert_eq!(late, [0, 2, 0, 1, 0, 1, 0], "after 4 and 8 min; 3:40, 5:40 and 9:40 min");
         assert!(p.work().iter().any(|work| work.job == asked.id));
+    }
+}
+
+/// How often a job that is late by so much has been sent again: after 2 minutes, 4, 8, and then
+/// every 16.
+fn resends(lateness: Duration) -> usize {
+    let ages = [2, 4, 8].into_iter().chain((1..1000).map(|n| 16 * n)).map(Duration::from_mins);
+    ages.take_while(|age| *age <= lateness).count()
+}
+
+#[tokio::test]
+async fn many_late_jobs_are_redispatched_by_the_same_rule() {
+    let mut entropy = 7_u64;
+    let mut draw = |below: u64| {
+        entropy = entropy.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (entropy >> 33) % below
+    };
+    for p in every_store_and_table() {
+        harness(&p).await;
+        let plain = TypeConfig {
+            start: Start::Plain,
+            response_timeout_seconds: Seconds::new(100),
+            ..push()
+        };
+        p.set_type("plain", plain).await;
+        // They become due over an hour, and their messages are lost.
+        let mut jobs = Vec::new();
+        for _ in 0..4 {
+            let batch = (0..200).map(|_| {
+                let job_type = if draw(3) == 0 { "plain" } else { "work" };
+                let millis = Duration::from_millis(draw(3_600_000));
+                let critical = draw(10) == 0;
+                let job = NewJob {
+                    run_at: Some(p.now() + millis),
+                    ..NewJob::new(name(job_type), Payload::null())
+                };
+                job.with_options(|options| options.critical = critical)
+            });
+            for enqueued in p.engine.enqueue(batch.collect()).await {
+                let job = enqueued.unwrap().job;
+                let is_plain = job.spec.job_type.as_str() == "plain";
+                let response = Duration::from_secs(if is_plain { 105 } else { 0 });
+                jobs.push((job.life.run_at().unwrap(), response, job.id));
+            }
+        }
+        let (mut previous, mut redispatched) = (None, 0);
+        for _ in 0..45 {
+            p.wait(1 + draw(240));
+            let now = p.now();
+            let is_late = |(run_at, response, _): &&(Timestamp, Duration, _)| {
+                let sends = |at: Timestamp| resends(at.since(*run_at + *response));
+                sends(now) > previous.map_or(0, sends)
+            };
+            let mut expected: Vec<_> =
+                jobs.iter().filter(is_late).map(|(.., id)| id.clone()).collect();
+            let lookahead = p.look_ahead().await.unwrap();
+            assert_eq!(lookahead.late, expected.len());
+            // What is sent ahead is due later.
+            let due = |id: &JobId| jobs.iter().find(|(.., of)| of == id).unwrap().0;
+            let limit = now - Duration::from_mins(2);
+            let work = p.work().into_iter().map(|work| work.job).filter(|job| due(job) <= limit);
+            let mut sent: Vec<JobId> = work.collect();
+            expected.sort_unstable();
+            sent.sort_unstable();
+            sent.retain(|job| expected.binary_search(job).is_ok());
+            sent.dedup();
+            assert_eq!(sent, expected);
+            redispatched += expected.len();
+            previous = Some(now);
+        }
+        assert!(redispatched > jobs.len() * 3, "{redispatched}");
     }
 }
 

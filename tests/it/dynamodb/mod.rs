@@ -11,6 +11,7 @@ pub mod emulator;
 mod fake_aws;
 mod faults;
 mod keys;
+mod late;
 mod passed;
 mod retention;
 mod shards;

@@ -130,6 +130,10 @@ impl DueScan for CountedScan<'_> {
     async fn next(&mut self) -> Result<Option<ScanPage>, StoreError> {
         self.gauge.call(self.scan.next()).await
     }
+
+    async fn leave(self: Box<Self>) {
+        self.scan.leave().await;
+    }
 }
 
 #[async_trait]

@@ -36,7 +36,7 @@ pub use query::{
     PhaseFilter, StateFilter, WakePosition,
 };
 pub use record::{Purged, RECORD_BYTES, Record, RecordKind, RecordQuery};
-pub use scan::{DueScan, OrderedScan, ScanPage, ScanQuery};
+pub use scan::{DueRange, DueScan, OrderedScan, ScanPage, ScanQuery};
 pub use write::{Committed, CurrentRecord, Expect, Key, Txn, Write, flatten};
 
 use crate::{

@@ -12,17 +12,55 @@ use crate::{
     time::Timestamp,
 };
 
-/// The jobs of a scan: those of `types` of `queue` that are due in a range, critical ones too.
+/// How much larger each page of an [`OrderedScan`] is than the one before.
+const PAGE_GROWTH: u32 = 4;
+
+/// The first instant, at which no job is due.
+const FIRST: Timestamp = Timestamp::from_millis(i64::MIN);
+
+/// The jobs of a scan: those of `types` of `queue` that are due in one of the ranges, critical ones
+/// too.
 #[derive(Clone, Debug)]
 pub struct ScanQuery {
     /// Their queue.
     pub queue: QueueName,
     /// Their types.
     pub types: Vec<TypeName>,
-    /// Due after this instant; none for any.
+    /// The ranges of their due times, the earliest first. None of them overlaps another one.
+    pub ranges: Vec<DueRange>,
+    /// About how many jobs the first page has, or each part of it that a store reads at once. Later
+    /// pages have more.
+    pub page: u32,
+}
+
+/// A range of due times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DueRange {
+    /// After this instant; none for any.
     pub from: Option<Timestamp>,
-    /// Due at this instant or before.
+    /// At this instant or before.
     pub until: Timestamp,
+}
+
+impl DueRange {
+    /// Whether `at` is in it.
+    pub fn contains(self, at: Timestamp) -> bool {
+        at <= self.until && self.from.is_none_or(|from| from < at)
+    }
+}
+
+impl ScanQuery {
+    /// Whether a job that is due at `at` is in one of the ranges.
+    pub fn contains(&self, at: Timestamp) -> bool {
+        let range = self.ranges.partition_point(|range| range.until < at);
+        self.ranges.get(range).is_some_and(|range| range.contains(at))
+    }
+
+    /// The instant before which nothing is due in the ranges from the `index`-th one on; none if
+    /// there is no such range.
+    fn start(&self, index: usize) -> Option<Timestamp> {
+        self.ranges.get(index).map(|range| range.from.unwrap_or(FIRST))
+    }
 }
 
 /// Some of the jobs of a scan.
@@ -44,62 +82,70 @@ pub trait DueScan: Send {
     ///
     /// The store's. The scan is then over.
     async fn next(&mut self) -> Result<Option<ScanPage>, StoreError>;
+
+    /// Ends the scan before its end. A store may note how far it has read, so that a later scan does
+    /// not read again what leads to no job.
+    async fn leave(self: Box<Self>);
 }
 
 /// A scan by pages of [`JobStore::due`], for a store whose pages begin behind the last job.
 pub struct OrderedScan<'a> {
     store: &'a dyn JobStore,
     query: ScanQuery,
-    /// Whether critical jobs are read, which are the first; none at the end.
-    critical: Option<bool>,
+    /// The index of the range that is read.
+    range: usize,
+    /// Whether critical jobs are read, which are the first of each range.
+    critical: bool,
     after: Option<Position>,
 }
 
 impl<'a> OrderedScan<'a> {
     /// A scan of `store`.
     pub fn new(store: &'a dyn JobStore, query: ScanQuery) -> Self {
-        let after = query.from.map(Position::after_all_due_by);
-        Self { store, query, critical: Some(true), after }
+        Self { store, query, range: 0, critical: true, after: None }
     }
 }
 
 #[async_trait]
 impl DueScan for OrderedScan<'_> {
     async fn next(&mut self) -> Result<Option<ScanPage>, StoreError> {
-        let Some(critical) = self.critical.filter(|_| !self.query.types.is_empty()) else {
+        let Some(range) = self.query.ranges.get(self.range).copied() else {
             return Ok(None);
         };
-        let ScanQuery { queue, types, from, until } = &self.query;
+        if self.query.types.is_empty() {
+            return Ok(None);
+        }
+        let limit = self.query.page.clamp(1, SCAN_BOUND);
+        self.query.page = limit * PAGE_GROWTH;
         let query = DueQuery {
-            queue: queue.clone(),
-            critical,
-            types: types.clone(),
+            queue: self.query.queue.clone(),
+            critical: self.critical,
+            types: self.query.types.clone(),
             partition: None,
             order: Order::Time { step_millis: 0 },
-            until: *until,
-            after: self.after.take(),
-            limit: SCAN_BOUND,
+            until: range.until,
+            after: self.after.take().or_else(|| range.from.map(Position::after_all_due_by)),
+            limit,
             granted: None,
         };
         let page = self.store.due(&[query]).await?.pop().unwrap_or_default();
-        // Ordinary jobs are read after the critical ones.
-        let mut read_until = Some(from.unwrap_or(Timestamp::from_millis(i64::MIN)));
-        match page.next {
+        let read_until = match page.next {
             Some(next) => {
-                if !critical {
-                    read_until = Some(next.run_at);
-                }
-                self.after = Some(next);
+                let next = self.after.insert(next).run_at;
+                // Ordinary jobs are read after the critical ones.
+                if self.critical { self.query.start(self.range) } else { Some(next) }
             }
-            None if critical => {
-                self.critical = Some(false);
-                self.after = from.map(Position::after_all_due_by);
+            None if self.critical => {
+                self.critical = false;
+                self.query.start(self.range)
             }
             None => {
-                self.critical = None;
-                read_until = None;
+                (self.range, self.critical) = (self.range + 1, true);
+                self.query.start(self.range)
             }
-        }
+        };
         Ok(Some(ScanPage { jobs: page.jobs, read_until }))
     }
+
+    async fn leave(self: Box<Self>) {}
 }

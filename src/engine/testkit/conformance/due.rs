@@ -11,7 +11,7 @@ use super::{add, claim, done, refused, step};
 use crate::testkit::builders::{at, job, name};
 use tidegate_core::{
     job::{Job, JobId, Lifecycle, Revision, Spec, TypeName},
-    port::job_store::{DueQuery, JobStore, ScanQuery, Write},
+    port::job_store::{DueQuery, DueRange, JobStore, ScanQuery, Write},
     queue::order::{Order, Position},
     time::Timestamp,
 };
@@ -174,7 +174,7 @@ pub async fn due_jobs_come_in_every_order(store: &dyn JobStore) {
     }
 }
 
-/// A scan finds every job of its types that is due in its range, critical ones too, and no other.
+/// A scan finds every job of its types that is due in its ranges, critical ones too, and no other.
 pub async fn a_scan_finds_the_due_jobs_of_its_range(store: &dyn JobStore) {
     let chance = &mut StdRng::seed_from_u64(8);
     let scheduled = fill(store, chance).await;
@@ -184,20 +184,19 @@ pub async fn a_scan_finds_the_due_jobs_of_its_range(store: &dyn JobStore) {
             .filter(|_| chance.random_bool(0.7))
             .map(|text| name(text))
             .collect();
-        let from = chance.random_bool(0.7).then(|| at(chance.random_range(-250..850)));
-        let until = at(chance.random_range(-250..850));
+        let ranges = ranges(chance);
         let is_expected = |job: &&Job| {
-            let due = job
-                .life
-                .run_at()
-                .is_some_and(|run_at| run_at <= until && from.is_none_or(|from| from < run_at));
-            due && job.spec.queue == name("mail") && types.contains(&job.spec.job_type)
+            let is_in = |run_at| ranges.iter().any(|range| range.contains(run_at));
+            job.life.run_at().is_some_and(is_in)
+                && job.spec.queue == name("mail")
+                && types.contains(&job.spec.job_type)
         };
         let mut expected: BTreeMap<JobId, Job> = BTreeMap::new();
         for job in scheduled.iter().filter(is_expected) {
             expected.insert(job.id.clone(), job.clone());
         }
-        let query = ScanQuery { queue: name("mail"), types: types.clone(), from, until };
+        let (queue, page) = (name("mail"), chance.random_range(1..100));
+        let query = ScanQuery { queue, types: types.clone(), ranges: ranges.clone(), page };
         let mut scan = store.scan_due(query);
         let mut found: BTreeMap<JobId, Job> = BTreeMap::new();
         while let Some(page) = scan.next().await.expect("the store answers") {
@@ -209,8 +208,22 @@ pub async fn a_scan_finds_the_due_jobs_of_its_range(store: &dyn JobStore) {
                 assert!(missing.is_none(), "{missing:?} is due before {read}");
             }
         }
-        assert_eq!(found, expected, "{from:?} to {until:?} of {types:?}");
+        assert_eq!(found, expected, "{ranges:?} of {types:?}");
     }
+}
+
+/// Some ranges of due times, or none, as a scan needs them.
+fn ranges(chance: &mut StdRng) -> Vec<DueRange> {
+    let count = chance.random_range(0..5);
+    let edges: BTreeSet<i64> = (0..2 * count).map(|_| chance.random_range(-250..850)).collect();
+    let edges: Vec<i64> = edges.into_iter().collect();
+    let pairs = edges.chunks_exact(2);
+    let mut ranges: Vec<DueRange> =
+        pairs.map(|pair| DueRange { from: Some(at(pair[0])), until: at(pair[1]) }).collect();
+    if let Some(first) = ranges.first_mut().filter(|_| chance.random_bool(0.3)) {
+        first.from = None;
+    }
+    ranges
 }
 
 /// Each query gets one page. An unknown queue or type has no due jobs.
