@@ -118,7 +118,7 @@ pub async fn every_answer(store: &dyn JobStore) -> String {
         store.get(&ids).await,
         store.bodies(&ids).await,
         store.due(&[due, critical]).await,
-        store.partitions(queue, &[name("x")], None, 9).await,
+        store.partitions(queue, &[name("x")], Timestamp::MAX, None, 9).await,
         store.overdue(Timestamp::MAX, None, 100).await,
         store.running(queue, None, 100).await,
         store.ledger(queue).await,

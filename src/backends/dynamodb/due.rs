@@ -48,8 +48,8 @@ const MAX_FOUND: usize = 50_000;
 struct OpenBuckets {
     late: Vec<Bucket>,
     due: Vec<Bucket>,
-    /// The open buckets of later hours, read by the first query that needs them.
-    later: OnceCell<Vec<Bucket>>,
+    /// The first later hour with an open bucket, read by the first query that needs it.
+    later: OnceCell<Option<Hour>>,
 }
 
 /// The jobs after the start of the page that a query has found so far.
@@ -284,7 +284,8 @@ impl DynamoStore {
         Ok(all)
     }
 
-    /// The earliest due time after the query's `until`; `next` is the earliest one found so far.
+    /// The earliest due time after the query's `until`; `next` is the earliest one found so far. If
+    /// it is in a later hour, that hour's start: a queue may have very many buckets there.
     async fn next_due(
         &self,
         query: &DueQuery,
@@ -298,20 +299,8 @@ impl DynamoStore {
         if next.is_some_and(|next| next < hour.end()) {
             return Ok(next);
         }
-        let read = || self.open(&query.queue, Some(hour.next()), None, false);
-        let mut later: BTreeMap<Hour, Vec<Bucket>> = BTreeMap::new();
-        for bucket in open.later.get_or_try_init(read).await? {
-            if may_hold(query, bucket) {
-                later.entry(bucket.hour).or_default().push(bucket.clone());
-            }
-        }
-        for (hour, buckets) in later {
-            if next.is_some_and(|next| next < hour.start()) {
-                break;
-            }
-            next = self.first_due(query, buckets, next).await?;
-        }
-        Ok(next)
+        let later = open.later.get_or_try_init(|| self.next_hour(&query.queue, hour)).await?;
+        Ok(next.into_iter().chain(later.map(Hour::start)).min())
     }
 
     /// The earliest of `next` and the due times in `buckets` after the query's `until`.

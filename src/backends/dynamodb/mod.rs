@@ -71,8 +71,8 @@ use tidegate_core::{
         Atomicity, Clock, Entropy, StoreCapabilities, StoreError,
         job_store::{
             self, Committed, Depth, DuePage, DueQuery, DueScan, ItemKind, JobStore, ListPage,
-            ListQuery, OverduePage, Purged, Record, RecordKind, RecordQuery, ScanQuery, StoredBody,
-            StoredJob, StoredKey, Txn, UnreadableJob, WakePosition,
+            ListQuery, OverduePage, PartitionPage, Purged, Record, RecordKind, RecordQuery,
+            ScanQuery, StoredBody, StoredJob, StoredKey, Txn, UnreadableJob, WakePosition,
         },
     },
     queue::{GrantBatch, Ledger, ledger::BatchId},
@@ -279,10 +279,11 @@ impl JobStore for DynamoStore {
         &self,
         queue: &QueueName,
         types: &[TypeName],
+        until: Timestamp,
         after: Option<&str>,
         limit: u32,
-    ) -> Result<Vec<String>, StoreError> {
-        self.waiting_partitions(queue, types, after, limit as usize).await
+    ) -> Result<PartitionPage, StoreError> {
+        self.partitions_with_due_jobs(queue, types, until, after, limit as usize).await
     }
 
     async fn overdue(

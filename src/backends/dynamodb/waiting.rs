@@ -1,27 +1,46 @@
-//! The partitions of a queue that have waiting jobs, and the running jobs of a queue.
+//! The partitions of a queue that have due jobs, and the running jobs of a queue.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, pin::pin};
 
 use futures_util::{StreamExt, TryStreamExt, future, stream};
 
-use super::{DynamoStore, bucket::Bucket, due::PAGE_ENTRIES, partition::Reader};
+use super::{
+    DynamoStore,
+    bucket::Bucket,
+    due::PAGE_ENTRIES,
+    key::{self, Hour},
+    partition::Reader,
+    table::{Page, PageQuery},
+};
 use tidegate_core::{
     job::{Job, JobId, QueueName, TypeName},
-    port::{StoreError, job_store::UnreadableJob},
+    port::{
+        StoreError,
+        job_store::{MAX_LOOKED_AT, PartitionPage, UnreadableJob},
+    },
+    time::Timestamp,
 };
 
 /// Partitions that are read at once.
 const MAX_CONCURRENT_READS: usize = 16;
+/// Registrations that are read to find the next hour with jobs.
+const FIRST_BUCKETS: u32 = 8;
 
 impl DynamoStore {
-    pub(super) async fn waiting_partitions(
+    /// The partitions with jobs of `types` that are due at `until`.
+    ///
+    /// Only the buckets of the present hour and of past ones are read, one page of each that has no
+    /// due job. For a later hour it is enough to know that it has a bucket.
+    pub(super) async fn partitions_with_due_jobs(
         &self,
         queue: &QueueName,
         types: &[TypeName],
+        until: Timestamp,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<Vec<String>, StoreError> {
-        let due = self.open(queue, None, None, false);
+    ) -> Result<PartitionPage, StoreError> {
+        let hour = Hour::of(until);
+        let due = self.open(queue, None, Some(hour), false);
         let late = self.open(queue, None, None, true);
         let (due, late) = future::try_join(due, late).await?;
         let mut partitions: BTreeMap<String, Vec<Bucket>> = BTreeMap::new();
@@ -31,41 +50,101 @@ impl DynamoStore {
                 partitions.entry(bucket.partition.clone()).or_default().push(bucket);
             }
         }
-        let waiting = partitions.into_iter().map(|(name, buckets)| async move {
-            let waits = self.has_waiting(queue, types, &name, buckets).await?;
-            Ok(waits.then_some(name))
+        let count = partitions.len();
+        let looks = partitions.into_iter().take(limit * MAX_LOOKED_AT);
+        let looks = looks.map(|(name, buckets)| async move {
+            let first = self.first_scheduled(queue, types, &name, until, buckets).await?;
+            Ok::<_, StoreError>((name, first))
         });
-        let waiting: Vec<_> = waiting.collect();
-        let found = stream::iter(waiting).buffered(MAX_CONCURRENT_READS);
-        let found = found.try_filter_map(future::ok).take(limit);
-        found.try_collect().await
+        let looks: Vec<_> = looks.collect();
+        let mut looks = pin!(stream::iter(looks).buffered(MAX_CONCURRENT_READS));
+        let (mut page, mut looked_at) = (PartitionPage::default(), 0);
+        while page.names.len() < limit
+            && let Some((name, first)) = looks.try_next().await?
+        {
+            looked_at += 1;
+            page.next = Some(name.clone()).filter(|_| looked_at < count);
+            match first {
+                Some(at) if at <= until => page.names.push(name),
+                later => page.next_due = page.next_due.into_iter().chain(later).min(),
+            }
+        }
+        if page.next_due.is_none() {
+            page.next_due = self.next_hour(queue, hour).await?.map(Hour::start);
+        }
+        Ok(page)
     }
 
-    /// Whether a job waits in one of `buckets`, which are the buckets of `partition`.
-    async fn has_waiting(
+    /// The earliest due time of the jobs in `buckets`, which are the buckets of `partition`. If that
+    /// is `until` or before, any such time.
+    async fn first_scheduled(
         &self,
         queue: &QueueName,
         types: &[TypeName],
         partition: &str,
+        until: Timestamp,
         buckets: Vec<Bucket>,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<Option<Timestamp>, StoreError> {
+        let mut first: Option<Timestamp> = None;
         for bucket in buckets {
+            let is_late = bucket.late;
             let mut reader = Reader::new(self, bucket, None, None).behind_passed();
             let mut size = 8;
             while let Some(seen) = reader.page(size).await? {
-                let waits = |job: &Job| {
-                    job.life.run_at().is_some()
-                        && job.spec.queue == *queue
+                let waits = |job: &&Job| {
+                    job.spec.queue == *queue
                         && types.contains(&job.spec.job_type)
                         && job.spec.partition == partition
                 };
-                if seen.iter().filter_map(|seen| seen.job.as_ref()).any(waits) {
-                    return Ok(true);
+                for (seen_at, job) in
+                    seen.iter().filter_map(|seen| Some((seen.at, seen.job.as_ref()?)))
+                {
+                    let Some(at) = Some(job).filter(waits).and_then(|job| job.life.run_at()) else {
+                        continue;
+                    };
+                    first = first.into_iter().chain([at]).min();
+                    if at <= until {
+                        return Ok(first);
+                    }
+                    // The entries of a bucket come in order, except in a late one.
+                    if !is_late && at <= seen_at {
+                        break;
+                    }
+                }
+                let last = seen.last().map(|seen| seen.at);
+                if !is_late && first.is_some_and(|first| last.is_some_and(|last| first <= last)) {
+                    break;
                 }
                 size = (size * 4).min(PAGE_ENTRIES);
             }
         }
-        Ok(false)
+        Ok(first)
+    }
+
+    /// The first hour after `hour` in which jobs of `queue` may be due.
+    pub(super) async fn next_hour(
+        &self,
+        queue: &QueueName,
+        hour: Hour,
+    ) -> Result<Option<Hour>, StoreError> {
+        let mut query = PageQuery {
+            p: key::open(queue, false),
+            from: hour.next().text(),
+            to: key::LAST.to_string(),
+            limit: Some(FIRST_BUCKETS),
+            backward: false,
+            after: None,
+        };
+        loop {
+            let Page { items, next } = self.table.query(&query).await?;
+            if let Some(bucket) = items.iter().find_map(|item| Bucket::read(item, false)) {
+                return Ok(Some(bucket.hour));
+            }
+            query.after = next;
+            if query.after.is_none() {
+                return Ok(None);
+            }
+        }
     }
 
     pub(super) async fn running_jobs(

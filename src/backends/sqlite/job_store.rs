@@ -20,9 +20,9 @@ use tidegate_core::{
     job::{Job, JobId, Payload, QueueName, Spec, TypeName},
     port::job_store::{
         Atomicity, Committed, Depth, DuePage, DueQuery, DueScan, Item, ItemKind, JobStore, Key,
-        ListPage, ListQuery, OrderedScan, OverduePage, Purged, Record, RecordKind, RecordQuery,
-        ScanQuery, StoreCapabilities, StoreError, StoredBody, StoredJob, StoredKey, Txn,
-        UnreadableJob, WakePosition, Write, flatten,
+        ListPage, ListQuery, OrderedScan, OverduePage, PartitionPage, Purged, Record, RecordKind,
+        RecordQuery, ScanQuery, StoreCapabilities, StoreError, StoredBody, StoredJob, StoredKey,
+        Txn, UnreadableJob, WakePosition, Write, flatten,
     },
     queue::{GrantBatch, Ledger, ledger::BatchId},
     time::Timestamp,
@@ -163,11 +163,12 @@ impl JobStore for SqliteStore {
         &self,
         queue: &QueueName,
         types: &[TypeName],
+        until: Timestamp,
         after: Option<&str>,
         limit: u32,
-    ) -> Result<Vec<String>, StoreError> {
+    ) -> Result<PartitionPage, StoreError> {
         let names = self.names();
-        self.readers.read(|db| due::partitions(db, &names, queue, types, after, limit))
+        self.readers.read(|db| due::partitions(db, &names, queue, types, until, after, limit))
     }
 
     async fn overdue(

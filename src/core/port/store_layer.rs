@@ -6,8 +6,8 @@ use async_trait::async_trait;
 
 use super::job_store::{
     Committed, Depth, DuePage, DueQuery, DueScan, Item, ItemKind, JobStore, Key, ListPage,
-    ListQuery, OverduePage, Purged, Record, RecordKind, RecordQuery, ScanPage, ScanQuery,
-    StoreCapabilities, StoreError, StoredBody, StoredJob, StoredKey, Txn, UnreadableJob,
+    ListQuery, OverduePage, PartitionPage, Purged, Record, RecordKind, RecordQuery, ScanPage,
+    ScanQuery, StoreCapabilities, StoreError, StoredBody, StoredJob, StoredKey, Txn, UnreadableJob,
     WakePosition,
 };
 use crate::{
@@ -81,11 +81,12 @@ pub trait StoreLayer: Send + Sync {
         &self,
         queue: &QueueName,
         types: &[TypeName],
+        until: Timestamp,
         after: Option<&str>,
         limit: u32,
-    ) -> impl Future<Output = Result<Vec<String>, StoreError>> + Send {
+    ) -> impl Future<Output = Result<PartitionPage, StoreError>> + Send {
         async move {
-            let call = self.inner().partitions(queue, types, after, limit);
+            let call = self.inner().partitions(queue, types, until, after, limit);
             self.around(Operation::Partitions, call).await
         }
     }
@@ -178,10 +179,11 @@ impl<L: StoreLayer> JobStore for L {
         &self,
         queue: &QueueName,
         types: &[TypeName],
+        until: Timestamp,
         after: Option<&str>,
         limit: u32,
-    ) -> Result<Vec<String>, StoreError> {
-        StoreLayer::partitions(self, queue, types, after, limit).await
+    ) -> Result<PartitionPage, StoreError> {
+        StoreLayer::partitions(self, queue, types, until, after, limit).await
     }
 
     async fn overdue(

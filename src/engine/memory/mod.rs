@@ -27,8 +27,8 @@ use tidegate_core::{
     port::{
         job_store::{
             Atomicity, Committed, Depth, DuePage, DueQuery, DueScan, Item, ItemKind, JobStore, Key,
-            ListPage, ListQuery, MAX_UNREADABLE, OrderedScan, OverduePage, Purged, Record,
-            RecordKind, RecordQuery, ScanQuery, StateFilter, StoreCapabilities, StoreError,
+            ListPage, ListQuery, MAX_UNREADABLE, OrderedScan, OverduePage, PartitionPage, Purged,
+            Record, RecordKind, RecordQuery, ScanQuery, StateFilter, StoreCapabilities, StoreError,
             StoredBody, StoredJob, StoredKey, Txn, UnreadableJob, WakePosition, flatten,
             is_stored_separately,
         },
@@ -140,17 +140,22 @@ impl JobStore for MemoryStore {
         &self,
         queue: &QueueName,
         types: &[TypeName],
+        until: Timestamp,
         after: Option<&str>,
         limit: u32,
-    ) -> Result<Vec<String>, StoreError> {
+    ) -> Result<PartitionPage, StoreError> {
         let records = self.records.lock();
-        let names: BTreeSet<_> = records
-            .scheduled(queue)
-            .filter(|job| types.contains(&job.spec.job_type))
-            .map(|job| job.spec.partition.as_str())
-            .filter(|name| after.is_none_or(|after| after < *name))
-            .collect();
-        Ok(names.into_iter().take(limit as usize).map(str::to_owned).collect())
+        let mut first: BTreeMap<&str, Timestamp> = BTreeMap::new();
+        let jobs = records.scheduled(queue).filter(|job| types.contains(&job.spec.job_type));
+        for (name, at) in
+            jobs.filter_map(|job| Some((job.spec.partition.as_str(), job.life.run_at()?)))
+        {
+            if after.is_none_or(|after| after < name) {
+                let first = first.entry(name).or_insert(at);
+                *first = at.min(*first);
+            }
+        }
+        Ok(PartitionPage::of(first, until, limit as usize))
     }
 
     async fn overdue(

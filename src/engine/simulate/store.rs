@@ -19,7 +19,7 @@ use tidegate_core::{
     job::{Job, JobId, QueueName, TypeName},
     port::{
         Clock, Committed, JobStore, StoreError, StoreLayer, Txn, Write,
-        job_store::{DuePage, DueQuery, flatten},
+        job_store::{DuePage, DueQuery, PartitionPage, flatten},
     },
     queue::order::{self, Order, Position},
     time::Timestamp,
@@ -124,13 +124,25 @@ impl Index {
         (keys.into_iter().map(|(.., id)| id.clone()).collect(), more, next)
     }
 
-    /// The partitions with jobs of `types`, in their order.
-    fn partitions(&self, types: &[TypeName], after: Option<&str>, limit: usize) -> Vec<String> {
-        let names = self.groups.iter().flat_map(BTreeMap::keys).filter(|(partition, job_type)| {
-            types.contains(job_type) && after.is_none_or(|after| after < partition.as_str())
-        });
-        let names: BTreeSet<&str> = names.map(|(partition, _)| partition.as_str()).collect();
-        names.into_iter().take(limit).map(str::to_owned).collect()
+    /// The partitions with jobs of `types` that are due at `until`, in their order.
+    fn partitions(
+        &self,
+        types: &[TypeName],
+        until: Timestamp,
+        after: Option<&str>,
+        limit: usize,
+    ) -> PartitionPage {
+        let mut first: BTreeMap<&str, Timestamp> = BTreeMap::new();
+        for ((partition, job_type), group) in self.groups.iter().flatten() {
+            let partition = partition.as_str();
+            if types.contains(job_type) && after.is_none_or(|after| after < partition) {
+                let later = group.later.first().map(|(at, _)| *at);
+                let at = if group.due.is_empty() { later.unwrap_or(until) } else { until };
+                let first = first.entry(partition).or_insert(at);
+                *first = at.min(*first);
+            }
+        }
+        PartitionPage::of(first, until, limit)
     }
 }
 
@@ -212,12 +224,13 @@ impl StoreLayer for SimulationStore {
         &self,
         queue: &QueueName,
         types: &[TypeName],
+        until: Timestamp,
         after: Option<&str>,
         limit: u32,
-    ) -> Result<Vec<String>, StoreError> {
+    ) -> Result<PartitionPage, StoreError> {
         if *queue != self.queue {
-            return self.memory.partitions(queue, types, after, limit).await;
+            return self.memory.partitions(queue, types, until, after, limit).await;
         }
-        Ok(self.index.lock().partitions(types, after, limit as usize))
+        Ok(self.index.lock().partitions(types, until, after, limit as usize))
     }
 }

@@ -18,5 +18,6 @@ mod shards;
 mod shared_keys;
 mod streams;
 mod sweep;
+mod tenants;
 mod tick_requests;
 mod timers;

@@ -20,8 +20,8 @@ use tidegate_core::{
         JobStore, StoreCapabilities, StoreError,
         job_store::{
             self, Committed, Depth, DuePage, DueQuery, DueScan, ItemKind, ListPage, ListQuery,
-            OverduePage, Purged, Record, RecordKind, RecordQuery, ScanPage, ScanQuery, StoredBody,
-            StoredJob, StoredKey, Txn, UnreadableJob, WakePosition,
+            OverduePage, PartitionPage, Purged, Record, RecordKind, RecordQuery, ScanPage,
+            ScanQuery, StoredBody, StoredJob, StoredKey, Txn, UnreadableJob, WakePosition,
         },
     },
     queue::{GrantBatch, Ledger, ledger::BatchId},
@@ -184,10 +184,11 @@ impl JobStore for CountedStore {
         &self,
         queue: &QueueName,
         types: &[TypeName],
+        until: Timestamp,
         after: Option<&str>,
         limit: u32,
-    ) -> Result<Vec<String>, StoreError> {
-        self.gauge.call(self.store.partitions(queue, types, after, limit)).await
+    ) -> Result<PartitionPage, StoreError> {
+        self.gauge.call(self.store.partitions(queue, types, until, after, limit)).await
     }
 
     async fn overdue(

@@ -1,4 +1,4 @@
-//! How many jobs are due, and which partitions have scheduled jobs.
+//! How many jobs are due, and which partitions have due jobs.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,10 @@ use crate::{
 };
 use tidegate_core::{
     job::{QueueName, TypeName},
-    port::{StoreError, job_store::DueQuery},
+    port::{
+        StoreError,
+        job_store::{DueQuery, MAX_LOOKED_AT, PartitionPage},
+    },
     queue::order::Order,
     time::Timestamp,
 };
@@ -90,44 +93,58 @@ pub(in crate::sqlite) fn active_queues(db: &Connection) -> Result<Vec<i64>, Fail
     Ok(queues)
 }
 
-/// The partitions with scheduled jobs of `types`.
+/// The partitions with jobs of `types` that are due at `until`.
 pub(in crate::sqlite) fn partitions(
     db: &Connection,
     names: &Names,
     queue: &QueueName,
     types: &[TypeName],
+    until: Timestamp,
     after: Option<&str>,
     limit: u32,
-) -> Result<Vec<String>, Failure> {
-    let (Some(queue), types) = (names.queue(queue), names.types(types)) else {
-        return Ok(Vec::new());
+) -> Result<PartitionPage, Failure> {
+    let (Some(number), numbers) = (names.queue(queue), names.types(types)) else {
+        return Ok(PartitionPage::default());
     };
-    let mut holds = db.prepare_cached(
-        "SELECT 1 FROM jobs INDEXED BY jobs_due \
-         WHERE state = 0 AND queue = ?1 AND critical = ?2 AND partition = ?3 AND type = ?4 LIMIT 1",
-    )?;
-    let mut after = after.map(RawText::from);
-    let mut found = Vec::new();
-    while found.len() < limit as usize {
-        let next = |critical| next_partition(db, queue, critical, after.as_ref());
+    let all = [false, true].map(|critical| DueQuery {
+        queue: queue.clone(),
+        critical,
+        types: types.to_vec(),
+        partition: None,
+        order: Order::Time { step_millis: 0 },
+        until: Timestamp::from_millis(i64::MIN),
+        after: None,
+        limit,
+        granted: None,
+    });
+    let (mut after, limit) = (after.map(RawText::from), limit as usize);
+    let (mut found, mut due) = (Vec::new(), 0);
+    // One more than the page has shows whether there are more.
+    while due <= limit && found.len() <= limit * MAX_LOOKED_AT {
+        let next = |critical| next_partition(db, number, critical, after.as_ref());
         let Some(partition) = next(false)?.into_iter().chain(next(true)?).min() else {
             break;
         };
+        let mut first: Option<Timestamp> = None;
+        for query in &all {
+            let (scan, mut streams) = (Scan { db, queue: number, query }, Vec::new());
+            scan.streams_of(&partition, &numbers, &mut streams)?;
+            first = first.into_iter().chain(scan.next_due(&streams)?).min();
+        }
         let name = partition.shown();
-        'one: for critical in [false, true] {
-            for job_type in &types {
-                if holds.exists(params![queue, critical, partition, job_type])? {
-                    if name.as_bytes() == partition.0 {
-                        found.push(name);
-                    } else {
-                        let error = StoreError::corrupt("the name of its partition is damaged");
-                        unreadable(format!("in partition {name:?}"), &error);
-                    }
-                    break 'one;
-                }
+        match first {
+            Some(_) if name.as_bytes() != partition.0 => {
+                let error = StoreError::corrupt("the name of its partition is damaged");
+                unreadable(format!("in partition {name:?}"), &error);
             }
+            Some(at) => {
+                due += usize::from(at <= until);
+                found.push((name, at));
+            }
+            None => {}
         }
         after = Some(partition);
     }
-    Ok(found)
+    let found = found.iter().map(|(name, at)| (name.as_str(), *at));
+    Ok(PartitionPage::of(found, until, limit))
 }

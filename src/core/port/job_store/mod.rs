@@ -32,8 +32,8 @@ pub use error::{
 };
 pub use item::{Item, ItemKind};
 pub use query::{
-    Depth, DuePage, DueQuery, ListPage, ListQuery, MAX_UNREADABLE, NotAState, OverduePage,
-    PhaseFilter, StateFilter, WakePosition,
+    Depth, DuePage, DueQuery, ListPage, ListQuery, MAX_LOOKED_AT, MAX_UNREADABLE, NotAState,
+    OverduePage, PartitionPage, PhaseFilter, StateFilter, WakePosition,
 };
 pub use record::{Purged, RECORD_BYTES, Record, RecordKind, RecordQuery};
 pub use scan::{DueRange, DueScan, OrderedScan, ScanPage, ScanQuery};
@@ -99,15 +99,19 @@ pub trait JobStore: Send + Sync {
     /// scheduled one that is due at `until` or before. Other queues may be among them.
     async fn active_queues(&self, until: Timestamp) -> Result<BTreeSet<QueueName>, StoreError>;
 
-    /// The partitions in which jobs of `types` of `queue` are scheduled: at most `limit`, in order,
-    /// starting after `after`.
+    /// The partitions in which jobs of `types` of `queue` are due at `until`, critical or not: at
+    /// most `limit`, in order, starting after `after`.
+    ///
+    /// A call looks at [`MAX_LOOKED_AT`] partitions for each of `limit` at most. It does not read
+    /// the jobs of a partition whose jobs are all due in a later hour.
     async fn partitions(
         &self,
         queue: &QueueName,
         types: &[TypeName],
+        until: Timestamp,
         after: Option<&str>,
         limit: u32,
-    ) -> Result<Vec<String>, StoreError>;
+    ) -> Result<PartitionPage, StoreError>;
 
     /// At most `limit` jobs with a `wake_at` of `until` or before, earliest first; with `after`,
     /// the `next` of a page, those behind it. A job that cannot be read is left out. A store with

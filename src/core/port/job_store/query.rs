@@ -46,8 +46,51 @@ pub struct DuePage {
     /// be short or empty and still have a next one.
     pub next: Option<Position>,
     /// The earliest `run_at` after `until` of the requested types, if there is one. It may be missing
-    /// unless this is the last page, and it may be earlier if a job was moved to a later time.
+    /// unless this is the last page. It may be earlier if a job was moved to a later time, or if the
+    /// store knows no more than the hour; then it is the start of a later hour.
     pub next_due: Option<Timestamp>,
+}
+
+/// Most partitions that one call of [`JobStore::partitions`](super::JobStore::partitions) looks at,
+/// for each that it may return.
+pub const MAX_LOOKED_AT: usize = 4;
+
+/// Partitions with due jobs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PartitionPage {
+    /// Their names, in order.
+    pub names: Vec<String>,
+    /// The last partition that was looked at, if there may be more behind it.
+    pub next: Option<String>,
+    /// No job of the other partitions up to there is due before this instant; none if they have no
+    /// scheduled jobs.
+    pub next_due: Option<Timestamp>,
+}
+
+impl PartitionPage {
+    /// The page of `partitions`, which come in order, each with the earliest due time of its jobs.
+    pub fn of<'a>(
+        partitions: impl IntoIterator<Item = (&'a str, Timestamp)>,
+        until: Timestamp,
+        limit: usize,
+    ) -> Self {
+        let mut partitions = partitions.into_iter().peekable();
+        let (mut page, mut last) = (Self::default(), None);
+        for _ in 0..limit * MAX_LOOKED_AT {
+            if page.names.len() == limit {
+                break;
+            }
+            let Some((name, at)) = partitions.next() else { break };
+            if at <= until {
+                page.names.push(name.to_owned());
+            } else {
+                page.next_due = page.next_due.into_iter().chain([at]).min();
+            }
+            last = Some(name);
+        }
+        page.next = last.filter(|_| partitions.peek().is_some()).map(str::to_owned);
+        page
+    }
 }
 
 /// Overdue jobs, earliest first.

@@ -122,12 +122,17 @@ impl NextTick {
         let queries = if self.limits.queue.partition_by.is_some() && !critical {
             // A job of another partition that goes first may reserve what a later one needs.
             let last = self.view.as_ref().and_then(|view| view.ledger.last_partition.as_deref());
-            let names = engine.partitions_in_turn(&self.queue, types, last).await?;
-            let limit = (most / names.len().max(1) as u32).max(1);
-            names
-                .into_iter()
-                .map(|name| DueQuery { partition: Some(name), limit, ..query.clone() })
-                .collect()
+            let turn = engine.partitions_in_turn(&self.queue, types, self.now, last).await?;
+            let limit = (most / turn.names.len().max(1) as u32).max(1);
+            if turn.names.is_empty() {
+                // When the next job is due.
+                vec![DueQuery { limit: 1, ..query }]
+            } else {
+                turn.names
+                    .into_iter()
+                    .map(|name| DueQuery { partition: Some(name), limit, ..query.clone() })
+                    .collect()
+            }
         } else {
             vec![query]
         };

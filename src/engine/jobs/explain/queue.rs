@@ -26,6 +26,8 @@ const MAX_RUNNING_TYPES: usize = 100;
 /// Most pages of jobs that cannot be read which a search for the oldest due job skips. A page of a
 /// store has about a thousand of them.
 const MAX_UNREADABLE_PAGES: usize = 100;
+/// Most instants at which an explanation looks for the first job that is due later.
+const MAX_LOOKS: usize = 32;
 
 impl Engine {
     /// Explains why a queue is idle or slow, from the first `most` of its due jobs (1 to
@@ -68,6 +70,10 @@ impl Engine {
         } else if left == 0 {
             due.more |= !next.due(self, &names, false, 1).await?.jobs.is_empty();
         }
+        let next_due_at = match due.next_due.filter(|_| due.jobs.is_empty()) {
+            Some(at) => self.first_due(queue, &names, at).await?,
+            None => None,
+        };
         let held = self.held_jobs(&next, &due.jobs, &types).await?;
         let running = running_types(&next);
         let constraints = constraint_usage::of(&next.usage, &next.limits);
@@ -78,7 +84,7 @@ impl Engine {
             examined: due.jobs.len() as u64,
             more: due.more,
             held,
-            next_due_at: due.next_due.filter(|_| due.jobs.is_empty()),
+            next_due_at,
             running,
             constraints,
             workers: types,
@@ -86,6 +92,40 @@ impl Engine {
         };
         explanation.reason = reason(&explanation, item.paused, now);
         Ok(explanation)
+    }
+
+    /// When the first job of `types` is due, if there is one and none is due before `from`: a store
+    /// may know no more than its hour, or that of a job of another type.
+    async fn first_due(
+        &self,
+        queue: &QueueName,
+        types: &[TypeName],
+        from: Timestamp,
+    ) -> Result<Option<Timestamp>, StoreError> {
+        let mut until = from;
+        for _ in 0..MAX_LOOKS {
+            let queries = [true, false].map(|critical| DueQuery {
+                queue: queue.clone(),
+                critical,
+                types: types.to_vec(),
+                partition: None,
+                order: Order::Time { step_millis: 0 },
+                until,
+                after: None,
+                limit: 1,
+                granted: None,
+            });
+            let pages = self.ports.store.due(&queries).await?;
+            let jobs = pages.iter().flat_map(|page| &page.jobs);
+            if let Some(first) = jobs.filter_map(|job| job.life.run_at()).min() {
+                return Ok(Some(first));
+            }
+            let Some(next) = pages.iter().filter_map(|page| page.next_due).min() else {
+                return Ok(None);
+            };
+            until = next;
+        }
+        Ok(Some(until))
     }
 
     /// Since when the oldest due job of each queue has been due at `now`, among jobs of these

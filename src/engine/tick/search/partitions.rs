@@ -15,6 +15,7 @@ use tidegate_core::{
         config::SCAN_BOUND,
         order::{Order, Position},
     },
+    time::Timestamp,
 };
 
 /// Partitions that one tick visits at most.
@@ -56,11 +57,9 @@ impl Search<'_> {
             cursor: self.plan.scan_cursor.take(),
         };
         let last = start.last_partition.as_deref();
-        let names = self.engine.partitions_in_turn(self.queue, &types, last).await?;
-        if names.is_empty() {
-            return Ok(());
-        }
-        let mut pages = self.partition_pages(&names, types, start.cursor.as_ref()).await?;
+        let turn = self.engine.partitions_in_turn(self.queue, &types, self.now, last).await?;
+        self.plan.wake_to_start(turn.next_due);
+        let mut pages = self.partition_pages(&turn.names, types, start.cursor.as_ref()).await?;
         let mut stopped = false;
         if self.plan.may_call_throttler() {
             match self.throttle_in_turn(&mut pages.jobs, start.cursor.as_ref()).await? {
@@ -73,7 +72,7 @@ impl Search<'_> {
         if stopped || self.admission.closed(false) || self.capacities.types().is_empty() {
             (self.plan.scan_cursor, self.plan.lap_start) = (start.cursor, None);
         } else {
-            self.advance_scan(start, names, pages);
+            self.advance_scan(start, turn.end, pages);
         }
         Ok(())
     }
@@ -85,7 +84,7 @@ impl Search<'_> {
         types: Vec<TypeName>,
         cursor: Option<&Position>,
     ) -> Result<PartitionPages, Error> {
-        let each = (SCAN_BOUND / names.len() as u32).min(self.wanted(false)).max(1);
+        let each = (SCAN_BOUND / names.len().max(1) as u32).min(self.wanted(false)).max(1);
         let query = |partition: &str, after: Option<Position>| DueQuery {
             queue: self.queue.clone(),
             critical: false,
@@ -137,8 +136,9 @@ impl Search<'_> {
         }
     }
 
-    /// Sets where the next tick continues the scan.
-    fn advance_scan(&mut self, start: ScanStart, mut names: Vec<String>, pages: PartitionPages) {
+    /// Sets where the next tick continues the scan; `end` is the last partition that this one looked
+    /// at, if there are more.
+    fn advance_scan(&mut self, start: ScanStart, end: Option<String>, pages: PartitionPages) {
         let ScanStart { last_partition, cursor } = start;
         // If a constraint limits each value of the attribute that makes partitions, a full value
         // holds its whole partition.
@@ -155,9 +155,7 @@ impl Search<'_> {
         } else {
             let from = last_partition.as_deref().unwrap_or_default();
             let lap_start = self.plan.lap_start.take().unwrap_or_else(|| from.to_owned());
-            let more = names.len() == MAX_PARTITIONS as usize;
-            let last = names.pop().filter(|last| more && !passes(&lap_start, from, last));
-            if let Some(last) = last {
+            if let Some(last) = end.filter(|end| !passes(&lap_start, from, end)) {
                 self.plan.last_partition = Some(last);
                 self.plan.lap_start = Some(lap_start);
             }
@@ -227,23 +225,43 @@ impl PartitionPages {
     }
 }
 
+/// The partitions that one tick visits.
+pub(crate) struct PartitionTurn {
+    /// Those with due jobs.
+    pub(crate) names: Vec<String>,
+    /// The last one that was looked at, if there are more.
+    pub(crate) end: Option<String>,
+    /// No job of the other ones that were looked at is due before this instant.
+    pub(crate) next_due: Option<Timestamp>,
+}
+
 impl Engine {
-    /// The partitions with scheduled jobs of `types` that one tick visits, from the one after
+    /// The partitions with jobs of `types` due at `until` that one tick visits, from the one after
     /// `last` on, cyclically.
     pub(crate) async fn partitions_in_turn(
         &self,
         queue: &QueueName,
         types: &[TypeName],
+        until: Timestamp,
         last: Option<&str>,
-    ) -> Result<Vec<String>, Error> {
+    ) -> Result<PartitionTurn, Error> {
         let store = &self.ports.store;
-        let mut names = store.partitions(queue, types, last, MAX_PARTITIONS).await?;
-        if names.len() < MAX_PARTITIONS as usize && last.is_some() {
-            let front = store.partitions(queue, types, None, MAX_PARTITIONS).await?;
-            let rest = front.into_iter().take_while(|name| Some(name.as_str()) <= last);
-            names.extend(rest.take(MAX_PARTITIONS as usize - names.len()).collect::<Vec<_>>());
+        let page = store.partitions(queue, types, until, last, MAX_PARTITIONS).await?;
+        let mut turn = PartitionTurn { names: page.names, end: page.next, next_due: page.next_due };
+        let Some(last) = last.filter(|_| turn.end.is_none()) else {
+            return Ok(turn);
+        };
+        let room = MAX_PARTITIONS.saturating_sub(turn.names.len() as u32);
+        if room == 0 {
+            // The next tick goes on from the front.
+            turn.end = turn.names.last().cloned();
+        } else {
+            let front = store.partitions(queue, types, until, None, room).await?;
+            turn.names.extend(front.names.into_iter().take_while(|name| name.as_str() <= last));
+            turn.end = front.next.filter(|next| next.as_str() < last);
+            turn.next_due = turn.next_due.into_iter().chain(front.next_due).min();
         }
-        Ok(names)
+        Ok(turn)
     }
 }
 

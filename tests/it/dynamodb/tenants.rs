@@ -1,0 +1,92 @@
+//! What a tick reads of the partitions whose jobs are due later.
+
+use std::{sync::Arc, time::Duration};
+
+use tidegate_backends::{
+    dynamodb::{DynamoStore, memory::MemoryTable},
+    testkit::meter::table::Metered,
+};
+use tidegate_core::{job::type_config::TypeConfig, queue::QueueConfig};
+use tidegate_engine::{
+    Dispatch, TickInput, TickOutcome,
+    memory::{FakeClock, SeededEntropy},
+    request::NewJob,
+};
+
+use crate::cases::harness::{Harness, demand, with};
+
+const TENANTS: usize = 200;
+
+/// A limited queue whose tenants take turns, with a job of each tenant `after` this time.
+async fn harness(after: impl Fn(usize) -> Duration) -> (Harness, Arc<Metered<MemoryTable>>) {
+    let (table, clock) = (Metered::new(MemoryTable::new()), Arc::new(FakeClock::default()));
+    let entropy = Arc::new(SeededEntropy::new(3));
+    let store = DynamoStore::new(Arc::clone(&table) as _, Arc::clone(&clock) as _, entropy);
+    let mut p = Harness::at(Arc::new(store), clock);
+    p.set_queue(QueueConfig {
+        concurrency: Some(5),
+        partition_by: Some("tenant".into()),
+        ..QueueConfig::default()
+    })
+    .await;
+    p.set_type("work", TypeConfig::default()).await;
+    p.settle().await;
+    let now = p.now();
+    p.enqueue_many((0..TENANTS).map(|tenant| of_tenant(tenant, now + after(tenant)))).await;
+    (p, table)
+}
+
+fn of_tenant(tenant: usize, run_at: tidegate_core::time::Timestamp) -> NewJob {
+    NewJob { run_at: Some(run_at), ..with("tenant", &format!("t{tenant:03}")) }
+}
+
+/// A tick, and the units that it read of entries and of everything.
+async fn tick(p: &mut Harness, table: &Metered<MemoryTable>) -> (TickOutcome, f64, f64) {
+    table.take_partitions();
+    let demands = vec![demand(&["work"], 3, Dispatch::Claim)];
+    let outcome = p.tick(TickInput { demands, queue_changed: true, ..TickInput::default() }).await;
+    let read = table.take_partitions();
+    let entries = read.iter().filter(|(key, _)| key.starts_with("B#"));
+    let entries = entries.map(|(_, bill)| bill.reads).sum();
+    (outcome, entries, read.values().map(|bill| bill.reads).sum())
+}
+
+#[tokio::test]
+async fn tenants_of_later_hours_cost_a_tick_nothing() {
+    let hours = |tenant| Duration::from_hours(2 + tenant as u64 % 20);
+    let (mut p, table) = harness(hours).await;
+    for _ in 0..3 {
+        let (outcome, entries, all) = tick(&mut p, &table).await;
+        assert!(outcome.claimed.is_empty());
+        let next_at = outcome.next_start_at.expect("jobs are due later");
+        assert!(p.now() < next_at && next_at <= p.now() + Duration::from_hours(2), "{next_at}");
+        assert!(entries < 1.0 && all <= 10.0, "{entries} units of entries, {all} of everything");
+        p.wait(1);
+    }
+    // Those that are due are found among them.
+    let due = p.enqueue(of_tenant(77, p.now())).await;
+    let (outcome, entries, _) = tick(&mut p, &table).await;
+    assert!(outcome.claimed.iter().map(|claimed| &claimed.job.id).eq([&due.id]));
+    assert!(entries <= 6.0, "{entries} units of entries");
+}
+
+#[tokio::test]
+async fn tenants_of_this_hour_cost_a_tick_one_unit_each() {
+    let minutes = |tenant| Duration::from_secs(1200 + tenant as u64);
+    let (mut p, table) = harness(minutes).await;
+    let first = p.now() + minutes(0);
+    for _ in 0..3 {
+        let (outcome, entries, _) = tick(&mut p, &table).await;
+        assert!(outcome.claimed.is_empty() && !outcome.again);
+        assert_eq!(outcome.next_start_at, Some(first));
+        assert!(entries <= TENANTS as f64, "{entries} units of entries");
+        p.wait(1);
+    }
+    p.wait(1300);
+    let mut started = 0;
+    for _ in 0..3 {
+        let (outcome, ..) = tick(&mut p, &table).await;
+        started += outcome.claimed.len();
+    }
+    assert_eq!(started, 5, "as many as the limit lets start");
+}
