@@ -116,6 +116,7 @@ locals {
       TIDEGATE_MAX_DATA_BYTES           = tostring(var.max_data_bytes)
       TIDEGATE_ALLOWED_TARGETS          = join(",", var.allowed_targets)
       TIDEGATE_ALLOWED_CALLBACKS        = join(",", var.allowed_callbacks)
+      TIDEGATE_PRIVATE_TARGETS          = tostring(var.private_targets)
       TIDEGATE_CREATE_UNKNOWN_TYPES     = tostring(var.create_unknown_types)
       TIDEGATE_LOG_LEVEL                = var.log_level
       TIDEGATE_EMF_NAMESPACE            = var.metrics_namespace
@@ -313,7 +314,7 @@ module "deliver" {
   reserved    = var.deliver_reserved_concurrency
   recursive   = true
   owner       = false
-  environment = { TIDEGATE_PUBLIC_URL = local.url, TIDEGATE_PRIVATE_TARGETS = tostring(var.private_targets) }
+  environment = { TIDEGATE_PUBLIC_URL = local.url }
   may = concat(
     [{ sid = "Receive", actions = local.receive_again, resources = [aws_sqs_queue.live["work"].arn] }],
     [for sid, target in local.targets : { sid = sid, actions = [target.action], resources = target.arns } if length(target.arns) > 0],

@@ -62,8 +62,9 @@ use tidegate_core::{
     },
     target::{ExternalTarget, Push, TargetConfig},
     time::Timestamp,
-    validate::{AcceptTarget, AllowedHosts, no_external_target},
+    validate::{AcceptTarget, AllowedHosts, Guard, ValidationError, no_external_target},
 };
+use url::Url;
 
 /// The ports of an engine.
 #[derive(Clone)]
@@ -93,9 +94,9 @@ pub struct Rules {
     pub default_target: Option<Push>,
     /// Validates the targets that a backend sends to. By default there are none.
     pub accept_target: AcceptTarget,
-    /// Whether targets and callbacks with an unsafe host name or address are refused. The caller of
-    /// a target also checks the address that the name resolves to.
-    pub refuse_unsafe_hosts: bool,
+    /// Refuses targets and callbacks by host. The caller of a target also checks the address that
+    /// the name resolves to.
+    pub guard: Guard,
     /// The hosts that targets may have.
     pub allowed_targets: AllowedHosts,
     /// The hosts that a `callback_url` may have.
@@ -106,6 +107,14 @@ pub struct Rules {
     pub object_bytes: usize,
 }
 
+impl Rules {
+    /// Checks the host of a `callback_url`.
+    pub(crate) fn check_callback(&self, url: &Url) -> Result<(), ValidationError> {
+        self.guard.check_host("callback_url", url)?;
+        self.allowed_callbacks.check("callback_url", url)
+    }
+}
+
 impl Default for Rules {
     fn default() -> Self {
         Self {
@@ -113,7 +122,7 @@ impl Default for Rules {
             create_unknown_types: false,
             default_target: None,
             accept_target: no_external_target,
-            refuse_unsafe_hosts: false,
+            guard: Guard::Off,
             allowed_targets: AllowedHosts::default(),
             allowed_callbacks: AllowedHosts::default(),
             events: EventRules::default(),

@@ -3,11 +3,10 @@
 use std::net::IpAddr;
 
 use proptest::prelude::*;
-use tidegate_core::validate::check_host;
+use tidegate_core::validate::Guard;
 use url::{Host, Url};
 
 use super::driver::{fuzz, soup, text};
-use crate::http::guard::Guard;
 
 /// Pieces of URLs.
 const URL_PIECES: &[&str] = &[
@@ -60,7 +59,7 @@ fn an_allowed_url_has_a_safe_host_and_stays_allowed() {
             prop_assert!(checked.is_err());
             return Ok(());
         };
-        prop_assert_eq!(checked.is_ok(), check_host("url", &url).is_ok());
+        prop_assert_eq!(checked.is_ok(), Guard::On.check_host("url", &url).is_ok());
         prop_assert_eq!(Guard::On.url(url.as_str()).is_ok(), checked.is_ok());
         match url.host() {
             Some(Host::Ipv4(ip)) => {

@@ -3,8 +3,7 @@
 //! Read in this order: [`target`] (one request and its outcome), [`guard`] (forbidden
 //! addresses).
 
-pub mod guard;
 pub mod target;
 
-pub use guard::{Guard, Refused};
 pub use target::HttpTarget;
+pub use tidegate_core::validate::{Guard, Refused};

@@ -198,7 +198,7 @@ pub async fn start(
         create_unknown_types: settings.create_unknown_types,
         default_target: settings.default_target.clone(),
         accept_target: tidegate_backends::aws_targets::accept,
-        refuse_unsafe_hosts: !settings.allow_unsafe_targets,
+        guard: settings.guard(),
         allowed_targets: settings.allowed_targets.clone(),
         allowed_callbacks: settings.allowed_callbacks.clone(),
         events: EventRules {

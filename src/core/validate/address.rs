@@ -7,9 +7,7 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use url::{Host, Url};
-
-use super::ValidationError;
+use url::Host;
 
 /// Names of metadata services of clouds, refused before they are resolved.
 const METADATA_NAMES: [&str; 3] = ["metadata", "metadata.google.internal", "metadata.goog"];
@@ -20,18 +18,6 @@ const METADATA_V4: [Ipv4Addr; 3] = [
     Ipv4Addr::new(192, 0, 0, 192),
     Ipv4Addr::new(168, 63, 129, 16),
 ];
-
-/// Refuses a URL whose host is unsafe before any resolution.
-///
-/// # Errors
-///
-/// The host is an address or a service that must not be called.
-pub fn check_host(field: &str, url: &Url) -> Result<(), ValidationError> {
-    url.host()
-        .as_ref()
-        .and_then(unsafe_host)
-        .map_or(Ok(()), |why| Err(ValidationError::new(field, format!("cannot be called: {why}"))))
-}
 
 /// Why a host must not be called, if its text shows it.
 pub fn unsafe_host(host: &Host<&str>) -> Option<String> {

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use url::Url;
 
 use super::{
-    AllowedHosts, DECADE, LEAST, ValidationError, YEAR,
-    address::check_host,
-    check_attempts, check_count, check_job_headers, check_keep_result, check_name, check_retry,
-    check_span, check_url, check_windows,
+    AllowedHosts, DECADE, LEAST, ValidationError, YEAR, check_attempts, check_count,
+    check_job_headers, check_keep_result, check_name, check_retry, check_span, check_url,
+    check_windows,
+    guard::Guard,
     http::{check_push, check_secrets, target_url},
 };
 use crate::{
@@ -187,19 +187,19 @@ fn check_pointers(pointers: &BTreeMap<String, String>) -> Result<(), ValidationE
     Ok(())
 }
 
-/// Refuses a type with a URL whose host must not be called.
+/// Refuses a type with a URL whose host `guard` refuses.
 ///
 /// # Errors
 ///
 /// A fault at the URL with that host.
-pub fn check_type_hosts(config: &TypeConfig) -> Result<(), ValidationError> {
+pub fn check_type_hosts(config: &TypeConfig, guard: Guard) -> Result<(), ValidationError> {
     if let Some(url) = &config.callback_url {
-        check_host("callback_url", url).map_err(|fault| fault.of(ErrorCode::InvalidType))?;
+        guard.check_host("callback_url", url).map_err(|fault| fault.of(ErrorCode::InvalidType))?;
     }
     if let Some(TargetConfig::Push(push)) = &config.target
         && let Ok(url) = target_url(&push.url, "1", "1").parse()
     {
-        check_host("target.url", &url).map_err(|fault| fault.of(ErrorCode::InvalidType))?;
+        guard.check_host("target.url", &url).map_err(|fault| fault.of(ErrorCode::InvalidType))?;
     }
     Ok(())
 }

@@ -5,6 +5,7 @@
 
 mod address;
 mod allowed_hosts;
+mod guard;
 mod http;
 mod job;
 mod job_type;
@@ -17,8 +18,9 @@ mod tests;
 use crate::error_code::ErrorCode;
 use std::fmt::Display;
 
-pub use address::{check_host, private_address, unsafe_address, unsafe_host};
+pub use address::{private_address, unsafe_address, unsafe_host};
 pub use allowed_hosts::{AllowedHosts, BadAllowedHost};
+pub use guard::{Guard, Refused};
 pub use http::{MAX_HEADERS, check_headers, check_job_headers, check_url, target_url};
 pub use job::{
     check_attempts, check_attributes, check_deadline, check_job, check_keep_result, check_keys,

@@ -17,6 +17,7 @@ use tidegate_core::{
     },
     job::TriggerName,
     port::{Write, job_store::ItemKind},
+    validate::ValidationError,
 };
 
 /// Most bytes of a trigger.
@@ -52,6 +53,17 @@ impl Engine {
         self.put_trigger_over(name, config, if_match, Unreadable::Replace).await
     }
 
+    /// Checks the host of the `callback_url` of the jobs, if it is the same for every event.
+    fn check_callback(&self, config: &TriggerConfig) -> Result<(), ValidationError> {
+        let given = config.enqueue.get("callback_url").and_then(|template| template.0.as_str());
+        // `Trigger::new` has refused a text that is no URL.
+        let Some(url) = given.and_then(|text| text.parse().ok()) else { return Ok(()) };
+        self.rules.check_callback(&url).map_err(|fault| ValidationError {
+            code: ErrorCode::InvalidTrigger,
+            ..fault.within("enqueue")
+        })
+    }
+
     async fn put_trigger_over(
         &self,
         name: &TriggerName,
@@ -60,6 +72,7 @@ impl Engine {
         unreadable: Unreadable,
     ) -> Result<(TriggerItem, bool), Error> {
         Trigger::new(name, &config).map_err(fault)?;
+        self.check_callback(&config).map_err(fault)?;
         for _ in 0..MAX_CONFLICT_RETRIES {
             let catalog = self.catalog().await?;
             let version = catalog.triggers.get(name).map(|item| item.version);

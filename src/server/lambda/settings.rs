@@ -166,7 +166,7 @@ impl CloudSettings {
         }
     }
 
-    /// Which addresses `deliver` may call. Loopback is its own runtime there, and a private network
+    /// Which addresses targets and callbacks may have. Loopback is its own runtime there, and a private network
     /// is not meant for everyone who may enqueue.
     pub fn guard(&self) -> Guard {
         if self.private_targets { Guard::On } else { Guard::Public }
@@ -179,6 +179,7 @@ impl CloudSettings {
             max_data_bytes: self.max_data_bytes,
             create_unknown_types: self.create_unknown_types,
             accept_target: tidegate_backends::aws_targets::accept,
+            guard: self.guard(),
             allowed_targets: self.allowed_targets.clone(),
             allowed_callbacks: self.allowed_callbacks.clone(),
             object_bytes: tidegate_backends::cost::OBJECT_BYTES,
@@ -310,10 +311,11 @@ mod tests {
 
     #[test]
     fn private_targets_are_closed_unless_the_variable_opens_them() {
-        assert_eq!(CloudSettings::from_vars(vars()).unwrap().guard(), Guard::Public);
+        let closed = CloudSettings::from_vars(vars()).unwrap();
+        assert_eq!((closed.guard(), closed.rules().guard), (Guard::Public, Guard::Public));
         let open = ("TIDEGATE_PRIVATE_TARGETS".to_owned(), "true".to_owned());
         let open = CloudSettings::from_vars(vars().into_iter().chain([open])).unwrap();
-        assert_eq!(open.guard(), Guard::On);
+        assert_eq!((open.guard(), open.rules().guard), (Guard::On, Guard::On));
     }
 
     #[test]

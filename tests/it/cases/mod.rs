@@ -12,6 +12,7 @@ mod explain_queue;
 mod fairness;
 mod faults;
 pub mod harness;
+mod hosts;
 mod keys;
 mod life;
 mod limits;

@@ -15,7 +15,7 @@ use reqwest::{
     redirect,
 };
 
-use super::guard::{Guard, Refused};
+use super::{Guard, Refused};
 use tidegate_core::port::target::{Request, Response, Target, TargetError};
 
 /// Timeout of establishing a connection, within the request's own timeout.

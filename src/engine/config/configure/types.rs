@@ -110,9 +110,7 @@ impl Engine {
     /// The configuration as it is stored, if it may be.
     fn accepted_type(&self, name: &TypeName, config: TypeConfig) -> Result<TypeConfig, Error> {
         let config = validate::accept_type(config, self.rules.accept_target).map_err(fault)?;
-        if self.rules.refuse_unsafe_hosts {
-            validate::check_type_hosts(&config).map_err(fault)?;
-        }
+        validate::check_type_hosts(&config, self.rules.guard).map_err(fault)?;
         let Rules { allowed_targets, allowed_callbacks, .. } = &self.rules;
         validate::check_allowed_hosts(&config, allowed_targets, allowed_callbacks)
             .map_err(fault)?;

@@ -109,13 +109,8 @@ impl Engine {
         spec.retention = self.retention(new, config);
         spec.request_digest = digest;
         validate::check_job(&spec, config.delivery).map_err(fault)?;
-        if let Some(url) =
-            new.options.callback_url.as_ref().filter(|_| self.rules.refuse_unsafe_hosts)
-        {
-            validate::check_host("callback_url", url).map_err(fault)?;
-        }
         if let Some(url) = &spec.callback_url {
-            self.rules.allowed_callbacks.check("callback_url", url).map_err(fault)?;
+            self.rules.check_callback(url).map_err(fault)?;
         }
         let id = new
             .id

@@ -1,13 +1,13 @@
-//! Forbidden addresses, checked at every call. [`tidegate_core::validate`] defines which they are.
+//! Which hosts may be called, checked when a URL is configured or enqueued, and at every call.
 //!
-//! A name is checked by the addresses to which it resolves for the connection, so a name that
-//! resolves to another address later gains no access.
+//! Nothing is resolved here. A caller checks the addresses to which a name resolves for the
+//! connection, so a name that resolves to another address later gains no access.
 
 use std::net::IpAddr;
 
 use url::{Host, Url};
 
-use tidegate_core::validate::{private_address, unsafe_address, unsafe_host};
+use super::{ValidationError, private_address, unsafe_address, unsafe_host};
 
 /// Which addresses are refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,14 +38,31 @@ impl Guard {
         if !matches!(url.scheme(), "http" | "https") {
             return Err(Refused(format!("its scheme is {}, not http or https", url.scheme())));
         }
-        let host = url.host().ok_or_else(|| Refused("it has no host".into()))?;
-        self.check(unsafe_host(&host))?;
-        match host {
-            Host::Domain(_) => {}
-            Host::Ipv4(ip) => self.check_private(ip.into())?,
-            Host::Ipv6(ip) => self.check_private(ip.into())?,
-        }
+        self.host(&url.host().ok_or_else(|| Refused("it has no host".into()))?)?;
         Ok(url)
+    }
+
+    /// Checks the host of the URL in `field`, if it has one.
+    ///
+    /// # Errors
+    ///
+    /// A fault at `field` with the reason.
+    pub fn check_host(self, field: &str, url: &Url) -> Result<(), ValidationError> {
+        url.host().map_or(Ok(()), |host| self.host(&host)).map_err(|Refused(reason)| {
+            ValidationError::new(field, format!("cannot be called: {reason}"))
+        })
+    }
+
+    fn host(self, host: &Host<&str>) -> Result<(), Refused> {
+        self.check(unsafe_host(host))?;
+        match host {
+            Host::Domain(name) if self == Self::Public && is_localhost(name) => {
+                Err(Refused(format!("{name} is loopback or private")))
+            }
+            Host::Domain(_) => Ok(()),
+            Host::Ipv4(ip) => self.check_private((*ip).into()),
+            Host::Ipv6(ip) => self.check_private((*ip).into()),
+        }
     }
 
     /// Checks whether `ip` may be called.
@@ -68,6 +85,13 @@ impl Guard {
     fn check(self, reason: Option<String>) -> Result<(), Refused> {
         reason.filter(|_| self != Self::Off).map_or(Ok(()), |reason| Err(Refused(reason)))
     }
+}
+
+/// Whether `name` is loopback wherever it is resolved (RFC 6761, section 6.3).
+fn is_localhost(name: &str) -> bool {
+    let name = name.trim_end_matches('.');
+    let last = name.rsplit('.').next().unwrap_or(name);
+    last.eq_ignore_ascii_case("localhost")
 }
 
 #[cfg(test)]
@@ -134,6 +158,8 @@ mod tests {
     #[case("http://[::ffff:10.1.2.3]/")]
     #[case("http://[64:ff9b::127.0.0.1]/")]
     #[case("http://[2002:c0a8:101::1]/")]
+    #[case("http://LocalHost:9000/work")]
+    #[case("http://worker.localhost./")]
     fn only_the_public_guard_refuses_loopback_and_private(#[case] url: &str) {
         assert!(Guard::On.url(url).is_ok());
         let refused = Guard::Public.url(url).unwrap_err().to_string();
@@ -148,6 +174,7 @@ mod tests {
     #[case("http://172.32.0.1/")]
     #[case("https://93.184.216.34/")]
     #[case("https://workers.example.com/metadata")]
+    #[case("https://localhost.example.com/")]
     fn public_addresses_are_allowed(#[case] url: &str) {
         assert!(Guard::Public.url(url).is_ok());
     }
