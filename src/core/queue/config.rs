@@ -11,7 +11,7 @@ use super::{
     matcher::Matcher,
     plugin::{PluginVersion, Throttler},
 };
-use crate::{job::TypeName, time::Seconds};
+use crate::{job::TypeName, queue::Rule, time::Seconds};
 
 /// Most candidates that one tick reads.
 pub const SCAN_BOUND: u32 = 1000;
@@ -162,6 +162,14 @@ impl Limits {
             || !queue.constraints.is_empty()
             || !types.is_empty()
             || queue.throttler.is_some()
+    }
+
+    /// Whether what `rule` holds starts when time passes, and not when another job ends: it is a rate
+    /// without a concurrency.
+    pub fn is_rate(&self, rule: &Rule) -> bool {
+        let Rule::Constraint(name, _) = rule else { return false };
+        let mut named = self.queue.constraints.iter().filter(|one| one.name == *name);
+        named.any(|one| one.rate.is_some() && one.concurrency.is_none())
     }
 
     /// Why it holds every job, if it does.

@@ -3,7 +3,7 @@
 //! Nothing is resolved here. A caller checks the addresses to which a name resolves for the
 //! connection, so a name that resolves to another address later gains no access.
 
-use std::net::IpAddr;
+use core::net::IpAddr;
 
 use url::{Host, Url};
 

@@ -176,7 +176,9 @@ impl Engine {
         let catalog = self.catalog().await?;
         let types = self.pushed_types(&catalog, queue);
         let resend = Resend { previous: pass.previous, now: self.now() };
-        let front = self.late_front(queue, &types, &catalog, resend, until, stop.at).await?;
+        // Most of the time is for the jobs that are sent.
+        let front_until = resend.now + stop.at.since(resend.now) / 4;
+        let front = self.late_front(queue, &types, &catalog, resend, until, front_until).await?;
         let is_left =
             |job: &Job| job.life.run_at().is_some_and(|at| pass.done.is_none_or(|done| done < at));
         let is_resent =

@@ -93,6 +93,31 @@ async fn single_claims_of_a_queue_share_no_key() {
 }
 
 #[tokio::test]
+async fn each_of_many_enqueues_reads_the_version_once() {
+    let (harness, table) = queues(&["mail"], Start::Claim).await;
+    harness.enqueue(NewJob::new(name("mail"), Payload::null())).await;
+    reads(&table, "");
+    for _ in 0..300 {
+        harness.enqueue(NewJob::new(name("mail"), Payload::null())).await;
+    }
+    // With its write. The one before it is of the first enqueue.
+    let (_, all) = reads(&table, "C#");
+    assert!(all <= 300.0, "{all}");
+}
+
+#[tokio::test]
+async fn only_the_current_configuration_refuses_a_job() {
+    let (harness, _) = queues(&["mail"], Start::Claim).await;
+    // This process knows the configuration, and another one changes it.
+    harness.enqueue(NewJob::new(name("mail"), Payload::null())).await;
+    harness.another().put_type(&name("later"), TypeConfig::default(), None).await.unwrap();
+    let unknown = NewJob::new(name("unknown"), Payload::null());
+    let later = NewJob::new(name("later"), Payload::null());
+    let answers = harness.engine.enqueue(vec![later.clone(), unknown, later]).await;
+    assert!(answers[0].is_ok() && answers[1].is_err() && answers[2].is_ok(), "{answers:?}");
+}
+
+#[tokio::test]
 async fn work_of_many_queues_reads_the_configuration_once() {
     let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
     let (harness, table) = queues(&names, Start::Plain).await;

@@ -5,7 +5,8 @@
 //! ended holder loses the key by compare-and-set.
 //!
 //! A job is added only while its type is at the version under which the job was resolved. If the
-//! type has moved to another queue or was deleted, the job is resolved again.
+//! type has moved to another queue or was deleted, the job is resolved again. Other settings may be
+//! those of a moment ago, as if the write of the job had taken that long.
 //!
 //! Read in this order: this file (the loop that inserts), [`resolve`] (from the request to the
 //! job), [`keys`] (a key that another job holds), [`digest`](mod@digest) (how a repeat is
@@ -15,7 +16,7 @@ mod digest;
 mod keys;
 mod resolve;
 
-use std::sync::Arc;
+use std::{mem, sync::Arc};
 
 use futures_util::{StreamExt, stream};
 
@@ -133,17 +134,29 @@ impl Engine {
         with: Vec<EnqueueWrites>,
     ) -> Vec<Result<Enqueued, Error>> {
         let mut answers: Vec<Option<Result<Enqueued, Error>>> = jobs.iter().map(|_| None).collect();
-        let mut catalog = match self.catalog().await {
+        let mut catalog = match self.recent_catalog().await {
             Ok(catalog) => catalog,
             Err(error) => return jobs.iter().map(|_| Err(error.clone())).collect(),
         };
+        let mut is_current = false;
         let now = self.now();
         let mut items = Vec::with_capacity(jobs.len());
         let mut with = with.into_iter();
         let mut checked = Checked::default();
         for (index, job) in jobs.into_iter().enumerate() {
             let with = with.next().unwrap_or_default();
-            match self.enqueue_item_parts(&job, &mut catalog, &mut checked, now).await {
+            let mut parts = self.enqueue_item_parts(&job, &mut catalog, &mut checked, now).await;
+            // Only the current configuration refuses a job.
+            if parts.is_err() && !mem::replace(&mut is_current, true) {
+                parts = match Box::pin(self.catalog()).await {
+                    Ok(current) => {
+                        catalog = current;
+                        self.enqueue_item_parts(&job, &mut catalog, &mut checked, now).await
+                    }
+                    Err(error) => Err(error),
+                };
+            }
+            match parts {
                 Ok((mut made, type_version, keys)) => {
                     made.life.revision = with.revision.unwrap_or(made.life.revision);
                     items.push(EnqueueItem {
@@ -325,7 +338,7 @@ impl Engine {
         // The job keeps its id and revision, the replies that it inherited with its key, and its
         // body, which may be an object by now.
         life.revision = item.job.life.revision;
-        life.processed_replies = std::mem::take(&mut item.job.life.processed_replies);
+        life.processed_replies = mem::take(&mut item.job.life.processed_replies);
         (item.job.spec, item.job.life, item.type_version) = (spec, life, job_type.version);
         Ok(())
     }

@@ -7,6 +7,7 @@
 
 use std::{
     collections::{BTreeSet, HashSet},
+    mem,
     time::Duration,
 };
 
@@ -19,7 +20,7 @@ use super::{
 use tidegate_core::{
     job::{JobId, QueueName, TypeName, Version},
     port::HintKind,
-    queue::GrantDigest,
+    queue::{GrantDigest, Rule},
     time::Timestamp,
 };
 use tidegate_engine::{Catalog, Demand, Dispatch, Error, Stop, TickCache, TickInput, TickOutcome};
@@ -33,6 +34,11 @@ const MAX_TICKS: usize = 64;
 const TICK_INTERVAL: Duration = Duration::from_millis(500);
 /// The same while a rule holds due jobs, so that a free slot is used soon.
 const HELD_TICK_INTERVAL: Duration = Duration::from_millis(100);
+/// The same while due jobs wait for rates only: until the next of them may start, if that is so soon.
+/// A timer is late by its rounding and its way, and a rate loses what its ticks are late.
+const PACED_TICK_INTERVAL: Duration = Duration::from_secs(1);
+/// How long before that instant such a tick begins: about as long as it reads before it decides.
+const PACED_LEAD: Duration = Duration::from_millis(40);
 /// How far back a hint about an unlimited queue scans for undispatched jobs.
 const HINT_LOOKBACK: Duration = Duration::from_secs(5);
 /// New demands in one tick that show that more will follow soon.
@@ -62,8 +68,10 @@ struct Ticks<'a> {
     released: Vec<(JobId, Version)>,
     /// Hints for all ticks, each by the digest of a grant.
     released_digests: BTreeSet<GrantDigest>,
-    /// Whether a rule held a due job in the latest tick.
-    is_held: bool,
+    /// The rules that held due jobs in the latest tick.
+    held: BTreeSet<Rule>,
+    /// When the next job may start, as the latest tick has seen it.
+    next_start_at: Option<Timestamp>,
     /// The calls whose demands a tick has seen.
     seen: HashSet<String>,
     /// Whether a scan is in progress.
@@ -159,7 +167,8 @@ impl Server {
             serves,
             released,
             released_digests,
-            is_held: false,
+            held: BTreeSet::new(),
+            next_start_at: None,
             seen: HashSet::new(),
             again: true,
             next_at: None,
@@ -167,7 +176,7 @@ impl Server {
             shown: None,
         };
         let ticked = ticks.run(until).await;
-        let interval = if ticks.is_held { HELD_TICK_INTERVAL } else { TICK_INTERVAL };
+        let (is_held, paced) = (!ticks.held.is_empty(), ticks.paced_start().await?);
         if ticks.shown.is_some()
             && let Err(error) = self.show_service(queue, None).await
         {
@@ -175,7 +184,10 @@ impl Server {
         }
         serverless.keep_cache(queue, cache);
         ticked?;
-        serverless.note_tick(queue, LatestTick { began, next_at: began + interval });
+        let interval = if is_held { HELD_TICK_INTERVAL } else { TICK_INTERVAL };
+        let paced = paced.filter(|at| *at <= began + PACED_TICK_INTERVAL);
+        let next_at = paced.map_or(began, |at| at - PACED_LEAD).max(began + interval);
+        serverless.note_tick(queue, LatestTick { began, next_at });
         Ok(())
     }
 
@@ -235,6 +247,14 @@ impl Ticks<'_> {
             if self.again || new > 0 || is_due || is_old || !self.released.is_empty() {
                 self.tick(&pushed, &board.waiting, new > 0).await?;
                 ticked_at = Some(now);
+                let soon = server.now() + PACED_LEAD;
+                if let Some(at) = self.paced_start().await?.filter(|at| *at <= soon)
+                    && self.count == 1
+                {
+                    // It decided before the instant for which it began early.
+                    server.engine().ports().clock.sleep_until(at).await;
+                    self.again = true;
+                }
                 if self.serves && (new >= SERVED_FROM || (new > 0 && linger.is_some())) {
                     linger = Some(server.now() + LINGER);
                 }
@@ -264,13 +284,23 @@ impl Ticks<'_> {
         };
         if let Some(at) = self.next_at.filter(|at| *at <= server.now() + NEAR) {
             // The next start of a rate is exact.
-            outbox.timer(self.queue, if self.is_held { at } else { shared_instant(at) });
+            outbox.timer(self.queue, if self.held.is_empty() { shared_instant(at) } else { at });
         }
         if !ended {
             // Another invocation continues.
             outbox.queue_due(self.queue);
         }
         Ok(())
+    }
+
+    /// When the next due job may start, if due jobs wait for rates only.
+    async fn paced_start(&self) -> Result<Option<Timestamp>, Error> {
+        if self.held.is_empty() {
+            return Ok(None);
+        }
+        let limits = self.server.engine().known_catalog().await?.limits(self.queue);
+        let is_paced = self.held.iter().all(|rule| limits.is_rate(rule));
+        Ok(self.next_start_at.filter(|_| is_paced))
     }
 
     /// The types of the queue that are pushed, and those that are pulled.
@@ -310,7 +340,8 @@ impl Ticks<'_> {
             kinds.insert(at, true);
             kinds.retain(|offers| *offers || !pushed.is_empty());
         }
-        (self.again, self.next_at, self.is_held) = (false, None, false);
+        (self.again, self.next_at, self.next_start_at) = (false, None, None);
+        self.held.clear();
         let first = self.count == 1;
         for offers in kinds {
             let push = || Demand {
@@ -328,7 +359,7 @@ impl Ticks<'_> {
                 (vec![push()], Vec::new())
             };
             let input = TickInput {
-                released: std::mem::take(&mut self.released),
+                released: mem::take(&mut self.released),
                 released_digests: self.released_digests.clone(),
                 demands,
                 budgets,
@@ -336,7 +367,7 @@ impl Ticks<'_> {
                 ..TickInput::default()
             };
             let mut outcome = self.tick_once(input).await?;
-            self.server.answer(waiting, std::mem::take(&mut outcome.offers)).await?;
+            self.server.answer(waiting, mem::take(&mut outcome.offers)).await?;
         }
         Ok(())
     }
@@ -345,10 +376,11 @@ impl Ticks<'_> {
         let began = self.server.now();
         let mut outcome = self.server.engine().tick(self.queue, self.cache, input).await?;
         self.server.follow(self.queue, &mut outcome, began).await?;
-        self.released = std::mem::take(&mut outcome.left);
+        self.released = mem::take(&mut outcome.left);
         self.again |= outcome.again;
-        self.is_held |= !outcome.held.is_empty();
+        self.held.extend(outcome.held.keys().cloned());
         self.next_at = self.next_at.into_iter().chain(outcome.next_at).min();
+        self.next_start_at = self.next_start_at.into_iter().chain(outcome.next_start_at).min();
         Ok(outcome)
     }
 }
