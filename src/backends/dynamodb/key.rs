@@ -44,11 +44,11 @@ const INSTANT_OFFSET: i64 = 1 << 48;
 /// The length of a bucket in milliseconds.
 const HOUR_MILLIS: i64 = 3_600_000;
 /// Digits of an instant.
-const INSTANT_DIGITS: usize = 10;
+pub(super) const INSTANT_DIGITS: usize = 10;
 /// Digits of an index partition's name: sixty bits.
 const INDEX_PARTITION_DIGITS: usize = 12;
 /// Digits of an hour's number.
-const HOUR_DIGITS: usize = 6;
+pub(super) const HOUR_DIGITS: usize = 6;
 /// The length of a ULID.
 const ULID_LENGTH: usize = 26;
 

@@ -1,250 +1,432 @@
-//! Lists and counts, on which no decision depends.
+//! Lists of jobs.
 //!
-//! A count reads the jobs of the last day. For an older bucket whose jobs have all ended it reads
-//! stored sums, which the first count after that writes. So its cost depends on the jobs of a day,
-//! not on all stored jobs.
+//! There is no index by creation, because every job would pay for it. A list follows the rows,
+//! whose keys contain when their jobs were first due: from the time at which it began back to the
+//! earliest, and then those due after it, soonest first. A row never moves, so a job that exists
+//! all the time is on one page.
 //!
-//! There is no index by creation, because every job would pay for it. A list reads the buckets from
-//! the latest due time to the earliest. No job is due before it was accepted, so once every bucket
-//! from some hour on was read, so was every job accepted in or after that hour. A list of old jobs
-//! therefore reads all jobs that are due later.
+//! ```text
+//!   up to MAX_QUEUES queues ─▶ back, then on ─▶ up to MAX_LANES buckets of an hour, merged ─▶ rows
+//! ```
+//!
+//! **A page has a bound of what it reads, whatever it finds.** Its [`Position`] says where the next
+//! one begins.
 
-use std::{
-    collections::{BTreeMap, HashSet},
-    time::Duration,
-};
+use std::collections::{BTreeMap, VecDeque};
 
-use futures_util::{StreamExt, TryStreamExt, stream};
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use futures_util::future;
+use serde::{Deserialize, Serialize};
 
 use super::{
     DynamoStore,
-    key::{self, Hour, Key, Partition},
+    key::{self, Hour, Partition},
     row,
-    table::{Change, EXPIRES, Item, Val},
+    table::{Item, Page, PageQuery},
 };
 use crate::blob::{decode, encode};
 use tidegate_core::{
-    job::{Job, Outcome, QueueName, TypeName},
+    job::QueueName,
     port::{
         StoreError,
-        job_store::{Depth, ListPage, ListQuery, MAX_UNREADABLE, StateFilter, UnreadableJob},
+        job_store::{ListPage, ListQuery, MAX_UNREADABLE},
         listing::Cursor,
     },
+    time::Timestamp,
 };
 
-/// Age after its hour at which the sums of a bucket are stored, if all its jobs have ended.
-const MIN_SETTLED_AGE: Duration = Duration::from_hours(24);
-/// Buckets that are counted concurrently.
-const MAX_CONCURRENT_READS: usize = 8;
+/// Rows and entries after which a page ends, whatever it has found.
+const MAX_EXAMINED: usize = 1000;
+/// Requests after which a page ends.
+const MAX_REQUESTS: usize = 100;
+/// Rows and requests after which a full page is given a cursor without knowing whether it is the
+/// last one.
+const MAX_PAST_FULL: (usize, usize) = (32, 8);
+/// Queues whose buckets are listed together.
+const MAX_QUEUES: usize = 32;
+/// Buckets of an hour whose rows are merged.
+const MAX_LANES: usize = 16;
+/// Registrations of buckets that one request reads.
+const LISTED_BUCKETS: u32 = 32;
+/// Rows that the first request of a bucket reads beyond its share of the page.
+const MARGIN: usize = 4;
 
-/// The jobs of a bucket by outcome.
-type Sums = Vec<(QueueName, TypeName, Outcome, u64)>;
+/// What positions are bound to.
+const OWNER: &str = "position in a list";
 
-/// The number of jobs by queue, type and state.
-type Counts = BTreeMap<(QueueName, TypeName, StateFilter), u64>;
+/// A part of an ordered set of names: those after one, up to another one if that is known already.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Span {
+    after: String,
+    to: Option<String>,
+}
 
-fn cursor_of(job: &Job) -> Cursor {
-    Cursor { created_at: job.spec.created_at, tie: job.id.to_string() }
+impl Span {
+    /// The part that follows this one.
+    fn next(&mut self) {
+        if let Some(to) = self.to.take() {
+            self.after = to;
+        }
+    }
+}
+
+/// Where a page begins.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Position {
+    /// When the list began, in milliseconds.
+    since: i64,
+    /// Whether it has come to the jobs that were first due after that.
+    is_later: bool,
+    /// The queues, by the digests of their names.
+    queues: Span,
+    /// The buckets, by their registered sort keys in the direction of the list.
+    buckets: Span,
+    /// The sort key in these buckets behind which the page begins; empty at their start.
+    row: String,
+}
+
+impl Position {
+    fn first(now: Timestamp) -> Self {
+        let (queues, buckets) = (Span::default(), Span::default());
+        Self { since: now.millis(), is_later: false, queues, buckets, row: String::new() }
+    }
+
+    /// The position in `cursor`; none if another release made the cursor.
+    fn of(cursor: &Cursor) -> Option<Self> {
+        let blob = URL_SAFE_NO_PAD.decode(&cursor.tie).ok()?;
+        decode(&blob, OWNER, || OWNER.into()).ok()
+    }
+
+    /// The cursor of a page that ends here. For an earlier release, which lists by creation, it
+    /// lies before every job, so that a stored operation begins its list again.
+    fn cursor(&self) -> Result<Cursor, StoreError> {
+        let tie = URL_SAFE_NO_PAD.encode(encode(self, OWNER)?);
+        Ok(Cursor { created_at: Timestamp::from_millis(i64::MAX), tie })
+    }
+
+    fn since(&self) -> Timestamp {
+        Timestamp::from_millis(self.since)
+    }
+
+    /// Goes on with the next buckets.
+    fn next_buckets(&mut self) {
+        self.buckets.next();
+        self.row.clear();
+    }
+
+    /// Goes on with the later jobs of the same queues, or with the next queues.
+    fn next_direction(&mut self) {
+        self.buckets = Span::default();
+        self.row.clear();
+        self.is_later = !self.is_later;
+        if !self.is_later {
+            self.queues.next();
+        }
+    }
+
+    /// The registered sort keys of the buckets from here on, and whether to read them backward.
+    fn registered(&self) -> (String, String) {
+        let (start, hour) = (&self.buckets.after, Hour::of(self.since()).text());
+        match (self.is_later, start.is_empty()) {
+            (false, true) => (key::FIRST.into(), format!("{hour}{}", key::LAST)),
+            (false, false) => (key::FIRST.into(), start.clone()),
+            (true, true) => (hour, key::LAST.into()),
+            (true, false) => (start.clone(), key::LAST.into()),
+        }
+    }
+
+    /// The sort keys in a bucket of `hour` from here on.
+    fn rows(&self, hour: Hour) -> (String, String) {
+        let is_present = hour == Hour::of(self.since());
+        let boundary = is_present.then(|| format!("{}{}", key::instant(self.since()), key::LAST));
+        let start = if self.row.is_empty() { boundary } else { Some(self.row.clone()) };
+        if self.is_later {
+            (start.unwrap_or_else(|| key::FIRST.into()), key::LAST.into())
+        } else {
+            (key::FIRST.into(), start.unwrap_or_else(|| key::LAST.into()))
+        }
+    }
+}
+
+/// A part of a partition of the table, read piece by piece in the direction of the list.
+struct Rest {
+    query: PageQuery,
+    items: VecDeque<Item>,
+    is_done: bool,
+    /// The key at which it begins, which is not part of it.
+    without: String,
+}
+
+impl Rest {
+    fn new(p: String, (from, to): (String, String), is_later: bool, without: &str) -> Self {
+        let query = PageQuery { p, from, to, limit: None, backward: !is_later, after: None };
+        Self { query, items: VecDeque::new(), is_done: false, without: without.to_owned() }
+    }
+
+    /// Reads on until there is an item, unless there is one. Returns the number of requests.
+    async fn fill(&mut self, store: &DynamoStore, limit: u32) -> Result<usize, StoreError> {
+        let mut requests = 0;
+        while self.items.is_empty() && !self.is_done {
+            self.query.limit = Some(limit);
+            let Page { items, next } = store.table.query(&self.query).await?;
+            self.items.extend(items.into_iter().filter(|item| item.key.s != self.without));
+            self.is_done = next.is_none();
+            self.query.after = next;
+            requests += 1;
+        }
+        Ok(requests)
+    }
+
+    fn first(&self) -> Option<&str> {
+        self.items.front().map(|item| item.key.s.as_str())
+    }
+}
+
+/// Reads on in each of `rests`. Returns the number of requests.
+async fn fill(
+    store: &DynamoStore,
+    rests: &mut Vec<Rest>,
+    limit: usize,
+) -> Result<usize, StoreError> {
+    let limit = limit.clamp(1, MAX_EXAMINED) as u32;
+    let requests = future::try_join_all(rests.iter_mut().map(|rest| rest.fill(store, limit)));
+    let requests = requests.await?.into_iter().sum();
+    rests.retain(|rest| rest.first().is_some());
+    Ok(requests)
+}
+
+/// The first item of all `rests` in the direction of the list.
+fn first(rests: &mut [Rest], is_later: bool) -> Option<&mut Rest> {
+    if is_later {
+        rests.iter_mut().min_by(|a, b| a.first().cmp(&b.first()))
+    } else {
+        rests.iter_mut().max_by(|a, b| a.first().cmp(&b.first()))
+    }
+}
+
+/// A page while it is read.
+struct Reading<'a> {
+    store: &'a DynamoStore,
+    query: &'a ListQuery,
+    page: ListPage,
+    examined: usize,
+    requests: usize,
+    /// The position behind the last job of a full page, with what was read until then.
+    full: Option<(Position, usize, usize)>,
+    /// Whether another job follows a full page.
+    more: bool,
+}
+
+impl Reading<'_> {
+    /// Whether the page ends here, although it is not known that another job follows.
+    fn is_spent(&self) -> bool {
+        let past_full = |(_, examined, requests): &(Position, usize, usize)| {
+            self.examined >= examined + MAX_PAST_FULL.0
+                || self.requests >= requests + MAX_PAST_FULL.1
+        };
+        self.more
+            || self.examined >= MAX_EXAMINED
+            || self.requests >= MAX_REQUESTS
+            || self.full.as_ref().is_some_and(past_full)
+    }
+
+    /// Reads the page from `at` on. Returns where it ends, unless it is the last one.
+    async fn read(
+        &mut self,
+        mut at: Position,
+        queues: &BTreeMap<String, QueueName>,
+    ) -> Result<Option<Position>, StoreError> {
+        loop {
+            let after = queues.range(at.queues.after.clone()..);
+            let after = after.filter(|(digest, _)| **digest > at.queues.after);
+            let to = at.queues.to.clone();
+            let some: Vec<(&String, &QueueName)> = match &to {
+                Some(to) => after.take_while(|(digest, _)| *digest <= to).collect(),
+                None => after.take(MAX_QUEUES).collect(),
+            };
+            let Some((last, _)) = some.last() else {
+                if to.is_none() {
+                    return Ok(None);
+                }
+                // The queues of the cursor have gone.
+                at.is_later = true;
+                at.next_direction();
+                continue;
+            };
+            if to.is_none() {
+                at.queues.to = Some((*last).clone());
+            }
+            let registered =
+                |queue| Rest::new(key::all(queue), at.registered(), at.is_later, &at.buckets.after);
+            let mut registries: Vec<Rest> =
+                some.iter().map(|(_, queue)| registered(queue)).collect();
+            while let Some(buckets) = self.take_buckets(&mut registries, &mut at).await? {
+                let is_before = self.query.from.is_some_and(|from| buckets.0.end() <= from);
+                if is_before && !at.is_later {
+                    break;
+                }
+                if !is_before && let Some(row) = self.read_buckets(&buckets, &at).await? {
+                    at.row = row;
+                    return Ok(Some(at));
+                }
+                at.next_buckets();
+                if self.is_spent() {
+                    return Ok(Some(at));
+                }
+            }
+            at.next_direction();
+            if self.is_spent() {
+                return Ok(Some(at));
+            }
+        }
+    }
+
+    /// The next buckets: several of one hour, which `at` then names.
+    async fn take_buckets(
+        &mut self,
+        registries: &mut Vec<Rest>,
+        at: &mut Position,
+    ) -> Result<Option<(Hour, Vec<Partition>)>, StoreError> {
+        let (now, mut last) = (self.store.now(), None);
+        let mut taken: Option<(Hour, Vec<Partition>)> = None;
+        loop {
+            self.requests += fill(self.store, registries, LISTED_BUCKETS as usize).await?;
+            let Some(next) = first(registries, at.is_later) else { break };
+            let Some(item) = next.items.front() else { break };
+            let bucket = key::registered_of(&item.key.s).filter(|_| !row::is_over(item, now));
+            let s = item.key.s.clone();
+            let is_behind = |to: &String| if at.is_later { s > *to } else { s < *to };
+            match &at.buckets.to {
+                Some(to) if is_behind(to) && taken.is_some() => break,
+                // The buckets of the cursor have gone.
+                Some(to) if is_behind(to) => {
+                    at.next_buckets();
+                    continue;
+                }
+                // A bucket of another hour is new since the page before.
+                Some(to) if s.get(..key::HOUR_DIGITS) != to.get(..key::HOUR_DIGITS) => {
+                    next.items.pop_front();
+                    continue;
+                }
+                Some(_) => {}
+                None => {
+                    let is_other = |hour: &Hour| bucket.as_ref().is_some_and(|(of, _)| of != hour);
+                    let belongs = taken
+                        .as_ref()
+                        .is_none_or(|(hour, lanes)| lanes.len() < MAX_LANES && !is_other(hour));
+                    if !belongs {
+                        break;
+                    }
+                }
+            }
+            next.items.pop_front();
+            last = Some(s);
+            if let Some((hour, lane)) = bucket {
+                taken.get_or_insert_with(|| (hour, Vec::new())).1.push(lane);
+            }
+        }
+        if at.buckets.to.is_none() {
+            at.buckets.to = last;
+        }
+        Ok(taken)
+    }
+
+    /// Reads the rows of these buckets of an hour. Returns where the page ends if it ends there.
+    async fn read_buckets(
+        &mut self,
+        (hour, lanes): &(Hour, Vec<Partition>),
+        at: &Position,
+    ) -> Result<Option<String>, StoreError> {
+        let rest = |lane| {
+            let p = key::bucket(lane, *hour, false);
+            Rest::new(p, at.rows(*hour), at.is_later, &at.row)
+        };
+        let mut rests: Vec<Rest> = lanes.iter().map(rest).collect();
+        let mut last = String::new();
+        loop {
+            let wanted = (self.query.limit as usize).saturating_sub(self.page.jobs.len());
+            // The longer it finds little, the more it reads at once.
+            let share = wanted.max(self.examined) / rests.len().max(1) + MARGIN;
+            self.requests += fill(self.store, &mut rests, share).await?;
+            let Some(next) = first(&mut rests, at.is_later) else { return Ok(None) };
+            let Some(item) = next.items.front() else { return Ok(None) };
+            if self.is_spent()
+                && !last.is_empty()
+                && let Some(end) = self.end_between(&last, &item.key.s, at.is_later)
+            {
+                return Ok(Some(end));
+            }
+            if let Some(item) = next.items.pop_front() {
+                self.examine(&item, at);
+                last = item.key.s;
+            }
+        }
+    }
+
+    /// The sort key between two rows at which a page may end. A caller with bounds must learn
+    /// nothing of a job that it does not see, so its page ends between two instants.
+    fn end_between(&self, last: &str, next: &str, is_later: bool) -> Option<String> {
+        if self.query.within_types.is_none() || self.full.is_some() {
+            return Some(last.to_owned());
+        }
+        let instant = |s: &str| s.get(..key::INSTANT_DIGITS).map(str::to_owned);
+        let end = instant(last)?;
+        let is_between = instant(next).is_some_and(|next| next != end);
+        is_between.then(|| if is_later { format!("{end}{}", key::LAST) } else { end })
+    }
+
+    fn examine(&mut self, item: &Item, at: &Position) {
+        self.examined += 1;
+        let now = self.store.now();
+        if !item.key.is_row() || row::is_over(item, now) {
+            return;
+        }
+        match row::stored(item, now) {
+            Ok(job) if !self.query.asks_for(&job) => {}
+            Ok(_) if self.full.is_some() => self.more = true,
+            Ok(job) => {
+                self.page.jobs.push(job);
+                if self.page.jobs.len() == self.query.limit as usize {
+                    let end = Position { row: item.key.s.clone(), ..at.clone() };
+                    self.full = Some((end, self.examined, self.requests));
+                }
+            }
+            Err(job) if self.page.unreadable.len() < MAX_UNREADABLE => {
+                self.page.unreadable.push(job);
+            }
+            Err(_) => {}
+        }
+    }
 }
 
 impl DynamoStore {
-    /// The queues that have had jobs.
-    pub(super) async fn queues(&self) -> Result<Vec<QueueName>, StoreError> {
-        let items = self.whole(key::QUEUES).await?;
-        Ok(items.iter().filter_map(|item| item.key.s.parse().ok()).collect())
-    }
-
-    /// The buckets that have had jobs of these queues, by hour.
-    async fn buckets(
-        &self,
-        queues: &[QueueName],
-    ) -> Result<BTreeMap<Hour, Vec<Partition>>, StoreError> {
-        let mut buckets: BTreeMap<Hour, Vec<Partition>> = BTreeMap::new();
-        for queue in queues {
-            let (items, now) = (self.whole(key::all(queue)).await?, self.now());
-            for (hour, index_partition) in items
-                .iter()
-                .filter(|item| !row::is_over(item, now))
-                .filter_map(|item| key::registered_of(&item.key.s))
-            {
-                buckets.entry(hour).or_default().push(index_partition);
-            }
-        }
-        for index_partitions in buckets.values_mut() {
-            index_partitions.sort_unstable();
-            index_partitions.dedup();
-        }
-        Ok(buckets)
-    }
-
-    /// The jobs of a bucket.
-    async fn jobs_in(
-        &self,
-        hour: Hour,
-        index_partition: &Partition,
-    ) -> Result<Vec<Result<Job, UnreadableJob>>, StoreError> {
-        let now = self.now();
-        let items = self.whole(key::bucket(index_partition, hour, false)).await?;
-        let rows =
-            items.iter().filter(|item: &&Item| item.key.is_row() && !row::is_over(item, now));
-        Ok(rows.map(|item| row::stored(item, now)).collect())
-    }
-
     pub(super) async fn list_jobs(&self, query: &ListQuery) -> Result<ListPage, StoreError> {
-        let after: Option<Cursor> = match &query.cursor {
+        let at = match query.cursor.as_deref().map(str::parse::<Cursor>) {
             None => None,
-            Some(text) => match text.parse() {
-                Ok(cursor) => Some(cursor),
-                Err(_) => return Ok(ListPage::default()),
-            },
+            Some(Ok(cursor)) => Position::of(&cursor),
+            Some(Err(_)) => return Ok(ListPage::default()),
         };
+        let at = at.unwrap_or_else(|| Position::first(self.now()));
         let mut queues = match (&query.queue, &query.within_queues) {
             (Some(queue), _) => vec![queue.clone()],
             (None, Some(queues)) => queues.iter().cloned().collect(),
             (None, None) => self.queues().await?,
         };
         queues.retain(|queue| query.asks_for_queue(queue));
-        let limit = query.limit as usize;
-        let mut found: BTreeMap<Cursor, Job> = BTreeMap::new();
-        let (mut more, mut unreadable) = (false, Vec::new());
-        for (hour, index_partitions) in self.buckets(&queues).await?.into_iter().rev() {
-            // Jobs of this hour and earlier ones were accepted before the end of this hour.
-            let complete =
-                found.keys().rev().take(limit + 1).filter(|at| at.created_at >= hour.end()).count();
-            if complete > limit || query.from.is_some_and(|from| hour.end() <= from) {
-                break;
-            }
-            for index_partition in index_partitions {
-                for job in self.jobs_in(hour, &index_partition).await? {
-                    match job {
-                        Ok(job) if query.asks_for(&job) => {
-                            found.insert(cursor_of(&job), job);
-                        }
-                        Err(job) if unreadable.len() < MAX_UNREADABLE => unreadable.push(job),
-                        Ok(_) | Err(_) => {}
-                    }
-                }
-                found.retain(|at, _| after.as_ref().is_none_or(|after| at < after));
-            }
-            // Only the newest are needed.
-            while found.len() > limit + 1 {
-                found.pop_first();
-                more = true;
-            }
-        }
-        let more = more || found.len() > limit;
-        let jobs: Vec<Job> = found.into_values().rev().take(limit).collect();
-        let next_cursor = jobs.last().filter(|_| more).map(|job| cursor_of(job).to_string());
-        Ok(ListPage { jobs, unreadable, next_cursor })
-    }
-
-    pub(super) async fn count_jobs(&self) -> Result<Vec<Depth>, StoreError> {
-        let mut counts = Counts::new();
-        for queue in self.queues().await? {
-            let (registered, open) =
-                (self.whole(key::all(&queue)).await?, self.open_hours(&queue).await?);
-            let counted = registered.into_iter().map(|item| self.count_bucket(item, &open));
-            let counted: Vec<Vec<Depth>> =
-                stream::iter(counted).buffered(MAX_CONCURRENT_READS).try_collect().await?;
-            for Depth { queue, job_type, state, jobs } in counted.into_iter().flatten() {
-                *counts.entry((queue, job_type, state)).or_default() += jobs;
-            }
-        }
-        Ok(depths(counts))
-    }
-
-    /// The registered sort keys of the open buckets of a queue.
-    async fn open_hours(&self, queue: &QueueName) -> Result<HashSet<String>, StoreError> {
-        let mut open = HashSet::new();
-        for late in [false, true] {
-            open.extend(
-                self.whole(key::open(queue, late)).await?.into_iter().map(|item| item.key.s),
-            );
-        }
-        Ok(open)
-    }
-
-    /// The number of jobs in the bucket that `item` registers. Stores its sums if all its jobs have
-    /// ended, a day after its hour.
-    async fn count_bucket(
-        &self,
-        item: Item,
-        open: &HashSet<String>,
-    ) -> Result<Vec<Depth>, StoreError> {
-        let Some((hour, index_partition)) = key::registered_of(&item.key.s) else {
-            return Ok(Vec::new());
+        let digest = |queue: QueueName| (row::digest(queue.as_str().as_bytes()), queue);
+        let queues: BTreeMap<String, QueueName> = queues.into_iter().map(digest).collect();
+        let mut reading = Reading {
+            store: self,
+            query,
+            page: ListPage::default(),
+            examined: 0,
+            requests: 0,
+            full: None,
+            more: false,
         };
-        let now = self.now();
-        if let Some(sums) = item.bytes(row::LIST) {
-            if row::is_over(&item, now) {
-                return Ok(Vec::new());
-            }
-            match stored_sums(&item, sums) {
-                Ok(depths) => return Ok(depths),
-                Err(error) => tracing::warn!(error = %error.chain(), "counting a bucket again"),
-            }
-        }
-        let rows = self.whole(key::bucket(&index_partition, hour, false)).await?;
-        let mut counts = Counts::new();
-        let (mut until, mut is_whole) = (0, true);
-        for row in rows.iter().filter(|item| item.key.is_row() && !row::is_over(item, now)) {
-            let Some(job) = row::readable(row, now) else {
-                is_whole = false;
-                // It counts as running, so that nothing that it needs is deleted.
-                if let Some(spec) = row::spec_alone(row) {
-                    *counts
-                        .entry((spec.queue, spec.job_type, StateFilter::Running))
-                        .or_default() += 1;
-                }
-                continue;
-            };
-            let (queue, job_type) = (job.spec.queue.clone(), job.spec.job_type.clone());
-            *counts.entry((queue, job_type, StateFilter::from(&job.life.state))).or_default() += 1;
-            until = until.max(row::hidden_from(row).unwrap_or(u64::MAX));
-        }
-        let is_settled =
-            is_whole && hour.end() + MIN_SETTLED_AGE <= now && !open.contains(&item.key.s);
-        if let Some(sums) = ended_sums(&counts).filter(|_| is_settled) {
-            self.store_sums(item.key, &sums, until).await?;
-        }
-        Ok(depths(counts))
+        let end = reading.read(at, &queues).await?;
+        let end = end.map(|end| reading.full.take().map_or(end, |(full, ..)| full));
+        let next_cursor = end.map(|end| end.cursor()).transpose()?.map(|cursor| cursor.to_string());
+        Ok(ListPage { next_cursor, ..reading.page })
     }
-
-    /// Stores the sums of a bucket. The table expires them at `until`, with the last job of the
-    /// bucket.
-    async fn store_sums(&self, key: Key, sums: &Sums, until: u64) -> Result<(), StoreError> {
-        let until = if until == u64::MAX { None } else { Some((EXPIRES, Val::N(until.max(1)))) };
-        let sums = [(row::LIST, Val::B(encode(sums, &key.s)?.into()))].into_iter().chain(until);
-        // It only saves reads, so a failure is ignored: the next count repeats it.
-        if let Err(error) = self.table.write(&[Change::Put(Item::new(key, sums))]).await {
-            tracing::debug!(error = %error.chain(), "cannot store the counts of a bucket");
-        }
-        Ok(())
-    }
-}
-
-/// The sums that an earlier count has stored in `item`.
-fn stored_sums(item: &Item, sums: &[u8]) -> Result<Vec<Depth>, StoreError> {
-    let sums: Sums = decode(sums, &item.key.s, || format!("the sums of {}", item.key.s))?;
-    let depth = |(queue, job_type, outcome, jobs)| Depth {
-        queue,
-        job_type,
-        state: StateFilter::Ended(outcome),
-        jobs,
-    };
-    Ok(sums.into_iter().map(depth).collect())
-}
-
-/// The sums of `counts`, if all jobs have ended.
-fn ended_sums(counts: &Counts) -> Option<Sums> {
-    let sum = |((queue, job_type, state), jobs): (&(QueueName, TypeName, StateFilter), &u64)| {
-        let StateFilter::Ended(outcome) = state else { return None };
-        Some((queue.clone(), job_type.clone(), *outcome, *jobs))
-    };
-    counts.iter().map(sum).collect()
-}
-
-fn depths(counts: Counts) -> Vec<Depth> {
-    let depth = |((queue, job_type, state), jobs)| Depth { queue, job_type, state, jobs };
-    counts.into_iter().map(depth).collect()
 }

@@ -12,7 +12,7 @@
 //! entries, and when they count), [`bucket`] and [`partition`] (reading a bucket, and moving its
 //! low watermark), [`active`] (queues with open buckets), [`stream`] (the buckets of an index
 //! partition), [`retention`] (what ended jobs leave behind), [`due`], [`waiting`], [`timer`],
-//! [`timer_check`] and [`list`] (the queries), [`item_version`] (the configuration as a condition),
+//! [`timer_check`], [`list`] and [`count`] (the queries), [`item_version`] (the configuration as a condition),
 //! [`tick_request`] (one hint for many), [`sdk`] (the table over the network).
 
 mod active;
@@ -20,6 +20,7 @@ mod batch;
 mod bucket;
 #[cfg(any(test, feature = "testkit"))]
 pub mod change_decoder;
+mod count;
 mod due;
 mod entry;
 #[cfg(test)]
@@ -217,6 +218,7 @@ impl JobStore for DynamoStore {
             atomicity: Atomicity::Steps { max_in_flight_write: MAX_IN_FLIGHT_WRITE },
             expires_natively: true,
             max_counted_due: MAX_COUNTED_DUE,
+            lists_by_creation: false,
         }
     }
 
@@ -347,6 +349,14 @@ impl JobStore for DynamoStore {
             item.map(|item| row::holder(&item, key)).transpose()
         };
         Ok(keys.iter().zip(found).map(holder).collect())
+    }
+
+    async fn live_job(
+        &self,
+        job_type: Option<&TypeName>,
+        queue: Option<&QueueName>,
+    ) -> Result<Option<Result<Job, UnreadableJob>>, StoreError> {
+        self.any_live_job(job_type, queue).await
     }
 
     async fn list(&self, query: &ListQuery) -> Result<ListPage, StoreError> {

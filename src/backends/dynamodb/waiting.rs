@@ -1,6 +1,10 @@
-//! The partitions of a queue that have due jobs, and the running jobs of a queue.
+//! The partitions of a queue that have due jobs, and the running and the live jobs of queues.
 
-use std::{collections::BTreeMap, pin::pin};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    pin::pin,
+    time::Duration,
+};
 
 use futures_util::{StreamExt, TryStreamExt, future, stream};
 
@@ -23,6 +27,8 @@ use tidegate_core::{
 
 /// Partitions that are read at once.
 const MAX_CONCURRENT_READS: usize = 16;
+/// How much another process's clock may be ahead.
+const MAX_CLOCK_SKEW: Duration = Duration::from_mins(5);
 /// Registrations that are read to find the next hour with jobs.
 const FIRST_BUCKETS: u32 = 8;
 
@@ -153,7 +159,9 @@ impl DynamoStore {
         after: Option<&JobId>,
         limit: usize,
     ) -> Result<Vec<Result<Job, UnreadableJob>>, StoreError> {
-        let mut buckets = self.open(queue, None, None, false).await?;
+        // A running job keeps the entry at which it was due. Its process may have been ahead in time.
+        let last = Hour::of(self.now() + MAX_CLOCK_SKEW);
+        let mut buckets = self.open(queue, None, Some(last), false).await?;
         buckets.extend(self.open(queue, None, None, true).await?);
         let mut running: BTreeMap<String, Result<Job, UnreadableJob>> = BTreeMap::new();
         for bucket in buckets {
@@ -171,5 +179,48 @@ impl DynamoStore {
         }
         running.retain(|id, _| after.is_none_or(|after| after.as_str() < id.as_str()));
         Ok(running.into_values().take(limit).collect())
+    }
+
+    /// A job that has not ended. Each has an entry in an open bucket, which is of its type.
+    pub(super) async fn any_live_job(
+        &self,
+        job_type: Option<&TypeName>,
+        queue: Option<&QueueName>,
+    ) -> Result<Option<Result<Job, UnreadableJob>>, StoreError> {
+        let queues: BTreeSet<QueueName> = if let Some(queue) = queue {
+            [queue.clone()].into()
+        } else {
+            self.complete_list().await?;
+            let listed = self.whole(key::ACTIVE).await?;
+            let queues = listed.iter().filter_map(|item| key::active_of(&item.key.s));
+            queues.map(|(_, queue)| queue).collect()
+        };
+        let is_one = |job: &Job| {
+            job.life.ended().is_none()
+                && job_type.is_none_or(|name| *name == job.spec.job_type)
+                && queue.is_none_or(|name| *name == job.spec.queue)
+        };
+        for queue in queues {
+            for late in [false, true] {
+                let mut open = self.open(&queue, None, None, late).await?;
+                open.retain(|bucket| job_type.is_none_or(|name| name.as_str() == bucket.job_type));
+                for bucket in open {
+                    let mut reader = Reader::new(self, bucket, None, None).with_running();
+                    let mut size = 8;
+                    while let Some(seen) = reader.page(size).await? {
+                        for one in seen {
+                            if let Some(unreadable) = one.unreadable {
+                                return Ok(Some(Err(unreadable)));
+                            }
+                            if let Some(job) = one.job.filter(is_one) {
+                                return Ok(Some(Ok(job)));
+                            }
+                        }
+                        size = (size * 4).min(PAGE_ENTRIES);
+                    }
+                }
+            }
+        }
+        Ok(None)
     }
 }

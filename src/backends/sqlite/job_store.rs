@@ -21,8 +21,8 @@ use tidegate_core::{
     port::job_store::{
         Atomicity, Committed, Depth, DuePage, DueQuery, DueScan, Item, ItemKind, JobStore, Key,
         ListPage, ListQuery, OrderedScan, OverduePage, PartitionPage, Purged, Record, RecordKind,
-        RecordQuery, ScanQuery, StoreCapabilities, StoreError, StoredBody, StoredJob, StoredKey,
-        Txn, UnreadableJob, WakePosition, Write, flatten,
+        RecordQuery, ScanQuery, StateFilter, StoreCapabilities, StoreError, StoredBody, StoredJob,
+        StoredKey, Txn, UnreadableJob, WakePosition, Write, flatten,
     },
     queue::{GrantBatch, Ledger, ledger::BatchId},
     time::Timestamp,
@@ -94,6 +94,7 @@ impl JobStore for SqliteStore {
             atomicity: Atomicity::Atomic,
             expires_natively: false,
             max_counted_due: MAX_COUNTED_DUE,
+            lists_by_creation: true,
         }
     }
 
@@ -267,6 +268,39 @@ impl JobStore for SqliteStore {
             None => Ok(Ok(None)),
         };
         self.readers.read(|db| keys.iter().map(|key| find(db, key)).collect())
+    }
+
+    async fn live_job(
+        &self,
+        job_type: Option<&TypeName>,
+        queue: Option<&QueueName>,
+    ) -> Result<Option<Result<Job, UnreadableJob>>, StoreError> {
+        let is_one = |depth: &Depth| {
+            depth.jobs > 0
+                && !matches!(depth.state, StateFilter::Ended(_))
+                && job_type.is_none_or(|name| *name == depth.job_type)
+                && queue.is_none_or(|name| *name == depth.queue)
+        };
+        let Some(found) = self.depth().await?.into_iter().find(is_one) else { return Ok(None) };
+        let mut query = ListQuery {
+            job_type: Some(found.job_type),
+            queue: Some(found.queue),
+            states: vec![found.state],
+            limit: 1,
+            ..ListQuery::default()
+        };
+        loop {
+            let page = self.list(&query).await?;
+            let unreadable = page.unreadable.into_iter().next().map(Err);
+            if let Some(job) = page.jobs.into_iter().next().map(Ok).or(unreadable) {
+                return Ok(Some(job));
+            }
+            query.cursor = page.next_cursor;
+            if query.cursor.is_none() {
+                // It has ended meanwhile.
+                return Ok(None);
+            }
+        }
     }
 
     async fn list(&self, query: &ListQuery) -> Result<ListPage, StoreError> {

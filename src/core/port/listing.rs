@@ -8,12 +8,13 @@ use crate::{
     time::Timestamp,
 };
 
-/// Where a page of a list ended: the position of its last job. Lists go from new to old.
+/// Where a page of a list ended. In a list by creation it is the position of its last job.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cursor {
-    /// When that job was accepted.
+    /// When that job was accepted. In another list it is later than any job.
     pub created_at: Timestamp,
-    /// What distinguishes it from others of that instant, in a form of the store.
+    /// What distinguishes it from others of that instant, or the position in a list that is not by
+    /// creation, in a form of the store.
     pub tie: String,
 }
 

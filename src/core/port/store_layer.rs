@@ -32,6 +32,7 @@ pub enum Operation {
     Ledger,
     Batches,
     Keys,
+    LiveJob,
     List,
     Depth,
     Items,
@@ -217,6 +218,14 @@ impl<L: StoreLayer> JobStore for L {
 
     async fn keys(&self, keys: &[Key]) -> Result<Vec<StoredKey>, StoreError> {
         self.around(Operation::Keys, self.inner().keys(keys)).await
+    }
+
+    async fn live_job(
+        &self,
+        job_type: Option<&TypeName>,
+        queue: Option<&QueueName>,
+    ) -> Result<Option<Result<Job, UnreadableJob>>, StoreError> {
+        self.around(Operation::LiveJob, self.inner().live_job(job_type, queue)).await
     }
 
     async fn list(&self, query: &ListQuery) -> Result<ListPage, StoreError> {

@@ -75,6 +75,7 @@ impl JobStore for MemoryStore {
             atomicity: Atomicity::Atomic,
             expires_natively: false,
             max_counted_due: 100_000,
+            lists_by_creation: true,
         }
     }
 
@@ -210,6 +211,20 @@ impl JobStore for MemoryStore {
     async fn keys(&self, keys: &[Key]) -> Result<Vec<StoredKey>, StoreError> {
         let records = self.records.lock();
         Ok(keys.iter().map(|key| Ok(records.keys.get(key).cloned())).collect())
+    }
+
+    async fn live_job(
+        &self,
+        job_type: Option<&TypeName>,
+        queue: Option<&QueueName>,
+    ) -> Result<Option<Result<Job, UnreadableJob>>, StoreError> {
+        let records = self.records.lock();
+        let live = records.jobs.values().find(|job| {
+            job.life.ended().is_none()
+                && job_type.is_none_or(|name| *name == job.spec.job_type)
+                && queue.is_none_or(|name| *name == job.spec.queue)
+        });
+        Ok(live.map(|job| records.readable(job)))
     }
 
     async fn list(&self, query: &ListQuery) -> Result<ListPage, StoreError> {

@@ -12,6 +12,7 @@ mod fake_aws;
 mod faults;
 mod keys;
 mod late;
+mod lists;
 mod passed;
 mod retention;
 mod shards;

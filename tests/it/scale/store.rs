@@ -224,6 +224,14 @@ impl JobStore for CountedStore {
         self.gauge.call(self.store.keys(keys)).await
     }
 
+    async fn live_job(
+        &self,
+        job_type: Option<&TypeName>,
+        queue: Option<&QueueName>,
+    ) -> Result<Option<Result<Job, UnreadableJob>>, StoreError> {
+        self.gauge.call(self.store.live_job(job_type, queue)).await
+    }
+
     async fn list(&self, query: &ListQuery) -> Result<ListPage, StoreError> {
         self.gauge.call(self.store.list(query)).await
     }

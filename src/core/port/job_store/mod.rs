@@ -144,7 +144,19 @@ pub trait JobStore: Send + Sync {
     /// The jobs that these keys point at, in their order.
     async fn keys(&self, keys: &[Key]) -> Result<Vec<StoredKey>, StoreError>;
 
-    /// A page of jobs. The page is empty for a cursor that is not a [`super::listing::Cursor`].
+    /// A job of `job_type`, or of any, in `queue`, or in any, that has not ended, if there is one. A
+    /// job that cannot be read is one unless it is known to be another's.
+    async fn live_job(
+        &self,
+        job_type: Option<&TypeName>,
+        queue: Option<&QueueName>,
+    ) -> Result<Option<Result<Job, UnreadableJob>>, StoreError>;
+
+    /// A page of jobs, in the order of [`StoreCapabilities::lists_by_creation`]. The page is empty
+    /// for a cursor that is not a [`super::listing::Cursor`].
+    ///
+    /// A store reads a bounded number of jobs for a page, whether they match or not, so a page may be
+    /// short or empty and still have a next one.
     async fn list(&self, query: &ListQuery) -> Result<ListPage, StoreError>;
 
     /// How many jobs there are, by queue, type and state. Zeros may be missing.

@@ -114,7 +114,7 @@ pub struct WakePosition {
     pub tie: i64,
 }
 
-/// A query for a list of jobs, newest first by creation.
+/// A query for a list of jobs.
 #[derive(Clone, Debug, Default)]
 pub struct ListQuery {
     /// Only this type.

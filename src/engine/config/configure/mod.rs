@@ -26,7 +26,7 @@ use tidegate_core::{
     job::{QueueName, TypeName},
     port::{
         Committed, Write,
-        job_store::{CurrentRecord, ItemKind, ListQuery, StateFilter},
+        job_store::{CurrentRecord, ItemKind},
     },
 };
 
@@ -97,25 +97,8 @@ impl Engine {
         queue: Option<&QueueName>,
         code: ErrorCode,
     ) -> Result<(), Error> {
-        let live = [StateFilter::Scheduled, StateFilter::Running];
-        let depth = self.ports.store.depth().await?;
-        let found = depth.iter().any(|depth| {
-            depth.jobs > 0
-                && live.contains(&depth.state)
-                && job_type.is_none_or(|name| *name == depth.job_type)
-                && queue.is_none_or(|name| *name == depth.queue)
-        });
-        if !found {
-            return Ok(());
-        }
-        let query = ListQuery {
-            job_type: job_type.cloned(),
-            queue: queue.cloned(),
-            states: live.to_vec(),
-            limit: 1,
-            ..ListQuery::default()
-        };
-        let holder = self.ports.store.list(&query).await?.jobs.pop().map(|job| job.id);
+        let Some(live) = self.ports.store.live_job(job_type, queue).await? else { return Ok(()) };
+        let holder = live.ok().map(|job| job.id);
         Err(Error::Conflict { code, message: "it has jobs that have not ended".into(), holder })
     }
 }

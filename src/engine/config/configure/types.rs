@@ -1,6 +1,6 @@
 //! Job types: their configuration, and their move from one queue to another.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
 use super::{MAX_CONFLICT_RETRIES, bytes, contended, queues::queue_write, refuse_reserved};
 use crate::{Catalog, Engine, Error, Rules, jobs::enqueue::fault};
@@ -10,10 +10,8 @@ use tidegate_core::{
         QueueName, TypeName,
         type_config::{TypeConfig, TypeItem},
     },
-    port::{
-        Write,
-        job_store::{ItemKind, StateFilter},
-    },
+    port::{Write, job_store::ItemKind},
+    time::Timestamp,
     validate,
 };
 
@@ -86,15 +84,11 @@ impl Engine {
                 return Err(Error::Stale { version: was });
             }
             self.expect_queue(&accepted.queue).await?;
-            let depths = self.ports.store.depth().await?;
-            let of_type = depths.into_iter().filter(|depth| depth.job_type == *name);
-            let elsewhere: BTreeSet<QueueName> = of_type
-                .filter(|depth| depth.jobs > 0 && !matches!(depth.state, StateFilter::Ended(_)))
-                .map(|depth| depth.queue)
-                .filter(|queue| *queue != accepted.queue)
-                .collect();
-            for queue in &elsewhere {
-                self.refuse_live(Some(name), Some(queue), ErrorCode::TypeHasLiveJobs).await?;
+            for queue in self.ports.store.active_queues(Timestamp::MAX).await? {
+                if queue != accepted.queue {
+                    let code = ErrorCode::TypeHasLiveJobs;
+                    self.refuse_live(Some(name), Some(&queue), code).await?;
+                }
             }
             let taken = self.take_retry(&catalog, &accepted.retry).await?;
             let version = self.version_before(was).await? + 1;

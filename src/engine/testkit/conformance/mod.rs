@@ -77,6 +77,7 @@ macro_rules! job_store_conformance {
                 of_many_writers_each_increment_counts_once
                 lists_are_newest_first_and_page_through_everything
                 lists_keep_to_their_filters
+                a_live_job_is_found_until_it_has_ended
                 a_strange_cursor_lists_nothing
                 depth_equals_a_recount
             );
