@@ -42,9 +42,18 @@ pub struct QueueView<'a> {
 /// The current state of a queue.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct QueueStatus {
-    /// How many jobs are in each state, by the name of the state.
+    /// How many jobs are in each state, by the name of the state. Ended jobs count for as long as
+    /// they are stored; on AWS until the last of their hour is deleted.
     #[schema(value_type = BTreeMap<String, u64>)]
     pub depth: BTreeMap<Cow<'static, str>, u64>,
+    /// When `depth`, and the `running_weight` of a queue without limits, were counted, on AWS;
+    /// absent if they are those of the answer. The maintenance sweep counts each minute.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counted_at: Option<Timestamp>,
+    /// Whether there may have been more jobs than `depth` has: on AWS, at most 2000 that are due, and
+    /// 1000 that are due in each later hour, are counted.
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "std::ops::Not::not")]
+    pub depth_at_least: bool,
     /// How many jobs are due and wait for admission or a worker, counted up to 100000; on AWS up to
     /// 1000.
     pub ready: u64,

@@ -129,7 +129,7 @@ pub(super) async fn succeeded(
 ) -> anyhow::Result<()> {
     let wait = async {
         loop {
-            let depth = server.engine().ports().store.depth().await?;
+            let depth = server.engine().ports().store.depth(None).await?.counts;
             let ended = depth.iter().filter(|one| {
                 one.state == StateFilter::Ended(Outcome::Succeeded) && one.job_type == job_type()
             });

@@ -333,6 +333,10 @@ pub struct Operation {
 pub struct QueueStatus {
     /// How many jobs are in each state, by the state's name.
     pub depth: BTreeMap<&'static str, u64>,
+    /// When those were counted, if the store keeps them instead of counting at once.
+    pub counted_at: Option<Timestamp>,
+    /// Whether there may have been more jobs then.
+    pub depth_at_least: bool,
     /// How many jobs are due and wait for admission or a worker, counted up to
     /// [`max_counted_due`](tidegate_core::port::StoreCapabilities::max_counted_due).
     pub ready: u64,

@@ -111,7 +111,8 @@ pub async fn every_answer(store: &dyn JobStore) -> String {
     let list = ListQuery { limit: 100, ..ListQuery::default() };
     let records =
         RecordQuery { kind: RecordKind::Reply, prefix: String::new(), after: None, limit: 100 };
-    let mut depth = store.depth().await.unwrap();
+    store.keep_counts(Timestamp::MAX).await.unwrap();
+    let mut depth = store.depth(None).await.unwrap().counts;
     depth.sort_by_key(|depth| depth.state);
     format!(
         "{:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {depth:?}",

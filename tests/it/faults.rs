@@ -50,10 +50,13 @@ fn a_process_dies_after_every_prefix_of_its_writes() {
             let answer = store.commit(vec![adds(0..3), adds(3..7)]).await;
             assert!(matches!(answer, Err(StoreError::Unavailable(_))), "{answer:?}");
             assert_eq!(there(store.inner()).await as u64, n);
-            assert!(store.depth().await.is_err(), "the dead do not read");
+            assert!(store.depth(None).await.is_err(), "the dead do not read");
             assert!(store.commit(vec![adds(50..51)]).await.is_err(), "nor write");
             store.revive();
-            assert_eq!(store.depth().await.unwrap().iter().map(|depth| depth.jobs).sum::<u64>(), n);
+            assert_eq!(
+                store.depth(None).await.unwrap().counts.iter().map(|depth| depth.jobs).sum::<u64>(),
+                n
+            );
         }
     });
 }
@@ -100,7 +103,7 @@ fn the_same_seed_makes_the_same_faults() {
         let mut happened = Vec::new();
         for n in 0..50 {
             happened.push(format!("{:?}", store.commit(vec![adds(n..n + 2)]).await));
-            happened.push(format!("{:?}", store.depth().await));
+            happened.push(format!("{:?}", store.depth(None).await));
         }
         happened
     };

@@ -249,7 +249,7 @@ async fn cancel_all(server: &Server) -> Operation {
 }
 
 async fn cancelled(server: &Server) -> u64 {
-    let depth = server.engine().ports().store.depth().await.unwrap();
+    let depth = server.engine().ports().store.depth(None).await.unwrap().counts;
     depth
         .iter()
         .filter(|depth| depth.state == StateFilter::Ended(Outcome::Cancelled))

@@ -93,7 +93,7 @@ fn everything_is_there_after_the_store_is_opened_again() {
         assert_eq!(store.ledger(&name("mail")).await.unwrap().unwrap().0.version, 1);
         assert_eq!(store.batches(&name("mail")).await.unwrap(), [(BatchId(1), 1)]);
         assert_eq!(store.items(ItemKind::Queue).await.unwrap().len(), 1);
-        let depth = store.depth().await.unwrap();
+        let depth = store.depth(None).await.unwrap().counts;
         assert_eq!((depth.len(), depth[0].jobs, depth[0].state), (1, 1, StateFilter::Scheduled));
         // Names keep their numbers: the old queue is found, and a new one does not take its place.
         add(&store, job("new").queue("other").of_type("y").build()).await.unwrap();
@@ -116,7 +116,7 @@ fn a_sent_request_is_written_after_its_caller_is_gone() {
     });
     drop(store);
     let depth = opened(dir.path());
-    run(async { assert_eq!(depth.depth().await.unwrap()[0].jobs, 50) });
+    run(async { assert_eq!(depth.depth(None).await.unwrap().counts[0].jobs, 50) });
 }
 
 #[test]
@@ -264,7 +264,7 @@ fn a_full_disk_refuses_new_jobs_and_keeps_the_accepted_ones() {
         let many =
             futures_util::future::join_all((0..20).map(|n| add(&store, big(10_000 + n)))).await;
         assert!(many.iter().all(|answer| matches!(answer, Err(StoreError::Throttled { .. }))));
-        assert_eq!(store.depth().await.unwrap()[0].jobs, accepted as u64);
+        assert_eq!(store.depth(None).await.unwrap().counts[0].jobs, accepted as u64);
         assert_eq!(store.get(&[name("job-0"), name("job-10000")]).await.unwrap()[1], Ok(None));
 
         // Room that is made is used, even by a removal that shares its group with an insert.
@@ -311,7 +311,7 @@ fn a_backup_during_writes_is_a_consistent_snapshot() {
     });
     let copy = opened(&dir.path().join("copy"));
     run(async {
-        let jobs: u64 = copy.depth().await.unwrap().iter().map(|depth| depth.jobs).sum();
+        let jobs: u64 = copy.depth(None).await.unwrap().counts.iter().map(|depth| depth.jobs).sum();
         let mut listed = 0;
         let mut query = ListQuery { limit: 1000, ..ListQuery::default() };
         loop {

@@ -9,7 +9,8 @@ use crate::Problem;
 /// A page of jobs.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct JobPage<'a> {
-    /// The jobs, newest first by creation.
+    /// The jobs, newest first by creation; on AWS by when they were first due, from the present back,
+    /// and then those due later.
     #[schema(value_type = Vec<JobView>)]
     pub jobs: Vec<JobView<'a>>,
     /// The ids of jobs that may belong to the list and cannot be read, at most 100: their records

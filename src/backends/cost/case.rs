@@ -243,4 +243,4 @@ pub const CASES: [Case; 10] = [
 pub const IDLE_QUEUE: Units = units(0.0, 0.0, 0.0, 0.0, 0.0, [0.0, 0.0, 0.0], 0.0);
 
 /// The usage of a maintenance sweep that finds nothing, without its queues.
-pub const IDLE_SWEEP: Units = units(2.0, 0.0, 19.0, 0.0, 0.0, [0.0, 0.0, 0.0], 0.0);
+pub const IDLE_SWEEP: Units = units(2.0, 0.0, 13.0, 0.0, 0.0, [0.0, 0.0, 0.0], 0.0);

@@ -91,6 +91,12 @@ impl DynamoStore {
         Ok(Some(keys))
     }
 
+    /// Whether `queue` has an open bucket.
+    pub(super) async fn has_any_open(&self, queue: &QueueName) -> Result<bool, StoreError> {
+        let last = Hour::of(Timestamp::MAX);
+        Ok(self.has_open(queue, last, false).await? || self.has_open(queue, last, true).await?)
+    }
+
     /// Whether `queue` has an open bucket of `last` or an hour before it.
     async fn has_open(
         &self,

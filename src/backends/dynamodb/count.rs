@@ -1,41 +1,196 @@
-//! Counts of jobs, on which no decision depends.
+//! The numbers of jobs, as the sweep keeps them. No decision depends on them.
 //!
-//! A count reads the jobs of the last day. For an older bucket whose jobs have all ended it reads
-//! stored sums, which the first count after that writes. So its cost depends on the jobs of a day,
-//! not on all stored jobs.
+//! Nothing is added to a stored number. Each queue has one item with its [`QueueCounts`], which a
+//! sweep derives from what the last one left and from what it reads itself ([`super::recount`]). So
+//! of two sweeps at once either result is right, and a sweep that is lost makes the numbers older,
+//! not wrong.
+//!
+//! A queue without an open bucket has no live job. What is kept of its live jobs does not count
+//! then, and the numbers are those of the moment.
 
-use std::{
-    collections::{BTreeMap, HashSet},
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
-use futures_util::{StreamExt, TryStreamExt, stream};
+use serde::{Deserialize, Serialize};
 
 use super::{
     DynamoStore,
     key::{self, Key},
     row,
-    table::{Change, EXPIRES, Item, Val},
+    table::{Item, Val},
 };
 use crate::blob::{decode, encode};
 use tidegate_core::{
-    job::{Outcome, QueueName, TypeName},
+    job::{Phase, QueueName, TypeName},
     port::{
         StoreError,
-        job_store::{Depth, StateFilter},
+        job_store::{Depth, Depths, KeptCounts, StateFilter},
     },
+    record,
+    stored::UnknownFields,
+    time::Timestamp,
 };
 
-/// Age after its hour at which the sums of a bucket are stored, if all its jobs have ended.
-const MIN_SETTLED_AGE: Duration = Duration::from_hours(24);
-/// Buckets that are counted concurrently.
-const MAX_CONCURRENT_READS: usize = 8;
+/// How many jobs of a type are in a phase, by the phase's name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Tally {
+    pub job_type: TypeName,
+    pub phase: String,
+    pub jobs: u64,
+}
 
-/// The jobs of a bucket by outcome.
-type Sums = Vec<(QueueName, TypeName, Outcome, u64)>;
+/// Numbers of jobs by type and phase.
+pub(super) type Tallies = BTreeMap<(TypeName, Phase), u64>;
 
-/// The number of jobs by queue, type and state.
-type Counts = BTreeMap<(QueueName, TypeName, StateFilter), u64>;
+/// The stored form of `tallies`.
+pub(super) fn stored(tallies: Tallies) -> Vec<Tally> {
+    let tally = |((job_type, phase), jobs): ((TypeName, Phase), u64)| Tally {
+        job_type,
+        phase: phase.as_str().to_owned(),
+        jobs,
+    };
+    tallies.into_iter().map(tally).collect()
+}
+
+/// Adds `stored` to `tallies`. A phase of a newer release is left out.
+pub(super) fn add(tallies: &mut Tallies, stored: &[Tally]) {
+    for Tally { job_type, phase, jobs } in stored {
+        if let Ok(phase) = phase.parse() {
+            *tallies.entry((job_type.clone(), phase)).or_default() += jobs;
+        }
+    }
+}
+
+/// The scheduled jobs of an open bucket of a later hour.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct LaterCount {
+    /// The registered sort key of the bucket.
+    pub bucket: String,
+    pub at: Timestamp,
+    /// How many entries were read.
+    pub read: u64,
+    pub tallies: Vec<Tally>,
+}
+
+/// The ended jobs whose rows are in a bucket, as far as they were counted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct HomeCount {
+    /// The registered sort key of the bucket.
+    pub bucket: String,
+    /// The sort key up to which the rows were counted; empty at the start.
+    pub cursor: String,
+    pub ended: Vec<Tally>,
+    /// How many jobs had not ended when their rows were counted.
+    pub live: u64,
+    /// When the last of the rows is hidden, in seconds; `u64::MAX` if one never is.
+    pub until: u64,
+    /// What an earlier pass counted, until this one has counted more.
+    pub before: Vec<Tally>,
+    /// When another pass may begin, if a job had not ended in this one.
+    pub again_at: Timestamp,
+    /// How long the one after that waits.
+    pub wait_minutes: u64,
+    /// When it is counted next.
+    pub next_at: Timestamp,
+}
+
+impl HomeCount {
+    /// The ended jobs, as far as they are known.
+    pub fn known(&self) -> &[Tally] {
+        let sum = |tallies: &[Tally]| tallies.iter().map(|tally| tally.jobs).sum::<u64>();
+        if sum(&self.ended) < sum(&self.before) { &self.before } else { &self.ended }
+    }
+}
+
+/// The numbers of the jobs of a queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct QueueCounts {
+    pub at: Timestamp,
+    /// When the live jobs that are not due in a later hour were counted, and what that read.
+    pub live_at: Timestamp,
+    pub live_read: u64,
+    pub live: Vec<Tally>,
+    /// The weight of the running ones, without critical ones.
+    pub running_weight: u64,
+    /// The jobs that are due later.
+    pub later: Vec<LaterCount>,
+    /// Whether there are more of these live jobs, more that are due later, or more buckets with ended
+    /// ones, than were read.
+    pub at_least: [bool; 3],
+    /// The ended jobs of the buckets that do not change any more.
+    pub ended: Vec<Tally>,
+    /// When they were last summed from the sums of the buckets.
+    pub summed_at: Timestamp,
+    /// The other buckets of hours that have begun.
+    pub homes: Vec<HomeCount>,
+    unknown: UnknownFields,
+}
+
+record!(QueueCounts {
+    at,
+    live_at,
+    live_read,
+    live,
+    running_weight,
+    later,
+    at_least,
+    ended,
+    summed_at,
+    homes
+});
+
+impl QueueCounts {
+    /// Those of a queue that was never counted.
+    pub fn new() -> Self {
+        Self {
+            at: Timestamp::EPOCH,
+            live_at: Timestamp::EPOCH,
+            live_read: 0,
+            live: Vec::new(),
+            running_weight: 0,
+            later: Vec::new(),
+            at_least: [false; 3],
+            ended: Vec::new(),
+            summed_at: Timestamp::EPOCH,
+            homes: Vec::new(),
+            unknown: UnknownFields::default(),
+        }
+    }
+
+    /// Those that `item` has; those of a queue that was never counted if they cannot be read.
+    pub fn read(item: &Item) -> Self {
+        let blob = item.bytes(row::RECORD);
+        let read = blob.and_then(|blob| {
+            let what = || format!("the counts of queue {}", item.key.s);
+            decode(blob, &item.key.s, what)
+                .inspect_err(
+                    |error| tracing::warn!(error = %error.chain(), "counting a queue again"),
+                )
+                .ok()
+        });
+        read.unwrap_or_else(Self::new)
+    }
+
+    pub fn item(&self, key: Key) -> Result<Item, StoreError> {
+        let record = (row::RECORD, Val::B(encode(self, &key.s)?.into()));
+        Ok(Item::new(key, [record]))
+    }
+
+    /// All numbers. `is_open` states whether the queue has open buckets.
+    fn tallies(&self, is_open: bool) -> Tallies {
+        let mut tallies = Tallies::new();
+        add(&mut tallies, &self.ended);
+        for home in &self.homes {
+            add(&mut tallies, home.known());
+        }
+        if is_open {
+            add(&mut tallies, &self.live);
+            for later in &self.later {
+                add(&mut tallies, &later.tallies);
+            }
+        }
+        tallies
+    }
+}
 
 impl DynamoStore {
     /// The queues that have had jobs.
@@ -44,113 +199,54 @@ impl DynamoStore {
         Ok(items.iter().filter_map(|item| item.key.s.parse().ok()).collect())
     }
 
-    pub(super) async fn count_jobs(&self) -> Result<Vec<Depth>, StoreError> {
-        let mut counts = Counts::new();
-        for queue in self.queues().await? {
-            let (registered, open) =
-                (self.whole(key::all(&queue)).await?, self.open_hours(&queue).await?);
-            let counted = registered.into_iter().map(|item| self.count_bucket(item, &open));
-            let counted: Vec<Vec<Depth>> =
-                stream::iter(counted).buffered(MAX_CONCURRENT_READS).try_collect().await?;
-            for Depth { queue, job_type, state, jobs } in counted.into_iter().flatten() {
-                *counts.entry((queue, job_type, state)).or_default() += jobs;
-            }
-        }
-        Ok(depths(counts))
+    /// The queues with open buckets.
+    pub(super) async fn open_queues(&self) -> Result<BTreeSet<QueueName>, StoreError> {
+        self.complete_list().await?;
+        let listed = self.whole(key::ACTIVE).await?;
+        let queues = listed.iter().filter_map(|item| key::active_of(&item.key.s));
+        Ok(queues.map(|(_, queue)| queue).collect())
     }
 
-    /// The registered sort keys of the open buckets of a queue.
-    async fn open_hours(&self, queue: &QueueName) -> Result<HashSet<String>, StoreError> {
-        let mut open = HashSet::new();
-        for late in [false, true] {
-            open.extend(
-                self.whole(key::open(queue, late)).await?.into_iter().map(|item| item.key.s),
-            );
-        }
-        Ok(open)
-    }
-
-    /// The number of jobs in the bucket that `item` registers. Stores its sums if all its jobs have
-    /// ended, a day after its hour.
-    async fn count_bucket(
+    /// The numbers of jobs as they are kept.
+    pub(super) async fn kept_counts(
         &self,
-        item: Item,
-        open: &HashSet<String>,
-    ) -> Result<Vec<Depth>, StoreError> {
-        let Some((hour, index_partition)) = key::registered_of(&item.key.s) else {
-            return Ok(Vec::new());
+        queue: Option<&QueueName>,
+    ) -> Result<Depths, StoreError> {
+        let (items, open) = match queue {
+            Some(queue) => {
+                let item = self.table.get(&[key::counts(queue)]).await?.into_iter().flatten();
+                let open = self.has_any_open(queue).await?.then(|| queue.clone());
+                (item.collect(), open.into_iter().collect())
+            }
+            None => (self.whole(key::COUNTS).await?, self.open_queues().await?),
         };
         let now = self.now();
-        if let Some(sums) = item.bytes(row::LIST) {
-            if row::is_over(&item, now) {
-                return Ok(Vec::new());
+        let (mut counts, mut kept) = (Vec::new(), BTreeMap::new());
+        let mut uncounted = open.clone();
+        for item in items {
+            let Ok(name) = item.key.s.parse::<QueueName>() else { continue };
+            uncounted.remove(&name);
+            let (stored, is_open) = (QueueCounts::read(&item), open.contains(&name));
+            let mut by_state: BTreeMap<(TypeName, StateFilter), u64> = BTreeMap::new();
+            for ((job_type, phase), jobs) in stored.tallies(is_open) {
+                *by_state.entry((job_type, StateFilter::from(phase))).or_default() += jobs;
             }
-            match stored_sums(&item, sums) {
-                Ok(depths) => return Ok(depths),
-                Err(error) => tracing::warn!(error = %error.chain(), "counting a bucket again"),
-            }
+            counts.extend(by_state.into_iter().map(|((job_type, state), jobs)| Depth {
+                queue: name.clone(),
+                job_type,
+                state,
+                jobs,
+            }));
+            let at = if is_open { stored.live_at } else { now };
+            let [live, later, ended] = stored.at_least;
+            let at_least = ended || is_open && (live || later);
+            let running_weight = if is_open { stored.running_weight } else { 0 };
+            kept.insert(name, KeptCounts { at, at_least, running_weight });
         }
-        let rows = self.whole(key::bucket(&index_partition, hour, false)).await?;
-        let mut counts = Counts::new();
-        let (mut until, mut is_whole) = (0, true);
-        for row in rows.iter().filter(|item| item.key.is_row() && !row::is_over(item, now)) {
-            let Some(job) = row::readable(row, now) else {
-                is_whole = false;
-                // It counts as running, so that nothing that it needs is deleted.
-                if let Some(spec) = row::spec_alone(row) {
-                    *counts
-                        .entry((spec.queue, spec.job_type, StateFilter::Running))
-                        .or_default() += 1;
-                }
-                continue;
-            };
-            let (queue, job_type) = (job.spec.queue.clone(), job.spec.job_type.clone());
-            *counts.entry((queue, job_type, StateFilter::from(&job.life.state))).or_default() += 1;
-            until = until.max(row::hidden_from(row).unwrap_or(u64::MAX));
+        // Its jobs are newer than the last sweep.
+        for name in uncounted {
+            kept.insert(name, KeptCounts { at: now, at_least: true, running_weight: 0 });
         }
-        let is_settled =
-            is_whole && hour.end() + MIN_SETTLED_AGE <= now && !open.contains(&item.key.s);
-        if let Some(sums) = ended_sums(&counts).filter(|_| is_settled) {
-            self.store_sums(item.key, &sums, until).await?;
-        }
-        Ok(depths(counts))
+        Ok(Depths { counts, kept: Some(kept) })
     }
-
-    /// Stores the sums of a bucket. The table expires them at `until`, with the last job of the
-    /// bucket.
-    async fn store_sums(&self, key: Key, sums: &Sums, until: u64) -> Result<(), StoreError> {
-        let until = if until == u64::MAX { None } else { Some((EXPIRES, Val::N(until.max(1)))) };
-        let sums = [(row::LIST, Val::B(encode(sums, &key.s)?.into()))].into_iter().chain(until);
-        // It only saves reads, so a failure is ignored: the next count repeats it.
-        if let Err(error) = self.table.write(&[Change::Put(Item::new(key, sums))]).await {
-            tracing::debug!(error = %error.chain(), "cannot store the counts of a bucket");
-        }
-        Ok(())
-    }
-}
-
-/// The sums that an earlier count has stored in `item`.
-fn stored_sums(item: &Item, sums: &[u8]) -> Result<Vec<Depth>, StoreError> {
-    let sums: Sums = decode(sums, &item.key.s, || format!("the sums of {}", item.key.s))?;
-    let depth = |(queue, job_type, outcome, jobs)| Depth {
-        queue,
-        job_type,
-        state: StateFilter::Ended(outcome),
-        jobs,
-    };
-    Ok(sums.into_iter().map(depth).collect())
-}
-
-/// The sums of `counts`, if all jobs have ended.
-fn ended_sums(counts: &Counts) -> Option<Sums> {
-    let sum = |((queue, job_type, state), jobs): (&(QueueName, TypeName, StateFilter), &u64)| {
-        let StateFilter::Ended(outcome) = state else { return None };
-        Some((queue.clone(), job_type.clone(), *outcome, *jobs))
-    };
-    counts.iter().map(sum).collect()
-}
-
-fn depths(counts: Counts) -> Vec<Depth> {
-    let depth = |((queue, job_type, state), jobs)| Depth { queue, job_type, state, jobs };
-    counts.into_iter().map(depth).collect()
 }

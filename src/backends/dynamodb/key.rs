@@ -17,6 +17,7 @@
 //! | queue with open buckets of an hour | `O#` | `hour#queue` |
 //! | bucket that has had jobs | `A#queue` | `hour#partition` |
 //! | queue that has had jobs | `Q#` | queue |
+//! | counts of a queue's jobs, whose turn it is to be counted | `N#`, `N#round` | queue, `-` |
 //! | location of a client's id | `I#id` | `-` |
 //! | body | `D#id` | `mark#part` |
 //! | key of a job | `K#kind#type#key` | `-` |
@@ -318,6 +319,19 @@ pub(super) fn queue_of_open(key: &Key) -> Option<&str> {
 
 /// The registry of queues that have had jobs.
 pub(super) const QUEUES: &str = "Q#";
+
+/// The partition of the counts of the queues' jobs.
+pub(super) const COUNTS: &str = "N#";
+
+/// The counts of a queue's jobs.
+pub(super) fn counts(queue: &QueueName) -> Key {
+    Key::new(COUNTS, queue.as_str())
+}
+
+/// What one count of jobs leaves to the next.
+pub(super) fn count_round() -> Key {
+    Key::new("N#round", "-")
+}
 
 /// The registry of buckets of a queue that have had jobs.
 pub(super) fn all(queue: &QueueName) -> String {

@@ -12,8 +12,9 @@
 //! entries, and when they count), [`bucket`] and [`partition`] (reading a bucket, and moving its
 //! low watermark), [`active`] (queues with open buckets), [`stream`] (the buckets of an index
 //! partition), [`retention`] (what ended jobs leave behind), [`due`], [`waiting`], [`timer`],
-//! [`timer_check`], [`list`] and [`count`] (the queries), [`item_version`] (the configuration as a condition),
-//! [`tick_request`] (one hint for many), [`sdk`] (the table over the network).
+//! [`timer_check`], [`list`], [`list_position`] and [`count`] (the queries), [`recount`] and
+//! [`recount_ended`] (the counts that a sweep keeps), [`item_version`] (the configuration as a
+//! condition), [`tick_request`] (one hint for many), [`sdk`] (the table over the network).
 
 mod active;
 mod batch;
@@ -28,11 +29,14 @@ mod fuzz;
 mod item_version;
 mod key;
 mod list;
+mod list_position;
 mod locate;
 #[cfg(any(test, feature = "testkit"))]
 pub mod memory;
 mod partition;
 mod record;
+mod recount;
+mod recount_ended;
 pub(crate) mod repeat;
 mod retention;
 mod row;
@@ -71,7 +75,7 @@ use tidegate_core::{
     port::{
         Atomicity, Clock, Entropy, StoreCapabilities, StoreError,
         job_store::{
-            self, Committed, Depth, DuePage, DueQuery, DueScan, ItemKind, JobStore, ListPage,
+            self, Committed, Depths, DuePage, DueQuery, DueScan, ItemKind, JobStore, ListPage,
             ListQuery, OverduePage, PartitionPage, Purged, Record, RecordKind, RecordQuery,
             ScanQuery, StoredBody, StoredJob, StoredKey, Txn, UnreadableJob, WakePosition,
         },
@@ -363,8 +367,12 @@ impl JobStore for DynamoStore {
         self.list_jobs(query).await
     }
 
-    async fn depth(&self) -> Result<Vec<Depth>, StoreError> {
-        self.count_jobs().await
+    async fn depth(&self, queue: Option<&QueueName>) -> Result<Depths, StoreError> {
+        self.kept_counts(queue).await
+    }
+
+    async fn keep_counts(&self, until: Timestamp) -> Result<(), StoreError> {
+        self.recount(until).await
     }
 
     async fn items(&self, kind: ItemKind) -> Result<Vec<job_store::Item>, StoreError> {

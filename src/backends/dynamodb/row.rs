@@ -331,13 +331,6 @@ pub(super) fn flip(item: &mut Item) {
     }
 }
 
-/// The spec of a job that cannot be read, if that part of it can.
-pub(super) fn spec_alone(item: &Item) -> Option<Spec> {
-    let id = item.text(ID).map(str::to_owned);
-    let id = id.or_else(|| key::located_id(&item.key).map(|id| id.to_string()))?;
-    decode(item.bytes(SPEC)?, &id, String::new).ok()
-}
-
 /// The job of `item`.
 pub(super) fn job(item: &Item) -> Result<Job, StoreError> {
     let corrupt =

@@ -190,10 +190,7 @@ impl DynamoStore {
         let queues: BTreeSet<QueueName> = if let Some(queue) = queue {
             [queue.clone()].into()
         } else {
-            self.complete_list().await?;
-            let listed = self.whole(key::ACTIVE).await?;
-            let queues = listed.iter().filter_map(|item| key::active_of(&item.key.s));
-            queues.map(|(_, queue)| queue).collect()
+            self.open_queues().await?
         };
         let is_one = |job: &Job| {
             job.life.ended().is_none()

@@ -19,10 +19,10 @@ use crate::unreadable::unreadable;
 use tidegate_core::{
     job::{Job, JobId, Payload, QueueName, Spec, TypeName},
     port::job_store::{
-        Atomicity, Committed, Depth, DuePage, DueQuery, DueScan, Item, ItemKind, JobStore, Key,
-        ListPage, ListQuery, OrderedScan, OverduePage, PartitionPage, Purged, Record, RecordKind,
-        RecordQuery, ScanQuery, StateFilter, StoreCapabilities, StoreError, StoredBody, StoredJob,
-        StoredKey, Txn, UnreadableJob, WakePosition, Write, flatten,
+        Atomicity, Committed, Depth, Depths, DuePage, DueQuery, DueScan, Item, ItemKind, JobStore,
+        Key, ListPage, ListQuery, OrderedScan, OverduePage, PartitionPage, Purged, Record,
+        RecordKind, RecordQuery, ScanQuery, StateFilter, StoreCapabilities, StoreError, StoredBody,
+        StoredJob, StoredKey, Txn, UnreadableJob, WakePosition, Write, flatten,
     },
     queue::{GrantBatch, Ledger, ledger::BatchId},
     time::Timestamp,
@@ -281,7 +281,8 @@ impl JobStore for SqliteStore {
                 && job_type.is_none_or(|name| *name == depth.job_type)
                 && queue.is_none_or(|name| *name == depth.queue)
         };
-        let Some(found) = self.depth().await?.into_iter().find(is_one) else { return Ok(None) };
+        let depths = self.depth(queue).await?.counts;
+        let Some(found) = depths.into_iter().find(is_one) else { return Ok(None) };
         let mut query = ListQuery {
             job_type: Some(found.job_type),
             queue: Some(found.queue),
@@ -315,14 +316,20 @@ impl JobStore for SqliteStore {
             .map_err(|error| StoreError::unavailable_in("the list query did not finish", error))?
     }
 
-    async fn depth(&self) -> Result<Vec<Depth>, StoreError> {
+    async fn depth(&self, queue: Option<&QueueName>) -> Result<Depths, StoreError> {
         let names = self.names();
         let depth = |((queue, job_type, state), jobs): ((i64, i64, i64), u64)| -> Option<Depth> {
             let (queue, job_type) =
                 (names.queue_name(queue)?.clone(), names.type_name(job_type)?.clone());
             Some(Depth { queue, job_type, state: row::state_of(state)?, jobs })
         };
-        Ok(self.shared.counts().into_iter().filter_map(depth).collect())
+        let mut counts: Vec<Depth> = self.shared.counts().into_iter().filter_map(depth).collect();
+        counts.retain(|depth| queue.is_none_or(|name| *name == depth.queue));
+        Ok(Depths { counts, kept: None })
+    }
+
+    async fn keep_counts(&self, _: Timestamp) -> Result<(), StoreError> {
+        Ok(())
     }
 
     async fn items(&self, kind: ItemKind) -> Result<Vec<Item>, StoreError> {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use async_trait::async_trait;
 
 use super::job_store::{
-    Committed, Depth, DuePage, DueQuery, DueScan, Item, ItemKind, JobStore, Key, ListPage,
+    Committed, Depths, DuePage, DueQuery, DueScan, Item, ItemKind, JobStore, Key, ListPage,
     ListQuery, OverduePage, PartitionPage, Purged, Record, RecordKind, RecordQuery, ScanPage,
     ScanQuery, StoreCapabilities, StoreError, StoredBody, StoredJob, StoredKey, Txn, UnreadableJob,
     WakePosition,
@@ -35,6 +35,7 @@ pub enum Operation {
     LiveJob,
     List,
     Depth,
+    KeepCounts,
     Items,
     ItemsVersion,
     Records,
@@ -232,8 +233,12 @@ impl<L: StoreLayer> JobStore for L {
         self.around(Operation::List, self.inner().list(query)).await
     }
 
-    async fn depth(&self) -> Result<Vec<Depth>, StoreError> {
-        self.around(Operation::Depth, self.inner().depth()).await
+    async fn depth(&self, queue: Option<&QueueName>) -> Result<Depths, StoreError> {
+        self.around(Operation::Depth, self.inner().depth(queue)).await
+    }
+
+    async fn keep_counts(&self, until: Timestamp) -> Result<(), StoreError> {
+        self.around(Operation::KeepCounts, self.inner().keep_counts(until)).await
     }
 
     async fn items(&self, kind: ItemKind) -> Result<Vec<Item>, StoreError> {

@@ -122,4 +122,13 @@ impl Engine {
         }
         Ok(())
     }
+
+    /// Brings the store's counts of jobs up to date, until `until`.
+    ///
+    /// # Errors
+    ///
+    /// The store's; a repeat is harmless.
+    pub async fn keep_counts(&self, until: Timestamp) -> Result<(), Error> {
+        Ok(self.ports.store.keep_counts(until).await?)
+    }
 }

@@ -26,11 +26,11 @@ use tidegate_core::{
     job::{Job, JobId, QueueName, Spec, TypeName},
     port::{
         job_store::{
-            Atomicity, Committed, Depth, DuePage, DueQuery, DueScan, Item, ItemKind, JobStore, Key,
-            ListPage, ListQuery, MAX_UNREADABLE, OrderedScan, OverduePage, PartitionPage, Purged,
-            Record, RecordKind, RecordQuery, ScanQuery, StateFilter, StoreCapabilities, StoreError,
-            StoredBody, StoredJob, StoredKey, Txn, UnreadableJob, WakePosition, flatten,
-            is_stored_separately,
+            Atomicity, Committed, Depth, Depths, DuePage, DueQuery, DueScan, Item, ItemKind,
+            JobStore, Key, ListPage, ListQuery, MAX_UNREADABLE, OrderedScan, OverduePage,
+            PartitionPage, Purged, Record, RecordKind, RecordQuery, ScanQuery, StateFilter,
+            StoreCapabilities, StoreError, StoredBody, StoredJob, StoredKey, Txn, UnreadableJob,
+            WakePosition, flatten, is_stored_separately,
         },
         listing::Cursor,
     },
@@ -256,10 +256,11 @@ impl JobStore for MemoryStore {
         })
     }
 
-    async fn depth(&self) -> Result<Vec<Depth>, StoreError> {
+    async fn depth(&self, queue: Option<&QueueName>) -> Result<Depths, StoreError> {
         let records = self.records.lock();
         let mut counts = BTreeMap::<_, u64>::new();
-        for job in records.jobs.values() {
+        let is_of = |job: &&Job| queue.is_none_or(|name| *name == job.spec.queue);
+        for job in records.jobs.values().filter(is_of) {
             let group = (
                 job.spec.queue.clone(),
                 job.spec.job_type.clone(),
@@ -267,10 +268,12 @@ impl JobStore for MemoryStore {
             );
             *counts.entry(group).or_default() += 1;
         }
-        Ok(counts
-            .into_iter()
-            .map(|((queue, job_type, state), jobs)| Depth { queue, job_type, state, jobs })
-            .collect())
+        let depth = |((queue, job_type, state), jobs)| Depth { queue, job_type, state, jobs };
+        Ok(Depths { counts: counts.into_iter().map(depth).collect(), kept: None })
+    }
+
+    async fn keep_counts(&self, _: Timestamp) -> Result<(), StoreError> {
+        Ok(())
     }
 
     async fn items(&self, kind: ItemKind) -> Result<Vec<Item>, StoreError> {

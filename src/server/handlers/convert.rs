@@ -78,6 +78,8 @@ fn worker_status(from: &request::WorkerStatus) -> api::WorkerStatus {
 pub fn queue_status(from: request::QueueStatus) -> api::QueueStatus {
     let request::QueueStatus {
         depth,
+        counted_at,
+        depth_at_least,
         ready,
         running_weight,
         oldest_due_at,
@@ -89,6 +91,8 @@ pub fn queue_status(from: request::QueueStatus) -> api::QueueStatus {
     } = from;
     api::QueueStatus {
         depth: depth.into_iter().map(|(state, jobs)| (state.into(), jobs)).collect(),
+        counted_at,
+        depth_at_least,
         ready,
         running_weight,
         oldest_due_at,

@@ -172,7 +172,7 @@ impl Server {
     /// Wakes the task of every queue that is configured or has live jobs.
     async fn wake_all(&self) -> Result<(), Error> {
         let catalog = self.inner.engine.catalog().await?;
-        let live = self.inner.engine.ports().store.depth().await?;
+        let live = self.inner.engine.ports().store.depth(None).await?.counts;
         let live = live.into_iter().filter(|depth| {
             depth.jobs > 0
                 && !matches!(depth.state, tidegate_core::port::job_store::StateFilter::Ended(_))

@@ -7,7 +7,7 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use super::{Server, autoscaling, workers::Workers};
 use tidegate_core::{
     job::{QueueName, TypeName},
-    port::job_store::{Depth, StateFilter},
+    port::job_store::{Depths, StateFilter},
     queue::{
         QueueConfig,
         config::{QueueItem, SCAN_BOUND},
@@ -113,7 +113,7 @@ impl Server {
     ///
     /// 404.
     pub async fn queue_status(&self, name: &QueueName) -> Result<QueueStatus, Error> {
-        let depth = self.inner.engine.ports().store.depth().await?;
+        let depth = self.inner.engine.ports().store.depth(Some(name)).await?;
         let workers = self.shared_workers().await?;
         self.status_in(name, &depth, &workers, Duration::ZERO).await
     }
@@ -127,7 +127,7 @@ impl Server {
         &self,
         names: impl Iterator<Item = &'a QueueName> + Send,
     ) -> Result<Vec<Option<QueueStatus>>, Error> {
-        let depth = &self.inner.engine.ports().store.depth().await?;
+        let depth = &self.inner.engine.ports().store.depth(None).await?;
         let workers = &*self.shared_workers().await?;
         let statuses = names.map(|name| async move {
             match self.status_in(name, depth, workers, MAX_EXPLANATION_AGE).await {
@@ -145,7 +145,7 @@ impl Server {
     ///
     /// 404; the store's.
     pub async fn explain_queue(&self, name: &QueueName) -> Result<QueueExplanation, Error> {
-        let depth = self.inner.engine.ports().store.depth().await?;
+        let depth = self.inner.engine.ports().store.depth(Some(name)).await?;
         self.explain_in(name, &depth, SCAN_BOUND).await
     }
 
@@ -153,18 +153,18 @@ impl Server {
     async fn explain_in(
         &self,
         name: &QueueName,
-        depths: &[Depth],
+        depths: &Depths,
         most: u32,
     ) -> Result<QueueExplanation, Error> {
         let workers = self.inner.worker_status(name).await?;
-        self.inner.engine.explain_queue(name, depths, most, &*workers).await
+        self.inner.engine.explain_queue(name, &depths.counts, most, &*workers).await
     }
 
     /// The explanation of a queue for its status, at most `max_age` old.
     async fn explain_for_status(
         &self,
         name: &QueueName,
-        depths: &[Depth],
+        depths: &Depths,
         max_age: Duration,
     ) -> Result<Arc<QueueExplanation>, Error> {
         let now = self.now();
@@ -191,7 +191,7 @@ impl Server {
     async fn status_in(
         &self,
         name: &QueueName,
-        depths: &[Depth],
+        depths: &Depths,
         workers: &Workers,
         max_age: Duration,
     ) -> Result<QueueStatus, Error> {
@@ -201,7 +201,7 @@ impl Server {
         let mut depth: BTreeMap<&'static str, u64> = BTreeMap::new();
         let mut types: Vec<TypeName> =
             catalog.types_of(name).map(|(name, _)| name.clone()).collect();
-        for one in depths.iter().filter(|one| one.queue == *name) {
+        for one in depths.counts.iter().filter(|one| one.queue == *name) {
             *depth.entry(one.state.as_str()).or_default() += one.jobs;
             let waits = one.state == StateFilter::Scheduled && one.jobs > 0;
             if waits && !types.contains(&one.job_type) {
@@ -234,12 +234,19 @@ impl Server {
             &snapshot.mean_run_seconds,
         );
         let running = depth.get(StateFilter::Running.as_str()).copied().unwrap_or_default();
-        let running_weight = match snapshot.running_weight {
-            Some(weight) => weight,
-            None => engine.running_weight(name, running).await?,
+        let kept = depths.kept.as_ref().map(|kept| kept.get(name).copied());
+        let running_weight = match (snapshot.running_weight, kept) {
+            (Some(weight), _) => weight,
+            (None, Some(kept)) => kept.map_or(0, |kept| kept.running_weight),
+            (None, None) => engine.running_weight(name, running).await?,
         };
+        // A queue that was never counted has no jobs.
+        let counted_at = kept.map(|kept| kept.map_or(now, |kept| kept.at));
+        let depth_at_least = kept.flatten().is_some_and(|kept| kept.at_least);
         Ok(QueueStatus {
             depth,
+            counted_at,
+            depth_at_least,
             ready,
             running_weight,
             oldest_due_at: oldest,

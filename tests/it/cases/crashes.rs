@@ -377,7 +377,7 @@ async fn a_midnight_peak_of_due_jobs_is_taken_tick_by_tick() {
             harness.succeed(&run).await;
         }
         assert_eq!(started.len(), JOBS, "each once");
-        let depth = harness.store.depth().await.unwrap();
+        let depth = harness.store.depth(None).await.unwrap().counts;
         let ended: u64 = depth
             .iter()
             .filter(|depth| depth.state == StateFilter::Ended(Outcome::Succeeded))

@@ -304,7 +304,7 @@ impl Harness {
         &self,
         workers: &(dyn Fn(&TypeName) -> WorkerStatus + Sync),
     ) -> QueueExplanation {
-        let depths = self.store.depth().await.unwrap();
+        let depths = self.store.depth(Some(&queue())).await.unwrap().counts;
         self.engine.explain_queue(&queue(), &depths, 1000, workers).await.unwrap()
     }
 

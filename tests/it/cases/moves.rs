@@ -106,8 +106,15 @@ async fn removing_a_type_during_an_enqueue_leaves_no_job_behind() {
             let change = harness.engine.delete_type(&of, None);
             let (jobs, change) =
                 both(&harness, harness.engine.enqueue(vec![work()]), change, head_start).await;
-            let live =
-                harness.store.depth().await.unwrap().iter().map(|depth| depth.jobs).sum::<u64>();
+            let live = harness
+                .store
+                .depth(None)
+                .await
+                .unwrap()
+                .counts
+                .iter()
+                .map(|depth| depth.jobs)
+                .sum::<u64>();
             match (&jobs[0], change) {
                 (Err(Error::NotFound { code: ErrorCode::JobTypeNotFound, .. }), Ok(())) => {
                     removed += 1;

@@ -93,7 +93,8 @@ impl Fixture {
     }
 
     async fn counted(&self) -> u64 {
-        self.store.depth().await.unwrap().iter().map(|depth| depth.jobs).sum()
+        self.store.keep_counts(tidegate_core::time::Timestamp::MAX).await.unwrap();
+        self.store.depth(None).await.unwrap().counts.iter().map(|depth| depth.jobs).sum()
     }
 }
 

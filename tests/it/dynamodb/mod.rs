@@ -3,6 +3,7 @@
 mod active;
 mod conformance;
 mod cost;
+mod counts;
 mod crowd;
 mod damage;
 mod deployment;

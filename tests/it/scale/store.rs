@@ -19,7 +19,7 @@ use tidegate_core::{
     port::{
         JobStore, StoreCapabilities, StoreError,
         job_store::{
-            self, Committed, Depth, DuePage, DueQuery, DueScan, ItemKind, ListPage, ListQuery,
+            self, Committed, Depths, DuePage, DueQuery, DueScan, ItemKind, ListPage, ListQuery,
             OverduePage, PartitionPage, Purged, Record, RecordKind, RecordQuery, ScanPage,
             ScanQuery, StoredBody, StoredJob, StoredKey, Txn, UnreadableJob, WakePosition,
         },
@@ -236,8 +236,12 @@ impl JobStore for CountedStore {
         self.gauge.call(self.store.list(query)).await
     }
 
-    async fn depth(&self) -> Result<Vec<Depth>, StoreError> {
-        self.gauge.call(self.store.depth()).await
+    async fn depth(&self, queue: Option<&QueueName>) -> Result<Depths, StoreError> {
+        self.gauge.call(self.store.depth(queue)).await
+    }
+
+    async fn keep_counts(&self, until: Timestamp) -> Result<(), StoreError> {
+        self.gauge.call(self.store.keep_counts(until)).await
     }
 
     async fn items(&self, kind: ItemKind) -> Result<Vec<job_store::Item>, StoreError> {

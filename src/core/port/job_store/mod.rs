@@ -32,8 +32,8 @@ pub use error::{
 };
 pub use item::{Item, ItemKind};
 pub use query::{
-    Depth, DuePage, DueQuery, ListPage, ListQuery, MAX_LOOKED_AT, MAX_UNREADABLE, NotAState,
-    OverduePage, PartitionPage, PhaseFilter, StateFilter, WakePosition,
+    Depth, Depths, DuePage, DueQuery, KeptCounts, ListPage, ListQuery, MAX_LOOKED_AT,
+    MAX_UNREADABLE, NotAState, OverduePage, PartitionPage, PhaseFilter, StateFilter, WakePosition,
 };
 pub use record::{Purged, RECORD_BYTES, Record, RecordKind, RecordQuery};
 pub use scan::{DueRange, DueScan, OrderedScan, ScanPage, ScanQuery};
@@ -159,8 +159,17 @@ pub trait JobStore: Send + Sync {
     /// short or empty and still have a next one.
     async fn list(&self, query: &ListQuery) -> Result<ListPage, StoreError>;
 
-    /// How many jobs there are, by queue, type and state. Zeros may be missing.
-    async fn depth(&self) -> Result<Vec<Depth>, StoreError>;
+    /// How many jobs there are, in one queue or in all, by type and state.
+    ///
+    /// A store in which each count would read the jobs returns what [`Self::keep_counts`] has left,
+    /// with its age. No decision may depend on it.
+    async fn depth(&self, queue: Option<&QueueName>) -> Result<Depths, StoreError>;
+
+    /// Brings the numbers that [`Self::depth`] returns up to date, until `until`, if the store keeps
+    /// them. What one call reads and writes has a bound, so it may leave some queues for a later call.
+    ///
+    /// Two calls at once, or one that ends early, make the numbers older at worst.
+    async fn keep_counts(&self, until: Timestamp) -> Result<(), StoreError>;
 
     /// Every item of a kind, by name.
     async fn items(&self, kind: ItemKind) -> Result<Vec<Item>, StoreError>;

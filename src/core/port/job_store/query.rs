@@ -205,6 +205,27 @@ pub struct ListPage {
     pub next_cursor: Option<String>,
 }
 
+/// The numbers of jobs by queue, type and state.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Depths {
+    /// The numbers. Zeros may be missing.
+    pub counts: Vec<Depth>,
+    /// How far to trust those of each queue, if the store keeps them instead of counting at once. A
+    /// queue that is missing has no live job. None if all are those of the moment.
+    pub kept: Option<BTreeMap<QueueName, KeptCounts>>,
+}
+
+/// How far to trust the numbers of a queue's jobs that a store has kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeptCounts {
+    /// When the queue was counted.
+    pub at: Timestamp,
+    /// Whether there may have been more jobs: counting them all would have taken too many reads.
+    pub at_least: bool,
+    /// The weight of the running jobs, without critical ones.
+    pub running_weight: u64,
+}
+
 /// The number of jobs of a queue, a type and a state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Depth {

@@ -86,7 +86,7 @@ fn all(limit: u32) -> ListQuery {
 }
 
 async fn scheduled(server: &Server) -> u64 {
-    let depths = server.engine().ports().store.depth().await.unwrap();
+    let depths = server.engine().ports().store.depth(None).await.unwrap().counts;
     let scheduled = depths.iter().filter(|depth| depth.state == StateFilter::Scheduled);
     scheduled.map(|depth| depth.jobs).sum()
 }

@@ -41,7 +41,7 @@ impl CutPushes {
     ///
     /// The store's.
     pub(in crate::runtime) async fn find(server: &Server) -> Result<Self, Error> {
-        let depths = server.engine().ports().store.depth().await?.into_iter();
+        let depths = server.engine().ports().store.depth(None).await?.counts.into_iter();
         let queues: BTreeSet<QueueName> = depths
             .filter(|depth| depth.state == StateFilter::Running && depth.jobs > 0)
             .map(|depth| depth.queue)

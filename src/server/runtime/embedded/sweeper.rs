@@ -108,7 +108,7 @@ impl Sweeper {
 
     /// Records how many jobs there are, and how long the oldest one of each queue has been due.
     async fn measure_depths(&mut self, inner: &Arc<Inner>) -> Result<(), Error> {
-        let depths = inner.engine.ports().store.depth().await?;
+        let depths = inner.engine.ports().store.depth(None).await?.counts;
         self.gauges.jobs(&depths);
         let mut types: BTreeMap<QueueName, Vec<TypeName>> = BTreeMap::new();
         let mut running: BTreeMap<QueueName, u64> = BTreeMap::new();

@@ -93,9 +93,9 @@ pub(super) async fn worker_status(
     engine: &Engine,
     queue: &QueueName,
 ) -> Result<Box<dyn Fn(&TypeName) -> WorkerStatus + Send + Sync>, Error> {
-    let depths = engine.ports().store.depth().await?.into_iter();
+    let depths = engine.ports().store.depth(Some(queue)).await?.counts.into_iter();
     let running: BTreeMap<TypeName, u64> = depths
-        .filter(|depth| depth.queue == *queue && depth.state == StateFilter::Running)
+        .filter(|depth| depth.state == StateFilter::Running)
         .map(|depth| (depth.job_type, depth.jobs))
         .collect();
     Ok(Box::new(move |job_type| WorkerStatus {

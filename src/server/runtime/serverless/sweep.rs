@@ -169,6 +169,9 @@ impl Server {
         let _ = self.flush().await;
         self.tick_all(&limited, until, report).await;
         // After the ticks, because no job waits for them. A failure is one of the sweep.
+        if let Err(error) = engine.keep_counts(self.half_of(until)).await {
+            report.failed(&error);
+        }
         if let Err(error) = engine.upkeep(self.half_of(until)).await {
             report.failed(&error);
         }

@@ -171,7 +171,9 @@ async fn a_million_events_that_match_nothing_leave_nothing_behind() {
         assert!(more < 8, "{rounds} thousand events left {more} MiB behind");
         // They need no store, so one harness is enough.
         rounds = 20;
-        assert!(harness.store.depth().await.unwrap().iter().all(|depth| depth.jobs == 0));
+        assert!(
+            harness.store.depth(None).await.unwrap().counts.iter().all(|depth| depth.jobs == 0)
+        );
         assert_eq!(harness.engine.dead_letters(None, None, 100).await.unwrap().0.len(), 0);
     }
 }
@@ -210,7 +212,8 @@ async fn an_event_that_is_sent_until_it_is_taken_makes_one_job() {
                 .filter_map(|(event, answer)| answer.is_err().then_some(event))
                 .collect();
         }
-        let jobs: u64 = harness.store.depth().await.unwrap().iter().map(|depth| depth.jobs).sum();
+        let jobs: u64 =
+            harness.store.depth(None).await.unwrap().counts.iter().map(|depth| depth.jobs).sum();
         assert_eq!(jobs, 5, "seed {seed}");
         assert_eq!(
             harness.engine.dead_letters(None, None, 100).await.unwrap().0.len(),

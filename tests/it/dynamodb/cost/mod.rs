@@ -1,6 +1,7 @@
 //! The cost of jobs on a table, metered by the size of real bytes.
 
 mod jobs;
+mod looks;
 mod sweep;
 mod ticks;
 

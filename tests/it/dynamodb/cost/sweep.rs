@@ -25,6 +25,8 @@ async fn an_idle_sweep_consumes_its_documented_units() {
         let scenario = Scenario { limit, queues, jobs: 30, ..Scenario::default() };
         let deployment = Deployment::new(&scenario).await;
         deployment.run_all(&scenario).await;
+        // While the hour of the last jobs has not ended, they are counted.
+        deployment.run(deployment.clock.now() + Duration::from_mins(90)).await;
         deployment.idle_sweep().await
     };
     let (one, more, limited) = (idle(1, None).await, idle(11, None).await, idle(1, Some(1)).await);
