@@ -104,9 +104,19 @@ async fn list(client: &Client, ctx: &Context) -> anyhow::Result<ExitCode> {
     if ctx.json() {
         ctx.print(serde_json::to_string(&page)?)?;
     } else {
-        ctx.print_tables(render(ctx.look, &page.read(client)?, ctx.now()))?;
+        let queues = page.read(client)?;
+        ctx.print_tables(render(ctx.look, &queues, ctx.now()))?;
+        if let Some(note) = age_of_counts(&queues, ctx.now()) {
+            ctx.note(note);
+        }
     }
     Ok(ExitCode::Ok)
+}
+
+/// When the server counted the jobs, if not for this answer.
+fn age_of_counts(queues: &[QueueView<'_>], now: Timestamp) -> Option<String> {
+    let counted = queues.iter().filter_map(|queue| queue.status.as_ref()?.counted_at).min()?;
+    Some(format!("scheduled and running jobs were counted {}", output::when(counted, now)))
 }
 
 async fn explain(client: &Client, name: &str, ctx: &Context) -> anyhow::Result<ExitCode> {
@@ -202,7 +212,9 @@ fn render(look: OutputStyle, queues: &[QueueView<'_>], now: Timestamp) -> String
         let status = queue.status.as_ref();
         let count = |count: Option<u64>| count.map_or_else(output::dash, |count| count.to_string());
         let depth = |state: &str| {
-            count(status.map(|status| status.depth.get(state).copied().unwrap_or_default()))
+            let jobs = status.map(|status| status.depth.get(state).copied().unwrap_or_default());
+            let more = if status.is_some_and(|status| status.depth_at_least) { "+" } else { "" };
+            format!("{}{more}", count(jobs))
         };
         let held = status.map(|status| {
             let each = status.held.iter().map(|held| format!("{} {}", held_by(held), held.jobs));
@@ -271,6 +283,26 @@ mod tests {
             &queues,
             Timestamp::from_millis(1_000_000_000_000)
         ));
+    }
+
+    #[test]
+    fn kept_counts_are_shown_with_their_age() {
+        let of = |status| -> QueueView<'_> {
+            let queue = json!({"name": "mail", "status": sample::queue_status(status)});
+            serde_json::from_value(sample::queue(queue)).unwrap()
+        };
+        let now = Timestamp::from_millis(1_000_000_000_000);
+        let mut queues = vec![of(json!({"depth": {"scheduled": 7}}))];
+        assert_eq!(age_of_counts(&queues, now), None, "counted for this answer");
+        for at in ["2001-09-09T01:46:10Z", "2001-09-09T01:45:40Z", "2001-09-09T01:46:30Z"] {
+            queues.push(of(json!({
+                "depth": {"scheduled": 2000}, "counted_at": at, "depth_at_least": true,
+            })));
+        }
+        let note = age_of_counts(&queues, now).unwrap();
+        assert_eq!(note, "scheduled and running jobs were counted 1 min ago");
+        let shown = render(OutputStyle::default(), &queues, now);
+        assert!(shown.contains("2000+") && !shown.contains("7+"), "{shown}");
     }
 
     #[test]

@@ -6,6 +6,10 @@ const $ = (id) => document.getElementById(id);
 const USES = 12; // Values of constraints per chart, the heaviest first.
 const KEEP = 180; // Samples per chart: six minutes at one every two seconds.
 const EVERY = 2000;
+// A server that keeps the counts of jobs counts them each minute, and pays for what it reads.
+const EVERY_KEPT = 30000;
+const KEPT = 60000;
+const PAGES = 9; // Pages without jobs that a list skips at once.
 
 const node = (name, attributes = {}, ...children) => {
   const made = document.createElement(name);
@@ -175,21 +179,34 @@ const holderName = ({ kind, name, value }) =>
 const queueRow = (queue) => {
   const { status } = queue;
   const depth = status.depth || {};
+  const count = (jobs) => `${jobs || 0}${status.depth_at_least ? '+' : ''}`;
   const held = (status.held || []).map((holder) => `${holderName(holder)}: ${holder.jobs}`);
   const path = `/v1/queues/${encodeURIComponent(queue.name)}`;
   const jobs = `#jobs?queue=${encodeURIComponent(queue.name)}`;
   const name = node('span', {}, node('a', { href: jobs }, queue.name),
     queue.paused ? node('span', { class: 'state paused' }, ' paused') : null);
   return node('tr', {},
-    cell(name), cell(depth.scheduled || 0, 'number'), cell(status.ready, 'number'),
-    cell(`${depth.running || 0} (weight ${status.running_weight})`, 'number'),
-    cell(queue.concurrency ?? 'none', 'number'), cell(depth.failed || 0, 'number'),
+    cell(name), cell(count(depth.scheduled), 'number'), cell(status.ready, 'number'),
+    cell(`${count(depth.running)} (weight ${status.running_weight})`, 'number'),
+    cell(queue.concurrency ?? 'none', 'number'), cell(count(depth.failed), 'number'),
     cell(since(status.oldest_due_at)), cell(held.join(', ') || '—'),
     cell(status.desired_workers, 'number'), cell(pauseButton(queue.paused, path)));
 };
 
-const showQueues = async () => {
+// When queues with kept counts were read last; 0 if the server counts at once.
+let keptRead = 0;
+
+const showAge = (queues) => {
+  const ages = queues.map((queue) => queue.status.counted_at).filter(Boolean).sort();
+  $('counted').hidden = !ages.length;
+  if (ages.length) $('counted').textContent = `Scheduled, running and failed jobs were counted ${since(ages[0])}.`;
+  keptRead = ages.length ? Date.now() : 0;
+};
+
+const showQueues = async (byTimer) => {
+  if (byTimer && Date.now() < keptRead + KEPT) return;
   const queues = (await all('/v1/queues', 'queues')).filter((queue) => queue.status);
+  showAge(queues);
   queues.forEach(sample);
   const names = new Set(queues.map((queue) => queue.name));
   for (const name of samples.keys()) if (!names.has(name)) samples.delete(name);
@@ -227,9 +244,14 @@ const showJobs = async () => {
   const query = new URLSearchParams(sought.query);
   query.set('limit', '50');
   if (cursor) query.set('cursor', cursor);
-  const page = sought.id
+  let page = sought.id
     ? { jobs: [await ask('GET', `/v1/jobs/${encodeURIComponent(sought.id)}`)] }
     : await ask('GET', `/v1/jobs?${query}`);
+  // A page without jobs may have a next one.
+  for (let more = PAGES; more > 0 && !page.jobs.length && page.next_cursor; more -= 1) {
+    query.set('cursor', page.next_cursor);
+    page = await ask('GET', `/v1/jobs?${query}`);
+  }
   next = page.next_cursor || '';
   $('more').disabled = !next;
   $('first').disabled = !cursor;
@@ -406,7 +428,7 @@ const view = () => {
   return { name: name || 'queues', type, id, query: new URLSearchParams(query || '') };
 };
 
-const refresh = async () => {
+const refresh = async (byTimer = false) => {
   const { name, type, id } = view();
   try {
     if (name === 'job') await showJob(type, id);
@@ -414,7 +436,7 @@ const refresh = async () => {
     else if (name === 'schedules') await showSchedules();
     else if (name === 'workers') await showWorkers();
     else if (name === 'plugins') await showPlugins();
-    await showQueues();
+    await showQueues(byTimer);
     $('health').textContent = 'live';
     $('health').className = 'ok';
     notice('', 'refresh');
@@ -466,8 +488,8 @@ addEventListener('hashchange', route);
 
 // Refreshes never overlap, and stop while the page is hidden.
 const live = async () => {
-  if (!document.hidden) await refresh();
-  setTimeout(live, EVERY);
+  if (!document.hidden) await refresh(true);
+  setTimeout(live, keptRead ? EVERY_KEPT : EVERY);
 };
 route();
 setTimeout(live, EVERY);
