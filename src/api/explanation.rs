@@ -32,7 +32,7 @@ pub struct Explanation {
 /// What holds a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct HeldBy {
-    /// `due_time`, `window`, `paused`, `concurrency`, `type_concurrency`, `constraint`,
+    /// `due_time`, `snoozed`, `window`, `paused`, `concurrency`, `type_concurrency`, `constraint`,
     /// `throttler`, `order`, `worker` or `retry`.
     #[schema(value_type = String)]
     pub kind: Cow<'static, str>,

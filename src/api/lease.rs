@@ -60,6 +60,24 @@ pub enum Status {
     Succeeded,
     /// It failed.
     Failed,
+    /// The worker hands it back unharmed: it does not count against `max_attempts`, and the job has
+    /// its place in the order again. Of an `at_most_once` job the worker thereby says that it has
+    /// not begun.
+    Released,
+    /// The worker hands it back in the same way, until `run_at` or for `delay_seconds`.
+    Snoozed,
+}
+
+impl Status {
+    /// The status as it is serialised.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Released => "released",
+            Self::Snoozed => "snoozed",
+        }
+    }
 }
 
 /// A worker's report of one attempt.
@@ -97,7 +115,7 @@ pub struct ReportBody<'a> {
     )]
     #[schema(value_type = AnyValue, required = false)]
     pub error: Option<&'a RawValue>,
-    /// With `failed`: what went wrong, for people, at most 4 KiB.
+    /// What went wrong, or why it is handed back, for people, at most 4 KiB. Not with `succeeded`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// With `failed`: the reason (default `failed`).
@@ -106,6 +124,13 @@ pub struct ReportBody<'a> {
     /// With `failed`: whether another attempt makes sense (default true).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retryable: Option<bool>,
+    /// With `snoozed`: when the job may start again; in the past means now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run_at: Option<Timestamp>,
+    /// With `snoozed`, instead of `run_at`: in how many seconds it may start again (0 to
+    /// 315360000).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delay_seconds: Option<Seconds>,
     /// When the worker finished. It is read and not kept: the server's own clock counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<Timestamp>,

@@ -34,7 +34,7 @@ pub struct Explanation {
 /// What holds a job.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HeldBy {
-    /// `due_time`, `window`, `paused`, `ledger`, `concurrency`, `type_concurrency`, `constraint`,
+    /// `due_time`, `snoozed`, `window`, `paused`, `ledger`, `concurrency`, `type_concurrency`, `constraint`,
     /// `throttler`, `order`, `worker` or `retry`.
     pub kind: &'static str,
     /// The name of the type, constraint or plugin.

@@ -13,7 +13,7 @@ use tidegate_core::{
     calendar::window::Window,
     job::{
         Attributes, Body, Job, JobId, JobOptions, Payload, QueueName, Token, TypeName,
-        lifecycle::{Failure, Progress},
+        lifecycle::{Failure, HandBack, Progress},
     },
     port::job_store::StateFilter,
     stored::UnknownNames,
@@ -140,6 +140,9 @@ pub enum ReportOutcome {
         /// Whether another attempt may succeed.
         retryable: bool,
     },
+    /// The worker hands it back unharmed: `released`, or `snoozed` until a time. It does not count
+    /// against `max_attempts`. If the job must not run twice, the worker says that it has not begun.
+    HandedBack(HandBack),
 }
 
 /// A worker's report of one attempt.

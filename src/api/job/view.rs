@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 use tidegate_core::{
     calendar::window::Window,
     job::{
-        Attributes, Body, Encoding, Job, JobId, Outcome, Payload, Phase, QueueName, TypeName,
+        Attributes, Body, Encoding, Job, JobId, Payload, Phase, QueueName, TypeName,
         Value as AttributeValue,
-        lifecycle::{AttemptRecord, Failure, Progress, Reason, ResultBody, State, word},
+        lifecycle::{AttemptRecord, EndedAs, Failure, Progress, Reason, ResultBody, State, word},
         retry::Retry,
         spec::{KeepResult, Unique},
     },
@@ -53,8 +53,11 @@ pub struct JobView<'a> {
     pub phase: Cow<'static, str>,
     /// Attempts started so far.
     pub attempt: u16,
-    /// Most attempts.
+    /// Most attempts, without those that were handed back.
     pub max_attempts: u16,
+    /// How many attempts were handed back (`released`, `snoozed`).
+    #[serde(default)]
+    pub handed_back: u16,
     /// Jobs with a lower priority start first.
     pub priority: i32,
     /// Capacity units that it uses while it runs.
@@ -195,10 +198,14 @@ pub struct EntryView<'a> {
     pub started_at: Timestamp,
     /// When its result arrived or its lease expired.
     pub ended_at: Timestamp,
-    /// `succeeded`, `failed` or `cancelled`.
-    pub outcome: Outcome,
+    /// `succeeded`, `failed` or `cancelled`; `released` or `snoozed` if it was handed back.
+    pub outcome: EndedAs,
     /// What went wrong.
     pub error: Option<FailureView<'a>>,
+    /// Why it was handed back, for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub message: Option<Cow<'a, str>>,
     /// When the next attempt was due, if there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_at: Option<Timestamp>,
@@ -236,6 +243,7 @@ impl<'a> JobView<'a> {
             phase: Phase::of(life, now).as_str().into(),
             attempt: life.attempt,
             max_attempts: spec.max_attempts,
+            handed_back: life.attempt - life.counted_attempts(),
             priority: spec.priority,
             weight: spec.weight,
             critical: spec.critical,
@@ -364,8 +372,13 @@ impl<'a> EntryView<'a> {
             attempt: entry.attempt,
             started_at: entry.started_at,
             ended_at: entry.ended_at,
-            outcome: entry.outcome,
+            outcome: entry.ended_as(),
             error: entry.error.as_ref().map(|failure| FailureView::new(failure, encoding)),
+            message: entry
+                .hand_back
+                .as_ref()
+                .and_then(|hand_back| hand_back.message.as_deref())
+                .map(Cow::Borrowed),
             retry_at: entry.retry_at,
         }
     }

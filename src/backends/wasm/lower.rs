@@ -59,8 +59,9 @@ pub(super) fn run_at(job: &Job) -> Timestamp {
 }
 
 /// The earlier failures that a retry strategy receives: the latest ones.
-pub(super) fn earlier(entries: &[AttemptRecord]) -> &[AttemptRecord] {
-    &entries[entries.len().saturating_sub(bounds::EARLIER)..]
+pub(super) fn earlier(entries: &[AttemptRecord]) -> Vec<&AttemptRecord> {
+    let failed: Vec<_> = entries.iter().filter(|entry| entry.hand_back.is_none()).collect();
+    failed[failed.len().saturating_sub(bounds::EARLIER)..].to_vec()
 }
 
 fn job<'a>(job: &'a Job, attempt: u16, attributes: &'a [Attribute<'a>]) -> Lowered<'a> {
@@ -158,7 +159,7 @@ pub(super) fn retry<R>(
     let (last, earlier) = call.job.life.history.split_last()?;
     let texts = Texts::of(std::iter::once(&call.job.spec.attributes));
     let attributes = texts.attributes();
-    let earlier: Vec<_> = self::earlier(earlier).iter().map(failure).collect();
+    let earlier: Vec<_> = self::earlier(earlier).into_iter().map(failure).collect();
     let failed = FailedJob {
         job: job(&call.job, last.attempt, &attributes),
         last: failure(last),

@@ -22,9 +22,9 @@ use tokio::{
 };
 
 use super::report::AttemptOutcome;
-use crate::cli::context::print_error;
+use crate::cli::{args, context::print_error};
 use tidegate_api::{AnyValue, LeaseView, Progress, Status};
-use tidegate_core::job::trace;
+use tidegate_core::{job::trace, time::Seconds};
 
 /// The exit code of a failure that a retry cannot help.
 pub const FINAL_EXIT_CODE: i32 = 100;
@@ -93,13 +93,13 @@ pub async fn run(
     // A command need not read its input: a pipe that breaks is no failure.
     let writing = tokio::spawn(async move { stdin.write_all(data.as_bytes()).await });
     let result = Arc::new(Mutex::new(Vec::new()));
-    let tail = Arc::new(Mutex::new(Vec::new()));
+    let said = Arc::new(Mutex::new(Said::default()));
     let stdout =
         tokio::spawn(read_result(child.stdout().take().expect("it is piped"), result.clone()));
     let stderr = tokio::spawn(read_messages(
         child.stderr().take().expect("it is piped"),
         job.id.to_string(),
-        tail.clone(),
+        said.clone(),
         progress,
     ));
 
@@ -115,11 +115,30 @@ pub async fn run(
         stop_stdout.abort();
         stop_stderr.abort();
     }
-    let (result, tail) = (std::mem::take(&mut *result.lock()), text(&tail.lock()));
+    let (result, said) = (std::mem::take(&mut *result.lock()), std::mem::take(&mut *said.lock()));
     Ok(match stopped {
-        None => outcome(status, &result, &tail),
+        None => match said.hand_back {
+            Some(HandBack { delay, message }) => AttemptOutcome::handed_back(delay, message),
+            None => outcome(status, &result, &text(&said.tail)),
+        },
         Some(reason) => AttemptOutcome::failed(stopped_message(reason)).with_exit(status),
     })
+}
+
+/// What a command wrote to standard error.
+#[derive(Default)]
+struct Said {
+    /// The end of its lines, without those that are for the worker.
+    tail: Vec<u8>,
+    /// The last request to hand the attempt back.
+    hand_back: Option<HandBack>,
+}
+
+/// A request to hand the attempt back.
+#[derive(Debug, PartialEq)]
+struct HandBack {
+    delay: Option<Seconds>,
+    message: Option<String>,
 }
 
 /// Returns the report of a process that ended by itself.
@@ -140,6 +159,7 @@ fn outcome(status: ExitStatus, output: &[u8], tail: &str) -> AttemptOutcome {
         message: None,
         error: None,
         retryable: None,
+        delay: None,
     }
 }
 
@@ -215,11 +235,11 @@ async fn read_result(
     }
 }
 
-/// Reads lines: extracts progress, prints the others, and keeps their end in `tail`.
+/// Reads lines: extracts progress and hand-backs, prints the others, and keeps their end.
 async fn read_messages(
     mut from: impl AsyncRead + Unpin,
     id: String,
-    tail: Arc<Mutex<Vec<u8>>>,
+    said: Arc<Mutex<Said>>,
     progress: watch::Sender<Option<Progress>>,
 ) -> io::Result<()> {
     let mut pending = Vec::new();
@@ -228,8 +248,12 @@ async fn read_messages(
             progress.send_replace(Some(reported));
             return;
         }
+        if let Some(hand_back) = hand_back(line) {
+            said.lock().hand_back = Some(hand_back);
+            return;
+        }
         print_error(format_args!("[{id}] {}", String::from_utf8_lossy(line)));
-        let mut tail = tail.lock();
+        let tail = &mut said.lock().tail;
         tail.extend_from_slice(line);
         tail.push(b'\n');
         let over = tail.len().saturating_sub(MAX_MESSAGE_BYTES);
@@ -262,6 +286,22 @@ fn progress(line: &[u8]) -> Option<Progress> {
         .map_or((reported, None), |(percent, note)| (percent, Some(note.trim().to_owned())));
     let percent: f64 = percent.trim_end_matches('%').parse().ok()?;
     (0.0..=100.0).contains(&percent).then_some(Progress { percent, note })
+}
+
+/// Parses a line such as `::release shutting down` or `::snooze 5m not ready`.
+fn hand_back(line: &[u8]) -> Option<HandBack> {
+    let line = std::str::from_utf8(line).ok()?.strip_prefix("::")?;
+    let (verb, rest) = line.split_once(' ').unwrap_or((line, ""));
+    let (delay, message) = match verb {
+        "release" => (None, rest),
+        "snooze" => {
+            let (delay, message) = rest.trim().split_once(' ').unwrap_or((rest.trim(), ""));
+            (Some(args::span(delay).ok()?), message)
+        }
+        _ => return None,
+    };
+    let message = Some(message.trim()).filter(|message| !message.is_empty());
+    Some(HandBack { delay, message: message.map(str::to_owned) })
 }
 
 /// Returns the bytes as text, without a character that was cut at the front.
@@ -348,14 +388,34 @@ mod tests {
         }
     }
 
+    #[test]
+    fn lines_that_hand_an_attempt_back_are_parsed() {
+        let back = |seconds: Option<u64>, message: Option<&str>| {
+            let delay = seconds.map(Seconds::new);
+            Some(HandBack { delay, message: message.map(str::to_owned) })
+        };
+        for (line, expected) in [
+            ("::release", back(None, None)),
+            ("::release going away ", back(None, Some("going away"))),
+            ("::snooze 5m", back(Some(300), None)),
+            ("::snooze 90s not ready", back(Some(90), Some("not ready"))),
+            ("::snooze", None),
+            ("::snooze soon", None),
+            ("::released", None),
+            (" ::release", None),
+        ] {
+            assert_eq!(hand_back(line.as_bytes()), expected, "{line}");
+        }
+    }
+
     #[tokio::test]
     async fn message_is_the_end_of_standard_error() {
-        let tail = Arc::new(Mutex::new(Vec::new()));
+        let said = Arc::new(Mutex::new(Said::default()));
         let (progress, reported) = watch::channel(None);
         let mut input = "é".repeat(MAX_MESSAGE_BYTES).into_bytes();
         input.extend_from_slice(b"x\n::progress 7\nlast");
-        read_messages(&input[..], "j".to_owned(), tail.clone(), progress).await.unwrap();
-        let kept = text(&tail.lock());
+        read_messages(&input[..], "j".to_owned(), said.clone(), progress).await.unwrap();
+        let kept = text(&said.lock().tail);
         assert!(
             kept.len() <= MAX_MESSAGE_BYTES
                 && kept.ends_with("x\nlast")

@@ -4,8 +4,8 @@
 //!   worker (leases, carries reports) ──▶ attempt (heartbeats) ──▶ command (the process)
 //! ```
 //!
-//! The worker loses no attempt that it knows of. On a stop it finishes every leased and running
-//! job, and reports all of them. Then the server ends the lease request in flight and forgets the
+//! The worker loses no attempt that it knows of. On a stop it finishes and reports every running
+//! job, and hands back the jobs that the lease request in flight still brings. Then the server ends the lease request in flight and forgets the
 //! worker.
 
 mod attempt;
@@ -38,7 +38,9 @@ use worker::Worker;
     Exit code 0 means succeeded. Standard output is the result: JSON if it is valid JSON, \
     otherwise a string. Exit code 100 means failed without a retry. Every other one means failed \
     with a retry. The end of standard error is the message. A line `::progress 40 halfway` on \
-    standard error reports progress.\n\n\
+    standard error reports progress. With a line `::release WHY` or `::snooze 5m WHY` the job is \
+    handed back when the command ends, at once or after the time, and the attempt does not \
+    count.\n\n\
     A cancelled job's command gets SIGTERM, and SIGKILL 5 s later. SIGTERM or Ctrl-C stops the \
     worker after its running jobs; a second one kills them.\n\n\
     Example:\n  \

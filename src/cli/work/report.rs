@@ -5,7 +5,10 @@ use std::{process::ExitStatus, sync::Arc};
 use serde_json::value::{RawValue, to_raw_value};
 
 use tidegate_api::{LeaseView, ReportBody, Status};
-use tidegate_core::job::{JobId, TypeName};
+use tidegate_core::{
+    job::{JobId, TypeName},
+    time::Seconds,
+};
 
 /// The lease of one attempt, shared by what runs, renews and reports it.
 pub type Lease = Arc<LeaseView<'static>>;
@@ -19,9 +22,17 @@ pub struct AttemptOutcome {
     /// How the process ended, as JSON.
     pub error: Option<Box<RawValue>>,
     pub retryable: Option<bool>,
+    /// For how long it is snoozed.
+    pub delay: Option<Seconds>,
 }
 
 impl AttemptOutcome {
+    /// Returns an attempt that is handed back, at once or for a while.
+    pub fn handed_back(delay: Option<Seconds>, message: Option<String>) -> Self {
+        let status = if delay.is_some() { Status::Snoozed } else { Status::Released };
+        Self { status, result: None, message, error: None, retryable: None, delay }
+    }
+
     /// Returns a failure that is retried while attempts are left.
     pub fn failed(message: impl Into<String>) -> Self {
         Self {
@@ -30,6 +41,7 @@ impl AttemptOutcome {
             message: Some(message.into()),
             error: None,
             retryable: None,
+            delay: None,
         }
     }
 
@@ -69,7 +81,7 @@ impl Report {
 
     /// Returns the body of a request of its own, whose path names the job.
     pub fn body(&self) -> ReportBody<'_> {
-        let AttemptOutcome { status, result, message, error, retryable } = &self.outcome;
+        let AttemptOutcome { status, result, message, error, retryable, delay } = &self.outcome;
         ReportBody {
             id: None,
             job_type: None,
@@ -80,6 +92,8 @@ impl Report {
             message: message.clone(),
             reason: None,
             retryable: *retryable,
+            run_at: None,
+            delay_seconds: *delay,
             finished_at: None,
             token: None,
         }

@@ -220,7 +220,15 @@ impl<'a> Worker<'a> {
                 if let Some(pause) = granted.retry_after_seconds {
                     self.not_before = Instant::now() + pause.duration().min(MAX_PAUSE);
                 }
-                granted.leases.into_iter().for_each(|lease| self.begin(lease));
+                for lease in granted.leases {
+                    if self.stopping {
+                        let message = Some("its worker stopped before it began".to_owned());
+                        let outcome = AttemptOutcome::handed_back(None, message);
+                        self.report(Report::new(&lease, outcome));
+                    } else {
+                        self.begin(lease);
+                    }
+                }
             }
             // One of the reports may be invalid: each gets its own error in a request of its own.
             Err(err) if !err.passes() && !reports.is_empty() => {
@@ -285,7 +293,7 @@ impl<'a> Worker<'a> {
         outcome: &AttemptOutcome,
         took: Duration,
     ) -> io::Result<()> {
-        let status = if outcome.status == Status::Succeeded { "succeeded" } else { "failed" };
+        let status = outcome.status.as_str();
         if self.ctx.json() {
             let (id, job_type, attempt) = (&lease.job.id, &lease.job.r#type, lease.attempt);
             let line = serde_json::json!({
@@ -388,7 +396,7 @@ async fn post(client: Client, mut report: Report, kill: watch::Receiver<bool>) -
 fn replacement(report: Report, err: &Error) -> Option<Report> {
     print_error(format_args!("[{}] its report was rejected: {err}", report.id));
     let over = matches!(err, Error::Problem(problem) if matches!(problem.status, 404 | 409 | 410));
-    if over || report.outcome.status == Status::Failed {
+    if over || report.outcome.status != Status::Succeeded {
         return None;
     }
     let outcome = AttemptOutcome {

@@ -25,6 +25,10 @@ pub struct TypeConfig {
     pub delivery: Delivery,
     /// Most attempts (default 3, with `at_most_once` 1; 1 to 65535).
     pub max_attempts: Option<u16>,
+    /// Most attempts in a row that workers hand back (`released`, `snoozed`) without progress. A
+    /// further one fails as `not_delivered` and counts against `max_attempts` (default 100; 0 to
+    /// 65535).
+    pub max_releases: u16,
     /// Most weight of this type that runs at once.
     pub concurrency: Option<u32>,
     /// From claim to result (default 86400; 0.001 to 31536000).
@@ -79,6 +83,11 @@ pub struct TypeConfig {
     pub headers: BTreeMap<String, String>,
 }
 
+impl TypeConfig {
+    /// The default of `max_releases`.
+    pub const DEFAULT_MAX_RELEASES: u16 = 100;
+}
+
 impl Default for TypeConfig {
     fn default() -> Self {
         Self {
@@ -86,6 +95,7 @@ impl Default for TypeConfig {
             target: None,
             delivery: Delivery::AtLeastOnce,
             max_attempts: None,
+            max_releases: Self::DEFAULT_MAX_RELEASES,
             concurrency: None,
             timeout_seconds: Seconds::new(86_400),
             response_timeout_seconds: Seconds::new(30),

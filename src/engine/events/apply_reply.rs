@@ -57,6 +57,9 @@ impl Engine {
                     return Err(Error::Internal("a running attempt was settled before".into()));
                 }
             },
+            (_, ReportOutcome::HandedBack(_)) => {
+                return Err(Error::Internal("a reply hands no attempt back".into()));
+            }
             (_, ReportOutcome::Succeeded { result }) => {
                 let event = Event::SucceedLate { result: result.as_ref().and_then(ResultBody::of) };
                 (

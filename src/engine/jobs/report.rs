@@ -15,9 +15,9 @@ use crate::{
 use tidegate_core::{
     job::{
         Body, Event, Job, Outcome, Payload,
-        lifecycle::{AttemptRecord, ResultBody, RetryDecision, State},
+        lifecycle::{AttemptRecord, Reason, ResultBody, RetryDecision, State},
         retry::Retry,
-        type_config::Delivery,
+        type_config::{Delivery, TypeConfig},
     },
     time::Timestamp,
 };
@@ -79,6 +79,16 @@ impl Engine {
                 };
                 Event::Fail { attempt, failure: failure.clone(), next }
             }
+            ReportOutcome::HandedBack(hand_back) => {
+                let at_most_once = tick::delivery(catalog, job)? == Delivery::AtMostOnce;
+                let next =
+                    if at_most_once { RetryDecision::GiveUp } else { self.retry_decision(job) };
+                let config = catalog.types.get(&job.spec.job_type).map(|item| &item.config);
+                let max_in_a_row =
+                    config.map_or(TypeConfig::DEFAULT_MAX_RELEASES, |config| config.max_releases);
+                let hand_back = hand_back.clone();
+                Event::HandBack { attempt, hand_back, at_most_once, max_in_a_row, next }
+            }
         };
         let job = job
             .apply(event, now)
@@ -90,7 +100,8 @@ impl Engine {
     pub(crate) fn retry_decision(&self, job: &Job) -> RetryDecision {
         match &job.spec.retry {
             Retry::Exponential(backoff) => {
-                RetryDecision::Wait(backoff.after(job.life.attempt, self.ports.entropy.fraction()))
+                let attempt = job.life.counted_attempts();
+                RetryDecision::Wait(backoff.after(attempt, self.ports.entropy.fraction()))
             }
             Retry::Plugin(..) => RetryDecision::AskPlugin(Duration::ZERO),
         }
@@ -140,11 +151,18 @@ impl Engine {
 /// 403 for the token of another attempt; 409 `stale_attempt` if the result differs.
 fn check_repeated(history: &[AttemptRecord], report: &Report) -> Result<(), Error> {
     let entry = history.iter().rev().find(|entry| entry.attempt == report.attempt);
-    let same = entry.is_some_and(|entry| match report.outcome {
+    let same = entry.is_some_and(|entry| match &report.outcome {
         // An attempt that a forced cancel ended is recorded as cancelled: its result was not
         // accepted.
         ReportOutcome::Succeeded { .. } => entry.outcome == Outcome::Succeeded,
         ReportOutcome::Failed { .. } => entry.outcome == Outcome::Failed,
+        ReportOutcome::HandedBack(again) => match (&entry.hand_back, &entry.error) {
+            (Some(before), _) => before.until.is_some() == again.until.is_some(),
+            // Too many before it were handed back.
+            (None, error) => {
+                error.as_ref().is_some_and(|error| error.reason == Reason::NotDelivered)
+            }
+        },
     });
     if entry.is_some_and(|entry| report.token.is_some_and(|token| token != entry.token)) {
         return Err(Error::Forbidden("the token is not that of the attempt".into()));

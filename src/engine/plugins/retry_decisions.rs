@@ -323,7 +323,8 @@ impl Engine {
     /// The job with the built-in backoff as its decision.
     fn fall_back(&self, job: &Job, fault: Option<RetryFault>) -> Option<DecidedJob> {
         let now = self.now();
-        let wait = Backoff::default().after(job.life.attempt, self.ports.entropy.fraction());
+        let attempt = job.life.counted_attempts();
+        let wait = Backoff::default().after(attempt, self.ports.entropy.fraction());
         planned(job, PluginRetry::Retry(now + wait), false, now, fault)
     }
 }

@@ -15,7 +15,10 @@ use super::{
     scenario::{BadScenario, Scenario, Service, Span, TracedAttempt, TracedJob},
 };
 use tidegate_core::{
-    job::{Attributes, JobId, Outcome, QueueName, TypeName, lifecycle::Reason},
+    job::{
+        Attributes, JobId, Outcome, QueueName, TypeName,
+        lifecycle::{EndedAs, Reason},
+    },
     queue::matcher::{Condition, Matcher},
     time::{Seconds, Timestamp},
 };
@@ -54,8 +57,10 @@ struct LiveOriginal {
 struct LiveEntry {
     started_at: Timestamp,
     ended_at: Timestamp,
-    outcome: Outcome,
+    outcome: EndedAs,
     error: Option<LiveError>,
+    message: Option<String>,
+    retry_at: Option<Timestamp>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -159,9 +164,12 @@ fn traced(
                 outcome: Some(entry.outcome),
                 reason: error.and_then(|error| error.reason),
                 status: error.and_then(|error| error.status),
-                message: error.and_then(|error| error.message.clone()),
+                message: error.map_or(entry.message.clone(), |error| error.message.clone()),
                 details: error.and_then(|error| error.details.clone()),
-                not_before_seconds: error.and_then(|error| error.retry_after_seconds),
+                not_before_seconds: match (entry.outcome, entry.retry_at) {
+                    (EndedAs::Snoozed, Some(at)) => Some(span(entry.ended_at, at)),
+                    _ => error.and_then(|error| error.retry_after_seconds),
+                },
                 started_seconds: Some(after(entry.started_at)),
             }
         })

@@ -74,12 +74,17 @@ impl Release {
 
 /// The unknown fields of a lifecycle on every level.
 pub fn fields_of(life: &mut Lifecycle) -> impl Iterator<Item = &mut UnknownFields> {
-    let Lifecycle { state, history, unknown, .. } = life;
+    let Lifecycle { state, history, hand_backs, unknown, .. } = life;
     let run = match state {
         State::Running(run) => Some(&mut run.unknown),
         _ => None,
     };
-    history.iter_mut().map(|entry| &mut entry.unknown).chain(run).chain([unknown])
+    let entries = history.iter_mut().flat_map(|entry| {
+        let hand_back = entry.hand_back.as_mut().map(|hand_back| &mut hand_back.unknown);
+        [&mut entry.unknown].into_iter().chain(hand_back)
+    });
+    let hand_backs = hand_backs.as_mut().map(|backs| &mut backs.unknown);
+    entries.chain(run).chain(hand_backs).chain([unknown])
 }
 
 /// A store through which everything is written as a release writes it.

@@ -89,7 +89,7 @@ pub(crate) fn settled(queue: &str, ticked: &TickOutcome) {
         let Some(entry) = job.life.history.last() else {
             continue;
         };
-        let outcome = entry.outcome.as_str();
+        let outcome = entry.ended_as().as_str();
         *attempts.entry((job.spec.job_type.as_str(), outcome)).or_default() += 1;
         histogram!("tidegate_attempt_duration_seconds", "queue" => queue.to_owned())
             .record(entry.ended_at.since(entry.started_at).as_secs_f64());

@@ -147,6 +147,7 @@ fn failure() -> RetryCall {
         retry_at: None,
         token: Token::new(0),
         reply: None,
+        hand_back: None,
         unknown: UnknownFields::default(),
     };
     let mut job = job("j").queue("orders").build();

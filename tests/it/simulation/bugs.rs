@@ -30,6 +30,8 @@ pub enum Bug {
     AuditDropped,
     /// Revoking an unclaimed grant uses up an attempt.
     RevokeUsesAttempt,
+    /// An attempt that was handed back counts.
+    HandBackUsesAttempt,
     /// A job is acknowledged but not written.
     JobsDropped,
     /// One engine's clock is an hour ahead.
@@ -56,7 +58,7 @@ pub enum Bug {
 
 impl Bug {
     /// Every bug, and whether it shows on a store that writes one by one.
-    pub const ALL: [(Self, bool); 18] = [
+    pub const ALL: [(Self, bool); 19] = [
         (Self::LedgerVersionIgnored, false),
         (Self::RevisionIgnored, false),
         (Self::RequirementDropped, true),
@@ -64,6 +66,7 @@ impl Bug {
         (Self::GrantsDropped, true),
         (Self::AuditDropped, false),
         (Self::RevokeUsesAttempt, false),
+        (Self::HandBackUsesAttempt, false),
         (Self::JobsDropped, false),
         (Self::ClockAhead, false),
         (Self::HintsPremature, false),
@@ -132,6 +135,7 @@ impl Bug {
                     batch.check_at = batch.check_at + Duration::from_hours(10);
                 }
             }
+            (Self::HandBackUsesAttempt, Write::SetJob { job, .. }) => job.life.hand_backs = None,
             (Self::RevokeUsesAttempt, Write::SetJob { job, .. }) => {
                 let there = model.jobs.get(&job.id);
                 let waits = |job: &Job| matches!(job.life.state, State::Scheduled { .. });

@@ -26,7 +26,8 @@ const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 /// Maximum idle connections of each host.
 const MAX_IDLE_CONNECTIONS: usize = 256;
 /// The response headers that the engine uses.
-const RESPONSE_HEADERS: [&str; 3] = ["content-type", "retry-after", "tidegate-retryable"];
+const RESPONSE_HEADERS: [&str; 4] =
+    ["content-type", "retry-after", "tidegate-retryable", "tidegate-status"];
 
 type BoxError = Box<dyn Error + Send + Sync>;
 

@@ -93,6 +93,7 @@ impl FailureJson {
             retry_at: None,
             token: Token::new(0),
             reply: None,
+            hand_back: None,
             unknown: UnknownFields::default(),
         }
     }
@@ -127,7 +128,7 @@ impl RetryJson {
             failed: FailedJob {
                 job: JobJson::of(&call.job, attempt),
                 last: last.map_or(nothing, FailureJson::of),
-                earlier: lower::earlier(earlier).iter().map(FailureJson::of).collect(),
+                earlier: lower::earlier(earlier).into_iter().map(FailureJson::of).collect(),
                 not_before: call.not_before,
             },
             data: call.data.as_deref().map(raw),

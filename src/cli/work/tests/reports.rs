@@ -49,6 +49,25 @@ async fn a_failure_has_the_exit_code_and_the_end_of_stderr() {
 }
 
 #[tokio::test]
+async fn a_command_hands_its_job_back_by_a_line_on_stderr() {
+    for (line, expected) in [
+        ("::release no time", json!({"status": "released", "message": "no time"})),
+        ("::snooze 90s", json!({"status": "snoozed", "delay_seconds": 90})),
+    ] {
+        let server = server(vec![lease("j1", 30_000)], fine).await;
+        let working = Working::begin(&server, plan(&format!("echo '{line}' >&2; exit 3")));
+        let asked = server.saw(|seen| reports(seen).is_some()).await;
+        assert_eq!(working.stop().await, ExitCode::Ok);
+        let mut expected = expected;
+        for (field, value) in [("id", "j1"), ("type", "mail"), ("token", "token-j1")] {
+            expected[field] = json!(value);
+        }
+        expected["attempt"] = json!(2);
+        assert_eq!(reports(&asked), Some(&expected));
+    }
+}
+
+#[tokio::test]
 async fn a_report_does_not_wait_for_a_pending_lease_request() {
     let reported = Arc::new(tokio::sync::Notify::new());
     let asked = Arc::new(Mutex::new(0));

@@ -52,6 +52,38 @@ async fn a_stopped_idle_worker_leaves_at_once() {
     assert_eq!(seen.iter().filter(|seen| seen.path == "/v1/leases").count(), 1);
 }
 
+#[tokio::test]
+async fn a_stopped_worker_hands_back_what_it_has_not_begun() {
+    let leaving = Arc::new(tokio::sync::watch::channel(false).0);
+    let asked = leaving.clone();
+    let server = FakeServer::answering_slowly(move |seen| {
+        let (leaving, mut left) = (leaving.clone(), leaving.subscribe());
+        async move {
+            if seen.line().starts_with("DELETE") {
+                leaving.send_replace(true);
+            }
+            if seen.path != "/v1/leases" {
+                return (200, json!({}));
+            }
+            // The server had claimed the job when it learned that the worker leaves.
+            drop(left.wait_for(|left| *left).await);
+            (200, sample::leases(&[lease("j1", 30_000)], &[]))
+        }
+    })
+    .await;
+    let working = Working::begin(&server, plan("touch never"));
+    server.saw(|seen| seen.path == "/v1/leases").await;
+    assert_eq!(working.stop().await, ExitCode::Ok);
+    assert!(*asked.borrow());
+    let report = server.saw(direct).await;
+    assert_eq!(
+        report.body,
+        json!({
+            "attempt": 2, "status": "released", "message": "its worker stopped before it began",
+        })
+    );
+}
+
 #[test]
 fn the_default_name_of_a_worker_is_unique_and_short() {
     let name = unique_name(&Context::new(

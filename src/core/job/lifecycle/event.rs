@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Failure, Progress, ResultBody, State, Token, Version, Waiting, word};
+use super::{Failure, HandBack, Progress, ResultBody, State, Token, Version, Waiting, word};
 use crate::time::Timestamp;
 
 /// What follows a failed attempt, as the retry strategy decided.
@@ -66,6 +66,20 @@ pub enum Event {
         /// Why it failed.
         failure: Failure,
         /// The decision of the retry strategy, ignored if no attempt is left.
+        next: RetryDecision,
+    },
+    /// The worker hands the attempt back unharmed. It does not count against `max_attempts`, unless
+    /// too many before it were handed back without progress: then it fails as `not_delivered`.
+    HandBack {
+        /// The attempt that the report names.
+        attempt: u16,
+        /// Until when, and why.
+        hand_back: HandBack,
+        /// Whether the job must not be started twice, so that the attempt has not begun.
+        at_most_once: bool,
+        /// Most hand-backs in a row without progress.
+        max_in_a_row: u16,
+        /// The decision of the retry strategy, if the attempt fails instead.
         next: RetryDecision,
     },
     /// The latest attempt succeeded after it was given up, while the next one waits. The job

@@ -1,5 +1,7 @@
 //! The attempts of a job, and the bounds of their history.
 
+use serde::{Deserialize, Serialize};
+
 use super::{Failure, Lifecycle, Outcome, ReplyId, Running, Token};
 use crate::{record, stored::UnknownFields, time::Timestamp};
 
@@ -11,6 +13,67 @@ pub const MAX_HISTORY: usize = 100;
 /// stores bound its size, and some charge for each kilobyte of every write.
 pub const MAX_HISTORY_BYTES: usize = 64 << 10;
 
+/// How many of the attempts that were handed back one after the other the history keeps: the
+/// latest ones. A job that polls something may be snoozed thousands of times.
+pub const MAX_HAND_BACKS_IN_HISTORY: usize = 10;
+
+/// What a worker said when it handed an attempt back.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HandBack {
+    /// The time that it asked for; none if the job may start again at once.
+    pub until: Option<Timestamp>,
+    /// Why, for people, at most 4 KiB.
+    pub message: Option<String>,
+    /// The fields that a newer release added.
+    pub unknown: UnknownFields,
+}
+
+record!(HandBack { until, message });
+
+/// The attempts of a job that were handed back. They do not count against `max_attempts`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HandBacks {
+    /// All of them.
+    pub total: u16,
+    /// Those since an attempt last made progress or failed.
+    pub in_a_row: u16,
+    /// Those that had not begun: their type was `at_most_once`, for which a hand-back means that.
+    pub not_begun: u16,
+    /// The fields that a newer release added.
+    pub unknown: UnknownFields,
+}
+
+record!(HandBacks { total, in_a_row, not_begun });
+
+/// How an attempt ended, as the API shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum EndedAs {
+    /// It succeeded.
+    Succeeded,
+    /// It failed.
+    Failed,
+    /// A forced cancel ended it.
+    Cancelled,
+    /// Its worker handed it back. It does not count against `max_attempts`.
+    Released,
+    /// Its worker handed it back until a time. It does not count against `max_attempts`.
+    Snoozed,
+}
+
+impl EndedAs {
+    /// The end as the API shows it, in lower case.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+            Self::Released => "released",
+            Self::Snoozed => "snoozed",
+        }
+    }
+}
+
 /// One finished attempt, or a decision that ended one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttemptRecord {
@@ -20,7 +83,8 @@ pub struct AttemptRecord {
     pub started_at: Timestamp,
     /// When its result came or the engine gave it up.
     pub ended_at: Timestamp,
-    /// `succeeded`, `failed` or `cancelled`.
+    /// `succeeded`, `failed` or `cancelled`. One that was handed back is `cancelled`, which the
+    /// releases before `hand_back` can read; see [`AttemptRecord::end`].
     pub outcome: Outcome,
     /// Why it failed, if it did.
     pub error: Option<Failure>,
@@ -30,13 +94,57 @@ pub struct AttemptRecord {
     pub token: Token,
     /// The reply that brought the result, if one did.
     pub reply: Option<ReplyId>,
+    /// What its worker said when it handed the attempt back, if it did.
+    pub hand_back: Option<HandBack>,
     /// The fields that a newer release added.
     pub unknown: UnknownFields,
 }
 
-record!(AttemptRecord { attempt, started_at, ended_at, outcome, error, retry_at, token, reply });
+record!(AttemptRecord {
+    attempt,
+    started_at,
+    ended_at,
+    outcome,
+    error,
+    retry_at,
+    token,
+    reply;
+    hand_back
+});
+
+impl AttemptRecord {
+    /// How the attempt ended.
+    pub fn ended_as(&self) -> EndedAs {
+        match (&self.hand_back, self.outcome) {
+            (Some(HandBack { until: Some(_), .. }), _) => EndedAs::Snoozed,
+            (Some(_), _) => EndedAs::Released,
+            (None, Outcome::Succeeded) => EndedAs::Succeeded,
+            (None, Outcome::Cancelled) => EndedAs::Cancelled,
+            (None, _) => EndedAs::Failed,
+        }
+    }
+}
 
 impl Lifecycle {
+    /// Adds the hand-back of the running attempt to the history.
+    pub(super) fn record_hand_back(
+        &mut self,
+        run: &Running,
+        ended_at: Timestamp,
+        hand_back: HandBack,
+        retry_at: Option<Timestamp>,
+    ) {
+        let in_a_row = self.history.iter().rev().take_while(|entry| entry.hand_back.is_some());
+        let in_a_row = in_a_row.count();
+        if in_a_row >= MAX_HAND_BACKS_IN_HISTORY {
+            self.history.remove(self.history.len() - in_a_row);
+        }
+        self.enter(AttemptRecord {
+            hand_back: Some(hand_back),
+            ..self.entry_of(run, ended_at, Outcome::Cancelled, None, retry_at)
+        });
+    }
+
     /// Adds the end of the running attempt to the history.
     pub(super) fn record(
         &mut self,
@@ -46,18 +154,30 @@ impl Lifecycle {
         error: Option<Failure>,
         retry_at: Option<Timestamp>,
     ) {
-        let (attempt, token) = (self.attempt, run.token);
-        self.enter(AttemptRecord {
-            attempt,
+        self.enter(self.entry_of(run, ended_at, outcome, error, retry_at));
+    }
+
+    /// The entry of the running attempt, which ended.
+    fn entry_of(
+        &self,
+        run: &Running,
+        ended_at: Timestamp,
+        outcome: Outcome,
+        error: Option<Failure>,
+        retry_at: Option<Timestamp>,
+    ) -> AttemptRecord {
+        AttemptRecord {
+            attempt: self.attempt,
             started_at: run.started_at,
             ended_at,
             outcome,
             error,
             retry_at,
-            token,
+            token: run.token,
             reply: None,
+            hand_back: None,
             unknown: UnknownFields::default(),
-        });
+        }
     }
 
     /// Adds a result of the latest attempt that came after the attempt had ended.
@@ -79,6 +199,7 @@ impl Lifecycle {
             retry_at,
             token,
             reply: None,
+            hand_back: None,
             unknown: UnknownFields::default(),
         });
     }
@@ -93,11 +214,23 @@ impl Lifecycle {
             return;
         };
         let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        let of_hand_back = |entry: &AttemptRecord| {
+            entry.hand_back.as_ref().map_or(0, |back| length(&back.message))
+        };
         let mut bytes: usize = older
             .iter()
-            .filter_map(|entry| entry.error.as_ref())
-            .map(|error| length(&error.details) + length(&error.message))
+            .map(|entry| {
+                let error = entry.error.as_ref();
+                error.map_or(0, |error| length(&error.details) + length(&error.message))
+                    + of_hand_back(entry)
+            })
             .sum();
+        for back in older.iter_mut().filter_map(|entry| entry.hand_back.as_mut()) {
+            if bytes <= MAX_HISTORY_BYTES {
+                return;
+            }
+            bytes -= length(&back.message.take());
+        }
         for part in
             [|error: &mut Failure| error.details.take(), |error: &mut Failure| error.message.take()]
         {

@@ -9,6 +9,7 @@
 //!                 │  │                 │ └──Cancel marks; its end or a forced cancel──▶ cancelled
 //!                 │  └──Cancel, Expire, Deadline, Drop──▶ ended     │
 //!                 └───── attempts left: Fail, LeaseExpired ◀────────┘
+//!                 └───── HandBack: the attempt does not count
 //!
 //!   SucceedLate while the next attempt waits: succeeded.
 //!   A retry plugin: Scheduled until DecideRetry, then for the next attempt, or failed.
@@ -34,7 +35,10 @@ mod wake;
 
 pub use event::{Event, PluginRetry, Refused, RetryDecision};
 pub use failure::{Failure, Reason};
-pub use history::{AttemptRecord, MAX_HISTORY, MAX_HISTORY_BYTES};
+pub use history::{
+    AttemptRecord, EndedAs, HandBack, HandBacks, MAX_HAND_BACKS_IN_HISTORY, MAX_HISTORY,
+    MAX_HISTORY_BYTES,
+};
 pub use replies::{MAX_PROCESSED_REPLIES, ReplyId};
 pub use result_body::ResultBody;
 pub use state::{Outcome, Progress, Revision, Running, State, Token, Version, Waiting, word};
@@ -67,6 +71,8 @@ pub struct Lifecycle {
     pub processed_replies: Vec<ReplyId>,
     /// When its latest attempt was due, since that attempt was claimed.
     pub due_at: Option<Timestamp>,
+    /// Its attempts that were handed back; none if there are none.
+    pub hand_backs: Option<HandBacks>,
     /// The fields that a newer release added.
     pub unknown: UnknownFields,
 }
@@ -82,7 +88,8 @@ record!(Lifecycle {
     history,
     deferral_reason,
     processed_replies;
-    due_at
+    due_at,
+    hand_backs
 });
 
 impl Lifecycle {
@@ -100,8 +107,36 @@ impl Lifecycle {
             deferral_reason: None,
             processed_replies: Vec::new(),
             due_at: None,
+            hand_backs: None,
             unknown: UnknownFields::default(),
         }
+    }
+
+    /// The attempts that were handed back.
+    fn handed_back(&self) -> u16 {
+        self.hand_backs.as_ref().map_or(0, |backs| backs.total)
+    }
+
+    /// The number of its attempts that count against `max_attempts`: those that were not handed
+    /// back.
+    pub fn counted_attempts(&self) -> u16 {
+        self.attempt.saturating_sub(self.handed_back())
+    }
+
+    /// Whether an attempt may have begun. While its type was `at_most_once`, an attempt that was
+    /// handed back had not.
+    pub fn may_have_begun(&self) -> bool {
+        self.attempt > self.hand_backs.as_ref().map_or(0, |backs| backs.not_begun)
+    }
+
+    /// What the worker of the latest attempt said, if it handed the attempt back and the job waits
+    /// until the time that follows from that.
+    pub fn latest_hand_back(&self) -> Option<&HandBack> {
+        let entry = self.history.last().filter(|entry| entry.attempt == self.attempt)?;
+        entry
+            .hand_back
+            .as_ref()
+            .filter(|_| self.run_at().is_some() && self.run_at() == entry.retry_at)
     }
 
     /// Whether it waits for the decision of its retry plugin.

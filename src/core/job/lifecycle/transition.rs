@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    Event, Failure, Lifecycle, Outcome, PluginRetry, Reason, Refused, ResultBody, RetryDecision,
-    Running, State, Token, Waiting,
+    Event, Failure, HandBack, Lifecycle, Outcome, PluginRetry, Reason, Refused, ResultBody,
+    RetryDecision, Running, State, Token, Waiting,
 };
 use crate::{
     calendar::window,
@@ -117,6 +117,17 @@ impl Lifecycle {
             (S::Running(run), E::Fail { attempt, failure, next }) if attempt == self.attempt => {
                 life.fail(run, spec, failure, next, now);
             }
+            (
+                S::Running(run),
+                E::HandBack { attempt, hand_back, at_most_once, max_in_a_row, next },
+            ) if attempt == self.attempt => {
+                let in_a_row = self.hand_backs.as_ref().map_or(0, |backs| backs.in_a_row);
+                if !run.cancel && (in_a_row >= max_in_a_row || attempt == u16::MAX) {
+                    life.fail(run, spec, self.handed_back_too_often(hand_back), next, now);
+                } else {
+                    life.hand_back(run, spec, hand_back, at_most_once, now);
+                }
+            }
             (S::Running(run), E::LeaseExpired { next, at_most_once }) if run.lease_until <= now => {
                 life.lose(run, spec, next, at_most_once, now);
             }
@@ -145,7 +156,7 @@ impl Lifecycle {
             (S::Scheduled { run_at, .. }, E::FailLate { failure }) if self.attempt > 0 => {
                 life.record_late(now, Outcome::Failed, Some(failure), Some(*run_at));
             }
-            (S::Scheduled { .. }, E::MustNotRunTwice) if self.attempt > 0 => life.end_failed(
+            (S::Scheduled { .. }, E::MustNotRunTwice) if self.may_have_begun() => life.end_failed(
                 now,
                 Failure::new(
                     Reason::OutcomeUnknown,
@@ -233,11 +244,15 @@ impl Lifecycle {
         now: Timestamp,
     ) {
         self.error = Some(failure.clone());
+        if let Some(backs) = &mut self.hand_backs {
+            backs.in_a_row = 0;
+        }
+        let is_last = self.counted_attempts() >= spec.max_attempts || self.attempt == u16::MAX;
         let retry_at = match next {
-            RetryDecision::Wait(wait) if !run.cancel && self.attempt < spec.max_attempts => {
+            RetryDecision::Wait(wait) if !run.cancel && !is_last => {
                 Some(window::next_opening(&spec.windows, now + wait))
             }
-            RetryDecision::AskPlugin(wait) if !run.cancel && self.attempt < spec.max_attempts => {
+            RetryDecision::AskPlugin(wait) if !run.cancel && !is_last => {
                 self.record(run, now, Outcome::Failed, Some(failure), None);
                 self.state =
                     State::Scheduled { run_at: now + wait, waiting: Waiting::RetryDecision };
@@ -250,6 +265,48 @@ impl Lifecycle {
             Some(run_at) => self.state = State::Scheduled { run_at, waiting: Waiting::Retry },
             None => self.end(now, if run.cancel { Outcome::Cancelled } else { Outcome::Failed }),
         }
+    }
+
+    /// Ends the running attempt as one that does not count. The job has its place in the order
+    /// again, or waits until the time that its worker asked for.
+    fn hand_back(
+        &mut self,
+        run: &Running,
+        spec: &Spec,
+        hand_back: HandBack,
+        at_most_once: bool,
+        now: Timestamp,
+    ) {
+        let backs = self.hand_backs.get_or_insert_default();
+        backs.total += 1;
+        backs.in_a_row = backs.in_a_row.saturating_add(1);
+        backs.not_begun += u16::from(at_most_once);
+        if run.cancel {
+            self.record_hand_back(run, now, hand_back, None);
+            return self.end(now, Outcome::Cancelled);
+        }
+        let due = hand_back.until.or(self.latest_due_at()).unwrap_or(now);
+        let opening = window::next_opening(&spec.windows, due.max(now));
+        let (run_at, waiting) = if opening > due.max(now) {
+            (opening, Waiting::Window { due })
+        } else {
+            (due, Waiting::Due)
+        };
+        self.record_hand_back(run, now, hand_back, Some(run_at));
+        self.state = State::Scheduled { run_at, waiting };
+    }
+
+    /// The failure of an attempt that is handed back when no more may be.
+    fn handed_back_too_often(&self, hand_back: HandBack) -> Failure {
+        let before = match &self.hand_backs {
+            _ if self.attempt == u16::MAX => {
+                "handed back, and no attempt has a higher number".into()
+            }
+            Some(backs) => format!("handed back without progress, as {} before it", backs.in_a_row),
+            None => "handed back, which its type does not allow".to_owned(),
+        };
+        let why = hand_back.message.map(|message| format!(": {message}")).unwrap_or_default();
+        Failure::new(Reason::NotDelivered, before + &why)
     }
 
     /// Fails the running attempt because its lease or its timeout ended.

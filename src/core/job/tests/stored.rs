@@ -13,8 +13,8 @@ use crate::{
     job::{
         Encoding, Lifecycle, Spec, State, Token, Value,
         lifecycle::{
-            AttemptRecord, Failure, Outcome, Progress, Reason, ReplyId, ResultBody, Revision,
-            Running, Version, Waiting,
+            AttemptRecord, Failure, HandBack, HandBacks, Outcome, Progress, Reason, ReplyId,
+            ResultBody, Revision, Running, Version, Waiting,
         },
         retry::{Backoff, Jitter, Retry},
         spec::{KeepResult, Original},
@@ -93,6 +93,19 @@ fn life_after_busy() -> Lifecycle {
     life
 }
 
+/// A job whose worker handed it back.
+fn life_after_hand_back() -> Lifecycle {
+    let mut life = life(window());
+    let backs =
+        HandBacks { total: 2, in_a_row: 1, not_begun: 1, unknown: UnknownFields::default() };
+    life.hand_backs = Some(backs);
+    let message = Some("no capacity".into());
+    let until = Some(Timestamp::from_millis(18));
+    life.history[0].hand_back =
+        Some(HandBack { until, message, unknown: UnknownFields::default() });
+    life
+}
+
 fn life(state: State) -> Lifecycle {
     let error = Failure {
         reason: Reason::NotDelivered,
@@ -124,11 +137,13 @@ fn life(state: State) -> Lifecycle {
             retry_at: None,
             token: Token::new(7),
             reply: Some(ReplyId(u128::MAX)),
+            hand_back: None,
             unknown: UnknownFields::default(),
         }],
         deferral_reason: Some("later".into()),
         processed_replies: vec![ReplyId(0), ReplyId(u128::MAX)],
         due_at: None,
+        hand_backs: None,
         unknown: UnknownFields::default(),
     }
 }
@@ -271,6 +286,10 @@ fn the_fields_of_a_newer_release_come_back_on_every_level() {
     life.history[0].unknown = unknown();
     life.error.as_mut().unwrap().unknown = unknown();
     comes_back(&life);
+    let mut life = life_after_hand_back();
+    life.hand_backs.as_mut().unwrap().unknown = unknown();
+    life.history[0].hand_back.as_mut().unwrap().unknown = unknown();
+    comes_back(&life);
     let mut ledger = Ledger { unknown: unknown(), ..full_ledger() };
     ledger.batches[0].unknown = unknown();
     ledger.policy.as_mut().unwrap().unknown = unknown();
@@ -317,6 +336,7 @@ fn rows() -> Vec<(&'static str, Vec<u8>)> {
         row("running", &life(State::Running(running()))),
         row("ended", &life(State::Ended { at: Timestamp::EPOCH, outcome: Outcome::Dropped })),
         row("busy", &life_after_busy()),
+        row("snoozed", &life_after_hand_back()),
         row("ledger", &full_ledger()),
         row("starts", &ledger_with_starts()),
         row("batch", &full_batch()),

@@ -66,7 +66,12 @@ impl Engine {
         waiting: Waiting,
     ) -> Result<Explanation, Error> {
         let (kind, reason) = match waiting {
-            Waiting::Due => ("due_time", "its due time has not come"),
+            Waiting::Due => match job.life.latest_hand_back() {
+                Some(snoozed) => {
+                    ("snoozed", snoozed.message.as_deref().unwrap_or("its worker snoozed it"))
+                }
+                None => ("due_time", "its due time has not come"),
+            },
             Waiting::Window { .. } => ("window", WINDOWS_CLOSED),
             Waiting::Retry | Waiting::RetryDecision => {
                 ("retry", "its next attempt is planned for later")

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use tidegate_core::{
-    job::{Attributes, JobId, Outcome, TypeName, lifecycle::Reason},
+    job::{
+        Attributes, JobId, Outcome, TypeName,
+        lifecycle::{EndedAs, Reason},
+    },
     time::Seconds,
 };
 
@@ -59,9 +62,10 @@ pub struct TracedJob {
 pub struct TracedAttempt {
     /// How long it took.
     pub seconds: Seconds,
-    /// How it ended: `succeeded`, `failed` or `cancelled`; absent if it still ran.
+    /// How it ended: `succeeded`, `failed`, `cancelled`, `released` or `snoozed`; absent if it still
+    /// ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<EndedAs>,
     /// Why it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
@@ -74,7 +78,7 @@ pub struct TracedAttempt {
     /// What the worker reported for programs (at most 16384 bytes as JSON).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub details: Option<serde_json::Value>,
-    /// The shortest wait that the target asked for. A server does not keep it, so a trace lacks it.
+    /// The shortest wait that the target asked for, or for how long it was snoozed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before_seconds: Option<Seconds>,
     /// When it started in the live queue, from the start of the scenario.

@@ -13,8 +13,8 @@ use crate::{
 };
 use tidegate_core::{
     job::{
-        Job, Outcome, TypeName,
-        lifecycle::{Failure, Reason},
+        Job, TypeName,
+        lifecycle::{EndedAs, Failure, HandBack, Reason},
     },
     queue::matcher::Subject,
     time::{Seconds, Timestamp},
@@ -63,7 +63,9 @@ impl World<'_> {
             Outcomes::Time => self.attempts_by_time.at(&job.spec.job_type, now),
         };
         let (seconds, outcome) = match traced {
-            Some(traced) if traced.outcome.is_some() => (traced.seconds, traced_outcome(traced)),
+            Some(traced) if traced.outcome.is_some() => {
+                (traced.seconds, traced_outcome(traced, now + traced.seconds.duration()))
+            }
             _ => self.drawn(job, number, now),
         };
         let token = job.life.running().map(|run| run.token);
@@ -143,10 +145,16 @@ impl Reported {
     }
 }
 
-fn traced_outcome(traced: &TracedAttempt) -> ReportOutcome {
+/// The outcome of an attempt that ends at `ended_at`.
+fn traced_outcome(traced: &TracedAttempt, ended_at: Timestamp) -> ReportOutcome {
     let TracedAttempt { reason, status, message, details, not_before_seconds, .. } = traced.clone();
     match traced.outcome {
-        Some(Outcome::Failed) => {
+        Some(outcome @ (EndedAs::Released | EndedAs::Snoozed)) => {
+            let wait = not_before_seconds.unwrap_or_default().duration();
+            let until = (outcome == EndedAs::Snoozed).then_some(ended_at + wait);
+            ReportOutcome::HandedBack(HandBack { until, message, ..HandBack::default() })
+        }
+        Some(EndedAs::Failed) => {
             let reason = reason.unwrap_or(Reason::Failed);
             Reported { reason, status, message, details, not_before_seconds }.failed(true)
         }

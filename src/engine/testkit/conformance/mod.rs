@@ -59,6 +59,7 @@ macro_rules! job_store_conformance {
                 a_scan_finds_the_due_jobs_of_its_range
                 due_reads_only_the_queue_and_types_of_its_query
                 a_refused_change_leaves_no_job_behind
+                a_job_that_is_handed_back_has_its_place_again
                 due_jobs_are_counted_by_type_up_to_a_bound
                 queues_with_jobs_are_active
                 partitions_with_due_jobs_are_listed_in_pages

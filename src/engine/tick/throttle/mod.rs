@@ -145,13 +145,15 @@ impl Throttling {
             return;
         };
         let error = entry.error.as_ref();
+        let reason = error.map(|error| error.reason.as_str());
+        let handed_back = entry.hand_back.is_some().then(|| entry.ended_as().as_str());
         Arc::make_mut(&mut self.ended).push(Ended {
             id: job.id.clone(),
             job_type: job.spec.job_type.clone(),
             attributes: job.spec.attributes.clone(),
             attempt: entry.attempt,
             succeeded: entry.outcome == tidegate_core::job::Outcome::Succeeded,
-            reason: error.map(|error| error.reason.as_str().to_owned()),
+            reason: reason.or(handed_back).map(str::to_owned),
             status: error.and_then(|error| error.status),
         });
     }

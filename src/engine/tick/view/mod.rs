@@ -147,7 +147,8 @@ impl LedgerView {
         let KeptPolicyState { plugin, state_version, .. } = self.ledger.policy.as_ref()?;
         let gone =
             limits.queue.throttler.as_ref().is_none_or(|throttler| throttler.plugin != *plugin);
-        gone.then(|| NewState {
+        // An empty state stays with the fields that a newer release added to it.
+        (gone && !self.state.is_empty()).then(|| NewState {
             plugin: plugin.clone(),
             state_version: *state_version,
             state: PolicyState::new(),

@@ -16,9 +16,11 @@ use super::super::{
 use tidegate_core::{
     job::{
         Payload, Token,
-        lifecycle::{Failure, Progress, Reason},
+        lifecycle::{Failure, HandBack, Progress, Reason},
     },
     stored::UnknownFields,
+    time::Timestamp,
+    validate::check_start,
 };
 use tidegate_engine::request::{Heartbeat, Report, ReportOutcome};
 
@@ -49,17 +51,9 @@ pub(crate) fn read_report(
     api: &Api,
     token: Option<Token>,
 ) -> Result<Report, Problem> {
-    let id = report.id.ok_or_else(|| Problem::invalid("id", "is required"))?;
+    check_fields(&report)?;
     let outcome = match report.status {
         Status::Succeeded => {
-            let of_failure = [
-                ("error", report.error.is_some()),
-                ("message", report.message.is_some()),
-                ("reason", report.reason.is_some()),
-            ];
-            if let Some((field, _)) = of_failure.into_iter().find(|(_, given)| *given) {
-                return Err(Problem::invalid(field, "belongs to status failed"));
-            }
             let result = report
                 .result
                 .map(|raw| body.checked(raw, "result", api.options.max_data_bytes))
@@ -67,15 +61,6 @@ pub(crate) fn read_report(
             ReportOutcome::Succeeded { result: result.map(tidegate_core::job::Body::Inline) }
         }
         Status::Failed => {
-            if report.result.is_some() {
-                return Err(Problem::invalid("result", "belongs to status succeeded"));
-            }
-            if report.message.as_ref().is_some_and(|message| message.len() > MAX_MESSAGE_BYTES) {
-                return Err(Problem::invalid(
-                    "message",
-                    format!("must have at most {MAX_MESSAGE_BYTES} bytes"),
-                ));
-            }
             let details = report
                 .error
                 .map(|raw| details(&body.checked(raw, "error", MAX_DETAILS_BYTES)?))
@@ -90,13 +75,57 @@ pub(crate) fn read_report(
             };
             ReportOutcome::Failed { failure, retryable: report.retryable.unwrap_or(true) }
         }
+        Status::Released | Status::Snoozed => {
+            let until = snoozed_until(&report, api.server.now())?;
+            let (message, unknown) = (report.message, UnknownFields::default());
+            ReportOutcome::HandedBack(HandBack { until, message, unknown })
+        }
     };
+    let id = report.id.ok_or_else(|| Problem::invalid("id", "is required"))?;
     let shown = report.token.map(|text| {
         attempt_token(&text)
             .ok_or_else(|| Problem::invalid("token", "must be 32 hexadecimal digits"))
     });
     let token = shown.transpose()?.or(token);
     Ok(Report { id, job_type: report.job_type, attempt: report.attempt, token, outcome })
+}
+
+/// Refuses a field that belongs to another status.
+fn check_fields(report: &ReportBody<'_>) -> Result<(), Problem> {
+    use Status::{Failed, Released, Snoozed, Succeeded};
+    let fields = [
+        ("result", report.result.is_some(), &[Succeeded][..], "succeeded"),
+        ("error", report.error.is_some(), &[Failed], "failed"),
+        ("message", report.message.is_some(), &[Failed, Released, Snoozed], "failed"),
+        ("reason", report.reason.is_some(), &[Failed], "failed"),
+        // Clients of earlier builds send it with every report.
+        ("retryable", report.retryable.is_some(), &[Failed, Succeeded], "failed"),
+        ("run_at", report.run_at.is_some(), &[Snoozed], "snoozed"),
+        ("delay_seconds", report.delay_seconds.is_some(), &[Snoozed], "snoozed"),
+    ];
+    for (field, given, of, status) in fields {
+        if given && !of.contains(&report.status) {
+            return Err(Problem::invalid(field, format!("belongs to status {status}")));
+        }
+    }
+    if report.message.as_ref().is_some_and(|message| message.len() > MAX_MESSAGE_BYTES) {
+        let message = format!("must have at most {MAX_MESSAGE_BYTES} bytes");
+        return Err(Problem::invalid("message", message));
+    }
+    Ok(())
+}
+
+/// Until when a snoozed job waits; none for a released one.
+fn snoozed_until(report: &ReportBody<'_>, now: Timestamp) -> Result<Option<Timestamp>, Problem> {
+    check_start(report.run_at, report.delay_seconds)
+        .map_err(|fault| Problem::from(tidegate_engine::fault(fault)))?;
+    let after = report.delay_seconds.map(|delay| now + delay.duration());
+    match report.run_at.or(after) {
+        None if report.status == Status::Snoozed => {
+            Err(Problem::invalid("run_at", "is required with status snoozed, or delay_seconds"))
+        }
+        until => Ok(until.map(|until| until.max(now))),
+    }
 }
 
 /// The details of a failure as JSON text.

@@ -4,6 +4,7 @@
 //!   2xx but 202 ─▶ succeeded     no connection, 429, 503 ─▶ up to 3 retries, then not_delivered
 //!   202 (any 2xx with `complete: on_result`) ─▶ the result comes later
 //!                                   other 4xx, 5xx ─▶ failed (489: not retryable)
+//!   `Tidegate-Status: released`, or `snoozed` with `Retry-After` ─▶ handed back
 //!   no answer in time ─▶ failed `timeout`, or with `on_response_timeout: wait` still running
 //! ```
 //!

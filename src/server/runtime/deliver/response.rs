@@ -8,7 +8,7 @@ use super::{DeliveryOutcome, failed_permanently};
 use tidegate_core::{
     job::{
         Body, Encoding, Payload,
-        lifecycle::{Failure, Reason},
+        lifecycle::{Failure, HandBack, Reason},
         payload::MAX_DEPTH,
     },
     port::target::Response,
@@ -24,6 +24,10 @@ const STATUS_NOT_RETRYABLE: u16 = 489;
 const MAX_MESSAGE_BYTES: usize = 1024;
 /// Most bytes of a response that go into the details of a failure.
 const MAX_DETAILS_BYTES: usize = 16 << 10;
+/// The header by which a worker hands a job back: `released`, or `snoozed` with `Retry-After`.
+const STATUS_HEADER: &str = "tidegate-status";
+/// The longest time for which a worker can snooze a job: ten years.
+const MAX_SNOOZE: Seconds = tidegate_core::validate::DECADE;
 /// The longest wait that a `Retry-After` can request.
 const MAX_RETRY_AFTER: Seconds = Seconds::new(24 * 3600);
 
@@ -56,7 +60,11 @@ pub(super) struct NotDelivered {
 impl ResponseRules {
     /// Classifies a response that arrived at `now`.
     pub(super) fn classify(&self, response: &Response, now: Timestamp) -> ResponseClass {
+        let said = response.header(STATUS_HEADER).unwrap_or_default();
+        let is = |status: &str| !self.is_callback && said.eq_ignore_ascii_case(status);
         match response.status {
+            _ if is("released") => ResponseClass::Done(handed_back(response, None)),
+            _ if is("snoozed") => ResponseClass::Done(snoozed(response, now)),
             202 if !self.is_callback => ResponseClass::Done(DeliveryOutcome::Later),
             // With any 2xx it has accepted the job; the result comes later.
             200..=299 if self.complete == Complete::OnResult => {
@@ -64,7 +72,7 @@ impl ResponseRules {
             }
             200..=299 => ResponseClass::Done(self.succeeded(response)),
             status @ (429 | 503) if !self.at_most_once => {
-                let after = response.header("retry-after").and_then(|text| retry_after(text, now));
+                let after = retry_after(response, now).map(|after| after.min(MAX_RETRY_AFTER));
                 let message = message(response);
                 ResponseClass::NotDelivered(NotDelivered { message, after, status: Some(status) })
             }
@@ -91,6 +99,25 @@ impl ResponseRules {
     }
 }
 
+/// The outcome of a job that its worker hands back, until a time or at once.
+fn handed_back(response: &Response, until: Option<Timestamp>) -> DeliveryOutcome {
+    let message = Some(message(response));
+    let hand_back = HandBack { until, message, unknown: UnknownFields::default() };
+    DeliveryOutcome::Report(ReportOutcome::HandedBack(hand_back))
+}
+
+/// The outcome of a job that its worker hands back until its `Retry-After`.
+fn snoozed(response: &Response, now: Timestamp) -> DeliveryOutcome {
+    if let Some(after) = retry_after(response, now) {
+        return handed_back(response, Some(now + after.min(MAX_SNOOZE).duration()));
+    }
+    let failure = Failure {
+        status: Some(response.status),
+        ..Failure::new(Reason::Failed, "the response says snoozed, without `Retry-After`")
+    };
+    DeliveryOutcome::Report(ReportOutcome::Failed { failure, retryable: true })
+}
+
 /// The outcome of a job whose worker answered with an error.
 fn rejected(response: &Response) -> DeliveryOutcome {
     let forbids_retry = response
@@ -113,15 +140,16 @@ fn rejected(response: &Response) -> DeliveryOutcome {
     })
 }
 
-/// The wait that a `Retry-After` requests: seconds, or an HTTP date.
-fn retry_after(text: &str, now: Timestamp) -> Option<Seconds> {
+/// The wait that the `Retry-After` of a response requests: seconds, or an HTTP date.
+fn retry_after(response: &Response, now: Timestamp) -> Option<Seconds> {
+    let text = response.header("retry-after")?;
     let millis = if let Ok(seconds) = text.trim().parse::<u64>() {
         seconds.saturating_mul(1000)
     } else {
         let at = DateTime::parse_from_rfc2822(text.trim()).ok()?;
         Timestamp::from_utc(at.to_utc()).since(now).as_millis() as u64
     };
-    Some(Seconds::from_millis(millis).min(MAX_RETRY_AFTER))
+    Some(Seconds::from_millis(millis))
 }
 
 fn message(response: &Response) -> String {

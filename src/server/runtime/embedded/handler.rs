@@ -4,7 +4,7 @@ use std::{future::Future, pin::Pin, sync::Arc};
 
 use tidegate_core::job::{
     Job, Payload,
-    lifecycle::{Failure, Reason},
+    lifecycle::{Failure, HandBack, Reason},
 };
 
 /// A job handed to a handler: running, its data inline.
@@ -33,6 +33,8 @@ pub enum Handled {
         /// Whether another attempt makes sense.
         retryable: bool,
     },
+    /// The attempt is handed back unharmed, at once or until a time.
+    HandedBack(HandBack),
 }
 
 impl Handled {

@@ -19,8 +19,8 @@ use sha2::{Digest as _, Sha256};
 
 use tidegate_core::{
     job::{
-        Job, Outcome, State, TraceContext,
-        lifecycle::{self, AttemptRecord},
+        Job, State, TraceContext,
+        lifecycle::{self, AttemptRecord, EndedAs},
         trace::{PARENT, STATE, named},
     },
     port::{
@@ -211,7 +211,9 @@ impl Traces {
 
     fn attempt(&self, job: &Job, enqueue: TraceContext, entry: &AttemptRecord) {
         let mut attributes = about(job, "deliver");
-        let outcome = entry.outcome.as_str();
+        let outcome = entry.ended_as().as_str();
+        let failed =
+            !matches!(entry.ended_as(), EndedAs::Succeeded | EndedAs::Released | EndedAs::Snoozed);
         attributes.push(("messaging.operation.type", text("process")));
         attributes.push(("tidegate.job.attempt", Attribute::Number(entry.attempt.into())));
         attributes.push(("tidegate.attempt.outcome", text(outcome)));
@@ -222,7 +224,7 @@ impl Traces {
             ));
         }
         let error = entry.error.as_ref();
-        if entry.outcome != Outcome::Succeeded {
+        if failed {
             attributes
                 .push(("error.type", text(error.map_or(outcome, |error| error.reason.as_str()))));
         }
@@ -237,7 +239,7 @@ impl Traces {
             link: None,
             started_at: entry.started_at,
             ended_at: entry.ended_at,
-            failure: (entry.outcome != Outcome::Succeeded).then(|| failure(error, outcome)),
+            failure: failed.then(|| failure(error, outcome)),
             attributes,
         });
     }

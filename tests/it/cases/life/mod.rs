@@ -2,5 +2,6 @@
 
 mod changes;
 mod end;
+mod hand_backs;
 mod keys;
 mod results;

@@ -132,6 +132,54 @@ async fn what_a_target_answers_decides_what_follows() {
             1,
         ),
         case(
+            "released",
+            |n| {
+                if n < 4 {
+                    says(503, &[("tidegate-status", "released")], "full")
+                } else {
+                    says(200, &[], "")
+                }
+            },
+            json!({"max_attempts": 1, "max_releases": 3}),
+            "succeeded",
+            None,
+            4,
+            4,
+        ),
+        case(
+            "released-too-often",
+            |_| says(200, &[("tidegate-status", "Released")], "full"),
+            json!({"max_attempts": 1, "max_releases": 2}),
+            "failed",
+            Some("not_delivered"),
+            3,
+            3,
+        ),
+        case(
+            "snoozed-once",
+            |n| {
+                if n == 1 {
+                    says(409, &[("tidegate-status", "snoozed"), ("retry-after", "1")], "soon")
+                } else {
+                    says(200, &[], "")
+                }
+            },
+            json!({"delivery": "at_most_once"}),
+            "succeeded",
+            None,
+            2,
+            2,
+        ),
+        case(
+            "snoozed-for-ever",
+            |_| says(503, &[("tidegate-status", "snoozed")], ""),
+            json!({"max_attempts": 1}),
+            "failed",
+            Some("failed"),
+            1,
+            1,
+        ),
+        case(
             "once-503",
             |_| says(503, &[("retry-after", "0")], ""),
             json!({"delivery": "at_most_once"}),

@@ -8,7 +8,7 @@ use tidegate_engine::{CALLBACK_TYPE, events::reply::Replied};
 
 use super::{
     super::releases::{known, known_spec, lost_of_job},
-    MAX_CLOCK_SKEW, Model,
+    MAX_CLOCK_SKEW, MAX_RELEASES, Model,
 };
 
 impl Model {
@@ -74,6 +74,7 @@ impl Model {
                 old.life, new.life
             ));
         }
+        self.check_hand_back(old, new);
         if let (State::Running(was), State::Running(run)) = (&old.life.state, &new.life.state)
             && (was.token != run.token || old.life.version != new.life.version)
         {
@@ -91,6 +92,36 @@ impl Model {
             Some(_) => self.count("ended"),
             None => {}
         }
+    }
+
+    /// Checks that an attempt that was handed back does not count, and that only some follow one
+    /// another.
+    fn check_hand_back(&mut self, old: &Job, new: &Job) {
+        let is_new = old.life.history.last().map(|entry| entry.attempt) != Some(new.life.attempt);
+        let last = new.life.history.last().filter(|entry| entry.attempt == new.life.attempt);
+        if !is_new || last.is_none_or(|entry| entry.hand_back.is_none()) {
+            return;
+        }
+        self.count("handed back");
+        let (id, total) =
+            (&old.id, |job: &Job| job.life.hand_backs.as_ref().map_or(0, |of| of.total));
+        if total(new) != total(old) + 1 {
+            self.fault(format!("I6: {id}: an attempt that was handed back counts"));
+        }
+        let entries = new.life.history.iter().rev();
+        let in_a_row = entries.take_while(|entry| entry.hand_back.is_some()).count();
+        if in_a_row > usize::from(MAX_RELEASES) {
+            self.fault(format!("{id} was handed back {in_a_row} times in a row"));
+        }
+        if self.is_at_most_once(new) {
+            // Its worker says that it has not begun.
+            self.claims.entry(id.clone()).and_modify(|claims| *claims -= 1);
+        }
+    }
+
+    fn is_at_most_once(&self, job: &Job) -> bool {
+        let item = self.types.get(&job.spec.job_type);
+        item.is_some_and(|item| item.config.delivery == Delivery::AtMostOnce)
     }
 
     /// Checks a change of a job that had ended.
@@ -176,12 +207,9 @@ impl Model {
             self.fault(format!("I2: {id} was claimed twice at version {}", version.0));
         }
         self.check_claim_of_unclaimed(old, run.token);
+        let once = self.is_at_most_once(old);
         let claims = self.claims.entry(id.clone()).or_default();
         *claims += 1;
-        let once = self
-            .types
-            .get(&old.spec.job_type)
-            .is_some_and(|item| item.config.delivery == Delivery::AtMostOnce);
         if once && *claims > 1 {
             self.fault(format!("I6: {id} is at_most_once and started twice"));
         }

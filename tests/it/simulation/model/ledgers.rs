@@ -220,6 +220,7 @@ impl Model {
             StateLocation::Inline(state) => state,
             StateLocation::Batch(id) => self.batches.get(&(queue.clone(), *id))?.state.as_ref()?,
         };
-        state.get(STARTED)?.parse().ok()
+        // A forgotten state may stay, empty, for the fields that a newer release added to it.
+        state.get(STARTED).map_or(Some(0), |started| started.parse().ok())
     }
 }

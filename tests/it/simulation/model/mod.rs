@@ -28,6 +28,8 @@ use self::{limits::Starts, unclaimed::Unclaimed};
 
 /// The largest clock error of a process, with a margin.
 pub const MAX_CLOCK_SKEW: Duration = Duration::from_secs(1);
+/// Most attempts of a job that are handed back in a row.
+pub const MAX_RELEASES: u16 = 2;
 /// Every grant is checked this often.
 const AUDIT_INTERVAL: Duration = Duration::from_mins(1);
 

@@ -21,7 +21,7 @@ use tidegate_core::{
 };
 use tidegate_engine::{Engine, testkit::builders::name};
 
-use super::super::plugins;
+use super::super::{model::MAX_RELEASES, plugins};
 use super::{MAX_PROCESS_PAUSE, PLAIN_TYPE, RESPONSE_TIMEOUT, World};
 
 impl World {
@@ -80,6 +80,7 @@ impl World {
             timeout_seconds: Seconds::new(60),
             response_timeout_seconds: RESPONSE_TIMEOUT,
             lease_seconds: Seconds::new(15),
+            max_releases: MAX_RELEASES,
             retry,
             ..TypeConfig::default()
         };

@@ -6,7 +6,7 @@ use tidegate_core::{
     error_code::ErrorCode,
     job::{
         Job,
-        lifecycle::{Failure, Reason},
+        lifecycle::{Failure, HandBack, Reason},
     },
     port::Work,
 };
@@ -202,6 +202,9 @@ impl World {
         }
         let outcome = if !self.faults_active() || s.happens(0.7) {
             ReportOutcome::Succeeded { result: None }
+        } else if s.happens(0.4) {
+            let snoozed = s.happens(0.5).then(|| s.now() + s.span(20.0));
+            ReportOutcome::HandedBack(HandBack { until: snoozed, ..HandBack::default() })
         } else {
             let failure = Failure::new(Reason::Failed, "it failed");
             ReportOutcome::Failed { failure, retryable: s.happens(0.8) }

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use super::{claim, failed, result, spec};
+use super::{claim, failed, handed_back, result, spec};
 use crate::{
     job::{
         Event, Lifecycle, Outcome, Spec,
         lifecycle::{
-            AttemptRecord, Failure, MAX_HISTORY, MAX_HISTORY_BYTES, Reason, RetryDecision, Waiting,
+            AttemptRecord, EndedAs, Failure, MAX_HAND_BACKS_IN_HISTORY, MAX_HISTORY,
+            MAX_HISTORY_BYTES, Reason, RetryDecision, Waiting,
         },
         spec::KeepResult,
     },
@@ -27,6 +28,51 @@ fn the_history_keeps_its_first_entry_and_the_latest() {
     }
     let kept: Vec<_> = life.history.iter().map(|entry| entry.attempt).collect();
     assert_eq!((kept[0], kept[1], kept[MAX_HISTORY - 1], kept.len()), (1, 22, 120, MAX_HISTORY));
+}
+
+#[test]
+fn the_history_keeps_the_latest_hand_backs_in_a_row() {
+    let (spec, later) = (spec(), Timestamp::from_millis(1));
+    let mut life = Lifecycle::new(Timestamp::EPOCH, Waiting::Due);
+    let attempt = |life: &mut Lifecycle, next: fn(u16) -> Event| {
+        *life = life.apply(&spec, claim(life), later).unwrap();
+        *life = life.apply(&spec, next(life.attempt), later).unwrap();
+    };
+    let snoozed = |attempt| {
+        let event = handed_back(attempt, None, false, RetryDecision::GiveUp);
+        let Event::HandBack { attempt, hand_back, at_most_once, next, .. } = event else {
+            unreachable!("it is one")
+        };
+        Event::HandBack { attempt, hand_back, at_most_once, max_in_a_row: 1000, next }
+    };
+    let retried = |attempt| failed(attempt, RetryDecision::Wait(Duration::ZERO));
+    for _ in 0..25 {
+        attempt(&mut life, snoozed);
+    }
+    attempt(&mut life, retried);
+    attempt(&mut life, snoozed);
+    assert_eq!((life.attempt, life.counted_attempts()), (27, 1));
+    let kept: Vec<_> = life.history.iter().map(|entry| entry.attempt).collect();
+    assert_eq!(kept[..2], [16, 17], "the first ones are gone");
+    assert_eq!((kept[9], kept[10], kept[11], kept.len()), (25, 26, 27, 12));
+    assert_eq!(MAX_HAND_BACKS_IN_HISTORY, 10);
+    let ended: Vec<_> = life.history[9..].iter().map(AttemptRecord::ended_as).collect();
+    assert_eq!(ended, [EndedAs::Released, EndedAs::Failed, EndedAs::Released]);
+}
+
+#[test]
+fn no_attempt_has_a_higher_number_than_the_last() {
+    let spec = spec();
+    let mut life = Lifecycle::new(Timestamp::EPOCH, Waiting::Due);
+    life.attempt = u16::MAX - 1;
+    life = life.apply(&spec, claim(&life), Timestamp::EPOCH).unwrap();
+    let next = RetryDecision::Wait(Duration::ZERO);
+    let back = handed_back(u16::MAX, None, false, next);
+    life = life.apply(&spec, back, Timestamp::EPOCH).unwrap();
+    assert_eq!(life.ended(), Some(Outcome::Failed));
+    let error = life.error.unwrap();
+    assert_eq!(error.reason, Reason::NotDelivered);
+    assert_eq!(error.message.unwrap(), "handed back, and no attempt has a higher number: busy");
 }
 
 #[test]

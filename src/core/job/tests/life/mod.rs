@@ -10,7 +10,7 @@ use super::spec;
 use crate::{
     job::{
         Encoding, Event, Lifecycle, Token,
-        lifecycle::{Failure, Reason, ResultBody, RetryDecision},
+        lifecycle::{Failure, HandBack, Reason, ResultBody, RetryDecision},
     },
     time::Timestamp,
 };
@@ -21,6 +21,17 @@ fn result() -> ResultBody {
 
 fn failed(attempt: u16, next: RetryDecision) -> Event {
     Event::Fail { attempt, failure: Failure::new(Reason::Failed, "no"), next }
+}
+
+/// At most two of these follow one another.
+fn handed_back(
+    attempt: u16,
+    until: Option<Timestamp>,
+    at_most_once: bool,
+    next: RetryDecision,
+) -> Event {
+    let hand_back = HandBack { until, message: Some("busy".into()), ..HandBack::default() };
+    Event::HandBack { attempt, hand_back, at_most_once, max_in_a_row: 2, next }
 }
 
 /// A claim of a job as it is now, without a grant and with a lease that ends at once.

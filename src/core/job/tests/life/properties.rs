@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::{failed, result, spec};
+use super::{failed, handed_back, result, spec};
 use crate::{
     job::{
         Event, Lifecycle, Spec, Token, Version,
@@ -61,8 +61,11 @@ fn event() -> impl Strategy<Value = Event> {
         Just(Event::ForgetResult),
         Just(Event::Drop { reason: String::new() })
     ];
+    let hand_back = (attempt(), prop::option::of(at()), any::<bool>(), next())
+        .prop_map(|(attempt, until, once, next)| handed_back(attempt, until, once, next));
     prop_oneof![
         4 => claim,
+        2 => hand_back,
         1 => heartbeat,
         1 => succeed,
         2 => (attempt(), next()).prop_map(|(attempt, next)| failed(attempt, next)),
@@ -82,6 +85,7 @@ fn reported_attempt(event: &Event) -> Option<u16> {
     match event {
         Event::Heartbeat { attempt, .. }
         | Event::Succeed { attempt, .. }
+        | Event::HandBack { attempt, .. }
         | Event::Fail { attempt, .. } => Some(*attempt),
         _ => None,
     }
@@ -136,7 +140,21 @@ proptest! {
             let claims = matches!(event, Event::Claim { .. });
             let attempt = life.attempt + u16::from(claims);
             prop_assert_eq!(next.attempt, attempt, "only a claim raises the attempt");
-            prop_assert!(next.attempt <= max_attempts);
+            prop_assert!(next.counted_attempts() <= max_attempts);
+            let handed_back = next.history.last().is_some_and(|entry| {
+                entry.hand_back.is_some() && entry.attempt == next.attempt && next.running().is_none()
+            });
+            let in_a_row =
+                next.history.iter().rev().take_while(|entry| entry.hand_back.is_some()).count();
+            prop_assert!(!handed_back || in_a_row <= 2, "no more hand-backs in a row");
+            if let Event::HandBack { hand_back, .. } = &event {
+                let due = hand_back.until.or(life.latest_due_at()).unwrap();
+                prop_assert!(!handed_back || next.run_at().is_none_or(|run_at| run_at == due));
+                prop_assert_eq!(
+                    next.counted_attempts() + u16::from(handed_back),
+                    life.counted_attempts()
+                );
+            }
             let ends_attempt = life.running().is_some() && next.running().is_none();
             let entries = (life.history.len() + usize::from(ends_attempt)).min(MAX_HISTORY);
             prop_assert_eq!(next.history.len(), entries);

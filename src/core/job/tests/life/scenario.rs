@@ -7,7 +7,7 @@
 
 use std::{collections::BTreeSet, fmt::Write as _, fs, path::Path, time::Duration};
 
-use super::{failed, result, spec};
+use super::{failed, handed_back, result, spec};
 use crate::{
     calendar::window::Window,
     job::{
@@ -89,7 +89,7 @@ impl Scenario {
 
     fn event(&self, text: &str) -> Event {
         let (version, decided_at) = self.granted;
-        let next = RetryDecision::Wait(self.backoff.after(self.life.attempt, 0.5));
+        let next = RetryDecision::Wait(self.backoff.after(self.life.counted_attempts(), 0.5));
         let number = |text: &str| text.parse().unwrap();
         match text.split_whitespace().collect::<Vec<_>>()[..] {
             ["claim", "for", lease] => {
@@ -109,6 +109,11 @@ impl Scenario {
             ["succeed", attempt] => {
                 Event::Succeed { attempt: number(attempt), result: Some(result()) }
             }
+            ["release", attempt] => handed_back(number(attempt), None, self.at_most_once, next),
+            ["snooze", attempt, "until", until] => {
+                handed_back(number(attempt), Some(instant(until)), self.at_most_once, next)
+            }
+            ["second", "start", "forbidden"] => Event::MustNotRunTwice,
             ["fail", attempt] => failed(number(attempt), next),
             ["fail", attempt, "and", "ask"] => {
                 failed(number(attempt), RetryDecision::AskPlugin(Duration::ZERO))
@@ -223,7 +228,7 @@ impl Scenario {
                         text,
                         ", attempt {} {}",
                         last.attempt,
-                        serde_json::to_value(last.outcome).unwrap().as_str().unwrap()
+                        serde_json::to_value(last.ended_as()).unwrap().as_str().unwrap()
                     )
                     .unwrap();
                 }

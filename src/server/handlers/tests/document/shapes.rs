@@ -14,7 +14,9 @@ use tidegate_backends::aws_targets;
 use tidegate_core::{
     job::{
         self, Body, Encoding, Job, Lifecycle, Payload,
-        lifecycle::{AttemptRecord, Failure, Outcome, Reason, Running, State, Token, Waiting},
+        lifecycle::{
+            AttemptRecord, Failure, HandBack, Outcome, Reason, Running, State, Token, Waiting,
+        },
         spec::{KeepResult, Spec, Unique, UniqueWhile},
         type_config::TypeConfig,
     },
@@ -80,14 +82,25 @@ fn job(state: State) -> Job {
         retry_at: Some(at),
         token: Token::new(7),
         reply: None,
+        hand_back: None,
         unknown: UnknownFields::default(),
+    };
+    let until = Some(at);
+    let hand_back =
+        HandBack { until, message: Some("later".into()), unknown: UnknownFields::default() };
+    let snoozed = AttemptRecord {
+        attempt: 2,
+        outcome: Outcome::Cancelled,
+        error: None,
+        hand_back: Some(hand_back),
+        ..entry.clone()
     };
     let life = Lifecycle {
         state,
         attempt: 2,
         started_at: Some(at),
         error: Some(failure),
-        history: vec![entry],
+        history: vec![entry, snoozed],
         ..Lifecycle::new(at, Waiting::Due)
     };
     Job {

@@ -145,6 +145,7 @@ async fn handle(inner: &Inner, handler: &Handler, job: Job) -> Report {
             ReportOutcome::Succeeded { result: result.map(tidegate_core::job::Body::Inline) }
         }
         Handled::Failed { failure, retryable } => ReportOutcome::Failed { failure, retryable },
+        Handled::HandedBack(hand_back) => ReportOutcome::HandedBack(hand_back),
     };
     Report { id, job_type: None, attempt, token, outcome }
 }
