@@ -65,6 +65,7 @@ async fn settle_and_claim(engine: &Engine, cache: &mut TickCache, running: Vec<J
         worker: None,
         lease: None,
         dispatch: Dispatch::Claim,
+        call: None,
     };
     let input = TickInput {
         reports: running.into_iter().map(succeeded).collect(),

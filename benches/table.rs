@@ -172,6 +172,7 @@ async fn tick(engine: &Engine, clock: &FakeClock, dispatch: Dispatch) -> Duratio
             worker: None,
             lease: None,
             dispatch,
+            call: None,
         }]
     };
     // A new ledger must age before it admits up to its limit.

@@ -117,6 +117,7 @@ async fn tick(engine: &Engine) -> (usize, Duration) {
         worker: None,
         lease: None,
         dispatch: Dispatch::Claim,
+        call: None,
     };
     let input = TickInput { demands: vec![demand], ..TickInput::default() };
     let start = Instant::now();

@@ -34,6 +34,7 @@
 //!     max: 1,
 //!     wait: Duration::from_secs(30),
 //!     max_pause: Duration::ZERO,
+//!     call: None,
 //!     worker: Some("worker-1".to_owned()),
 //!     lease_seconds: None,
 //!     reports: Vec::new(),

@@ -36,6 +36,11 @@ pub struct LeaseBody<'a> {
     /// in `retry_after_seconds`. Any other server holds the request for `wait_seconds`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_pause_seconds: Option<Seconds>,
+    /// The name of the request: 16 to 128 bytes, such as a UUID. A worker that has no answer repeats
+    /// the request with it, and gets the same leases while they last; a repeat renews them. The next
+    /// request has another one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
     /// The worker's name, at most 128 bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker: Option<String>,

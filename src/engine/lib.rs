@@ -41,6 +41,7 @@ pub use crate::jobs::job_writes::{CALLBACK_QUEUE, CALLBACK_TYPE};
 pub use crate::jobs::lookahead::{BegunLookahead, LastSweep, Lookahead};
 pub use crate::jobs::objects::check_object;
 pub use crate::jobs::orphans::SweptObjects;
+pub use crate::jobs::repeated_leases::RepeatableCall;
 use crate::jobs::running::MAX_CACHED_JOBS;
 pub use crate::jobs::sweep::Swept;
 pub use crate::plugins::circuit_breaker::CircuitBreaker;

@@ -1,18 +1,18 @@
 //! The requests and answers of the engine: plain values, shared by the HTTP API, the library and
 //! the functions.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
 pub use crate::explanation::{
     Explanation, HeldBy, HeldJobs, QueueExplanation, TypeUse, WorkerStatus,
 };
-use crate::jobs::report::MAX_INLINE_RESULT_BYTES;
+use crate::{RepeatableCall, jobs::report::MAX_INLINE_RESULT_BYTES};
 use tidegate_core::{
     calendar::window::Window,
     job::{
-        Attributes, Body, Job, JobId, JobOptions, Payload, QueueName, Token, TypeName,
+        Attributes, Body, Job, JobId, JobOptions, Payload, QueueName, Revision, Token, TypeName,
         lifecycle::{Failure, HandBack, Progress},
     },
     port::job_store::StateFilter,
@@ -143,6 +143,14 @@ pub enum ReportOutcome {
     /// The worker hands it back unharmed: `released`, or `snoozed` until a time. It does not count
     /// against `max_attempts`. If the job must not run twice, the worker says that it has not begun.
     HandedBack(HandBack),
+    /// Its worker did not receive the lease: it is handed back, unless the job has changed since the
+    /// claim. It may have been renewed for a repeat of the lease call.
+    NotReceived {
+        /// The revision of the claim.
+        revision: Revision,
+        /// Why, for people.
+        message: String,
+    },
 }
 
 /// A worker's report of one attempt.
@@ -210,6 +218,8 @@ pub struct LeaseRequest {
     /// The longest pause that the worker makes instead of the wait (0 to 60 s; 0: none). Only a
     /// process that costs money while it waits has it pause.
     pub max_pause: Duration,
+    /// The call, if its worker may repeat it: the repeat gets the same leases.
+    pub call: Option<Arc<RepeatableCall>>,
     /// The worker's name, at most 128 bytes.
     pub worker: Option<String>,
     /// How long the leases last; absent: the type's setting.

@@ -21,19 +21,17 @@ use tokio::{
     time::timeout,
 };
 
-use super::report::AttemptOutcome;
-use crate::cli::{args, context::print_error};
+use super::{
+    lines::{HandBack, Said, read_messages, text},
+    report::AttemptOutcome,
+};
 use tidegate_api::{AnyValue, LeaseView, Progress, Status};
-use tidegate_core::{job::trace, time::Seconds};
+use tidegate_core::job::trace;
 
 /// The exit code of a failure that a retry cannot help.
 pub const FINAL_EXIT_CODE: i32 = 100;
 /// Largest result, in bytes.
 const MAX_RESULT_BYTES: usize = 4 << 20;
-/// Largest message, in bytes: the end of standard error.
-const MAX_MESSAGE_BYTES: usize = 4 << 10;
-/// Longest line on standard error, in bytes. A longer one is split.
-const MAX_LINE_BYTES: usize = 4 << 10;
 /// How long output is read after the command's end, in case a process that it started holds the
 /// pipes.
 const MAX_DRAIN: Duration = Duration::from_secs(1);
@@ -123,22 +121,6 @@ pub async fn run(
         },
         Some(reason) => AttemptOutcome::failed(stopped_message(reason)).with_exit(status),
     })
-}
-
-/// What a command wrote to standard error.
-#[derive(Default)]
-struct Said {
-    /// The end of its lines, without those that are for the worker.
-    tail: Vec<u8>,
-    /// The last request to hand the attempt back.
-    hand_back: Option<HandBack>,
-}
-
-/// A request to hand the attempt back.
-#[derive(Debug, PartialEq)]
-struct HandBack {
-    delay: Option<Seconds>,
-    message: Option<String>,
 }
 
 /// Returns the report of a process that ended by itself.
@@ -235,86 +217,6 @@ async fn read_result(
     }
 }
 
-/// Reads lines: extracts progress and hand-backs, prints the others, and keeps their end.
-async fn read_messages(
-    mut from: impl AsyncRead + Unpin,
-    id: String,
-    said: Arc<Mutex<Said>>,
-    progress: watch::Sender<Option<Progress>>,
-) -> io::Result<()> {
-    let mut pending = Vec::new();
-    let take = |line: &[u8]| {
-        if let Some(reported) = self::progress(line) {
-            progress.send_replace(Some(reported));
-            return;
-        }
-        if let Some(hand_back) = hand_back(line) {
-            said.lock().hand_back = Some(hand_back);
-            return;
-        }
-        print_error(format_args!("[{id}] {}", String::from_utf8_lossy(line)));
-        let tail = &mut said.lock().tail;
-        tail.extend_from_slice(line);
-        tail.push(b'\n');
-        let over = tail.len().saturating_sub(MAX_MESSAGE_BYTES);
-        tail.drain(..over);
-    };
-    loop {
-        let read = from.read_buf(&mut pending).await?;
-        while let Some(end) = pending
-            .iter()
-            .position(|byte| *byte == b'\n')
-            .or((pending.len() >= MAX_LINE_BYTES).then_some(MAX_LINE_BYTES - 1))
-        {
-            let line: Vec<u8> = pending.drain(..=end).collect();
-            take(line.strip_suffix(b"\n").unwrap_or(&line));
-        }
-        if read == 0 {
-            if !pending.is_empty() {
-                take(&pending);
-            }
-            return Ok(());
-        }
-    }
-}
-
-/// Parses a line such as `::progress 40 halfway`.
-fn progress(line: &[u8]) -> Option<Progress> {
-    let reported = std::str::from_utf8(line).ok()?.strip_prefix("::progress ")?.trim();
-    let (percent, note) = reported
-        .split_once(' ')
-        .map_or((reported, None), |(percent, note)| (percent, Some(note.trim().to_owned())));
-    let percent: f64 = percent.trim_end_matches('%').parse().ok()?;
-    (0.0..=100.0).contains(&percent).then_some(Progress { percent, note })
-}
-
-/// Parses a line such as `::release shutting down` or `::snooze 5m not ready`.
-fn hand_back(line: &[u8]) -> Option<HandBack> {
-    let line = std::str::from_utf8(line).ok()?.strip_prefix("::")?;
-    let (verb, rest) = line.split_once(' ').unwrap_or((line, ""));
-    let (delay, message) = match verb {
-        "release" => (None, rest),
-        "snooze" => {
-            let (delay, message) = rest.trim().split_once(' ').unwrap_or((rest.trim(), ""));
-            (Some(args::span(delay).ok()?), message)
-        }
-        _ => return None,
-    };
-    let message = Some(message.trim()).filter(|message| !message.is_empty());
-    Some(HandBack { delay, message: message.map(str::to_owned) })
-}
-
-/// Returns the bytes as text, without a character that was cut at the front.
-fn text(bytes: &[u8]) -> String {
-    let whole = bytes.iter().position(|byte| *byte & 0xC0 != 0x80).unwrap_or(0);
-    let mut text = String::from_utf8_lossy(&bytes[whole..]).trim().to_owned();
-    // Invalid bytes grow when they are replaced.
-    while text.len() > MAX_MESSAGE_BYTES {
-        text.pop();
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::process::ExitStatusExt as _;
@@ -372,57 +274,6 @@ mod tests {
     fn a_result_over_the_limit_is_a_final_failure() {
         let big = outcome(exited(0), &vec![b'1'; MAX_RESULT_BYTES + 1], "");
         assert_eq!((big.status, big.retryable), (Status::Failed, Some(false)));
-    }
-
-    #[test]
-    fn progress_lines_are_parsed() {
-        assert_eq!(
-            progress(b"::progress 40 half way"),
-            Some(Progress { percent: 40.0, note: Some("half way".to_owned()) })
-        );
-        assert_eq!(progress(b"::progress 99.5%"), Some(Progress { percent: 99.5, note: None }));
-        for other in
-            [&b"::progress"[..], b"::progress x", b"::progress 101", b" ::progress 4", b"hello"]
-        {
-            assert_eq!(progress(other), None);
-        }
-    }
-
-    #[test]
-    fn lines_that_hand_an_attempt_back_are_parsed() {
-        let back = |seconds: Option<u64>, message: Option<&str>| {
-            let delay = seconds.map(Seconds::new);
-            Some(HandBack { delay, message: message.map(str::to_owned) })
-        };
-        for (line, expected) in [
-            ("::release", back(None, None)),
-            ("::release going away ", back(None, Some("going away"))),
-            ("::snooze 5m", back(Some(300), None)),
-            ("::snooze 90s not ready", back(Some(90), Some("not ready"))),
-            ("::snooze", None),
-            ("::snooze soon", None),
-            ("::released", None),
-            (" ::release", None),
-        ] {
-            assert_eq!(hand_back(line.as_bytes()), expected, "{line}");
-        }
-    }
-
-    #[tokio::test]
-    async fn message_is_the_end_of_standard_error() {
-        let said = Arc::new(Mutex::new(Said::default()));
-        let (progress, reported) = watch::channel(None);
-        let mut input = "é".repeat(MAX_MESSAGE_BYTES).into_bytes();
-        input.extend_from_slice(b"x\n::progress 7\nlast");
-        read_messages(&input[..], "j".to_owned(), said.clone(), progress).await.unwrap();
-        let kept = text(&said.lock().tail);
-        assert!(
-            kept.len() <= MAX_MESSAGE_BYTES
-                && kept.ends_with("x\nlast")
-                && !kept.contains('\u{fffd}'),
-            "{kept}"
-        );
-        assert_eq!(*reported.borrow(), Some(Progress { percent: 7.0, note: None }));
     }
 
     #[tokio::test]

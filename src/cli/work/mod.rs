@@ -11,6 +11,7 @@
 mod attempt;
 mod command;
 mod demand;
+mod lines;
 mod presence;
 mod report;
 mod worker;

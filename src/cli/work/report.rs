@@ -1,14 +1,23 @@
 //! The outcome of an attempt, and its report to the server.
 
-use std::{process::ExitStatus, sync::Arc};
+use std::{process::ExitStatus, sync::Arc, time::Duration};
 
 use serde_json::value::{RawValue, to_raw_value};
+use tokio::{sync::watch, time::Instant};
 
+use super::worker::{MAX_BACKOFF, MIN_BACKOFF};
+use crate::cli::{
+    client::{Client, Error},
+    context::{pause, print_error},
+};
 use tidegate_api::{LeaseView, ReportBody, Status};
 use tidegate_core::{
     job::{JobId, TypeName},
     time::Seconds,
 };
+
+/// How long a report is retried. Its lease has usually expired by then.
+const MAX_REPORT_TIME: Duration = Duration::from_mins(1);
 
 /// The lease of one attempt, shared by what runs, renews and reports it.
 pub type Lease = Arc<LeaseView<'static>>;
@@ -113,4 +122,46 @@ impl Report {
     pub fn result_bytes(&self) -> usize {
         self.outcome.result.as_ref().map_or(0, |result| result.get().len())
     }
+}
+
+/// Sends a report and retries while the server is unreachable. Returns false if it gives up.
+pub async fn post(client: Client, mut report: Report, kill: watch::Receiver<bool>) -> bool {
+    let until = Instant::now() + MAX_REPORT_TIME;
+    let mut wait = MIN_BACKOFF;
+    loop {
+        let request = client
+            .post(&["jobs", report.job_type.as_str(), report.id.as_str()])
+            .token(&report.token)
+            .json(&report.body());
+        let Err(err) = request.send().await else {
+            return true;
+        };
+        if !err.passes() {
+            match replacement(report, &err) {
+                Some(other) => report = other,
+                None => return true,
+            }
+        } else if *kill.borrow() || Instant::now() >= until {
+            print_error(format_args!("[{}] its report failed: {err}", report.id));
+            return false;
+        } else {
+            pause(wait).await;
+            wait = (wait * 2).min(MAX_BACKOFF);
+        }
+    }
+}
+
+/// Returns a failure in place of a rejected report, so that a job does not hang because its result
+/// is too large. `None` if the attempt is over or the report was a failure already.
+pub fn replacement(report: Report, err: &Error) -> Option<Report> {
+    print_error(format_args!("[{}] its report was rejected: {err}", report.id));
+    let over = matches!(err, Error::Problem(problem) if matches!(problem.status, 404 | 409 | 410));
+    if over || report.outcome.status != Status::Succeeded {
+        return None;
+    }
+    let outcome = AttemptOutcome {
+        retryable: Some(false),
+        ..AttemptOutcome::failed(format!("the result was rejected: {err}"))
+    };
+    Some(Report { outcome, ..report })
 }

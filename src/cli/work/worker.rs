@@ -14,15 +14,15 @@ use tokio::{
 
 use super::{
     WorkPlan, attempt, demand, presence,
-    report::{AttemptOutcome, Lease, Report},
+    report::{AttemptOutcome, Lease, Report, post, replacement},
 };
 use crate::cli::{
     Context, ExitCode, UsageError,
     client::{Client, Error},
-    context::{pause, print_error},
+    context::print_error,
     output,
 };
-use tidegate_api::{LeaseBody, LeaseView, LeasesView, Status};
+use tidegate_api::{LeaseBody, LeaseView, LeasesView};
 
 /// Most reports, and most bytes of results, in one lease request.
 const MAX_LEASE_REPORTS: usize = 100;
@@ -32,8 +32,6 @@ pub(super) const MIN_BACKOFF: Duration = Duration::from_millis(250);
 pub(super) const MAX_BACKOFF: Duration = Duration::from_secs(10);
 /// The longest pause that a server may request.
 const MAX_PAUSE: Duration = Duration::from_mins(1);
-/// How long a report is retried. Its lease has usually expired by then.
-const MAX_REPORT_TIME: Duration = Duration::from_mins(1);
 
 /// The result of an attempt.
 struct Finished {
@@ -60,6 +58,9 @@ pub struct Worker<'a> {
     pending_reports: Vec<Report>,
     /// Reports in requests of their own; false for a failed one.
     posts: JoinSet<bool>,
+    /// What the ids of lease requests begin with, which no other process has, and the number of the
+    /// next request. A request without an answer is repeated under its id.
+    request_ids: (String, u64),
     /// No lease request before then.
     not_before: Instant,
     wait: Duration,
@@ -88,6 +89,7 @@ impl<'a> Worker<'a> {
             reports_in_flight: Arc::default(),
             pending_reports: Vec::new(),
             posts: JoinSet::new(),
+            request_ids: (super::unique_name(ctx), 0),
             not_before: Instant::now(),
             wait: MIN_BACKOFF,
             connected: false,
@@ -181,8 +183,11 @@ impl<'a> Worker<'a> {
             self.reports_in_flight.clone(),
             self.capacity(),
         );
+        let (prefix, number) = &self.request_ids;
+        let request_id = Some(format!("{prefix}-{number:08}"));
         self.poll.spawn(async move {
             let body = LeaseBody {
+                request_id,
                 queue: plan.queue.clone(),
                 types: Some(plan.types.clone()).filter(|types| !types.is_empty()),
                 max: u32::try_from(max).ok(),
@@ -203,6 +208,7 @@ impl<'a> Worker<'a> {
         let reports = self.take_reports_in_flight();
         match answer {
             Ok(granted) => {
+                self.request_ids.1 += 1;
                 self.connected = true;
                 self.wait = MIN_BACKOFF;
                 for (report, reported) in reports.into_iter().zip(granted.reports.into_owned()) {
@@ -362,46 +368,4 @@ impl<'a> Worker<'a> {
             ));
         }
     }
-}
-
-/// Sends a report and retries while the server is unreachable. Returns false if it gives up.
-async fn post(client: Client, mut report: Report, kill: watch::Receiver<bool>) -> bool {
-    let until = Instant::now() + MAX_REPORT_TIME;
-    let mut wait = MIN_BACKOFF;
-    loop {
-        let request = client
-            .post(&["jobs", report.job_type.as_str(), report.id.as_str()])
-            .token(&report.token)
-            .json(&report.body());
-        let Err(err) = request.send().await else {
-            return true;
-        };
-        if !err.passes() {
-            match replacement(report, &err) {
-                Some(other) => report = other,
-                None => return true,
-            }
-        } else if *kill.borrow() || Instant::now() >= until {
-            print_error(format_args!("[{}] its report failed: {err}", report.id));
-            return false;
-        } else {
-            pause(wait).await;
-            wait = (wait * 2).min(MAX_BACKOFF);
-        }
-    }
-}
-
-/// Returns a failure in place of a rejected report, so that a job does not hang because its result
-/// is too large. `None` if the attempt is over or the report was a failure already.
-fn replacement(report: Report, err: &Error) -> Option<Report> {
-    print_error(format_args!("[{}] its report was rejected: {err}", report.id));
-    let over = matches!(err, Error::Problem(problem) if matches!(problem.status, 404 | 409 | 410));
-    if over || report.outcome.status != Status::Succeeded {
-        return None;
-    }
-    let outcome = AttemptOutcome {
-        retryable: Some(false),
-        ..AttemptOutcome::failed(format!("the result was rejected: {err}"))
-    };
-    Some(Report { outcome, ..report })
 }

@@ -57,7 +57,7 @@ impl Engine {
                     return Err(Error::Internal("a running attempt was settled before".into()));
                 }
             },
-            (_, ReportOutcome::HandedBack(_)) => {
+            (_, ReportOutcome::HandedBack(_) | ReportOutcome::NotReceived { .. }) => {
                 return Err(Error::Internal("a reply hands no attempt back".into()));
             }
             (_, ReportOutcome::Succeeded { result }) => {

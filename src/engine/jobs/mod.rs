@@ -12,6 +12,7 @@ pub mod lookahead;
 pub mod objects;
 pub mod orphans;
 pub(crate) mod pass;
+pub mod repeated_leases;
 pub mod report;
 mod resend;
 pub(crate) mod running;

@@ -15,7 +15,7 @@ use crate::{
 use tidegate_core::{
     job::{
         Body, Event, Job, Outcome, Payload,
-        lifecycle::{AttemptRecord, Reason, ResultBody, RetryDecision, State},
+        lifecycle::{AttemptRecord, HandBack, Reason, ResultBody, RetryDecision, State},
         retry::Retry,
         type_config::{Delivery, TypeConfig},
     },
@@ -79,14 +79,30 @@ impl Engine {
                 };
                 Event::Fail { attempt, failure: failure.clone(), next }
             }
-            ReportOutcome::HandedBack(hand_back) => {
+            ReportOutcome::NotReceived { revision, .. } if job.life.revision != *revision => {
+                let message = "the lease has changed since its claim".to_owned();
+                return Err(Error::Conflict {
+                    code: ErrorCode::StaleAttempt,
+                    message,
+                    holder: None,
+                });
+            }
+            outcome @ (ReportOutcome::HandedBack(_) | ReportOutcome::NotReceived { .. }) => {
                 let at_most_once = tick::delivery(catalog, job)? == Delivery::AtMostOnce;
                 let next =
                     if at_most_once { RetryDecision::GiveUp } else { self.retry_decision(job) };
                 let config = catalog.types.get(&job.spec.job_type).map(|item| &item.config);
                 let max_in_a_row =
                     config.map_or(TypeConfig::DEFAULT_MAX_RELEASES, |config| config.max_releases);
-                let hand_back = hand_back.clone();
+                let hand_back = match outcome {
+                    ReportOutcome::HandedBack(hand_back) => hand_back.clone(),
+                    ReportOutcome::NotReceived { message, .. } => {
+                        HandBack { message: Some(message.clone()), ..HandBack::default() }
+                    }
+                    ReportOutcome::Succeeded { .. } | ReportOutcome::Failed { .. } => {
+                        HandBack::default()
+                    }
+                };
                 Event::HandBack { attempt, hand_back, at_most_once, max_in_a_row, next }
             }
         };
@@ -156,6 +172,7 @@ fn check_repeated(history: &[AttemptRecord], report: &Report) -> Result<(), Erro
         // accepted.
         ReportOutcome::Succeeded { .. } => entry.outcome == Outcome::Succeeded,
         ReportOutcome::Failed { .. } => entry.outcome == Outcome::Failed,
+        ReportOutcome::NotReceived { .. } => entry.hand_back.is_some(),
         ReportOutcome::HandedBack(again) => match (&entry.hand_back, &entry.error) {
             (Some(before), _) => before.until.is_some() == again.until.is_some(),
             // Too many before it were handed back.

@@ -9,6 +9,7 @@ use std::{
 
 use crate::{
     Catalog, Engine, Error,
+    jobs::repeated_leases::lease_records,
     tick::{self, Claimed, Demand, Dispatch},
 };
 use tidegate_core::{
@@ -46,7 +47,7 @@ impl Engine {
             work.iter().enumerate().partition(|(_, work)| work.granted_at.is_some());
         if !granted.is_empty() {
             let lease = |catalog: &Catalog, job: &Job| Some(tick::push_lease(catalog, job));
-            self.claim_granted(&granted, worker, &lease, &mut claims).await?;
+            self.claim_granted(&granted, worker, &lease, None, &mut claims).await?;
         }
         let mut queues: BTreeMap<&QueueName, Vec<(usize, &Work)>> = BTreeMap::new();
         for (index, work) in free {
@@ -86,7 +87,7 @@ impl Engine {
             let is_wanted = demand.types.contains(&job.spec.job_type);
             (is_wanted && !drained).then(|| tick::lease::lease(config, false, demand, job))
         };
-        self.claim_granted(&offers, worker, &lease, &mut claims).await?;
+        self.claim_granted(&offers, worker, &lease, Some(demand), &mut claims).await?;
         self.drop_replied(&mut claims).await;
         Ok(claims)
     }
@@ -135,12 +136,13 @@ impl Engine {
     }
 
     /// Claims granted work; `lease` is how long the worker may go without a heartbeat, and none if it
-    /// gets no jobs.
+    /// gets no jobs. `demand` is that of the worker, if the work was offered to it.
     async fn claim_granted(
         &self,
         work: &[(usize, &Work)],
         worker: Option<&str>,
         lease: &(dyn Fn(&Catalog, &Job) -> Option<Duration> + Sync),
+        demand: Option<&Demand>,
         claims: &mut [Option<Claimed>],
     ) -> Result<(), Error> {
         let ids: Vec<JobId> = work.iter().map(|(_, work)| work.job.clone()).collect();
@@ -160,7 +162,10 @@ impl Engine {
             let Some(lease) = lease(&catalog, &job) else { continue };
             let event = Event::Claim {
                 version: work.version,
-                token: Token::new(self.ports.entropy.bits()),
+                token: match demand.and_then(|demand| demand.call.as_ref()) {
+                    Some(call) => call.next_token(&job),
+                    None => Token::new(self.ports.entropy.bits()),
+                },
                 worker: worker.map(str::to_owned),
                 lease,
                 granted: true,
@@ -178,6 +183,11 @@ impl Engine {
                 *index,
                 Claimed { demand: 0, run_at: job.life.run_at().unwrap_or(now), job: claimed },
             ));
+        }
+        if let Some(demand) = demand {
+            let claimed = claiming.iter().map(|(_, claimed)| (claimed.demand, &claimed.job));
+            let records = lease_records(std::slice::from_ref(demand), &claimed);
+            self.write_lease_records(records, &mut txns).await?;
         }
         let outcomes = if txns.is_empty() { Vec::new() } else { self.write_claims(txns).await? };
         for ((index, claimed), outcome) in claiming.into_iter().zip(outcomes) {
@@ -258,6 +268,7 @@ impl Engine {
                 worker: worker.map(str::to_owned),
                 lease: None,
                 dispatch: Dispatch::Claim,
+                call: None,
             };
             let outcome = self.tick_named(queue, &named, demand, &catalog, &limits).await?;
             claimed.extend(

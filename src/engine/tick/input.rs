@@ -1,8 +1,11 @@
 //! The input of a tick: reports, hints, and the demands of workers.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use crate::request::Report;
+use crate::{RepeatableCall, request::Report};
 use tidegate_core::{
     job::{Job, JobId, TypeName, Version},
     queue::GrantDigest,
@@ -22,6 +25,8 @@ pub struct Demand {
     pub lease: Option<Seconds>,
     /// What happens to the admitted jobs.
     pub dispatch: Dispatch,
+    /// The lease call that claims them, if its worker may repeat it.
+    pub call: Option<Arc<RepeatableCall>>,
 }
 
 /// What happens to an admitted job.

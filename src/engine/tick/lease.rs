@@ -55,6 +55,7 @@ pub(crate) fn push_lease(catalog: &Catalog, job: &Job) -> Duration {
         worker: None,
         lease: None,
         dispatch: Dispatch::Claim,
+        call: None,
     };
     lease(config, true, &demand, job)
 }

@@ -15,7 +15,11 @@ use super::{
     search::{Capacities, Search},
     settle::KnownJobs,
 };
-use crate::{Catalog, Engine, Error, jobs::report::Settled, request::Report};
+use crate::{
+    Catalog, Engine, Error,
+    jobs::{repeated_leases::lease_records, report::Settled},
+    request::Report,
+};
 use tidegate_core::{
     job::{Job, JobId, QueueName},
     port::{
@@ -156,11 +160,15 @@ impl Engine {
         if txns.is_empty() {
             return Ok(refused);
         }
+        let claimed = plan.claimed.iter().map(|claimed| (claimed.demand, &claimed.job));
+        let records = lease_records(&context.input.demands, &claimed);
+        self.write_lease_records(records, &mut txns).await?;
         let outcomes = if plan.claims.is_empty() {
             self.ports.store.commit(txns).await?
         } else {
             self.write_claims(txns).await?
         };
+        // Behind the claims there may be a record of them, which is never refused.
         for (index, outcome) in outcomes.into_iter().enumerate() {
             let Committed::Conflict { current, .. } = outcome else {
                 continue;

@@ -15,6 +15,7 @@ use super::{
     jobs::attempt::read_report,
     media::Accept,
 };
+use crate::runtime::UnwrittenLeases;
 use tidegate_core::{
     job::{Job, JobId, lifecycle::word},
     time::Seconds,
@@ -41,6 +42,7 @@ const TOO_LARGE: &str = "its lease, in the encoding that the worker requested, i
 )]
 async fn lease(
     State(api): State<Api>,
+    unwritten: Option<Extension<UnwrittenLeases>>,
     accept: Accept,
     caller: Within<Work>,
     body: Body,
@@ -52,6 +54,9 @@ async fn lease(
     drop(body);
     let leased = api.server.lease_within(request, caller.bounds()).await?;
     let mut jobs = leased.jobs;
+    if let Some(Extension(unwritten)) = unwritten.filter(|_| !jobs.is_empty()) {
+        unwritten.hold(&api.server, &jobs);
+    }
     let retry_after_seconds =
         leased.pause.map(|pause| Seconds::from_millis(pause.as_millis() as u64));
     let mut answers = leased.reports.into_iter();
@@ -111,8 +116,12 @@ async fn remove_outside(
 /// The request of a lease call.
 fn read_request(body: &Body, api: &Api) -> Result<LeaseRequest, Problem> {
     let ask: LeaseBody<'_> = body.read()?;
+    let worker = ask.worker.as_deref();
+    let call = ask.request_id.as_deref().map(|id| api.server.repeatable_call(id, worker));
+    let call = call.transpose()?;
     let reports = ask.reports.into_iter().map(|report| read_report(report, body, api, None));
     Ok(LeaseRequest {
+        call,
         queue: ask.queue,
         types: ask.types.unwrap_or_default(),
         max: ask.max.unwrap_or(1),

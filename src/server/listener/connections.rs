@@ -23,6 +23,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::Limits;
+use crate::runtime::UnwrittenLeases;
 
 /// Connections over the bound that are accepted to be refused in words, and for the health checks.
 const MAX_SURPLUS: usize = 32;
@@ -97,6 +98,8 @@ pub(super) struct Connection {
     pub surplus: bool,
     /// Whether the client may still send what no route reads.
     pub unread: AtomicBool,
+    /// The leases in a response that is not written yet.
+    pub leases: Mutex<Option<UnwrittenLeases>>,
 }
 
 impl Connection {
@@ -183,6 +186,7 @@ impl Connections {
             closed: Notify::new(),
             surplus,
             unread: AtomicBool::new(false),
+            leases: Mutex::default(),
         })
     }
 

@@ -27,7 +27,7 @@ use parking_lot::Mutex;
 use tidegate_core::port::Clock;
 
 use super::connections::{Connection, Phase};
-use crate::handlers::Overloaded;
+use crate::{handlers::Overloaded, runtime::UnwrittenLeases};
 
 /// Most bytes of an unread body for which the connection is kept.
 const MAX_DRAINED_BYTES: u64 = 64 << 10;
@@ -51,6 +51,8 @@ pub(super) async fn exchange(
     if connection.surplus {
         request.extensions_mut().insert(Overloaded);
     }
+    let leases = UnwrittenLeases::default();
+    request.extensions_mut().insert(leases.clone());
     let mut response = TowerToHyperService::new(router).call(request).await?;
     let unread = left.lock().take();
     let ends = match unread {
@@ -63,6 +65,10 @@ pub(super) async fn exchange(
         },
         None => false,
     };
+    // Until the response is written, these are handed back if the connection breaks.
+    if let Some(earlier) = connection.leases.lock().replace(leases) {
+        earlier.written();
+    }
     connection.unread.store(ends, Ordering::Relaxed);
     if ends || connection.surplus {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));

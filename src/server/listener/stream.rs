@@ -160,6 +160,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Stream<S> {
         ready!(Pin::new(&mut self.inner).poll_flush(cx))?;
         if !self.flushed {
             self.flushed = true;
+            if let Some(leases) = self.connection.leases.lock().take() {
+                leases.written();
+            }
             if self.connection.phase() == Phase::Response {
                 self.connection.begin(Phase::Idle);
             }

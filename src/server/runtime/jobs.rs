@@ -327,6 +327,7 @@ mod tests {
             max: 10,
             wait: Duration::ZERO,
             max_pause: Duration::ZERO,
+            call: None,
             worker: None,
             lease_seconds: None,
             reports: Vec::new(),

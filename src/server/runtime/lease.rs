@@ -11,10 +11,11 @@ use tidegate_core::{
     error_code::ErrorCode,
     job::{Job, QueueName, TypeName, type_config::TypeConfig},
     port::job_store::ItemKind,
+    time::Seconds,
     validate::check_lease,
 };
 use tidegate_engine::{
-    Error, fault,
+    Error, RepeatableCall, fault,
     request::{LeaseRequest, Leased, Registration},
 };
 
@@ -44,7 +45,7 @@ impl Server {
     /// As [`Server::lease`]; 403 for a queue or a type outside the bounds.
     pub async fn lease_within(
         &self,
-        request: LeaseRequest,
+        mut request: LeaseRequest,
         bounds: &Bounds,
     ) -> Result<Leased, Error> {
         if request.max > MAX_LEASES {
@@ -74,7 +75,69 @@ impl Server {
         {
             tracing::warn!(worker, %error, "the worker's capacity may be forgotten at a restart");
         }
-        self.lease_from(selections, request, until, poll.presence()).await
+        let Some(call) = request.call.clone().filter(|_| request.max > 0) else {
+            return self.lease_from(selections, request, until, poll.presence()).await;
+        };
+        let lease = request.lease_seconds;
+        let jobs = self.repeated_leases(&call, lease, bounds).await?;
+        if !jobs.is_empty() {
+            let reports = Box::pin(self.report(std::mem::take(&mut request.reports))).await;
+            return Ok(Leased { jobs, reports, pause: None });
+        }
+        let mut leased = self.lease_from(selections, request, until, poll.presence()).await?;
+        // The call that this one repeats may have ended after it.
+        if leased.jobs.is_empty() {
+            leased.jobs = self.repeated_leases(&call, lease, bounds).await?;
+        }
+        Ok(leased)
+    }
+
+    /// A lease call that `worker` may repeat with the same `request_id`.
+    ///
+    /// # Errors
+    ///
+    /// 400 for an id that has not 16 to 128 bytes.
+    pub fn repeatable_call(
+        &self,
+        request_id: &str,
+        worker: Option<&str>,
+    ) -> Result<Arc<RepeatableCall>, Error> {
+        if !(16..=128).contains(&request_id.len()) {
+            return Err(Error::invalid("request_id", "must be 16 to 128 bytes"));
+        }
+        let nonce = self.inner.engine.ports().entropy.bits();
+        Ok(Arc::new(RepeatableCall::new(request_id, worker, nonce)))
+    }
+
+    /// The leases of the call that `call` repeats, with their bodies, as far as they are within
+    /// `bounds`.
+    async fn repeated_leases(
+        &self,
+        call: &RepeatableCall,
+        lease: Option<Seconds>,
+        bounds: &Bounds,
+    ) -> Result<Vec<Job>, Error> {
+        let mut jobs = self.inner.engine.repeated_leases(call, lease).await?;
+        jobs.retain(|job| bounds.allow(job));
+        if jobs.is_empty() { Ok(jobs) } else { Ok(self.loaded(jobs).await) }
+    }
+
+    /// The jobs with their bodies. One whose body cannot be read ends its attempt at once.
+    pub(super) async fn loaded(&self, jobs: Vec<Job>) -> Vec<Job> {
+        let mut whole = Vec::with_capacity(jobs.len());
+        let mut failed = Vec::new();
+        for (job, loaded) in jobs.iter().zip(self.engine().load_each(jobs.clone()).await) {
+            match loaded {
+                Ok(job) => whole.push(job),
+                Err(error) => {
+                    failed.push(deliver::not_delivered(job, error.to_string(), true));
+                }
+            }
+        }
+        if !failed.is_empty() {
+            Box::pin(self.report(failed)).await;
+        }
+        whole
     }
 
     /// Ends the attempts of leased jobs that cannot be sent to their worker, for this `reason`.

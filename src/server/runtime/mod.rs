@@ -49,6 +49,7 @@ use tokio::sync::watch;
 
 pub use crate::runtime::builder::Builder;
 pub use crate::runtime::embedded::handler::{Call, Handled, Handler, Work};
+pub(crate) use crate::runtime::embedded::lease::UnwrittenLeases;
 #[cfg(feature = "embedded")]
 pub use crate::runtime::embedded::open::{DirectoryOpenError, key_file};
 pub use crate::runtime::plugin_registry::CannotPush;

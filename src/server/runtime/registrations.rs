@@ -225,6 +225,7 @@ mod tests {
             max: 5,
             wait: Duration::ZERO,
             max_pause: Duration::ZERO,
+            call: None,
             worker: Some("w".into()),
             lease_seconds: None,
             reports: Vec::new(),

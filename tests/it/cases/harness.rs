@@ -372,6 +372,7 @@ pub fn demand(types: &[&str], capacity: u32, dispatch: Dispatch) -> Demand {
         worker: None,
         lease: None,
         dispatch,
+        call: None,
     }
 }
 

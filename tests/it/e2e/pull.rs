@@ -1,6 +1,10 @@
 //! Pull workers: leases, heartbeats, cancels, drains, and the command-line worker.
 
 use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
 
 use super::{serve::Tidegate, wait::eventually};
 
@@ -20,6 +24,41 @@ async fn a_long_poll_returns_on_a_job_or_at_its_timeout() {
     assert_eq!(waiting.await.unwrap().id, later);
     tide.post("/v1/leases", json!({"types": ["none"]})).await.problem(404, "job_type_not_found");
     tide.post("/v1/leases", json!({"queue": "none"})).await.problem(404, "queue_not_found");
+}
+
+#[tokio::test]
+async fn leases_that_cannot_be_written_are_handed_back() {
+    let tide = Tidegate::start().await;
+    tide.job_type("t", json!({"max_attempts": 1, "lease_seconds": 3600})).await;
+    let mut ids = Vec::new();
+    for _ in 0..14 {
+        // Together more than what the system holds for a connection.
+        let data = "x".repeat((4 << 20) - 2);
+        ids.push(tide.enqueue(json!({"type": "t", "data": data})).await);
+    }
+    let body = json!({"types": ["t"], "max": 14}).to_string();
+    let head = format!(
+        "POST /v1/leases HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\n\r\n",
+        body.len()
+    );
+    let address = tide.base.strip_prefix("http://").unwrap();
+    let mut worker = TcpStream::connect(address).await.unwrap();
+    worker.write_all((head + &body).as_bytes()).await.unwrap();
+    assert_eq!(worker.read_u8().await.unwrap(), b'H', "its response has begun");
+    for id in &ids {
+        assert_eq!(tide.job(id).await["state"], "running");
+    }
+    drop(worker);
+    for id in &ids {
+        let job = tide.job_when(id, |job| job["state"] == "scheduled").await;
+        assert_eq!(
+            (&job["handed_back"], &job["history"][0]["outcome"]),
+            (&json!(1), &json!("released"))
+        );
+    }
+    let lease = tide.lease_one("t").await;
+    tide.report(&lease, "succeeded").await.is(200);
 }
 
 #[tokio::test]

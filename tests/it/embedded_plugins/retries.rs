@@ -125,6 +125,7 @@ async fn nothing_waits_for_a_strategy_that_loops() {
         max: 1,
         wait: Duration::from_secs(20),
         max_pause: Duration::ZERO,
+        call: None,
         worker: None,
         lease_seconds: None,
         reports: Vec::new(),

@@ -514,6 +514,7 @@ impl Cloud {
                 max: 1,
                 wait: Duration::from_secs(10),
                 max_pause: Duration::ZERO,
+                call: None,
                 worker: Some(worker.clone()),
                 lease_seconds: None,
                 reports: reports.clone(),

@@ -40,6 +40,7 @@ fn a_worker_leases_within_a_limit_and_its_report_frees_it() {
         max: 5,
         wait: Duration::ZERO,
         max_pause: Duration::ZERO,
+        call: None,
         worker: Some("w".into()),
         lease_seconds: None,
         reports,
@@ -93,6 +94,7 @@ fn a_queue_that_cannot_be_ticked_keeps_no_worker_from_others() {
         max: 5,
         wait: Duration::ZERO,
         max_pause: Duration::ZERO,
+        call: None,
         worker: Some("w".into()),
         lease_seconds: None,
         reports: Vec::new(),
@@ -113,6 +115,7 @@ fn a_worker_is_drained_by_a_process_that_has_not_heard_of_it() {
         max: 1,
         wait: Duration::ZERO,
         max_pause: Duration::ZERO,
+        call: None,
         worker: Some("elsewhere".into()),
         lease_seconds: None,
         reports: Vec::new(),
@@ -144,6 +147,7 @@ fn a_worker_that_waits_is_given_a_job_that_comes_meanwhile() {
             max: 1,
             wait: Duration::from_secs(20),
             max_pause: Duration::ZERO,
+            call: None,
             worker: None,
             lease_seconds: None,
             reports: Vec::new(),
@@ -166,6 +170,7 @@ fn one(worker: &str, wait: u64, reports: Vec<Report>) -> LeaseRequest {
         max: 1,
         wait: Duration::from_secs(wait),
         max_pause: Duration::ZERO,
+        call: None,
         worker: Some(worker.into()),
         lease_seconds: None,
         reports,
@@ -295,6 +300,7 @@ fn offering(job_type: &str) -> TickInput {
         worker: None,
         lease: None,
         dispatch: Dispatch::Offer,
+        call: None,
     };
     TickInput { demands: vec![demand], queue_changed: true, ..TickInput::default() }
 }

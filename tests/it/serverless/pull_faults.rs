@@ -260,6 +260,7 @@ impl Worker {
             max: if self.number.is_multiple_of(4) { 2 } else { 1 },
             wait: Duration::from_secs(if self.draw(3) == 0 { 0 } else { 10 }),
             max_pause: Duration::from_secs(if self.number.is_multiple_of(3) { 5 } else { 0 }),
+            call: None,
             worker: Some(format!("worker-{}", self.number)),
             lease_seconds: None,
             reports: self.reports.clone(),

@@ -13,7 +13,9 @@ async fn a_report_is_sent_with_the_next_lease_request() {
     let working = Working::begin(&server, plan(script));
     let asked = server.saw(|seen| reports(seen).is_some()).await;
     assert_eq!(working.stop().await, ExitCode::Ok);
-    let first = server.seen().into_iter().find(|seen| seen.path == "/v1/leases").unwrap();
+    let mut first = server.seen().into_iter().find(|seen| seen.path == "/v1/leases").unwrap();
+    let id = first.body.as_object_mut().unwrap().remove("request_id").unwrap();
+    assert!((16..=128).contains(&id.as_str().unwrap().len()), "{id}");
     assert_eq!(
         first.body,
         json!({"types": ["mail"], "max": 1, "wait_seconds": 5, "worker": "w1"}),
@@ -115,6 +117,10 @@ async fn a_report_is_retried_while_the_server_is_unavailable() {
     let working = Working::begin(&server, plan("echo 1"));
     until(|| server.seen().iter().filter(|seen| reports(seen).is_some()).count() > 1).await;
     assert_eq!(working.stop().await, ExitCode::Ok);
+    let seen = server.seen().into_iter().filter(|seen| seen.path == "/v1/leases");
+    let ids: Vec<Value> = seen.map(|seen| seen.body["request_id"].clone()).collect();
+    assert_eq!(ids[1], ids[2], "a request without an answer is repeated");
+    assert_ne!(ids[0], ids[1]);
 }
 
 #[tokio::test]

@@ -29,11 +29,14 @@ pub enum RecordKind {
     Worker,
     /// The demand of a lease call that waits, or a message to it. Kept for seconds.
     Demand,
+    /// The claims of a lease call that its worker may repeat. Kept as long as their leases.
+    Lease,
 }
 
 impl RecordKind {
     /// Every kind.
-    pub const ALL: [Self; 4] = [Self::Reply, Self::DeadLetter, Self::Worker, Self::Demand];
+    pub const ALL: [Self; 5] =
+        [Self::Reply, Self::DeadLetter, Self::Worker, Self::Demand, Self::Lease];
 
     /// The kind's name in stores.
     pub fn as_str(self) -> &'static str {
@@ -42,13 +45,14 @@ impl RecordKind {
             Self::DeadLetter => "dead_letter",
             Self::Worker => "worker",
             Self::Demand => "demand",
+            Self::Lease => "lease",
         }
     }
 
     /// Whether its records are replaced again and again, and say nothing once they have expired. A
     /// store may then drop them by itself, without a time at which it does.
     pub fn is_transient(self) -> bool {
-        matches!(self, Self::Demand | Self::Worker)
+        matches!(self, Self::Demand | Self::Worker | Self::Lease)
     }
 
     /// The group of the record `name`: what is before the first dot, for a kind that has groups.
@@ -56,7 +60,8 @@ impl RecordKind {
     /// A store may keep each group by itself, so that none slows down another. A query finds the
     /// records of a group if its prefix contains the group with the dot.
     pub fn group(self, name: &str) -> Option<&str> {
-        let (group, _) = name.split_once('.').filter(|_| self == Self::Demand)?;
+        let has_groups = matches!(self, Self::Demand | Self::Lease);
+        let (group, _) = name.split_once('.').filter(|_| has_groups)?;
         Some(group)
     }
 }

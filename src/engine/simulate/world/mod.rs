@@ -217,6 +217,7 @@ impl World<'_> {
             worker: None,
             lease: Some(DECADE),
             dispatch: Dispatch::Claim,
+            call: None,
         };
         let input = TickInput {
             reports: std::mem::take(&mut self.reports),

@@ -13,6 +13,7 @@ use std::{
 use super::LimitedDecision;
 use crate::{
     Engine, Error, LedgerView,
+    jobs::repeated_leases::lease_records,
     tick::{
         TickCache, TickContext, TickOutcome, current_job, plan::TickPlan, same_claim,
         settle::KnownJobs, throttle::Throttling, view::Prepared,
@@ -117,7 +118,10 @@ impl Engine {
             ledger.config_version = ledger.config_version.max(context.limits.version);
             ledger.set_rate_counts(std::mem::take(&mut plan.rate_counts));
             let next = view.prepare(std::mem::take(ledger), &plan.delta);
-            ledger_writes = ledger_txn(context, view, plan, &next);
+            let claimed = plan.claimed.iter().map(|claimed| (claimed.demand, &claimed.job));
+            // Before the ledger, so that no claim is without its record.
+            ledger_writes = lease_records(&context.input.demands, &claimed);
+            ledger_writes.append(&mut ledger_txn(context, view, plan, &next));
             prepared = Some(next);
         } else {
             view.ledger.held = std::mem::take(&mut ledger.held);

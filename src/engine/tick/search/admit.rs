@@ -105,7 +105,10 @@ impl Search<'_> {
         let lease = lease(config, push, demand, job);
         let event = Event::Claim {
             version: job.life.version,
-            token: Token::new(self.engine.ports.entropy.bits()),
+            token: match &demand.call {
+                Some(call) => call.next_token(job),
+                None => Token::new(self.engine.ports.entropy.bits()),
+            },
             worker: demand.worker.clone(),
             lease,
             granted,

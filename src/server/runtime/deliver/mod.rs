@@ -87,6 +87,12 @@ pub(super) fn not_delivered(job: &Job, reason: impl Into<String>, retryable: boo
     report(job, ReportOutcome::Failed { failure, retryable })
 }
 
+/// The report of a leased job whose worker was gone before it received the lease.
+pub(super) fn not_received(job: &Job) -> Report {
+    let message = "its worker was gone before it received the lease".to_owned();
+    report(job, ReportOutcome::NotReceived { revision: job.life.revision, message })
+}
+
 /// The report of an attempt whose call to its target broke.
 pub(super) fn connection_lost(job: &Job, reason: &str) -> Report {
     let failure = Failure::new(Reason::ConnectionLost, reason);

@@ -3,11 +3,15 @@
 //! One queue settles the reports and leases in one commit. A call for several queues watches them
 //! and reads each queue that changed.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
+use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
 use super::queue_task::{CLAIMED_BYTES, LeaseCall, QueueWatch, TaskMessage};
@@ -17,7 +21,7 @@ use crate::runtime::{
     workers::Presence,
 };
 use tidegate_core::{
-    job::{Job, QueueName, TypeName},
+    job::{Body, Job, QueueName, TypeName},
     time::Timestamp,
 };
 use tidegate_engine::{
@@ -76,7 +80,20 @@ impl Server {
         let (reply, answer) = oneshot::channel();
         let (worker, lease) = (request.worker, request.lease_seconds);
         let max = request.max;
-        let call = LeaseCall { types, max, until, worker, presence, lease, reports, reply };
+        let repeatable = request.call;
+        let superseded = false;
+        let call = LeaseCall {
+            types,
+            max,
+            until,
+            worker,
+            presence,
+            lease,
+            repeatable,
+            superseded,
+            reports,
+            reply,
+        };
         self.inner.queue(&queue).send(TaskMessage::Lease(call));
         let (leased, settled) = answer.await.map_err(|_| outcome_unknown())??;
         for (index, answer) in order.into_iter().zip(settled) {
@@ -197,6 +214,8 @@ impl Server {
             worker: request.worker.clone(),
             presence: Presence::default(),
             lease: request.lease_seconds,
+            repeatable: request.call.clone(),
+            superseded: false,
             reports: Vec::new(),
             reply,
         };
@@ -206,10 +225,37 @@ impl Server {
     }
 }
 
+/// Leases that a response has, until it is written to its worker's connection.
+///
+/// The connection puts this into the extensions of each request. If it breaks before the response
+/// is written, the leases are handed back.
+#[derive(Clone, Default)]
+pub(crate) struct UnwrittenLeases(Arc<Mutex<LeasedJobs>>);
+
+impl fmt::Debug for UnwrittenLeases {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("UnwrittenLeases(..)")
+    }
+}
+
+impl UnwrittenLeases {
+    /// Takes responsibility for the leases of `jobs` in the response.
+    pub(crate) fn hold(&self, server: &Server, jobs: &[Job]) {
+        // Bodies are not needed to hand a job back.
+        let lease = |job: &Job| Job { data: Body::Separate(0), ..job.clone() };
+        *self.0.lock() = LeasedJobs::new(&server.inner, jobs.iter().map(lease).collect());
+    }
+
+    /// The response is written.
+    pub(crate) fn written(&self) {
+        std::mem::take(&mut *self.0.lock()).take();
+    }
+}
+
 /// Leased jobs on their way to a worker.
 ///
-/// If the worker's call is gone, the drop of this value ends their attempts at once, and not only
-/// at the end of their leases.
+/// If the worker's call is gone, the drop of this value hands them back at once, and not only at the
+/// end of their leases. A lease that a repeat of the call has got meanwhile stays.
 #[derive(Default)]
 pub(crate) struct LeasedJobs {
     server: WeakServer,
@@ -243,9 +289,10 @@ impl LeasedJobs {
 impl Drop for LeasedJobs {
     fn drop(&mut self) {
         if let Some(inner) = self.server.upgrade() {
-            self.jobs.drain(..).for_each(|job| {
-                not_delivered(&inner, &job, "its worker was gone before it got the job");
-            });
+            for job in self.jobs.drain(..) {
+                let report = deliver::not_received(&job);
+                settle(&inner, &job, report);
+            }
         }
     }
 }
@@ -254,6 +301,10 @@ impl Drop for LeasedJobs {
 ///
 /// The claim is committed and counts as an attempt. The type's retry strategy decides what follows.
 pub(super) fn not_delivered(inner: &Arc<Inner>, job: &Job, reason: impl Into<String>) {
-    let report = deliver::not_delivered(job, reason, true);
+    settle(inner, job, deliver::not_delivered(job, reason, true));
+}
+
+/// Settles a report of this process about `job`.
+fn settle(inner: &Arc<Inner>, job: &Job, report: Report) {
     inner.queue(&job.spec.queue).send(TaskMessage::Done(None, Some(report), inner.busy()));
 }

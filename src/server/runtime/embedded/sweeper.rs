@@ -87,6 +87,9 @@ impl Sweeper {
         if clock.now() >= self.replies_at {
             self.replies_at = clock.now() + REPLY_INTERVAL;
             self.replies_after = sweep_replies(inner, self.replies_after.take()).await;
+            if let Err(error) = inner.engine.drop_lease_records().await {
+                tracing::warn!(%error, "old records of lease calls were not removed");
+            }
         }
         let is_free = self.passes.as_ref().is_none_or(JoinHandle::is_finished);
         if is_free && clock.now() >= self.passes_at {

@@ -210,6 +210,7 @@ impl WaitingDemand {
             worker: self.stored.worker.clone(),
             lease: None,
             dispatch: Dispatch::Offer,
+            call: None,
         }
     }
 

@@ -350,6 +350,7 @@ impl Ticks<'_> {
                 worker: None,
                 lease: None,
                 dispatch: Dispatch::Queue,
+                call: None,
             };
             let (demands, budgets) = if offers {
                 (waiting.iter().map(WaitingDemand::demand).collect(), {

@@ -101,7 +101,7 @@ impl<T: Table + 'static> Shop<T> {
     ) -> TickOutcome {
         let types: Vec<TypeName> = vec![name(TYPE)];
         let demands = if capacity > 0 {
-            vec![Demand { types, capacity, worker: None, lease: None, dispatch }]
+            vec![Demand { types, capacity, worker: None, lease: None, dispatch, call: None }]
         } else {
             Vec::new()
         };

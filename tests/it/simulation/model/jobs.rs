@@ -8,7 +8,7 @@ use tidegate_engine::{CALLBACK_TYPE, events::reply::Replied};
 
 use super::{
     super::releases::{known, known_spec, lost_of_job},
-    MAX_CLOCK_SKEW, MAX_RELEASES, Model,
+    MAX_CLOCK_SKEW, MAX_RELEASES, Model, NOT_RECEIVED,
 };
 
 impl Model {
@@ -103,6 +103,13 @@ impl Model {
             return;
         }
         self.count("handed back");
+        let said = last.and_then(|entry| entry.hand_back.as_ref()?.message.as_deref());
+        if said == Some(NOT_RECEIVED) {
+            self.count("leases not received");
+            if self.begun.contains(&(new.id.clone(), new.life.attempt)) {
+                self.fault(format!("I6: {} was handed back while its worker works", new.id));
+            }
+        }
         let (id, total) =
             (&old.id, |job: &Job| job.life.hand_backs.as_ref().map_or(0, |of| of.total));
         if total(new) != total(old) + 1 {

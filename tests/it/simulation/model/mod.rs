@@ -30,6 +30,8 @@ use self::{limits::Starts, unclaimed::Unclaimed};
 pub const MAX_CLOCK_SKEW: Duration = Duration::from_secs(1);
 /// Most attempts of a job that are handed back in a row.
 pub const MAX_RELEASES: u16 = 2;
+/// Why a server hands back a lease whose answer was lost.
+pub const NOT_RECEIVED: &str = "not received";
 /// Every grant is checked this often.
 const AUDIT_INTERVAL: Duration = Duration::from_mins(1);
 
@@ -57,6 +59,8 @@ pub struct Model {
     removed: HashSet<JobId>,
     claimed: HashSet<(JobId, Version)>,
     claims: HashMap<JobId, u32>,
+    /// The attempts that a worker has begun after it repeated its lease call.
+    begun: HashSet<(JobId, u16)>,
     /// The jobs that run, or ran, without a claim.
     unclaimed: Unclaimed,
     starts: HashMap<(QueueName, String, String), Starts>,
@@ -87,6 +91,11 @@ impl Model {
 
     pub fn count(&mut self, what: &'static str) {
         *self.counts.entry(what).or_default() += 1;
+    }
+
+    /// A worker has begun the running attempt of `job`.
+    pub fn begin(&mut self, job: &Job) {
+        self.begun.insert((job.id.clone(), job.life.attempt));
     }
 
     /// An enqueue was answered.

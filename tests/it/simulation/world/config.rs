@@ -114,8 +114,15 @@ pub(super) const TIMEOUTS: &str = "killed at a timeout";
 pub(super) const TICKS_OFF: &str = "ticks off for a day";
 
 /// The faults that the simulation reaches on every store.
-const FAULTS: [&str; 5] =
-    [MESSAGES_MINUTES_LATE, REQUESTS_MINUTES_LATE, TIMEOUTS, TICKS_OFF, "handed back"];
+const FAULTS: [&str; 7] = [
+    MESSAGES_MINUTES_LATE,
+    REQUESTS_MINUTES_LATE,
+    TIMEOUTS,
+    TICKS_OFF,
+    "handed back",
+    "leases repeated",
+    "leases not received",
+];
 
 /// The faults and the cells of [`StartPath`] that are not in `counts`.
 pub fn unreached(counts: &BTreeMap<&'static str, u64>) -> Vec<&'static str> {

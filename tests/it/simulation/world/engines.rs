@@ -9,7 +9,8 @@ use tidegate_core::{
     time::Timestamp,
 };
 use tidegate_engine::{
-    Claimed, Demand, Dispatch, Error, TickCache, TickInput, TickOutcome, request::Report,
+    Claimed, Demand, Dispatch, Error, TickCache, TickInput, TickOutcome,
+    request::{Report, ReportOutcome},
     testkit::builders::name,
 };
 
@@ -133,6 +134,7 @@ impl World {
             self.in_flight.lock().received.insert(index, received);
             let (released, released_digests) = self.exchange_hints(&process, released).await;
             let demands = self.demands(index);
+            let calls: Vec<_> = demands.iter().map(|demand| demand.call.clone()).collect();
             let kept = reports.clone();
             let queue_changed = !scanning || !reports.is_empty() || !released.is_empty();
             let input = TickInput {
@@ -171,19 +173,23 @@ impl World {
                     .hints
                     .extend(tick_outcome.left.into_iter().map(|hint| (now.into(), hint)));
                 self.offer(tick_outcome.offers.into_iter().map(|(_, work)| work));
-                for Claimed { job, .. } in tick_outcome.claimed {
+                for Claimed { job, demand, .. } in tick_outcome.claimed {
+                    let call = calls[demand].clone();
                     let granted = job.life.running().is_some_and(|run| run.granted);
                     if granted {
-                        self.start(job, StartPath::GrantedClaim);
+                        self.start_leased(job, StartPath::GrantedClaim, call);
                     } else if job.spec.job_type.as_str() == PLAIN_TYPE {
                         self.model.lock().dispatch(process.number, &job, promised, now);
                         self.start_unclaimed(job, &process);
                     } else {
-                        self.start(job, StartPath::UngrantedClaim);
+                        self.start_leased(job, StartPath::UngrantedClaim, call);
                     }
                 }
                 self.model.lock().count("ticks");
             } else {
+                for call in calls {
+                    self.repeat(call);
+                }
                 for report in kept.iter().take(responses) {
                     self.respond_again(process.number, report);
                 }
@@ -264,6 +270,8 @@ impl World {
                     report.id, report.attempt
                 ));
             }
+            // It may have been renewed.
+            Err(_) if matches!(report.outcome, ReportOutcome::NotReceived { .. }) => {}
             Err(error) if running => model.fault(format!(
                 "a report of the running attempt of {} was refused: {error:?}",
                 report.id
@@ -287,6 +295,7 @@ impl World {
             worker: Some("worker".into()),
             lease: None,
             dispatch,
+            call: (dispatch == Dispatch::Claim).then(|| self.repeatable_call()),
         };
         let always = !self.faults_active();
         // A tick that offers jobs sends none.

@@ -11,12 +11,13 @@ use tidegate_core::{
     port::Work,
 };
 use tidegate_engine::{
-    Demand, Dispatch, Error,
+    Demand, Dispatch, Error, RepeatableCall,
     request::{Heartbeat, Report, ReportOutcome},
     testkit::builders::name,
 };
 
 use super::{
+    super::model::NOT_RECEIVED,
     World,
     config::StartPath,
     messages::{Arrival, first_arrival},
@@ -125,13 +126,74 @@ impl World {
                 worker: Some("leaser".into()),
                 lease: None,
                 dispatch: Dispatch::Offer,
+                call: Some(self.repeatable_call()),
             };
+            let call = demand.call.clone();
             // After an error it is unknown what was claimed.
             if let Ok(claimed) = engine.claim_offers(&offers, &demand).await {
-                let claimed = claimed.into_iter().flatten();
-                claimed.for_each(|claimed| self.start(claimed.job, StartPath::GrantedOffer));
+                for claimed in claimed.into_iter().flatten() {
+                    self.start_leased(claimed.job, StartPath::GrantedOffer, call.clone());
+                }
+            } else {
+                self.repeat(call);
             }
         }
+    }
+
+    /// A new lease call that its worker may repeat.
+    pub(super) fn repeatable_call(&self) -> Arc<RepeatableCall> {
+        let bits = || self.scheduler.draw(usize::MAX) as u128;
+        Arc::new(RepeatableCall::new(&format!("sim-{:032x}", bits()), None, bits()))
+    }
+
+    /// The worker of a lease call starts an attempt, unless the answer is lost. Then it may repeat
+    /// the call, and the server may hand the lease back, or both.
+    pub(super) fn start_leased(
+        self: &Arc<Self>,
+        job: Job,
+        path: StartPath,
+        call: Option<Arc<RepeatableCall>>,
+    ) {
+        if !self.fault_happens(0.15) {
+            return self.start(job, path);
+        }
+        self.model.lock().count("lease answers lost");
+        if self.scheduler.happens(0.6) {
+            let outcome = ReportOutcome::NotReceived {
+                revision: job.life.revision,
+                message: NOT_RECEIVED.into(),
+            };
+            let token = job.life.running().map(|run| run.token);
+            let (id, attempt) = (job.id.clone(), job.life.attempt);
+            let report = Report { id, job_type: None, attempt, token, outcome };
+            let arrival = self.arrival(self.scheduler.now(), 0.1, (0.2, 20.0));
+            self.in_flight.lock().reports.push((arrival, report));
+        }
+        if self.scheduler.happens(0.7) {
+            self.repeat(call);
+        }
+    }
+
+    /// Repeats a lease call after a while, and works on the leases that it had got.
+    pub(super) fn repeat(self: &Arc<Self>, call: Option<Arc<RepeatableCall>>) {
+        let Some(call) = call else { return };
+        let world = Arc::clone(self);
+        self.scheduler.spawn(async move {
+            let nap = world.scheduler.span(12.0);
+            world.scheduler.elapse(nap).await;
+            let leases = world.any_engine().repeated_leases(&call, None).await;
+            for job in leases.unwrap_or_default() {
+                let mut model = world.model.lock();
+                model.count("leases repeated");
+                model.begin(&job);
+                drop(model);
+                let world = Arc::clone(&world);
+                world.scheduler.spawn({
+                    let world = Arc::clone(&world);
+                    async move { world.work(job, None).await }
+                });
+            }
+        });
     }
 
     /// A worker starts an attempt, unless the claim never reaches it.

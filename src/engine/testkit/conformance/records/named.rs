@@ -129,7 +129,13 @@ pub async fn a_transient_record_is_replaced_and_dropped(store: &dyn JobStore) {
 
 /// The records of a group are found by its name alone, in order, and page by page.
 pub async fn the_records_of_a_group_are_found_by_its_name(store: &dyn JobStore) {
-    let kind = RecordKind::Demand;
+    for kind in [RecordKind::Demand, RecordKind::Lease] {
+        check_groups(store, kind).await;
+    }
+    assert_eq!(RecordKind::Reply.group("a.1"), None, "other kinds have no groups");
+}
+
+async fn check_groups(store: &dyn JobStore, kind: RecordKind) {
     let records = ["a.1", "a.2", "a.3", "b.1", "a-1"].map(|name| record(kind, name, 9));
     done(store, records.map(Write::PutRecord).into()).await;
     assert_eq!(names(store, kind, "a.", None, 10).await, ["a.1", "a.2", "a.3"]);
@@ -140,5 +146,4 @@ pub async fn the_records_of_a_group_are_found_by_its_name(store: &dyn JobStore) 
     let remove = Write::RemoveRecord { kind, name: "a.2".into(), until: None };
     done(store, vec![remove]).await;
     assert_eq!(names(store, kind, "a.", None, 10).await, ["a.1", "a.3"]);
-    assert_eq!(RecordKind::Reply.group("a.1"), None, "other kinds have no groups");
 }

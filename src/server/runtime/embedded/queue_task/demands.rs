@@ -60,6 +60,7 @@ impl Task {
                 worker: call.worker.clone(),
                 lease: call.lease,
                 dispatch: Dispatch::Claim,
+                call: call.repeatable.clone(),
             });
             requesters.push(Requester::Lease(index));
         }
@@ -75,6 +76,7 @@ impl Task {
             worker: None,
             lease: None,
             dispatch: Dispatch::Claim,
+            call: None,
         }
     }
 

@@ -20,7 +20,7 @@ use tidegate_core::{
     job::{Job, TypeName},
     time::{Seconds, Timestamp},
 };
-use tidegate_engine::{Catalog, Error, TickOutcome, request::Report};
+use tidegate_engine::{Catalog, Error, RepeatableCall, TickOutcome, request::Report};
 
 /// A worker's lease call to one queue.
 pub(crate) struct LeaseCall {
@@ -30,6 +30,9 @@ pub(crate) struct LeaseCall {
     pub(crate) worker: Option<String>,
     pub(crate) presence: Presence,
     pub(crate) lease: Option<Seconds>,
+    pub(crate) repeatable: Option<Arc<RepeatableCall>>,
+    /// Whether its worker has repeated it.
+    pub(crate) superseded: bool,
     pub(crate) reports: Vec<Report>,
     pub(crate) reply: oneshot::Sender<Result<LeaseAnswer, Error>>,
 }
@@ -42,7 +45,13 @@ impl LeaseCall {
 
     /// Whether its worker has left, or its caller is gone.
     pub(super) fn is_gone(&self) -> bool {
-        self.presence.has_left() || self.reply.is_closed()
+        self.superseded || self.presence.has_left() || self.reply.is_closed()
+    }
+
+    /// Whether `other` is a repeat of this call.
+    pub(super) fn is_repeated_by(&self, other: &Self) -> bool {
+        let both = self.repeatable.as_ref().zip(other.repeatable.as_ref());
+        both.is_some_and(|(call, other)| other.is_repeat_of(call))
     }
 }
 

@@ -47,6 +47,7 @@ fn request() -> LeaseRequest {
         max: 1,
         wait: Duration::from_secs(20),
         max_pause: Duration::ZERO,
+        call: None,
         worker: None,
         lease_seconds: None,
         reports: Vec::new(),

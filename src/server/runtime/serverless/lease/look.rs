@@ -226,6 +226,7 @@ impl LeaseCall<'_> {
             worker: self.request.worker.clone(),
             lease: self.request.lease_seconds,
             dispatch: Dispatch::Claim,
+            call: self.request.call.clone(),
         }))
     }
 

@@ -16,7 +16,7 @@ mod offers;
 use std::time::Duration;
 
 use super::{
-    super::{Server, deliver, lease::QueueSelection, workers::Presence},
+    super::{Server, lease::QueueSelection, workers::Presence},
     Serverless,
     demands::{MAX_RELEASES, MAX_WOKEN, Place, Posted},
 };
@@ -212,24 +212,6 @@ impl Server {
             .filter(|job| job.life.running().is_some())
             .map(|job| (job.id, job.life.version))
             .collect())
-    }
-
-    /// The jobs with their bodies. One whose body cannot be read ends its attempt at once.
-    async fn loaded(&self, jobs: Vec<Job>) -> Vec<Job> {
-        let mut whole = Vec::with_capacity(jobs.len());
-        let mut failed = Vec::new();
-        for (job, loaded) in jobs.iter().zip(self.engine().load_each(jobs.clone()).await) {
-            match loaded {
-                Ok(job) => whole.push(job),
-                Err(error) => {
-                    failed.push(deliver::not_delivered(job, error.to_string(), true));
-                }
-            }
-        }
-        if !failed.is_empty() {
-            Box::pin(self.report(failed)).await;
-        }
-        whole
     }
 }
 
