@@ -47,6 +47,9 @@ pub struct NewJob {
     pub trace: BTreeMap<String, String>,
     /// The job that it replays.
     pub replay_of: Option<JobId>,
+    /// The name of the caller, 1 to 256 bytes. It is not part of the digest: a repeat may come with
+    /// another token.
+    pub enqueued_by: Option<String>,
 }
 
 impl NewJob {
@@ -64,6 +67,7 @@ impl NewJob {
             options: JobOptions::default(),
             trace: BTreeMap::new(),
             replay_of: None,
+            enqueued_by: None,
         }
     }
 

@@ -7,8 +7,10 @@
 
 mod answer;
 mod request;
+mod short;
 mod view;
 
 pub use answer::{BatchJob, BatchResult, BatchView, JobPage};
 pub use request::{BatchBody, NewJobBody, PatchBody, ReplayBody};
-pub use view::{Bodies, EntryView, FailureView, JobView, RunningView, ShortView, without_query};
+pub use short::ShortView;
+pub use view::{Bodies, EntryView, FailureView, JobView, RunningView, without_query};

@@ -1,4 +1,4 @@
-//! A job as answers show it: whole, or short.
+//! A job as answers show it.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -133,6 +133,11 @@ pub struct JobView<'a> {
     /// The job as it came, if a retry strategy has changed it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub original: Option<OriginalView<'a>>,
+    /// The name of the token that enqueued it; of a replay, of the token that enqueued the first
+    /// job. Absent if there was no token, or if an event or a schedule made it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub enqueued_by: Option<Cow<'a, str>>,
 }
 
 /// A job as it came, before a retry strategy changed it.
@@ -287,6 +292,30 @@ impl<'a> JobView<'a> {
                     .as_ref()
                     .map(|text| AnyValue::new(&Payload::json(text.clone()), encoding)),
             }),
+            enqueued_by: spec.enqueued_by.as_deref().map(Cow::Borrowed),
+        }
+    }
+
+    /// `job` at `now` without what its producer gave it and what came of it, for another producer
+    /// whose enqueue found it.
+    pub fn outline(job: &'a Job, now: Timestamp, encoding: Encoding) -> Self {
+        Self {
+            data: None,
+            data_bytes: None,
+            attributes: Cow::Owned(Attributes::new()),
+            correlation_key: None,
+            replay_of: None,
+            result: None,
+            result_bytes: None,
+            error: None,
+            history: Vec::new(),
+            unique: None,
+            callback_url: None,
+            headers: Cow::Owned(BTreeMap::new()),
+            running: None,
+            original: None,
+            enqueued_by: None,
+            ..Self::new(job, now, encoding, Bodies::Small)
         }
     }
 }
@@ -308,45 +337,6 @@ fn shown(body: &Body, encoding: Encoding, bodies: Bodies) -> (Option<AnyValue>, 
             (Some(AnyValue::new(payload, encoding)), None)
         }
         _ => (None, Some(body.len())),
-    }
-}
-
-/// A job without fields of variable length, so that a thousand fit into any answer. The fields are
-/// those of [`JobView`].
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ShortView<'a> {
-    /// Its id.
-    pub id: Cow<'a, JobId>,
-    /// Its type.
-    pub r#type: Cow<'a, TypeName>,
-    /// Its queue.
-    pub queue: Cow<'a, QueueName>,
-    /// The name of its state.
-    pub state: Cow<'static, str>,
-    /// The name of its phase.
-    pub phase: Cow<'static, str>,
-    /// Attempts started so far.
-    pub attempt: u16,
-    /// The earliest start: of the next attempt while it is scheduled, and of the latest one later.
-    /// `started_at` shows how late that attempt started.
-    pub run_at: Option<Timestamp>,
-    /// When it was accepted.
-    pub created_at: Timestamp,
-}
-
-impl<'a> ShortView<'a> {
-    /// The short form of `job` at `now`.
-    pub fn new(job: &'a Job, now: Timestamp) -> Self {
-        Self {
-            id: Cow::Borrowed(&job.id),
-            r#type: Cow::Borrowed(&job.spec.job_type),
-            queue: Cow::Borrowed(&job.spec.queue),
-            state: word(&job.life.state).into(),
-            phase: Phase::of(&job.life, now).as_str().into(),
-            attempt: job.life.attempt,
-            run_at: job.life.latest_due_at(),
-            created_at: job.spec.created_at,
-        }
     }
 }
 

@@ -125,6 +125,7 @@ impl JobOptions {
             partition: String::new(),
             request_digest: Spec::NO_DIGEST,
             original: None,
+            enqueued_by: None,
             unknown: UnknownFields::default(),
         }
     }

@@ -274,11 +274,16 @@ pub struct Spec {
     pub request_digest: [u8; 16],
     /// As it came, if a retry strategy has changed it.
     pub original: Option<Box<Original>>,
+    /// The name of the caller that enqueued it; of a replay, of the caller that enqueued the first
+    /// job. None if the caller had no name, or if the server made it: from an event, by a schedule.
+    pub enqueued_by: Option<String>,
     /// The fields that a newer release added.
     pub unknown: UnknownFields,
 }
 
 impl Spec {
+    /// Most bytes of `enqueued_by`.
+    pub const MAX_CALLER_BYTES: usize = 256;
     /// The digest of a request that cannot be repeated: it has neither an id nor an idempotency key.
     pub const NO_DIGEST: [u8; 16] = [0; 16];
 }
@@ -306,5 +311,6 @@ record!(Spec {
     retention,
     partition,
     request_digest;
-    original
+    original,
+    enqueued_by
 });

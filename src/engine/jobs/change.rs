@@ -262,6 +262,7 @@ impl Engine {
             },
             trace: with.trace,
             replay_of: Some(job.id.clone()),
+            enqueued_by: spec.enqueued_by.clone(),
             ..NewJob::new(spec.job_type.clone(), data)
         };
         self.enqueue(vec![new])

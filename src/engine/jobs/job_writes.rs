@@ -107,6 +107,7 @@ impl Engine {
             partition: String::new(),
             request_digest: Spec::NO_DIGEST,
             original: None,
+            enqueued_by: None,
             unknown: UnknownFields::default(),
         };
         Some(Job {

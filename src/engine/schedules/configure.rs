@@ -305,8 +305,8 @@ impl Engine {
         Err(contended(name.as_str()))
     }
 
-    /// Creates a job of a schedule now, in addition to its occurrences, even if it is paused. A
-    /// repeat under the same key returns the job of the first call.
+    /// Creates a job of a schedule now for the caller `enqueued_by`, in addition to its occurrences,
+    /// even if it is paused. A repeat under the same key returns the job of the first call.
     ///
     /// # Errors
     ///
@@ -315,11 +315,12 @@ impl Engine {
         &self,
         name: &ScheduleName,
         idempotency_key: Option<String>,
+        enqueued_by: Option<String>,
     ) -> Result<Enqueued, Error> {
         let (item, _) = self.schedule(name).await?;
         let id = idempotency_key.map(|key| run_id(name, &key));
-        let job =
-            NewJob { id, run_at: None, ..occurrence(name, &item.config, &item.data, self.now()) };
+        let occurrence = occurrence(name, &item.config, &item.data, self.now());
+        let job = NewJob { id, run_at: None, enqueued_by, ..occurrence };
         match self.enqueue(vec![job]).await.pop() {
             Some(Err(Error::Conflict { code: ErrorCode::IdTaken, holder: Some(id), .. })) => {
                 Ok(Enqueued { job: self.job(&id, None).await?, new: false })

@@ -26,7 +26,7 @@ pub use bounds::Bounds;
 pub use credentials::Credentials;
 pub use jwt::JwtAuthenticator;
 pub use tidegate_api::{Scope, Scopes};
-use tidegate_core::{port::Clock, time::Timestamp};
+use tidegate_core::{job::Spec, port::Clock, time::Timestamp};
 pub use token::{InvalidToken, TokenAuthenticator, TokenItem};
 
 /// An authenticated caller.
@@ -41,6 +41,17 @@ pub struct Principal {
 }
 
 impl Principal {
+    /// The name of a caller whose credentials name none.
+    pub const UNNAMED: &str = "unnamed";
+
+    /// The name that jobs keep as [`Spec::enqueued_by`]. None for a caller without a name of its
+    /// own, or with one of over 256 bytes: no job is its own.
+    pub fn producer(&self) -> Option<&str> {
+        let has_name =
+            self.name != Self::UNNAMED && (1..=Spec::MAX_CALLER_BYTES).contains(&self.name.len());
+        has_name.then_some(self.name.as_str())
+    }
+
     /// Whether the caller has `scope`.
     pub fn may(&self, scope: Scope) -> bool {
         self.scopes.allow(scope)

@@ -290,6 +290,7 @@ const fields = (job) => {
   add('attributes', attributes.map(([name, value]) => `${name}=${value}`).join(', '));
   add('correlation key', job.correlation_key);
   if (job.replay_of) add('replay of', jobLink({ type: job.type, id: job.replay_of }));
+  add('enqueued by', job.enqueued_by);
   if (job.error) add('error', `${job.error.reason}: ${job.error.message || ''}`);
   return list;
 };

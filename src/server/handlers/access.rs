@@ -8,6 +8,9 @@
 //!
 //! [`May`] refuses every caller whose token concerns only some queues or types. A handler that
 //! applies such bounds takes [`Within`] instead, so no route forgets them.
+//!
+//! A caller with `enqueue` and without `read` has its own jobs alone: those that a caller of its
+//! name enqueued. [`Within::check`] applies that together with the bounds.
 
 use std::{marker::PhantomData, ops::Deref, sync::Arc};
 use tidegate_core::error_code::ErrorCode;
@@ -26,25 +29,28 @@ use tidegate_engine::{Catalog, Error};
 pub(crate) trait Needs: Send + Sync + 'static {
     /// The scopes.
     const ANY: &[Scope];
+    /// Whether a caller without the scope `read` has its own jobs alone.
+    const OWN_JOBS: bool;
 }
 
 macro_rules! needs {
-    ($($name:ident: $any:expr, $doc:literal;)*) => {
+    ($($name:ident: $any:expr, $own:literal, $doc:literal;)*) => {
         $(#[doc = $doc]
         #[derive(Debug)]
         pub struct $name;
         impl Needs for $name {
             const ANY: &[Scope] = &$any;
+            const OWN_JOBS: bool = $own;
         })*
     };
 }
 
 needs! {
-    Enqueue: [Scope::Enqueue], "Enqueues jobs and changes single jobs.";
-    Work: [Scope::Work], "Leases jobs and reports on any attempt.";
-    Read: [Scope::Read], "Reads.";
-    ReadJob: [Scope::Read, Scope::Enqueue], "Reads single jobs.";
-    Admin: [Scope::Admin], "Configures and operates.";
+    Enqueue: [Scope::Enqueue], true, "Enqueues jobs and changes single jobs.";
+    Work: [Scope::Work], false, "Leases jobs and reports on any attempt.";
+    Read: [Scope::Read], false, "Reads.";
+    ReadJob: [Scope::Read, Scope::Enqueue], true, "Reads single jobs.";
+    Admin: [Scope::Admin], false, "Configures and operates.";
 }
 
 /// The caller, who has a scope of `N`, and whose token may concern only some queues and types: the
@@ -110,13 +116,13 @@ where
     }
 }
 
-impl<N> Within<N> {
+impl<N: Needs> Within<N> {
     /// The queues and types that the caller's token concerns.
     pub fn bounds(&self) -> &Bounds {
         &self.caller.bounds
     }
 
-    /// The job `id`, if it has this type and is within the bounds.
+    /// The job `id`, if it has this type, and [concerns the caller](Within::check).
     ///
     /// # Errors
     ///
@@ -133,11 +139,32 @@ impl<N> Within<N> {
         Ok(job)
     }
 
-    /// The answer to `error` about a job. With bounds, a job that cannot be read is outside: its
-    /// queue and type are not known.
+    /// The name that jobs of the caller keep. None on an open server.
+    pub fn producer(&self) -> Option<&str> {
+        if self.server_is_open { None } else { self.caller.producer() }
+    }
+
+    /// Whether the caller has its own jobs alone.
+    fn has_own_jobs_alone(&self) -> bool {
+        N::OWN_JOBS && !self.caller.may(Scope::Read)
+    }
+
+    /// Whether every job concerns the caller.
+    fn has_every_job(&self) -> bool {
+        self.bounds().is_everything() && !self.has_own_jobs_alone()
+    }
+
+    /// Whether the caller may see all of `job`, which is within its bounds.
+    pub fn sees(&self, job: &Job) -> bool {
+        let producer = job.spec.enqueued_by.as_deref();
+        !self.has_own_jobs_alone() || producer.is_some() && producer == self.producer()
+    }
+
+    /// The answer to `error` about a job. A job that cannot be read is outside for a caller who has
+    /// only some of the jobs: its queue, its type and its producer are not known.
     pub fn problem(&self, error: Error) -> Problem {
         match error {
-            Error::Unreadable(_) if !self.bounds().is_everything() => outside(),
+            Error::Unreadable(_) if !self.has_every_job() => outside(),
             error => error.into(),
         }
     }
@@ -147,12 +174,26 @@ impl<N> Within<N> {
     /// # Errors
     ///
     /// 403.
-    pub fn check(&self, job: &Job) -> Result<(), Problem> {
+    pub fn check_bounds(&self, job: &Job) -> Result<(), Problem> {
         if self.bounds().allow(job) { Ok(()) } else { Err(outside()) }
     }
 
-    /// Checks that the job `id`, if it has this type, is within the bounds. Without bounds, nothing
-    /// is read.
+    /// Checks that `job` is within the bounds, and one of the caller's own if it has these alone.
+    ///
+    /// # Errors
+    ///
+    /// 403.
+    pub fn check(&self, job: &Job) -> Result<(), Problem> {
+        self.check_bounds(job)?;
+        if self.sees(job) {
+            return Ok(());
+        }
+        let detail = "a caller of another name enqueued the job, and the token has no scope read";
+        Err(Problem::new(ErrorCode::Forbidden, detail))
+    }
+
+    /// Checks the job `id`, if it has this type, as [`Within::check`]. If every job concerns the
+    /// caller, nothing is read.
     ///
     /// # Errors
     ///
@@ -163,7 +204,7 @@ impl<N> Within<N> {
         id: &JobId,
         job_type: Option<&TypeName>,
     ) -> Result<(), Problem> {
-        if self.bounds().is_everything() {
+        if self.has_every_job() {
             return Ok(());
         }
         self.job(api, id, job_type).await.map(drop)

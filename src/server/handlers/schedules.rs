@@ -320,7 +320,9 @@ async fn run(
         check_critical(&caller)?;
     }
     let data = tidegate_core::job::Body::Inline(item.data.clone());
-    accepted(&api, accept, api.server.run_schedule(&name, key).await?, data).await
+    let by = caller.producer().map(str::to_owned);
+    let enqueued = api.server.run_schedule(&name, key, by).await?;
+    accepted(&api, accept, &caller, enqueued, data).await
 }
 
 /// The routes of schedules.

@@ -108,7 +108,8 @@ impl Server {
         Ok(())
     }
 
-    /// Enqueues a job of a schedule now, in addition to its occurrences.
+    /// Enqueues a job of a schedule now, in addition to its occurrences, for the caller
+    /// `enqueued_by`.
     ///
     /// # Errors
     ///
@@ -117,8 +118,10 @@ impl Server {
         &self,
         name: &ScheduleName,
         idempotency_key: Option<String>,
+        enqueued_by: Option<String>,
     ) -> Result<Enqueued, Error> {
-        let enqueued = self.inner.engine.run_schedule(name, idempotency_key).await?;
+        let run = self.inner.engine.run_schedule(name, idempotency_key, enqueued_by);
+        let enqueued = run.await?;
         metrics::enqueued(std::iter::once(&enqueued));
         self.inner.on_enqueued([&enqueued.job]);
         Ok(enqueued)

@@ -126,7 +126,7 @@ async fn replaying_a_critical_job_needs_the_right_to_enqueue_one() {
     let lease = tide.lease_one("t").await;
     tide.report(&lease, "failed").await.is(200);
     let admin = make(&tide, None, "ops", &["admin"]).await;
-    let plain = make(&tide, Some(&admin), "plain", &["enqueue"]).await;
+    let plain = make(&tide, Some(&admin), "plain", &["enqueue", "read"]).await;
     let replay = format!("/v1/jobs/t/{id}/replay");
     tide.with_token(&plain).post(&replay, Value::Null).await.problem(403, "forbidden");
     assert_eq!(tide.with_token(&admin).post(&replay, Value::Null).await.is(201)["critical"], true);

@@ -71,6 +71,7 @@ fn full_spec() -> Spec {
         replay_of: "old.1".parse().ok(),
         partition: "tenant".into(),
         request_digest: [7; 16],
+        enqueued_by: Some("shop".into()),
         ..spec()
     }
 }

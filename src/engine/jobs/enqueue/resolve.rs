@@ -106,6 +106,7 @@ impl Engine {
         spec.expires_at = new.expires_at;
         spec.correlation_key.clone_from(&new.correlation_key);
         spec.replay_of.clone_from(&new.replay_of);
+        spec.enqueued_by.clone_from(&new.enqueued_by);
         spec.retention = self.retention(new, config);
         spec.request_digest = digest;
         validate::check_job(&spec, config.delivery).map_err(fault)?;
@@ -129,6 +130,13 @@ impl Engine {
         if new.id.as_ref().is_some_and(|id| ROUTE_WORDS.contains(&id.as_str())) {
             let message = format!("must not be one of {}", ROUTE_WORDS.join(", "));
             return Err(Error::invalid("id", message));
+        }
+        if new
+            .enqueued_by
+            .as_ref()
+            .is_some_and(|name| !(1..=Spec::MAX_CALLER_BYTES).contains(&name.len()))
+        {
+            return Err(Error::invalid("enqueued_by", "must have 1 to 256 bytes"));
         }
         validate::check_start(new.run_at, new.delay_seconds).map_err(fault)?;
         if let Some(deadline) = new.options.deadline_seconds {

@@ -180,7 +180,8 @@ impl JwtAuthenticator {
         if claims.contains_key("nbf") && instant("nbf").is_none_or(|start| start > now + LEEWAY) {
             return Err(AuthError::refused("the token is not valid yet"));
         }
-        let name = claims.get("sub").and_then(Value::as_str).unwrap_or("unnamed").to_owned();
+        let name = claims.get("sub").and_then(Value::as_str).unwrap_or(Principal::UNNAMED);
+        let name = name.to_owned();
         let scopes = claims.get(&self.scope_claim).or_else(|| claims.get("scp"));
         let scopes = scopes.map(scopes_of).unwrap_or_default();
         Ok(Principal { name, scopes, bounds: Arc::default() })

@@ -58,6 +58,7 @@ fn read_job(
         options: body.options,
         trace: trace.clone(),
         replay_of: None,
+        enqueued_by: caller.producer().map(str::to_owned),
     })
 }
 
@@ -83,19 +84,29 @@ pub(super) fn trace_of(headers: &HeaderMap) -> BTreeMap<String, String> {
     kept
 }
 
-/// The answer to one enqueue. The bodies of an existing job are loaded; a new job has `data`.
+/// The answer to one enqueue. The bodies of an existing job are loaded; a new job has `data`. Of a
+/// job that `caller` may not read, the answer is the outline.
 pub(crate) async fn accepted(
     api: &Api,
     accept: Accept,
+    caller: &Within<Enqueue>,
     enqueued: Enqueued,
     data: job::Body,
 ) -> HandlerResult {
     let new = enqueued.new;
-    let job = if new { enqueued.job } else { api.whole(enqueued.job).await? };
+    let sees = new || caller.sees(&enqueued.job);
+    let job = if new || !sees { enqueued.job } else { api.whole(enqueued.job).await? };
     let data = if new { &data } else { &job.data };
     let status = if new { StatusCode::CREATED } else { StatusCode::OK };
     let place = format!("/v1/jobs/{}/{}", job.spec.job_type, job.id);
-    let view = |bodies| JobView::with_data(&job, data, api.server.now(), accept.0, bodies);
+    let now = api.server.now();
+    let view = |bodies| {
+        if sees {
+            JobView::with_data(&job, data, now, accept.0, bodies)
+        } else {
+            JobView::outline(&job, now, accept.0)
+        }
+    };
     let answer = |bodies| {
         accept
             .reply(status, view(bodies))
@@ -107,7 +118,9 @@ pub(crate) async fn accepted(
 
 /// Enqueue a job.
 ///
-/// With an `Idempotency-Key`, or an `id` in the body, a repeat answers 200 with the first job.
+/// With an `Idempotency-Key`, or an `id` in the body, a repeat answers 200 with the first job. If a
+/// token of another name enqueued that, and the token has no scope `read`, the answer leaves out
+/// its data, its result and what else that token gave it.
 #[utoipa::path(
     post, path = "/v1/jobs", operation_id = "enqueue", tag = "jobs", request_body = NewJobBody,
     params(
@@ -195,8 +208,8 @@ async fn enqueue_one(
 ) -> HandlerResult {
     let data = job::Body::Inline(job.data.clone());
     let enqueued = api.server.enqueue(job).await.map_err(|error| caller.problem(error))?;
-    caller.check(&enqueued.job)?;
-    accepted(api, accept, enqueued, data).await
+    caller.check_bounds(&enqueued.job)?;
+    accepted(api, accept, caller, enqueued, data).await
 }
 
 /// The jobs of a batch as unparsed texts, for a batch in which one is wrong.
@@ -261,21 +274,25 @@ pub async fn enqueue_many(
     let results = slots.into_iter().map(|slot| match slot {
         Some(problem) => Err(problem),
         None => match known.next() {
-            Some((Ok(enqueued), data)) => caller.check(&enqueued.job).map(|()| (enqueued, data)),
+            Some((Ok(enqueued), data)) => {
+                caller.check_bounds(&enqueued.job).map(|()| (enqueued, data))
+            }
             Some((Err(error), _)) => Err(caller.problem(error.clone())),
             None => Err(Problem::internal("an enqueue of a batch has no answer")),
         },
     });
     let results: Vec<_> = results.collect();
     let now = api.server.now();
-    let fitting = api.fitting(|bodies| batch_answer(accept, now, &results, Some(bodies)));
+    let answer = |bodies| batch_answer(accept, &caller, now, &results, bodies);
+    let fitting = api.fitting(|bodies| answer(Some(bodies)));
     // The jobs are stored. A caller without this answer would enqueue them again.
-    Ok(if api.fits(&fitting) { fitting } else { batch_answer(accept, now, &results, None) })
+    Ok(if api.fits(&fitting) { fitting } else { answer(None) })
 }
 
 /// The answer to a batch. Without `bodies`, each job is shown in its short form.
 fn batch_answer(
     accept: Accept,
+    caller: &Within<Enqueue>,
     now: Timestamp,
     results: &[Result<(&Enqueued, &job::Body), Problem>],
     bodies: Option<Bodies>,
@@ -284,6 +301,9 @@ fn batch_answer(
         Ok((Enqueued { job, new }, data)) => {
             let data = if *new { data } else { &job.data };
             let view = match bodies {
+                Some(_) if !*new && !caller.sees(job) => {
+                    BatchJob::Whole(Box::new(JobView::outline(job, now, accept.0)))
+                }
                 Some(bodies) => {
                     BatchJob::Whole(Box::new(JobView::with_data(job, data, now, accept.0, bodies)))
                 }

@@ -24,8 +24,8 @@ use crate::{
 use tidegate_backends::system::SystemClock;
 use tidegate_engine::memory::SeededEntropy;
 
-/// Accepts every token that is a list of scopes, perhaps with bounds behind them: `read`,
-/// `enqueue work;queues=mail;types=letter`.
+/// Accepts every token that is a list of scopes, perhaps with bounds and a name behind them: `read`,
+/// `enqueue work;queues=mail;types=letter`, `enqueue;name=shop`.
 struct ByWord;
 
 #[async_trait]
@@ -39,18 +39,19 @@ impl Authenticate for ByWord {
             .unwrap_or_default()
             .parse()
             .map_err(|_| AuthError::Refused("the token is not known".into()))?;
-        let mut bounds = Bounds::default();
+        let (mut bounds, mut name) = (Bounds::default(), "someone");
         for part in parts {
             match part.split_once('=').unwrap() {
                 ("queues", name) => {
                     bounds.queues.get_or_insert_default().insert(name.parse().unwrap());
                 }
+                ("name", given) => name = given,
                 (_, name) => {
                     bounds.types.get_or_insert_default().insert(name.parse().unwrap());
                 }
             }
         }
-        Ok(Principal { name: "someone".into(), scopes, bounds: Arc::new(bounds) })
+        Ok(Principal { name: name.into(), scopes, bounds: Arc::new(bounds) })
     }
 }
 

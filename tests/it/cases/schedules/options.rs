@@ -110,7 +110,7 @@ async fn a_manual_run_is_made_once_per_key_and_moves_no_occurrence() {
             .await;
         harness.engine.pause_schedule(&beat(), true).await.unwrap();
         let run = async |key: Option<&str>| {
-            harness.engine.run_schedule(&beat(), key.map(str::to_owned)).await.unwrap()
+            harness.engine.run_schedule(&beat(), key.map(str::to_owned), None).await.unwrap()
         };
         let first = run(Some("k")).await;
         harness.wait(1);

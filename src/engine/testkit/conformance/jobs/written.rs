@@ -63,6 +63,7 @@ fn rich(id: &str) -> Job {
                 BTreeMap::from([("x-a".into(), "1".into()), ("x-b".into(), String::new())]);
             spec.replay_of = Some(name("an:older.one"));
             spec.retention = Seconds::new(3);
+            spec.enqueued_by = Some("shop".into());
             spec.request_digest = std::array::from_fn(|n| (n as u8) * 17);
         })
         .data(Encoding::MessagePack, &b"\xc4\x03\x00\xff\x01"[..])

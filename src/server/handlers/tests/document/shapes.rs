@@ -63,6 +63,7 @@ fn job(state: State) -> Job {
         partition: String::new(),
         request_digest: [0; 16],
         original: None,
+        enqueued_by: Some("shop".into()),
         unknown: UnknownFields::default(),
     };
     let failure = Failure {

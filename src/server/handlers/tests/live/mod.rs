@@ -6,6 +6,7 @@ mod bounds;
 mod config;
 mod events;
 mod jobs;
+mod own_jobs;
 mod traces;
 
 use std::sync::Arc;
