@@ -50,7 +50,8 @@ pub use lease::{
 };
 pub use operate::{CheckView, Doctor, Health};
 pub use operation::{
-    BulkBody, BulkChanges, BulkKind, BulkPatchBody, FilterBody, Operation, OperationView, Words,
+    BulkBody, BulkChanges, BulkKind, BulkPatchBody, BulkReplayBody, FilterBody, Operation,
+    OperationView, SkippedJob, Words,
 };
 pub use plugin::{
     CompiledView, Difference, FaultView, LogView, LogsView, PluginHealth, PluginPage, PluginUser,

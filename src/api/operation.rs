@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use tidegate_core::{
     calendar::window::Window,
-    job::{Attributes, QueueName, TypeName, Value as AttributeValue},
+    job::{Attributes, JobId, QueueName, TypeName, Value as AttributeValue},
     strict::{or_default, present},
     time::Timestamp,
 };
@@ -24,6 +24,26 @@ pub struct BulkBody {
     /// Every job. Without it, a request that names no condition is refused.
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "std::ops::Not::not")]
     pub all: bool,
+}
+
+/// Which jobs are replayed.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = BulkReplay)]
+pub struct BulkReplayBody {
+    /// What the jobs have in common: at least one condition, unless `all` is true.
+    #[serde(
+        default,
+        deserialize_with = "or_default",
+        skip_serializing_if = "FilterBody::is_empty"
+    )]
+    pub filter: FilterBody,
+    /// Every job. Without it, a request that names no condition is refused.
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "std::ops::Not::not")]
+    pub all: bool,
+    /// Replay jobs that were replayed before, too. Without it they are skipped.
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "std::ops::Not::not")]
+    pub again: bool,
 }
 
 /// Conditions; a job matches if all of them hold.
@@ -140,6 +160,13 @@ pub struct Operation {
     pub done: u64,
     /// Jobs that refused the change (they had ended, or were running).
     pub refused: u64,
+    /// Jobs that were not replayed: they were replayed before, or a live job has their correlation
+    /// key.
+    #[serde(default)]
+    pub skipped: u64,
+    /// The first of these, at most 100.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub skipped_jobs: Vec<SkippedJob>,
     /// The ids of jobs that may match and cannot be read, at most 100. They are left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<String>,
@@ -149,6 +176,19 @@ pub struct Operation {
     pub ended_at: Option<Timestamp>,
     /// What stopped it, if something did.
     pub error: Option<String>,
+}
+
+/// A job that was not replayed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct SkippedJob {
+    /// The job.
+    #[schema(value_type = String)]
+    pub id: JobId,
+    /// `already_replayed` or `correlation_key_taken`.
+    pub reason: String,
+    /// Its replay, or the live job that has its correlation key.
+    #[schema(value_type = String)]
+    pub holder: JobId,
 }
 
 /// A background operation.

@@ -4,13 +4,14 @@
 
 use std::time::Duration;
 
-use tidegate_api::OperationView;
+use tidegate_api::{OperationView, SkippedJob};
 
 use super::{
     Context, ExitCode,
     client::{ApiResponse, Client},
     context::{pause, print_error},
     jobs::warn_of_unreadable,
+    safe::line,
 };
 
 /// The longest wait between two requests for the state.
@@ -36,16 +37,23 @@ pub async fn follow(
         answer = client.get(&["operations", &operation.id]).send().await?;
         operation = answer.read::<OperationView>()?.operation;
         bar.set_length(operation.matched);
-        bar.set_position(operation.done + operation.refused);
+        bar.set_position(operation.done + operation.refused + operation.skipped);
     }
     bar.finish_and_clear();
     if ctx.json() {
         ctx.print_body(&answer.body)?;
     } else {
+        let skipped = match operation.skipped {
+            0 => String::new(),
+            skipped => format!(", {skipped} skipped"),
+        };
         ctx.print(format_args!(
-            "{what} {} of {} jobs, {} refused",
+            "{what} {} of {} jobs, {} refused{skipped}",
             operation.done, operation.matched, operation.refused
         ))?;
+        for SkippedJob { id, reason, holder } in &operation.skipped_jobs {
+            ctx.print(format_args!("{id} is skipped: {}, {holder}", line(reason)))?;
+        }
         if let Some(error) = &operation.error {
             print_error(format_args!("error: the operation stopped: {error}"));
         }

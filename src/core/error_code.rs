@@ -124,6 +124,8 @@ error_codes! {
     CorrelationKeyTaken = 409 "correlation_key_taken",
     /// Another request has used this idempotency key.
     IdempotencyKeyReused = 409 "idempotency_key_reused",
+    /// The job was replayed before, with other values; `holder` names that replay.
+    AlreadyReplayed = 409 "already_replayed",
     /// The job was sent to its target without a claim and cannot be changed.
     AlreadyDispatched = 409 "already_dispatched",
     /// The record kept changing during the request; repeat it.

@@ -6,6 +6,7 @@
 //!
 //! Read [`tick`] first: it releases, admits and claims a queue's jobs in one commit.
 
+pub mod bulk;
 pub mod config;
 pub mod error;
 pub mod events;

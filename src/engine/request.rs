@@ -3,8 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use serde::{Deserialize, Serialize};
-
+pub use crate::bulk::{BulkKind, BulkPatch, JobFilter, MAX_SKIPPED_JOBS, Operation, SkippedJob};
 pub use crate::explanation::{
     Explanation, HeldBy, HeldJobs, QueueExplanation, TypeUse, WorkerStatus,
 };
@@ -15,9 +14,6 @@ use tidegate_core::{
         Attributes, Body, Job, JobId, JobOptions, Payload, QueueName, Revision, Token, TypeName,
         lifecycle::{Failure, HandBack, Progress},
     },
-    port::job_store::StateFilter,
-    stored::UnknownNames,
-    strict::present,
     time::{Seconds, Timestamp},
 };
 
@@ -125,6 +121,8 @@ pub struct ReplayWith {
     pub windows: Option<Option<Vec<Window>>>,
     /// Another expiry.
     pub expires_at: Option<Option<Timestamp>>,
+    /// Whether to make another job if the old one was replayed before.
+    pub again: bool,
     /// Headers of the request's trace.
     pub trace: BTreeMap<String, String>,
 }
@@ -252,50 +250,6 @@ pub struct Cancelled {
     pub ended: bool,
 }
 
-/// The jobs that a bulk operation applies to.
-#[derive(Clone, Debug, Default)]
-pub struct JobFilter {
-    /// Only this type.
-    pub job_type: Option<TypeName>,
-    /// Only this queue.
-    pub queue: Option<QueueName>,
-    /// Only these states.
-    pub states: Vec<StateFilter>,
-    /// Only with these attribute values.
-    pub attributes: Attributes,
-    /// Only created at this instant or later.
-    pub from: Option<Timestamp>,
-    /// Only created before this instant.
-    pub to: Option<Timestamp>,
-}
-
-/// The change that a bulk operation makes to each job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum BulkKind {
-    /// Cancels it.
-    Cancel,
-    /// Replays it.
-    Replay,
-    /// Drops it if it is scheduled.
-    Purge,
-    /// Changes it if it is scheduled.
-    Patch,
-}
-
-/// What a bulk operation changes in scheduled jobs. What is absent stays; `Some(None)` is the value
-/// of the job's type.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct BulkPatch {
-    /// The new windows.
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
-    pub windows: Option<Option<Vec<Window>>>,
-    /// The new priority.
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
-    pub priority: Option<Option<i32>>,
-}
-
 /// What a pull worker registers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Registration {
@@ -313,36 +267,6 @@ impl Registration {
     pub fn of_capacity(capacity: impl Into<Option<u32>>) -> Self {
         Self { capacity: capacity.into(), ..Self::default() }
     }
-}
-
-/// A bulk operation, running or finished.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Operation {
-    /// Its id.
-    pub id: String,
-    /// The change that it makes.
-    pub kind: BulkKind,
-    /// `running`, `done` or `failed`.
-    pub state: String,
-    /// Jobs that matched so far.
-    pub matched: u64,
-    /// Jobs that were changed.
-    pub done: u64,
-    /// Jobs whose state did not allow the change.
-    pub refused: u64,
-    /// Jobs that may match and cannot be read, so that they were left out: their ids, at most
-    /// [`MAX_UNREADABLE`](tidegate_core::port::job_store::MAX_UNREADABLE).
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub unreadable: Vec<String>,
-    /// When it was requested.
-    pub created_at: Timestamp,
-    /// When it ended.
-    pub ended_at: Option<Timestamp>,
-    /// What stopped it, if something did.
-    pub error: Option<String>,
-    /// The fields that a newer release added.
-    #[serde(flatten)]
-    pub unknown: UnknownNames,
 }
 
 /// The status of a queue.

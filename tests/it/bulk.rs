@@ -37,13 +37,18 @@ impl Target for Unreachable {
 
 /// A server whose jobs of type `work` succeed at once, and its store. Its clock does not advance.
 async fn place() -> (Server, Arc<FaultyStore>) {
+    place_at(Arc::new(FakeClock::default())).await
+}
+
+/// The same with this clock.
+async fn place_at(clock: Arc<FakeClock>) -> (Server, Arc<FaultyStore>) {
     let store =
         Arc::new(FaultyStore::new(Arc::new(MemoryStore::new()), 1).with_flight(Duration::ZERO));
     let ports = Ports {
         store: Arc::clone(&store) as _,
         objects: Arc::new(object_store::memory::InMemory::new()),
         work: Arc::new(MemoryWorkQueue::default()),
-        clock: Arc::new(FakeClock::default()),
+        clock,
         entropy: Arc::new(SystemEntropy),
         policy: Arc::new(NoPolicy),
     };
@@ -125,6 +130,36 @@ async fn a_repeated_bulk_replay_replays_nothing_again() {
     }
     let other = ask(BulkKind::Cancel, succeeded(), "k2").await.unwrap();
     assert_ne!(other.id, first.id);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_bulk_replay_skips_what_was_replayed_before() {
+    let clock = Arc::new(FakeClock::default());
+    let (server, _) = place_at(Arc::clone(&clock)).await;
+    three_have_succeeded(&server).await;
+    clock.advance(Duration::from_millis(1));
+    let originals = JobFilter { to: Some(server.now()), ..succeeded() };
+    let counts = |operation: &Operation| {
+        (operation.matched, operation.done, operation.refused, operation.skipped)
+    };
+    let replay = async |again| {
+        let operation = server.bulk_replay(originals.clone(), again, None).await.unwrap();
+        over(&server, &operation).await
+    };
+    assert_eq!(counts(&replay(false).await), (3, 3, 0, 0));
+    clock.advance(Duration::from_millis(1));
+    let skipped = replay(false).await;
+    assert_eq!(counts(&skipped), (3, 0, 0, 3));
+    for job in &skipped.skipped_jobs {
+        let original = server.job(&job.id, None).await.unwrap();
+        assert_eq!(
+            (job.reason.as_str(), Some(&job.holder)),
+            ("already_replayed", original.life.replayed_by.as_ref())
+        );
+    }
+    assert_eq!(counts(&replay(true).await), (3, 3, 0, 0));
+    assert_eq!(count(&server, "work").await, 9);
     server.stop().await;
 }
 

@@ -8,7 +8,7 @@ use tidegate_core::{
         Attributes, JobId, TypeName, Value as AttributeValue,
         options::{JobOptions, Split},
     },
-    strict::present,
+    strict::{or_default, present},
     time::{Seconds, Timestamp},
 };
 
@@ -156,6 +156,9 @@ pub struct ReplayBody<'a> {
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Timestamp>)]
     pub expires_at: Option<Option<Timestamp>>,
+    /// Make another job if the old one was replayed before.
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "std::ops::Not::not")]
+    pub again: bool,
 }
 
 /// Many jobs.

@@ -91,6 +91,10 @@ pub struct JobView<'a> {
     /// The job that it replays.
     #[schema(value_type = Option<String>)]
     pub replay_of: Option<Cow<'a, JobId>>,
+    /// The latest job that replays it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub replayed_by: Option<Cow<'a, JobId>>,
     /// Its result, while it is kept; a result that is kept `once` is shown by `GET …/result` alone.
     #[schema(value_type = AnyValue)]
     pub result: Option<AnyValue>,
@@ -265,6 +269,7 @@ impl<'a> JobView<'a> {
             attributes: Cow::Borrowed(&spec.attributes),
             correlation_key: spec.correlation_key.as_deref().map(Cow::Borrowed),
             replay_of: spec.replay_of.as_ref().map(Cow::Borrowed),
+            replayed_by: life.replayed_by.as_ref().map(Cow::Borrowed),
             result,
             result_bytes,
             error: life.error.as_ref().map(|failure| FailureView::new(failure, encoding)),
@@ -305,6 +310,7 @@ impl<'a> JobView<'a> {
             attributes: Cow::Owned(Attributes::new()),
             correlation_key: None,
             replay_of: None,
+            replayed_by: None,
             result: None,
             result_bytes: None,
             error: None,

@@ -8,7 +8,7 @@ use crate::cli::{
     args::{self, Fields, Json},
     operation,
 };
-use tidegate_api::{BulkBody, ShortView};
+use tidegate_api::{BulkBody, BulkReplayBody, ShortView};
 use tidegate_core::time::Timestamp;
 
 /// The options of `tidegate jobs cancel`.
@@ -34,6 +34,9 @@ pub struct ReplayArgs {
     /// A field to change in the new job, for example `priority=10`; only with an id; repeatable.
     #[arg(long = "field", value_name = "NAME=JSON", value_parser = args::field, requires = "id")]
     fields: Vec<(String, Json)>,
+    /// Make another job of one that was replayed before.
+    #[arg(long)]
+    again: bool,
     /// Replay every ended job.
     #[arg(long)]
     all: bool,
@@ -111,7 +114,8 @@ pub async fn replay(args: ReplayArgs, ctx: &Context) -> anyhow::Result<ExitCode>
     let client = ctx.client()?;
     let id = match choose(args.id, &args.filter, args.all, ctx.now())? {
         Chosen::One(id) => id,
-        Chosen::Matching(bulk) => {
+        Chosen::Matching(BulkBody { filter, all }) => {
+            let bulk = BulkReplayBody { filter, all, again: args.again };
             let answer = client.post(&["jobs", "replay"]).json(&bulk).send().await?;
             return operation::follow(&client, answer, "replayed", ctx).await;
         }
@@ -119,6 +123,9 @@ pub async fn replay(args: ReplayArgs, ctx: &Context) -> anyhow::Result<ExitCode>
     let job_type = type_of(&client, &id).await?;
     let mut changes = Fields::default();
     changes.extend(&args.fields);
+    if args.again {
+        changes.set("again", true);
+    }
     let answer = client.post(&["jobs", &job_type, &id, "replay"]).json(&changes).send().await?;
     if ctx.json() {
         ctx.print_body(&answer.body)?;
@@ -230,5 +237,25 @@ mod tests {
         );
         assert_eq!(server.seen()[1].line(), "POST /v1/jobs/mail/j1/replay");
         assert_eq!(server.seen()[1].body, json!({"priority": 1}));
+        server.run(&["jobs", "replay", "j1", "--again"]).await;
+        assert_eq!(server.seen()[3].body, json!({"again": true}));
+    }
+
+    #[tokio::test]
+    async fn skipped_jobs_are_named_with_their_holders() {
+        let server = FakeServer::answering(|_| {
+            let mut answer = sample::operation("o", "done", [3, 1, 0]);
+            answer["operation"]["skipped"] = json!(2);
+            answer["operation"]["skipped_jobs"] =
+                json!([{"id": "j1", "reason": "already_replayed", "holder": "j9"}]);
+            (202, answer)
+        })
+        .await;
+        let (code, out) = server.run(&["jobs", "replay", "--state", "failed", "--again"]).await;
+        let expected = "replayed 1 of 3 jobs, 0 refused, 2 skipped\n\
+                        j1 is skipped: already_replayed, j9\n";
+        assert_eq!((code, out.as_str()), (ExitCode::Ok, expected));
+        let filter = json!({"state": ["failed"]});
+        assert_eq!(server.seen()[0].body, json!({"filter": filter, "again": true}));
     }
 }

@@ -1,4 +1,4 @@
-//! The operations on one job outside a tick: read, patch, cancel, drop, replay.
+//! The operations on one job outside a tick: read, patch, cancel, drop.
 //!
 //! Every change is the same loop, [`Engine::alter`]: read the job, compute the new one, and write
 //! it if the job is unchanged since. If it has changed, the loop starts again.
@@ -9,18 +9,18 @@ use super::enqueue::{extract_again, fault};
 use crate::{
     Engine, Error,
     jobs::{job_writes::lifecycle_write, unclaimed::HoldGuard},
-    request::{Cancelled, Enqueued, JobPatch, NewJob, ReplayWith},
+    request::{Cancelled, JobPatch},
 };
 use tidegate_core::{
     error_code::ErrorCode,
-    job::{Body, Event, Job, JobId, JobOptions, Payload, State, TypeName, payload::MAX_DEPTH},
+    job::{Body, Event, Job, JobId, Payload, TypeName, payload::MAX_DEPTH},
     port::{Committed, job_store::CurrentRecord},
     time::Timestamp,
     validate::check_windows,
 };
 
 /// How often a change is computed again because the job changed meanwhile.
-const MAX_CHANGE_RETRIES: usize = 16;
+pub(super) const MAX_CHANGE_RETRIES: usize = 16;
 
 /// A computed change: the new job, and whether more than its lifecycle changed. None if the job
 /// stays as it is.
@@ -222,52 +222,5 @@ impl Engine {
             )))
         })
         .await
-    }
-
-    /// Enqueues a new job that repeats job `id`, due now.
-    ///
-    /// # Errors
-    ///
-    /// 409 `job_not_finished` if the job is scheduled; otherwise those of [`Engine::enqueue`].
-    pub async fn replay(
-        &self,
-        id: &JobId,
-        job_type: Option<&TypeName>,
-        with: ReplayWith,
-        idempotency_key: Option<String>,
-    ) -> Result<Enqueued, Error> {
-        let job = self.job(id, job_type).await?;
-        if matches!(job.life.state, State::Scheduled { .. }) {
-            let message =
-                "a scheduled job is not replayed: wait for it to start, or change it".to_owned();
-            return Err(Error::Conflict { code: ErrorCode::JobNotFinished, message, holder: None });
-        }
-        let data = match with.data {
-            Some(data) => data,
-            None => self.data(&job).await?,
-        };
-        let spec = &job.spec;
-        let new = NewJob {
-            idempotency_key,
-            expires_at: with.expires_at.unwrap_or(spec.expires_at),
-            options: JobOptions {
-                priority: with.priority.unwrap_or(Some(spec.priority)),
-                weight: with.weight.unwrap_or(Some(spec.weight)),
-                critical: spec.critical,
-                windows: with.windows.unwrap_or_else(|| Some(spec.windows.clone())),
-                attributes: with
-                    .attributes
-                    .map_or_else(|| spec.attributes.clone(), Option::unwrap_or_default),
-                ..JobOptions::default()
-            },
-            trace: with.trace,
-            replay_of: Some(job.id.clone()),
-            enqueued_by: spec.enqueued_by.clone(),
-            ..NewJob::new(spec.job_type.clone(), data)
-        };
-        self.enqueue(vec![new])
-            .await
-            .pop()
-            .unwrap_or_else(|| Err(Error::Internal("an enqueue has no answer".into())))
     }
 }

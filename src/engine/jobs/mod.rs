@@ -13,6 +13,7 @@ pub mod objects;
 pub mod orphans;
 pub(crate) mod pass;
 pub mod repeated_leases;
+pub mod replay;
 pub mod report;
 mod resend;
 pub(crate) mod running;

@@ -81,7 +81,7 @@ impl Planned {
         ];
         let then =
             vec![Write::SetItem { kind: ItemKind::ScheduleState, name, was, version, bytes }];
-        Ok(EnqueueWrites { require, then, revision })
+        Ok(EnqueueWrites { require, then, revision, replayed: None })
     }
 }
 

@@ -290,6 +290,7 @@ const fields = (job) => {
   add('attributes', attributes.map(([name, value]) => `${name}=${value}`).join(', '));
   add('correlation key', job.correlation_key);
   if (job.replay_of) add('replay of', jobLink({ type: job.type, id: job.replay_of }));
+  if (job.replayed_by) add('replayed by', jobLink({ type: job.type, id: job.replayed_by }));
   add('enqueued by', job.enqueued_by);
   if (job.error) add('error', `${job.error.reason}: ${job.error.message || ''}`);
   return list;
@@ -337,7 +338,7 @@ const showJob = async (type, id) => {
   }
   if (!waits) {
     actions.append(button('Replay', async () => {
-      const again = await ask('POST', `${path}/replay`);
+      const again = await ask('POST', `${path}/replay`, { again: Boolean(job.replayed_by) });
       location.hash = jobHash(again.type, again.id);
     }));
   }

@@ -124,6 +124,8 @@ pub fn operation(from: request::Operation) -> api::Operation {
         matched,
         done,
         refused,
+        skipped,
+        skipped_jobs,
         unreadable,
         created_at,
         ended_at,
@@ -143,11 +145,18 @@ pub fn operation(from: request::Operation) -> api::Operation {
         matched,
         done,
         refused,
+        skipped,
+        skipped_jobs: skipped_jobs.into_iter().map(skipped_job).collect(),
         unreadable,
         created_at,
         ended_at,
         error,
     }
+}
+
+fn skipped_job(from: request::SkippedJob) -> api::SkippedJob {
+    let request::SkippedJob { id, reason, holder } = from;
+    api::SkippedJob { id, reason, holder }
 }
 
 /// The outcome of an event.

@@ -234,19 +234,21 @@ async fn a_patch_that_dies_half_way_is_made_and_the_job_runs_once() {
 #[tokio::test]
 async fn a_replay_that_dies_half_way_makes_one_job_in_the_end() {
     let before = async |harness: &mut Harness| {
-        let run = one_runs(harness).await;
-        harness.succeed(std::slice::from_ref(&run)).await;
-        run.id
+        limited(harness, 1).await;
+        let keyed = NewJob { correlation_key: Some("order".into()), ..work() };
+        harness.enqueue(keyed).await;
+        let run = harness.lease(1).await;
+        harness.succeed(&run).await;
+        run[0].id.clone()
     };
     let verb = async |harness: &mut Harness, id: &JobId| {
-        harness
-            .engine
-            .replay(id, None, ReplayWith::default(), Some("again".into()))
-            .await
-            .map(|_| ())
+        harness.engine.replay(id, None, ReplayWith::default(), None).await.map(|_| ())
     };
-    let check = async |harness: &mut Harness, _: &JobId| {
-        assert_eq!(jobs(harness).await.len(), 2);
+    let check = async |harness: &mut Harness, id: &JobId| {
+        let all = jobs(harness).await;
+        let replay = all.iter().find(|job| job.spec.replay_of.as_ref() == Some(id)).unwrap();
+        assert_eq!((all.len(), replay.spec.correlation_key.as_deref()), (2, Some("order")));
+        assert_eq!(harness.job(id).await.life.replayed_by.as_ref(), Some(&replay.id));
         drain(harness, 1).await;
     };
     cut(before, verb, check).await;

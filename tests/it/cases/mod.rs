@@ -22,6 +22,7 @@ mod objects;
 mod orphans;
 mod plugins;
 mod races;
+mod replays;
 mod replies;
 mod retries;
 mod schedules;

@@ -249,9 +249,18 @@ async fn a_replay_is_a_new_job_that_names_the_old_one() {
         (&json!(id), &json!(3), &json!(2), &json!({"a": 1}))
     );
     assert_eq!((&new["attributes"], &new["attempt"]), (&json!({"x": "y"}), &json!(0)));
-    let other = tide.post(&replay, json!({"data": 5, "priority": 9})).await.is(201);
+    assert_eq!(new["correlation_key"], "k");
+    assert_eq!(tide.post(&replay, Value::Null).await.is(200)["id"], new["id"]);
+    let changed = json!({"data": 5, "priority": 9, "again": true});
+    let refused = tide.post(&replay, changed.clone()).await;
+    assert_eq!(refused.problem(409, "correlation_key_taken")["holder"], new["id"]);
+    tide.delete(&format!("/v1/jobs/t/{}", new["id"].as_str().unwrap())).await.is(200);
+    let refused = tide.post(&replay, json!({"data": 5})).await;
+    assert_eq!(refused.problem(409, "already_replayed")["holder"], new["id"]);
+    let other = tide.post(&replay, changed).await.is(201);
     assert_eq!((&other["data"], &other["priority"]), (&json!(5), &json!(9)));
-    assert_eq!(tide.job(&id).await["state"], "failed");
+    let old = tide.job(&id).await;
+    assert_eq!((&old["state"], &old["replayed_by"]), (&json!("failed"), &other["id"]));
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Failure, HandBack, Progress, ResultBody, State, Token, Version, Waiting, word};
-use crate::time::Timestamp;
+use crate::{job::JobId, time::Timestamp};
 
 /// What follows a failed attempt, as the retry strategy decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,6 +148,11 @@ pub enum Event {
     Deadline,
     /// Its result was taken, or is no longer kept.
     ForgetResult,
+    /// Another job replays it.
+    Replayed {
+        /// That job.
+        by: JobId,
+    },
 }
 
 /// An answer, not a fault: the event cannot follow the state, and repeating it cannot help.

@@ -43,7 +43,7 @@ pub use replies::{MAX_PROCESSED_REPLIES, ReplyId};
 pub use result_body::ResultBody;
 pub use state::{Outcome, Progress, Revision, Running, State, Token, Version, Waiting, word};
 
-use crate::{record, stored::UnknownFields, time::Timestamp};
+use crate::{job::JobId, record, stored::UnknownFields, time::Timestamp};
 
 /// A job's state, with everything that decides its future.
 #[derive(Clone, Debug, PartialEq)]
@@ -73,6 +73,8 @@ pub struct Lifecycle {
     pub due_at: Option<Timestamp>,
     /// Its attempts that were handed back; none if there are none.
     pub hand_backs: Option<HandBacks>,
+    /// The latest job that replays it.
+    pub replayed_by: Option<JobId>,
     /// The fields that a newer release added.
     pub unknown: UnknownFields,
 }
@@ -89,7 +91,8 @@ record!(Lifecycle {
     deferral_reason,
     processed_replies;
     due_at,
-    hand_backs
+    hand_backs,
+    replayed_by
 });
 
 impl Lifecycle {
@@ -108,6 +111,7 @@ impl Lifecycle {
             processed_replies: Vec::new(),
             due_at: None,
             hand_backs: None,
+            replayed_by: None,
             unknown: UnknownFields::default(),
         }
     }

@@ -10,8 +10,8 @@ use crate::{job::Phase, record, stored::UnknownFields, time::Timestamp};
 /// The version on which a grant is decided.
 ///
 /// A patch, a move, a revoke, a retry decision, a retry and an end raise it. A claim, a heartbeat,
-/// a cancel request to a running attempt, a late failure and the removal of a result do not. A
-/// grant decided on an older version is void.
+/// a cancel request to a running attempt, a late failure, the removal of a result and a replay do
+/// not. A grant decided on an older version is void.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Version(pub u64);
 
@@ -184,7 +184,7 @@ pub enum State {
     },
     /// An attempt runs.
     Running(Running),
-    /// It ended. Its result may still be removed, and a late reply recorded.
+    /// It ended. Its result may still be removed, a late reply recorded, and its replay named.
     Ended {
         /// When it ended.
         at: Timestamp,

@@ -75,7 +75,8 @@ impl Lifecycle {
             Event::Claim { .. }
             | Event::Heartbeat { .. }
             | Event::FailLate { .. }
-            | Event::ForgetResult => true,
+            | Event::ForgetResult
+            | Event::Replayed { .. } => true,
             Event::Cancel { force: false } => matches!(self.state, State::Running(_)),
             _ => false,
         }
@@ -184,6 +185,7 @@ impl Lifecycle {
                 life.state = patched(*run_at, *waiting, wanted, spec, now);
             }
             (S::Ended { .. }, E::ForgetResult) => life.result = None,
+            (S::Running(_) | S::Ended { .. }, E::Replayed { by }) => life.replayed_by = Some(by),
             _ => return Err(Refused { state: self.state.clone(), attempt: self.attempt }),
         }
         Ok(())

@@ -71,7 +71,6 @@ fn full_spec() -> Spec {
         replay_of: "old.1".parse().ok(),
         partition: "tenant".into(),
         request_digest: [7; 16],
-        enqueued_by: Some("shop".into()),
         ..spec()
     }
 }
@@ -85,6 +84,17 @@ fn changed_spec() -> Spec {
         unknown: UnknownFields::default(),
     };
     Spec { original: Some(Box::new(original)), ..full_spec() }
+}
+
+/// [`full_spec`] of a job with a producer.
+fn owned_spec() -> Spec {
+    Spec { enqueued_by: Some("shop".into()), ..full_spec() }
+}
+
+/// A job that was replayed.
+fn replayed_life() -> Lifecycle {
+    let ended = State::Ended { at: Timestamp::EPOCH, outcome: Outcome::Failed };
+    Lifecycle { replayed_by: "again".parse().ok(), ..life(ended) }
 }
 
 /// A job whose target asked for a wait.
@@ -145,6 +155,7 @@ fn life(state: State) -> Lifecycle {
         processed_replies: vec![ReplyId(0), ReplyId(u128::MAX)],
         due_at: None,
         hand_backs: None,
+        replayed_by: None,
         unknown: UnknownFields::default(),
     }
 }
@@ -333,11 +344,13 @@ fn rows() -> Vec<(&'static str, Vec<u8>)> {
     vec![
         row("spec", &full_spec()),
         row("changed", &changed_spec()),
+        row("owned", &owned_spec()),
         row("scheduled", &life(window())),
         row("running", &life(State::Running(running()))),
         row("ended", &life(State::Ended { at: Timestamp::EPOCH, outcome: Outcome::Dropped })),
         row("busy", &life_after_busy()),
         row("snoozed", &life_after_hand_back()),
+        row("replayed", &replayed_life()),
         row("ledger", &full_ledger()),
         row("starts", &ledger_with_starts()),
         row("batch", &full_batch()),

@@ -34,7 +34,7 @@ use crate::{
 use keys::same_request;
 use tidegate_core::{
     error_code::ErrorCode,
-    job::{Body, Job, JobId, Payload, Revision, Spec, retry::Retry},
+    job::{Body, Event, Job, JobId, Payload, Revision, Spec, retry::Retry},
     port::{
         Committed, Txn, Write,
         job_store::{CurrentRecord, Expect, ItemKind, Key},
@@ -53,6 +53,9 @@ pub(crate) struct EnqueueWrites {
     pub require: Vec<Write>,
     /// Writes of items after the job.
     pub then: Vec<Write>,
+    /// The job that the new one replays, which then names it. It has started. If it has changed
+    /// since it was read, the enqueue is refused with [`Error::Stale`].
+    pub replayed: Option<Box<Job>>,
     /// The revision that the job starts with, if not the first.
     pub revision: Option<Revision>,
 }
@@ -89,9 +92,21 @@ impl EnqueueItem {
             job: self.job.id.clone(),
             was: was.clone(),
         }));
-        writes.push(Write::AddJob(self.job.clone()));
+        let add = Write::AddJob(self.job.clone());
+        writes.push(match &self.with.replayed {
+            Some(replayed) => Write::Together(vec![add, self.mark_of(replayed)]),
+            None => add,
+        });
         writes.extend_from_slice(&self.with.then);
         writes
+    }
+
+    /// The write by which `replayed` names the job.
+    fn mark_of(&self, replayed: &Job) -> Write {
+        let event = Event::Replayed { by: self.job.id.clone() };
+        let job = replayed.apply(event, self.job.spec.created_at);
+        let job = job.expect("a job that has started may be replayed");
+        Write::SetJob { job, was: replayed.life.revision, all: false }
     }
 
     /// The part of the transaction that the write at index `step` belongs to.
@@ -245,7 +260,11 @@ impl Engine {
         step: usize,
         current: CurrentRecord,
     ) -> Result<Option<Enqueued>, Error> {
+        let is_replayed = |job: &Job| item.with.replayed.as_ref().is_some_and(|of| of.id == job.id);
         match (item.part(step), current) {
+            (_, CurrentRecord::Job(stored)) if is_replayed(&stored) => {
+                Err(Error::Stale { version: stored.life.revision.0 })
+            }
             (_, CurrentRecord::Job(stored)) => same_request(&item.job, *stored).map(Some),
             (_, CurrentRecord::Unreadable(job)) => Err(job.into()),
             (Part::Key(key), CurrentRecord::Key { job, since }) => {

@@ -5,7 +5,9 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Response},
 };
-use tidegate_api::{BulkBody, BulkChanges, BulkPatchBody, FilterBody, OperationView, Words};
+use tidegate_api::{
+    BulkBody, BulkChanges, BulkPatchBody, BulkReplayBody, FilterBody, OperationView, Words,
+};
 
 use super::super::{
     Api, HandlerResult,
@@ -113,11 +115,14 @@ pub async fn cancel(
 
 /// Replay every job that a filter matches.
 ///
+/// A job that was replayed before is skipped, unless `again` is true, and so is one whose
+/// correlation key a live job has. `skipped` counts both.
+///
 /// The server's own jobs, which deliver completion callbacks, are excluded unless the filter names
 /// their type or queue.
 #[utoipa::path(
     post, path = "/v1/jobs/replay", operation_id = "replay_jobs", tag = "jobs",
-    request_body = BulkBody,
+    request_body = BulkReplayBody,
     params(
         (
             "Idempotency-Key" = Option<String>, Header,
@@ -139,10 +144,12 @@ pub async fn replay(
     State(api): State<Api>,
     accept: Accept,
     _: May<Admin>,
-    key: IdempotencyKey,
+    IdempotencyKey(key): IdempotencyKey,
     body: Body,
 ) -> HandlerResult {
-    start(&api, accept, BulkKind::Replay, read_filter(&body)?, key).await
+    let BulkReplayBody { filter, all, again } = body.read()?;
+    let filter = job_filter(filter, all)?;
+    Ok(started(accept, api.server.bulk_replay(filter, again, key.as_deref()).await?))
 }
 
 /// Change every scheduled job that a filter matches.

@@ -117,7 +117,8 @@ pub async fn cancel(
 
 /// Run a job again, as a new job with `replay_of`, found by its id alone.
 ///
-/// A scheduled job cannot be replayed: it will run anyway.
+/// A repeat of the request makes no other job, unless `again` is true; the first job names its
+/// latest replay in `replayed_by`. A scheduled job cannot be replayed: it will run anyway.
 #[utoipa::path(
     post, path = "/v1/jobs/{id}/replay", operation_id = "replay_job_by_id", tag = "jobs",
     request_body = Option<ReplayBody>,
@@ -125,7 +126,7 @@ pub async fn cancel(
         ("id" = String, Path, description = "The job's id"),
         (
             "Idempotency-Key" = Option<String>, Header,
-            description = "A repeat with the same key replays nothing",
+            description = "With `again`, a repeat with the same key replays nothing",
         ),
     ),
     responses(
@@ -134,7 +135,8 @@ pub async fn cancel(
         (status = 404, description = "`job_not_found`"),
         (
             status = 409,
-            description = "`job_not_finished`: it has not ended; `idempotency_key_reused`",
+            description = "`job_not_finished`: it is scheduled; `already_replayed` with other \
+                values, `correlation_key_taken`: `holder` names the job; `idempotency_key_reused`",
         ),
     ),
     security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])),
@@ -153,7 +155,8 @@ pub(crate) async fn replay_by_id(
 
 /// Run a job again, as a new job with `replay_of`.
 ///
-/// A scheduled job cannot be replayed: it will run anyway.
+/// A repeat of the request makes no other job, unless `again` is true; the first job names its
+/// latest replay in `replayed_by`. A scheduled job cannot be replayed: it will run anyway.
 #[utoipa::path(
     post, path = "/v1/jobs/{type}/{id}/replay", operation_id = "replay_job", tag = "jobs",
     request_body = Option<ReplayBody>,
@@ -162,7 +165,7 @@ pub(crate) async fn replay_by_id(
         ("id" = String, Path, description = "The job's id"),
         (
             "Idempotency-Key" = Option<String>, Header,
-            description = "A repeat with the same key replays nothing",
+            description = "With `again`, a repeat with the same key replays nothing",
         ),
     ),
     responses(
@@ -171,7 +174,8 @@ pub(crate) async fn replay_by_id(
         (status = 404, description = "`job_not_found`"),
         (
             status = 409,
-            description = "`job_not_finished`: it has not ended; `idempotency_key_reused`",
+            description = "`job_not_finished`: it is scheduled; `already_replayed` with other \
+                values, `correlation_key_taken`: `holder` names the job; `idempotency_key_reused`",
         ),
     ),
     security(("bearer" = ["enqueue"]), ("basic" = ["enqueue"])),
@@ -215,6 +219,7 @@ async fn replay_as_new(
         attributes: ask.attributes,
         windows: ask.windows,
         expires_at: ask.expires_at,
+        again: ask.again,
         trace: trace_of(headers),
     };
     let replayed = api.server.replay(id, job_type, with, key).await?;

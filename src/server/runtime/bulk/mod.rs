@@ -2,11 +2,13 @@
 //! counts.
 //!
 //! An operation is an item in the store, written after each page, so it survives a restart and
-//! continues from its page. A repeated job is harmless: an ended job refuses, and a replay carries
-//! the operation's key. The counts of a repeated page have a job that was done before as refused,
-//! or not at all if it no longer matches. An operation with an `Idempotency-Key` derives its id
-//! from the key, so that a repeated request finds it.
+//! continues from its page. A repeated job is harmless: an ended job refuses, and a job is replayed
+//! once. The counts of a repeated page have a job that was cancelled or changed before as refused,
+//! or not at all if it no longer matches; a replay that was made since the operation began counts
+//! as its own. An operation with an `Idempotency-Key` derives its id from the key, so that a
+//! repeated request finds it.
 
+mod apply;
 mod stored;
 #[cfg(test)]
 mod tests;
@@ -30,7 +32,7 @@ use tidegate_core::{
 };
 use tidegate_engine::{
     Error, fault,
-    request::{BulkKind, BulkPatch, JobFilter, JobPatch, Operation, ReplayWith},
+    request::{BulkKind, BulkPatch, JobFilter, MAX_SKIPPED_JOBS, Operation},
 };
 
 /// Jobs of one page.
@@ -39,6 +41,14 @@ const PAGE_SIZE: u32 = 200;
 const MAX_CONCURRENT_CHANGES: usize = 16;
 /// Most ended operations that are kept.
 const MAX_OPERATIONS: usize = 100;
+
+/// What an operation does beyond its kind.
+enum Change {
+    None,
+    /// It replays jobs that were replayed before.
+    Again,
+    Patch(BulkPatch),
+}
 
 impl Server {
     /// Starts a bulk operation and returns at once. A repeat with the same `idempotency_key`
@@ -53,7 +63,23 @@ impl Server {
         filter: JobFilter,
         idempotency_key: Option<&str>,
     ) -> Result<Operation, Error> {
-        self.begin_operation(kind, filter, None, idempotency_key).await
+        self.begin_operation(kind, filter, Change::None, idempotency_key).await
+    }
+
+    /// Starts a replay of every job that `filter` matches, as [`Server::bulk`]; `again`, also of
+    /// those that were replayed before.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Server::bulk`].
+    pub async fn bulk_replay(
+        &self,
+        filter: JobFilter,
+        again: bool,
+        idempotency_key: Option<&str>,
+    ) -> Result<Operation, Error> {
+        let change = if again { Change::Again } else { Change::None };
+        self.begin_operation(BulkKind::Replay, filter, change, idempotency_key).await
     }
 
     /// Starts a change of every scheduled job that `filter` matches, as [`Server::bulk`].
@@ -69,14 +95,14 @@ impl Server {
     ) -> Result<Operation, Error> {
         let windows = patch.windows.as_ref().and_then(Option::as_deref);
         check_windows(windows.unwrap_or_default()).map_err(fault)?;
-        self.begin_operation(BulkKind::Patch, filter, Some(patch), idempotency_key).await
+        self.begin_operation(BulkKind::Patch, filter, Change::Patch(patch), idempotency_key).await
     }
 
     async fn begin_operation(
         &self,
         kind: BulkKind,
         filter: JobFilter,
-        patch: Option<BulkPatch>,
+        change: Change,
         idempotency_key: Option<&str>,
     ) -> Result<Operation, Error> {
         self.ready().await?;
@@ -96,10 +122,11 @@ impl Server {
             filter.from,
             filter.to,
         );
-        // A release without patches has the same digest for the other requests.
-        let request_digest = match &patch {
-            None => digest(&request),
-            Some(patch) => digest(&(request, patch)),
+        // A release without such changes has the same digest for the other requests.
+        let request_digest = match &change {
+            Change::None => digest(&request),
+            Change::Again => digest(&(request, "again")),
+            Change::Patch(patch) => digest(&(request, patch)),
         };
         let operation = Operation {
             id,
@@ -108,6 +135,8 @@ impl Server {
             matched: 0,
             done: 0,
             refused: 0,
+            skipped: 0,
+            skipped_jobs: Vec::new(),
             unreadable: Vec::new(),
             created_at: now,
             ended_at: None,
@@ -124,7 +153,8 @@ impl Server {
             from: filter.from,
             to: filter.to.unwrap_or(end).min(end),
             cursor: None,
-            patch,
+            again: matches!(change, Change::Again),
+            patch: if let Change::Patch(patch) = change { Some(patch) } else { None },
             request_digest,
         };
         let stored = self.add(stored).await?;
@@ -310,7 +340,14 @@ impl Server {
         while let Some(result) = results.next().await {
             stored.operation.matched += 1;
             match result {
-                Ok(()) => stored.operation.done += 1,
+                Ok(None) => stored.operation.done += 1,
+                Ok(Some(skipped)) => {
+                    let operation = &mut stored.operation;
+                    operation.skipped += 1;
+                    if operation.skipped_jobs.len() < MAX_SKIPPED_JOBS {
+                        operation.skipped_jobs.push(skipped);
+                    }
+                }
                 Err(error @ (Error::Internal(_) | Error::Unavailable { .. })) => return Err(error),
                 Err(_) => stored.operation.refused += 1,
             }
@@ -334,27 +371,6 @@ impl Server {
                     clock.sleep_until(clock.now() + retry_after).await;
                 }
                 done => return done,
-            }
-        }
-    }
-
-    async fn apply_to(&self, stored: &StoredOperation, job: &Job) -> Result<(), Error> {
-        match stored.operation.kind {
-            BulkKind::Cancel => self.cancel(&job.id, None, false).await.map(|_| ()),
-            BulkKind::Replay => {
-                let key = format!("{}#{}", stored.operation.id, job.id);
-                self.replay(&job.id, None, ReplayWith::default(), Some(key)).await.map(|_| ())
-            }
-            BulkKind::Purge => {
-                let (before, after) =
-                    self.inner.engine.drop_job(&job.id, "the queue was purged").await?;
-                self.inner.on_superseded(&after, before.life.version);
-                Ok(())
-            }
-            BulkKind::Patch => {
-                let BulkPatch { windows, priority } = stored.patch.clone().unwrap_or_default();
-                let patch = JobPatch { windows, priority, ..JobPatch::default() };
-                self.patch(&job.id, None, patch, None).await.map(|_| ())
             }
         }
     }

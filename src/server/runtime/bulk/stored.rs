@@ -30,6 +30,9 @@ pub(in crate::runtime) struct StoredOperation {
     /// What it changes, for a patch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) patch: Option<BulkPatch>,
+    /// Whether a replay makes another job of one that was replayed before.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) again: bool,
     /// The digest of the request, which a repeat under the same key must match.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(super) request_digest: String,

@@ -44,6 +44,8 @@ async fn added(server: &Server, states: &[&str]) -> StoredOperation {
         matched: 0,
         done: 0,
         refused: 0,
+        skipped: 0,
+        skipped_jobs: Vec::new(),
         unreadable: Vec::new(),
         created_at: server.now(),
         ended_at: None,
@@ -60,6 +62,7 @@ async fn added(server: &Server, states: &[&str]) -> StoredOperation {
         to: Timestamp::MAX,
         cursor: None,
         patch: None,
+        again: false,
         request_digest: String::new(),
     };
     server.add(stored).await.unwrap()
@@ -137,11 +140,11 @@ async fn an_operation_with_an_unknown_state_changes_no_job() {
 async fn a_progress_field_of_a_newer_release_stays() {
     let (server, ..) = server(3).await;
     let mut stored = added(&server, &[]).await;
-    stored.operation.unknown.insert("skipped".into(), 7.into());
+    stored.operation.unknown.insert("delayed".into(), 7.into());
     server.save(&stored).await.unwrap();
     assert!(server.operate(&stored.operation.id, Timestamp::MAX).await.unwrap());
     let operation = server.operation(&stored.operation.id).await.unwrap();
-    assert_eq!((operation.done, operation.unknown["skipped"].as_u64()), (3, Some(7)));
+    assert_eq!((operation.done, operation.unknown["delayed"].as_u64()), (3, Some(7)));
 }
 
 #[tokio::test]

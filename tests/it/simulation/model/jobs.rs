@@ -4,7 +4,7 @@ use tidegate_core::{
     job::{Job, JobId, Lifecycle, Outcome, State, lifecycle::ReplyId, type_config::Delivery},
     time::Timestamp,
 };
-use tidegate_engine::{CALLBACK_TYPE, events::reply::Replied};
+use tidegate_engine::{CALLBACK_TYPE, events::reply::Replied, request::Enqueued};
 
 use super::{
     super::releases::{known, known_spec, lost_of_job},
@@ -27,6 +27,11 @@ impl Model {
             if *reported > 1 {
                 self.fault(format!("the end of {about} was reported twice"));
             }
+        }
+        if let Some(of) = &job.spec.replay_of
+            && let Some(first) = self.replays.insert(of.clone(), job.id.clone())
+        {
+            self.fault(format!("{of} was replayed twice, as {first} and {}", job.id));
         }
         self.note(format!(
             "{} + {} {} {:?}",
@@ -134,11 +139,12 @@ impl Model {
     /// Checks a change of a job that had ended.
     fn check_ended(&mut self, old: &Job, new: &Job) {
         let id = &old.id;
-        // Allowed: its result is deleted, or it records a late reply. Both together if the result's
-        // time is over, which hides it from its readers.
+        // Allowed: its result is deleted, it records a late reply, or it names its replay. With the
+        // result if the time of that is over, which hides it from its readers.
         let (was, is) = (known(old.life.clone()), known(new.life.clone()));
         let with_reply = Lifecycle {
             processed_replies: is.processed_replies.clone(),
+            replayed_by: is.replayed_by.clone(),
             revision: is.revision,
             ..was
         };
@@ -179,6 +185,19 @@ impl Model {
             if first != *id {
                 self.fault(format!("a second delivery of a reply to {first} was applied to {id}"));
             }
+        }
+    }
+
+    /// Checks the answer to a replay of `id`.
+    pub fn replayed(&mut self, id: &JobId, replay: &Enqueued) {
+        self.count(if replay.new { "replays" } else { "replays known" });
+        self.accept(&replay.job.id);
+        let named = self
+            .jobs
+            .get(id)
+            .is_none_or(|job| job.life.replayed_by.as_ref() == Some(&replay.job.id));
+        if !named {
+            self.fault(format!("{id} was replayed as {}, and does not name it", replay.job.id));
         }
     }
 

@@ -67,6 +67,8 @@ pub struct Model {
     /// Since when a grant is live although its job left the version.
     idle: HashMap<(JobId, Version), Timestamp>,
     callbacks: HashMap<String, u32>,
+    /// The job that replays each job.
+    replays: HashMap<JobId, JobId>,
     /// The job that each reply changed.
     replied: HashMap<ReplyId, JobId>,
     pub counts: BTreeMap<&'static str, u64>,

@@ -4,13 +4,13 @@ use std::{sync::Arc, time::Duration};
 
 use tidegate_core::{
     event::trigger::{Reply, TriggerOutcome},
-    job::{Payload, Value, lifecycle::ReplyId},
+    job::{JobId, Payload, Value, lifecycle::ReplyId},
     time::{Seconds, Timestamp},
 };
 use tidegate_engine::{
-    Error,
+    Engine, Error,
     events::reply::ReplyMatches,
-    request::{JobPatch, NewJob, WorkerStatus},
+    request::{JobPatch, NewJob, ReplayWith, WorkerStatus},
     testkit::builders::name,
 };
 
@@ -148,7 +148,27 @@ impl World {
         }
     }
 
-    /// A client changes, cancels, drops or explains some job.
+    /// A client replays a job, and repeats the call if its answer was lost, or in doubt.
+    async fn replay(&self, engine: &Engine, id: &JobId) {
+        let s = &self.scheduler;
+        for _ in 0..4 {
+            match engine.replay(id, None, ReplayWith::default(), None).await {
+                Ok(enqueued) => {
+                    self.request_tick(enqueued.job.life.run_at().unwrap_or(s.now()));
+                    self.model.lock().replayed(id, &enqueued);
+                    self.in_flight.lock().jobs.push(enqueued.job.id);
+                    if s.happens(0.7) {
+                        return;
+                    }
+                }
+                Err(Error::Unavailable { .. }) => {}
+                Err(_) => return,
+            }
+            s.elapse(Duration::from_millis(300)).await;
+        }
+    }
+
+    /// A client changes, cancels, drops, replays or explains some job.
     async fn act_as_client(self: &Arc<Self>) {
         let s = &self.scheduler;
         let jobs = self.in_flight.lock().jobs.clone();
@@ -157,7 +177,7 @@ impl World {
         }
         let id = &jobs[s.draw(jobs.len())];
         let EngineProcess { number: process, engine } = self.changing_process();
-        match s.draw(4) {
+        match s.draw(5) {
             0 => {
                 let run_at = s
                     .pick(&[None, Some(0), Some(4), Some(15)])
@@ -186,6 +206,7 @@ impl World {
                     self.hint(&after, before.life.version);
                 }
             }
+            3 => self.replay(&engine, id).await,
             _ => {
                 if let Ok(job) = engine.job(id, None).await
                     && let Ok(explained) = engine.explain(&job, &|_| WorkerStatus::default()).await

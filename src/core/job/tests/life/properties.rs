@@ -59,6 +59,7 @@ fn event() -> impl Strategy<Value = Event> {
         Just(Event::Expire),
         Just(Event::Deadline),
         Just(Event::ForgetResult),
+        Just(Event::Replayed { by: "again".parse().unwrap() }),
         Just(Event::Drop { reason: String::new() })
     ];
     let hand_back = (attempt(), prop::option::of(at()), any::<bool>(), next())
@@ -163,7 +164,10 @@ proptest! {
                 matches!(event, Event::Cancel { force: false }) && life.running().is_some();
             let keeps = claims
                 || marks
-                || matches!(event, Event::Heartbeat { .. } | Event::ForgetResult);
+                || matches!(
+                    event,
+                    Event::Heartbeat { .. } | Event::ForgetResult | Event::Replayed { .. }
+                );
             prop_assert_eq!(next.version.0, life.version.0 + u64::from(!keeps), "{:?}", event);
 
             if let Some(attempt) = reported_attempt(&event) {
@@ -175,9 +179,11 @@ proptest! {
                 prop_assert!(current, "a void decision is refused");
             }
             if life.ended().is_some() {
-                prop_assert_eq!(event, Event::ForgetResult, "an ended job never changes");
-                let (result, revision) = (life.result.clone(), life.revision);
-                prop_assert_eq!(Lifecycle { revision, result, ..next.clone() }, life);
+                let allowed = matches!(event, Event::ForgetResult | Event::Replayed { .. });
+                prop_assert!(allowed, "an ended job never changes: {:?}", event);
+                let Lifecycle { revision, result, replayed_by, .. } = life.clone();
+                let before = Lifecycle { revision, result, replayed_by, ..next.clone() };
+                prop_assert_eq!(before, life);
             }
             if let Some(run) = next.running() {
                 prop_assert!(run.lease_until <= run.timeout_at);

@@ -163,6 +163,7 @@ impl Scenario {
             ["expire"] => Event::Expire,
             ["deadline"] => Event::Deadline,
             ["forget", "result"] => Event::ForgetResult,
+            ["replay", "by", by] => Event::Replayed { by: by.parse().unwrap() },
             _ => panic!("not an event: {text}"),
         }
     }
