@@ -36,6 +36,7 @@ pub use crate::config::{
     catalog::Catalog,
     schema::{self, Schema},
 };
+pub use crate::events::ends::{END_EVENT_QUEUE, END_EVENT_TYPE};
 pub use crate::jobs::dispatch::{Dispatched, Stop, ungranted_work};
 pub use crate::jobs::enqueue::fault;
 pub use crate::jobs::job_writes::{CALLBACK_QUEUE, CALLBACK_TYPE};

@@ -15,7 +15,10 @@ use super::{
     types::{Name, Put},
 };
 use tidegate_api::TriggerView;
-use tidegate_core::event::{Filter, TriggerConfig};
+use tidegate_core::{
+    event::{Filter, TriggerConfig},
+    job::TypeName,
+};
 
 /// The commands about triggers.
 #[derive(Debug, Subcommand)]
@@ -68,13 +71,18 @@ async fn list(client: &Client, ctx: &Context) -> anyhow::Result<ExitCode> {
     }
     let triggers: Vec<TriggerView<'_>> = page.read(client)?;
     let rows = triggers.into_iter().map(|trigger| {
-        let TriggerConfig { filter, enqueue, complete } = &*trigger.config;
+        let TriggerConfig { job_types, filter, enqueue, complete } = &*trigger.config;
         let (does, fields) =
             if enqueue.is_empty() { ("complete", complete) } else { ("enqueue", enqueue) };
-        let filter = if *filter == Filter::default() {
-            "every event".to_owned()
-        } else {
-            serde_json::to_string(filter).unwrap_or_default()
+        let ends_of: Vec<&str> = job_types.iter().map(TypeName::as_str).collect();
+        let filter = match (*filter == Filter::default(), ends_of.is_empty()) {
+            (true, true) => "every event".to_owned(),
+            (true, false) => format!("ends of {}", ends_of.join(", ")),
+            (false, true) => serde_json::to_string(filter).unwrap_or_default(),
+            (false, false) => {
+                let filter = serde_json::to_string(filter).unwrap_or_default();
+                format!("ends of {}: {filter}", ends_of.join(", "))
+            }
         };
         let job_type = fields.get("type").map_or_else(output::dash, |field| text(&field.0));
         let version = trigger.version.to_string();

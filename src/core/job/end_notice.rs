@@ -1,15 +1,15 @@
-//! The notice that a job's `callback_url` receives at its end.
+//! The notice that a job's `callback_url` receives at its end, and the data of the event about it.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::{JobId, Payload, TypeName, lifecycle::Reason};
+use super::{Attributes, JobId, Payload, TypeName, lifecycle::Reason};
 use crate::time::Timestamp;
 
 /// The `kind` of every notice.
 pub const KIND: &str = "completion";
 
-/// What a `callback_url` receives.
+/// What a `callback_url` receives, and the data of the event about the end of a job.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 #[schema(as = Ended)]
 pub struct EndNotice<'a> {
@@ -36,6 +36,10 @@ pub struct EndNotice<'a> {
     /// The latest failure.
     #[schema(value_type = Option<EndError>)]
     pub error: Option<EndError<'a>>,
+    /// Its attributes, in events.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(ignore)]
+    pub attributes: Option<&'a Attributes>,
 }
 
 /// Why an ended job failed.

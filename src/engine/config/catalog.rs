@@ -10,7 +10,7 @@ use std::{
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{schema::Schema, unreadable::UnreadableItem};
-use crate::{Engine, Error, jobs::job_writes};
+use crate::{Engine, Error, events::ends, jobs::job_writes};
 use tidegate_core::{
     document::{self, Document},
     error_code::ErrorCode,
@@ -180,11 +180,13 @@ impl Catalog {
         queues: HashMap<QueueName, QueueItem>,
         mut types: HashMap<TypeName, Arc<TypeItem>>,
     ) {
-        let callback = TypeItem { config: job_writes::callback_type(), version: 0, leaving: false };
-        types.insert(
-            job_writes::CALLBACK_TYPE.parse().expect("it is a valid name"),
-            Arc::new(callback),
-        );
+        for (name, config) in [
+            (job_writes::CALLBACK_TYPE, job_writes::callback_type()),
+            (ends::END_EVENT_TYPE, ends::end_event_type()),
+        ] {
+            let item = TypeItem { config, version: 0, leaving: false };
+            types.insert(name.parse().expect("it is a valid name"), Arc::new(item));
+        }
         let missing = QueueItem::default();
         let mut limited: HashMap<&QueueName, BTreeMap<TypeName, u32>> = HashMap::new();
         for (name, item) in &types {

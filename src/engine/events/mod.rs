@@ -2,6 +2,7 @@
 
 mod apply_reply;
 pub mod dead_letters;
+pub mod ends;
 pub mod ingest;
 pub mod pending_replies;
 pub mod reply;

@@ -58,6 +58,10 @@ impl Engine {
             let Some((after, all)) = make(&before, now)? else {
                 return Ok((before.clone(), before));
             };
+            if before.life.ended().is_none() && after.life.ended().is_some() {
+                // The triggers that name its type, as they are now.
+                Box::pin(self.catalog()).await?;
+            }
             let was = before.life.revision;
             let writes = if before.life.ended().is_some() {
                 lifecycle_write(was, &after)

@@ -1,5 +1,5 @@
 //! The writes that one change of a job needs: its record and, when it ends, the job that calls its
-//! `callback_url`.
+//! `callback_url`, and the job that carries the event about its end.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use super::objects;
 use crate::Engine;
 use tidegate_core::{
     job::{
-        Body, Encoding, Job, Lifecycle, Payload, QueueName, Revision, Spec, TypeName,
+        Attributes, Body, Encoding, Job, JobOptions, Lifecycle, Payload, Revision, Spec, TypeName,
+        Value,
         end_notice::{self, EndError, EndNotice},
         lifecycle::{self, Waiting},
         spec::KeepResult,
         type_config::TypeConfig,
     },
     port::Write,
-    stored::UnknownFields,
     target::{Push, TargetConfig},
     time::{Seconds, Timestamp},
 };
@@ -61,12 +61,20 @@ impl Engine {
         } else {
             Write::SetJob { job: job.clone(), was, all }
         };
-        let callback = job.life.ended().and_then(|_| self.callback(job, now));
-        match callback {
-            // Written together, so that a callback exists if and only if the job has ended.
-            Some(callback) => vec![Write::Together(vec![Write::AddJob(callback), write])],
-            None => vec![write],
+        if job.life.ended().is_none() {
+            return vec![write];
         }
+        let mut together: Vec<Write> = [self.callback(job, now), self.end_event_job(job, now)]
+            .into_iter()
+            .flatten()
+            .map(Write::AddJob)
+            .collect();
+        if together.is_empty() {
+            return vec![write];
+        }
+        // Written together, so that these jobs exist if and only if the job has ended.
+        together.push(write);
+        vec![Write::Together(together)]
     }
 
     /// The job that reports the end of `job` to its `callback_url`, if it has one.
@@ -76,49 +84,34 @@ impl Engine {
             .callback_url
             .as_ref()
             .filter(|_| job.spec.job_type.as_str() != CALLBACK_TYPE)?;
-        let job_type: TypeName = CALLBACK_TYPE.parse().expect("it is a valid name");
-        let queue: QueueName = CALLBACK_QUEUE.parse().expect("it is a valid name");
-        let config = callback_type();
+        let mut callback =
+            self.internal_job(CALLBACK_TYPE, &callback_type(), job, notice(job, now, None), now);
+        Arc::make_mut(&mut callback.spec).callback_url = Some(url.clone());
+        Some(callback)
+    }
+
+    /// A job of the server's own type `name` about `job`, with `data`, JSON.
+    pub(crate) fn internal_job(
+        &self,
+        name: &str,
+        config: &TypeConfig,
+        about: &Job,
+        data: String,
+        now: Timestamp,
+    ) -> Job {
+        let job_type: TypeName = name.parse().expect("it is a valid name");
+        let attribute = Value::Text(about.spec.job_type.to_string());
         let spec = Spec {
-            job_type,
-            queue,
-            priority: config.priority,
-            weight: 1,
-            critical: false,
-            created_at: now,
-            expires_at: None,
-            deadline_at: None,
-            windows: Vec::new(),
-            timeout: config.timeout_seconds,
-            max_attempts: config.max_attempts.unwrap_or(1),
-            retry: config.retry,
-            correlation_key: None,
-            unique: None,
-            attributes: [(
-                "type".to_owned(),
-                tidegate_core::job::Value::Text(job.spec.job_type.to_string()),
-            )]
-            .into(),
-            keep_result: config.keep_result,
-            callback_url: Some(url.clone()),
-            headers: job.spec.headers.clone(),
-            replay_of: None,
-            retention: config.retention_seconds,
-            partition: String::new(),
-            request_digest: Spec::NO_DIGEST,
-            original: None,
-            enqueued_by: None,
-            unknown: UnknownFields::default(),
+            attributes: [("type".to_owned(), attribute)].into(),
+            headers: about.spec.headers.clone(),
+            ..JobOptions::default().resolve(&job_type, config, now)
         };
-        Some(Job {
+        Job {
             id: self.ports.store.assign_id(self.draw_id(now), &spec, now),
             spec: Arc::new(spec),
-            data: Body::Inline(Payload {
-                encoding: Encoding::Json,
-                bytes: notice(job, now).into(),
-            }),
+            data: Body::Inline(Payload { encoding: Encoding::Json, bytes: data.into() }),
             life: Lifecycle::new(now, Waiting::Due),
-        })
+        }
     }
 
     /// Draws a new id.
@@ -127,9 +120,9 @@ impl Engine {
     }
 }
 
-/// The body of the callback for a job that ended at `now`, as JSON. A result that is not in the
-/// job's record is left out.
-fn notice(job: &Job, now: Timestamp) -> String {
+/// The notice of the end of a job at `now`, as JSON. A result that is not in the job's record is
+/// left out.
+pub(crate) fn notice(job: &Job, now: Timestamp, attributes: Option<&Attributes>) -> String {
     let result = job.life.result.as_ref().and_then(|result| match result.body() {
         Body::Inline(payload) => {
             RawValue::from_string(String::from_utf8(payload.to_json().ok()?.into()).ok()?).ok()
@@ -150,6 +143,7 @@ fn notice(job: &Job, now: Timestamp) -> String {
             .error
             .as_ref()
             .map(|error| EndError { reason: error.reason, message: error.message.as_deref() }),
+        attributes,
     };
     serde_json::to_string(&notice).expect("a notice can be written as JSON")
 }

@@ -283,13 +283,17 @@ impl Inner {
         }
     }
 
-    /// Notifies the waiters for a job's result, and the queue of its completion callback.
+    /// Notifies the waiters for a job's result, and the queues of its completion callback and of the
+    /// event about its end.
     fn on_job_finished(self: &Arc<Self>, job: &Job) {
         self.waiters.notify(&job.id);
         if job.spec.callback_url.is_some()
             && job.spec.job_type.as_str() != tidegate_engine::CALLBACK_TYPE
         {
             self.wake(&tidegate_engine::CALLBACK_QUEUE.parse().expect("a valid name"));
+        }
+        if self.engine.handles_ends_of(&job.spec.job_type) {
+            self.wake(&tidegate_engine::END_EVENT_QUEUE.parse().expect("a valid name"));
         }
     }
 

@@ -255,6 +255,29 @@ async fn a_replay_that_dies_half_way_makes_one_job_in_the_end() {
 }
 
 #[tokio::test]
+async fn an_end_that_dies_half_way_makes_one_event() {
+    let before = async |harness: &mut Harness| {
+        let rule = serde_json::json!({"job_types": ["work"], "enqueue": {"type": "other"}});
+        let rule = serde_json::from_value(rule).unwrap();
+        harness.engine.put_trigger(&name("ends"), rule, None).await.unwrap();
+        one_runs(harness).await
+    };
+    let verb = async |harness: &mut Harness, run: &Job| {
+        let reports = vec![report(run, ReportOutcome::Succeeded { result: None })];
+        let input = TickInput { reports, ..TickInput::default() };
+        harness.engine.tick(&queue(), &mut harness.cache, input).await.map(|_| ())
+    };
+    let check = async |harness: &mut Harness, run: &Job| {
+        let queue = Some(name(tidegate_engine::END_EVENT_QUEUE));
+        let query = ListQuery { queue, limit: 100, ..ListQuery::default() };
+        let events = harness.store.list(&query).await.unwrap().jobs.len();
+        let ended = harness.job(&run.id).await.life.ended();
+        assert_eq!((events, ended), (1, Some(Outcome::Succeeded)));
+    };
+    cut(before, verb, check).await;
+}
+
+#[tokio::test]
 async fn a_sweep_that_dies_half_way_ends_what_is_over() {
     let before = async |harness: &mut Harness| {
         limited(harness, 1).await;

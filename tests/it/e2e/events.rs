@@ -284,3 +284,38 @@ async fn reply_events_settle_requests_whenever_the_server_is_killed() {
     }
     assert_eq!(tide.get("/v1/dead-letters").await.is(200)["dead_letters"], json!([]));
 }
+
+#[tokio::test]
+async fn the_end_of_a_job_starts_another_job() {
+    let tide = Tidegate::start().await;
+    tide.job_type("t", json!({"max_attempts": 1})).await;
+    tide.job_type("alert", json!({})).await;
+    let rule = json!({
+        "job_types": ["t"], "filter": {"type": ["job.failed", "job.cancelled"]},
+        "enqueue": {"type": "alert", "data": {"$expr": "data.id"}},
+    });
+    let put = tide.ask(Method::PUT, "/v1/triggers/alerts", &rule).await.is(201);
+    assert_eq!(put["job_types"], json!(["t"]));
+    let unnamed = json!({"job_types": ["tidegate.callback"], "enqueue": {"type": "alert"}});
+    let refused = tide.ask(Method::PUT, "/v1/triggers/own", &unnamed).await;
+    refused.blames(400, "invalid_trigger", "job_types");
+    let failing = tide.enqueue(json!({"type": "t", "data": 1})).await;
+    let lease = tide.lease_one("t").await;
+    tide.report(&lease, "failed").await.is(200);
+    let cancelled = tide.enqueue(json!({"type": "t", "data": 1, "delay_seconds": 60})).await;
+    tide.delete(&format!("/v1/jobs/t/{cancelled}")).await.is(200);
+    let mut alerts = eventually("both ends have their jobs", || async {
+        let page = tide.get("/v1/jobs?type=alert").await.is(200);
+        let jobs = page["jobs"].as_array().unwrap();
+        let about: Vec<Value> = jobs.iter().map(|job| job["data"].clone()).collect();
+        (about.len() == 2).then_some(about)
+    })
+    .await;
+    let mut ended = vec![json!(failing), json!(cancelled)];
+    for ids in [&mut alerts, &mut ended] {
+        ids.sort_by_key(Value::to_string);
+    }
+    assert_eq!(alerts, ended);
+    let page = tide.get("/v1/jobs?queue=tidegate.events").await.is(200);
+    assert_eq!(page["jobs"].as_array().unwrap().len(), 2, "each job carries its event: {page}");
+}

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{Trigger, TriggerConfig, type_of};
+use super::{Trigger, TriggerConfig, config::MAX_JOB_TYPES, type_of};
 use crate::{
     error_code::ErrorCode,
     event::{
         fields::JobFields,
         template::{Compiled, Template},
     },
-    job::TriggerName,
+    job::{TriggerName, TypeName},
     validate::ValidationError,
 };
 
@@ -36,6 +36,13 @@ impl Trigger {
     }
 
     fn checked(name: &TriggerName, config: &TriggerConfig) -> Result<Self, ValidationError> {
+        if config.job_types.len() > MAX_JOB_TYPES {
+            let message = format!("must have at most {MAX_JOB_TYPES} names");
+            return Err(ValidationError::new("job_types", message));
+        }
+        if config.job_types.iter().any(TypeName::is_internal) {
+            return Err(ValidationError::new("job_types", "must not name a type of the server"));
+        }
         config.filter.check().map_err(|fault| fault.within("filter"))?;
         let (enqueues, part, given) = match (config.enqueue.is_empty(), config.complete.is_empty())
         {
@@ -61,12 +68,11 @@ impl Trigger {
             check_literals(&fields).map_err(|fault| fault.within(part))?;
         }
         let required: &[&str] = if enqueues { &["type"] } else { &["type", "correlation_key"] };
-        match required.iter().find(|name| !fields.contains_key(**name)) {
-            Some(missing) => Err(ValidationError::new(format!("{part}.{missing}"), "is required")),
-            None => {
-                Ok(Self { name: name.clone(), filter: config.filter.clone(), enqueues, fields })
-            }
+        if let Some(missing) = required.iter().find(|name| !fields.contains_key(**name)) {
+            return Err(ValidationError::new(format!("{part}.{missing}"), "is required"));
         }
+        let (job_types, filter) = (config.job_types.clone(), config.filter.clone());
+        Ok(Self { name: name.clone(), job_types, filter, enqueues, fields })
     }
 }
 

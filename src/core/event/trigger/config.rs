@@ -1,18 +1,32 @@
 //! A trigger as its author writes it, and as it is stored.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::event::{filter::Filter, template::Template};
+use crate::{
+    event::{filter::Filter, template::Template},
+    job::TypeName,
+};
 
 /// Most triggers of a server.
 pub const MAX_TRIGGERS: usize = 500;
+/// Most job types whose ends one trigger handles.
+pub const MAX_JOB_TYPES: usize = 100;
 
 /// What happens with each event that the filter matches: either `enqueue` or `complete`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TriggerConfig {
+    /// The job types whose ends it handles, at most 100: `job.succeeded`, `job.failed`,
+    /// `job.expired`, `job.cancelled` and `job.dropped`. With these it handles no other event, and
+    /// without them no end of a job.
+    #[serde(
+        deserialize_with = "crate::strict::or_default",
+        skip_serializing_if = "BTreeSet::is_empty"
+    )]
+    #[schema(value_type = Vec<String>)]
+    pub job_types: BTreeSet<TypeName>,
     /// Which events; an empty filter matches all.
     #[serde(deserialize_with = "crate::strict::or_default")]
     pub filter: Filter,

@@ -15,7 +15,7 @@ mod enqueue;
 pub mod identity;
 pub mod set;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub use complete::{Reply, TriggerOutcome};
 pub use config::{MAX_TRIGGERS, TriggerConfig, TriggerItem};
@@ -35,6 +35,8 @@ use crate::{
 pub struct Trigger {
     /// Its name.
     pub name: TriggerName,
+    /// The types whose ends it handles; without any, it handles events from elsewhere.
+    job_types: BTreeSet<TypeName>,
     filter: Filter,
     enqueues: bool,
     fields: BTreeMap<String, Compiled>,
@@ -57,9 +59,14 @@ impl Trigger {
         self.enqueues
     }
 
+    /// Whether its filter matches.
+    fn matches(&self, view: &EventView<'_>) -> bool {
+        self.filter.matches(view.event, &view.found)
+    }
+
     /// What it makes of an event; none if its filter does not match.
     pub fn decide(&self, view: &EventView<'_>) -> Option<Decision> {
-        if !self.filter.matches(view.event, &view.found) {
+        if !self.matches(view) {
             return None;
         }
         let made = if self.enqueues {

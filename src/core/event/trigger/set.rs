@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Decision, Trigger};
 use crate::{
     event::{event_view::EventView, value::Event},
-    job::TriggerName,
+    job::{TriggerName, TypeName},
 };
 
 /// Every trigger, ready to decide on events.
@@ -39,10 +39,38 @@ impl Triggers {
         self.list.iter().find(|trigger| trigger.name == *name)
     }
 
-    /// What each trigger that matches `event` makes of it, by name.
+    /// What each trigger that matches `event`, from elsewhere, makes of it, by name.
     pub fn decide<'a>(&'a self, event: &Event) -> Vec<(&'a Trigger, Decision)> {
         let view = EventView::new(event, &self.pointers);
-        self.list.iter().filter_map(|trigger| Some((trigger, trigger.decide(&view)?))).collect()
+        let triggers = self.list.iter().filter(|trigger| trigger.job_types.is_empty());
+        triggers.filter_map(|trigger| Some((trigger, trigger.decide(&view)?))).collect()
+    }
+
+    /// Whether one of them handles ends of jobs of `job_type`.
+    pub fn handle_ends_of(&self, job_type: &TypeName) -> bool {
+        self.of(job_type).next().is_some()
+    }
+
+    /// Whether one of them matches `event`, the end of a job of `job_type`.
+    pub fn match_end(&self, job_type: &TypeName, event: &Event) -> bool {
+        let view = EventView::new(event, &self.pointers);
+        self.of(job_type).any(|trigger| trigger.matches(&view))
+    }
+
+    /// What each trigger that matches `event`, the end of a job of `job_type`, makes of it, by name.
+    pub fn decide_end<'a>(
+        &'a self,
+        job_type: &TypeName,
+        event: &Event,
+    ) -> Vec<(&'a Trigger, Decision)> {
+        let view = EventView::new(event, &self.pointers);
+        let triggers = self.of(job_type);
+        triggers.filter_map(|trigger| Some((trigger, trigger.decide(&view)?))).collect()
+    }
+
+    /// The triggers that handle ends of jobs of `job_type`.
+    fn of<'a>(&'a self, job_type: &TypeName) -> impl Iterator<Item = &'a Trigger> {
+        self.list.iter().filter(move |trigger| trigger.job_types.contains(job_type))
     }
 
     /// What one of them makes of `event`.

@@ -167,7 +167,7 @@ impl Engine {
             }
         }
         let mut ingestion = self.apply(events, &mut tasks).await;
-        let answer = |event: &Event| {
+        let unanswered = |event: &Event| {
             if large(event) {
                 return Err(Error::TooLarge { field: "event", limit });
             }
@@ -177,20 +177,24 @@ impl Engine {
                 outcomes: Vec::new(),
             })
         };
-        ingestion.answers = events.iter().map(answer).collect();
-        for Task { event, trigger, action, .. } in tasks {
-            let answer = &mut ingestion.answers[event];
-            match (
-                action.unwrap_or_else(|| Err(Error::Internal("a trigger has no result".into()))),
-                &mut *answer,
-            ) {
-                (Ok(action), Ok(ingested)) => {
-                    ingested.outcomes.push(Applied { trigger: trigger.name.clone(), action });
-                }
-                (Err(error), Ok(_)) => *answer = Err(error),
-                (_, Err(_)) => {}
-            }
-        }
+        ingestion.answers = events.iter().map(unanswered).collect();
+        answer(&mut ingestion.answers, tasks);
+        ingestion
+    }
+
+    /// Carries out what triggers decided about `event`.
+    pub(crate) async fn ingest_decided(
+        &self,
+        event: Event,
+        decided: Vec<(&Trigger, Decision)>,
+    ) -> Ingestion {
+        let task = |(trigger, decision)| Task { event: 0, trigger, decision, action: None };
+        let mut tasks: Vec<Task<'_>> = decided.into_iter().map(task).collect();
+        let events = [event];
+        let mut ingestion = self.apply(&events, &mut tasks).await;
+        let [Event { id, source, .. }] = events;
+        ingestion.answers = vec![Ok(Ingested { id, source, outcomes: Vec::new() })];
+        answer(&mut ingestion.answers, tasks);
         ingestion
     }
 
@@ -208,5 +212,22 @@ impl Engine {
             task.action.unwrap_or_else(|| Err(Error::Internal("a trigger has no result".into()))),
             ingestion,
         )
+    }
+}
+
+/// Adds the results of `tasks` to the answers of their events.
+fn answer(answers: &mut [Result<Ingested, Error>], tasks: Vec<Task<'_>>) {
+    for Task { event, trigger, action, .. } in tasks {
+        let answer = &mut answers[event];
+        match (
+            action.unwrap_or_else(|| Err(Error::Internal("a trigger has no result".into()))),
+            &mut *answer,
+        ) {
+            (Ok(action), Ok(ingested)) => {
+                ingested.outcomes.push(Applied { trigger: trigger.name.clone(), action });
+            }
+            (Err(error), Ok(_)) => *answer = Err(error),
+            (_, Err(_)) => {}
+        }
     }
 }

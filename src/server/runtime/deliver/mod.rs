@@ -21,6 +21,8 @@ use std::{sync::Arc, time::Duration};
 use super::Inner;
 use outgoing::{message_to, request_to};
 use response::{NotDelivered, ResponseClass, ResponseRules};
+
+use crate::telemetry::metrics;
 use tidegate_core::{
     job::{
         Job,
@@ -36,7 +38,7 @@ use tidegate_core::{
     time::{Seconds, Timestamp},
 };
 use tidegate_engine::{
-    CALLBACK_TYPE, Catalog, Error, PushTarget,
+    CALLBACK_TYPE, Catalog, END_EVENT_TYPE, Error, PushTarget,
     request::{Heartbeat, Report, ReportOutcome},
 };
 
@@ -73,11 +75,28 @@ pub(super) async fn push(
     if lease_until <= now {
         return Some(not_delivered(&job, "its lease was over before the call", true));
     }
+    if job.spec.job_type.as_str() == END_EVENT_TYPE {
+        return Some(report(&job, apply_end_event(inner, &job).await));
+    }
     let deadline = (now + config.response_timeout_seconds.duration()).min(until).min(lease_until);
     let exchange = Exchange { inner, job: &job, config, target, catalog, deadline };
     match exchange.run().await {
         DeliveryOutcome::Report(outcome) => Some(report(&job, outcome)),
         DeliveryOutcome::Later => keep_running(inner, &job).await,
+    }
+}
+
+/// Applies the triggers to the event about the end of another job that `job` carries.
+async fn apply_end_event(inner: &Arc<Inner>, job: &Job) -> ReportOutcome {
+    let ingestion = inner.engine.ingest_end(job).await;
+    metrics::ingested(&ingestion.answers);
+    inner.on_events(&ingestion.enqueued, &ingestion.changed);
+    match ingestion.answers.into_iter().find_map(Result::err) {
+        None => ReportOutcome::Succeeded { result: None },
+        Some(error) => {
+            let failure = Failure::new(Reason::Failed, error.to_string());
+            ReportOutcome::Failed { failure, retryable: true }
+        }
     }
 }
 

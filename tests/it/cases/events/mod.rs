@@ -1,6 +1,7 @@
 //! Events enqueue jobs, once for each event; an event that cannot be mapped becomes a dead letter.
 
 mod dead_letters;
+mod ends;
 mod enqueues;
 
 use bytes::Bytes;

@@ -4,7 +4,7 @@ use tidegate_core::{
     job::{Job, JobId, Lifecycle, Outcome, State, lifecycle::ReplyId, type_config::Delivery},
     time::Timestamp,
 };
-use tidegate_engine::{CALLBACK_TYPE, events::reply::Replied, request::Enqueued};
+use tidegate_engine::{CALLBACK_TYPE, END_EVENT_TYPE, events::reply::Replied, request::Enqueued};
 
 use super::{
     super::releases::{known, known_spec, lost_of_job},
@@ -27,6 +27,18 @@ impl Model {
             if *reported > 1 {
                 self.fault(format!("the end of {about} was reported twice"));
             }
+        }
+        if job.spec.job_type.as_str() == END_EVENT_TYPE {
+            let data = &job.data.inline().expect("these events are small").bytes;
+            let event: serde_json::Value = serde_json::from_slice(data).expect("they are JSON");
+            let event = event["id"].as_str().expect("an event has an id").to_owned();
+            let carried = self.ends.entry(event.clone()).or_default();
+            *carried += 1;
+            if *carried > 1 {
+                self.fault(format!("two jobs carry the event {event}"));
+            }
+            self.count("ends as events");
+            self.accepted.insert(job.id.clone());
         }
         if let Some(of) = &job.spec.replay_of
             && let Some(first) = self.replays.insert(of.clone(), job.id.clone())

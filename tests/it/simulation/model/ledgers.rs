@@ -220,7 +220,10 @@ impl Model {
             StateLocation::Inline(state) => state,
             StateLocation::Batch(id) => self.batches.get(&(queue.clone(), *id))?.state.as_ref()?,
         };
-        // A forgotten state may stay, empty, for the fields that a newer release added to it.
-        state.get(STARTED).map_or(Some(0), |started| started.parse().ok())
+        // An empty state is kept for the fields that a newer release added to it.
+        if state.is_empty() {
+            return Some(0);
+        }
+        state.get(STARTED)?.parse().ok()
     }
 }

@@ -15,7 +15,9 @@ use std::{
 
 use tidegate_core::{
     job::{
-        Job, JobId, QueueName, State, TypeName, Version, lifecycle::ReplyId, type_config::TypeItem,
+        Job, JobId, QueueName, State, TypeName, Version,
+        lifecycle::{ReplyId, word},
+        type_config::TypeItem,
     },
     port::job_store::{ItemKind, Txn, Write},
     queue::{Grant, GrantBatch, Ledger, Limits, config::QueueItem, ledger::BatchId},
@@ -67,6 +69,8 @@ pub struct Model {
     /// Since when a grant is live although its job left the version.
     idle: HashMap<(JobId, Version), Timestamp>,
     callbacks: HashMap<String, u32>,
+    /// How many jobs carry each event about an end.
+    ends: HashMap<String, u32>,
     /// The job that replays each job.
     replays: HashMap<JobId, JobId>,
     /// The job that each reply changed.
@@ -224,6 +228,19 @@ impl Model {
             if job.spec.callback_url.is_some() && !self.callbacks.contains_key(job.id.as_str()) {
                 faults.push(format!("no callback reported the end of {}", job.id));
             }
+        }
+        let of_type = |name: &'static str| {
+            self.jobs.values().filter(move |job| job.spec.job_type.as_str() == name)
+        };
+        for job in of_type("push-once").filter(|job| job.life.ended().is_some()) {
+            let event = format!("{}.{}", job.id, word(&job.life.state));
+            if !self.ends.contains_key(&event) {
+                faults.push(format!("no job carries the event {event}"));
+            }
+        }
+        let made = of_type("pull").filter(|job| job.id.as_str().starts_with("ev-")).count();
+        if made != self.ends.len() {
+            faults.push(format!("{} ends made {made} jobs", self.ends.len()));
         }
         for fault in faults {
             self.fault(fault);

@@ -67,6 +67,7 @@ impl World {
         self.start_sweeper(index);
         self.start_deliverer();
         self.start_offer_taker();
+        self.start_event_taker();
     }
 
     /// Starts the ticks of an engine. If it dies, a new engine replaces it.

@@ -5,6 +5,7 @@ mod clients;
 mod config;
 mod connections;
 mod engines;
+mod events;
 mod messages;
 mod owner;
 mod unclaimed;

@@ -42,6 +42,10 @@ impl World {
                 "without faults a type can be configured"
             );
         }
+        let ends = serde_json::json!({"job_types": ["push-once"], "enqueue": {"type": "pull"}});
+        let ends = serde_json::from_value(ends).expect("a trigger");
+        let is_put = engine.put_trigger(&name("ends"), ends, None).await.is_ok();
+        assert!(is_put, "without faults a trigger can be configured");
     }
 
     async fn put_queue(&self, engine: &Engine, config: QueueConfig) -> bool {
