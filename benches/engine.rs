@@ -58,6 +58,7 @@ async fn settle_and_claim(engine: &Engine, cache: &mut TickCache, running: Vec<J
         attempt: job.life.attempt,
         token: None,
         outcome: ReportOutcome::Succeeded { result: None },
+        checkpoint: None,
     };
     let demand = Demand {
         types: vec![name("work")],

@@ -51,6 +51,7 @@
 //!     outcome: ReportOutcome::Succeeded {
 //!         result: Some(Body::Inline(Payload::json(r#""sent""#))),
 //!     },
+//!     checkpoint: None,
 //! };
 //! // A worker sends its reports with the next lease request. `max: 0` leases nothing.
 //! request = LeaseRequest { max: 0, reports: vec![report], ..request };

@@ -126,6 +126,11 @@ pub struct ReportBody<'a> {
     /// With `failed`: the reason (default `failed`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
+    /// Not with `succeeded`: what the next attempt needs to go on, any value of at most 64 KiB. It
+    /// replaces an earlier one; null leaves that.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = AnyValue, required = false)]
+    pub checkpoint: Option<&'a RawValue>,
     /// With `failed`: whether another attempt makes sense (default true).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retryable: Option<bool>,
@@ -209,7 +214,7 @@ pub struct ReportedView {
 #[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Heartbeat)]
-pub struct HeartbeatBody {
+pub struct HeartbeatBody<'a> {
     /// The attempt.
     pub attempt: u16,
     /// How long the lease lasts from now (default: the type's setting).
@@ -221,6 +226,11 @@ pub struct HeartbeatBody {
     /// A note on the progress, at most 4 KiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+    /// What the next attempt needs to go on, any value of at most 64 KiB. It replaces an earlier
+    /// one; null leaves that.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = AnyValue, required = false)]
+    pub checkpoint: Option<&'a RawValue>,
 }
 
 /// The answer to a heartbeat.

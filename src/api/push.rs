@@ -22,6 +22,10 @@ pub struct PushRequest<'a> {
     pub max_attempts: u16,
     /// What it carries.
     pub data: AnyValue,
+    /// What an earlier attempt has stored for this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<AnyValue>)]
+    pub checkpoint: Option<AnyValue>,
     /// What limits match on.
     #[schema(value_type = BTreeMap<String, AttributeValue>)]
     pub attributes: Cow<'a, Attributes>,

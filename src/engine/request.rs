@@ -7,6 +7,7 @@ pub use crate::bulk::{BulkKind, BulkPatch, JobFilter, MAX_SKIPPED_JOBS, Operatio
 pub use crate::explanation::{
     Explanation, HeldBy, HeldJobs, QueueExplanation, TypeUse, WorkerStatus,
 };
+pub use crate::jobs::checkpoint::MAX_CHECKPOINT_BYTES;
 use crate::{RepeatableCall, jobs::report::MAX_INLINE_RESULT_BYTES};
 use tidegate_core::{
     calendar::window::Window,
@@ -168,6 +169,8 @@ pub struct Report {
     pub token: Option<Token>,
     /// Its outcome.
     pub outcome: ReportOutcome,
+    /// What the next attempt needs to go on, at most [`MAX_CHECKPOINT_BYTES`]. A success clears it.
+    pub checkpoint: Option<Body>,
 }
 
 impl Report {
@@ -177,6 +180,18 @@ impl Report {
             &self.outcome,
             ReportOutcome::Succeeded { result: Some(body) } if body.len() > MAX_INLINE_RESULT_BYTES
         )
+    }
+
+    /// The objects that it names.
+    pub(crate) fn object_keys(&self) -> impl Iterator<Item = &str> {
+        let result = match &self.outcome {
+            ReportOutcome::Succeeded { result } => result.as_ref(),
+            _ => None,
+        };
+        result.into_iter().chain(&self.checkpoint).filter_map(|body| match body {
+            Body::Object { key, .. } => Some(key.as_str()),
+            Body::Inline(_) | Body::Separate(_) => None,
+        })
     }
 }
 
@@ -195,6 +210,8 @@ pub struct Heartbeat {
     pub lease_seconds: Option<Seconds>,
     /// The attempt's progress.
     pub progress: Option<Progress>,
+    /// What the next attempt needs to go on, at most [`MAX_CHECKPOINT_BYTES`].
+    pub checkpoint: Option<Body>,
 }
 
 /// The answer to a heartbeat.

@@ -243,6 +243,7 @@ async fn succeed(server: &Server, jobs: &[Job]) {
         attempt: job.life.attempt,
         token: job.life.running().map(|run| run.token),
         outcome: ReportOutcome::Succeeded { result: None },
+        checkpoint: None,
     };
     for answer in server.report(jobs.iter().map(report).collect()).await {
         answer.unwrap();
@@ -351,6 +352,7 @@ async fn a_lease_that_a_repeat_has_got_is_not_handed_back() {
             revision: job.life.revision,
             message: "it was gone".into(),
         },
+        checkpoint: None,
     };
     // The server notices the end of the first connection late.
     let answers = server.report(vec![not_received(&first[0])]).await;
@@ -373,6 +375,7 @@ async fn leased_by(server: &Server, worker: &str, done: &[Job]) -> Vec<Job> {
             attempt: job.life.attempt,
             token,
             outcome: ReportOutcome::Succeeded { result: None },
+            checkpoint: None,
         }
     };
     let reports = done.iter().map(report).collect();

@@ -101,6 +101,13 @@ pub struct JobView<'a> {
     /// How many bytes `result` has, where it is not shown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result_bytes: Option<usize>,
+    /// What an attempt has stored for the next one; a success clears it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<AnyValue>)]
+    pub checkpoint: Option<AnyValue>,
+    /// How many bytes `checkpoint` has, where it is not shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint_bytes: Option<usize>,
     /// The latest failure.
     pub error: Option<FailureView<'a>>,
     /// One entry per finished attempt.
@@ -244,6 +251,9 @@ impl<'a> JobView<'a> {
         let of_result = if bodies == Bodies::Whole { Bodies::Whole } else { Bodies::Small };
         let (result, result_bytes) =
             kept.map_or((None, None), |body| shown(&body, encoding, of_result));
+        let checkpoint = life.checkpoint.as_ref().map(ResultBody::body);
+        let (checkpoint, checkpoint_bytes) =
+            checkpoint.map_or((None, None), |body| shown(&body, encoding, of_result));
         Self {
             id: Cow::Borrowed(&job.id),
             r#type: Cow::Borrowed(&spec.job_type),
@@ -272,6 +282,8 @@ impl<'a> JobView<'a> {
             replayed_by: life.replayed_by.as_ref().map(Cow::Borrowed),
             result,
             result_bytes,
+            checkpoint,
+            checkpoint_bytes,
             error: life.error.as_ref().map(|failure| FailureView::new(failure, encoding)),
             history: life.history.iter().map(|entry| EntryView::new(entry, encoding)).collect(),
             deadline_at: spec.deadline_at,

@@ -144,8 +144,8 @@ fn job(
         Body::Object { key, len, .. } => Some((key.clone(), *len)),
         _ => None,
     };
-    let result = job.life.result.as_ref().and_then(|result| result.object.clone());
-    let objects = data.into_iter().chain(result);
+    let kept = job.life.result.iter().chain(&job.life.checkpoint);
+    let objects = data.into_iter().chain(kept.filter_map(|body| body.object.clone()));
     found.objects.extend(objects.map(|object| (job.id.to_string(), object)));
     Ok(())
 }

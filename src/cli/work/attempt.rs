@@ -5,6 +5,7 @@
 
 use std::{convert::Infallible, io, time::Duration};
 
+use serde_json::value::RawValue;
 use tokio::{
     sync::watch,
     time::{Instant, MissedTickBehavior, interval_at},
@@ -13,6 +14,7 @@ use tokio::{
 use super::{
     WorkPlan,
     command::{self, Stop},
+    lines::News,
     report::{AttemptOutcome, Lease},
 };
 use crate::cli::{
@@ -25,6 +27,9 @@ use tidegate_api::{BeatView, HeartbeatBody, LeaseView, Progress};
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 /// Shortest time between two heartbeats.
 const MIN_HEARTBEAT_INTERVAL: Duration = Duration::from_millis(50);
+
+/// The progress and the checkpoints that a command reports.
+type Reported = (watch::Receiver<Option<Progress>>, watch::Receiver<Option<Box<RawValue>>>);
 
 /// The report of an attempt, or `None` if the worker lost its lease.
 pub type AttemptEnd = io::Result<Option<AttemptOutcome>>;
@@ -41,10 +46,12 @@ pub async fn run(
     kill: watch::Receiver<bool>,
 ) -> AttemptEnd {
     let (stopper, stop) = watch::channel(None);
-    let (reporter, progress) = watch::channel(None);
+    let (progress_sender, progress) = watch::channel(None);
+    let (checkpoint_sender, checkpoint) = watch::channel(None);
+    let news = News { progress: progress_sender, checkpoint: checkpoint_sender };
     let outcome = tokio::select! {
-        outcome = command::run(&plan.command, &lease, reporter, stop, plan.grace) => outcome?,
-        never = keep_lease(client, plan, &lease, progress, &stopper) => match never {},
+        outcome = command::run(&plan.command, &lease, news, stop, plan.grace) => outcome?,
+        never = keep_lease(client, plan, &lease, (progress, checkpoint), &stopper) => match never {},
         never = forward_kill(kill, &stopper) => match never {},
     };
     let lost = *stopper.borrow() == Some(Stop::Lost);
@@ -67,7 +74,7 @@ async fn keep_lease(
     client: &Client,
     plan: &WorkPlan,
     lease: &LeaseView<'_>,
-    mut progress: watch::Receiver<Option<Progress>>,
+    (mut progress, mut checkpoint): Reported,
     stopper: &watch::Sender<Option<Stop>>,
 ) -> Infallible {
     let duration = lease_duration(plan, lease);
@@ -88,7 +95,13 @@ async fn keep_lease(
         } else {
             None
         };
+        let kept = if checkpoint.has_changed().unwrap_or(false) {
+            checkpoint.borrow_and_update().clone()
+        } else {
+            None
+        };
         let body = HeartbeatBody {
+            checkpoint: kept.as_deref(),
             attempt: lease.attempt,
             lease_seconds: plan.lease,
             progress: unsent.as_ref().map(|unsent| unsent.percent),
@@ -117,6 +130,9 @@ async fn keep_lease(
                 // Rejected progress is not sent again: the heartbeat matters more.
                 if unsent.is_some() && err.passes() {
                     progress.mark_changed();
+                }
+                if kept.is_some() && err.passes() {
+                    checkpoint.mark_changed();
                 }
                 print_error(format_args!("[{}] a heartbeat failed: {err}", job.id));
             }

@@ -22,10 +22,10 @@ use tokio::{
 };
 
 use super::{
-    lines::{HandBack, Said, read_messages, text},
+    lines::{HandBack, News, Said, read_messages, text},
     report::AttemptOutcome,
 };
-use tidegate_api::{AnyValue, LeaseView, Progress, Status};
+use tidegate_api::{AnyValue, LeaseView, Status};
 use tidegate_core::job::trace;
 
 /// The exit code of a failure that a retry cannot help.
@@ -49,7 +49,7 @@ pub enum Stop {
 
 /// Runs `command` for `lease` until it ends or `stop` has a reason, and returns the report.
 ///
-/// `progress` gets the progress that the command reports.
+/// `news` gets the progress and the checkpoints that the command reports.
 ///
 /// # Errors
 ///
@@ -57,7 +57,7 @@ pub enum Stop {
 pub async fn run(
     command: &[String],
     lease: &LeaseView<'_>,
-    progress: watch::Sender<Option<Progress>>,
+    news: News,
     mut stop: watch::Receiver<Option<Stop>>,
     grace: Duration,
 ) -> io::Result<AttemptOutcome> {
@@ -67,6 +67,7 @@ pub async fn run(
     let traced = traced
         .into_iter()
         .filter_map(|(name, variable)| Some((variable, trace::named(&job.headers, name)?.1)));
+    let checkpoint = job.checkpoint.as_ref().and_then(AnyValue::json);
     let mut process = Command::new(&command[0]);
     process
         .args(&command[1..])
@@ -76,6 +77,7 @@ pub async fn run(
         .env("TIDEGATE_JOB_ATTEMPT", lease.attempt.to_string())
         .env("TIDEGATE_JOB_MAX_ATTEMPTS", job.max_attempts.to_string())
         .env("TIDEGATE_JOB_ATTRIBUTES", serde_json::to_string(&job.attributes)?)
+        .env("TIDEGATE_JOB_CHECKPOINT", checkpoint.unwrap_or_default())
         // The trace of the worker's own process is not that of the job.
         .env_remove("TRACEPARENT")
         .env_remove("TRACESTATE")
@@ -98,7 +100,7 @@ pub async fn run(
         child.stderr().take().expect("it is piped"),
         job.id.to_string(),
         said.clone(),
-        progress,
+        news,
     ));
 
     let (status, stopped) = tokio::select! {
@@ -114,13 +116,15 @@ pub async fn run(
         stop_stderr.abort();
     }
     let (result, said) = (std::mem::take(&mut *result.lock()), std::mem::take(&mut *said.lock()));
-    Ok(match stopped {
+    let outcome = match stopped {
         None => match said.hand_back {
             Some(HandBack { delay, message }) => AttemptOutcome::handed_back(delay, message),
             None => outcome(status, &result, &text(&said.tail)),
         },
         Some(reason) => AttemptOutcome::failed(stopped_message(reason)).with_exit(status),
-    })
+    };
+    let checkpoint = said.checkpoint.filter(|_| outcome.status != Status::Succeeded);
+    Ok(AttemptOutcome { checkpoint, ..outcome })
 }
 
 /// Returns the report of a process that ended by itself.
@@ -142,6 +146,7 @@ fn outcome(status: ExitStatus, output: &[u8], tail: &str) -> AttemptOutcome {
         error: None,
         retryable: None,
         delay: None,
+        checkpoint: None,
     }
 }
 

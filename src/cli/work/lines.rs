@@ -3,6 +3,7 @@
 use std::{io, sync::Arc};
 
 use parking_lot::Mutex;
+use serde_json::value::RawValue;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _},
     sync::watch,
@@ -17,6 +18,17 @@ const MAX_MESSAGE_BYTES: usize = 4 << 10;
 /// Longest line on standard error, in bytes. A longer one is split.
 const MAX_LINE_BYTES: usize = 4 << 10;
 
+/// Longest line with a checkpoint: 64 KiB, and what is before it.
+const MAX_CHECKPOINT_LINE_BYTES: usize = (64 << 10) + 64;
+/// The beginning of a line with a checkpoint.
+const CHECKPOINT: &[u8] = b"::checkpoint ";
+
+/// What a command reports while it runs.
+pub(super) struct News {
+    pub(super) progress: watch::Sender<Option<Progress>>,
+    pub(super) checkpoint: watch::Sender<Option<Box<RawValue>>>,
+}
+
 /// What a command wrote to standard error.
 #[derive(Default)]
 pub(super) struct Said {
@@ -24,6 +36,8 @@ pub(super) struct Said {
     pub(super) tail: Vec<u8>,
     /// The last request to hand the attempt back.
     pub(super) hand_back: Option<HandBack>,
+    /// The last checkpoint.
+    pub(super) checkpoint: Option<Box<RawValue>>,
 }
 
 /// A request to hand the attempt back.
@@ -38,12 +52,17 @@ pub(super) async fn read_messages(
     mut from: impl AsyncRead + Unpin,
     id: String,
     said: Arc<Mutex<Said>>,
-    progress: watch::Sender<Option<Progress>>,
+    news: News,
 ) -> io::Result<()> {
     let mut pending = Vec::new();
     let take = |line: &[u8]| {
-        if let Some(reported) = self::progress(line) {
-            progress.send_replace(Some(reported));
+        if let Some(reported) = progress(line) {
+            news.progress.send_replace(Some(reported));
+            return;
+        }
+        if let Some(checkpoint) = checkpoint(line) {
+            said.lock().checkpoint = Some(checkpoint.clone());
+            news.checkpoint.send_replace(Some(checkpoint));
             return;
         }
         if let Some(hand_back) = hand_back(line) {
@@ -62,7 +81,7 @@ pub(super) async fn read_messages(
         while let Some(end) = pending
             .iter()
             .position(|byte| *byte == b'\n')
-            .or((pending.len() >= MAX_LINE_BYTES).then_some(MAX_LINE_BYTES - 1))
+            .or((pending.len() >= longest(&pending)).then_some(longest(&pending) - 1))
         {
             let line: Vec<u8> = pending.drain(..=end).collect();
             take(line.strip_suffix(b"\n").unwrap_or(&line));
@@ -74,6 +93,16 @@ pub(super) async fn read_messages(
             return Ok(());
         }
     }
+}
+
+/// The longest line that may begin with `start`.
+fn longest(start: &[u8]) -> usize {
+    if start.starts_with(CHECKPOINT) { MAX_CHECKPOINT_LINE_BYTES } else { MAX_LINE_BYTES }
+}
+
+/// Parses a line such as `::checkpoint {"page": 7}`.
+fn checkpoint(line: &[u8]) -> Option<Box<RawValue>> {
+    serde_json::from_slice(line.strip_prefix(CHECKPOINT)?).ok()
 }
 
 /// Parses a line such as `::progress 40 halfway`.
@@ -155,16 +184,22 @@ mod tests {
     async fn message_is_the_end_of_standard_error() {
         let said = Arc::new(Mutex::new(Said::default()));
         let (progress, reported) = watch::channel(None);
+        let (checkpoint, stored) = watch::channel(None);
+        let news = News { progress, checkpoint };
         let mut input = "é".repeat(MAX_MESSAGE_BYTES).into_bytes();
-        input.extend_from_slice(b"x\n::progress 7\nlast");
-        read_messages(&input[..], "j".to_owned(), said.clone(), progress).await.unwrap();
+        input.extend_from_slice(b"x\n::progress 7\n::checkpoint [1]\n::checkpoint {\n");
+        let long = format!("::checkpoint \"{}\"\nlast", "x".repeat(60 << 10));
+        input.extend_from_slice(long.as_bytes());
+        read_messages(&input[..], "j".to_owned(), said.clone(), news).await.unwrap();
         let kept = text(&said.lock().tail);
         assert!(
             kept.len() <= MAX_MESSAGE_BYTES
-                && kept.ends_with("x\nlast")
+                && kept.ends_with("x\n::checkpoint {\nlast")
                 && !kept.contains('\u{fffd}'),
             "{kept}"
         );
+        assert_eq!(stored.borrow().as_ref().unwrap().get().len(), (60 << 10) + 2);
+        assert!(said.lock().checkpoint.is_some());
         assert_eq!(*reported.borrow(), Some(Progress { percent: 7.0, note: None }));
     }
 }

@@ -34,12 +34,14 @@ use worker::Worker;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "The command gets the job's data on standard input as JSON, and in its \
     environment TIDEGATE_JOB_ID, TIDEGATE_JOB_TYPE, TIDEGATE_JOB_QUEUE, TIDEGATE_JOB_ATTEMPT, \
-    TIDEGATE_JOB_MAX_ATTEMPTS and TIDEGATE_JOB_ATTRIBUTES (JSON), and TRACEPARENT and TRACESTATE \
+    TIDEGATE_JOB_MAX_ATTEMPTS, TIDEGATE_JOB_ATTRIBUTES (JSON) and TIDEGATE_JOB_CHECKPOINT (JSON, \
+    or empty), and TRACEPARENT and TRACESTATE \
     if it has a trace.\n\n\
     Exit code 0 means succeeded. Standard output is the result: JSON if it is valid JSON, \
     otherwise a string. Exit code 100 means failed without a retry. Every other one means failed \
     with a retry. The end of standard error is the message. A line `::progress 40 halfway` on \
-    standard error reports progress. With a line `::release WHY` or `::snooze 5m WHY` the job is \
+    standard error reports progress, and a line `::checkpoint JSON` stores what the next attempt \
+    needs to go on. With a line `::release WHY` or `::snooze 5m WHY` the job is \
     handed back when the command ends, at once or after the time, and the attempt does not \
     count.\n\n\
     A cancelled job's command gets SIGTERM, and SIGKILL 5 s later. SIGTERM or Ctrl-C stops the \

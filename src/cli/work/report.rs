@@ -33,13 +33,23 @@ pub struct AttemptOutcome {
     pub retryable: Option<bool>,
     /// For how long it is snoozed.
     pub delay: Option<Seconds>,
+    /// What the next attempt needs to go on.
+    pub checkpoint: Option<Box<RawValue>>,
 }
 
 impl AttemptOutcome {
     /// Returns an attempt that is handed back, at once or for a while.
     pub fn handed_back(delay: Option<Seconds>, message: Option<String>) -> Self {
         let status = if delay.is_some() { Status::Snoozed } else { Status::Released };
-        Self { status, result: None, message, error: None, retryable: None, delay }
+        Self {
+            status,
+            result: None,
+            message,
+            error: None,
+            retryable: None,
+            delay,
+            checkpoint: None,
+        }
     }
 
     /// Returns a failure that is retried while attempts are left.
@@ -51,6 +61,7 @@ impl AttemptOutcome {
             error: None,
             retryable: None,
             delay: None,
+            checkpoint: None,
         }
     }
 
@@ -90,7 +101,8 @@ impl Report {
 
     /// Returns the body of a request of its own, whose path names the job.
     pub fn body(&self) -> ReportBody<'_> {
-        let AttemptOutcome { status, result, message, error, retryable, delay } = &self.outcome;
+        let AttemptOutcome { status, result, message, error, retryable, delay, checkpoint } =
+            &self.outcome;
         ReportBody {
             id: None,
             job_type: None,
@@ -103,6 +115,7 @@ impl Report {
             retryable: *retryable,
             run_at: None,
             delay_seconds: *delay,
+            checkpoint: checkpoint.as_deref(),
             finished_at: None,
             token: None,
         }

@@ -47,14 +47,26 @@ pub struct Job {
 }
 
 impl Job {
-    /// The keys of the objects with its data and its result.
+    /// The keys of the objects with its data, its result and its checkpoint.
     pub fn object_keys(&self) -> impl Iterator<Item = &str> {
         let data = match &self.data {
             Body::Object { key, .. } => Some(key.as_str()),
             Body::Inline(_) | Body::Separate(_) => None,
         };
-        let result = self.life.result.as_ref().and_then(|result| result.object.as_ref());
-        data.into_iter().chain(result.map(|(key, _)| key.as_str()))
+        let kept = self.life.result.iter().chain(&self.life.checkpoint);
+        let kept = kept.filter_map(|body| body.object.as_ref());
+        data.into_iter().chain(kept.map(|(key, _)| key.as_str()))
+    }
+
+    /// Whether its data, its result and its checkpoint are here, and not elsewhere in the store.
+    pub fn is_whole(&self) -> bool {
+        self.data.inline().is_some()
+            && self
+                .life
+                .result
+                .iter()
+                .chain(&self.life.checkpoint)
+                .all(|kept| kept.object.is_none())
     }
 
     /// The same job after `event`; see [`Lifecycle::apply`].
@@ -88,6 +100,7 @@ impl Job {
             + without_data / 2
             + shown(&self.data)
             + self.life.result.as_ref().map_or(0, |result| shown(&result.body()))
+            + self.life.checkpoint.as_ref().map_or(0, |checkpoint| shown(&checkpoint.body()))
     }
 }
 

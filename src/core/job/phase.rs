@@ -98,6 +98,7 @@ mod tests {
             granted: false,
             cancel: false,
             progress: None,
+            has_advanced: false,
             unknown: UnknownFields::default(),
         })
     }

@@ -48,6 +48,7 @@ impl Engine {
             attempt: job.life.attempt,
             token: None,
             outcome,
+            checkpoint: None,
         };
         let report = self.prepare_report(report).await?;
         let (mut after, replied) = match (&job.life.state, report.outcome.clone()) {

@@ -82,11 +82,7 @@ impl Engine {
                 }
             }
         }
-        let is_here = |job: &Job| {
-            job.data.inline().is_some()
-                && job.life.result.as_ref().is_none_or(|result| result.object.is_none())
-        };
-        if jobs.iter().all(is_here) {
+        if jobs.iter().all(Job::is_whole) {
             return jobs.into_iter().map(Ok).collect();
         }
         let load = |job: Job| {
@@ -118,6 +114,18 @@ impl Engine {
     }
 
     async fn load_objects_of(&self, mut job: Job) -> Result<Job, Error> {
+        if let Some(checkpoint) = job.life.checkpoint.clone().filter(|kept| kept.object.is_some()) {
+            let read = self.data(&Job { data: checkpoint.body(), ..job.clone() }).await;
+            job.life.checkpoint = match read {
+                Ok(payload) => ResultBody::of(&Body::Inline(payload)),
+                // Without it the next attempt begins at the beginning.
+                Err(Error::Unreadable(damaged)) => {
+                    tracing::warn!(job = %job.id, reason = damaged.reason, "a checkpoint is lost");
+                    None
+                }
+                Err(error) => return Err(error),
+            };
+        }
         if job.data.inline().is_none() {
             job.data = Body::Inline(self.data(&job).await?);
         }

@@ -1,5 +1,6 @@
 //! `heartbeat`: a worker extends its lease, and learns whether its job is to be cancelled.
 
+use super::checkpoint::with_checkpoint;
 use crate::{
     Engine, Error,
     request::{Heartbeat, HeartbeatAnswer},
@@ -22,8 +23,15 @@ impl Engine {
     /// # Errors
     ///
     /// 404 `job_not_found`; 409 `stale_attempt` for an attempt that does not run; 403 for the token
-    /// of another attempt.
-    pub async fn heartbeat(&self, beat: Heartbeat) -> Result<HeartbeatAnswer, Error> {
+    /// of another attempt; 413 for a checkpoint over [`MAX_CHECKPOINT_BYTES`](crate::request::MAX_CHECKPOINT_BYTES).
+    pub async fn heartbeat(&self, mut beat: Heartbeat) -> Result<HeartbeatAnswer, Error> {
+        beat.checkpoint = self.prepare_checkpoint(&beat.id, beat.checkpoint.take()).await?;
+        let answer = self.beat(&beat).await;
+        self.forget_checkpoint(&beat, &answer).await;
+        answer
+    }
+
+    async fn beat(&self, beat: &Heartbeat) -> Result<HeartbeatAnswer, Error> {
         let catalog = self.catalog().await?;
         // Read before the job: a later revision may be that of a change which the job does not have.
         let mut dispatched = self.unclaimed.revision(&beat.id);
@@ -39,7 +47,7 @@ impl Engine {
                 catalog.refuse_unreadable(ItemKind::Type, job.spec.job_type.as_str())?;
             }
             let was = dispatched.take().unwrap_or(job.life.revision);
-            match self.try_heartbeat(&beat, &job, was, config).await? {
+            match self.try_heartbeat(beat, &job, was, config).await? {
                 Ok(beat) => return Ok(beat),
                 Err(Some(there)) => job = *there,
                 Err(None) => return Err(Error::no_job(&beat.id)),
@@ -78,7 +86,9 @@ impl Engine {
             until: now + lease.duration(),
             progress: beat.progress.clone(),
         };
-        let mut after = job.apply(event, now).map_err(|_| stale())?;
+        let with_checkpoint = with_checkpoint(job, beat.checkpoint.as_ref());
+        let mut after =
+            with_checkpoint.as_ref().unwrap_or(job).apply(event, now).map_err(|_| stale())?;
         // The first heartbeat of an unclaimed dispatch claims the job: its worker has answered.
         after.life.revision = Revision(was.0 + 1);
         let writes = self.change_writes(was, &after, false, now);
@@ -86,6 +96,7 @@ impl Engine {
             Some(Committed::All) => {
                 self.unclaimed.forget(&after.id);
                 self.cache_job(&after);
+                self.forget_replaced(job, &after).await;
                 let run = after.life.running().ok_or_else(stale)?;
                 Ok(HeartbeatAnswer { cancel: run.cancel, expires_at: run.lease_until })
             }

@@ -3,6 +3,7 @@
 
 pub mod bodies;
 pub mod change;
+pub mod checkpoint;
 pub mod dispatch;
 pub mod enqueue;
 pub mod explain;

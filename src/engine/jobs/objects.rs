@@ -12,7 +12,7 @@ use ulid::Ulid;
 
 use crate::{
     Engine, Error, TickOutcome,
-    request::{Enqueued, Report, ReportOutcome},
+    request::{Enqueued, Report},
 };
 use tidegate_core::{
     checksum::checksum,
@@ -60,16 +60,16 @@ impl Engine {
         }
     }
 
-    /// Deletes the objects that no job names after a tick: bodies of the jobs that it removed, and
-    /// results that it did not accept.
+    /// Deletes the objects that no job names after a tick: bodies of the jobs that it removed,
+    /// results and checkpoints that it did not accept, and checkpoints that reports replaced.
     pub(crate) async fn forget_after(&self, reports: &[Report], ticked: &TickOutcome) {
         for (report, answer) in reports.iter().zip(&ticked.reports) {
-            if let ReportOutcome::Succeeded { result: Some(Body::Object { key, .. }) } =
-                &report.outcome
-                && !may_name(answer.as_ref(), key)
-            {
+            for key in report.object_keys().filter(|key| !may_name(answer.as_ref(), key)) {
                 self.forget_object(key).await;
             }
+        }
+        for key in &ticked.unnamed_objects {
+            self.forget_object(key).await;
         }
         for job in
             ticked.reports.iter().flatten().chain(&ticked.ended).filter(|job| is_removed(job))

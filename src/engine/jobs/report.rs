@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::{StreamExt, stream};
 use tidegate_core::error_code::ErrorCode;
 
-use super::objects::MAX_CONCURRENT_WRITES;
+use super::{checkpoint::with_checkpoint, objects::MAX_CONCURRENT_WRITES};
 use crate::{
     Catalog, Engine, Error,
     request::{Report, ReportOutcome},
@@ -61,6 +61,8 @@ impl Engine {
             return Err(Error::Forbidden("the token is not that of the running attempt".into()));
         }
         let attempt = report.attempt;
+        let with_checkpoint = with_checkpoint(job, report.checkpoint.as_ref());
+        let job = with_checkpoint.as_ref().unwrap_or(job);
         let event = match &report.outcome {
             ReportOutcome::Succeeded { result } => {
                 Event::Succeed { attempt, result: result.as_ref().and_then(ResultBody::of) }
@@ -123,12 +125,13 @@ impl Engine {
         }
     }
 
-    /// Moves a large result of a report to the object store.
+    /// Moves a large result or checkpoint of a report to the object store.
     ///
     /// # Errors
     ///
-    /// 413 for a result over the server's bound; the object store's.
+    /// 413 for a result over the server's bound, or a checkpoint over its own; the object store's.
     pub async fn prepare_report(&self, mut report: Report) -> Result<Report, Error> {
+        report.checkpoint = self.prepare_checkpoint(&report.id, report.checkpoint.take()).await?;
         if let Some(large) = self.large_result(&report)? {
             let result = Some(self.put_object(&report.id, large).await?);
             report.outcome = ReportOutcome::Succeeded { result };

@@ -51,6 +51,8 @@ pub struct TickOutcome {
     pub again: bool,
     /// Hints that this tick could not take, including its own: for the next one.
     pub left: Vec<(JobId, Version)>,
+    /// The objects that settled jobs named before, and no longer do.
+    pub unnamed_objects: Vec<String>,
     /// Whether jobs await a retry decision: sweep at once.
     pub pending: bool,
     /// The throttler's calls, page by page, if it has a shadow version.

@@ -47,6 +47,8 @@ pub(super) struct TickPlan {
     /// Reports that repeated a known result.
     pub(super) repeated: HashSet<usize>,
     pub(super) lapsed: Vec<Job>,
+    /// The objects that settled jobs no longer name, each with its job.
+    pub(super) unnamed_objects: Vec<(JobId, String)>,
     pub(super) held: BTreeMap<Rule, u64>,
     /// Whether there was capacity, so that candidates were searched.
     pub(super) searched: bool,
@@ -106,6 +108,7 @@ impl TickPlan {
             lost: false,
             sent: self.sent,
             lapsed: self.lapsed,
+            unnamed_objects: self.unnamed_objects.into_iter().map(|(_, key)| key).collect(),
             held: self.held,
             next_at: self.next_at,
             next_start_at: self.next_start_at,

@@ -125,6 +125,11 @@ impl Engine {
                         Ok(job)
                     }
                     Settled::Changed(after) => {
+                        let unnamed = job.object_keys();
+                        let unnamed =
+                            unnamed.filter(|key| !after.object_keys().any(|named| named == *key));
+                        let unnamed = unnamed.map(|key| (job.id.clone(), key.to_owned()));
+                        plan.unnamed_objects.extend(unnamed);
                         let was = known.dispatched.get(&report.id).copied();
                         let was = was.unwrap_or(job.life.revision);
                         let mut after = *after;

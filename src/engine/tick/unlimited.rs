@@ -94,6 +94,7 @@ impl Engine {
         cache.scan_cursor.clone_from(&plan.scan_cursor);
         cache.keep_scan(&mut plan, limits);
         plan.ended.retain(|id| !refused.changes.contains(id));
+        plan.unnamed_objects.retain(|(id, _)| !refused.changes.contains(id));
         // Everything else that the tick did is committed, even if one of these fails.
         for (report, answer) in input.reports.iter().zip(&mut answers) {
             if refused.changes.contains(&report.id) {

@@ -59,7 +59,7 @@ use crate::{
     runtime::Server,
 };
 use tidegate_core::{
-    job::{Body, Job},
+    job::Job,
     port::{Clock, Entropy},
 };
 
@@ -128,10 +128,7 @@ impl Api {
 
     /// `job` with its bodies, loaded from the object store if they are there.
     async fn whole(&self, job: Job) -> Result<Job, Problem> {
-        let stored_separately = |body: &Body| body.inline().is_none();
-        if !stored_separately(&job.data)
-            && job.life.result.as_ref().is_none_or(|result| result.object.is_none())
-        {
+        if job.is_whole() {
             return Ok(job);
         }
         let loaded = Box::pin(self.server.load(vec![job])).await?.pop();

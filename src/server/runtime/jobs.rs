@@ -342,6 +342,7 @@ mod tests {
             attempt: job.life.attempt,
             token: None,
             outcome: ReportOutcome::Succeeded { result: Some(Body::Inline(result(index))) },
+            checkpoint: None,
         };
         jobs.iter().enumerate().map(report).collect()
     }

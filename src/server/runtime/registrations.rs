@@ -312,6 +312,7 @@ mod tests {
             attempt: job.life.attempt,
             token: None,
             outcome: ReportOutcome::Succeeded { result: None },
+            checkpoint: None,
         };
         let reported = server.report(run.iter().map(report).collect()).await;
         assert!(reported.iter().all(Result::is_ok), "{reported:?}");

@@ -79,7 +79,7 @@ pub const METRICS: &[Metric] = &[
     counter("tidegate_attempts_started_total", &["queue"], "attempts started"),
     counter(
         "tidegate_attempts_finished_total", &["queue", "type", "outcome"],
-        "attempts with a result",
+        "attempts with a result, or handed back: `released`, `snoozed`",
     ),
     counter("tidegate_jobs_finished_total", &["queue", "type", "state"], "jobs that ended"),
     counter(

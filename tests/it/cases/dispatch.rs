@@ -372,6 +372,7 @@ async fn a_plain_job_is_written_when_its_result_comes() {
             attempt: 1,
             token,
             outcome: ReportOutcome::Succeeded { result: None },
+            checkpoint: None,
         };
         let tick_outcome = p.engine.report(&queue(), vec![report]).await.unwrap();
         assert!(tick_outcome.reports[0].is_ok(), "{:?}", tick_outcome.reports);
@@ -395,6 +396,7 @@ async fn a_report_outside_a_tick_hints_and_the_next_tick_frees_slots() {
             attempt: 1,
             token,
             outcome: ReportOutcome::Succeeded { result: None },
+            checkpoint: None,
         };
         let tick_outcome = p.engine.report(&queue(), vec![report.clone()]).await.unwrap();
         assert_eq!(tick_outcome.left, [(job.id.clone(), Version(1))]);

@@ -378,7 +378,14 @@ pub fn demand(types: &[&str], capacity: u32, dispatch: Dispatch) -> Demand {
 
 pub fn report(job: &Job, outcome: ReportOutcome) -> Report {
     let token = job.life.running().map(|run| run.token);
-    Report { id: job.id.clone(), job_type: None, attempt: job.life.attempt, token, outcome }
+    Report {
+        id: job.id.clone(),
+        job_type: None,
+        attempt: job.life.attempt,
+        token,
+        outcome,
+        checkpoint: None,
+    }
 }
 
 pub fn failed() -> ReportOutcome {

@@ -116,6 +116,7 @@ async fn a_dispatched_job_changed_elsewhere_can_be_dispatched_again() {
             token: run.life.running().map(|run| run.token),
             lease_seconds: Some(Seconds::from_millis(60_000)),
             progress: None,
+            checkpoint: None,
         };
         let refused = harness.engine.heartbeat(beat).await;
         assert!(

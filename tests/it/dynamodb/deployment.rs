@@ -159,6 +159,7 @@ impl Target for Worker {
                 attempt,
                 token: Some(Token::new(token)),
                 outcome,
+                checkpoint: None,
             };
             self.later
                 .lock()
@@ -588,6 +589,7 @@ impl Deployment {
                 attempt: job.life.attempt,
                 token: job.life.running().map(|run| run.token),
                 outcome: ReportOutcome::Succeeded { result: None },
+                checkpoint: None,
             }));
         }
     }

@@ -547,6 +547,7 @@ impl Cloud {
                     attempt: job.life.attempt,
                     token: job.life.running().map(|run| run.token),
                     outcome: ReportOutcome::Succeeded { result: None },
+                    checkpoint: None,
                 });
             }
         }

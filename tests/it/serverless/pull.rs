@@ -55,6 +55,7 @@ fn a_worker_leases_within_a_limit_and_its_report_frees_it() {
         attempt: 1,
         token,
         outcome: ReportOutcome::Succeeded { result: None },
+        checkpoint: None,
     };
     let second = cloud.now(cloud.server.lease(ask(vec![report(&first[0], token)]))).unwrap();
     assert!(second.reports[0].is_ok());
@@ -184,6 +185,7 @@ fn succeeded(job: &Job) -> Report {
         attempt: job.life.attempt,
         token: job.life.running().map(|run| run.token),
         outcome: ReportOutcome::Succeeded { result: None },
+        checkpoint: None,
     }
 }
 

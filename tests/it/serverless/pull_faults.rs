@@ -299,6 +299,7 @@ impl Worker {
             attempt: job.life.attempt,
             token: job.life.running().map(|run| run.token),
             outcome,
+            checkpoint: None,
         });
     }
 }

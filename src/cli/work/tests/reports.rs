@@ -70,6 +70,27 @@ async fn a_command_hands_its_job_back_by_a_line_on_stderr() {
 }
 
 #[tokio::test]
+async fn a_command_gets_a_checkpoint_and_reports_another() {
+    let mut leased = lease("j1", 300);
+    leased["job"]["checkpoint"] = json!({"page": 1});
+    let server = server(vec![leased], fine).await;
+    let (_folder, file, wait) = gate();
+    let script = format!(r#"echo "::checkpoint [$TIDEGATE_JOB_CHECKPOINT]" >&2; {wait}; exit 1"#);
+    let working = Working::begin(&server, plan(&script));
+    let beat = server.saw(|seen| !seen.body["checkpoint"].is_null()).await;
+    assert!(beat.path.ends_with("/heartbeat"), "{}", beat.path);
+    assert_eq!(beat.body["checkpoint"], json!([{"page": 1}]));
+    std::fs::write(file, "").unwrap();
+    let asked = server.saw(|seen| reports(seen).is_some()).await;
+    assert_eq!(working.stop().await, ExitCode::Ok);
+    let report = reports(&asked).unwrap();
+    assert_eq!(
+        (&report["status"], &report["checkpoint"]),
+        (&json!("failed"), &json!([{"page": 1}]))
+    );
+}
+
+#[tokio::test]
 async fn a_report_does_not_wait_for_a_pending_lease_request() {
     let reported = Arc::new(tokio::sync::Notify::new());
     let asked = Arc::new(Mutex::new(0));

@@ -73,6 +73,9 @@ pub struct Lifecycle {
     pub due_at: Option<Timestamp>,
     /// Its attempts that were handed back; none if there are none.
     pub hand_backs: Option<HandBacks>,
+    /// What its next attempt needs to go on, as the worker of an attempt stored it. A success clears
+    /// it.
+    pub checkpoint: Option<ResultBody>,
     /// The latest job that replays it.
     pub replayed_by: Option<JobId>,
     /// The fields that a newer release added.
@@ -92,6 +95,7 @@ record!(Lifecycle {
     processed_replies;
     due_at,
     hand_backs,
+    checkpoint,
     replayed_by
 });
 
@@ -111,6 +115,7 @@ impl Lifecycle {
             processed_replies: Vec::new(),
             due_at: None,
             hand_backs: None,
+            checkpoint: None,
             replayed_by: None,
             unknown: UnknownFields::default(),
         }
@@ -131,6 +136,16 @@ impl Lifecycle {
     /// handed back had not.
     pub fn may_have_begun(&self) -> bool {
         self.attempt > self.hand_backs.as_ref().map_or(0, |backs| backs.not_begun)
+    }
+
+    /// Stores a checkpoint of the running attempt. It is written with the event that follows.
+    pub fn keep_checkpoint(&mut self, checkpoint: ResultBody) {
+        if let State::Running(run) = &mut self.state {
+            let is_same =
+                self.checkpoint.as_ref().is_some_and(|old| old.has_content_of(&checkpoint));
+            run.has_advanced |= !is_same;
+            self.checkpoint = Some(checkpoint);
+        }
     }
 
     /// What the worker of the latest attempt said, if it handed the attempt back and the job waits

@@ -110,11 +110,23 @@ pub struct Running {
     pub cancel: bool,
     /// The latest progress that its worker reported.
     pub progress: Option<Progress>,
+    /// Whether it has stored another checkpoint than it started with.
+    pub has_advanced: bool,
     /// The fields that a newer release added.
     pub unknown: UnknownFields,
 }
 
-record!(Running { token, started_at, lease_until, timeout_at, worker, granted, cancel, progress });
+record!(Running {
+    token,
+    started_at,
+    lease_until,
+    timeout_at,
+    worker,
+    granted,
+    cancel,
+    progress;
+    has_advanced
+});
 
 /// The progress of an attempt, as its worker reports it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]

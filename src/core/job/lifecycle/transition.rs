@@ -123,7 +123,8 @@ impl Lifecycle {
                 E::HandBack { attempt, hand_back, at_most_once, max_in_a_row, next },
             ) if attempt == self.attempt => {
                 let in_a_row = self.hand_backs.as_ref().map_or(0, |backs| backs.in_a_row);
-                if !run.cancel && (in_a_row >= max_in_a_row || attempt == u16::MAX) {
+                let is_spinning = !run.has_advanced && in_a_row >= max_in_a_row;
+                if !run.cancel && (is_spinning || attempt == u16::MAX) {
                     life.fail(run, spec, self.handed_back_too_often(hand_back), next, now);
                 } else {
                     life.hand_back(run, spec, hand_back, at_most_once, now);
@@ -215,6 +216,7 @@ impl Lifecycle {
             granted,
             cancel: false,
             progress: None,
+            has_advanced: false,
             unknown: UnknownFields::default(),
         });
     }
@@ -224,6 +226,7 @@ impl Lifecycle {
         // The attempt succeeded, even if the job was to be cancelled.
         self.record(run, now, Outcome::Succeeded, None, None);
         self.error = None;
+        self.checkpoint = None;
         self.result = result.filter(|_| spec.keep_result != KeepResult::None && !run.cancel);
         self.end(now, if run.cancel { Outcome::Cancelled } else { Outcome::Succeeded });
     }
@@ -232,6 +235,7 @@ impl Lifecycle {
     fn succeed_late(&mut self, spec: &Spec, result: Option<ResultBody>, now: Timestamp) {
         self.record_late(now, Outcome::Succeeded, None, None);
         self.error = None;
+        self.checkpoint = None;
         self.result = result.filter(|_| spec.keep_result != KeepResult::None);
         self.end(now, Outcome::Succeeded);
     }
@@ -281,7 +285,7 @@ impl Lifecycle {
     ) {
         let backs = self.hand_backs.get_or_insert_default();
         backs.total += 1;
-        backs.in_a_row = backs.in_a_row.saturating_add(1);
+        backs.in_a_row = if run.has_advanced { 0 } else { backs.in_a_row.saturating_add(1) };
         backs.not_begun += u16::from(at_most_once);
         if run.cancel {
             self.record_hand_back(run, now, hand_back, None);

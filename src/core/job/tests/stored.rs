@@ -117,6 +117,13 @@ fn life_after_hand_back() -> Lifecycle {
     life
 }
 
+/// A job whose running attempt has stored a checkpoint.
+fn life_with_checkpoint() -> Lifecycle {
+    let mut life = life(State::Running(Running { has_advanced: true, ..running() }));
+    life.checkpoint = life.result.take();
+    life
+}
+
 fn life(state: State) -> Lifecycle {
     let error = Failure {
         reason: Reason::NotDelivered,
@@ -155,6 +162,7 @@ fn life(state: State) -> Lifecycle {
         processed_replies: vec![ReplyId(0), ReplyId(u128::MAX)],
         due_at: None,
         hand_backs: None,
+        checkpoint: None,
         replayed_by: None,
         unknown: UnknownFields::default(),
     }
@@ -180,6 +188,7 @@ fn running() -> Running {
         granted: true,
         cancel: true,
         progress: Some(Progress { percent: 0.5, note: None }),
+        has_advanced: false,
         unknown: UnknownFields::default(),
     }
 }
@@ -350,6 +359,7 @@ fn rows() -> Vec<(&'static str, Vec<u8>)> {
         row("ended", &life(State::Ended { at: Timestamp::EPOCH, outcome: Outcome::Dropped })),
         row("busy", &life_after_busy()),
         row("snoozed", &life_after_hand_back()),
+        row("checkpoint", &life_with_checkpoint()),
         row("replayed", &replayed_life()),
         row("ledger", &full_ledger()),
         row("starts", &ledger_with_starts()),

@@ -69,7 +69,14 @@ impl World<'_> {
             _ => self.drawn(job, number, now),
         };
         let token = job.life.running().map(|run| run.token);
-        let report = Report { id: job.id.clone(), job_type: None, attempt, token, outcome };
+        let report = Report {
+            id: job.id.clone(),
+            job_type: None,
+            attempt,
+            token,
+            outcome,
+            checkpoint: None,
+        };
         self.started += 1;
         self.under_way.push(Reverse(Attempt {
             until: now + seconds.duration(),

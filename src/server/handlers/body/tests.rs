@@ -166,7 +166,7 @@ fn a_list_is_no_object() {
     refuses::<tidegate_api::BatchBody<'_>>();
     refuses::<tidegate_api::LeaseBody<'_>>();
     refuses::<tidegate_api::ReportBody<'_>>();
-    refuses::<tidegate_api::HeartbeatBody>();
+    refuses::<tidegate_api::HeartbeatBody<'_>>();
     refuses::<tidegate_api::RegistrationBody>();
     refuses::<tidegate_api::BulkBody>();
     refuses::<tidegate_api::NewTokenBody>();

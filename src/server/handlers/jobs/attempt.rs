@@ -3,6 +3,7 @@
 //! The attempt's own token is enough for both, so that a callback needs no other credentials.
 
 use axum::{extract::State, response::IntoResponse};
+use serde_json::value::RawValue;
 use tidegate_api::{BeatView, Bodies, HeartbeatBody, JobView, ReportBody, Status};
 
 use super::super::{
@@ -22,7 +23,7 @@ use tidegate_core::{
     time::Timestamp,
     validate::check_start,
 };
-use tidegate_engine::request::{Heartbeat, Report, ReportOutcome};
+use tidegate_engine::request::{Heartbeat, MAX_CHECKPOINT_BYTES, Report, ReportOutcome};
 
 /// Maximum bytes of a failure's message, and of a heartbeat's note.
 const MAX_MESSAGE_BYTES: usize = 4 * 1024;
@@ -81,13 +82,24 @@ pub(crate) fn read_report(
             ReportOutcome::HandedBack(HandBack { until, message, unknown })
         }
     };
+    let checkpoint = read_checkpoint(report.checkpoint, body)?;
     let id = report.id.ok_or_else(|| Problem::invalid("id", "is required"))?;
     let shown = report.token.map(|text| {
         attempt_token(&text)
             .ok_or_else(|| Problem::invalid("token", "must be 32 hexadecimal digits"))
     });
     let token = shown.transpose()?.or(token);
-    Ok(Report { id, job_type: report.job_type, attempt: report.attempt, token, outcome })
+    let (job_type, attempt) = (report.job_type, report.attempt);
+    Ok(Report { id, job_type, attempt, token, outcome, checkpoint })
+}
+
+/// The checkpoint of a report or a heartbeat.
+fn read_checkpoint(
+    raw: Option<&RawValue>,
+    body: &Body,
+) -> Result<Option<tidegate_core::job::Body>, Problem> {
+    let read = raw.map(|raw| body.checked(raw, "checkpoint", MAX_CHECKPOINT_BYTES));
+    Ok(read.transpose()?.map(tidegate_core::job::Body::Inline))
 }
 
 /// Refuses a field that belongs to another status.
@@ -100,6 +112,7 @@ fn check_fields(report: &ReportBody<'_>) -> Result<(), Problem> {
         ("reason", report.reason.is_some(), &[Failed], "failed"),
         // Clients of earlier builds send it with every report.
         ("retryable", report.retryable.is_some(), &[Failed, Succeeded], "failed"),
+        ("checkpoint", report.checkpoint.is_some(), &[Failed, Released, Snoozed], "failed"),
         ("run_at", report.run_at.is_some(), &[Snoozed], "snoozed"),
         ("delay_seconds", report.delay_seconds.is_some(), &[Snoozed], "snoozed"),
     ];
@@ -198,7 +211,7 @@ pub async fn heartbeat(
     path: JobPath,
     body: Body,
 ) -> HandlerResult {
-    let ask: HeartbeatBody = body.read()?;
+    let ask: HeartbeatBody<'_> = body.read()?;
     if ask.note.as_ref().is_some_and(|note| note.len() > MAX_MESSAGE_BYTES) {
         return Err(Problem::invalid(
             "note",
@@ -215,8 +228,10 @@ pub async fn heartbeat(
         }
         None => None,
     };
+    let checkpoint = read_checkpoint(ask.checkpoint, &body)?;
     holder.check_job(&api, &path.id, Some(&path.job_type)).await?;
     let beat = Heartbeat {
+        checkpoint,
         id: path.id,
         job_type: Some(path.job_type),
         attempt: ask.attempt,

@@ -125,6 +125,7 @@ fn report(job: &Job, outcome: ReportOutcome) -> Report {
         attempt: job.life.attempt,
         token: job.life.running().map(|run| run.token),
         outcome,
+        checkpoint: None,
     }
 }
 
@@ -270,6 +271,7 @@ async fn keep_running(inner: &Arc<Inner>, job: &Job) -> Option<Report> {
         token: Some(run.token),
         lease_seconds: Some(Seconds::from_millis(left.as_millis() as u64)),
         progress: None,
+        checkpoint: None,
     };
     loop {
         match inner.engine.heartbeat(beat.clone()).await {

@@ -141,6 +141,7 @@ fn json_body(
         attempt: job.life.attempt,
         max_attempts: job.spec.max_attempts,
         data: AnyValue::new(data, Encoding::Json),
+        checkpoint: checkpoint(job).map(|kept| AnyValue::new(&kept, Encoding::Json)),
         attributes: Cow::Borrowed(&job.spec.attributes),
         correlation_key: job.spec.correlation_key.as_deref().map(Cow::Borrowed),
         headers: headers.filter(|headers| !headers.is_empty()).map(Cow::Borrowed),
@@ -176,14 +177,23 @@ fn msgpack_body(job: &Job, data: &Payload, url: &str, token: &str) -> Result<Byt
     .into_iter()
     .chain(key)
     .collect();
-    let mut body = vec![0x80 | (fields.len() as u8 + 1)];
+    let values = [Some(("data", data.clone())), checkpoint(job).map(|kept| ("checkpoint", kept))];
+    let values: Vec<(&str, Payload)> = values.into_iter().flatten().collect();
+    let mut body = vec![0x80 | (fields.len() + values.len()) as u8];
     let mut put =
         |value: &V| rmpv::encode::write_value(&mut body, value).map_err(|error| error.to_string());
     for (name, value) in &fields {
         put(&V::from(*name))?;
         put(value)?;
     }
-    put(&V::from("data"))?;
-    body.extend_from_slice(&data.to_msgpack().map_err(|malformed| malformed.to_string())?);
+    for (name, value) in values {
+        rmpv::encode::write_value(&mut body, &V::from(name)).map_err(|error| error.to_string())?;
+        body.extend_from_slice(&value.to_msgpack().map_err(|malformed| malformed.to_string())?);
+    }
     Ok(body.into())
+}
+
+/// What an earlier attempt of `job`, which is loaded, has stored for this one.
+fn checkpoint(job: &Job) -> Option<Payload> {
+    job.life.checkpoint.as_ref().and_then(|kept| kept.body().inline().cloned())
 }

@@ -19,6 +19,11 @@ impl Call {
     pub fn data(&self) -> Option<&Payload> {
         self.job.data.inline()
     }
+
+    /// What an earlier attempt has stored for this one.
+    pub fn checkpoint(&self) -> Option<Payload> {
+        self.job.life.checkpoint.as_ref().and_then(|kept| kept.body().inline().cloned())
+    }
 }
 
 /// The result of a handler.

@@ -87,8 +87,15 @@ async fn two_run_and_one_has_changed(harness: &mut Harness) -> Vec<tidegate_core
     let other = Harness::on(Arc::clone(&harness.store));
     let token = run[0].life.running().map(|run| run.token);
     let (id, attempt) = (run[0].id.clone(), run[0].life.attempt);
-    let beat =
-        Heartbeat { id, job_type: None, attempt, token, lease_seconds: None, progress: None };
+    let beat = Heartbeat {
+        id,
+        job_type: None,
+        attempt,
+        token,
+        lease_seconds: None,
+        progress: None,
+        checkpoint: None,
+    };
     other.engine.heartbeat(beat).await.unwrap();
     run
 }

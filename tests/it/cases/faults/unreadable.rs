@@ -125,6 +125,7 @@ async fn every_request_for_an_unreadable_job_says_so() {
             token: None,
             lease_seconds: None,
             progress: None,
+            checkpoint: None,
         };
         assert!(is_unreadable(&engine.heartbeat(beat).await, &id));
         // Only the requests that meet it are refused.

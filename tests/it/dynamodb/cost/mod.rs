@@ -1,5 +1,6 @@
 //! The cost of jobs on a table, metered by the size of real bytes.
 
+mod attempts;
 mod jobs;
 mod looks;
 mod sweep;
@@ -127,7 +128,14 @@ fn report(job: &Job, succeeded: bool) -> Report {
         ReportOutcome::Failed { failure: Failure::new(Reason::Failed, "no"), retryable: true }
     };
     let token = job.life.running().map(|run| run.token);
-    Report { id: job.id.clone(), job_type: None, attempt: job.life.attempt, token, outcome }
+    Report {
+        id: job.id.clone(),
+        job_type: None,
+        attempt: job.life.attempt,
+        token,
+        outcome,
+        checkpoint: None,
+    }
 }
 
 fn numbers(units: Units) -> String {

@@ -1,9 +1,9 @@
 //! The callback of a worker that accepted a job, and the completion callback to a client.
 
 use axum::http::StatusCode;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{SECRET, at_once, signed};
+use super::{SECRET, at_once, says, signed};
 use crate::e2e::{
     serve::Tidegate,
     target::{Call, Target},
@@ -117,4 +117,29 @@ async fn an_unclaimed_job_stays_scheduled_and_accepts_no_callback() {
     go.send_replace(true);
     let job = tide.job_in(&id, "succeeded").await;
     assert_eq!((&job["result"], &job["attempt"]), (&json!("done"), &json!(1)));
+}
+
+#[tokio::test]
+async fn a_push_brings_the_checkpoint_of_the_attempt_before() {
+    let tide = Tidegate::start().await;
+    for encoding in ["json", "msgpack"] {
+        let answer = |call: Call| async move {
+            if call.number == 1 { says(202, &[], "") } else { says(200, &[], "") }
+        };
+        let target = Target::start(answer).await;
+        let target_config = json!({"url": target.url, "encoding": encoding});
+        tide.job_type(encoding, json!({"target": target_config, "max_attempts": 1})).await;
+        let id = tide.enqueue_a(encoding).await;
+        target.call(1).await;
+        let report = json!({"attempt": 1, "status": "released", "checkpoint": {"page": 7}});
+        tide.post(&format!("/v1/jobs/{encoding}/{id}"), report).await.is(200);
+        let second = target.call(2).await;
+        let body: Value = if encoding == "json" {
+            second.json()
+        } else {
+            rmp_serde::from_slice(&second.body).unwrap()
+        };
+        assert_eq!((&body["attempt"], &body["checkpoint"]), (&json!(2), &json!({"page": 7})));
+        tide.job_in(&id, "succeeded").await;
+    }
 }

@@ -80,6 +80,7 @@ impl Model {
             return self.check_ended(old, new);
         }
         self.check_history(new);
+        self.check_checkpoint(old, new);
         if let (State::Scheduled { run_at, .. }, State::Running(_)) =
             (&old.life.state, &new.life.state)
         {
@@ -140,6 +141,26 @@ impl Model {
         if self.is_at_most_once(new) {
             // Its worker says that it has not begun.
             self.claims.entry(id.clone()).and_modify(|claims| *claims -= 1);
+        }
+    }
+
+    /// Checks that only a running attempt changes a checkpoint, and that a success clears it.
+    fn check_checkpoint(&mut self, old: &Job, new: &Job) {
+        let (id, kept) = (&old.id, new.life.checkpoint.as_ref());
+        // A job that was to be cancelled ends so, also if its attempt succeeds.
+        let last = new.life.history.last().filter(|_| new.life.ended().is_some());
+        let has_succeeded = last.is_some_and(|entry| entry.outcome == Outcome::Succeeded);
+        if has_succeeded && kept.is_some() {
+            self.fault(format!("{id} succeeded and keeps a checkpoint"));
+        }
+        if kept == old.life.checkpoint.as_ref() {
+            return;
+        }
+        self.count("checkpoints");
+        // The first write about an unclaimed dispatch has its result, or its first heartbeat.
+        let ran = old.life.running().is_some() || new.life.attempt > old.life.attempt;
+        if !has_succeeded && (!ran || kept.is_none()) {
+            self.fault(format!("{id}: a checkpoint was lost: {:?} -> {:?}", old.life, new.life));
         }
     }
 

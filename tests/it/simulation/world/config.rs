@@ -114,7 +114,7 @@ pub(super) const TIMEOUTS: &str = "killed at a timeout";
 pub(super) const TICKS_OFF: &str = "ticks off for a day";
 
 /// The faults that the simulation reaches on every store.
-const FAULTS: [&str; 7] = [
+const FAULTS: [&str; 8] = [
     MESSAGES_MINUTES_LATE,
     REQUESTS_MINUTES_LATE,
     TIMEOUTS,
@@ -122,6 +122,7 @@ const FAULTS: [&str; 7] = [
     "handed back",
     "leases repeated",
     "leases not received",
+    "checkpoints",
 ];
 
 /// The faults and the cells of [`StartPath`] that are not in `counts`.

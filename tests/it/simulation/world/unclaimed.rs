@@ -108,6 +108,7 @@ impl World {
             attempt: job.life.attempt,
             token: job.life.running().map(|run| run.token),
             outcome,
+            checkpoint: None,
         };
         if self.lives(process.number) {
             self.respond(process, report);

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use tidegate_core::{
     error_code::ErrorCode,
     job::{
-        Job,
+        Body, Job, Payload,
         lifecycle::{Failure, HandBack, Reason},
     },
     port::Work,
@@ -140,6 +140,15 @@ impl World {
         }
     }
 
+    /// A checkpoint, or none. Some are so large that they become objects.
+    fn checkpoint(&self) -> Option<Body> {
+        let s = &self.scheduler;
+        s.happens(0.4).then(|| {
+            let bytes = s.pick(&[1, 100, 5000]);
+            Body::Inline(Payload::json(format!("\"{}{}\"", s.draw(3), "x".repeat(bytes))))
+        })
+    }
+
     /// A new lease call that its worker may repeat.
     pub(super) fn repeatable_call(&self) -> Arc<RepeatableCall> {
         let bits = || self.scheduler.draw(usize::MAX) as u128;
@@ -165,7 +174,7 @@ impl World {
             };
             let token = job.life.running().map(|run| run.token);
             let (id, attempt) = (job.id.clone(), job.life.attempt);
-            let report = Report { id, job_type: None, attempt, token, outcome };
+            let report = Report { id, job_type: None, attempt, token, outcome, checkpoint: None };
             let arrival = self.arrival(self.scheduler.now(), 0.1, (0.2, 20.0));
             self.in_flight.lock().reports.push((arrival, report));
         }
@@ -234,6 +243,7 @@ impl World {
                     token: Some(run.token),
                     lease_seconds: None,
                     progress: None,
+                    checkpoint: self.checkpoint(),
                 };
                 let engine = self.engine_to_call(caller.as_ref());
                 let beaten = engine.heartbeat(beat).await;
@@ -276,6 +286,9 @@ impl World {
             job_type: None,
             attempt: job.life.attempt,
             token: Some(run.token),
+            checkpoint: self
+                .checkpoint()
+                .filter(|_| !matches!(outcome, ReportOutcome::Succeeded { .. })),
             outcome,
         };
         for _ in 0..=usize::from(self.fault_happens(0.3)) {

@@ -149,7 +149,7 @@ proptest! {
                 next.history.iter().rev().take_while(|entry| entry.hand_back.is_some()).count();
             prop_assert!(!handed_back || in_a_row <= 2, "no more hand-backs in a row");
             if let Event::HandBack { hand_back, .. } = &event {
-                let due = hand_back.until.or(life.latest_due_at()).unwrap();
+                let due = hand_back.until.or(life.latest_due_at()).unwrap_or(at);
                 prop_assert!(!handed_back || next.run_at().is_none_or(|run_at| run_at == due));
                 prop_assert_eq!(
                     next.counted_attempts() + u16::from(handed_back),

@@ -12,7 +12,7 @@ use crate::{
     calendar::window::Window,
     job::{
         Event, Lifecycle, Spec, State, Token, Version,
-        lifecycle::{Failure, PluginRetry, Reason, RetryDecision, Waiting, word},
+        lifecycle::{Failure, PluginRetry, Reason, ResultBody, RetryDecision, Waiting, word},
         retry::{Backoff, Jitter},
         spec::KeepResult,
     },
@@ -103,7 +103,7 @@ impl Scenario {
                     decided_at,
                 }
             }
-            ["heartbeat", attempt, "until", until] => {
+            ["heartbeat" | "checkpoint", attempt, "until", until] => {
                 Event::Heartbeat { attempt: number(attempt), until: instant(until), progress: None }
             }
             ["succeed", attempt] => {
@@ -178,6 +178,10 @@ impl Scenario {
             if event == "grant" {
                 self.granted = (self.life.version, now);
             } else {
+                if event.starts_with("checkpoint") {
+                    let bytes = bytes::Bytes::from(format!("{}", now.millis()));
+                    self.life.keep_checkpoint(ResultBody { bytes, ..result() });
+                }
                 match self.life.apply(&self.spec, self.event(event), now) {
                     Ok(life) => self.life = life,
                     Err(_) => refused = true,
@@ -239,6 +243,9 @@ impl Scenario {
                 write!(text, ", next looked at {}", in_seconds(life.wake_at(&self.spec).unwrap()))
                     .unwrap();
             }
+        }
+        if let Some(checkpoint) = &life.checkpoint {
+            write!(text, ", checkpoint {}", String::from_utf8_lossy(&checkpoint.bytes)).unwrap();
         }
         write!(text, ", version {}", life.version.0).unwrap();
         text

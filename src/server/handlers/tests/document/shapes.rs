@@ -141,6 +141,7 @@ fn a_job_conforms_to_its_schema() {
         granted: false,
         cancel: true,
         progress,
+        has_advanced: false,
         unknown: UnknownFields::default(),
     };
     for state in [
@@ -173,6 +174,7 @@ fn the_token_of_an_attempt_is_not_shown() {
         granted: false,
         cancel: false,
         progress: None,
+        has_advanced: false,
         unknown: UnknownFields::default(),
     };
     let text = shown(&job(State::Running(running)), Bodies::Whole).to_string();

@@ -75,6 +75,61 @@ async fn a_lease_call_carries_reports_and_answers_each() {
 }
 
 #[tokio::test]
+async fn a_job_that_is_handed_back_brings_its_checkpoint() {
+    let router = router().await;
+    json(&router, "PUT", "/v1/jobs/invoice/j1", json!({"data": 1})).await;
+    let lease = async |attempt: u64| {
+        let request = json!({
+            "types": ["invoice"], "wait_seconds": 5, "request_id": format!("request-{attempt:08}"),
+        });
+        let (_, leased) = json(&router, "POST", "/v1/leases", request.clone()).await;
+        let (_, again) = json(&router, "POST", "/v1/leases", request).await;
+        let token = |leased: &Value| leased["leases"][0]["token"].clone();
+        assert_eq!(token(&leased), token(&again), "a repeat gets the same lease");
+        assert_eq!(leased["leases"][0]["attempt"], attempt);
+        leased["leases"][0]["job"]["checkpoint"].clone()
+    };
+    let report = async |body: Value| json(&router, "POST", "/v1/jobs/invoice/j1", body).await;
+    assert_eq!(lease(1).await, Value::Null);
+    let beat = json!({"attempt": 1, "checkpoint": {"page": 1}});
+    assert_eq!(json(&router, "POST", "/v1/jobs/invoice/j1/heartbeat", beat).await.0, 200);
+    let (status, job) =
+        report(json!({"attempt": 1, "status": "released", "message": "no time"})).await;
+    assert_eq!((status, &job["state"], &job["handed_back"]), (200, &json!("scheduled"), &json!(1)));
+    assert_eq!(job["history"][0]["outcome"], "released");
+    assert_eq!(job["history"][0]["message"], "no time");
+    assert_eq!(lease(2).await, json!({"page": 1}));
+    for (field, wrong) in [
+        ("run_at", json!({"status": "snoozed"})),
+        ("delay_seconds", json!({"status": "released", "delay_seconds": 1})),
+        ("delay_seconds", json!({"status": "snoozed", "delay_seconds": 400_000_000})),
+        ("run_at", json!({"status": "failed", "run_at": "2030-01-01T00:00:00Z"})),
+        ("result", json!({"status": "released", "result": 1})),
+        ("retryable", json!({"status": "released", "retryable": false})),
+        ("checkpoint", json!({"status": "succeeded", "checkpoint": 1})),
+        ("message", json!({"status": "released", "message": "x".repeat(4097)})),
+    ] {
+        let mut wrong = wrong;
+        wrong["attempt"] = json!(2);
+        let (status, problem) = report(wrong).await;
+        assert_eq!((status, &problem["field"]), (400, &json!(field)), "{problem}");
+    }
+    let long = json!({"attempt": 2, "status": "failed", "checkpoint": "x".repeat(65_536)});
+    assert_eq!(report(long).await.0, 413);
+    let snoozed = json!({
+        "attempt": 2, "status": "snoozed", "delay_seconds": 3600, "checkpoint": [2],
+    });
+    let (status, job) = report(snoozed).await;
+    assert_eq!(
+        (status, &job["phase"], &job["checkpoint"]),
+        (200, &json!("scheduled"), &json!([2]))
+    );
+    let bad = json!({"types": ["invoice"], "request_id": "short"});
+    let (status, problem) = json(&router, "POST", "/v1/leases", bad).await;
+    assert_eq!((status, &problem["field"]), (400, &json!("request_id")));
+}
+
+#[tokio::test]
 async fn waiting_for_a_result_ends_with_408() {
     let router = router().await;
     json(&router, "PUT", "/v1/jobs/invoice/j1", json!({"data": 1})).await;

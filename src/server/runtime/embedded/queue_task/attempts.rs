@@ -89,6 +89,7 @@ async fn keep_alive(inner: &Inner, job: &Job, catalog: &Catalog, lease_until: &M
             token: Some(run.token),
             lease_seconds: Some(Seconds::from_millis(lease.as_millis() as u64)),
             progress: None,
+            checkpoint: None,
         };
         match inner.engine.heartbeat(beat).await {
             Ok(answer) => *lease_until.lock() = answer.expires_at,
@@ -128,9 +129,10 @@ async fn bounded(inner: &Inner, report: Report, lease_until: Timestamp) -> Repor
 async fn handle(inner: &Inner, handler: &Handler, job: Job) -> Report {
     let (id, attempt) = (job.id.clone(), job.life.attempt);
     let token = job.life.running().map(|run| run.token);
-    let loaded = match job.data.inline() {
-        Some(_) => Ok(Some(job)),
-        None => Box::pin(inner.engine.load(vec![job])).await.map(|mut jobs| jobs.pop()),
+    let loaded = if job.is_whole() {
+        Ok(Some(job))
+    } else {
+        Box::pin(inner.engine.load(vec![job])).await.map(|mut jobs| jobs.pop())
     };
     let handled = match loaded {
         Ok(Some(job)) => {
@@ -147,5 +149,5 @@ async fn handle(inner: &Inner, handler: &Handler, job: Job) -> Report {
         Handled::Failed { failure, retryable } => ReportOutcome::Failed { failure, retryable },
         Handled::HandedBack(hand_back) => ReportOutcome::HandedBack(hand_back),
     };
-    Report { id, job_type: None, attempt, token, outcome }
+    Report { id, job_type: None, attempt, token, outcome, checkpoint: None }
 }
