@@ -237,11 +237,11 @@ impl DynamoStore {
                 state,
                 jobs,
             }));
-            let at = if is_open { stored.live_at } else { now };
-            let [live, later, ended] = stored.at_least;
-            let at_least = ended || is_open && (live || later);
-            let running_weight = if is_open { stored.running_weight } else { 0 };
-            kept.insert(name, KeptCounts { at, at_least, running_weight });
+            if is_open {
+                let at_least = stored.at_least.contains(&true);
+                let QueueCounts { live_at: at, running_weight, .. } = stored;
+                kept.insert(name, KeptCounts { at, at_least, running_weight });
+            }
         }
         // Its jobs are newer than the last sweep.
         for name in uncounted {

@@ -17,7 +17,7 @@
 //! | queue with open buckets of an hour | `O#` | `hour#queue` |
 //! | bucket that has had jobs | `A#queue` | `hour#partition` |
 //! | queue that has had jobs | `Q#` | queue |
-//! | counts of a queue's jobs, whose turn it is to be counted | `N#`, `N#round` | queue, `-` |
+//! | counts of a queue's jobs, where counting goes on | `N#`, `N#cursor` | queue, `-` |
 //! | location of a client's id | `I#id` | `-` |
 //! | body | `D#id` | `mark#part` |
 //! | key of a job | `K#kind#type#key` | `-` |
@@ -329,8 +329,8 @@ pub(super) fn counts(queue: &QueueName) -> Key {
 }
 
 /// What one count of jobs leaves to the next.
-pub(super) fn count_round() -> Key {
-    Key::new("N#round", "-")
+pub(super) fn count_cursor() -> Key {
+    Key::new("N#cursor", "-")
 }
 
 /// The registry of buckets of a queue that have had jobs.

@@ -6,7 +6,7 @@
 //! all the time is on one page.
 //!
 //! ```text
-//!   up to MAX_QUEUES queues ─▶ back, then on ─▶ up to MAX_LANES buckets of an hour, merged ─▶ rows
+//!   up to MAX_QUEUES queues ─▶ back, then on ─▶ up to MAX_MERGED_BUCKETS buckets of an hour, merged ─▶ rows
 //! ```
 //!
 //! **A page has a bound of what it reads, whatever it finds.** Its [`Position`] says where the next
@@ -42,7 +42,7 @@ const MAX_PAST_FULL: (usize, usize) = (32, 8);
 /// Queues whose buckets are listed together.
 const MAX_QUEUES: usize = 32;
 /// Buckets of an hour whose rows are merged.
-const MAX_LANES: usize = 16;
+const MAX_MERGED_BUCKETS: usize = 16;
 /// Registrations of buckets that one request reads.
 const LISTED_BUCKETS: u32 = 32;
 /// Rows that the first request of a bucket reads beyond its share of the page.
@@ -211,9 +211,9 @@ impl Reading<'_> {
                 Some(_) => {}
                 None => {
                     let is_other = |hour: &Hour| bucket.as_ref().is_some_and(|(of, _)| of != hour);
-                    let belongs = taken
-                        .as_ref()
-                        .is_none_or(|(hour, lanes)| lanes.len() < MAX_LANES && !is_other(hour));
+                    let belongs = taken.as_ref().is_none_or(|(hour, partitions)| {
+                        partitions.len() < MAX_MERGED_BUCKETS && !is_other(hour)
+                    });
                     if !belongs {
                         break;
                     }
@@ -221,8 +221,8 @@ impl Reading<'_> {
             }
             next.items.pop_front();
             last = Some(s);
-            if let Some((hour, lane)) = bucket {
-                taken.get_or_insert_with(|| (hour, Vec::new())).1.push(lane);
+            if let Some((hour, partition)) = bucket {
+                taken.get_or_insert_with(|| (hour, Vec::new())).1.push(partition);
             }
         }
         if at.buckets.to.is_none() {
@@ -234,14 +234,14 @@ impl Reading<'_> {
     /// Reads the rows of these buckets of an hour. Returns where the page ends if it ends there.
     async fn read_buckets(
         &mut self,
-        (hour, lanes): &(Hour, Vec<Partition>),
+        (hour, partitions): &(Hour, Vec<Partition>),
         at: &Position,
     ) -> Result<Option<String>, StoreError> {
-        let rest = |lane| {
-            let p = key::bucket(lane, *hour, false);
+        let rest = |partition| {
+            let p = key::bucket(partition, *hour, false);
             Rest::new(p, at.rows(*hour), at.is_later, &at.row)
         };
-        let mut rests: Vec<Rest> = lanes.iter().map(rest).collect();
+        let mut rests: Vec<Rest> = partitions.iter().map(rest).collect();
         let mut last = String::new();
         loop {
             let wanted = (self.query.limit as usize).saturating_sub(self.page.jobs.len());

@@ -61,7 +61,7 @@ const MIN_LATER_AGE: Duration = Duration::from_secs(50);
 
 /// What one sweep leaves to the next.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-struct Round {
+struct CountCursor {
     /// The queue that was counted last.
     #[serde(default)]
     after: String,
@@ -98,11 +98,11 @@ impl DynamoStore {
     /// Counts the jobs of the queues whose turn it is, until `until`.
     pub(super) async fn recount(&self, until: Timestamp) -> Result<(), StoreError> {
         self.complete_list().await?;
-        let stored = self.table.get(&[key::count_round()]).await?.pop().flatten();
+        let stored = self.table.get(&[key::count_cursor()]).await?.pop().flatten();
         let before = stored.as_ref().and_then(|item| item.text(row::RECORD));
-        let mut round: Round =
+        let mut cursor: CountCursor =
             before.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
-        let queues = self.queues_to_count(&mut round).await?;
+        let queues = self.queues_to_count(&mut cursor).await?;
         let keys: Vec<Key> = queues.iter().map(key::counts).collect();
         let known = if keys.is_empty() { Vec::new() } else { self.table.get(&keys).await? };
         let budget = &Budget(AtomicU64::new(MAX_ROWS));
@@ -124,23 +124,26 @@ impl DynamoStore {
         let counts = stream::iter(counts).buffered(MAX_CONCURRENT_QUEUES);
         for (queue, next_at) in counts.collect::<Vec<_>>().await.into_iter().flatten() {
             match next_at {
-                Some(at) if round.pending.len() < MAX_PENDING => {
-                    round.pending.insert(queue, at.millis());
+                Some(at) if cursor.pending.len() < MAX_PENDING => {
+                    cursor.pending.insert(queue, at.millis());
                 }
-                _ => drop(round.pending.remove(&queue)),
+                _ => drop(cursor.pending.remove(&queue)),
             }
         }
-        let text = serde_json::to_string(&round)
+        let text = serde_json::to_string(&cursor)
             .map_err(|error| StoreError::corrupt_in("a value cannot be encoded", error))?;
         if before == Some(text.as_str()) {
             return Ok(());
         }
-        let item = Item::new(key::count_round(), [(row::RECORD, Val::S(text))]);
+        let item = Item::new(key::count_cursor(), [(row::RECORD, Val::S(text))]);
         self.table.write(&[Change::Put(item)]).await.map(drop)
     }
 
     /// The queues whose turn it is, in order.
-    async fn queues_to_count(&self, round: &mut Round) -> Result<Vec<QueueName>, StoreError> {
+    async fn queues_to_count(
+        &self,
+        cursor: &mut CountCursor,
+    ) -> Result<Vec<QueueName>, StoreError> {
         let now = self.now();
         let hour = Hour::of(now);
         let last = format!("{}{}", hour.text(), key::LAST);
@@ -148,16 +151,16 @@ impl DynamoStore {
         let listed = listed.iter().filter_map(|item| key::active_of(&item.key.s));
         let mut queues: BTreeSet<QueueName> = listed.map(|(_, queue)| queue).collect();
         let is_due = |(_, at): &(&QueueName, &i64)| **at <= now.millis();
-        queues.extend(round.pending.iter().filter(is_due).map(|(queue, _)| queue.clone()));
+        queues.extend(cursor.pending.iter().filter(is_due).map(|(queue, _)| queue.clone()));
         // In turns, if there are too many.
         let (front, behind): (Vec<_>, Vec<_>) =
-            queues.into_iter().partition(|queue| queue.as_str() <= round.after.as_str());
+            queues.into_iter().partition(|queue| queue.as_str() <= cursor.after.as_str());
         let mut queues: Vec<QueueName> = behind.into_iter().chain(front).collect();
         queues.truncate(MAX_QUEUES - MAX_LATER_QUEUES);
         if let Some(last) = queues.last() {
-            round.after = last.to_string();
+            cursor.after = last.to_string();
         }
-        let from = if round.later > last { round.later.clone() } else { last };
+        let from = if cursor.later > last { cursor.later.clone() } else { last };
         let query = PageQuery {
             p: key::ACTIVE.into(),
             from: from.clone(),
@@ -174,13 +177,13 @@ impl DynamoStore {
                 is_whole = false;
                 break;
             }
-            round.later.clone_from(&item.key.s);
+            cursor.later.clone_from(&item.key.s);
             if !later.contains(&queue) && !queues.contains(&queue) {
                 later.push(queue);
             }
         }
         if is_whole {
-            round.later.clear();
+            cursor.later.clear();
         }
         queues.extend(later);
         Ok(queues)

@@ -64,7 +64,7 @@ impl DynamoStore {
         let from = if sums_all {
             key::FIRST.to_string()
         } else {
-            Hour::of(counts.at - MAX_REGISTER_DELAY).text()
+            Hour::of(counts.at.min(now) - MAX_REGISTER_DELAY).text()
         };
         let to = format!("{}{}", Hour::of(now).text(), key::LAST);
         let registered = self.all(key::all(queue), from, to).await?;

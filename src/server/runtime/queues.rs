@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
-use super::{Server, autoscaling, workers::Workers};
+use super::{Server, autoscaling, embedded::queue_task::QueueSnapshot, workers::Workers};
 use tidegate_core::{
     job::{QueueName, TypeName},
     port::job_store::{Depths, StateFilter},
@@ -15,7 +15,7 @@ use tidegate_core::{
     time::Timestamp,
 };
 use tidegate_engine::{
-    Error,
+    Catalog, Error,
     request::{QueueExplanation, QueueStatus},
 };
 
@@ -115,7 +115,8 @@ impl Server {
     pub async fn queue_status(&self, name: &QueueName) -> Result<QueueStatus, Error> {
         let depth = self.inner.engine.ports().store.depth(Some(name)).await?;
         let workers = self.shared_workers().await?;
-        self.status_in(name, &depth, &workers, Duration::ZERO).await
+        let catalog = self.inner.engine.catalog().await?;
+        self.status_in(name, &catalog, &depth, &workers, Duration::ZERO).await
     }
 
     /// The status of each queue in `names`, from one read of all depths. `None`: no such queue.
@@ -129,8 +130,9 @@ impl Server {
     ) -> Result<Vec<Option<QueueStatus>>, Error> {
         let depth = &self.inner.engine.ports().store.depth(None).await?;
         let workers = &*self.shared_workers().await?;
+        let catalog = &*self.inner.engine.catalog().await?;
         let statuses = names.map(|name| async move {
-            match self.status_in(name, depth, workers, MAX_EXPLANATION_AGE).await {
+            match self.status_in(name, catalog, depth, workers, MAX_EXPLANATION_AGE).await {
                 Ok(status) => Ok(Some(status)),
                 Err(Error::NotFound { .. }) => Ok(None),
                 Err(error) => Err(error),
@@ -191,13 +193,13 @@ impl Server {
     async fn status_in(
         &self,
         name: &QueueName,
+        catalog: &Catalog,
         depths: &Depths,
         workers: &Workers,
         max_age: Duration,
     ) -> Result<QueueStatus, Error> {
         let engine = &self.inner.engine;
-        engine.queue(name).await?;
-        let catalog = engine.catalog().await?;
+        catalog.queue(name)?;
         let mut depth: BTreeMap<&'static str, u64> = BTreeMap::new();
         let mut types: Vec<TypeName> =
             catalog.types_of(name).map(|(name, _)| name.clone()).collect();
@@ -210,15 +212,28 @@ impl Server {
         }
         let now = engine.now();
         let store = &engine.ports().store;
-        let due = store.count_due(name, &types, now, store.capabilities().max_counted_due).await?;
+        // A queue without live jobs is not read.
+        let is_idle = depths.kept.as_ref().is_some_and(|kept| !kept.contains_key(name));
+        let most = store.capabilities().max_counted_due;
+        let due = if is_idle {
+            BTreeMap::new()
+        } else {
+            store.count_due(name, &types, now, most).await?
+        };
         let oldest = if due.is_empty() {
             None
         } else {
             let oldest = engine.oldest_due([(name.clone(), types)].into(), now).await?;
             oldest.into_values().next().flatten()
         };
-        let snapshot = self.inner.queue_snapshot(name).await?;
-        let explanation = if due.is_empty() {
+        let snapshot = if is_idle {
+            QueueSnapshot::default()
+        } else {
+            self.inner.queue_snapshot(name).await?
+        };
+        let explanation = if is_idle {
+            Arc::default()
+        } else if due.is_empty() {
             let constraints = engine.constraints_in_use(name).await?;
             Arc::new(QueueExplanation { constraints, ..QueueExplanation::default() })
         } else {
@@ -227,7 +242,7 @@ impl Server {
         let QueueExplanation { held, startable, constraints, more, .. } = &*explanation;
         let ready = due.values().sum();
         let desired_workers = autoscaling::desired_workers(
-            &catalog,
+            catalog,
             name,
             &due,
             (startable, *more),
@@ -240,7 +255,6 @@ impl Server {
             (None, Some(kept)) => kept.map_or(0, |kept| kept.running_weight),
             (None, None) => engine.running_weight(name, running).await?,
         };
-        // A queue that was never counted has no jobs.
         let counted_at = kept.map(|kept| kept.map_or(now, |kept| kept.at));
         let depth_at_least = kept.flatten().is_some_and(|kept| kept.at_least);
         Ok(QueueStatus {
@@ -252,7 +266,7 @@ impl Server {
             oldest_due_at: oldest,
             held: held.clone(),
             desired_workers,
-            workers: self.inner.active_workers(workers, name, &catalog),
+            workers: self.inner.active_workers(workers, name, catalog),
             lateness_seconds: snapshot.mean_lateness_seconds,
             constraints: constraints.clone(),
         })

@@ -13,6 +13,21 @@ use tidegate_core::{
     validate,
 };
 
+impl Catalog {
+    /// The configuration of a queue. The default queue has one even if it was never set.
+    ///
+    /// # Errors
+    ///
+    /// 404 `queue_not_found`; 503 if it cannot be read.
+    pub fn queue(&self, name: &QueueName) -> Result<QueueItem, Error> {
+        self.refuse_unreadable(ItemKind::Queue, name.as_str())?;
+        let missing =
+            || Error::NotFound { code: ErrorCode::QueueNotFound, what: format!("queue {name}") };
+        let implicit = (name.as_str() == DEFAULT_QUEUE).then(QueueItem::default);
+        self.queues.get(name).cloned().or(implicit).ok_or_else(missing)
+    }
+}
+
 impl Engine {
     /// Sets the configuration of a queue as a whole. Returns the item, and whether it is new.
     ///
@@ -137,12 +152,7 @@ impl Engine {
     ///
     /// 404 `queue_not_found`.
     pub async fn queue(&self, name: &QueueName) -> Result<QueueItem, Error> {
-        let catalog = self.catalog().await?;
-        catalog.refuse_unreadable(ItemKind::Queue, name.as_str())?;
-        let missing =
-            || Error::NotFound { code: ErrorCode::QueueNotFound, what: format!("queue {name}") };
-        let implicit = (name.as_str() == DEFAULT_QUEUE).then(QueueItem::default);
-        catalog.queues.get(name).cloned().or(implicit).ok_or_else(missing)
+        self.catalog().await?.queue(name)
     }
 
     /// Removes a queue's configuration.

@@ -11,6 +11,7 @@ use tidegate_backends::{
 use tidegate_core::{
     job::{Payload, QueueName, type_config::TypeConfig},
     port::{Clock, job_store::ListQuery},
+    queue::QueueConfig,
     target::{Push, TargetConfig},
 };
 use tidegate_engine::{memory::FakeClock, request::NewJob, testkit::builders::name};
@@ -91,4 +92,22 @@ async fn an_open_dashboard_costs_cents_a_day() {
     home.clock.advance(Duration::from_secs(30));
     let status = home.server.queue_status(&queue).await.unwrap();
     assert_eq!(status.counted_at, Some(home.clock.now() - Duration::from_secs(30)));
+}
+
+#[tokio::test]
+async fn a_look_at_idle_queues_reads_next_to_nothing() {
+    let home = Home::new().await;
+    let queues: Vec<QueueName> = (0..300).map(|n| name(&format!("queue-{n}"))).collect();
+    for queue in &queues {
+        let config = QueueConfig { concurrency: Some(1), ..QueueConfig::default() };
+        home.server.put_queue(queue, config, None).await.unwrap();
+    }
+    home.enqueue(10).await;
+    home.sweep().await;
+    home.server.queue_statuses(queues.iter()).await.unwrap();
+    let before = home.table.bill();
+    let statuses = home.server.queue_statuses(queues.iter()).await.unwrap();
+    assert!(statuses.iter().flatten().all(|status| status.counted_at == Some(home.clock.now())));
+    let reads = (home.table.bill() - before).reads;
+    assert!(statuses.len() == 300 && reads <= 10.0, "{reads} units for 300 idle queues");
 }
