@@ -12,6 +12,7 @@
 //! Configurations are defined in `tidegate-core`, schemas included, and re-exported here.
 
 mod any_value;
+mod audit;
 #[cfg(feature = "client")]
 pub mod client;
 mod config;
@@ -29,6 +30,7 @@ mod push;
 mod token;
 
 pub use any_value::{AnyValue, FRAME};
+pub use audit::{AuditEntry, AuditPage};
 pub use config::{
     ConstraintUse, JobTypePage, JobTypeView, QueuePage, QueueStatus, QueueView, ScheduleBody,
     SchedulePage, ScheduleView, TriggerPage, TriggerView,

@@ -5,6 +5,7 @@
 //! it.
 
 mod args;
+mod audit;
 #[cfg(feature = "aws")]
 mod aws;
 mod backup;
@@ -154,6 +155,8 @@ pub enum Command {
     /// Create, list and revoke access tokens.
     #[command(subcommand)]
     Token(token::Command),
+    /// List which token changed what, and when.
+    Audit(audit::Args),
     /// Lease jobs and run a command for each.
     Work(work::Args),
     /// Measure the performance of the server on this machine.
@@ -220,6 +223,7 @@ pub async fn run_in(command: Command, ctx: &Context) -> ExitCode {
         Command::Event(command) => Box::pin(events::run(command, ctx)).await,
         Command::Plugin(command) => Box::pin(plugin::run(command, ctx)).await,
         Command::Token(command) => token::run(command, ctx).await,
+        Command::Audit(args) => audit::run(args, ctx).await,
         Command::Work(args) => work::run(args, ctx).await,
         Command::Bench(args) => Box::pin(bench::run(args, ctx)).await,
         Command::Backup(args) => backup::run(args, ctx).await,

@@ -20,7 +20,7 @@ use axum::{
     http::{HeaderMap, HeaderValue, header, request::Parts},
 };
 
-use super::{Api, ApiOptions, error::Problem};
+use super::{Api, ApiOptions, audit::AuditNotes, error::Problem};
 use crate::auth::{AuthError, Bounds, Credentials, Principal, Scope};
 use tidegate_core::job::{Job, JobId, Token, TypeName, type_config::TypeConfig};
 use tidegate_engine::{Catalog, Error};
@@ -93,6 +93,9 @@ where
             Err(refused) => Err(refused),
         };
         let caller = answer.map_err(|error| unknown(&error, &parts.headers))?;
+        if let Some(notes) = parts.extensions.get::<AuditNotes>() {
+            notes.caller(&caller.name);
+        }
         if !N::ANY.iter().any(|scope| caller.may(*scope)) {
             return Err(forbidden(N::ANY));
         }

@@ -40,6 +40,10 @@ pub(super) const NOSNIFF: HeaderValue = HeaderValue::from_static("nosniff");
 #[derive(Clone, Copy, Debug)]
 pub struct Overloaded;
 
+/// The id of a request, for its handler.
+#[derive(Clone, Debug)]
+pub(super) struct RequestId(pub String);
+
 /// Passes `request` to the routes, and completes the answer.
 pub(crate) async fn envelope(
     State(options): State<Arc<ApiOptions>>,
@@ -47,6 +51,8 @@ pub(crate) async fn envelope(
     next: Next,
 ) -> Response {
     let id = request_id(&options, request.headers());
+    let shown_id = RequestId(id.to_str().unwrap_or_default().to_owned());
+    request.extensions_mut().insert(shown_id);
     let encoding = media::of_answer(request.headers()).unwrap_or_default();
     // Copies: a slice would keep the whole read buffer alive until the answer is written.
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());

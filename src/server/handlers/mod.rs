@@ -11,6 +11,7 @@
 //! Each handler has its own documentation; [`openapi`] collects it.
 
 mod access;
+mod audit;
 mod body;
 mod bound;
 mod config;
@@ -150,6 +151,7 @@ fn routes() -> OpenApiRouter<Api> {
         .merge(plugins::routes())
         .merge(tokens::routes())
         .merge(doctor::routes())
+        .merge(audit::routes())
         .merge(health::routes())
 }
 
@@ -159,7 +161,10 @@ pub fn router(server: Server, options: ApiOptions) -> Router {
     let options = Arc::new(options);
     let most = server.options().answer_bytes;
     let hosts = Hosts::new(Arc::clone(&options.auth), &server.options().public_url);
-    let resources = resources.with_state(Api { server, options: Arc::clone(&options) });
+    let api = Api { server, options: Arc::clone(&options) };
+    let audited = (api.clone(), Arc::new(audit::audited_routes(&document)));
+    let resources =
+        resources.with_state(api).layer(middleware::from_fn_with_state(audited, audit::audit));
     let routes =
         resources.merge(openapi::route(document)).merge(dashboard::route(&options.dashboard));
     let bound =

@@ -14,6 +14,7 @@
 //! differs. In the embedded mode, the task of a queue runs its ticks one after the other. What
 //! arrives during a commit goes into the next tick, so batches grow with load.
 
+mod audit;
 mod autoscaling;
 mod builder;
 pub(crate) mod bulk;

@@ -432,6 +432,12 @@ impl Tour<'_> {
             listed["tokens"][0].get("token").is_none() && listed["tokens"][0]["name"] == "ops",
             "{listed}"
         );
+        let audit = known.ask(Method::GET, "/v1/audit", &[], Value::Null, 200).await;
+        let last = &audit["entries"][0];
+        assert_eq!(
+            (&last["action"], &last["caller"]),
+            (&json!("create_token"), &json!("anonymous"))
+        );
         let checked = known.ask(Method::GET, "/v1/doctor", &[], Value::Null, 200).await;
         assert!(checked["checks"].as_array().is_some_and(|checks| !checks.is_empty()), "{checked}");
         known.ask(Method::DELETE, "/v1/tokens/{id}", &[id, "?force=true"], Value::Null, 204).await;

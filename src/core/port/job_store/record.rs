@@ -31,12 +31,14 @@ pub enum RecordKind {
     Demand,
     /// The claims of a lease call that its worker may repeat. Kept as long as their leases.
     Lease,
+    /// An entry of the audit log: a change by a caller.
+    Audit,
 }
 
 impl RecordKind {
     /// Every kind.
-    pub const ALL: [Self; 5] =
-        [Self::Reply, Self::DeadLetter, Self::Worker, Self::Demand, Self::Lease];
+    pub const ALL: [Self; 6] =
+        [Self::Reply, Self::DeadLetter, Self::Worker, Self::Demand, Self::Lease, Self::Audit];
 
     /// The kind's name in stores.
     pub fn as_str(self) -> &'static str {
@@ -46,6 +48,7 @@ impl RecordKind {
             Self::Worker => "worker",
             Self::Demand => "demand",
             Self::Lease => "lease",
+            Self::Audit => "audit",
         }
     }
 

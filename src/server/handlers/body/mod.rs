@@ -22,6 +22,7 @@ pub use self::read::read;
 
 use self::read::{too_deep, too_deep_in};
 use super::{
+    audit::AuditNotes,
     error::Problem,
     media,
     msgpack::{self, Malformed},
@@ -73,12 +74,17 @@ impl<S: Send + Sync> FromRequest<S> for Body {
         let encoding = media::of_content(request.headers())?;
         let has_type = request.headers().contains_key(header::CONTENT_TYPE);
         let BodyLimit(most) = *request.extensions().get().expect("every route has a limit");
+        let notes = request.extensions().get::<AuditNotes>().cloned();
         let bytes = bounded(request, most).await?;
         if !has_type && !bytes.is_empty() {
             let detail = "a body needs Content-Type: application/json or application/msgpack";
             return Err(Problem::new(ErrorCode::UnsupportedMediaType, detail));
         }
-        Self::new(encoding, bytes)
+        let body = Self::new(encoding, bytes)?;
+        if let Some(notes) = notes {
+            notes.body(&body.json);
+        }
+        Ok(body)
     }
 }
 

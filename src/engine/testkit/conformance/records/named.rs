@@ -27,11 +27,13 @@ async fn names(
 
 /// Records are read in pages by name, each kind separately, and are unchanged.
 pub async fn records_are_found_by_the_beginning_of_their_names(store: &dyn JobStore) {
-    use RecordKind::{DeadLetter, Reply};
+    use RecordKind::{Audit, DeadLetter, Reply};
     let puts = [
         (Reply, "b-2"),
         (Reply, "a-1"),
         (DeadLetter, "b-9"),
+        (Audit, "b-8"),
+        (Audit, "a-8"),
         (Reply, "b-1"),
         (Reply, "b-10"),
         (Reply, "bb-1"),
@@ -44,6 +46,7 @@ pub async fn records_are_found_by_the_beginning_of_their_names(store: &dyn JobSt
     assert_eq!(names(store, Reply, "b-", Some("a"), 1).await, ["b-1"]);
     assert_eq!(names(store, Reply, "", Some("b-2"), 1000).await, ["bb-1", "c"]);
     assert_eq!(names(store, DeadLetter, "", None, 1000).await, ["b-9"]);
+    assert_eq!(names(store, Audit, "", None, 1000).await, ["a-8", "b-8"]);
     let query =
         |kind, prefix: &str| RecordQuery { kind, prefix: prefix.into(), after: None, limit: 1 };
     let pages = store

@@ -22,7 +22,7 @@ fn operations(document: &Value) -> BTreeSet<String> {
 #[test]
 fn every_route_is_documented() {
     let wanted = "
-        get /healthz, get /metrics, get /openapi.json, get /readyz, get /v1/dead-letters,
+        get /healthz, get /metrics, get /openapi.json, get /readyz, get /v1/audit, get /v1/dead-letters,
         post /v1/dead-letters/replay, delete /v1/dead-letters/{id}, get /v1/dead-letters/{id},
         post /v1/dead-letters/{id}/replay, get /v1/doctor, post /v1/events, get /v1/job-types,
         delete /v1/job-types/{type}, get /v1/job-types/{type}, patch /v1/job-types/{type},

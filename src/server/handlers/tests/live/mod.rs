@@ -2,6 +2,7 @@
 
 mod access;
 mod attempts;
+mod audit;
 mod bounds;
 mod config;
 mod events;

@@ -1,0 +1,116 @@
+//! The audit log: which caller changed what, and when.
+//!
+//! An entry is a record of the store. Its name begins with its time counted down, so that the store
+//! lists the newest first. Entries are kept for 90 days, and of too many the oldest go first.
+
+use std::time::Duration;
+
+use super::Server;
+use tidegate_api::AuditEntry;
+use tidegate_core::port::{
+    Write,
+    job_store::{Record, RecordKind, RecordQuery},
+};
+use tidegate_engine::Error;
+
+/// How long an entry is kept.
+const RETENTION: Duration = Duration::from_hours(90 * 24);
+/// Most entries that are kept, give or take [`WRITES_PER_PURGE`].
+const MAX_ENTRIES: u64 = 20_000;
+/// Old entries are dropped with one of so many writes, on average.
+const WRITES_PER_PURGE: u128 = 64;
+/// Most entries that one purge drops.
+const MAX_PURGED_PER_CALL: u32 = 1000;
+
+impl Server {
+    /// Adds an entry to the audit log.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub async fn record_audit(&self, entry: &AuditEntry) -> Result<(), Error> {
+        let ports = self.inner.engine.ports();
+        let bytes =
+            serde_json::to_vec(entry).map_err(|error| Error::Internal(error.to_string()))?;
+        let (kind, drawn) = (RecordKind::Audit, ports.entropy.bits());
+        let countdown = u64::MAX - entry.at.millis().max(0).unsigned_abs();
+        let name = format!("{countdown:016x}-{:08x}", drawn >> 96);
+        let record = Record { kind, name, until: entry.at + RETENTION, bytes };
+        ports.store.commit(vec![vec![Write::PutRecord(record)]]).await?;
+        if drawn.is_multiple_of(WRITES_PER_PURGE) {
+            let purge = ports.store.purge(kind, self.now(), MAX_ENTRIES, MAX_PURGED_PER_CALL);
+            if let Err(error) = purge.await {
+                tracing::warn!(%error, "old audit entries were not removed");
+            }
+        }
+        Ok(())
+    }
+
+    /// A page of the audit log, newest first, after the cursor `after`, and the cursor of the next
+    /// page. An entry that cannot be read is logged and left out.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub async fn audit(
+        &self,
+        after: Option<String>,
+        limit: u32,
+    ) -> Result<(Vec<AuditEntry>, Option<String>), Error> {
+        let (kind, now) = (RecordKind::Audit, self.now());
+        let query = RecordQuery { kind, prefix: String::new(), after, limit };
+        let store = &self.inner.engine.ports().store;
+        let page = store.records(&[query]).await?.pop().unwrap_or_default();
+        let next = page.last().filter(|_| page.len() as u32 == limit);
+        let next = next.map(|record| record.name.clone());
+        let kept = page.iter().filter(|record| now < record.until);
+        let read = |record: &Record| {
+            serde_json::from_slice(&record.bytes)
+                .inspect_err(|error| tracing::error!(%error, "an audit entry cannot be read"))
+                .ok()
+        };
+        Ok((kept.filter_map(read).collect(), next))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::runtime::testing;
+    use tidegate_core::port::Clock as _;
+    use tidegate_engine::memory::FakeClock;
+
+    #[tokio::test]
+    async fn an_entry_is_listed_for_ninety_days() {
+        let clock = Arc::new(FakeClock::default());
+        let server = testing::builder(&clock).serverless().start().await.unwrap();
+        let entry = |action: &str| AuditEntry {
+            at: clock.now(),
+            caller: "ops".into(),
+            action: action.into(),
+            path: "/v1/queues/mail".into(),
+            query: None,
+            status: 200,
+            request_id: String::new(),
+            with: None,
+        };
+        for action in ["put_queue", "pause_queue"] {
+            server.record_audit(&entry(action)).await.unwrap();
+            clock.advance(Duration::from_millis(1));
+        }
+        let actions = async || {
+            let (entries, next) = server.audit(None, 100).await.unwrap();
+            assert_eq!(next, None);
+            entries.into_iter().map(|entry| entry.action).collect::<Vec<_>>()
+        };
+        assert_eq!(actions().await, ["pause_queue", "put_queue"]);
+        clock.advance(RETENTION.saturating_sub(Duration::from_millis(3)));
+        assert_eq!(actions().await, ["pause_queue", "put_queue"]);
+        clock.advance(Duration::from_millis(1));
+        assert_eq!(actions().await, ["pause_queue"]);
+        clock.advance(Duration::from_millis(1));
+        assert!(actions().await.is_empty());
+    }
+}
