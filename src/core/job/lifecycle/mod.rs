@@ -21,11 +21,12 @@
 //! every write, and conditional writes of the store compare it.
 //!
 //! Read in this order: [`state`], [`failure`], [`result_body`], [`history`] (the parts), [`event`]
-//! (what may happen), `transition` (**what follows**), `replies` (duplicate replies), `wake` (when
+//! (what may happen), `transition` (**what follows**), `hand_back` (of a hand-back), `replies` (duplicate replies), `wake` (when
 //! the maintenance sweep processes a job).
 
 pub mod event;
 pub mod failure;
+mod hand_back;
 pub mod history;
 mod replies;
 pub mod result_body;

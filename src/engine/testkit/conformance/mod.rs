@@ -12,6 +12,7 @@
 
 mod damage;
 mod due;
+mod hand_backs;
 mod jobs;
 mod lists;
 mod records;
@@ -20,6 +21,7 @@ mod work_queue;
 
 pub use damage::*;
 pub use due::*;
+pub use hand_backs::*;
 pub use jobs::*;
 pub use lists::*;
 pub use records::*;

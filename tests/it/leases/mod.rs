@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
+mod repeated;
+
 use std::{pin::pin, sync::Arc, time::Duration};
 
 use futures_util::poll;
@@ -18,10 +20,7 @@ use tidegate_core::{
         lifecycle::{EndedAs, Reason},
         type_config::TypeConfig,
     },
-    port::{
-        job_store::{RecordKind, RecordQuery, SharedStore},
-        policy::NoPolicy,
-    },
+    port::{job_store::SharedStore, policy::NoPolicy},
     queue::QueueConfig,
     time::Seconds,
 };
@@ -234,134 +233,6 @@ async fn a_job_leased_to_a_gone_worker_is_retried_before_lease_end() {
 fn repeatable(server: &Server, id: &str, types: &[&str], max: u32) -> LeaseRequest {
     let call = server.repeatable_call(&format!("request-{id:0>16}"), None).unwrap();
     LeaseRequest { call: Some(call), wait: Duration::ZERO, ..ask(types, max) }
-}
-
-async fn succeed(server: &Server, jobs: &[Job]) {
-    let report = |job: &Job| Report {
-        id: job.id.clone(),
-        job_type: None,
-        attempt: job.life.attempt,
-        token: job.life.running().map(|run| run.token),
-        outcome: ReportOutcome::Succeeded { result: None },
-        checkpoint: None,
-    };
-    for answer in server.report(jobs.iter().map(report).collect()).await {
-        answer.unwrap();
-    }
-}
-
-/// What a worker knows of its leases, in the order of their ids.
-fn shown(jobs: &[Job]) -> Vec<(JobId, u16, String)> {
-    let lease = |job: &Job| {
-        let token = job.life.running().unwrap().token.secret().unwrap();
-        (job.id.clone(), job.life.attempt, token)
-    };
-    let mut shown: Vec<_> = jobs.iter().map(lease).collect();
-    shown.sort_unstable();
-    shown
-}
-
-#[tokio::test]
-async fn a_lease_call_that_is_repeated_gets_the_same_leases() {
-    for limit in [None, Some(3)] {
-        let Harness { server, clock, objects, store } = harness().await;
-        let config = QueueConfig { concurrency: limit, ..QueueConfig::default() };
-        server.put_queue(&name("a"), config, None).await.unwrap();
-        for letter in ["a", "a", "b", "a", "b"] {
-            enqueue(&server, letter).await;
-        }
-        for types in [&["a"][..], &["a", "b"]] {
-            let id = types.concat();
-            let request = |server: &Server| repeatable(server, &id, types, 2);
-            let first = server.lease(request(&server)).await.unwrap().jobs;
-            assert_eq!(first.len(), 2);
-            let until = first[0].life.running().unwrap().lease_until;
-            clock.advance(Duration::from_mins(30));
-            let again = server.lease(request(&server)).await.unwrap().jobs;
-            assert_eq!(shown(&again), shown(&first));
-            assert!(again[0].life.running().unwrap().lease_until > until, "it is renewed");
-            succeed(&server, &again[..1]).await;
-            let rest = server.lease(request(&server)).await.unwrap().jobs;
-            assert_eq!(shown(&rest), shown(&again[1..]), "one has ended");
-        }
-        server.stop().await;
-        // In another process, too.
-        let server = start(&store, &clock, &objects).await;
-        let repeat = || repeatable(&server, "ab", &["a", "b"], 2);
-        let kept = server.lease(repeat()).await.unwrap().jobs;
-        assert_eq!(kept.len(), 1);
-        let other = repeatable(&server, "c", &["a"], 2);
-        assert!(
-            shown(&server.lease(other).await.unwrap().jobs).iter().all(|one| one.0 != kept[0].id)
-        );
-        succeed(&server, &kept).await;
-        assert!(
-            shown(&server.lease(repeat()).await.unwrap().jobs)
-                .iter()
-                .all(|one| one.0 != kept[0].id)
-        );
-        let (kind, after) = (RecordKind::Lease, None);
-        let query = RecordQuery { kind, prefix: String::new(), after, limit: 100 };
-        let records = async || store.records(std::slice::from_ref(&query)).await.unwrap()[0].len();
-        assert!(records().await > 0);
-        clock.advance(Duration::from_hours(2));
-        server.engine().drop_lease_records().await.unwrap();
-        assert_eq!(records().await, 0, "records go with their leases");
-        server.stop().await;
-    }
-}
-
-#[tokio::test]
-async fn a_lease_call_that_is_repeated_while_it_waits_ends() {
-    let Harness { server, .. } = harness().await;
-    let request =
-        || LeaseRequest { wait: Duration::from_secs(20), ..repeatable(&server, "x", &["a"], 1) };
-    let mut first = Box::pin(server.lease(request()));
-    for _ in 0..50 {
-        assert!(poll!(&mut first).is_pending());
-        tokio::task::yield_now().await;
-    }
-    let mut second = Box::pin(server.lease(request()));
-    let mut ended = None;
-    for _ in 0..100_000 {
-        assert!(poll!(&mut second).is_pending());
-        if let std::task::Poll::Ready(leased) = poll!(&mut first) {
-            ended = Some(leased);
-            break;
-        }
-        tokio::task::yield_now().await;
-    }
-    assert!(ended.expect("it ends").unwrap().jobs.is_empty());
-    let job = enqueue(&server, "a").await;
-    assert_eq!(second.await.unwrap().jobs[0].id, job.id);
-    server.stop().await;
-}
-
-#[tokio::test]
-async fn a_lease_that_a_repeat_has_got_is_not_handed_back() {
-    let Harness { server, .. } = harness().await;
-    let job = enqueue(&server, "a").await;
-    let first = server.lease(repeatable(&server, "x", &["a"], 1)).await.unwrap().jobs;
-    let repeat = server.lease(repeatable(&server, "x", &["a"], 1)).await.unwrap().jobs;
-    let not_received = |job: &Job| Report {
-        id: job.id.clone(),
-        job_type: None,
-        attempt: job.life.attempt,
-        token: job.life.running().map(|run| run.token),
-        outcome: ReportOutcome::NotReceived {
-            revision: job.life.revision,
-            message: "it was gone".into(),
-        },
-        checkpoint: None,
-    };
-    // The server notices the end of the first connection late.
-    let answers = server.report(vec![not_received(&first[0])]).await;
-    assert!(answers[0].is_err());
-    assert!(server.job(&job.id, None).await.unwrap().life.running().is_some());
-    let answers = server.report(vec![not_received(&repeat[0])]).await;
-    let life = &answers[0].as_ref().unwrap().life;
-    assert_eq!((life.run_at().is_some(), life.counted_attempts()), (true, 0));
-    server.stop().await;
 }
 
 /// The leases that `worker` gets at once, if it sends these reports and requests all that it can
