@@ -40,6 +40,7 @@ impl World {
                 worker: Some("events".into()),
                 lease: None,
                 dispatch: Dispatch::Claim,
+                call: None,
             }];
             let reports_now = std::mem::take(&mut reports);
             let input = TickInput { reports: reports_now, demands, ..TickInput::default() };
@@ -68,6 +69,7 @@ impl World {
                     attempt: job.life.attempt,
                     token: job.life.running().map(|run| run.token),
                     outcome,
+                    checkpoint: None,
                 });
             }
         }
