@@ -138,7 +138,7 @@ const fn units(
 pub const PLAIN: Case = Case {
     name: "at once, plain",
     batched: units(2.0, 2.0, 2.112, 1.205, 0.0, [1.0, 0.0, 0.103], 0.0),
-    single: units(2.0, 2.0, 4.05, 3.0, 0.0, [1.0, 0.0, 1.0], 0.0),
+    single: units(2.025, 2.0, 4.25, 3.0, 0.0, [1.0, 0.0, 1.0], 0.0),
     bulk: units(2.0, 2.0, 1.055, 0.03, 0.0, [0.01, 0.0, 0.01], 0.0),
 };
 
@@ -146,15 +146,15 @@ pub const PLAIN: Case = Case {
 pub const CLAIMED: Case = Case {
     name: "at once, claimed",
     batched: units(3.103, 3.0, 2.215, 1.205, 0.0, [1.0, 0.0, 0.103], 0.0),
-    single: units(4.75, 3.0, 6.1, 3.0, 0.0, [1.0, 0.0, 1.0], 0.0),
+    single: units(4.775, 3.0, 6.3, 3.0, 0.0, [1.0, 0.0, 1.0], 0.0),
     bulk: units(3.12, 3.0, 1.095, 0.03, 0.0, [0.01, 0.0, 0.01], 0.0),
 };
 
 /// Due at once, claimed, one retry.
 pub const RETRIED: Case = Case {
     name: "at once, claimed, one retry",
-    batched: units(6.197, 5.0, 3.402, 2.232, 0.0, [1.0, 0.0, 0.195], 0.0),
-    single: units(9.525, 5.0, 9.75, 6.0, 0.0, [1.0, 0.0, 2.0], 0.0),
+    batched: units(6.2, 5.0, 4.598, 2.232, 0.0, [1.0, 0.0, 0.195], 0.0),
+    single: units(9.575, 5.0, 10.575, 6.0, 0.0, [1.0, 0.0, 2.0], 0.0),
     bulk: units(6.272, 5.0, 2.295, 0.32, 0.0, [0.01, 0.0, 0.052], 0.0),
 };
 
@@ -162,56 +162,56 @@ pub const RETRIED: Case = Case {
 pub const CALLED_BACK: Case = Case {
     name: "at once, claimed, single callback",
     batched: units(5.103, 4.0, 5.23, 1.205, 0.0, [2.0, 0.0, 0.103], 0.0),
-    single: units(6.75, 4.0, 9.925, 3.0, 0.0, [2.0, 0.0, 1.0], 0.0),
+    single: units(6.775, 4.0, 10.125, 3.0, 0.0, [2.0, 0.0, 1.0], 0.0),
     bulk: units(5.12, 4.0, 4.105, 0.03, 0.0, [1.01, 0.0, 0.01], 0.0),
 };
 
 /// Delayed, dispatched without a claim.
 pub const DELAYED_PLAIN: Case = Case {
     name: "delayed, plain",
-    batched: units(2.01, 2.0, 2.231, 0.03, 0.0, [1.0, 0.0, 0.013], 0.0),
-    single: units(2.1, 2.0, 4.175, 2.175, 0.0, [1.0, 0.0, 1.0], 0.0),
-    bulk: units(2.01, 2.0, 1.194, 0.025, 0.0, [0.01, 0.0, 0.01], 0.0),
+    batched: units(2.015, 2.0, 2.751, 0.03, 0.0, [1.0, 0.0, 0.013], 0.0),
+    single: units(2.175, 2.0, 5.4, 2.175, 0.0, [1.0, 0.0, 1.0], 0.0),
+    bulk: units(2.015, 2.0, 1.714, 0.025, 0.0, [0.01, 0.0, 0.01], 0.0),
 };
 
 /// Delayed, claimed.
 pub const DELAYED: Case = Case {
     name: "delayed, claimed",
-    batched: units(3.138, 3.0, 2.299, 0.03, 0.0, [1.0, 0.0, 0.013], 0.0),
-    single: units(4.8, 3.0, 5.95, 2.175, 0.0, [1.0, 0.0, 1.0], 0.0),
-    bulk: units(3.135, 3.0, 1.218, 0.025, 0.0, [0.01, 0.0, 0.01], 0.0),
+    batched: units(3.143, 3.0, 2.819, 0.03, 0.0, [1.0, 0.0, 0.013], 0.0),
+    single: units(4.875, 3.0, 7.175, 2.175, 0.0, [1.0, 0.0, 1.0], 0.0),
+    bulk: units(3.139, 3.0, 1.738, 0.025, 0.0, [0.01, 0.0, 0.01], 0.0),
 };
 
 /// In a limited queue.
 pub const LIMITED: Case = Case {
     name: "limited",
-    batched: units(4.905, 3.0, 6.55, 0.66, 0.672, [1.0, 0.223, 0.203], 0.073),
-    single: units(8.025, 3.0, 27.825, 4.5, 6.0, [1.0, 2.5, 1.0], 0.395),
-    bulk: units(3.235, 3.0, 3.005, 0.115, 0.56, [0.01, 0.065, 0.03], 0.012),
+    batched: units(4.907, 3.0, 6.603, 0.66, 0.672, [1.0, 0.223, 0.203], 0.073),
+    single: units(8.025, 3.0, 27.975, 4.5, 6.0, [1.0, 2.5, 1.0], 0.395),
+    bulk: units(3.238, 3.0, 3.085, 0.115, 0.56, [0.01, 0.065, 0.03], 0.012),
 };
 
 /// In a limited queue, one retry.
 pub const LIMITED_RETRIED: Case = Case {
     name: "limited, one retry",
-    batched: units(8.888, 5.0, 12.17, 1.647, 0.7, [1.0, 0.51, 0.245], 0.13),
-    single: units(16.075, 5.0, 49.85, 13.65, 9.0, [1.0, 5.55, 2.0], 1.329),
-    bulk: units(7.228, 5.0, 9.713, 0.478, 0.662, [0.01, 0.145, 0.09], 0.024),
+    batched: units(8.89, 5.0, 12.287, 1.647, 0.7, [1.0, 0.51, 0.245], 0.13),
+    single: units(16.075, 5.0, 49.75, 13.675, 9.0, [1.0, 5.55, 2.0], 1.343),
+    bulk: units(7.23, 5.0, 9.857, 0.478, 0.662, [0.01, 0.145, 0.09], 0.024),
 };
 
 /// In a limited queue, one retry, each attempt completed by a callback.
 pub const LIMITED_CALLED_BACK: Case = Case {
     name: "limited, one retry, single callbacks",
-    batched: units(11.643, 7.0, 18.062, 1.77, 0.765, [3.0, 0.57, 0.263], 0.142),
-    single: units(16.1, 7.0, 84.6, 16.225, 9.0, [3.0, 6.4, 2.0], 0.395),
-    bulk: units(10.558, 7.0, 14.188, 0.64, 0.655, [2.01, 0.278, 0.098], 0.069),
+    batched: units(11.643, 7.0, 18.135, 1.77, 0.765, [3.0, 0.57, 0.263], 0.142),
+    single: units(16.1, 7.0, 85.125, 16.225, 9.0, [3.0, 6.4, 2.0], 0.395),
+    bulk: units(10.558, 7.0, 14.255, 0.64, 0.655, [2.01, 0.278, 0.098], 0.069),
 };
 
 /// In a limited queue, leased by workers.
 pub const PULLED: Case = Case {
     name: "limited, pulled",
-    batched: units(6.01, 3.0, 18.683, 0.0, 0.0, [2.002, 0.0, 0.0], 0.0),
-    single: units(9.925, 3.0, 38.9, 0.0, 0.0, [2.975, 0.0, 0.0], 0.0),
-    bulk: units(3.31, 3.0, 1.917, 0.0, 0.0, [0.113, 0.0, 0.0], 0.0),
+    batched: units(6.01, 3.0, 19.602, 0.0, 0.0, [2.002, 0.0, 0.0], 0.0),
+    single: units(9.925, 3.0, 39.0, 0.0, 0.0, [2.975, 0.0, 0.0], 0.0),
+    bulk: units(3.312, 3.0, 1.99, 0.0, 0.0, [0.113, 0.0, 0.0], 0.0),
 };
 
 /// Seconds for which a call of [`HELD_CALL`] is held.
