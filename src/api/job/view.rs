@@ -323,6 +323,8 @@ impl<'a> JobView<'a> {
             correlation_key: None,
             replay_of: None,
             replayed_by: None,
+            checkpoint: None,
+            checkpoint_bytes: None,
             result: None,
             result_bytes: None,
             error: None,

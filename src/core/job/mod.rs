@@ -58,6 +58,12 @@ impl Job {
         data.into_iter().chain(kept.map(|(key, _)| key.as_str()))
     }
 
+    /// How many bytes its worker gets with a lease or a call: its data and its checkpoint.
+    pub fn input_bytes(&self) -> usize {
+        let checkpoint = self.life.checkpoint.as_ref();
+        self.data.len() + checkpoint.map_or(0, |checkpoint| checkpoint.body().len())
+    }
+
     /// Whether its data, its result and its checkpoint are here, and not elsewhere in the store.
     pub fn is_whole(&self) -> bool {
         self.data.inline().is_some()

@@ -31,7 +31,8 @@ pub struct Work {
     /// The ledger's time at the decision; none if the queue had no ledger, so that no grant was
     /// needed.
     pub granted_at: Option<Timestamp>,
-    /// How many bytes the job's data has, so that a receiver can bound its memory before the claim.
+    /// How many bytes the job's data and its checkpoint have, so that a receiver can bound its memory
+    /// before the claim.
     /// A message of an earlier release has 0.
     pub data_bytes: u64,
 }
@@ -45,7 +46,7 @@ impl Work {
             version: job.life.version,
             run_at,
             granted_at,
-            data_bytes: job.data.len() as u64,
+            data_bytes: job.input_bytes() as u64,
         }
     }
 }

@@ -285,6 +285,13 @@ impl Engine {
             })
     }
 
+    /// Has the next step read the configuration again. The triggers stay known: another queue may be
+    /// about to end jobs, and the events of their ends are decided with the commit.
+    pub(crate) fn forget_catalog(&self) {
+        let rules = Arc::clone(&self.catalog.load().rules);
+        self.catalog.store(Arc::new(Catalog { rules, ..Catalog::default() }));
+    }
+
     /// Forgets when the configuration was read: this process has changed it.
     pub(super) fn forget_catalog_check(&self) {
         *self.catalog_checked.lock() = None;

@@ -85,7 +85,7 @@ pub struct ByteBudget {
 pub enum CountedBytes {
     /// All that an answer shows of it. That serializes the job.
     Shown,
-    /// Its data, which is most of it where it matters.
+    /// Its data and its checkpoint, which are most of it where it matters.
     Data,
 }
 
@@ -101,7 +101,7 @@ impl ByteBudget {
     pub(super) fn bytes(self, job: &Job) -> usize {
         let bytes = match self.counts {
             CountedBytes::Shown => job.bytes(),
-            CountedBytes::Data => job.data.len(),
+            CountedBytes::Data => job.input_bytes(),
         };
         bytes.min(self.most)
     }

@@ -163,12 +163,14 @@ fn hide(value: &mut Value) {
         Value::String(text) => {
             let url = text.parse::<Url>().ok().filter(Url::has_host);
             if let Some(mut url) = url {
+                let has_credentials = !url.username().is_empty() || url.password().is_some();
                 if url.query().is_some() {
                     url.set_query(Some(HIDDEN));
                 }
-                if url.password().is_some() && url.set_password(Some(HIDDEN)).is_err() {
-                    HIDDEN.clone_into(text);
-                } else if url.query().is_some() || url.password().is_some() {
+                if has_credentials {
+                    let is_set = url.set_username(HIDDEN).and_then(|()| url.set_password(None));
+                    *text = is_set.map_or_else(|()| HIDDEN.to_owned(), |()| url.into());
+                } else if url.query().is_some() {
                     *text = url.into();
                 }
             }
@@ -233,7 +235,7 @@ mod tests {
             (&json!(7), &json!("p"))
         );
         let url = shown["target"]["url"].as_str().unwrap();
-        assert!(url.starts_with("https://user:***@host/path?"), "{url}");
+        assert!(url.starts_with("https://***@host/path?"), "{url}");
     }
 
     #[test]

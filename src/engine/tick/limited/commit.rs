@@ -298,7 +298,7 @@ impl Engine {
                 self.running.lock().remove(&job.id);
                 known.insert(&job.id, current_job(current));
             }
-            Write::RequireItem { .. } => self.catalog.store(Arc::default()),
+            Write::RequireItem { .. } => self.forget_catalog(),
             _ => {
                 tracing::trace!("another engine changed the ledger");
                 cache.view = None;

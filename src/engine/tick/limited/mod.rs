@@ -134,7 +134,7 @@ impl Engine {
             // none.
             if limits.version > 0 && limits.version < decided_under {
                 // Another process has read a newer configuration: this snapshot is old.
-                self.catalog.store(Arc::default());
+                self.forget_catalog();
                 cache.view = None;
                 return Ok(None);
             }

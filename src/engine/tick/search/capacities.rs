@@ -140,5 +140,5 @@ impl<'a> Capacities<'a> {
 
 /// The bytes of a demand that `job` takes, at most.
 fn demand_bytes(job: &Job) -> usize {
-    job.data.len() + MAX_VIEW_BYTES
+    job.input_bytes() + MAX_VIEW_BYTES
 }

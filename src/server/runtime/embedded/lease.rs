@@ -275,9 +275,9 @@ impl LeasedJobs {
         self.jobs.len()
     }
 
-    /// How many bytes of data they have.
+    /// How many bytes of data and checkpoints they have.
     fn bytes(&self) -> usize {
-        self.jobs.iter().map(|job| job.data.len()).sum()
+        self.jobs.iter().map(Job::input_bytes).sum()
     }
 
     /// The jobs; from here on the caller is responsible for them.

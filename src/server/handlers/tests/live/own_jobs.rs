@@ -3,6 +3,13 @@
 use axum::Router;
 use serde_json::{Value, json};
 
+use tidegate_api::JobView;
+use tidegate_core::{
+    job::{Encoding, lifecycle::ResultBody},
+    time::Timestamp,
+};
+use tidegate_engine::testkit::builders::job;
+
 use super::{super::ask, json, router};
 
 const SHOP: &str = "enqueue;name=shop";
@@ -94,4 +101,14 @@ async fn an_enqueue_that_finds_the_job_of_another_shows_its_outline() {
             assert_eq!(!shown.to_string().contains("secret"), hidden, "{token}: {shown}");
         }
     }
+}
+
+#[test]
+fn an_outline_has_no_checkpoint() {
+    let mut job = job("a").build();
+    let bytes = "\"secret\"".into();
+    job.life.checkpoint = Some(ResultBody { encoding: Encoding::Json, bytes, object: None });
+    let outline = JobView::outline(&job, Timestamp::EPOCH, Encoding::Json);
+    let shown = serde_json::to_string(&outline).unwrap();
+    assert!(!shown.contains("secret") && !shown.contains("checkpoint"), "{shown}");
 }

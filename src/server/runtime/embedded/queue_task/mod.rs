@@ -255,7 +255,7 @@ impl Task {
         };
         self.scanning = outcome.again;
         let due_at = outcome.next_at;
-        let claimed: usize = outcome.claimed.iter().map(|claimed| claimed.job.data.len()).sum();
+        let claimed: usize = outcome.claimed.iter().map(|claimed| claimed.job.input_bytes()).sum();
         // A due job may have been left because it did not fit.
         let may_be_full = claimed + inner.engine.rules().max_data_bytes > CLAIMED_BYTES;
         self.distribute(inner, outcome, &catalog, &requesters, batch.recipients((began, ended)));
