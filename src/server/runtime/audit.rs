@@ -3,7 +3,10 @@
 //! An entry is a record of the store. Its name begins with its time counted down, so that the store
 //! lists the newest first. Entries are kept for 90 days, and of too many the oldest go first.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
 
 use super::Server;
 use tidegate_api::AuditEntry;
@@ -22,6 +25,9 @@ const WRITES_PER_PURGE: u128 = 64;
 /// Most entries that one purge drops.
 const MAX_PURGED_PER_CALL: u32 = 1000;
 
+/// How many entries this process has added.
+static ENTRIES: AtomicU32 = AtomicU32::new(0);
+
 impl Server {
     /// Adds an entry to the audit log.
     ///
@@ -34,7 +40,9 @@ impl Server {
             serde_json::to_vec(entry).map_err(|error| Error::Internal(error.to_string()))?;
         let (kind, drawn) = (RecordKind::Audit, ports.entropy.bits());
         let countdown = u64::MAX - entry.at.millis().max(0).unsigned_abs();
-        let name = format!("{countdown:016x}-{:08x}", drawn >> 96);
+        // Entries of one millisecond keep their order, those of one process at least.
+        let order = u32::MAX - ENTRIES.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{countdown:016x}-{order:08x}{:08x}", drawn >> 96);
         let record = Record { kind, name, until: entry.at + RETENTION, bytes };
         ports.store.commit(vec![vec![Write::PutRecord(record)]]).await?;
         if drawn.is_multiple_of(WRITES_PER_PURGE) {

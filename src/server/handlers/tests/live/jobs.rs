@@ -136,7 +136,9 @@ async fn a_scheduled_job_is_patched_cancelled_and_run_again() {
     let (status, again) =
         json(&router, "POST", "/v1/jobs/invoice/j1/replay", json!({"priority": 1})).await;
     assert_eq!((status, &again["replay_of"], &again["priority"]), (201, &json!("j1"), &json!(1)));
-    let (status, again) = json(&router, "POST", "/v1/jobs/j1/replay", Value::Null).await;
+    let (status, problem) = json(&router, "POST", "/v1/jobs/j1/replay", Value::Null).await;
+    assert_eq!((status, &problem["code"]), (409, &json!("already_replayed")));
+    let (status, again) = json(&router, "POST", "/v1/jobs/j1/replay", json!({"again": true})).await;
     assert_eq!(
         (status, &again["replay_of"], &again["type"]),
         (201, &json!("j1"), &json!("invoice"))
