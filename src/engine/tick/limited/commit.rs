@@ -6,7 +6,6 @@
 
 use std::{
     collections::{BTreeMap, HashSet},
-    sync::Arc,
     time::Duration,
 };
 

@@ -223,11 +223,11 @@ async fn first_jobs_create_a_bounded_number_of_types() {
     let rules = Rules { create_unknown_types: true, ..Rules::default() };
     let server = builder(&Arc::new(FakeClock::default())).rules(rules).start().await.unwrap();
     let first = |number: usize| NewJob::new(name(&format!("new-{number}")), Payload::null());
-    // The server has made the type of its callbacks.
-    for number in 0..999 {
+    // The server has made the types of its callbacks and events.
+    for number in 0..998 {
         server.enqueue(first(number)).await.unwrap();
     }
-    let refused = server.enqueue(first(999)).await.unwrap_err();
+    let refused = server.enqueue(first(998)).await.unwrap_err();
     assert_eq!(refused.code().as_str(), "too_many_types");
     server.put_type(&name("new-1000"), TypeConfig::default(), None).await.unwrap();
     for known in [7, 1000] {
