@@ -94,15 +94,8 @@ impl Engine {
                 let next =
                     if at_most_once { RetryDecision::GiveUp } else { self.retry_decision(job) };
                 let config = catalog.types.get(&job.spec.job_type).map(|item| &item.config);
-                let of_type =
+                let max_in_a_row =
                     config.map_or(TypeConfig::DEFAULT_MAX_RELEASES, |config| config.max_releases);
-                // The bound of the type is for what its workers do.
-                let max_in_a_row = match outcome {
-                    ReportOutcome::NotReceived { .. } => {
-                        of_type.max(TypeConfig::DEFAULT_MAX_RELEASES)
-                    }
-                    _ => of_type,
-                };
                 let hand_back = match outcome {
                     ReportOutcome::HandedBack(hand_back) => hand_back.clone(),
                     ReportOutcome::NotReceived { message, .. } => {
