@@ -12,7 +12,7 @@ use nix::{
 };
 use parking_lot::Mutex;
 use reqwest::Method;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{
     deployed, jobs_of, open_jobs,
@@ -178,17 +178,12 @@ async fn on_a_local_stack_no_job_is_lost_while_deliverers_are_killed() {
                 kill_at = Instant::now() + BETWEEN;
             }
         }
-        let states: Vec<Value> =
-            futures_util::future::join_all(["limited", "shared", "free", "pulled"].map(|queue| {
-                let (api, path) = (api.clone(), format!("/v1/queues/{run}-{queue}"));
-                async move { api.get(&path).await.good() }
-            }))
-            .await;
-        let open: u64 = states.iter().map(open_jobs).sum();
+        let jobs = jobs_of(&api, &run, MIX.map(|(kind, _)| kind)).await;
+        let open = open_jobs(&jobs);
         if open == 0 {
-            break jobs_of(&api, &run, MIX.map(|(kind, _)| kind)).await;
+            break jobs;
         }
-        assert!(began.elapsed() < PATIENCE, "{open} jobs are open after {PATIENCE:?}: {states:#?}");
+        assert!(began.elapsed() < PATIENCE, "{open} jobs are open after {PATIENCE:?}: {jobs:#?}");
     };
     puller.abort();
 

@@ -70,8 +70,8 @@ async fn jobs_of(
     jobs
 }
 
-/// How many jobs of a queue have not ended, by its status.
-fn open_jobs(queue: &Value) -> u64 {
-    let depth = &queue["status"]["depth"];
-    ["scheduled", "running"].iter().map(|state| depth[state].as_u64().unwrap_or(0)).sum()
+/// How many of `jobs` have not ended. The counts of a queue are those of the latest sweep.
+fn open_jobs(jobs: &BTreeMap<String, Value>) -> usize {
+    let is_open = |job: &&Value| ["scheduled", "running"].iter().any(|open| job["state"] == *open);
+    jobs.values().filter(is_open).count()
 }

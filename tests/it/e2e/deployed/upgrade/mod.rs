@@ -133,8 +133,9 @@ impl Deployment {
         let (api, run) = (&self.api, &self.run);
         let mut looks = tokio::time::interval(Duration::from_millis(500));
         let began = now();
-        loop {
+        let jobs = loop {
             looks.tick().await;
+            let jobs = jobs_of(api, run, KINDS).await;
             let mut queues = Vec::new();
             for queue in ["limited", "open"] {
                 queues.push(api.get(&format!("/v1/queues/{run}-{queue}")).await.good());
@@ -142,15 +143,14 @@ impl Deployment {
             // A tick after the end of a job frees its slot.
             let is_idle = |queue: &Value| {
                 let status = &queue["status"];
-                open_jobs(queue) == 0 && status["running_weight"] == 0 && status["ready"] == 0
+                status["running_weight"] == 0 && status["ready"] == 0
             };
-            if queues.iter().all(is_idle) {
-                break;
+            if open_jobs(&jobs) == 0 && queues.iter().all(is_idle) {
+                break jobs;
             }
             let waits = began.elapsed() < PATIENCE;
             assert!(waits, "jobs or slots are open after {PATIENCE:?}: {queues:#?}");
-        }
-        let jobs = jobs_of(api, run, KINDS).await;
+        };
         let ids = |jobs: Vec<&String>| jobs.into_iter().cloned().collect::<Vec<_>>();
         assert_eq!(
             ids(jobs.keys().collect()),
