@@ -30,8 +30,9 @@ const MAX_RECORDS: u32 = 1000;
 const MAX_RENEWALS: usize = 8;
 /// Most records that are kept where the store does not expire them.
 const MAX_KEPT_RECORDS: u64 = 100_000;
-/// Most expired records that one call of [`Engine::drop_lease_records`] drops.
-const MAX_DROPPED_RECORDS: u32 = 1000;
+/// Most records that one call of [`Engine::drop_lease_records`] drops: more than the answers of a
+/// second.
+const MAX_DROPPED_RECORDS: u32 = 10_000;
 
 /// A lease call that its worker may repeat.
 pub struct RepeatableCall {
@@ -173,6 +174,7 @@ impl Engine {
             if txns.is_empty() {
                 break;
             }
+            self.extend_records(&records, renewed.iter().map(|(_, _, job)| job)).await?;
             left = Vec::new();
             for ((id, token, after), done) in
                 renewed.into_iter().zip(self.ports.store.commit(txns).await?)
@@ -189,6 +191,25 @@ impl Engine {
             }
         }
         Ok(leases)
+    }
+
+    /// Keeps `records` for as long as the leases of `jobs`, so that another repeat finds them.
+    async fn extend_records(
+        &self,
+        records: &[Record],
+        jobs: impl Iterator<Item = &Job>,
+    ) -> Result<(), Error> {
+        let until = jobs.filter_map(|job| Some(job.life.running()?.lease_until)).max();
+        let short = records.iter().filter(|record| until.is_some_and(|until| record.until < until));
+        let longer = short.map(|record| {
+            let until = until.unwrap_or(record.until);
+            vec![Write::PutRecord(Record { until, ..record.clone() })]
+        });
+        let longer: Vec<Txn> = longer.collect();
+        if !longer.is_empty() {
+            self.ports.store.commit(longer).await?;
+        }
+        Ok(())
     }
 
     /// Writes the records of the claims in `claims`: with them if the store takes all of them at

@@ -9,7 +9,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use axum::{
     extract::{MatchedPath, Request, State},
-    http::Method,
+    http::{Method, StatusCode},
     middleware::Next,
     response::{IntoResponse, Response},
 };
@@ -17,6 +17,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tidegate_api::{AuditEntry, AuditPage};
+use tracing::Instrument as _;
 use url::Url;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -29,8 +30,8 @@ use super::{
     params::Params,
 };
 
-/// The changing operations that are not in the audit log: the work of producers, workers and
-/// senders of events, which their jobs record.
+/// The changing operations that are not in the audit log: those of producers, workers and senders of
+/// events, and those on a single job.
 pub(super) const NOT_AUDITED: [&str; 11] = [
     "cancel_job",
     "delete_worker",
@@ -103,7 +104,8 @@ pub(super) fn audited_routes(document: &OpenApi) -> AuditedRoutes {
     audited
 }
 
-/// Adds the request to the audit log, if its route is audited and it succeeds.
+/// Adds the request to the audit log, if its route is audited and it succeeds, or may have: after an
+/// error of the server the change may be stored. The caller may hang up meanwhile.
 pub(super) async fn audit(
     State((api, audited)): State<(Api, Arc<AuditedRoutes>)>,
     mut request: Request,
@@ -111,29 +113,39 @@ pub(super) async fn audit(
 ) -> Response {
     let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
     let action = route.and_then(|route| audited.get(&(request.method().clone(), route)));
-    let Some(action) = action else { return next.run(request).await };
+    let Some(action) = action.cloned() else { return next.run(request).await };
     let notes = AuditNotes::default();
     request.extensions_mut().insert(notes.clone());
     let (path, query) = (request.uri().path().to_owned(), request.uri().query().map(str::to_owned));
     let request_id = request.extensions().get::<RequestId>().cloned();
-    let response = next.run(request).await;
-    let Noted { caller, body } = std::mem::take(&mut *notes.0.lock());
-    let (Some(caller), true) = (caller, response.status().is_success()) else { return response };
-    let entry = AuditEntry {
-        at: api.server.now(),
-        caller,
-        action: action.clone(),
-        path,
-        query,
-        status: response.status().as_u16(),
-        request_id: request_id.map_or_else(String::new, |RequestId(id)| id),
-        with: body.and_then(|body| shown(&body)),
+    let change = async move {
+        let response = next.run(request).await;
+        let Noted { caller, body } = std::mem::take(&mut *notes.0.lock());
+        let status = response.status();
+        let is_refused = !status.is_success() && !status.is_server_error();
+        let Some(caller) = caller.filter(|_| !is_refused) else { return response };
+        let entry = AuditEntry {
+            at: api.server.now(),
+            caller,
+            action,
+            path,
+            query,
+            status: status.as_u16(),
+            request_id: request_id.map_or_else(String::new, |RequestId(id)| id),
+            with: body.and_then(|body| shown(&body)),
+        };
+        if let Err(error) = api.server.record_audit(&entry).await {
+            let entry = serde_json::to_string(&entry).unwrap_or_default();
+            tracing::error!(%error, entry, "an audit entry was not stored");
+        }
+        response
     };
-    if let Err(error) = api.server.record_audit(&entry).await {
-        let entry = serde_json::to_string(&entry).unwrap_or_default();
-        tracing::error!(%error, entry, "an audit entry was not stored");
+    // A task of its own, because the server drops the future of a request whose caller hangs up.
+    match tokio::spawn(change.in_current_span()).await {
+        Ok(response) => response,
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        Err(_) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
     }
-    response
 }
 
 /// What an entry shows of a body.

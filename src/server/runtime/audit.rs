@@ -14,7 +14,7 @@ use tidegate_core::port::{
     Write,
     job_store::{Record, RecordKind, RecordQuery},
 };
-use tidegate_engine::Error;
+use tidegate_engine::{Engine, Error};
 
 /// How long an entry is kept.
 const RETENTION: Duration = Duration::from_hours(90 * 24);
@@ -24,6 +24,8 @@ const MAX_ENTRIES: u64 = 20_000;
 const WRITES_PER_PURGE: u128 = 64;
 /// Most entries that one purge drops.
 const MAX_PURGED_PER_CALL: u32 = 1000;
+/// Most bytes of the entries of a page, well below the largest response of a function.
+const MAX_PAGE_BYTES: usize = 2 << 20;
 
 /// How many entries this process has added.
 static ENTRIES: AtomicU32 = AtomicU32::new(0);
@@ -45,17 +47,17 @@ impl Server {
         let name = format!("{countdown:016x}-{order:08x}{:08x}", drawn >> 96);
         let record = Record { kind, name, until: entry.at + RETENTION, bytes };
         ports.store.commit(vec![vec![Write::PutRecord(record)]]).await?;
-        if drawn.is_multiple_of(WRITES_PER_PURGE) {
-            let purge = ports.store.purge(kind, self.now(), MAX_ENTRIES, MAX_PURGED_PER_CALL);
-            if let Err(error) = purge.await {
-                tracing::warn!(%error, "old audit entries were not removed");
-            }
+        if drawn.is_multiple_of(WRITES_PER_PURGE)
+            && let Err(error) = drop_old_entries(&self.inner.engine).await
+        {
+            tracing::warn!(%error, "old audit entries were not removed");
         }
         Ok(())
     }
 
     /// A page of the audit log, newest first, after the cursor `after`, and the cursor of the next
-    /// page. An entry that cannot be read is logged and left out.
+    /// page. It has at most `limit` entries, and fewer if they are large. An entry that cannot be read
+    /// is logged and left out.
     ///
     /// # Errors
     ///
@@ -68,9 +70,12 @@ impl Server {
         let (kind, now) = (RecordKind::Audit, self.now());
         let query = RecordQuery { kind, prefix: String::new(), after, limit };
         let store = &self.inner.engine.ports().store;
-        let page = store.records(&[query]).await?.pop().unwrap_or_default();
-        let next = page.last().filter(|_| page.len() as u32 == limit);
+        let mut page = store.records(&[query]).await?.pop().unwrap_or_default();
+        let is_full = page.len() as u32 == limit;
+        let fitting = fitting(page.iter().map(|record| record.bytes.len()));
+        let next = page.get(fitting.saturating_sub(1)).filter(|_| is_full || fitting < page.len());
         let next = next.map(|record| record.name.clone());
+        page.truncate(fitting);
         let kept = page.iter().filter(|record| now < record.until);
         let read = |record: &Record| {
             serde_json::from_slice(&record.bytes)
@@ -81,11 +86,43 @@ impl Server {
     }
 }
 
+/// How many of the first entries, whose lengths these are, fit into a page: at least one.
+fn fitting(lengths: impl Iterator<Item = usize>) -> usize {
+    let mut left = MAX_PAGE_BYTES;
+    let fits = |length: &usize| {
+        let is_first = left == MAX_PAGE_BYTES;
+        let fits = is_first || *length <= left;
+        left = left.saturating_sub(*length);
+        fits
+    };
+    lengths.take_while(fits).count()
+}
+
+/// Drops a bounded number of entries: those that are over, and the oldest of too many.
+///
+/// # Errors
+///
+/// The store's; a repeat is harmless.
+pub(super) async fn drop_old_entries(engine: &Engine) -> Result<(), Error> {
+    let (kind, store) = (RecordKind::Audit, &engine.ports().store);
+    store.purge(kind, engine.now(), MAX_ENTRIES, MAX_PURGED_PER_CALL).await?;
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
     use super::*;
+
+    #[test]
+    fn a_page_has_a_bounded_size_and_at_least_one_entry() {
+        assert_eq!(fitting([MAX_PAGE_BYTES + 1, 1].into_iter()), 1);
+        assert_eq!(fitting([MAX_PAGE_BYTES / 2; 5].into_iter()), 2);
+        assert_eq!(fitting([10; 5].into_iter()), 5);
+        assert_eq!(fitting([].into_iter()), 0);
+    }
+
     use crate::runtime::testing;
     use tidegate_core::port::Clock as _;
     use tidegate_engine::memory::FakeClock;

@@ -5,7 +5,10 @@ use std::time::Duration;
 use futures_util::poll;
 use tidegate_core::{
     job::{Job, JobId},
-    port::job_store::{RecordKind, RecordQuery},
+    port::{
+        Clock as _,
+        job_store::{RecordKind, RecordQuery},
+    },
     queue::QueueConfig,
 };
 use tidegate_engine::{
@@ -60,6 +63,10 @@ async fn a_lease_call_that_is_repeated_gets_the_same_leases() {
             let again = server.lease(request(&server)).await.unwrap().jobs;
             assert_eq!(shown(&again), shown(&first));
             assert!(again[0].life.running().unwrap().lease_until > until, "it is renewed");
+            clock.advance(until.since(clock.now()));
+            server.engine().drop_lease_records().await.unwrap();
+            let again = server.lease(request(&server)).await.unwrap().jobs;
+            assert_eq!(shown(&again), shown(&first), "its record lasts as long");
             succeed(&server, &again[..1]).await;
             let rest = server.lease(request(&server)).await.unwrap().jobs;
             assert_eq!(shown(&rest), shown(&again[1..]), "one has ended");

@@ -9,7 +9,7 @@ use std::{
 use tokio::task::JoinHandle;
 
 use crate::{
-    runtime::{Inner, StopPhase},
+    runtime::{Inner, StopPhase, audit},
     telemetry::metrics,
 };
 use tidegate_core::{
@@ -182,6 +182,9 @@ async fn make_passes(inner: Arc<Inner>) {
     }
     if let Err(error) = inner.engine.upkeep(until).await {
         tracing::warn!(%error, "the upkeep of the store failed; it is repeated");
+    }
+    if let Err(error) = audit::drop_old_entries(&inner.engine).await {
+        tracing::warn!(%error, "old audit entries were not removed");
     }
 }
 

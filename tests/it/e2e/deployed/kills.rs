@@ -1,6 +1,7 @@
 //! Jobs of each kind run while the processes of the functions are killed.
 
 use std::{
+    collections::BTreeMap,
     path::Path,
     sync::Arc,
     time::{Duration, Instant},
@@ -12,7 +13,8 @@ use nix::{
 };
 use parking_lot::Mutex;
 use reqwest::Method;
-use serde_json::json;
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 
 use super::{
     deployed, jobs_of, open_jobs,
@@ -165,6 +167,7 @@ async fn on_a_local_stack_no_job_is_lost_while_deliverers_are_killed() {
     let puller = tokio::spawn(pull(api.clone(), run.clone(), Arc::clone(&event_log)));
 
     let (began, mut killed, mut kill_at) = (Instant::now(), 0, Instant::now() + BETWEEN);
+    let mut seen: Option<JoinHandle<BTreeMap<String, Value>>> = None;
     let mut looks = tokio::time::interval(Duration::from_millis(500));
     let jobs = loop {
         looks.tick().await;
@@ -178,15 +181,20 @@ async fn on_a_local_stack_no_job_is_lost_while_deliverers_are_killed() {
                 kill_at = Instant::now() + BETWEEN;
             }
         }
-        // A look at all jobs takes seconds, in which no process would be killed.
-        if busy && began.elapsed() < PATIENCE {
+        // A look at all jobs takes seconds. Meanwhile processes are killed.
+        let look = seen.get_or_insert_with(|| {
+            let (api, run) = (api.clone(), run.clone());
+            tokio::spawn(async move { jobs_of(&api, &run, MIX.map(|(kind, _)| kind)).await })
+        });
+        if !look.is_finished() {
             continue;
         }
-        let jobs = jobs_of(&api, &run, MIX.map(|(kind, _)| kind)).await;
+        let jobs = look.await.unwrap();
         let open = open_jobs(&jobs);
         if open == 0 {
             break jobs;
         }
+        seen = None;
         assert!(began.elapsed() < PATIENCE, "{open} jobs are open after {PATIENCE:?}: {jobs:#?}");
     };
     puller.abort();

@@ -1,8 +1,9 @@
 //! The audit log: every change by a caller is in it.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use axum::http::Method;
+use futures_util::poll;
 use serde_json::{Value, json};
 
 use super::{super::ask, MSGPACK, json, router};
@@ -49,6 +50,22 @@ async fn a_change_is_in_the_audit_log() {
     assert_eq!((&new[0]["query"], &new[2]["request_id"]), (&json!("force=true"), &json!("r-1")));
     let secret = made["token"].as_str().unwrap().rsplit('_').next().unwrap();
     assert!(!json!(entries).to_string().contains(secret));
+}
+
+#[tokio::test]
+async fn a_change_is_audited_although_its_caller_hangs_up() {
+    let router = router().await;
+    let before = entries(&router).await.len();
+    let admin = [("authorization", "Bearer admin;name=ops")];
+    let mut change = Box::pin(ask(&router, "POST", "/v1/queues/default/pause", &admin, ""));
+    assert!(poll!(&mut change).is_pending());
+    drop(change);
+    let seen = async {
+        while entries(&router).await.len() == before {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), seen).await.unwrap();
 }
 
 #[tokio::test]
