@@ -5,8 +5,8 @@
 //! ```
 //!
 //! The worker loses no attempt that it knows of. On a stop it finishes and reports every running
-//! job, and hands back the jobs that the lease request in flight still brings. Then the server ends the lease request in flight and forgets the
-//! worker.
+//! job, and hands back the jobs that the lease request in flight still brings. Then the server ends
+//! the lease request in flight and forgets the worker.
 
 mod attempt;
 mod command;

@@ -21,8 +21,8 @@
 //! every write, and conditional writes of the store compare it.
 //!
 //! Read in this order: [`state`], [`failure`], [`result_body`], [`history`] (the parts), [`event`]
-//! (what may happen), `transition` (**what follows**), `hand_back` (of a hand-back), `replies` (duplicate replies), `wake` (when
-//! the maintenance sweep processes a job).
+//! (what may happen), `transition` (**what follows**), `hand_back` (of a hand-back), `replies`
+//! (duplicate replies), `wake` (when the maintenance sweep processes a job).
 
 pub mod event;
 pub mod failure;

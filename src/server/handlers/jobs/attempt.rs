@@ -105,14 +105,15 @@ fn read_checkpoint(
 /// Refuses a field that belongs to another status.
 fn check_fields(report: &ReportBody<'_>) -> Result<(), Problem> {
     use Status::{Failed, Released, Snoozed, Succeeded};
+    let unfinished = &[Failed, Released, Snoozed][..];
     let fields = [
         ("result", report.result.is_some(), &[Succeeded][..], "succeeded"),
         ("error", report.error.is_some(), &[Failed], "failed"),
-        ("message", report.message.is_some(), &[Failed, Released, Snoozed], "failed"),
+        ("message", report.message.is_some(), unfinished, "failed, released or snoozed"),
         ("reason", report.reason.is_some(), &[Failed], "failed"),
         // Clients of earlier builds send it with every report.
         ("retryable", report.retryable.is_some(), &[Failed, Succeeded], "failed"),
-        ("checkpoint", report.checkpoint.is_some(), &[Failed, Released, Snoozed], "failed"),
+        ("checkpoint", report.checkpoint.is_some(), unfinished, "failed, released or snoozed"),
         ("run_at", report.run_at.is_some(), &[Snoozed], "snoozed"),
         ("delay_seconds", report.delay_seconds.is_some(), &[Snoozed], "snoozed"),
     ];

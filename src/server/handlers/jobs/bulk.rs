@@ -81,7 +81,7 @@ fn started(accept: Accept, operation: Operation) -> Response {
 
 /// Cancel every job that a filter matches.
 ///
-/// The server's own jobs, which deliver completion callbacks, are excluded unless the filter names
+/// The server's own jobs, which carry callbacks and events, are excluded unless the filter names
 /// their type or queue.
 #[utoipa::path(
     post, path = "/v1/jobs/cancel", operation_id = "cancel_jobs", tag = "jobs",
@@ -118,7 +118,7 @@ pub async fn cancel(
 /// A job that was replayed before is skipped, unless `again` is true, and so is one whose
 /// correlation key a live job has. `skipped` counts both.
 ///
-/// The server's own jobs, which deliver completion callbacks, are excluded unless the filter names
+/// The server's own jobs, which carry callbacks and events, are excluded unless the filter names
 /// their type or queue.
 #[utoipa::path(
     post, path = "/v1/jobs/replay", operation_id = "replay_jobs", tag = "jobs",
@@ -154,8 +154,8 @@ pub async fn replay(
 
 /// Change every scheduled job that a filter matches.
 ///
-/// Jobs that run or have ended are counted as refused. The server's own jobs, which deliver
-/// completion callbacks, are excluded unless the filter names their type or queue.
+/// Jobs that run or have ended are counted as refused. The server's own jobs, which carry callbacks
+/// and events, are excluded unless the filter names their type or queue.
 #[utoipa::path(
     post, path = "/v1/jobs/patch", operation_id = "patch_jobs", tag = "jobs",
     request_body = BulkPatchBody,

@@ -95,9 +95,10 @@ pub(crate) async fn by_type_and_id(
 /// On AWS the jobs come by when they were first due: from the time of the first page back to the
 /// earliest, then those due later, soonest first.
 ///
-/// A page reads a bounded number of jobs, so a short or empty page can still have a `next_cursor`. A token with bounds sees only the jobs
-/// within them, and no `unreadable`. Bodies over 1 KiB are left out. The server's own jobs, which
-/// deliver completion callbacks, are listed only if `type` or `queue` names them.
+/// A page reads a bounded number of jobs, so a short or empty page can still have a `next_cursor`. A
+/// token with bounds sees only the jobs within them, and no `unreadable`. Bodies over 1 KiB are left
+/// out. The server's own jobs, which carry callbacks and events, are listed only if `type` or `queue`
+/// names them.
 #[utoipa::path(
     get, path = "/v1/jobs", operation_id = "list_jobs", tag = "jobs",
     params(
