@@ -18,7 +18,7 @@ use super::{
 use tidegate_core::{
     job::{
         Attributes, Job, State,
-        lifecycle::{AttemptRecord, Reason},
+        lifecycle::{AttemptRecord, Lifecycle, Reason},
     },
     port::policy::{self, RetryCall, ThrottleCall},
     time::Timestamp,
@@ -58,10 +58,18 @@ pub(super) fn run_at(job: &Job) -> Timestamp {
     }
 }
 
-/// The earlier failures that a retry strategy receives: the latest ones.
-pub(super) fn earlier(entries: &[AttemptRecord]) -> Vec<&AttemptRecord> {
-    let failed: Vec<_> = entries.iter().filter(|entry| entry.hand_back.is_none()).collect();
-    failed[failed.len().saturating_sub(bounds::EARLIER)..].to_vec()
+/// The failures of a job that a retry strategy receives: the latest ones, in their order. Each has
+/// its number among the attempts that count, which the strategy compares with `attempts`.
+pub(super) fn failures(life: &Lifecycle) -> Vec<(u16, &AttemptRecord)> {
+    let failed = life.history.iter().rev().filter(|entry| entry.hand_back.is_none());
+    let numbered = |(after, entry): (u16, _)| {
+        let entry: &AttemptRecord = entry;
+        let counted = life.counted_attempts().saturating_sub(after).max(1);
+        (if life.hand_backs.is_none() { entry.attempt } else { counted }, entry)
+    };
+    let mut latest: Vec<_> = (0..).zip(failed).take(bounds::EARLIER + 1).map(numbered).collect();
+    latest.reverse();
+    latest
 }
 
 fn job<'a>(job: &'a Job, attempt: u16, attributes: &'a [Attribute<'a>]) -> Lowered<'a> {
@@ -138,10 +146,10 @@ pub(super) fn reason(reason: Reason) -> &'static str {
     }
 }
 
-fn failure(entry: &AttemptRecord) -> Failure<'_> {
+fn failure((attempt, entry): (u16, &AttemptRecord)) -> Failure<'_> {
     let error = entry.error.as_ref();
     Failure {
-        attempt: entry.attempt.into(),
+        attempt: attempt.into(),
         reason: error.map_or("failed", |error| reason(error.reason)),
         message: error.and_then(|error| error.message.as_deref()),
         status: error.and_then(|error| error.status),
@@ -156,12 +164,13 @@ pub(super) fn retry<R>(
     call: &RetryCall,
     then: impl FnOnce(Context<'_>, FailedJob<'_>) -> R,
 ) -> Option<R> {
-    let (last, earlier) = call.job.life.history.split_last()?;
+    let failures = failures(&call.job.life);
+    let (&last, earlier) = failures.split_last()?;
     let texts = Texts::of(std::iter::once(&call.job.spec.attributes));
     let attributes = texts.attributes();
-    let earlier: Vec<_> = self::earlier(earlier).into_iter().map(failure).collect();
+    let earlier: Vec<_> = earlier.iter().copied().map(failure).collect();
     let failed = FailedJob {
-        job: job(&call.job, last.attempt, &attributes),
+        job: job(&call.job, last.0, &attributes),
         last: failure(last),
         earlier: &earlier,
         not_before: call.not_before.map(millis),

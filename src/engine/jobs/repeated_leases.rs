@@ -70,9 +70,9 @@ impl RepeatableCall {
         Self { request_id: request_id.to_owned(), group, nonce, next: AtomicU32::new(0) }
     }
 
-    /// Whether `other` is this call, or a repeat of it.
-    pub fn is_repeat_of(&self, other: &Self) -> bool {
-        self.group == other.group
+    /// A name that this call and its repeats have, and no other call.
+    pub fn group(&self) -> &str {
+        &self.group
     }
 
     /// The token of the attempt that a claim of `job` starts.
@@ -134,8 +134,9 @@ pub(crate) fn lease_records<'a>(
 }
 
 impl Engine {
-    /// The leases of `call` that have not ended, if it repeats an earlier one. They are renewed, and
-    /// last for `lease` from now on, or as long as their type says.
+    /// The leases of `call` that have not ended, if it repeats an earlier one, of the jobs that
+    /// `allows` accepts. They are renewed, and last for `lease` from now on, or as long as their type
+    /// says.
     ///
     /// The renewal changes the jobs, so a server that sees now that the earlier call had no reader
     /// no longer hands them back.
@@ -147,6 +148,7 @@ impl Engine {
         &self,
         call: &RepeatableCall,
         lease: Option<Seconds>,
+        allows: impl Fn(&Job) -> bool + Send,
     ) -> Result<Vec<Job>, Error> {
         let prefix = format!("{}.", call.group);
         let query =
@@ -165,7 +167,7 @@ impl Engine {
             let jobs = self.ports.store.get(&ids).await?;
             let now = self.now();
             for ((id, token), job) in left.into_iter().zip(jobs) {
-                let Ok(Some(job)) = job else { continue };
+                let Some(job) = job.ok().flatten().filter(&allows) else { continue };
                 if let Some(after) = renewed_lease(&job, token, lease, &catalog, now) {
                     txns.push(self.change_writes(job.life.revision, &after, false, now));
                     renewed.push((id, token, after));
@@ -279,14 +281,14 @@ mod tests {
         let until = Timestamp::EPOCH;
         let record = Record { kind: RecordKind::Lease, name, until, bytes };
         let repeat = call("request-1", Some("w"), 8);
-        assert!(repeat.is_repeat_of(&first));
+        assert_eq!(repeat.group(), first.group());
         assert!(repeat.claims(&record) == [(job.id.clone(), token)]);
         for other in [
             call("request-2", Some("w"), 7),
             call("request-1", None, 7),
             call("1", Some("wrequest-"), 7),
         ] {
-            assert!(!other.is_repeat_of(&first));
+            assert_ne!(other.group(), first.group());
         }
         let other = call("request-2", Some("w"), 7).claims(&record);
         assert!(other != [(job.id, token)], "another id has other tokens");

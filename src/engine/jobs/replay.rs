@@ -19,10 +19,22 @@ use tidegate_core::{
     job::{Job, JobId, JobOptions, State, TypeName},
 };
 
+/// What the id of a replay begins with, and how many hexadecimal digits follow.
+const REPLAY_PREFIX: &str = "re-";
+const REPLAY_DIGITS: usize = 40;
+
 /// The id of the one job that replays `id` unless another replay is requested.
-fn replay_id(id: &JobId) -> JobId {
+pub(crate) fn replay_id(id: &JobId) -> JobId {
     let digest = digest_of(&["replay", id.as_str()]);
-    format!("re-{}", hex(&digest[..20])).parse().expect("hexadecimal digits make an id")
+    let id = format!("{REPLAY_PREFIX}{}", hex(&digest[..REPLAY_DIGITS / 2]));
+    id.parse().expect("hexadecimal digits make an id")
+}
+
+/// Whether `id` has the form of those that [`replay_id`] makes.
+pub(crate) fn is_replay_id(id: &JobId) -> bool {
+    let digits = id.as_str().strip_prefix(REPLAY_PREFIX);
+    let is_digit = |digit: u8| matches!(digit, b'0'..=b'9' | b'a'..=b'f');
+    digits.is_some_and(|digits| digits.len() == REPLAY_DIGITS && digits.bytes().all(is_digit))
 }
 
 fn already_replayed(id: &JobId, replay: JobId) -> Error {

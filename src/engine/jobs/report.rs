@@ -24,6 +24,9 @@ use tidegate_core::{
 
 /// Results over this many bytes become objects.
 pub(crate) const MAX_INLINE_RESULT_BYTES: usize = 16 << 10;
+/// Most leases of one job in a row that no worker receives. The next one counts as a failed attempt,
+/// so that such a job waits between its claims.
+const MAX_NOT_RECEIVED: u16 = 1000;
 
 /// The effect of a report on its job.
 #[derive(Clone, Debug)]
@@ -89,29 +92,41 @@ impl Engine {
                     holder: None,
                 });
             }
-            outcome @ (ReportOutcome::HandedBack(_) | ReportOutcome::NotReceived { .. }) => {
-                let at_most_once = tick::delivery(catalog, job)? == Delivery::AtMostOnce;
-                let next =
-                    if at_most_once { RetryDecision::GiveUp } else { self.retry_decision(job) };
+            ReportOutcome::NotReceived { message, .. } => {
+                let message = Some(message.clone());
+                let hand_back = HandBack { message, ..HandBack::default() };
+                self.handed_back(job, hand_back, false, MAX_NOT_RECEIVED, catalog)?
+            }
+            ReportOutcome::HandedBack(hand_back) => {
                 let config = catalog.types.get(&job.spec.job_type).map(|item| &item.config);
-                let max_in_a_row =
-                    config.map_or(TypeConfig::DEFAULT_MAX_RELEASES, |config| config.max_releases);
-                let hand_back = match outcome {
-                    ReportOutcome::HandedBack(hand_back) => hand_back.clone(),
-                    ReportOutcome::NotReceived { message, .. } => {
-                        HandBack { message: Some(message.clone()), ..HandBack::default() }
-                    }
-                    ReportOutcome::Succeeded { .. } | ReportOutcome::Failed { .. } => {
-                        HandBack::default()
-                    }
-                };
-                Event::HandBack { attempt, hand_back, at_most_once, max_in_a_row, next }
+                let max = config.map(|config| config.max_releases);
+                let max = max.unwrap_or(TypeConfig::DEFAULT_MAX_RELEASES);
+                self.handed_back(job, hand_back.clone(), true, max, catalog)?
             }
         };
         let job = job
             .apply(event, now)
             .map_err(|refused| Error::refused(ErrorCode::NotRunning, &refused))?;
         Ok(Settled::Changed(Box::new(job)))
+    }
+
+    /// The event of a running attempt that is handed back, by its worker if that `received` it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] if the job's type cannot be read.
+    fn handed_back(
+        &self,
+        job: &Job,
+        hand_back: HandBack,
+        received: bool,
+        max_in_a_row: u16,
+        catalog: &Catalog,
+    ) -> Result<Event, Error> {
+        let at_most_once = tick::delivery(catalog, job)? == Delivery::AtMostOnce;
+        let next = if at_most_once { RetryDecision::GiveUp } else { self.retry_decision(job) };
+        let attempt = job.life.attempt;
+        Ok(Event::HandBack { attempt, received, hand_back, at_most_once, max_in_a_row, next })
     }
 
     /// The decision of the retry strategy of `job` after its latest attempt.

@@ -8,6 +8,7 @@ use tokio::sync::{mpsc, watch};
 use super::{
     Inner, Options, Server, StopPhase, embedded,
     embedded::handler::{Call, Handler, Work},
+    lease_calls::LeaseCalls,
     plugin_registry, serverless, shadow, waiters,
 };
 use crate::telemetry::traces::Traces;
@@ -102,6 +103,7 @@ impl Builder {
             queues: Mutex::default(),
             waiters: waiters::Waiters::default(),
             workers: Arc::default(),
+            lease_calls: LeaseCalls::default(),
             stored_workers: Mutex::default(),
             explanations: Mutex::default(),
             operations: Mutex::default(),

@@ -75,19 +75,25 @@ impl Server {
         {
             tracing::warn!(worker, %error, "the worker's capacity may be forgotten at a restart");
         }
-        let Some(call) = request.call.clone().filter(|_| request.max > 0) else {
+        let Some(call) = request.call.clone() else {
             return self.lease_from(selections, request, until, poll.presence()).await;
         };
-        let lease = request.lease_seconds;
+        let turn = inner.lease_calls.begin(&call);
+        let (lease, max) = (request.lease_seconds, request.max as usize);
         let jobs = self.repeated_leases(&call, lease, bounds).await?;
         if !jobs.is_empty() {
             let reports = Box::pin(self.report(std::mem::take(&mut request.reports))).await;
             return Ok(Leased { jobs, reports, pause: None });
         }
-        let mut leased = self.lease_from(selections, request, until, poll.presence()).await?;
-        // The call that this one repeats may have ended after it.
-        if leased.jobs.is_empty() {
+        let presence = poll.presence().while_latest(turn.latest());
+        let mut leased = self.lease_from(selections, request, until, presence).await?;
+        // The call that this one repeats may have claimed jobs after they were looked for.
+        if leased.jobs.is_empty() || turn.is_repeat() {
             leased.jobs = self.repeated_leases(&call, lease, bounds).await?;
+            // A repeat may ask only for those of the call before.
+            let most = if max == 0 { leased.jobs.len() } else { max };
+            let beyond = leased.jobs.split_off(leased.jobs.len().min(most));
+            self.give_back(&beyond, "its worker repeated the call and had enough jobs", true).await;
         }
         Ok(leased)
     }
@@ -117,8 +123,8 @@ impl Server {
         lease: Option<Seconds>,
         bounds: &Bounds,
     ) -> Result<Vec<Job>, Error> {
-        let mut jobs = self.inner.engine.repeated_leases(call, lease).await?;
-        jobs.retain(|job| bounds.allow(job));
+        let engine = &self.inner.engine;
+        let jobs = engine.repeated_leases(call, lease, |job| bounds.allow(job)).await?;
         if jobs.is_empty() { Ok(jobs) } else { Ok(self.loaded(jobs).await) }
     }
 
@@ -140,9 +146,16 @@ impl Server {
         whole
     }
 
-    /// Ends the attempts of leased jobs that cannot be sent to their worker, for this `reason`.
-    pub async fn give_back(&self, jobs: &[Job], reason: &str, retryable: bool) {
-        let reports = jobs.iter().map(|job| deliver::not_delivered(job, reason, retryable));
+    /// Hands back leased jobs that are not in the answer to their worker, for this `reason`. Those
+    /// that fit into no answer fail.
+    pub async fn give_back(&self, jobs: &[Job], reason: &str, fit: bool) {
+        let reports = jobs.iter().map(|job| {
+            if fit {
+                deliver::not_received(job, reason)
+            } else {
+                deliver::not_delivered(job, reason, false)
+            }
+        });
         for answer in Box::pin(self.report(reports.collect())).await {
             // The attempt ends with its lease.
             if let Err(error) = answer {

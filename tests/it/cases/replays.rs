@@ -58,6 +58,26 @@ async fn two_replays_of_a_job_make_one_job() {
 }
 
 #[tokio::test]
+async fn no_producer_can_take_the_id_of_a_replay() {
+    for (harness, old) in ended(work(), 1000).await {
+        let made = replay(&harness, &old.id, ReplayWith::default()).await.unwrap().job.id;
+        harness.engine.job(&made, None).await.unwrap();
+        let other: JobId = format!("re-{}", "0a".repeat(20)).parse().unwrap();
+        for id in [made, other] {
+            let refused = harness.engine.enqueue(vec![NewJob { id: Some(id), ..work() }]).await;
+            let Some(Err(Error::Invalid { field, .. })) = refused.first() else {
+                panic!("{refused:?}")
+            };
+            assert_eq!(field, "id");
+        }
+        for id in ["re-0a", "re-", &format!("re-{}", "0g".repeat(20))] {
+            let id = Some(id.parse().unwrap());
+            harness.enqueue(NewJob { id, ..work() }).await;
+        }
+    }
+}
+
+#[tokio::test]
 async fn two_replays_at_the_same_time_make_one_job() {
     for (harness, old) in ended(work(), 1000).await {
         let another = harness.another();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use futures_util::poll;
+use futures_util::{FutureExt as _, future::FusedFuture as _, poll};
 use tidegate_core::{
     job::{Job, JobId},
     port::{
@@ -100,28 +100,82 @@ async fn a_lease_call_that_is_repeated_gets_the_same_leases() {
 
 #[tokio::test]
 async fn a_lease_call_that_is_repeated_while_it_waits_ends() {
-    let Harness { server, .. } = harness().await;
-    let request =
-        || LeaseRequest { wait: Duration::from_secs(20), ..repeatable(&server, "x", &["a"], 1) };
-    let mut first = Box::pin(server.lease(request()));
-    for _ in 0..50 {
-        assert!(poll!(&mut first).is_pending());
-        tokio::task::yield_now().await;
-    }
-    let mut second = Box::pin(server.lease(request()));
-    let mut ended = None;
-    for _ in 0..100_000 {
-        assert!(poll!(&mut second).is_pending());
-        if let std::task::Poll::Ready(leased) = poll!(&mut first) {
-            ended = Some(leased);
-            break;
+    for types in [&["a"][..], &["a", "b"]] {
+        let Harness { server, .. } = harness().await;
+        let wait = Duration::from_secs(20);
+        let request = || LeaseRequest { wait, ..repeatable(&server, "x", types, 1) };
+        let mut first = Box::pin(server.lease(request()));
+        for _ in 0..50 {
+            assert!(poll!(&mut first).is_pending());
+            tokio::task::yield_now().await;
         }
-        tokio::task::yield_now().await;
+        let mut second = Box::pin(server.lease(request()));
+        let mut ended = None;
+        for _ in 0..100_000 {
+            assert!(poll!(&mut second).is_pending());
+            if let std::task::Poll::Ready(leased) = poll!(&mut first) {
+                ended = Some(leased);
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        assert!(ended.expect("it ends").unwrap().jobs.is_empty());
+        let job = enqueue(&server, "a").await;
+        assert_eq!(second.await.unwrap().jobs[0].id, job.id);
+        server.stop().await;
     }
-    assert!(ended.expect("it ends").unwrap().jobs.is_empty());
-    let job = enqueue(&server, "a").await;
-    assert_eq!(second.await.unwrap().jobs[0].id, job.id);
-    server.stop().await;
+}
+
+/// The answer of the first call is lost, whenever the repeat comes.
+#[tokio::test]
+async fn a_repeat_gets_what_the_call_before_claims_meanwhile() {
+    let mut both = 0;
+    for types in [&["a"][..], &["a", "b"]] {
+        for (before, between) in (0..40).flat_map(|one| [0, 3, 9].map(|two| (one, two))) {
+            let Harness { server, .. } = harness().await;
+            let lease = || {
+                let wait = Duration::from_secs(20);
+                let request = LeaseRequest { wait, ..repeatable(&server, "x", types, 2) };
+                let server = server.clone();
+                tokio::spawn(async move { server.lease(request).await.unwrap().jobs })
+            };
+            let first = lease();
+            for _ in 0..20 {
+                tokio::task::yield_now().await;
+            }
+            let mut jobs = Vec::new();
+            let mut add = Box::pin(
+                async {
+                    for letter in ["a", "a"] {
+                        jobs.push(enqueue(&server, letter).await.id);
+                        for _ in 0..between {
+                            tokio::task::yield_now().await;
+                        }
+                    }
+                }
+                .fuse(),
+            );
+            for _ in 0..before {
+                let _ = poll!(&mut add);
+                tokio::task::yield_now().await;
+            }
+            let second = lease();
+            if !add.is_terminated() {
+                (&mut add).await;
+            }
+            drop(add);
+            first.await.unwrap();
+            let got = shown(&second.await.unwrap());
+            both += usize::from(got.len() == 2);
+            for id in &jobs {
+                let life = server.job(id, None).await.unwrap().life;
+                let has = got.iter().any(|lease| lease.0 == *id);
+                assert!(life.running().is_none() || has, "{id} runs nowhere: {before} {between}");
+            }
+            server.stop().await;
+        }
+    }
+    assert!(both > 0, "some repeats get a job of each call");
 }
 
 #[tokio::test]

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use tidegate_backends::wasm::record;
 use tidegate_core::port::policy::Call;
 use tidegate_core::{
-    job::{Attributes, Value},
+    job::{
+        Attributes, Value,
+        lifecycle::{AttemptRecord, HandBack, HandBacks},
+    },
     port::policy::{Ended, ThrottleCall},
 };
 use tidegate_engine::testkit::builders::{at, name};
@@ -67,6 +70,22 @@ fn a_call_of_a_retry_strategy_comes_back() {
         json.contains(r#""status":503"#) && json.contains(r#""details":{"busy":true}"#),
         "{json}"
     );
+}
+
+#[test]
+fn a_retry_strategy_counts_no_attempt_that_was_handed_back() {
+    let mut call = failure();
+    let life = &mut call.job.life;
+    let back = AttemptRecord { hand_back: Some(HandBack::default()), ..life.history[0].clone() };
+    life.history.insert(0, back.clone());
+    life.history.insert(2, back);
+    (0..).zip(&mut life.history).for_each(|(before, entry)| entry.attempt = 38 + before);
+    life.attempt = 41;
+    life.hand_backs = Some(HandBacks { total: 39, ..HandBacks::default() });
+    let json = record::to_json(&Call::Retry(Arc::new(call)));
+    let Call::Retry(read) = record::from_json(&json).unwrap() else { panic!("{json}") };
+    let failures: Vec<u16> = read.job.life.history.iter().map(|entry| entry.attempt).collect();
+    assert_eq!((read.job.life.attempt, &failures[..]), (2, &[1, 2][..]), "{json}");
 }
 
 #[test]

@@ -62,10 +62,10 @@ fn failed() -> Reason {
 }
 
 impl FailureJson {
-    fn of(entry: &AttemptRecord) -> Self {
+    fn of((attempt, entry): (u16, &AttemptRecord)) -> Self {
         let error = entry.error.as_ref();
         Self {
-            attempt: entry.attempt,
+            attempt,
             reason: error.map_or(Reason::Failed, |error| error.reason),
             message: error.and_then(|error| error.message.clone()),
             status: error.and_then(|error| error.status),
@@ -101,14 +101,9 @@ impl FailureJson {
 
 impl RetryJson {
     pub(super) fn of(call: &RetryCall) -> Self {
-        let none = [];
-        let (last, earlier) = call
-            .job
-            .life
-            .history
-            .split_last()
-            .map_or((None, &none[..]), |(last, earlier)| (Some(last), earlier));
-        let attempt = last.map_or(call.job.life.attempt, |last| last.attempt);
+        let mut earlier = lower::failures(&call.job.life);
+        let last = earlier.pop();
+        let attempt = last.map_or_else(|| call.job.life.counted_attempts(), |(attempt, _)| attempt);
         let nothing = FailureJson {
             attempt,
             reason: Reason::Failed,
@@ -128,7 +123,7 @@ impl RetryJson {
             failed: FailedJob {
                 job: JobJson::of(&call.job, attempt),
                 last: last.map_or(nothing, FailureJson::of),
-                earlier: lower::earlier(earlier).into_iter().map(FailureJson::of).collect(),
+                earlier: earlier.into_iter().map(FailureJson::of).collect(),
                 not_before: call.not_before,
             },
             data: call.data.as_deref().map(raw),

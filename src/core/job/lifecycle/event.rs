@@ -68,16 +68,19 @@ pub enum Event {
         /// The decision of the retry strategy, ignored if no attempt is left.
         next: RetryDecision,
     },
-    /// The worker hands the attempt back unharmed. It does not count against `max_attempts`, unless
-    /// too many before it were handed back without progress: then it fails as `not_delivered`.
+    /// The worker hands the attempt back unharmed, or never received its lease. It does not count
+    /// against `max_attempts`, unless too many before it were handed back without progress: then it
+    /// fails as `not_delivered`.
     HandBack {
         /// The attempt that the report names.
         attempt: u16,
+        /// Whether its worker received the lease. Those that were not received are counted apart.
+        received: bool,
         /// Until when, and why.
         hand_back: HandBack,
         /// Whether the job must not be started twice, so that the attempt has not begun.
         at_most_once: bool,
-        /// Most hand-backs in a row without progress.
+        /// Most hand-backs of this kind in a row without progress.
         max_in_a_row: u16,
         /// The decision of the retry strategy, if the attempt fails instead.
         next: RetryDecision,

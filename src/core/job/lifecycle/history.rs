@@ -35,15 +35,17 @@ record!(HandBack { until, message });
 pub struct HandBacks {
     /// All of them.
     pub total: u16,
-    /// Those since an attempt last made progress or failed.
+    /// Those by workers, since an attempt last made progress or failed.
     pub in_a_row: u16,
     /// Those that had not begun: their type was `at_most_once`, for which a hand-back means that.
     pub not_begun: u16,
+    /// Those in a row whose worker did not receive the lease.
+    pub not_received: u16,
     /// The fields that a newer release added.
     pub unknown: UnknownFields,
 }
 
-record!(HandBacks { total, in_a_row, not_begun });
+record!(HandBacks { total, in_a_row, not_begun; not_received });
 
 /// How an attempt ended, as the API shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]

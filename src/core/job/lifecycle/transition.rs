@@ -120,14 +120,15 @@ impl Lifecycle {
             }
             (
                 S::Running(run),
-                E::HandBack { attempt, hand_back, at_most_once, max_in_a_row, next },
+                E::HandBack { attempt, received, hand_back, at_most_once, max_in_a_row, next },
             ) if attempt == self.attempt => {
-                let in_a_row = self.hand_backs.as_ref().map_or(0, |backs| backs.in_a_row);
+                let in_a_row = self.hand_backs_in_a_row(received);
                 let is_spinning = !run.has_advanced && in_a_row >= max_in_a_row;
                 if !run.cancel && (is_spinning || attempt == u16::MAX) {
-                    life.fail(run, spec, self.handed_back_too_often(hand_back), next, now);
+                    let failure = self.handed_back_too_often(hand_back, received);
+                    life.fail(run, spec, failure, next, now);
                 } else {
-                    life.hand_back(run, spec, hand_back, at_most_once, now);
+                    life.hand_back(run, spec, hand_back, received, at_most_once, now);
                 }
             }
             (S::Running(run), E::LeaseExpired { next, at_most_once }) if run.lease_until <= now => {
@@ -251,7 +252,7 @@ impl Lifecycle {
     ) {
         self.error = Some(failure.clone());
         if let Some(backs) = &mut self.hand_backs {
-            backs.in_a_row = 0;
+            (backs.in_a_row, backs.not_received) = (0, 0);
         }
         let is_last = self.counted_attempts() >= spec.max_attempts || self.attempt == u16::MAX;
         let retry_at = match next {

@@ -107,8 +107,7 @@ fn life_after_busy() -> Lifecycle {
 /// A job whose worker handed it back.
 fn life_after_hand_back() -> Lifecycle {
     let mut life = life(window());
-    let backs =
-        HandBacks { total: 2, in_a_row: 1, not_begun: 1, unknown: UnknownFields::default() };
+    let backs = HandBacks { total: 2, in_a_row: 1, not_begun: 1, ..HandBacks::default() };
     life.hand_backs = Some(backs);
     let message = Some("no capacity".into());
     let until = Some(Timestamp::from_millis(18));

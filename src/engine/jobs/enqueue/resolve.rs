@@ -3,7 +3,12 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::MAX_ENQUEUE_RETRIES;
-use crate::{Engine, Error, config::catalog::Catalog, request::NewJob};
+use crate::{
+    Engine, Error,
+    config::catalog::Catalog,
+    jobs::replay::{is_replay_id, replay_id},
+    request::NewJob,
+};
 use tidegate_core::{
     calendar::window::{self, Window},
     error_code::ErrorCode,
@@ -129,6 +134,12 @@ impl Engine {
     fn check_request(&self, new: &NewJob) -> Result<(), Error> {
         if new.id.as_ref().is_some_and(|id| ROUTE_WORDS.contains(&id.as_str())) {
             let message = format!("must not be one of {}", ROUTE_WORDS.join(", "));
+            return Err(Error::invalid("id", message));
+        }
+        if let Some(id) = new.id.as_ref().filter(|id| is_replay_id(id))
+            && new.replay_of.as_ref().is_none_or(|of| replay_id(of) != *id)
+        {
+            let message = "must not look like the id of a replay: re- and 40 hexadecimal digits";
             return Err(Error::invalid("id", message));
         }
         if new

@@ -39,6 +39,7 @@ pub async fn a_job_that_is_handed_back_has_its_place_again(store: &dyn JobStore)
         let message = Some("no time".to_owned());
         let back = Event::HandBack {
             attempt: 1,
+            received: true,
             hand_back: HandBack { until, message, ..HandBack::default() },
             at_most_once: until.is_some(),
             max_in_a_row: 1,

@@ -106,9 +106,9 @@ pub(super) fn not_delivered(job: &Job, reason: impl Into<String>, retryable: boo
     report(job, ReportOutcome::Failed { failure, retryable })
 }
 
-/// The report of a leased job whose worker was gone before it received the lease.
-pub(super) fn not_received(job: &Job) -> Report {
-    let message = "its worker was gone before it received the lease".to_owned();
+/// The report of a leased job whose worker did not receive the lease, for this `reason`.
+pub(super) fn not_received(job: &Job, reason: &str) -> Report {
+    let message = reason.to_owned();
     report(job, ReportOutcome::NotReceived { revision: job.life.revision, message })
 }
 

@@ -29,6 +29,9 @@ use tidegate_engine::{
     request::{LeaseRequest, Leased, Report},
 };
 
+/// Why a lease is handed back whose worker left while it was on its way.
+const WORKER_GONE: &str = "its worker was gone before it received the lease";
+
 impl Server {
     /// Leases from `selections`, and settles the request's reports.
     pub(in crate::runtime) async fn lease_embedded(
@@ -81,19 +84,8 @@ impl Server {
         let (worker, lease) = (request.worker, request.lease_seconds);
         let max = request.max;
         let repeatable = request.call;
-        let superseded = false;
-        let call = LeaseCall {
-            types,
-            max,
-            until,
-            worker,
-            presence,
-            lease,
-            repeatable,
-            superseded,
-            reports,
-            reply,
-        };
+        let call =
+            LeaseCall { types, max, until, worker, presence, lease, repeatable, reports, reply };
         self.inner.queue(&queue).send(TaskMessage::Lease(call));
         let (leased, settled) = answer.await.map_err(|_| outcome_unknown())??;
         for (index, answer) in order.into_iter().zip(settled) {
@@ -215,7 +207,6 @@ impl Server {
             presence: Presence::default(),
             lease: request.lease_seconds,
             repeatable: request.call.clone(),
-            superseded: false,
             reports: Vec::new(),
             reply,
         };
@@ -290,7 +281,7 @@ impl Drop for LeasedJobs {
     fn drop(&mut self) {
         if let Some(inner) = self.server.upgrade() {
             for job in self.jobs.drain(..) {
-                let report = deliver::not_received(&job);
+                let report = deliver::not_received(&job, WORKER_GONE);
                 settle(&inner, &job, report);
             }
         }

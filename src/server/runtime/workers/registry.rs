@@ -97,22 +97,37 @@ impl RegisteredWorker {
     }
 }
 
-/// Whether the worker of a lease call is still registered. A call that is not recorded never
-/// leaves.
+/// Whether someone waits for the answer to a lease call: its worker is still registered, and has
+/// not repeated the call. A call whose worker is not recorded never leaves.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Presence(Option<watch::Receiver<()>>);
+pub(crate) struct Presence {
+    worker: Option<watch::Receiver<()>>,
+    latest: Option<watch::Receiver<()>>,
+}
 
 impl Presence {
-    /// Whether the worker was removed since the call began.
-    pub(in crate::runtime) fn has_left(&self) -> bool {
-        self.0.as_ref().is_some_and(|presence| presence.has_changed().is_err())
+    /// The presence of a call that its worker may repeat, until the sender of `latest` is gone.
+    pub(in crate::runtime) fn while_latest(self, latest: watch::Receiver<()>) -> Self {
+        Self { latest: Some(latest), ..self }
     }
 
-    /// Waits until the worker is removed.
+    /// Whether the worker was removed, or has repeated the call, since the call began.
+    pub(in crate::runtime) fn has_left(&self) -> bool {
+        let mut parts = [&self.worker, &self.latest].into_iter().flatten();
+        parts.any(|part| part.has_changed().is_err())
+    }
+
+    /// Waits until the worker is removed or repeats the call.
     pub(in crate::runtime) async fn left(&mut self) {
-        match &mut self.0 {
-            Some(presence) => while presence.changed().await.is_ok() {},
-            None => std::future::pending().await,
+        async fn end(part: &mut Option<watch::Receiver<()>>) {
+            match part {
+                Some(part) => while part.changed().await.is_ok() {},
+                None => std::future::pending().await,
+            }
+        }
+        tokio::select! {
+            () = end(&mut self.worker) => {}
+            () = end(&mut self.latest) => {}
         }
     }
 }
@@ -218,7 +233,8 @@ impl Workers {
         let (presence, renewal) = recorded.map_or((None, None), |(one, two)| (Some(one), two));
         // A call that is not recorded has nothing to take back.
         let polls = if presence.is_some() { polls } else { 0 };
-        Poll { workers: self, caller, polls, presence: Presence(presence), renewal, clock }
+        let presence = Presence { worker: presence, latest: None };
+        Poll { workers: self, caller, polls, presence, renewal, clock }
     }
 
     /// Changes the entry of a caller that has just called. None if no more callers can be recorded.

@@ -1,6 +1,6 @@
 //! Attempts that workers hand back: they do not count, and their jobs lose nothing.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use tidegate_core::{
     error_code::ErrorCode,
@@ -14,6 +14,7 @@ use tidegate_core::{
 };
 use tidegate_engine::{
     Error, TickInput, TickOutcome,
+    memory::MemoryStore,
     request::{Report, ReportOutcome},
 };
 
@@ -115,6 +116,37 @@ async fn hand_backs_without_progress_fail_after_a_number_in_a_row() {
         }
         assert_eq!(harness.job(&job.id).await.life.ended(), Some(Outcome::Failed));
     }
+}
+
+/// Leases whose workers are gone say nothing about the job: only a far higher bound ends them.
+#[tokio::test]
+async fn leases_that_no_worker_received_are_counted_apart() {
+    let mut harness = Harness::on(Arc::new(MemoryStore::new()));
+    let config = TypeConfig { max_releases: 1, retry: waits_a_second(), ..TypeConfig::default() };
+    harness.set_type("work", config).await;
+    harness.enqueue(work()).await;
+    let not_received = |job: &Job| ReportOutcome::NotReceived {
+        revision: job.life.revision,
+        message: "gone".to_owned(),
+    };
+    for round in 0..3 {
+        for number in 0..=1000 {
+            // A hand-back by a worker begins the count again.
+            if round == 0 && number == 1000 {
+                let run = leased(&mut harness).await;
+                let there = reported(&mut harness, &run, released()).await;
+                assert_eq!(there.life.counted_attempts(), 0);
+                break;
+            }
+            let run = leased(&mut harness).await;
+            let there = reported(&mut harness, &run, not_received(&run)).await;
+            let fails = number == 1000;
+            assert_eq!(there.life.counted_attempts() + 1, round.max(1) + u16::from(fails));
+        }
+        harness.wait(10);
+    }
+    let error = leased(&mut harness).await.life.error.unwrap();
+    assert_eq!(error.message.unwrap(), "its worker did not receive it, as 1000 before it: gone");
 }
 
 #[tokio::test]

@@ -133,8 +133,9 @@ impl Model {
         if total(new) != total(old) + 1 {
             self.fault(format!("I6: {id}: an attempt that was handed back counts"));
         }
-        let entries = new.life.history.iter().rev();
-        let in_a_row = entries.take_while(|entry| entry.hand_back.is_some()).count();
+        // Those that no worker received neither count nor end a row.
+        let said = new.life.history.iter().rev().map_while(|entry| entry.hand_back.as_ref());
+        let in_a_row = said.filter(|said| said.message.as_deref() != Some(NOT_RECEIVED)).count();
         if in_a_row > usize::from(MAX_RELEASES) {
             self.fault(format!("{id} was handed back {in_a_row} times in a row"));
         }

@@ -190,7 +190,7 @@ impl World {
         self.scheduler.spawn(async move {
             let nap = world.scheduler.span(12.0);
             world.scheduler.elapse(nap).await;
-            let leases = world.any_engine().repeated_leases(&call, None).await;
+            let leases = world.any_engine().repeated_leases(&call, None, |_| true).await;
             for job in leases.unwrap_or_default() {
                 let mut model = world.model.lock();
                 model.count("leases repeated");

@@ -40,10 +40,10 @@ fn the_history_keeps_the_latest_hand_backs_in_a_row() {
     };
     let snoozed = |attempt| {
         let event = handed_back(attempt, None, false, RetryDecision::GiveUp);
-        let Event::HandBack { attempt, hand_back, at_most_once, next, .. } = event else {
+        let Event::HandBack { attempt, received, hand_back, at_most_once, next, .. } = event else {
             unreachable!("it is one")
         };
-        Event::HandBack { attempt, hand_back, at_most_once, max_in_a_row: 1000, next }
+        Event::HandBack { attempt, received, hand_back, at_most_once, max_in_a_row: 1000, next }
     };
     let retried = |attempt| failed(attempt, RetryDecision::Wait(Duration::ZERO));
     for _ in 0..25 {

@@ -31,7 +31,7 @@ fn handed_back(
     next: RetryDecision,
 ) -> Event {
     let hand_back = HandBack { until, message: Some("busy".into()), ..HandBack::default() };
-    Event::HandBack { attempt, hand_back, at_most_once, max_in_a_row: 2, next }
+    Event::HandBack { attempt, received: true, hand_back, at_most_once, max_in_a_row: 2, next }
 }
 
 /// A claim of a job as it is now, without a grant and with a lease that ends at once.

@@ -132,7 +132,7 @@ pub async fn a_transient_record_is_replaced_and_dropped(store: &dyn JobStore) {
 
 /// The records of a group are found by its name alone, in order, and page by page.
 pub async fn the_records_of_a_group_are_found_by_its_name(store: &dyn JobStore) {
-    for kind in [RecordKind::Demand, RecordKind::Lease] {
+    for kind in [RecordKind::Demand, RecordKind::Lease, RecordKind::Log] {
         check_groups(store, kind).await;
     }
     assert_eq!(RecordKind::Reply.group("a.1"), None, "other kinds have no groups");

@@ -97,10 +97,6 @@ impl Task {
                         .sources
                         .extend(reports.iter().map(|_| ReportSource::Lease(self.leases.len())));
                     batch.reports.extend(reports);
-                    // Its worker does not read the answer to the call that it repeats.
-                    for waiting in &mut self.leases {
-                        waiting.call.superseded |= waiting.call.is_repeated_by(&call);
-                    }
                     self.leases.push_back(WaitingLease { call, answers: Vec::new() });
                 }
                 TaskMessage::Watch(watch) => self.watches.push(watch),

@@ -31,8 +31,6 @@ pub(crate) struct LeaseCall {
     pub(crate) presence: Presence,
     pub(crate) lease: Option<Seconds>,
     pub(crate) repeatable: Option<Arc<RepeatableCall>>,
-    /// Whether its worker has repeated it.
-    pub(crate) superseded: bool,
     pub(crate) reports: Vec<Report>,
     pub(crate) reply: oneshot::Sender<Result<LeaseAnswer, Error>>,
 }
@@ -43,15 +41,9 @@ impl LeaseCall {
         self.until <= now || self.is_gone()
     }
 
-    /// Whether its worker has left, or its caller is gone.
+    /// Whether its worker has left or repeated it, or its caller is gone.
     pub(super) fn is_gone(&self) -> bool {
-        self.superseded || self.presence.has_left() || self.reply.is_closed()
-    }
-
-    /// Whether `other` is a repeat of this call.
-    pub(super) fn is_repeated_by(&self, other: &Self) -> bool {
-        let both = self.repeatable.as_ref().zip(other.repeatable.as_ref());
-        both.is_some_and(|(call, other)| other.is_repeat_of(call))
+        self.presence.has_left() || self.reply.is_closed()
     }
 }
 
