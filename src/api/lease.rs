@@ -10,7 +10,7 @@ use tidegate_core::{
     time::{Seconds, Timestamp},
 };
 
-use crate::{AnyValue, Bodies, JobView, Problem};
+use crate::{AnyValue, Bodies, JobView, NewLogLine, Problem};
 
 /// A request of a pull worker for jobs.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
@@ -25,7 +25,8 @@ pub struct LeaseBody<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<String>>)]
     pub types: Option<Vec<TypeName>>,
-    /// At most this many, 0 to 1000 (default 1); 0 only reports.
+    /// At most this many, 0 to 1000 (default 1). With 0 the call only reports, and gets the leases of
+    /// the call that it repeats.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max: Option<u32>,
     /// How long to wait for the first, 0 to 60 (default 0).
@@ -141,6 +142,11 @@ pub struct ReportBody<'a> {
     /// 315360000).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay_seconds: Option<Seconds>,
+    /// Log lines of the attempt since its latest heartbeat, oldest first. At most 64 KiB of an attempt
+    /// and 256 KiB of a job are kept, the latest.
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    pub log: Vec<NewLogLine>,
     /// When the worker finished. It is read and not kept: the server's own clock counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<Timestamp>,
@@ -231,6 +237,11 @@ pub struct HeartbeatBody<'a> {
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = AnyValue, required = false)]
     pub checkpoint: Option<&'a RawValue>,
+    /// Log lines of the attempt since its heartbeat before, oldest first. At most 64 KiB of an attempt
+    /// and 256 KiB of a job are kept, the latest.
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    pub log: Vec<NewLogLine>,
 }
 
 /// The answer to a heartbeat.

@@ -20,6 +20,7 @@ mod event;
 mod explanation;
 mod job;
 mod lease;
+mod log;
 mod operate;
 mod operation;
 #[cfg(feature = "client")]
@@ -50,6 +51,7 @@ pub use lease::{
     BeatView, HeartbeatBody, LeaseBody, LeaseView, LeasesView, RegistrationBody, ReportBody,
     ReportedView, Status, Worker, WorkerPage,
 };
+pub use log::{LogLevel, LogLine, LogPage, NewLogLine};
 pub use operate::{CheckView, Doctor, Health};
 pub use operation::{
     BulkBody, BulkChanges, BulkKind, BulkPatchBody, BulkReplayBody, FilterBody, Operation,

@@ -3,6 +3,7 @@
 mod bulk;
 mod filter;
 mod list;
+mod log;
 mod one;
 
 use clap::Subcommand;
@@ -18,6 +19,8 @@ pub enum Command {
     Get(one::GetArgs),
     /// Explain why a job waits.
     Explain(one::ExplainArgs),
+    /// Print the log lines that workers sent about a job.
+    Log(log::Args),
     /// Print the result of a job.
     Result(one::ResultArgs),
     /// Change a scheduled job, or every one that matches a filter.
@@ -38,6 +41,7 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
         Command::List(args) => list::run(args, ctx).await,
         Command::Get(args) => one::get(args, ctx).await,
         Command::Explain(args) => one::explain(args, ctx).await,
+        Command::Log(args) => log::run(args, ctx).await,
         Command::Result(args) => one::result(args, ctx).await,
         Command::Patch(args) => one::patch(args, ctx).await,
         Command::Cancel(args) => bulk::cancel(args, ctx).await,

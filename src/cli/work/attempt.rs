@@ -14,7 +14,7 @@ use tokio::{
 use super::{
     WorkPlan,
     command::{self, Stop},
-    lines::News,
+    lines::{Log, News},
     report::{AttemptOutcome, Lease},
 };
 use crate::cli::{
@@ -28,8 +28,9 @@ const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 /// Shortest time between two heartbeats.
 const MIN_HEARTBEAT_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The progress and the checkpoints that a command reports.
-type Reported = (watch::Receiver<Option<Progress>>, watch::Receiver<Option<Box<RawValue>>>);
+/// The progress, the checkpoints and the log lines that a command reports.
+type Reported =
+    (watch::Receiver<Option<Progress>>, watch::Receiver<Option<Box<RawValue>>>, Option<Log>);
 
 /// The report of an attempt, or `None` if the worker lost its lease.
 pub type AttemptEnd = io::Result<Option<AttemptOutcome>>;
@@ -48,14 +49,17 @@ pub async fn run(
     let (stopper, stop) = watch::channel(None);
     let (progress_sender, progress) = watch::channel(None);
     let (checkpoint_sender, checkpoint) = watch::channel(None);
-    let news = News { progress: progress_sender, checkpoint: checkpoint_sender };
+    let log = plan.log.then(Log::default);
+    let news = News { progress: progress_sender, checkpoint: checkpoint_sender, log: log.clone() };
+    let reported = (progress, checkpoint, log.clone());
     let outcome = tokio::select! {
         outcome = command::run(&plan.command, &lease, news, stop, plan.grace) => outcome?,
-        never = keep_lease(client, plan, &lease, (progress, checkpoint), &stopper) => match never {},
+        never = keep_lease(client, plan, &lease, reported, &stopper) => match never {},
         never = forward_kill(kill, &stopper) => match never {},
     };
     let lost = *stopper.borrow() == Some(Stop::Lost);
-    Ok((!lost).then_some(outcome))
+    let log = log.map_or_else(Vec::new, |log| log.lines().0);
+    Ok((!lost).then_some(AttemptOutcome { log, ..outcome }))
 }
 
 /// Ends the command when the worker is killed.
@@ -74,7 +78,7 @@ async fn keep_lease(
     client: &Client,
     plan: &WorkPlan,
     lease: &LeaseView<'_>,
-    (mut progress, mut checkpoint): Reported,
+    (mut progress, mut checkpoint, log): Reported,
     stopper: &watch::Sender<Option<Stop>>,
 ) -> Infallible {
     let duration = lease_duration(plan, lease);
@@ -100,7 +104,9 @@ async fn keep_lease(
         } else {
             None
         };
+        let (lines, next_line) = log.as_ref().map_or_else(Default::default, Log::lines);
         let body = HeartbeatBody {
+            log: lines,
             checkpoint: kept.as_deref(),
             attempt: lease.attempt,
             lease_seconds: plan.lease,
@@ -115,6 +121,9 @@ async fn keep_lease(
         match answer.map(|answer| answer.and_then(|answer| answer.read::<BeatView>())) {
             Ok(Ok(beat)) => {
                 until = sent + duration;
+                if let Some(log) = &log {
+                    log.accepted(next_line);
+                }
                 if beat.cancel {
                     stop(Stop::Cancelled);
                 }

@@ -25,6 +25,7 @@ use super::{
     lines::{HandBack, News, Said, read_messages, text},
     report::AttemptOutcome,
 };
+use crate::cli::context::print_error;
 use tidegate_api::{AnyValue, LeaseView, Status};
 use tidegate_core::job::trace;
 
@@ -32,6 +33,9 @@ use tidegate_core::job::trace;
 pub const FINAL_EXIT_CODE: i32 = 100;
 /// Largest result, in bytes.
 const MAX_RESULT_BYTES: usize = 4 << 20;
+/// Longest checkpoint, in bytes of JSON, that a variable of the environment can have. Linux takes 128
+/// KiB with the name. Only what another client stored as MessagePack can be longer as JSON.
+const MAX_CHECKPOINT_BYTES: usize = 120 << 10;
 /// How long output is read after the command's end, in case a process that it started holds the
 /// pipes.
 const MAX_DRAIN: Duration = Duration::from_secs(1);
@@ -67,7 +71,16 @@ pub async fn run(
     let traced = traced
         .into_iter()
         .filter_map(|(name, variable)| Some((variable, trace::named(&job.headers, name)?.1)));
-    let checkpoint = job.checkpoint.as_ref().and_then(AnyValue::json);
+    let checkpoint = job.checkpoint.as_ref().and_then(AnyValue::json).filter(|text| {
+        let fits = text.len() <= MAX_CHECKPOINT_BYTES;
+        if !fits {
+            print_error(format_args!(
+                "[{}] its checkpoint is too long for the environment: it begins without it",
+                job.id
+            ));
+        }
+        fits
+    });
     let mut process = Command::new(&command[0]);
     process
         .args(&command[1..])
@@ -147,6 +160,7 @@ fn outcome(status: ExitStatus, output: &[u8], tail: &str) -> AttemptOutcome {
         retryable: None,
         delay: None,
         checkpoint: None,
+        log: Vec::new(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a command writes to standard error, line by line: messages, progress, and hand-backs.
 
-use std::{io, sync::Arc};
+use std::{collections::VecDeque, io, sync::Arc};
 
 use parking_lot::Mutex;
 use serde_json::value::RawValue;
@@ -10,8 +10,9 @@ use tokio::{
 };
 
 use crate::cli::{args, context::print_error};
-use tidegate_api::Progress;
-use tidegate_core::time::Seconds;
+use tidegate_api::{NewLogLine, Progress};
+use tidegate_backends::system::SystemClock;
+use tidegate_core::{port::Clock as _, time::Seconds};
 
 /// Largest message, in bytes: the end of standard error.
 const MAX_MESSAGE_BYTES: usize = 4 << 10;
@@ -20,6 +21,9 @@ const MAX_LINE_BYTES: usize = 4 << 10;
 
 /// Longest line with a checkpoint: 64 KiB, and what is before it.
 const MAX_CHECKPOINT_LINE_BYTES: usize = (64 << 10) + 64;
+/// Most bytes and lines that wait for a heartbeat or a report: no more of an attempt are kept.
+const MAX_LOG_BYTES: usize = 64 << 10;
+const MAX_LOG_LINES: usize = 1000;
 /// The beginning of a line with a checkpoint.
 const CHECKPOINT: &[u8] = b"::checkpoint ";
 
@@ -27,6 +31,57 @@ const CHECKPOINT: &[u8] = b"::checkpoint ";
 pub(super) struct News {
     pub(super) progress: watch::Sender<Option<Progress>>,
     pub(super) checkpoint: watch::Sender<Option<Box<RawValue>>>,
+    /// Its log lines, if they are sent to the server.
+    pub(super) log: Option<Log>,
+}
+
+/// The log lines of a command that the server has not accepted yet: the latest.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Log(Arc<Mutex<Unsent>>);
+
+#[derive(Debug, Default)]
+struct Unsent {
+    lines: VecDeque<NewLogLine>,
+    bytes: usize,
+    /// How many lines are no longer here.
+    gone: u64,
+}
+
+impl Log {
+    /// Adds a line, and drops the oldest ones of too many.
+    fn add(&self, line: &[u8]) {
+        let text = String::from_utf8_lossy(line).into_owned();
+        let time = Some(SystemClock.now());
+        let mut unsent = self.0.lock();
+        unsent.bytes += text.len();
+        unsent.lines.push_back(NewLogLine { time, text, ..NewLogLine::default() });
+        while unsent.bytes > MAX_LOG_BYTES || unsent.lines.len() > MAX_LOG_LINES {
+            unsent.drop_first();
+        }
+    }
+
+    /// The lines, and the number of the one after them for [`Log::accepted`].
+    pub(super) fn lines(&self) -> (Vec<NewLogLine>, u64) {
+        let unsent = self.0.lock();
+        (unsent.lines.iter().cloned().collect(), unsent.gone + unsent.lines.len() as u64)
+    }
+
+    /// The server has the lines before number `next`.
+    pub(super) fn accepted(&self, next: u64) {
+        let mut unsent = self.0.lock();
+        while unsent.gone < next && !unsent.lines.is_empty() {
+            unsent.drop_first();
+        }
+    }
+}
+
+impl Unsent {
+    fn drop_first(&mut self) {
+        if let Some(line) = self.lines.pop_front() {
+            self.bytes -= line.text.len();
+            self.gone += 1;
+        }
+    }
 }
 
 /// What a command wrote to standard error.
@@ -70,6 +125,9 @@ pub(super) async fn read_messages(
             return;
         }
         print_error(format_args!("[{id}] {}", String::from_utf8_lossy(line)));
+        if let Some(log) = &news.log {
+            log.add(line);
+        }
         let tail = &mut said.lock().tail;
         tail.extend_from_slice(line);
         tail.push(b'\n');
@@ -185,7 +243,8 @@ mod tests {
         let said = Arc::new(Mutex::new(Said::default()));
         let (progress, reported) = watch::channel(None);
         let (checkpoint, stored) = watch::channel(None);
-        let news = News { progress, checkpoint };
+        let log = Log::default();
+        let news = News { progress, checkpoint, log: Some(log.clone()) };
         let mut input = "é".repeat(MAX_MESSAGE_BYTES).into_bytes();
         input.extend_from_slice(b"x\n::progress 7\n::checkpoint [1]\n::checkpoint {\n");
         let long = format!("::checkpoint \"{}\"\nlast", "x".repeat(60 << 10));
@@ -200,6 +259,11 @@ mod tests {
         );
         assert_eq!(stored.borrow().as_ref().unwrap().get().len(), (60 << 10) + 2);
         assert!(said.lock().checkpoint.is_some());
+        let (lines, next) = log.lines();
+        let texts: Vec<_> = lines.iter().rev().take(2).map(|line| line.text.as_str()).collect();
+        assert_eq!(texts, ["last", "::checkpoint {"]);
+        log.accepted(next - 1);
+        assert_eq!(log.lines().0.len(), 1);
         assert_eq!(*reported.borrow(), Some(Progress { percent: 7.0, note: None }));
     }
 }

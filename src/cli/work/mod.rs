@@ -81,6 +81,10 @@ pub struct Args {
     /// [default: from the host, the process and the time].
     #[arg(long, value_name = "NAME")]
     worker: Option<String>,
+    /// Send what the command writes to standard error as log lines of the job, with heartbeats and
+    /// reports. On AWS each of these then costs about three write units more.
+    #[arg(long)]
+    log: bool,
     /// The command to run for each job, and its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,
@@ -132,6 +136,8 @@ struct WorkPlan {
     wait: Seconds,
     max_pause: Seconds,
     worker: String,
+    /// Whether log lines are sent.
+    log: bool,
     command: Vec<String>,
     /// From SIGTERM to SIGKILL.
     grace: Duration,
@@ -160,6 +166,7 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         wait: args.wait,
         max_pause: args.max_pause,
         worker: args.worker.unwrap_or_else(|| unique_name(ctx)),
+        log: args.log,
         command: args.command,
         grace: Duration::from_secs(5),
         poll_interval: Duration::from_secs(5),

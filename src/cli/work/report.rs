@@ -10,14 +10,14 @@ use crate::cli::{
     client::{Client, Error},
     context::{pause, print_error},
 };
-use tidegate_api::{LeaseView, ReportBody, Status};
+use tidegate_api::{LeaseView, NewLogLine, ReportBody, Status};
 use tidegate_core::{
     job::{JobId, TypeName},
     time::Seconds,
 };
 
 /// How long a report is retried. Its lease has usually expired by then.
-const MAX_REPORT_TIME: Duration = Duration::from_mins(1);
+pub(super) const MAX_REPORT_TIME: Duration = Duration::from_mins(1);
 
 /// The lease of one attempt, shared by what runs, renews and reports it.
 pub type Lease = Arc<LeaseView<'static>>;
@@ -35,6 +35,8 @@ pub struct AttemptOutcome {
     pub delay: Option<Seconds>,
     /// What the next attempt needs to go on.
     pub checkpoint: Option<Box<RawValue>>,
+    /// Its log lines that no heartbeat has sent.
+    pub log: Vec<NewLogLine>,
 }
 
 impl AttemptOutcome {
@@ -49,6 +51,7 @@ impl AttemptOutcome {
             retryable: None,
             delay,
             checkpoint: None,
+            log: Vec::new(),
         }
     }
 
@@ -62,6 +65,7 @@ impl AttemptOutcome {
             retryable: None,
             delay: None,
             checkpoint: None,
+            log: Vec::new(),
         }
     }
 
@@ -101,7 +105,7 @@ impl Report {
 
     /// Returns the body of a request of its own, whose path names the job.
     pub fn body(&self) -> ReportBody<'_> {
-        let AttemptOutcome { status, result, message, error, retryable, delay, checkpoint } =
+        let AttemptOutcome { status, result, message, error, retryable, delay, checkpoint, log } =
             &self.outcome;
         ReportBody {
             id: None,
@@ -116,6 +120,7 @@ impl Report {
             run_at: None,
             delay_seconds: *delay,
             checkpoint: checkpoint.as_deref(),
+            log: log.clone(),
             finished_at: None,
             token: None,
         }
@@ -131,9 +136,10 @@ impl Report {
         }
     }
 
-    /// Returns the size of the result, in bytes.
-    pub fn result_bytes(&self) -> usize {
-        self.outcome.result.as_ref().map_or(0, |result| result.get().len())
+    /// Returns the size of the result and the log lines, in bytes.
+    pub fn bytes(&self) -> usize {
+        let log: usize = self.outcome.log.iter().map(|line| line.text.len()).sum();
+        log + self.outcome.result.as_ref().map_or(0, |result| result.get().len())
     }
 }
 
@@ -164,12 +170,20 @@ pub async fn post(client: Client, mut report: Report, kill: watch::Receiver<bool
     }
 }
 
-/// Returns a failure in place of a rejected report, so that a job does not hang because its result
-/// is too large. `None` if the attempt is over or the report was a failure already.
+/// Returns another report in place of a rejected one, so that a job does not hang: a failure if its
+/// result may be too large, or the same outcome without its checkpoint. `None` if the attempt is
+/// over, or nothing can be left out.
 pub fn replacement(report: Report, err: &Error) -> Option<Report> {
     print_error(format_args!("[{}] its report was rejected: {err}", report.id));
     let over = matches!(err, Error::Problem(problem) if matches!(problem.status, 404 | 409 | 410));
-    if over || report.outcome.status != Status::Succeeded {
+    if over {
+        return None;
+    }
+    if report.outcome.checkpoint.is_some() {
+        let outcome = AttemptOutcome { checkpoint: None, ..report.outcome };
+        return Some(Report { outcome, ..report });
+    }
+    if report.outcome.status != Status::Succeeded {
         return None;
     }
     let outcome = AttemptOutcome {

@@ -14,7 +14,7 @@ use tokio::{
 
 use super::{
     WorkPlan, attempt, demand, presence,
-    report::{AttemptOutcome, Lease, Report, post, replacement},
+    report::{AttemptOutcome, Lease, MAX_REPORT_TIME, Report, post, replacement},
 };
 use crate::cli::{
     Context, ExitCode, UsageError,
@@ -23,8 +23,10 @@ use crate::cli::{
     output,
 };
 use tidegate_api::{LeaseBody, LeaseView, LeasesView};
+use tidegate_backends::system::SystemEntropy;
+use tidegate_core::port::Entropy as _;
 
-/// Most reports, and most bytes of results, in one lease request.
+/// Most reports, and most bytes of results and log lines, in one lease request.
 const MAX_LEASE_REPORTS: usize = 100;
 const MAX_LEASE_REPORT_BYTES: usize = 1 << 20;
 /// The backoff of a worker whose server is unreachable: the first wait doubles up to the last.
@@ -58,9 +60,11 @@ pub struct Worker<'a> {
     pending_reports: Vec<Report>,
     /// Reports in requests of their own; false for a failed one.
     posts: JoinSet<bool>,
-    /// What the ids of lease requests begin with, which no other process has, and the number of the
-    /// next request. A request without an answer is repeated under its id.
+    /// What the ids of lease requests begin with, which no other process can guess, and the number of
+    /// the next request. A request without an answer is repeated under its id.
     request_ids: (String, u64),
+    /// Since when the next lease request repeats one without an answer.
+    unanswered_since: Option<Instant>,
     /// No lease request before then.
     not_before: Instant,
     wait: Duration,
@@ -89,7 +93,8 @@ impl<'a> Worker<'a> {
             reports_in_flight: Arc::default(),
             pending_reports: Vec::new(),
             posts: JoinSet::new(),
-            request_ids: (super::unique_name(ctx), 0),
+            request_ids: (format!("{:032x}", SystemEntropy.bits()), 0),
+            unanswered_since: None,
             not_before: Instant::now(),
             wait: MIN_BACKOFF,
             connected: false,
@@ -122,14 +127,10 @@ impl<'a> Worker<'a> {
             ));
         }
         loop {
-            if !self.stopping
-                && self.poll.is_empty()
-                && self.capacity() > 0
-                && Instant::now() >= self.not_before
-            {
+            if self.is_to_lease() && Instant::now() >= self.not_before {
                 self.lease();
             }
-            if self.stopping && self.poll.is_empty() {
+            if self.stopping && self.poll.is_empty() && !self.is_to_lease() {
                 for report in mem::take(&mut self.pending_reports) {
                     self.post(report);
                 }
@@ -140,11 +141,15 @@ impl<'a> Worker<'a> {
                     }
                     return self.failure.map_or(Ok(self.code), Err);
                 }
-            } else if self.stopping && self.attempts.is_empty() && leaving.is_empty() {
+            } else if self.stopping
+                && !self.poll.is_empty()
+                && self.attempts.is_empty()
+                && leaving.is_empty()
+            {
                 registering.shutdown().await;
                 leaving.spawn(presence::end_wait(client.clone(), worker.clone()));
             }
-            let idle = !self.stopping && self.poll.is_empty() && self.capacity() > 0;
+            let idle = self.is_to_lease();
             tokio::select! {
                 Some(answer) = self.poll.join_next() => {
                     let (took, answer) = answer?;
@@ -174,14 +179,28 @@ impl<'a> Worker<'a> {
         self.limit.saturating_sub(self.attempts.len())
     }
 
-    /// Sends the next lease request.
+    /// Whether a lease request is to follow: for more jobs, or, before the worker ends, for those
+    /// whose answer was lost.
+    fn is_to_lease(&self) -> bool {
+        let is_wanted = if self.stopping {
+            let is_recent = |since: Instant| since.elapsed() < MAX_REPORT_TIME;
+            self.failure.is_none()
+                && !*self.kill.borrow()
+                && self.unanswered_since.is_some_and(is_recent)
+        } else {
+            self.capacity() > 0
+        };
+        is_wanted && self.poll.is_empty()
+    }
+
+    /// Sends the next lease request. A worker that stops asks for no more jobs.
     fn lease(&mut self) {
         self.reports_in_flight = Arc::new(mem::take(&mut self.pending_reports));
         let (client, plan, riding, max) = (
             self.client.clone(),
             self.plan.clone(),
             self.reports_in_flight.clone(),
-            self.capacity(),
+            if self.stopping { 0 } else { self.capacity() },
         );
         let (prefix, number) = &self.request_ids;
         let request_id = Some(format!("{prefix}-{number:08}"));
@@ -209,6 +228,7 @@ impl<'a> Worker<'a> {
         match answer {
             Ok(granted) => {
                 self.request_ids.1 += 1;
+                self.unanswered_since = None;
                 self.connected = true;
                 self.wait = MIN_BACKOFF;
                 for (report, reported) in reports.into_iter().zip(granted.reports.into_owned()) {
@@ -246,6 +266,7 @@ impl<'a> Worker<'a> {
             Err(err) => {
                 self.pending_reports.splice(0..0, reports);
                 if self.connected && err.passes() {
+                    self.unanswered_since.get_or_insert_with(Instant::now);
                     print_error(format_args!("{err}; trying again in {}", output::took(self.wait)));
                     self.not_before = Instant::now() + self.wait;
                     self.wait = (self.wait * 2).min(MAX_BACKOFF);
@@ -326,11 +347,11 @@ impl<'a> Worker<'a> {
 
     /// Sends a report with the next lease request, or in its own request.
     fn report(&mut self, report: Report) {
-        let pending: usize = self.pending_reports.iter().map(Report::result_bytes).sum();
+        let pending: usize = self.pending_reports.iter().map(Report::bytes).sum();
         let rides = !self.stopping && self.poll.is_empty() && self.capacity() > 0;
         if rides
             && self.pending_reports.len() < MAX_LEASE_REPORTS
-            && pending + report.result_bytes() <= MAX_LEASE_REPORT_BYTES
+            && pending + report.bytes() <= MAX_LEASE_REPORT_BYTES
         {
             self.pending_reports.push(report);
         } else {

@@ -3,7 +3,7 @@
 use std::{borrow::Cow, collections::BTreeSet};
 
 use axum::{Extension, extract::State, response::IntoResponse};
-use tidegate_api::{LeaseBody, LeaseView, LeasesView, ReportedView};
+use tidegate_api::{LeaseBody, LeaseView, LeasesView, NewLogLine, ReportedView};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
@@ -15,7 +15,7 @@ use super::{
     jobs::attempt::read_report,
     media::Accept,
 };
-use crate::runtime::UnwrittenLeases;
+use crate::runtime::{AttemptLog, UnwrittenLeases};
 use tidegate_core::{
     job::{Job, JobId, lifecycle::word},
     time::Seconds,
@@ -47,8 +47,9 @@ async fn lease(
     caller: Within<Work>,
     body: Body,
 ) -> HandlerResult {
-    let mut request = read_request(&body, &api)?;
-    let reported: Vec<JobId> = request.reports.iter().map(|report| report.id.clone()).collect();
+    let (mut request, logs) = read_request(&body, &api)?;
+    let sent = request.reports.iter().map(|report| (report.id.clone(), report.attempt));
+    let sent: Vec<(JobId, u16)> = sent.collect();
     let outside = remove_outside(&api, &caller, &mut request).await?;
     // A call may wait for a minute; the buffer of its request is freed before.
     drop(body);
@@ -60,18 +61,18 @@ async fn lease(
     let retry_after_seconds =
         leased.pause.map(|pause| Seconds::from_millis(pause.as_millis() as u64));
     let mut answers = leased.reports.into_iter();
-    let reports: Vec<ReportedView> = reported
-        .into_iter()
-        .enumerate()
-        .filter_map(|(index, id)| {
-            let answer = if outside.contains(&index) {
-                Err(outside_bounds())
+    let mut answers: Vec<Result<Job, Problem>> = (0..sent.len())
+        .map_while(|index| {
+            if outside.contains(&index) {
+                Some(Err(outside_bounds()))
             } else {
-                answers.next()?.map_err(Problem::from)
-            };
-            Some(reported_view(id, answer))
+                Some(answers.next()?.map_err(Problem::from))
+            }
         })
         .collect();
+    add_logs(&api, logs, &sent, &mut answers).await;
+    let reports: Vec<ReportedView> =
+        sent.into_iter().zip(answers).map(|((id, _), answer)| reported_view(id, answer)).collect();
     loop {
         let leases = jobs.iter().filter_map(|job| LeaseView::new(job, accept.0)).collect();
         let answer = accept
@@ -82,7 +83,7 @@ async fn lease(
         }
         // Stored jobs fit; in the other encoding they can be several times as long.
         let alone = jobs.len() == 1 && reports.is_empty();
-        let back = longest(&mut jobs, api.excess(&answer), accept);
+        let back = last(&mut jobs, api.excess(&answer), accept);
         api.server.give_back(&back, TOO_LARGE, !alone).await;
     }
 }
@@ -113,14 +114,40 @@ async fn remove_outside(
     Ok(outside)
 }
 
-/// The request of a lease call.
-fn read_request(body: &Body, api: &Api) -> Result<LeaseRequest, Problem> {
-    let ask: LeaseBody<'_> = body.read()?;
+/// Adds the log lines of the accepted reports. If they cannot be stored, these are answered with the
+/// error: a worker sends them again.
+async fn add_logs(
+    api: &Api,
+    logs: Vec<Vec<NewLogLine>>,
+    sent: &[(JobId, u16)],
+    answers: &mut [Result<Job, Problem>],
+) {
+    let (mut accepted, mut with_lines) = (Vec::new(), Vec::new());
+    for (index, ((lines, (_, attempt)), answer)) in
+        logs.into_iter().zip(sent).zip(answers.iter()).enumerate()
+    {
+        let Ok(job) = answer else { continue };
+        if let Some(log) = AttemptLog::new(job, *attempt, lines) {
+            accepted.push(log);
+            with_lines.push(index);
+        }
+    }
+    if let Err(error) = api.server.add_log(accepted).await {
+        for index in with_lines {
+            answers[index] = Err(Problem::from(error.clone()));
+        }
+    }
+}
+
+/// The request of a lease call, and the log lines of each report.
+fn read_request(body: &Body, api: &Api) -> Result<(LeaseRequest, Vec<Vec<NewLogLine>>), Problem> {
+    let mut ask: LeaseBody<'_> = body.read()?;
+    let logs = ask.reports.iter_mut().map(|report| std::mem::take(&mut report.log)).collect();
     let worker = ask.worker.as_deref();
     let call = ask.request_id.as_deref().map(|id| api.server.repeatable_call(id, worker));
     let call = call.transpose()?;
     let reports = ask.reports.into_iter().map(|report| read_report(report, body, api, None));
-    Ok(LeaseRequest {
+    let request = LeaseRequest {
         call,
         queue: ask.queue,
         types: ask.types.unwrap_or_default(),
@@ -130,7 +157,8 @@ fn read_request(body: &Body, api: &Api) -> Result<LeaseRequest, Problem> {
         worker: ask.worker,
         lease_seconds: ask.lease_seconds,
         reports: reports.collect::<Result<_, _>>()?,
-    })
+    };
+    Ok((request, logs))
 }
 
 /// The answer to one report of a lease call.
@@ -148,25 +176,19 @@ fn reported_view(id: JobId, answer: Result<Job, Problem>) -> ReportedView {
     }
 }
 
-/// Removes the longest of `jobs`: as few as have `excess` bytes in their leases. So a long job does
-/// not cost a short one its attempt.
-fn longest(jobs: &mut Vec<Job>, excess: u64, accept: Accept) -> Vec<Job> {
+/// Removes the last of `jobs`: as few as have `excess` bytes in their leases. The first keep their
+/// places, so that a long job comes first at last, and is answered alone.
+fn last(jobs: &mut Vec<Job>, excess: u64, accept: Accept) -> Vec<Job> {
     let bytes = |job: &Job| {
         LeaseView::new(job, accept.0)
             .map_or(0, |lease| bound::bytes(&accept.ok(lease).into_response()))
     };
-    let mut by_length: Vec<(u64, usize)> = jobs.iter().map(bytes).zip(0..).collect();
-    by_length.sort_unstable_by(|a, b| b.cmp(a));
-    let (mut taken, mut freed) = (BTreeSet::new(), 0);
-    for (bytes, place) in by_length {
-        if freed >= excess && !taken.is_empty() {
-            break;
-        }
-        taken.insert(place);
-        freed += bytes;
+    let (mut kept, mut freed) = (jobs.len(), 0);
+    while kept > 0 && (freed < excess || kept == jobs.len()) {
+        kept -= 1;
+        freed += bytes(&jobs[kept]);
     }
-    let mut places = 0..;
-    jobs.extract_if(.., |_| places.next().is_some_and(|place| taken.contains(&place))).collect()
+    jobs.split_off(kept)
 }
 
 /// The routes of leases.

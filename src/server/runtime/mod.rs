@@ -25,6 +25,8 @@ mod events;
 mod job_types;
 mod jobs;
 mod lease;
+mod lease_calls;
+mod logs;
 mod mode;
 mod plugin_registry;
 mod plugins;
@@ -50,11 +52,11 @@ use tokio::sync::watch;
 
 pub use crate::runtime::builder::Builder;
 pub use crate::runtime::embedded::handler::{Call, Handled, Handler, Work};
-pub(crate) use crate::runtime::embedded::lease::UnwrittenLeases;
 #[cfg(feature = "embedded")]
 pub use crate::runtime::embedded::open::{DirectoryOpenError, key_file};
 pub use crate::runtime::plugin_registry::CannotPush;
 pub use crate::runtime::serverless::{NEAR, SweepReport};
+pub(crate) use crate::runtime::{embedded::lease::UnwrittenLeases, logs::AttemptLog};
 pub use shadow::Comparison;
 pub use tidegate_api::{Difference, PluginUser, ShadowDecision};
 pub use tokens::TokenRemoval;
@@ -114,6 +116,8 @@ pub(crate) struct Inner {
     queues: Mutex<HashMap<QueueName, QueueHandle>>,
     waiters: waiters::Waiters,
     workers: Arc<workers::Workers>,
+    /// The lease calls that their workers may repeat.
+    lease_calls: lease_calls::LeaseCalls,
     /// The registered workers of a serverless deployment, and when they were read.
     stored_workers: Mutex<Option<(Timestamp, Arc<workers::Workers>)>>,
     /// What the status of a queue said last, and when.

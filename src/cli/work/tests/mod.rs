@@ -75,6 +75,7 @@ fn plan(script: &str) -> WorkPlan {
         lease: None,
         wait: Seconds::new(5),
         worker: "w1".to_owned(),
+        log: false,
         command: ["sh", "-c", script].map(str::to_owned).to_vec(),
         grace: Duration::from_millis(100),
         poll_interval: Duration::from_millis(20),

@@ -91,6 +91,24 @@ async fn a_command_gets_a_checkpoint_and_reports_another() {
 }
 
 #[tokio::test]
+async fn log_lines_come_with_heartbeats_and_the_report() {
+    let server = server(vec![lease("j1", 300)], fine).await;
+    let (_folder, file, wait) = gate();
+    let script = format!("echo first >&2; {wait}; echo last >&2; exit 1");
+    let working = Working::begin(&server, WorkPlan { log: true, ..plan(&script) });
+    let beat = server.saw(|seen| !seen.body["log"].is_null()).await;
+    assert!(beat.path.ends_with("/heartbeat"), "{}", beat.path);
+    assert_eq!(beat.body["log"][0]["text"], "first");
+    assert!(beat.body["log"][0]["time"].is_string());
+    server.saw(|seen| seen.path.ends_with("/heartbeat") && seen.body["log"].is_null()).await;
+    std::fs::write(file, "").unwrap();
+    let asked = server.saw(|seen| reports(seen).is_some()).await;
+    assert_eq!(working.stop().await, ExitCode::Ok);
+    let texts: Vec<_> = reports(&asked).unwrap()["log"].as_array().unwrap().iter().collect();
+    assert_eq!(texts.last().unwrap()["text"], "last");
+}
+
+#[tokio::test]
 async fn a_report_does_not_wait_for_a_pending_lease_request() {
     let reported = Arc::new(tokio::sync::Notify::new());
     let asked = Arc::new(Mutex::new(0));

@@ -33,12 +33,21 @@ pub enum RecordKind {
     Lease,
     /// An entry of the audit log: a change by a caller.
     Audit,
+    /// Log lines of a job's attempts.
+    Log,
 }
 
 impl RecordKind {
     /// Every kind.
-    pub const ALL: [Self; 6] =
-        [Self::Reply, Self::DeadLetter, Self::Worker, Self::Demand, Self::Lease, Self::Audit];
+    pub const ALL: [Self; 7] = [
+        Self::Reply,
+        Self::DeadLetter,
+        Self::Worker,
+        Self::Demand,
+        Self::Lease,
+        Self::Audit,
+        Self::Log,
+    ];
 
     /// The kind's name in stores.
     pub fn as_str(self) -> &'static str {
@@ -49,13 +58,14 @@ impl RecordKind {
             Self::Demand => "demand",
             Self::Lease => "lease",
             Self::Audit => "audit",
+            Self::Log => "log",
         }
     }
 
     /// Whether its records are replaced again and again, and say nothing once they have expired. A
     /// store may then drop them by itself, without a time at which it does.
     pub fn is_transient(self) -> bool {
-        matches!(self, Self::Demand | Self::Worker | Self::Lease)
+        matches!(self, Self::Demand | Self::Worker | Self::Lease | Self::Log)
     }
 
     /// The group of the record `name`: what is before the first dot, for a kind that has groups.
@@ -63,7 +73,7 @@ impl RecordKind {
     /// A store may keep each group by itself, so that none slows down another. A query finds the
     /// records of a group if its prefix contains the group with the dot.
     pub fn group(self, name: &str) -> Option<&str> {
-        let has_groups = matches!(self, Self::Demand | Self::Lease);
+        let has_groups = matches!(self, Self::Demand | Self::Lease | Self::Log);
         let (group, _) = name.split_once('.').filter(|_| has_groups)?;
         Some(group)
     }

@@ -14,6 +14,7 @@ use super::super::{
     media::Accept,
     params::JobPath,
 };
+use crate::runtime::AttemptLog;
 use tidegate_core::{
     job::{
         Payload, Token,
@@ -45,7 +46,7 @@ fn about<'a>(mut report: ReportBody<'a>, path: &JobPath) -> Result<ReportBody<'a
 ///
 /// # Errors
 ///
-/// 400 or 413 with the field that is wrong.
+/// 400 or 413 with the field that is wrong. Its log lines are not part of it.
 pub(crate) fn read_report(
     report: ReportBody<'_>,
     body: &Body,
@@ -176,7 +177,10 @@ pub async fn report(
     path: JobPath,
     body: Body,
 ) -> HandlerResult {
-    let report = read_report(about(body.read()?, &path)?, &body, &api, holder.token())?;
+    let mut report = about(body.read()?, &path)?;
+    let lines = std::mem::take(&mut report.log);
+    let report = read_report(report, &body, &api, holder.token())?;
+    let attempt = report.attempt;
     if report.token.is_none() {
         holder.check_job(&api, &path.id, Some(&path.job_type)).await?;
     }
@@ -184,6 +188,7 @@ pub async fn report(
     let job = answer.unwrap_or_else(|| {
         Err(tidegate_engine::Error::Internal("a report has no answer".into()))
     })?;
+    api.server.add_log(AttemptLog::new(&job, attempt, lines).into_iter().collect()).await?;
     Ok(accept
         .ok(JobView::new(&job, api.server.now(), accept.0, Bodies::Small))
         .etag(job.life.revision.0)
@@ -231,6 +236,7 @@ pub async fn heartbeat(
     };
     let checkpoint = read_checkpoint(ask.checkpoint, &body)?;
     holder.check_job(&api, &path.id, Some(&path.job_type)).await?;
+    let id = path.id.clone();
     let beat = Heartbeat {
         checkpoint,
         id: path.id,
@@ -241,5 +247,11 @@ pub async fn heartbeat(
         progress,
     };
     let beat = api.server.heartbeat(beat).await?;
+    if !ask.log.is_empty() {
+        let job = api.server.engine().cached_jobs(std::slice::from_ref(&id)).await?.pop();
+        let job = job.and_then(|job| job.ok().flatten());
+        let log = job.and_then(|job| AttemptLog::new(&job, ask.attempt, ask.log));
+        api.server.add_log(log.into_iter().collect()).await?;
+    }
     Ok(accept.ok(BeatView { cancel: beat.cancel, expires_at: beat.expires_at }).into_response())
 }

@@ -35,4 +35,5 @@ pub fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(change::replay_by_id))
         .routes(routes!(read::result))
         .routes(routes!(read::explain))
+        .routes(routes!(read::log))
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 use tidegate_core::error_code::ErrorCode;
 
 use axum::{extract::State, response::IntoResponse};
-use tidegate_api::{AnyValue, Bodies, Explanation, JobPage, JobView};
+use tidegate_api::{AnyValue, Bodies, Explanation, JobPage, JobView, LogPage};
 
 use super::super::{
     Api, HandlerResult,
@@ -19,7 +19,7 @@ use tidegate_core::{
     time::Seconds,
 };
 
-/// How long a request for a result may wait.
+/// How long a request for a result or for log lines may wait.
 const MAX_WAIT: Seconds = Seconds::new(60);
 
 async fn show(
@@ -188,11 +188,7 @@ pub async fn result(
     mut params: Params,
 ) -> HandlerResult {
     caller.check_job(&api, &path.id, Some(&path.job_type)).await?;
-    let wait = match params.one::<f64>("wait")?.map(Seconds::try_from) {
-        None => Duration::ZERO,
-        Some(Ok(wait)) if wait <= MAX_WAIT => wait.duration(),
-        Some(_) => return Err(Problem::invalid("wait", "must be 0 to 60")),
-    };
+    let wait = wait(&mut params)?;
     params.done()?;
     let shown = |result: &Payload| accept.ok(AnyValue::new(result, accept.0)).into_response();
     // A result that can be read once must not be lost with an answer that is too large.
@@ -231,4 +227,59 @@ pub async fn explain(
     caller.check_job(&api, &path.id, Some(&path.job_type)).await?;
     let explanation = api.server.explain(&path.id, Some(&path.job_type)).await?;
     Ok(accept.ok(convert::explanation(explanation)).into_response())
+}
+
+/// The log lines of a job's attempts.
+///
+/// The page is empty if there are no lines. With `wait`, the request waits for the first. Lines are
+/// kept for as long as the type keeps ended jobs, from when they were received, and at least an hour.
+#[utoipa::path(
+    get, path = "/v1/jobs/{type}/{id}/log", operation_id = "get_log", tag = "jobs",
+    params(
+        ("type" = String, Path, description = "The job type"),
+        ("id" = String, Path, description = "The job's id"),
+        ("attempt" = Option<u16>, Query, description = "Only lines of this attempt"),
+        (
+            "limit" = Option<u32>, Query,
+            description = "Maximum number of lines on the page, 1 to 1000 (default 100)",
+        ),
+        ("cursor" = Option<u64>, Query, description = "`next_cursor` of the previous page"),
+        (
+            "wait" = Option<f64>, Query,
+            description = "Wait this many seconds for a line, 0 to 60 (default 0)",
+        ),
+    ),
+    responses(
+        (status = 200, description = "A page, oldest line first", body = LogPage),
+        (status = 404, description = "`job_not_found`"),
+    ),
+    security(("bearer" = ["read"]), ("basic" = ["read"])),
+)]
+pub async fn log(
+    State(api): State<Api>,
+    accept: Accept,
+    caller: Within<Read>,
+    path: JobPath,
+    mut params: Params,
+) -> HandlerResult {
+    caller.check_job(&api, &path.id, Some(&path.job_type)).await?;
+    let (limit, from) = (params.limit()?, params.one::<u64>("cursor")?.unwrap_or(0));
+    let (attempt, wait) = (params.one("attempt")?, wait(&mut params)?);
+    params.done()?;
+    let range = (from, limit as usize);
+    let page = api.server.log(&path.id, Some(&path.job_type), attempt, range, wait).await?;
+    Ok(accept.ok(page).into_response())
+}
+
+/// How long a request waits.
+///
+/// # Errors
+///
+/// 400 if it is not 0 to 60 seconds.
+fn wait(params: &mut Params) -> Result<Duration, Problem> {
+    match params.one::<f64>("wait")?.map(Seconds::try_from) {
+        None => Ok(Duration::ZERO),
+        Some(Ok(wait)) if wait <= MAX_WAIT => Ok(wait.duration()),
+        Some(_) => Err(Problem::invalid("wait", "must be 0 to 60")),
+    }
 }

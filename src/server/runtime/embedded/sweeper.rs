@@ -9,7 +9,7 @@ use std::{
 use tokio::task::JoinHandle;
 
 use crate::{
-    runtime::{Inner, StopPhase, audit},
+    runtime::{Inner, StopPhase, audit, logs},
     telemetry::metrics,
 };
 use tidegate_core::{
@@ -89,6 +89,9 @@ impl Sweeper {
             self.replies_after = sweep_replies(inner, self.replies_after.take()).await;
             if let Err(error) = inner.engine.drop_lease_records().await {
                 tracing::warn!(%error, "old records of lease calls were not removed");
+            }
+            if let Err(error) = logs::drop_old_lines(&inner.engine).await {
+                tracing::warn!(%error, "old log lines were not removed");
             }
         }
         let is_free = self.passes.as_ref().is_none_or(JoinHandle::is_finished);

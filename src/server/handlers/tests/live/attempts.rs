@@ -75,6 +75,62 @@ async fn a_lease_call_carries_reports_and_answers_each() {
 }
 
 #[tokio::test]
+async fn log_lines_of_attempts_are_read_by_page() {
+    let router = router().await;
+    json(&router, "PUT", "/v1/jobs/invoice/j1", json!({"data": 1})).await;
+    let lease = async || {
+        let ask = json!({"types": ["invoice"], "wait_seconds": 5});
+        json(&router, "POST", "/v1/leases", ask).await.1["leases"][0].clone()
+    };
+    let first = lease().await;
+    let line = |text: &str| json!({"text": text, "level": "warn", "fields": {"n": 1}});
+    let token = format!("Bearer {}", first["token"].as_str().unwrap());
+    let held = [("authorization", token.as_str())];
+    let path = "/v1/jobs/invoice/j1/heartbeat";
+    let body = json!({"attempt": 1, "log": [line("one"), {"text": "two"}]}).to_string();
+    assert_eq!(ask(&router, "POST", path, &held, body).await.0.status(), 200);
+    let body = json!({"attempt": 7, "log": [line("no")]}).to_string();
+    assert_eq!(ask(&router, "POST", path, &held, body).await.0.status(), 409);
+    let body = json!({"attempt": 1, "log": [{"level": "warn"}]}).to_string();
+    assert_eq!(ask(&router, "POST", path, &held, body).await.0.status(), 400);
+    let reports = json!([
+        {"id": "j1", "attempt": 1, "status": "released", "log": [line("three")]},
+        {"id": "j2", "attempt": 1, "status": "released", "log": [line("of nobody")]},
+    ]);
+    json(&router, "POST", "/v1/leases", json!({"max": 0, "reports": reports})).await;
+    let second = lease().await;
+    assert_eq!(second["attempt"], 2);
+    let report = json!({"attempt": 2, "status": "succeeded", "log": [line("four")]});
+    json(&router, "POST", "/v1/jobs/invoice/j1", report).await;
+    let page = async |query: &str| {
+        let path = format!("/v1/jobs/invoice/j1/log{query}");
+        let (status, page) = json(&router, "GET", &path, Value::Null).await;
+        assert_eq!(status, 200, "{page}");
+        page
+    };
+    let whole = page("").await;
+    let lines = whole["lines"].as_array().unwrap();
+    let shown: Vec<_> = lines.iter().map(|line| (&line["text"], &line["attempt"])).collect();
+    let of = |text: &str, attempt: u16| (json!(text), json!(attempt));
+    let expected = [of("one", 1), of("two", 1), of("three", 1), of("four", 2)];
+    let expected: Vec<_> = expected.iter().map(|(text, attempt)| (text, attempt)).collect();
+    assert_eq!(shown, expected);
+    assert_eq!((&lines[0]["level"], &lines[0]["fields"]), (&json!("warn"), &json!({"n": 1})));
+    assert_eq!((&lines[1]["level"], &lines[1]["fields"]), (&json!("info"), &Value::Null));
+    let part = page("?limit=3").await;
+    assert_eq!((&part["lines"][2]["text"], &part["next_cursor"]), (&json!("three"), &json!("3")));
+    let rest = page("?limit=3&cursor=3").await;
+    assert_eq!((&rest["lines"][0]["text"], &rest["dropped"]), (&json!("four"), &json!(0)));
+    let second = page("?attempt=2").await;
+    assert_eq!(second["lines"].as_array().unwrap().len(), 1);
+    for wrong in ["?cursor=x", "?wait=61", "?attempt=-1", "?limit=0", "?other=1"] {
+        let path = format!("/v1/jobs/invoice/j1/log{wrong}");
+        assert_eq!(json(&router, "GET", &path, Value::Null).await.0, 400, "{wrong}");
+    }
+    assert_eq!(json(&router, "GET", "/v1/jobs/invoice/no/log", Value::Null).await.0, 404);
+}
+
+#[tokio::test]
 async fn a_job_that_is_handed_back_brings_its_checkpoint() {
     let router = router().await;
     json(&router, "PUT", "/v1/jobs/invoice/j1", json!({"data": 1})).await;

@@ -17,7 +17,7 @@ const FILTERED: [&str; 3] = ["list_jobs", "list_queues", "list_job_types"];
 /// has a test of its own.
 const SHARED: [&str; 2] = ["put_worker", "delete_worker"];
 /// Routes on which such a token may do something, in an order in which each succeeds once.
-const WITHIN: [&str; 17] = [
+const WITHIN: [&str; 18] = [
     "enqueue",
     "put_job",
     "enqueue_batch",
@@ -26,6 +26,7 @@ const WITHIN: [&str; 17] = [
     "list_jobs",
     "get_result",
     "explain_job",
+    "get_log",
     "patch_job",
     "heartbeat",
     "report",
@@ -349,6 +350,7 @@ async fn a_job_that_cannot_be_read_is_outside_all_bounds() {
         ("GET", "/v1/jobs/other/other-waiting", Value::Null),
         ("GET", "/v1/jobs/other/other-waiting/result", Value::Null),
         ("GET", "/v1/jobs/other/other-waiting/explain", Value::Null),
+        ("GET", "/v1/jobs/other/other-waiting/log", Value::Null),
         ("PUT", "/v1/jobs/mine/other-waiting", json!({"data": 1})),
         ("PATCH", "/v1/jobs/other/other-waiting", json!({"priority": 1})),
         ("DELETE", "/v1/jobs/other/other-waiting", Value::Null),

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use super::{ExecutionSlot, Task, TaskMessage};
 use crate::runtime::{
-    Inner, StopPhase, deliver,
+    Inner, Server, StopPhase, deliver,
     embedded::handler::{Call, Handled, Handler},
 };
 use tidegate_core::{
@@ -126,7 +126,7 @@ async fn bounded(inner: &Inner, report: Report, lease_until: Timestamp) -> Repor
 }
 
 /// Runs a handler; a panic is a failure of the attempt.
-async fn handle(inner: &Inner, handler: &Handler, job: Job) -> Report {
+async fn handle(inner: &Arc<Inner>, handler: &Handler, job: Job) -> Report {
     let (id, attempt) = (job.id.clone(), job.life.attempt);
     let token = job.life.running().map(|run| run.token);
     let loaded = if job.is_whole() {
@@ -136,7 +136,9 @@ async fn handle(inner: &Inner, handler: &Handler, job: Job) -> Report {
     };
     let handled = match loaded {
         Ok(Some(job)) => {
-            let work = AssertUnwindSafe(async { (handler.run)(Call { job }).await }).catch_unwind();
+            let server = Server { inner: Arc::clone(inner) };
+            let work = AssertUnwindSafe(async { (handler.run)(Call { job, server }).await })
+                .catch_unwind();
             work.await.unwrap_or_else(|_| Handled::failed("the handler panicked"))
         }
         Ok(None) => Handled::failed("the job vanished"),

@@ -13,8 +13,9 @@ use crate::{
         testing::{builder, builder_on, until},
     },
 };
+use tidegate_api::NewLogLine;
 use tidegate_core::{
-    job::{Outcome, Payload, type_config::TypeConfig},
+    job::{Outcome, Payload, lifecycle::HandBack, type_config::TypeConfig},
     queue::QueueConfig,
     target::{Pull, Push, TargetConfig},
     time::Seconds,
@@ -292,4 +293,31 @@ async fn a_result_that_cannot_be_stored_frees_its_handler() {
         server.job(&first.id, None).await.unwrap().life.ended() == Some(Outcome::Succeeded)
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_handler_stores_a_checkpoint_and_log_lines() {
+    let (clock, objects) = (Arc::new(FakeClock::default()), Arc::new(FaultyObjects::default()));
+    let server = builder_on(&clock, Arc::new(MemoryStore::new()), objects as _)
+        .handler(name("work"), 1, |call| {
+            Box::pin(async move {
+                if let Some(kept) = call.checkpoint() {
+                    return Handled::Succeeded(Some(kept));
+                }
+                let text = "half way".to_owned();
+                call.log(vec![NewLogLine { text, ..NewLogLine::default() }]).await.unwrap();
+                call.store_checkpoint(Payload::json("7")).await.unwrap();
+                Handled::HandedBack(HandBack::default())
+            })
+        })
+        .start()
+        .await
+        .unwrap();
+    server.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
+    let job = enqueue(&server, "work").await;
+    ended(&server, &job).await;
+    let result = server.result(&job.id, None, Duration::ZERO).await.unwrap().flatten().unwrap();
+    assert_eq!(&result.bytes[..], b"7");
+    let page = server.log(&job.id, None, None, (0, 10), Duration::ZERO).await.unwrap();
+    assert_eq!((page.lines.len(), page.lines[0].text.as_str()), (1, "half way"));
 }

@@ -1,0 +1,447 @@
+//! Log lines of attempts: what workers write while they work, next to the jobs and apart from their
+//! state.
+//!
+//! The lines of a job are records of the store: a head with the latest lines, and a ring of slots
+//! with those before them.
+//!
+//! ```text
+//!   slot 0   slot 1   ...   slot 62        head
+//!   4 KiB    4 KiB          4 KiB          the latest lines, up to 4 KiB
+//! ```
+//!
+//! A head that is full goes into a slot as a whole. An attempt fills 15 slots and then its own first
+//! ones again; attempts follow one another around the ring. So an attempt has at most 64 KiB and a job
+//! 256 KiB, and an addition reads and writes the head only, and the slots that it fills.
+//!
+//! Nothing depends on log lines. Additions for one job at the same time may lose lines of one of them.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    mem,
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::Map;
+use sha2::{Digest as _, Sha256};
+
+use super::Server;
+use tidegate_api::{LogLine, LogPage, NewLogLine};
+use tidegate_core::{
+    event::trigger::hex,
+    job::{Job, JobId, State, TypeName},
+    port::{
+        Txn, Write,
+        job_store::{Record, RecordKind, RecordQuery},
+    },
+    time::Timestamp,
+};
+use tidegate_engine::{Engine, Error};
+
+/// Most bytes of a line.
+const MAX_LINE_BYTES: usize = 4 << 10;
+/// Most bytes of a line's fields.
+const MAX_FIELDS_BYTES: usize = 2 << 10;
+/// What a line has besides its text and fields, in bytes.
+const LINE_OVERHEAD: usize = 64;
+/// Most bytes of the head, and of a slot.
+const SLOT_BYTES: usize = 4 << 10;
+/// How many slots an attempt fills.
+const SLOTS_OF_ATTEMPT: u32 = 15;
+/// How many slots a job has.
+const SLOTS: u32 = 63;
+/// How long lines are kept at least.
+const MIN_RETENTION: Duration = Duration::from_hours(1);
+/// Most records of lines that are kept where the store does not expire them: 400 MB at most.
+const MAX_RECORDS: u64 = 100_000;
+/// Most records that one purge drops.
+const MAX_PURGED_PER_CALL: u32 = 10_000;
+/// How long a request for more lines waits before it reads again.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// The last lines of a job are written after the report that ends it.
+const LAST_LINES: Duration = Duration::from_secs(5);
+
+/// Lines of one attempt.
+pub(crate) struct AttemptLog {
+    /// Names the records of the job's lines.
+    group: String,
+    attempt: u16,
+    retention: Duration,
+    lines: Vec<NewLogLine>,
+}
+
+impl AttemptLog {
+    /// The lines of this attempt of `job`; none if there are no lines.
+    pub(crate) fn new(job: &Job, attempt: u16, lines: Vec<NewLogLine>) -> Option<Self> {
+        let retention = job.spec.retention.duration().max(MIN_RETENTION);
+        (!lines.is_empty()).then(|| Self { group: group(job), attempt, retention, lines })
+    }
+}
+
+/// Names the records of the lines of `job`, and not those of an earlier job with its id.
+fn group(job: &Job) -> String {
+    let mut hash = Sha256::new();
+    hash.update(job.spec.created_at.millis().to_be_bytes());
+    hash.update(job.id.as_str());
+    let digest = hash.finalize();
+    let (start, _) = digest.split_first_chunk().expect("a digest has 32 bytes");
+    format!("{:032x}", u128::from_be_bytes(*start))
+}
+
+fn head_name(group: &str) -> String {
+    format!("{group}.head")
+}
+
+fn slot_name(group: &str, slot: u32) -> String {
+    format!("{group}.slot{slot:02}")
+}
+
+/// The latest lines of a job, and where the next ones go.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+struct Head {
+    /// The attempt of its lines.
+    attempt: u16,
+    /// The number of the next line.
+    next: u64,
+    /// The first slot of the attempt.
+    first_slot: u32,
+    /// How often the attempt has filled a slot.
+    filled: u32,
+    /// A digest of the latest lines that were added, if all of them had a time.
+    added: String,
+    lines: Vec<LogLine>,
+}
+
+/// A slot that was filled, and its lines.
+type Filled = (u32, Vec<LogLine>);
+
+impl Head {
+    /// Adds lines. Returns the slots that this fills; the last one of a slot counts.
+    fn add(&mut self, attempt: u16, lines: Vec<NewLogLine>, now: Timestamp) -> Vec<Filled> {
+        let digest = digest(attempt, &lines);
+        if digest.is_some() && digest.as_ref() == Some(&self.added) {
+            return Vec::new();
+        }
+        self.added = digest.unwrap_or_default();
+        let mut filled = Vec::new();
+        if attempt != self.attempt {
+            if !self.lines.is_empty() {
+                filled.push(self.fill());
+            }
+            self.first_slot = (self.first_slot + self.filled.min(SLOTS_OF_ATTEMPT)) % SLOTS;
+            (self.attempt, self.filled) = (attempt, 0);
+        }
+        for line in lines {
+            let line = cut(line, self.next, attempt, now);
+            self.next += 1;
+            let bytes: usize = self.lines.iter().map(bytes_of).sum();
+            if bytes > 0 && bytes + bytes_of(&line) > SLOT_BYTES {
+                filled.push(self.fill());
+            }
+            self.lines.push(line);
+        }
+        filled
+    }
+
+    /// Moves the lines to the attempt's next slot.
+    fn fill(&mut self) -> Filled {
+        let slot = (self.first_slot + self.filled % SLOTS_OF_ATTEMPT) % SLOTS;
+        self.filled += 1;
+        (slot, mem::take(&mut self.lines))
+    }
+}
+
+/// What is the same for a repeat of these lines, and for no others: none if a line has no time.
+fn digest(attempt: u16, lines: &[NewLogLine]) -> Option<String> {
+    lines.iter().all(|line| line.time.is_some()).then(|| {
+        let json = serde_json::to_vec(&(attempt, lines)).unwrap_or_default();
+        hex(&Sha256::digest(json)[..16])
+    })
+}
+
+/// The bytes of the fields, as JSON; none if there are none.
+fn bytes_of_fields(fields: &Map<String, serde_json::Value>) -> usize {
+    if fields.is_empty() { 0 } else { serde_json::to_vec(fields).map_or(0, |json| json.len()) }
+}
+
+fn bytes_of(line: &LogLine) -> usize {
+    LINE_OVERHEAD + line.text.len() + bytes_of_fields(&line.fields)
+}
+
+/// The line as it is kept: with at most [`MAX_LINE_BYTES`].
+fn cut(line: NewLogLine, number: u64, attempt: u16, now: Timestamp) -> LogLine {
+    let NewLogLine { time, level, mut text, mut fields } = line;
+    let mut cut = false;
+    if bytes_of_fields(&fields) > MAX_FIELDS_BYTES {
+        fields = Map::new();
+        cut = true;
+    }
+    let most = MAX_LINE_BYTES - LINE_OVERHEAD - bytes_of_fields(&fields);
+    if text.len() > most {
+        text.truncate(text.floor_char_boundary(most));
+        cut = true;
+    }
+    LogLine { number, attempt, time: time.unwrap_or(now), level, text, fields, cut }
+}
+
+/// The content of a record; the default if there is none, or if it cannot be read.
+fn read<T: DeserializeOwned + Default>(record: Option<&Record>) -> T {
+    let read = record.map(|record| serde_json::from_slice(&record.bytes));
+    read.transpose()
+        .inspect_err(|error| tracing::error!(%error, "log lines cannot be read"))
+        .ok()
+        .flatten()
+        .unwrap_or_default()
+}
+
+fn query(prefix: String, limit: u32) -> RecordQuery {
+    RecordQuery { kind: RecordKind::Log, prefix, after: None, limit }
+}
+
+/// The lines of a page, and how many before or between them are not kept: those from number `from`
+/// on, at most `limit`.
+fn page(head: Head, slots: &[Record], from: u64, limit: usize) -> (Vec<LogLine>, u64) {
+    let kept = slots.iter().flat_map(|slot| read::<Vec<LogLine>>(Some(slot)));
+    // A slot is written before its head.
+    let kept: BTreeMap<u64, LogLine> =
+        kept.chain(head.lines).map(|line| (line.number, line)).collect();
+    let lines: Vec<LogLine> = kept
+        .into_iter()
+        .filter(|(number, _)| *number >= from)
+        .take(limit)
+        .map(|kept| kept.1)
+        .collect();
+    let next = lines.last().map_or(head.next, |line| line.number + 1);
+    let dropped = next.saturating_sub(from) - lines.len() as u64;
+    (lines, dropped)
+}
+
+impl Server {
+    /// Adds the lines of attempts to the logs of their jobs. Of more than fit, the oldest are
+    /// dropped.
+    ///
+    /// # Errors
+    ///
+    /// The store's. A repeat adds lines that all have times only once.
+    pub(crate) async fn add_log(&self, logs: Vec<AttemptLog>) -> Result<(), Error> {
+        if logs.is_empty() {
+            return Ok(());
+        }
+        let (store, now) = (&self.inner.engine.ports().store, self.now());
+        let mut by_job: HashMap<String, Vec<AttemptLog>> = HashMap::new();
+        for log in logs {
+            by_job.entry(log.group.clone()).or_default().push(log);
+        }
+        let queries: Vec<RecordQuery> =
+            by_job.keys().map(|group| query(head_name(group), 1)).collect();
+        let heads = store.records(&queries).await?;
+        let mut txns: Vec<Txn> = Vec::new();
+        for ((group, logs), head) in by_job.into_iter().zip(heads) {
+            let mut head: Head = read(head.first());
+            let before = head.clone();
+            let mut until = now;
+            let mut slots: BTreeMap<u32, Vec<LogLine>> = BTreeMap::new();
+            for AttemptLog { attempt, retention, lines, .. } in logs {
+                until = until.max(now + retention);
+                slots.extend(head.add(attempt, lines, now));
+            }
+            if head == before {
+                continue;
+            }
+            let put = |name, bytes: serde_json::Result<Vec<u8>>| {
+                let bytes = bytes.map_err(|error| Error::Internal(error.to_string()))?;
+                Ok(Write::PutRecord(Record { kind: RecordKind::Log, name, until, bytes }))
+            };
+            let slots = slots
+                .iter()
+                .map(|(slot, lines)| put(slot_name(&group, *slot), serde_json::to_vec(lines)));
+            let head = put(head_name(&group), serde_json::to_vec(&head));
+            txns.push(slots.chain([head]).collect::<Result<_, Error>>()?);
+        }
+        if !txns.is_empty() {
+            store.commit(txns).await?;
+        }
+        Ok(())
+    }
+
+    /// A page of the log lines of a job, oldest first: those from number `from` on, at most `limit`,
+    /// and only of `attempt` if one is given. If there are none yet, waits for some, at most `wait`.
+    ///
+    /// # Errors
+    ///
+    /// 404 `job_not_found`; the store's.
+    pub async fn log(
+        &self,
+        id: &JobId,
+        job_type: Option<&TypeName>,
+        attempt: Option<u16>,
+        (from, limit): (u64, usize),
+        wait: Duration,
+    ) -> Result<LogPage, Error> {
+        let until = self.now() + wait;
+        let mut cursor = from;
+        loop {
+            let job = self.job(id, job_type).await?;
+            let is_over = match job.life.state {
+                State::Ended { at, .. } => at + LAST_LINES <= self.now(),
+                State::Scheduled { .. } | State::Running(_) => false,
+            };
+            let (mut lines, dropped, has_more) = self.lines(&job, cursor, limit).await?;
+            cursor += lines.len() as u64 + dropped;
+            lines.retain(|line| attempt.is_none_or(|attempt| attempt == line.attempt));
+            let now = self.now();
+            if !lines.is_empty() || dropped > 0 || has_more || is_over || now >= until {
+                let next_cursor = (has_more || !is_over).then(|| cursor.to_string());
+                return Ok(LogPage { lines, dropped, next_cursor });
+            }
+            self.inner.engine.ports().clock.sleep_until(until.min(now + POLL_INTERVAL)).await;
+        }
+    }
+
+    /// The lines of `job` from number `from` on, how many of that range are not kept, and whether
+    /// there are more.
+    async fn lines(
+        &self,
+        job: &Job,
+        from: u64,
+        limit: usize,
+    ) -> Result<(Vec<LogLine>, u64, bool), Error> {
+        let (store, group) = (&self.inner.engine.ports().store, group(job));
+        let head = store.records(&[query(head_name(&group), 1)]).await?.pop().unwrap_or_default();
+        let head: Head = read(head.first());
+        let next = head.next;
+        let in_head = head.lines.first().map_or(next, |line| line.number);
+        let slots = if from < in_head {
+            let slots = query(format!("{group}.slot"), SLOTS);
+            store.records(&[slots]).await?.pop().unwrap_or_default()
+        } else {
+            Vec::new()
+        };
+        let (lines, dropped) = page(head, &slots, from, limit);
+        let has_more = from + lines.len() as u64 + dropped < next;
+        Ok((lines, dropped, has_more))
+    }
+}
+
+/// Drops a bounded number of records of lines: those that are over, and the oldest of too many.
+///
+/// # Errors
+///
+/// The store's; a repeat is harmless.
+pub(super) async fn drop_old_lines(engine: &Engine) -> Result<(), Error> {
+    let (kind, store) = (RecordKind::Log, &engine.ports().store);
+    store.purge(kind, engine.now(), MAX_RECORDS, MAX_PURGED_PER_CALL).await?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(count: usize, bytes: usize) -> Vec<NewLogLine> {
+        let line = |_| NewLogLine { text: "x".repeat(bytes), ..NewLogLine::default() };
+        (0..count).map(line).collect()
+    }
+
+    /// The log of a job, as its records have it.
+    #[derive(Default)]
+    struct Log {
+        head: Head,
+        slots: BTreeMap<u32, Vec<LogLine>>,
+    }
+
+    impl Log {
+        fn add(&mut self, attempt: u16, lines: Vec<NewLogLine>) {
+            self.slots.extend(self.head.add(attempt, lines, Timestamp::EPOCH));
+        }
+
+        fn page(&self, from: u64, limit: usize) -> (Vec<u64>, u64) {
+            let record = |(slot, lines): (&u32, &Vec<LogLine>)| Record {
+                kind: RecordKind::Log,
+                name: slot_name("g", *slot),
+                until: Timestamp::EPOCH,
+                bytes: serde_json::to_vec(lines).unwrap(),
+            };
+            let slots: Vec<Record> = self.slots.iter().map(record).collect();
+            let (lines, dropped) = page(self.head.clone(), &slots, from, limit);
+            (lines.iter().map(|line| line.number).collect(), dropped)
+        }
+
+        fn bytes(&self, attempt: Option<u16>) -> usize {
+            let all = self.slots.values().flatten().chain(&self.head.lines);
+            let of = all.filter(|line| attempt.is_none_or(|attempt| attempt == line.attempt));
+            of.map(bytes_of).sum()
+        }
+    }
+
+    #[test]
+    fn an_attempt_and_a_job_keep_their_latest_lines() {
+        let mut log = Log::default();
+        let text = 1024 - LINE_OVERHEAD;
+        for attempt in 1..=9 {
+            for count in [1, 7, 40, 200] {
+                log.add(attempt, lines(count, text));
+                let bytes = log.bytes(Some(attempt));
+                assert!(bytes <= 64 << 10, "{bytes}");
+            }
+            assert!(log.bytes(Some(attempt)) > 60 << 10);
+            assert!(log.bytes(None) <= 256 << 10);
+            let (numbers, dropped) = log.page(log.head.next - 60, 100);
+            assert_eq!((numbers.len(), dropped), (60, 0), "the latest are there");
+        }
+        assert!(log.bytes(None) > 250 << 10);
+        let (numbers, dropped) = log.page(0, 10_000);
+        assert_eq!(numbers.len() as u64 + dropped, 9 * 248);
+        assert!(log.slots.len() == SLOTS as usize);
+    }
+
+    #[test]
+    fn many_short_attempts_keep_their_lines() {
+        let mut log = Log::default();
+        for attempt in 1..=50 {
+            log.add(attempt, lines(3, 100));
+        }
+        let (numbers, dropped) = log.page(0, 1000);
+        assert_eq!((numbers, dropped), ((0..150).collect(), 0));
+        assert_eq!(log.page(140, 4), ((140..144).collect(), 0));
+        assert_eq!(log.page(150, 4), (Vec::new(), 0));
+    }
+
+    #[test]
+    fn what_an_attempt_dropped_is_a_gap() {
+        let mut log = Log::default();
+        log.add(1, lines(2, 4000));
+        log.add(2, lines(100, 4000));
+        let (numbers, dropped) = log.page(0, 1000);
+        assert_eq!((&numbers[..3], numbers.len(), dropped), (&[0, 1, 86][..], 18, 84));
+        assert_eq!(log.page(0, 2), (vec![0, 1], 0));
+        assert_eq!(log.page(2, 1), (vec![86], 84));
+    }
+
+    #[test]
+    fn a_repeat_of_lines_with_times_is_added_once() {
+        let mut log = Log::default();
+        let timed = |seconds: i64| {
+            let time = Some(Timestamp::from_millis(seconds * 1000));
+            vec![NewLogLine { time, text: "a".into(), ..NewLogLine::default() }]
+        };
+        for batch in [timed(1), timed(1), timed(2), lines(1, 1), lines(1, 1)] {
+            log.add(1, batch);
+        }
+        assert_eq!(log.head.next, 4);
+        log.add(2, lines(1, 1));
+        assert_eq!(log.head.next, 5);
+    }
+
+    #[test]
+    fn a_long_line_is_cut_between_characters() {
+        let text = "é".repeat(MAX_LINE_BYTES);
+        let fields: Map<_, _> = [("k".to_owned(), "v".repeat(3000).into())].into_iter().collect();
+        let long = NewLogLine { text, fields, ..NewLogLine::default() };
+        let kept = cut(long, 0, 1, Timestamp::EPOCH);
+        assert!(kept.cut && kept.fields.is_empty() && bytes_of(&kept) <= MAX_LINE_BYTES);
+        let short = NewLogLine { text: "é".into(), ..NewLogLine::default() };
+        assert!(!cut(short, 0, 1, Timestamp::EPOCH).cut);
+    }
+}
