@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use clap::{ArgGroup, ValueEnum};
+use clap::ArgGroup;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -11,10 +11,14 @@ use super::{
     args::{self, Fields, Json, When},
     client::{ApiResponse, Client},
     context::print_error,
+    unique::UniqueArgs,
 };
 use tidegate_api::{BatchResult, ShortView};
 use tidegate_core::{
-    job::spec::{self, Attributes, Unique, Value},
+    job::{
+        spec::{Attributes, Value},
+        unique::Merged,
+    },
     time::{Seconds, Timestamp},
 };
 
@@ -63,15 +67,8 @@ pub struct Args {
     /// The key that matches a later reply with this job.
     #[arg(long, value_name = "KEY")]
     correlation_key: Option<String>,
-    /// Prevents duplicates: while a job of this type holds the key, the server returns that job.
-    #[arg(long, value_name = "KEY")]
-    unique_key: Option<String>,
-    /// The states in which a job holds the unique key.
-    #[arg(long, value_name = "STATES", requires = "unique_key", default_value = "live")]
-    unique_while: UniqueWhile,
-    /// Minimum time for which the unique key is held.
-    #[arg(long, value_name = "SPAN", requires = "unique_key", value_parser = args::span)]
-    unique_period: Option<Seconds>,
+    #[command(flatten)]
+    unique: UniqueArgs,
     /// Bypasses the limits of the queue; needs a token with `enqueue:critical`.
     #[arg(long)]
     critical: bool,
@@ -84,24 +81,6 @@ pub struct Args {
     /// Spreads the due times of the jobs evenly over this span.
     #[arg(long, value_name = "SPAN", value_parser = args::span, default_value = "0")]
     spread: Seconds,
-}
-
-/// The states in which a unique key is held.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum UniqueWhile {
-    /// Until the job's first attempt starts.
-    Scheduled,
-    /// Until the job ends.
-    Live,
-}
-
-impl From<UniqueWhile> for spec::UniqueWhile {
-    fn from(held: UniqueWhile) -> Self {
-        match held {
-            UniqueWhile::Scheduled => Self::Scheduled,
-            UniqueWhile::Live => Self::Live,
-        }
-    }
 }
 
 /// Enqueues the jobs and prints their ids.
@@ -123,12 +102,7 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let attributes: Attributes = args.attributes.iter().cloned().collect();
     job.maybe("attributes", Some(attributes).filter(|attributes| !attributes.is_empty()));
     job.maybe("correlation_key", args.correlation_key.as_deref());
-    let unique = args.unique_key.map(|key| Unique {
-        key,
-        hold: args.unique_while.into(),
-        period_seconds: args.unique_period,
-    });
-    job.maybe("unique", unique);
+    job.maybe("unique", args.unique.unique());
     job.maybe("critical", args.critical.then_some(true));
     job.extend(&args.fields);
 
@@ -157,7 +131,13 @@ fn one(answer: &ApiResponse, ctx: &Context) -> anyhow::Result<ExitCode> {
     if ctx.json() {
         ctx.print_body(&answer.body)?;
     } else {
-        ctx.print(answer.read::<ShortView<'_>>()?.id)?;
+        let job = answer.read::<ShortView<'_>>()?;
+        match job.merged {
+            Some(Merged::Replaced) => ctx.note(format_args!("a waiting job was replaced")),
+            Some(Merged::Debounced) => ctx.note(format_args!("a waiting job was debounced")),
+            None => {}
+        }
+        ctx.print(job.id)?;
     }
     Ok(ExitCode::Ok)
 }
@@ -295,6 +275,34 @@ mod tests {
                 "unique": {"key": "k", "while": "live", "period_seconds": 3600},
             })
         );
+    }
+
+    #[tokio::test]
+    async fn a_replacement_and_a_debounce_are_part_of_the_unique_key() {
+        let server =
+            FakeServer::answering(|_| (200, sample::job(json!({"merged": "debounced"})))).await;
+        for (args, unique) in [
+            (
+                "--on-conflict replace",
+                json!({"key": "k", "while": "live", "on_conflict": "replace"}),
+            ),
+            (
+                "--unique-while scheduled --debounce 30s --debounce-max 5m --debounce-merge first",
+                json!({
+                    "key": "k", "while": "scheduled",
+                    "debounce": {"seconds": 30, "max_seconds": 300, "merge": "first"},
+                }),
+            ),
+        ] {
+            let args = format!("enqueue --type mail --unique-key k {args}");
+            let (code, out) = server.run(&args.split_whitespace().collect::<Vec<_>>()).await;
+            assert_eq!((code, out.as_str()), (ExitCode::Ok, "j1\n"));
+            assert_eq!(server.seen().last().unwrap().body["unique"], unique);
+        }
+        let (code, _) = server
+            .run(&["enqueue", "--type", "mail", "--unique-key", "k", "--debounce", "30s"])
+            .await;
+        assert_eq!(code, ExitCode::Usage, "a debounce has a maximum");
     }
 
     #[tokio::test]

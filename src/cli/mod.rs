@@ -33,6 +33,7 @@ mod testing;
 mod token;
 mod triggers;
 mod types;
+mod unique;
 mod work;
 
 use std::io;

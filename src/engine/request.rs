@@ -13,7 +13,9 @@ use tidegate_core::{
     calendar::window::Window,
     job::{
         Attributes, Body, Job, JobId, JobOptions, Payload, QueueName, Revision, Token, TypeName,
+        Version,
         lifecycle::{Failure, HandBack, Progress},
+        unique::Merged,
     },
     time::{Seconds, Timestamp},
 };
@@ -88,6 +90,29 @@ pub struct Enqueued {
     pub job: Job,
     /// Whether this call added it. If not, it existed before.
     pub new: bool,
+    /// What this call changed in the job, which waited and held the request's unique key.
+    pub merged: Option<MergedInto>,
+}
+
+impl Enqueued {
+    /// The answer of a call that added `job`.
+    pub fn added(job: Job) -> Self {
+        Self { job, new: true, merged: None }
+    }
+
+    /// The answer of a call that found `job`, and left it as it is.
+    pub fn existing(job: Job) -> Self {
+        Self { job, new: false, merged: None }
+    }
+}
+
+/// The change of a waiting job by a request with its unique key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MergedInto {
+    /// What changed.
+    pub how: Merged,
+    /// The version that the job left, at which it may have had a grant.
+    pub left: Version,
 }
 
 /// Changes to a scheduled job. What is absent stays; `Some(None)` is what an enqueue without the

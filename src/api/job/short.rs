@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 use tidegate_core::{
-    job::{Job, JobId, Phase, QueueName, TypeName, lifecycle::word},
+    job::{Job, JobId, Phase, QueueName, TypeName, lifecycle::word, unique::Merged},
     time::Timestamp,
 };
 
@@ -29,6 +29,9 @@ pub struct ShortView<'a> {
     pub run_at: Option<Timestamp>,
     /// When it was accepted.
     pub created_at: Timestamp,
+    /// What the request changed in the job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merged: Option<Merged>,
 }
 
 impl<'a> ShortView<'a> {
@@ -43,6 +46,7 @@ impl<'a> ShortView<'a> {
             attempt: job.life.attempt,
             run_at: job.life.latest_due_at(),
             created_at: job.spec.created_at,
+            merged: None,
         }
     }
 }

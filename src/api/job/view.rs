@@ -11,6 +11,7 @@ use tidegate_core::{
         lifecycle::{AttemptRecord, EndedAs, Failure, Progress, Reason, ResultBody, State, word},
         retry::Retry,
         spec::{KeepResult, Unique},
+        unique::Merged,
     },
     port::job_store::INLINE_BYTES,
     time::{Seconds, Timestamp},
@@ -149,6 +150,10 @@ pub struct JobView<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub enqueued_by: Option<Cow<'a, str>>,
+    /// In the answer to an enqueue: what the request changed in this job, which waited and held its
+    /// unique key. Absent if the job is new, or stayed as it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merged: Option<Merged>,
 }
 
 /// A job as it came, before a retry strategy changed it.
@@ -310,6 +315,7 @@ impl<'a> JobView<'a> {
                     .map(|text| AnyValue::new(&Payload::json(text.clone()), encoding)),
             }),
             enqueued_by: spec.enqueued_by.as_deref().map(Cow::Borrowed),
+            merged: None,
         }
     }
 

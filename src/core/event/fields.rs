@@ -87,7 +87,9 @@ impl JobFields {
     pub fn check(&self) -> Result<(), ValidationError> {
         let options = &self.options;
         validate::check_start(self.run_at, self.delay_seconds)?;
-        validate::check_keys(self.correlation_key.as_deref(), options.unique.as_ref())?;
+        let unique = options.unique.as_ref();
+        validate::check_keys(self.correlation_key.as_deref(), unique)?;
+        validate::check_debounced_start(unique, self.run_at, self.delay_seconds)?;
         validate::check_options(options)?;
         // The engine adds one: the number of triggers that led to the job.
         let most = validate::MAX_HEADERS - 1;

@@ -1,9 +1,9 @@
 //! A job: its specification, its lifecycle, its retries and its data. Pure.
 //!
 //! Read in this order: [`spec`] (what is fixed when it is accepted), [`lifecycle`] (its states),
-//! [`retry`] (the wait before another attempt), [`payload`] and [`transcode`] (its data),
-//! [`extract`] (the attributes in its data), [`name`] (names and ids), [`trace`] (its trace
-//! context).
+//! [`retry`] (the wait before another attempt), [`unique`] (requests with one key), [`payload`] and
+//! [`transcode`] (its data), [`extract`] (the attributes in its data), [`name`] (names and ids),
+//! [`trace`] (its trace context).
 
 pub mod end_notice;
 pub mod extract;
@@ -17,6 +17,7 @@ pub mod spec;
 pub mod trace;
 pub mod transcode;
 pub mod type_config;
+pub mod unique;
 
 #[cfg(test)]
 pub(crate) mod tests;

@@ -115,7 +115,7 @@ impl JobOptions {
             max_attempts: self.max_attempts.or(config.max_attempts).unwrap_or(default_attempts),
             retry: self.retry.as_ref().unwrap_or(&config.retry).clone(),
             correlation_key: None,
-            unique: self.unique.clone(),
+            unique: self.unique.as_ref().map(Unique::held),
             attributes: self.attributes.clone(),
             keep_result: self.keep_result.unwrap_or(config.keep_result),
             callback_url: self.callback_url.as_ref().or(config.callback_url.as_ref()).cloned(),
@@ -126,6 +126,7 @@ impl JobOptions {
             request_digest: Spec::NO_DIGEST,
             original: None,
             enqueued_by: None,
+            merged: Vec::new(),
             unknown: UnknownFields::default(),
         }
     }

@@ -9,7 +9,11 @@ use serde::{
 };
 use url::Url;
 
-use super::{JobId, QueueName, TypeName, retry::Retry};
+use super::{
+    JobId, QueueName, TypeName,
+    retry::Retry,
+    unique::{Debounce, MergedRequest, OnConflict},
+};
 use crate::{
     calendar::window::Window,
     record,
@@ -204,6 +208,15 @@ pub struct Unique {
     /// The key is held at least this long after the job was accepted, whatever its state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub period_seconds: Option<Seconds>,
+    /// What the enqueue does if another job holds the key (default `keep`). Its job does not keep
+    /// it.
+    #[serde(default, skip_serializing_if = "OnConflict::is_keep")]
+    #[schema(value_type = Option<OnConflict>)]
+    pub on_conflict: OnConflict,
+    /// The job waits until no request with the key has come for a time; not together with
+    /// `on_conflict`, `run_at` or `delay_seconds`. Its job does not keep it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub debounce: Option<Debounce>,
 }
 
 /// Most bytes of the data that [`Original`] keeps.
@@ -277,6 +290,11 @@ pub struct Spec {
     /// The name of the caller that enqueued it; of a replay, of the caller that enqueued the first
     /// job. None if the caller had no name, or if the server made it: from an event, by a schedule.
     pub enqueued_by: Option<String>,
+    /// The latest requests that it took while it waited, in addition to its own: those of a replace
+    /// or a debounce that can be repeated. At most [`MAX_MERGED_REQUESTS`].
+    ///
+    /// [`MAX_MERGED_REQUESTS`]: super::unique::MAX_MERGED_REQUESTS
+    pub merged: Vec<MergedRequest>,
     /// The fields that a newer release added.
     pub unknown: UnknownFields,
 }
@@ -312,5 +330,6 @@ record!(Spec {
     partition,
     request_digest;
     original,
-    enqueued_by
+    enqueued_by,
+    merged
 });

@@ -12,6 +12,7 @@ use crate::{
         retry::{BUILT_IN, Backoff, Retry},
         spec::{KeepResult, Unique},
         type_config::Delivery,
+        unique::OnConflict,
     },
     time::{Seconds, Timestamp},
 };
@@ -73,7 +74,8 @@ pub fn check_timeout(span: Seconds) -> Result<(), ValidationError> {
 ///
 /// # Errors
 ///
-/// An empty text or one over 256 bytes; a period that is zero or over a year.
+/// An empty text or one over 256 bytes; a period that is zero or over a year; a debounce whose
+/// spans are out of bounds; settings of a conflict that exclude each other.
 pub fn check_keys(
     correlation_key: Option<&str>,
     unique: Option<&Unique>,
@@ -81,13 +83,46 @@ pub fn check_keys(
     if let Some(key) = correlation_key {
         check_text("correlation_key", key, 256)?;
     }
-    if let Some(Unique { key, period_seconds, .. }) = unique {
-        check_text("unique.key", key, 256)?;
-        if let Some(period) = period_seconds {
-            check_span("unique.period_seconds", *period, LEAST, YEAR)?;
+    let Some(unique) = unique else { return Ok(()) };
+    check_text("unique.key", &unique.key, 256)?;
+    if let Some(period) = unique.period_seconds {
+        check_span("unique.period_seconds", period, LEAST, YEAR)?;
+    }
+    if let Some(debounce) = unique.debounce {
+        check_span("unique.debounce.seconds", debounce.seconds, LEAST, YEAR)?;
+        let (most, least) = (debounce.max_seconds, debounce.seconds);
+        check_span("unique.debounce.max_seconds", most, least, YEAR)?;
+        if unique.on_conflict == OnConflict::Replace {
+            let message = "must not be `replace` together with `debounce`";
+            return Err(ValidationError::new("unique.on_conflict", message));
         }
     }
+    if unique.merges() && correlation_key.is_some() {
+        let message = "must not be given together with `unique` that has `debounce` or \
+                       `on_conflict: replace`: a job keeps the key of its first request";
+        return Err(ValidationError::new("correlation_key", message));
+    }
     Ok(())
+}
+
+/// Checks that a request whose `unique` sets the due time names no other.
+///
+/// # Errors
+///
+/// Both are given.
+pub fn check_debounced_start(
+    unique: Option<&Unique>,
+    run_at: Option<Timestamp>,
+    delay: Option<Seconds>,
+) -> Result<(), ValidationError> {
+    if unique.is_none_or(|unique| unique.debounce.is_none()) {
+        return Ok(());
+    }
+    let named = [("run_at", run_at.is_some()), ("delay_seconds", delay.is_some())];
+    named.into_iter().find(|(_, given)| *given).map_or(Ok(()), |(field, _)| {
+        let message = "must not be given together with `unique.debounce`, which sets the due time";
+        Err(ValidationError::new(field, message))
+    })
 }
 
 /// Checks when a job starts: at an instant, after a delay, or neither.

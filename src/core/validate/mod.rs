@@ -23,8 +23,9 @@ pub use allowed_hosts::{AllowedHosts, BadAllowedHost};
 pub use guard::{Guard, Refused};
 pub use http::{MAX_HEADERS, check_headers, check_job_headers, check_url, target_url};
 pub use job::{
-    check_attempts, check_attributes, check_deadline, check_job, check_keep_result, check_keys,
-    check_lease, check_options, check_retry, check_start, check_timeout, check_windows,
+    check_attempts, check_attributes, check_deadline, check_debounced_start, check_job,
+    check_keep_result, check_keys, check_lease, check_options, check_retry, check_start,
+    check_timeout, check_windows,
 };
 pub use job_type::{
     AcceptTarget, accept_type, check_allowed_hosts, check_type, check_type_hosts,

@@ -3,6 +3,7 @@
 use super::{DECADE, LEAST, ValidationError, YEAR, check_span};
 use crate::error_code::ErrorCode;
 use crate::{
+    job::spec::Unique,
     schedule::{MAX_MISSED, ScheduleConfig},
     time::{Seconds, Timestamp},
 };
@@ -47,6 +48,11 @@ fn fields(config: &ScheduleConfig) -> Result<(), ValidationError> {
     }
     if let Some(expires) = config.expires_after_seconds {
         check_span("expires_after_seconds", expires, LEAST, DECADE)?;
+    }
+    if config.options.unique.as_ref().is_some_and(Unique::merges) {
+        let message = "must have neither `debounce` nor `on_conflict: replace`: each occurrence \
+                       is due at its own time";
+        return Err(ValidationError::new("unique", message));
     }
     let always = ScheduleConfig { starts_at: None, ends_at: None, paused: false, ..config.clone() };
     if always.recurrence().is_some_and(|recurrence| recurrence.after(Timestamp::EPOCH).is_none()) {

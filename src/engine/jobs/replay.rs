@@ -91,7 +91,7 @@ impl Engine {
         if let (Some(own), Some(replay)) = (&new.id, &job.life.replayed_by) {
             return match self.job(own, None).await {
                 Ok(made) if made.spec.request_digest == digest(&new) => {
-                    Ok(Enqueued { job: made, new: false })
+                    Ok(Enqueued::existing(made))
                 }
                 Ok(_) | Err(Error::NotFound { .. }) => Err(already_replayed(&id, replay.clone())),
                 Err(error) => Err(error),

@@ -323,7 +323,7 @@ impl Engine {
         let job = NewJob { id, run_at: None, enqueued_by, ..occurrence };
         match self.enqueue(vec![job]).await.pop() {
             Some(Err(Error::Conflict { code: ErrorCode::IdTaken, holder: Some(id), .. })) => {
-                Ok(Enqueued { job: self.job(&id, None).await?, new: false })
+                Ok(Enqueued::existing(self.job(&id, None).await?))
             }
             answer => {
                 answer.unwrap_or_else(|| Err(Error::Internal("an enqueue has no answer".into())))

@@ -152,9 +152,7 @@ impl Inner {
     /// Announces the jobs that events made and changed.
     pub(super) fn on_events(self: &Arc<Self>, enqueued: &[Enqueued], changed: &[(Job, Version)]) {
         metrics::enqueued(enqueued.iter());
-        self.on_enqueued(
-            enqueued.iter().filter(|enqueued| enqueued.new).map(|enqueued| &enqueued.job),
-        );
+        self.on_accepted(enqueued.iter());
         for (job, version) in changed {
             self.on_superseded(job, *version);
             if job.life.awaits_retry_decision() {

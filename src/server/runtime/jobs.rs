@@ -54,9 +54,7 @@ impl Server {
                 .for_each(|(begun, answer)| traces.enqueued(begun, answer, None, from, to));
         }
         metrics::enqueued(answers.iter().flatten());
-        self.inner.on_enqueued(
-            answers.iter().flatten().filter(|enqueued| enqueued.new).map(|enqueued| &enqueued.job),
-        );
+        self.inner.on_accepted(answers.iter().flatten());
         answers
     }
 

@@ -71,7 +71,10 @@ use tidegate_core::{
     port::{HealthCheck, Target},
     time::Timestamp,
 };
-use tidegate_engine::{Engine, Error, request::QueueExplanation};
+use tidegate_engine::{
+    Engine, Error,
+    request::{Enqueued, QueueExplanation},
+};
 
 /// The options of a server, in addition to the engine's rules.
 #[derive(Clone, Debug)]
@@ -256,6 +259,17 @@ impl Inner {
             let known = self.queues.lock().get(queue).map(|handle| handle.on_enqueued(catalog));
             if known.is_none() {
                 self.queue(queue).on_enqueued(catalog);
+            }
+        }
+    }
+
+    /// Announces the jobs that an enqueue added, and those that it changed.
+    fn on_accepted<'a>(self: &Arc<Self>, accepted: impl Iterator<Item = &'a Enqueued> + Clone) {
+        let new = accepted.clone().filter(|enqueued| enqueued.new);
+        self.on_enqueued(new.map(|enqueued| &enqueued.job));
+        for Enqueued { job, merged, .. } in accepted {
+            if let Some(merged) = merged {
+                self.on_superseded(job, merged.left);
             }
         }
     }

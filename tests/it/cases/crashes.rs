@@ -104,8 +104,7 @@ fn with_callback() -> NewJob {
 #[tokio::test]
 async fn an_enqueue_that_dies_half_way_makes_one_job_in_the_end() {
     let asked = || {
-        let unique =
-            Some(Unique { key: "u".into(), hold: UniqueWhile::Live, period_seconds: None });
+        let unique = Some(Unique::new("u", UniqueWhile::Live));
         let expires_at = Some(tidegate_core::time::Timestamp::from_millis(4_000_000_000_000));
         NewJob {
             idempotency_key: Some("i".into()),
@@ -330,7 +329,7 @@ async fn a_first_limit_that_is_put_half_way_counts_what_runs_already() {
 /// Two requests under one key; the first crashes half way. Both responses name the same job.
 #[tokio::test]
 async fn a_crashed_enqueue_and_its_repeat_by_key_make_one_job() {
-    let unique = || Some(Unique { key: "u".into(), hold: UniqueWhile::Live, period_seconds: None });
+    let unique = || Some(Unique::new("u", UniqueWhile::Live));
     let asked = [
         NewJob { idempotency_key: Some("i".into()), ..work() },
         NewJob { correlation_key: Some("c".into()), ..work() },

@@ -21,7 +21,7 @@ use tidegate_engine::{
 use super::harness::{Harness, every_store, every_store_and_table, work};
 
 fn with_keys(id: &str) -> NewJob {
-    let unique = Unique { key: "u".into(), hold: UniqueWhile::Live, period_seconds: None };
+    let unique = Unique::new("u", UniqueWhile::Live);
     NewJob {
         id: Some(name(id)),
         correlation_key: Some("c".into()),

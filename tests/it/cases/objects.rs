@@ -131,7 +131,7 @@ async fn a_patch_leaves_the_body_that_the_job_carries() {
 async fn a_refused_enqueue_leaves_no_body() {
     for harness in every_store() {
         harness.set_type("work", TypeConfig::default()).await;
-        let unique = Unique { key: "u".into(), hold: UniqueWhile::Live, period_seconds: None };
+        let unique = Unique::new("u", UniqueWhile::Live);
         let first = NewJob {
             id: Some(name("a")),
             correlation_key: Some("c".into()),

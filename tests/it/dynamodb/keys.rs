@@ -135,7 +135,7 @@ async fn with_trigger(harness: &Harness) {
 #[tokio::test]
 async fn a_forgotten_jobs_keys_and_id_are_free() {
     for mut shop in Shop::each().await {
-        let unique = Unique { key: "u".into(), hold: UniqueWhile::Live, period_seconds: None };
+        let unique = Unique::new("u", UniqueWhile::Live);
         let all = |id: &str, data: &str| NewJob {
             id: Some(name(id)),
             idempotency_key: Some("i".into()),

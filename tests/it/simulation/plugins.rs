@@ -21,6 +21,8 @@ use tidegate_engine::{
 pub const GUARD: &str = "guard";
 /// The retry strategy.
 pub const PLANNER: &str = "planner";
+/// The data that the retry strategy gives to some jobs.
+pub const RETRY_DATA: &str = "{\"again\": true}";
 /// The key in the state of the throttler that counts the jobs that it started.
 pub const STARTED: &str = "ran";
 
@@ -118,9 +120,7 @@ fn plan_retry(call: &RetryCall) -> Result<RetryAnswer, tidegate_core::port::poli
     match draw(call.seed, 0, 10) {
         0 => Err(policies::fault("it trapped")),
         1 => Ok(RetryAnswer::GiveUp(Some("hopeless".into()))),
-        2 => {
-            Ok(RetryAnswer::Retry { at, data: Some("{\"again\": true}".into()), priority: Some(3) })
-        }
+        2 => Ok(RetryAnswer::Retry { at, data: Some(RETRY_DATA.into()), priority: Some(3) }),
         _ => Ok(RetryAnswer::Retry { at, data: None, priority: None }),
     }
 }

@@ -18,6 +18,7 @@ use crate::{
         },
         retry::{Backoff, Jitter, Retry},
         spec::{KeepResult, Original},
+        unique::MergedRequest,
     },
     queue::{
         Grant, Ledger, Rule,
@@ -89,6 +90,12 @@ fn changed_spec() -> Spec {
 /// [`full_spec`] of a job with a producer.
 fn owned_spec() -> Spec {
     Spec { enqueued_by: Some("shop".into()), ..full_spec() }
+}
+
+/// [`full_spec`] of a job that took two other requests.
+fn merged_spec() -> Spec {
+    let request = |key| MergedRequest { key, digest: u64::MAX };
+    Spec { merged: vec![request(1), request(u64::MAX)], ..full_spec() }
 }
 
 /// A job that was replayed.
@@ -353,6 +360,7 @@ fn rows() -> Vec<(&'static str, Vec<u8>)> {
         row("spec", &full_spec()),
         row("changed", &changed_spec()),
         row("owned", &owned_spec()),
+        row("merged", &merged_spec()),
         row("scheduled", &life(window())),
         row("running", &life(State::Running(running()))),
         row("ended", &life(State::Ended { at: Timestamp::EPOCH, outcome: Outcome::Dropped })),

@@ -52,7 +52,7 @@ pub struct Applied {
 /// What a trigger did with an event.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TriggerAction {
-    /// A job was enqueued.
+    /// A job was enqueued, or a waiting job with its unique key took the request.
     Enqueued {
         /// The job.
         job: JobId,

@@ -89,7 +89,7 @@ impl Engine {
                     Ok(enqueued) => {
                         let job = enqueued.job.id.clone();
                         let job_type = enqueued.job.spec.job_type.clone();
-                        let action = if enqueued.new {
+                        let action = if enqueued.new || enqueued.merged.is_some() {
                             TriggerAction::Enqueued { job, job_type }
                         } else {
                             TriggerAction::AlreadyEnqueued { job }

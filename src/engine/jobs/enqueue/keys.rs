@@ -1,10 +1,13 @@
 //! A key that another job holds: it is taken over, it refuses the request, or its holder is the
 //! answer.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use super::EnqueueItem;
-use crate::{Engine, Error, ids, request::Enqueued};
+use super::{holders::Found, item::EnqueueItem, merge::taken_before};
+use crate::{
+    Engine, Error, ids,
+    request::{Enqueued, NewJob},
+};
 use tidegate_core::{
     error_code::ErrorCode,
     job::{Body, Job, JobId, Spec, State, spec::UniqueWhile},
@@ -15,23 +18,24 @@ use tidegate_core::{
 impl Engine {
     /// Handles a key of `item` that points at `holder`, since `since` if the store knows it.
     ///
-    /// Returns the job that answers the request. None if the key may be taken over: then `item`
-    /// expects `holder` at that key, and is inserted again.
+    /// `found` has the job of the item's id and the holder, if they exist. Returns the job that
+    /// answers the request. None if the key may be taken over, or if the holder takes the request:
+    /// then `item` expects `holder` at that key, or has it as its holder, and is inserted again.
     pub(super) async fn on_taken_key(
         &self,
         item: &mut EnqueueItem,
         key_index: usize,
         holder: JobId,
         since: Option<Timestamp>,
+        found: &Found,
     ) -> Result<Option<Enqueued>, Error> {
-        let mut found = self.ports.store.get(&[item.job.id.clone(), holder.clone()]).await?;
-        let holding_job = found.pop().unwrap_or(Ok(None));
+        let job_of = |id: &JobId| found.get(id).cloned().unwrap_or(Ok(None));
         // A repeat is answered by its id, no matter which job holds its keys now.
-        if let Some(stored) = found.pop().unwrap_or(Ok(None))? {
+        if let Some(stored) = job_of(&item.job.id)? {
             return same_request(&item.job, stored).map(Some);
         }
         // Whether a job that cannot be read still holds the key is not known.
-        if let Some(job) = holding_job? {
+        if let Some(job) = job_of(&holder)? {
             return answer_of_holder(item, key_index, job);
         }
         let id = item.job.id.clone();
@@ -86,7 +90,7 @@ impl Engine {
 }
 
 /// The answer to a request whose key belongs to `holder`. None if `holder` gives up the key.
-fn answer_of_holder(
+pub(super) fn answer_of_holder(
     item: &mut EnqueueItem,
     key_index: usize,
     holder: Job,
@@ -100,30 +104,51 @@ fn answer_of_holder(
     if !holds {
         if matches!(key, Key::Correlation(..)) {
             item.job.life.inherit_replies(&holder.life);
+        } else if let Some(answer) = taken_before(item, &holder) {
+            return answer.map(Some);
+        } else {
+            Arc::make_mut(&mut item.job.spec).inherit_merged(&holder.spec);
         }
         item.keys[key_index].1 = Expect::Is(holder.id);
         return Ok(None);
     }
     if matches!(key, Key::Unique(..)) {
-        return Ok(Some(Enqueued { job: holder, new: false }));
+        if item.is_chain() {
+            item.holder = Some(Box::new(holder));
+            return Ok(None);
+        }
+        return Ok(Some(Enqueued::existing(holder)));
     }
     Err(correlation_key_taken(holder.id))
 }
 
 /// The answer to a request with the idempotency key of `holder`.
-fn repeated_request(requested: &Job, holder: Job) -> Result<Enqueued, Error> {
+pub(super) fn repeated_request(requested: &Job, holder: Job) -> Result<Enqueued, Error> {
     if holder.spec.request_digest == requested.spec.request_digest {
-        return Ok(Enqueued { job: holder, new: false });
+        return Ok(Enqueued::existing(holder));
     }
-    Err(Error::Conflict {
+    Err(idempotency_key_reused(holder.id))
+}
+
+fn idempotency_key_reused(holder: JobId) -> Error {
+    Error::Conflict {
         code: ErrorCode::IdempotencyKeyReused,
         message: "another request was sent with this idempotency key".to_owned(),
-        holder: Some(holder.id),
-    })
+        holder: Some(holder),
+    }
+}
+
+/// The refusal of `request`, whose id or idempotency key another request had that `holder` took.
+pub(super) fn key_reused(request: &NewJob, holder: JobId) -> Error {
+    if request.id.is_none() {
+        return idempotency_key_reused(holder);
+    }
+    let message = format!("job {holder} took another request with this id");
+    Error::Conflict { code: ErrorCode::IdTaken, message, holder: Some(holder) }
 }
 
 /// Whether `holder` keeps its `unique` key from a job created at `now`.
-fn holds_unique_key(holder: &Job, now: Timestamp) -> bool {
+pub(super) fn holds_unique_key(holder: &Job, now: Timestamp) -> bool {
     let unique = holder.spec.unique.as_ref();
     let in_period = unique
         .and_then(|unique| unique.period_seconds)
@@ -151,7 +176,7 @@ pub(super) fn same_request(requested: &Job, stored: Job) -> Result<Enqueued, Err
         return Err(correlation_key_taken(stored.id));
     }
     if requested.spec.request_digest == stored.spec.request_digest {
-        return Ok(Enqueued { job: stored, new: false });
+        return Ok(Enqueued::existing(stored));
     }
     let message = format!("another request created job {}", stored.id);
     Err(Error::Conflict { code: ErrorCode::IdTaken, message, holder: Some(stored.id) })

@@ -1,19 +1,23 @@
 //! `enqueue`: a job is accepted once, even if the request is repeated.
 //!
 //! A job's keys are written before the job, and the job before the answer. A taken key leads to its
-//! holder. A live holder is a conflict, or the answer for `unique` and for a repeated request. An
-//! ended holder loses the key by compare-and-set.
+//! holder. A live holder is a conflict, or the answer for `unique` and for a repeated request, or it
+//! takes the request. An ended holder loses the key by compare-and-set.
 //!
 //! A job is added only while its type is at the version under which the job was resolved. If the
 //! type has moved to another queue or was deleted, the job is resolved again. Other settings may be
 //! those of a moment ago, as if the write of the job had taken that long.
 //!
 //! Read in this order: this file (the loop that inserts), [`resolve`] (from the request to the
-//! job), [`keys`] (a key that another job holds), [`digest`](mod@digest) (how a repeat is
-//! recognised).
+//! job), [`item`] (its transaction), [`keys`] (a key that another job holds), [`holders`] (the jobs
+//! that hold keys, read at once), [`merge`] (a waiting job that takes a request),
+//! [`digest`](mod@digest) (how a repeat is recognised).
 
 mod digest;
+mod holders;
+mod item;
 mod keys;
+mod merge;
 mod resolve;
 
 use std::{mem, sync::Arc};
@@ -21,6 +25,7 @@ use std::{mem, sync::Arc};
 use futures_util::{StreamExt, stream};
 
 pub(crate) use digest::digest;
+pub(crate) use item::EnqueueWrites;
 pub(crate) use resolve::extract_again;
 pub use resolve::fault;
 
@@ -31,13 +36,16 @@ use crate::{
     plugins::registry::Checked,
     request::{Enqueued, NewJob},
 };
-use keys::same_request;
+use holders::Found;
+use item::{EnqueueItem, JobKeys, Part, keys_of};
+use keys::{answer_of_holder, same_request};
+use merge::{Chain, chained};
 use tidegate_core::{
     error_code::ErrorCode,
-    job::{Body, Event, Job, JobId, Payload, Revision, Spec, retry::Retry},
+    job::{Body, Job, JobId, Payload, Spec, retry::Retry},
     port::{
-        Committed, Txn, Write,
-        job_store::{CurrentRecord, Expect, ItemKind, Key},
+        Committed, StoreError, Txn, Write,
+        job_store::{CurrentRecord, Expect, Key},
     },
     time::Timestamp,
 };
@@ -45,89 +53,33 @@ use tidegate_core::{
 /// How often an enqueue is tried again because a key changed its holder, or the type changed.
 const MAX_ENQUEUE_RETRIES: usize = 8;
 
-/// The writes that belong to a job's enqueue. The job is added if all of them succeed; on an atomic
-/// store, only then.
-#[derive(Clone, Default)]
-pub(crate) struct EnqueueWrites {
-    /// Conditions and writes before the job.
-    pub require: Vec<Write>,
-    /// Writes of items after the job.
-    pub then: Vec<Write>,
-    /// The job that the new one replays, which then names it. It has started. If it has changed
-    /// since it was read, the enqueue is refused with [`Error::Stale`].
-    pub replayed: Option<Box<Job>>,
-    /// The revision that the job starts with, if not the first.
-    pub revision: Option<Revision>,
+/// The answers to the requests of a call, as far as they are known.
+type Answers = [Option<Result<Enqueued, Error>>];
+
+/// An item, and what it writes if it or a follower may change a waiting job.
+struct Planned {
+    item: EnqueueItem,
+    chain: Option<Chain>,
 }
 
-/// A job that is not in the store yet.
-struct EnqueueItem {
-    /// The index of its answer.
-    index: usize,
-    with: EnqueueWrites,
-    /// The request, in case it is resolved again.
-    request: NewJob,
-    job: Job,
-    /// The version of its type under which it was resolved.
-    type_version: u64,
-    keys: JobKeys,
-}
-
-/// The keys of a job, each with the holder that it must have when the job is added.
-type JobKeys = Vec<(Key, Expect<JobId>)>;
-
-impl EnqueueItem {
-    /// The transaction that adds the job: its conditions, its type's version, its keys, the job,
-    /// and the writes after it.
-    fn writes(&self) -> Txn {
-        let (kind, name) = (ItemKind::Type, self.job.spec.job_type.to_string());
-        let mut writes = Vec::with_capacity(
-            self.with.require.len() + self.keys.len() + 2 + self.with.then.len(),
-        );
-        writes.extend_from_slice(&self.with.require);
-        writes.push(Write::RequireItem { kind, name, version: self.type_version });
-        let keys = self.keys.iter();
-        writes.extend(keys.map(|(key, was)| Write::SetKey {
-            key: key.clone(),
-            job: self.job.id.clone(),
-            was: was.clone(),
-        }));
-        let add = Write::AddJob(self.job.clone());
-        writes.push(match &self.with.replayed {
-            Some(replayed) => Write::Together(vec![add, self.mark_of(replayed)]),
-            None => add,
-        });
-        writes.extend_from_slice(&self.with.then);
-        writes
-    }
-
-    /// The write by which `replayed` names the job.
-    fn mark_of(&self, replayed: &Job) -> Write {
-        let event = Event::Replayed { by: self.job.id.clone() };
-        let job = replayed.apply(event, self.job.spec.created_at);
-        let job = job.expect("a job that has started may be replayed");
-        Write::SetJob { job, was: replayed.life.revision, all: false }
-    }
-
-    /// The part of the transaction that the write at index `step` belongs to.
-    fn part(&self, step: usize) -> Part {
-        match step.checked_sub(self.with.require.len()) {
-            Some(0) => Part::Type,
-            Some(step) if step <= self.keys.len() => Part::Key(step - 1),
-            Some(step) if step == self.keys.len() + 1 => Part::Job,
-            _ => Part::Attached,
+impl Planned {
+    fn txn(&self) -> Txn {
+        match (&self.item.holder, &self.chain) {
+            (Some(holder), Some(Chain { job, .. })) => {
+                vec![Write::SetJob { job: job.clone(), was: holder.life.revision, all: true }]
+            }
+            (_, chain) => {
+                self.item.writes(chain.as_ref().map_or(&self.item.job, |chain| &chain.job))
+            }
         }
     }
-}
 
-/// A part of the transaction that the store may refuse.
-enum Part {
-    Type,
-    /// The key at this index.
-    Key(usize),
-    Job,
-    /// One of the enqueue's own writes.
-    Attached,
+    /// Answers all of its requests with `error`.
+    fn refuse(&self, error: &Error, answers: &mut Answers) {
+        for request in std::iter::once(&self.item).chain(&self.item.followers) {
+            answers[request.index] = Some(Err(error.clone()));
+        }
+    }
 }
 
 impl Engine {
@@ -181,6 +133,8 @@ impl Engine {
                         job: made,
                         type_version,
                         keys,
+                        followers: Vec::new(),
+                        holder: None,
                     });
                 }
                 Err(error) => {
@@ -188,18 +142,23 @@ impl Engine {
                 }
             }
         }
+        let mut items = chained(items);
+        if items.iter().any(EnqueueItem::is_chain) {
+            items = Box::pin(self.find_holders(items, &mut answers)).await;
+        }
         for (index, error) in self.store_bodies(&mut items).await {
             let at = items.iter().position(|item| item.index == index).expect("it is an item");
             let refused = items.remove(at).request;
             answers[index] = Some(Box::pin(self.unless_repeated(&refused, error)).await);
         }
-        for _ in 0..MAX_ENQUEUE_RETRIES {
-            if items.is_empty() {
-                break;
-            }
-            items = self.insert(items, &mut answers).await;
+        // Rounds that answered nothing.
+        let mut in_vain = 0;
+        while !items.is_empty() && in_vain < MAX_ENQUEUE_RETRIES {
+            let before = unanswered(&answers);
+            items = Box::pin(self.insert(items, &mut answers)).await;
+            in_vain = if unanswered(&answers) < before { 0 } else { in_vain + 1 };
         }
-        for item in items {
+        for item in items.into_iter().flat_map(EnqueueItem::into_requests) {
             let message = "its type or its keys changed too often".to_owned();
             let refused =
                 Err(Error::Conflict { code: ErrorCode::ConcurrentUpdate, message, holder: None });
@@ -215,33 +174,51 @@ impl Engine {
     }
 
     /// Tries once to insert `items`. Returns those that must be tried again: an ended job gave up
-    /// their key, or their type changed.
-    async fn insert(
-        &self,
-        items: Vec<EnqueueItem>,
-        answers: &mut [Option<Result<Enqueued, Error>>],
-    ) -> Vec<EnqueueItem> {
-        let txns: Vec<Txn> = items.iter().map(EnqueueItem::writes).collect();
+    /// their key, a waiting job takes them, or their type changed.
+    async fn insert(&self, items: Vec<EnqueueItem>, answers: &mut Answers) -> Vec<EnqueueItem> {
+        let held =
+            self.unclaimed.hold(items.iter().filter_map(|item| Some(&item.holder.as_ref()?.id)));
+        let now = self.now();
+        let planned = items.into_iter().map(|item| {
+            let is_open = item.holder.as_ref().is_none_or(|holder| held.holds(&holder.id));
+            let chain = item.is_chain().then(|| Chain::of(&item, is_open, now));
+            Planned { item, chain }
+        });
+        let mut planned: Vec<Planned> = planned.collect();
+        if planned.iter().any(|one| one.chain.is_some()) {
+            planned = Box::pin(self.store_merged_bodies(planned, answers)).await;
+        }
+        let txns: Vec<Txn> = planned.iter().map(Planned::txn).collect();
         let committed = match self.ports.store.commit(txns).await {
             Ok(committed) => committed,
             Err(error) => {
-                for item in items {
-                    answers[item.index] = Some(Err(error.clone().into()));
+                for one in &planned {
+                    one.refuse(&error.clone().into(), answers);
                 }
                 return Vec::new();
             }
         };
+        drop(held);
+        let found = Box::pin(self.holders_of_refused(&planned, &committed)).await;
         let mut again = Vec::new();
-        for (mut item, outcome) in items.into_iter().zip(committed) {
+        for (Planned { mut item, chain }, outcome) in planned.into_iter().zip(committed) {
             let (index, body) = (item.index, item.job.data.clone());
             let answer = match outcome {
-                Committed::All => Some(Ok(Enqueued { job: item.job, new: true })),
-                Committed::Conflict { step, current } => {
-                    let conflict = Box::pin(self.on_enqueue_conflict(&mut item, step, current));
-                    let answer = conflict.await.transpose();
-                    if answer.is_none() {
-                        again.push(item);
+                Committed::All => match chain {
+                    Some(chain) => {
+                        Box::pin(self.on_chain_written(item, chain, answers)).await;
+                        continue;
                     }
+                    None => Some(Ok(Enqueued::added(item.job))),
+                },
+                Committed::Conflict { step, current } => {
+                    if let Some(chain) = chain {
+                        Box::pin(self.forget_unwritten(&item, &chain)).await;
+                    }
+                    let conflict = self.on_enqueue_conflict(&mut item, step, current, &found);
+                    let answer = Box::pin(conflict).await.transpose();
+                    // The followers of a request that is answered go on without it.
+                    again.extend(if answer.is_none() { Some(item) } else { item.without_lead() });
                     answer
                 }
             };
@@ -259,7 +236,11 @@ impl Engine {
         item: &mut EnqueueItem,
         step: usize,
         current: CurrentRecord,
+        found: &Result<Found, StoreError>,
     ) -> Result<Option<Enqueued>, Error> {
+        if let Some(holder) = item.holder.take() {
+            return on_changed_holder(item, &holder, current);
+        }
         let is_replayed = |job: &Job| item.with.replayed.as_ref().is_some_and(|of| of.id == job.id);
         match (item.part(step), current) {
             (_, CurrentRecord::Job(stored)) if is_replayed(&stored) => {
@@ -268,7 +249,8 @@ impl Engine {
             (_, CurrentRecord::Job(stored)) => same_request(&item.job, *stored).map(Some),
             (_, CurrentRecord::Unreadable(job)) => Err(job.into()),
             (Part::Key(key), CurrentRecord::Key { job, since }) => {
-                self.on_taken_key(item, key, job, since).await
+                let found = found.as_ref().map_err(|error| Error::from(error.clone()))?;
+                self.on_taken_key(item, key, job, since, found).await
             }
             (Part::Key(key), _) => {
                 // The key became free since it was read.
@@ -309,7 +291,8 @@ impl Engine {
     async fn store_bodies(&self, items: &mut [EnqueueItem]) -> Vec<(usize, Error)> {
         let is_large = |payload: &&Payload| payload.bytes.len() > self.rules.object_bytes;
         let mut each = Vec::new();
-        for item in items {
+        // The job that has the body of a chain in the end is not known yet.
+        for item in items.iter_mut().filter(|item| !item.is_chain()) {
             if let Some(large) = item.job.data.inline().filter(is_large).cloned() {
                 each.push(async {
                     let body = self
@@ -341,7 +324,7 @@ impl Engine {
         }
         for found in self.ports.store.get(&ids).await? {
             if let Some(job) = found?.filter(|job| job.spec.request_digest == digest) {
-                return Ok(Enqueued { job, new: false });
+                return Ok(Enqueued::existing(job));
             }
         }
         Err(error)
@@ -363,17 +346,25 @@ impl Engine {
     }
 }
 
-/// The keys of the job that `new` requests. None of them has a holder as far as is known.
-fn keys_of(new: &NewJob) -> JobKeys {
-    let mut keys = Vec::new();
-    if let Some(key) = &new.idempotency_key {
-        keys.push((Key::Idempotency(key.clone()), Expect::Absent));
+/// The `holder` of the unique key of `item` is not as it was read: it takes the request as it is
+/// now, or it gives up the key.
+fn on_changed_holder(
+    item: &mut EnqueueItem,
+    holder: &Job,
+    current: CurrentRecord,
+) -> Result<Option<Enqueued>, Error> {
+    let key = item.unique_key().expect("a chain has a unique key");
+    match current {
+        CurrentRecord::Job(job) => answer_of_holder(item, key, *job),
+        CurrentRecord::Unreadable(job) => Err(job.into()),
+        _ => {
+            item.keys[key].1 = Expect::Is(holder.id.clone());
+            Ok(None)
+        }
     }
-    if let Some(key) = &new.correlation_key {
-        keys.push((Key::Correlation(new.job_type.clone(), key.clone()), Expect::Absent));
-    }
-    if let Some(unique) = &new.options.unique {
-        keys.push((Key::Unique(new.job_type.clone(), unique.key.clone()), Expect::Absent));
-    }
-    keys
+}
+
+/// How many requests have no answer.
+fn unanswered(answers: &Answers) -> usize {
+    answers.iter().filter(|answer| answer.is_none()).count()
 }

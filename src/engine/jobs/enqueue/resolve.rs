@@ -150,6 +150,9 @@ impl Engine {
             return Err(Error::invalid("enqueued_by", "must have 1 to 256 bytes"));
         }
         validate::check_start(new.run_at, new.delay_seconds).map_err(fault)?;
+        let unique = new.options.unique.as_ref();
+        validate::check_keys(new.correlation_key.as_deref(), unique).map_err(fault)?;
+        validate::check_debounced_start(unique, new.run_at, new.delay_seconds).map_err(fault)?;
         if let Some(deadline) = new.options.deadline_seconds {
             validate::check_deadline(deadline).map_err(fault)?;
         }
@@ -190,11 +193,10 @@ fn check_weight(spec: &Spec, limits: &Limits) -> Result<(), Error> {
 
 /// When the job can start first, and what it waits for until then.
 fn first_start(new: &NewJob, windows: &[Window], now: Timestamp) -> (Timestamp, Waiting) {
-    let due = new
-        .run_at
-        .or_else(|| new.delay_seconds.map(|delay| now + delay.duration()))
-        .unwrap_or(now)
-        .max(now);
+    let debounce = new.options.unique.as_ref().and_then(|unique| unique.debounce);
+    let delay = debounce.map(|debounce| debounce.seconds).or(new.delay_seconds);
+    let due =
+        new.run_at.or_else(|| delay.map(|delay| now + delay.duration())).unwrap_or(now).max(now);
     let run_at = window::next_opening(windows, due);
     let waiting = if run_at == due { Waiting::Due } else { Waiting::Window { due } };
     (run_at, waiting)

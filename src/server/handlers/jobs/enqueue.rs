@@ -93,7 +93,7 @@ pub(crate) async fn accepted(
     enqueued: Enqueued,
     data: job::Body,
 ) -> HandlerResult {
-    let new = enqueued.new;
+    let (new, merged) = (enqueued.new, enqueued.merged.map(|merged| merged.how));
     let sees = new || caller.sees(&enqueued.job);
     let job = if new || !sees { enqueued.job } else { api.whole(enqueued.job).await? };
     let data = if new { &data } else { &job.data };
@@ -101,11 +101,12 @@ pub(crate) async fn accepted(
     let place = format!("/v1/jobs/{}/{}", job.spec.job_type, job.id);
     let now = api.server.now();
     let view = |bodies| {
-        if sees {
+        let view = if sees {
             JobView::with_data(&job, data, now, accept.0, bodies)
         } else {
             JobView::outline(&job, now, accept.0)
-        }
+        };
+        JobView { merged, ..view }
     };
     let answer = |bodies| {
         accept
@@ -117,6 +118,9 @@ pub(crate) async fn accepted(
 }
 
 /// Enqueue a job.
+///
+/// If the request's `unique` has `on_conflict: "replace"` or `debounce`, and a job that holds the key
+/// has not started, that job takes the request: 200 with it, and `merged` says what changed.
 ///
 /// With an `Idempotency-Key`, or an `id` in the body, a repeat answers 200 with the first job. If a
 /// token of another name enqueued that, and the token has no scope `read`, the answer leaves out
@@ -131,7 +135,11 @@ pub(crate) async fn accepted(
     ),
     responses(
         (status = 201, description = "Enqueued", body = JobView),
-        (status = 200, description = "It was enqueued before", body = JobView),
+        (
+            status = 200,
+            description = "It was enqueued before, or a waiting job with its unique key took it",
+            body = JobView,
+        ),
         (status = 404, description = "`job_type_not_found`"),
         (
             status = 409,
@@ -298,16 +306,19 @@ fn batch_answer(
     bodies: Option<Bodies>,
 ) -> Response {
     let results = results.iter().map(|result| match result {
-        Ok((Enqueued { job, new }, data)) => {
+        Ok((Enqueued { job, new, merged }, data)) => {
             let data = if *new { data } else { &job.data };
+            let merged = merged.map(|merged| merged.how);
             let view = match bodies {
                 Some(_) if !*new && !caller.sees(job) => {
-                    BatchJob::Whole(Box::new(JobView::outline(job, now, accept.0)))
+                    let view = JobView::outline(job, now, accept.0);
+                    BatchJob::Whole(Box::new(JobView { merged, ..view }))
                 }
                 Some(bodies) => {
-                    BatchJob::Whole(Box::new(JobView::with_data(job, data, now, accept.0, bodies)))
+                    let view = JobView::with_data(job, data, now, accept.0, bodies);
+                    BatchJob::Whole(Box::new(JobView { merged, ..view }))
                 }
-                None => BatchJob::Short(ShortView::new(job, now)),
+                None => BatchJob::Short(ShortView { merged, ..ShortView::new(job, now) }),
             };
             BatchResult { status: if *new { 201 } else { 200 }, job: Some(view), error: None }
         }

@@ -116,7 +116,7 @@ impl Traces {
             attributes: Vec::new(),
         };
         match answer {
-            Ok(Enqueued { job, new }) => {
+            Ok(Enqueued { job, new, .. }) => {
                 span.name = format!("enqueue {}", job.spec.queue);
                 span.attributes = about(job, "enqueue");
                 span.attributes.push(("messaging.operation.type", text("send")));

@@ -10,8 +10,8 @@ use crate::cases::harness::{every_store, failed, report, work};
 
 fn unique(hold: UniqueWhile, period: Option<u64>) -> NewJob {
     work().with_options(|options| {
-        options.unique =
-            Some(Unique { key: "k".into(), hold, period_seconds: period.map(Seconds::new) });
+        let period_seconds = period.map(Seconds::new);
+        options.unique = Some(Unique { period_seconds, ..Unique::new("k", hold) });
     })
 }
 

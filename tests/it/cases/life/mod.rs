@@ -5,4 +5,5 @@ mod checkpoints;
 mod end;
 mod hand_backs;
 mod keys;
+mod merges;
 mod results;

@@ -84,8 +84,7 @@ async fn a_client_job_with_an_occurrence_id_replaces_the_occurrence() {
 #[tokio::test]
 async fn a_unique_key_keeps_an_occurrence_from_overlapping_the_last() {
     for harness in every_store_and_table() {
-        let unique =
-            Some(Unique { key: "beat".into(), hold: UniqueWhile::Live, period_seconds: None });
+        let unique = Some(Unique::new("beat", UniqueWhile::Live));
         let mut harness =
             harness.scheduled(tens().with_options(|options| options.unique = unique)).await;
         harness.occur_at(second(40)).await;

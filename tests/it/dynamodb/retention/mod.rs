@@ -215,7 +215,7 @@ fn large() -> Payload {
 
 /// A job with an id, three keys and this data.
 fn named(data: Payload) -> NewJob {
-    let unique = Unique { key: "u".into(), hold: UniqueWhile::Live, period_seconds: None };
+    let unique = Unique::new("u", UniqueWhile::Live);
     NewJob {
         id: Some(name("mine")),
         idempotency_key: Some("i".into()),

@@ -1,13 +1,23 @@
 //! The allowed changes of a job.
 
 use tidegate_core::{
-    job::{Job, JobId, Lifecycle, Outcome, State, lifecycle::ReplyId, type_config::Delivery},
+    job::{
+        Job, JobId, Lifecycle, Outcome, State, lifecycle::ReplyId, spec::Unique,
+        type_config::Delivery, unique::Merged,
+    },
     time::Timestamp,
 };
-use tidegate_engine::{CALLBACK_TYPE, END_EVENT_TYPE, events::reply::Replied, request::Enqueued};
+use tidegate_engine::{
+    CALLBACK_TYPE, END_EVENT_TYPE,
+    events::reply::Replied,
+    request::{Enqueued, NewJob},
+};
 
 use super::{
-    super::releases::{known, known_spec, lost_of_job},
+    super::{
+        plugins,
+        releases::{known, known_spec, lost_of_job},
+    },
     MAX_CLOCK_SKEW, MAX_RELEASES, Model, NOT_RECEIVED,
 };
 
@@ -81,6 +91,7 @@ impl Model {
         }
         self.check_history(new);
         self.check_checkpoint(old, new);
+        self.check_merge(old, new);
         if let (State::Scheduled { run_at, .. }, State::Running(_)) =
             (&old.life.state, &new.life.state)
         {
@@ -110,6 +121,35 @@ impl Model {
             Some(_) => self.count("ended"),
             None => {}
         }
+    }
+
+    /// Checks that a job takes the data of other requests only before it starts. Later only a retry
+    /// plugin changes them.
+    fn check_merge(&mut self, old: &Job, new: &Job) {
+        let (Some(was), Some(is)) = (old.data.inline(), new.data.inline()) else { return };
+        if was != is && *is.bytes != *plugins::RETRY_DATA.as_bytes() {
+            if old.life.attempt > 0 || new.life.attempt > 0 {
+                self.fault(format!("{}: its data changed after it had started", old.id));
+            }
+            self.carried.insert((new.id.clone(), is.bytes.clone()));
+        }
+    }
+
+    /// Checks the answer to a request that a waiting job took.
+    pub fn merged(&mut self, request: &NewJob, answer: &Enqueued) {
+        let id = &answer.job.id;
+        self.count(match answer.merged.map(|merged| merged.how) {
+            Some(Merged::Replaced) => "replaced",
+            _ => "debounced",
+        });
+        let takes = request.options.unique.as_ref().is_some_and(Unique::replaces);
+        if takes && !self.carried.contains(&(id.clone(), request.data.bytes.clone())) {
+            self.fault(format!("{id} never had the data of a request that it took"));
+        }
+        if !self.jobs.contains_key(id) && !self.removed.contains(id) {
+            self.fault(format!("I5: {id} took a request and is not in the store"));
+        }
+        self.accepted.insert(id.clone());
     }
 
     /// Checks that an attempt that was handed back does not count, and that only some follow one

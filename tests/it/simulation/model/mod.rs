@@ -71,6 +71,8 @@ pub struct Model {
     callbacks: HashMap<String, u32>,
     /// How many jobs carry each event about an end.
     ends: HashMap<String, u32>,
+    /// The data that each job has had, in addition to its first.
+    carried: HashSet<(JobId, bytes::Bytes)>,
     /// The job that replays each job.
     replays: HashMap<JobId, JobId>,
     /// The job that each reply changed.

@@ -4,7 +4,12 @@ use std::{sync::Arc, time::Duration};
 
 use tidegate_core::{
     event::trigger::{Reply, TriggerOutcome},
-    job::{JobId, Payload, Value, lifecycle::ReplyId},
+    job::{
+        JobId, Payload, Value,
+        lifecycle::ReplyId,
+        spec::{Unique, UniqueWhile},
+        unique::{Debounce, MergePolicy, OnConflict},
+    },
     time::{Seconds, Timestamp},
 };
 use tidegate_engine::{
@@ -129,12 +134,23 @@ impl World {
         job.options.callback_url =
             s.happens(0.3).then(|| "http://127.0.0.1:1/callback".parse().expect("a URL"));
         job.correlation_key = s.happens(0.2).then(|| format!("key-{}", s.draw(4)));
+        if job.correlation_key.is_none() && s.happens(0.3) {
+            job.data = Payload::json(format!("{index}"));
+            job.options.unique = Some(self.merging_rule());
+            if job.options.unique.as_ref().is_some_and(|unique| unique.debounce.is_some()) {
+                job.run_at = None;
+            }
+        }
         for _ in 0..4 {
             let answer =
                 self.any_engine().enqueue(vec![job.clone()]).await.pop().expect("one answer each");
             match answer {
                 Ok(enqueued) => {
                     self.request_tick(enqueued.job.life.run_at().unwrap_or(now));
+                    if let Some(merged) = enqueued.merged {
+                        self.hint(&enqueued.job, merged.left);
+                        self.model.lock().merged(&job, &enqueued);
+                    }
                     if enqueued.new || enqueued.job.id.as_str() == format!("j{index}") {
                         self.model.lock().accept(&enqueued.job.id);
                         self.in_flight.lock().jobs.push(enqueued.job.id);
@@ -146,6 +162,19 @@ impl World {
                 Err(error) => panic!("an enqueue was answered with {error:?}"),
             }
         }
+    }
+
+    /// A rule by which a waiting job takes the requests of others.
+    fn merging_rule(&self) -> Unique {
+        let s = &self.scheduler;
+        let hold = s.pick(&[UniqueWhile::Scheduled, UniqueWhile::Live]);
+        let rule = Unique::new(format!("u-{}", s.draw(3)), hold);
+        if s.happens(0.4) {
+            return Unique { on_conflict: OnConflict::Replace, ..rule };
+        }
+        let (seconds, max_seconds) = (Seconds::new(8), Seconds::new(20));
+        let merge = s.pick(&[MergePolicy::Last, MergePolicy::Last, MergePolicy::First]);
+        Unique { debounce: Some(Debounce { seconds, max_seconds, merge }), ..rule }
     }
 
     /// A client replays a job, and repeats the call if its answer was lost, or in doubt.

@@ -113,8 +113,8 @@ pub(super) const TIMEOUTS: &str = "killed at a timeout";
 /// Engines whose ticks were off for a day.
 pub(super) const TICKS_OFF: &str = "ticks off for a day";
 
-/// The faults that the simulation reaches on every store.
-const FAULTS: [&str; 8] = [
+/// The faults and changes that the simulation reaches on every store.
+const FAULTS: [&str; 10] = [
     MESSAGES_MINUTES_LATE,
     REQUESTS_MINUTES_LATE,
     TIMEOUTS,
@@ -123,6 +123,8 @@ const FAULTS: [&str; 8] = [
     "leases repeated",
     "leases not received",
     "checkpoints",
+    "replaced",
+    "debounced",
 ];
 
 /// The faults and the cells of [`StartPath`] that are not in `counts`.

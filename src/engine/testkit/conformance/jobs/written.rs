@@ -14,6 +14,7 @@ use tidegate_core::{
         Body, Encoding, Event, Job, Outcome, Payload, Revision, Spec,
         lifecycle::{Failure, Progress, Reason, ResultBody, RetryDecision},
         spec::{KeepResult, Unique, UniqueWhile},
+        unique::MergedRequest,
     },
     port::job_store::{CurrentRecord, JobStore, Write},
     stored::UnknownFields,
@@ -53,9 +54,8 @@ fn rich(id: &str) -> Job {
             .expect("a retry");
             spec.correlation_key = Some("order-1".into());
             spec.unique = Some(Unique {
-                key: "k".into(),
-                hold: UniqueWhile::Live,
                 period_seconds: Some(Seconds::new(5)),
+                ..Unique::new("k", UniqueWhile::Live)
             });
             spec.keep_result = KeepResult::Once;
             spec.callback_url = Some("https://example.com/done?x=1".parse().expect("a URL"));
@@ -64,6 +64,7 @@ fn rich(id: &str) -> Job {
             spec.replay_of = Some(name("an:older.one"));
             spec.retention = Seconds::new(3);
             spec.enqueued_by = Some("shop".into());
+            spec.merged = vec![MergedRequest { key: u64::MAX, digest: 7 }];
             spec.request_digest = std::array::from_fn(|n| (n as u8) * 17);
         })
         .data(Encoding::MessagePack, &b"\xc4\x03\x00\xff\x01"[..])
@@ -73,9 +74,7 @@ fn rich(id: &str) -> Job {
 /// A job is read back exactly as it was written.
 pub async fn an_added_job_is_read_back_as_it_was(store: &dyn JobStore) {
     let plain = job("plain").build();
-    let no_period = job("no-period")
-        .unique(Unique { key: "k".into(), hold: UniqueWhile::Scheduled, period_seconds: None })
-        .build();
+    let no_period = job("no-period").unique(Unique::new("k", UniqueWhile::Scheduled)).build();
     for keep_result in
         [KeepResult::None, KeepResult::Once, KeepResult::For(Seconds::from_millis(1))]
     {

@@ -50,9 +50,8 @@ fn job(state: State) -> Job {
         retry: job::retry::Retry::default(),
         correlation_key: Some("order:1".into()),
         unique: Some(Unique {
-            key: "k".into(),
-            hold: UniqueWhile::Live,
             period_seconds: Some(Seconds::new(5)),
+            ..Unique::new("k", UniqueWhile::Live)
         }),
         attributes: serde_json::from_value(json!({"region": "east", "size": 3})).unwrap(),
         keep_result: KeepResult::For(Seconds::new(60)),
@@ -64,6 +63,7 @@ fn job(state: State) -> Job {
         request_digest: [0; 16],
         original: None,
         enqueued_by: Some("shop".into()),
+        merged: Vec::new(),
         unknown: UnknownFields::default(),
     };
     let failure = Failure {
