@@ -61,6 +61,7 @@ async fn settle_and_claim(engine: &Engine, cache: &mut TickCache, running: Vec<J
         checkpoint: None,
     };
     let demand = Demand {
+        min: 0,
         types: vec![name("work")],
         capacity: 10,
         worker: None,

@@ -167,6 +167,7 @@ async fn tick(engine: &Engine, clock: &FakeClock, dispatch: Dispatch) -> Duratio
     let mut cache = TickCache::default();
     let demands = |capacity| {
         vec![Demand {
+            min: 0,
             types: vec![job_type.clone()],
             capacity,
             worker: None,

@@ -112,6 +112,7 @@ impl Plugins {
 /// One tick with a demand for all candidates: the number of claimed jobs, and the duration.
 async fn tick(engine: &Engine) -> (usize, Duration) {
     let demand = Demand {
+        min: 0,
         types: vec![name("order")],
         capacity: CANDIDATES as u32,
         worker: None,

@@ -28,7 +28,7 @@
 //! let job = NewJob::new(mail.clone(), Payload::json(r#"{"to": "ann"}"#));
 //! let id = server.enqueue(job).await?.job.id;
 //!
-//! let mut request = LeaseRequest {
+//! let mut request = LeaseRequest { min: 0,
 //!     queue: None,
 //!     types: vec![mail],
 //!     max: 1,

@@ -29,7 +29,12 @@ pub struct LeaseBody<'a> {
     /// the call that it repeats.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max: Option<u32>,
-    /// How long to wait for the first, 0 to 60 (default 0).
+    /// At least this many, 0 to `max` (default 1, and 0 is 1), unless the wait ends: then what is
+    /// there. No job is leased before. More than 1 needs a request to one queue: `queue`, or types
+    /// of one. A worker that registered a smaller capacity waits for no more than that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min: Option<u32>,
+    /// How long to wait for the first, or for `min` of them, 0 to 60 (default 0).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait_seconds: Option<Seconds>,
     /// The longest pause that the worker makes before its next call if there is no job, 0 to 60

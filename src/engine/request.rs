@@ -257,7 +257,10 @@ pub struct LeaseRequest {
     pub types: Vec<TypeName>,
     /// At most this many (0 to 1000; 0 only reports).
     pub max: u32,
-    /// How long to wait for the first job (0 to 60 s).
+    /// At least this many (0 to `max`; 0 is 1), unless the wait ends. Until then, none is leased.
+    /// More than 1 needs a request to one queue.
+    pub min: u32,
+    /// How long to wait for the first job, or for `min` jobs (0 to 60 s).
     pub wait: Duration,
     /// The longest pause that the worker makes instead of the wait (0 to 60 s; 0: none). Only a
     /// process that costs money while it waits has it pause.

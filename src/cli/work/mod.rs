@@ -73,6 +73,15 @@ pub struct Args {
     /// How long one lease request waits for jobs, 5s to 20s.
     #[arg(long, value_name = "SPAN", default_value = "5s", value_parser = wait)]
     wait: Seconds,
+    /// Lease at least this many jobs at once, unless the wait ends; at most `--concurrency`. It
+    /// needs one queue.
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u16).range(1..=1000),
+    )]
+    min: u16,
     /// The longest pause between two requests while there are no jobs, 0s to 60s. Only a server
     /// that pays for held requests, as on AWS, asks for pauses.
     #[arg(long, value_name = "SPAN", default_value = "10s", value_parser = max_pause)]
@@ -134,6 +143,8 @@ struct WorkPlan {
     auto: bool,
     lease: Option<Seconds>,
     wait: Seconds,
+    /// Fewest jobs of a lease request, unless its wait ends.
+    min: u32,
     max_pause: Seconds,
     worker: String,
     /// Whether log lines are sent.
@@ -164,6 +175,7 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         auto,
         lease: args.lease_seconds,
         wait: args.wait,
+        min: u32::from(args.min),
         max_pause: args.max_pause,
         worker: args.worker.unwrap_or_else(|| unique_name(ctx)),
         log: args.log,

@@ -210,6 +210,7 @@ impl<'a> Worker<'a> {
                 queue: plan.queue.clone(),
                 types: Some(plan.types.clone()).filter(|types| !types.is_empty()),
                 max: u32::try_from(max).ok(),
+                min: u32::try_from(max).ok().map(|max| plan.min.min(max)).filter(|min| *min > 1),
                 wait_seconds: Some(plan.wait),
                 max_pause_seconds: Some(plan.max_pause).filter(|pause| pause.millis() > 0),
                 worker: Some(plan.worker.clone()),

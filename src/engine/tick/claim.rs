@@ -263,6 +263,7 @@ impl Engine {
             }
             let types = catalog.types_of(queue).map(|(name, _)| name.clone()).collect();
             let demand = Demand {
+                min: 0,
                 types,
                 capacity: named.len() as u32,
                 worker: worker.map(str::to_owned),

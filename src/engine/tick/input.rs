@@ -19,6 +19,8 @@ pub struct Demand {
     pub types: Vec<TypeName>,
     /// How many jobs at most.
     pub capacity: u32,
+    /// How many jobs at least: it takes none in a tick that has fewer for it. 0 is the same as 1.
+    pub min: u32,
     /// The worker's name.
     pub worker: Option<String>,
     /// How long its leases last; absent: the type's setting.

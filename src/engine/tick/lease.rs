@@ -50,6 +50,7 @@ pub(crate) fn push_lease_of(config: &TypeConfig) -> Option<Duration> {
 pub(crate) fn push_lease(catalog: &Catalog, job: &Job) -> Duration {
     let config = catalog.types.get(&job.spec.job_type).map(|item| &item.config);
     let demand = Demand {
+        min: 0,
         types: Vec::new(),
         capacity: 0,
         worker: None,

@@ -127,6 +127,7 @@ pub use throttle::ThrottlerCall;
 const MAX_TICK_RETRIES: usize = 8;
 /// What an attempt of a tick is computed from. The commit requires that catalog and limits are
 /// still current.
+#[derive(Clone, Copy)]
 struct TickContext<'a> {
     queue: &'a QueueName,
     input: &'a TickInput,
@@ -134,6 +135,8 @@ struct TickContext<'a> {
     limits: &'a Arc<Limits>,
     /// Whether the view of the ledger is from an earlier tick.
     from_cache: bool,
+    /// The demands that take nothing in this attempt, because there are too few jobs for them.
+    closed: &'a [usize],
 }
 
 /// The jobs that a tick of an unlimited queue considers.
@@ -177,6 +180,7 @@ impl Engine {
                 catalog: &catalog,
                 limits: &limits,
                 from_cache,
+                closed: &[],
             };
             let outcome = if cache.view.is_some() {
                 self.tick_limited(&context, cache, &mut known).await.transpose()

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::{Claimed, ThrottlerCall, TickOutcome, throttle::Throttling, view::Delta};
+use super::{Claimed, Demand, ThrottlerCall, TickOutcome, throttle::Throttling, view::Delta};
 use crate::{Error, plugins::circuit_breaker::OpenCircuit};
 use tidegate_core::{
     job::{
@@ -71,6 +71,31 @@ pub(super) struct TickPlan {
 }
 
 impl TickPlan {
+    /// The `demands` that this plan gives fewer jobs than they require, in addition to `closed`, and
+    /// those that would get too few of the same types instead.
+    pub(super) fn unmet(&self, demands: &[Demand], closed: &[usize]) -> Vec<usize> {
+        if demands.iter().all(|demand| demand.min <= 1) {
+            return Vec::new();
+        }
+        let mut taken = vec![0; demands.len()];
+        let claimed = self.claimed.iter().map(|claimed| claimed.demand);
+        for index in claimed.chain(self.offers.iter().map(|(index, _)| *index)) {
+            taken[index] += 1;
+        }
+        let least = |index: usize| demands[index].min;
+        let unmet: Vec<usize> = (0..demands.len())
+            .filter(|index| taken[*index] > 0 && taken[*index] < least(*index))
+            .collect();
+        let is_like = |index: usize| {
+            let like = |other: &usize| {
+                demands[index].types == demands[*other].types && taken[*other] < least(index)
+            };
+            taken[index] == 0 && unmet.iter().any(like)
+        };
+        let alike = (0..demands.len()).filter(|index| !closed.contains(index) && is_like(*index));
+        unmet.iter().copied().chain(alike).collect()
+    }
+
     /// Plans the next tick for `at`, unless it is planned for earlier.
     pub(super) fn wake(&mut self, at: Option<Timestamp>) {
         self.next_at = self.next_at.into_iter().chain(at).min();

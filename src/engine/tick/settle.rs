@@ -87,6 +87,7 @@ impl Engine {
             catalog: &catalog,
             limits: &limits,
             from_cache: false,
+            closed: &[],
         };
         let cache = &mut TickCache::default();
         let mut outcome = self.tick_unlimited(&context, cache, known, Candidates::Due).await?;

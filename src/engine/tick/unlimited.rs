@@ -50,7 +50,8 @@ impl Engine {
         limits: &Arc<Limits>,
     ) -> Result<TickOutcome, Error> {
         let input = TickInput { demands: vec![demand], ..TickInput::default() };
-        let context = TickContext { queue, input: &input, catalog, limits, from_cache: false };
+        let (from_cache, closed) = (false, &[][..]);
+        let context = TickContext { queue, input: &input, catalog, limits, from_cache, closed };
         let mut known = KnownJobs::default();
         let cache = &mut TickCache::default();
         self.tick_unlimited(&context, cache, &mut known, Candidates::Named(named)).await
@@ -67,17 +68,30 @@ impl Engine {
         let &TickContext { input, catalog, limits, .. } = context;
         let now = self.now();
         let changes = self.unclaimed.changes();
-        let mut plan = TickPlan {
-            scan_cursor: cache.scan_cursor.take(),
-            last_partition: cache.last_partition.clone(),
-            lap_start: cache.lap_start.take(),
-            ..TickPlan::default()
-        };
-        let mut answers = self.settle_all(input, known, catalog, &mut plan, now);
+        let (scan_cursor, lap_start) = (cache.scan_cursor.take(), cache.lap_start.take());
         let capacity = input.demands.iter().map(|demand| demand.capacity).sum();
         let window = cache.spread.window(capacity);
         let window = window.map(|window| (window, self.ports.entropy.fraction()));
-        self.search_unlimited(context, &mut plan, candidates, window, now).await?;
+        let (mut closed, mut next_start_at) = (Vec::new(), None);
+        let (mut plan, mut answers) = loop {
+            let mut plan = TickPlan {
+                scan_cursor: scan_cursor.clone(),
+                last_partition: cache.last_partition.clone(),
+                lap_start: lap_start.clone(),
+                ..TickPlan::default()
+            };
+            let answers = self.settle_all(input, known, catalog, &mut plan, now);
+            let attempt = TickContext { closed: &closed, ..*context };
+            self.search_unlimited(&attempt, &mut plan, candidates, window, now).await?;
+            // What an attempt found for a demand with too few jobs wakes the queue all the same.
+            plan.wake_to_start(next_start_at);
+            let unmet = plan.unmet(&input.demands, &closed);
+            if unmet.is_empty() {
+                break (plan, answers);
+            }
+            next_start_at = plan.next_start_at;
+            closed.extend(unmet);
+        };
         let refused = self.commit_unlimited(context, &plan, known, now).await?;
         cache.spread.note(plan.claims.len(), refused.claims.len());
         // Refused claims are searched for again.
@@ -114,7 +128,7 @@ impl Engine {
         window: Option<(u32, f64)>,
         now: Timestamp,
     ) -> Result<(), Error> {
-        let &TickContext { queue, input, catalog, limits, .. } = context;
+        let &TickContext { queue, input, catalog, limits, closed, .. } = context;
         let queue_config =
             QueueConfig { concurrency: None, constraints: Vec::new(), ..limits.queue.clone() };
         let unlimited = Limits { queue: queue_config, ..Limits::default() };
@@ -126,7 +140,7 @@ impl Engine {
             now,
             granted: None,
             admission: Admission::new(&unlimited, Usage::default(), RateCounts::default(), now),
-            capacities: Capacities::of(input, catalog),
+            capacities: Capacities::of(input, catalog, closed),
             leave_out: None,
             window,
             plan,

@@ -152,6 +152,7 @@ fn read_request(body: &Body, api: &Api) -> Result<(LeaseRequest, Vec<Vec<NewLogL
         queue: ask.queue,
         types: ask.types.unwrap_or_default(),
         max: ask.max.unwrap_or(1),
+        min: ask.min.unwrap_or_default(),
         wait: ask.wait_seconds.unwrap_or_default().duration(),
         max_pause: ask.max_pause_seconds.unwrap_or_default().duration(),
         worker: ask.worker,

@@ -320,6 +320,7 @@ mod tests {
 
     async fn leased(server: &Server) -> Vec<Job> {
         let request = LeaseRequest {
+            min: 0,
             queue: None,
             types: vec![name("work")],
             max: 10,

@@ -28,7 +28,8 @@ pub const MAX_WAIT: Duration = Duration::from_mins(1);
 pub(super) type QueueSelection = (QueueName, Option<Vec<TypeName>>);
 
 impl Server {
-    /// Leases jobs and settles reports. If no job is due, waits for the first one.
+    /// Leases jobs and settles reports. If no job is due, waits for the first one; with
+    /// [`LeaseRequest::min`], for as many.
     ///
     /// # Errors
     ///
@@ -54,6 +55,12 @@ impl Server {
         if request.wait > MAX_WAIT {
             return Err(Error::invalid("wait_seconds", "must be 0 to 60"));
         }
+        if request.min > request.max {
+            return Err(Error::invalid(
+                "min",
+                format!("must be 0 to {}, the value of max", request.max),
+            ));
+        }
         if request.max_pause > MAX_WAIT {
             return Err(Error::invalid("max_pause_seconds", "must be 0 to 60"));
         }
@@ -67,6 +74,10 @@ impl Server {
         }
         let until = self.now() + request.wait;
         let selections = self.select_queues(&request, bounds).await?;
+        if request.min > 1 && selections.len() > 1 {
+            let message = "must be at most 1 in a request to several queues: name its queue";
+            return Err(Error::invalid("min", message));
+        }
         let inner = Arc::clone(&self.inner);
         let poll = inner.workers.poll(&request, &*inner.engine.ports().clock);
         if let (Some(worker), Some(capacity)) = (&request.worker, poll.renewal())

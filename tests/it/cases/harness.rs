@@ -367,6 +367,7 @@ pub fn with(attribute: &str, value: &str) -> NewJob {
 
 pub fn demand(types: &[&str], capacity: u32, dispatch: Dispatch) -> Demand {
     Demand {
+        min: 0,
         types: types.iter().map(|of| name::<TypeName>(of)).collect(),
         capacity,
         worker: None,

@@ -11,6 +11,7 @@ mod explain;
 mod explain_queue;
 mod fairness;
 mod faults;
+mod gathers;
 pub mod harness;
 mod hosts;
 mod keys;

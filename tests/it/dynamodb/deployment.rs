@@ -492,6 +492,7 @@ pub async fn waiting_call(limit: Option<u32>, pause: Duration) -> Units {
     while deployment.clock.now() < start + Duration::from_mins(20) {
         deployment.run_with(deployment.clock.now(), &mut BTreeMap::new(), 10).await;
         let ask = LeaseRequest {
+            min: 0,
             queue: Some(queue()),
             types: Vec::new(),
             max: 1,
@@ -567,6 +568,7 @@ impl Deployment {
             self.run_with(self.clock.now(), &mut arrivals, scenario.most).await;
             self.calls.lock().enqueue += 1.0;
             let ask = LeaseRequest {
+                min: 0,
                 queue: Some(queue()),
                 types: Vec::new(),
                 max: scenario.most as u32,

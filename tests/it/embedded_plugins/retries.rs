@@ -120,6 +120,7 @@ async fn nothing_waits_for_a_strategy_that_loops() {
     let pulled = || NewJob::new(name("pulled"), Payload::null());
     let lost = server.enqueue(pulled()).await.unwrap().job.id;
     let ask = LeaseRequest {
+        min: 0,
         queue: Some(name("b")),
         types: Vec::new(),
         max: 1,

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
+mod batches;
 mod repeated;
 
 use std::{pin::pin, sync::Arc, time::Duration};
@@ -73,6 +74,7 @@ async fn start(store: &SharedStore, clock: &Arc<FakeClock>, objects: &Arc<InMemo
 
 fn ask(types: &[&str], max: u32) -> LeaseRequest {
     LeaseRequest {
+        min: 0,
         queue: None,
         types: types.iter().map(|of| name(of)).collect(),
         max,

@@ -509,6 +509,7 @@ impl Cloud {
         let mut reports: Vec<Report> = Vec::new();
         loop {
             let ask = LeaseRequest {
+                min: 0,
                 queue: Some(name(&queue)),
                 types: Vec::new(),
                 max: 1,

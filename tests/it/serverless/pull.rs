@@ -35,6 +35,7 @@ fn a_worker_leases_within_a_limit_and_its_report_frees_it() {
         cloud.now(cloud.server.enqueue(job("pull", number))).unwrap();
     }
     let ask = |reports| LeaseRequest {
+        min: 0,
         queue: Some(name("q")),
         types: Vec::new(),
         max: 5,
@@ -90,6 +91,7 @@ fn a_queue_that_cannot_be_ticked_keeps_no_worker_from_others() {
     let committed = cloud.now(store.commit(vec![vec![write]])).unwrap();
     assert!(matches!(committed[..], [Committed::All]), "{committed:?}");
     let ask = |types: &[&str]| LeaseRequest {
+        min: 0,
         queue: None,
         types: types.iter().map(|one| name(one)).collect(),
         max: 5,
@@ -111,6 +113,7 @@ fn a_worker_is_drained_by_a_process_that_has_not_heard_of_it() {
     cloud.now(cloud.server.put_type(&name("pull"), TypeConfig::default(), None)).unwrap();
     cloud.now(cloud.server.enqueue(job("pull", 0))).unwrap();
     let ask = || LeaseRequest {
+        min: 0,
         queue: None,
         types: vec![name("pull")],
         max: 1,
@@ -143,6 +146,7 @@ fn a_worker_that_waits_is_given_a_job_that_comes_meanwhile() {
         (cloud.server.clone(), std::sync::Arc::clone(&cloud.time), std::sync::Arc::clone(&leased));
     cloud.time.spawn(async move {
         let ask = LeaseRequest {
+            min: 0,
             queue: None,
             types: vec![name("pull")],
             max: 1,
@@ -166,6 +170,7 @@ fn a_worker_that_waits_is_given_a_job_that_comes_meanwhile() {
 /// A request for one job of the queue `q`.
 fn one(worker: &str, wait: u64, reports: Vec<Report>) -> LeaseRequest {
     LeaseRequest {
+        min: 0,
         queue: Some(name("q")),
         types: Vec::new(),
         max: 1,
@@ -297,6 +302,7 @@ fn a_worker_that_accepts_pauses_is_answered_at_once() {
 /// A tick of the queue `q` that offers jobs of `job_type` to a call that waits.
 fn offering(job_type: &str) -> TickInput {
     let demand = Demand {
+        min: 0,
         types: vec![name(job_type)],
         capacity: 1,
         worker: None,

@@ -255,6 +255,7 @@ impl Worker {
     /// Asks for jobs; none if the call failed, or the worker hung up.
     async fn ask(&self) -> Option<Leased> {
         let ask = LeaseRequest {
+            min: 0,
             queue: None,
             types: vec![name(self.job_type)],
             max: if self.number.is_multiple_of(4) { 2 } else { 1 },

@@ -67,6 +67,7 @@ async fn fine(seen: SeenRequest) -> (u16, Value) {
 
 fn plan(script: &str) -> WorkPlan {
     WorkPlan {
+        min: 1,
         max_pause: Seconds::new(0),
         types: vec!["mail".parse().unwrap()],
         queue: None,

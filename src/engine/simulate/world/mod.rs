@@ -212,6 +212,7 @@ impl World<'_> {
         let capacity = free.min(MAX_CLAIMS_PER_TICK);
         // A simulated worker never misses a heartbeat.
         let demand = Demand {
+            min: 0,
             types: self.types.clone(),
             capacity,
             worker: None,

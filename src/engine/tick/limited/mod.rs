@@ -128,7 +128,9 @@ impl Engine {
     ) -> Result<Option<TickOutcome>, Error> {
         let limits = context.limits;
         let mut may_be_old = context.from_cache;
+        let (mut closed, mut next_start_at) = (Vec::new(), None);
         loop {
+            let context = &TickContext { closed: &closed, ..*context };
             let decided_under = cache.view().map_or(0, |view| view.ledger.config_version);
             // At version 0 the queue has no configuration. The commit requires that it still has
             // none.
@@ -138,7 +140,15 @@ impl Engine {
                 cache.view = None;
                 return Ok(None);
             }
-            let decision = self.decide_limited(context, cache, known).await?;
+            let mut decision = self.decide_limited(context, cache, known).await?;
+            // What an attempt found for a demand with too few jobs wakes the queue all the same.
+            decision.plan.wake_to_start(next_start_at);
+            let unmet = decision.plan.unmet(&context.input.demands, context.closed);
+            if !unmet.is_empty() {
+                next_start_at = decision.plan.next_start_at;
+                closed.extend(unmet);
+                continue;
+            }
             if may_be_old && let Some(newer) = self.newer_view(context, cache, &decision).await? {
                 (cache.view, may_be_old) = (Some(newer), false);
                 continue;
@@ -244,7 +254,7 @@ impl Engine {
         view: &mut LedgerView,
         decision: &mut LimitedDecision,
     ) -> Result<(), Error> {
-        let &TickContext { queue, input, catalog, limits, .. } = context;
+        let &TickContext { queue, input, catalog, limits, closed, .. } = context;
         let LimitedDecision { now, ledger, plan, .. } = decision;
         if limits.unreadable {
             // What its limits count, and its throttler's state, stay for who can read them.
@@ -275,7 +285,7 @@ impl Engine {
                 now: *now,
                 granted: Some((&*view, released)),
                 admission,
-                capacities: Capacities::of(input, catalog),
+                capacities: Capacities::of(input, catalog, closed),
                 leave_out,
                 window: None,
                 plan: &mut *plan,

@@ -34,12 +34,20 @@ pub(in crate::tick) struct Capacities<'a> {
 }
 
 impl<'a> Capacities<'a> {
-    pub(in crate::tick) fn of(input: &'a TickInput, catalog: &'a Catalog) -> Self {
+    /// The capacity of the demands of `input`, apart from those at the indices in `closed`.
+    pub(in crate::tick) fn of(
+        input: &'a TickInput,
+        catalog: &'a Catalog,
+        closed: &[usize],
+    ) -> Self {
         let workers = input.workers.iter().map(|(name, free)| (name.as_str(), *free)).collect();
+        let jobs = input.demands.iter().enumerate();
+        let jobs =
+            jobs.map(|(index, demand)| if closed.contains(&index) { 0 } else { demand.capacity });
         Self {
             demands: &input.demands,
             catalog,
-            jobs: input.demands.iter().map(|demand| demand.capacity).collect(),
+            jobs: jobs.collect(),
             workers,
             byte_budget: input.byte_budget,
             budgets: input.budgets.clone(),

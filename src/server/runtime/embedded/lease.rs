@@ -82,10 +82,20 @@ impl Server {
         let (reports, mut answers, order) = self.own_reports(&queue, request.reports).await?;
         let (reply, answer) = oneshot::channel();
         let (worker, lease) = (request.worker, request.lease_seconds);
-        let max = request.max;
+        let (max, min) = (request.max, request.min);
         let repeatable = request.call;
-        let call =
-            LeaseCall { types, max, until, worker, presence, lease, repeatable, reports, reply };
+        let call = LeaseCall {
+            types,
+            max,
+            min,
+            until,
+            worker,
+            presence,
+            lease,
+            repeatable,
+            reports,
+            reply,
+        };
         self.inner.queue(&queue).send(TaskMessage::Lease(call));
         let (leased, settled) = answer.await.map_err(|_| outcome_unknown())??;
         for (index, answer) in order.into_iter().zip(settled) {
@@ -202,6 +212,7 @@ impl Server {
         let call = LeaseCall {
             types: types.map(<[TypeName]>::to_vec),
             max,
+            min: 0,
             until: self.now(),
             worker: request.worker.clone(),
             presence: Presence::default(),

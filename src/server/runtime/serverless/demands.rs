@@ -205,6 +205,7 @@ impl WaitingDemand {
     /// The demand in a tick that offers it jobs.
     pub(super) fn demand(&self) -> Demand {
         Demand {
+            min: 0,
             types: self.stored.types.clone(),
             capacity: self.stored.capacity,
             worker: self.stored.worker.clone(),

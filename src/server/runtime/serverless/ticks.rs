@@ -345,6 +345,7 @@ impl Ticks<'_> {
         let first = self.count == 1;
         for offers in kinds {
             let push = || Demand {
+                min: 0,
                 types: pushed.to_vec(),
                 capacity: MAX_DISPATCHED,
                 worker: None,

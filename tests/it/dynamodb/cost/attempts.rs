@@ -70,6 +70,7 @@ async fn a_repeatable_lease_call_costs_one_more_write() {
     for repeatable in [false, false, true] {
         let call = RepeatableCall::new("request-00000001", Some("w"), 7);
         let demand = Demand {
+            min: 0,
             types: vec![name(TYPE)],
             capacity: 10,
             worker: Some("w".into()),

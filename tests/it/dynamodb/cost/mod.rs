@@ -102,7 +102,15 @@ impl<T: Table + 'static> Shop<T> {
     ) -> TickOutcome {
         let types: Vec<TypeName> = vec![name(TYPE)];
         let demands = if capacity > 0 {
-            vec![Demand { types, capacity, worker: None, lease: None, dispatch, call: None }]
+            vec![Demand {
+                min: 0,
+                types,
+                capacity,
+                worker: None,
+                lease: None,
+                dispatch,
+                call: None,
+            }]
         } else {
             Vec::new()
         };

@@ -291,6 +291,7 @@ impl World {
                 .collect::<Vec<_>>()
         };
         let demand = |types, capacity, dispatch| Demand {
+            min: 0,
             types,
             capacity,
             worker: Some("worker".into()),

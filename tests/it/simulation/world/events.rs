@@ -35,6 +35,7 @@ impl World {
             self.draw_timeout();
             let engine = self.any_engine();
             let demands = vec![Demand {
+                min: 0,
                 types: vec![name(END_EVENT_TYPE)],
                 capacity: 4,
                 worker: Some("events".into()),

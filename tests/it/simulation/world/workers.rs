@@ -121,6 +121,7 @@ impl World {
                 continue;
             }
             let demand = Demand {
+                min: 0,
                 types: vec![name("pull"), name("pull-once")],
                 capacity: offers.len() as u32,
                 worker: Some("leaser".into()),

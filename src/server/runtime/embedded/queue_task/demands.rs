@@ -5,7 +5,7 @@ use std::{
     sync::atomic::{Ordering, fence},
 };
 
-use super::{ExecutionSlot, NOT_IDLE, Task};
+use super::{ExecutionSlot, LeaseCall, NOT_IDLE, Task};
 use crate::runtime::{Inner, workers::is_drained};
 use tidegate_core::job::TypeName;
 use tidegate_engine::{Catalog, Demand, Dispatch, TickInput, request::Report};
@@ -57,6 +57,7 @@ impl Task {
             demands.push(Demand {
                 types,
                 capacity: call.max,
+                min: self.least(inner, call),
                 worker: call.worker.clone(),
                 lease: call.lease,
                 dispatch: Dispatch::Claim,
@@ -68,9 +69,20 @@ impl Task {
         (TickInput { demands, workers, ..TickInput::default() }, requesters)
     }
 
+    /// How many jobs `call` gets at least: any number once its wait is over, and no more than its
+    /// worker may run.
+    fn least(&self, inner: &Inner, call: &LeaseCall) -> u32 {
+        if call.until <= inner.engine.now() {
+            return 0;
+        }
+        let capacity = call.worker.as_deref().and_then(|name| inner.workers.capacity(name));
+        capacity.map_or(call.min, |capacity| call.min.min(capacity))
+    }
+
     /// The demand of the free slots of one kind. `most` is the number of all its slots.
     fn slot_demand(&self, types: Vec<TypeName>, slot: &ExecutionSlot, most: u32) -> Demand {
         Demand {
+            min: 0,
             types,
             capacity: self.free_slots(slot, most),
             worker: None,

@@ -26,6 +26,8 @@ use tidegate_engine::{Catalog, Error, RepeatableCall, TickOutcome, request::Repo
 pub(crate) struct LeaseCall {
     pub(crate) types: Option<Vec<TypeName>>,
     pub(crate) max: u32,
+    /// It gets no fewer jobs before its wait ends.
+    pub(crate) min: u32,
     pub(crate) until: Timestamp,
     pub(crate) worker: Option<String>,
     pub(crate) presence: Presence,

@@ -43,6 +43,7 @@ async fn enqueue(server: &Server, job_type: &str) -> Job {
 
 fn request() -> LeaseRequest {
     LeaseRequest {
+        min: 0,
         queue: None,
         types: vec![name("work")],
         max: 1,

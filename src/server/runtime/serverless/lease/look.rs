@@ -45,8 +45,26 @@ struct Look {
 }
 
 impl LeaseCall<'_> {
-    /// Looks and waits until the call is over.
+    /// Looks and waits until the call is over. A call for several jobs takes what is there at its
+    /// end.
     pub(super) async fn run(&mut self, presence: &mut Presence) -> Result<(), Error> {
+        self.look_and_wait(presence).await?;
+        if self.gathers() && self.jobs.is_empty() && !presence.has_left() {
+            self.takes_any = true;
+            let now = self.server.now();
+            self.queues.iter_mut().for_each(|queue| queue.look_at = Some(now));
+            self.look().await?;
+        }
+        Ok(())
+    }
+
+    /// Whether it waits for several jobs. It posts no demand then: what others offered it would be
+    /// granted while it waits for the rest.
+    pub(super) fn gathers(&self) -> bool {
+        self.request.min > 1
+    }
+
+    async fn look_and_wait(&mut self, presence: &mut Presence) -> Result<(), Error> {
         // A call that finds nothing is likely to find nothing again: what comes meanwhile wakes it.
         let now = self.server.now();
         let is_idle = |queue: &CalledQueue| {
@@ -110,7 +128,7 @@ impl LeaseCall<'_> {
             if self.room() == 0 || queue.look_at.is_none_or(|at| at > now) {
                 continue;
             }
-            if !queue.is_left && self.is_contended(queue) {
+            if !queue.is_left && !self.gathers() && self.is_contended(queue) {
                 let look_at = now + self.spread(LOOK_INTERVAL);
                 let queue = &mut self.queues[index];
                 (queue.is_left, queue.look_at) = (true, Some(look_at));
@@ -169,9 +187,10 @@ impl LeaseCall<'_> {
             }
             let now = self.server.now();
             let posts = self.queues.iter().filter(|queue| queue.posted.is_some()).count();
-            let can_post = posts < MAX_DEMANDS && self.until > now + MIN_CONTENDED_WAIT / 2;
+            let can_post =
+                !self.gathers() && posts < MAX_DEMANDS && self.until > now + MIN_CONTENDED_WAIT / 2;
             let queue = &self.queues[index];
-            let interval = if queue.posted.is_some() || look.lost {
+            let interval = if queue.posted.is_some() || (look.lost && !self.gathers()) {
                 self.spread(LOOK_INTERVAL)
             } else if queue.closed || !can_post {
                 self.spread(LOOK_INTERVAL_WITHOUT_DEMAND)
@@ -223,6 +242,7 @@ impl LeaseCall<'_> {
         Ok((!types.is_empty()).then(|| Demand {
             types,
             capacity: self.room(),
+            min: if self.takes_any { 0 } else { self.request.min },
             worker: self.request.worker.clone(),
             lease: self.request.lease_seconds,
             dispatch: Dispatch::Claim,
@@ -277,7 +297,7 @@ impl LeaseCall<'_> {
     /// nothing for the workers that call here. It ends no later than a job may start.
     pub(super) fn pause(&self) -> Option<Duration> {
         let longest = self.request.max_pause;
-        if longest.is_zero() || !self.jobs.is_empty() {
+        if longest.is_zero() || !self.jobs.is_empty() || self.gathers() {
             return None;
         }
         let now = self.server.now();

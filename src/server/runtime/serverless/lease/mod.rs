@@ -8,6 +8,9 @@
 //! If the response has a byte bound, jobs are claimed only while their bodies fit: a claimed job
 //! that does not fit would run until its lease ends.
 //!
+//! A call for at least several jobs posts no demand. It looks about once a second, and a look claims
+//! nothing while there are fewer.
+//!
 //! [`look`] has the ticks of a call, and [`offers`] its demands and what it is offered.
 
 mod look;
@@ -85,6 +88,8 @@ struct LeaseCall<'a> {
     place: Place<'a>,
     space: Option<ByteBudget>,
     jobs: Vec<Job>,
+    /// Whether it takes fewer jobs than it waited for: its wait is over.
+    takes_any: bool,
 }
 
 impl Server {
@@ -164,10 +169,11 @@ impl Server {
             serverless,
             request: &request,
             queues,
-            until: if request.max_pause.is_zero() { until } else { now },
+            until: if request.max_pause.is_zero() || request.min > 1 { until } else { now },
             place: serverless.places.take(),
             space: most.map(|most| ByteBudget { left: most, most, counts }),
             jobs: Vec::new(),
+            takes_any: false,
         };
         let ended = call.run(&mut presence).await;
         call.finish().await;

@@ -11,6 +11,9 @@ impl LeaseCall<'_> {
     /// Posts a demand in each queue that has none. If others tick the queue, they are sent a hint,
     /// unless one of them serves it.
     pub(super) async fn post_demands(&mut self) -> Result<(), Error> {
+        if self.gathers() {
+            return Ok(());
+        }
         let mut hinted = false;
         for index in 0..self.queues.len() {
             let queue = &self.queues[index];
