@@ -77,7 +77,7 @@ async fn main() -> anyhow::Result<()> {
         let result = server
             .result(id, None, Duration::from_secs(30))
             .await?
-            .flatten()
+            .value
             .context("no result in time")?;
         let attempts = server.job(id, None).await?.life.attempt;
         println!("{id}  {}  in {attempts} attempts", String::from_utf8_lossy(&result.bytes));

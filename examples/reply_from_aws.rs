@@ -118,7 +118,7 @@ async fn main() -> anyhow::Result<()> {
     }
 
     for (number, id) in jobs {
-        let result = server.result(&id, None, std::time::Duration::from_secs(10)).await?.flatten();
+        let result = server.result(&id, None, std::time::Duration::from_secs(10)).await?.value;
         let text = result.map(|payload| String::from_utf8_lossy(&payload.bytes).into_owned());
         println!("order {number}: {}", text.as_deref().unwrap_or("no answer"));
         anyhow::ensure!(

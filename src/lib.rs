@@ -57,7 +57,7 @@
 //! request = LeaseRequest { max: 0, reports: vec![report], ..request };
 //! assert!(server.lease(request).await?.reports[0].is_ok());
 //!
-//! let result = server.result(&id, None, Duration::ZERO).await?.flatten().expect("a result");
+//! let result = server.result(&id, None, Duration::ZERO).await?.value.expect("a result");
 //! assert_eq!(&result.bytes[..], br#""sent""#);
 //! server.stop().await;
 //! # Ok(())

@@ -46,7 +46,13 @@ pub struct QueueStatus {
     /// they are stored; on AWS until the last of their hour is deleted.
     #[schema(value_type = BTreeMap<String, u64>)]
     pub depth: BTreeMap<Cow<'static, str>, u64>,
-    /// When `depth`, and the `running_weight` of a queue without limits, were counted, on AWS;
+    /// How many of them are in each phase, by the name of the phase. Of the jobs that are due later,
+    /// the soonest 1000 are looked at; further ones count as `scheduled`, and so do ready ones
+    /// beyond 100000 then. On AWS the phases are those of `counted_at`.
+    #[serde(default, deserialize_with = "or_default")]
+    #[schema(value_type = BTreeMap<String, u64>)]
+    pub phases: BTreeMap<Cow<'static, str>, u64>,
+    /// When `depth`, `phases`, and the `running_weight` of a queue without limits, were counted, on AWS;
     /// absent if they are those of the answer. The maintenance sweep counts each minute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counted_at: Option<Timestamp>,

@@ -62,7 +62,7 @@ pub use plugin::{
     PluginView, RecordedFault, RecordedFaults, RollbackBody, ShadowBody, ShadowDecision,
     ShadowView, UsageView, VersionPage, VersionView,
 };
-pub use problem::Problem;
+pub use problem::{JobError, Problem};
 pub use push::{PushCallback, PushRequest};
 pub use tidegate_core::{
     error_code::ErrorCode,

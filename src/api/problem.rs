@@ -3,6 +3,7 @@
 use std::{borrow::Cow, fmt};
 
 use serde::{Deserialize, Serialize};
+use tidegate_core::job::lifecycle::Reason;
 
 /// Why a request was not done (RFC 9457).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -37,6 +38,24 @@ pub struct Problem {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Option<Vec<String>>)]
     pub reasons: Vec<String>,
+    /// How the job ended, with `job_failed`: `failed`, `expired`, `cancelled` or `dropped`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<Cow<'static, str>>,
+    /// The error of the job that ended so, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<JobError>,
+}
+
+/// The error of a job that did not succeed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct JobError {
+    /// The reason.
+    pub reason: Reason,
+    /// For people.
+    pub message: Option<String>,
+    /// The HTTP status of the target's response, if there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
 }
 
 impl fmt::Display for Problem {

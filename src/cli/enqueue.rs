@@ -299,10 +299,6 @@ mod tests {
             assert_eq!((code, out.as_str()), (ExitCode::Ok, "j1\n"));
             assert_eq!(server.seen().last().unwrap().body["unique"], unique);
         }
-        let (code, _) = server
-            .run(&["enqueue", "--type", "mail", "--unique-key", "k", "--debounce", "30s"])
-            .await;
-        assert_eq!(code, ExitCode::Usage, "a debounce has a maximum");
     }
 
     #[tokio::test]

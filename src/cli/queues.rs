@@ -12,7 +12,7 @@ use super::{
     types::{Configure, Name, Put},
 };
 use tidegate_api::{HeldJobs, QueueExplanation, QueueView, WorkerStatus};
-use tidegate_core::time::Timestamp;
+use tidegate_core::{job::Phase, time::Timestamp};
 
 /// The commands about queues.
 #[derive(Debug, Subcommand)]
@@ -116,7 +116,10 @@ async fn list(client: &Client, ctx: &Context) -> anyhow::Result<ExitCode> {
 /// When the server counted the jobs, if not for this answer.
 fn age_of_counts(queues: &[QueueView<'_>], now: Timestamp) -> Option<String> {
     let counted = queues.iter().filter_map(|queue| queue.status.as_ref()?.counted_at).min()?;
-    Some(format!("scheduled and running jobs were counted {}", output::when(counted, now)))
+    Some(format!(
+        "scheduled, retrying and running jobs were counted {}",
+        output::when(counted, now)
+    ))
 }
 
 async fn explain(client: &Client, name: &str, ctx: &Context) -> anyhow::Result<ExitCode> {
@@ -211,8 +214,9 @@ fn render(look: OutputStyle, queues: &[QueueView<'_>], now: Timestamp) -> String
     let rows = queues.iter().map(|queue| {
         let status = queue.status.as_ref();
         let count = |count: Option<u64>| count.map_or_else(output::dash, |count| count.to_string());
-        let depth = |state: &str| {
-            let jobs = status.map(|status| status.depth.get(state).copied().unwrap_or_default());
+        let in_phase = |phase: Phase| {
+            let jobs =
+                status.map(|status| status.phases.get(phase.as_str()).copied().unwrap_or_default());
             let more = if status.is_some_and(|status| status.depth_at_least) { "+" } else { "" };
             format!("{}{more}", count(jobs))
         };
@@ -222,9 +226,10 @@ fn render(look: OutputStyle, queues: &[QueueView<'_>], now: Timestamp) -> String
         });
         [
             queue.name.to_string(),
-            depth("scheduled"),
+            in_phase(Phase::Scheduled),
             count(status.map(|status| status.ready)),
-            depth("running"),
+            in_phase(Phase::Retrying),
+            in_phase(Phase::Running),
             format!(
                 "{}/{}",
                 count(status.map(|status| status.running_weight)),
@@ -242,6 +247,7 @@ fn render(look: OutputStyle, queues: &[QueueView<'_>], now: Timestamp) -> String
             "name",
             "scheduled",
             "ready",
+            "retrying",
             "running",
             "weight/limit",
             "oldest",
@@ -265,6 +271,7 @@ mod tests {
         let queues = [
             json!({"name": "default", "concurrency": 10, "status": sample::queue_status(json!({
                 "depth": {"scheduled": 12000, "running": 3}, "ready": 10000,
+                "phases": {"scheduled": 1995, "ready": 10000, "retrying": 5, "running": 3},
                 "running_weight": 7,
                 "oldest_due_at": "2001-09-09T01:44:40Z",
                 "held": [
@@ -292,15 +299,15 @@ mod tests {
             serde_json::from_value(sample::queue(queue)).unwrap()
         };
         let now = Timestamp::from_millis(1_000_000_000_000);
-        let mut queues = vec![of(json!({"depth": {"scheduled": 7}}))];
+        let mut queues = vec![of(json!({"phases": {"scheduled": 7}}))];
         assert_eq!(age_of_counts(&queues, now), None, "counted for this answer");
         for at in ["2001-09-09T01:46:10Z", "2001-09-09T01:45:40Z", "2001-09-09T01:46:30Z"] {
             queues.push(of(json!({
-                "depth": {"scheduled": 2000}, "counted_at": at, "depth_at_least": true,
+                "phases": {"scheduled": 2000}, "counted_at": at, "depth_at_least": true,
             })));
         }
         let note = age_of_counts(&queues, now).unwrap();
-        assert_eq!(note, "scheduled and running jobs were counted 1 min ago");
+        assert_eq!(note, "scheduled, retrying and running jobs were counted 1 min ago");
         let shown = render(OutputStyle::default(), &queues, now);
         assert!(shown.contains("2000+") && !shown.contains("7+"), "{shown}");
     }

@@ -134,6 +134,9 @@ error_codes! {
     JobNotFinished = 409 "job_not_finished",
     /// The job has not ended, so it has no result.
     NotEnded = 409 "not_ended",
+    /// The job ended otherwise than succeeded, so it has no result; `state` says how, and `error`
+    /// why.
+    JobFailed = 409 "job_failed",
     /// The job is not running.
     NotRunning = 409 "not_running",
     /// The job is not scheduled.

@@ -295,6 +295,22 @@ pub struct Cancelled {
     pub ended: bool,
 }
 
+/// The answer to a request for a job's result.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobResult {
+    /// The job when it was read: its state says whether the result may still come.
+    pub job: Job,
+    /// The result of a job that succeeded; none if it has none, or if it was read once already.
+    pub value: Option<Payload>,
+}
+
+impl JobResult {
+    /// The answer if the job has ended, however it ended.
+    pub fn ended(self) -> Option<Self> {
+        self.job.life.ended().is_some().then_some(self)
+    }
+}
+
 /// What a pull worker registers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Registration {
@@ -319,6 +335,9 @@ impl Registration {
 pub struct QueueStatus {
     /// How many jobs are in each state, by the state's name.
     pub depth: BTreeMap<&'static str, u64>,
+    /// How many jobs are in each phase, by the phase's name; see
+    /// [`Engine::count_phases`](crate::Engine::count_phases).
+    pub phases: BTreeMap<&'static str, u64>,
     /// When those were counted, if the store keeps them instead of counting at once.
     pub counted_at: Option<Timestamp>,
     /// Whether there may have been more jobs then.

@@ -223,7 +223,8 @@ async fn a_result_waits_for_object_storage_without_a_second_run() {
     };
     let ended = world.until("it ends", ended).await;
     assert_eq!((ended.life.ended(), ended.life.attempt), (Some(Outcome::Succeeded), 1));
-    assert_eq!(server.result(&job.id, None, Duration::ZERO).await.unwrap(), Some(Some(large())));
+    let result = server.result(&job.id, None, Duration::ZERO).await.unwrap();
+    assert_eq!(result.value, Some(large()));
     server.stop().await;
 }
 

@@ -76,7 +76,7 @@ async fn a_limit_of_three_is_kept(store: SharedStore) {
     let enqueued = server.enqueue_many(jobs).await;
     for job in enqueued {
         let id = job.unwrap().job.id;
-        server.result(&id, None, Duration::from_secs(20)).await.unwrap().expect("it ends");
+        server.result(&id, None, Duration::from_secs(20)).await.unwrap().ended().expect("it ends");
     }
     assert_eq!(running.load(Ordering::SeqCst), 0);
     assert!((1..=3).contains(&most.load(Ordering::SeqCst)), "at most three at once: {most:?}");
@@ -107,7 +107,7 @@ async fn the_result_of_work_done_here_outlasts_a_store_that_fails() {
     }
     store.set_faults(Faults::default());
     let result = server.result(&job.id, None, Duration::from_secs(30)).await.unwrap();
-    assert_eq!(result, Some(Some(Payload::json("7"))));
+    assert_eq!(result.value, Some(Payload::json("7")));
     server.stop().await;
 }
 

@@ -6,11 +6,13 @@
 //! it.
 
 mod answer;
+mod attempt;
 mod request;
 mod short;
 mod view;
 
 pub use answer::{BatchJob, BatchResult, BatchView, JobPage};
+pub use attempt::{EntryView, FailureView, RunningView};
 pub use request::{BatchBody, NewJobBody, PatchBody, ReplayBody};
 pub use short::ShortView;
-pub use view::{Bodies, EntryView, FailureView, JobView, RunningView, without_query};
+pub use view::{Bodies, JobView, without_query};

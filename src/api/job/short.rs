@@ -25,8 +25,9 @@ pub struct ShortView<'a> {
     /// Attempts started so far.
     pub attempt: u16,
     /// The earliest start: of the next attempt while it is scheduled, and of the latest one later.
-    /// `started_at` shows how late that attempt started.
-    pub run_at: Option<Timestamp>,
+    pub run_at: Timestamp,
+    /// When it was first due.
+    pub due_at: Timestamp,
     /// When it was accepted.
     pub created_at: Timestamp,
     /// What the request changed in the job.
@@ -44,7 +45,8 @@ impl<'a> ShortView<'a> {
             state: word(&job.life.state).into(),
             phase: Phase::of(&job.life, now).as_str().into(),
             attempt: job.life.attempt,
-            run_at: job.life.latest_due_at(),
+            run_at: job.run_at(),
+            due_at: job.due_at(),
             created_at: job.spec.created_at,
             merged: None,
         }

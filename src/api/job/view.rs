@@ -8,7 +8,7 @@ use tidegate_core::{
     job::{
         Attributes, Body, Encoding, Job, JobId, Payload, Phase, QueueName, TypeName,
         Value as AttributeValue,
-        lifecycle::{AttemptRecord, EndedAs, Failure, Progress, Reason, ResultBody, State, word},
+        lifecycle::{ResultBody, State, word},
         retry::Retry,
         spec::{KeepResult, Unique},
         unique::Merged,
@@ -18,6 +18,7 @@ use tidegate_core::{
 };
 use url::Url;
 
+use super::{EntryView, FailureView, RunningView};
 use crate::AnyValue;
 
 /// How much of a job's bodies is shown.
@@ -66,8 +67,12 @@ pub struct JobView<'a> {
     /// Whether it is exempt from limits.
     pub critical: bool,
     /// The earliest start: of the next attempt while it is scheduled, and of the latest one later.
-    /// `started_at` shows how late that attempt started.
-    pub run_at: Option<Timestamp>,
+    /// `started_at` shows how late that attempt started. A job that ended before any attempt keeps
+    /// the one that it had.
+    pub run_at: Timestamp,
+    /// When it was first due. A retry, a closed window and a deferral by a throttler do not change
+    /// it.
+    pub due_at: Timestamp,
     /// When it was accepted.
     pub created_at: Timestamp,
     /// When its latest attempt was claimed.
@@ -170,68 +175,6 @@ pub struct OriginalView<'a> {
     pub data: Option<AnyValue>,
 }
 
-/// The running attempt.
-#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
-#[schema(as = Running)]
-pub struct RunningView<'a> {
-    /// The worker's name.
-    #[schema(value_type = Option<String>)]
-    pub worker: Option<Cow<'a, str>>,
-    /// Without a heartbeat the lease expires then.
-    pub lease_expires_at: Timestamp,
-    /// After that the attempt fails with reason `timeout`.
-    pub timeout_at: Timestamp,
-    /// Whether a cancel was requested.
-    pub cancel: bool,
-    /// The worker's latest report of progress.
-    #[schema(value_type = Option<Progress>)]
-    pub progress: Option<Cow<'a, Progress>>,
-}
-
-/// What went wrong.
-#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
-#[schema(as = Failure)]
-pub struct FailureView<'a> {
-    /// The reason.
-    pub reason: Reason,
-    /// For people.
-    #[schema(value_type = Option<String>)]
-    pub message: Option<Cow<'a, str>>,
-    /// Details from the worker.
-    #[schema(value_type = AnyValue)]
-    pub details: Option<AnyValue>,
-    /// The HTTP status of the target's response, if there was one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub status: Option<u16>,
-    /// The shortest wait before the next attempt that the target asked for, as with `Retry-After`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<f64>)]
-    pub retry_after_seconds: Option<Seconds>,
-}
-
-/// One finished attempt.
-#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
-#[schema(as = HistoryEntry)]
-pub struct EntryView<'a> {
-    /// The attempt, from 1.
-    pub attempt: u16,
-    /// When it was claimed.
-    pub started_at: Timestamp,
-    /// When its result arrived or its lease expired.
-    pub ended_at: Timestamp,
-    /// `succeeded`, `failed` or `cancelled`; `released` or `snoozed` if it was handed back.
-    pub outcome: EndedAs,
-    /// What went wrong.
-    pub error: Option<FailureView<'a>>,
-    /// Why it was handed back, for people.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
-    pub message: Option<Cow<'a, str>>,
-    /// When the next attempt was due, if there was one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub retry_at: Option<Timestamp>,
-}
-
 impl<'a> JobView<'a> {
     /// `job` at `now`, for an answer in `encoding`.
     pub fn new(job: &'a Job, now: Timestamp, encoding: Encoding, bodies: Bodies) -> Self {
@@ -271,7 +214,8 @@ impl<'a> JobView<'a> {
             priority: spec.priority,
             weight: spec.weight,
             critical: spec.critical,
-            run_at: life.latest_due_at(),
+            run_at: job.run_at(),
+            due_at: job.due_at(),
             created_at: spec.created_at,
             started_at: life.started_at,
             ended_at: match life.state {
@@ -290,7 +234,7 @@ impl<'a> JobView<'a> {
             checkpoint,
             checkpoint_bytes,
             error: life.error.as_ref().map(|failure| FailureView::new(failure, encoding)),
-            history: life.history.iter().map(|entry| EntryView::new(entry, encoding)).collect(),
+            history: EntryView::all(job, encoding),
             deadline_at: spec.deadline_at,
             windows: Cow::Borrowed(&spec.windows),
             timeout_seconds: spec.timeout,
@@ -299,13 +243,7 @@ impl<'a> JobView<'a> {
             keep_result: spec.keep_result,
             callback_url: spec.callback_url.as_ref().map(without_query),
             headers: Cow::Borrowed(&spec.headers),
-            running: life.running().map(|run| RunningView {
-                worker: run.worker.as_deref().map(Cow::Borrowed),
-                lease_expires_at: run.lease_until,
-                timeout_at: run.timeout_at,
-                cancel: run.cancel,
-                progress: run.progress.as_ref().map(Cow::Borrowed),
-            }),
+            running: RunningView::of(job),
             original: spec.original.as_deref().map(|original| OriginalView {
                 priority: original.priority,
                 attributes: Cow::Borrowed(&original.attributes),
@@ -363,44 +301,5 @@ fn shown(body: &Body, encoding: Encoding, bodies: Bodies) -> (Option<AnyValue>, 
             (Some(AnyValue::new(payload, encoding)), None)
         }
         _ => (None, Some(body.len())),
-    }
-}
-
-impl<'a> FailureView<'a> {
-    fn new(failure: &'a Failure, encoding: Encoding) -> Self {
-        let details = failure
-            .details
-            .as_ref()
-            .map(|text| AnyValue::new(&Payload::json(text.clone()), encoding));
-        Self {
-            reason: failure.reason,
-            message: failure.message.as_deref().map(Cow::Borrowed),
-            details,
-            status: failure.status,
-            retry_after_seconds: failure.retry_after,
-        }
-    }
-}
-
-impl<'a> EntryView<'a> {
-    fn new(entry: &'a AttemptRecord, encoding: Encoding) -> Self {
-        Self {
-            attempt: entry.attempt,
-            started_at: entry.started_at,
-            ended_at: entry.ended_at,
-            outcome: entry.ended_as(),
-            error: entry.error.as_ref().map(|failure| FailureView::new(failure, encoding)),
-            message: entry
-                .hand_back
-                .as_ref()
-                .and_then(|hand_back| hand_back.message.as_deref())
-                .map(Cow::Borrowed),
-            retry_at: entry.retry_at,
-        }
-    }
-
-    /// The word for the outcome, as it is serialised.
-    pub fn outcome_word(&self) -> &'static str {
-        self.outcome.as_str()
     }
 }

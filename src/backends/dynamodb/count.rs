@@ -23,7 +23,7 @@ use tidegate_core::{
     job::{Phase, QueueName, TypeName},
     port::{
         StoreError,
-        job_store::{Depth, Depths, KeptCounts, StateFilter},
+        job_store::{Depth, Depths, KeptCounts, ScheduledPhases, StateFilter},
     },
     record,
     stored::UnknownFields,
@@ -192,6 +192,28 @@ impl QueueCounts {
     }
 }
 
+/// The numbers of the jobs of `queue` by state, from those by phase.
+fn by_state(queue: &QueueName, tallies: Tallies) -> Vec<Depth> {
+    let mut sums: BTreeMap<(TypeName, StateFilter), (u64, ScheduledPhases)> = BTreeMap::new();
+    for ((job_type, phase), jobs) in tallies {
+        let (sum, phases) = sums.entry((job_type, StateFilter::from(phase))).or_default();
+        *sum += jobs;
+        match phase {
+            Phase::Ready => phases.ready += jobs,
+            Phase::Retrying => phases.retrying += jobs,
+            Phase::Scheduled | Phase::Running | Phase::Ended(_) => {}
+        }
+    }
+    let depth = |((job_type, state), (jobs, phases))| Depth {
+        queue: queue.clone(),
+        job_type,
+        state,
+        jobs,
+        phases: (state == StateFilter::Scheduled).then_some(phases),
+    };
+    sums.into_iter().map(depth).collect()
+}
+
 impl DynamoStore {
     /// The queues that have had jobs.
     pub(super) async fn queues(&self) -> Result<Vec<QueueName>, StoreError> {
@@ -227,16 +249,7 @@ impl DynamoStore {
             let Ok(name) = item.key.s.parse::<QueueName>() else { continue };
             uncounted.remove(&name);
             let (stored, is_open) = (QueueCounts::read(&item), open.contains(&name));
-            let mut by_state: BTreeMap<(TypeName, StateFilter), u64> = BTreeMap::new();
-            for ((job_type, phase), jobs) in stored.tallies(is_open) {
-                *by_state.entry((job_type, StateFilter::from(phase))).or_default() += jobs;
-            }
-            counts.extend(by_state.into_iter().map(|((job_type, state), jobs)| Depth {
-                queue: name.clone(),
-                job_type,
-                state,
-                jobs,
-            }));
+            counts.extend(by_state(&name, stored.tallies(is_open)));
             if is_open {
                 let at_least = stored.at_least.contains(&true);
                 let QueueCounts { live_at: at, running_weight, .. } = stored;
@@ -248,5 +261,31 @@ impl DynamoStore {
             kept.insert(name, KeptCounts { at: now, at_least: true, running_weight: 0 });
         }
         Ok(Depths { counts, kept: Some(kept) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_core::job::Outcome;
+
+    #[test]
+    fn counts_by_phase_are_summed_by_state() {
+        let of = |phase| ("t".parse().unwrap(), phase);
+        let tallies = Tallies::from([
+            (of(Phase::Scheduled), 5),
+            (of(Phase::Ready), 3),
+            (of(Phase::Retrying), 2),
+            (of(Phase::Running), 7),
+            (of(Phase::Ended(Outcome::Failed)), 1),
+        ]);
+        let shown: Vec<_> = by_state(&"q".parse().unwrap(), tallies)
+            .into_iter()
+            .map(|depth| (depth.state.as_str(), depth.jobs, depth.phases))
+            .collect();
+        let waiting = ScheduledPhases { ready: 3, retrying: 2 };
+        let expected =
+            [("scheduled", 10, Some(waiting)), ("running", 7, None), ("failed", 1, None)];
+        assert_eq!(shown, expected);
     }
 }

@@ -321,7 +321,7 @@ impl JobStore for SqliteStore {
         let depth = |((queue, job_type, state), jobs): ((i64, i64, i64), u64)| -> Option<Depth> {
             let (queue, job_type) =
                 (names.queue_name(queue)?.clone(), names.type_name(job_type)?.clone());
-            Some(Depth { queue, job_type, state: row::state_of(state)?, jobs })
+            Some(Depth { queue, job_type, state: row::state_of(state)?, jobs, phases: None })
         };
         let mut counts: Vec<Depth> = self.shared.counts().into_iter().filter_map(depth).collect();
         counts.retain(|depth| queue.is_none_or(|name| *name == depth.queue));

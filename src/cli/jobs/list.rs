@@ -54,7 +54,8 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
 fn render(look: output::OutputStyle, jobs: &[JobView<'_>], now: Timestamp) -> String {
     let rows = jobs.iter().map(|job| {
         // The instant that matters most in the job's state: its end, its start, its due time.
-        let at = job.ended_at.or(job.started_at.filter(|_| job.state == "running")).or(job.run_at);
+        let started_at = job.started_at.filter(|_| job.state == "running");
+        let at = job.ended_at.or(started_at).unwrap_or(job.run_at);
         [
             job.id.to_string(),
             job.r#type.to_string(),
@@ -62,7 +63,7 @@ fn render(look: output::OutputStyle, jobs: &[JobView<'_>], now: Timestamp) -> St
             job.phase.to_string(),
             format!("{}/{}", job.attempt, job.max_attempts),
             job.priority.to_string(),
-            output::when_known(at, now),
+            output::when(at, now),
             job.error.as_ref().map(output::failure_line).unwrap_or_default(),
         ]
     });

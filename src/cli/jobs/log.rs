@@ -102,7 +102,7 @@ mod tests {
         .await;
         let (code, out) = server.run(&["jobs", "log", "j", "--attempt", "2"]).await;
         assert_eq!(code, ExitCode::Ok, "{out}");
-        assert!(out.contains("1970-01-01T00:00:01Z  2  warn   full"), "{out}");
+        assert!(out.contains("1970-01-01T00:00:01.000Z  2  warn   full"), "{out}");
         assert!(out.contains(r#"{"free":0} [cut]"#) && !out.contains('\u{1b}'), "{out}");
         let seen = server.seen();
         assert_eq!(seen.len(), 3);

@@ -21,7 +21,7 @@ use crate::cli::{
     queues::workers_line,
     safe::line,
 };
-use tidegate_api::{BulkBody, EntryView, Explanation, JobView, ShortView};
+use tidegate_api::{BulkBody, EntryView, ErrorCode, Explanation, JobView, Problem, ShortView};
 use tidegate_core::time::{Seconds, Timestamp};
 
 /// Longest wait for a result in one request.
@@ -126,14 +126,17 @@ fn render_job(
         [
             entry.attempt.to_string(),
             output::when(entry.started_at, now),
-            output::took(entry.ended_at.since(entry.started_at)),
+            entry
+                .waited_ms
+                .map_or_else(output::dash, |millis| output::took(Duration::from_millis(millis))),
+            output::took(Duration::from_millis(entry.duration_ms)),
             entry.outcome_word().to_owned(),
             entry.error.as_ref().map(output::failure_line).unwrap_or_default(),
         ]
     });
     format!(
         "{job}\n\n{}",
-        output::table(look, ["attempt", "started", "took", "outcome", "error"], rows)
+        output::table(look, ["attempt", "started", "waited", "took", "outcome", "error"], rows)
     )
 }
 
@@ -185,18 +188,14 @@ fn sentence(explanation: &Explanation, now: Timestamp) -> String {
     }
 }
 
-/// How an ended job failed, for people. `None` if it succeeded.
-async fn failure_of(client: &Client, job_type: &str, id: &str) -> anyhow::Result<Option<String>> {
-    let answer = client.get(&["jobs", job_type, id]).send().await?;
-    let job: JobView<'_> = answer.read()?;
-    if job.state == "succeeded" {
-        return Ok(None);
-    }
-    let why = job.error.map(|error| match error.message {
-        Some(message) => format!(": {}: {}", error.reason.as_str(), line(&message)),
+/// How the job `id` ended, for people: `j1 failed: timeout: no result within 3 s`.
+fn failure_of(id: &str, problem: &Problem) -> String {
+    let state = line(problem.state.as_deref().unwrap_or("did not succeed"));
+    let why = problem.error.as_ref().map(|error| match &error.message {
+        Some(message) => format!(": {}: {}", error.reason.as_str(), line(message)),
         None => format!(": {}", error.reason.as_str()),
     });
-    Ok(Some(format!("{id} {}{}", job.state, why.unwrap_or_default())))
+    format!("{id} {state}{}", why.unwrap_or_default())
 }
 
 /// Prints the result of a job, after a wait if `--wait` is set. The exit code is 1 if the job did
@@ -220,13 +219,6 @@ pub async fn result(args: ResultArgs, ctx: &Context) -> anyhow::Result<ExitCode>
         let request = client.get(&["jobs", job_type.as_str(), &args.id, "result"]).wait(wait);
         match request.query("wait", &wait.as_secs_f64().to_string()).send().await {
             Ok(answer) => {
-                // A job without a result has `null`, whether or not it succeeded.
-                if answer.body == "null"
-                    && let Some(why) = failure_of(&client, job_type.as_str(), &args.id).await?
-                {
-                    print_error(why);
-                    return Ok(ExitCode::Refused);
-                }
                 if ctx.json() {
                     ctx.print_body(&answer.body)?;
                 } else {
@@ -235,6 +227,10 @@ pub async fn result(args: ResultArgs, ctx: &Context) -> anyhow::Result<ExitCode>
                 return Ok(ExitCode::Ok);
             }
             Err(Error::Problem(problem)) if problem.status == 408 && ctx.now() < until => {}
+            Err(Error::Problem(problem)) if problem.code == ErrorCode::JobFailed.as_str() => {
+                print_error(failure_of(&args.id, &problem));
+                return Ok(ExitCode::Refused);
+            }
             Err(err) => return Err(err.into()),
         }
     }
@@ -297,7 +293,8 @@ mod tests {
             "run_at":"2001-09-09T01:46:50Z","ended_at":null,"data":{"to":"ann"},"history":[]}"#;
         let job = sample::job(json!({"history": [{
             "attempt": 1, "started_at": "2001-09-09T01:46:30Z",
-            "ended_at": "2001-09-09T01:46:31.250Z", "outcome": "failed",
+            "ended_at": "2001-09-09T01:46:31.250Z", "waited_ms": 4000, "duration_ms": 1250,
+            "outcome": "failed",
             "error": {"reason": "timeout", "message": null, "details": null},
         }]}));
         let job: JobView<'_> = serde_json::from_str(&job.to_string()).unwrap();
@@ -386,17 +383,21 @@ mod tests {
     #[tokio::test]
     async fn the_result_of_a_job_that_failed_is_its_error() {
         let failed = json!({
-            "state": "failed", "error": {"reason": "timeout", "message": "no result", "details": null},
+            "title": "Job failed", "status": 409, "code": "job_failed", "state": "failed",
+            "detail": "the job ended failed: timeout: no result",
+            "error": {"reason": "timeout", "message": "no result"},
         });
-        let answered = |state: serde_json::Value| {
+        let problem: Problem = serde_json::from_value(failed.clone()).unwrap();
+        assert_eq!(failure_of("j1", &problem), "j1 failed: timeout: no result");
+        let answered = |state: &'static str, status: u16, answer: serde_json::Value| {
             FakeServer::answering(move |seen| match seen.path.as_str() {
-                "/v1/jobs/j1" | "/v1/jobs/mail/j1" => (200, sample::job(state.clone())),
-                _ => (200, json!(null)),
+                "/v1/jobs/j1" => (200, sample::job(json!({"state": state}))),
+                _ => (status, answer.clone()),
             })
         };
-        let server = answered(failed).await;
+        let server = answered("failed", 409, failed).await;
         assert_eq!(server.run(&["jobs", "result", "j1"]).await, (ExitCode::Refused, String::new()));
-        let server = answered(json!({"state": "succeeded"})).await;
+        let server = answered("succeeded", 200, json!(null)).await;
         assert_eq!(
             server.run(&["jobs", "result", "j1"]).await,
             (ExitCode::Ok, "null\n".to_owned())

@@ -30,7 +30,8 @@ pub fn job(changes: Value) -> Value {
     let job = json!({
         "phase": phase,
         "id": "j1", "type": "mail", "queue": "default", "state": "scheduled", "attempt": 0,
-        "max_attempts": 3, "handed_back": 0, "priority": 100, "weight": 1, "critical": false, "run_at": null,
+        "max_attempts": 3, "handed_back": 0, "priority": 100, "weight": 1, "critical": false,
+        "run_at": "2001-09-09T01:40:00Z", "due_at": "2001-09-09T01:40:00Z",
         "created_at": "2001-09-09T01:40:00Z", "started_at": null, "ended_at": null,
         "expires_at": null, "data": null, "attributes": {}, "correlation_key": null,
         "replay_of": null, "result": null, "error": null, "history": [], "timeout_seconds": 86400,
@@ -73,7 +74,7 @@ pub fn queue(changes: Value) -> Value {
 /// Returns a queue's status without jobs.
 pub fn queue_status(changes: Value) -> Value {
     let status = json!({
-        "depth": {}, "ready": 0, "running_weight": 0, "oldest_due_at": null, "held": [],
+        "depth": {}, "phases": {}, "ready": 0, "running_weight": 0, "oldest_due_at": null, "held": [],
         "desired_workers": 0, "lateness_seconds": 0, "constraints": [],
     });
     with(status, changes)

@@ -3,7 +3,7 @@
 //! Read in this order: [`spec`] (what is fixed when it is accepted), [`lifecycle`] (its states),
 //! [`retry`] (the wait before another attempt), [`unique`] (requests with one key), [`payload`] and
 //! [`transcode`] (its data), [`extract`] (the attributes in its data), [`name`] (names and ids),
-//! [`trace`] (its trace context).
+//! [`phase`] and `times` (what is derived when it is read), [`trace`] (its trace context).
 
 pub mod end_notice;
 pub mod extract;
@@ -14,6 +14,7 @@ pub mod payload;
 pub mod phase;
 pub mod retry;
 pub mod spec;
+mod times;
 pub mod trace;
 pub mod transcode;
 pub mod type_config;
@@ -103,6 +104,7 @@ impl Job {
         let without_data = written(&*self.spec) + written(&self.life);
         // Instants are shown as texts, which are longer than their numbers.
         FIELDS
+            + self.life.history.len() * SPANS
             + without_data
             + without_data / 2
             + shown(&self.data)
@@ -113,6 +115,9 @@ impl Job {
 
 /// Bytes of the names of a job's fields, and of the fields that are always present.
 const FIELDS: usize = 1024;
+
+/// Bytes of the wait and the duration of an attempt, which are derived when it is shown.
+const SPANS: usize = 64;
 
 /// Most bytes of `body` when it is shown: binary becomes base64 in JSON.
 fn shown(body: &Body) -> usize {

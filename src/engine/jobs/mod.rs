@@ -13,6 +13,7 @@ pub mod lookahead;
 pub mod objects;
 pub mod orphans;
 pub(crate) mod pass;
+pub mod phases;
 pub mod repeated_leases;
 pub mod replay;
 pub mod report;

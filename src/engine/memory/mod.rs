@@ -268,7 +268,8 @@ impl JobStore for MemoryStore {
             );
             *counts.entry(group).or_default() += 1;
         }
-        let depth = |((queue, job_type, state), jobs)| Depth { queue, job_type, state, jobs };
+        let depth =
+            |((queue, job_type, state), jobs)| Depth { queue, job_type, state, jobs, phases: None };
         Ok(Depths { counts: counts.into_iter().map(depth).collect(), kept: None })
     }
 

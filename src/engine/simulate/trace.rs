@@ -1,9 +1,8 @@
 //! Traces: the history of a live queue as a scenario, which can be simulated again and compared
 //! with the history.
 //!
-//! A trace contains only what the server returns. A job that has run does not show its first due
-//! time, so a job that was enqueued for a later time counts as due when it arrived. The number of
-//! workers that requested jobs is unknown too.
+//! A trace contains only what the server returns. So the number of workers that requested jobs is
+//! unknown.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -29,11 +28,10 @@ pub struct LiveJob {
     id: JobId,
     r#type: TypeName,
     state: String,
-    attempt: u16,
     priority: i32,
     weight: u32,
     critical: bool,
-    run_at: Option<Timestamp>,
+    due_at: Timestamp,
     created_at: Timestamp,
     started_at: Option<Timestamp>,
     ended_at: Option<Timestamp>,
@@ -183,15 +181,13 @@ fn traced(
         attempts.push(open);
     }
     attempts.truncate(100);
-    // Later, the due time is that of a retry.
-    let was_never_retried = job.attempt <= 1;
     let original = job.original.as_ref();
     let data = original.and_then(|original| original.data.as_ref()).unwrap_or(&job.data);
     TracedJob {
         id: Some(job.id.clone()),
         job_type: job.r#type.clone(),
         at_seconds: after(job.created_at),
-        due_seconds: job.run_at.filter(|at| was_never_retried && *at > job.created_at).map(&after),
+        due_seconds: Some(job.due_at).filter(|at| *at > job.created_at).map(&after),
         expires_seconds: job.expires_at.map(&after),
         attributes: original.map_or(&job.attributes, |original| &original.attributes).clone(),
         weight: Some(job.weight),
@@ -291,7 +287,7 @@ mod tests {
     fn job(id: &str, created: &str, history: &Json) -> LiveJob {
         serde_json::from_value(json!({
             "id": id, "type": "t", "state": "succeeded", "attempt": 2, "priority": 100, "weight": 1,
-            "critical": false, "run_at": null, "created_at": created, "started_at": null,
+            "critical": false, "due_at": created, "created_at": created, "started_at": null,
             "ended_at": "2026-01-01T10:00:09Z", "expires_at": null, "attributes": {},
             "history": history,
         }))
@@ -313,7 +309,10 @@ mod tests {
             config: json!({}),
             types: Vec::new(),
             jobs: vec![
-                job("b", "2026-01-01T10:00:05Z", &json!([])),
+                LiveJob {
+                    due_at: "2026-01-01T10:00:11Z".parse().unwrap(),
+                    ..job("b", "2026-01-01T10:00:05Z", &json!([]))
+                },
                 job("a", "2026-01-01T10:00:01Z", &history),
             ],
             now: "2026-01-01T11:00:00Z".parse().unwrap(),
@@ -328,6 +327,7 @@ mod tests {
         assert_eq!(attempt.details, Some(json!([1])));
         assert_eq!(attempt.not_before_seconds, Some(Seconds::new(9)));
         assert_eq!(a.attempts[1].message, None);
+        assert_eq!((a.due_seconds, b.due_seconds), (None, Some(Seconds::new(10))));
     }
 
     #[test]

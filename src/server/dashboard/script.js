@@ -178,7 +178,7 @@ const holderName = ({ kind, name, value }) =>
 
 const queueRow = (queue) => {
   const { status } = queue;
-  const depth = status.depth || {};
+  const phases = status.phases || {};
   const count = (jobs) => `${jobs || 0}${status.depth_at_least ? '+' : ''}`;
   const held = (status.held || []).map((holder) => `${holderName(holder)}: ${holder.jobs}`);
   const path = `/v1/queues/${encodeURIComponent(queue.name)}`;
@@ -186,9 +186,10 @@ const queueRow = (queue) => {
   const name = node('span', {}, node('a', { href: jobs }, queue.name),
     queue.paused ? node('span', { class: 'state paused' }, ' paused') : null);
   return node('tr', {},
-    cell(name), cell(count(depth.scheduled), 'number'), cell(status.ready, 'number'),
-    cell(`${count(depth.running)} (weight ${status.running_weight})`, 'number'),
-    cell(queue.concurrency ?? 'none', 'number'), cell(count(depth.failed), 'number'),
+    cell(name), cell(count(phases.scheduled), 'number'), cell(status.ready, 'number'),
+    cell(count(phases.retrying), 'number'),
+    cell(`${count(phases.running)} (weight ${status.running_weight})`, 'number'),
+    cell(queue.concurrency ?? 'none', 'number'), cell(count(phases.failed), 'number'),
     cell(since(status.oldest_due_at)), cell(held.join(', ') || '—'),
     cell(status.desired_workers, 'number'), cell(pauseButton(queue.paused, path)));
 };
@@ -199,7 +200,7 @@ let keptRead = 0;
 const showAge = (queues) => {
   const ages = queues.map((queue) => queue.status.counted_at).filter(Boolean).sort();
   $('counted').hidden = !ages.length;
-  if (ages.length) $('counted').textContent = `Scheduled, running and failed jobs were counted ${since(ages[0])}.`;
+  if (ages.length) $('counted').textContent = `Scheduled, retrying, running and failed jobs were counted ${since(ages[0])}.`;
   keptRead = ages.length ? Date.now() : 0;
 };
 

@@ -10,7 +10,7 @@ use axum::{
 };
 use tidegate_core::error_code::ErrorCode;
 
-use super::error::Problem;
+use super::{error::Problem, headers::JOB_STATE};
 
 /// The size of the body of `answer` in bytes; of a streamed body, the lower bound.
 pub fn bytes(answer: &Response) -> u64 {
@@ -31,5 +31,11 @@ pub fn bounded(answer: Response, most: Option<usize>) -> Response {
     let detail = format!(
         "the answer has {bytes} bytes, more than the maximum of {most}: request fewer at a time"
     );
-    Problem::new(ErrorCode::ResponseTooLarge, detail).into_response()
+    let problem = Problem::new(ErrorCode::ResponseTooLarge, detail);
+    let state = answer.headers().get(&JOB_STATE).cloned();
+    match state {
+        Some(state) => problem.header(JOB_STATE.clone(), state),
+        None => problem,
+    }
+    .into_response()
 }

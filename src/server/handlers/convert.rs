@@ -78,6 +78,7 @@ fn worker_status(from: &request::WorkerStatus) -> api::WorkerStatus {
 pub fn queue_status(from: request::QueueStatus) -> api::QueueStatus {
     let request::QueueStatus {
         depth,
+        phases,
         counted_at,
         depth_at_least,
         ready,
@@ -91,6 +92,7 @@ pub fn queue_status(from: request::QueueStatus) -> api::QueueStatus {
     } = from;
     api::QueueStatus {
         depth: depth.into_iter().map(|(state, jobs)| (state.into(), jobs)).collect(),
+        phases: phases.into_iter().map(|(phase, jobs)| (phase.into(), jobs)).collect(),
         counted_at,
         depth_at_least,
         ready,

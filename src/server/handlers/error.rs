@@ -12,7 +12,8 @@ use axum::{
 };
 use serde::{Serialize, Serializer};
 
-use tidegate_core::job::JobId;
+use tidegate_api::JobError;
+use tidegate_core::job::{Job, JobId, lifecycle::word};
 use tidegate_engine::Error;
 
 /// Why a request failed, as its client sees it.
@@ -26,6 +27,7 @@ struct Inner {
     field: Option<String>,
     holder: Option<JobId>,
     reasons: Vec<String>,
+    ended: Option<(&'static str, Option<JobError>)>,
     instance: Option<String>,
     headers: HeaderMap,
     cause: Option<String>,
@@ -35,9 +37,37 @@ impl Problem {
     /// A problem with its stable code and the detail of this case.
     pub fn new(code: ErrorCode, detail: impl Into<Cow<'static, str>>) -> Self {
         let detail = detail.into();
-        let (field, holder, reasons, instance, headers, cause) =
-            (None, None, Vec::new(), None, HeaderMap::new(), None);
-        Self(Box::new(Inner { code, detail, field, holder, reasons, instance, headers, cause }))
+        Self(Box::new(Inner {
+            code,
+            detail,
+            field: None,
+            holder: None,
+            reasons: Vec::new(),
+            ended: None,
+            instance: None,
+            headers: HeaderMap::new(),
+            cause: None,
+        }))
+    }
+
+    /// There is no result, because `job` ended otherwise than succeeded.
+    pub(super) fn job_failed(job: &Job) -> Self {
+        let state = word(&job.life.state);
+        let mut detail = format!("the job ended {state}");
+        let error = job.life.error.as_ref().map(|error| JobError {
+            reason: error.reason,
+            message: error.message.clone(),
+            status: error.status,
+        });
+        if let Some(JobError { reason, message, .. }) = &error {
+            detail = detail + ": " + reason.as_str();
+            if let Some(message) = message {
+                detail = detail + ": " + message;
+            }
+        }
+        let mut problem = Self::new(ErrorCode::JobFailed, detail);
+        problem.0.ended = Some((state, error));
+        problem
     }
 
     /// A value of the request is wrong; `message` says what it must be.
@@ -125,7 +155,8 @@ impl Problem {
 
     /// The document that the client gets.
     pub fn document(&self) -> tidegate_api::Problem {
-        let Inner { code, detail, field, holder, reasons, instance, .. } = &*self.0;
+        let Inner { code, detail, field, holder, reasons, ended, instance, .. } = &*self.0;
+        let (state, error) = ended.clone().unzip();
         tidegate_api::Problem {
             r#type: format!("urn:tidegate:problem:{code}"),
             title: code.title().into(),
@@ -136,6 +167,8 @@ impl Problem {
             field: field.clone(),
             holder: holder.as_ref().map(ToString::to_string),
             reasons: reasons.clone(),
+            state: state.map(Into::into),
+            error: error.flatten(),
         }
     }
 

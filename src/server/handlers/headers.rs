@@ -9,6 +9,8 @@ use tidegate_core::error_code::ErrorCode;
 
 use super::error::Problem;
 
+/// The state of the job whose result an answer has, or would have.
+pub(super) static JOB_STATE: HeaderName = HeaderName::from_static("tidegate-state");
 static IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// Headers that have one value. Of two, each program on the way could take another one.

@@ -12,8 +12,8 @@ use tidegate_core::{
 use tidegate_engine::{
     Error, fault,
     request::{
-        Cancelled, Enqueued, Explanation, Heartbeat, HeartbeatAnswer, JobPatch, NewJob, ReplayWith,
-        Report,
+        Cancelled, Enqueued, Explanation, Heartbeat, HeartbeatAnswer, JobPatch, JobResult, NewJob,
+        ReplayWith, Report,
     },
 };
 
@@ -219,8 +219,7 @@ impl Server {
 
     /// The result of a job. Waits at most `wait` (0 to 60 s) for the job to end.
     ///
-    /// `Some(None)`: the job has no result, or no longer. `None`: the wait ended first. A call
-    /// without a wait returns `Some(None)` for a job that has not ended.
+    /// If the wait ended first, the answer has a job that has not ended, and no value.
     ///
     /// # Errors
     ///
@@ -230,7 +229,7 @@ impl Server {
         id: &JobId,
         job_type: Option<&TypeName>,
         wait: Duration,
-    ) -> Result<Option<Option<Payload>>, Error> {
+    ) -> Result<JobResult, Error> {
         self.result_if(id, job_type, wait, |_| true).await
     }
 
@@ -246,7 +245,7 @@ impl Server {
         job_type: Option<&TypeName>,
         wait: Duration,
         fits: impl Fn(&Payload) -> bool,
-    ) -> Result<Option<Option<Payload>>, Error> {
+    ) -> Result<JobResult, Error> {
         if wait > MAX_RESULT_WAIT {
             return Err(Error::invalid("wait", "must be 0 to 60"));
         }
@@ -259,11 +258,12 @@ impl Server {
             ended.as_mut().enable();
             let job = engine.job(id, job_type).await?;
             if job.life.ended().is_some() {
-                return engine.take_result_if(&job, fits).await.map(Some);
+                let value = engine.take_result_if(&job, fits).await?;
+                return Ok(JobResult { job, value });
             }
             let now = engine.now();
             if now >= until {
-                return Ok(wait.is_zero().then_some(None));
+                return Ok(JobResult { job, value: None });
             }
             tokio::select! {
                 () = ended => {}

@@ -21,6 +21,8 @@ use tidegate_engine::{
 
 /// The status of a queue says what holds this many due jobs, at most.
 const MAX_STATUS_JOBS: u32 = 100;
+/// Most jobs due later that a status reads, to know whether they are retries.
+const MAX_STATUS_LATER: u32 = 1000;
 /// A list of queues says what holds their jobs as it was this long ago, at most: each answer takes
 /// reads and a call of the throttler, and dashboards ask every other second.
 const MAX_EXPLANATION_AGE: Duration = Duration::from_secs(1);
@@ -239,6 +241,12 @@ impl Server {
         } else {
             self.explain_for_status(name, depths, max_age).await?
         };
+        let counts =
+            engine.count_phases(name, &depths.counts, Some(&due), now, MAX_STATUS_LATER).await?;
+        let mut phases: BTreeMap<&'static str, u64> = BTreeMap::new();
+        for ((_, phase), jobs) in counts {
+            *phases.entry(phase.as_str()).or_default() += jobs;
+        }
         let QueueExplanation { held, startable, constraints, more, .. } = &*explanation;
         let ready = due.values().sum();
         let desired_workers = autoscaling::desired_workers(
@@ -259,6 +267,7 @@ impl Server {
         let depth_at_least = kept.flatten().is_some_and(|kept| kept.at_least);
         Ok(QueueStatus {
             depth,
+            phases,
             counted_at,
             depth_at_least,
             ready,
@@ -279,7 +288,10 @@ mod tests {
 
     use super::*;
     use crate::runtime::testing::builder;
-    use tidegate_core::job::{Payload, type_config::TypeConfig};
+    use tidegate_core::{
+        job::{Payload, type_config::TypeConfig},
+        time::Seconds,
+    };
     use tidegate_engine::{memory::FakeClock, request::NewJob, testkit::builders::name};
 
     #[tokio::test]
@@ -292,6 +304,27 @@ mod tests {
             assert!(server.enqueue_many(jobs).await.iter().all(Result::is_ok));
             let status = server.queue_status(&name("default")).await.unwrap();
             assert_eq!(status.ready, u64::from(ready));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_status_counts_jobs_by_phase() {
+        let server = builder(&Arc::new(FakeClock::default())).start().await.unwrap();
+        server.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
+        let in_an_hour = Some(Seconds::new(3600));
+        let new =
+            |delay_seconds| NewJob { delay_seconds, ..NewJob::new(name("work"), Payload::null()) };
+        let phases = async || server.queue_status(&name("default")).await.unwrap().phases;
+        assert!(phases().await.is_empty());
+        // Due jobs alone, then with a few later ones, then with more than are looked at.
+        for (delay, jobs) in [(None, 2), (in_an_hour, 3), (in_an_hour, MAX_STATUS_LATER)] {
+            let jobs = (0..jobs).map(|_| new(delay)).collect();
+            assert!(server.enqueue_many(jobs).await.iter().all(Result::is_ok));
+            let phases = phases().await;
+            assert_eq!(phases["ready"], 2, "{phases:?}");
+            let scheduled = phases.get("scheduled").copied().unwrap_or_default();
+            let depth = server.queue_status(&name("default")).await.unwrap().depth;
+            assert_eq!(depth["scheduled"], 2 + scheduled, "{phases:?}");
         }
     }
 

@@ -107,8 +107,10 @@ pub const METRICS: &[Metric] = &[
         "duration of a queue's ticks, including the commit, in seconds",
     ),
     gauge(
-        "tidegate_jobs", &["queue", "type", "state"],
-        "number of jobs, read every 2 s; beyond 1000 pairs of queue and type, `type` is `other`",
+        "tidegate_jobs", &["queue", "type", "state", "phase"],
+        "number of jobs, read every 2 s; beyond 1000 pairs of queue and type, `type` is `other`. Of \
+         the jobs that are due later, the soonest 10 to 1000 of a queue are looked at: further ones \
+         have the phase `scheduled`",
     ),
     gauge(
         "tidegate_oldest_due_job_age_seconds", &["queue"],

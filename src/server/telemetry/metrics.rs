@@ -11,13 +11,14 @@ use std::{
 use metrics::{counter, gauge, histogram};
 
 use tidegate_core::{
-    job::{Job, QueueName, ScheduleName, lifecycle},
-    port::job_store::{Depth, Purged},
+    job::{Job, Phase, QueueName, ScheduleName, lifecycle},
+    port::job_store::{Purged, StateFilter},
     time::Timestamp,
 };
 use tidegate_engine::{
     Claimed, Error, Materialized, TickOutcome,
     events::{dead_letters::Replayed, ingest::Ingested, reply::SweptReplies},
+    jobs::phases::PhaseCounts,
     request::Enqueued,
 };
 
@@ -134,34 +135,39 @@ const OTHER_TYPES: &str = "other";
 /// 0.
 #[derive(Debug, Default)]
 pub(crate) struct DepthGauges {
-    jobs: BTreeSet<(String, String, &'static str)>,
+    jobs: BTreeSet<(String, String, Phase)>,
     ages: BTreeSet<String>,
     weights: BTreeSet<QueueName>,
 }
 
 impl DepthGauges {
-    /// Records the number of jobs.
-    pub(crate) fn jobs(&mut self, depths: &[Depth]) {
+    /// Records the number of jobs of each queue, by type and phase.
+    pub(crate) fn jobs(&mut self, counts: &BTreeMap<QueueName, PhaseCounts>) {
         let mut types: BTreeSet<(&str, &str)> = BTreeSet::new();
-        let mut sums: BTreeMap<(String, String, &'static str), u64> =
+        let mut sums: BTreeMap<(String, String, Phase), u64> =
             std::mem::take(&mut self.jobs).into_iter().map(|labels| (labels, 0)).collect();
-        for depth in depths.iter().filter(|depth| depth.jobs > 0) {
-            let (queue, job_type) = (depth.queue.as_str(), depth.job_type.as_str());
+        let all =
+            counts.iter().flat_map(|(queue, counts)| counts.iter().map(move |one| (queue, one)));
+        for (queue, ((job_type, phase), jobs)) in all {
+            let (queue, job_type) = (queue.as_str(), job_type.as_str());
             let fits = types.len() < MAX_DEPTH_TYPES || types.contains(&(queue, job_type));
             let label = if fits { job_type } else { OTHER_TYPES };
             if fits {
                 types.insert((queue, job_type));
             }
-            *sums.entry((queue.into(), label.into(), depth.state.as_str())).or_default() +=
-                depth.jobs;
+            *sums.entry((queue.into(), label.into(), *phase)).or_default() += jobs;
         }
-        for ((queue, job_type, state), jobs) in sums {
-            let labels =
-                [("queue", queue.clone()), ("type", job_type.clone()), ("state", state.into())];
+        for ((queue, job_type, phase), jobs) in sums {
+            let labels = [
+                ("queue", queue.clone()),
+                ("type", job_type.clone()),
+                ("state", StateFilter::from(phase).as_str().into()),
+                ("phase", phase.as_str().into()),
+            ];
             gauge!("tidegate_jobs", &labels).set(jobs as f64);
             // What has become 0 was said once, and may belong to a type that is gone.
             if jobs > 0 {
-                self.jobs.insert((queue, job_type, state));
+                self.jobs.insert((queue, job_type, phase));
             }
         }
     }

@@ -237,7 +237,9 @@ async fn every_wait_is_explained() {
 async fn metrics_have_depths_by_type_and_the_oldest_due_jobs_age() {
     let tide = Tidegate::start().await;
     tide.queue("q", json!({})).await;
-    tide.job_type("t", json!({"queue": "q"})).await;
+    let config = json!({"base_seconds": 600, "jitter": "none"});
+    let retry = json!({"strategy": "exponential", "config": config});
+    tide.job_type("t", json!({"queue": "q", "retry": retry})).await;
     tide.enqueue(json!({"type": "t", "data": 1, "weight": 3})).await;
     tide.enqueue(json!({"type": "t", "data": 1, "delay_seconds": 600})).await;
     let metrics = async || {
@@ -253,14 +255,17 @@ async fn metrics_have_depths_by_type_and_the_oldest_due_jobs_age() {
         text.lines().find(of)?.rsplit(' ').next()?.parse().ok()
     };
     let (queue, age) = ("queue=\"q\"", "tidegate_oldest_due_job_age_seconds");
-    let jobs = |text: &str, state: &str| {
-        let state = format!("state=\"{state}\"");
-        value(text, "tidegate_jobs", &[queue, "type=\"t\"", &state])
+    let jobs = |text: &str, phase: &str| {
+        let phase = format!("phase=\"{phase}\"");
+        value(text, "tidegate_jobs", &[queue, "type=\"t\"", &phase])
     };
+    let phases = async || tide.get("/v1/queues/q").await.is(200)["status"]["phases"].clone();
+    assert_eq!(phases().await, json!({"ready": 1, "scheduled": 1}));
     until(|| async {
         let text = metrics().await;
         let is_old = value(&text, age, &[queue]).is_some_and(|age| age > 0.0);
-        (is_old && jobs(&text, "scheduled") == Some(2.0), text)
+        let counts = (jobs(&text, "scheduled"), jobs(&text, "ready"));
+        (is_old && counts == (Some(1.0), Some(1.0)), text)
     })
     .await;
     let lease = tide.lease_one("t").await;
@@ -274,6 +279,18 @@ async fn metrics_have_depths_by_type_and_the_oldest_due_jobs_age() {
         (is_over && weight == Some(3.0) && counts == (Some(1.0), Some(1.0)), text)
     })
     .await;
+    assert_eq!(phases().await, json!({"running": 1, "scheduled": 1}));
+    tide.report(&lease, "failed").await.is(200);
+    assert_eq!(phases().await, json!({"retrying": 1, "scheduled": 1}));
+    until(|| async {
+        let text = metrics().await;
+        let counts = (jobs(&text, "scheduled"), jobs(&text, "retrying"), jobs(&text, "running"));
+        (counts == (Some(1.0), Some(1.0), Some(0.0)), text)
+    })
+    .await;
+    let text = metrics().await;
+    let labels = [queue, "state=\"scheduled\"", "phase=\"retrying\""];
+    assert_eq!(value(&text, "tidegate_jobs", &labels), Some(1.0));
 }
 
 #[tokio::test]

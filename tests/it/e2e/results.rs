@@ -68,8 +68,12 @@ async fn a_result_is_kept_as_asked_and_waited_for() {
 
     let id = tide.enqueue_a("t").await;
     let path = format!("/v1/jobs/t/{id}/result");
-    assert_eq!(tide.get(&path).await.is(200), Value::Null);
-    tide.get(&format!("{path}?wait=0.1")).await.problem(408, "wait_timeout");
+    let early = tide.get(&path).await;
+    assert_eq!(early.header("tidegate-state"), Some("scheduled"));
+    assert_eq!(early.is(200), Value::Null);
+    let late = tide.get(&format!("{path}?wait=0.1")).await;
+    assert_eq!(late.header("tidegate-state"), Some("scheduled"));
+    late.problem(408, "wait_timeout");
     let (api, waited) = (tide.api.clone(), format!("{path}?wait=30"));
     let waiting = tokio::spawn(async move { api.get(&waited).await.is(200) });
     let lease = tide.lease_one("t").await;
@@ -77,6 +81,47 @@ async fn a_result_is_kept_as_asked_and_waited_for() {
         .await
         .is(200);
     assert_eq!(waiting.await.unwrap(), "late");
+}
+
+#[tokio::test]
+async fn the_result_of_a_job_that_did_not_succeed_is_its_error() {
+    let tide = Tidegate::start().await;
+    tide.job_type("t", json!({"max_attempts": 1})).await;
+    let path = |id: &str| format!("/v1/jobs/t/{id}/result");
+
+    let failed = tide.enqueue_a("t").await;
+    let lease = tide.lease_one("t").await;
+    let running = tide.get(&path(&failed)).await;
+    assert_eq!(running.header("tidegate-state"), Some("running"));
+    assert_eq!(running.is(200), Value::Null);
+    let (api, waited) = (tide.api.clone(), format!("{}?wait=30", path(&failed)));
+    let waiting = tokio::spawn(async move { api.get(&waited).await });
+    let report = json!({
+        "attempt": 1, "status": "failed", "message": "no such address", "error": {"line": 3},
+    });
+    tide.post(&lease.path, report).await.is(200);
+    for answer in [waiting.await.unwrap(), tide.get(&path(&failed)).await] {
+        assert_eq!(answer.header("tidegate-state"), Some("failed"));
+        let problem = answer.problem(409, "job_failed");
+        assert_eq!(problem["state"], "failed");
+        let error = json!({"reason": "failed", "message": "no such address"});
+        assert_eq!(problem["error"], error, "{problem}");
+        assert_eq!(problem["detail"], "the job ended failed: failed: no such address");
+    }
+
+    let cancelled = tide.enqueue_a("t").await;
+    tide.delete(&format!("/v1/jobs/t/{cancelled}")).await.is(200);
+    let answer = tide.get(&path(&cancelled)).await;
+    assert_eq!(answer.header("tidegate-state"), Some("cancelled"));
+    let problem = answer.problem(409, "job_failed");
+    assert_eq!((&problem["state"], &problem["error"]), (&json!("cancelled"), &Value::Null));
+
+    let done = tide.enqueue_a("t").await;
+    let lease = tide.lease_one("t").await;
+    tide.report(&lease, "succeeded").await.is(200);
+    let answer = tide.get(&path(&done)).await;
+    assert_eq!(answer.header("tidegate-state"), Some("succeeded"));
+    assert_eq!(answer.is(200), Value::Null, "it has none");
 }
 
 #[tokio::test]

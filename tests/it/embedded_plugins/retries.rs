@@ -40,7 +40,12 @@ async fn a_retry_decision_does_not_wait_for_the_next_sweep() {
     for _ in 0..5 {
         let start = server.now();
         let job = server.enqueue(NewJob::new(name("work"), Payload::null())).await.unwrap().job;
-        server.result(&job.id, None, Duration::from_secs(20)).await.unwrap().expect("it ends");
+        server
+            .result(&job.id, None, Duration::from_secs(20))
+            .await
+            .unwrap()
+            .ended()
+            .expect("it ends");
         took = took.min(server.now().since(start));
         let job = server.job(&job.id, None).await.unwrap();
         assert_eq!((job.life.ended(), job.life.attempt), (Some(Outcome::Succeeded), 2));
@@ -139,7 +144,7 @@ async fn nothing_waits_for_a_strategy_that_loops() {
     for (id, outcome) in
         [(sane, Outcome::Failed), (expires, Outcome::Expired), (lost, Outcome::Failed)]
     {
-        server.result(&id, None, Duration::from_secs(20)).await.unwrap().expect("it ends");
+        server.result(&id, None, Duration::from_secs(20)).await.unwrap().ended().expect("it ends");
         assert_eq!(server.job(&id, None).await.unwrap().life.ended(), Some(outcome));
     }
     server.stop().await;

@@ -84,6 +84,7 @@ async fn a_shadow_strategy_reports_differences_and_pauses_on_failure() {
             .result(&job.id, None, Duration::from_secs(20))
             .await
             .unwrap()
+            .ended()
             .expect("the live version tries it again");
         job.id
     };
@@ -161,6 +162,7 @@ async fn a_shadow_says_where_it_differs_and_decides_nothing() {
             .result(&job.id, None, Duration::from_secs(20))
             .await
             .unwrap()
+            .ended()
             .expect("the live version lets it run");
         jobs.push(job.id);
     }

@@ -8,5 +8,6 @@ mod life;
 mod many;
 mod model;
 mod pull;
+mod pull_batches;
 mod pull_faults;
 pub mod time;

@@ -136,3 +136,14 @@ async fn auto_ends_if_the_token_does_not_allow_it() {
     demand::follow(server.client(), Arc::new(auto), demand).await;
     assert_eq!((*demanded.borrow(), server.seen().len()), (1, 1));
 }
+
+#[tokio::test]
+async fn a_lease_request_asks_for_no_more_jobs_than_may_run() {
+    for (min, concurrency, asked) in [(1, 4, None), (3, 4, Some(3)), (9, 4, Some(4))] {
+        let server = server(Vec::new(), fine).await;
+        let working = Working::begin(&server, WorkPlan { concurrency, min, ..plan("true") });
+        let seen = server.saw(|seen| seen.path == "/v1/leases").await;
+        assert_eq!(seen.body.get("min").and_then(Value::as_u64), asked);
+        working.stop().await;
+    }
+}

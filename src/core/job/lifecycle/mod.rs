@@ -70,7 +70,8 @@ pub struct Lifecycle {
     /// The latest processed replies that are not in its history, at most [`MAX_PROCESSED_REPLIES`]:
     /// those that came too late, and those of the previous job with its correlation key.
     pub processed_replies: Vec<ReplyId>,
-    /// When its latest attempt was due, since that attempt was claimed.
+    /// When its latest attempt was due, since that attempt was claimed. Of a job that ended before
+    /// any attempt, when it was due.
     pub due_at: Option<Timestamp>,
     /// Its attempts that were handed back; none if there are none.
     pub hand_backs: Option<HandBacks>,
@@ -79,6 +80,9 @@ pub struct Lifecycle {
     pub checkpoint: Option<ResultBody>,
     /// The latest job that replays it.
     pub replayed_by: Option<JobId>,
+    /// When it was first due, once that follows neither from its state nor from `due_at`: since its
+    /// second attempt began, or since it was moved before the first one.
+    pub first_due_at: Option<Timestamp>,
     /// The fields that a newer release added.
     pub unknown: UnknownFields,
 }
@@ -97,7 +101,8 @@ record!(Lifecycle {
     due_at,
     hand_backs,
     checkpoint,
-    replayed_by
+    replayed_by,
+    first_due_at
 });
 
 impl Lifecycle {
@@ -118,6 +123,7 @@ impl Lifecycle {
             hand_backs: None,
             checkpoint: None,
             replayed_by: None,
+            first_due_at: None,
             unknown: UnknownFields::default(),
         }
     }
@@ -172,10 +178,12 @@ impl Lifecycle {
         }
     }
 
-    /// The due time of a scheduled job, or else of its latest attempt.
+    /// The due time of a scheduled job, or else of its latest attempt; of a job that ended before any
+    /// attempt, the due time that it had. None if an earlier build made that change.
     pub fn latest_due_at(&self) -> Option<Timestamp> {
         // A release without the field may have started a later attempt.
-        self.run_at().or(self.due_at.filter(|due| Some(*due) <= self.started_at))
+        let is_of_latest = |due: &Timestamp| self.started_at.is_none_or(|started| *due <= started);
+        self.run_at().or(self.due_at.filter(is_of_latest))
     }
 
     /// The running attempt.

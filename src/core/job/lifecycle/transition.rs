@@ -173,9 +173,13 @@ impl Lifecycle {
             }
             // The state stays; its new version makes the grant void.
             (S::Scheduled { .. }, E::Revoke { version }) if version == self.version => {}
-            (S::Scheduled { waiting: was, .. }, E::Move { version, run_at, waiting, reason })
-                if version == self.version && *was != Waiting::RetryDecision =>
-            {
+            (
+                S::Scheduled { run_at: due, waiting: was },
+                E::Move { version, run_at, waiting, reason },
+            ) if version == self.version && *was != Waiting::RetryDecision => {
+                if self.attempt == 0 && *due <= now {
+                    life.first_due_at = self.first_due_at.or(Some(*due));
+                }
                 life.state = S::Scheduled { run_at, waiting };
                 life.deferral_reason = reason;
             }
@@ -185,6 +189,9 @@ impl Lifecycle {
             ) if version == self.version => life.decide_retry(*run_at, spec, plan, now),
             (S::Scheduled { run_at, waiting }, E::Patch { run_at: wanted }) => {
                 life.state = patched(*run_at, *waiting, wanted, spec, now);
+                if wanted.is_some() && self.attempt == 0 {
+                    life.first_due_at = None;
+                }
             }
             (S::Ended { .. }, E::ForgetResult) => life.result = None,
             (S::Running(_) | S::Ended { .. }, E::Replayed { by }) => life.replayed_by = Some(by),
@@ -203,6 +210,9 @@ impl Lifecycle {
         granted: bool,
         now: Timestamp,
     ) {
+        if self.attempt == 1 {
+            self.first_due_at = self.first_due_at.or(self.due_at);
+        }
         self.attempt += 1;
         self.due_at = self.run_at();
         self.deferral_reason = None;
@@ -329,6 +339,9 @@ impl Lifecycle {
     }
 
     pub(super) fn end(&mut self, at: Timestamp, outcome: Outcome) {
+        if self.attempt == 0 {
+            self.due_at = self.run_at();
+        }
         self.state = State::Ended { at, outcome };
     }
 }

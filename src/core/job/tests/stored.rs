@@ -170,6 +170,7 @@ fn life(state: State) -> Lifecycle {
         hand_backs: None,
         checkpoint: None,
         replayed_by: None,
+        first_due_at: None,
         unknown: UnknownFields::default(),
     }
 }
@@ -295,6 +296,7 @@ fn a_job_comes_back() {
     comes_back(&life(State::Running(running())));
     let due_at = Some(Timestamp::from_millis(7));
     comes_back(&Lifecycle { due_at, ..life(State::Running(running())) });
+    comes_back(&Lifecycle { first_due_at: due_at, ..life(State::Running(running())) });
 }
 
 #[test]

@@ -33,7 +33,8 @@ pub use error::{
 pub use item::{Item, ItemKind};
 pub use query::{
     Depth, Depths, DuePage, DueQuery, KeptCounts, ListPage, ListQuery, MAX_LOOKED_AT,
-    MAX_UNREADABLE, NotAState, OverduePage, PartitionPage, PhaseFilter, StateFilter, WakePosition,
+    MAX_UNREADABLE, NotAState, OverduePage, PartitionPage, PhaseFilter, ScheduledPhases,
+    StateFilter, WakePosition,
 };
 pub use record::{Purged, RECORD_BYTES, Record, RecordKind, RecordQuery};
 pub use scan::{DueRange, DueScan, OrderedScan, ScanPage, ScanQuery};

@@ -237,6 +237,18 @@ pub struct Depth {
     pub state: StateFilter,
     /// The number of jobs.
     pub jobs: u64,
+    /// How many scheduled jobs are in other phases, if the store counts by phase: at the time of its
+    /// counts. None for other states.
+    pub phases: Option<ScheduledPhases>,
+}
+
+/// How many of some scheduled jobs are in which phase; the rest is in the phase `scheduled`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScheduledPhases {
+    /// Jobs that are due.
+    pub ready: u64,
+    /// Jobs that wait for their next attempt.
+    pub retrying: u64,
 }
 
 #[cfg(test)]

@@ -235,7 +235,7 @@ struct BatchTexts<'a> {
 ///
 /// Where answers are bounded (on AWS, 4.7 MB), bodies over 1 KiB are left out first. If the answer
 /// is still too large, each job has only `id`, `type`, `queue`, `state`, `phase`, `attempt`,
-/// `run_at` and `created_at`.
+/// `run_at`, `due_at` and `created_at`.
 #[utoipa::path(
     post, path = "/v1/jobs/batch", operation_id = "enqueue_batch", tag = "jobs",
     request_body = BatchBody,

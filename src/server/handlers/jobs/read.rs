@@ -3,7 +3,7 @@
 use std::time::Duration;
 use tidegate_core::error_code::ErrorCode;
 
-use axum::{extract::State, response::IntoResponse};
+use axum::{extract::State, http::HeaderValue, response::IntoResponse};
 use tidegate_api::{AnyValue, Bodies, Explanation, JobPage, JobView, LogPage};
 
 use super::super::{
@@ -11,13 +11,15 @@ use super::super::{
     access::{Read, ReadJob, Within, outside},
     convert,
     error::Problem,
+    headers::JOB_STATE,
     media::Accept,
     params::{JobPath, Name, Params},
 };
 use tidegate_core::{
-    job::{JobId, Payload, TypeName},
+    job::{JobId, Outcome, Payload, TypeName, lifecycle::word},
     time::Seconds,
 };
+use tidegate_engine::request::JobResult;
 
 /// How long a request for a result or for log lines may wait.
 const MAX_WAIT: Seconds = Seconds::new(60);
@@ -158,8 +160,10 @@ pub async fn list(
 
 /// A job's result; with `wait`, the request waits for it.
 ///
-/// The answer is the value itself. It is null if there is no result, if the result was read once
-/// already, or (without `wait`) if the job has not ended.
+/// The header `Tidegate-State` has the state of the job, also with 408 and 409. With `succeeded` the
+/// answer is the value itself; null if there is no result, or if it was read once already. With
+/// `scheduled` or `running` it is null, or 408 after a `wait`. With every other state it is 409 and
+/// has the job's error.
 #[utoipa::path(
     get, path = "/v1/jobs/{type}/{id}/result", operation_id = "get_result", tag = "jobs",
     params(
@@ -171,9 +175,21 @@ pub async fn list(
         ),
     ),
     responses(
-        (status = 200, description = "The result", body = AnyValue),
+        (
+            status = 200, description = "The result", body = AnyValue,
+            headers(("Tidegate-State" = String, description = "The state of the job")),
+        ),
         (status = 404, description = "`job_not_found`"),
-        (status = 408, description = "`wait_timeout`: the job has not ended; retry"),
+        (
+            status = 408, description = "`wait_timeout`: the job has not ended; retry",
+            headers(("Tidegate-State" = String, description = "The state of the job")),
+        ),
+        (
+            status = 409,
+            description = "`job_failed`: the job ended otherwise than succeeded; `state` says how, \
+                and `error` why",
+            headers(("Tidegate-State" = String, description = "The state of the job")),
+        ),
     ),
     security(
         ("bearer" = ["read"]), ("bearer" = ["enqueue"]), ("basic" = ["read"]),
@@ -190,15 +206,31 @@ pub async fn result(
     caller.check_job(&api, &path.id, Some(&path.job_type)).await?;
     let wait = wait(&mut params)?;
     params.done()?;
-    let shown = |result: &Payload| accept.ok(AnyValue::new(result, accept.0)).into_response();
+    let shown = |result: &Payload| accept.ok(AnyValue::new(result, accept.0));
     // A result that can be read once must not be lost with an answer that is too large.
-    let fits =
-        |result: &Payload| api.server.options().answer_bytes.is_none() || api.fits(&shown(result));
-    match api.server.result_if(&path.id, Some(&path.job_type), wait, fits).await? {
-        Some(Some(result)) => Ok(shown(&result)),
-        Some(None) => Ok(accept.ok(()).into_response()),
-        None if wait.is_zero() => Ok(accept.ok(()).into_response()),
-        None => Err(Problem::new(ErrorCode::WaitTimeout, "the job has not ended yet; retry")),
+    let fits = |result: &Payload| {
+        api.server.options().answer_bytes.is_none() || api.fits(&shown(result).into_response())
+    };
+    let JobResult { job, value } =
+        api.server.result_if(&path.id, Some(&path.job_type), wait, fits).await?;
+    let state = word(&job.life.state);
+    let refused =
+        |problem: Problem| problem.header(JOB_STATE.clone(), HeaderValue::from_static(state));
+    match (job.life.ended(), value) {
+        (Some(Outcome::Succeeded), Some(result)) => {
+            Ok(shown(&result).header(JOB_STATE.clone(), state).into_response())
+        }
+        (Some(Outcome::Succeeded), None) => {
+            Ok(accept.ok(()).header(JOB_STATE.clone(), state).into_response())
+        }
+        (Some(_), _) => Err(refused(Problem::job_failed(&job))),
+        (None, _) if wait.is_zero() => {
+            Ok(accept.ok(()).header(JOB_STATE.clone(), state).into_response())
+        }
+        (None, _) => {
+            let detail = "the job has not ended yet; retry";
+            Err(refused(Problem::new(ErrorCode::WaitTimeout, detail)))
+        }
     }
 }
 

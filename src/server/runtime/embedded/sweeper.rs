@@ -1,7 +1,7 @@
 //! The sweeper: expiry, deadlines, ended leases, retention, retry decisions and pending replies.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
     time::Duration,
 };
@@ -14,7 +14,7 @@ use crate::{
 };
 use tidegate_core::{
     job::{Job, PluginName, QueueName, TypeName},
-    port::job_store::StateFilter,
+    port::job_store::{Depth, StateFilter},
     time::Timestamp,
 };
 use tidegate_engine::{Error, plugins::retry_decisions::by_strategy};
@@ -23,6 +23,8 @@ use tidegate_engine::{Error, plugins::retry_decisions::by_strategy};
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// How often depths are measured.
 const DEPTH_INTERVAL: Duration = Duration::from_secs(2);
+/// Most jobs due later that a measurement reads, of all queues together; at least 10 of each queue.
+const MAX_MEASURED_LATER: u32 = 10_000;
 /// How often a page of the pending replies is matched, and expired ones are dropped.
 const REPLY_INTERVAL: Duration = Duration::from_secs(1);
 /// Most retry strategies that are called at once.
@@ -115,7 +117,7 @@ impl Sweeper {
     /// Records how many jobs there are, and how long the oldest one of each queue has been due.
     async fn measure_depths(&mut self, inner: &Arc<Inner>) -> Result<(), Error> {
         let depths = inner.engine.ports().store.depth(None).await?.counts;
-        self.gauges.jobs(&depths);
+        self.measure_phases(inner, &depths).await?;
         let mut types: BTreeMap<QueueName, Vec<TypeName>> = BTreeMap::new();
         let mut running: BTreeMap<QueueName, u64> = BTreeMap::new();
         for depth in depths.into_iter().filter(|depth| depth.jobs > 0) {
@@ -139,6 +141,20 @@ impl Sweeper {
         let now = inner.engine.now();
         let oldest = inner.engine.oldest_due(types, now).await?;
         self.gauges.oldest_due(&oldest, now);
+        Ok(())
+    }
+
+    /// Records how many jobs there are in each phase.
+    async fn measure_phases(&mut self, inner: &Arc<Inner>, depths: &[Depth]) -> Result<(), Error> {
+        let queues: BTreeSet<&QueueName> = depths.iter().map(|depth| &depth.queue).collect();
+        let share = MAX_MEASURED_LATER / queues.len().max(1) as u32;
+        let most = share.clamp(10, 1000);
+        let (now, mut counts) = (inner.engine.now(), BTreeMap::new());
+        for queue in queues {
+            let of_queue = inner.engine.count_phases(queue, depths, None, now, most).await?;
+            counts.insert(queue.clone(), of_queue);
+        }
+        self.gauges.jobs(&counts);
         Ok(())
     }
 

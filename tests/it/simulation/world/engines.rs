@@ -290,8 +290,9 @@ impl World {
                 .map(|of| name::<TypeName>(of))
                 .collect::<Vec<_>>()
         };
+        let always = !self.faults_active();
         let demand = |types, capacity, dispatch| Demand {
-            min: 0,
+            min: if always { 0 } else { self.scheduler.pick(&[0, 0, 2]) },
             types,
             capacity,
             worker: Some("worker".into()),
@@ -299,7 +300,6 @@ impl World {
             dispatch,
             call: (dispatch == Dispatch::Claim).then(|| self.repeatable_call()),
         };
-        let always = !self.faults_active();
         // A tick that offers jobs sends none.
         if self.scheduler.happens(0.3) {
             let capacity = 1 + self.scheduler.draw(3) as u32;

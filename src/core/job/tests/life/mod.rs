@@ -3,6 +3,7 @@
 mod history;
 mod properties;
 mod scenario;
+mod times;
 
 use std::time::Duration;
 

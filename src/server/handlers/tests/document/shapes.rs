@@ -116,12 +116,14 @@ fn job(state: State) -> Job {
 fn the_due_time_stays_readable_once_a_job_runs() {
     let (due, started) = (Timestamp::from_millis(1000), Timestamp::from_millis(2000));
     let mut job = job(State::Ended { at: started, outcome: Outcome::Succeeded });
+    job.life.started_at = Some(started);
     let run_at = |job: &Job| shown(job, Bodies::Whole)["run_at"].clone();
-    assert_eq!(run_at(&job), Value::Null, "of a release that did not keep it");
+    let start = "1970-01-01T00:00:02.000Z";
+    assert_eq!(run_at(&job), start, "of a build that kept no due time");
     job.life.due_at = Some(due);
     assert_eq!(run_at(&job), "1970-01-01T00:00:01.000Z");
     job.life.due_at = Some(started + std::time::Duration::from_secs(1));
-    assert_eq!(run_at(&job), Value::Null, "of an attempt after the one it was kept for");
+    assert_eq!(run_at(&job), start, "the due time is of an attempt after the one it was kept for");
 }
 
 fn shown(job: &Job, bodies: Bodies) -> Value {

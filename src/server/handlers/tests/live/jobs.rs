@@ -218,3 +218,40 @@ async fn an_attribute_is_found_by_any_text_of_its_number() {
         }
     }
 }
+
+#[tokio::test]
+async fn an_answer_says_that_a_waiting_job_took_the_request() {
+    let router = router().await;
+    let unique = |rule: Value| {
+        let mut unique = json!({"key": "k", "while": "scheduled"});
+        unique.as_object_mut().unwrap().extend(rule.as_object().unwrap().clone());
+        unique
+    };
+    let replace = unique(json!({"on_conflict": "replace"}));
+    let debounce = unique(json!({"debounce": {"seconds": 5, "max_seconds": 9}}));
+    let job = |data: u8, unique: &Value| json!({"type": "invoice", "data": data, "unique": unique});
+    let (status, first) = json(&router, "POST", "/v1/jobs", job(1, &replace)).await;
+    assert_eq!((status, first.get("merged")), (201, None));
+    let (status, one) = json(&router, "POST", "/v1/jobs", job(2, &replace)).await;
+    assert_eq!((status, &one["merged"], &one["data"]), (200, &json!("replaced"), &json!(2)));
+    assert_eq!(one["id"], first["id"]);
+    let packed = tidegate_core::job::Payload::json(job(3, &debounce).to_string());
+    let packed = packed.to_msgpack().unwrap();
+    let (_, body) = ask(&router, "POST", "/v1/jobs", &[ALL, MSGPACK], packed).await;
+    let two: Value = rmp_serde::from_slice(&body).unwrap();
+    assert_eq!((&two["merged"], &two["data"]), (&json!("debounced"), &json!(3)));
+    let jobs = json!({"jobs": [job(4, &debounce), job(5, &unique(json!({})))]});
+    let (_, batch) = json(&router, "POST", "/v1/jobs/batch", jobs).await;
+    let results = &batch["results"];
+    let merged = |index: usize| (&results[index]["status"], results[index]["job"].get("merged"));
+    assert_eq!(merged(0), (&json!(200), Some(&json!("debounced"))));
+    assert_eq!(merged(1), (&json!(200), None), "{batch}");
+    let path = format!("/v1/jobs/{}", first["id"].as_str().unwrap());
+    let (_, shown) = json(&router, "GET", &path, Value::Null).await;
+    assert_eq!((&shown["data"], shown.get("merged")), (&json!(4), None));
+    assert_eq!(shown["unique"], unique(json!({})), "the rule is the request's");
+    let both =
+        unique(json!({"on_conflict": "replace", "debounce": {"seconds": 5, "max_seconds": 9}}));
+    let (status, refused) = json(&router, "POST", "/v1/jobs", job(6, &both)).await;
+    assert_eq!((status, &refused["field"]), (400, &json!("unique.on_conflict")));
+}

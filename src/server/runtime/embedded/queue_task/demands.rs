@@ -57,7 +57,7 @@ impl Task {
             demands.push(Demand {
                 types,
                 capacity: call.max,
-                min: self.least(inner, call),
+                min: least(inner, call),
                 worker: call.worker.clone(),
                 lease: call.lease,
                 dispatch: Dispatch::Claim,
@@ -67,16 +67,6 @@ impl Task {
         }
         let workers = self.worker_capacities(inner, catalog, reports);
         (TickInput { demands, workers, ..TickInput::default() }, requesters)
-    }
-
-    /// How many jobs `call` gets at least: any number once its wait is over, and no more than its
-    /// worker may run.
-    fn least(&self, inner: &Inner, call: &LeaseCall) -> u32 {
-        if call.until <= inner.engine.now() {
-            return 0;
-        }
-        let capacity = call.worker.as_deref().and_then(|name| inner.workers.capacity(name));
-        capacity.map_or(call.min, |capacity| call.min.min(capacity))
     }
 
     /// The demand of the free slots of one kind. `most` is the number of all its slots.
@@ -132,4 +122,14 @@ impl Task {
         self.idle_under.store(if idle { catalog.version } else { NOT_IDLE }, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
+}
+
+/// How many jobs `call` gets at least: any number once its wait is over, and no more than its
+/// worker may run.
+fn least(inner: &Inner, call: &LeaseCall) -> u32 {
+    if call.until <= inner.engine.now() {
+        return 0;
+    }
+    let capacity = call.worker.as_deref().and_then(|name| inner.workers.capacity(name));
+    capacity.map_or(call.min, |capacity| call.min.min(capacity))
 }

@@ -317,7 +317,7 @@ async fn a_handler_stores_a_checkpoint_and_log_lines() {
     server.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
     let job = enqueue(&server, "work").await;
     ended(&server, &job).await;
-    let result = server.result(&job.id, None, Duration::ZERO).await.unwrap().flatten().unwrap();
+    let result = server.result(&job.id, None, Duration::ZERO).await.unwrap().value.unwrap();
     assert_eq!(&result.bytes[..], b"7");
     let page = server.log(&job.id, None, None, (0, 10), Duration::ZERO).await.unwrap();
     assert_eq!((page.lines.len(), page.lines[0].text.as_str()), (1, "half way"));
