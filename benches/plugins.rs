@@ -73,6 +73,7 @@ fn work(index: usize) -> Job {
 
 fn grant(job: &Job) -> Grant {
     Grant {
+        waits_until: None,
         job: job.id.clone(),
         version: job.life.version,
         job_type: job.spec.job_type.clone(),

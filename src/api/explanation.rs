@@ -36,7 +36,8 @@ pub struct HeldBy {
     /// `throttler`, `order`, `worker` or `retry`.
     #[schema(value_type = String)]
     pub kind: Cow<'static, str>,
-    /// Its name, where there are several.
+    /// Its name, where there are several. Of `order` in a queue with strict order: the job of the
+    /// same partition that goes first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The value of the attribute, for a constraint with a limit per value.

@@ -37,7 +37,8 @@ pub struct HeldBy {
     /// `due_time`, `snoozed`, `window`, `paused`, `ledger`, `concurrency`, `type_concurrency`, `constraint`,
     /// `throttler`, `order`, `worker` or `retry`.
     pub kind: &'static str,
-    /// The name of the type, constraint or plugin.
+    /// The name of the type, constraint or plugin; of `order`, the job of the same partition that
+    /// goes first, in a queue with strict order.
     pub name: Option<String>,
     /// The value of the attribute, for a constraint with a limit per value.
     pub value: Option<String>,

@@ -18,6 +18,7 @@ use tidegate_engine::testkit::builders::{at, job, name};
 
 fn batch() -> GrantBatch {
     let grant = Grant {
+        waits_until: None,
         job: name("runs"),
         version: Version(1),
         job_type: name("x"),
@@ -119,7 +120,16 @@ pub async fn every_answer(store: &dyn JobStore) -> String {
         store.get(&ids).await,
         store.bodies(&ids).await,
         store.due(&[due, critical]).await,
-        store.partitions(queue, &[name("x")], Timestamp::MAX, None, 9).await,
+        store
+            .partitions(
+                queue,
+                &[name("x")],
+                Timestamp::MAX,
+                None,
+                9,
+                &std::collections::BTreeSet::default()
+            )
+            .await,
         store.overdue(Timestamp::MAX, None, 100).await,
         store.running(queue, None, 100).await,
         store.ledger(queue).await,

@@ -42,10 +42,13 @@ struct GrantKind {
     critical: bool,
     attributes: Attributes,
     granted_at: Timestamp,
+    waits_until: Option<Timestamp>,
     unknown: UnknownFields,
 }
 
-record!(GrantKind { job_type, priority, weight, critical, attributes, granted_at });
+record!(GrantKind {
+    job_type, priority, weight, critical, attributes, granted_at; waits_until
+});
 
 /// An id: in full, or a ULID as a number, the index of the location's beginning in `ends`, and the
 /// rest.
@@ -115,6 +118,7 @@ pub(super) fn encode_batch(key: Key, batch: &GrantBatch) -> Result<Item, StoreEr
             critical: grant.critical,
             attributes: grant.attributes.clone(),
             granted_at: grant.granted_at,
+            waits_until: grant.waits_until,
             unknown: grant.unknown.clone(),
         };
         let index = kinds.iter().rposition(|known| *known == kind).unwrap_or_else(|| {
@@ -144,8 +148,16 @@ pub(super) fn decode_batch(item: &Item) -> Result<GrantBatch, StoreError> {
     for (name, kind, version) in packed.grants {
         let kind = packed.kinds.get(kind as usize).ok_or_else(corrupt)?.clone();
         let job = unpack_id(name, &packed.ends).ok_or_else(corrupt)?;
-        let GrantKind { job_type, priority, weight, critical, attributes, granted_at, unknown } =
-            kind;
+        let GrantKind {
+            job_type,
+            priority,
+            weight,
+            critical,
+            attributes,
+            granted_at,
+            waits_until,
+            unknown,
+        } = kind;
         grants.push(Grant {
             job,
             version: Version(version),
@@ -155,6 +167,7 @@ pub(super) fn decode_batch(item: &Item) -> Result<GrantBatch, StoreError> {
             critical,
             attributes,
             granted_at,
+            waits_until,
             unknown,
         });
     }

@@ -258,6 +258,7 @@ fn batch() -> impl Strategy<Value = GrantBatch> {
             grants: grants
                 .into_iter()
                 .map(|(job, version, priority, critical, granted_at)| Grant {
+                    waits_until: None,
                     job: job.id,
                     version: Version(version),
                     job_type: job.spec.job_type.clone(),

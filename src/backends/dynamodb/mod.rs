@@ -288,8 +288,9 @@ impl JobStore for DynamoStore {
         until: Timestamp,
         after: Option<&str>,
         limit: u32,
+        skip: &BTreeSet<String>,
     ) -> Result<PartitionPage, StoreError> {
-        self.partitions_with_due_jobs(queue, types, until, after, limit as usize).await
+        self.partitions_with_due_jobs(queue, types, until, after, limit as usize, skip).await
     }
 
     async fn overdue(

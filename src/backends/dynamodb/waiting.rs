@@ -44,6 +44,7 @@ impl DynamoStore {
         until: Timestamp,
         after: Option<&str>,
         limit: usize,
+        skip: &BTreeSet<String>,
     ) -> Result<PartitionPage, StoreError> {
         let hour = Hour::of(until);
         let due = self.open(queue, None, Some(hour), false);
@@ -52,7 +53,7 @@ impl DynamoStore {
         let mut partitions: BTreeMap<String, Vec<Bucket>> = BTreeMap::new();
         for bucket in due.into_iter().chain(late) {
             let is_after = after.is_none_or(|after| after < bucket.partition.as_str());
-            if is_after && bucket.is_of(types) {
+            if is_after && bucket.is_of(types) && !skip.contains(&bucket.partition) {
                 partitions.entry(bucket.partition.clone()).or_default().push(bucket);
             }
         }

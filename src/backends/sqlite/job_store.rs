@@ -167,9 +167,11 @@ impl JobStore for SqliteStore {
         until: Timestamp,
         after: Option<&str>,
         limit: u32,
+        skip: &BTreeSet<String>,
     ) -> Result<PartitionPage, StoreError> {
         let names = self.names();
-        self.readers.read(|db| due::partitions(db, &names, queue, types, until, after, limit))
+        self.readers
+            .read(|db| due::partitions(db, &names, queue, types, (until, after, limit), skip))
     }
 
     async fn overdue(

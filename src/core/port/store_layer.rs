@@ -86,9 +86,10 @@ pub trait StoreLayer: Send + Sync {
         until: Timestamp,
         after: Option<&str>,
         limit: u32,
+        skip: &BTreeSet<String>,
     ) -> impl Future<Output = Result<PartitionPage, StoreError>> + Send {
         async move {
-            let call = self.inner().partitions(queue, types, until, after, limit);
+            let call = self.inner().partitions(queue, types, until, after, limit, skip);
             self.around(Operation::Partitions, call).await
         }
     }
@@ -184,8 +185,9 @@ impl<L: StoreLayer> JobStore for L {
         until: Timestamp,
         after: Option<&str>,
         limit: u32,
+        skip: &BTreeSet<String>,
     ) -> Result<PartitionPage, StoreError> {
-        StoreLayer::partitions(self, queue, types, until, after, limit).await
+        StoreLayer::partitions(self, queue, types, until, after, limit, skip).await
     }
 
     async fn overdue(

@@ -17,7 +17,7 @@ use crate::{job::TypeName, queue::Rule, time::Seconds};
 pub const SCAN_BOUND: u32 = 1000;
 
 /// Most live grants of a queue; critical jobs are exempt.
-pub(crate) const MAX_RUNNING: u64 = 10_000;
+pub const MAX_RUNNING: u64 = 10_000;
 
 /// Most bytes of what a queue's rates have counted.
 ///
@@ -50,6 +50,13 @@ pub struct QueueConfig {
     /// The attribute whose values take turns: a name of 1 to 64 bytes. The value at the enqueue
     /// counts. A change applies to jobs that are enqueued, or whose data is changed, afterwards.
     pub partition_by: Option<String>,
+    /// Whether the jobs of a partition start one after another, in the order of their first due
+    /// times: the oldest holds back the rest until it has ended, also while it waits for another
+    /// attempt. It needs `partition_by`, and goes with neither a throttler nor `order: priority`.
+    /// Critical jobs, and jobs without the attribute, have no such order (default false).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schema(value_type = Option<bool>)]
+    pub strict_order: bool,
     /// Limits on jobs that match a condition: at most 32, with distinct names.
     pub constraints: Vec<Constraint>,
     /// The plugin that decides on candidates within the limits.
@@ -65,6 +72,7 @@ impl Default for QueueConfig {
             order_step_seconds: Seconds::new(60),
             ageing_seconds: None,
             partition_by: None,
+            strict_order: false,
             constraints: Vec::new(),
             throttler: None,
         }
@@ -162,6 +170,7 @@ impl Limits {
             || !queue.constraints.is_empty()
             || !types.is_empty()
             || queue.throttler.is_some()
+            || queue.strict_order
     }
 
     /// Whether what `rule` holds starts when time passes, and not when another job ends: it is a rate

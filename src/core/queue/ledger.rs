@@ -15,7 +15,7 @@ use super::{
     rate::{Bucket, RateCounts, RecentStarts},
 };
 use crate::{
-    job::{Attributes, JobId, PluginName, TypeName, Version},
+    job::{Attributes, Job, JobId, PluginName, TypeName, Version},
     record,
     stored::UnknownFields,
     time::Timestamp,
@@ -232,13 +232,23 @@ pub struct Grant {
     pub attributes: Attributes,
     /// When it was decided.
     pub granted_at: Timestamp,
+    /// When the next attempt of the job is due, if this grant starts none: in a queue with strict
+    /// order it keeps the place of a job that has started, and takes nothing of the limits.
+    pub waits_until: Option<Timestamp>,
     /// The fields that a newer release added.
     pub unknown: UnknownFields,
 }
 
-record!(Grant { job, version, job_type, priority, weight, critical, attributes, granted_at });
+record!(Grant {
+    job, version, job_type, priority, weight, critical, attributes, granted_at; waits_until
+});
 
 impl Grant {
+    /// Whether it is the right to start `job` as it is.
+    pub fn starts(&self, job: &Job) -> bool {
+        self.job == job.id && self.version == job.life.version && self.waits_until.is_none()
+    }
+
     /// The values that limits compare.
     pub fn subject(&self) -> Subject<'_> {
         Subject { job_type: &self.job_type, priority: self.priority, attributes: &self.attributes }

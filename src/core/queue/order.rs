@@ -76,6 +76,9 @@ const MAX_ID: &str = "zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz
 impl Order {
     /// The order of a queue with this configuration.
     pub fn of(config: &QueueConfig) -> Self {
+        if config.strict_order {
+            return Self::Time { step_millis: 0 };
+        }
         match config.order {
             OrderKind::Time => Self::Time { step_millis: config.order_step_seconds.millis() },
             OrderKind::Priority => Self::Priority {

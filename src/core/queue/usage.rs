@@ -31,7 +31,7 @@ impl Usage {
 
     /// Adds `grant`.
     pub fn add(&mut self, limits: &Limits, grant: &Grant) {
-        if !grant.critical {
+        if !grant.critical && grant.waits_until.is_none() {
             let subject = grant.subject();
             self.take(limits, subject, grant.weight, counting(limits, subject));
         }
@@ -39,7 +39,7 @@ impl Usage {
 
     /// Subtracts `grant`. It must have been added under the same limits.
     pub fn remove(&mut self, limits: &Limits, grant: &Grant) {
-        if grant.critical {
+        if grant.critical || grant.waits_until.is_some() {
             return;
         }
         let (subject, weight) = (grant.subject(), u64::from(grant.weight));

@@ -49,6 +49,19 @@ fn queue_fields(queue: &QueueConfig) -> Result<(), ValidationError> {
     if let Some(name) = &queue.partition_by {
         check_text("partition_by", name, extract::NAME_BYTES)?;
     }
+    if queue.strict_order {
+        let fault = match queue {
+            QueueConfig { partition_by: None, .. } => "must be given only with `partition_by`",
+            QueueConfig { throttler: Some(_), .. } => "must not be given with a `throttler`",
+            QueueConfig { order: OrderKind::Priority, .. } => {
+                "must not be given with `order: priority`"
+            }
+            _ => "",
+        };
+        if !fault.is_empty() {
+            return Err(ValidationError::new("strict_order", fault));
+        }
+    }
     check_count("constraints", queue.constraints.len(), MAX_CONSTRAINTS)?;
     for (index, constraint) in queue.constraints.iter().enumerate() {
         check_constraint(constraint)

@@ -144,6 +144,7 @@ impl JobStore for MemoryStore {
         until: Timestamp,
         after: Option<&str>,
         limit: u32,
+        skip: &BTreeSet<String>,
     ) -> Result<PartitionPage, StoreError> {
         let records = self.records.lock();
         let mut first: BTreeMap<&str, Timestamp> = BTreeMap::new();
@@ -151,7 +152,7 @@ impl JobStore for MemoryStore {
         for (name, at) in
             jobs.filter_map(|job| Some((job.spec.partition.as_str(), job.life.run_at()?)))
         {
-            if after.is_none_or(|after| after < name) {
+            if after.is_none_or(|after| after < name) && !skip.contains(name) {
                 let first = first.entry(name).or_insert(at);
                 *first = at.min(*first);
             }

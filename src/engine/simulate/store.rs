@@ -227,9 +227,10 @@ impl StoreLayer for SimulationStore {
         until: Timestamp,
         after: Option<&str>,
         limit: u32,
+        skip: &BTreeSet<String>,
     ) -> Result<PartitionPage, StoreError> {
         if *queue != self.queue {
-            return self.memory.partitions(queue, types, until, after, limit).await;
+            return self.memory.partitions(queue, types, until, after, limit, skip).await;
         }
         Ok(self.index.lock().partitions(types, until, after, limit as usize))
     }

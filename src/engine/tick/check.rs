@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use super::{
     lease_expired,
+    line::keeps_place,
     plan::{JobChange, TickPlan},
 };
 use crate::{Catalog, Engine, Error, LedgerView, tick::view::AUDIT_INTERVAL};
 use tidegate_core::{
     job::{Event, Job, JobId, State},
     port::{Work, job_store::StoredJob},
-    queue::Grant,
+    queue::{Grant, Limits},
     time::Timestamp,
 };
 
@@ -44,6 +45,8 @@ struct BatchCheck {
     next: Timestamp,
     /// How often its work was sent after this check, if it is sent again.
     resent: Option<u8>,
+    /// Whether the queue has strict order, so that waiting grants stay.
+    is_in_line: bool,
 }
 
 /// How long after its grant work that was sent `sends` times is sent again.
@@ -74,6 +77,7 @@ impl Engine {
         &self,
         view: &LedgerView,
         catalog: &Catalog,
+        limits: &Limits,
         plan: &mut TickPlan,
         now: Timestamp,
     ) -> Result<(), Error> {
@@ -88,6 +92,7 @@ impl Engine {
                 sends: reference.sends,
                 next: now + AUDIT_INTERVAL,
                 resent: None,
+                is_in_line: limits.queue.strict_order,
             };
             let grants: Vec<&Grant> = view.live_of(reference).collect();
             let ids: Vec<JobId> = grants.iter().map(|grant| grant.job.clone()).collect();
@@ -124,6 +129,12 @@ impl Engine {
             plan.delta.released.push(release);
             return;
         };
+        if grant.waits_until.is_some() {
+            if !batch.is_in_line || !keeps_place(&job) {
+                plan.delta.released.push(release);
+            }
+            return;
+        }
         // A merged batch may have sent work, and jobs that were offered to a pull worker: those are
         // never sent.
         let is_sent =

@@ -84,8 +84,9 @@
 //! 3. [`settle`]: reports are applied to their jobs.
 //! 4. [`limited`] and [`unlimited`]: a tick of a queue with a ledger, and of one without.
 //! 5. [`search`]: which candidates are offered, in which order, and what happens to each.
-//! 6. [`throttle`]: the queue's plugin decides on a page of candidates.
-//! 7. [`check`]: grants whose check time has come. [`claim`]: the receiver of work starts it.
+//! 6. [`line`]: queues with strict order.
+//! 7. [`throttle`]: the queue's plugin decides on a page of candidates.
+//! 8. [`check`]: grants whose check time has come. [`claim`]: the receiver of work starts it.
 
 mod cache;
 mod check;
@@ -93,6 +94,7 @@ mod claim;
 mod input;
 mod lease;
 mod limited;
+pub(crate) mod line;
 mod outcome;
 mod plan;
 mod search;
@@ -225,6 +227,7 @@ impl Engine {
 /// The grant of a job, decided at `granted_at`.
 fn grant(job: &Job, granted_at: Timestamp) -> Grant {
     Grant {
+        waits_until: None,
         job: job.id.clone(),
         version: job.life.version,
         job_type: job.spec.job_type.clone(),

@@ -99,6 +99,7 @@ fn offer(candidates: usize, running: usize) -> ThrottleCall {
     let grant = |index| {
         let job = job(&format!("r{index}")).attribute("region", region(index)).build();
         Grant {
+            waits_until: None,
             job: job.id.clone(),
             version: job.life.version,
             job_type: job.spec.job_type.clone(),

@@ -187,8 +187,9 @@ impl JobStore for CountedStore {
         until: Timestamp,
         after: Option<&str>,
         limit: u32,
+        skip: &BTreeSet<String>,
     ) -> Result<PartitionPage, StoreError> {
-        self.gauge.call(self.store.partitions(queue, types, until, after, limit)).await
+        self.gauge.call(self.store.partitions(queue, types, until, after, limit, skip)).await
     }
 
     async fn overdue(

@@ -1,6 +1,6 @@
 //! How many jobs are due, and which partitions have due jobs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rusqlite::{Connection, params};
 
@@ -99,9 +99,8 @@ pub(in crate::sqlite) fn partitions(
     names: &Names,
     queue: &QueueName,
     types: &[TypeName],
-    until: Timestamp,
-    after: Option<&str>,
-    limit: u32,
+    (until, after, limit): (Timestamp, Option<&str>, u32),
+    skip: &BTreeSet<String>,
 ) -> Result<PartitionPage, Failure> {
     let (Some(number), numbers) = (names.queue(queue), names.types(types)) else {
         return Ok(PartitionPage::default());
@@ -125,6 +124,10 @@ pub(in crate::sqlite) fn partitions(
         let Some(partition) = next(false)?.into_iter().chain(next(true)?).min() else {
             break;
         };
+        if skip.contains(&partition.shown()) {
+            after = Some(partition);
+            continue;
+        }
         let mut first: Option<Timestamp> = None;
         for query in &all {
             let (scan, mut streams) = (Scan { db, queue: number, query }, Vec::new());

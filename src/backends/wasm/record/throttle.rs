@@ -98,6 +98,7 @@ impl RunningJson {
     fn grant(self) -> Grant {
         let Self { id, job_type, priority, weight, critical, attributes, granted_at } = self;
         Grant {
+            waits_until: None,
             job: id,
             version: Version(1),
             job_type,

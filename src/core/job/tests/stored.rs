@@ -254,6 +254,7 @@ fn ledger_with_starts() -> Ledger {
 
 fn full_batch() -> GrantBatch {
     let grant = Grant {
+        waits_until: None,
         job: "j".parse().unwrap(),
         version: Version(2),
         job_type: "mail".parse().unwrap(),

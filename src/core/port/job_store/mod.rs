@@ -101,7 +101,7 @@ pub trait JobStore: Send + Sync {
     async fn active_queues(&self, until: Timestamp) -> Result<BTreeSet<QueueName>, StoreError>;
 
     /// The partitions in which jobs of `types` of `queue` are due at `until`, critical or not: at
-    /// most `limit`, in order, starting after `after`.
+    /// most `limit`, in order, starting after `after`. Those in `skip` are left out, and not read.
     ///
     /// A call looks at [`MAX_LOOKED_AT`] partitions for each of `limit` at most. It does not read
     /// the jobs of a partition whose jobs are all due in a later hour.
@@ -112,6 +112,7 @@ pub trait JobStore: Send + Sync {
         until: Timestamp,
         after: Option<&str>,
         limit: u32,
+        skip: &BTreeSet<String>,
     ) -> Result<PartitionPage, StoreError>;
 
     /// At most `limit` jobs with a `wake_at` of `until` or before, earliest first; with `after`,

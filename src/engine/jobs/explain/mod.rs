@@ -114,6 +114,12 @@ impl Engine {
         if let Some(Blocked { reason, until }) = &next.blocked {
             return Ok(held(job, Phase::Ready, HeldBy::unnamed("ledger"), due, reason, *until));
         }
+        if let Some(ahead) = next.ahead_in_line(self, job).await? {
+            let by = HeldBy { name: Some(ahead.to_string()), ..HeldBy::unnamed("order") };
+            let reason =
+                format!("job {ahead} of the same partition goes first, until it has ended");
+            return Ok(held(job, Phase::Ready, by, due, reason, None));
+        }
         Ok(match self.decide(job, &next, workers).await? {
             Some(AdmissionDecision::Hold(hold)) => {
                 let since = since(&hold.rule);
@@ -175,12 +181,14 @@ impl Engine {
             Some(taken) => *taken,
             None => *taken.entry(name.clone()).or_insert_with(|| workers(name).exist()),
         };
+        let held_back = next.held_back(&due.jobs);
         let mut candidates = Vec::new();
         let mut is_among = false;
         for other in due.jobs {
             is_among = other.id == job.id;
             if !other.life.awaits_retry_decision()
                 && !next.is_granted(&other)
+                && !held_back.contains(&other.id)
                 && is_taken(&other.spec.job_type)
             {
                 candidates.push(other);

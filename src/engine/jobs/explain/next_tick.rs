@@ -3,11 +3,14 @@
 //! Everything that says why jobs wait comes from here: `explain` of a job and of a queue, and
 //! `held` in the status of a queue. The rules themselves are [`Admission::try_admit`].
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    sync::Arc,
+};
 
 use crate::{
     Engine, Error, LedgerView,
-    tick::{Turns, throttle::explain::ThrottlerAnswer},
+    tick::{Turns, line::place_of, throttle::explain::ThrottlerAnswer},
 };
 use tidegate_core::{
     job::{Job, JobId, QueueName, TypeName},
@@ -16,7 +19,7 @@ use tidegate_core::{
         job_store::{DueQuery, last_id},
     },
     queue::{
-        Admission, AdmissionDecision, Candidate, Limits, Rule, Usage, admission::Hold,
+        Admission, AdmissionDecision, Candidate, Grant, Limits, Rule, Usage, admission::Hold,
         order::Order, rate::RateCounts,
     },
     time::Timestamp,
@@ -91,7 +94,65 @@ impl NextTick {
 
     /// Whether `job` has a grant, so that it is about to start.
     pub(super) fn is_granted(&self, job: &Job) -> bool {
-        self.view.as_ref().is_some_and(|view| view.granted(&job.id) == Some(job.life.version))
+        self.view
+            .as_ref()
+            .and_then(|view| view.grant(&job.id))
+            .is_some_and(|grant| grant.starts(job))
+    }
+
+    /// Those of `jobs`, in the order of a tick, that others of their partitions hold back, in a queue
+    /// with strict order.
+    pub(super) fn held_back(&self, jobs: &[Job]) -> HashSet<JobId> {
+        let mut first: BTreeMap<String, JobId> = BTreeMap::new();
+        for grant in self.view.iter().flat_map(LedgerView::live).filter(|grant| !grant.critical) {
+            if let Some(place) = place_of(&self.limits, &grant.attributes) {
+                first.insert(place, grant.job.clone());
+            }
+        }
+        let mut held = HashSet::new();
+        for job in jobs.iter().filter(|job| !job.spec.critical) {
+            if let Some(place) = place_of(&self.limits, &job.spec.attributes)
+                && *first.entry(place).or_insert_with(|| job.id.clone()) != job.id
+            {
+                held.insert(job.id.clone());
+            }
+        }
+        held
+    }
+
+    /// The job that goes before `job` in a queue with strict order: one of its partition that has
+    /// started, or else the first that is due.
+    pub(super) async fn ahead_in_line(
+        &self,
+        engine: &Engine,
+        job: &Job,
+    ) -> Result<Option<JobId>, Error> {
+        let Some(place) =
+            place_of(&self.limits, &job.spec.attributes).filter(|_| !job.spec.critical)
+        else {
+            return Ok(None);
+        };
+        let is_there = |grant: &&Grant| {
+            !grant.critical && place_of(&self.limits, &grant.attributes).as_ref() == Some(&place)
+        };
+        if let Some(started) = self.view.iter().flat_map(LedgerView::live).find(is_there) {
+            return Ok(Some(started.job.clone()).filter(|id| *id != job.id));
+        }
+        let types = engine.catalog().await?;
+        let types = types.types_of(&self.queue).map(|(name, _)| name.clone()).collect();
+        let query = DueQuery {
+            queue: self.queue.clone(),
+            critical: false,
+            types,
+            partition: Some(job.spec.partition.clone()),
+            order: Order::of(&self.limits.queue),
+            until: self.now,
+            after: None,
+            limit: 1,
+            granted: None,
+        };
+        let first = engine.ports.store.due(&[query]).await?.pop().unwrap_or_default().jobs.pop();
+        Ok(first.map(|first| first.id).filter(|id| *id != job.id))
     }
 
     /// Since when `rule` holds a job of the queue, if the ledger knows.
@@ -122,7 +183,9 @@ impl NextTick {
         let queries = if self.limits.queue.partition_by.is_some() && !critical {
             // A job of another partition that goes first may reserve what a later one needs.
             let last = self.view.as_ref().and_then(|view| view.ledger.last_partition.as_deref());
-            let turn = engine.partitions_in_turn(&self.queue, types, self.now, last).await?;
+            let turn = engine
+                .partitions_in_turn(&self.queue, types, self.now, last, &BTreeSet::new())
+                .await?;
             let limit = (most / turn.names.len().max(1) as u32).max(1);
             if turn.names.is_empty() {
                 // When the next job is due.

@@ -77,7 +77,9 @@ impl Engine {
         let held = self.held_jobs(&next, &due.jobs, &types).await?;
         let running = running_types(&next);
         let constraints = constraint_usage::of(&next.usage, &next.limits);
-        let backlog = due.jobs.iter().map(|job| Candidate::of(&job.spec));
+        let held_back = next.held_back(&due.jobs);
+        let backlog = due.jobs.iter().filter(|job| !held_back.contains(&job.id));
+        let backlog = backlog.map(|job| Candidate::of(&job.spec));
         let startable = startable(&next.limits, backlog, DRAIN_TARGET, now);
         let mut explanation = QueueExplanation {
             reason: String::new(),
@@ -185,7 +187,12 @@ impl Engine {
         let unknown = WorkerStatus::default();
         let workers = |job: &Job| types.get(&job.spec.job_type).unwrap_or(&unknown);
         let is_paused = next.limits.pause_reason().is_some();
-        let is_candidate = |job: &&Job| !job.life.awaits_retry_decision() && !next.is_granted(job);
+        let held_back = next.held_back(jobs);
+        let is_candidate = |job: &&Job| {
+            !job.life.awaits_retry_decision()
+                && !next.is_granted(job)
+                && !held_back.contains(&job.id)
+        };
         let candidates: Vec<Job> = jobs.iter().filter(is_candidate).cloned().collect();
         let is_taken = |job: &Job| is_paused || workers(job).exist();
         let (decisions, _) =
@@ -200,6 +207,10 @@ impl Engine {
             let (by, since, reason, earliest_at) = match (decision, blocked) {
                 (None, _) if job.life.awaits_retry_decision() => {
                     (HeldBy::unnamed("retry"), due_at, super::NO_RETRY_DECISION.into(), None)
+                }
+                (None, None) if held_back.contains(&job.id) => {
+                    let reason = "another job of the same partition goes first".to_owned();
+                    (HeldBy::unnamed("order"), due_at, reason, None)
                 }
                 // It has a grant.
                 (None, _) => continue,

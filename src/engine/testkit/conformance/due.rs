@@ -360,12 +360,13 @@ pub async fn partitions_with_due_jobs_are_listed_in_pages(store: &dyn JobStore) 
                     *first = run_at.min(*first);
                 }
             }
+            let skip = BTreeSet::new();
             for limit in [1, 2, 100] {
                 let (mut found, mut after, mut pages) = (Vec::new(), None, 0);
                 let mut next_due: Option<Timestamp> = None;
                 loop {
                     let page = store
-                        .partitions(&queue, &types, until, after.as_deref(), limit)
+                        .partitions(&queue, &types, until, after.as_deref(), limit, &skip)
                         .await
                         .expect("the store answers");
                     assert!(page.names.len() <= limit as usize);

@@ -220,7 +220,8 @@ impl Engine {
         plan.delta.sent = true;
         let answers = self.settle_all(input, known, catalog, &mut plan, now);
         plan.release(view, input);
-        self.check(view, catalog, &mut plan, now).await?;
+        self.check(view, catalog, limits, &mut plan, now).await?;
+        self.keep_places(limits, &mut plan, now).await?;
         plan.throttling = Throttling::of(
             catalog,
             limits,

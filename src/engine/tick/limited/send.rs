@@ -73,7 +73,7 @@ impl Engine {
         let unsent = view.ledger.batches.iter().filter(|batch| !batch.sent);
         let grants: BTreeMap<JobId, Version> = unsent
             .flat_map(|batch| view.live_of(batch))
-            .filter(|grant| !known.contains(&grant.job))
+            .filter(|grant| !known.contains(&grant.job) && grant.waits_until.is_none())
             .map(|grant| (grant.job.clone(), grant.version))
             .collect();
         if grants.is_empty() {

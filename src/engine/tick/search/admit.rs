@@ -86,6 +86,12 @@ impl Search<'_> {
             // itself.
             return;
         }
+        if let Some((view, _)) = &self.granted
+            && let Some(waiting) = view.grant(&job.id).filter(|one| one.waits_until.is_some())
+        {
+            // Its place becomes the right to start it.
+            self.plan.delta.released.push((job.id.clone(), waiting.version));
+        }
         if demand.dispatch != Dispatch::Claim && granted {
             self.plan.delta.granted.push(grant(job, now));
             let work = Work::of(job, now, Some(now));

@@ -65,7 +65,9 @@ impl Search<'_> {
             let by_partition = self.limits.queue.partition_by.is_some();
             let (critical, ordinary) = self.first_pages(by_partition).await?;
             self.scan(true, None, SCAN_BOUND, critical).await?;
-            if by_partition {
+            if self.limits.queue.strict_order {
+                self.scan_in_line().await?;
+            } else if by_partition {
                 self.scan_partitions().await?;
             } else {
                 self.scan_all(ordinary).await?;
@@ -100,7 +102,7 @@ impl Search<'_> {
     /// Whether `job` is granted at its current version.
     fn is_granted(&self, job: &Job) -> bool {
         self.granted.as_ref().is_some_and(|(view, released)| {
-            view.granted(&job.id) == Some(job.life.version)
+            view.grant(&job.id).is_some_and(|grant| grant.starts(job))
                 && released.get(&job.id) != Some(&job.life.version)
         })
     }
@@ -199,7 +201,7 @@ impl Search<'_> {
 
     /// How many candidates a first page has: about as many as this tick can admit, or as a throttler
     /// needs at least. Further pages follow if that was too few.
-    fn wanted(&self, critical: bool) -> u32 {
+    pub(in crate::tick) fn wanted(&self, critical: bool) -> u32 {
         let total = self.capacities.total();
         let wanted = if critical {
             total

@@ -1,7 +1,7 @@
 //! Partitions take turns: one candidate of each, from the partition after the last one served.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     ops::ControlFlow,
     time::Duration,
 };
@@ -57,7 +57,10 @@ impl Search<'_> {
             cursor: self.plan.scan_cursor.take(),
         };
         let last = start.last_partition.as_deref();
-        let turn = self.engine.partitions_in_turn(self.queue, &types, self.now, last).await?;
+        let turn = self
+            .engine
+            .partitions_in_turn(self.queue, &types, self.now, last, &BTreeSet::new())
+            .await?;
         self.plan.wake_to_start(turn.next_due);
         let mut pages = self.partition_pages(&turn.names, types, start.cursor.as_ref()).await?;
         let mut stopped = false;
@@ -152,13 +155,24 @@ impl Search<'_> {
         if self.plan.scan_cursor.is_some() {
             // These partitions are scanned to their end first.
             self.plan.last_partition = last_partition;
+            self.plan.again |= self.plan.goes_on();
         } else {
-            let from = last_partition.as_deref().unwrap_or_default();
-            let lap_start = self.plan.lap_start.take().unwrap_or_else(|| from.to_owned());
-            if let Some(last) = end.filter(|end| !passes(&lap_start, from, end)) {
-                self.plan.last_partition = Some(last);
-                self.plan.lap_start = Some(lap_start);
-            }
+            self.advance_lap(last_partition.as_deref(), end);
+        }
+    }
+
+    /// Continues the lap over the partitions, which was at `last_partition` before this tick and is
+    /// at `end` now, if there are more.
+    pub(in crate::tick) fn advance_lap(
+        &mut self,
+        last_partition: Option<&str>,
+        end: Option<String>,
+    ) {
+        let from = last_partition.unwrap_or_default();
+        let lap_start = self.plan.lap_start.take().unwrap_or_else(|| from.to_owned());
+        if let Some(last) = end.filter(|end| !passes(&lap_start, from, end)) {
+            self.plan.last_partition = Some(last);
+            self.plan.lap_start = Some(lap_start);
         }
         self.plan.again |= self.plan.goes_on();
     }
@@ -237,16 +251,17 @@ pub(crate) struct PartitionTurn {
 
 impl Engine {
     /// The partitions with jobs of `types` due at `until` that one tick visits, from the one after
-    /// `last` on, cyclically.
+    /// `last` on, cyclically, without those in `skip`.
     pub(crate) async fn partitions_in_turn(
         &self,
         queue: &QueueName,
         types: &[TypeName],
         until: Timestamp,
         last: Option<&str>,
+        skip: &BTreeSet<String>,
     ) -> Result<PartitionTurn, Error> {
         let store = &self.ports.store;
-        let page = store.partitions(queue, types, until, last, MAX_PARTITIONS).await?;
+        let page = store.partitions(queue, types, until, last, MAX_PARTITIONS, skip).await?;
         let mut turn = PartitionTurn { names: page.names, end: page.next, next_due: page.next_due };
         let Some(last) = last.filter(|_| turn.end.is_none()) else {
             return Ok(turn);
@@ -256,7 +271,7 @@ impl Engine {
             // The next tick goes on from the front.
             turn.end = turn.names.last().cloned();
         } else {
-            let front = store.partitions(queue, types, until, None, room).await?;
+            let front = store.partitions(queue, types, until, None, room, skip).await?;
             turn.names.extend(front.names.into_iter().take_while(|name| name.as_str() <= last));
             turn.end = front.next.filter(|next| next.as_str() < last);
             turn.next_due = turn.next_due.into_iter().chain(front.next_due).min();

@@ -1,6 +1,7 @@
 //! No job starves: not behind another tenant, higher priorities or lighter jobs.
 
 mod ageing;
+mod line;
 mod scans;
 mod tenants;
 

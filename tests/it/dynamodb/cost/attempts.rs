@@ -1,17 +1,26 @@
-//! What attempts consume in addition: checkpoints, and lease calls that can be repeated.
+//! What attempts consume in addition: checkpoints, lease calls that can be repeated, places in a
+//! queue with strict order. What a request consumes that a waiting job takes.
 
 use std::sync::Arc;
 
 use tidegate_backends::dynamodb::memory::MemoryTable;
 use tidegate_core::{
-    job::{Body, Job, Payload},
+    job::{
+        Body, Job, Payload,
+        spec::{Unique, UniqueWhile},
+        unique::{Debounce, MergePolicy},
+    },
+    port::Clock,
     queue::QueueConfig,
+    time::Seconds,
 };
 use tidegate_engine::{
-    Demand, Dispatch, RepeatableCall, TickInput, request::Heartbeat, testkit::builders::name,
+    Demand, Dispatch, RepeatableCall, TickInput,
+    request::{Heartbeat, JobPatch, NewJob},
+    testkit::builders::name,
 };
 
-use super::{Shop, TYPE, queue, report};
+use super::{Shop, TYPE, queue, report, settle};
 
 /// What the writes of `work` consume.
 async fn writes(
@@ -86,4 +95,56 @@ async fn a_repeatable_lease_call_costs_one_more_write() {
         taken.push(writes(&mut shop, claim).await);
     }
     assert_eq!(taken[2] - taken[1], 1, "{taken:?}");
+}
+
+#[tokio::test]
+async fn a_debounced_request_writes_what_a_patch_writes() {
+    let mut shop = Shop::new(MemoryTable::new(), QueueConfig::default()).await;
+    let (seconds, max_seconds) = (Seconds::new(600), Seconds::new(6000));
+    let debounce = Some(Debounce { seconds, max_seconds, merge: MergePolicy::Last });
+    let unique = Unique { debounce, ..Unique::new("k", UniqueWhile::Scheduled) };
+    let job = || {
+        let data = Payload::json(format!("\"{}\"", "x".repeat(300)));
+        NewJob::new(name(TYPE), data).with_options(|options| options.unique = Some(unique.clone()))
+    };
+    let id = shop.engine.enqueue(vec![job()]).await.pop().unwrap().unwrap().job.id;
+    let mut taken = Vec::new();
+    for _ in 0..2 {
+        shop.clock.advance(std::time::Duration::from_secs(30));
+        let debounced = async |shop: &mut Shop<MemoryTable>| {
+            let answer = shop.engine.enqueue(vec![job()]).await.pop().unwrap().unwrap();
+            assert!(answer.merged.is_some() && answer.job.id == id);
+        };
+        taken.push(writes(&mut shop, debounced).await);
+        let patched = async |shop: &mut Shop<MemoryTable>| {
+            let run_at = Some(shop.clock.now() + std::time::Duration::from_secs(700));
+            let data = Some(Payload::json(format!("\"{}\"", "y".repeat(300))));
+            let patch = JobPatch { run_at, data, ..JobPatch::default() };
+            shop.engine.patch(&id, None, patch, None).await.unwrap();
+        };
+        taken.push(writes(&mut shop, patched).await);
+    }
+    // The last two: an hour's first entry registers its bucket.
+    assert_eq!(taken[2], taken[3], "{taken:?}");
+}
+
+#[tokio::test]
+async fn a_waiting_grant_costs_the_write_of_its_batch() {
+    let mut taken = Vec::new();
+    for strict_order in [false, true] {
+        let partition_by = Some("region".to_owned());
+        let concurrency = Some(50);
+        let config =
+            QueueConfig { concurrency, partition_by, strict_order, ..QueueConfig::default() };
+        let mut shop = Shop::new(MemoryTable::new(), config).await;
+        settle(&mut shop).await;
+        shop.enqueue(1, 0, false).await;
+        let job = shop.tick(1, Dispatch::Claim, Vec::new()).await.claimed.remove(0).job;
+        let reports = vec![report(&job, false)];
+        let failed = async |shop: &mut Shop<MemoryTable>| {
+            shop.tick(0, Dispatch::Claim, reports).await;
+        };
+        taken.push(writes(&mut shop, failed).await);
+    }
+    assert_eq!(taken[1] - taken[0], 1, "{taken:?}");
 }

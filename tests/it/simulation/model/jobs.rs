@@ -295,6 +295,7 @@ impl Model {
 
     fn check_claim(&mut self, old: &Job, new: &Job, run_at: Timestamp, now: Timestamp) {
         self.count("claims");
+        self.check_line(old);
         let (id, version) = (old.id.clone(), old.life.version);
         let run = new.life.running().expect("the caller saw it run");
         if new.life.attempt != old.life.attempt + 1 || new.life.version != version {
@@ -330,7 +331,9 @@ impl Model {
         if !run.granted {
             self.count("claims under way at the first limit");
         }
-        let granted = self.live(&old.spec.queue).contains_key(&(id.clone(), version));
+        let live = self.live(&old.spec.queue);
+        let grant = live.get(&(id.clone(), version));
+        let granted = grant.is_some_and(|grant| grant.waits_until.is_none());
         // The first heartbeat of an unclaimed dispatch claims it, and not the tick that started it.
         let dispatched = !run.granted && self.was_dispatched_unclaimed(&(id.clone(), version));
         if !granted && (run.granted || !settling) && !dispatched {

@@ -53,8 +53,10 @@ impl Model {
         let settled = old.settling_until.is_some() && ledger.settling_until.is_none();
         let added: Vec<&Grant> = after
             .iter()
-            .filter(|(key, _)| {
-                !before.contains_key(*key)
+            .filter(|(key, grant)| {
+                // A waiting grant admits nothing, and one that replaces it does.
+                grant.waits_until.is_none()
+                    && before.get(*key).is_none_or(|was| was.waits_until.is_some())
                     && (!settled || !self.claimed.contains(key))
                     && !self.runs_unclaimed(key)
             })
@@ -135,8 +137,11 @@ impl Model {
         if all != after.len() {
             self.fault("a job is granted twice at one version".into());
         }
-        for (key, _) in before.iter().filter(|(key, _)| !after.contains_key(*key)) {
-            if self.jobs.get(&key.0).is_some_and(|job| job.life.version == key.1) {
+        for (key, grant) in before.iter().filter(|(key, _)| !after.contains_key(*key)) {
+            // A waiting grant takes no slot, and ends with the strict order of its queue.
+            if grant.waits_until.is_none()
+                && self.jobs.get(&key.0).is_some_and(|job| job.life.version == key.1)
+            {
                 self.fault(format!(
                     "I3: the grant of {} was released while it is at version {}",
                     key.0, key.1.0

@@ -6,6 +6,7 @@
 mod jobs;
 mod ledgers;
 mod limits;
+mod line;
 mod unclaimed;
 
 use std::{
@@ -187,7 +188,10 @@ impl Model {
         for job in self.jobs.values() {
             if let State::Running(run) = &job.life.state
                 && run.granted
-                && !self.live(&job.spec.queue).contains_key(&(job.id.clone(), job.life.version))
+                && !self
+                    .live(&job.spec.queue)
+                    .get(&(job.id.clone(), job.life.version))
+                    .is_some_and(|grant| grant.starts(job))
             {
                 faults.push(format!("I4: {} runs, and no grant watches it", job.id));
             }

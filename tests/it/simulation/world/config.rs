@@ -46,6 +46,8 @@ pub struct RunConfig {
     /// Its queue may have a throttler that is a plugin, and some of its types have a retry strategy
     /// that is one.
     pub plugins: bool,
+    /// Its queue has strict order.
+    pub strict: bool,
     pub jobs: usize,
     pub releases: Releases,
     pub bug: Option<Bug>,
@@ -68,6 +70,7 @@ impl RunConfig {
             ticks_off: seed % 5 == 3,
             awaits_late_messages: seed % 8 == 6,
             store_kind: StoreKind::Memory,
+            strict: !late_limit && seed % 3 == 2,
             plugins: seed % 3 == 1 || seed % 8 == 6,
             jobs: if late_limit { 150 } else { [30, 60, 150][(seed / 3 % 3) as usize] },
             releases: Releases::One,
@@ -114,7 +117,7 @@ pub(super) const TIMEOUTS: &str = "killed at a timeout";
 pub(super) const TICKS_OFF: &str = "ticks off for a day";
 
 /// The faults and changes that the simulation reaches on every store.
-const FAULTS: [&str; 10] = [
+const FAULTS: [&str; 11] = [
     MESSAGES_MINUTES_LATE,
     REQUESTS_MINUTES_LATE,
     TIMEOUTS,
@@ -125,6 +128,7 @@ const FAULTS: [&str; 10] = [
     "checkpoints",
     "replaced",
     "debounced",
+    "held places",
 ];
 
 /// The faults and the cells of [`StartPath`] that are not in `counts`.

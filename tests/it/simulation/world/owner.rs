@@ -97,7 +97,12 @@ impl World {
     fn limits(&self) -> QueueConfig {
         let s = &self.scheduler;
         if self.config.light {
-            return QueueConfig { concurrency: Some(200), ..QueueConfig::default() };
+            return QueueConfig {
+                concurrency: Some(200),
+                partition_by: self.config.strict.then(|| "tenant".into()),
+                strict_order: self.config.strict,
+                ..QueueConfig::default()
+            };
         }
         let mut constraints = Vec::new();
         if s.happens(0.5) {
@@ -126,7 +131,9 @@ impl World {
                 rate: Some(rate),
             });
         }
+        let strict = self.config.strict;
         let order = s.pick(&[OrderKind::Time, OrderKind::Priority]);
+        let order = if strict { OrderKind::Time } else { order };
         QueueConfig {
             concurrency: s.pick(&[
                 None,
@@ -142,9 +149,10 @@ impl World {
             order_step_seconds: Seconds::new(s.pick(&[0, 5, 60])),
             ageing_seconds: (order == OrderKind::Priority && s.happens(0.5))
                 .then(|| Seconds::new(1)),
-            partition_by: s.happens(0.5).then(|| "tenant".into()),
+            partition_by: (s.happens(0.5) || strict).then(|| "tenant".into()),
+            strict_order: strict,
             constraints,
-            throttler: (self.config.plugins && s.happens(0.8)).then(plugins::throttler),
+            throttler: (self.config.plugins && !strict && s.happens(0.8)).then(plugins::throttler),
         }
     }
 
@@ -210,8 +218,13 @@ impl World {
             rate: None,
         };
         let throttler = self.config.plugins.then(plugins::throttler);
+        // One after another, many jobs take longer than the world lasts.
+        let strict = self.config.strict && self.config.jobs <= 30;
+        let throttler = throttler.filter(|_| !strict);
         let limits = QueueConfig {
             concurrency: Some(8),
+            partition_by: strict.then(|| "tenant".into()),
+            strict_order: strict,
             constraints: vec![constraint],
             throttler,
             ..QueueConfig::default()

@@ -33,6 +33,7 @@ fn job(name: &str, weight: u32, attributes: Value) -> Spec {
 
 fn grant(spec: &Spec) -> Grant {
     Grant {
+        waits_until: None,
         job: "j".parse().unwrap(),
         version: Version(1),
         job_type: spec.job_type.clone(),

@@ -18,6 +18,7 @@ use tidegate_core::{
 
 fn batch(id: u64, ledger_version: u64) -> GrantBatch {
     let grant = Grant {
+        waits_until: None,
         job: name("a:job"),
         version: Version(u64::MAX),
         job_type: name("invoice"),
