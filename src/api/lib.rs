@@ -16,6 +16,7 @@ mod audit;
 #[cfg(feature = "client")]
 pub mod client;
 mod config;
+mod dev;
 mod event;
 mod explanation;
 mod job;
@@ -36,6 +37,7 @@ pub use config::{
     ConstraintUse, JobTypePage, JobTypeView, QueuePage, QueueStatus, QueueView, ScheduleBody,
     SchedulePage, ScheduleView, TriggerPage, TriggerView,
 };
+pub use dev::{DevClockBody, DevClockView};
 pub use event::{
     Applied, CloudEvent, DeadLetterPage, DeadLetterView, EventAnswer, EventBatch, EventResult,
     Ingested, ReplayDeadLetters, Replayed, ReplayedDeadLetters, TriggerAction,

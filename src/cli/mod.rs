@@ -15,6 +15,7 @@ mod completions;
 pub(crate) mod context;
 mod cost;
 mod demo;
+mod dev;
 mod doctor;
 mod enqueue;
 mod events;
@@ -130,6 +131,8 @@ pub enum Command {
     Demo(demo::Args),
     /// Run the embedded server on a data directory.
     Serve(serve::Args),
+    /// Run a server for development, whose clock tests move, or move it.
+    Dev(dev::Args),
     /// Enqueue jobs.
     Enqueue(enqueue::Args),
     /// List, explain, change, cancel and replay jobs.
@@ -215,6 +218,7 @@ pub async fn run_in(command: Command, ctx: &Context) -> ExitCode {
     let outcome = match command {
         Command::Demo(args) => Box::pin(demo::run(args, ctx)).await,
         Command::Serve(args) => Box::pin(serve::run(args, ctx)).await,
+        Command::Dev(args) => Box::pin(dev::run(args, ctx)).await,
         Command::Enqueue(args) => enqueue::run(args, ctx).await,
         Command::Jobs(command) => jobs::run(command, ctx).await,
         Command::Queues(command) => queues::run(command, ctx).await,
@@ -299,9 +303,10 @@ mod tests {
         ("cost metered", "cost --metered NONE"),
     ];
     /// The paths that a command makes.
-    const WRITTEN: [&str; 8] = [
+    const WRITTEN: [&str; 9] = [
         "demo data",
         "serve data",
+        "dev dir",
         "backup to",
         "plugin build output",
         "plugin simulate picture",

@@ -110,6 +110,8 @@ error_codes! {
     RouteNotFound = 404 "route_not_found",
     /// The server collects no metrics.
     MetricsOff = 404 "metrics_off",
+    /// The server was not started by `tidegate dev`, so its clock cannot be moved.
+    NotADevServer = 404 "not_a_dev_server",
     /// The route does not take this method; `Allow` lists those it takes.
     MethodNotAllowed = 405 "method_not_allowed",
     /// No media type in `Accept` can be produced.

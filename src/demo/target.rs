@@ -93,7 +93,7 @@ impl Target {
             let metrics = PrometheusBuilder::new()
                 .install_recorder()
                 .context("metrics cannot be collected")?;
-            Process::Inside(serve::start(&settings, Some(metrics)).await?, data)
+            Process::Inside(serve::start(&settings, Some(metrics), None).await?, data)
         };
         Ok(Self { url, process })
     }

@@ -20,7 +20,7 @@ use super::{Context, ExitCode, doctor::Served};
 use tidegate_backends::{
     http::HttpTarget,
     sqlite::forget_database,
-    system::{SystemClock, SystemEntropy},
+    system::{DevClock, SystemClock, SystemEntropy},
     wasm::{compile::Compiler, compile_process::Process},
 };
 use tidegate_core::port::{Clock, Spans};
@@ -38,10 +38,12 @@ use tidegate_server::{
     },
 };
 
+mod access;
 mod descriptors;
 #[cfg(target_os = "linux")]
 mod memory;
 
+use access::{no_token, record_token_uses, warn_of_access};
 use descriptors::Descriptors;
 
 /// Run the embedded server on a data directory.
@@ -75,15 +77,13 @@ pub struct Args {
 #[derive(Serialize)]
 struct Flags<'a> {
     listen: Option<SocketAddr>,
-    data: Option<&'a PathBuf>,
+    data: Option<&'a Path>,
     public_url: Option<&'a url::Url>,
 }
 
 /// The interval at which unused memory is released.
 #[cfg(target_os = "linux")]
 const MEMORY_STAYS: Duration = Duration::from_secs(2);
-/// How often the last use of tokens is recorded.
-const TOKEN_USE_INTERVAL: Duration = Duration::from_mins(1);
 /// The longest that a stop waits for the collector of spans.
 const SPANS: Duration = Duration::from_secs(5);
 
@@ -102,7 +102,7 @@ const TEST_VARIABLES: [&str; 4] =
 pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let flags = Flags {
         listen: args.listen,
-        data: args.data.as_ref(),
+        data: args.data.as_deref(),
         public_url: args.public_url.as_ref(),
     };
     let settings = Settings::load(args.config.as_deref(), &flags)?;
@@ -118,21 +118,33 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         forget_database(&settings.data)?;
     }
     let metrics = MetricsCollection::start(&settings)?;
-    let serving = start(&settings, Some(metrics.prometheus())).await?;
+    let serving = start(&settings, Some(metrics.prometheus()), None).await?;
     ctx.note(format_args!(
         "tidegate serves {} on http://{}",
         settings.data.display(),
         serving.address
     ));
+    until_stopped().await?;
+    serving.stop().await;
+    metrics.stop().await;
+    Ok(ExitCode::Ok)
+}
+
+/// Returns at SIGTERM or Ctrl-C.
+pub(super) async fn until_stopped() -> anyhow::Result<()> {
     let mut terminate = tokio::signal::unix::signal(SignalKind::terminate())?;
     tokio::select! {
         _ = terminate.recv() => {}
         done = tokio::signal::ctrl_c() => done?,
     }
     tracing::info!("stopping: no job is admitted, responses in progress finish");
-    serving.stop().await;
-    metrics.stop().await;
-    Ok(ExitCode::Ok)
+    Ok(())
+}
+
+/// The settings from the environment, with this data directory and, if it is given, this address.
+pub(super) fn settings_of(listen: Option<SocketAddr>, data: &Path) -> anyhow::Result<Settings> {
+    let flags = Flags { listen, data: Some(data), public_url: None };
+    Ok(Settings::load(None, &flags)?)
 }
 
 /// The variables that look like settings, and that neither the server nor a command reads.
@@ -174,7 +186,7 @@ impl Serving {
     }
 }
 
-/// Starts a server as `settings` say.
+/// Starts a server as `settings` say, with the machine's clock or one that callers may move.
 ///
 /// # Errors
 ///
@@ -182,6 +194,7 @@ impl Serving {
 pub async fn start(
     settings: &Settings,
     metrics: Option<PrometheusHandle>,
+    dev_clock: Option<Arc<DevClock>>,
 ) -> anyhow::Result<Serving> {
     super::make_files_private();
     let limits = Limits {
@@ -220,6 +233,9 @@ pub async fn start(
     let builder = builder.compiler(compiler()?);
     let checkup = Served::new(settings.data.clone(), Arc::new(SystemClock));
     let mut builder = builder.rules(rules).options(options).health_check(Arc::new(checkup));
+    if let Some(clock) = &dev_clock {
+        builder = builder.clock(Arc::clone(clock) as Arc<dyn Clock>);
+    }
     let exporter = span_exporter(settings)?;
     if let Some(exporter) = &exporter {
         builder =
@@ -244,7 +260,9 @@ pub async fn start(
     if server.is_closed().await? {
         auth.close();
     }
-    warn_of_access(&auth, has_access, settings);
+    if dev_clock.is_none() {
+        warn_of_access(&auth, has_access, settings);
+    }
     let updated = Arc::clone(&auth);
     server.watch_tokens(move |tokens| updated.set_tokens(tokens));
     let options = ApiOptions {
@@ -260,6 +278,7 @@ pub async fn start(
         log_traffic: settings.log_traffic,
         allow_unencrypted_proxy: settings.allow_unencrypted_proxy,
         metrics,
+        dev_clock,
     };
     let router = handlers::router(server.clone(), options);
     let closing = watch::Sender::new(false);
@@ -284,44 +303,6 @@ fn unusable(error: tidegate_engine::Error, data: &Path) -> anyhow::Error {
         "the data in {data} cannot be used; see `tidegate doctor --data {data}`, or restore it from \
          a backup"
     ))
-}
-
-/// Why a server that others can reach does not start without a token.
-fn no_token(settings: &Settings) -> String {
-    let reached = match &settings.public_url {
-        Some(url) if settings.listen.ip().is_loopback() => {
-            format!("public_url: {url} is not an address of this machine")
-        }
-        _ => format!("listen: {} is not a loopback address", settings.listen),
-    };
-    format!("{reached}, and there are no tokens: create one first: {}", create_token(settings))
-}
-
-/// The command that creates an admin token while the server is stopped.
-fn create_token(settings: &Settings) -> String {
-    format!("tidegate token create --name admin --scope admin --data {}", settings.data.display())
-}
-
-/// Logs that every caller may enter, or none.
-fn warn_of_access(auth: &BuiltIn, has_access: bool, settings: &Settings) {
-    if auth.is_open() {
-        tracing::warn!(
-            "there is no token: every program and every user of this machine may do everything; \
-             close the server with `tidegate token create --name admin --scope admin`"
-        );
-    } else if !has_access {
-        tracing::warn!(
-            "every token is revoked, so no caller may enter; stop the server and create one: {}",
-            create_token(settings)
-        );
-    }
-}
-
-/// Records once a minute when tokens were used, until the server stops.
-async fn record_token_uses(server: Server, auth: Arc<BuiltIn>, mut closing: watch::Receiver<bool>) {
-    while tokio::time::timeout(TOKEN_USE_INTERVAL, closing.changed()).await.is_err() {
-        server.record_token_uses(&auth, TOKEN_USE_INTERVAL).await;
-    }
 }
 
 /// Releases unused memory after the start and then at an interval. Code in use is mapped again
@@ -357,7 +338,7 @@ fn compiler() -> anyhow::Result<Compiler> {
 }
 
 /// Starts logging to standard error.
-fn log(settings: &Settings) {
+pub(super) fn log(settings: &Settings) {
     let filter =
         Targets::new().with_default(LevelFilter::WARN).with_target("tidegate", settings.log_level);
     let lines = fmt::layer().with_ansi(Context::colored_errors()).with_writer(std::io::stderr);

@@ -16,6 +16,7 @@ mod body;
 mod bound;
 mod config;
 mod convert;
+mod dev;
 mod doctor;
 mod envelope;
 mod error;
@@ -59,6 +60,7 @@ use crate::{
     dashboard::{self, DashboardOptions},
     runtime::Server,
 };
+use tidegate_backends::system::DevClock;
 use tidegate_core::{
     job::Job,
     port::{Clock, Entropy},
@@ -90,6 +92,8 @@ pub struct ApiOptions {
     pub allow_unencrypted_proxy: bool,
     /// The source of `/metrics`, if metrics are collected.
     pub metrics: Option<PrometheusHandle>,
+    /// The clock of the server, if callers may move it.
+    pub dev_clock: Option<Arc<DevClock>>,
 }
 
 /// The state of every handler.
@@ -152,6 +156,7 @@ fn routes() -> OpenApiRouter<Api> {
         .merge(tokens::routes())
         .merge(doctor::routes())
         .merge(audit::routes())
+        .merge(dev::routes())
         .merge(health::routes())
 }
 

@@ -74,6 +74,7 @@ pub async fn router(
         // Encryption is configured where the function's URL is created.
         allow_unencrypted_proxy: true,
         metrics: None,
+        dev_clock: None,
     };
     let read_at = Arc::new(Mutex::new(server.now()));
     let shared = server.clone();

@@ -14,7 +14,7 @@ use super::{
 use crate::telemetry::traces::Traces;
 use tidegate_core::{
     job::TypeName,
-    port::{HealthCheck, Policy, Spans, Target},
+    port::{Clock, HealthCheck, Policy, Spans, Target},
 };
 use tidegate_engine::{Engine, Error, Ports, Rules};
 
@@ -62,6 +62,13 @@ impl Builder {
     #[must_use]
     pub fn health_check(mut self, check: Arc<dyn HealthCheck>) -> Self {
         self.health_check = Some(check);
+        self
+    }
+
+    /// Sets the clock.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.ports.clock = clock;
         self
     }
 

@@ -250,7 +250,8 @@ impl Server {
             return Err(Error::invalid("wait", "must be 0 to 60"));
         }
         let engine = &self.inner.engine;
-        let until = engine.now() + wait;
+        let clock = &engine.ports().clock;
+        let until = clock.machine_now() + wait;
         loop {
             let notify = self.inner.waiters.of(id);
             let ended = notify.notified();
@@ -261,13 +262,14 @@ impl Server {
                 let value = engine.take_result_if(&job, fits).await?;
                 return Ok(JobResult { job, value });
             }
-            let now = engine.now();
+            let now = clock.machine_now();
             if now >= until {
                 return Ok(JobResult { job, value: None });
             }
+            let poll_at = clock.at_machine_time(until.min(now + RESULT_POLL_INTERVAL));
             tokio::select! {
                 () = ended => {}
-                () = engine.ports().clock.sleep_until(until.min(now + RESULT_POLL_INTERVAL)) => {}
+                () = clock.sleep_until(poll_at) => {}
             }
         }
     }

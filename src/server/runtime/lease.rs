@@ -72,7 +72,7 @@ impl Server {
                 format!("must have at most {MAX_LEASES} entries"),
             ));
         }
-        let until = self.now() + request.wait;
+        let until = self.inner.engine.ports().clock.machine_now() + request.wait;
         let selections = self.select_queues(&request, bounds).await?;
         if request.min > 1 && selections.len() > 1 {
             let message = "must be at most 1 in a request to several queues: name its queue";

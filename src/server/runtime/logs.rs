@@ -279,7 +279,8 @@ impl Server {
         (from, limit): (u64, usize),
         wait: Duration,
     ) -> Result<LogPage, Error> {
-        let until = self.now() + wait;
+        let clock = &self.inner.engine.ports().clock;
+        let until = clock.machine_now() + wait;
         let mut cursor = from;
         loop {
             let job = self.job(id, job_type).await?;
@@ -290,12 +291,12 @@ impl Server {
             let (mut lines, dropped, has_more) = self.lines(&job, cursor, limit).await?;
             cursor += lines.len() as u64 + dropped;
             lines.retain(|line| attempt.is_none_or(|attempt| attempt == line.attempt));
-            let now = self.now();
+            let now = clock.machine_now();
             if !lines.is_empty() || dropped > 0 || has_more || is_over || now >= until {
                 let next_cursor = (has_more || !is_over).then(|| cursor.to_string());
                 return Ok(LogPage { lines, dropped, next_cursor });
             }
-            self.inner.engine.ports().clock.sleep_until(until.min(now + POLL_INTERVAL)).await;
+            clock.sleep_until(clock.at_machine_time(until.min(now + POLL_INTERVAL))).await;
         }
     }
 

@@ -85,6 +85,7 @@ async fn bounded(dir: &std::path::Path, pages: u32) -> (Server, Api, JoinHandle<
         log_traffic: false,
         allow_unencrypted_proxy: false,
         metrics: None,
+        dev_clock: None,
     };
     let router = handlers::router(server.clone(), options);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -19,6 +19,7 @@ mod crash;
 mod damage;
 #[cfg(feature = "aws")]
 mod deployed;
+mod dev;
 mod doctor;
 mod events;
 mod faults;

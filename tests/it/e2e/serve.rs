@@ -41,13 +41,19 @@ pub struct Setup {
     args: Vec<String>,
     env: Vec<(String, String)>,
     files: Option<u32>,
+    is_dev: bool,
 }
 
 impl Setup {
     /// On an empty directory and a free port.
     pub fn new() -> Self {
         let dir = Arc::new(tempfile::tempdir().unwrap());
-        Self { dir, args: Vec::new(), env: Vec::new(), files: None }
+        Self { dir, args: Vec::new(), env: Vec::new(), files: None, is_dev: false }
+    }
+
+    /// `tidegate dev` on a temporary directory and a free port.
+    pub fn dev() -> Self {
+        Self { is_dev: true, ..Self::new() }
     }
 
     /// With a flag and its value.
@@ -76,6 +82,7 @@ impl Setup {
     fn spawn(&self) -> (Child, PathBuf) {
         let log = self.dir.path().join(format!("log-{:x}", rand::Rng::next_u64(&mut rand::rng())));
         let mut command = match self.files {
+            None if self.is_dev => program(["dev"]),
             None => program(["serve"]),
             Some(most) => {
                 let mut shell = Command::new("sh");
@@ -91,7 +98,7 @@ impl Setup {
         {
             command.args(["--listen", "127.0.0.1:0"]);
         }
-        if !self.args.iter().any(|arg| arg == "--data") {
+        if !self.is_dev && !self.args.iter().any(|arg| arg == "--data") {
             command.arg("--data").arg(self.data());
         }
         command.args(&self.args).envs(self.env.iter().map(|(name, value)| (name, value)));

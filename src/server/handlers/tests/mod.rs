@@ -66,6 +66,7 @@ fn options() -> Arc<ApiOptions> {
         log_traffic: true,
         allow_unencrypted_proxy: false,
         metrics: None,
+        dev_clock: None,
     })
 }
 

@@ -33,7 +33,8 @@ use tidegate_engine::{
 const WORKER_GONE: &str = "its worker was gone before it received the lease";
 
 impl Server {
-    /// Leases from `selections`, and settles the request's reports.
+    /// Leases from `selections`, and settles the request's reports. It waits until `until` of the
+    /// machine's time.
     pub(in crate::runtime) async fn lease_embedded(
         &self,
         mut selections: Vec<QueueSelection>,
@@ -169,7 +170,7 @@ impl Server {
         let mut leased = LeasedJobs::new(&self.inner, Vec::new());
         // A stopping server leases nothing, and the tasks of its queues end one by one.
         while *self.inner.stopping.borrow() == StopPhase::Serving {
-            let now = self.now();
+            let clock = &self.inner.engine.ports().clock;
             for ((queue, types), watch) in selections.iter().zip(&watches) {
                 if !watch.notified.swap(false, Ordering::AcqRel) {
                     continue;
@@ -186,13 +187,13 @@ impl Server {
                     return Ok(leased.take());
                 }
             }
-            if leased.len() > 0 || now >= until || presence.has_left() {
+            if leased.len() > 0 || clock.machine_now() >= until || presence.has_left() {
                 return Ok(leased.take());
             }
             tokio::select! {
                 () = waker.notified() => {}
                 () = presence.left() => {}
-                () = self.inner.engine.ports().clock.sleep_until(until) => {}
+                () = clock.sleep_until(clock.at_machine_time(until)) => {}
             }
         }
         Ok(leased.take())
@@ -213,7 +214,7 @@ impl Server {
             types: types.map(<[TypeName]>::to_vec),
             max,
             min: 0,
-            until: self.now(),
+            until: self.inner.engine.ports().clock.machine_now(),
             worker: request.worker.clone(),
             presence: Presence::default(),
             lease: request.lease_seconds,

@@ -24,7 +24,7 @@ fn every_route_is_documented() {
     let wanted = "
         get /healthz, get /metrics, get /openapi.json, get /readyz, get /v1/audit, get /v1/dead-letters,
         post /v1/dead-letters/replay, delete /v1/dead-letters/{id}, get /v1/dead-letters/{id},
-        post /v1/dead-letters/{id}/replay, get /v1/doctor, post /v1/events, get /v1/job-types,
+        post /v1/dead-letters/{id}/replay, get /v1/dev/clock, post /v1/dev/clock, get /v1/doctor, post /v1/events, get /v1/job-types,
         delete /v1/job-types/{type}, get /v1/job-types/{type}, patch /v1/job-types/{type},
         put /v1/job-types/{type}, get /v1/jobs, post /v1/jobs, post /v1/jobs/batch,
         post /v1/jobs/cancel, post /v1/jobs/patch, post /v1/jobs/replay, get /v1/jobs/{id}, post /v1/jobs/{id}/replay,

@@ -127,7 +127,7 @@ impl Task {
 /// How many jobs `call` gets at least: any number once its wait is over, and no more than its
 /// worker may run.
 fn least(inner: &Inner, call: &LeaseCall) -> u32 {
-    if call.until <= inner.engine.now() {
+    if call.until <= inner.engine.ports().clock.machine_now() {
         return 0;
     }
     let capacity = call.worker.as_deref().and_then(|name| inner.workers.capacity(name));

@@ -28,6 +28,7 @@ pub(crate) struct LeaseCall {
     pub(crate) max: u32,
     /// It gets no fewer jobs before its wait ends.
     pub(crate) min: u32,
+    /// How long it waits, in the machine's time.
     pub(crate) until: Timestamp,
     pub(crate) worker: Option<String>,
     pub(crate) presence: Presence,
@@ -38,7 +39,7 @@ pub(crate) struct LeaseCall {
 }
 
 impl LeaseCall {
-    /// Whether its wait is over at `now`, or no worker takes its jobs.
+    /// Whether its wait is over at `now` of the machine, or no worker takes its jobs.
     fn is_over(&self, now: Timestamp) -> bool {
         self.until <= now || self.is_gone()
     }

@@ -33,6 +33,7 @@ use crate::{
 };
 use tidegate_core::{
     job::{Job, JobId, QueueName, TypeName, Version},
+    port::Clock,
     time::Timestamp,
 };
 use tidegate_engine::{
@@ -207,7 +208,7 @@ impl Task {
                 changed = stopping.changed() => {
                     if changed.is_err() || *stopping.borrow() == StopPhase::Stopped {
                         // Waiting calls get the answers to their reports, and no jobs.
-                        self.expire_leases(clock.now(), true);
+                        self.expire_leases(clock.machine_now(), true);
                         self.notify_watches();
                         return;
                     }
@@ -237,7 +238,8 @@ impl Task {
         inbox: Vec<TaskMessage>,
         draining: bool,
     ) -> Option<Timestamp> {
-        let began = inner.engine.now();
+        let clock = &inner.engine.ports().clock;
+        let (began, began_on_machine) = (clock.now(), clock.machine_now());
         let mut batch = self.collect(inbox);
         let notify = batch.may_free_capacity;
         let committed = match self.commit(inner, &mut batch, draining).await {
@@ -259,7 +261,7 @@ impl Task {
         // A due job may have been left because it did not fit.
         let may_be_full = claimed + inner.engine.rules().max_data_bytes > CLAIMED_BYTES;
         self.distribute(inner, outcome, &catalog, &requesters, batch.recipients((began, ended)));
-        self.expire_leases(began, draining);
+        self.expire_leases(began_on_machine, draining);
         self.update_snapshot(inner);
         if notify {
             self.notify_watches();
@@ -267,7 +269,7 @@ impl Task {
         if self.scanning || (may_be_full && claimed > 0) {
             Some(ended + pause)
         } else {
-            self.next_tick_at(due_at, began)
+            self.next_tick_at(due_at, &**clock, began)
         }
     }
 
@@ -305,9 +307,15 @@ impl Task {
     }
 
     /// When the next tick is due, if the one that began at `now` found nothing due before `due_at`.
-    fn next_tick_at(&self, due_at: Option<Timestamp>, now: Timestamp) -> Option<Timestamp> {
+    fn next_tick_at(
+        &self,
+        due_at: Option<Timestamp>,
+        clock: &dyn Clock,
+        now: Timestamp,
+    ) -> Option<Timestamp> {
         let retry_at = (!self.unsettled.is_empty()).then_some(now + ERROR_BACKOFF);
         let lease_end = self.leases.iter().map(|waiting| waiting.call.until).min();
+        let lease_end = lease_end.map(|until| clock.at_machine_time(until));
         // This tick scanned for some types only: keep what an earlier one found for the watches.
         let watched = self.next_at.filter(|at| !self.watches.is_empty() && *at > now);
         [due_at, retry_at, lease_end, watched].into_iter().flatten().min()
