@@ -12,7 +12,7 @@ use crate::AnyValue;
 pub enum LogLevel {
     /// Every step.
     Trace,
-    /// For whoever looks for a fault.
+    /// What helps to find a fault.
     Debug,
     /// What happens.
     #[default]

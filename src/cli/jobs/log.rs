@@ -57,8 +57,7 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
             }
         }
         let Some(next) = page.next_cursor else { return Ok(ExitCode::Ok) };
-        let is_last = page.lines.is_empty() && page.dropped == 0;
-        if is_last && !args.follow {
+        if !args.follow && next == cursor.as_deref().unwrap_or("0") {
             return Ok(ExitCode::Ok);
         }
         cursor = Some(next);
@@ -93,6 +92,10 @@ mod tests {
             if seen.path.contains("cursor=5") {
                 return (200, json!({"lines": [], "dropped": 0, "next_cursor": "5"}));
             }
+            // A page whose lines are of other attempts.
+            if !seen.path.contains("cursor") {
+                return (200, json!({"lines": [], "dropped": 0, "next_cursor": "3"}));
+            }
             let line = json!({
                 "number": 4, "attempt": 2, "time": "1970-01-01T00:00:01Z", "level": "warn",
                 "text": "full\u{1b}[2J", "fields": {"free": 0}, "cut": true,
@@ -105,7 +108,7 @@ mod tests {
         assert!(out.contains("1970-01-01T00:00:01.000Z  2  warn   full"), "{out}");
         assert!(out.contains(r#"{"free":0} [cut]"#) && !out.contains('\u{1b}'), "{out}");
         let seen = server.seen();
-        assert_eq!(seen.len(), 3);
+        assert_eq!(seen.len(), 4);
         assert!(seen[1].line().ends_with("log?limit=1000&attempt=2"), "{}", seen[1].line());
     }
 }

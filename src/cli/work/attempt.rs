@@ -136,12 +136,15 @@ async fn keep_lease(
                 stop(Stop::Lost);
             }
             Ok(Err(err)) => {
-                // Rejected progress is not sent again: the heartbeat matters more.
+                // What was rejected is not sent again: the heartbeat matters more.
                 if unsent.is_some() && err.passes() {
                     progress.mark_changed();
                 }
                 if kept.is_some() && err.passes() {
                     checkpoint.mark_changed();
+                }
+                if let Some(log) = log.as_ref().filter(|_| !err.passes()) {
+                    log.accepted(next_line);
                 }
                 print_error(format_args!("[{}] a heartbeat failed: {err}", job.id));
             }

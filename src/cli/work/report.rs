@@ -171,13 +171,17 @@ pub async fn post(client: Client, mut report: Report, kill: watch::Receiver<bool
 }
 
 /// Returns another report in place of a rejected one, so that a job does not hang: a failure if its
-/// result may be too large, or the same outcome without its checkpoint. `None` if the attempt is
+/// result may be too large, or the same outcome without its log lines or its checkpoint. `None` if the attempt is
 /// over, or nothing can be left out.
 pub fn replacement(report: Report, err: &Error) -> Option<Report> {
     print_error(format_args!("[{}] its report was rejected: {err}", report.id));
     let over = matches!(err, Error::Problem(problem) if matches!(problem.status, 404 | 409 | 410));
     if over {
         return None;
+    }
+    if !report.outcome.log.is_empty() {
+        let outcome = AttemptOutcome { log: Vec::new(), ..report.outcome };
+        return Some(Report { outcome, ..report });
     }
     if report.outcome.checkpoint.is_some() {
         let outcome = AttemptOutcome { checkpoint: None, ..report.outcome };

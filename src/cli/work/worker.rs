@@ -367,6 +367,10 @@ impl<'a> Worker<'a> {
 
     /// Handles a report that the server rejected within an accepted request.
     fn rejected(&mut self, report: Report, err: &Error) {
+        if err.passes() {
+            self.pending_reports.push(report);
+            return;
+        }
         if let Some(replacement) = replacement(report, err) {
             self.post(replacement);
         }

@@ -19,19 +19,23 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-/// Waiting grants whose jobs one tick reads at most.
+/// Waiting grants whose jobs one tick reads at most: of twice as many jobs as it can start, and a few.
 const MAX_HEADS: usize = 256;
+const MORE_HEADS: usize = 8;
 
 /// Whether `job` has started, and holds back the jobs behind it while it waits.
 ///
-/// A caller that changes the due time of a job that waits for its next attempt moves it aside: it
-/// is due at another time than its latest attempt left it for.
+/// A caller that postpones a job that waits for its next attempt moves it aside: it is due later than
+/// its latest attempt left it for.
 pub(crate) fn keeps_place(job: &Job) -> bool {
     let State::Scheduled { run_at, waiting } = job.life.state else { return false };
     let planned = job.life.history.last().and_then(|entry| entry.retry_at);
-    job.life.attempt > 0
-        && !job.spec.critical
-        && (waiting != Waiting::Due || planned == Some(run_at))
+    let is_postponed = match waiting {
+        Waiting::Due => planned.is_none_or(|planned| run_at > planned),
+        Waiting::Window { due } => planned.is_none_or(|planned| due > planned),
+        Waiting::Retry | Waiting::Throttler | Waiting::RetryDecision => false,
+    };
+    job.life.attempt > 0 && !job.spec.critical && !is_postponed
 }
 
 /// The partition that a job with `attributes` holds back. None without strict order, or without the
@@ -48,14 +52,15 @@ fn waiting_grant(limits: &Limits, job: &Job, now: Timestamp) -> Option<Grant> {
 }
 
 impl TickPlan {
-    /// Grants `job`, whose grant is released, its place while it waits for its next attempt.
-    fn keep_place(&mut self, limits: &Limits, job: &Job, now: Timestamp) {
-        if let Some(grant) = waiting_grant(limits, job, now) {
-            self.again |= grant.waits_until.is_some_and(|at| at <= now);
-            self.wake_to_start(grant.waits_until);
-            self.delta.granted.push(grant);
-            self.delta.check_by(now + AUDIT_INTERVAL);
-        }
+    /// Grants `job`, whose grant is released, its place while it waits for its next attempt. Returns
+    /// whether it has one.
+    fn keep_place(&mut self, limits: &Limits, job: &Job, now: Timestamp) -> bool {
+        let Some(grant) = waiting_grant(limits, job, now) else { return false };
+        self.again |= grant.waits_until.is_some_and(|at| at <= now);
+        self.wake_to_start(grant.waits_until);
+        self.delta.granted.push(grant);
+        self.delta.check_by(now + AUDIT_INTERVAL);
+        true
     }
 }
 
@@ -79,7 +84,17 @@ impl Engine {
         unknown.sort_unstable();
         let read =
             if unknown.is_empty() { Vec::new() } else { self.ports.store.get(&unknown).await? };
-        let mut jobs: Vec<Job> = read.into_iter().flatten().flatten().collect();
+        let (mut jobs, mut unreadable) = (Vec::new(), HashSet::new());
+        for (id, job) in unknown.iter().zip(read) {
+            match job {
+                Ok(job) => jobs.extend(job),
+                Err(_) => {
+                    unreadable.insert(id);
+                }
+            }
+        }
+        // One that cannot be read keeps its grant, and with it its place.
+        plan.delta.released.retain(|(id, _)| !unreadable.contains(id));
         jobs.extend(changed.into_values().filter(|job| released.contains(&job.id)));
         jobs.sort_unstable_by(|a, b| a.id.cmp(&b.id));
         for job in jobs {
@@ -100,6 +115,8 @@ fn live<'a>(
 impl Search<'_> {
     /// Offers the first job of each partition that no started job holds back.
     pub(super) async fn scan_in_line(&mut self) -> Result<(), Error> {
+        // Of the scan before the queue had strict order.
+        self.plan.scan_cursor = None;
         if self.capacities.types().is_empty() || self.admission.closed(false) {
             self.held_if_closed(false);
             return Ok(());
@@ -121,13 +138,20 @@ impl Search<'_> {
         heads.retain(|grant| {
             types.contains(&grant.job_type) && !self.admission.closed_to(&grant.job_type)
         });
-        heads.sort_by_key(|grant| grant.waits_until);
-        if heads.len() > MAX_HEADS {
+        heads.sort_by_key(|grant| (grant.waits_until, &grant.job));
+        // Jobs that started before the queue had strict order, or whose partition has changed since,
+        // may share a place: only one of them starts, and none while another one runs.
+        let running = live(view, &released).chain(self.plan.delta.granted.iter());
+        let mut busy: BTreeSet<String> =
+            running.filter(|grant| grant.waits_until.is_none()).filter_map(place).collect();
+        heads.retain(|grant| place(grant).is_none_or(|place| busy.insert(place)));
+        let most = MAX_HEADS.min(2 * self.wanted(false) as usize + MORE_HEADS);
+        if heads.len() > most {
             // Those that a limit holds do not hide the others for ever.
             let first = heads.len() as f64 * self.engine.ports.entropy.fraction();
             let first = (first as usize).min(heads.len());
             heads.rotate_left(first);
-            heads.truncate(MAX_HEADS);
+            heads.truncate(most);
         }
         self.offer_heads(&heads).await?;
         // Each started job of a partition may need a place, so their number has the same bound.
@@ -158,9 +182,10 @@ impl Search<'_> {
             };
             if let Some(changed) = changed {
                 self.plan.delta.released.push((head.job.clone(), head.version));
-                if let Some(job) = changed {
-                    self.plan.keep_place(self.limits, &job, self.now);
-                }
+                let keeps =
+                    changed.is_some_and(|job| self.plan.keep_place(self.limits, &job, self.now));
+                // The next tick finds its partition free.
+                self.plan.again |= !keeps;
             }
             if self.admission.closed(false) || self.capacities.total() == 0 {
                 break;

@@ -22,7 +22,9 @@ use tidegate_core::{
 };
 use tidegate_engine::request::LeaseRequest;
 
-/// Why a lease is taken back.
+/// Why a lease is handed back.
+const NO_ROOM: &str = "the answer to its worker had no room for it";
+/// Why an attempt fails.
 const TOO_LARGE: &str = "its lease, in the encoding that the worker requested, is larger than an \
     answer may be: deliver it by push, request the other encoding, or store large data elsewhere \
     and enqueue a reference";
@@ -53,6 +55,14 @@ async fn lease(
     let outside = remove_outside(&api, &caller, &mut request).await?;
     // A call may wait for a minute; the buffer of its request is freed before.
     drop(body);
+    // The lines follow their reports at once, and not after the wait.
+    let mut answers = Vec::new();
+    let has_lines = logs.iter().any(|lines| !lines.is_empty());
+    if has_lines {
+        let settled = api.server.report(std::mem::take(&mut request.reports)).await;
+        answers = answers_of(sent.len(), &outside, settled);
+        add_logs(&api, logs, &sent, &mut answers).await;
+    }
     let leased = api.server.lease_within(request, caller.bounds()).await?;
     let mut jobs = leased.jobs;
     if let Some(Extension(unwritten)) = unwritten.filter(|_| !jobs.is_empty()) {
@@ -60,17 +70,9 @@ async fn lease(
     }
     let retry_after_seconds =
         leased.pause.map(|pause| Seconds::from_millis(pause.as_millis() as u64));
-    let mut answers = leased.reports.into_iter();
-    let mut answers: Vec<Result<Job, Problem>> = (0..sent.len())
-        .map_while(|index| {
-            if outside.contains(&index) {
-                Some(Err(outside_bounds()))
-            } else {
-                Some(answers.next()?.map_err(Problem::from))
-            }
-        })
-        .collect();
-    add_logs(&api, logs, &sent, &mut answers).await;
+    if !has_lines {
+        answers = answers_of(sent.len(), &outside, leased.reports);
+    }
     let reports: Vec<ReportedView> =
         sent.into_iter().zip(answers).map(|((id, _), answer)| reported_view(id, answer)).collect();
     loop {
@@ -82,9 +84,19 @@ async fn lease(
             return Ok(answer);
         }
         // Stored jobs fit; in the other encoding they can be several times as long.
-        let alone = jobs.len() == 1 && reports.is_empty();
-        let back = last(&mut jobs, api.excess(&answer), accept);
-        api.server.give_back(&back, TOO_LARGE, !alone).await;
+        let fits_alone = |job: &Job| {
+            let leases = LeaseView::new(job, accept.0).into_iter().collect();
+            let reports = Cow::Borrowed(&[][..]);
+            let alone = LeasesView { leases, reports, retry_after_seconds: None };
+            api.fits(&accept.ok(alone).into_response())
+        };
+        let unfit: Vec<Job> = jobs.extract_if(.., |job| !fits_alone(job)).collect();
+        if unfit.is_empty() {
+            let back = last(&mut jobs, api.excess(&answer), accept);
+            api.server.hand_back(&back, NO_ROOM).await;
+        } else {
+            api.server.refuse_leases(&unfit, TOO_LARGE).await;
+        }
     }
 }
 
@@ -112,6 +124,23 @@ async fn remove_outside(
     let mut places = 0..;
     request.reports.retain(|_| places.next().is_none_or(|place| !outside.contains(&place)));
     Ok(outside)
+}
+
+/// The answers to `count` reports: those at the places `outside` were refused, the others settled.
+fn answers_of(
+    count: usize,
+    outside: &BTreeSet<usize>,
+    settled: Vec<Result<Job, tidegate_engine::Error>>,
+) -> Vec<Result<Job, Problem>> {
+    let mut settled = settled.into_iter();
+    let answer = |index| {
+        if outside.contains(&index) {
+            Some(Err(outside_bounds()))
+        } else {
+            Some(settled.next()?.map_err(Problem::from))
+        }
+    };
+    (0..count).map_while(answer).collect()
 }
 
 /// Adds the log lines of the accepted reports. If they cannot be stored, these are answered with the

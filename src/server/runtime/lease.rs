@@ -16,7 +16,7 @@ use tidegate_core::{
 };
 use tidegate_engine::{
     Error, RepeatableCall, fault,
-    request::{LeaseRequest, Leased, Registration},
+    request::{LeaseRequest, Leased, Registration, Report},
 };
 
 /// Most jobs and reports of one call.
@@ -91,20 +91,27 @@ impl Server {
         };
         let turn = inner.lease_calls.begin(&call);
         let (lease, max) = (request.lease_seconds, request.max as usize);
-        let jobs = self.repeated_leases(&call, lease, bounds).await?;
+        let mut jobs = self.repeated_leases(&call, lease, bounds).await?;
         if !jobs.is_empty() {
+            if turn.is_superseded() {
+                jobs.clear();
+            }
             let reports = Box::pin(self.report(std::mem::take(&mut request.reports))).await;
             return Ok(Leased { jobs, reports, pause: None });
         }
         let presence = poll.presence().while_latest(turn.latest());
         let mut leased = self.lease_from(selections, request, until, presence).await?;
-        // The call that this one repeats may have claimed jobs after they were looked for.
-        if leased.jobs.is_empty() || turn.is_repeat() {
+        // The call that this one repeats may have claimed jobs after they were looked for. A call that
+        // was repeated itself must neither renew the leases of its repeat nor hand them back.
+        if !turn.is_superseded() && (leased.jobs.is_empty() || turn.is_repeat()) {
             leased.jobs = self.repeated_leases(&call, lease, bounds).await?;
+            if turn.is_superseded() {
+                leased.jobs.clear();
+            }
             // A repeat may ask only for those of the call before.
             let most = if max == 0 { leased.jobs.len() } else { max };
             let beyond = leased.jobs.split_off(leased.jobs.len().min(most));
-            self.give_back(&beyond, "its worker repeated the call and had enough jobs", true).await;
+            self.hand_back(&beyond, "its worker repeated the call and had enough jobs").await;
         }
         Ok(leased)
     }
@@ -157,17 +164,19 @@ impl Server {
         whole
     }
 
-    /// Hands back leased jobs that are not in the answer to their worker, for this `reason`. Those
-    /// that fit into no answer fail.
-    pub async fn give_back(&self, jobs: &[Job], reason: &str, fit: bool) {
-        let reports = jobs.iter().map(|job| {
-            if fit {
-                deliver::not_received(job, reason)
-            } else {
-                deliver::not_delivered(job, reason, false)
-            }
-        });
-        for answer in Box::pin(self.report(reports.collect())).await {
+    /// Hands back leased jobs that are not in the answer to their worker, for this `reason`.
+    pub async fn hand_back(&self, jobs: &[Job], reason: &str) {
+        self.end_leases(jobs.iter().map(|job| deliver::not_received(job, reason)).collect()).await;
+    }
+
+    /// Ends the attempts of leased jobs that fit into no answer, for this `reason`.
+    pub async fn refuse_leases(&self, jobs: &[Job], reason: &str) {
+        let reports = jobs.iter().map(|job| deliver::not_delivered(job, reason, false));
+        self.end_leases(reports.collect()).await;
+    }
+
+    async fn end_leases(&self, reports: Vec<Report>) {
+        for answer in Box::pin(self.report(reports)).await {
             // The attempt ends with its lease.
             if let Err(error) = answer {
                 tracing::warn!(%error, "the attempt of an undelivered leased job was not ended");

@@ -1,5 +1,5 @@
 //! The repeatable lease calls that this process serves now. A repeat supersedes the call before it:
-//! nobody reads the answer of that one.
+//! no worker reads the answer of that one.
 
 use std::collections::HashMap;
 
@@ -35,6 +35,11 @@ impl Turn<'_> {
     /// A receiver whose sender is gone once the call is repeated.
     pub(super) fn latest(&self) -> watch::Receiver<()> {
         self.latest.clone()
+    }
+
+    /// Whether it was repeated.
+    pub(super) fn is_superseded(&self) -> bool {
+        self.latest.has_changed().is_err()
     }
 
     /// Whether it repeats a call that was served when it began.

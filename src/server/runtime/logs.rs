@@ -10,8 +10,9 @@
 //! ```
 //!
 //! A head that is full goes into a slot as a whole. An attempt fills 15 slots and then its own first
-//! ones again; attempts follow one another around the ring. So an attempt has at most 64 KiB and a job
-//! 256 KiB, and an addition reads and writes the head only, and the slots that it fills.
+//! ones again; attempts follow one another around the ring, and the last lines of one are in the
+//! first slot of the next. So an attempt has about 64 KiB and a job 256 KiB, and an addition reads and
+//! writes the head only, and the slots that it fills.
 //!
 //! Nothing depends on log lines. Additions for one job at the same time may lose lines of one of them.
 
@@ -42,8 +43,10 @@ use tidegate_engine::{Engine, Error};
 const MAX_LINE_BYTES: usize = 4 << 10;
 /// Most bytes of a line's fields.
 const MAX_FIELDS_BYTES: usize = 2 << 10;
-/// What a line has besides its text and fields, in bytes.
-const LINE_OVERHEAD: usize = 64;
+/// What a line has in addition to its text and fields, in bytes.
+const LINE_OVERHEAD: usize = 160;
+/// How many additions are recognised when they are repeated.
+const MAX_DIGESTS: usize = 4;
 /// Most bytes of the head, and of a slot.
 const SLOT_BYTES: usize = 4 << 10;
 /// How many slots an attempt fills.
@@ -100,16 +103,16 @@ fn slot_name(group: &str, slot: u32) -> String {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 struct Head {
-    /// The attempt of its lines.
+    /// The latest attempt with lines.
     attempt: u16,
     /// The number of the next line.
     next: u64,
-    /// The first slot of the attempt.
+    /// The first slot of that attempt.
     first_slot: u32,
-    /// How often the attempt has filled a slot.
+    /// How often that attempt has filled a slot.
     filled: u32,
-    /// A digest of the latest lines that were added, if all of them had a time.
-    added: String,
+    /// Digests of the latest additions whose lines all had a time.
+    added: Vec<String>,
     lines: Vec<LogLine>,
 }
 
@@ -117,31 +120,55 @@ struct Head {
 type Filled = (u32, Vec<LogLine>);
 
 impl Head {
-    /// Adds lines. Returns the slots that this fills; the last one of a slot counts.
+    /// Adds lines, but for those that a repeat brings again. Returns the slots that this fills; the
+    /// last one of a slot counts.
     fn add(&mut self, attempt: u16, lines: Vec<NewLogLine>, now: Timestamp) -> Vec<Filled> {
         let digest = digest(attempt, &lines);
-        if digest.is_some() && digest.as_ref() == Some(&self.added) {
+        if digest.as_ref().is_some_and(|digest| self.added.contains(digest)) {
             return Vec::new();
         }
-        self.added = digest.unwrap_or_default();
-        let mut filled = Vec::new();
-        if attempt != self.attempt {
-            if !self.lines.is_empty() {
-                filled.push(self.fill());
-            }
+        let can_be_known = digest.is_some();
+        if let Some(digest) = digest {
+            let over = (self.added.len() + 1).saturating_sub(MAX_DIGESTS);
+            self.added.drain(..over);
+            self.added.push(digest);
+        }
+        // Late lines of an earlier attempt are added as well, and use no slots of their own.
+        if attempt > self.attempt {
             self.first_slot = (self.first_slot + self.filled.min(SLOTS_OF_ATTEMPT)) % SLOTS;
             (self.attempt, self.filled) = (attempt, 0);
         }
-        for line in lines {
-            let line = cut(line, self.next, attempt, now);
+        let mut lines: Vec<LogLine> =
+            lines.into_iter().map(|line| cut(line, attempt, now)).collect();
+        if can_be_known {
+            lines.drain(..self.known(&lines));
+        }
+        let mut filled = Vec::new();
+        let mut bytes: usize = self.lines.iter().map(bytes_of).sum();
+        for mut line in lines {
+            line.number = self.next;
             self.next += 1;
-            let bytes: usize = self.lines.iter().map(bytes_of).sum();
-            if bytes > 0 && bytes + bytes_of(&line) > SLOT_BYTES {
+            let more = bytes_of(&line);
+            if bytes > 0 && bytes + more > SLOT_BYTES {
                 filled.push(self.fill());
+                bytes = 0;
             }
+            bytes += more;
             self.lines.push(line);
         }
         filled
+    }
+
+    /// How many of the first of `lines` are there already: a worker whose request had no answer sends
+    /// its lines again, with further ones behind them.
+    fn known(&self, lines: &[LogLine]) -> usize {
+        let is_same = |(old, new): (&LogLine, &LogLine)| {
+            let new = LogLine { number: old.number, ..new.clone() };
+            *old == new
+        };
+        let tails = (0..self.lines.len()).map(|from| &self.lines[from..]);
+        let known = tails.clone().find(|tail| tail.iter().zip(lines).all(is_same));
+        known.map_or(0, |tail| tail.len().min(lines.len()))
     }
 
     /// Moves the lines to the attempt's next slot.
@@ -160,29 +187,45 @@ fn digest(attempt: u16, lines: &[NewLogLine]) -> Option<String> {
     })
 }
 
-/// The bytes of the fields, as JSON; none if there are none.
-fn bytes_of_fields(fields: &Map<String, serde_json::Value>) -> usize {
-    if fields.is_empty() { 0 } else { serde_json::to_vec(fields).map_or(0, |json| json.len()) }
+/// The bytes of `value` in a record.
+fn bytes_in_json(value: &impl Serialize) -> usize {
+    serde_json::to_vec(value).map_or(0, |json| json.len())
 }
 
+/// The bytes of a line in a record, with the comma.
 fn bytes_of(line: &LogLine) -> usize {
-    LINE_OVERHEAD + line.text.len() + bytes_of_fields(&line.fields)
+    bytes_in_json(line) + 1
 }
 
-/// The line as it is kept: with at most [`MAX_LINE_BYTES`].
-fn cut(line: NewLogLine, number: u64, attempt: u16, now: Timestamp) -> LogLine {
-    let NewLogLine { time, level, mut text, mut fields } = line;
-    let mut cut = false;
-    if bytes_of_fields(&fields) > MAX_FIELDS_BYTES {
-        fields = Map::new();
-        cut = true;
+/// The line as it is kept, without its number: with at most [`MAX_LINE_BYTES`].
+fn cut(line: NewLogLine, attempt: u16, now: Timestamp) -> LogLine {
+    let NewLogLine { time, level, text, fields } = line;
+    let time = time.unwrap_or(now);
+    let mut kept = LogLine { number: 0, attempt, time, level, text, fields, cut: false };
+    if bytes_in_json(&kept.fields) > MAX_FIELDS_BYTES {
+        kept.fields = Map::new();
+        kept.cut = true;
     }
-    let most = MAX_LINE_BYTES - LINE_OVERHEAD - bytes_of_fields(&fields);
-    if text.len() > most {
-        text.truncate(text.floor_char_boundary(most));
-        cut = true;
+    let text = mem::take(&mut kept.text);
+    let mut left = MAX_LINE_BYTES - LINE_OVERHEAD - bytes_in_json(&kept.fields);
+    let end = text.char_indices().find(|(_, char)| {
+        let bytes = match char {
+            '"' | '\\' | '\n' | '\r' | '\t' => 2,
+            control if control.is_ascii_control() => 6,
+            other => other.len_utf8(),
+        };
+        let fits = bytes <= left;
+        left = left.saturating_sub(bytes);
+        !fits
+    });
+    match end {
+        Some((end, _)) => {
+            text[..end].clone_into(&mut kept.text);
+            kept.cut = true;
+        }
+        None => kept.text = text,
     }
-    LogLine { number, attempt, time: time.unwrap_or(now), level, text, fields, cut }
+    kept
 }
 
 /// The content of a record; the default if there is none, or if it cannot be read.
@@ -281,15 +324,20 @@ impl Server {
     ) -> Result<LogPage, Error> {
         let clock = &self.inner.engine.ports().clock;
         let until = clock.machine_now() + wait;
-        let mut cursor = from;
+        let (mut cursor, mut ended_at) = (from, None);
         loop {
             let job = self.job(id, job_type).await?;
             let is_over = match job.life.state {
-                State::Ended { at, .. } => at + LAST_LINES <= self.now(),
+                State::Ended { at, .. } => {
+                    // A clock of development may be frozen.
+                    let seen = *ended_at.get_or_insert_with(|| clock.machine_now());
+                    at + LAST_LINES <= self.now() || seen + LAST_LINES <= clock.machine_now()
+                }
                 State::Scheduled { .. } | State::Running(_) => false,
             };
-            let (mut lines, dropped, has_more) = self.lines(&job, cursor, limit).await?;
-            cursor += lines.len() as u64 + dropped;
+            let LogRange { mut lines, dropped, next, has_more } =
+                self.lines(&job, cursor, limit).await?;
+            cursor = next;
             lines.retain(|line| attempt.is_none_or(|attempt| attempt == line.attempt));
             let now = clock.machine_now();
             if !lines.is_empty() || dropped > 0 || has_more || is_over || now >= until {
@@ -300,19 +348,15 @@ impl Server {
         }
     }
 
-    /// The lines of `job` from number `from` on, how many of that range are not kept, and whether
-    /// there are more.
-    async fn lines(
-        &self,
-        job: &Job,
-        from: u64,
-        limit: usize,
-    ) -> Result<(Vec<LogLine>, u64, bool), Error> {
+    /// The lines of `job` from number `from` on, at most `limit`.
+    async fn lines(&self, job: &Job, from: u64, limit: usize) -> Result<LogRange, Error> {
         let (store, group) = (&self.inner.engine.ports().store, group(job));
         let head = store.records(&[query(head_name(&group), 1)]).await?.pop().unwrap_or_default();
         let head: Head = read(head.first());
-        let next = head.next;
-        let in_head = head.lines.first().map_or(next, |line| line.number);
+        let last = head.next;
+        // All lines have expired meanwhile, and their numbers began again.
+        let from = if from > last { 0 } else { from };
+        let in_head = head.lines.first().map_or(last, |line| line.number);
         let slots = if from < in_head {
             let slots = query(format!("{group}.slot"), SLOTS);
             store.records(&[slots]).await?.pop().unwrap_or_default()
@@ -320,9 +364,20 @@ impl Server {
             Vec::new()
         };
         let (lines, dropped) = page(head, &slots, from, limit);
-        let has_more = from + lines.len() as u64 + dropped < next;
-        Ok((lines, dropped, has_more))
+        let next = from + lines.len() as u64 + dropped;
+        Ok(LogRange { lines, dropped, next, has_more: next < last })
     }
+}
+
+/// Lines of a job whose numbers follow one another.
+struct LogRange {
+    lines: Vec<LogLine>,
+    /// How many of the range are not kept.
+    dropped: u64,
+    /// The number after the range.
+    next: u64,
+    /// Whether there are lines behind the range.
+    has_more: bool,
 }
 
 /// Drops a bounded number of records of lines: those that are over, and the oldest of too many.
@@ -379,7 +434,7 @@ mod tests {
     #[test]
     fn an_attempt_and_a_job_keep_their_latest_lines() {
         let mut log = Log::default();
-        let text = 1024 - LINE_OVERHEAD;
+        let text = 930;
         for attempt in 1..=9 {
             for count in [1, 7, 40, 200] {
                 log.add(attempt, lines(count, text));
@@ -400,24 +455,35 @@ mod tests {
     #[test]
     fn many_short_attempts_keep_their_lines() {
         let mut log = Log::default();
-        for attempt in 1..=50 {
+        for attempt in 1..=300 {
             log.add(attempt, lines(3, 100));
         }
         let (numbers, dropped) = log.page(0, 1000);
-        assert_eq!((numbers, dropped), ((0..150).collect(), 0));
+        assert_eq!((numbers, dropped), ((0..900).collect(), 0));
         assert_eq!(log.page(140, 4), ((140..144).collect(), 0));
-        assert_eq!(log.page(150, 4), (Vec::new(), 0));
+        assert_eq!(log.page(900, 4), (Vec::new(), 0));
     }
 
     #[test]
     fn what_an_attempt_dropped_is_a_gap() {
         let mut log = Log::default();
-        log.add(1, lines(2, 4000));
-        log.add(2, lines(100, 4000));
+        log.add(1, lines(2, 3900));
+        log.add(2, lines(100, 3900));
         let (numbers, dropped) = log.page(0, 1000);
-        assert_eq!((&numbers[..3], numbers.len(), dropped), (&[0, 1, 86][..], 18, 84));
-        assert_eq!(log.page(0, 2), (vec![0, 1], 0));
+        assert_eq!((&numbers[..3], numbers.len(), dropped), (&[0, 86, 87][..], 17, 85));
+        assert_eq!(log.page(0, 2), (vec![0, 86], 85));
         assert_eq!(log.page(2, 1), (vec![86], 84));
+    }
+
+    #[test]
+    fn late_lines_of_an_earlier_attempt_take_no_slots() {
+        let mut log = Log::default();
+        for _ in 0..100 {
+            log.add(2, lines(1, 10));
+            log.add(1, lines(1, 10));
+        }
+        let (numbers, dropped) = log.page(0, 1000);
+        assert_eq!((numbers.len(), dropped, log.head.first_slot), (200, 0, 0));
     }
 
     #[test]
@@ -427,22 +493,30 @@ mod tests {
             let time = Some(Timestamp::from_millis(seconds * 1000));
             vec![NewLogLine { time, text: "a".into(), ..NewLogLine::default() }]
         };
-        for batch in [timed(1), timed(1), timed(2), lines(1, 1), lines(1, 1)] {
+        for batch in [timed(1), timed(1), timed(2), lines(1, 1), timed(1), lines(1, 1)] {
             log.add(1, batch);
         }
         assert_eq!(log.head.next, 4);
+        // The answer to the request with the first of them was lost.
+        log.add(2, timed(5));
+        log.add(2, [timed(5), timed(6)].concat());
+        assert_eq!(log.head.next, 6);
         log.add(2, lines(1, 1));
-        assert_eq!(log.head.next, 5);
+        assert_eq!(log.head.next, 7);
     }
 
     #[test]
     fn a_long_line_is_cut_between_characters() {
-        let text = "é".repeat(MAX_LINE_BYTES);
         let fields: Map<_, _> = [("k".to_owned(), "v".repeat(3000).into())].into_iter().collect();
-        let long = NewLogLine { text, fields, ..NewLogLine::default() };
-        let kept = cut(long, 0, 1, Timestamp::EPOCH);
-        assert!(kept.cut && kept.fields.is_empty() && bytes_of(&kept) <= MAX_LINE_BYTES);
-        let short = NewLogLine { text: "é".into(), ..NewLogLine::default() };
-        assert!(!cut(short, 0, 1, Timestamp::EPOCH).cut);
+        for text in ["é".repeat(MAX_LINE_BYTES), "\u{1}".repeat(5000), "\"".repeat(5000)] {
+            let long = NewLogLine { text, fields: fields.clone(), ..NewLogLine::default() };
+            let kept = cut(long, 1, Timestamp::EPOCH);
+            let bytes = bytes_of(&LogLine { number: u64::MAX, ..kept.clone() });
+            assert!(kept.cut && kept.fields.is_empty(), "{}", kept.text);
+            assert!((MAX_LINE_BYTES - 100..=MAX_LINE_BYTES).contains(&bytes), "{bytes}");
+        }
+        let short = NewLogLine { text: "é\n".into(), ..NewLogLine::default() };
+        let kept = cut(short, 1, Timestamp::EPOCH);
+        assert!(!kept.cut && kept.text == "é\n");
     }
 }

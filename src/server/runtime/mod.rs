@@ -268,7 +268,8 @@ impl Inner {
         let new = accepted.clone().filter(|enqueued| enqueued.new);
         self.on_enqueued(new.map(|enqueued| &enqueued.job));
         for Enqueued { job, merged, .. } in accepted {
-            if let Some(merged) = merged {
+            // A request that changed nothing leaves the job its grant.
+            if let Some(merged) = merged.filter(|merged| merged.left != job.life.version) {
                 self.on_superseded(job, merged.left);
             }
         }

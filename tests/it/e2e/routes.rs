@@ -174,6 +174,9 @@ impl Tour<'_> {
         let explained =
             self.ask(M::GET, "/v1/jobs/{type}/{id}/explain", &[kind, own], none.clone(), 200).await;
         assert_eq!(explained["held_by"]["kind"], "due_time");
+        let log = "/v1/jobs/{type}/{id}/log";
+        let page = self.ask(M::GET, log, &[kind, own], none.clone(), 200).await;
+        assert_eq!(page["lines"], json!([]));
         let explained =
             self.ask(M::GET, "/v1/queues/{queue}/explain", &[queue], none.clone(), 200).await;
         assert_eq!(explained["held"][0]["kind"], "worker", "{explained}");

@@ -98,7 +98,10 @@ impl Setup {
         {
             command.args(["--listen", "127.0.0.1:0"]);
         }
-        if !self.is_dev && !self.args.iter().any(|arg| arg == "--data") {
+        if self.is_dev {
+            // It makes its own directory, which stays if it is killed.
+            command.env("TMPDIR", self.dir.path());
+        } else if !self.args.iter().any(|arg| arg == "--data") {
             command.arg("--data").arg(self.data());
         }
         command.args(&self.args).envs(self.env.iter().map(|(name, value)| (name, value)));

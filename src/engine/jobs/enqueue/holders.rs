@@ -83,7 +83,8 @@ impl Engine {
             let holder = keys.get(&lead.keys[index].0).and_then(|key| key.as_ref().ok());
             if let Some(Ok(Some(job))) = holder.and_then(|id| found.get(id)) {
                 if holds_unique_key(job, lead.job.spec.created_at) {
-                    lead.holder = Some(Box::new(job.clone()));
+                    // A single request that changes no job finds the holder when it is inserted.
+                    lead.holder = lead.is_chain().then(|| Box::new(job.clone()));
                 } else if let Some(freed) = freed(lead, job, answers) {
                     lead = freed;
                 } else {

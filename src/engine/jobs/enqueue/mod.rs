@@ -146,15 +146,16 @@ impl Engine {
         if items.iter().any(EnqueueItem::is_chain) {
             items = Box::pin(self.find_holders(items, &mut answers)).await;
         }
-        for (index, error) in self.store_bodies(&mut items).await {
-            let at = items.iter().position(|item| item.index == index).expect("it is an item");
-            let refused = items.remove(at).request;
-            answers[index] = Some(Box::pin(self.unless_repeated(&refused, error)).await);
-        }
         // Rounds that answered nothing.
         let mut in_vain = 0;
         while !items.is_empty() && in_vain < MAX_ENQUEUE_RETRIES {
             let before = unanswered(&answers);
+            // A request that remains of a chain is one of these in a later round.
+            for (index, error) in self.store_bodies(&mut items).await {
+                let at = items.iter().position(|item| item.index == index).expect("it is an item");
+                let refused = items.remove(at).request;
+                answers[index] = Some(Box::pin(self.unless_repeated(&refused, error)).await);
+            }
             items = Box::pin(self.insert(items, &mut answers)).await;
             in_vain = if unanswered(&answers) < before { 0 } else { in_vain + 1 };
         }
@@ -335,10 +336,11 @@ impl Engine {
         let mut catalog = self.catalog().await?;
         let job_type = self.type_of(&item.request.job_type, &mut catalog).await?;
         let digest = item.job.spec.request_digest;
-        let Job { spec, mut life, .. } =
+        let Job { mut spec, mut life, .. } =
             self.resolve(&item.request, &catalog, &job_type, digest, self.now())?;
-        // The job keeps its id and revision, the replies that it inherited with its key, and its
-        // body, which may be an object by now.
+        // The job keeps its id and revision, the replies and requests that it inherited with its key,
+        // and its body, which may be an object by now.
+        Arc::make_mut(&mut spec).merged.clone_from(&item.job.spec.merged);
         life.revision = item.job.life.revision;
         life.processed_replies = mem::take(&mut item.job.life.processed_replies);
         (item.job.spec, item.job.life, item.type_version) = (spec, life, job_type.version);

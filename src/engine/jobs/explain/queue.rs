@@ -246,7 +246,8 @@ impl Engine {
 /// What runs under the grants of the queue, the heaviest type first.
 fn running_types(next: &NextTick) -> Vec<TypeUse> {
     let mut types: BTreeMap<&TypeName, (u64, u64)> = BTreeMap::new();
-    for grant in next.view.iter().flat_map(LedgerView::live) {
+    let live = next.view.iter().flat_map(LedgerView::live);
+    for grant in live.filter(|grant| grant.waits_until.is_none()) {
         let (jobs, weight) = types.entry(&grant.job_type).or_default();
         *jobs += 1;
         *weight += if grant.critical { 0 } else { u64::from(grant.weight) };

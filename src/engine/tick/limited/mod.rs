@@ -151,6 +151,7 @@ impl Engine {
             }
             if may_be_old && let Some(newer) = self.newer_view(context, cache, &decision).await? {
                 (cache.view, may_be_old) = (Some(newer), false);
+                closed.clear();
                 continue;
             }
             return self.commit_limited(context, cache, known, decision).await;

@@ -248,10 +248,14 @@ pub async fn heartbeat(
     };
     let beat = api.server.heartbeat(beat).await?;
     if !ask.log.is_empty() {
-        let job = api.server.engine().cached_jobs(std::slice::from_ref(&id)).await?.pop();
+        let jobs = api.server.engine().cached_jobs(std::slice::from_ref(&id)).await;
+        let job = jobs.ok().and_then(|mut jobs| jobs.pop());
         let job = job.and_then(|job| job.ok().flatten());
         let log = job.and_then(|job| AttemptLog::new(&job, ask.attempt, ask.log));
-        api.server.add_log(log.into_iter().collect()).await?;
+        // The lease is extended, and no attempt may end because of its log.
+        if let Err(error) = api.server.add_log(log.into_iter().collect()).await {
+            tracing::warn!(job = %id, %error, "log lines of a heartbeat were not stored");
+        }
     }
     Ok(accept.ok(BeatView { cancel: beat.cancel, expires_at: beat.expires_at }).into_response())
 }

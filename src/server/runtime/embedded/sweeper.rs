@@ -1,7 +1,7 @@
 //! The sweeper: expiry, deadlines, ended leases, retention, retry decisions and pending replies.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, HashMap},
     sync::Arc,
     time::Duration,
 };
@@ -117,7 +117,7 @@ impl Sweeper {
     /// Records how many jobs there are, and how long the oldest one of each queue has been due.
     async fn measure_depths(&mut self, inner: &Arc<Inner>) -> Result<(), Error> {
         let depths = inner.engine.ports().store.depth(None).await?.counts;
-        self.measure_phases(inner, &depths).await?;
+        self.measure_phases(inner, &depths).await;
         let mut types: BTreeMap<QueueName, Vec<TypeName>> = BTreeMap::new();
         let mut running: BTreeMap<QueueName, u64> = BTreeMap::new();
         for depth in depths.into_iter().filter(|depth| depth.jobs > 0) {
@@ -145,17 +145,23 @@ impl Sweeper {
     }
 
     /// Records how many jobs there are in each phase.
-    async fn measure_phases(&mut self, inner: &Arc<Inner>, depths: &[Depth]) -> Result<(), Error> {
-        let queues: BTreeSet<&QueueName> = depths.iter().map(|depth| &depth.queue).collect();
+    async fn measure_phases(&mut self, inner: &Arc<Inner>, depths: &[Depth]) {
+        let mut queues: BTreeMap<&QueueName, Vec<Depth>> = BTreeMap::new();
+        for depth in depths {
+            queues.entry(&depth.queue).or_default().push(depth.clone());
+        }
         let share = MAX_MEASURED_LATER / queues.len().max(1) as u32;
         let most = share.clamp(10, 1000);
         let (now, mut counts) = (inner.engine.now(), BTreeMap::new());
-        for queue in queues {
-            let of_queue = inner.engine.count_phases(queue, depths, None, now, most).await?;
-            counts.insert(queue.clone(), of_queue);
+        for (queue, depths) in queues {
+            match inner.engine.count_phases(queue, &depths, None, now, most).await {
+                Ok(of_queue) => {
+                    counts.insert(queue.clone(), of_queue);
+                }
+                Err(error) => tracing::warn!(%queue, %error, "its jobs by phase cannot be counted"),
+            }
         }
         self.gauges.jobs(&counts);
-        Ok(())
     }
 
     /// Calls retry strategies in turn, each at most once at a time.

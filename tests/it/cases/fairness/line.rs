@@ -108,7 +108,9 @@ async fn a_job_that_waits_for_its_retry_holds_back_the_rest() {
         let explained = harness.explain(&a2.id).await;
         let by = explained.held_by.unwrap();
         assert_eq!((by.kind, by.name.as_deref()), ("order", Some(a1.id.as_str())));
-        let held = harness.explain_queue(&|_| polling()).await.held;
+        let explained = harness.explain_queue(&|_| polling()).await;
+        assert_eq!(explained.running.len(), 0, "{:?}", explained.running);
+        let held = explained.held;
         let held: Vec<_> = held.iter().map(|held| (held.by.kind, held.jobs)).collect();
         assert_eq!(held, [("order", 1)]);
         // Another process finds the same ledger.
@@ -127,6 +129,32 @@ async fn a_job_that_waits_for_its_retry_holds_back_the_rest() {
         assert_eq!(last[0].life.attempt, 3);
         harness.succeed(&last).await;
         assert_eq!(ids(&lease(&mut harness).await), ids(&[a2]));
+    }
+}
+
+#[tokio::test]
+async fn jobs_that_started_before_strict_order_retry_one_by_one() {
+    for mut harness in in_line().await {
+        let config = |strict_order| QueueConfig {
+            partition_by: Some("tenant".into()),
+            concurrency: Some(5),
+            strict_order,
+            ..QueueConfig::default()
+        };
+        harness.set_queue(config(false)).await;
+        let [first, second] = enqueued(&harness, ["a", "a"]).await;
+        let runs = lease(&mut harness).await;
+        assert_eq!(runs.len(), 2);
+        harness.set_queue(config(true)).await;
+        for run in &runs {
+            settle(&mut harness, run, failed()).await;
+        }
+        harness.wait(9);
+        for job in [first, second] {
+            let run = lease(&mut harness).await;
+            assert_eq!(ids(&run), ids(&[job]));
+            harness.succeed(&run).await;
+        }
     }
 }
 

@@ -201,6 +201,23 @@ async fn requests_of_one_call_are_merged_in_their_order() {
     }
 }
 
+/// The first request is answered by its id, and the second alone changes no job.
+#[tokio::test]
+async fn a_repeated_call_makes_no_second_job_with_its_key() {
+    for harness in every_store_and_table() {
+        harness.set_type("work", TypeConfig::default()).await;
+        let batch = || {
+            let own = NewJob { id: Some(name("own")), ..replacing("1") };
+            vec![own, with_rule("2", unique())]
+        };
+        for _ in 0..2 {
+            for answer in harness.engine.enqueue(batch()).await {
+                assert_eq!(answer.unwrap().job.id.as_str(), "own");
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_repeat_of_a_merged_request_changes_nothing() {
     for mut harness in every_store_and_table() {

@@ -37,7 +37,13 @@ fn holds(job: &Job) -> bool {
         State::Running(_) => true,
         State::Scheduled { run_at, waiting } => {
             let planned = job.life.history.last().and_then(|entry| entry.retry_at);
-            job.life.attempt > 0 && (waiting != Waiting::Due || planned == Some(run_at))
+            let due = match waiting {
+                Waiting::Due => Some(run_at),
+                Waiting::Window { due } => Some(due),
+                Waiting::Retry | Waiting::Throttler | Waiting::RetryDecision => None,
+            };
+            // A caller that postpones it moves it aside.
+            job.life.attempt > 0 && due.is_none_or(|due| planned.is_some_and(|at| due <= at))
         }
         State::Ended { .. } => false,
     }

@@ -95,7 +95,7 @@ async fn log_lines_of_attempts_are_read_by_page() {
     assert_eq!(ask(&router, "POST", path, &held, body).await.0.status(), 400);
     let reports = json!([
         {"id": "j1", "attempt": 1, "status": "released", "log": [line("three")]},
-        {"id": "j2", "attempt": 1, "status": "released", "log": [line("of nobody")]},
+        {"id": "j2", "attempt": 1, "status": "released", "log": [line("of no job")]},
     ]);
     json(&router, "POST", "/v1/leases", json!({"max": 0, "reports": reports})).await;
     let second = lease().await;

@@ -175,7 +175,7 @@ impl Task {
             }
         }
         self.leases = waiting;
-        self.expire_leases(inner.engine.now(), false);
+        self.expire_leases(inner.engine.ports().clock.machine_now(), false);
         inner.engine.now() + ERROR_BACKOFF
     }
 }

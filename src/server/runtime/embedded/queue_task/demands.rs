@@ -45,6 +45,7 @@ impl Task {
             demands.push(self.slot_demand(pushed, &slot, inner.options.push_slots));
             requesters.push(Requester::Slot(slot));
         }
+        let workers = self.worker_capacities(inner, catalog, reports);
         for (index, waiting) in self.leases.iter().enumerate() {
             let call = &waiting.call;
             if call.is_gone() || is_drained(catalog, call.worker.as_deref()) {
@@ -57,7 +58,7 @@ impl Task {
             demands.push(Demand {
                 types,
                 capacity: call.max,
-                min: least(inner, call),
+                min: least(inner, call, &workers),
                 worker: call.worker.clone(),
                 lease: call.lease,
                 dispatch: Dispatch::Claim,
@@ -65,7 +66,6 @@ impl Task {
             });
             requesters.push(Requester::Lease(index));
         }
-        let workers = self.worker_capacities(inner, catalog, reports);
         (TickInput { demands, workers, ..TickInput::default() }, requesters)
     }
 
@@ -125,11 +125,11 @@ impl Task {
 }
 
 /// How many jobs `call` gets at least: any number once its wait is over, and no more than its
-/// worker may run.
-fn least(inner: &Inner, call: &LeaseCall) -> u32 {
+/// worker may start, by `capacities`.
+fn least(inner: &Inner, call: &LeaseCall, capacities: &BTreeMap<String, u32>) -> u32 {
     if call.until <= inner.engine.ports().clock.machine_now() {
         return 0;
     }
-    let capacity = call.worker.as_deref().and_then(|name| inner.workers.capacity(name));
-    capacity.map_or(call.min, |capacity| call.min.min(capacity))
+    let capacity = call.worker.as_ref().and_then(|name| capacities.get(name));
+    capacity.map_or(call.min, |capacity| call.min.min(*capacity))
 }
