@@ -46,18 +46,19 @@ pub struct QueueStatus {
     /// they are stored; on AWS until the last of their hour is deleted.
     #[schema(value_type = BTreeMap<String, u64>)]
     pub depth: BTreeMap<Cow<'static, str>, u64>,
-    /// How many of them are in each phase, by the name of the phase. Of the jobs that are due later,
-    /// the soonest 1000 are looked at; further ones count as `scheduled`, and so do ready ones
-    /// beyond 100000 then. On AWS the phases are those of `counted_at`.
+    /// How many of them are in each phase, by the name of the phase. Of the jobs that are due
+    /// later, the soonest 1000 are looked at, in a list of queues 100; further ones count as
+    /// `scheduled`, and so do ready ones beyond 100000 then. On AWS the phases are those of
+    /// `counted_at`.
     #[serde(default, deserialize_with = "or_default")]
     #[schema(value_type = BTreeMap<String, u64>)]
     pub phases: BTreeMap<Cow<'static, str>, u64>,
-    /// When `depth`, `phases`, and the `running_weight` of a queue without limits, were counted, on AWS;
-    /// absent if they are those of the answer. The maintenance sweep counts each minute.
+    /// When `depth`, `phases`, and the `running_weight` of a queue without limits, were counted, on
+    /// AWS; absent if they are those of the answer. The maintenance sweep counts each minute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counted_at: Option<Timestamp>,
-    /// Whether there may have been more jobs than `depth` has: on AWS, at most 2000 that are due, and
-    /// 1000 that are due in each later hour, are counted.
+    /// Whether there may have been more jobs than `depth` has: on AWS, at most 2000 that are due,
+    /// and 1000 that are due in each later hour, are counted.
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "std::ops::Not::not")]
     pub depth_at_least: bool,
     /// How many jobs are due and wait for admission or a worker, counted up to 100000; on AWS up to

@@ -25,8 +25,8 @@ pub struct LeaseBody<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<String>>)]
     pub types: Option<Vec<TypeName>>,
-    /// At most this many, 0 to 1000 (default 1). With 0 the call only reports, and gets the leases of
-    /// the call that it repeats.
+    /// At most this many, 0 to 1000 (default 1). With 0 the call only reports, and gets the leases
+    /// of the call that it repeats.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max: Option<u32>,
     /// At least this many, 0 to `max` (default 1, and 0 is 1), unless the wait ends: then what is
@@ -42,9 +42,9 @@ pub struct LeaseBody<'a> {
     /// in `retry_after_seconds`. Any other server holds the request for `wait_seconds`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_pause_seconds: Option<Seconds>,
-    /// The name of the request: 16 to 128 bytes, such as a UUID. A worker that has no answer repeats
-    /// the request with it, and gets the same leases while they last; a repeat renews them. The next
-    /// request has another one.
+    /// The name of the request: 16 to 128 bytes, such as a UUID. A worker that has no answer
+    /// repeats the request with it, and gets the same leases while they last; a repeat renews them.
+    /// The next request has another one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
     /// The worker's name, at most 128 bytes.
@@ -147,8 +147,8 @@ pub struct ReportBody<'a> {
     /// 315360000).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay_seconds: Option<Seconds>,
-    /// Log lines of the attempt since its latest heartbeat, oldest first. At most 64 KiB of an attempt
-    /// and 256 KiB of a job are kept, the latest.
+    /// Log lines of the attempt since its latest heartbeat, oldest first. At most 64 KiB of an
+    /// attempt and 256 KiB of a job are kept, the latest.
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     pub log: Vec<NewLogLine>,
@@ -242,8 +242,8 @@ pub struct HeartbeatBody<'a> {
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = AnyValue, required = false)]
     pub checkpoint: Option<&'a RawValue>,
-    /// Log lines of the attempt since its heartbeat before, oldest first. At most 64 KiB of an attempt
-    /// and 256 KiB of a job are kept, the latest.
+    /// Log lines of the attempt since its heartbeat before, oldest first. At most 64 KiB of an
+    /// attempt and 256 KiB of a job are kept, the latest.
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     pub log: Vec<NewLogLine>,

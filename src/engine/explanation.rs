@@ -34,8 +34,8 @@ pub struct Explanation {
 /// What holds a job.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HeldBy {
-    /// `due_time`, `snoozed`, `window`, `paused`, `ledger`, `concurrency`, `type_concurrency`, `constraint`,
-    /// `throttler`, `order`, `worker` or `retry`.
+    /// `due_time`, `snoozed`, `window`, `paused`, `ledger`, `concurrency`, `type_concurrency`,
+    /// `constraint`, `throttler`, `order`, `worker` or `retry`.
     pub kind: &'static str,
     /// The name of the type, constraint or plugin; of `order`, the job of the same partition that
     /// goes first, in a queue with strict order.

@@ -19,14 +19,15 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-/// Waiting grants whose jobs one tick reads at most: of twice as many jobs as it can start, and a few.
+/// Waiting grants whose jobs one tick reads at most: of twice as many jobs as it can start, and a
+/// few.
 const MAX_HEADS: usize = 256;
 const MORE_HEADS: usize = 8;
 
 /// Whether `job` has started, and holds back the jobs behind it while it waits.
 ///
-/// A caller that postpones a job that waits for its next attempt moves it aside: it is due later than
-/// its latest attempt left it for.
+/// A caller that postpones a job that waits for its next attempt moves it aside: it is due later
+/// than its latest attempt left it for.
 pub(crate) fn keeps_place(job: &Job) -> bool {
     let State::Scheduled { run_at, waiting } = job.life.state else { return false };
     let planned = job.life.history.last().and_then(|entry| entry.retry_at);
@@ -52,8 +53,8 @@ fn waiting_grant(limits: &Limits, job: &Job, now: Timestamp) -> Option<Grant> {
 }
 
 impl TickPlan {
-    /// Grants `job`, whose grant is released, its place while it waits for its next attempt. Returns
-    /// whether it has one.
+    /// Grants `job`, whose grant is released, its place while it waits for its next attempt.
+    /// Returns whether it has one.
     fn keep_place(&mut self, limits: &Limits, job: &Job, now: Timestamp) -> bool {
         let Some(grant) = waiting_grant(limits, job, now) else { return false };
         self.again |= grant.waits_until.is_some_and(|at| at <= now);
@@ -139,8 +140,8 @@ impl Search<'_> {
             types.contains(&grant.job_type) && !self.admission.closed_to(&grant.job_type)
         });
         heads.sort_by_key(|grant| (grant.waits_until, &grant.job));
-        // Jobs that started before the queue had strict order, or whose partition has changed since,
-        // may share a place: only one of them starts, and none while another one runs.
+        // Jobs that started before the queue had strict order, or whose partition has changed
+        // since, may share a place: only one of them starts, and none while another one runs.
         let running = live(view, &released).chain(self.plan.delta.granted.iter());
         let mut busy: BTreeSet<String> =
             running.filter(|grant| grant.waits_until.is_none()).filter_map(place).collect();
@@ -194,8 +195,8 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Offers the first job of each partition that is not in `taken`, in turn. The jobs of all types
-    /// count, also those that no worker takes.
+    /// Offers the first job of each partition that is not in `taken`, in turn. The jobs of all
+    /// types count, also those that no worker takes.
     async fn offer_first_of_each(&mut self, taken: &mut BTreeSet<String>) -> Result<(), Error> {
         if self.admission.closed(false) || self.capacities.total() == 0 {
             return Ok(());

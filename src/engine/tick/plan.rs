@@ -70,10 +70,14 @@ pub(super) struct TickPlan {
     pub(super) decided: bool,
 }
 
+/// How often a tick decides again without the demands that would get fewer jobs than they require.
+const MAX_GATHERING_PASSES: usize = 3;
+
 impl TickPlan {
     /// The `demands` that this plan gives fewer jobs than they require, in addition to `closed`, and
-    /// those that would get too few of the same types instead.
-    pub(super) fn unmet(&self, demands: &[Demand], closed: &[usize]) -> Vec<usize> {
+    /// those that would get too few of the same types instead. After some passes, all others that
+    /// require several wait for the next tick.
+    pub(super) fn unmet(&self, demands: &[Demand], closed: &[usize], pass: usize) -> Vec<usize> {
         if demands.iter().all(|demand| demand.min <= 1) {
             return Vec::new();
         }
@@ -92,8 +96,16 @@ impl TickPlan {
             };
             taken[index] == 0 && unmet.iter().any(like)
         };
-        let alike = (0..demands.len()).filter(|index| !closed.contains(index) && is_like(*index));
-        unmet.iter().copied().chain(alike).collect()
+        if unmet.is_empty() {
+            return unmet;
+        }
+        let is_last = pass >= MAX_GATHERING_PASSES;
+        let others = (0..demands.len()).filter(|index| {
+            !closed.contains(index)
+                && !unmet.contains(index)
+                && (is_like(*index) || (is_last && least(*index) > 1))
+        });
+        unmet.iter().copied().chain(others).collect()
     }
 
     /// Plans the next tick for `at`, unless it is planned for earlier.

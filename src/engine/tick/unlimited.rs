@@ -72,8 +72,9 @@ impl Engine {
         let capacity = input.demands.iter().map(|demand| demand.capacity).sum();
         let window = cache.spread.window(capacity);
         let window = window.map(|window| (window, self.ports.entropy.fraction()));
-        let (mut closed, mut next_start_at) = (Vec::new(), None);
+        let (mut closed, mut next_start_at, mut pass) = (Vec::new(), None, 0);
         let (mut plan, mut answers) = loop {
+            pass += 1;
             let mut plan = TickPlan {
                 scan_cursor: scan_cursor.clone(),
                 last_partition: cache.last_partition.clone(),
@@ -85,7 +86,7 @@ impl Engine {
             self.search_unlimited(&attempt, &mut plan, candidates, window, now).await?;
             // What an attempt found for a demand with too few jobs wakes the queue all the same.
             plan.wake_to_start(next_start_at);
-            let unmet = plan.unmet(&input.demands, &closed);
+            let unmet = plan.unmet(&input.demands, &closed, pass);
             if unmet.is_empty() {
                 break (plan, answers);
             }

@@ -143,8 +143,8 @@ fn answers_of(
     (0..count).map_while(answer).collect()
 }
 
-/// Adds the log lines of the accepted reports. If they cannot be stored, these are answered with the
-/// error: a worker sends them again.
+/// Adds the log lines of the accepted reports. If they cannot be stored, these are answered with
+/// the error: a worker sends them again.
 async fn add_logs(
     api: &Api,
     logs: Vec<Vec<NewLogLine>>,

@@ -101,8 +101,8 @@ impl Server {
         }
         let presence = poll.presence().while_latest(turn.latest());
         let mut leased = self.lease_from(selections, request, until, presence).await?;
-        // The call that this one repeats may have claimed jobs after they were looked for. A call that
-        // was repeated itself must neither renew the leases of its repeat nor hand them back.
+        // The call that this one repeats may have claimed jobs after they were looked for. A call
+        // that was repeated itself must neither renew the leases of its repeat nor hand them back.
         if !turn.is_superseded() && (leased.jobs.is_empty() || turn.is_repeat()) {
             leased.jobs = self.repeated_leases(&call, lease, bounds).await?;
             if turn.is_superseded() {

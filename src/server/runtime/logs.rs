@@ -9,12 +9,13 @@
 //!   4 KiB    4 KiB          4 KiB          the latest lines, up to 4 KiB
 //! ```
 //!
-//! A head that is full goes into a slot as a whole. An attempt fills 15 slots and then its own first
-//! ones again; attempts follow one another around the ring, and the last lines of one are in the
-//! first slot of the next. So an attempt has about 64 KiB and a job 256 KiB, and an addition reads and
-//! writes the head only, and the slots that it fills.
+//! A head that is full goes into a slot as a whole. An attempt fills 15 slots and then its own
+//! first ones again; attempts follow one another around the ring, and the last lines of one are in
+//! the first slot of the next. So an attempt has about 64 KiB and a job 256 KiB, and an addition
+//! reads and writes the head only, and the slots that it fills.
 //!
-//! Nothing depends on log lines. Additions for one job at the same time may lose lines of one of them.
+//! Nothing depends on log lines. Additions for one job at the same time may lose lines of one of
+//! them.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -159,8 +160,8 @@ impl Head {
         filled
     }
 
-    /// How many of the first of `lines` are there already: a worker whose request had no answer sends
-    /// its lines again, with further ones behind them.
+    /// How many of the first of `lines` are there already: a worker whose request had no answer
+    /// sends its lines again, with further ones behind them.
     fn known(&self, lines: &[LogLine]) -> usize {
         let is_same = |(old, new): (&LogLine, &LogLine)| {
             let new = LogLine { number: old.number, ..new.clone() };
@@ -308,8 +309,9 @@ impl Server {
         Ok(())
     }
 
-    /// A page of the log lines of a job, oldest first: those from number `from` on, at most `limit`,
-    /// and only of `attempt` if one is given. If there are none yet, waits for some, at most `wait`.
+    /// A page of the log lines of a job, oldest first: those from number `from` on, at most
+    /// `limit`, and only of `attempt` if one is given. If there are none yet, waits for some, at
+    /// most `wait`.
     ///
     /// # Errors
     ///

@@ -21,8 +21,10 @@ use tidegate_engine::{
 
 /// The status of a queue says what holds this many due jobs, at most.
 const MAX_STATUS_JOBS: u32 = 100;
-/// Most jobs due later that a status reads, to know whether they are retries.
+/// Most jobs due later that a status reads, to know whether they are retries: of one queue, and of
+/// each queue of a list, which dashboards ask for every other second.
 const MAX_STATUS_LATER: u32 = 1000;
+const MAX_LISTED_LATER: u32 = 100;
 /// A list of queues says what holds their jobs as it was this long ago, at most: each answer takes
 /// reads and a call of the throttler, and dashboards ask every other second.
 const MAX_EXPLANATION_AGE: Duration = Duration::from_secs(1);
@@ -241,8 +243,8 @@ impl Server {
         } else {
             self.explain_for_status(name, depths, max_age).await?
         };
-        let counts =
-            engine.count_phases(name, &depths.counts, Some(&due), now, MAX_STATUS_LATER).await?;
+        let most = if max_age.is_zero() { MAX_STATUS_LATER } else { MAX_LISTED_LATER };
+        let counts = engine.count_phases(name, &depths.counts, Some(&due), now, most).await?;
         let mut phases: BTreeMap<&'static str, u64> = BTreeMap::new();
         for ((_, phase), jobs) in counts {
             *phases.entry(phase.as_str()).or_default() += jobs;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate_core::{job::type_config::TypeConfig, time::Seconds};
 use tidegate_engine::{Demand, Dispatch, TickInput, TickOutcome, request::NewJob};
 
-use super::harness::{Harness, demand, every_store_and_table, work};
+use super::harness::{Harness, demand, every_store_and_table, of_type, work};
 
 /// A demand for `min` to `capacity` jobs.
 fn at_least(min: u32, capacity: u32) -> Demand {
@@ -69,6 +69,26 @@ async fn jobs_too_few_for_one_demand_go_to_another() {
         let outcome = tick(&mut harness, demands).await;
         let takers: Vec<usize> = outcome.claimed.iter().map(|claimed| claimed.demand).collect();
         assert_eq!(takers, [2, 2]);
+    }
+}
+
+/// The first pass serves the first demand too few jobs, and so on: without a bound, each takes a pass.
+#[tokio::test]
+async fn many_demands_with_too_few_jobs_end_after_some_passes() {
+    for mut harness in with_and_without_a_limit().await {
+        for number in 0..8 {
+            harness.set_type(&format!("t{number}"), TypeConfig::default()).await;
+            harness.enqueue(of_type(&format!("t{number}"))).await;
+        }
+        let of = |number: usize, min| {
+            let job_type = format!("t{number}");
+            Demand { min, ..demand(&[&job_type], 5, Dispatch::Claim) }
+        };
+        let mut demands: Vec<Demand> = (0..7).map(|number| of(number, 2)).collect();
+        demands.push(of(7, 0));
+        let outcome = tick(&mut harness, demands).await;
+        let takers: Vec<usize> = outcome.claimed.iter().map(|claimed| claimed.demand).collect();
+        assert_eq!(takers, [7]);
     }
 }
 

@@ -128,8 +128,9 @@ impl Engine {
     ) -> Result<Option<TickOutcome>, Error> {
         let limits = context.limits;
         let mut may_be_old = context.from_cache;
-        let (mut closed, mut next_start_at) = (Vec::new(), None);
+        let (mut closed, mut next_start_at, mut pass) = (Vec::new(), None, 0);
         loop {
+            pass += 1;
             let context = &TickContext { closed: &closed, ..*context };
             let decided_under = cache.view().map_or(0, |view| view.ledger.config_version);
             // At version 0 the queue has no configuration. The commit requires that it still has
@@ -143,7 +144,7 @@ impl Engine {
             let mut decision = self.decide_limited(context, cache, known).await?;
             // What an attempt found for a demand with too few jobs wakes the queue all the same.
             decision.plan.wake_to_start(next_start_at);
-            let unmet = decision.plan.unmet(&context.input.demands, context.closed);
+            let unmet = decision.plan.unmet(&context.input.demands, context.closed, pass);
             if !unmet.is_empty() {
                 next_start_at = decision.plan.next_start_at;
                 closed.extend(unmet);
