@@ -50,9 +50,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_missing_server_says_what_to_do() {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = base_url(&listener.local_addr().unwrap().to_string()).unwrap();
-        drop(listener);
+        // Bound and not listened on, so that no other program can listen there.
+        let closed = tokio::net::TcpSocket::new_v4().unwrap();
+        closed.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let url = base_url(&closed.local_addr().unwrap().to_string()).unwrap();
         let err = Client::new(url, None).unwrap().get(&["jobs"]).send().await.unwrap_err();
         assert!(
             err.to_string().contains("refused") && err.to_string().contains("tidegate serve"),

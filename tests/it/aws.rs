@@ -32,6 +32,8 @@ use tidegate_core::{
     target::{Complete, ExternalTarget},
 };
 
+use crate::e2e::target::ClosedPort;
+
 fn target(config: &SdkConfig) -> AwsTarget {
     AwsTarget::new(config, Arc::new(HttpTarget::new(Guard::default()).unwrap()))
 }
@@ -225,9 +227,9 @@ async fn not_connected_differs_from_an_unknown_outcome() {
     let silent = format!("http://{}", listener.local_addr().unwrap());
     let brief = ServiceMessage { timeout: Duration::from_millis(200), ..message(&queue(&silent)) };
     assert_eq!(target(&at(&silent)).send(brief).await.unwrap_err(), TargetError::TimedOut);
-    drop(listener);
+    let closed = ClosedPort::new();
     assert!(matches!(
-        target(&at(&silent)).send(message(&queue(&silent))).await.unwrap_err(),
+        target(&at(&closed.url)).send(message(&queue(&closed.url))).await.unwrap_err(),
         TargetError::NotConnected(_)
     ));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -19,7 +19,13 @@ mod examples;
 mod generated;
 mod structure;
 
-use std::{collections::BTreeMap, fmt, fs, net::TcpListener, path::Path, process::Command};
+use std::{
+    collections::{BTreeMap, HashSet},
+    fmt, fs,
+    net::TcpListener,
+    path::Path,
+    process::Command,
+};
 
 use crate::e2e::serve::remove_variables;
 
@@ -127,9 +133,15 @@ fn run(script: &str, files: &[(String, String)]) -> Ran {
     Ran { good: output.status.success(), out, err, dir }
 }
 
-/// Ports that no process listens on, all different.
+/// Ports that no process listens on, all different. They are below those that systems give to
+/// outgoing connections, one of which could take the port of a server while it restarts.
 fn free_ports(count: usize) -> Vec<String> {
-    let listeners: Vec<TcpListener> =
-        (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    listeners.iter().map(|port| port.local_addr().unwrap().port().to_string()).collect()
+    let mut ports = HashSet::new();
+    while ports.len() < count {
+        let port = rand::random_range(10_000..32_000_u16);
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            ports.insert(port.to_string());
+        }
+    }
+    ports.into_iter().collect()
 }

@@ -8,7 +8,7 @@
 mod api;
 mod contract;
 pub(crate) mod serve;
-mod target;
+pub(crate) mod target;
 mod wait;
 mod wrong_lists;
 

@@ -101,8 +101,17 @@ impl Drop for Target {
     }
 }
 
-/// A URL without a listener.
-pub fn url_without_listener() -> String {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    format!("http://{}/", listener.local_addr().unwrap())
+/// A port that refuses connections. It stays bound, so that no other program can listen on it while
+/// the test runs.
+pub struct ClosedPort {
+    pub url: String,
+    _socket: tokio::net::TcpSocket,
+}
+
+impl ClosedPort {
+    pub fn new() -> Self {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        Self { url: format!("http://{}", socket.local_addr().unwrap()), _socket: socket }
+    }
 }

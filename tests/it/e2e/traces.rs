@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::{
     serve::{Setup, Tidegate},
-    target::{Call, Target, url_without_listener},
+    target::{Call, ClosedPort, Target},
     wait::until,
 };
 
@@ -397,8 +397,9 @@ async fn without_a_collector_a_trace_goes_on_as_it_came() {
 
 #[tokio::test]
 async fn a_dead_collector_delays_no_job_and_is_logged_once() {
+    let closed = ClosedPort::new();
     let setup = Setup::new()
-        .env("TIDEGATE_TRACING__OTLP_ENDPOINT", url_without_listener())
+        .env("TIDEGATE_TRACING__OTLP_ENDPOINT", &closed.url)
         .env("TIDEGATE_SHUTDOWN_SECONDS", "2");
     let mut tide = setup.start().await;
     let worker = Target::start(|_| async { StatusCode::OK }).await;

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use bytes::Bytes;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpSocket, TcpStream},
     sync::oneshot,
     task::JoinHandle,
 };
@@ -101,9 +101,10 @@ async fn a_call_sends_headers_and_body_and_returns_the_answer() {
 
 #[tokio::test]
 async fn a_refused_connection_is_not_connected() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
+    // Bound and not listened on, so that no other program can listen there.
+    let closed = TcpSocket::new_v4().unwrap();
+    closed.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = closed.local_addr().unwrap();
     let Err(TargetError::NotConnected(reason)) = call(format!("http://{address}/key=secret")).await
     else {
         panic!("connected")

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{at_once, says};
 use crate::e2e::{
     serve::{Setup, Tidegate},
-    target::{Target, url_without_listener},
+    target::{ClosedPort, Target},
 };
 
 #[tokio::test]
@@ -238,8 +238,9 @@ async fn a_long_retry_after_ends_the_attempt_and_is_the_least_wait() {
 #[tokio::test]
 async fn an_unreachable_target_is_retried_and_then_costs_an_attempt() {
     let tide = Tidegate::start().await;
+    let closed = ClosedPort::new();
     for (name, delivery) in [("a", "at_least_once"), ("b", "at_most_once")] {
-        let config = json!({"target": {"url": url_without_listener()}, "max_attempts": 1, "delivery": delivery, "response_timeout_seconds": 1, "retry": at_once()});
+        let config = json!({"target": {"url": closed.url}, "max_attempts": 1, "delivery": delivery, "response_timeout_seconds": 1, "retry": at_once()});
         tide.job_type(name, config).await;
         let id = tide.enqueue_a(name).await;
         let job = tide.job_in(&id, "failed").await;
