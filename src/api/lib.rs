@@ -17,8 +17,10 @@ mod audit;
 pub mod client;
 mod config;
 mod dev;
+mod errors;
 mod event;
 mod explanation;
+mod filter;
 mod job;
 mod lease;
 mod log;
@@ -38,6 +40,7 @@ pub use config::{
     SchedulePage, ScheduleView, TriggerPage, TriggerView,
 };
 pub use dev::{DevClockBody, DevClockView};
+pub use errors::{ErrorGroup, ErrorPage};
 pub use event::{
     Applied, CloudEvent, DeadLetterPage, DeadLetterView, EventAnswer, EventBatch, EventResult,
     Ingested, ReplayDeadLetters, Replayed, ReplayedDeadLetters, TriggerAction,
@@ -45,6 +48,7 @@ pub use event::{
 pub use explanation::{
     Explanation, HeldBy, HeldJobs, QueueExplanation, TypeUse, TypeWorkers, WorkerStatus,
 };
+pub use filter::{FilterBody, Words};
 pub use job::{
     BatchBody, BatchJob, BatchResult, BatchView, Bodies, EntryView, FailureView, JobPage, JobView,
     NewJobBody, PatchBody, ReplayBody, RunningView, ShortView, without_query,
@@ -56,8 +60,8 @@ pub use lease::{
 pub use log::{LogLevel, LogLine, LogPage, NewLogLine};
 pub use operate::{CheckView, Doctor, Health};
 pub use operation::{
-    BulkBody, BulkChanges, BulkKind, BulkPatchBody, BulkReplayBody, FilterBody, Operation,
-    OperationView, SkippedJob, Words,
+    BulkBody, BulkChanges, BulkKind, BulkPatchBody, BulkReplayBody, Operation, OperationView,
+    SkippedJob,
 };
 pub use plugin::{
     CompiledView, Difference, FaultView, LogView, LogsView, PluginHealth, PluginPage, PluginUser,

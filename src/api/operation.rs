@@ -4,10 +4,12 @@
 use serde::{Deserialize, Serialize};
 use tidegate_core::{
     calendar::window::Window,
-    job::{Attributes, JobId, QueueName, TypeName, Value as AttributeValue},
+    job::JobId,
     strict::{or_default, present},
     time::Timestamp,
 };
+
+use crate::FilterBody;
 
 /// Which jobs.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
@@ -15,15 +17,18 @@ use tidegate_core::{
 #[schema(as = Bulk)]
 pub struct BulkBody {
     /// What the jobs have in common: at least one condition, unless `all` is true.
-    #[serde(
-        default,
-        deserialize_with = "or_default",
-        skip_serializing_if = "FilterBody::is_empty"
-    )]
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "is_default")]
     pub filter: FilterBody,
     /// Every job. Without it, a request that names no condition is refused.
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "std::ops::Not::not")]
     pub all: bool,
+    /// Count what it would do, and change nothing.
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "std::ops::Not::not")]
+    pub dry_run: bool,
+}
+
+fn is_default(filter: &FilterBody) -> bool {
+    *filter == FilterBody::default()
 }
 
 /// Which jobs are replayed.
@@ -32,11 +37,7 @@ pub struct BulkBody {
 #[schema(as = BulkReplay)]
 pub struct BulkReplayBody {
     /// What the jobs have in common: at least one condition, unless `all` is true.
-    #[serde(
-        default,
-        deserialize_with = "or_default",
-        skip_serializing_if = "FilterBody::is_empty"
-    )]
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "is_default")]
     pub filter: FilterBody,
     /// Every job. Without it, a request that names no condition is refused.
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "std::ops::Not::not")]
@@ -44,57 +45,9 @@ pub struct BulkReplayBody {
     /// Replay jobs that were replayed before, too. Without it they are skipped.
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "std::ops::Not::not")]
     pub again: bool,
-}
-
-/// Conditions; a job matches if all of them hold.
-#[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = JobFilter)]
-pub struct FilterBody {
-    /// Only this type.
-    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
-    pub job_type: Option<TypeName>,
-    /// Only this queue.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
-    pub queue: Option<QueueName>,
-    /// Only these states: a word or a list of words, `ended` among them.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub state: Option<Words>,
-    /// Only with these attribute values.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<BTreeMap<String, AttributeValue>>)]
-    pub attribute: Option<Attributes>,
-    /// Only created at this instant or later.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub from: Option<Timestamp>,
-    /// Only created before this instant.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub to: Option<Timestamp>,
-}
-
-impl FilterBody {
-    /// Whether it has no condition, so that every job matches.
-    pub fn is_empty(&self) -> bool {
-        let Self { job_type, queue, state, attribute, from, to } = self;
-        job_type.is_none()
-            && queue.is_none()
-            && state.is_none()
-            && attribute.as_ref().is_none_or(Attributes::is_empty)
-            && from.is_none()
-            && to.is_none()
-    }
-}
-
-/// A word or a list of words.
-#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(untagged, expecting = "expected a state or a list of states")]
-pub enum Words {
-    /// One.
-    One(String),
-    /// Several.
-    Many(Vec<String>),
+    /// Count what it would do, and change nothing.
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "std::ops::Not::not")]
+    pub dry_run: bool,
 }
 
 /// What a bulk operation does to each job.
@@ -117,23 +70,26 @@ pub enum BulkKind {
 #[schema(as = BulkPatch)]
 pub struct BulkPatchBody {
     /// What the jobs have in common: at least one condition, unless `all` is true.
-    #[serde(
-        default,
-        deserialize_with = "or_default",
-        skip_serializing_if = "FilterBody::is_empty"
-    )]
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "is_default")]
     pub filter: FilterBody,
     /// Every job. Without it, a request that names no condition is refused.
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "std::ops::Not::not")]
     pub all: bool,
     /// What changes: at least one field.
     pub patch: BulkChanges,
+    /// Count what it would do, and change nothing.
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "std::ops::Not::not")]
+    pub dry_run: bool,
 }
 
 /// What a bulk change sets. Absent fields stay; null is the value of the job's type.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BulkChanges {
+    /// Their due time; in the past and null mean now.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Timestamp>)]
+    pub run_at: Option<Option<Timestamp>>,
     /// The windows in which they may start, at most 32; an empty list means always, null those of
     /// the type.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
@@ -154,6 +110,9 @@ pub struct Operation {
     pub kind: BulkKind,
     /// `running`, `done` or `failed`.
     pub state: String,
+    /// Whether it is a dry run: `done`, `refused` and `skipped` count what the operation would do.
+    #[serde(default)]
+    pub dry_run: bool,
     /// Jobs that matched so far.
     pub matched: u64,
     /// Jobs that it changed.
@@ -167,6 +126,10 @@ pub struct Operation {
     /// The first of these, at most 100.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skipped_jobs: Vec<SkippedJob>,
+    /// The first jobs that a dry run would change, at most 20.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub sample: Vec<JobId>,
     /// The ids of jobs that may match and cannot be read, at most 100. They are left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<String>,

@@ -11,6 +11,7 @@
 mod backlog;
 mod bare;
 mod batch;
+mod bulk;
 mod clock;
 mod drain;
 mod embedded;
@@ -70,6 +71,8 @@ pub enum Measure {
     Memory,
     /// `enqueue`, `drain` and `limit` with a million scheduled jobs; baseline: without them.
     Backlog,
+    /// Operations that change, cancel and replay 100,000 jobs.
+    Bulk,
     /// Enqueue first, then start the workers, all over HTTP; see --drain and --clients.
     Rickover,
 }
@@ -135,6 +138,7 @@ async fn take(measure: Measure, plan: &BenchPlan) -> anyhow::Result<Vec<Figure>>
         Measure::Limit => limit::measure(plan).await,
         Measure::Memory => memory::measure(plan).await,
         Measure::Backlog => backlog::measure(plan).await,
+        Measure::Bulk => bulk::measure(plan).await,
         Measure::Rickover => rickover::measure(plan).await,
     }
 }

@@ -67,17 +67,19 @@ impl When {
     }
 }
 
-/// Reads an instant: RFC 3339, or a signed span from now such as `+10m` or `-1h`.
+/// Reads an instant: RFC 3339, `now`, or a signed span from now such as `+10m` or `-1h`.
 ///
 /// # Errors
 ///
 /// A message for the user.
 pub fn when(text: &str) -> Result<When, String> {
     match text.as_bytes().first() {
+        _ if text == "now" => Ok(When::Ahead(Duration::ZERO)),
         Some(b'+') => Ok(When::Ahead(span(&text[1..])?.duration())),
         Some(b'-') => Ok(When::Ago(span(&text[1..])?.duration())),
         _ => text.parse().map(When::At).map_err(|_| {
-            "2026-01-31T08:00:00Z, or a span from now such as +10m or -1h, is expected".to_owned()
+            "2026-01-31T08:00:00Z, now, or a span from now such as +10m or -1h, is expected"
+                .to_owned()
         }),
     }
 }

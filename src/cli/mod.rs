@@ -137,7 +137,7 @@ pub enum Command {
     Enqueue(enqueue::Args),
     /// List, explain, change, cancel and replay jobs.
     #[command(subcommand)]
-    Jobs(jobs::Command),
+    Jobs(Box<jobs::Command>),
     /// List, configure and operate queues.
     #[command(subcommand)]
     Queues(queues::Command),
@@ -220,7 +220,7 @@ pub async fn run_in(command: Command, ctx: &Context) -> ExitCode {
         Command::Serve(args) => Box::pin(serve::run(args, ctx)).await,
         Command::Dev(args) => Box::pin(dev::run(args, ctx)).await,
         Command::Enqueue(args) => enqueue::run(args, ctx).await,
-        Command::Jobs(command) => jobs::run(command, ctx).await,
+        Command::Jobs(command) => jobs::run(*command, ctx).await,
         Command::Queues(command) => queues::run(command, ctx).await,
         Command::Types(command) => types::run(command, ctx).await,
         Command::Schedule(command) => schedule::run(command, ctx).await,

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use tidegate_api::{OperationView, SkippedJob};
+use tidegate_core::job::JobId;
 
 use super::{
     Context, ExitCode,
@@ -47,10 +48,15 @@ pub async fn follow(
             0 => String::new(),
             skipped => format!(", {skipped} skipped"),
         };
+        let would = if operation.dry_run { "dry run, would have " } else { "" };
         ctx.print(format_args!(
-            "{what} {} of {} jobs, {} refused{skipped}",
+            "{would}{what} {} of {} jobs, {} refused{skipped}",
             operation.done, operation.matched, operation.refused
         ))?;
+        if !operation.sample.is_empty() {
+            let ids: Vec<&str> = operation.sample.iter().map(JobId::as_str).collect();
+            ctx.print(format_args!("for example {}", ids.join(", ")))?;
+        }
         for SkippedJob { id, reason, holder } in &operation.skipped_jobs {
             ctx.print(format_args!("{id} is skipped: {}, {holder}", line(reason)))?;
         }

@@ -294,7 +294,7 @@ async fn observe(
     let from = from.to_string();
     loop {
         match pages::collect(
-            |client| client.get(&["jobs"]).query("from", &from),
+            |client| client.get(&["jobs"]).query("created_from", &from),
             client,
             usize::MAX,
         )

@@ -3,11 +3,16 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-pub use crate::bulk::{BulkKind, BulkPatch, JobFilter, MAX_SKIPPED_JOBS, Operation, SkippedJob};
+pub use crate::bulk::{
+    BulkChange, BulkKind, BulkPatch, BulkRequest, MAX_SAMPLE, MAX_SKIPPED_JOBS, Operation,
+    SkippedJob,
+};
 pub use crate::explanation::{
     Explanation, HeldBy, HeldJobs, QueueExplanation, TypeUse, WorkerStatus,
 };
 pub use crate::jobs::checkpoint::MAX_CHECKPOINT_BYTES;
+pub use crate::jobs::errors::{ErrorGroup, ErrorPage};
+pub use crate::jobs::replay::Replay;
 use crate::{RepeatableCall, jobs::report::MAX_INLINE_RESULT_BYTES};
 use tidegate_core::{
     calendar::window::Window,

@@ -8,16 +8,18 @@ use tidegate_backends::system::SystemEntropy;
 use tidegate_core::{
     job::{Outcome, Payload, type_config::TypeConfig},
     port::{
-        Target,
+        JobFilter, Target,
+        job_filter::TimeRange,
         job_store::{ListQuery, StateFilter},
         policy::NoPolicy,
         target::{Request, Response, TargetError},
     },
+    time::Timestamp,
 };
 use tidegate_engine::{
     Error, Ports,
     memory::{FakeClock, MemoryStore, MemoryWorkQueue},
-    request::{BulkKind, JobFilter, NewJob, Operation},
+    request::{BulkChange, BulkRequest, NewJob, Operation},
     testkit::{
         builders::name,
         faults::{Faults, FaultyStore},
@@ -75,7 +77,8 @@ async fn until<T>(what: &str, mut good: impl AsyncFnMut() -> Option<T>) -> T {
 }
 
 async fn count(server: &Server, job_type: &str) -> usize {
-    let query = ListQuery { job_type: Some(name(job_type)), limit: 100, ..ListQuery::default() };
+    let filter = JobFilter { job_type: Some(name(job_type)), ..JobFilter::default() };
+    let query = ListQuery { filter, limit: 100, ..ListQuery::default() };
     server.list(&query).await.unwrap().jobs.len()
 }
 
@@ -93,13 +96,24 @@ fn succeeded() -> JobFilter {
     JobFilter { job_type: Some(name("work")), states, ..JobFilter::default() }
 }
 
+fn since(from: Timestamp) -> TimeRange {
+    TimeRange { from: Some(from), to: None }
+}
+
+fn replay_of(filter: JobFilter) -> BulkRequest {
+    BulkRequest::new(BulkChange::Replay { again: false }, filter)
+}
+
 async fn three_have_succeeded(server: &Server) {
     let jobs = (0..3).map(|_| NewJob::new(name("work"), Payload::null())).collect();
     assert!(server.enqueue_many(jobs).await.iter().all(Result::is_ok));
     let ended = async || {
         let query = ListQuery {
-            job_type: Some(name("work")),
-            states: succeeded().states,
+            filter: JobFilter {
+                job_type: Some(name("work")),
+                states: succeeded().states,
+                ..JobFilter::default()
+            },
             limit: 100,
             ..ListQuery::default()
         };
@@ -112,15 +126,18 @@ async fn three_have_succeeded(server: &Server) {
 async fn a_repeated_bulk_replay_replays_nothing_again() {
     let (server, _) = place().await;
     three_have_succeeded(&server).await;
-    let ask = async |kind, filter, key| server.bulk(kind, filter, Some(key)).await;
-    let first = ask(BulkKind::Replay, succeeded(), "k1").await.unwrap();
+    let ask =
+        async |change, filter, key| server.bulk(BulkRequest::new(change, filter), Some(key)).await;
+    let replay = BulkChange::Replay { again: false };
+    let first = ask(replay.clone(), succeeded(), "k1").await.unwrap();
     assert_eq!(over(&server, &first).await.done, 3);
-    let again = ask(BulkKind::Replay, succeeded(), "k1").await.unwrap();
+    let again = ask(replay.clone(), succeeded(), "k1").await.unwrap();
     assert_eq!((again.id, again.done), (first.id.clone(), 3), "the operation that is over");
     assert_eq!(count(&server, "work").await, 6);
     for (kind, filter) in [
-        (BulkKind::Cancel, succeeded()),
-        (BulkKind::Replay, JobFilter { from: Some(server.now()), ..succeeded() }),
+        (BulkChange::Cancel, succeeded()),
+        (replay.clone(), JobFilter { created: since(server.now()), ..succeeded() }),
+        (replay.clone(), JobFilter { min_attempt: Some(1), ..succeeded() }),
     ] {
         let refused = ask(kind, filter, "k1").await.unwrap_err();
         assert!(
@@ -128,7 +145,7 @@ async fn a_repeated_bulk_replay_replays_nothing_again() {
             "{refused:?}"
         );
     }
-    let other = ask(BulkKind::Cancel, succeeded(), "k2").await.unwrap();
+    let other = ask(BulkChange::Cancel, succeeded(), "k2").await.unwrap();
     assert_ne!(other.id, first.id);
     server.stop().await;
 }
@@ -139,12 +156,16 @@ async fn a_bulk_replay_skips_what_was_replayed_before() {
     let (server, _) = place_at(Arc::clone(&clock)).await;
     three_have_succeeded(&server).await;
     clock.advance(Duration::from_millis(1));
-    let originals = JobFilter { to: Some(server.now()), ..succeeded() };
+    let created = TimeRange { to: Some(server.now()), ..TimeRange::default() };
+    let originals = JobFilter { created, ..succeeded() };
     let counts = |operation: &Operation| {
         (operation.matched, operation.done, operation.refused, operation.skipped)
     };
     let replay = async |again| {
-        let operation = server.bulk_replay(originals.clone(), again, None).await.unwrap();
+        let operation = server
+            .bulk(BulkRequest::new(BulkChange::Replay { again }, originals.clone()), None)
+            .await
+            .unwrap();
         over(&server, &operation).await
     };
     assert_eq!(counts(&replay(false).await), (3, 3, 0, 0));
@@ -169,11 +190,11 @@ async fn a_repeat_starts_an_operation_whose_response_was_lost() {
     three_have_succeeded(&server).await;
     store.set_faults(Faults { lose_answer: 1.0, ..Faults::default() });
     assert!(matches!(
-        server.bulk(BulkKind::Replay, succeeded(), Some("k")).await,
+        server.bulk(replay_of(succeeded()), Some("k")).await,
         Err(Error::Unavailable { .. })
     ));
     store.set_faults(Faults::default());
-    let again = server.bulk(BulkKind::Replay, succeeded(), Some("k")).await.unwrap();
+    let again = server.bulk(replay_of(succeeded()), Some("k")).await.unwrap();
     assert_eq!(over(&server, &again).await.done, 3);
     assert_eq!(count(&server, "work").await, 6);
     server.stop().await;
@@ -194,10 +215,16 @@ async fn a_bulk_cancel_keeps_pending_completion_callbacks() {
         states: vec![StateFilter::Scheduled, StateFilter::Running],
         ..JobFilter::default()
     };
-    let all = server.bulk(BulkKind::Cancel, live.clone(), None).await.unwrap();
+    let all = server.bulk(BulkRequest::new(BulkChange::Cancel, live.clone()), None).await.unwrap();
     assert_eq!(over(&server, &all).await.matched, 1, "the one of type `later`");
     let named = server
-        .bulk(BulkKind::Cancel, JobFilter { job_type: Some(name(callback)), ..live }, None)
+        .bulk(
+            BulkRequest::new(
+                BulkChange::Cancel,
+                JobFilter { job_type: Some(name(callback)), ..live },
+            ),
+            None,
+        )
         .await
         .unwrap();
     assert_eq!(over(&server, &named).await.matched, 1);

@@ -13,8 +13,8 @@ use tidegate_backends::sqlite::{
 use tidegate_core::{
     job::{Encoding, Job, Revision},
     port::job_store::{
-        Committed, CurrentRecord, Expect, ItemKind, JobStore, Key, ListQuery, StateFilter,
-        StoreError, Write,
+        Committed, CurrentRecord, Expect, ItemKind, JobFilter, JobStore, Key, ListQuery,
+        StateFilter, StoreError, Write,
     },
     queue::{GrantBatch, Ledger, ledger::BatchId},
     stored::UnknownFields,
@@ -97,7 +97,11 @@ fn everything_is_there_after_the_store_is_opened_again() {
         assert_eq!((depth.len(), depth[0].jobs, depth[0].state), (1, 1, StateFilter::Scheduled));
         // Names keep their numbers: the old queue is found, and a new one does not take its place.
         add(&store, job("new").queue("other").of_type("y").build()).await.unwrap();
-        let query = ListQuery { queue: Some(name("mail")), limit: 10, ..ListQuery::default() };
+        let query = ListQuery {
+            filter: JobFilter { queue: Some(name("mail")), ..JobFilter::default() },
+            limit: 10,
+            ..ListQuery::default()
+        };
         assert_eq!(store.list(&query).await.unwrap().jobs.len(), 1);
     });
 }

@@ -76,6 +76,10 @@ pub struct EntryView<'a> {
     pub outcome: EndedAs,
     /// What went wrong.
     pub error: Option<FailureView<'a>>,
+    /// The worker's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub worker: Option<Cow<'a, str>>,
     /// Why it was handed back, for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
@@ -136,6 +140,7 @@ impl<'a> EntryView<'a> {
             duration_ms: millis(entry.ended_at.since(entry.started_at)),
             outcome: entry.ended_as(),
             error: entry.error.as_ref().map(|failure| FailureView::new(failure, encoding)),
+            worker: entry.worker.as_deref().map(Cow::Borrowed),
             message: entry
                 .hand_back
                 .as_ref()

@@ -161,7 +161,9 @@ impl Reading<'_> {
             let mut registries: Vec<Rest> =
                 some.iter().map(|(_, queue)| registered(queue)).collect();
             while let Some(buckets) = self.take_buckets(&mut registries, &mut at).await? {
-                let is_before = self.query.from.is_some_and(|from| buckets.0.end() <= from);
+                // No job is accepted after it was first due.
+                let from = self.query.filter.created.from;
+                let is_before = from.is_some_and(|from| buckets.0.end() <= from);
                 if is_before && !at.is_later {
                     break;
                 }
@@ -307,7 +309,7 @@ impl DynamoStore {
             Some(Err(_)) => return Ok(ListPage::default()),
         };
         let at = at.unwrap_or_else(|| Position::first(self.now()));
-        let mut queues = match (&query.queue, &query.within_queues) {
+        let mut queues = match (&query.filter.queue, &query.within_queues) {
             (Some(queue), _) => vec![queue.clone()],
             (None, Some(queues)) => queues.iter().cloned().collect(),
             (None, None) => self.queues().await?,

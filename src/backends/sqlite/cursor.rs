@@ -41,7 +41,7 @@ impl CursorKey {
         &self,
         query: &ListQuery,
     ) -> Result<Option<ListPosition>, StoreError> {
-        let end = (query.to.map_or(i64::MAX, Timestamp::millis), i64::MIN);
+        let end = (query.filter.created.to.map_or(i64::MAX, Timestamp::millis), i64::MIN);
         let Some(text) = &query.cursor else {
             return Ok(Some(end));
         };

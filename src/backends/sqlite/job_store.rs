@@ -19,10 +19,10 @@ use crate::unreadable::unreadable;
 use tidegate_core::{
     job::{Job, JobId, Payload, QueueName, Spec, TypeName},
     port::job_store::{
-        Atomicity, Committed, Depth, Depths, DuePage, DueQuery, DueScan, Item, ItemKind, JobStore,
-        Key, ListPage, ListQuery, OrderedScan, OverduePage, PartitionPage, Purged, Record,
-        RecordKind, RecordQuery, ScanQuery, StateFilter, StoreCapabilities, StoreError, StoredBody,
-        StoredJob, StoredKey, Txn, UnreadableJob, WakePosition, Write, flatten,
+        Atomicity, Committed, Depth, Depths, DuePage, DueQuery, DueScan, Item, ItemKind, JobFilter,
+        JobStore, Key, ListPage, ListQuery, OrderedScan, OverduePage, PartitionPage, Purged,
+        Record, RecordKind, RecordQuery, ScanQuery, StateFilter, StoreCapabilities, StoreError,
+        StoredBody, StoredJob, StoredKey, Txn, UnreadableJob, WakePosition, Write, flatten,
     },
     queue::{GrantBatch, Ledger, ledger::BatchId},
     time::Timestamp,
@@ -286,9 +286,12 @@ impl JobStore for SqliteStore {
         let depths = self.depth(queue).await?.counts;
         let Some(found) = depths.into_iter().find(is_one) else { return Ok(None) };
         let mut query = ListQuery {
-            job_type: Some(found.job_type),
-            queue: Some(found.queue),
-            states: vec![found.state],
+            filter: JobFilter {
+                job_type: Some(found.job_type),
+                queue: Some(found.queue),
+                states: vec![found.state],
+                ..JobFilter::default()
+            },
             limit: 1,
             ..ListQuery::default()
         };

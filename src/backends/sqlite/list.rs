@@ -70,7 +70,7 @@ fn bounded_page(
     let Some(mut before) = key.first_position(query)? else {
         return Ok(ListPage::default());
     };
-    let from = query.from.map_or(i64::MIN, Timestamp::millis);
+    let from = query.filter.created.from.map_or(i64::MIN, Timestamp::millis);
     let mut streams = streams(db, names, shared, query, before, from)?;
     let mut find = db.prepare_cached(select_jobs!("WHERE n = ?1"))?;
 
@@ -146,8 +146,9 @@ fn streams(
 ) -> Result<Vec<Stream>, Failure> {
     let (queues, types) = names.selected(query);
     let counts = shared.counts();
+    let states = query.filter.stored_states();
     let is_wanted = |state: i64| {
-        query.states.is_empty() || query.states.iter().any(|filter| state_number(*filter) == state)
+        states.is_empty() || states.iter().any(|filter| state_number(*filter) == state)
     };
     let occupied: Vec<(i64, i64, i64)> = counts
         .iter()
@@ -164,15 +165,14 @@ fn streams(
             .filter(|((in_queue, _, state), _)| *state == number && queues.contains(in_queue));
         matching.map(|(_, jobs)| *jobs).sum()
     };
-    let by_state = !query.states.is_empty()
-        && query.states.iter().all(|state| match state {
+    let by_state = !states.is_empty()
+        && states.iter().all(|state| match state {
             StateFilter::Ended(Outcome::Succeeded) => false,
             StateFilter::Ended(_) => true,
             StateFilter::Scheduled | StateFilter::Running => jobs_in(*state) <= MAX_SORTED_JOBS,
         });
     if by_state {
-        return query
-            .states
+        return states
             .iter()
             .map(|state| state_stream(db, *state, &occupied, before, from))
             .collect();
@@ -220,7 +220,7 @@ mod tests {
     use super::*;
     use crate::sqlite::SqliteStore;
     use tidegate_core::port::{
-        job_store::{JobStore as _, Write},
+        job_store::{JobFilter, JobStore as _, Write},
         listing::Cursor,
     };
     use tidegate_engine::testkit::{
@@ -244,7 +244,11 @@ mod tests {
                 .map(drop)
                 .unwrap();
         });
-        let mut query = ListQuery { queue: Some(name("rare")), limit: 10, ..ListQuery::default() };
+        let mut query = ListQuery {
+            filter: JobFilter { queue: Some(name("rare")), ..JobFilter::default() },
+            limit: 10,
+            ..ListQuery::default()
+        };
         let (mut pages, mut found) = (0, Vec::new());
         loop {
             let page = store
@@ -326,7 +330,11 @@ mod tests {
         *counts = [((queue, job_type, state_number(StateFilter::Running)), 1)].into();
         drop(counts);
         let states = vec![StateFilter::Scheduled, StateFilter::Running];
-        let query = ListQuery { states, limit: 10, ..ListQuery::default() };
+        let query = ListQuery {
+            filter: JobFilter { states, ..JobFilter::default() },
+            limit: 10,
+            ..ListQuery::default()
+        };
         let page = store
             .readers
             .read(|db| page(db, &store.names(), &store.shared, &store.cursor_key, &query))

@@ -22,6 +22,9 @@ pub struct CancelArgs {
     /// Cancel every job.
     #[arg(long)]
     all: bool,
+    /// Count the jobs that match, and cancel none; only with a filter.
+    #[arg(long, conflicts_with = "id")]
+    dry_run: bool,
     #[command(flatten)]
     filter: Filter,
 }
@@ -40,6 +43,9 @@ pub struct ReplayArgs {
     /// Replay every ended job.
     #[arg(long)]
     all: bool,
+    /// Count the jobs that match, and replay none; only with a filter.
+    #[arg(long, conflicts_with = "id")]
+    dry_run: bool,
     #[command(flatten)]
     filter: Filter,
 }
@@ -50,7 +56,7 @@ pub(super) enum Chosen {
     /// The job of this id.
     One(String),
     /// Every job that this matches.
-    Matching(BulkBody),
+    Matching(Box<BulkBody>),
 }
 
 /// Exactly one of an id, a filter and `all`.
@@ -63,7 +69,8 @@ pub(super) fn choose(
     match (id, filter.is_empty(), all) {
         (Some(id), true, false) => Ok(Chosen::One(id)),
         (None, false, false) | (None, true, true) => {
-            Ok(Chosen::Matching(BulkBody { filter: filter.body(now), all }))
+            let bulk = BulkBody { filter: filter.body(now), all, dry_run: false };
+            Ok(Chosen::Matching(Box::new(bulk)))
         }
         (None, true, false) => Err(UsageError(
             "which jobs? Give an id, a filter such as --type or --state, or --all".to_owned(),
@@ -82,6 +89,7 @@ pub async fn cancel(args: CancelArgs, ctx: &Context) -> anyhow::Result<ExitCode>
     let id = match choose(args.id, &args.filter, args.all, ctx.now())? {
         Chosen::One(id) => id,
         Chosen::Matching(bulk) => {
+            let bulk = BulkBody { dry_run: args.dry_run, ..*bulk };
             let answer = client.post(&["jobs", "cancel"]).json(&bulk).send().await?;
             return operation::follow(&client, answer, "cancelled", ctx).await;
         }
@@ -114,8 +122,9 @@ pub async fn replay(args: ReplayArgs, ctx: &Context) -> anyhow::Result<ExitCode>
     let client = ctx.client()?;
     let id = match choose(args.id, &args.filter, args.all, ctx.now())? {
         Chosen::One(id) => id,
-        Chosen::Matching(BulkBody { filter, all }) => {
-            let bulk = BulkReplayBody { filter, all, again: args.again };
+        Chosen::Matching(bulk) => {
+            let BulkBody { filter, all, .. } = *bulk;
+            let bulk = BulkReplayBody { filter, all, again: args.again, dry_run: args.dry_run };
             let answer = client.post(&["jobs", "replay"]).json(&bulk).send().await?;
             return operation::follow(&client, answer, "replayed", ctx).await;
         }

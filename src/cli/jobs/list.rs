@@ -3,7 +3,7 @@
 use super::{filter::Filter, warn_of_unreadable};
 use crate::cli::{Context, ExitCode, output, pages};
 use tidegate_api::JobView;
-use tidegate_core::{job::Phase, time::Timestamp};
+use tidegate_core::time::Timestamp;
 
 /// The options of `tidegate jobs list`.
 #[derive(Debug, clap::Args)]
@@ -11,9 +11,6 @@ pub struct Args {
     /// The maximum number of jobs.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
-    /// Jobs in this phase; several are separated by commas.
-    #[arg(long = "phase", value_name = "PHASE", value_delimiter = ',', help_heading = "Filter")]
-    phases: Vec<Phase>,
     #[command(flatten)]
     filter: Filter,
 }
@@ -27,12 +24,8 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let client = ctx.client()?;
     // One instant for all pages, so that they are pages of one list.
     let now = ctx.now();
-    let phases: Vec<&str> = args.phases.iter().map(|phase| phase.as_str()).collect();
     let page = pages::collect(
-        |client| {
-            let request = args.filter.query(client.get(&["jobs"]), now);
-            if phases.is_empty() { request } else { request.query("phase", &phases.join(",")) }
-        },
+        |client| args.filter.query(client.get(&["jobs"]), now),
         &client,
         args.limit as usize,
     )
@@ -140,7 +133,8 @@ mod tests {
             (2500, &json!("c"))
         );
         let paths: Vec<String> = server.seen().into_iter().map(|seen| seen.path).collect();
-        let filter = "type=mail&state=failed%2Cexpired&attribute.region=east&phase=failed%2Cready";
+        let filter =
+            "type=mail&state=failed%2Cexpired&phase=failed%2Cready&attribute%5Bregion%5D=east";
         let pages = ["limit=1000", "limit=1000&cursor=c", "limit=500&cursor=c"];
         assert_eq!(paths, pages.map(|page| format!("/v1/jobs?{filter}&{page}")));
     }

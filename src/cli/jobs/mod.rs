@@ -1,6 +1,7 @@
 //! `tidegate jobs`: lists and changes jobs, one by id or many by a filter.
 
 mod bulk;
+mod errors;
 mod filter;
 mod list;
 mod log;
@@ -23,6 +24,8 @@ pub enum Command {
     Log(log::Args),
     /// Print the result of a job.
     Result(one::ResultArgs),
+    /// Count the latest errors of jobs by type, reason and pattern.
+    Errors(errors::Args),
     /// Change a scheduled job, or every one that matches a filter.
     Patch(one::PatchArgs),
     /// Cancel a job, or every job that matches a filter.
@@ -43,6 +46,7 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
         Command::Explain(args) => one::explain(args, ctx).await,
         Command::Log(args) => log::run(args, ctx).await,
         Command::Result(args) => one::result(args, ctx).await,
+        Command::Errors(args) => errors::run(args, ctx).await,
         Command::Patch(args) => one::patch(args, ctx).await,
         Command::Cancel(args) => bulk::cancel(args, ctx).await,
         Command::Replay(args) => bulk::replay(args, ctx).await,

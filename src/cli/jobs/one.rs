@@ -54,15 +54,18 @@ pub struct ResultArgs {
 /// The options of `tidegate jobs patch`.
 #[derive(Debug, clap::Args)]
 pub struct PatchArgs {
-    /// The job's id; without it, give a filter. Of many jobs, `--priority` and `--field windows=`
-    /// can change.
+    /// The job's id; without it, give a filter. Of many jobs, `--run-at`, `--priority` and
+    /// `--field windows=` can change.
     id: Option<String>,
     /// Change every scheduled job.
     #[arg(long)]
     all: bool,
+    /// Count the jobs that match, and change none; only with a filter.
+    #[arg(long, conflicts_with = "id")]
+    dry_run: bool,
     #[command(flatten)]
     filter: Filter,
-    /// Earliest start: RFC 3339, or a span from now such as +10m.
+    /// Earliest start: RFC 3339, `now`, or a span from now such as +10m.
     #[arg(long, value_name = "INSTANT", value_parser = args::when, allow_hyphen_values = true)]
     run_at: Option<When>,
     /// The job expires if it has not started by then: RFC 3339, or a span from now such as +1h.
@@ -260,8 +263,12 @@ pub async fn patch(args: PatchArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
     }
     let id = match choose(args.id, &args.filter, args.all, now)? {
         Chosen::One(id) => id,
-        Chosen::Matching(BulkBody { filter, all }) => {
-            let body = json!({"filter": filter, "all": all, "patch": changes});
+        Chosen::Matching(bulk) => {
+            let BulkBody { filter, all, .. } = *bulk;
+            let mut body = json!({"filter": filter, "all": all, "patch": changes});
+            if args.dry_run {
+                body["dry_run"] = true.into();
+            }
             let answer = client.post(&["jobs", "patch"]).json(&body).send().await?;
             return operation::follow(&client, answer, "changed", ctx).await;
         }

@@ -59,7 +59,7 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     let request = |client| {
         let request = crate::cli::Client::get(client, &["jobs"]).query("queue", &args.queue);
         match &from {
-            Some(from) => request.query("from", from),
+            Some(from) => request.query("created_from", from),
             None => request,
         }
     };

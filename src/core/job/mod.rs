@@ -3,9 +3,11 @@
 //! Read in this order: [`spec`] (what is fixed when it is accepted), [`lifecycle`] (its states),
 //! [`retry`] (the wait before another attempt), [`unique`] (requests with one key), [`payload`] and
 //! [`transcode`] (its data), [`extract`] (the attributes in its data), [`name`] (names and ids),
-//! [`phase`] and `times` (what is derived when it is read), [`trace`] (its trace context).
+//! [`phase`], `times` and [`error_pattern`] (what is derived when it is read), [`trace`] (its trace
+//! context).
 
 pub mod end_notice;
+pub mod error_pattern;
 pub mod extract;
 pub mod lifecycle;
 pub mod name;
@@ -64,6 +66,15 @@ impl Job {
     pub fn input_bytes(&self) -> usize {
         let checkpoint = self.life.checkpoint.as_ref();
         self.data.len() + checkpoint.map_or(0, |checkpoint| checkpoint.body().len())
+    }
+
+    /// The name that the worker of its latest attempt gave itself, if it gave one.
+    pub fn worker(&self) -> Option<&str> {
+        let running = self.life.running();
+        let entries = self.life.history.iter().rev();
+        let of_latest = entries.take_while(|entry| entry.attempt == self.life.attempt);
+        let mut ran = of_latest.filter_map(|entry| entry.worker.as_deref());
+        running.map_or_else(|| ran.next(), |running| running.worker.as_deref())
     }
 
     /// Whether its data, its result and its checkpoint are here, and not elsewhere in the store.

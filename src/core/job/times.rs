@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use super::Job;
+use super::{Job, State};
 use crate::time::Timestamp;
 
 impl Job {
@@ -34,6 +34,18 @@ impl Job {
             _ => first_start(),
         };
         life.first_due_at.or(of_first_attempt).unwrap_or_else(|| self.run_at())
+    }
+
+    /// When its latest error came; none if it has none.
+    pub fn failed_at(&self) -> Option<Timestamp> {
+        self.life.error.as_ref()?;
+        let failed = self.life.history.iter().rev().find(|entry| entry.error.is_some());
+        let ended_at = match self.life.state {
+            State::Ended { at, .. } => Some(at),
+            _ => None,
+        };
+        // A deadline ends a job between two attempts.
+        failed.map(|entry| entry.ended_at).or(ended_at)
     }
 
     /// How long the running attempt had waited when it started; see [`Job::waits`].

@@ -2,9 +2,9 @@
 
 use std::{fmt, str::FromStr};
 
-use super::job_store::{ListQuery, StateFilter};
+use super::job_store::ListQuery;
 use crate::{
-    job::{Job, Phase, QueueName, State, TypeName},
+    job::{Job, QueueName, TypeName},
     time::Timestamp,
 };
 
@@ -40,57 +40,23 @@ impl FromStr for Cursor {
     }
 }
 
-impl From<&State> for StateFilter {
-    fn from(state: &State) -> Self {
-        match state {
-            State::Scheduled { .. } => Self::Scheduled,
-            State::Running(_) => Self::Running,
-            State::Ended { outcome, .. } => Self::Ended(*outcome),
-        }
-    }
-}
-
-impl From<Phase> for StateFilter {
-    fn from(phase: Phase) -> Self {
-        match phase {
-            Phase::Scheduled | Phase::Ready | Phase::Retrying => Self::Scheduled,
-            Phase::Running => Self::Running,
-            Phase::Ended(outcome) => Self::Ended(outcome),
-        }
-    }
-}
-
 impl ListQuery {
     /// Whether it may select jobs of `job_type`.
     pub fn asks_for_type(&self, job_type: &TypeName) -> bool {
-        self.job_type.as_ref().is_none_or(|name| name == job_type)
+        self.filter.job_type.as_ref().is_none_or(|name| name == job_type)
             && self.within_types.as_ref().is_none_or(|names| names.contains(job_type))
     }
 
     /// Whether it may select jobs in `queue`.
     pub fn asks_for_queue(&self, queue: &QueueName) -> bool {
-        self.queue.as_ref().is_none_or(|name| name == queue)
+        self.filter.queue.as_ref().is_none_or(|name| name == queue)
             && self.within_queues.as_ref().is_none_or(|names| names.contains(queue))
     }
 
-    /// Whether it selects `job`, regardless of its cursor. Attributes are compared by their texts,
-    /// so that `attribute.size=5` finds the number 5. The server's own jobs are selected only by
-    /// their type or queue.
+    /// Whether it selects `job`, regardless of its cursor and of conditions on the data.
     pub fn asks_for(&self, job: &Job) -> bool {
-        let names_internal = self.job_type.as_ref().is_some_and(TypeName::is_internal)
-            || self.queue.as_ref().is_some_and(QueueName::is_internal);
-        (names_internal || !job.spec.job_type.is_internal())
-            && self.asks_for_type(&job.spec.job_type)
+        self.asks_for_type(&job.spec.job_type)
             && self.asks_for_queue(&job.spec.queue)
-            && (self.states.is_empty() || self.states.contains(&StateFilter::from(&job.life.state)))
-            && self
-                .phases
-                .as_ref()
-                .is_none_or(|filter| filter.any_of.contains(&Phase::of(&job.life, filter.at)))
-            && self.from.is_none_or(|from| from <= job.spec.created_at)
-            && self.to.is_none_or(|to| job.spec.created_at < to)
-            && self.attributes.iter().all(|(name, value)| {
-                job.spec.attributes.get(name).is_some_and(|has| has.is_found_by(value))
-            })
+            && self.filter.matches(job, self.now)
     }
 }

@@ -119,7 +119,7 @@ fn check_name(field: &str, name: &str) -> Result<(), ValidationError> {
     })
 }
 
-fn check_count(field: &str, count: usize, most: usize) -> Result<(), ValidationError> {
+pub(crate) fn check_count(field: &str, count: usize, most: usize) -> Result<(), ValidationError> {
     if count <= most {
         Ok(())
     } else {

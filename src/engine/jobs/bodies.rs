@@ -49,6 +49,45 @@ impl Engine {
         }
     }
 
+    /// Reads the data of jobs. Returns one answer per job, in order: 404 `job_not_found` if it was
+    /// removed with its data since it was read; otherwise as [`Engine::data`].
+    pub async fn data_each(&self, jobs: &[Job]) -> Vec<Result<Payload, Error>> {
+        let is_separate = |job: &Job| matches!(job.data, Body::Separate(_));
+        let ids: Vec<JobId> =
+            jobs.iter().filter(|job| is_separate(job)).map(|job| job.id.clone()).collect();
+        let bodies = if ids.is_empty() {
+            Vec::new()
+        } else {
+            match self.ports.store.bodies(&ids).await {
+                Ok(bodies) => bodies,
+                Err(error) => {
+                    let error = Error::from(error);
+                    return jobs.iter().map(|_| Err(error.clone())).collect();
+                }
+            }
+        };
+        let mut bodies = bodies.into_iter();
+        let read = |job| {
+            let body = if is_separate(job) { bodies.next() } else { None };
+            async move {
+                let data = match body {
+                    Some(body) => body.map_err(Error::from).and_then(|body| {
+                        body.ok_or_else(|| damaged_body(job, "it is missing").into())
+                    }),
+                    None => self.data(job).await,
+                };
+                let Err(error @ Error::Unreadable(_)) = data else { return data };
+                let now = self.job(&job.id, None).await?;
+                if now.life.revision == job.life.revision {
+                    return Err(error);
+                }
+                self.data(&now).await
+            }
+        };
+        let each: Vec<_> = jobs.iter().map(read).collect();
+        stream::iter(each).buffered(MAX_CONCURRENT_READS).collect().await
+    }
+
     /// Reads the bodies and results of jobs into them.
     ///
     /// # Errors

@@ -1,9 +1,10 @@
-//! The operations on one job outside a tick: read, patch, cancel, drop.
+//! The operations on jobs outside a tick: read, patch, cancel, drop.
 //!
-//! Every change is the same loop, [`Engine::alter`]: read the job, compute the new one, and write
-//! it if the job is unchanged since. If it has changed, the loop starts again.
+//! Every change is the same loop, [`Engine::alter_each`]: compute the new jobs from those that were
+//! read, and write each one if it is unchanged since. The loop starts again with those that have
+//! changed.
 
-use std::sync::Arc;
+use std::{mem, sync::Arc};
 
 use super::enqueue::{extract_again, fault};
 use crate::{
@@ -52,56 +53,111 @@ impl Engine {
         job_type: Option<&TypeName>,
         make: impl Fn(&Job, Timestamp) -> Result<Altered, Error>,
     ) -> Result<(Job, Job), Error> {
-        let mut before = self.job(id, job_type).await?;
-        for _ in 0..MAX_CHANGE_RETRIES {
-            let now = self.now();
-            let Some((after, all)) = make(&before, now)? else {
-                return Ok((before.clone(), before));
-            };
-            if before.life.ended().is_none() && after.life.ended().is_some() {
-                // The triggers that name its type, as they are now.
-                Box::pin(self.catalog()).await?;
-            }
-            let was = before.life.revision;
-            let writes = if before.life.ended().is_some() {
-                lifecycle_write(was, &after)
-            } else {
-                self.change_writes(was, &after, all, now)
-            };
-            match self.ports.store.commit(vec![writes]).await?.pop() {
-                Some(Committed::All) => {
-                    self.cache_job(&after);
-                    Box::pin(self.forget_replaced(&before, &after)).await;
-                    return Ok((before, after));
-                }
-                Some(Committed::Conflict { current: CurrentRecord::Job(there), .. }) => {
-                    before = *there;
-                }
-                Some(Committed::Conflict { current: CurrentRecord::Unreadable(job), .. }) => {
-                    return Err(job.into());
-                }
-                _ => return Err(Error::no_job(id)),
-            }
-        }
-        Err(Error::Conflict {
-            code: ErrorCode::ConcurrentUpdate,
-            message: "the job keeps changing".into(),
-            holder: None,
-        })
+        let job = self.job(id, job_type).await?;
+        one(self.alter_each(vec![Ok(job)], make).await)
     }
 
-    /// Keeps a job from being dispatched without a claim while the returned guard lives.
-    ///
-    /// # Errors
-    ///
-    /// 409 `already_dispatched` if it was already dispatched so.
-    fn hold_undispatched(&self, id: &JobId) -> Result<HoldGuard<'_>, Error> {
-        let held = self.unclaimed.hold([id]);
-        if held.holds(id) {
-            return Ok(held);
+    /// Changes jobs, which were just read, in one commit of a transaction each. A job that has
+    /// changed since is computed again. Returns one answer per job, in order: the job before and
+    /// after; a given error; or what [`Engine::alter`] returns.
+    async fn alter_each(
+        &self,
+        jobs: Vec<Result<Job, Error>>,
+        make: impl Fn(&Job, Timestamp) -> Result<Altered, Error>,
+    ) -> Vec<Result<(Job, Job), Error>> {
+        let mut answers: Vec<Option<Result<(Job, Job), Error>>> =
+            jobs.iter().map(|job| job.as_ref().err().cloned().map(Err)).collect();
+        let read = jobs.into_iter().enumerate();
+        let mut pending: Vec<(usize, Job)> =
+            read.filter_map(|(index, job)| Some((index, job.ok()?))).collect();
+        for _ in 0..MAX_CHANGE_RETRIES {
+            if pending.is_empty() {
+                break;
+            }
+            let now = self.now();
+            let mut planned = Vec::with_capacity(pending.len());
+            for (index, before) in mem::take(&mut pending) {
+                match make(&before, now) {
+                    Ok(Some((after, all))) => planned.push((index, before, after, all)),
+                    Ok(None) => answers[index] = Some(Ok((before.clone(), before))),
+                    Err(error) => answers[index] = Some(Err(error)),
+                }
+            }
+            let committed = self.commit_changes(&planned, now).await;
+            let committed = match committed {
+                Ok(committed) => committed,
+                Err(error) => {
+                    for (index, ..) in &planned {
+                        answers[*index] = Some(Err(error.clone()));
+                    }
+                    break;
+                }
+            };
+            for ((index, before, after, _), outcome) in planned.into_iter().zip(committed) {
+                answers[index] = Some(match outcome {
+                    Committed::All => {
+                        self.cache_job(&after);
+                        Box::pin(self.forget_replaced(&before, &after)).await;
+                        Ok((before, after))
+                    }
+                    Committed::Conflict { current: CurrentRecord::Job(current), .. } => {
+                        pending.push((index, *current));
+                        continue;
+                    }
+                    Committed::Conflict { current: CurrentRecord::Unreadable(job), .. } => {
+                        Err(job.into())
+                    }
+                    Committed::Conflict { .. } => Err(Error::no_job(&before.id)),
+                });
+            }
         }
-        let message = "it was dispatched without a claim, and its worker may have it".to_owned();
-        Err(Error::Conflict { code: ErrorCode::AlreadyDispatched, message, holder: None })
+        let keeps_changing = || {
+            let message = "the job keeps changing".to_owned();
+            Err(Error::Conflict { code: ErrorCode::ConcurrentUpdate, message, holder: None })
+        };
+        answers.into_iter().map(|answer| answer.unwrap_or_else(keeps_changing)).collect()
+    }
+
+    /// Writes computed changes: the index of the answer, the job before and after, and whether more
+    /// than its lifecycle changed.
+    async fn commit_changes(
+        &self,
+        planned: &[(usize, Job, Job, bool)],
+        now: Timestamp,
+    ) -> Result<Vec<Committed>, Error> {
+        if planned.is_empty() {
+            return Ok(Vec::new());
+        }
+        let has_ended = |job: &Job| job.life.ended().is_some();
+        if planned.iter().any(|(_, before, after, _)| !has_ended(before) && has_ended(after)) {
+            // The triggers that name their types, as they are now.
+            Box::pin(self.catalog()).await?;
+        }
+        let writes = |(_, before, after, all): &(usize, Job, Job, bool)| {
+            let was = before.life.revision;
+            if has_ended(before) {
+                lifecycle_write(was, after)
+            } else {
+                self.change_writes(was, after, *all, now)
+            }
+        };
+        Ok(self.ports.store.commit(planned.iter().map(writes).collect()).await?)
+    }
+
+    /// Keeps jobs from being dispatched without a claim while the returned guard lives. Returns the
+    /// jobs, or 409 `already_dispatched` for those that were already dispatched so.
+    fn hold_undispatched(&self, jobs: Vec<Job>) -> (HoldGuard<'_>, Vec<Result<Job, Error>>) {
+        let held = self.unclaimed.hold(jobs.iter().map(|job| &job.id));
+        let check = |job: Job| {
+            if held.holds(&job.id) {
+                return Ok(job);
+            }
+            let message =
+                "it was dispatched without a claim, and its worker may have it".to_owned();
+            Err(Error::Conflict { code: ErrorCode::AlreadyDispatched, message, holder: None })
+        };
+        let jobs = jobs.into_iter().map(check).collect();
+        (held, jobs)
     }
 
     /// Changes a scheduled job. Returns the job before and after.
@@ -114,19 +170,47 @@ impl Engine {
         &self,
         id: &JobId,
         job_type: Option<&TypeName>,
-        mut patch: JobPatch,
+        patch: JobPatch,
         if_match: Option<u64>,
     ) -> Result<(Job, Job), Error> {
+        let job = self.job(id, job_type).await?;
+        one(self.patch_with(vec![job], patch, if_match).await?)
+    }
+
+    /// Changes scheduled jobs, which were just read, as [`Engine::patch`] changes one. Returns one
+    /// answer per job, in order.
+    ///
+    /// # Errors
+    ///
+    /// 400 for a bad value, and for `data`, which belongs to one job; the store's.
+    pub async fn patch_each(
+        &self,
+        jobs: Vec<Job>,
+        patch: JobPatch,
+    ) -> Result<Vec<Result<(Job, Job), Error>>, Error> {
+        if patch.data.is_some() {
+            return Err(Error::invalid("data", "can be changed in one job only"));
+        }
+        self.patch_with(jobs, patch, None).await
+    }
+
+    /// Changes scheduled jobs, exactly one if the patch has data.
+    async fn patch_with(
+        &self,
+        jobs: Vec<Job>,
+        mut patch: JobPatch,
+        if_match: Option<u64>,
+    ) -> Result<Vec<Result<(Job, Job), Error>>, Error> {
         if let Some(Some(windows)) = &patch.windows {
             check_windows(windows).map_err(fault)?;
         }
-        let _held = self.hold_undispatched(id)?;
-        let body = match patch.data.take() {
-            Some(data) => Some(self.patched_body(id, data).await?),
-            None => None,
+        let body = match (patch.data.take(), jobs.first()) {
+            (Some(data), Some(job)) => Some(self.patched_body(&job.id, data).await?),
+            _ => None,
         };
+        let (_held, jobs) = self.hold_undispatched(jobs);
         let catalog = self.catalog().await?;
-        let altered = self.alter(id, job_type, |job, now| {
+        let altered = self.alter_each(jobs, |job, now| {
             if if_match.is_some_and(|version| version != job.life.revision.0) {
                 return Err(Error::Stale { version: job.life.revision.0 });
             }
@@ -158,12 +242,12 @@ impl Engine {
             Ok(Some((after, true)))
         });
         let altered = altered.await;
-        if let (Err(error), Some((_, Body::Object { key, .. }))) = (&altered, &body)
+        if let (Some(Err(error)), Some((_, Body::Object { key, .. }))) = (altered.first(), &body)
             && !matches!(error, Error::Unavailable { .. } | Error::Internal(_))
         {
             Box::pin(self.forget_object(key)).await;
         }
-        altered
+        Ok(altered)
     }
 
     /// Checks the new data of a patch. Returns it with the body under which it is kept.
@@ -192,39 +276,50 @@ impl Engine {
         job_type: Option<&TypeName>,
         force: bool,
     ) -> Result<(Job, Cancelled), Error> {
-        let _held = self.hold_undispatched(id)?;
-        let (before, job) = self
-            .alter(id, job_type, |job, now| {
-                if job.life.running().is_some_and(|run| run.cancel && !force) {
-                    return Ok(None);
-                }
-                let event = Event::Cancel { force };
-                Ok(Some((
-                    job.apply(event, now)
-                        .map_err(|refused| Error::refused(ErrorCode::Ended, &refused))?,
-                    false,
-                )))
-            })
-            .await?;
-        let ended = job.life.ended().is_some();
-        Ok((before, Cancelled { job, ended }))
+        let job = self.job(id, job_type).await?;
+        one(self.cancel_each(vec![job], force).await)
     }
 
-    /// Ends a scheduled job as dropped. Returns the job before and after.
-    ///
-    /// # Errors
-    ///
-    /// 409 `not_scheduled` or `already_dispatched`.
-    pub async fn drop_job(&self, id: &JobId, reason: &str) -> Result<(Job, Job), Error> {
-        let _held = self.hold_undispatched(id)?;
-        self.alter(id, None, |job, now| {
-            let event = Event::Drop { reason: reason.to_owned() };
-            Ok(Some((
-                job.apply(event, now)
-                    .map_err(|refused| Error::refused(ErrorCode::NotScheduled, &refused))?,
-                false,
-            )))
-        })
-        .await
+    /// Cancels jobs, which were just read, as [`Engine::cancel`] cancels one. Returns one answer per
+    /// job, in order.
+    pub async fn cancel_each(
+        &self,
+        jobs: Vec<Job>,
+        force: bool,
+    ) -> Vec<Result<(Job, Cancelled), Error>> {
+        let (_held, jobs) = self.hold_undispatched(jobs);
+        let altered = self.alter_each(jobs, |job, now| {
+            if job.life.running().is_some_and(|run| run.cancel && !force) {
+                return Ok(None);
+            }
+            let after = job
+                .apply(Event::Cancel { force }, now)
+                .map_err(|refused| Error::refused(ErrorCode::Ended, &refused))?;
+            Ok(Some((after, false)))
+        });
+        let cancelled = |(before, job): (Job, Job)| {
+            let ended = job.life.ended().is_some();
+            (before, Cancelled { job, ended })
+        };
+        altered.await.into_iter().map(|answer| answer.map(cancelled)).collect()
     }
+
+    /// Ends scheduled jobs, which were just read, as dropped. Returns one answer per job, in order:
+    /// the job before and after, or 409 `not_scheduled` or `already_dispatched`.
+    pub async fn drop_each(&self, jobs: Vec<Job>, reason: &str) -> Vec<Result<(Job, Job), Error>> {
+        let (_held, jobs) = self.hold_undispatched(jobs);
+        let altered = self.alter_each(jobs, |job, now| {
+            let event = Event::Drop { reason: reason.to_owned() };
+            let after = job
+                .apply(event, now)
+                .map_err(|refused| Error::refused(ErrorCode::NotScheduled, &refused))?;
+            Ok(Some((after, false)))
+        });
+        altered.await
+    }
+}
+
+/// The one answer of a call about one job.
+fn one<T>(mut answers: Vec<Result<T, Error>>) -> Result<T, Error> {
+    answers.pop().unwrap_or_else(|| Err(Error::Internal("a change has no answer".into())))
 }

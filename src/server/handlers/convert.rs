@@ -123,11 +123,13 @@ pub fn operation(from: request::Operation) -> api::Operation {
         id,
         kind: bulk_kind,
         state,
+        dry_run,
         matched,
         done,
         refused,
         skipped,
         skipped_jobs,
+        sample,
         unreadable,
         created_at,
         ended_at,
@@ -144,15 +146,41 @@ pub fn operation(from: request::Operation) -> api::Operation {
         id,
         kind,
         state,
+        dry_run,
         matched,
         done,
         refused,
         skipped,
+        sample,
         skipped_jobs: skipped_jobs.into_iter().map(skipped_job).collect(),
         unreadable,
         created_at,
         ended_at,
         error,
+    }
+}
+
+/// A group of errors.
+pub fn error_group(from: request::ErrorGroup) -> api::ErrorGroup {
+    let request::ErrorGroup {
+        job_type,
+        reason,
+        pattern,
+        message,
+        jobs,
+        first_at,
+        last_at,
+        examples,
+    } = from;
+    api::ErrorGroup {
+        r#type: job_type,
+        reason,
+        pattern,
+        message,
+        jobs,
+        first_at,
+        last_at,
+        examples,
     }
 }
 

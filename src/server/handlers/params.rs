@@ -1,10 +1,6 @@
 //! Names in paths, parameters in queries, and conditions in headers.
 
-use std::{
-    borrow::Borrow,
-    collections::{BTreeMap, BTreeSet},
-    str::FromStr,
-};
+use std::{borrow::Borrow, collections::BTreeMap, str::FromStr};
 use tidegate_core::error_code::ErrorCode;
 
 use axum::{
@@ -14,11 +10,8 @@ use axum::{
 
 use super::error::Problem;
 use tidegate_core::{
-    job::{JobId, Outcome, Phase, PluginName, TypeName, Value},
-    port::{
-        job_store::{ListQuery, PhaseFilter, StateFilter},
-        listing::Cursor,
-    },
+    job::{JobId, PluginName, TypeName, Value},
+    port::{job_store::ListQuery, listing::Cursor},
     time::Timestamp,
 };
 
@@ -104,7 +97,7 @@ impl<S: Sync> FromRequestParts<S> for Params {
 }
 
 impl Params {
-    fn parse(query: &str) -> Self {
+    pub(crate) fn parse(query: &str) -> Self {
         Self(url::form_urlencoded::parse(query.as_bytes()).into_owned().collect())
     }
 
@@ -153,43 +146,40 @@ impl Params {
     ///
     /// 400 with the name of the wrong parameter.
     pub fn jobs(mut self, now: Timestamp) -> Result<ListQuery, Problem> {
-        let mut any_of = Vec::new();
-        for text in self.all("phase").iter().flat_map(|value| value.split(',')) {
-            any_of.push(
-                text.parse::<Phase>()
-                    .map_err(|error| Problem::invalid("phase", error.to_string()))?,
-            );
-        }
-        let mut states = Vec::new();
-        for text in self.all("state").iter().flat_map(|value| value.split(',')) {
-            states.extend(states_of(text).ok_or_else(|| Problem::invalid("state", NO_STATE))?);
-        }
-        // A store finds jobs by state; the phase selects among them.
-        if states.is_empty() {
-            states.extend(any_of.iter().copied().map(StateFilter::from).collect::<BTreeSet<_>>());
-        }
-        let mut attributes = BTreeMap::new();
-        for (parameter, value) in self.0.extract_if(.., |(name, _)| attribute(name).is_some()) {
-            let name = attribute(&parameter).unwrap_or_default().to_owned();
-            if attributes.contains_key(&name) {
-                return Err(Problem::invalid(parameter, "is given twice"));
-            }
-            attributes.insert(name, Value::Text(value));
-        }
         let query = ListQuery {
-            job_type: self.one("type")?,
-            queue: self.one("queue")?,
-            states,
-            phases: (!any_of.is_empty()).then_some(PhaseFilter { any_of, at: now }),
-            attributes,
-            from: self.one("from")?,
-            to: self.one("to")?,
+            filter: self.filter()?,
+            now,
             cursor: self.one::<Cursor>("cursor")?.map(|cursor| cursor.to_string()),
             limit: self.limit()?,
             ..ListQuery::default()
         };
         self.done()?;
         Ok(query)
+    }
+
+    /// The values of parameters that have a name of their own: `MAP.NAME`, or `MAP[NAME]` as
+    /// generated clients write it. None if there are none.
+    ///
+    /// # Errors
+    ///
+    /// 400 if a value is given twice.
+    pub(crate) fn named_values(
+        &mut self,
+        map: &str,
+    ) -> Result<Option<BTreeMap<String, Value>>, Problem> {
+        let name_of = |parameter: &str| {
+            let rest = parameter.strip_prefix(map)?;
+            let name = rest.strip_prefix('.').or_else(|| rest.strip_prefix('[')?.strip_suffix(']'));
+            name.map(str::to_owned)
+        };
+        let mut values = BTreeMap::new();
+        for (parameter, value) in self.0.extract_if(.., |(name, _)| name_of(name).is_some()) {
+            let name = name_of(&parameter).unwrap_or_default();
+            if values.insert(name, Value::Text(value)).is_some() {
+                return Err(Problem::invalid(parameter, "is given twice"));
+            }
+        }
+        Ok((!values.is_empty()).then_some(values))
     }
 
     /// Checks that every parameter was read.
@@ -220,25 +210,6 @@ impl<S: Sync> FromRequestParts<S> for Force {
         let force = params.one::<bool>("force")?.unwrap_or_default();
         params.done()?;
         Ok(Self(force))
-    }
-}
-
-/// The attribute that a parameter names: `attribute.NAME`, or `attribute[NAME]` as generated
-/// clients write it.
-fn attribute(parameter: &str) -> Option<&str> {
-    let dotted = parameter.strip_prefix("attribute.");
-    dotted.or_else(|| parameter.strip_prefix("attribute[")?.strip_suffix(']'))
-}
-
-/// The message for a word that names no state.
-pub(crate) const NO_STATE: &str =
-    "must be scheduled, running, succeeded, failed, expired, cancelled, dropped or ended";
-
-/// The states that a word names.
-pub(crate) fn states_of(word: &str) -> Option<Vec<StateFilter>> {
-    match word {
-        "ended" => Some(Outcome::ALL.map(StateFilter::Ended).to_vec()),
-        _ => word.parse().ok().map(|state| vec![state]),
     }
 }
 
@@ -341,34 +312,13 @@ mod tests {
     }
 
     #[test]
-    fn a_list_query_reads_every_parameter() {
-        let query = Params::parse(
-            "type=a&state=failed,running&state=scheduled&attribute.region=east&attribute[n]=5\
-             &from=2026-01-31T08:00:00Z&limit=7&cursor=9_x",
-        );
-        let query = query.jobs(Timestamp::EPOCH).unwrap();
+    fn a_list_query_reads_its_page() {
+        let query = Params::parse("type=a&limit=7&cursor=9_x").jobs(Timestamp::EPOCH).unwrap();
         assert_eq!(
-            query.states,
-            [StateFilter::Ended(Outcome::Failed), StateFilter::Running, StateFilter::Scheduled]
-        );
-        assert_eq!(query.attributes["region"], Value::Text("east".into()));
-        assert_eq!(query.attributes["n"], Value::Text("5".into()));
-        assert_eq!(
-            (query.limit, query.cursor.as_deref(), query.job_type.unwrap().as_str()),
+            (query.limit, query.cursor.as_deref(), query.filter.job_type.unwrap().as_str()),
             (7, Some("9_x"), "a")
         );
         assert_eq!(Params::default().jobs(Timestamp::EPOCH).unwrap().limit, 100);
-        assert_eq!(states_of("ended").unwrap().len(), 5);
-    }
-
-    #[test]
-    fn a_phase_is_looked_for_among_the_jobs_of_its_state() {
-        let query = Params::parse("phase=retrying,ready").jobs(Timestamp::EPOCH).unwrap();
-        assert_eq!(query.states, [StateFilter::Scheduled]);
-        let any_of = vec![Phase::Retrying, Phase::Ready];
-        assert_eq!(query.phases, Some(PhaseFilter { any_of, at: Timestamp::EPOCH }));
-        let both = Params::parse("phase=ready&state=failed").jobs(Timestamp::EPOCH).unwrap();
-        assert_eq!(both.states, [StateFilter::Ended(Outcome::Failed)]);
     }
 
     #[test]
@@ -377,14 +327,6 @@ mod tests {
             ("limit=0", "limit"),
             ("limit=1001", "limit"),
             ("limit=x", "limit"),
-            ("state=done", "state"),
-            ("phase=ended", "phase"),
-            ("from=yesterday", "from"),
-            ("type=a&type=b", "type"),
-            ("queue=a%20b", "queue"),
-            ("attribute.x=1&attribute.x=2", "attribute.x"),
-            ("attribute.x=1&attribute[x]=2", "attribute[x]"),
-            ("attribute[x=1", "attribute[x"),
             ("stat=failed", "stat"),
             ("cursor=zzz", "cursor"),
         ] {

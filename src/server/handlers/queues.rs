@@ -20,11 +20,11 @@ use super::{
 };
 use tidegate_core::{
     job::QueueName,
-    port::job_store::StateFilter,
+    port::job_store::{JobFilter, StateFilter},
     queue::config::{QueueConfig, QueueItem},
     time::Timestamp,
 };
-use tidegate_engine::request::{BulkKind, JobFilter, QueueStatus};
+use tidegate_engine::request::{BulkChange, BulkRequest, QueueStatus};
 
 impl Item for QueueItem {
     type Name = QueueName;
@@ -287,7 +287,7 @@ async fn purge(
         states: vec![StateFilter::Scheduled],
         ..JobFilter::default()
     };
-    bulk::start(&api, accept, BulkKind::Purge, filter, key).await
+    bulk::start(&api, accept, BulkRequest::new(BulkChange::Purge, filter), key).await
 }
 
 /// The routes of queues.

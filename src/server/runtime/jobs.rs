@@ -6,14 +6,17 @@ use super::{Server, lease::outcome_unknown};
 use crate::telemetry::metrics;
 use tidegate_core::{
     job::{Job, JobId, Payload, QueueName, TraceContext, TypeName},
-    port::job_store::{ListPage, ListQuery, StoredJob},
+    port::{
+        job_filter::TimeRange,
+        job_store::{ListPage, ListQuery, StoredJob},
+    },
     validate::check_lease,
 };
 use tidegate_engine::{
     Error, fault,
     request::{
-        Cancelled, Enqueued, Explanation, Heartbeat, HeartbeatAnswer, JobPatch, JobResult, NewJob,
-        ReplayWith, Report,
+        Cancelled, Enqueued, ErrorPage, Explanation, Heartbeat, HeartbeatAnswer, JobPatch,
+        JobResult, NewJob, Replay, ReplayWith, Report,
     },
 };
 
@@ -82,7 +85,18 @@ impl Server {
     ///
     /// The store's.
     pub async fn list(&self, query: &ListQuery) -> Result<ListPage, Error> {
-        Ok(self.inner.engine.ports().store.list(query).await?)
+        self.inner.engine.list(query).await
+    }
+
+    /// The latest errors, of the time `at`, of jobs, counted in groups; see [`Engine::errors`].
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    ///
+    /// [`Engine::errors`]: tidegate_engine::Engine::errors
+    pub async fn errors(&self, query: &ListQuery, at: TimeRange) -> Result<ErrorPage, Error> {
+        self.inner.engine.errors(query, at).await
     }
 
     /// Changes a scheduled job.
@@ -194,27 +208,37 @@ impl Server {
         &self,
         id: &JobId,
         job_type: Option<&TypeName>,
-        mut with: ReplayWith,
+        with: ReplayWith,
         idempotency_key: Option<String>,
     ) -> Result<Enqueued, Error> {
+        let job = self.job(id, job_type).await?;
+        let mut answers = self.replay_each(vec![Replay { job, with, idempotency_key }]).await;
+        answers.pop().unwrap_or_else(|| Err(outcome_unknown()))
+    }
+
+    /// Replays jobs, as [`Server::replay`] replays one. Returns one answer per request, in order.
+    pub(super) async fn replay_each(
+        &self,
+        mut replays: Vec<Replay>,
+    ) -> Vec<Result<Enqueued, Error>> {
         let (engine, from) = (&self.inner.engine, self.now());
         let entropy = &*engine.ports().entropy;
-        let traces = self.inner.traces.as_ref();
-        let traced = traces
-            .map(|traces| (traces, traces.begin(&mut BTreeMap::new(), &mut with.trace, entropy)));
-        let answer = engine.replay(id, job_type, with, idempotency_key).await;
+        let traced = self.inner.traces.as_ref().map(|traces| {
+            let begin = |replay: &mut Replay| {
+                let begun = traces.begin(&mut BTreeMap::new(), &mut replay.with.trace, entropy);
+                (begun, TraceContext::of(&replay.job.spec.headers))
+            };
+            (traces, replays.iter_mut().map(begin).collect::<Vec<_>>())
+        });
+        let answers = engine.replay_each(replays).await;
         if let Some((traces, begun)) = traced {
             let to = self.now();
-            let replayed = engine
-                .job(id, job_type)
-                .await
-                .ok()
-                .and_then(|job| TraceContext::of(&job.spec.headers));
-            traces.enqueued(&begun, &answer, replayed, from, to);
+            for ((begun, replayed), answer) in begun.into_iter().zip(&answers) {
+                traces.enqueued(&begun, answer, replayed, from, to);
+            }
         }
-        let enqueued = answer?;
-        self.inner.on_enqueued([&enqueued.job]);
-        Ok(enqueued)
+        self.inner.on_enqueued(answers.iter().flatten().map(|enqueued| &enqueued.job));
+        answers
     }
 
     /// The result of a job. Waits at most `wait` (0 to 60 s) for the job to end.

@@ -11,7 +11,7 @@ use tidegate_core::{
         spec::{Unique, UniqueWhile},
         type_config::TypeConfig,
     },
-    port::job_store::{ListQuery, SharedStore, StateFilter},
+    port::job_store::{JobFilter, ListQuery, SharedStore, StateFilter},
     queue::QueueConfig,
     time::Seconds,
 };
@@ -64,7 +64,11 @@ async fn cut<T>(
 
 /// Every job of type `work`.
 async fn jobs(harness: &Harness) -> Vec<Job> {
-    let query = ListQuery { job_type: Some(name("work")), limit: 100, ..ListQuery::default() };
+    let query = ListQuery {
+        filter: JobFilter { job_type: Some(name("work")), ..JobFilter::default() },
+        limit: 100,
+        ..ListQuery::default()
+    };
     harness.store.list(&query).await.unwrap().jobs
 }
 
@@ -168,7 +172,7 @@ async fn a_crash_during_a_report_counts_it_and_its_callback_once() {
         let job = harness.job(&run.id).await;
         assert_eq!((job.life.ended(), job.life.attempt), (Some(Outcome::Succeeded), 1));
         let callbacks = ListQuery {
-            job_type: Some(name("tidegate.callback")),
+            filter: JobFilter { job_type: Some(name("tidegate.callback")), ..JobFilter::default() },
             limit: 10,
             ..ListQuery::default()
         };
@@ -268,7 +272,11 @@ async fn an_end_that_dies_half_way_makes_one_event() {
     };
     let check = async |harness: &mut Harness, run: &Job| {
         let queue = Some(name(tidegate_engine::END_EVENT_QUEUE));
-        let query = ListQuery { queue, limit: 100, ..ListQuery::default() };
+        let query = ListQuery {
+            filter: JobFilter { queue, ..JobFilter::default() },
+            limit: 100,
+            ..ListQuery::default()
+        };
         let events = harness.store.list(&query).await.unwrap().jobs.len();
         let ended = harness.job(&run.id).await.life.ended();
         assert_eq!((events, ended), (1, Some(Outcome::Succeeded)));

@@ -134,7 +134,7 @@ fn run(script: &str, files: &[(String, String)]) -> Ran {
 }
 
 /// Ports that no process listens on, all different. They are below those that systems give to
-/// outgoing connections, one of which could take the port of a server while it restarts.
+/// outgoing connections: one of these could take the port of a server while it restarts.
 fn free_ports(count: usize) -> Vec<String> {
     let mut ports = HashSet::new();
     while ports.len() < count {

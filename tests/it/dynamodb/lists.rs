@@ -6,7 +6,7 @@ use tidegate_core::{
     job::{Event, Job, TypeName},
     port::{
         JobStore,
-        job_store::{ListPage, ListQuery, StateFilter},
+        job_store::{JobFilter, ListPage, ListQuery, StateFilter},
         listing::Cursor,
     },
     time::Timestamp,
@@ -78,7 +78,7 @@ async fn a_filter_that_matches_little_reads_a_bounded_page() {
     let states = vec![StateFilter::from(
         &shop.apply(&jobs[20], Event::Cancel { force: true }).await.life.state,
     )];
-    let query = ListQuery { states, ..of(50) };
+    let query = ListQuery { filter: JobFilter { states, ..JobFilter::default() }, ..of(50) };
     let (first, reads) = page(&shop, &query).await;
     assert!(first.jobs.is_empty() && first.next_cursor.is_some(), "it goes on");
     assert!(reads <= 300.0, "{reads} units for an empty page");
@@ -107,7 +107,14 @@ async fn idle_hours_and_queues_make_short_pages() {
     assert_eq!((found.len(), ids(&found)), (300, ids(&jobs)));
     assert!(pages > 1 && dearest <= 250.0, "{pages} pages of at most {dearest} units");
     // One queue alone is one page.
-    let (found, pages, _) = all(&shop, ListQuery { queue: Some(name("queue-07")), ..of(10) }).await;
+    let (found, pages, _) = all(
+        &shop,
+        ListQuery {
+            filter: JobFilter { queue: Some(name("queue-07")), ..JobFilter::default() },
+            ..of(10)
+        },
+    )
+    .await;
     assert_eq!((found.len(), pages), (4, 1));
 }
 

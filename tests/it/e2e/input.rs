@@ -335,7 +335,7 @@ async fn other_requests_with_a_wrong_field_are_refused_by_name() {
         ("GET", "/v1/jobs?limit=0", Value::Null, "invalid_field", "limit"),
         ("GET", "/v1/jobs?limit=1001", Value::Null, "invalid_field", "limit"),
         ("GET", "/v1/jobs?state=gone", Value::Null, "invalid_field", "state"),
-        ("GET", "/v1/jobs?from=monday", Value::Null, "invalid_field", "from"),
+        ("GET", "/v1/jobs?ended_from=monday", Value::Null, "invalid_field", "ended_from"),
         ("GET", "/v1/jobs?colour=red", Value::Null, "unknown_parameter", "colour"),
         ("GET", "/v1/jobs?cursor=zzz", Value::Null, "invalid_field", "cursor"),
         ("GET", "/v1/queues?sort=name", Value::Null, "unknown_parameter", "sort"),

@@ -180,8 +180,8 @@ async fn lists_are_paged_without_gaps_or_repeats() {
     );
     assert_eq!(
         (
-            walk("&from=2100-01-01T00:00:00Z").await.len(),
-            walk("&to=2100-01-01T00:00:00Z").await.len()
+            walk("&created_from=2100-01-01T00:00:00Z").await.len(),
+            walk("&created_to=2100-01-01T00:00:00Z").await.len()
         ),
         (0, 25)
     );

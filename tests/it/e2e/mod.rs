@@ -23,6 +23,7 @@ mod dev;
 mod doctor;
 mod events;
 mod faults;
+mod filters;
 mod input;
 mod jobs;
 mod lifecycle;

@@ -40,7 +40,9 @@ pub fn with_nulls(document: &Value, schema: &Value, body: &Value) -> Value {
 fn shown(answer: &ApiAnswer) -> (u16, Value) {
     let mut value = answer.value();
     let Some(fields) = value.as_object_mut() else { return (answer.status, value) };
-    for own in ["name", "id", "version", "status", "next", "instance", "created_at", "run_at"] {
+    for own in
+        ["name", "id", "version", "status", "next", "instance", "created_at", "due_at", "run_at"]
+    {
         fields.remove(own);
     }
     (answer.status.min(201), value)

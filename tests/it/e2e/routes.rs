@@ -264,6 +264,11 @@ impl Tour<'_> {
             )
             .await;
         }
+        let errors = self.ask(M::GET, "/v1/errors", &[], none.clone(), 200).await;
+        assert_eq!(
+            (&errors["errors"][0]["pattern"], &errors["errors"][0]["reason"]),
+            (&json!("no"), &json!("failed"))
+        );
         self.ask(M::POST, "/v1/queues/{queue}/purge", &[queue], none.clone(), 202).await;
         let spare = &*format!("spare-{tag}");
         self.ask(M::PUT, queues, &[spare], json!({}), 201).await;

@@ -149,6 +149,7 @@ fn failure() -> RetryCall {
         token: Token::new(0),
         reply: None,
         hand_back: None,
+        worker: None,
         unknown: UnknownFields::default(),
     };
     let mut job = job("j").queue("orders").build();

@@ -10,14 +10,17 @@ use tidegate_core::{
         retry::{Backoff, Jitter, Retry},
         type_config::{Start, TypeConfig},
     },
-    port::{Clock, HintKind, job_store::ListQuery},
+    port::{
+        Clock, HintKind,
+        job_store::{JobFilter, ListQuery},
+    },
     queue::QueueConfig,
     schedule::ScheduleConfig,
     target::{Push, TargetConfig},
     time::{Seconds, Timestamp},
 };
 use tidegate_engine::{
-    request::{BulkKind, JobFilter},
+    request::{BulkChange, BulkRequest},
     testkit::builders::name,
 };
 use tidegate_server::telemetry::emf::Emf;
@@ -266,37 +269,40 @@ fn the_end_of_a_job_is_posted_to_its_callback_url() {
 #[test]
 fn a_bulk_operation_goes_on_from_call_to_call() {
     let cloud = cloud(12, Some(0));
-    for number in 0..500 {
+    for number in 0..1200 {
         cloud.now(cloud.server.enqueue(job("t", number))).unwrap();
     }
     let filter = JobFilter { queue: Some(name("q")), ..JobFilter::default() };
-    let asked = cloud.now(cloud.server.bulk(BulkKind::Cancel, filter, None)).unwrap();
+    let asked =
+        cloud.now(cloud.server.bulk(BulkRequest::new(BulkChange::Cancel, filter), None)).unwrap();
     assert_eq!(asked.state, "running");
     // No time at all is left to the first call: it takes one page.
     let now = cloud.time.now();
     assert!(!cloud.now(cloud.server.operate(&asked.id, now)).unwrap());
-    assert_eq!(cloud.now(cloud.server.operation(&asked.id)).unwrap().done, 200);
+    assert_eq!(cloud.now(cloud.server.operation(&asked.id)).unwrap().done, 500);
     cloud.now(cloud.server.flush()).unwrap();
     cloud.time.run(now + Duration::from_secs(5));
     let done = cloud.now(cloud.server.operation(&asked.id)).unwrap();
-    assert_eq!((done.state.as_str(), done.matched, done.done), ("done", 500, 500));
+    assert_eq!((done.state.as_str(), done.matched, done.done), ("done", 1200, 1200));
 }
 
 #[test]
 fn a_bulk_replay_publishes_its_jobs_page_by_page() {
     let cloud = cloud(14, None);
     let filter = || JobFilter { queue: Some(name("q")), ..JobFilter::default() };
-    for number in 0..250 {
+    for number in 0..550 {
         cloud.now(cloud.server.enqueue(job("t", number))).unwrap();
     }
-    let cancel = cloud.now(cloud.server.bulk(BulkKind::Cancel, filter(), None)).unwrap();
+    let cancel =
+        cloud.now(cloud.server.bulk(BulkRequest::new(BulkChange::Cancel, filter()), None)).unwrap();
     assert!(cloud.now(cloud.server.operate(&cancel.id, Timestamp::MAX)).unwrap());
     cloud.now(cloud.server.flush()).unwrap();
     let before = cloud.count("work");
-    let replay = cloud.now(cloud.server.bulk(BulkKind::Replay, filter(), None)).unwrap();
+    let replay = BulkRequest::new(BulkChange::Replay { again: false }, filter());
+    let replay = cloud.now(cloud.server.bulk(replay, None)).unwrap();
     assert!(!cloud.now(cloud.server.operate(&replay.id, cloud.time.now())).unwrap());
     // A message has ten jobs.
-    assert_eq!(cloud.count("work") - before, 20, "the first page is published, its rest is not");
+    assert_eq!(cloud.count("work") - before, 50, "the first page is published, its rest is not");
 }
 
 #[test]

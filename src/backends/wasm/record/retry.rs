@@ -94,6 +94,7 @@ impl FailureJson {
             token: Token::new(0),
             reply: None,
             hand_back: None,
+            worker: None,
             unknown: UnknownFields::default(),
         }
     }

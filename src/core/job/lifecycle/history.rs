@@ -98,6 +98,8 @@ pub struct AttemptRecord {
     pub reply: Option<ReplyId>,
     /// What its worker said when it handed the attempt back, if it did.
     pub hand_back: Option<HandBack>,
+    /// The name that its worker gave itself.
+    pub worker: Option<String>,
     /// The fields that a newer release added.
     pub unknown: UnknownFields,
 }
@@ -111,7 +113,8 @@ record!(AttemptRecord {
     retry_at,
     token,
     reply;
-    hand_back
+    hand_back,
+    worker
 });
 
 impl AttemptRecord {
@@ -178,6 +181,7 @@ impl Lifecycle {
             token: run.token,
             reply: None,
             hand_back: None,
+            worker: run.worker.clone(),
             unknown: UnknownFields::default(),
         }
     }
@@ -202,6 +206,7 @@ impl Lifecycle {
             token,
             reply: None,
             hand_back: None,
+            worker: None,
             unknown: UnknownFields::default(),
         });
     }

@@ -162,6 +162,7 @@ fn life(state: State) -> Lifecycle {
             token: Token::new(7),
             reply: Some(ReplyId(u128::MAX)),
             hand_back: None,
+            worker: None,
             unknown: UnknownFields::default(),
         }],
         deferral_reason: Some("later".into()),

@@ -26,6 +26,7 @@ use std::{
 
 use async_trait::async_trait;
 
+pub use super::job_filter::{JobFilter, NotAState, StateFilter};
 pub use capabilities::{Atomicity, StoreCapabilities};
 pub use error::{
     ErrorSource, NO_ROOM, StoreError, StoredBody, StoredJob, StoredKey, UnreadableJob, last_id,
@@ -33,8 +34,7 @@ pub use error::{
 pub use item::{Item, ItemKind};
 pub use query::{
     Depth, Depths, DuePage, DueQuery, KeptCounts, ListPage, ListQuery, MAX_LOOKED_AT,
-    MAX_UNREADABLE, NotAState, OverduePage, PartitionPage, PhaseFilter, ScheduledPhases,
-    StateFilter, WakePosition,
+    MAX_UNREADABLE, OverduePage, PartitionPage, ScheduledPhases, WakePosition,
 };
 pub use record::{Purged, RECORD_BYTES, Record, RecordKind, RecordQuery};
 pub use scan::{DueRange, DueScan, OrderedScan, ScanPage, ScanQuery};

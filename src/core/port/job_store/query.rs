@@ -2,13 +2,13 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    str::FromStr,
     sync::Arc,
 };
 
 use super::UnreadableJob;
 use crate::{
-    job::{Job, JobId, Outcome, Phase, QueueName, TypeName, Value},
+    job::{Job, JobId, QueueName, TypeName},
+    port::job_filter::{JobFilter, StateFilter},
     queue::order::{Order, Position},
     time::Timestamp,
 };
@@ -117,76 +117,18 @@ pub struct WakePosition {
 /// A query for a list of jobs.
 #[derive(Clone, Debug, Default)]
 pub struct ListQuery {
-    /// Only this type.
-    pub job_type: Option<TypeName>,
-    /// Only this queue.
-    pub queue: Option<QueueName>,
-    /// Only of these types; none for all. Together with `job_type`, both hold.
+    /// Which jobs.
+    pub filter: JobFilter,
+    /// The instant at which their phases are derived.
+    pub now: Timestamp,
+    /// Only of these types; none for all. They bound the filter.
     pub within_types: Option<BTreeSet<TypeName>>,
-    /// Only in these queues; none for all. Together with `queue`, both hold.
+    /// Only in these queues; none for all. They bound the filter.
     pub within_queues: Option<BTreeSet<QueueName>>,
-    /// Only these states; empty for all.
-    pub states: Vec<StateFilter>,
-    /// Only these phases; none for all.
-    pub phases: Option<PhaseFilter>,
-    /// Only with these attribute values.
-    pub attributes: BTreeMap<String, Value>,
-    /// Only created at this instant or later.
-    pub from: Option<Timestamp>,
-    /// Only created before this instant.
-    pub to: Option<Timestamp>,
     /// Where the page starts: the `next_cursor` of the page before.
     pub cursor: Option<String>,
     /// At most this many (1 to 1000).
     pub limit: u32,
-}
-
-/// A state to list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum StateFilter {
-    /// Scheduled jobs.
-    Scheduled,
-    /// Running jobs.
-    Running,
-    /// Jobs that ended with this outcome.
-    Ended(Outcome),
-}
-
-impl StateFilter {
-    /// The state as the API shows it, in lower case.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Scheduled => Phase::Scheduled.as_str(),
-            Self::Running => Phase::Running.as_str(),
-            Self::Ended(outcome) => outcome.as_str(),
-        }
-    }
-}
-
-/// A text that names no state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no state of a job has this name")]
-pub struct NotAState;
-
-impl FromStr for StateFilter {
-    type Err = NotAState;
-
-    fn from_str(text: &str) -> Result<Self, NotAState> {
-        [Self::Scheduled, Self::Running]
-            .into_iter()
-            .chain(Outcome::ALL.map(Self::Ended))
-            .find(|state| state.as_str() == text)
-            .ok_or(NotAState)
-    }
-}
-
-/// Phases to list.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PhaseFilter {
-    /// A job matches if it is in one of these phases.
-    pub any_of: Vec<Phase>,
-    /// The instant at which the phase is derived.
-    pub at: Timestamp,
 }
 
 /// Most unreadable jobs that a page of a list names. The store logs all of them.
@@ -249,20 +191,4 @@ pub struct ScheduledPhases {
     pub ready: u64,
     /// Jobs that wait for their next attempt.
     pub retrying: u64,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_state_is_read_as_it_is_written() {
-        for phase in Phase::ALL {
-            let state = StateFilter::from(phase);
-            assert_eq!(state.as_str().parse(), Ok(state));
-        }
-        for text in ["", "ended", "Failed", "ready"] {
-            assert_eq!(text.parse::<StateFilter>(), Err(NotAState), "{text:?}");
-        }
-    }
 }

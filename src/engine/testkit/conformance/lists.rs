@@ -8,7 +8,10 @@ use super::{claim, done, step};
 use crate::testkit::builders::{at, job, name};
 use tidegate_core::{
     job::{Event, Job, Outcome, Phase, Value},
-    port::job_store::{Depth, JobStore, ListQuery, PhaseFilter, StateFilter, Write},
+    port::{
+        job_filter::{ErrorFilter, JobFilter, TimeRange},
+        job_store::{Depth, JobStore, ListQuery, StateFilter, Write},
+    },
     time::Timestamp,
 };
 
@@ -38,7 +41,10 @@ async fn fill(store: &dyn JobStore) -> Vec<Job> {
             .partition(["", "p"].choose(chance).expect("there are choices"))
             .build();
         done(store, vec![Write::AddJob(now.clone())]).await;
-        let running = claim(&now, true);
+        let mut running = claim(&now, true);
+        if let Event::Claim { worker, .. } = &mut running {
+            *worker = chance.random_bool(0.5).then(|| "w1".into());
+        }
         let failure = Failure::new(Reason::Failed, "no");
         let events = match chance.random_range(0..8) {
             0 => vec![running],
@@ -107,20 +113,28 @@ pub async fn lists_are_newest_first_and_page_through_everything(store: &dyn JobS
     assert_eq!(rest.len(), 290);
 }
 
+/// A range of the seconds below `end`, often open.
+fn range(chance: &mut StdRng, end: i64) -> TimeRange {
+    let mut bound = || chance.random_bool(0.3).then(|| at(chance.random_range(0..end)));
+    TimeRange { from: bound(), to: bound() }
+}
+
 /// Every filter, alone and together with others.
 pub async fn lists_keep_to_their_filters(store: &dyn JobStore) {
     let jobs = fill(store).await;
     let chance = &mut StdRng::seed_from_u64(4);
     // A store that writes one by one is probably remote and slow.
     for round in 0..if store.capabilities().atomicity.is_atomic() { 200 } else { 60 } {
+        let mut filter = JobFilter::default();
         let mut query = ListQuery {
             limit: *[17, 50, 1000].choose(chance).expect("there are choices"),
+            now: at(chance.random_range(0..100)),
             ..ListQuery::default()
         };
-        query.job_type = chance
+        filter.job_type = chance
             .random_bool(0.3)
             .then(|| name(["x", "y", "unknown"].choose(chance).expect("there are choices")));
-        query.queue = chance
+        filter.queue = chance
             .random_bool(0.3)
             .then(|| name(["mail", "other", "unknown"].choose(chance).expect("there are choices")));
         query.within_types = chance.random_bool(0.2).then(|| [name("x"), name("z")].into());
@@ -130,20 +144,32 @@ pub async fn lists_keep_to_their_filters(store: &dyn JobStore) {
             2 => Some([].into()),
             _ => None,
         };
-        query.states =
+        filter.states =
             STATES.into_iter().filter(|_| round % 2 == 0 && chance.random_bool(0.3)).collect();
-        query.phases = chance.random_bool(0.3).then(|| PhaseFilter {
-            any_of: Phase::ALL.into_iter().filter(|_| chance.random_bool(0.3)).collect(),
-            at: at(chance.random_range(0..100)),
-        });
-        query.from = chance.random_bool(0.3).then(|| at(chance.random_range(0..100)));
-        query.to = chance.random_bool(0.3).then(|| at(chance.random_range(0..100)));
         if chance.random_bool(0.3) {
-            query.attributes.insert("region".into(), Value::Text("east".into()));
+            let phases = Phase::ALL.into_iter().filter(|_| chance.random_bool(0.3));
+            filter.phases = phases.collect();
+        }
+        if chance.random_bool(0.3) {
+            filter.attributes.insert("region".into(), Value::Text("east".into()));
         }
         if chance.random_bool(0.2) {
-            query.attributes.insert("size".into(), Value::Text("1".into()));
+            filter.attributes.insert("size".into(), Value::Text("1".into()));
         }
+        filter.created = range(chance, 100);
+        if chance.random_bool(0.2) {
+            (filter.due, filter.started) = (range(chance, 600), range(chance, 600));
+            filter.ended = range(chance, 1200);
+        }
+        filter.min_attempt = chance.random_bool(0.1).then_some(1);
+        filter.max_attempt = chance.random_bool(0.1).then_some(0);
+        if chance.random_bool(0.1) {
+            filter.error = ErrorFilter { contains: Some("NO".into()), ..ErrorFilter::default() };
+        }
+        if chance.random_bool(0.1) {
+            filter.worker = Some("w1".into());
+        }
+        query.filter = filter;
         let expected: Vec<Job> = jobs.iter().filter(|job| query.asks_for(job)).cloned().collect();
         assert_eq!(sorted(all(store, &query).await), sorted(expected), "{query:?}");
     }

@@ -6,7 +6,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use tidegate_api::{
-    BulkBody, BulkChanges, BulkPatchBody, BulkReplayBody, FilterBody, OperationView, Words,
+    BulkBody, BulkChanges, BulkPatchBody, BulkReplayBody, FilterBody, OperationView,
 };
 
 use super::super::{
@@ -16,43 +16,28 @@ use super::super::{
     convert,
     error::Problem,
     media::Accept,
-    params::{IdempotencyKey, NO_STATE, Name, states_of},
+    params::{IdempotencyKey, Name},
 };
-use tidegate_engine::request::{BulkKind, BulkPatch, JobFilter, Operation};
+use super::filter::job_filter;
+use tidegate_core::port::JobFilter;
+use tidegate_engine::request::{BulkChange, BulkPatch, BulkRequest, Operation};
 
-fn read_filter(body: &Body) -> Result<JobFilter, Problem> {
-    let BulkBody { filter, all } = body.read()?;
-    job_filter(filter, all)
-}
-
-fn job_filter(filter: FilterBody, all: bool) -> Result<JobFilter, Problem> {
-    match (filter.is_empty(), all) {
+/// The request for an operation.
+fn request(
+    change: BulkChange,
+    filter: FilterBody,
+    all: bool,
+    dry_run: bool,
+) -> Result<BulkRequest, Problem> {
+    let filter = job_filter(filter, "filter.")?;
+    match (filter == JobFilter::default(), all) {
         (true, false) => {
             let message = "matches every job: give a condition, or \"all\": true for every job";
-            return Err(Problem::invalid("filter", message));
+            Err(Problem::invalid("filter", message))
         }
-        (false, true) => {
-            return Err(Problem::invalid("all", "must not be given with a condition"));
-        }
-        _ => {}
+        (false, true) => Err(Problem::invalid("all", "must not be given with a condition")),
+        _ => Ok(BulkRequest { change, filter, dry_run }),
     }
-    let words = match filter.state {
-        None => Vec::new(),
-        Some(Words::One(word)) => vec![word],
-        Some(Words::Many(words)) => words,
-    };
-    let mut states = Vec::new();
-    for word in words {
-        states.extend(states_of(&word).ok_or_else(|| Problem::invalid("filter.state", NO_STATE))?);
-    }
-    Ok(JobFilter {
-        job_type: filter.job_type,
-        queue: filter.queue,
-        states,
-        attributes: filter.attribute.unwrap_or_default(),
-        from: filter.from,
-        to: filter.to,
-    })
 }
 
 /// Starts an operation, or finds the one that `key` started before. The answer has its location.
@@ -63,12 +48,10 @@ fn job_filter(filter: FilterBody, all: bool) -> Result<JobFilter, Problem> {
 pub async fn start(
     api: &Api,
     accept: Accept,
-    kind: BulkKind,
-    filter: JobFilter,
+    request: BulkRequest,
     IdempotencyKey(key): IdempotencyKey,
 ) -> HandlerResult {
-    let operation = api.server.bulk(kind, filter, key.as_deref()).await?;
-    Ok(started(accept, operation))
+    Ok(started(accept, api.server.bulk(request, key.as_deref()).await?))
 }
 
 /// The answer to a started operation, with its location.
@@ -110,7 +93,8 @@ pub async fn cancel(
     key: IdempotencyKey,
     body: Body,
 ) -> HandlerResult {
-    start(&api, accept, BulkKind::Cancel, read_filter(&body)?, key).await
+    let BulkBody { filter, all, dry_run } = body.read()?;
+    start(&api, accept, request(BulkChange::Cancel, filter, all, dry_run)?, key).await
 }
 
 /// Replay every job that a filter matches.
@@ -144,17 +128,16 @@ pub async fn replay(
     State(api): State<Api>,
     accept: Accept,
     _: May<Admin>,
-    IdempotencyKey(key): IdempotencyKey,
+    key: IdempotencyKey,
     body: Body,
 ) -> HandlerResult {
-    let BulkReplayBody { filter, all, again } = body.read()?;
-    let filter = job_filter(filter, all)?;
-    Ok(started(accept, api.server.bulk_replay(filter, again, key.as_deref()).await?))
+    let BulkReplayBody { filter, all, again, dry_run } = body.read()?;
+    start(&api, accept, request(BulkChange::Replay { again }, filter, all, dry_run)?, key).await
 }
 
 /// Change every scheduled job that a filter matches.
 ///
-/// Jobs that run or have ended are counted as refused. The server's own jobs, which carry callbacks
+/// `"run_at": null` starts them now, as far as the limits of their queue allow. Jobs that run or have ended are counted as refused. The server's own jobs, which carry callbacks
 /// and events, are excluded unless the filter names their type or queue.
 #[utoipa::path(
     post, path = "/v1/jobs/patch", operation_id = "patch_jobs", tag = "jobs",
@@ -180,17 +163,16 @@ pub async fn patch(
     State(api): State<Api>,
     accept: Accept,
     _: May<Admin>,
-    IdempotencyKey(key): IdempotencyKey,
+    key: IdempotencyKey,
     body: Body,
 ) -> HandlerResult {
-    let BulkPatchBody { filter, all, patch } = body.read()?;
-    let filter = job_filter(filter, all)?;
-    let BulkChanges { windows, priority } = patch;
-    if windows.is_none() && priority.is_none() {
+    let BulkPatchBody { filter, all, patch, dry_run } = body.read()?;
+    let BulkChanges { run_at, windows, priority } = patch;
+    if run_at.is_none() && windows.is_none() && priority.is_none() {
         return Err(Problem::invalid("patch", "must have at least one field"));
     }
-    let patch = BulkPatch { windows, priority };
-    Ok(started(accept, api.server.bulk_patch(filter, patch, key.as_deref()).await?))
+    let change = BulkChange::Patch(BulkPatch { run_at, windows, priority });
+    start(&api, accept, request(change, filter, all, dry_run)?, key).await
 }
 
 /// The state of a background operation.

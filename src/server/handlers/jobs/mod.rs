@@ -5,6 +5,8 @@ pub mod attempt;
 pub mod bulk;
 pub mod change;
 pub mod enqueue;
+mod errors;
+mod filter;
 pub mod read;
 
 use axum::Extension;
@@ -22,6 +24,7 @@ pub fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(bulk::replay))
         .routes(routes!(bulk::patch))
         .routes(routes!(bulk::operation))
+        .routes(routes!(errors::errors))
         .routes(routes!(read::by_id))
         .routes(routes!(
             enqueue::put,

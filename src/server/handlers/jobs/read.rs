@@ -4,7 +4,7 @@ use std::time::Duration;
 use tidegate_core::error_code::ErrorCode;
 
 use axum::{extract::State, http::HeaderValue, response::IntoResponse};
-use tidegate_api::{AnyValue, Bodies, Explanation, JobPage, JobView, LogPage};
+use tidegate_api::{AnyValue, Bodies, Explanation, FilterBody, JobPage, JobView, LogPage};
 
 use super::super::{
     Api, HandlerResult,
@@ -15,8 +15,10 @@ use super::super::{
     media::Accept,
     params::{JobPath, Name, Params},
 };
+use crate::auth::Bounds;
 use tidegate_core::{
     job::{JobId, Outcome, Payload, TypeName, lifecycle::word},
+    port::job_store::ListQuery,
     time::Seconds,
 };
 use tidegate_engine::request::JobResult;
@@ -92,35 +94,22 @@ pub(crate) async fn by_type_and_id(
     show(&api, accept, &caller, &path.id, Some(&path.job_type)).await
 }
 
-/// Jobs, newest first by creation.
+/// Jobs, newest first by creation; with `id`, in the order of the ids.
 ///
 /// On AWS the jobs come by when they were first due: from the time of the first page back to the
 /// earliest, then those due later, soonest first.
 ///
-/// A page reads a bounded number of jobs, so a short or empty page can still have a `next_cursor`. A
-/// token with bounds sees only the jobs within them, and no `unreadable`. Bodies over 1 KiB are left
-/// out. The server's own jobs, which carry callbacks and events, are listed only if `type` or `queue`
-/// names them.
+/// Several words of a condition are separated by commas. A value in the data is written
+/// `data[/user/id]=7`, an attribute `attribute[region]=eu`.
+///
+/// A page reads a bounded number of jobs, so a short or empty page can still have a `next_cursor`;
+/// with `data` it reads at most 10,000 bodies and 64 MiB. A token with bounds sees only the jobs within them, and no `unreadable`. Bodies over 1 KiB are left
+/// out. The server's own jobs, which carry callbacks and events, are listed only if `type`, `queue`
+/// or `id` names them.
 #[utoipa::path(
     get, path = "/v1/jobs", operation_id = "list_jobs", tag = "jobs",
     params(
-        ("type" = Option<String>, Query, description = "Only this type"),
-        ("queue" = Option<String>, Query, description = "Only this queue"),
-        (
-            "state" = Option<String>, Query,
-            description = "Only these states: words with commas between them, or `ended`",
-        ),
-        (
-            "phase" = Option<String>, Query,
-            description = "Only these phases: words with commas between them",
-        ),
-        (
-            "attribute" = Option<std::collections::BTreeMap<String, String>>, Query,
-            description = "Only jobs whose attribute has this value: `attribute[NAME]=VALUE` or \
-                `attribute.NAME=VALUE`",
-        ),
-        ("from" = Option<String>, Query, description = "Only created at this instant or later"),
-        ("to" = Option<String>, Query, description = "Only created before this instant"),
+        FilterBody,
         (
             "limit" = Option<u32>, Query,
             description = "Maximum number of jobs on the page, 1 to 1000 (default 100)",
@@ -137,16 +126,8 @@ pub async fn list(
     params: Params,
 ) -> HandlerResult {
     let now = api.server.now();
-    let mut query = params.jobs(now)?;
     let bounds = caller.bounds();
-    if query.queue.as_ref().is_some_and(|queue| !bounds.allow_queue(queue))
-        || query.job_type.as_ref().is_some_and(|job_type| !bounds.allow_type(job_type))
-    {
-        return Err(outside());
-    }
-    // The store decides, so that a page and its cursor depend on no other job.
-    query.within_queues.clone_from(&bounds.queues);
-    query.within_types.clone_from(&bounds.types);
+    let query = within(params.jobs(now)?, bounds)?;
     let mut page = api.server.list(&query).await?;
     if !bounds.is_everything() {
         // The queue and the type of a job that cannot be read are not known.
@@ -156,6 +137,23 @@ pub async fn list(
         page.jobs.iter().map(|job| JobView::new(job, now, accept.0, Bodies::Small)).collect();
     let unreadable = page.unreadable.into_iter().map(|job| job.id).collect();
     Ok(accept.ok(JobPage { jobs, unreadable, next_cursor: page.next_cursor }).into_response())
+}
+
+/// The query for the jobs that a caller with these bounds may see.
+///
+/// # Errors
+///
+/// 403 if the query names a queue or a type outside them.
+pub(super) fn within(mut query: ListQuery, bounds: &Bounds) -> Result<ListQuery, Problem> {
+    if query.filter.queue.as_ref().is_some_and(|queue| !bounds.allow_queue(queue))
+        || query.filter.job_type.as_ref().is_some_and(|job_type| !bounds.allow_type(job_type))
+    {
+        return Err(outside());
+    }
+    // The store decides, so that a page and its cursor depend on no other job.
+    query.within_queues.clone_from(&bounds.queues);
+    query.within_types.clone_from(&bounds.types);
+    Ok(query)
 }
 
 /// A job's result; with `wait`, the request waits for it.

@@ -108,6 +108,11 @@ pub fn complete(document: openapi::OpenApi) -> Value {
     document
 }
 
+/// Whether a parameter of this name is the first or the last instant of a range.
+fn is_instant(name: &str) -> bool {
+    matches!(name.rsplit('_').next(), Some("from" | "to"))
+}
+
 /// Gives the parameters of an operation their bounds.
 fn complete_parameters(path: &str, operation: &mut Value) {
     let name = json!({
@@ -123,14 +128,16 @@ fn complete_parameters(path: &str, operation: &mut Value) {
             ("path", "id") if path.starts_with("/v1/jobs/") => json!({
                 "type": "string", "minLength": 1, "maxLength": 64, "pattern": schemas::ID_PATTERN,
             }),
-            ("path", "worker") => json!({"type": "string", "minLength": 1, "maxLength": 128}),
+            ("path" | "query", "worker") => {
+                json!({"type": "string", "minLength": 1, "maxLength": 128})
+            }
             ("path", "number") => {
                 json!({"type": "integer", "format": "int64", "minimum": 0, "maximum": u32::MAX})
             }
             ("query", "limit") => json!({"type": "integer", "minimum": 1, "maximum": 1000}),
             ("query", "wait") => json!({"type": "number", "minimum": 0, "maximum": 60}),
-            ("query", "from" | "to") => json!({"type": "string", "format": "date-time"}),
-            ("query", "attribute") => {
+            ("query", name) if is_instant(name) => json!({"type": "string", "format": "date-time"}),
+            ("query", "attribute" | "data") => {
                 parameter["style"] = "deepObject".into();
                 parameter["explode"] = true.into();
                 json!({"type": "object", "additionalProperties": {"type": "string"}})

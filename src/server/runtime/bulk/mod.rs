@@ -13,7 +13,6 @@ mod stored;
 #[cfg(test)]
 mod tests;
 
-use futures_util::{StreamExt, stream};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use tidegate_core::error_code::ErrorCode;
@@ -26,29 +25,18 @@ use tidegate_core::{
         Committed, Write,
         job_store::{ItemKind, ListQuery, MAX_UNREADABLE},
     },
-    stored::UnknownNames,
     time::Timestamp,
     validate::check_windows,
 };
 use tidegate_engine::{
     Error, fault,
-    request::{BulkKind, BulkPatch, JobFilter, MAX_SKIPPED_JOBS, Operation},
+    request::{BulkChange, BulkRequest, Operation},
 };
 
-/// Jobs of one page.
-const PAGE_SIZE: u32 = 200;
-/// Jobs of a page that change at the same time.
-const MAX_CONCURRENT_CHANGES: usize = 16;
+/// Jobs of one page, which change in one commit.
+const PAGE_SIZE: u32 = 500;
 /// Most ended operations that are kept.
 const MAX_OPERATIONS: usize = 100;
-
-/// What an operation does beyond its kind.
-enum Change {
-    None,
-    /// It replays jobs that were replayed before.
-    Again,
-    Patch(BulkPatch),
-}
 
 impl Server {
     /// Starts a bulk operation and returns at once. A repeat with the same `idempotency_key`
@@ -56,108 +44,23 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// The store's; [`Error::Unavailable`] while the server stops; 409 `idempotency_key_reused`.
+    /// 400 for bad windows; 409 `idempotency_key_reused`; the store's; [`Error::Unavailable`] while
+    /// the server stops.
     pub async fn bulk(
         &self,
-        kind: BulkKind,
-        filter: JobFilter,
+        request: BulkRequest,
         idempotency_key: Option<&str>,
     ) -> Result<Operation, Error> {
-        self.begin_operation(kind, filter, Change::None, idempotency_key).await
-    }
-
-    /// Starts a replay of every job that `filter` matches, as [`Server::bulk`]; `again`, also of
-    /// those that were replayed before.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Server::bulk`].
-    pub async fn bulk_replay(
-        &self,
-        filter: JobFilter,
-        again: bool,
-        idempotency_key: Option<&str>,
-    ) -> Result<Operation, Error> {
-        let change = if again { Change::Again } else { Change::None };
-        self.begin_operation(BulkKind::Replay, filter, change, idempotency_key).await
-    }
-
-    /// Starts a change of every scheduled job that `filter` matches, as [`Server::bulk`].
-    ///
-    /// # Errors
-    ///
-    /// 400 for bad windows; those of [`Server::bulk`].
-    pub async fn bulk_patch(
-        &self,
-        filter: JobFilter,
-        patch: BulkPatch,
-        idempotency_key: Option<&str>,
-    ) -> Result<Operation, Error> {
-        let windows = patch.windows.as_ref().and_then(Option::as_deref);
-        check_windows(windows.unwrap_or_default()).map_err(fault)?;
-        self.begin_operation(BulkKind::Patch, filter, Change::Patch(patch), idempotency_key).await
-    }
-
-    async fn begin_operation(
-        &self,
-        kind: BulkKind,
-        filter: JobFilter,
-        change: Change,
-        idempotency_key: Option<&str>,
-    ) -> Result<Operation, Error> {
+        if let BulkChange::Patch(patch) = &request.change {
+            let windows = patch.windows.as_ref().and_then(Option::as_deref);
+            check_windows(windows.unwrap_or_default()).map_err(fault)?;
+        }
         self.ready().await?;
-        let now = self.now();
         let id = idempotency_key.map_or_else(
             || format!("{:032x}", self.inner.engine.ports().entropy.bits()),
             |key| digest(&key),
         );
-        let states: Vec<String> =
-            filter.states.iter().map(|state| state.as_str().to_owned()).collect();
-        let request = (
-            kind,
-            &filter.job_type,
-            &filter.queue,
-            &states,
-            &filter.attributes,
-            filter.from,
-            filter.to,
-        );
-        // A release without such changes has the same digest for the other requests.
-        let request_digest = match &change {
-            Change::None => digest(&request),
-            Change::Again => digest(&(request, "again")),
-            Change::Patch(patch) => digest(&(request, patch)),
-        };
-        let operation = Operation {
-            id,
-            kind,
-            state: "running".into(),
-            matched: 0,
-            done: 0,
-            refused: 0,
-            skipped: 0,
-            skipped_jobs: Vec::new(),
-            unreadable: Vec::new(),
-            created_at: now,
-            ended_at: None,
-            error: None,
-            unknown: UnknownNames::new(),
-        };
-        let end = now + std::time::Duration::from_millis(1);
-        let stored = StoredOperation {
-            operation,
-            job_type: filter.job_type,
-            queue: filter.queue,
-            states,
-            attributes: filter.attributes,
-            from: filter.from,
-            to: filter.to.unwrap_or(end).min(end),
-            cursor: None,
-            again: matches!(change, Change::Again),
-            patch: if let Change::Patch(patch) = change { Some(patch) } else { None },
-            request_digest,
-        };
-        let stored = self.add(stored).await?;
+        let stored = self.add(StoredOperation::new(request, id, self.now())).await?;
         // Also for a repeat: the store's answer to the first request may be lost, and then no
         // process runs the operation yet.
         if stored.operation.ended_at.is_none() {
@@ -289,22 +192,17 @@ impl Server {
         stored: &mut StoredOperation,
         until: Timestamp,
     ) -> Result<bool, Error> {
-        let states = stored.states()?;
+        let filter = stored.filter()?;
         loop {
             let query = ListQuery {
-                job_type: stored.job_type.clone(),
-                queue: stored.queue.clone(),
-                states: states.clone(),
-                attributes: stored.attributes.clone(),
-                from: stored.from,
-                to: Some(stored.to),
+                filter: filter.clone(),
+                now: self.now(),
                 cursor: stored.cursor.clone(),
                 limit: PAGE_SIZE,
                 ..ListQuery::default()
             };
-            let list = || async { Ok(self.inner.engine.ports().store.list(&query).await?) };
-            let page = self.persist(until, list).await?;
-            self.apply_to_page(stored, &page.jobs, until).await?;
+            let page = self.persist(until, || self.inner.engine.list(&query)).await?;
+            self.apply_to_page(stored, page.jobs, until).await?;
             for job in page.unreadable {
                 // A page of some stores repeats those of the page before.
                 let unreadable = &mut stored.operation.unreadable;
@@ -325,32 +223,34 @@ impl Server {
         }
     }
 
-    /// Applies the operation to the jobs of a page, several at the same time, and counts them.
-    /// After an error no further job is begun.
+    /// Applies the operation to the jobs of a page, and counts them. Those whose change is not known
+    /// because the store was unavailable are tried again, but not at `until` or later.
     async fn apply_to_page(
         &self,
         stored: &mut StoredOperation,
-        page: &[Job],
+        page: Vec<Job>,
         until: Timestamp,
     ) -> Result<(), Error> {
-        let operation = &stored.clone();
-        let apply = |job| self.persist(until, move || self.apply_to(operation, job));
-        let each: Vec<_> = page.iter().map(apply).collect();
-        let mut results = stream::iter(each).buffered(MAX_CONCURRENT_CHANGES);
-        while let Some(result) = results.next().await {
-            stored.operation.matched += 1;
-            match result {
-                Ok(None) => stored.operation.done += 1,
-                Ok(Some(skipped)) => {
-                    let operation = &mut stored.operation;
-                    operation.skipped += 1;
-                    if operation.skipped_jobs.len() < MAX_SKIPPED_JOBS {
-                        operation.skipped_jobs.push(skipped);
+        stored.operation.matched += page.len() as u64;
+        let mut pending = page;
+        while !pending.is_empty() {
+            let changes = self.apply_each(stored, &pending).await;
+            let mut unavailable = Vec::new();
+            let mut again = Vec::new();
+            for (job, change) in pending.into_iter().zip(changes) {
+                match change {
+                    Err(error @ Error::Internal(_)) => return Err(error),
+                    Err(error @ Error::Unavailable { .. }) => {
+                        unavailable.push(error);
+                        again.push(job);
                     }
+                    change => stored.count(job.id, change),
                 }
-                Err(error @ (Error::Internal(_) | Error::Unavailable { .. })) => return Err(error),
-                Err(_) => stored.operation.refused += 1,
             }
+            if let Some(error) = unavailable.pop() {
+                self.wait_for_store(error, until).await?;
+            }
+            pending = again;
         }
         Ok(())
     }
@@ -361,17 +261,28 @@ impl Server {
         until: Timestamp,
         what: impl Fn() -> F,
     ) -> Result<T, Error> {
-        let clock = &self.inner.engine.ports().clock;
         loop {
             match what().await {
-                Err(Error::Unavailable { retry_after, message })
-                    if clock.now() + retry_after < until =>
-                {
-                    tracing::warn!(message, "a bulk operation waits for the store");
-                    clock.sleep_until(clock.now() + retry_after).await;
-                }
+                Err(error @ Error::Unavailable { .. }) => self.wait_for_store(error, until).await?,
                 done => return done,
             }
+        }
+    }
+
+    /// Waits for as long as `error`, of an unavailable store, says.
+    ///
+    /// # Errors
+    ///
+    /// The error itself, if that is not before `until`.
+    async fn wait_for_store(&self, error: Error, until: Timestamp) -> Result<(), Error> {
+        let clock = &self.inner.engine.ports().clock;
+        match &error {
+            Error::Unavailable { retry_after, message } if clock.now() + *retry_after < until => {
+                tracing::warn!(message, "a bulk operation waits for the store");
+                clock.sleep_until(clock.now() + *retry_after).await;
+                Ok(())
+            }
+            _ => Err(error),
         }
     }
 

@@ -8,8 +8,8 @@ use object_store::memory::InMemory;
 use super::*;
 use crate::runtime::testing::{builder_on, until};
 use tidegate_core::{
-    job::{Attributes, Payload, type_config::TypeConfig},
-    port::{Clock as _, job_store::StateFilter},
+    job::{Payload, type_config::TypeConfig},
+    port::{Clock as _, JobFilter, job_store::StateFilter},
 };
 use tidegate_engine::{
     memory::{FakeClock, MemoryStore},
@@ -37,34 +37,10 @@ async fn server(jobs: usize) -> (Server, Arc<FaultyStore>, Arc<FakeClock>) {
 
 /// Stores an operation that cancels the jobs in `states`, and does not start it.
 async fn added(server: &Server, states: &[&str]) -> StoredOperation {
-    let operation = Operation {
-        id: "cancel-all".into(),
-        kind: BulkKind::Cancel,
-        state: "running".into(),
-        matched: 0,
-        done: 0,
-        refused: 0,
-        skipped: 0,
-        skipped_jobs: Vec::new(),
-        unreadable: Vec::new(),
-        created_at: server.now(),
-        ended_at: None,
-        error: None,
-        unknown: UnknownNames::new(),
-    };
-    let stored = StoredOperation {
-        operation,
-        job_type: None,
-        queue: None,
-        states: states.iter().map(ToString::to_string).collect(),
-        attributes: Attributes::default(),
-        from: None,
-        to: Timestamp::MAX,
-        cursor: None,
-        patch: None,
-        again: false,
-        request_digest: String::new(),
-    };
+    let request = BulkRequest::new(BulkChange::Cancel, JobFilter::default());
+    let mut stored = StoredOperation::new(request, "cancel-all".into(), server.now());
+    stored.states = states.iter().map(ToString::to_string).collect();
+    stored.to = Timestamp::MAX;
     server.add(stored).await.unwrap()
 }
 
@@ -111,18 +87,37 @@ async fn an_operation_returns_when_its_time_ends_in_an_outage() {
 
 /// An outage that begins between the read of a page and its changes.
 #[tokio::test]
-async fn a_page_begins_no_further_job_when_its_time_ends() {
-    let jobs = 10 * MAX_CONCURRENT_CHANGES;
-    let (server, store, clock) = server(jobs).await;
+async fn a_page_is_not_tried_again_when_its_time_ends() {
+    let (server, store, clock) = server(30).await;
     let mut stored = added(&server, &[]).await;
     let page = server.engine().ports().store.list(&all(PAGE_SIZE)).await.unwrap().jobs;
-    assert_eq!(page.len(), jobs);
+    assert_eq!(page.len(), 30);
     store.set_faults(Faults { unavailable: 1.0, ..Faults::default() });
     let end = clock.now() + Duration::from_secs(10);
-    let outcome = in_time(&clock, server.apply_to_page(&mut stored, &page, end)).await;
+    let outcome = in_time(&clock, server.apply_to_page(&mut stored, page, end)).await;
     assert!(matches!(outcome, Err(Error::Unavailable { .. })), "{outcome:?}");
     let tries = store.failed();
-    assert!(clock.now() <= end && tries <= 11 * MAX_CONCURRENT_CHANGES as u64, "{tries}");
+    assert!(clock.now() <= end && tries <= 11, "{tries}");
+}
+
+#[tokio::test]
+async fn a_dry_run_counts_and_changes_nothing() {
+    let (server, ..) = server(30).await;
+    let request =
+        BulkRequest { dry_run: true, ..BulkRequest::new(BulkChange::Cancel, JobFilter::default()) };
+    let begun = server.bulk(request, None).await.unwrap();
+    assert!(server.operate(&begun.id, Timestamp::MAX).await.unwrap());
+    let operation = server.operation(&begun.id).await.unwrap();
+    assert!(operation.dry_run && operation.sample.len() == 20, "{operation:?}");
+    assert_eq!((operation.matched, operation.done, operation.refused), (30, 30, 0));
+    assert_eq!(scheduled(&server).await, 30);
+    // A scheduled job is not replayed.
+    let replay = BulkChange::Replay { again: false };
+    let request = BulkRequest { dry_run: true, ..BulkRequest::new(replay, JobFilter::default()) };
+    let begun = server.bulk(request, None).await.unwrap();
+    assert!(server.operate(&begun.id, Timestamp::MAX).await.unwrap());
+    let operation = server.operation(&begun.id).await.unwrap();
+    assert_eq!((operation.done, operation.refused, operation.sample.len()), (0, 30, 0));
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tidegate_core::{
     job::{Job, Outcome, type_config::TypeConfig},
-    port::job_store::ListQuery,
+    port::job_store::{JobFilter, ListQuery},
     time::Seconds,
 };
 use tidegate_engine::{
@@ -20,8 +20,11 @@ use crate::cases::harness::{
 
 /// The jobs that carry events.
 async fn carriers(harness: &Harness) -> Vec<Job> {
-    let query =
-        ListQuery { queue: Some(name(END_EVENT_QUEUE)), limit: 100, ..ListQuery::default() };
+    let query = ListQuery {
+        filter: JobFilter { queue: Some(name(END_EVENT_QUEUE)), ..JobFilter::default() },
+        limit: 100,
+        ..ListQuery::default()
+    };
     harness.store.list(&query).await.unwrap().jobs
 }
 
@@ -111,7 +114,8 @@ async fn every_way_to_end_is_an_event() {
         });
         let jobs = harness.enqueue_many([work(), work(), work(), expiring, deadline]).await;
         harness.engine.cancel(&jobs[0].id, None, false).await.unwrap();
-        harness.engine.drop_job(&jobs[1].id, "purged").await.unwrap();
+        let read = harness.engine.job(&jobs[1].id, None).await.unwrap();
+        harness.engine.drop_each(vec![read], "purged").await.pop().unwrap().unwrap();
         let run = harness.lease(1).await;
         assert_eq!(run[0].id, jobs[2].id);
         harness.succeed(&run).await;

@@ -2,7 +2,7 @@
 
 use tidegate_core::{
     job::{Body, Encoding, Job, Payload, spec::KeepResult},
-    port::job_store::ListQuery,
+    port::job_store::{JobFilter, ListQuery},
     time::Seconds,
 };
 use tidegate_engine::{
@@ -12,7 +12,11 @@ use tidegate_engine::{
 use crate::cases::harness::{Harness, every_store, failed, report, work};
 
 async fn callbacks(harness: &Harness) -> Vec<Job> {
-    let query = ListQuery { queue: Some(name(CALLBACK_QUEUE)), limit: 100, ..ListQuery::default() };
+    let query = ListQuery {
+        filter: JobFilter { queue: Some(name(CALLBACK_QUEUE)), ..JobFilter::default() },
+        limit: 100,
+        ..ListQuery::default()
+    };
     harness.store.list(&query).await.unwrap().jobs
 }
 

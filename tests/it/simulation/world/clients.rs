@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use tidegate_core::{
     event::trigger::{Reply, TriggerOutcome},
     job::{
-        JobId, Payload, Value,
+        Job, JobId, Payload, Value,
         lifecycle::ReplyId,
         spec::{Unique, UniqueWhile},
         unique::{Debounce, MergePolicy, OnConflict},
@@ -20,7 +20,8 @@ use tidegate_engine::{
 };
 
 use super::{
-    FAULT_PERIOD, PLAIN_TYPE, TIME_OFF, World, owner::every_other_minute, unclaimed::EngineProcess,
+    super::model::ProcessNumber, FAULT_PERIOD, PLAIN_TYPE, TIME_OFF, World,
+    owner::every_other_minute, unclaimed::EngineProcess,
 };
 
 impl World {
@@ -197,6 +198,34 @@ impl World {
         }
     }
 
+    /// A bulk operation cancels, changes or drops several jobs, which it read some time ago.
+    async fn act_in_bulk(&self, process: ProcessNumber, engine: &Engine, jobs: &[JobId]) {
+        let s = &self.scheduler;
+        let ids: Vec<JobId> = (0..=s.draw(4)).map(|_| jobs[s.draw(jobs.len())].clone()).collect();
+        let Ok(read) = engine.ports().store.get(&ids).await else { return };
+        let read: Vec<Job> = read.into_iter().flatten().flatten().collect();
+        if s.happens(0.5) {
+            s.elapse(Duration::from_millis(200)).await;
+        }
+        let altered = match s.draw(3) {
+            0 => {
+                let cancelled = engine.cancel_each(read, false).await.into_iter();
+                cancelled.map(|answer| answer.map(|(before, after)| (before, after.job))).collect()
+            }
+            1 => {
+                let run_at = Some(s.now() + Duration::from_secs(4));
+                let patch = JobPatch { run_at, ..JobPatch::default() };
+                engine.patch_each(read, patch).await.unwrap_or_default()
+            }
+            _ => engine.drop_each(read, "purged").await,
+        };
+        for (before, after) in altered.into_iter().flatten() {
+            self.model.lock().change(process, &before, &after);
+            self.hint(&after, before.life.version);
+            self.request_tick(after.life.run_at().unwrap_or(s.now()));
+        }
+    }
+
     /// A client changes, cancels, drops, replays or explains some job.
     async fn act_as_client(self: &Arc<Self>) {
         let s = &self.scheduler;
@@ -229,12 +258,7 @@ impl World {
                     self.hint(&cancelled.job, before.life.version);
                 }
             }
-            2 => {
-                if let Ok((before, after)) = engine.drop_job(id, "purged").await {
-                    self.model.lock().change(process, &before, &after);
-                    self.hint(&after, before.life.version);
-                }
-            }
+            2 => self.act_in_bulk(process, &engine, &jobs).await,
             3 => self.replay(&engine, id).await,
             _ => {
                 if let Ok(job) = engine.job(id, None).await

@@ -24,7 +24,7 @@ fn every_route_is_documented() {
     let wanted = "
         get /healthz, get /metrics, get /openapi.json, get /readyz, get /v1/audit, get /v1/dead-letters,
         post /v1/dead-letters/replay, delete /v1/dead-letters/{id}, get /v1/dead-letters/{id},
-        post /v1/dead-letters/{id}/replay, get /v1/dev/clock, post /v1/dev/clock, get /v1/doctor, post /v1/events, get /v1/job-types,
+        post /v1/dead-letters/{id}/replay, get /v1/dev/clock, post /v1/dev/clock, get /v1/doctor, get /v1/errors, post /v1/events, get /v1/job-types,
         delete /v1/job-types/{type}, get /v1/job-types/{type}, patch /v1/job-types/{type},
         put /v1/job-types/{type}, get /v1/jobs, post /v1/jobs, post /v1/jobs/batch,
         post /v1/jobs/cancel, post /v1/jobs/patch, post /v1/jobs/replay, get /v1/jobs/{id}, post /v1/jobs/{id}/replay,
@@ -191,8 +191,10 @@ fn names_numbers_and_waits_have_their_bounds() {
         }
     }
     let parameters = document["paths"]["/v1/jobs"]["get"]["parameters"].as_array().unwrap();
-    let attribute = parameters.iter().find(|parameter| parameter["name"] == "attribute").unwrap();
-    assert_eq!((&attribute["style"], &attribute["explode"]), (&"deepObject".into(), &true.into()));
+    for map in ["attribute", "data"] {
+        let map = parameters.iter().find(|parameter| parameter["name"] == map).unwrap();
+        assert_eq!((&map["style"], &map["explode"]), (&"deepObject".into(), &true.into()));
+    }
 }
 
 #[test]

@@ -84,6 +84,7 @@ fn job(state: State) -> Job {
         token: Token::new(7),
         reply: None,
         hand_back: None,
+        worker: None,
         unknown: UnknownFields::default(),
     };
     let until = Some(at);

@@ -12,18 +12,19 @@ use tidegate_engine::memory::MemoryStore;
 /// Every scope that a token with bounds can have.
 const SCOPES: &str = "enqueue enqueue:critical work read";
 /// Routes that leave out what is outside the bounds; every other route refuses it.
-const FILTERED: [&str; 3] = ["list_jobs", "list_queues", "list_job_types"];
+const FILTERED: [&str; 4] = ["list_jobs", "list_errors", "list_queues", "list_job_types"];
 /// Routes about the names of workers, which all callers share. A registration for a queue or a type
 /// has a test of its own.
 const SHARED: [&str; 2] = ["put_worker", "delete_worker"];
 /// Routes on which such a token may do something, in an order in which each succeeds once.
-const WITHIN: [&str; 18] = [
+const WITHIN: [&str; 19] = [
     "enqueue",
     "put_job",
     "enqueue_batch",
     "get_job_by_id",
     "get_job",
     "list_jobs",
+    "list_errors",
     "get_result",
     "explain_job",
     "get_log",
@@ -107,7 +108,7 @@ fn requests(operation: &str, path: &str, name: &str) -> Vec<(String, Value)> {
         "report" => vec![json!({"attempt": 1, "status": "failed", "retryable": false})],
         "heartbeat" => vec![json!({"attempt": 1})],
         "patch_job" => vec![json!({"priority": 1})],
-        "list_jobs" => {
+        "list_jobs" | "list_errors" => {
             let queries = ["", &format!("?queue={name}"), &format!("?type={name}")];
             return queries.map(|query| (format!("{path}{query}"), Value::Null)).into();
         }
