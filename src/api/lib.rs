@@ -21,6 +21,7 @@ mod errors;
 mod event;
 mod explanation;
 mod filter;
+mod history;
 mod job;
 mod lease;
 mod log;
@@ -31,6 +32,7 @@ pub mod pages;
 mod plugin;
 mod problem;
 mod push;
+mod stream;
 mod token;
 
 pub use any_value::{AnyValue, FRAME};
@@ -49,6 +51,7 @@ pub use explanation::{
     Explanation, HeldBy, HeldJobs, QueueExplanation, TypeUse, TypeWorkers, WorkerStatus,
 };
 pub use filter::{FilterBody, Words};
+pub use history::{History, HistoryPoint, Quantiles, Throughput};
 pub use job::{
     BatchBody, BatchJob, BatchResult, BatchView, Bodies, EntryView, FailureView, JobPage, JobView,
     NewJobBody, PatchBody, ReplayBody, RunningView, ShortView, without_query,
@@ -70,6 +73,7 @@ pub use plugin::{
 };
 pub use problem::{JobError, Problem};
 pub use push::{PushCallback, PushRequest};
+pub use stream::{JobChange, JobTypeChange, QueueChange, RemovedJob, SkippedChanges, WorkerChange};
 pub use tidegate_core::{
     error_code::ErrorCode,
     event::TriggerConfig,

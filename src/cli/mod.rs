@@ -19,6 +19,7 @@ mod dev;
 mod doctor;
 mod enqueue;
 mod events;
+mod history;
 mod jobs;
 mod operation;
 pub(crate) mod output;

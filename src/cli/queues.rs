@@ -5,7 +5,7 @@ use clap::Subcommand;
 use super::{
     Context, ExitCode,
     client::Client,
-    operation,
+    history, operation,
     output::{self, OutputStyle},
     pages,
     safe::line,
@@ -23,6 +23,8 @@ pub enum Command {
     Get(Name),
     /// Explain why a queue is idle or slow.
     Explain(Name),
+    /// Show the last hour of a queue: jobs in and out, delays, depth.
+    History(Name),
     /// Create a queue, or replace all its settings.
     Put(Put),
     /// Change some of a queue's settings.
@@ -57,6 +59,9 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
     let (answer, shown) = match command {
         Command::List => return list(&client, ctx).await,
         Command::Explain(Name { name }) => return explain(&client, &name, ctx).await,
+        Command::History(Name { name }) => {
+            return history::show(&client, &["queues", &name, "history"], ctx).await;
+        }
         Command::Purge(Name { name }) => {
             let answer = client.post(&["queues", &name, "purge"]).send().await?;
             return operation::follow(&client, answer, "dropped", ctx).await;

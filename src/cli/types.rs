@@ -9,6 +9,7 @@ use super::{
     Context, ExitCode, UsageError,
     args::{self, Json},
     client::{ApiResponse, Client, Request},
+    history,
     output::{self, OutputStyle},
     pages,
 };
@@ -21,6 +22,8 @@ pub enum Command {
     List,
     /// Show a job type and all its settings.
     Get(Name),
+    /// Show the last hour of a type: jobs in and out, delays, depth.
+    History(Name),
     /// Create a job type, or replace all its settings.
     Put(Put),
     /// Change some of a job type's settings.
@@ -110,6 +113,9 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
     let (answer, deleted) = match command {
         Command::List => return list(&client, ctx).await,
         Command::Get(Name { name }) => (client.get(&["job-types", &name]).send().await?, None),
+        Command::History(Name { name }) => {
+            return history::show(&client, &["job-types", &name, "history"], ctx).await;
+        }
         Command::Put(put) => (put.send(&client, "job-types").await?, None),
         Command::Patch(args) => (
             client.patch(&["job-types", &args.name]).json(&args.settings().await?).send().await?,

@@ -193,6 +193,10 @@ error_codes! {
     Internal = 500 "internal",
     /// The job's record is damaged, or a newer release wrote it; `tidegate doctor` says what to do.
     JobUnreadable = 500 "job_unreadable",
+    /// The deployment mode keeps no connections for streams.
+    StreamsNotSupported = 501 "streams_not_supported",
+    /// There are as many readers of streams as there may be.
+    TooManyStreams = 503 "too_many_streams",
     /// The server cannot do this now; repeat after `Retry-After`.
     Unavailable = 503 "unavailable",
 }

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use axum::{extract::State, http::StatusCode, response::IntoResponse};
 use serde_json::{Map, Value};
-use tidegate_api::{JobTypePage, JobTypeView, without_query};
+use tidegate_api::{History, JobTypePage, JobTypeView, without_query};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
@@ -218,6 +218,29 @@ async fn get((State(api), accept, caller, Name(name)): GetWithin<TypeName>) -> H
     resource::shown(&api, accept, name, item)
 }
 
+/// The last hour of a type in its queue, in steps: what came, what started and ended, and how many
+/// jobs there were.
+#[utoipa::path(
+    get, path = "/v1/job-types/{type}/history", operation_id = "get_job_type_history",
+    tag = "job types",
+    params(("type" = String, Path, description = "The type's name")),
+    responses(
+        (status = 200, description = "Its steps and its throughput", body = History),
+        (status = 404, description = "`job_type_not_found`"),
+    ),
+    security(("bearer" = ["read"]), ("basic" = ["read"])),
+)]
+async fn history((State(api), accept, caller, Name(name)): GetWithin<TypeName>) -> HandlerResult {
+    let bounds = caller.bounds();
+    if !bounds.allow_type(&name) {
+        return Err(outside());
+    }
+    if !bounds.allow_queue(&api.server.job_type(&name).await?.config.queue) {
+        return Err(outside());
+    }
+    Ok(accept.ok(api.server.type_history(&name).await?).into_response())
+}
+
 /// Job types, by name.
 #[utoipa::path(
     get, path = "/v1/job-types", operation_id = "list_job_types", tag = "job types",
@@ -272,7 +295,10 @@ async fn delete(
 
 /// The routes of job types.
 pub fn routes() -> OpenApiRouter<Api> {
-    OpenApiRouter::new().routes(routes!(list)).routes(routes!(put, patch, get, delete))
+    OpenApiRouter::new()
+        .routes(routes!(list))
+        .routes(routes!(put, patch, get, delete))
+        .routes(routes!(history))
 }
 
 #[cfg(test)]

@@ -37,6 +37,7 @@ mod refused_head;
 mod reply;
 mod resource;
 mod schedules;
+mod stream;
 mod tokens;
 mod triggers;
 mod workers;
@@ -157,6 +158,7 @@ fn routes() -> OpenApiRouter<Api> {
         .merge(doctor::routes())
         .merge(audit::routes())
         .merge(dev::routes())
+        .merge(stream::routes())
         .merge(health::routes())
 }
 

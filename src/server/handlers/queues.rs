@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use axum::{extract::State, http::StatusCode, response::IntoResponse};
-use tidegate_api::{OperationView, QueueExplanation, QueuePage, QueueView};
+use tidegate_api::{History, OperationView, QueueExplanation, QueuePage, QueueView};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
@@ -170,6 +170,24 @@ async fn explain((State(api), accept, caller, Name(name)): GetWithin<QueueName>)
     Ok(accept.ok(convert::queue_explanation(explanation)).into_response())
 }
 
+/// The last hour of a queue, in steps: what came, what started and ended, and how many jobs there
+/// were.
+#[utoipa::path(
+    get, path = "/v1/queues/{queue}/history", operation_id = "get_queue_history", tag = "queues",
+    params(("queue" = String, Path, description = "The queue's name")),
+    responses(
+        (status = 200, description = "Its steps and its throughput", body = History),
+        (status = 404, description = "`queue_not_found`"),
+    ),
+    security(("bearer" = ["read"]), ("basic" = ["read"])),
+)]
+async fn history((State(api), accept, caller, Name(name)): GetWithin<QueueName>) -> HandlerResult {
+    if !caller.bounds().allow_whole_queue(&name) {
+        return Err(outside());
+    }
+    Ok(accept.ok(api.server.queue_history(&name).await?).into_response())
+}
+
 /// Queues, by name, with their state.
 #[utoipa::path(
     get, path = "/v1/queues", operation_id = "list_queues", tag = "queues",
@@ -296,6 +314,7 @@ pub fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(list))
         .routes(routes!(put, patch, get, delete))
         .routes(routes!(explain))
+        .routes(routes!(history))
         .routes(routes!(pause))
         .routes(routes!(resume))
         .routes(routes!(purge))

@@ -6,8 +6,11 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 
 use super::{
-    Inner, Options, Server, StopPhase, embedded,
+    Inner, Options, Server, StopPhase,
+    changes::{self, Changes, WatchedStore},
+    embedded,
     embedded::handler::{Call, Handler, Work},
+    history::History,
     lease_calls::LeaseCalls,
     plugin_registry, serverless, shadow, waiters,
 };
@@ -102,13 +105,21 @@ impl Builder {
     pub async fn start(self) -> Result<Server, Error> {
         let (busy, idle) = mpsc::channel(1);
         let (shadow, shadow_calls) = shadow::Shadow::new();
+        let mut ports = self.ports;
+        let seen = Arc::new(Changes::new(&*ports.entropy));
+        if !self.serverless {
+            let (clock, seen) = (Arc::clone(&ports.clock), Arc::clone(&seen));
+            ports.store = Arc::new(WatchedStore::new(ports.store, seen, clock));
+        }
         let inner = Arc::new(Inner {
-            engine: Arc::new(Engine::new(self.ports, self.rules)),
+            engine: Arc::new(Engine::new(ports, self.rules)),
             target: self.target,
             options: self.options,
             handlers: self.handlers,
             queues: Mutex::default(),
             waiters: waiters::Waiters::default(),
+            history: History::default(),
+            changes: seen,
             workers: Arc::default(),
             lease_calls: LeaseCalls::default(),
             stored_workers: Mutex::default(),
@@ -135,9 +146,11 @@ impl Builder {
         server.inner.engine.record_schema(catalog).await?;
         plugin_registry::recompile(&server).await?;
         server.load_capacities().await?;
+        server.inner.load_history().await;
         server.inner.engine.load_running().await?;
         embedded::restart::CutPushes::find(&server).await?.resume(&server).await?;
         embedded::sweeper::spawn(&server.inner);
+        changes::spawn(&server.inner);
         embedded::schedules::spawn(&server.inner);
         shadow::spawn(Arc::downgrade(&server.inner), shadow_calls);
         embedded::operations::resume(&server).await?;

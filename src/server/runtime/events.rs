@@ -151,7 +151,7 @@ impl Server {
 impl Inner {
     /// Announces the jobs that events made and changed.
     pub(super) fn on_events(self: &Arc<Self>, enqueued: &[Enqueued], changed: &[(Job, Version)]) {
-        metrics::enqueued(enqueued.iter());
+        self.count_enqueued(enqueued.iter());
         self.on_accepted(enqueued.iter());
         for (job, version) in changed {
             self.on_superseded(job, *version);

@@ -3,7 +3,6 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{Server, lease::outcome_unknown};
-use crate::telemetry::metrics;
 use tidegate_core::{
     job::{Job, JobId, Payload, QueueName, TraceContext, TypeName},
     port::{
@@ -56,7 +55,7 @@ impl Server {
                 .zip(&answers)
                 .for_each(|(begun, answer)| traces.enqueued(begun, answer, None, from, to));
         }
-        metrics::enqueued(answers.iter().flatten());
+        self.inner.count_enqueued(answers.iter().flatten());
         self.inner.on_accepted(answers.iter().flatten());
         answers
     }
@@ -237,6 +236,7 @@ impl Server {
                 traces.enqueued(&begun, answer, replayed, from, to);
             }
         }
+        self.inner.count_enqueued(answers.iter().flatten());
         self.inner.on_enqueued(answers.iter().flatten().map(|enqueued| &enqueued.job));
         answers
     }

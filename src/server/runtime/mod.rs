@@ -18,10 +18,12 @@ mod audit;
 mod autoscaling;
 mod builder;
 pub(crate) mod bulk;
+pub(crate) mod changes;
 pub(crate) mod deliver;
 mod doctor;
 pub mod embedded;
 mod events;
+mod history;
 mod job_types;
 mod jobs;
 mod lease;
@@ -64,7 +66,6 @@ pub use tokens::TokenRemoval;
 use crate::{
     auth::TokenItem,
     runtime::embedded::queue_task::{QueueHandle, TaskMessage},
-    telemetry::metrics,
 };
 use tidegate_core::{
     job::{Job, QueueName, TypeName, Version},
@@ -118,6 +119,8 @@ pub(crate) struct Inner {
     handlers: HashMap<TypeName, Handler>,
     queues: Mutex<HashMap<QueueName, QueueHandle>>,
     waiters: waiters::Waiters,
+    history: history::History,
+    changes: Arc<changes::Changes>,
     workers: Arc<workers::Workers>,
     /// The lease calls that their workers may repeat.
     lease_calls: lease_calls::LeaseCalls,
@@ -224,6 +227,9 @@ impl Server {
                 tracing::warn!("some jobs were still running at the stop");
             }
         }
+        if !self.inner.is_serverless() {
+            self.inner.end_step(true).await;
+        }
         self.inner.stopping.send_replace(StopPhase::Stopped);
     }
 }
@@ -279,7 +285,7 @@ impl Inner {
     fn on_superseded(self: &Arc<Self>, job: &Job, version: Version) {
         self.on_version_left(job, version);
         if job.life.ended().is_some() {
-            metrics::job_finished(job);
+            self.count_finished(job);
             self.on_attempt_finished(job);
             self.on_job_finished(job);
         }

@@ -14,6 +14,7 @@ impl Inner {
     /// Counts and logs what schedules did, and announces their new jobs.
     pub(super) fn on_materialized(self: &Arc<Self>, materialized: &Materialized) {
         metrics::materialized(materialized);
+        self.count_enqueued(materialized.made.iter().map(|(_, enqueued)| enqueued));
         for (schedule, error) in &materialized.errors {
             tracing::warn!(%schedule, %error, "an occurrence created no job; it will be retried");
         }
@@ -122,7 +123,7 @@ impl Server {
     ) -> Result<Enqueued, Error> {
         let run = self.inner.engine.run_schedule(name, idempotency_key, enqueued_by);
         let enqueued = run.await?;
-        metrics::enqueued(std::iter::once(&enqueued));
+        self.inner.count_enqueued(std::iter::once(&enqueued));
         self.inner.on_enqueued([&enqueued.job]);
         Ok(enqueued)
     }

@@ -1,6 +1,6 @@
 //! Servers in memory for the tests of this folder. Only the tests move time.
 
-use std::{pin::pin, sync::Arc, task::Poll};
+use std::{pin::pin, sync::Arc, task::Poll, time::Duration};
 
 use async_trait::async_trait;
 use futures_util::poll;
@@ -88,4 +88,19 @@ pub(super) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     })
     .await;
     result.expect("it is ready")
+}
+
+/// The result of `work`, while the time passes.
+pub(super) async fn in_time<T>(clock: &FakeClock, work: impl Future<Output = T>) -> T {
+    let mut work = pin!(work);
+    let mut result = None;
+    until("it returns", async || {
+        clock.advance(Duration::from_millis(100));
+        if let Poll::Ready(ready) = poll!(&mut work) {
+            result = Some(ready);
+        }
+        result.is_some()
+    })
+    .await;
+    result.expect("it returned")
 }

@@ -45,7 +45,6 @@ pub(crate) fn enqueued<'a>(jobs: impl Iterator<Item = &'a Enqueued>) {
 
 /// Counts the occurrences that created a job, were missed, or failed to create a job.
 pub(crate) fn materialized(materialized: &Materialized) {
-    enqueued(materialized.made.iter().map(|(_, enqueued)| enqueued));
     let count = |name: &'static str, schedule: &ScheduleName, count: u64| {
         counter!(name, "schedule" => schedule.to_string()).increment(count);
     };

@@ -42,4 +42,5 @@ mod results;
 mod routes;
 mod schedules;
 mod simulate;
+mod stream;
 mod traces;

@@ -35,11 +35,13 @@ pub enum RecordKind {
     Audit,
     /// Log lines of a job's attempts.
     Log,
+    /// A step of the history of queues and types.
+    History,
 }
 
 impl RecordKind {
     /// Every kind.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Reply,
         Self::DeadLetter,
         Self::Worker,
@@ -47,6 +49,7 @@ impl RecordKind {
         Self::Lease,
         Self::Audit,
         Self::Log,
+        Self::History,
     ];
 
     /// The kind's name in stores.
@@ -59,13 +62,14 @@ impl RecordKind {
             Self::Lease => "lease",
             Self::Audit => "audit",
             Self::Log => "log",
+            Self::History => "history",
         }
     }
 
     /// Whether its records are replaced again and again, and say nothing once they have expired. A
     /// store may then drop them by itself, without a time at which it does.
     pub fn is_transient(self) -> bool {
-        matches!(self, Self::Demand | Self::Worker | Self::Lease | Self::Log)
+        matches!(self, Self::Demand | Self::Worker | Self::Lease | Self::Log | Self::History)
     }
 
     /// The group of the record `name`: what is before the first dot, for a kind that has groups.

@@ -1,12 +1,11 @@
 //! Operations whose store is unavailable, or whose record cannot be read. Only the tests move time.
 
-use std::{pin::pin, sync::Arc, task::Poll, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use futures_util::poll;
 use object_store::memory::InMemory;
 
 use super::*;
-use crate::runtime::testing::{builder_on, until};
+use crate::runtime::testing::{builder_on, in_time};
 use tidegate_core::{
     job::{Payload, type_config::TypeConfig},
     port::{Clock as _, JobFilter, job_store::StateFilter},
@@ -42,21 +41,6 @@ async fn added(server: &Server, states: &[&str]) -> StoredOperation {
     stored.states = states.iter().map(ToString::to_string).collect();
     stored.to = Timestamp::MAX;
     server.add(stored).await.unwrap()
-}
-
-/// The result of `work`, while the time passes.
-async fn in_time<T>(clock: &FakeClock, work: impl Future<Output = T>) -> T {
-    let mut work = pin!(work);
-    let mut result = None;
-    until("it returns", async || {
-        clock.advance(Duration::from_millis(100));
-        if let Poll::Ready(ready) = poll!(&mut work) {
-            result = Some(ready);
-        }
-        result.is_some()
-    })
-    .await;
-    result.expect("it returned")
 }
 
 /// A query for `limit` jobs.

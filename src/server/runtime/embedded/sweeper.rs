@@ -9,7 +9,7 @@ use std::{
 use tokio::task::JoinHandle;
 
 use crate::{
-    runtime::{Inner, StopPhase, audit, logs},
+    runtime::{Inner, StopPhase, audit, history, logs},
     telemetry::metrics,
 };
 use tidegate_core::{
@@ -17,7 +17,7 @@ use tidegate_core::{
     port::job_store::{Depth, StateFilter},
     time::Timestamp,
 };
-use tidegate_engine::{Error, plugins::retry_decisions::by_strategy};
+use tidegate_engine::{Error, jobs::phases::PhaseCounts, plugins::retry_decisions::by_strategy};
 
 /// The longest time between two sweeps: another process may write a job that is due earlier.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -86,6 +86,7 @@ impl Sweeper {
                 tracing::warn!(%error, "queue depths cannot be read");
             }
         }
+        inner.end_step(false).await;
         if clock.now() >= self.replies_at {
             self.replies_at = clock.now() + REPLY_INTERVAL;
             self.replies_after = sweep_replies(inner, self.replies_after.take()).await;
@@ -117,7 +118,7 @@ impl Sweeper {
     /// Records how many jobs there are, and how long the oldest one of each queue has been due.
     async fn measure_depths(&mut self, inner: &Arc<Inner>) -> Result<(), Error> {
         let depths = inner.engine.ports().store.depth(None).await?.counts;
-        self.measure_phases(inner, &depths).await;
+        let counts = self.measure_phases(inner, &depths).await;
         let mut types: BTreeMap<QueueName, Vec<TypeName>> = BTreeMap::new();
         let mut running: BTreeMap<QueueName, u64> = BTreeMap::new();
         for depth in depths.into_iter().filter(|depth| depth.jobs > 0) {
@@ -129,13 +130,17 @@ impl Sweeper {
                 StateFilter::Ended(_) => {}
             }
         }
+        let mut weights = BTreeMap::new();
         for (queue, jobs) in &mut running {
             // The ticks of a queue with a ledger record its weight.
-            *jobs = match inner.queue_snapshot(queue).await?.running_weight {
+            let granted = inner.queue_snapshot(queue).await?.running_weight;
+            *jobs = match granted {
                 Some(_) => 0,
                 None => inner.engine.running_weight(queue, *jobs).await?,
             };
+            weights.insert(queue.clone(), granted.unwrap_or(*jobs));
         }
+        inner.measured(&*inner.engine.catalog().await?, &counts, &weights);
         running.retain(|_, weight| *weight > 0);
         self.gauges.weights(&running);
         let now = inner.engine.now();
@@ -145,7 +150,11 @@ impl Sweeper {
     }
 
     /// Records how many jobs there are in each phase.
-    async fn measure_phases(&mut self, inner: &Arc<Inner>, depths: &[Depth]) {
+    async fn measure_phases(
+        &mut self,
+        inner: &Arc<Inner>,
+        depths: &[Depth],
+    ) -> BTreeMap<QueueName, PhaseCounts> {
         let mut queues: BTreeMap<&QueueName, Vec<Depth>> = BTreeMap::new();
         for depth in depths {
             queues.entry(&depth.queue).or_default().push(depth.clone());
@@ -162,6 +171,7 @@ impl Sweeper {
             }
         }
         self.gauges.jobs(&counts);
+        counts
     }
 
     /// Calls retry strategies in turn, each at most once at a time.
@@ -207,6 +217,9 @@ async fn make_passes(inner: Arc<Inner>) {
     }
     if let Err(error) = inner.engine.upkeep(until).await {
         tracing::warn!(%error, "the upkeep of the store failed; it is repeated");
+    }
+    if let Err(error) = history::drop_old_steps(&inner.engine).await {
+        tracing::warn!(%error, "old steps of the history were not removed");
     }
     if let Err(error) = audit::drop_old_entries(&inner.engine).await {
         tracing::warn!(%error, "old audit entries were not removed");

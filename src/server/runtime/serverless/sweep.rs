@@ -47,7 +47,7 @@ impl Server {
         outcome: &mut TickOutcome,
         began: Timestamp,
     ) -> Result<(), Error> {
-        metrics::tick(queue, outcome, began, self.now().since(began));
+        self.inner.count_tick(queue, outcome, began, self.now().since(began));
         self.inner.record_throttling(
             queue,
             std::mem::take(&mut outcome.shadowed_calls),
@@ -55,7 +55,7 @@ impl Server {
         );
         outcome.lapsed.iter().for_each(|job| self.inner.on_attempt_finished(job));
         for job in &outcome.ended {
-            metrics::job_finished(job);
+            self.inner.count_finished(job);
             self.inner.on_attempt_finished(job);
             self.inner.on_job_finished(job);
         }
@@ -96,6 +96,9 @@ impl Server {
         }
         if self.flush().await.is_err() {
             report.failed += 1;
+        }
+        if let Err(error) = self.record_swept_step(report.queues).await {
+            tracing::warn!(%error, "a step of the history was not stored");
         }
         if let Some(lookahead) = lookahead
             && let Err(error) = self.engine().record_sweep(lookahead, report.failed).await

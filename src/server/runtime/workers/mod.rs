@@ -11,8 +11,9 @@ mod registry;
 use registry::MAX_TYPES;
 pub(super) use registry::{Presence, WORKER_EXPIRY, Workers};
 
-use super::Server;
+use super::{Server, changes::Change};
 use crate::auth::Bounds;
+use tidegate_api::WorkerChange;
 use tidegate_core::{error_code::ErrorCode, job::TypeName, port::job_store::ItemKind};
 use tidegate_engine::{
     Catalog, Error,
@@ -96,6 +97,7 @@ impl Server {
         } else {
             self.keep_registration(name, &registration).await?;
             workers.register(name, &registration, Some(now), now);
+            self.worker_changed(name, "registered");
             self.inner.wake_known();
         }
         let running = self.inner.engine.running_by_worker(&[]);
@@ -170,6 +172,12 @@ impl Server {
         Ok(Worker { draining, ..worker })
     }
 
+    /// Publishes a change of a worker that no item of the store shows.
+    fn worker_changed(&self, name: &str, change: &'static str) {
+        let change = WorkerChange { worker: name.to_owned(), change: change.into() };
+        self.inner.changes.add(Change::Worker(change));
+    }
+
     async fn set_drain(&self, name: &str, draining: bool) -> Result<(), Error> {
         let since =
             serde_json::to_vec(&self.now()).map_err(|error| Error::Internal(error.to_string()))?;
@@ -190,6 +198,7 @@ impl Server {
         }
         self.remove_registration(name).await?;
         if self.inner.workers.remove(name) {
+            self.worker_changed(name, "removed");
             self.inner.wake_known();
         }
         Ok(())

@@ -38,7 +38,7 @@ fn every_route_is_documented() {
         delete /v1/plugins/{plugin}/shadow, put /v1/plugins/{plugin}/shadow,
         get /v1/plugins/{plugin}/versions, get /v1/plugins/{plugin}/versions/{number}/component,
         get /v1/queues, delete /v1/queues/{queue}, get /v1/queues/{queue}, patch /v1/queues/{queue},
-        put /v1/queues/{queue}, get /v1/queues/{queue}/explain, post /v1/queues/{queue}/pause,
+        put /v1/queues/{queue}, get /v1/queues/{queue}/explain, get /v1/queues/{queue}/history, get /v1/job-types/{type}/history, get /v1/stream, post /v1/queues/{queue}/pause,
         post /v1/queues/{queue}/purge,
         post /v1/queues/{queue}/resume, get /v1/schedules, delete /v1/schedules/{schedule},
         get /v1/schedules/{schedule}, patch /v1/schedules/{schedule}, put /v1/schedules/{schedule},

@@ -5,7 +5,7 @@ use std::{collections::VecDeque, sync::Arc};
 use tokio::sync::oneshot;
 
 use super::{ERROR_BACKOFF, StopGuard, Task, TaskMessage, leases::WaitingLease};
-use crate::{runtime::Inner, telemetry::metrics};
+use crate::runtime::Inner;
 use tidegate_core::{job::Job, time::Timestamp};
 use tidegate_engine::{Error, TickOutcome, request::Report};
 
@@ -117,7 +117,7 @@ impl Task {
             .settled()
             .chain(&outcome.ended)
             .filter(|job| job.life.ended().is_some())
-            .for_each(metrics::job_finished);
+            .for_each(|job| inner.count_finished(job));
         let mut own = own.into_iter();
         for (source, answer) in sources.into_iter().zip(std::mem::take(&mut outcome.reports)) {
             if let Ok(job) = &answer {

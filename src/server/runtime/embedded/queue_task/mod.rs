@@ -27,10 +27,7 @@ use self::{
     demands::Requester,
     leases::WaitingLease,
 };
-use crate::{
-    runtime::{Inner, StopPhase, WeakServer},
-    telemetry::metrics,
-};
+use crate::runtime::{Inner, StopPhase, WeakServer};
 use tidegate_core::{
     job::{Job, JobId, QueueName, TypeName, Version},
     port::Clock,
@@ -248,7 +245,7 @@ impl Task {
         };
         let ended = inner.engine.now();
         let CommittedTick { catalog, requesters, outcome, queue_changed } = committed;
-        metrics::tick(&self.queue, &outcome, began, ended.since(began));
+        inner.count_tick(&self.queue, &outcome, began, ended.since(began));
         // A scan that claims nothing leaves half of the processor time to other tasks.
         let pause = if queue_changed || !outcome.claimed.is_empty() {
             Duration::ZERO

@@ -111,7 +111,7 @@ impl Server {
         ticked
             .settled()
             .filter(|job| job.life.ended().is_some())
-            .for_each(crate::telemetry::metrics::job_finished);
+            .for_each(|job| self.inner.count_finished(job));
         for job in ticked.reports.iter().flatten() {
             let Some((_, version)) = ticked.left.iter().find(|(id, _)| *id == job.id) else {
                 continue;

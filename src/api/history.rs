@@ -1,0 +1,84 @@
+//! The recent history of a queue, or of a type in its queue.
+
+use serde::{Deserialize, Serialize};
+use tidegate_core::time::Timestamp;
+
+/// The last hour of a queue or a type, in steps.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct History {
+    /// How long a step is: 10, or 60 on AWS.
+    pub step_seconds: u32,
+    /// When the oldest recorded step of any queue began. The history is shorter than an hour after
+    /// the first start, and while very many queues and types are active.
+    pub from: Option<Timestamp>,
+    /// The steps, oldest first. One in which nothing happened, and that ended with the jobs of the
+    /// step before it, is left out.
+    pub points: Vec<HistoryPoint>,
+    /// The rates of the last five minutes.
+    pub throughput: Throughput,
+    /// In how many seconds no job is due any more, at the rates of `throughput`. Absent if more jobs
+    /// come than end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_to_empty_seconds: Option<f64>,
+}
+
+/// One step of a history.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct HistoryPoint {
+    /// When the step began.
+    pub at: Timestamp,
+    /// Jobs that were accepted.
+    pub enqueued: u64,
+    /// Attempts that were claimed. Absent on AWS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started: Option<u64>,
+    /// Jobs that ended, in whatever way.
+    pub finished: u64,
+    /// Jobs that ended `failed`.
+    pub failed: u64,
+    /// From the due time to the start of the attempts that were claimed. Absent without any, and on
+    /// AWS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_delay_seconds: Option<Quantiles>,
+    /// From the start to the end of the attempts that ended. Absent without any, and on AWS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_seconds: Option<Quantiles>,
+    /// Jobs in phase `scheduled` at the end of the step.
+    pub scheduled: u64,
+    /// Jobs in phase `ready` at the end of the step.
+    pub ready: u64,
+    /// Jobs in phase `retrying` at the end of the step.
+    pub retrying: u64,
+    /// Jobs in phase `running` at the end of the step.
+    pub running: u64,
+    /// The weight of the running jobs of the queue at the end of the step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u64>,
+    /// The `concurrency` of the queue, or of the type, at the end of the step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
+}
+
+/// Quantiles, within 5 %.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Quantiles {
+    /// Half of the values are at most this.
+    pub p50: f64,
+    /// 95 % of the values are at most this.
+    pub p95: f64,
+    /// 99 % of the values are at most this.
+    pub p99: f64,
+}
+
+/// Rates of jobs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Throughput {
+    /// Over how many seconds.
+    pub over_seconds: f64,
+    /// Jobs that were accepted.
+    pub enqueued_per_second: f64,
+    /// Jobs that ended.
+    pub finished_per_second: f64,
+    /// Jobs that ended `failed`.
+    pub failed_per_second: f64,
+}

@@ -1,0 +1,127 @@
+//! The history of a queue or a job type.
+
+use std::time::Duration;
+
+use super::{Context, ExitCode, client::Client, output};
+use tidegate_api::{History, HistoryPoint, Quantiles};
+use tidegate_core::time::Timestamp;
+
+/// Steps of the table, the latest ones.
+const SHOWN: usize = 30;
+
+/// Prints the history at `path`.
+///
+/// # Errors
+///
+/// There is no such queue or type, or the server is unreachable or rejects the request.
+pub async fn show(client: &Client, path: &[&str], ctx: &Context) -> anyhow::Result<ExitCode> {
+    let answer = client.get(path).send().await?;
+    if ctx.json() {
+        ctx.print_body(&answer.body)?;
+        return Ok(ExitCode::Ok);
+    }
+    let history: History = answer.read()?;
+    ctx.print(summary(&history))?;
+    if !history.points.is_empty() {
+        let hidden = history.points.len().saturating_sub(SHOWN);
+        ctx.print_tables(table(ctx.look, &history.points[hidden..], ctx.now()))?;
+        if hidden > 0 {
+            ctx.note(format_args!("{hidden} earlier steps; see --json"));
+        }
+    }
+    Ok(ExitCode::Ok)
+}
+
+/// The throughput as one line.
+fn summary(history: &History) -> String {
+    let rates = history.throughput;
+    let span = output::took(Duration::from_secs_f64(rates.over_seconds));
+    let empty = match history.time_to_empty_seconds {
+        Some(seconds) if seconds > 0.0 => {
+            format!("; empty in {}", output::took(Duration::from_secs_f64(seconds)))
+        }
+        Some(_) => "; no job is due".to_owned(),
+        None => "; more jobs come than end".to_owned(),
+    };
+    format!(
+        "{:.2} jobs/s in, {:.2} out, {:.2} failed in the last {span}{empty}",
+        rates.enqueued_per_second, rates.finished_per_second, rates.failed_per_second
+    )
+}
+
+fn table(look: output::OutputStyle, points: &[HistoryPoint], now: Timestamp) -> String {
+    let quantiles = |of: Option<Quantiles>| {
+        of.map_or_else(output::dash, |of| {
+            let shown = |seconds| output::took(Duration::from_secs_f64(seconds));
+            format!("{} / {}", shown(of.p50), shown(of.p99))
+        })
+    };
+    let rows = points.iter().map(|point| {
+        let limit = point.limit.map_or_else(String::new, |limit| format!("/{limit}"));
+        let weight = point.weight.unwrap_or(point.running);
+        [
+            output::when(point.at, now),
+            point.enqueued.to_string(),
+            point.started.map_or_else(output::dash, |started| started.to_string()),
+            point.finished.to_string(),
+            point.failed.to_string(),
+            quantiles(point.start_delay_seconds),
+            quantiles(point.run_seconds),
+            point.ready.to_string(),
+            (point.scheduled + point.retrying).to_string(),
+            format!("{weight}{limit}"),
+        ]
+    });
+    let headers = [
+        "step",
+        "in",
+        "started",
+        "out",
+        "failed",
+        "delay p50/p99",
+        "run p50/p99",
+        "ready",
+        "later",
+        "running",
+    ];
+    output::table(look, headers, rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::cli::{
+        ExitCode,
+        testing::{FakeServer, SeenRequest},
+    };
+
+    #[tokio::test]
+    async fn a_history_is_a_line_and_a_table() {
+        let point = |second: u32, finished: u32| {
+            json!({
+                "at": format!("2001-09-09T01:46:{second:02}Z"), "enqueued": 1, "started": 2,
+                "finished": finished, "failed": 0, "scheduled": 1, "ready": 5, "retrying": 2,
+                "running": 3, "weight": 6, "limit": 8,
+                "run_seconds": {"p50": 0.25, "p95": 1.0, "p99": 2.0},
+            })
+        };
+        let body = json!({
+            "step_seconds": 10, "from": "2001-09-09T01:46:00Z",
+            "points": [point(0, 4), point(10, 7)], "time_to_empty_seconds": 16.0,
+            "throughput": {
+                "over_seconds": 20.0, "enqueued_per_second": 0.1, "finished_per_second": 0.6,
+                "failed_per_second": 0.0,
+            },
+        });
+        let server = FakeServer::answering(move |_| (200, body.clone())).await;
+        let (code, out) = server.run(&["queues", "history", "mail"]).await;
+        assert_eq!(code, ExitCode::Ok);
+        let first = "0.10 jobs/s in, 0.60 out, 0.00 failed in the last 20.0 s; empty in 16.0 s\n";
+        assert!(out.starts_with(first), "{out}");
+        assert!(out.contains("250 ms / 2.0 s") && out.contains("6/8"), "{out}");
+        server.run(&["types", "history", "letter"]).await;
+        let seen: Vec<String> = server.seen().iter().map(SeenRequest::line).collect();
+        assert_eq!(seen, ["GET /v1/queues/mail/history", "GET /v1/job-types/letter/history"]);
+    }
+}

@@ -1,0 +1,156 @@
+//! Readers of a server in memory, whose time only the tests move.
+
+use std::{sync::Arc, time::Duration};
+
+use object_store::memory::InMemory;
+
+use super::*;
+use crate::runtime::testing::{builder_on, in_time};
+use tidegate_core::job::{Payload, type_config::TypeConfig};
+use tidegate_engine::{
+    memory::{FakeClock, MemoryStore},
+    request::{NewJob, Registration},
+    testkit::{
+        builders::name,
+        faults::{Faults, FaultyStore},
+    },
+};
+
+async fn server() -> (Server, Arc<FakeClock>, Arc<FaultyStore>) {
+    let clock = Arc::new(FakeClock::default());
+    let store =
+        Arc::new(FaultyStore::new(Arc::new(MemoryStore::new()), 1).with_flight(Duration::ZERO));
+    let builder = builder_on(&clock, Arc::clone(&store) as _, Arc::new(InMemory::new()));
+    let server = builder.start().await.unwrap();
+    server.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
+    (server, clock, store)
+}
+
+fn job(id: &str) -> NewJob {
+    NewJob { id: Some(name(id)), ..NewJob::new(name("work"), Payload::null()) }
+}
+
+/// The next events: the name of each, and what its data names.
+async fn next(clock: &FakeClock, reader: &mut ChangeReader) -> Vec<String> {
+    loop {
+        let frames = in_time(clock, reader.next()).await.expect("the stream goes on");
+        let text = String::from_utf8(frames.to_vec()).unwrap();
+        if text.starts_with(':') {
+            continue;
+        }
+        let event = |event: &str| {
+            let mut lines = event.lines();
+            let kind = lines.next().unwrap().trim_start_matches("event: ").to_owned();
+            let data = lines.nth(1).unwrap().trim_start_matches("data: ");
+            let data: serde_json::Value = serde_json::from_str(data).unwrap();
+            let of = ["id", "queue", "worker", "type", "changes"].map(|name| &data[name]);
+            let of = of.into_iter().find(|value| !value.is_null()).cloned().unwrap_or_default();
+            let state = data["state"].as_str().or(data["change"].as_str()).unwrap_or_default();
+            format!("{kind} {of} {state}").replace('"', "").trim_end().to_owned()
+        };
+        return text.split_terminator("\n\n").map(event).collect();
+    }
+}
+
+/// The id of the last event in `frames`.
+fn last_id(frames: &Bytes) -> String {
+    let text = String::from_utf8(frames.to_vec()).unwrap();
+    text.lines().rev().find_map(|line| line.strip_prefix("id: ")).unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_reader_sees_what_is_committed() {
+    let (server, clock, store) = server().await;
+    let mut reader = server.changes(ChangeFilter::default(), None).unwrap();
+    assert_eq!(next(&clock, &mut reader).await, ["ready null"]);
+    server.enqueue(job("a")).await.unwrap();
+    assert_eq!(next(&clock, &mut reader).await, ["job a scheduled"]);
+    server.cancel(&name("a"), None, false).await.unwrap();
+    assert_eq!(next(&clock, &mut reader).await, ["job a cancelled"]);
+    // A commit that did not happen is no change.
+    store.set_faults(Faults { unavailable: 1.0, ..Faults::default() });
+    server.enqueue(job("b")).await.unwrap_err();
+    store.set_faults(Faults::default());
+    server.pause_queue(&name("default"), true).await.unwrap();
+    assert_eq!(next(&clock, &mut reader).await, ["queue default"]);
+    server.register_worker("w", Registration::of_capacity(3)).await.unwrap();
+    assert_eq!(next(&clock, &mut reader).await, ["worker w registered"]);
+    server.drain_worker("w", true).await.unwrap();
+    assert_eq!(next(&clock, &mut reader).await, ["worker w draining"]);
+}
+
+#[tokio::test]
+async fn a_reader_resumes_after_an_event() {
+    let (server, clock, _) = server().await;
+    let mut first = server.changes(ChangeFilter::default(), None).unwrap();
+    let ready = first.next().await.unwrap();
+    server.enqueue(job("a")).await.unwrap();
+    assert_eq!(next(&clock, &mut first).await, ["job a scheduled"]);
+    drop(first);
+    server.enqueue(job("b")).await.unwrap();
+    let id = last_id(&ready);
+    let mut second = server.changes(ChangeFilter::default(), Some(&id)).unwrap();
+    assert_eq!(next(&clock, &mut second).await, ["ready null"]);
+    let mut seen = Vec::new();
+    while seen.len() < 2 {
+        seen.extend(next(&clock, &mut second).await);
+    }
+    assert_eq!(seen, ["job a scheduled", "job b scheduled"]);
+    drop(second);
+    // Nothing is kept a minute after the last reader.
+    for _ in 0..700 {
+        clock.advance(Duration::from_millis(100));
+        tokio::task::yield_now().await;
+    }
+    assert!(!server.inner.changes.is_recording());
+    let mut third = server.changes(ChangeFilter::default(), Some(&id)).unwrap();
+    assert_eq!(next(&clock, &mut third).await, ["skipped null"]);
+    for strange in ["", "x", "1-2", &format!("{id}0")] {
+        let mut reader = server.changes(ChangeFilter::default(), Some(strange)).unwrap();
+        assert_eq!(next(&clock, &mut reader).await, ["skipped null"], "{strange}");
+    }
+}
+
+#[tokio::test]
+async fn a_flood_is_skipped_but_for_jobs_that_are_named() {
+    let (server, clock, _) = server().await;
+    let mut all = server.changes(ChangeFilter::default(), None).unwrap();
+    let ids = [name("last")].into();
+    let mut one = server.changes(ChangeFilter { ids, ..ChangeFilter::default() }, None).unwrap();
+    next(&clock, &mut all).await;
+    next(&clock, &mut one).await;
+    let mut jobs: Vec<NewJob> = (0..MAX_PENDING + 50).map(|n| job(&format!("j{n}"))).collect();
+    jobs.push(job("last"));
+    assert!(server.enqueue_many(jobs).await.iter().all(Result::is_ok));
+    let seen = next(&clock, &mut one).await;
+    assert_eq!(seen, ["skipped 50", "job last scheduled"]);
+    let mut seen = Vec::new();
+    while seen.last().map(String::as_str) != Some("job last scheduled") {
+        let more = next(&clock, &mut all).await;
+        assert!(more.len() <= MAX_EVENTS + 1);
+        seen.extend(more);
+    }
+    assert_eq!(seen.len(), MAX_PENDING + 2);
+    assert_eq!(seen.iter().filter(|event| *event == "skipped 50").count(), 1);
+    // The next publication has room again.
+    server.enqueue(job("more")).await.unwrap();
+    assert_eq!(next(&clock, &mut all).await, ["job more scheduled"]);
+}
+
+#[tokio::test]
+async fn readers_are_bounded_and_a_stream_ends() {
+    let (server, clock, _) = server().await;
+    let readers: Vec<_> =
+        (0..MAX_READERS).map(|_| server.changes(ChangeFilter::default(), None).unwrap()).collect();
+    let refused = server.changes(ChangeFilter::default(), None).map(drop).unwrap_err();
+    assert!(matches!(refused, Error::Conflict { code: ErrorCode::TooManyStreams, .. }));
+    drop(readers);
+    let mut reader = server.changes(ChangeFilter::default(), None).unwrap();
+    let start = clock.now();
+    while in_time(&clock, reader.next()).await.is_some() {}
+    assert!(clock.now() >= start + MAX_STREAM);
+    let mut reader = server.changes(ChangeFilter::default(), None).unwrap();
+    reader.next().await.unwrap();
+    server.stop().await;
+    assert_eq!(reader.next().await, None);
+}

@@ -1,0 +1,463 @@
+//! The history of queues and types: the last hour in steps, in memory and in records of the store.
+//!
+//! ```text
+//!   embedded:    counters of this process, each 10 s ─┐
+//!                                                     ├▶ steps ─▶ a record of an hour each
+//!   serverless:  the counts of each sweep, each 60 s ─┘
+//! ```
+//!
+//! The counters are those of the metrics: [`Inner::count_enqueued`], [`Inner::count_tick`] and
+//! [`Inner::count_finished`] are the only callers of both. An embedded server reads its records at
+//! the start. The processes of a serverless deployment share no memory, so each reads the records of
+//! others when a client requests a history, and takes what happened from the differences between two
+//! sweeps.
+//!
+//! Nothing depends on the history. A step whose record is lost is missing after a restart.
+
+mod recorder;
+mod steps;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use self::{
+    recorder::Recorder,
+    steps::{Depth, Point, SPAN, Series, Steps},
+};
+use super::{Inner, Server};
+use crate::telemetry::metrics;
+use tidegate_api::{History as HistoryView, HistoryPoint, Quantiles, Throughput};
+use tidegate_core::{
+    job::{Job, Phase, QueueName, TypeName},
+    port::{
+        Write,
+        job_store::{Record, RecordKind, RecordQuery, StateFilter},
+    },
+    time::Timestamp,
+};
+use tidegate_engine::{
+    Catalog, Engine, Error, TickOutcome, jobs::phases::PhaseCounts, request::Enqueued,
+};
+
+/// How long a step of an embedded server is.
+const STEP: Duration = Duration::from_secs(10);
+/// How long a step of a serverless deployment is: the time between two sweeps.
+const SWEPT_STEP: Duration = Duration::from_mins(1);
+/// Over which time the throughput is measured.
+const THROUGHPUT_SPAN: Duration = Duration::from_mins(5);
+/// How old the steps may be that a serverless process shows.
+const MAX_READ_AGE: Duration = Duration::from_secs(10);
+/// How long a serverless deployment records counts after the last queue with jobs has emptied: its
+/// ended jobs are counted a while later.
+const AFTERMATH: Duration = Duration::from_mins(5);
+/// Most series of a sweep's record.
+const MAX_SWEPT_SERIES: usize = 500;
+/// Most records that are read or dropped at once: more than an hour has.
+const MAX_RECORDS: u32 = 1000;
+
+/// The history, as this process knows it.
+#[derive(Default)]
+pub(crate) struct History {
+    recorder: Mutex<Recorder>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    steps: Steps,
+    /// When the step under way began.
+    began_at: Option<Timestamp>,
+    /// The record that was read last, and when.
+    read: Option<(String, Timestamp)>,
+    /// What the sweep before counted of each series.
+    swept: HashMap<Series, Swept>,
+    /// When a sweep last counted live jobs.
+    live_at: Option<Timestamp>,
+}
+
+/// What a sweep counted of a series.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+struct Swept {
+    live: u64,
+    ended: u64,
+    failed: u64,
+}
+
+/// A point in a record.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct StoredPoint {
+    #[serde(flatten)]
+    series: Series,
+    #[serde(flatten)]
+    point: Point,
+    /// From a sweep: what happened follows from the one before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    swept: Option<Swept>,
+}
+
+/// The start of the step of this length in which `at` is.
+fn step_of(at: Timestamp, step: Duration) -> Timestamp {
+    let step = i64::try_from(step.as_millis()).unwrap_or(i64::MAX);
+    Timestamp::from_millis(at.millis().div_euclid(step) * step)
+}
+
+fn record_name(at: Timestamp) -> String {
+    format!("{:016x}", at.millis().max(0))
+}
+
+/// The start and the points of a step in a record; none if it cannot be read.
+fn read(record: &Record) -> Option<(Timestamp, Vec<StoredPoint>)> {
+    let at = i64::from_str_radix(&record.name, 16).ok()?;
+    let points = serde_json::from_slice(&record.bytes)
+        .inspect_err(|error| tracing::warn!(%error, "a step of the history cannot be read"));
+    Some((Timestamp::from_millis(at), points.ok()?))
+}
+
+impl State {
+    /// Adds a step that a record has.
+    fn add(&mut self, at: Timestamp, points: Vec<StoredPoint>) {
+        if self.steps.latest_at().is_some_and(|latest| latest >= at) {
+            return;
+        }
+        let mut swept = HashMap::new();
+        let resolved =
+            points.into_iter().map(|StoredPoint { series, mut point, swept: counted }| {
+                if let Some(counted) = counted {
+                    if let Some(before) = self.swept.get(&series) {
+                        let count = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+                        let finished = counted.ended.saturating_sub(before.ended);
+                        point.finished = count(finished);
+                        point.failed = count(counted.failed.saturating_sub(before.failed));
+                        let had = before.live;
+                        point.enqueued = count((counted.live + finished).saturating_sub(had));
+                    }
+                    swept.insert(series.clone(), counted);
+                }
+                (series, point)
+            });
+        let resolved = resolved.collect();
+        self.swept = swept;
+        self.steps.push(at, resolved);
+    }
+}
+
+impl Inner {
+    /// Counts accepted jobs.
+    pub(super) fn count_enqueued<'a>(&self, jobs: impl Iterator<Item = &'a Enqueued> + Clone) {
+        metrics::enqueued(jobs.clone());
+        if self.serverless.is_none() {
+            self.history.recorder.lock().enqueued(jobs);
+        }
+    }
+
+    /// Counts what a tick that began at `began` claimed and settled.
+    pub(super) fn count_tick(
+        &self,
+        queue: &QueueName,
+        outcome: &TickOutcome,
+        began: Timestamp,
+        took: Duration,
+    ) {
+        metrics::tick(queue, outcome, began, took);
+        if self.serverless.is_none() {
+            self.history.recorder.lock().tick(queue, outcome, began);
+        }
+    }
+
+    /// Counts a job that ended.
+    pub(super) fn count_finished(&self, job: &Job) {
+        metrics::job_finished(job);
+        if self.serverless.is_none() {
+            self.history.recorder.lock().finished(job);
+        }
+    }
+
+    /// Takes the numbers of jobs that were just counted, and the weights that run in the queues.
+    pub(super) fn measured(
+        &self,
+        catalog: &Catalog,
+        counts: &BTreeMap<QueueName, PhaseCounts>,
+        weights: &BTreeMap<QueueName, u64>,
+    ) {
+        let depths = depths(catalog, counts, weights);
+        self.history.recorder.lock().measured(depths.into_iter().collect());
+    }
+
+    /// Ends the step under way if its time is over, or in any case if the server stops. The step is
+    /// stored if anything happened in it.
+    pub(super) async fn end_step(&self, stops: bool) {
+        let now = self.engine.now();
+        let began = step_of(now, STEP);
+        let (at, points) = {
+            let mut state = self.history.state.lock();
+            let at = *state.began_at.get_or_insert(began);
+            if at == began && !stops {
+                return;
+            }
+            state.began_at = Some(began);
+            let points = self.history.recorder.lock().take();
+            if points.is_empty() || state.steps.latest_at().is_some_and(|latest| latest >= at) {
+                return;
+            }
+            state.steps.push(at, points.clone());
+            (at, points)
+        };
+        let stored =
+            points.into_iter().map(|(series, point)| StoredPoint { series, point, swept: None });
+        if let Err(error) = store(&self.engine, at, &stored.collect::<Vec<_>>()).await {
+            tracing::warn!(%error, "a step of the history was not stored");
+        }
+    }
+
+    /// Reads the steps from before the start.
+    pub(super) async fn load_history(&self) {
+        let records = match read_records(&self.engine, None).await {
+            Ok(records) => records,
+            Err(error) => {
+                tracing::warn!(%error, "the history from before the start cannot be read");
+                return;
+            }
+        };
+        let mut state = self.history.state.lock();
+        for (at, points) in records.iter().filter_map(read) {
+            state.add(at, points);
+        }
+        self.history.recorder.lock().restore(state.steps.depths());
+    }
+}
+
+/// Stores a step for an hour.
+async fn store(engine: &Engine, at: Timestamp, points: &[StoredPoint]) -> Result<(), Error> {
+    let bytes = serde_json::to_vec(points).map_err(|error| Error::Internal(error.to_string()))?;
+    let (kind, name) = (RecordKind::History, record_name(at));
+    let record = Record { kind, name, until: at + SPAN, bytes };
+    engine.ports().store.commit(vec![vec![Write::PutRecord(record)]]).await?;
+    Ok(())
+}
+
+/// The records of the last hour after the named one.
+async fn read_records(engine: &Engine, after: Option<String>) -> Result<Vec<Record>, Error> {
+    let hour_ago = record_name(engine.now() - SPAN);
+    let after = Some(after.map_or(hour_ago.clone(), |after| after.max(hour_ago)));
+    let (kind, prefix) = (RecordKind::History, String::new());
+    let query = RecordQuery { kind, prefix, after, limit: MAX_RECORDS };
+    Ok(engine.ports().store.records(&[query]).await?.pop().unwrap_or_default())
+}
+
+/// Drops the steps that are older than an hour.
+pub(super) async fn drop_old_steps(engine: &Engine) -> Result<(), Error> {
+    let (kind, store) = (RecordKind::History, &engine.ports().store);
+    store.purge(kind, engine.now(), u64::from(MAX_RECORDS), MAX_RECORDS).await?;
+    Ok(())
+}
+
+/// The jobs of each queue and of its types.
+fn depths(
+    catalog: &Catalog,
+    counts: &BTreeMap<QueueName, PhaseCounts>,
+    weights: &BTreeMap<QueueName, u64>,
+) -> BTreeMap<Series, Depth> {
+    let mut depths: BTreeMap<Series, Depth> = BTreeMap::new();
+    for (queue, counts) in counts {
+        for ((job_type, phase), jobs) in counts {
+            let jobs = u32::try_from(*jobs).unwrap_or(u32::MAX);
+            for job_type in [None, Some(job_type.clone())] {
+                let depth = depths.entry(Series { queue: queue.clone(), job_type }).or_default();
+                let number = match phase {
+                    Phase::Scheduled => &mut depth.scheduled,
+                    Phase::Ready => &mut depth.ready,
+                    Phase::Retrying => &mut depth.retrying,
+                    Phase::Running => &mut depth.running,
+                    Phase::Ended(_) => continue,
+                };
+                *number = number.saturating_add(jobs);
+            }
+        }
+    }
+    depths.retain(|_, depth| depth.live() > 0);
+    for (series, depth) in &mut depths {
+        let Series { queue, job_type } = series;
+        depth.limit = match job_type {
+            None => catalog.limits(queue).queue.concurrency,
+            Some(name) => catalog.job_type(name).ok().and_then(|item| item.config.concurrency),
+        };
+        let weight = weights.get(queue).filter(|_| job_type.is_none());
+        depth.weight = weight.map(|weight| u32::try_from(*weight).unwrap_or(u32::MAX));
+    }
+    depths
+}
+
+impl Server {
+    /// The history of a queue.
+    ///
+    /// # Errors
+    ///
+    /// 404 `queue_not_found`; the store's.
+    pub async fn queue_history(&self, queue: &QueueName) -> Result<HistoryView, Error> {
+        self.queue(queue).await?;
+        self.history_of(Series { queue: queue.clone(), job_type: None }).await
+    }
+
+    /// The history of a type in its queue.
+    ///
+    /// # Errors
+    ///
+    /// 404 `job_type_not_found`; the store's.
+    pub async fn type_history(&self, job_type: &TypeName) -> Result<HistoryView, Error> {
+        let queue = self.job_type(job_type).await?.config.queue.clone();
+        self.history_of(Series { queue, job_type: Some(job_type.clone()) }).await
+    }
+
+    async fn history_of(&self, series: Series) -> Result<HistoryView, Error> {
+        let is_serverless = self.inner.is_serverless();
+        if is_serverless {
+            self.read_new_steps().await?;
+        }
+        let now = self.now();
+        let state = self.inner.history.state.lock();
+        Ok(view(&state.steps, &series, now, is_serverless))
+    }
+
+    /// Reads the steps that other processes stored, unless that was done just now.
+    async fn read_new_steps(&self) -> Result<(), Error> {
+        let (engine, now) = (&self.inner.engine, self.now());
+        let read_before = self.inner.history.state.lock().read.clone();
+        if read_before.as_ref().is_some_and(|(_, at)| *at <= now && now.since(*at) < MAX_READ_AGE) {
+            return Ok(());
+        }
+        let records = read_records(engine, read_before.map(|(name, _)| name)).await?;
+        let mut state = self.inner.history.state.lock();
+        for record in &records {
+            if let Some((at, points)) = read(record) {
+                state.add(at, points);
+            }
+        }
+        let before = state.read.take().map(|(name, _)| name);
+        let last = records.last().map(|record| record.name.clone()).or(before);
+        state.read = Some((last.unwrap_or_default(), now));
+        Ok(())
+    }
+
+    /// Stores the counts of the sweep that has just ended, as a step, if `queues` had jobs now or a
+    /// few minutes ago.
+    ///
+    /// # Errors
+    ///
+    /// The store's.
+    pub(super) async fn record_swept_step(&self, queues: usize) -> Result<(), Error> {
+        let (engine, now) = (&self.inner.engine, self.now());
+        {
+            let mut state = self.inner.history.state.lock();
+            if queues > 0 {
+                state.live_at = Some(now);
+            }
+            if state.live_at.is_none_or(|at| at + AFTERMATH <= now) {
+                return Ok(());
+            }
+        }
+        let catalog = engine.catalog().await?;
+        let counted = engine.ports().store.depth(None).await?;
+        let mut counts: BTreeMap<QueueName, PhaseCounts> = BTreeMap::new();
+        let mut swept: BTreeMap<Series, Swept> = BTreeMap::new();
+        for depth in &counted.counts {
+            let of_queue = counts.entry(depth.queue.clone()).or_default();
+            let mut add = |phase, jobs| {
+                *of_queue.entry((depth.job_type.clone(), phase)).or_default() += jobs;
+            };
+            match (depth.state, depth.phases) {
+                (StateFilter::Scheduled, Some(phases)) => {
+                    add(Phase::Ready, phases.ready);
+                    add(Phase::Retrying, phases.retrying);
+                    add(
+                        Phase::Scheduled,
+                        depth.jobs.saturating_sub(phases.ready + phases.retrying),
+                    );
+                }
+                (StateFilter::Scheduled, None) => add(Phase::Scheduled, depth.jobs),
+                (StateFilter::Running, _) => add(Phase::Running, depth.jobs),
+                (StateFilter::Ended(outcome), _) => add(Phase::Ended(outcome), depth.jobs),
+            }
+            for job_type in [None, Some(depth.job_type.clone())] {
+                let of = swept.entry(Series { queue: depth.queue.clone(), job_type }).or_default();
+                match depth.state {
+                    StateFilter::Ended(outcome) => {
+                        of.ended += depth.jobs;
+                        if outcome == tidegate_core::job::Outcome::Failed {
+                            of.failed += depth.jobs;
+                        }
+                    }
+                    StateFilter::Scheduled | StateFilter::Running => of.live += depth.jobs,
+                }
+            }
+        }
+        let weights = counted.kept.iter().flatten();
+        let weights = weights.map(|(queue, kept)| (queue.clone(), kept.running_weight)).collect();
+        let depths = depths(&catalog, &counts, &weights);
+        let point = |(series, swept): (Series, Swept)| {
+            let depth = depths.get(&series).copied().unwrap_or_default();
+            let point = Point { depth, ..Point::default() };
+            StoredPoint { series, point, swept: Some(swept) }
+        };
+        let points: Vec<_> = swept.into_iter().take(MAX_SWEPT_SERIES).map(point).collect();
+        store(engine, step_of(now, SWEPT_STEP), &points).await
+    }
+}
+
+/// The history of a series at `now`.
+fn view(steps: &Steps, series: &Series, now: Timestamp, is_swept: bool) -> HistoryView {
+    let quantiles = |[p50, p95, p99]: [f32; 3]| {
+        let [p50, p95, p99] = [p50, p95, p99].map(f64::from);
+        Quantiles { p50, p95, p99 }
+    };
+    let shown = |(at, point): (Timestamp, &Point)| HistoryPoint {
+        at,
+        enqueued: point.enqueued.into(),
+        started: (!is_swept).then_some(point.started.into()),
+        finished: point.finished.into(),
+        failed: point.failed.into(),
+        start_delay_seconds: point.start_delay.map(quantiles),
+        run_seconds: point.run_time.map(quantiles),
+        scheduled: point.depth.scheduled.into(),
+        ready: point.depth.ready.into(),
+        retrying: point.depth.retrying.into(),
+        running: point.depth.running.into(),
+        weight: point.depth.weight.map(u64::from),
+        limit: point.depth.limit.map(u64::from),
+    };
+    let points: Vec<HistoryPoint> = steps.of(series).map(shown).collect();
+    let step = if is_swept { SWEPT_STEP } else { STEP };
+    let from = steps.from();
+    let span = from.map_or(Duration::ZERO, |from| now.since(from)).min(THROUGHPUT_SPAN);
+    let recent = points.iter().filter(|point| point.at + step + span > now);
+    let (enqueued, finished, failed) =
+        recent.fold((0, 0, 0), |(enqueued, finished, failed), point| {
+            (enqueued + point.enqueued, finished + point.finished, failed + point.failed)
+        });
+    let over_seconds = span.as_secs_f64();
+    let rate = |jobs: u64| if span.is_zero() { 0.0 } else { jobs as f64 / over_seconds };
+    let throughput = Throughput {
+        over_seconds,
+        enqueued_per_second: rate(enqueued),
+        finished_per_second: rate(finished),
+        failed_per_second: rate(failed),
+    };
+    let depth = steps.depth(series);
+    let due = f64::from(depth.ready) + f64::from(depth.running);
+    let net = throughput.finished_per_second - throughput.enqueued_per_second;
+    let time_to_empty_seconds = match due {
+        0.0 => Some(0.0),
+        due if net > 0.0 => Some(due / net),
+        _ => None,
+    };
+    let step_seconds = u32::try_from(step.as_secs()).unwrap_or(u32::MAX);
+    HistoryView { step_seconds, from, points, throughput, time_to_empty_seconds }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,211 @@
+//! The recorded steps: a ring that is bounded in time and in memory.
+
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+use tidegate_core::{
+    job::{QueueName, TypeName},
+    time::Timestamp,
+};
+
+/// How far back the steps go.
+pub(super) const SPAN: Duration = Duration::from_hours(1);
+/// Most points of all steps together: about 2.5 MB.
+const MAX_POINTS: usize = 30_000;
+
+/// A queue, or a type in its queue.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub(super) struct Series {
+    pub queue: QueueName,
+    pub job_type: Option<TypeName>,
+}
+
+/// The jobs of a series at a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Depth {
+    #[serde(skip_serializing_if = "is_zero")]
+    pub scheduled: u32,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub ready: u32,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub retrying: u32,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub running: u32,
+    /// The weight that runs; none for a type.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u32>,
+    /// The concurrency limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+}
+
+impl Depth {
+    /// The jobs that have not ended.
+    pub fn live(&self) -> u64 {
+        [self.scheduled, self.ready, self.retrying, self.running].map(u64::from).iter().sum()
+    }
+}
+
+/// What happened to a series in a step, and its jobs at the end of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Point {
+    #[serde(skip_serializing_if = "is_zero")]
+    pub enqueued: u32,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub started: u32,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub finished: u32,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub failed: u32,
+    /// Seconds: the quantiles 0.5, 0.95 and 0.99.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start_delay: Option<[f32; 3]>,
+    /// Seconds: the quantiles 0.5, 0.95 and 0.99.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run_time: Option<[f32; 3]>,
+    #[serde(flatten)]
+    pub depth: Depth,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+/// One step.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Step {
+    /// When it began.
+    pub at: Timestamp,
+    pub points: Vec<(Arc<Series>, Point)>,
+}
+
+/// The steps of the last hour, oldest first. Of too many points the oldest steps go first.
+#[derive(Default)]
+pub(super) struct Steps {
+    ring: VecDeque<Step>,
+    points: usize,
+    /// The series of the points, so that each is kept once.
+    series: HashSet<Arc<Series>>,
+    /// The latest point of each series.
+    latest: HashMap<Arc<Series>, Point>,
+}
+
+impl Steps {
+    /// Adds a step, which is later than the ones before.
+    pub fn push(&mut self, at: Timestamp, points: Vec<(Series, Point)>) {
+        let mut step = Step { at, points: Vec::with_capacity(points.len()) };
+        for (series, point) in points.into_iter().take(MAX_POINTS) {
+            let series =
+                self.series.get(&series).map_or_else(|| Arc::new(series.clone()), Arc::clone);
+            self.series.insert(Arc::clone(&series));
+            self.latest.insert(Arc::clone(&series), point);
+            step.points.push((series, point));
+        }
+        self.points += step.points.len();
+        self.ring.push_back(step);
+        while self.points > MAX_POINTS || self.ring.front().is_some_and(|step| step.at + SPAN <= at)
+        {
+            let Some(oldest) = self.ring.pop_front() else { break };
+            self.points -= oldest.points.len();
+        }
+        // One reference is in the set, and one in the latest points, which keep waiting jobs alone.
+        self.latest.retain(|series, point| point.depth.live() > 0 || Arc::strong_count(series) > 2);
+        self.series.retain(|series| Arc::strong_count(series) > 1);
+    }
+
+    /// When the oldest step began.
+    pub fn from(&self) -> Option<Timestamp> {
+        self.ring.front().map(|step| step.at)
+    }
+
+    /// When the latest step began.
+    pub fn latest_at(&self) -> Option<Timestamp> {
+        self.ring.back().map(|step| step.at)
+    }
+
+    /// The points of a series, oldest first.
+    pub fn of<'a>(&'a self, series: &'a Series) -> impl Iterator<Item = (Timestamp, &'a Point)> {
+        let point = |step: &'a Step| {
+            let found = step.points.iter().find(|(of, _)| **of == *series);
+            found.map(|(_, point)| (step.at, point))
+        };
+        self.ring.iter().filter_map(point)
+    }
+
+    /// The series with jobs after the latest step.
+    pub fn depths(&self) -> HashMap<Series, Depth> {
+        let live = self.latest.iter().filter(|(_, point)| point.depth.live() > 0);
+        live.map(|(series, point)| (Series::clone(series), point.depth)).collect()
+    }
+
+    /// The jobs of a series after the latest step.
+    pub fn depth(&self, series: &Series) -> Depth {
+        self.latest.get(series).map_or_else(Depth::default, |point| point.depth)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn series(number: usize) -> Series {
+        Series { queue: format!("q{number}").parse().unwrap(), job_type: None }
+    }
+
+    fn point(ready: u32) -> Point {
+        Point { enqueued: 1, depth: Depth { ready, ..Depth::default() }, ..Point::default() }
+    }
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_millis(seconds * 1000)
+    }
+
+    #[test]
+    fn steps_of_an_hour_are_kept() {
+        let mut steps = Steps::default();
+        for step in 0..1000 {
+            steps.push(at(step * 10), vec![(series(0), point(5))]);
+        }
+        assert_eq!((steps.from(), steps.latest_at()), (Some(at(6400)), Some(at(9990))));
+        assert_eq!(steps.of(&series(0)).count(), 360);
+        assert_eq!(steps.of(&series(1)).count(), 0);
+        assert_eq!(steps.depth(&series(0)).ready, 5);
+    }
+
+    #[test]
+    fn many_series_shorten_the_history_and_take_bounded_memory() {
+        let mut steps = Steps::default();
+        for step in 0..300 {
+            // Each step has series of its own.
+            let points = (0..500).map(|n| (series(step * 500 + n), point(0)));
+            steps.push(at(step as i64 * 10), points.collect());
+            assert!(steps.points <= MAX_POINTS);
+            assert!(steps.series.len() <= MAX_POINTS && steps.latest.len() <= MAX_POINTS);
+        }
+        assert_eq!(steps.ring.len(), MAX_POINTS / 500);
+    }
+
+    #[test]
+    fn a_waiting_series_is_known_after_its_last_step_has_gone() {
+        let mut steps = Steps::default();
+        steps.push(at(0), vec![(series(0), point(7)), (series(1), point(0))]);
+        steps.push(at(10_000), vec![(series(2), point(0))]);
+        assert_eq!(steps.depth(&series(0)).ready, 7);
+        assert!(!steps.latest.contains_key(&series(1)));
+    }
+
+    #[test]
+    fn a_point_is_stored_without_zeros() {
+        let text = serde_json::to_string(&(series(0), point(3))).unwrap();
+        assert_eq!(text, r#"[{"queue":"q0","job_type":null},{"enqueued":1,"ready":3}]"#);
+        let read: (Series, Point) = serde_json::from_str(&text).unwrap();
+        assert_eq!(read, (series(0), point(3)));
+    }
+}

@@ -1,0 +1,137 @@
+//! The history of a server in memory, whose time only the tests move.
+
+use std::sync::Arc;
+
+use object_store::memory::InMemory;
+
+use super::*;
+use crate::runtime::testing::{builder_on, until};
+use tidegate_core::{
+    job::{Payload, type_config::TypeConfig},
+    port::job_store::SharedStore,
+    queue::QueueConfig,
+};
+use tidegate_engine::{
+    memory::{FakeClock, MemoryStore},
+    request::NewJob,
+    testkit::builders::name,
+};
+
+fn clock() -> Arc<FakeClock> {
+    Arc::new(FakeClock::new(Timestamp::from_millis(1_000_000_000_000)))
+}
+
+async fn server(clock: &Arc<FakeClock>, store: &SharedStore) -> Server {
+    builder_on(clock, Arc::clone(store), Arc::new(InMemory::new())).start().await.unwrap()
+}
+
+async fn enqueue(server: &Server, jobs: usize) {
+    let jobs = (0..jobs).map(|_| NewJob::new(name("work"), Payload::null())).collect();
+    assert!(server.enqueue_many(jobs).await.iter().all(Result::is_ok));
+}
+
+/// The steps of the default queue: when they began, and the jobs that came and that are ready.
+async fn steps(server: &Server) -> Vec<(i64, u64, u64)> {
+    let history = server.queue_history(&name("default")).await.unwrap();
+    let shown = |point: &HistoryPoint| (point.at.millis() / 1000, point.enqueued, point.ready);
+    history.points.iter().map(shown).collect()
+}
+
+#[tokio::test]
+async fn steps_outlast_a_restart() {
+    let clock = clock();
+    let store: SharedStore = Arc::new(MemoryStore::new());
+    let first = server(&clock, &store).await;
+    let config = QueueConfig { concurrency: Some(7), ..QueueConfig::default() };
+    first.put_queue(&name("default"), config, None).await.unwrap();
+    first.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
+    enqueue(&first, 3).await;
+    let start = first.now().millis() / 10_000 * 10;
+    until("the step is over", async || {
+        clock.advance(Duration::from_secs(1));
+        !steps(&first).await.is_empty()
+    })
+    .await;
+    let recorded = steps(&first).await;
+    assert_eq!(recorded, [(start, 3, 3)]);
+    let of_type = first.type_history(&name("work")).await.unwrap();
+    assert_eq!((of_type.points.len(), of_type.points[0].enqueued), (1, 3));
+    let history = first.queue_history(&name("default")).await.unwrap();
+    assert_eq!((history.points[0].limit, history.time_to_empty_seconds), (Some(7), None));
+    // What happened in the step under way is stored at the stop.
+    enqueue(&first, 2).await;
+    first.stop().await;
+    let second = server(&clock, &store).await;
+    let restored = steps(&second).await;
+    assert_eq!(restored[0], recorded[0]);
+    assert_eq!(restored.iter().map(|(_, enqueued, _)| enqueued).sum::<u64>(), 5);
+}
+
+#[tokio::test]
+async fn an_idle_server_stores_nothing() {
+    let clock = clock();
+    let store: SharedStore = Arc::new(MemoryStore::new());
+    let server = server(&clock, &store).await;
+    server.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
+    enqueue(&server, 3).await;
+    for _ in 0..200 {
+        clock.advance(Duration::from_secs(1));
+        tokio::task::yield_now().await;
+    }
+    until("the jobs are in a step", async || !steps(&server).await.is_empty()).await;
+    let records = read_records(server.engine(), None).await.unwrap().len();
+    for _ in 0..200 {
+        clock.advance(Duration::from_secs(1));
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(read_records(server.engine(), None).await.unwrap().len(), records);
+    assert!(records <= 2, "{records}");
+}
+
+#[test]
+fn what_happened_follows_from_two_sweeps() {
+    let series = || Series { queue: name("q"), job_type: None };
+    let sweep = |live, ended, failed| {
+        let depth = Depth { ready: live, ..Depth::default() };
+        let swept = Some(Swept { live: u64::from(live), ended, failed });
+        vec![StoredPoint { series: series(), point: Point { depth, ..Point::default() }, swept }]
+    };
+    let at = |minute: i64| Timestamp::from_millis(minute * 60_000);
+    let mut state = State::default();
+    state.add(at(1), sweep(10, 100, 5));
+    state.add(at(2), sweep(12, 130, 6));
+    // Sums of buckets have expired.
+    state.add(at(3), sweep(12, 80, 2));
+    let view = view(&state.steps, &series(), at(4), true);
+    let shown: Vec<_> =
+        view.points.iter().map(|point| (point.enqueued, point.finished, point.failed)).collect();
+    assert_eq!(shown, [(0, 0, 0), (32, 30, 1), (0, 0, 0)]);
+    assert_eq!((view.step_seconds, view.throughput.over_seconds), (60, 180.0));
+    assert!(view.points.iter().all(|point| point.started.is_none()));
+}
+
+#[test]
+fn a_queue_is_empty_when_more_ends_than_comes() {
+    let series = Series { queue: name("q"), job_type: None };
+    let at = |seconds: i64| Timestamp::from_millis(seconds * 1000);
+    let point = |enqueued, finished, ready| Point {
+        enqueued,
+        finished,
+        depth: Depth { ready, ..Depth::default() },
+        ..Point::default()
+    };
+    let mut steps = Steps::default();
+    steps.push(at(0), vec![(series.clone(), point(10, 30, 80))]);
+    steps.push(at(10), vec![(series.clone(), point(10, 30, 60))]);
+    let seen = view(&steps, &series, at(20), false);
+    assert_eq!(
+        (seen.throughput.enqueued_per_second, seen.throughput.finished_per_second),
+        (1.0, 3.0)
+    );
+    assert_eq!(seen.time_to_empty_seconds, Some(30.0));
+    steps.push(at(20), vec![(series.clone(), point(100, 0, 160))]);
+    assert_eq!(view(&steps, &series, at(30), false).time_to_empty_seconds, None);
+    // Only the last five minutes count.
+    let later = view(&steps, &series, at(325), false).throughput;
+    assert_eq!((later.over_seconds, later.finished_per_second), (300.0, 0.0));
+}
