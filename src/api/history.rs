@@ -14,10 +14,10 @@ pub struct History {
     /// The steps, oldest first. One in which nothing happened, and that ended with the jobs of the
     /// step before it, is left out.
     pub points: Vec<HistoryPoint>,
-    /// The rates of the last five minutes.
+    /// The rates of the last five minutes, or since the first start.
     pub throughput: Throughput,
-    /// In how many seconds no job is due any more, at the rates of `throughput`. Absent if more jobs
-    /// come than end.
+    /// In how many seconds no job is due or runs any more, if their number goes on to fall as over the
+    /// time of `throughput`. Absent if it does not fall.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_to_empty_seconds: Option<f64>,
 }
@@ -27,8 +27,9 @@ pub struct History {
 pub struct HistoryPoint {
     /// When the step began.
     pub at: Timestamp,
-    /// Jobs that were accepted.
-    pub enqueued: u64,
+    /// Jobs that were accepted. Absent on AWS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enqueued: Option<u64>,
     /// Attempts that were claimed. Absent on AWS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<u64>,
@@ -51,10 +52,10 @@ pub struct HistoryPoint {
     pub retrying: u64,
     /// Jobs in phase `running` at the end of the step.
     pub running: u64,
-    /// The weight of the running jobs of the queue at the end of the step.
+    /// The weight of the running jobs of the queue at the end of the step, if it had jobs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<u64>,
-    /// The `concurrency` of the queue, or of the type, at the end of the step.
+    /// The `concurrency` of the queue, or of the type, at the end of the step, if it had jobs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
 }
@@ -75,8 +76,9 @@ pub struct Quantiles {
 pub struct Throughput {
     /// Over how many seconds.
     pub over_seconds: f64,
-    /// Jobs that were accepted.
-    pub enqueued_per_second: f64,
+    /// Jobs that were accepted. Absent on AWS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enqueued_per_second: Option<f64>,
     /// Jobs that ended.
     pub finished_per_second: f64,
     /// Jobs that ended `failed`.

@@ -73,7 +73,9 @@ pub use plugin::{
 };
 pub use problem::{JobError, Problem};
 pub use push::{PushCallback, PushRequest};
-pub use stream::{JobChange, JobTypeChange, QueueChange, RemovedJob, SkippedChanges, WorkerChange};
+pub use stream::{
+    JobChange, JobTypeChange, QueueChange, RemovedJob, SkippedChanges, StreamReady, WorkerChange,
+};
 pub use tidegate_core::{
     error_code::ErrorCode,
     event::TriggerConfig,

@@ -43,7 +43,7 @@ pub struct JobChange<'a> {
     /// The worker of the running attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<String>,
-    /// The latest progress of the running attempt.
+    /// The latest progress of the running attempt, without a note of over 200 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
     /// The reason of the latest error.
@@ -87,6 +87,13 @@ pub struct WorkerChange {
     /// `registered`, `draining`, `undrained` or `removed`.
     #[schema(value_type = String)]
     pub change: Cow<'static, str>,
+}
+
+/// Event `ready`: the first one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct StreamReady {
+    /// Whether the events go on after the one that the request named. If not, read your state now.
+    pub resumed: bool,
 }
 
 /// Event `skipped`: changes before this event were not sent. Read again what you show.

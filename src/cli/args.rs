@@ -57,6 +57,9 @@ pub enum When {
 }
 
 impl When {
+    /// Now.
+    pub const NOW: Self = Self::Ahead(Duration::ZERO);
+
     /// Returns the instant, with `now` as the base of a relative one.
     pub fn at(self, now: Timestamp) -> Timestamp {
         match self {
@@ -74,7 +77,7 @@ impl When {
 /// A message for the user.
 pub fn when(text: &str) -> Result<When, String> {
     match text.as_bytes().first() {
-        _ if text == "now" => Ok(When::Ahead(Duration::ZERO)),
+        _ if text == "now" => Ok(When::NOW),
         Some(b'+') => Ok(When::Ahead(span(&text[1..])?.duration())),
         Some(b'-') => Ok(When::Ago(span(&text[1..])?.duration())),
         _ => text.parse().map(When::At).map_err(|_| {

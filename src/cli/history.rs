@@ -35,33 +35,36 @@ pub async fn show(client: &Client, path: &[&str], ctx: &Context) -> anyhow::Resu
 /// The throughput as one line.
 fn summary(history: &History) -> String {
     let rates = history.throughput;
-    let span = output::took(Duration::from_secs_f64(rates.over_seconds));
     let empty = match history.time_to_empty_seconds {
-        Some(seconds) if seconds > 0.0 => {
-            format!("; empty in {}", output::took(Duration::from_secs_f64(seconds)))
-        }
+        Some(seconds) if seconds > 0.0 => format!("; empty in {}", took(seconds)),
         Some(_) => "; no job is due".to_owned(),
-        None => "; more jobs come than end".to_owned(),
+        None => "; does not empty at this rate".to_owned(),
     };
+    let enqueued = rates.enqueued_per_second.map(|rate| format!("{rate:.2} jobs/s in, "));
     format!(
-        "{:.2} jobs/s in, {:.2} out, {:.2} failed in the last {span}{empty}",
-        rates.enqueued_per_second, rates.finished_per_second, rates.failed_per_second
+        "{}{:.2} jobs/s out, {:.2} failed in the last {}{empty}",
+        enqueued.unwrap_or_default(),
+        rates.finished_per_second,
+        rates.failed_per_second,
+        took(rates.over_seconds)
     )
+}
+
+/// A span for people.
+fn took(seconds: f64) -> String {
+    Duration::try_from_secs_f64(seconds).map_or_else(|_| output::dash(), output::took)
 }
 
 fn table(look: output::OutputStyle, points: &[HistoryPoint], now: Timestamp) -> String {
     let quantiles = |of: Option<Quantiles>| {
-        of.map_or_else(output::dash, |of| {
-            let shown = |seconds| output::took(Duration::from_secs_f64(seconds));
-            format!("{} / {}", shown(of.p50), shown(of.p99))
-        })
+        of.map_or_else(output::dash, |of| format!("{} / {}", took(of.p50), took(of.p99)))
     };
     let rows = points.iter().map(|point| {
         let limit = point.limit.map_or_else(String::new, |limit| format!("/{limit}"));
         let weight = point.weight.unwrap_or(point.running);
         [
             output::when(point.at, now),
-            point.enqueued.to_string(),
+            point.enqueued.map_or_else(output::dash, |enqueued| enqueued.to_string()),
             point.started.map_or_else(output::dash, |started| started.to_string()),
             point.finished.to_string(),
             point.failed.to_string(),
@@ -117,7 +120,8 @@ mod tests {
         let server = FakeServer::answering(move |_| (200, body.clone())).await;
         let (code, out) = server.run(&["queues", "history", "mail"]).await;
         assert_eq!(code, ExitCode::Ok);
-        let first = "0.10 jobs/s in, 0.60 out, 0.00 failed in the last 20.0 s; empty in 16.0 s\n";
+        let first =
+            "0.10 jobs/s in, 0.60 jobs/s out, 0.00 failed in the last 20.0 s; empty in 16.0 s\n";
         assert!(out.starts_with(first), "{out}");
         assert!(out.contains("250 ms / 2.0 s") && out.contains("6/8"), "{out}");
         server.run(&["types", "history", "letter"]).await;

@@ -28,7 +28,7 @@ use tidegate_core::{
 use tidegate_engine::{
     OBJECT_BYTES, Ports,
     memory::{FakeClock, MemoryStore, MemoryWorkQueue},
-    request::{BulkChange, BulkRequest, NewJob, Operation},
+    request::{BulkChange, BulkPatch, BulkRequest, NewJob, Operation},
     testkit::{
         builders::name,
         faults::{Faults, FaultyStore},
@@ -289,6 +289,57 @@ async fn a_bulk_operation_survives_a_store_outage() {
     );
     assert_eq!(cancelled(&server).await, jobs);
     server.stop().await;
+}
+
+/// Each change of many jobs happens once, and is counted once, although answers of the store are
+/// lost and commits are refused.
+#[tokio::test]
+async fn bulk_changes_happen_once_whatever_the_store_answers() {
+    for atomic in [true, false] {
+        let (world, store) = (World::default(), faulty());
+        let flight = if atomic { Duration::ZERO } else { Duration::from_secs(1) };
+        let store = Arc::new(Arc::into_inner(store).unwrap().with_flight(flight));
+        let server = world.server(Arc::clone(&store) as _).start().await.unwrap();
+        filled(&server).await;
+        let faults = Faults { lose_answer: 0.2, unavailable: 0.2, cut: 0.1, ..Faults::default() };
+        let run = async |change: BulkChange, filter: JobFilter| {
+            let operation = server.bulk(BulkRequest::new(change, filter), None).await.unwrap();
+            store.set_faults(faults);
+            let over = async || {
+                let now = server.operation(&operation.id).await.unwrap();
+                (now.ended_at.is_some() || now.done == JOBS as u64).then_some(())
+            };
+            world.until("it is nearly over", over).await;
+            store.set_faults(Faults::default());
+            let over = async || {
+                let now = server.operation(&operation.id).await.unwrap();
+                Some(now).filter(|operation| operation.ended_at.is_some())
+            };
+            world.until("it is over", over).await
+        };
+        let jobs = JOBS as u64;
+        let all = || JobFilter { job_type: Some(name("work")), ..JobFilter::default() };
+        let priority = BulkPatch { priority: Some(Some(7)), ..BulkPatch::default() };
+        let patched = run(BulkChange::Patch(priority), all()).await;
+        assert_eq!((patched.done, patched.refused), (jobs, 0), "{atomic} {patched:?}");
+        let listed = async || {
+            let query = ListQuery { filter: all(), limit: 1000, ..ListQuery::default() };
+            server.list(&query).await.unwrap().jobs
+        };
+        // A repeat of the page changes nothing again.
+        assert!(
+            listed().await.iter().all(|job| job.spec.priority == 7 && job.life.revision.0 == 2)
+        );
+        let cancel = run(BulkChange::Cancel, all()).await;
+        assert_eq!((cancel.done, cancel.refused), (jobs, 0), "{atomic} {cancel:?}");
+        assert_eq!(cancelled(&server).await, jobs);
+        let replay = run(BulkChange::Replay { again: false }, all()).await;
+        assert_eq!((replay.done, replay.skipped, replay.refused), (jobs, 0, 0), "{replay:?}");
+        let depth = server.engine().ports().store.depth(None).await.unwrap().counts;
+        let all: u64 = depth.iter().map(|depth| depth.jobs).sum();
+        assert_eq!(all, 2 * jobs, "each job has one replay");
+        server.stop().await;
+    }
 }
 
 #[tokio::test]

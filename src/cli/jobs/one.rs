@@ -249,7 +249,11 @@ pub async fn patch(args: PatchArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
     let client = ctx.client()?;
     let now = ctx.now();
     let mut changes = Fields::default();
-    changes.maybe("run_at", args.run_at.map(|at| at.at(now)));
+    match args.run_at {
+        // By the clock of the server.
+        Some(When::NOW) => changes.set("run_at", serde_json::Value::Null),
+        at => changes.maybe("run_at", at.map(|at| at.at(now))),
+    }
     changes.maybe("expires_at", args.expires_at.map(|at| at.at(now)));
     changes.maybe("priority", args.priority);
     changes.maybe("data", args::json_from(args.data.as_deref(), args.data_file.as_deref()).await?);

@@ -68,6 +68,11 @@ impl Job {
         self.data.len() + checkpoint.map_or(0, |checkpoint| checkpoint.body().len())
     }
 
+    /// Whether it waits for an attempt.
+    pub fn is_scheduled(&self) -> bool {
+        matches!(self.life.state, State::Scheduled { .. })
+    }
+
     /// The name that the worker of its latest attempt gave itself, if it gave one.
     pub fn worker(&self) -> Option<&str> {
         let running = self.life.running();

@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use super::{Job, State};
+use super::{Job, State, lifecycle::AttemptRecord};
 use crate::time::Timestamp;
 
 impl Job {
@@ -38,14 +38,17 @@ impl Job {
 
     /// When its latest error came; none if it has none.
     pub fn failed_at(&self) -> Option<Timestamp> {
-        self.life.error.as_ref()?;
+        let error = self.life.error.as_ref()?;
         let failed = self.life.history.iter().rev().find(|entry| entry.error.is_some());
+        let of_attempt = failed.filter(|entry| entry.error.as_ref() == Some(error));
         let ended_at = match self.life.state {
             State::Ended { at, .. } => Some(at),
             _ => None,
         };
-        // A deadline ends a job between two attempts.
-        failed.map(|entry| entry.ended_at).or(ended_at)
+        // A deadline ends a job between two attempts, with an error of its own. The message of an old
+        // attempt may have been dropped.
+        let at = |entry: &AttemptRecord| entry.ended_at;
+        of_attempt.map(at).or(ended_at).or(failed.map(at))
     }
 
     /// How long the running attempt had waited when it started; see [`Job::waits`].

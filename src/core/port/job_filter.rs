@@ -15,7 +15,7 @@ use crate::{
     job::{
         Attributes, Job, JobId, Outcome, Payload, Phase, QueueName, State, TypeName, Value,
         error_pattern::error_pattern,
-        extract::{MAX_ATTRIBUTES, extract, is_pointer},
+        extract::{MAX_ATTRIBUTES, NAME_BYTES, TEXT_BYTES, extract, is_pointer},
         lifecycle::{Failure, Reason},
     },
     time::Timestamp,
@@ -26,8 +26,10 @@ use crate::{
 pub const MAX_FILTER_IDS: usize = 1000;
 /// Most conditions on the data.
 pub const MAX_DATA_CONDITIONS: usize = 8;
-/// Most bytes of a text that a filter compares.
+/// Most bytes of a text that a filter compares, and of a pointer.
 const MAX_TEXT_BYTES: usize = 1024;
+/// Most bytes of the name of a worker.
+const MAX_WORKER_BYTES: usize = 128;
 
 /// Conditions on jobs. A job matches if all of them hold; the default has none.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -107,7 +109,7 @@ impl TimeRange {
 
 impl JobFilter {
     /// Checks the bounds: at most 1000 ids, 16 attributes, 8 conditions on the data, which are JSON
-    /// pointers, and texts of 1 to 1024 bytes.
+    /// pointers, and texts of 1 to 1024 bytes; names and values of attributes as a job has them.
     ///
     /// # Errors
     ///
@@ -116,10 +118,17 @@ impl JobFilter {
         check_count("id", self.ids.len(), MAX_FILTER_IDS)?;
         check_count("attribute", self.attributes.len(), MAX_ATTRIBUTES)?;
         check_count("data", self.data.len(), MAX_DATA_CONDITIONS)?;
+        for (name, value) in &self.attributes {
+            check_text("attribute", name, NAME_BYTES)?;
+            if value.as_text().len() > TEXT_BYTES {
+                let message = format!("must have at most {TEXT_BYTES} bytes");
+                return Err(ValidationError::new(format!("attribute[{name}]"), message));
+            }
+        }
         for (pointer, value) in &self.data {
             let field = format!("data[{pointer}]");
-            let message = if !is_pointer(pointer) {
-                "must be named by a JSON pointer, such as /a/0".to_owned()
+            let message = if !is_pointer(pointer) || pointer.len() > MAX_TEXT_BYTES {
+                "must be named by a JSON pointer, such as /a/0, of at most 1024 bytes".to_owned()
             } else if value.as_text().len() > MAX_TEXT_BYTES {
                 format!("must have at most {MAX_TEXT_BYTES} bytes")
             } else {
@@ -127,15 +136,14 @@ impl JobFilter {
             };
             return Err(ValidationError::new(field, message));
         }
-        let texts = [
-            ("worker", &self.worker),
-            ("error_contains", &self.error.contains),
-            ("error_pattern", &self.error.pattern),
-        ];
-        for (field, text) in texts {
-            text.as_ref().map_or(Ok(()), |text| check_text(field, text, MAX_TEXT_BYTES))?;
-        }
-        Ok(())
+        let check = |field, text: &Option<String>, most| {
+            text.as_ref().map_or(Ok(()), |text| check_text(field, text, most))
+        };
+        check("worker", &self.worker, MAX_WORKER_BYTES)?;
+        check("error_contains", &self.error.contains, MAX_TEXT_BYTES)?;
+        // The pattern of an error without a message is empty.
+        let pattern = self.error.pattern.clone().filter(|pattern| !pattern.is_empty());
+        check("error_pattern", &pattern, MAX_TEXT_BYTES)
     }
 
     /// Whether `job` fulfils all conditions at `now` but those on its data. The server's own jobs

@@ -6,10 +6,12 @@
 
 use std::{mem, sync::Arc};
 
+use futures_util::{StreamExt, stream};
+
 use super::enqueue::{extract_again, fault};
 use crate::{
     Engine, Error,
-    jobs::{job_writes::lifecycle_write, unclaimed::HoldGuard},
+    jobs::{job_writes::lifecycle_write, objects::MAX_CONCURRENT_WRITES, unclaimed::HoldGuard},
     request::{Cancelled, JobPatch},
 };
 use tidegate_core::{
@@ -83,21 +85,21 @@ impl Engine {
                     Err(error) => answers[index] = Some(Err(error)),
                 }
             }
-            let committed = self.commit_changes(&planned, now).await;
-            let committed = match committed {
-                Ok(committed) => committed,
-                Err(error) => {
-                    for (index, ..) in &planned {
-                        answers[*index] = Some(Err(error.clone()));
-                    }
-                    break;
-                }
+            let committed = match self.commit_changes(&planned, now).await {
+                Ok(committed) => committed.into_iter().map(Ok).collect(),
+                Err(error) => self.outcomes_after(error, &planned).await,
             };
             for ((index, before, after, _), outcome) in planned.into_iter().zip(committed) {
+                let outcome = match outcome {
+                    Ok(outcome) => outcome,
+                    Err(error) => {
+                        answers[index] = Some(Err(error));
+                        continue;
+                    }
+                };
                 answers[index] = Some(match outcome {
                     Committed::All => {
                         self.cache_job(&after);
-                        Box::pin(self.forget_replaced(&before, &after)).await;
                         Ok((before, after))
                     }
                     Committed::Conflict { current: CurrentRecord::Job(current), .. } => {
@@ -111,11 +113,33 @@ impl Engine {
                 });
             }
         }
-        let keeps_changing = || {
-            let message = "the job keeps changing".to_owned();
-            Err(Error::Conflict { code: ErrorCode::ConcurrentUpdate, message, holder: None })
+        let answers = answers.into_iter();
+        let answers: Vec<_> =
+            answers.map(|answer| answer.unwrap_or_else(|| Err(keeps_changing()))).collect();
+        let replaced = answers.iter().flatten().filter(|(before, after)| {
+            before.object_keys().next().is_some() && before.life.revision != after.life.revision
+        });
+        let forget = replaced.map(|(before, after)| self.forget_replaced(before, after));
+        let forget: Vec<_> = forget.collect();
+        stream::iter(forget).buffered(MAX_CONCURRENT_WRITES).collect::<()>().await;
+        answers
+    }
+
+    /// The outcomes of changes after the error of their commit: a job that is stored as it was
+    /// planned was written. Of the others it is not known.
+    async fn outcomes_after(
+        &self,
+        error: Error,
+        planned: &[(usize, Job, Job, bool)],
+    ) -> Vec<Result<Committed, Error>> {
+        let ids: Vec<JobId> = planned.iter().map(|(_, before, ..)| before.id.clone()).collect();
+        let stored = self.ports.store.get(&ids).await.unwrap_or_default();
+        let mut stored = stored.into_iter();
+        let outcome = |(_, _, after, _): &(usize, Job, Job, bool)| {
+            let is_written = matches!(stored.next(), Some(Ok(Some(job))) if job.life == after.life);
+            if is_written { Ok(Committed::All) } else { Err(error.clone()) }
         };
-        answers.into_iter().map(|answer| answer.unwrap_or_else(keeps_changing)).collect()
+        planned.iter().map(outcome).collect()
     }
 
     /// Writes computed changes: the index of the answer, the job before and after, and whether more
@@ -174,11 +198,12 @@ impl Engine {
         if_match: Option<u64>,
     ) -> Result<(Job, Job), Error> {
         let job = self.job(id, job_type).await?;
-        one(self.patch_with(vec![job], patch, if_match).await?)
+        one(self.patch_with(vec![job], patch, if_match, None).await?)
     }
 
-    /// Changes scheduled jobs, which were just read, as [`Engine::patch`] changes one. Returns one
-    /// answer per job, in order.
+    /// Changes scheduled jobs, which were just read, as [`Engine::patch`] changes one. A job that has
+    /// these values, or is due and is to be due now, stays as it is. Returns one answer per job, in
+    /// order.
     ///
     /// # Errors
     ///
@@ -187,19 +212,22 @@ impl Engine {
         &self,
         jobs: Vec<Job>,
         patch: JobPatch,
+        only: Only<'_>,
     ) -> Result<Vec<Result<(Job, Job), Error>>, Error> {
         if patch.data.is_some() {
             return Err(Error::invalid("data", "can be changed in one job only"));
         }
-        self.patch_with(jobs, patch, None).await
+        self.patch_with(jobs, patch, None, Some(only)).await
     }
 
-    /// Changes scheduled jobs, exactly one if the patch has data.
+    /// Changes scheduled jobs, exactly one if the patch has data. With `only`, those that it selects,
+    /// if that changes anything.
     async fn patch_with(
         &self,
         jobs: Vec<Job>,
         mut patch: JobPatch,
         if_match: Option<u64>,
+        only: Option<Only<'_>>,
     ) -> Result<Vec<Result<(Job, Job), Error>>, Error> {
         if let Some(Some(windows)) = &patch.windows {
             check_windows(windows).map_err(fault)?;
@@ -214,6 +242,7 @@ impl Engine {
             if if_match.is_some_and(|version| version != job.life.revision.0) {
                 return Err(Error::Stale { version: job.life.revision.0 });
             }
+            only.map_or(Ok(()), |only| check_only(only, job, now))?;
             let mut spec = (*job.spec).clone();
             if patch.priority == Some(None) || patch.windows == Some(None) {
                 let defaults = &catalog.job_type(&spec.job_type)?.config;
@@ -230,7 +259,14 @@ impl Engine {
             if let Some((data, _)) = &body {
                 extract_again(&catalog, &mut spec, data)?;
             }
-            let run_at = patch.run_at.map(|at| at.max(now));
+            let mut run_at = patch.run_at.map(|at| at.max(now));
+            if only.is_some() {
+                let due = job.run_at();
+                run_at = run_at.filter(|at| *at != due && !(due <= now && *at <= now));
+                if run_at.is_none() && spec == *job.spec && job.is_scheduled() {
+                    return Ok(None);
+                }
+            }
             let changed = Job {
                 spec: Arc::new(spec),
                 data: body.as_ref().map_or_else(|| job.data.clone(), |(_, body)| body.clone()),
@@ -277,18 +313,20 @@ impl Engine {
         force: bool,
     ) -> Result<(Job, Cancelled), Error> {
         let job = self.job(id, job_type).await?;
-        one(self.cancel_each(vec![job], force).await)
+        one(self.cancel_each(vec![job], force, &|_, _| true).await)
     }
 
     /// Cancels jobs, which were just read, as [`Engine::cancel`] cancels one. Returns one answer per
-    /// job, in order.
+    /// job, in order: 409 `concurrent_update` for one that `only` no longer selects.
     pub async fn cancel_each(
         &self,
         jobs: Vec<Job>,
         force: bool,
+        only: Only<'_>,
     ) -> Vec<Result<(Job, Cancelled), Error>> {
         let (_held, jobs) = self.hold_undispatched(jobs);
         let altered = self.alter_each(jobs, |job, now| {
+            check_only(only, job, now)?;
             if job.life.running().is_some_and(|run| run.cancel && !force) {
                 return Ok(None);
             }
@@ -305,10 +343,17 @@ impl Engine {
     }
 
     /// Ends scheduled jobs, which were just read, as dropped. Returns one answer per job, in order:
-    /// the job before and after, or 409 `not_scheduled` or `already_dispatched`.
-    pub async fn drop_each(&self, jobs: Vec<Job>, reason: &str) -> Vec<Result<(Job, Job), Error>> {
+    /// the job before and after; 409 `not_scheduled` or `already_dispatched`, or `concurrent_update`
+    /// for one that `only` no longer selects.
+    pub async fn drop_each(
+        &self,
+        jobs: Vec<Job>,
+        reason: &str,
+        only: Only<'_>,
+    ) -> Vec<Result<(Job, Job), Error>> {
         let (_held, jobs) = self.hold_undispatched(jobs);
         let altered = self.alter_each(jobs, |job, now| {
+            check_only(only, job, now)?;
             let event = Event::Drop { reason: reason.to_owned() };
             let after = job
                 .apply(event, now)
@@ -317,6 +362,24 @@ impl Engine {
         });
         altered.await
     }
+}
+
+/// Selects the jobs that a change of many applies to, at an instant: a job may have changed since it
+/// was read.
+pub type Only<'a> = &'a (dyn Fn(&Job, Timestamp) -> bool + Sync);
+
+fn check_only(only: Only<'_>, job: &Job, now: Timestamp) -> Result<(), Error> {
+    if only(job, now) {
+        return Ok(());
+    }
+    let message = "it has changed, and is no longer one of the jobs to change".to_owned();
+    Err(Error::Conflict { code: ErrorCode::ConcurrentUpdate, message, holder: None })
+}
+
+/// The error for a job that has changed each time it was read.
+pub(super) fn keeps_changing() -> Error {
+    let message = "the job keeps changing".to_owned();
+    Error::Conflict { code: ErrorCode::ConcurrentUpdate, message, holder: None }
 }
 
 /// The one answer of a call about one job.

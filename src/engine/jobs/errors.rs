@@ -3,8 +3,11 @@
 use std::collections::BTreeMap;
 
 use tidegate_core::{
-    job::{Job, JobId, Outcome, Phase, TypeName, error_pattern::error_pattern, lifecycle::Reason},
-    port::{job_filter::TimeRange, job_store::ListQuery},
+    job::{Job, JobId, Outcome, TypeName, error_pattern::error_pattern, lifecycle::Reason},
+    port::{
+        job_filter::TimeRange,
+        job_store::{ListQuery, StateFilter},
+    },
     time::Timestamp,
 };
 
@@ -53,8 +56,9 @@ pub struct ErrorPage {
 
 impl Engine {
     /// Counts the latest errors, of the time `at`, of the jobs that `query` selects: unless it names
-    /// states or phases, of those that failed and those that wait for their next attempt. A page
-    /// counts at most 20,000 jobs, and may be empty and still have a cursor.
+    /// states or phases, of those that failed and those that wait after a failure. A page reads at most
+    /// 20,000 of these jobs, or with conditions on their data one page of [`Engine::list`]. It may be
+    /// empty and still have a cursor.
     ///
     /// # Errors
     ///
@@ -62,8 +66,11 @@ impl Engine {
     pub async fn errors(&self, query: &ListQuery, at: TimeRange) -> Result<ErrorPage, Error> {
         let mut query = ListQuery { limit: READ_AT_ONCE, ..query.clone() };
         if query.filter.states.is_empty() && query.filter.phases.is_empty() {
-            query.filter.phases = vec![Phase::Retrying, Phase::Ended(Outcome::Failed)];
+            query.filter.states = vec![StateFilter::Scheduled, StateFilter::Ended(Outcome::Failed)];
         }
+        // A job was accepted before it failed.
+        let created = &mut query.filter.created;
+        created.to = created.to.into_iter().chain(at.to).min();
         let mut groups = Groups::default();
         let mut counted = 0;
         loop {
@@ -78,7 +85,8 @@ impl Engine {
             // A short page has read as much as one call of the store may.
             let is_short = page.jobs.len() < query.limit as usize;
             query.cursor = page.next_cursor;
-            if query.cursor.is_none() || is_short || counted >= MAX_COUNTED_JOBS {
+            let is_full = counted >= MAX_COUNTED_JOBS || !query.filter.data.is_empty();
+            if query.cursor.is_none() || is_short || is_full {
                 return Ok(groups.page(query.cursor));
             }
         }

@@ -11,9 +11,11 @@ use tidegate_core::{
 
 use crate::{Engine, Error};
 
-/// Jobs whose data one call reads; after that its page ends.
-const MAX_EXAMINED_BODIES: usize = 10_000;
-/// Bytes of data that one call reads; after that its page ends.
+/// Jobs whose data is read together.
+const PAGE_SIZE: u32 = 100;
+/// Pages that one call reads; after that its own page ends.
+const MAX_PAGES: u32 = 20;
+/// Bytes of data after which no further page is read.
 const MAX_EXAMINED_BYTES: usize = 64 << 20;
 /// Bytes of data that are read at the same time, unless one body has more.
 const MAX_LOADED_BYTES: usize = 16 << 20;
@@ -21,7 +23,8 @@ const MAX_LOADED_BYTES: usize = 16 << 20;
 impl Engine {
     /// A page of the jobs that `query` selects, in the order of the store; jobs by their ids come in
     /// the order of the ids. The page may be short or even empty and still have a cursor, above all
-    /// with conditions on the data: one call reads at most 10,000 bodies and 64 MiB.
+    /// with conditions on the data: one call reads at most 2000 bodies, in pages of 100, and no further
+    /// page after 64 MiB.
     ///
     /// # Errors
     ///
@@ -32,26 +35,25 @@ impl Engine {
         }
         let (mut query, limit) = (query.clone(), query.limit as usize);
         let mut page = ListPage::default();
-        let (mut examined, mut bytes) = (0, 0);
-        loop {
-            query.limit = (limit - page.jobs.len()) as u32;
+        let mut bytes = 0;
+        for _ in 0..MAX_PAGES {
+            query.limit = ((limit - page.jobs.len()) as u32).min(PAGE_SIZE);
             let next = self.list_without_data(&query).await?;
             // Then it has read as much as one call of the store may.
             let is_short = next.jobs.len() < query.limit as usize;
-            examined += next.jobs.len();
             bytes += next.jobs.iter().map(|job| job.data.len()).sum::<usize>();
             let (matching, unreadable) = self.with_matching_data(next.jobs, &query).await?;
             page.jobs.extend(matching);
             page.unreadable.extend(next.unreadable.into_iter().chain(unreadable));
             page.unreadable.truncate(MAX_UNREADABLE);
             page.next_cursor = next.next_cursor;
-            let is_spent = examined >= MAX_EXAMINED_BODIES || bytes >= MAX_EXAMINED_BYTES;
-            let is_over = page.jobs.len() == limit || page.next_cursor.is_none();
-            if is_over || is_short || is_spent {
-                return Ok(page);
+            let is_full = page.jobs.len() == limit || bytes >= MAX_EXAMINED_BYTES;
+            if page.next_cursor.is_none() || is_full || is_short {
+                break;
             }
             query.cursor.clone_from(&page.next_cursor);
         }
+        Ok(page)
     }
 
     async fn list_without_data(&self, query: &ListQuery) -> Result<ListPage, Error> {

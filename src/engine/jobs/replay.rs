@@ -6,7 +6,7 @@
 //! the new job: a call after that was pruned makes none.
 
 use super::{
-    change::MAX_CHANGE_RETRIES,
+    change::{MAX_CHANGE_RETRIES, keeps_changing},
     enqueue::{EnqueueWrites, digest},
 };
 use crate::{
@@ -87,11 +87,8 @@ impl Engine {
             let changed = Box::pin(self.replay_once(pending, &mut answers)).await;
             pending = self.read_again(changed, &mut answers).await;
         }
-        let keeps_changing = || {
-            let message = "the job keeps changing".to_owned();
-            Err(Error::Conflict { code: ErrorCode::ConcurrentUpdate, message, holder: None })
-        };
-        answers.into_iter().map(|answer| answer.unwrap_or_else(keeps_changing)).collect()
+        let answers = answers.into_iter();
+        answers.map(|answer| answer.unwrap_or_else(|| Err(keeps_changing()))).collect()
     }
 
     /// Tries once to replay jobs. Returns those that have changed since they were read.

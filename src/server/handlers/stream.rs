@@ -10,7 +10,7 @@ use axum::{
 };
 use futures_util::stream;
 use tidegate_api::{
-    JobChange, JobTypeChange, QueueChange, RemovedJob, SkippedChanges, WorkerChange,
+    JobChange, JobTypeChange, QueueChange, RemovedJob, SkippedChanges, StreamReady, WorkerChange,
 };
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -28,8 +28,8 @@ const MAX_IDS: usize = 100;
 
 /// Changes of jobs, queues, types and workers as they are committed: server-sent events.
 ///
-/// The first event is `ready`: read the state that you show after it, and apply what follows. Events
-/// are `job`, `removed`, `queue`, `job_type` and `worker`, each with its schema as `data`. With
+/// The first event is `ready`: unless it has `resumed`, read the state that you show now, and then
+/// apply what follows. Events are `job`, `removed`, `queue`, `job_type` and `worker`, each with its schema as `data`. With
 /// `queue`, `type` or `id` only events of these come. A token with bounds gets only what is within
 /// them, and no events of workers.
 ///
@@ -87,7 +87,7 @@ pub async fn stream_changes(
         return Err(outside());
     }
     let last = headers.get("last-event-id").and_then(|value| value.to_str().ok());
-    let reader = api.server.changes(filter, after.as_deref().or(last))?;
+    let reader = api.server.changes(filter, last.or(after.as_deref()))?;
     let events = stream::unfold(reader, |mut reader| async move {
         let events = reader.next().await?;
         Some((Ok::<_, std::convert::Infallible>(events), reader))
@@ -111,6 +111,7 @@ enum StreamEvent {
     Queue(QueueChange),
     JobType(JobTypeChange),
     Worker(WorkerChange),
+    Ready(StreamReady),
     Skipped(SkippedChanges),
 }
 

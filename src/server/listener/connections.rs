@@ -98,6 +98,8 @@ pub(super) struct Connection {
     pub surplus: bool,
     /// Whether the client may still send what no route reads.
     pub unread: AtomicBool,
+    /// Whether the response has no known end, so that the connection is not idle between its parts.
+    pub streams: AtomicBool,
     /// The leases in a response that is not written yet.
     pub leases: Mutex<Option<UnwrittenLeases>>,
 }
@@ -186,6 +188,7 @@ impl Connections {
             closed: Notify::new(),
             surplus,
             unread: AtomicBool::new(false),
+            streams: AtomicBool::new(false),
             leases: Mutex::default(),
         })
     }

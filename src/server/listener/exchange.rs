@@ -70,7 +70,9 @@ pub(super) async fn exchange(
         earlier.written();
     }
     connection.unread.store(ends, Ordering::Relaxed);
-    if ends || connection.surplus {
+    let streams = response.body().size_hint().exact().is_none();
+    connection.streams.store(streams, Ordering::Relaxed);
+    if ends || streams || connection.surplus {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     connection.begin(Phase::Response);

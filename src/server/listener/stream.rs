@@ -96,6 +96,14 @@ impl<S: AsyncWrite + Unpin> Stream<S> {
         true
     }
 
+    /// Notes that a part of a stream is written: now the client must read on.
+    fn writes(&self) {
+        let connection = &self.connection;
+        if connection.streams.load(Ordering::Relaxed) && connection.phase() == Phase::Request {
+            connection.begin(Phase::Response);
+        }
+    }
+
     /// Notes that the client reads on.
     fn wrote(&mut self) {
         self.flushed = false;
@@ -130,6 +138,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Stream<S> {
         if self.replaces(bytes) {
             return Poll::Ready(Ok(bytes.len()));
         }
+        self.writes();
         let written = ready!(Pin::new(&mut self.inner).poll_write(cx, bytes))?;
         self.wrote();
         Poll::Ready(Ok(written))
@@ -146,6 +155,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Stream<S> {
         {
             return Poll::Ready(Ok(head.len()));
         }
+        self.writes();
         let written = ready!(Pin::new(&mut self.inner).poll_write_vectored(cx, parts))?;
         self.wrote();
         Poll::Ready(Ok(written))
@@ -164,7 +174,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Stream<S> {
                 leases.written();
             }
             if self.connection.phase() == Phase::Response {
-                self.connection.begin(Phase::Idle);
+                // The server has yet to produce the rest of a stream.
+                let streams = self.connection.streams.load(Ordering::Relaxed);
+                self.connection.begin(if streams { Phase::Request } else { Phase::Idle });
             }
         }
         Poll::Ready(Ok(()))

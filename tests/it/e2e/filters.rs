@@ -127,7 +127,10 @@ async fn many_jobs_are_moved_to_now_by_a_condition_on_their_data() {
     tide.post("/v1/jobs/patch", null).await.is(202);
     let more = tide.lease(json!({"types": ["t"], "max": 100, "min": 10, "wait_seconds": 20})).await;
     assert_eq!(more.len(), 10);
-    // An empty list is no condition.
-    let none = json!({"filter": {"state": [], "id": []}});
-    tide.post("/v1/jobs/cancel", none).await.blames(400, "invalid_field", "filter");
+    // An empty list matches neither all jobs nor none.
+    for name in ["id", "state", "phase", "error_reason"] {
+        let empty = json!({"filter": {"queue": "default", name: []}});
+        let blamed = format!("filter.{name}");
+        tide.post("/v1/jobs/cancel", empty).await.blames(400, "invalid_field", &blamed);
+    }
 }

@@ -65,7 +65,7 @@ fn started(accept: Accept, operation: Operation) -> Response {
 /// Cancel every job that a filter matches.
 ///
 /// The server's own jobs, which carry callbacks and events, are excluded unless the filter names
-/// their type or queue.
+/// their type, queue or id.
 #[utoipa::path(
     post, path = "/v1/jobs/cancel", operation_id = "cancel_jobs", tag = "jobs",
     request_body = BulkBody,
@@ -103,7 +103,7 @@ pub async fn cancel(
 /// correlation key a live job has. `skipped` counts both.
 ///
 /// The server's own jobs, which carry callbacks and events, are excluded unless the filter names
-/// their type or queue.
+/// their type, queue or id.
 #[utoipa::path(
     post, path = "/v1/jobs/replay", operation_id = "replay_jobs", tag = "jobs",
     request_body = BulkReplayBody,
@@ -137,8 +137,9 @@ pub async fn replay(
 
 /// Change every scheduled job that a filter matches.
 ///
-/// `"run_at": null` starts them now, as far as the limits of their queue allow. Jobs that run or have ended are counted as refused. The server's own jobs, which carry callbacks
-/// and events, are excluded unless the filter names their type or queue.
+/// `"run_at": null` starts them now, as far as the limits of their queue allow. Without `state` and
+/// `phase`, jobs that run or have ended do not match. The server's own jobs, which carry callbacks
+/// and events, are excluded unless the filter names their type, queue or id.
 #[utoipa::path(
     post, path = "/v1/jobs/patch", operation_id = "patch_jobs", tag = "jobs",
     request_body = BulkPatchBody,

@@ -1,6 +1,6 @@
 //! The job filter of a request, from a body or from the parameters of a query.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{
     Deserialize,
@@ -57,6 +57,20 @@ pub(crate) fn job_filter(body: FilterBody, prefix: &str) -> Result<JobFilter, Pr
     } = body;
     let invalid =
         |name: &str, message: String| Problem::invalid(format!("{prefix}{name}"), message);
+    // A caller whose list is empty by mistake must not change every other job.
+    let has_none = |words: Option<&Words>| words.is_some_and(|words| words.as_slice().is_empty());
+    for (name, is_empty) in [
+        ("id", has_none(id.as_ref())),
+        ("state", has_none(state.as_ref())),
+        ("phase", has_none(phase.as_ref())),
+        ("error_reason", has_none(error_reason.as_ref())),
+        ("attribute", attribute.as_ref().is_some_and(BTreeMap::is_empty)),
+        ("data", data.as_ref().is_some_and(BTreeMap::is_empty)),
+    ] {
+        if is_empty {
+            return Err(invalid(name, "must not be empty: leave it out for no condition".into()));
+        }
+    }
     let mut states = Vec::new();
     for word in words(state.as_ref()) {
         states.extend(states_of(word).ok_or_else(|| invalid("state", NO_STATE.into()))?);

@@ -103,9 +103,9 @@ pub(crate) async fn by_type_and_id(
 /// `data[/user/id]=7`, an attribute `attribute[region]=eu`.
 ///
 /// A page reads a bounded number of jobs, so a short or empty page can still have a `next_cursor`;
-/// with `data` it reads at most 10,000 bodies and 64 MiB. A token with bounds sees only the jobs within them, and no `unreadable`. Bodies over 1 KiB are left
-/// out. The server's own jobs, which carry callbacks and events, are listed only if `type`, `queue`
-/// or `id` names them.
+/// with `data` it reads at most 2000 bodies, and no more after 64 MiB. A token with bounds sees only the
+/// jobs within them, and no `unreadable`. Bodies over 1 KiB are left out. The server's own jobs, which
+/// carry callbacks and events, are listed only if `type`, `queue` or `id` names them.
 #[utoipa::path(
     get, path = "/v1/jobs", operation_id = "list_jobs", tag = "jobs",
     params(

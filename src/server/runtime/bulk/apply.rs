@@ -1,9 +1,12 @@
 //! The changes of a page of jobs by a bulk operation: one commit for all of them.
 
+use futures_util::{StreamExt, stream};
+
 use super::{Server, StoredOperation};
 use tidegate_core::{
     error_code::ErrorCode,
-    job::{Job, JobId, State},
+    job::{Job, JobId},
+    port::JobFilter,
     time::Timestamp,
 };
 use tidegate_engine::{
@@ -17,12 +20,16 @@ use tidegate_engine::{
 /// Bytes of data that are replayed at once, unless one job has more.
 const MAX_REPLAYED_BYTES: usize = 16 << 20;
 
+/// Jobs of a commit of a store that writes one by one, and how many such commits there are at once.
+const SMALL_COMMIT: usize = 25;
+const MAX_CONCURRENT_COMMITS: usize = 8;
+
 /// What an operation did to one job: nothing if it is skipped.
-pub(super) type Change = Result<Option<SkippedJob>, Error>;
+pub(super) type ChangeOutcome = Result<Option<SkippedJob>, Error>;
 
 impl StoredOperation {
     /// Counts what was done to a job, or what a dry run would do.
-    pub(super) fn count(&mut self, id: JobId, change: Change) {
+    pub(super) fn count(&mut self, id: JobId, change: ChangeOutcome) {
         let operation = &mut self.operation;
         match change {
             Ok(None) => {
@@ -42,8 +49,8 @@ impl StoredOperation {
     }
 
     /// What it would do to `job`, as far as the job's record shows.
-    fn would_change(&self, job: &Job) -> Change {
-        let is_scheduled = matches!(job.life.state, State::Scheduled { .. });
+    fn would_change(&self, job: &Job) -> ChangeOutcome {
+        let is_scheduled = job.is_scheduled();
         let (applies, code) = match self.operation.kind {
             BulkKind::Cancel => (job.life.ended().is_none(), ErrorCode::Ended),
             BulkKind::Purge | BulkKind::Patch => (is_scheduled, ErrorCode::NotScheduled),
@@ -67,26 +74,54 @@ fn skipped(id: JobId, code: ErrorCode, holder: JobId) -> SkippedJob {
 }
 
 impl Server {
-    /// Applies the operation to `jobs`, which were just read. Returns one answer per job, in order.
-    pub(super) async fn apply_each(&self, stored: &StoredOperation, jobs: &[Job]) -> Vec<Change> {
+    /// Applies the operation to `jobs`, which were just read and match `filter`. Returns one answer per
+    /// job, in order.
+    pub(super) async fn apply_each(
+        &self,
+        stored: &StoredOperation,
+        filter: &JobFilter,
+        jobs: &[Job],
+    ) -> Vec<ChangeOutcome> {
         if stored.dry_run {
             return jobs.iter().map(|job| stored.would_change(job)).collect();
         }
-        let (engine, jobs) = (&self.inner.engine, jobs.to_vec());
+        if self.inner.engine.ports().store.capabilities().atomicity.is_atomic() {
+            return self.apply_in_one_commit(stored, filter, jobs.to_vec()).await;
+        }
+        // A lost answer leaves few jobs in doubt.
+        let commits = jobs.chunks(SMALL_COMMIT);
+        let commits: Vec<_> =
+            commits.map(|jobs| self.apply_in_one_commit(stored, filter, jobs.to_vec())).collect();
+        let outcomes = stream::iter(commits).buffered(MAX_CONCURRENT_COMMITS);
+        outcomes.collect::<Vec<_>>().await.concat()
+    }
+
+    async fn apply_in_one_commit(
+        &self,
+        stored: &StoredOperation,
+        filter: &JobFilter,
+        jobs: Vec<Job>,
+    ) -> Vec<ChangeOutcome> {
+        let engine = &self.inner.engine;
+        let began_at = stored.operation.created_at;
+        let moves = stored.patch.as_ref().is_some_and(|patch| patch.run_at.is_some());
+        // A page that is repeated must not move a job that has run since.
+        let has_run = |job: &Job| moves && job.life.started_at.is_some_and(|at| at > began_at);
+        let only = |job: &Job, now: Timestamp| filter.matches(job, now) && !has_run(job);
         let altered = match stored.operation.kind {
             BulkKind::Replay => return self.apply_replays(stored, jobs).await,
             BulkKind::Cancel => {
-                let cancelled = engine.cancel_each(jobs, false).await.into_iter();
+                let cancelled = engine.cancel_each(jobs, false, &only).await.into_iter();
                 cancelled.map(|answer| answer.map(|(before, after)| (before, after.job))).collect()
             }
-            BulkKind::Purge => engine.drop_each(jobs, "the queue was purged").await,
+            BulkKind::Purge => engine.drop_each(jobs, "the queue was purged", &only).await,
             BulkKind::Patch => {
                 let BulkPatch { run_at, windows, priority } =
                     stored.patch.clone().unwrap_or_default();
-                let run_at = run_at.map(|at| at.unwrap_or(Timestamp::EPOCH));
+                let run_at = run_at.map(|at| at.unwrap_or(began_at));
                 let patch = JobPatch { run_at, windows, priority, ..JobPatch::default() };
                 let count = jobs.len();
-                match engine.patch_each(jobs, patch).await {
+                match engine.patch_each(jobs, patch, &only).await {
                     Ok(altered) => altered,
                     Err(error) => vec![Err(error); count],
                 }
@@ -102,7 +137,7 @@ impl Server {
         altered.into_iter().map(announce).collect()
     }
 
-    async fn apply_replays(&self, stored: &StoredOperation, jobs: Vec<Job>) -> Vec<Change> {
+    async fn apply_replays(&self, stored: &StoredOperation, jobs: Vec<Job>) -> Vec<ChangeOutcome> {
         let with = ReplayWith { again: stored.again, ..ReplayWith::default() };
         let mut changes = Vec::with_capacity(jobs.len());
         for jobs in chunks_of_bytes(jobs, MAX_REPLAYED_BYTES, |job| job.data.len()) {

@@ -2,10 +2,10 @@
 //! counts.
 //!
 //! An operation is an item in the store, written after each page, so it survives a restart and
-//! continues from its page. A repeated job is harmless: an ended job refuses, and a job is replayed
-//! once. The counts of a repeated page have a job that was cancelled or changed before as refused,
-//! or not at all if it no longer matches; a replay that was made since the operation began counts
-//! as its own. An operation with an `Idempotency-Key` derives its id from the key, so that a
+//! continues from its page. A repeated job is harmless: an ended job refuses, a job with the values of
+//! a patch stays as it is, and a job is replayed once. The counts of a repeated page have a job that
+//! was cancelled before as refused, or not at all if it no longer matches; a patched one, and one with
+//! a replay that was made since the operation began, count as its own. An operation with an `Idempotency-Key` derives its id from the key, so that a
 //! repeated request finds it.
 
 mod apply;
@@ -22,8 +22,8 @@ use super::Server;
 use tidegate_core::{
     job::Job,
     port::{
-        Committed, Write,
-        job_store::{ItemKind, ListQuery, MAX_UNREADABLE},
+        Committed, JobFilter, Write,
+        job_store::{ItemKind, ListQuery, MAX_UNREADABLE, StateFilter},
     },
     time::Timestamp,
     validate::check_windows,
@@ -48,12 +48,17 @@ impl Server {
     /// the server stops.
     pub async fn bulk(
         &self,
-        request: BulkRequest,
+        mut request: BulkRequest,
         idempotency_key: Option<&str>,
     ) -> Result<Operation, Error> {
         if let BulkChange::Patch(patch) = &request.change {
             let windows = patch.windows.as_ref().and_then(Option::as_deref);
             check_windows(windows.unwrap_or_default()).map_err(fault)?;
+            // Others cannot change.
+            let filter = &mut request.filter;
+            if filter.states.is_empty() && filter.phases.is_empty() {
+                filter.states = vec![StateFilter::Scheduled];
+            }
         }
         self.ready().await?;
         let id = idempotency_key.map_or_else(
@@ -123,17 +128,23 @@ impl Server {
             .await
     }
 
-    /// Records the end of an operation.
+    /// Records the end of an operation, while the store is unavailable again and again until `until`.
     pub(super) async fn finish_operation(
         &self,
         mut stored: StoredOperation,
         done: Result<bool, Error>,
+        until: Timestamp,
     ) -> Result<(), Error> {
         stored.operation.ended_at = Some(self.now());
+        // Operations are read together, also by an older release, which knows neither.
+        (stored.more, stored.dry_run) = Default::default();
         stored.operation.state = if done.is_ok() { "done" } else { "failed" }.into();
         stored.operation.error = done.err().map(|error| error.to_string());
-        self.save(&stored).await?;
-        self.prune_operations().await
+        self.persist(until, || self.save(&stored)).await?;
+        if let Err(error) = self.prune_operations().await {
+            tracing::warn!(%error, "old operations were not removed");
+        }
+        Ok(())
     }
 
     /// Continues an operation until it ends or until `until`, and then requests its continuation.
@@ -154,7 +165,7 @@ impl Server {
                 Ok(false)
             }
             Err(error @ Error::Unavailable { .. }) => Err(error),
-            done => self.finish_operation(stored, done).await.map(|()| true),
+            done => self.finish_operation(stored, done, until).await.map(|()| true),
         }
     }
 
@@ -202,7 +213,7 @@ impl Server {
                 ..ListQuery::default()
             };
             let page = self.persist(until, || self.inner.engine.list(&query)).await?;
-            self.apply_to_page(stored, page.jobs, until).await?;
+            self.apply_to_page(stored, &filter, page.jobs, until).await?;
             for job in page.unreadable {
                 // A page of some stores repeats those of the page before.
                 let unreadable = &mut stored.operation.unreadable;
@@ -228,29 +239,32 @@ impl Server {
     async fn apply_to_page(
         &self,
         stored: &mut StoredOperation,
+        filter: &JobFilter,
         page: Vec<Job>,
         until: Timestamp,
     ) -> Result<(), Error> {
         stored.operation.matched += page.len() as u64;
         let mut pending = page;
         while !pending.is_empty() {
-            let changes = self.apply_each(stored, &pending).await;
-            let mut unavailable = Vec::new();
-            let mut again = Vec::new();
+            let changes = self.apply_each(stored, filter, &pending).await;
+            let (mut unresolved, mut unavailable, mut fault) = (Vec::new(), None, None);
             for (job, change) in pending.into_iter().zip(changes) {
                 match change {
-                    Err(error @ Error::Internal(_)) => return Err(error),
+                    Err(error @ Error::Internal(_)) => fault = Some(error),
                     Err(error @ Error::Unavailable { .. }) => {
-                        unavailable.push(error);
-                        again.push(job);
+                        unavailable = Some(error);
+                        unresolved.push(job);
                     }
                     change => stored.count(job.id, change),
                 }
             }
-            if let Some(error) = unavailable.pop() {
+            if let Some(error) = fault {
+                return Err(error);
+            }
+            if let Some(error) = unavailable {
                 self.wait_for_store(error, until).await?;
             }
-            pending = again;
+            pending = unresolved;
         }
         Ok(())
     }

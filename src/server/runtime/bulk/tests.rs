@@ -78,7 +78,8 @@ async fn a_page_is_not_tried_again_when_its_time_ends() {
     assert_eq!(page.len(), 30);
     store.set_faults(Faults { unavailable: 1.0, ..Faults::default() });
     let end = clock.now() + Duration::from_secs(10);
-    let outcome = in_time(&clock, server.apply_to_page(&mut stored, page, end)).await;
+    let outcome =
+        in_time(&clock, server.apply_to_page(&mut stored, &JobFilter::default(), page, end)).await;
     assert!(matches!(outcome, Err(Error::Unavailable { .. })), "{outcome:?}");
     let tries = store.failed();
     assert!(clock.now() <= end && tries <= 11, "{tries}");

@@ -103,11 +103,13 @@ pub(super) struct Log {
     changes: VecDeque<Numbered>,
     /// The number of the next change. The first is 1.
     next: u64,
+    /// Kept changes before this number were dropped, because others came.
+    dropped: u64,
 }
 
 impl Log {
     pub fn new(run: u64) -> Self {
-        Self { run, changes: VecDeque::new(), next: 1 }
+        Self { run, changes: VecDeque::new(), next: 1, dropped: 0 }
     }
 
     /// The number of the next change.
@@ -119,7 +121,8 @@ impl Log {
     pub fn push(&mut self, skipped: u64, change: Change) {
         self.next += skipped;
         if self.changes.len() == MAX_CHANGES {
-            self.changes.pop_front();
+            let oldest = self.changes.pop_front();
+            self.dropped = oldest.map_or(self.dropped, |oldest| oldest.number + 1);
         }
         self.changes.push_back(Numbered { number: self.next, change, frame: OnceLock::new() });
         self.next += 1;
@@ -131,10 +134,22 @@ impl Log {
     }
 
     /// The events of at most `most` changes that `filter` matches, from number `from` on, and where
-    /// the reader continues. If changes before that are not kept, the first event says how many.
-    pub fn read(&self, from: u64, filter: &ChangeFilter, most: usize) -> (Vec<Bytes>, u64) {
+    /// the reader continues. If changes before that are not kept, the first event says how many; with
+    /// `ignores_gaps`, only if the log no longer has what was kept. Then the reader continues at the
+    /// end.
+    pub fn read(
+        &self,
+        from: u64,
+        filter: &ChangeFilter,
+        most: usize,
+        ignores_gaps: bool,
+    ) -> (Vec<Bytes>, u64) {
         let (mut frames, mut at, mut skipped) = (Vec::new(), from, 0);
-        let start = self.changes.partition_point(|change| change.number < from);
+        let is_behind = self.dropped > from;
+        if is_behind {
+            (skipped, at) = (self.next - from, self.next);
+        }
+        let start = self.changes.partition_point(|change| change.number < at);
         let mut is_full = false;
         for change in self.changes.range(start..) {
             if filter.matches(&change.change) {
@@ -151,7 +166,7 @@ impl Log {
             skipped += self.next - at;
             at = self.next;
         }
-        if skipped > 0 {
+        if skipped > 0 && (is_behind || !ignores_gaps) {
             let value = SkippedChanges { changes: Some(skipped) };
             // A reader that resumes at it gets the events after it again.
             frames.insert(0, frame("skipped", &id(self.run, from - 1), &value));
@@ -195,7 +210,7 @@ mod tests {
 
     /// The names and ids of events, and where the reader continues.
     fn read(log: &Log, from: u64, filter: &ChangeFilter, most: usize) -> (Vec<String>, u64) {
-        let (frames, next) = log.read(from, filter, most);
+        let (frames, next) = log.read(from, filter, most, false);
         let shown = |frame: &Bytes| {
             let text = String::from_utf8(frame.to_vec()).unwrap();
             let mut lines = text.lines();
@@ -234,13 +249,17 @@ mod tests {
         let all = ChangeFilter::default();
         let expected = vec!["skipped 0".to_owned(), "job 1".into(), "job 5".into()];
         assert_eq!(read(&log, 1, &all, 9), (expected, 8));
-        let text = String::from_utf8(log.read(1, &all, 9).0[0].to_vec()).unwrap();
+        let text = String::from_utf8(log.read(1, &all, 9, false).0[0].to_vec()).unwrap();
         assert!(text.contains(r#"data: {"changes":5}"#), "{text}");
+        assert_eq!(log.read(1, &all, 9, true).0.len(), 2, "gaps are ignored");
         for n in 0..MAX_CHANGES + 10 {
             log.push(0, job(&format!("x{n}"), "a"));
         }
         assert_eq!(log.changes.len(), MAX_CHANGES);
-        assert_eq!(read(&log, 8, &all, 1).0[0], "skipped 7", "a slow reader");
+        let end = log.next();
+        assert_eq!(read(&log, 8, &all, 9), (vec!["skipped 7".into()], end), "a slow reader");
+        assert_eq!(log.read(8, &all, 9, true).0.len(), 1, "the log has moved on");
+        assert_eq!(read(&log, end - 2, &all, 9).0.len(), 2);
     }
 
     #[test]

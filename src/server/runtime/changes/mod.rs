@@ -12,7 +12,7 @@
 //! the log has.
 //!
 //! Changes are seen where they are stored, so none is forgotten: [`WatchedStore`] is the layer
-//! around the store of an embedded server.
+//! around the store of an embedded server. A commit whose outcome is not known counts as skipped.
 
 mod log;
 
@@ -34,11 +34,14 @@ pub(crate) use self::log::{Change, ChangeFilter};
 use self::log::{Log, frame, id};
 use super::{Inner, Server, StopPhase};
 use tidegate_api::{
-    JobChange, JobTypeChange, QueueChange, RemovedJob, SkippedChanges, WorkerChange,
+    JobChange, JobTypeChange, QueueChange, RemovedJob, SkippedChanges, StreamReady, WorkerChange,
 };
 use tidegate_core::{
     error_code::ErrorCode,
-    job::{Job, JobId, Phase, State, lifecycle::word},
+    job::{
+        Job, JobId, Phase,
+        lifecycle::{Progress, word},
+    },
     port::{
         Clock, Committed, Entropy, JobStore, StoreError, StoreLayer, Txn, Write,
         job_store::{ItemKind, SharedStore},
@@ -55,10 +58,12 @@ const MAX_PENDING: usize = 1000;
 const AFTER_LAST_READER: Duration = Duration::from_mins(1);
 /// Most readers.
 const MAX_READERS: usize = 1000;
-/// Most events that a reader takes at once, while few others read.
-const MAX_EVENTS: usize = 256;
-/// How much longer each reader waits between two looks for each other one, so that all of them
-/// together take a small share of the processor.
+/// Most events that a reader takes at once.
+const MAX_EVENTS: usize = 100;
+/// Most bytes of the note of a progress in an event.
+const MAX_NOTE_BYTES: usize = 200;
+/// How much longer each reader waits between two reads of the log for each other one, so that all of
+/// them together take a small share of the processor.
 const PAUSE_PER_READER: Duration = Duration::from_millis(1);
 /// The longest time without an event or a comment.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -87,6 +92,24 @@ struct Pending {
     watched: HashMap<JobId, usize>,
 }
 
+impl Pending {
+    /// Adds changes, or counts those for which there is no room.
+    fn add(&mut self, changes: Vec<(u64, Change)>, skipped: u64) {
+        for (skipped, change) in changes {
+            self.skipped += skipped;
+            let is_watched =
+                matches!(&change, Change::Job(job) if self.watched.contains_key(&job.id));
+            if self.changes.len() < MAX_PENDING || is_watched {
+                let skipped = mem::take(&mut self.skipped);
+                self.changes.push((skipped, change));
+            } else {
+                self.skipped += 1;
+            }
+        }
+        self.skipped += skipped;
+    }
+}
+
 impl Changes {
     pub(super) fn new(entropy: &dyn Entropy) -> Self {
         Self {
@@ -105,10 +128,20 @@ impl Changes {
 
     /// Adds a change that no write of the store shows.
     pub(super) fn add(&self, change: Change) {
+        self.add_all(vec![(0, change)], 0);
+    }
+
+    /// Adds changes and a number of others, while changes are kept.
+    fn add_all(&self, changes: Vec<(u64, Change)>, skipped: u64) {
         if self.is_recording() {
-            let mut pending = self.pending.lock();
-            let skipped = mem::take(&mut pending.skipped);
-            pending.changes.push((skipped, change));
+            self.pending.lock().add(changes, skipped);
+        }
+    }
+
+    /// Adds the end of a job whose record was removed with it: the store has no write with the job.
+    pub(super) fn add_removed_end(&self, job: &Job, now: Timestamp) {
+        if self.is_recording() && job.spec.retention.duration().is_zero() {
+            self.add(Change::Job(Box::new(job_change(job, now))));
         }
     }
 
@@ -129,11 +162,17 @@ impl Changes {
         self.published.send_replace(log.next());
     }
 
-    /// Keeps no more changes. A reader that resumes later gets the event `skipped`.
+    /// Keeps no more changes, unless a reader has just come. A reader that resumes later gets the
+    /// event `skipped`.
     fn stop_recording(&self, run: u64) {
+        // A new reader counts itself before it waits for this lock.
         let mut log = self.log.write();
+        if self.readers.load(Ordering::Acquire) > 0 {
+            return;
+        }
         self.recording.store(false, Ordering::Release);
-        *self.pending.lock() = Pending::default();
+        let mut pending = self.pending.lock();
+        (pending.changes, pending.skipped) = Default::default();
         *log = Log::new(run);
         self.published.send_replace(log.next());
     }
@@ -183,17 +222,18 @@ pub(super) fn spawn(inner: &Arc<Inner>) {
 pub(crate) struct ChangeReader {
     changes: Arc<Changes>,
     filter: ChangeFilter,
-    /// The run and the number of the next change.
-    run: u64,
+    /// The number of the next change.
     next: u64,
     /// What is sent before the first change.
     first: Option<Bytes>,
+    /// Whether the changes of all jobs that it names are kept, so that gaps do not concern it.
+    ignores_gaps: bool,
     published: watch::Receiver<u64>,
     stopping: watch::Receiver<StopPhase>,
     clock: Arc<dyn Clock>,
     /// When it ends, in the time of the machine.
     until: Timestamp,
-    /// Whether the last events left others behind, or were many.
+    /// Whether it has read the log since its last pause.
     has_read: bool,
 }
 
@@ -202,7 +242,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// 501 `streams_not_supported` of a serverless deployment; 503 `too_many_streams`.
+    /// 501 `streams_not_supported` of a serverless deployment; 503 `too_many_streams`, and
+    /// [`Error::Unavailable`] while the server stops.
     pub(crate) fn changes(
         &self,
         filter: ChangeFilter,
@@ -214,6 +255,10 @@ impl Server {
         if self.inner.is_serverless() {
             let message = "a function does not keep connections: poll GET /v1/jobs";
             return refused(ErrorCode::StreamsNotSupported, message);
+        }
+        if *self.inner.stopping.borrow() != StopPhase::Serving {
+            let (retry_after, message) = (Duration::from_secs(1), "the server is stopping".into());
+            return Err(Error::Unavailable { retry_after, message });
         }
         let changes = Arc::clone(&self.inner.changes);
         if changes.readers.fetch_add(1, Ordering::AcqRel) >= MAX_READERS {
@@ -239,19 +284,19 @@ impl Server {
         });
         drop(log);
         let next = resumed.unwrap_or(now);
-        let first = match (after, resumed) {
-            (Some(_), None) => {
-                frame("skipped", &id(run, next - 1), &SkippedChanges { changes: None })
-            }
-            _ => frame("ready", &id(run, next - 1), &serde_json::json!({})),
-        };
+        let event_id = id(run, next - 1);
+        let ready = frame("ready", &event_id, &StreamReady { resumed: resumed.is_some() });
+        let lost = after.is_some() && resumed.is_none();
+        let skipped = || frame("skipped", &event_id, &SkippedChanges { changes: None });
+        let first = if lost { [ready, skipped()].concat().into() } else { ready };
+        let ignores_gaps = !filter.ids.is_empty() && after.is_none();
         let clock = Arc::clone(&self.inner.engine.ports().clock);
         Ok(ChangeReader {
             changes,
             filter,
-            run,
             next,
             first: Some(first),
+            ignores_gaps,
             published,
             stopping: self.inner.stopping.subscribe(),
             until: clock.machine_now() + MAX_STREAM,
@@ -268,45 +313,34 @@ impl ChangeReader {
         if let Some(first) = self.first.take() {
             return Some(first);
         }
-        let readers = self.changes.readers.load(Ordering::Relaxed);
-        if mem::take(&mut self.has_read) && readers > 1 {
-            let pause = PAUSE_PER_READER * u32::try_from(readers).unwrap_or(u32::MAX);
-            let clock = &self.clock;
-            clock.sleep_until(clock.at_machine_time(clock.machine_now() + pause)).await;
+        if mem::take(&mut self.has_read) {
+            let pause_until = self.clock.machine_now() + self.pause();
+            self.clock.sleep_until(self.clock.at_machine_time(pause_until)).await;
         }
         let alive_until = self.until.min(self.clock.machine_now() + KEEP_ALIVE);
         loop {
-            if *self.stopping.borrow_and_update() != StopPhase::Serving {
+            let now = self.clock.machine_now();
+            if *self.stopping.borrow_and_update() != StopPhase::Serving || now >= self.until {
                 return None;
             }
-            let last = *self.published.borrow_and_update();
-            let frames = {
+            self.published.borrow_and_update();
+            let (frames, event_id) = {
                 let log = self.changes.log.read();
-                if log.run != self.run {
-                    // It has slept for more than a minute.
-                    (self.run, self.next) = (log.run, log.next());
-                    let value = SkippedChanges { changes: None };
-                    vec![frame("skipped", &id(log.run, log.next() - 1), &value)]
-                } else if last > self.next || log.next() > self.next {
-                    let most = (MAX_EVENTS / (1 + readers / 100)).max(1);
-                    let (frames, next) = log.read(self.next, &self.filter, most);
-                    self.next = next;
-                    frames
-                } else {
-                    Vec::new()
-                }
+                let (filter, ignores_gaps) = (&self.filter, self.ignores_gaps);
+                self.has_read = log.next() > self.next;
+                let (frames, next) = log.read(self.next, filter, MAX_EVENTS, ignores_gaps);
+                self.next = next;
+                (frames, id(log.run, next - 1))
             };
             if !frames.is_empty() {
-                self.has_read = true;
                 return Some(frames.concat().into());
             }
-            let now = self.clock.machine_now();
-            if now >= self.until {
-                return None;
-            }
             if now >= alive_until {
-                return Some(Bytes::from_static(b": keep-alive\n\n"));
+                // The id without data is the place to resume from, and no event.
+                return Some(format!(": keep-alive\nid: {event_id}\n\n").into());
             }
+            let pause = if mem::take(&mut self.has_read) { self.pause() } else { Duration::ZERO };
+            self.clock.sleep_until(self.clock.at_machine_time(now + pause)).await;
             let wake_at = self.clock.at_machine_time(alive_until);
             tokio::select! {
                 _ = self.published.changed() => {}
@@ -314,6 +348,12 @@ impl ChangeReader {
                 () = self.clock.sleep_until(wake_at) => {}
             }
         }
+    }
+
+    /// How long it waits between two reads of the log.
+    fn pause(&self) -> Duration {
+        let others = self.changes.readers.load(Ordering::Relaxed).saturating_sub(1);
+        PAUSE_PER_READER * u32::try_from(others).unwrap_or(u32::MAX)
     }
 }
 
@@ -351,28 +391,55 @@ impl StoreLayer for WatchedStore {
     }
 
     async fn commit(&self, txns: Vec<Txn>) -> Result<Vec<Committed>, StoreError> {
-        if !self.changes.is_recording() {
-            return self.inner.commit(txns).await;
+        let mut unknown = Unknown { changes: &self.changes, count: 0 };
+        for txn in &txns {
+            each_write(txn, &mut |write| unknown.count += counted(write));
         }
-        let now = self.clock.now();
-        let noted: Vec<Pending> = {
+        let noted: Option<Vec<Pending>> = self.changes.is_recording().then(|| {
+            let now = self.clock.now();
             let pending = self.changes.pending.lock();
             let mut room = MAX_PENDING.saturating_sub(pending.changes.len());
             txns.iter().map(|txn| changes_of(txn, &pending, &mut room, now)).collect()
-        };
+        });
         let committed = self.inner.commit(txns).await?;
-        let mut pending = self.changes.pending.lock();
-        for (of_txn, outcome) in noted.into_iter().zip(&committed) {
-            if let Committed::All = outcome {
-                for (skipped, change) in of_txn.changes {
-                    let skipped = mem::take(&mut pending.skipped) + skipped;
-                    pending.changes.push((skipped, change));
+        // If changes were not kept when it began, they count as skipped.
+        if let Some(noted) = noted {
+            unknown.count = 0;
+            for (of_txn, outcome) in noted.into_iter().zip(&committed) {
+                if let Committed::All = outcome {
+                    self.changes.add_all(of_txn.changes, of_txn.skipped);
                 }
-                pending.skipped += of_txn.skipped;
             }
         }
         Ok(committed)
     }
+}
+
+/// The changes of a commit whose outcome is not known: its caller has left, the store did not
+/// answer, or it began before changes were kept. They may have happened, so they count as skipped.
+struct Unknown<'a> {
+    changes: &'a Changes,
+    count: u64,
+}
+
+impl Drop for Unknown<'_> {
+    fn drop(&mut self) {
+        if self.count > 0 {
+            self.changes.add_all(Vec::new(), self.count);
+        }
+    }
+}
+
+/// How many changes a write makes.
+fn counted(write: &Write) -> u64 {
+    let is_change = match write {
+        Write::AddJob(_) | Write::SetJob { .. } | Write::RemoveJob { .. } => true,
+        Write::SetItem { kind, .. } => {
+            matches!(kind, ItemKind::Queue | ItemKind::Type | ItemKind::Drain)
+        }
+        _ => false,
+    };
+    u64::from(is_change)
 }
 
 /// The changes that a transaction at `now` makes, at most as many as there is `room` for, and those
@@ -387,7 +454,7 @@ fn changes_of(txn: &Txn, pending: &Pending, room: &mut usize, now: Timestamp) ->
         };
         let is_watched = id.is_some_and(|id| pending.watched.contains_key(id));
         if *room == 0 && !is_watched {
-            changes.skipped += u64::from(id.is_some() || matches!(write, Write::SetItem { .. }));
+            changes.skipped += counted(write);
         } else if let Some(change) = change_of(write, now) {
             *room = room.saturating_sub(1);
             let skipped = mem::take(&mut changes.skipped);
@@ -434,7 +501,6 @@ fn change_of(write: &Write, now: Timestamp) -> Option<Change> {
 fn job_change(job: &Job, now: Timestamp) -> JobChange<'static> {
     let life = &job.life;
     let running = life.running();
-    let is_scheduled = matches!(life.state, State::Scheduled { .. });
     JobChange {
         id: job.id.clone(),
         r#type: job.spec.job_type.clone(),
@@ -444,11 +510,17 @@ fn job_change(job: &Job, now: Timestamp) -> JobChange<'static> {
         attempt: life.attempt,
         revision: life.revision.0,
         at: now,
-        run_at: is_scheduled.then(|| job.run_at()),
+        run_at: job.is_scheduled().then(|| job.run_at()),
         worker: running.and_then(|running| running.worker.clone()),
-        progress: running.and_then(|running| running.progress.clone()),
+        progress: running.and_then(|running| running.progress.clone()).map(shortened),
         error_reason: life.error.as_ref().map(|error| error.reason),
     }
+}
+
+/// A progress without a note that is too long for an event.
+fn shortened(progress: Progress) -> Progress {
+    let note = progress.note.filter(|note| note.len() <= MAX_NOTE_BYTES);
+    Progress { note, ..progress }
 }
 
 #[cfg(test)]

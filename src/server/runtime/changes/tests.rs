@@ -6,7 +6,10 @@ use object_store::memory::InMemory;
 
 use super::*;
 use crate::runtime::testing::{builder_on, in_time};
-use tidegate_core::job::{Payload, type_config::TypeConfig};
+use tidegate_core::{
+    job::{Payload, type_config::TypeConfig},
+    time::Seconds,
+};
 use tidegate_engine::{
     memory::{FakeClock, MemoryStore},
     request::{NewJob, Registration},
@@ -43,7 +46,8 @@ async fn next(clock: &FakeClock, reader: &mut ChangeReader) -> Vec<String> {
             let kind = lines.next().unwrap().trim_start_matches("event: ").to_owned();
             let data = lines.nth(1).unwrap().trim_start_matches("data: ");
             let data: serde_json::Value = serde_json::from_str(data).unwrap();
-            let of = ["id", "queue", "worker", "type", "changes"].map(|name| &data[name]);
+            let of = ["id", "queue", "worker", "type", "changes", "resumed"];
+            let of = of.map(|name| &data[name]);
             let of = of.into_iter().find(|value| !value.is_null()).cloned().unwrap_or_default();
             let state = data["state"].as_str().or(data["change"].as_str()).unwrap_or_default();
             format!("{kind} {of} {state}").replace('"', "").trim_end().to_owned()
@@ -62,15 +66,16 @@ fn last_id(frames: &Bytes) -> String {
 async fn a_reader_sees_what_is_committed() {
     let (server, clock, store) = server().await;
     let mut reader = server.changes(ChangeFilter::default(), None).unwrap();
-    assert_eq!(next(&clock, &mut reader).await, ["ready null"]);
+    assert_eq!(next(&clock, &mut reader).await, ["ready false"]);
     server.enqueue(job("a")).await.unwrap();
     assert_eq!(next(&clock, &mut reader).await, ["job a scheduled"]);
     server.cancel(&name("a"), None, false).await.unwrap();
     assert_eq!(next(&clock, &mut reader).await, ["job a cancelled"]);
-    // A commit that did not happen is no change.
+    // It may have happened.
     store.set_faults(Faults { unavailable: 1.0, ..Faults::default() });
     server.enqueue(job("b")).await.unwrap_err();
     store.set_faults(Faults::default());
+    assert_eq!(next(&clock, &mut reader).await, ["skipped 1"]);
     server.pause_queue(&name("default"), true).await.unwrap();
     assert_eq!(next(&clock, &mut reader).await, ["queue default"]);
     server.register_worker("w", Registration::of_capacity(3)).await.unwrap();
@@ -90,7 +95,7 @@ async fn a_reader_resumes_after_an_event() {
     server.enqueue(job("b")).await.unwrap();
     let id = last_id(&ready);
     let mut second = server.changes(ChangeFilter::default(), Some(&id)).unwrap();
-    assert_eq!(next(&clock, &mut second).await, ["ready null"]);
+    assert_eq!(next(&clock, &mut second).await, ["ready true"]);
     let mut seen = Vec::new();
     while seen.len() < 2 {
         seen.extend(next(&clock, &mut second).await);
@@ -104,10 +109,12 @@ async fn a_reader_resumes_after_an_event() {
     }
     assert!(!server.inner.changes.is_recording());
     let mut third = server.changes(ChangeFilter::default(), Some(&id)).unwrap();
-    assert_eq!(next(&clock, &mut third).await, ["skipped null"]);
-    for strange in ["", "x", "1-2", &format!("{id}0")] {
+    assert_eq!(next(&clock, &mut third).await, ["ready false", "skipped null"]);
+    let mut fresh = server.changes(ChangeFilter::default(), None).unwrap();
+    let future = format!("{}9", last_id(&fresh.next().await.unwrap()));
+    for strange in ["", "x", "1-2", &id, &future] {
         let mut reader = server.changes(ChangeFilter::default(), Some(strange)).unwrap();
-        assert_eq!(next(&clock, &mut reader).await, ["skipped null"], "{strange}");
+        assert_eq!(next(&clock, &mut reader).await, ["ready false", "skipped null"], "{strange}");
     }
 }
 
@@ -122,8 +129,7 @@ async fn a_flood_is_skipped_but_for_jobs_that_are_named() {
     let mut jobs: Vec<NewJob> = (0..MAX_PENDING + 50).map(|n| job(&format!("j{n}"))).collect();
     jobs.push(job("last"));
     assert!(server.enqueue_many(jobs).await.iter().all(Result::is_ok));
-    let seen = next(&clock, &mut one).await;
-    assert_eq!(seen, ["skipped 50", "job last scheduled"]);
+    assert_eq!(next(&clock, &mut one).await, ["job last scheduled"]);
     let mut seen = Vec::new();
     while seen.last().map(String::as_str) != Some("job last scheduled") {
         let more = next(&clock, &mut all).await;
@@ -147,10 +153,32 @@ async fn readers_are_bounded_and_a_stream_ends() {
     drop(readers);
     let mut reader = server.changes(ChangeFilter::default(), None).unwrap();
     let start = clock.now();
-    while in_time(&clock, reader.next()).await.is_some() {}
+    let mut number = 0;
+    // Also while there is always something to read.
+    while in_time(&clock, reader.next()).await.is_some() {
+        number += 1;
+        server.enqueue(job(&format!("j{number}"))).await.unwrap();
+    }
     assert!(clock.now() >= start + MAX_STREAM);
     let mut reader = server.changes(ChangeFilter::default(), None).unwrap();
     reader.next().await.unwrap();
     server.stop().await;
     assert_eq!(reader.next().await, None);
+    let refused = server.changes(ChangeFilter::default(), None).map(drop).unwrap_err();
+    assert!(matches!(refused, Error::Unavailable { .. }));
+}
+
+#[tokio::test]
+async fn the_end_of_a_job_that_is_not_kept_is_seen() {
+    let (server, clock, _) = server().await;
+    let config = TypeConfig { retention_seconds: Seconds::new(0), ..TypeConfig::default() };
+    server.put_type(&name("brief"), config, None).await.unwrap();
+    let job_type = Some(name("brief"));
+    let mut reader = server.changes(ChangeFilter { job_type, ..Default::default() }, None).unwrap();
+    next(&clock, &mut reader).await;
+    let new = NewJob { id: Some(name("b")), ..NewJob::new(name("brief"), Payload::null()) };
+    server.enqueue(new).await.unwrap();
+    assert_eq!(next(&clock, &mut reader).await, ["job b scheduled"]);
+    server.cancel(&name("b"), None, false).await.unwrap();
+    assert_eq!(next(&clock, &mut reader).await, ["job b cancelled"]);
 }

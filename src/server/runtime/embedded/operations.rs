@@ -27,7 +27,7 @@ impl Server {
                 _ = stopping.changed() => return,
             };
             let id = stored.operation.id.clone();
-            if let Err(error) = server.finish_operation(stored, outcome).await {
+            if let Err(error) = server.finish_operation(stored, outcome, Timestamp::MAX).await {
                 tracing::warn!(operation = id, %error, "the end of an operation was not recorded");
             }
             server.inner.operations.lock().remove(&id);

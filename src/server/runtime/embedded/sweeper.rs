@@ -1,7 +1,7 @@
 //! The sweeper: expiry, deadlines, ended leases, retention, retry decisions and pending replies.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
     time::Duration,
 };
@@ -119,6 +119,12 @@ impl Sweeper {
     async fn measure_depths(&mut self, inner: &Arc<Inner>) -> Result<(), Error> {
         let depths = inner.engine.ports().store.depth(None).await?.counts;
         let counts = self.measure_phases(inner, &depths).await;
+        let uncounted: BTreeSet<QueueName> = depths
+            .iter()
+            .map(|depth| &depth.queue)
+            .filter(|queue| !counts.contains_key(*queue))
+            .cloned()
+            .collect();
         let mut types: BTreeMap<QueueName, Vec<TypeName>> = BTreeMap::new();
         let mut running: BTreeMap<QueueName, u64> = BTreeMap::new();
         for depth in depths.into_iter().filter(|depth| depth.jobs > 0) {
@@ -140,7 +146,7 @@ impl Sweeper {
             };
             weights.insert(queue.clone(), granted.unwrap_or(*jobs));
         }
-        inner.measured(&*inner.engine.catalog().await?, &counts, &weights);
+        inner.measured(&*inner.engine.catalog().await?, &counts, &weights, &uncounted);
         running.retain(|_, weight| *weight > 0);
         self.gauges.weights(&running);
         let now = inner.engine.now();

@@ -18,7 +18,7 @@ mod recorder;
 mod steps;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     time::Duration,
 };
 
@@ -78,13 +78,14 @@ struct State {
     swept: HashMap<Series, Swept>,
     /// When a sweep last counted live jobs.
     live_at: Option<Timestamp>,
+    /// Since when an embedded server knows what happened.
+    since: Option<Timestamp>,
 }
 
 /// What a sweep counted of a series.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 struct Swept {
-    live: u64,
     ended: u64,
     failed: u64,
 }
@@ -131,11 +132,8 @@ impl State {
                 if let Some(counted) = counted {
                     if let Some(before) = self.swept.get(&series) {
                         let count = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
-                        let finished = counted.ended.saturating_sub(before.ended);
-                        point.finished = count(finished);
+                        point.finished = count(counted.ended.saturating_sub(before.ended));
                         point.failed = count(counted.failed.saturating_sub(before.failed));
-                        let had = before.live;
-                        point.enqueued = count((counted.live + finished).saturating_sub(had));
                     }
                     swept.insert(series.clone(), counted);
                 }
@@ -174,35 +172,40 @@ impl Inner {
     pub(super) fn count_finished(&self, job: &Job) {
         metrics::job_finished(job);
         if self.serverless.is_none() {
+            self.changes.add_removed_end(job, self.engine.now());
             self.history.recorder.lock().finished(job);
         }
     }
 
-    /// Takes the numbers of jobs that were just counted, and the weights that run in the queues.
+    /// Takes the numbers of jobs that were just counted, and the weights that run in the queues. Those
+    /// of the `uncounted` queues stay.
     pub(super) fn measured(
         &self,
         catalog: &Catalog,
         counts: &BTreeMap<QueueName, PhaseCounts>,
         weights: &BTreeMap<QueueName, u64>,
+        uncounted: &BTreeSet<QueueName>,
     ) {
         let depths = depths(catalog, counts, weights);
-        self.history.recorder.lock().measured(depths.into_iter().collect());
+        self.history.recorder.lock().measured(depths.into_iter().collect(), uncounted);
     }
 
     /// Ends the step under way if its time is over, or in any case if the server stops. The step is
     /// stored if anything happened in it.
     pub(super) async fn end_step(&self, stops: bool) {
-        let now = self.engine.now();
-        let began = step_of(now, STEP);
+        let began = step_of(self.engine.now(), STEP);
         let (at, points) = {
             let mut state = self.history.state.lock();
-            let at = *state.began_at.get_or_insert(began);
-            if at == began && !stops {
+            let first = *state.began_at.get_or_insert(began);
+            // A step that was stored is not replaced: not after a restart within it, nor if the clock
+            // was set back. What happens goes into the next one.
+            let at = state.steps.latest_at().map_or(first, |latest| first.max(latest + STEP));
+            if began <= at && !stops {
                 return;
             }
             state.began_at = Some(began);
             let points = self.history.recorder.lock().take();
-            if points.is_empty() || state.steps.latest_at().is_some_and(|latest| latest >= at) {
+            if points.is_empty() {
                 return;
             }
             state.steps.push(at, points.clone());
@@ -224,10 +227,15 @@ impl Inner {
                 return;
             }
         };
+        let now = self.engine.now();
         let mut state = self.history.state.lock();
         for (at, points) in records.iter().filter_map(read) {
-            state.add(at, points);
+            // The clock was set back, or that of a server for development began again.
+            if at <= now + STEP {
+                state.add(at, points);
+            }
         }
+        state.since = Some(state.steps.from(now).map_or(now, |from| from.min(now)));
         self.history.recorder.lock().restore(state.steps.depths());
     }
 }
@@ -321,7 +329,9 @@ impl Server {
         }
         let now = self.now();
         let state = self.inner.history.state.lock();
-        Ok(view(&state.steps, &series, now, is_serverless))
+        // The sweep of a deployment has stored steps since long before this process began.
+        let since = state.since.filter(|_| !is_serverless).unwrap_or(now - SPAN);
+        Ok(view(&state.steps, &series, (since, now), is_serverless))
     }
 
     /// Reads the steps that other processes stored, unless that was done just now.
@@ -392,7 +402,7 @@ impl Server {
                             of.failed += depth.jobs;
                         }
                     }
-                    StateFilter::Scheduled | StateFilter::Running => of.live += depth.jobs,
+                    StateFilter::Scheduled | StateFilter::Running => {}
                 }
             }
         }
@@ -409,15 +419,20 @@ impl Server {
     }
 }
 
-/// The history of a series at `now`.
-fn view(steps: &Steps, series: &Series, now: Timestamp, is_swept: bool) -> HistoryView {
+/// The history of a series from the first to the second instant, which is now.
+fn view(
+    steps: &Steps,
+    series: &Series,
+    (since, now): (Timestamp, Timestamp),
+    is_swept: bool,
+) -> HistoryView {
     let quantiles = |[p50, p95, p99]: [f32; 3]| {
         let [p50, p95, p99] = [p50, p95, p99].map(f64::from);
         Quantiles { p50, p95, p99 }
     };
     let shown = |(at, point): (Timestamp, &Point)| HistoryPoint {
         at,
-        enqueued: point.enqueued.into(),
+        enqueued: (!is_swept).then_some(point.enqueued.into()),
         started: (!is_swept).then_some(point.started.into()),
         finished: point.finished.into(),
         failed: point.failed.into(),
@@ -430,32 +445,34 @@ fn view(steps: &Steps, series: &Series, now: Timestamp, is_swept: bool) -> Histo
         weight: point.depth.weight.map(u64::from),
         limit: point.depth.limit.map(u64::from),
     };
-    let points: Vec<HistoryPoint> = steps.of(series).map(shown).collect();
+    let points: Vec<HistoryPoint> = steps.of(series, now).map(shown).collect();
     let step = if is_swept { SWEPT_STEP } else { STEP };
-    let from = steps.from();
-    let span = from.map_or(Duration::ZERO, |from| now.since(from)).min(THROUGHPUT_SPAN);
-    let recent = points.iter().filter(|point| point.at + step + span > now);
-    let (enqueued, finished, failed) =
-        recent.fold((0, 0, 0), |(enqueued, finished, failed), point| {
-            (enqueued + point.enqueued, finished + point.finished, failed + point.failed)
-        });
+    // Whole steps: the last one has just ended.
+    let end = step_of(now, step);
+    let span = end.since(step_of(since, step)).clamp(step, THROUGHPUT_SPAN);
+    let begin = end - span;
+    let recent = || points.iter().filter(|point| begin <= point.at && point.at < end);
     let over_seconds = span.as_secs_f64();
-    let rate = |jobs: u64| if span.is_zero() { 0.0 } else { jobs as f64 / over_seconds };
+    let rate = |jobs: u64| jobs as f64 / over_seconds;
     let throughput = Throughput {
         over_seconds,
-        enqueued_per_second: rate(enqueued),
-        finished_per_second: rate(finished),
-        failed_per_second: rate(failed),
+        enqueued_per_second: (!is_swept)
+            .then(|| rate(recent().filter_map(|point| point.enqueued).sum())),
+        finished_per_second: rate(recent().map(|point| point.finished).sum()),
+        failed_per_second: rate(recent().map(|point| point.failed).sum()),
     };
-    let depth = steps.depth(series);
-    let due = f64::from(depth.ready) + f64::from(depth.running);
-    let net = throughput.finished_per_second - throughput.enqueued_per_second;
+    let due_of = |depth: Depth| f64::from(depth.ready) + f64::from(depth.running);
+    let due = due_of(steps.depth(series));
+    let before = steps.of(series, now).take_while(|(at, _)| *at < begin).last();
+    let before = before.map_or(0.0, |(_, point)| due_of(point.depth));
+    let fallen = (before - due) / over_seconds;
     let time_to_empty_seconds = match due {
         0.0 => Some(0.0),
-        due if net > 0.0 => Some(due / net),
+        due if fallen > 0.0 => Some(due / fallen),
         _ => None,
     };
     let step_seconds = u32::try_from(step.as_secs()).unwrap_or(u32::MAX);
+    let from = steps.from(now);
     HistoryView { step_seconds, from, points, throughput, time_to_empty_seconds }
 }
 

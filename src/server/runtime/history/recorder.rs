@@ -1,6 +1,6 @@
 //! The step under way: counters, and sketches of durations.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use sketches_ddsketch::{Config, DDSketch};
 use tidegate_core::{
@@ -11,7 +11,7 @@ use tidegate_engine::{TickOutcome, request::Enqueued};
 
 use super::steps::{Depth, Point, Series};
 
-/// Most series of a step; what happens to others is not recorded. Their sketches take about 1.5 MB.
+/// Most series of a step; what happens to others is not recorded. Their sketches take about 1 MB.
 const MAX_SERIES: usize = 400;
 /// The relative error of quantiles.
 const ERROR: f64 = 0.05;
@@ -130,8 +130,21 @@ impl Recorder {
         });
     }
 
-    /// Replaces the numbers of jobs by those that were counted now.
-    pub fn measured(&mut self, depths: HashMap<Series, Depth>) {
+    /// Replaces the numbers of jobs by those that were counted now, but for the `uncounted` queues. Of
+    /// too many series those with most jobs are kept.
+    pub fn measured(
+        &mut self,
+        mut depths: HashMap<Series, Depth>,
+        uncounted: &BTreeSet<QueueName>,
+    ) {
+        let kept = self.depths.drain().filter(|(series, _)| uncounted.contains(&series.queue));
+        depths.extend(kept);
+        if depths.len() > MAX_SERIES {
+            let mut all: Vec<_> = depths.into_iter().collect();
+            all.sort_unstable_by_key(|(_, depth)| std::cmp::Reverse(depth.live()));
+            all.truncate(MAX_SERIES);
+            depths = all.into_iter().collect();
+        }
         self.depths = depths;
     }
 
@@ -171,6 +184,7 @@ impl Recorder {
         }
         let mut points: Vec<_> = points.into_iter().collect();
         points.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        points.truncate(2 * MAX_SERIES);
         points
     }
 }
@@ -219,12 +233,14 @@ mod tests {
         let ready = |recorder: &mut Recorder| {
             recorder.take().iter().map(|(_, point)| point.depth.ready).collect::<Vec<_>>()
         };
-        recorder.measured(depths(5));
+        recorder.measured(depths(5), &BTreeSet::new());
         assert_eq!(ready(&mut recorder), [5]);
         assert!(ready(&mut recorder).is_empty());
-        recorder.measured(depths(4));
+        recorder.measured(depths(4), &BTreeSet::new());
+        // A queue that could not be counted keeps its number.
+        recorder.measured(HashMap::new(), &[name("q")].into());
         assert_eq!(ready(&mut recorder), [4]);
-        recorder.measured(HashMap::new());
+        recorder.measured(HashMap::new(), &BTreeSet::new());
         assert_eq!(ready(&mut recorder), [0]);
         assert!(ready(&mut recorder).is_empty());
     }

@@ -14,8 +14,10 @@ use tidegate_core::{
 
 /// How far back the steps go.
 pub(super) const SPAN: Duration = Duration::from_hours(1);
-/// Most points of all steps together: about 2.5 MB.
-const MAX_POINTS: usize = 30_000;
+/// Most points of all steps together: about 2 MB.
+const MAX_POINTS: usize = 25_000;
+/// Most series of all steps together: about 0.5 MB.
+const MAX_SERIES: usize = 2000;
 
 /// A queue, or a type in its queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -110,19 +112,32 @@ impl Steps {
         }
         self.points += step.points.len();
         self.ring.push_back(step);
-        while self.points > MAX_POINTS || self.ring.front().is_some_and(|step| step.at + SPAN <= at)
-        {
-            let Some(oldest) = self.ring.pop_front() else { break };
+        while let Some(oldest) = self.ring.front() {
+            let is_over = oldest.at + SPAN <= at || self.points > MAX_POINTS;
+            if !is_over && self.series.len() <= MAX_SERIES {
+                break;
+            }
             self.points -= oldest.points.len();
+            self.ring.pop_front();
+            self.forget();
         }
-        // One reference is in the set, and one in the latest points, which keep waiting jobs alone.
+    }
+
+    /// Forgets the series without points. Those with waiting jobs are kept.
+    fn forget(&mut self) {
+        // One reference is in the set, and one in the latest points.
         self.latest.retain(|series, point| point.depth.live() > 0 || Arc::strong_count(series) > 2);
         self.series.retain(|series| Arc::strong_count(series) > 1);
     }
 
-    /// When the oldest step began.
-    pub fn from(&self) -> Option<Timestamp> {
-        self.ring.front().map(|step| step.at)
+    /// The steps of the hour before `now`, oldest first.
+    fn recent(&self, now: Timestamp) -> impl Iterator<Item = &Step> {
+        self.ring.iter().skip_while(move |step| step.at + SPAN <= now)
+    }
+
+    /// When the oldest step of the hour before `now` began.
+    pub fn from(&self, now: Timestamp) -> Option<Timestamp> {
+        self.recent(now).next().map(|step| step.at)
     }
 
     /// When the latest step began.
@@ -130,13 +145,17 @@ impl Steps {
         self.ring.back().map(|step| step.at)
     }
 
-    /// The points of a series, oldest first.
-    pub fn of<'a>(&'a self, series: &'a Series) -> impl Iterator<Item = (Timestamp, &'a Point)> {
+    /// The points of a series in the hour before `now`, oldest first.
+    pub fn of<'a>(
+        &'a self,
+        series: &'a Series,
+        now: Timestamp,
+    ) -> impl Iterator<Item = (Timestamp, &'a Point)> {
         let point = |step: &'a Step| {
             let found = step.points.iter().find(|(of, _)| **of == *series);
             found.map(|(_, point)| (step.at, point))
         };
-        self.ring.iter().filter_map(point)
+        self.recent(now).filter_map(point)
     }
 
     /// The series with jobs after the latest step.
@@ -173,23 +192,29 @@ mod tests {
         for step in 0..1000 {
             steps.push(at(step * 10), vec![(series(0), point(5))]);
         }
-        assert_eq!((steps.from(), steps.latest_at()), (Some(at(6400)), Some(at(9990))));
-        assert_eq!(steps.of(&series(0)).count(), 360);
-        assert_eq!(steps.of(&series(1)).count(), 0);
+        let now = at(9995);
+        assert_eq!((steps.from(now), steps.latest_at()), (Some(at(6400)), Some(at(9990))));
+        assert_eq!(steps.of(&series(0), now).count(), 360);
+        assert_eq!(steps.of(&series(1), now).count(), 0);
+        assert_eq!(steps.of(&series(0), at(12_000)).count(), 159, "the last hour");
         assert_eq!(steps.depth(&series(0)).ready, 5);
     }
 
     #[test]
     fn many_series_shorten_the_history_and_take_bounded_memory() {
-        let mut steps = Steps::default();
-        for step in 0..300 {
-            // Each step has series of its own.
-            let points = (0..500).map(|n| (series(step * 500 + n), point(0)));
-            steps.push(at(step as i64 * 10), points.collect());
-            assert!(steps.points <= MAX_POINTS);
-            assert!(steps.series.len() <= MAX_POINTS && steps.latest.len() <= MAX_POINTS);
+        // The same series in each step, and others in each.
+        for (others, left) in [(0, MAX_POINTS / 400), (400, MAX_SERIES / 400)] {
+            let mut steps = Steps::default();
+            for step in 0..300 {
+                let points = (0..400).map(|n| (series(step * others + n), point(0)));
+                steps.push(at(step as i64 * 10), points.collect());
+                assert!(steps.points <= MAX_POINTS && steps.series.len() <= MAX_SERIES);
+                assert!(steps.latest.len() <= MAX_SERIES);
+            }
+            assert_eq!(steps.ring.len(), left);
         }
-        assert_eq!(steps.ring.len(), MAX_POINTS / 500);
+        let point_bytes = size_of::<(Arc<Series>, Point)>();
+        assert!(point_bytes * MAX_POINTS <= 2_200_000, "{point_bytes}");
     }
 
     #[test]

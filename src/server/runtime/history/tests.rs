@@ -33,7 +33,9 @@ async fn enqueue(server: &Server, jobs: usize) {
 /// The steps of the default queue: when they began, and the jobs that came and that are ready.
 async fn steps(server: &Server) -> Vec<(i64, u64, u64)> {
     let history = server.queue_history(&name("default")).await.unwrap();
-    let shown = |point: &HistoryPoint| (point.at.millis() / 1000, point.enqueued, point.ready);
+    let shown = |point: &HistoryPoint| {
+        (point.at.millis() / 1000, point.enqueued.unwrap_or_default(), point.ready)
+    };
     history.points.iter().map(shown).collect()
 }
 
@@ -55,7 +57,7 @@ async fn steps_outlast_a_restart() {
     let recorded = steps(&first).await;
     assert_eq!(recorded, [(start, 3, 3)]);
     let of_type = first.type_history(&name("work")).await.unwrap();
-    assert_eq!((of_type.points.len(), of_type.points[0].enqueued), (1, 3));
+    assert_eq!((of_type.points.len(), of_type.points[0].enqueued), (1, Some(3)));
     let history = first.queue_history(&name("default")).await.unwrap();
     assert_eq!((history.points[0].limit, history.time_to_empty_seconds), (Some(7), None));
     // What happened in the step under way is stored at the stop.
@@ -64,7 +66,15 @@ async fn steps_outlast_a_restart() {
     let second = server(&clock, &store).await;
     let restored = steps(&second).await;
     assert_eq!(restored[0], recorded[0]);
-    assert_eq!(restored.iter().map(|(_, enqueued, _)| enqueued).sum::<u64>(), 5);
+    let sum = |steps: &[(i64, u64, u64)]| steps.iter().map(|(_, jobs, _)| jobs).sum::<u64>();
+    assert_eq!(sum(&restored), 5);
+    // What happens in the rest of the step goes into the next one.
+    enqueue(&second, 4).await;
+    until("the next step is over", async || {
+        clock.advance(Duration::from_secs(1));
+        sum(&steps(&second).await) == 9
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -88,30 +98,54 @@ async fn an_idle_server_stores_nothing() {
     assert!(records <= 2, "{records}");
 }
 
+#[tokio::test]
+async fn steps_of_the_future_do_not_stop_the_history() {
+    let clock = clock();
+    let store: SharedStore = Arc::new(MemoryStore::new());
+    let first = server(&clock, &store).await;
+    first.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
+    enqueue(&first, 1).await;
+    clock.advance(Duration::from_mins(30));
+    until("a step is over", async || {
+        clock.advance(Duration::from_secs(1));
+        !steps(&first).await.is_empty()
+    })
+    .await;
+    // The process ends without a stop, and its clock was wrong.
+    clock.set(first.now() - Duration::from_mins(30));
+    let second = server(&clock, &store).await;
+    assert!(steps(&second).await.is_empty());
+    enqueue(&second, 2).await;
+    until("its own step is over", async || {
+        clock.advance(Duration::from_secs(1));
+        steps(&second).await.iter().any(|(_, enqueued, _)| *enqueued == 2)
+    })
+    .await;
+}
+
 #[test]
-fn what_happened_follows_from_two_sweeps() {
+fn what_ended_follows_from_two_sweeps() {
     let series = || Series { queue: name("q"), job_type: None };
     let sweep = |live, ended, failed| {
         let depth = Depth { ready: live, ..Depth::default() };
-        let swept = Some(Swept { live: u64::from(live), ended, failed });
+        let swept = Some(Swept { ended, failed });
         vec![StoredPoint { series: series(), point: Point { depth, ..Point::default() }, swept }]
     };
     let at = |minute: i64| Timestamp::from_millis(minute * 60_000);
     let mut state = State::default();
-    state.add(at(1), sweep(10, 100, 5));
-    state.add(at(2), sweep(12, 130, 6));
+    state.add(at(1), sweep(42, 100, 5));
+    state.add(at(2), sweep(22, 130, 6));
     // Sums of buckets have expired.
     state.add(at(3), sweep(12, 80, 2));
-    let view = view(&state.steps, &series(), at(4), true);
-    let shown: Vec<_> =
-        view.points.iter().map(|point| (point.enqueued, point.finished, point.failed)).collect();
-    assert_eq!(shown, [(0, 0, 0), (32, 30, 1), (0, 0, 0)]);
+    let view = view(&state.steps, &series(), (at(1), at(4)), true);
+    let shown: Vec<_> = view.points.iter().map(|point| (point.finished, point.failed)).collect();
+    assert_eq!(shown, [(0, 0), (30, 1), (0, 0)]);
     assert_eq!((view.step_seconds, view.throughput.over_seconds), (60, 180.0));
-    assert!(view.points.iter().all(|point| point.started.is_none()));
+    assert!(view.points.iter().all(|point| point.started.or(point.enqueued).is_none()));
 }
 
 #[test]
-fn a_queue_is_empty_when_more_ends_than_comes() {
+fn a_queue_is_empty_when_its_due_jobs_have_fallen_to_none() {
     let series = Series { queue: name("q"), job_type: None };
     let at = |seconds: i64| Timestamp::from_millis(seconds * 1000);
     let point = |enqueued, finished, ready| Point {
@@ -121,17 +155,19 @@ fn a_queue_is_empty_when_more_ends_than_comes() {
         ..Point::default()
     };
     let mut steps = Steps::default();
-    steps.push(at(0), vec![(series.clone(), point(10, 30, 80))]);
-    steps.push(at(10), vec![(series.clone(), point(10, 30, 60))]);
-    let seen = view(&steps, &series, at(20), false);
-    assert_eq!(
-        (seen.throughput.enqueued_per_second, seen.throughput.finished_per_second),
-        (1.0, 3.0)
-    );
-    assert_eq!(seen.time_to_empty_seconds, Some(30.0));
-    steps.push(at(20), vec![(series.clone(), point(100, 0, 160))]);
-    assert_eq!(view(&steps, &series, at(30), false).time_to_empty_seconds, None);
-    // Only the last five minutes count.
-    let later = view(&steps, &series, at(325), false).throughput;
+    steps.push(at(0), vec![(series.clone(), point(120, 0, 120))]);
+    for step in 1..=30 {
+        steps.push(at(step * 10), vec![(series.clone(), point(10, 12, 120 - 2 * step as u32))]);
+    }
+    let seen = |steps: &Steps, now| view(steps, &series, (at(0), at(now)), false);
+    let (rates, left) = (seen(&steps, 310).throughput, seen(&steps, 310).time_to_empty_seconds);
+    assert_eq!((rates.over_seconds, rates.enqueued_per_second), (300.0, Some(1.0)));
+    assert_eq!((rates.finished_per_second, left), (1.2, Some(300.0)));
+    steps.push(at(310), vec![(series.clone(), point(100, 0, 160))]);
+    assert_eq!(seen(&steps, 325).time_to_empty_seconds, None);
+    // Only the last five minutes count, and of a new server the time since its start.
+    let later = seen(&steps, 700).throughput;
     assert_eq!((later.over_seconds, later.finished_per_second), (300.0, 0.0));
+    let new = view(&steps, &series, (at(312), at(331)), false).throughput;
+    assert_eq!((new.over_seconds, new.enqueued_per_second), (20.0, Some(5.0)));
 }

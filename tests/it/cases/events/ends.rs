@@ -115,7 +115,7 @@ async fn every_way_to_end_is_an_event() {
         let jobs = harness.enqueue_many([work(), work(), work(), expiring, deadline]).await;
         harness.engine.cancel(&jobs[0].id, None, false).await.unwrap();
         let read = harness.engine.job(&jobs[1].id, None).await.unwrap();
-        harness.engine.drop_each(vec![read], "purged").await.pop().unwrap().unwrap();
+        harness.engine.drop_each(vec![read], "purged", &|_, _| true).await.pop().unwrap().unwrap();
         let run = harness.lease(1).await;
         assert_eq!(run[0].id, jobs[2].id);
         harness.succeed(&run).await;

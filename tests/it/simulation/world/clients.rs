@@ -209,15 +209,15 @@ impl World {
         }
         let altered = match s.draw(3) {
             0 => {
-                let cancelled = engine.cancel_each(read, false).await.into_iter();
+                let cancelled = engine.cancel_each(read, false, &|_, _| true).await.into_iter();
                 cancelled.map(|answer| answer.map(|(before, after)| (before, after.job))).collect()
             }
             1 => {
                 let run_at = Some(s.now() + Duration::from_secs(4));
                 let patch = JobPatch { run_at, ..JobPatch::default() };
-                engine.patch_each(read, patch).await.unwrap_or_default()
+                engine.patch_each(read, patch, &|_, _| true).await.unwrap_or_default()
             }
-            _ => engine.drop_each(read, "purged").await,
+            _ => engine.drop_each(read, "purged", &|_, _| true).await,
         };
         for (before, after) in altered.into_iter().flatten() {
             self.model.lock().change(process, &before, &after);
