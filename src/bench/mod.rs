@@ -27,6 +27,7 @@ mod process;
 mod raw;
 mod rickover;
 mod single;
+mod stream;
 mod worker;
 
 use std::{
@@ -73,6 +74,8 @@ pub enum Measure {
     Backlog,
     /// Operations that change, cancel and replay 100,000 jobs.
     Bulk,
+    /// Enqueues while a thousand clients read the stream of changes; baseline: without them.
+    Stream,
     /// Enqueue first, then start the workers, all over HTTP; see --drain and --clients.
     Rickover,
 }
@@ -139,6 +142,7 @@ async fn take(measure: Measure, plan: &BenchPlan) -> anyhow::Result<Vec<Figure>>
         Measure::Memory => memory::measure(plan).await,
         Measure::Backlog => backlog::measure(plan).await,
         Measure::Bulk => bulk::measure(plan).await,
+        Measure::Stream => stream::measure(plan).await,
         Measure::Rickover => rickover::measure(plan).await,
     }
 }

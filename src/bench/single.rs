@@ -69,7 +69,7 @@ pub(super) struct Run {
 }
 
 impl Run {
-    fn add(&mut self, other: Self) {
+    pub(super) fn add(&mut self, other: Self) {
         self.latencies.extend(other.latencies);
         self.wall += other.wall;
         self.spent.extend(other.spent);
@@ -81,12 +81,12 @@ impl Run {
     }
 
     /// Returns the CPU time of the server per request, in microseconds.
-    fn micros(&self) -> f64 {
+    pub(super) fn micros(&self) -> f64 {
         let server: Duration = self.spent.iter().map(|spent| spent.server).sum();
         server.as_secs_f64() * 1e6 / self.latencies.len().max(1) as f64
     }
 
-    fn others_cores(&self) -> f64 {
+    pub(super) fn others_cores(&self) -> f64 {
         self.spent.iter().map(|spent| spent.others_cores).sum::<f64>()
             / self.spent.len().max(1) as f64
     }

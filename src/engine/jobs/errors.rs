@@ -137,3 +137,47 @@ impl Groups {
         ErrorPage { groups, ungrouped: self.ungrouped, next_cursor }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tidegate_core::job::lifecycle::Failure;
+
+    use super::*;
+    use crate::testkit::builders::{at, job};
+
+    fn failed(id: &str, message: &str) -> Job {
+        let mut job = job(id).build();
+        job.life.error = Some(Failure::new(Reason::Failed, message));
+        job
+    }
+
+    #[test]
+    fn a_group_has_its_first_and_latest_error_and_three_examples() {
+        let mut groups = Groups::default();
+        for (n, seconds) in [5, 9, 2, 7, 3].into_iter().enumerate() {
+            groups.add(&failed(&format!("j{n}"), &format!("busy for {seconds} s")), at(seconds));
+        }
+        let page = groups.page(None);
+        let [group] = &page.groups[..] else { panic!("{page:?}") };
+        assert_eq!((group.jobs, group.first_at, group.last_at), (5, at(2), at(9)));
+        assert_eq!(group.pattern, "busy for * s");
+        assert_eq!(group.message.as_deref(), Some("busy for 9 s"), "the latest");
+        assert_eq!(group.examples.len(), MAX_EXAMPLES);
+    }
+
+    #[test]
+    fn groups_are_bounded_and_come_by_their_size() {
+        let mut groups = Groups::default();
+        let name = |n: usize| -> String {
+            let letter = |digit: usize| char::from(b'a' + digit as u8);
+            [n / 676, n / 26 % 26, n % 26].map(letter).iter().collect()
+        };
+        for n in 0..MAX_GROUPS + 20 {
+            groups.add(&failed("j", &name(n)), at(1));
+        }
+        groups.add(&failed("j", &name(7)), at(2));
+        let page = groups.page(None);
+        assert_eq!((page.groups.len(), page.ungrouped), (MAX_GROUPS, 20));
+        assert_eq!((page.groups[0].jobs, &page.groups[0].pattern), (2, &name(7)));
+    }
+}

@@ -106,7 +106,9 @@ impl Builder {
         let (busy, idle) = mpsc::channel(1);
         let (shadow, shadow_calls) = shadow::Shadow::new();
         let mut ports = self.ports;
-        let seen = Arc::new(Changes::new(&*ports.entropy));
+        // A function has no readers.
+        let run = if self.serverless { 0 } else { changes::draw_run(&*ports.entropy) };
+        let seen = Arc::new(Changes::new(run));
         if !self.serverless {
             let (clock, seen) = (Arc::clone(&ports.clock), Arc::clone(&seen));
             ports.store = Arc::new(WatchedStore::new(ports.store, seen, clock));

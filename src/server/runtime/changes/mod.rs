@@ -111,12 +111,13 @@ impl Pending {
 }
 
 impl Changes {
-    pub(super) fn new(entropy: &dyn Entropy) -> Self {
+    /// No changes yet, in a log of this [run](draw_run).
+    pub(super) fn new(run: u64) -> Self {
         Self {
             recording: AtomicBool::new(false),
             readers: AtomicUsize::new(0),
             pending: Mutex::default(),
-            log: RwLock::new(Log::new(draw_run(entropy))),
+            log: RwLock::new(Log::new(run)),
             published: watch::Sender::new(1),
             begins: Notify::new(),
         }
@@ -178,7 +179,8 @@ impl Changes {
     }
 }
 
-fn draw_run(entropy: &dyn Entropy) -> u64 {
+/// Draws the name of a run of the log.
+pub(super) fn draw_run(entropy: &dyn Entropy) -> u64 {
     (entropy.bits() >> 64) as u64
 }
 

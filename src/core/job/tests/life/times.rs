@@ -144,3 +144,16 @@ fn a_wait_after_an_attempt_that_was_left_out_is_unknown() {
     assert_eq!((due_at, waits.len()), (10, 10));
     assert_eq!(waits[..2], [None, Some(1)], "the second attempt is no longer there");
 }
+
+#[test]
+fn an_error_came_when_its_attempt_or_its_job_ended() {
+    assert_eq!(job().failed_at(), None);
+    let failed: &[Step] = &[(10, claim), (12, wait_a_minute)];
+    assert_eq!(after(&job(), failed).failed_at(), Some(at(12)));
+    let spec = Spec { deadline_at: Some(at(50)), ..Spec::clone(&job().spec) };
+    let ends = Job { spec: Arc::new(spec), ..job() };
+    // The deadline ends it with an error of its own, without an attempt.
+    let deadline: &[Step] = &[(50, |_| Event::Deadline)];
+    assert_eq!(after(&after(&ends, failed), deadline).failed_at(), Some(at(50)));
+    assert_eq!(after(&ends, deadline).failed_at(), Some(at(50)));
+}
