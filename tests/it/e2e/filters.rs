@@ -134,3 +134,23 @@ async fn many_jobs_are_moved_to_now_by_a_condition_on_their_data() {
         tide.post("/v1/jobs/cancel", empty).await.blames(400, "invalid_field", &blamed);
     }
 }
+
+#[tokio::test]
+async fn a_page_by_values_in_the_data_reads_2000_bodies() {
+    let tide = Tidegate::start().await;
+    tide.job_type("t", json!({})).await;
+    for batch in 0..3 {
+        let job = |n| json!({"type": "t", "data": {"number": batch * 700 + n}});
+        tide.post("/v1/jobs/batch", json!({"jobs": (0..700).map(job).collect::<Vec<_>>()}))
+            .await
+            .is(200);
+    }
+    let (mut cursor, mut pages) = (String::new(), Vec::new());
+    loop {
+        let page = tide.get(&format!("/v1/jobs?data[/number]=none{cursor}")).await.is(200);
+        pages.push(page["jobs"].as_array().unwrap().len());
+        let Some(next) = page["next_cursor"].as_str() else { break };
+        cursor = format!("&cursor={next}");
+    }
+    assert_eq!(pages, [0, 0]);
+}

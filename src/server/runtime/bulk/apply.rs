@@ -5,7 +5,7 @@ use futures_util::{StreamExt, stream};
 use super::{Server, StoredOperation};
 use tidegate_core::{
     error_code::ErrorCode,
-    job::{Job, JobId},
+    job::{Event, Job, JobId},
     port::JobFilter,
     time::Timestamp,
 };
@@ -48,18 +48,15 @@ impl StoredOperation {
         }
     }
 
-    /// What it would do to `job`, as far as the job's record shows.
-    fn would_change(&self, job: &Job) -> ChangeOutcome {
-        let is_scheduled = job.is_scheduled();
-        let (applies, code) = match self.operation.kind {
-            BulkKind::Cancel => (job.life.ended().is_none(), ErrorCode::Ended),
-            BulkKind::Purge | BulkKind::Patch => (is_scheduled, ErrorCode::NotScheduled),
-            BulkKind::Replay => (!is_scheduled, ErrorCode::JobNotFinished),
+    /// What it would do to `job` at `now`, as far as the job's record shows.
+    fn would_change(&self, job: &Job, now: Timestamp) -> ChangeOutcome {
+        let (event, code) = match self.operation.kind {
+            BulkKind::Cancel => (Event::Cancel { force: false }, ErrorCode::Ended),
+            BulkKind::Purge => (Event::Drop { reason: String::new() }, ErrorCode::NotScheduled),
+            BulkKind::Patch => (Event::Patch { run_at: None }, ErrorCode::NotScheduled),
+            BulkKind::Replay => (Event::Replayed { by: job.id.clone() }, ErrorCode::JobNotFinished),
         };
-        if !applies {
-            let message = "the state of the job does not allow it".to_owned();
-            return Err(Error::Conflict { code, message, holder: None });
-        }
+        job.apply(event, now).map_err(|refused| Error::refused(code, &refused))?;
         let replay = job
             .life
             .replayed_by
@@ -83,7 +80,8 @@ impl Server {
         jobs: &[Job],
     ) -> Vec<ChangeOutcome> {
         if stored.dry_run {
-            return jobs.iter().map(|job| stored.would_change(job)).collect();
+            let now = self.now();
+            return jobs.iter().map(|job| stored.would_change(job, now)).collect();
         }
         if self.inner.engine.ports().store.capabilities().atomicity.is_atomic() {
             return self.apply_in_one_commit(stored, filter, jobs.to_vec()).await;

@@ -1,12 +1,18 @@
 //! Bulk operations: cancel, replay, purge or change all matching jobs, in the background, with
 //! counts.
 //!
-//! An operation is an item in the store, written after each page, so it survives a restart and
-//! continues from its page. A repeated job is harmless: an ended job refuses, a job with the values of
-//! a patch stays as it is, and a job is replayed once. The counts of a repeated page have a job that
-//! was cancelled before as refused, or not at all if it no longer matches; a patched one, and one with
-//! a replay that was made since the operation began, count as its own. An operation with an `Idempotency-Key` derives its id from the key, so that a
-//! repeated request finds it.
+//! An operation is an item in the store, written after each page. It survives a restart, and then
+//! repeats at most one page. That changes nothing twice: an ended job refuses, a job that has the
+//! values of a patch stays as it is, and a job is replayed once.
+//!
+//! The counts after a repeated page:
+//!
+//! - A job that was cancelled or purged by the first try counts as refused, or not at all if it no
+//!   longer matches.
+//! - A patched job counts as done. So does one whose replay was made since the operation began.
+//!
+//! An operation with an `Idempotency-Key` derives its id from the key, so that a repeated request
+//! finds it.
 
 mod apply;
 mod stored;
@@ -33,7 +39,7 @@ use tidegate_engine::{
     request::{BulkChange, BulkRequest, Operation},
 };
 
-/// Jobs of one page, which change in one commit.
+/// Jobs of one page, which an atomic store changes in one commit.
 const PAGE_SIZE: u32 = 500;
 /// Most ended operations that are kept.
 const MAX_OPERATIONS: usize = 100;

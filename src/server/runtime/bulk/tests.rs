@@ -7,12 +7,16 @@ use object_store::memory::InMemory;
 use super::*;
 use crate::runtime::testing::{builder_on, in_time};
 use tidegate_core::{
-    job::{Payload, type_config::TypeConfig},
-    port::{Clock as _, JobFilter, job_store::StateFilter},
+    job::{
+        Event, Payload, Token,
+        lifecycle::{Failure, Reason, RetryDecision},
+        type_config::TypeConfig,
+    },
+    port::{Clock as _, JobFilter, job_filter::TimeRange, job_store::StateFilter},
 };
 use tidegate_engine::{
     memory::{FakeClock, MemoryStore},
-    request::NewJob,
+    request::{BulkPatch, JobPatch, NewJob},
     testkit::{
         builders::name,
         faults::{Faults, FaultyStore},
@@ -103,6 +107,83 @@ async fn a_dry_run_counts_and_changes_nothing() {
     assert!(server.operate(&begun.id, Timestamp::MAX).await.unwrap());
     let operation = server.operation(&begun.id).await.unwrap();
     assert_eq!((operation.done, operation.refused, operation.sample.len()), (0, 30, 0));
+}
+
+#[tokio::test]
+async fn a_job_that_no_longer_matches_is_refused() {
+    let (server, ..) = server(2).await;
+    let mut stored = added(&server, &[]).await;
+    let due = TimeRange { from: None, to: Some(server.now() + Duration::from_secs(1)) };
+    let filter = JobFilter { due, ..JobFilter::default() };
+    let query = ListQuery { filter: filter.clone(), ..all(10) };
+    let page = server.engine().list(&query).await.unwrap().jobs;
+    let later = Some(server.now() + Duration::from_hours(1));
+    let patch = JobPatch { run_at: later, ..JobPatch::default() };
+    server.patch(&page[0].id, None, patch, None).await.unwrap();
+    server.apply_to_page(&mut stored, &filter, page, Timestamp::MAX).await.unwrap();
+    assert_eq!((stored.operation.done, stored.operation.refused), (1, 1));
+    assert_eq!(scheduled(&server).await, 1);
+}
+
+#[tokio::test]
+async fn a_due_job_that_is_to_run_now_keeps_its_place() {
+    let (server, _, clock) = server(1).await;
+    let before = server.engine().list(&all(1)).await.unwrap().jobs;
+    clock.advance(Duration::from_secs(10));
+    let patch = BulkPatch { run_at: Some(None), ..BulkPatch::default() };
+    let request = BulkRequest::new(BulkChange::Patch(patch), JobFilter::default());
+    let begun = server.bulk(request, None).await.unwrap();
+    assert!(server.operate(&begun.id, Timestamp::MAX).await.unwrap());
+    let operation = server.operation(&begun.id).await.unwrap();
+    assert_eq!((operation.matched, operation.refused), (1, 0));
+    assert_eq!(server.engine().list(&all(1)).await.unwrap().jobs, before);
+}
+
+/// A page that is repeated after a crash, while the first try's jobs have run.
+#[tokio::test]
+async fn a_job_that_has_run_since_is_not_moved_again() {
+    let (server, _, clock) = server(2).await;
+    let later = server.now() + Duration::from_hours(1);
+    let patch = BulkPatch { run_at: Some(Some(later)), ..BulkPatch::default() };
+    let request = BulkRequest::new(BulkChange::Patch(patch), JobFilter::default());
+    let mut stored = StoredOperation::new(request, "move-all".into(), server.now());
+    clock.advance(Duration::from_secs(1));
+    let job = server.engine().list(&all(1)).await.unwrap().jobs.remove(0);
+    let claim = Event::Claim {
+        version: job.life.version,
+        token: Token::new(1),
+        worker: None,
+        lease: Duration::from_secs(30),
+        granted: false,
+        decided_at: server.now(),
+    };
+    let fail = Event::Fail {
+        attempt: 1,
+        failure: Failure::new(Reason::Failed, "no"),
+        next: RetryDecision::Wait(Duration::from_secs(1)),
+    };
+    let retrying = job.apply(claim, server.now()).unwrap().apply(fail, server.now()).unwrap();
+    let write = Write::SetJob { job: retrying.clone(), was: job.life.revision, all: false };
+    server.engine().ports().store.commit(vec![vec![write]]).await.unwrap();
+    let page = server.engine().list(&all(10)).await.unwrap().jobs;
+    server.apply_to_page(&mut stored, &JobFilter::default(), page, Timestamp::MAX).await.unwrap();
+    assert_eq!((stored.operation.done, stored.operation.refused), (1, 1));
+    assert_eq!(server.engine().job(&job.id, None).await.unwrap(), retrying);
+}
+
+/// An older release reads all operations, and refuses one with a field that it does not know.
+#[tokio::test]
+async fn an_ended_operation_has_no_newer_field() {
+    let (server, ..) = server(1).await;
+    let filter = JobFilter { max_attempt: Some(5), ..JobFilter::default() };
+    let request = BulkRequest { dry_run: true, ..BulkRequest::new(BulkChange::Cancel, filter) };
+    let begun = server.bulk(request, None).await.unwrap();
+    assert!(server.operate(&begun.id, Timestamp::MAX).await.unwrap());
+    let stored = server.stored(&begun.id).await.unwrap().unwrap();
+    assert_eq!((stored.operation.matched, stored.operation.done), (1, 1));
+    let stored = serde_json::to_value(&stored).unwrap();
+    let newer = ["more", "dry_run"].map(|field| stored.get(field));
+    assert_eq!(newer, [None, None]);
 }
 
 #[tokio::test]

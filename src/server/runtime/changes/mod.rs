@@ -315,10 +315,7 @@ impl ChangeReader {
         if let Some(first) = self.first.take() {
             return Some(first);
         }
-        if mem::take(&mut self.has_read) {
-            let pause_until = self.clock.machine_now() + self.pause();
-            self.clock.sleep_until(self.clock.at_machine_time(pause_until)).await;
-        }
+        self.pause().await;
         let alive_until = self.until.min(self.clock.machine_now() + KEEP_ALIVE);
         loop {
             let now = self.clock.machine_now();
@@ -341,8 +338,7 @@ impl ChangeReader {
                 // The id without data is the place to resume from, and no event.
                 return Some(format!(": keep-alive\nid: {event_id}\n\n").into());
             }
-            let pause = if mem::take(&mut self.has_read) { self.pause() } else { Duration::ZERO };
-            self.clock.sleep_until(self.clock.at_machine_time(now + pause)).await;
+            self.pause().await;
             let wake_at = self.clock.at_machine_time(alive_until);
             tokio::select! {
                 _ = self.published.changed() => {}
@@ -352,10 +348,14 @@ impl ChangeReader {
         }
     }
 
-    /// How long it waits between two reads of the log.
-    fn pause(&self) -> Duration {
-        let others = self.changes.readers.load(Ordering::Relaxed).saturating_sub(1);
-        PAUSE_PER_READER * u32::try_from(others).unwrap_or(u32::MAX)
+    /// Waits for as long as its share of the processor demands, if it has read since the last pause.
+    async fn pause(&mut self) {
+        if mem::take(&mut self.has_read) {
+            let others = self.changes.readers.load(Ordering::Relaxed).saturating_sub(1);
+            let pause = PAUSE_PER_READER * u32::try_from(others).unwrap_or(u32::MAX);
+            let end = self.clock.machine_now() + pause;
+            self.clock.sleep_until(self.clock.at_machine_time(end)).await;
+        }
     }
 }
 

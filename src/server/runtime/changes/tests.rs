@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::poll;
 use object_store::memory::InMemory;
 
 use super::*;
@@ -82,6 +83,31 @@ async fn a_reader_sees_what_is_committed() {
     assert_eq!(next(&clock, &mut reader).await, ["worker w registered"]);
     server.drain_worker("w", true).await.unwrap();
     assert_eq!(next(&clock, &mut reader).await, ["worker w draining"]);
+}
+
+#[tokio::test]
+async fn a_commit_whose_outcome_is_unknown_is_skipped() {
+    let (server, clock, _) = server().await;
+    let store = Arc::clone(&server.engine().ports().store);
+    let write = |was| Write::SetItem {
+        kind: ItemKind::Drain,
+        name: "w".into(),
+        was,
+        version: was + 1,
+        bytes: Some(Vec::new()),
+    };
+    // Changes were not kept when it began.
+    let mut early = store.commit(vec![vec![write(0)]]);
+    assert!(poll!(&mut early).is_pending());
+    let mut reader = server.changes(ChangeFilter::default(), None).unwrap();
+    assert!(matches!(early.await.unwrap()[..], [Committed::All]));
+    assert_eq!(next(&clock, &mut reader).await, ["ready false"]);
+    assert_eq!(next(&clock, &mut reader).await, ["skipped 1"]);
+    // Its caller leaves.
+    let mut left = store.commit(vec![vec![write(1)]]);
+    assert!(poll!(&mut left).is_pending());
+    drop(left);
+    assert_eq!(next(&clock, &mut reader).await, ["skipped 1"]);
 }
 
 #[tokio::test]

@@ -85,6 +85,7 @@ fn is_zero(number: &u32) -> bool {
 pub(super) struct Step {
     /// When it began.
     pub at: Timestamp,
+    /// In the order of the series.
     pub points: Vec<(Arc<Series>, Point)>,
 }
 
@@ -110,6 +111,7 @@ impl Steps {
             self.latest.insert(Arc::clone(&series), point);
             step.points.push((series, point));
         }
+        step.points.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
         self.points += step.points.len();
         self.ring.push_back(step);
         while let Some(oldest) = self.ring.front() {
@@ -152,8 +154,8 @@ impl Steps {
         now: Timestamp,
     ) -> impl Iterator<Item = (Timestamp, &'a Point)> {
         let point = |step: &'a Step| {
-            let found = step.points.iter().find(|(of, _)| **of == *series);
-            found.map(|(_, point)| (step.at, point))
+            let found = step.points.binary_search_by(|(of, _)| (**of).cmp(series)).ok()?;
+            Some((step.at, &step.points[found].1))
         };
         self.recent(now).filter_map(point)
     }
@@ -190,7 +192,9 @@ mod tests {
     fn steps_of_an_hour_are_kept() {
         let mut steps = Steps::default();
         for step in 0..1000 {
-            steps.push(at(step * 10), vec![(series(0), point(5))]);
+            let others = [3, 2].map(|other| (series(other), point(1)));
+            let points = others.into_iter().chain([(series(0), point(5))]);
+            steps.push(at(step * 10), points.collect());
         }
         let now = at(9995);
         assert_eq!((steps.from(now), steps.latest_at()), (Some(at(6400)), Some(at(9990))));
