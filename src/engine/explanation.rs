@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
 use crate::request::ConstraintUse;
 use tidegate_core::{
-    job::TypeName,
+    job::{JobId, TypeName},
     queue::{Rule, Startable, admission::Hold},
     time::Timestamp,
 };
@@ -29,6 +29,27 @@ pub struct Explanation {
     pub earliest_at: Option<Timestamp>,
     /// The workers that take jobs of its type; absent if it does not wait.
     pub workers: Option<WorkerStatus>,
+}
+
+impl Explanation {
+    /// The job of the same partition that goes first, in a queue with strict order.
+    pub fn job_ahead(&self) -> Option<JobId> {
+        let by = self.held_by.as_ref().filter(|by| by.kind == "order")?;
+        by.name.as_ref()?.parse().ok()
+    }
+
+    /// Leaves out which job goes first, for a caller that may not see that job.
+    pub fn hide_job_ahead(&mut self) {
+        if self.job_ahead().is_some() {
+            self.held_by = Some(HeldBy::unnamed("order"));
+            self.reason = goes_first("another job");
+        }
+    }
+}
+
+/// Why a job waits, for people, if `job` of its partition goes first.
+pub(crate) fn goes_first(job: &str) -> String {
+    format!("{job} of the same partition goes first, until it has ended")
 }
 
 /// What holds a job.

@@ -94,7 +94,7 @@ impl Serialize for NewJobBody<'_> {
 #[serde(deny_unknown_fields)]
 #[schema(as = JobPatch)]
 pub struct PatchBody<'a> {
-    /// The new due time; in the past and null mean now.
+    /// The new due time; in the past and null mean now. A job that is due stays due since then.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Timestamp>)]
     pub run_at: Option<Option<Timestamp>>,

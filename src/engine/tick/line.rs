@@ -195,6 +195,24 @@ impl Search<'_> {
         Ok(())
     }
 
+    /// Gives `job` its place if it has started and has no grant: its partition has changed, or the
+    /// queue got its strict order later. The next tick offers it. Returns whether it has one now.
+    fn gives_place(&mut self, job: &Job) -> bool {
+        let older = self.granted.as_ref().and_then(|(view, _)| view.grant(&job.id));
+        if older.is_some_and(|older| older.version >= job.life.version) {
+            return false;
+        }
+        let older = older.map(|older| (job.id.clone(), older.version));
+        let has_place = self.plan.keep_place(self.limits, job, self.now);
+        if has_place
+            && let Some(older) = older
+            && !self.plan.delta.released.contains(&older)
+        {
+            self.plan.delta.released.push(older);
+        }
+        has_place
+    }
+
     /// Offers the first job of each partition that is not in `taken`, in turn. The jobs of all
     /// types count, also those that no worker takes.
     async fn offer_first_of_each(&mut self, taken: &mut BTreeSet<String>) -> Result<(), Error> {
@@ -236,7 +254,9 @@ impl Search<'_> {
                 if place.as_ref().is_some_and(|place| taken.contains(place)) {
                     continue;
                 }
-                if self.try_admit(&job) {
+                if self.gives_place(&job) {
+                    taken.extend(place);
+                } else if self.try_admit(&job) {
                     self.plan.last_partition = Some(job.spec.partition.clone());
                     taken.extend(place);
                 }

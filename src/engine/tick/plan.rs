@@ -164,7 +164,11 @@ impl TickPlan {
 
     /// Lets a candidate wait for a window to open.
     pub(super) fn await_window(&mut self, job: &Job, opening: Timestamp, now: Timestamp) {
-        let due = job.life.run_at().unwrap_or(now);
+        // An earlier window may have closed before the job could start.
+        let due = match job.life.state {
+            State::Scheduled { waiting: Waiting::Window { due }, .. } => due,
+            _ => job.life.run_at().unwrap_or(now),
+        };
         self.put_off(job, opening, Waiting::Window { due }, None, now);
     }
 

@@ -204,3 +204,30 @@ async fn a_lease_that_a_repeat_has_got_is_not_handed_back() {
     assert_eq!((life.run_at().is_some(), life.counted_attempts()), (true, 0));
     server.stop().await;
 }
+
+#[tokio::test]
+async fn a_repeated_call_takes_no_lease_of_its_repeat() {
+    let Harness { server, .. } = harness().await;
+    let wait = Duration::from_secs(20);
+    let request = || LeaseRequest { wait, ..repeatable(&server, "x", &["a"], 1) };
+    let mut first = Box::pin(server.lease(request()));
+    for _ in 0..50 {
+        assert!(poll!(&mut first).is_pending());
+        tokio::task::yield_now().await;
+    }
+    let second = tokio::spawn({
+        let (server, request) = (server.clone(), request());
+        async move { server.lease(request).await.unwrap().jobs }
+    });
+    for _ in 0..50 {
+        tokio::task::yield_now().await;
+    }
+    let job = enqueue(&server, "a").await;
+    let leased = second.await.unwrap();
+    assert_eq!(leased[0].id, job.id);
+    let life = server.job(&job.id, None).await.unwrap().life;
+    // The first call is read late: it finds the lease, and leaves it alone.
+    assert!(first.await.unwrap().jobs.is_empty());
+    assert_eq!(server.job(&job.id, None).await.unwrap().life, life, "it is not renewed");
+    server.stop().await;
+}

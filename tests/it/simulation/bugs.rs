@@ -54,11 +54,13 @@ pub enum Bug {
     OldJobsHidden,
     /// Where ticks must be requested, no timer requests one, nor does a sweep.
     TicksUnrequested,
+    /// A started job loses its place in a strict order while it waits.
+    PlacesForgotten,
 }
 
 impl Bug {
     /// Every bug, and whether it shows on a store that writes one by one.
-    pub const ALL: [(Self, bool); 19] = [
+    pub const ALL: [(Self, bool); 20] = [
         (Self::LedgerVersionIgnored, false),
         (Self::RevisionIgnored, false),
         (Self::RequirementDropped, true),
@@ -78,6 +80,7 @@ impl Bug {
         (Self::LateMessagesTrusted, false),
         (Self::OldJobsHidden, false),
         (Self::TicksUnrequested, false),
+        (Self::PlacesForgotten, false),
     ];
 
     /// The longest write in flight that the store claims.
@@ -134,6 +137,10 @@ impl Bug {
                 for batch in &mut ledger.batches {
                     batch.check_at = batch.check_at + Duration::from_hours(10);
                 }
+            }
+            (Self::PlacesForgotten, Write::AddBatch(_, batch)) => {
+                let waiting = batch.grants.iter_mut().filter(|grant| grant.waits_until.is_some());
+                waiting.for_each(|grant| grant.attributes.clear());
             }
             (Self::HandBackUsesAttempt, Write::SetJob { job, .. }) => job.life.hand_backs = None,
             (Self::RevokeUsesAttempt, Write::SetJob { job, .. }) => {

@@ -191,6 +191,54 @@ async fn a_rejected_result_becomes_a_failure() {
     assert_eq!(working.stop().await, ExitCode::Ok);
 }
 
+/// A server that grants `j1`, and answers its report within the next lease request with `status`
+/// once.
+async fn answering_the_report(status: u16) -> FakeServer {
+    let asked = Mutex::new(0);
+    FakeServer::answering(move |seen| {
+        if seen.path != "/v1/leases" {
+            return fine_at_once(&seen);
+        }
+        let mut asked = asked.lock();
+        *asked += 1;
+        match (*asked, reports(&seen).is_some()) {
+            (1, _) => (200, sample::leases(&[lease("j1", 30_000)], &[])),
+            (2, true) => {
+                let error = json!({"title": "No", "status": status, "code": "unavailable"});
+                let report = json!({"status": status, "id": "j1", "error": error});
+                (200, json!({"leases": [], "reports": [report]}))
+            }
+            (_, true) => (200, sample::leases(&[], &[sample::reported()])),
+            (_, false) => (200, sample::leases(&[], &[])),
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_report_that_was_not_stored_is_sent_again() {
+    let server = answering_the_report(503).await;
+    let working = Working::begin(&server, plan("echo 1"));
+    until(|| server.seen().iter().filter(|seen| reports(seen).is_some()).count() > 1).await;
+    assert_eq!(working.stop().await, ExitCode::Ok);
+    let seen = server.seen();
+    let sent: Vec<_> = seen.iter().filter_map(reports).collect();
+    assert_eq!((sent.len(), sent[0]), (2, sent[1]), "the same report, and no other");
+    assert!(!seen.iter().any(direct));
+}
+
+#[tokio::test]
+async fn a_report_whose_log_is_too_large_comes_without_it() {
+    let server = answering_the_report(413).await;
+    let plan = WorkPlan { log: true, ..plan("echo why >&2; echo 1") };
+    let working = Working::begin(&server, plan);
+    let asked = server.saw(|seen| reports(seen).is_some()).await;
+    assert_eq!(reports(&asked).unwrap()["log"][0]["text"], "why");
+    let report = server.saw(direct).await;
+    assert_eq!(report.body, json!({"attempt": 2, "status": "succeeded", "result": 1}));
+    assert_eq!(working.stop().await, ExitCode::Ok);
+}
+
 #[tokio::test]
 async fn an_invalid_report_does_not_stop_the_worker() {
     let leases = Mutex::new(vec![lease("j2", 30_000), lease("j1", 30_000)]);

@@ -84,6 +84,34 @@ async fn a_stopped_worker_hands_back_what_it_has_not_begun() {
     );
 }
 
+#[tokio::test]
+async fn a_stopped_worker_asks_for_leases_of_a_lost_answer() {
+    let asked = Mutex::new(0);
+    let server = FakeServer::answering(move |seen| {
+        if seen.path != "/v1/leases" {
+            return fine_at_once(&seen);
+        }
+        let mut asked = asked.lock();
+        *asked += 1;
+        match (*asked, seen.body["max"].as_u64()) {
+            (1, _) => (200, sample::leases(&[], &[])),
+            // A server that is down for as long as the worker wants jobs.
+            (_, Some(1..)) => (503, json!({"title": "Service Unavailable"})),
+            _ => (200, sample::leases(&[lease("j1", 30_000)], &[])),
+        }
+    })
+    .await;
+    let working = Working::begin(&server, plan("touch never"));
+    until(|| server.seen().iter().filter(|seen| seen.path == "/v1/leases").count() > 1).await;
+    assert_eq!(working.stop().await, ExitCode::Ok);
+    let seen = server.seen();
+    let calls: Vec<_> = seen.iter().filter(|seen| seen.path == "/v1/leases").collect();
+    let (lost, last) = (&calls[1].body, &calls.last().unwrap().body);
+    assert_eq!((&last["max"], &last["request_id"]), (&json!(0), &lost["request_id"]));
+    let report = seen.iter().find(|seen| direct(seen)).expect("the lease is handed back");
+    assert_eq!(report.body["status"], "released");
+}
+
 #[test]
 fn the_default_name_of_a_worker_is_unique_and_short() {
     let name = unique_name(&Context::new(

@@ -359,16 +359,22 @@ fn patched(
         Waiting::Window { due } => (due, true),
         _ => (was, false),
     };
-    // A new due time in the past means now; the old one keeps its position in the order.
+    // A job that is due, and is to run now, keeps its position in the order.
+    let awaits_decision = waiting == Waiting::RetryDecision;
+    let wanted = wanted.filter(|at| awaits_decision || *at > now || requested > now);
+    // A new due time in the past means now.
     let requested = wanted.map_or(requested, |at| at.max(now));
     let due = requested.max(now);
     let opening = window::next_opening(&spec.windows, due);
-    let (run_at, waiting) = if waiting == Waiting::RetryDecision && wanted.is_none() {
+    let (run_at, waiting) = if awaits_decision && wanted.is_none() {
         (was, Waiting::RetryDecision)
     } else if opening > due {
         (opening, Waiting::Window { due: requested })
     } else if wanted.is_some() {
         (requested, Waiting::Due)
+    } else if windowed && requested < now {
+        // Its due time without windows stays known: it has its place in a strict order by it.
+        (due.min(was), Waiting::Window { due: requested })
     } else if windowed {
         (due.min(was), Waiting::Due)
     } else {

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use self::next_tick::{Blocked, NextTick};
 use crate::{
     Engine, Error,
+    explanation::goes_first,
     request::{Explanation, HeldBy, WorkerStatus},
 };
 use tidegate_core::{
@@ -116,8 +117,7 @@ impl Engine {
         }
         if let Some(ahead) = next.ahead_in_line(self, job).await? {
             let by = HeldBy { name: Some(ahead.to_string()), ..HeldBy::unnamed("order") };
-            let reason =
-                format!("job {ahead} of the same partition goes first, until it has ended");
+            let reason = goes_first(&format!("job {ahead}"));
             return Ok(held(job, Phase::Ready, by, due, reason, None));
         }
         Ok(match self.decide(job, &next, workers).await? {

@@ -255,7 +255,12 @@ pub async fn explain(
     path: JobPath,
 ) -> HandlerResult {
     caller.check_job(&api, &path.id, Some(&path.job_type)).await?;
-    let explanation = api.server.explain(&path.id, Some(&path.job_type)).await?;
+    let mut explanation = api.server.explain(&path.id, Some(&path.job_type)).await?;
+    if let Some(ahead) = explanation.job_ahead()
+        && caller.check_job(&api, &ahead, None).await.is_err()
+    {
+        explanation.hide_job_ahead();
+    }
     Ok(accept.ok(convert::explanation(explanation)).into_response())
 }
 

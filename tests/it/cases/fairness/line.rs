@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tidegate_core::{
+    calendar::window::Window,
     job::{
         Job,
         lifecycle::HandBack,
@@ -15,6 +16,7 @@ use tidegate_core::{
 use tidegate_engine::{
     Error, TickInput,
     request::{JobPatch, NewJob, ReportOutcome},
+    testkit::builders::name,
 };
 
 use crate::cases::harness::{
@@ -182,6 +184,73 @@ async fn a_job_that_is_moved_aside_frees_its_partition() {
             assert_eq!(ids(&next), ids(&[second]));
             harness.succeed(&next).await;
         }
+    }
+}
+
+/// Windows of the first minute of each hour of the harness's first day, without the first `closed`
+/// ones.
+fn windows(closed: usize) -> Vec<Window> {
+    let hours =
+        (closed..24).map(|hour| format!(r#"{{"from":"{hour:02}:00","to":"{hour:02}:01"}}"#));
+    serde_json::from_str(&format!("[{}]", hours.collect::<Vec<_>>().join(","))).unwrap()
+}
+
+/// Changes `job`, which has failed, and returns what the next lease gets.
+async fn leased_after(harness: &mut Harness, job: &Job, patch: JobPatch) -> Vec<Job> {
+    let (before, after) = harness.engine.patch(&job.id, None, patch, None).await.unwrap();
+    let released = vec![(after.id, before.life.version)];
+    harness.tick(TickInput { released, ..TickInput::default() }).await;
+    lease(harness).await
+}
+
+#[tokio::test]
+async fn a_change_that_postpones_nothing_keeps_the_place() {
+    let run_at =
+        |harness: &Harness| JobPatch { run_at: Some(harness.now()), ..JobPatch::default() };
+    for mut harness in in_line().await {
+        let [first, second] = enqueued(&harness, ["a", "a"]).await;
+        let run = lease(&mut harness).await;
+        settle(&mut harness, &run[0], failed()).await;
+        harness.wait(9);
+        let now = run_at(&harness);
+        let again = leased_after(&mut harness, &first, now).await;
+        assert_eq!(ids(&again), ids(std::slice::from_ref(&first)), "it was due, and is to run now");
+        settle(&mut harness, &again[0], failed()).await;
+        let closed = JobPatch { windows: Some(Some(windows(1))), ..JobPatch::default() };
+        assert!(leased_after(&mut harness, &first, closed).await.is_empty());
+        harness.wait(9);
+        let priority = JobPatch { priority: Some(Some(3)), ..JobPatch::default() };
+        assert!(leased_after(&mut harness, &first, priority).await.is_empty());
+        let open = JobPatch { windows: Some(Some(Vec::new())), ..JobPatch::default() };
+        let again = leased_after(&mut harness, &first, open).await;
+        assert_eq!(ids(&again), ids(&[first]), "its windows are gone");
+        harness.succeed(&again).await;
+        assert_eq!(ids(&lease(&mut harness).await), ids(&[second]));
+    }
+}
+
+#[tokio::test]
+async fn a_started_job_that_a_tick_finds_gets_its_place() {
+    for mut harness in in_line().await {
+        let strict = harness.engine.queue(&name("default")).await.unwrap().config.clone();
+        let partition_by = Some("tenant".into());
+        harness.set_queue(QueueConfig { partition_by, ..QueueConfig::default() }).await;
+        let first = harness
+            .enqueue(of("a").with_options(|options| options.windows = Some(windows(0))))
+            .await;
+        let run = lease(&mut harness).await;
+        let of_minute = harness.now().millis() as u64 % 60_000;
+        harness.clock.advance(Duration::from_millis(40_000 - of_minute));
+        settle(&mut harness, &run[0], failed()).await;
+        harness.wait(25);
+        // It was due within its window, and the window has closed since.
+        let [second] = enqueued(&harness, ["a"]).await;
+        harness.set_queue(strict).await;
+        harness.settle().await;
+        assert!(lease(&mut harness).await.is_empty());
+        let explained = harness.explain(&second.id).await;
+        let by = explained.held_by.as_ref().and_then(|by| by.name.as_deref());
+        assert_eq!(by, Some(first.id.as_str()), "{explained:?}");
     }
 }
 

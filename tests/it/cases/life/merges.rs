@@ -147,6 +147,22 @@ async fn a_debounced_job_waits_for_a_pause_up_to_its_maximum() {
 }
 
 #[tokio::test]
+async fn a_debounce_that_changes_nothing_keeps_the_version() {
+    for harness in every_store_and_table() {
+        harness.with_limit(1).await;
+        let first = answer(&harness, debounced("1", MergePolicy::First)).await;
+        // Beyond its maximum the job is due, and stays so.
+        harness.wait(60);
+        let version = harness.job(&first.job.id).await.life.version;
+        let again = answer(&harness, debounced("2", MergePolicy::First)).await;
+        assert_eq!(how(&again), (false, Some(Merged::Debounced)));
+        let job = harness.job(&first.job.id).await;
+        assert_eq!(job.life.version, version, "a grant of it stays valid");
+        assert_eq!(stored(&harness, &first, job.spec.created_at).await, ("1".into(), 10));
+    }
+}
+
+#[tokio::test]
 async fn a_debounced_job_may_keep_its_first_request() {
     for harness in every_store_and_table() {
         harness.set_type("work", TypeConfig::default()).await;

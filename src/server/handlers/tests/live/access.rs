@@ -79,8 +79,10 @@ impl HealthCheck for FullDisk {
 
 #[tokio::test]
 async fn a_server_with_a_full_disk_is_not_ready() {
-    let router =
-        router_with(Arc::default(), |builder| builder.health_check(Arc::new(FullDisk))).await;
+    let router = router_with(Arc::<tidegate_engine::memory::MemoryStore>::default(), |builder| {
+        builder.health_check(Arc::new(FullDisk))
+    })
+    .await;
     let answer = ask(&router, "GET", "/readyz", &[], "").await;
     assert_eq!(problem(&answer), (StatusCode::SERVICE_UNAVAILABLE, "unavailable".into()));
     assert_eq!(answer.0.headers()["retry-after"], "1");

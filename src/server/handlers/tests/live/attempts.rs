@@ -1,8 +1,15 @@
 //! Attempts: leases, heartbeats, reports, results.
 
-use serde_json::{Value, json};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering::Relaxed},
+};
 
-use super::{super::ask, ALL, json, router};
+use serde_json::{Value, json};
+use tidegate_core::port::{JobStore, StoreError, StoreLayer, store_layer::Operation};
+use tidegate_engine::memory::MemoryStore;
+
+use super::{super::ask, ALL, json, router, router_on};
 
 #[tokio::test]
 async fn an_attempt_token_alone_allows_heartbeats_and_the_report() {
@@ -201,4 +208,50 @@ async fn waiting_for_a_result_ends_with_408() {
         400
     );
     assert_eq!(json(&router, "GET", "/v1/jobs/other/j1/result", Value::Null).await.0, 404);
+}
+
+/// A store that does not answer requests for log lines and other records, once it is cut off.
+#[derive(Default)]
+struct WithoutRecords {
+    inner: MemoryStore,
+    is_cut_off: AtomicBool,
+}
+
+impl StoreLayer for WithoutRecords {
+    fn inner(&self) -> &dyn JobStore {
+        &self.inner
+    }
+
+    async fn around<T: Send>(
+        &self,
+        operation: Operation,
+        call: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
+        if operation == Operation::Records && self.is_cut_off.load(Relaxed) {
+            return Err(StoreError::unavailable("no answer"));
+        }
+        call.await
+    }
+}
+
+#[tokio::test]
+async fn no_attempt_ends_because_its_log_is_not_stored() {
+    let store = Arc::new(WithoutRecords::default());
+    let router = router_on(Arc::clone(&store)).await;
+    store.is_cut_off.store(true, Relaxed);
+    let (status, made) = json(&router, "PUT", "/v1/jobs/invoice/j1", json!({"data": 1})).await;
+    assert_eq!(status, 201, "{made}");
+    let lease = json!({"types": ["invoice"], "max": 1});
+    assert_eq!(json(&router, "POST", "/v1/leases", lease).await.1["leases"][0]["attempt"], 1);
+    let beat = json!({"attempt": 1, "log": [{"text": "one"}]});
+    let (status, answer) = json(&router, "POST", "/v1/jobs/invoice/j1/heartbeat", beat).await;
+    assert_eq!((status, &answer["cancel"]), (200, &json!(false)));
+    // The report is stored. Its worker repeats it until its lines are stored too, or leaves them
+    // out.
+    let report = json!({"attempt": 1, "status": "succeeded", "log": [{"text": "two"}]});
+    let (status, answer) = json(&router, "POST", "/v1/jobs/invoice/j1", report).await;
+    assert_eq!((status, &answer["code"]), (503, &json!("unavailable")));
+    let report = json!({"attempt": 1, "status": "succeeded"});
+    let (status, answer) = json(&router, "POST", "/v1/jobs/invoice/j1", report).await;
+    assert_eq!((status, &answer["state"]), (200, &json!("succeeded")));
 }

@@ -24,6 +24,7 @@ use tidegate_backends::{
     http::HttpTarget,
     system::{SystemClock, SystemEntropy},
 };
+use tidegate_core::port::JobStore;
 use tidegate_engine::{
     Ports,
     memory::{MemoryStore, MemoryWorkQueue},
@@ -37,12 +38,15 @@ pub(super) async fn router() -> Router {
 }
 
 /// The routes of a server on `store`.
-pub(super) async fn router_on(store: Arc<MemoryStore>) -> Router {
+pub(super) async fn router_on(store: Arc<impl JobStore + 'static>) -> Router {
     router_with(store, |builder| builder).await
 }
 
 /// The routes of a server on `store` that `build` changes before its start.
-async fn router_with(store: Arc<MemoryStore>, build: impl FnOnce(Builder) -> Builder) -> Router {
+async fn router_with(
+    store: Arc<impl JobStore + 'static>,
+    build: impl FnOnce(Builder) -> Builder,
+) -> Router {
     let ports = Ports {
         store,
         objects: Arc::new(object_store::memory::InMemory::new()),

@@ -103,6 +103,43 @@ async fn an_enqueue_that_finds_the_job_of_another_shows_its_outline() {
     }
 }
 
+#[tokio::test]
+async fn an_explanation_names_only_a_job_of_the_caller() {
+    let router = router().await;
+    let queue = json!({"partition_by": "account", "strict_order": true});
+    assert_eq!(json(&router, "PUT", "/v1/queues/in-line", queue).await.0, 201);
+    let job_type = json!({"queue": "in-line"});
+    assert_eq!(json(&router, "PUT", "/v1/job-types/post", job_type).await.0, 201);
+    let job = json!({"data": 1, "attributes": {"account": "a"}});
+    for (id, token, run_at) in [
+        ("secret", OTHER, "2020-01-01T00:00:00Z"),
+        ("mine", SHOP, "2099-01-01T00:00:00Z"),
+        ("later", SHOP, "2099-01-01T00:00:00Z"),
+    ] {
+        let mut job = job.clone();
+        job["run_at"] = json!(run_at);
+        let path = format!("/v1/jobs/post/{id}");
+        let (status, body) = asked(&router, token, ("PUT", &path), job).await;
+        assert_eq!(status, 201, "{body}");
+    }
+    let now = json!({"run_at": "2020-01-01T00:00:00Z"});
+    asked(&router, SHOP, ("PATCH", "/v1/jobs/post/mine"), now.clone()).await;
+    let explained =
+        |token| asked(&router, token, ("GET", "/v1/jobs/post/mine/explain"), Value::Null);
+    let (status, hidden) = explained(SHOP).await;
+    assert_eq!((status, &hidden["held_by"]), (200, &json!({"kind": "order"})));
+    assert!(!hidden.to_string().contains("secret"), "{hidden}");
+    let (_, shown) = explained(READER).await;
+    assert_eq!(shown["held_by"]["name"], "secret");
+
+    let cancelled = asked(&router, OTHER, ("DELETE", "/v1/jobs/post/secret"), Value::Null).await;
+    assert_eq!(cancelled.0, 200);
+    asked(&router, SHOP, ("PATCH", "/v1/jobs/post/later"), now).await;
+    let path = "/v1/jobs/post/later/explain";
+    let (_, own) = asked(&router, SHOP, ("GET", path), Value::Null).await;
+    assert_eq!(own["held_by"]["name"], "mine", "{own}");
+}
+
 #[test]
 fn an_outline_has_no_checkpoint() {
     let mut job = job("a").build();

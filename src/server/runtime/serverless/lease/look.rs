@@ -20,6 +20,8 @@ const LOOK_INTERVAL_WITHOUT_DEMAND: Duration = Duration::from_secs(1);
 /// The shortest time between two looks; it doubles this often.
 const MIN_LOOK_INTERVAL: Duration = Duration::from_millis(50);
 const MAX_LOOK_DOUBLINGS: u32 = 5;
+/// How often a call for several jobs looks at its end, if others write the ledger meanwhile.
+const MAX_LAST_LOOKS: u32 = 5;
 /// The wait before the first read of the answers, while others serve the queue and while nothing is
 /// due. It grows up to [`MAX_READ_DELAY`].
 const FIRST_READ_DELAY: Duration = Duration::from_millis(40);
@@ -49,11 +51,27 @@ impl LeaseCall<'_> {
     /// end.
     pub(super) async fn run(&mut self, presence: &mut Presence) -> Result<(), Error> {
         self.look_and_wait(presence).await?;
-        if self.gathers() && self.jobs.is_empty() && !presence.has_left() {
+        if self.gathers() {
             self.takes_any = true;
-            let now = self.server.now();
-            self.queues.iter_mut().for_each(|queue| queue.look_at = Some(now));
-            self.look().await?;
+            for repeat in 0..MAX_LAST_LOOKS {
+                if !self.jobs.is_empty() || presence.has_left() {
+                    break;
+                }
+                if repeat > 0 {
+                    let clock = &self.server.engine().ports().clock;
+                    let delay = self.spread(MIN_LOOK_INTERVAL * 2u32.pow(repeat));
+                    clock.sleep_until(self.server.now() + delay).await;
+                }
+                let now = self.server.now();
+                for queue in &mut self.queues {
+                    (queue.look_at, queue.is_left) = (Some(now), false);
+                }
+                self.look().await?;
+                // Others wrote the ledger meanwhile, so what is there was not seen.
+                if !self.queues.iter().any(|queue| queue.is_left) {
+                    break;
+                }
+            }
         }
         Ok(())
     }
