@@ -17,6 +17,8 @@ use tidegate_core::time::Timestamp;
 /// How long an answer may take, in addition to the wait that the request itself contains.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Most bytes of one server-sent event.
+const MAX_EVENT_BYTES: u64 = 1 << 20;
 /// Most bytes of an answer. The largest are leases: an embedded server does not bound them.
 const MAX_ANSWER_BYTES: u64 = 1 << 30;
 
@@ -253,6 +255,31 @@ impl<'a> Request<'a> {
         self
     }
 
+    /// Sends the request for server-sent events, whose answer has no end.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::send`].
+    pub async fn events(self) -> Result<Events, Error> {
+        let url = self.client.base.clone();
+        let mut request = self.client.http.request(self.method, self.url);
+        request = request.header(header::ACCEPT, "text/event-stream, application/problem+json");
+        if let Some(token) = self.token {
+            request = request.bearer_auth(token);
+        }
+        let unreachable =
+            |err: reqwest::Error| Error::Unreachable { url: url.clone(), cause: innermost(&err) };
+        let answer = request.send().await.map_err(unreachable)?;
+        let status = answer.status();
+        if status.is_success() {
+            return Ok(Events { answer, buffer: BytesMut::new(), url });
+        }
+        let body = bounded_body(answer, MAX_EVENT_BYTES).await.map_err(unreachable)?;
+        let problem = body.and_then(|body| serde_json::from_slice::<Problem>(&body).ok());
+        let status = status.as_u16();
+        Err(Error::Problem(Box::new(Problem { status, ..problem.unwrap_or_default() })))
+    }
+
     /// Sends the request, once.
     ///
     /// # Errors
@@ -326,6 +353,70 @@ fn innermost(error: &dyn std::error::Error) -> String {
     cause.to_string()
 }
 
+/// Server-sent events, as they come.
+#[derive(Debug)]
+pub struct Events {
+    answer: reqwest::Response,
+    buffer: BytesMut,
+    url: Url,
+}
+
+/// A server-sent event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerEvent {
+    /// Its name.
+    pub name: String,
+    /// Its data.
+    pub data: String,
+}
+
+impl Events {
+    /// The next event; none after the last one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unreachable`] if the connection breaks, [`Error::TooLarge`] for an event over 1 MiB.
+    pub async fn next(&mut self) -> Result<Option<ServerEvent>, Error> {
+        loop {
+            while let Some(end) = self.buffer.windows(2).position(|two| two == b"\n\n") {
+                let frame = self.buffer.split_to(end + 2);
+                if let Some(event) = event(&String::from_utf8_lossy(&frame)) {
+                    return Ok(Some(event));
+                }
+            }
+            if self.buffer.len() as u64 > MAX_EVENT_BYTES {
+                return Err(Error::TooLarge { url: self.url.clone() });
+            }
+            let chunk = self.answer.chunk().await.map_err(|err| Error::Unreachable {
+                url: self.url.clone(),
+                cause: innermost(&err),
+            })?;
+            let Some(chunk) = chunk else { return Ok(None) };
+            self.buffer.extend_from_slice(&chunk);
+        }
+    }
+}
+
+/// The event in a frame; none if it has only comments or an id.
+fn event(frame: &str) -> Option<ServerEvent> {
+    let mut event = ServerEvent { name: "message".to_owned(), data: String::new() };
+    let mut has_data = false;
+    for line in frame.lines() {
+        match line.split_once(':') {
+            Some(("event", name)) => name.trim_start().clone_into(&mut event.name),
+            Some(("data", data)) => {
+                if has_data {
+                    event.data.push('\n');
+                }
+                event.data.push_str(data.strip_prefix(' ').unwrap_or(data));
+                has_data = true;
+            }
+            _ => {}
+        }
+    }
+    has_data.then_some(event)
+}
+
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
@@ -346,5 +437,23 @@ mod tests {
         assert_eq!(streamed().content_length(), None);
         assert_eq!(bounded_body(streamed(), 11).await.unwrap().unwrap(), "onetwothree");
         assert_eq!(bounded_body(streamed(), 10).await.unwrap(), None);
+    }
+
+    #[tokio::test]
+    async fn events_are_read_across_chunks_and_comments_are_left_out() {
+        let parts = [
+            ": keep-alive\nid: 1\n\nevent: job\nid: 2\nda",
+            "ta: {\"id\":\"j1\"}\n\nevent: ready\ndata: 1\ndata: 2\n\nevent: cut\ndata: x",
+        ];
+        let parts = parts.map(|part| Ok::<_, Infallible>(Bytes::from(part)));
+        let body = reqwest::Body::wrap_stream(stream::iter(parts));
+        let (answer, url) = (http::Response::new(body).into(), "http://a".parse().unwrap());
+        let mut events = Events { answer, buffer: BytesMut::new(), url };
+        let mut seen = Vec::new();
+        while let Some(ServerEvent { name, data }) = events.next().await.unwrap() {
+            seen.push((name, data));
+        }
+        let expected = [("job", "{\"id\":\"j1\"}"), ("ready", "1\n2")];
+        assert_eq!(seen, expected.map(|(name, data)| (name.to_owned(), data.to_owned())));
     }
 }

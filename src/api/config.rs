@@ -17,7 +17,7 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-use crate::{AnyValue, HeldJobs};
+use crate::{AnyValue, HeldJobs, TriggerStatus};
 
 /// A queue.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
@@ -185,6 +185,10 @@ pub struct ScheduleView<'a> {
     pub version: u64,
     /// The next ten occurrences that have not created a job yet; none while it is paused.
     pub next: Vec<Timestamp>,
+    /// The latest ten occurrences since the schedule was created, resumed or got another rule, the
+    /// newest first. One that was missed may have created no job.
+    #[serde(default = "Vec::new")]
+    pub previous: Vec<Occurrence<'a>>,
     /// The latest occurrence that created a job.
     pub last_occurrence: Option<Timestamp>,
     /// That job: its id is the schedule's name and the occurrence.
@@ -195,6 +199,17 @@ pub struct ScheduleView<'a> {
     pub last_error: Option<Cow<'a, ScheduleError>>,
     /// How many occurrences were missed without a job; of one stretch at most 1000 are counted.
     pub missed_count: u64,
+}
+
+/// An occurrence of a schedule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[schema(as = Occurrence)]
+pub struct Occurrence<'a> {
+    /// When.
+    pub at: Timestamp,
+    /// The id of its job.
+    #[schema(value_type = String)]
+    pub job: Cow<'a, JobId>,
 }
 
 /// Reads the configuration of a schedule, which is flattened into an object with further fields.
@@ -250,6 +265,9 @@ pub struct TriggerView<'a> {
     pub config: Cow<'a, TriggerConfig>,
     /// Raised by every change; the `ETag` contains it.
     pub version: u64,
+    /// What it did since the server started. Null on AWS, and in answers to changes.
+    #[serde(default)]
+    pub status: Option<TriggerStatus>,
 }
 
 /// A page of triggers.

@@ -143,6 +143,62 @@ impl TriggerAction {
     }
 }
 
+/// What a trigger did since the server started, for as long as the process runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct TriggerStatus {
+    /// When the server started.
+    pub since: Timestamp,
+    /// How many events matched the trigger since then.
+    pub matched: u64,
+    /// How many of them enqueued a job.
+    pub enqueued: u64,
+    /// How many became dead letters.
+    pub dead_letters: u64,
+    /// When the latest event matched; null: none did.
+    pub last_at: Option<Timestamp>,
+    /// The latest events that matched, the newest first, at most 20.
+    pub recent: Vec<HandledEvent>,
+}
+
+/// An event that a trigger handled.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct HandledEvent {
+    /// When.
+    pub at: Timestamp,
+    /// The event.
+    pub event: EventReference,
+    /// What the trigger did.
+    #[serde(flatten)]
+    pub action: TriggerAction,
+}
+
+/// The attributes that identify an event, and its type.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct EventReference {
+    /// Its id.
+    pub id: String,
+    /// Its source.
+    pub source: String,
+    /// What kind of thing happened.
+    pub r#type: String,
+}
+
+/// What a trigger would do about an event.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct TriggerTrial {
+    /// `enqueued`, `completed`, `unmatched` (the filter does not match the event) or
+    /// `dead_lettered` (the trigger cannot map it).
+    #[schema(value_type = String)]
+    pub action: Cow<'static, str>,
+    /// The job, as the body of `POST /v1/jobs`; for `completed` the report of a worker.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<AnyValue>)]
+    pub job: Option<Value>,
+    /// Why the event would become a dead letter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
 /// The outcome of each event of a batch, in order.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct EventBatch {

@@ -272,6 +272,14 @@ pub struct Worker {
     pub draining: bool,
     /// When it called last.
     pub seen_at: Timestamp,
+    /// The queue whose jobs its latest lease request or registration was for, if it named one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub queue: Option<QueueName>,
+    /// The types that it named. Empty for all, and for more than 100.
+    #[serde(default, deserialize_with = "or_default")]
+    #[schema(value_type = Vec<String>)]
+    pub types: Vec<TypeName>,
 }
 
 /// A page of workers.

@@ -27,25 +27,30 @@ mod lease;
 mod log;
 mod operate;
 mod operation;
+mod overview;
 #[cfg(feature = "client")]
 pub mod pages;
 mod plugin;
 mod problem;
 mod push;
+mod session;
+mod setting;
+mod simulation;
 mod stream;
 mod token;
 
 pub use any_value::{AnyValue, FRAME};
 pub use audit::{AuditEntry, AuditPage};
 pub use config::{
-    ConstraintUse, JobTypePage, JobTypeView, QueuePage, QueueStatus, QueueView, ScheduleBody,
-    SchedulePage, ScheduleView, TriggerPage, TriggerView,
+    ConstraintUse, JobTypePage, JobTypeView, Occurrence, QueuePage, QueueStatus, QueueView,
+    ScheduleBody, SchedulePage, ScheduleView, TriggerPage, TriggerView,
 };
 pub use dev::{DevClockBody, DevClockView};
 pub use errors::{ErrorGroup, ErrorPage};
 pub use event::{
-    Applied, CloudEvent, DeadLetterPage, DeadLetterView, EventAnswer, EventBatch, EventResult,
-    Ingested, ReplayDeadLetters, Replayed, ReplayedDeadLetters, TriggerAction,
+    Applied, CloudEvent, DeadLetterPage, DeadLetterView, EventAnswer, EventBatch, EventReference,
+    EventResult, HandledEvent, Ingested, ReplayDeadLetters, Replayed, ReplayedDeadLetters,
+    TriggerAction, TriggerStatus, TriggerTrial,
 };
 pub use explanation::{
     Explanation, HeldBy, HeldJobs, QueueExplanation, TypeUse, TypeWorkers, WorkerStatus,
@@ -66,6 +71,7 @@ pub use operation::{
     BulkBody, BulkChanges, BulkKind, BulkPatchBody, BulkReplayBody, Operation, OperationView,
     SkippedJob,
 };
+pub use overview::{OverviewMinute, OverviewPage, QueueOverview};
 pub use plugin::{
     CompiledView, Difference, FaultView, LogView, LogsView, PluginHealth, PluginPage, PluginUser,
     PluginView, RecordedFault, RecordedFaults, RollbackBody, ShadowBody, ShadowDecision,
@@ -73,6 +79,12 @@ pub use plugin::{
 };
 pub use problem::{JobError, Problem};
 pub use push::{PushCallback, PushRequest};
+pub use session::{ConsoleView, OtherServer, ServerView, Session};
+pub use setting::{SettingView, SettingsView};
+pub use simulation::{
+    LeftOut, SimulatedDifference, SimulatedGroup, SimulatedPoint, SimulatedQueue, SimulatedRun,
+    SimulatedSeries, SimulationBody,
+};
 pub use stream::{
     JobChange, JobTypeChange, QueueChange, RemovedJob, SkippedChanges, StreamReady, WorkerChange,
 };

@@ -108,6 +108,11 @@ impl Context {
         Self { global, look: OutputStyle::default(), output, terminal: false }
     }
 
+    /// Whether the output is a terminal.
+    pub fn is_terminal(&self) -> bool {
+        self.terminal
+    }
+
     /// Returns the context of a command that writes to a terminal.
     #[cfg(test)]
     #[must_use]

@@ -33,6 +33,7 @@ pub(crate) mod serve;
 #[cfg(test)]
 mod testing;
 mod token;
+mod top;
 mod triggers;
 mod types;
 mod unique;
@@ -139,6 +140,10 @@ pub enum Command {
     /// List, explain, change, cancel and replay jobs.
     #[command(subcommand)]
     Jobs(Box<jobs::Command>),
+    /// Count the latest errors of jobs by type, reason and pattern, as `jobs errors` does.
+    Errors(Box<jobs::ErrorsArgs>),
+    /// Show the queues live: counts, rates, delays, and what holds their jobs.
+    Top(top::Args),
     /// List, configure and operate queues.
     #[command(subcommand)]
     Queues(queues::Command),
@@ -222,6 +227,8 @@ pub async fn run_in(command: Command, ctx: &Context) -> ExitCode {
         Command::Dev(args) => Box::pin(dev::run(args, ctx)).await,
         Command::Enqueue(args) => enqueue::run(args, ctx).await,
         Command::Jobs(command) => jobs::run(*command, ctx).await,
+        Command::Errors(args) => jobs::errors(*args, ctx).await,
+        Command::Top(args) => Box::pin(top::run(args, ctx)).await,
         Command::Queues(command) => queues::run(command, ctx).await,
         Command::Types(command) => types::run(command, ctx).await,
         Command::Schedule(command) => schedule::run(command, ctx).await,

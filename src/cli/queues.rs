@@ -138,7 +138,11 @@ async fn explain(client: &Client, name: &str, ctx: &Context) -> anyhow::Result<E
 }
 
 /// The reason, and what holds, runs and works, as tables.
-fn render_explanation(look: OutputStyle, why: &QueueExplanation, now: Timestamp) -> String {
+pub(super) fn render_explanation(
+    look: OutputStyle,
+    why: &QueueExplanation,
+    now: Timestamp,
+) -> String {
     let mut parts = vec![line(&why.reason)];
     let rows = why.held.iter().map(|held| {
         let types = held.types.iter().map(|(name, jobs)| format!("{name} {jobs}"));

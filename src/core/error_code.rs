@@ -161,6 +161,8 @@ error_codes! {
     PluginRefused = 409 "plugin_refused",
     /// The plugin rejects a configuration that is in use.
     ConfigRefused = 409 "config_refused",
+    /// No job was enqueued in the queue in the time to simulate.
+    NothingToSimulate = 409 "nothing_to_simulate",
     /// There are as many drained workers as there may be.
     TooManyDrains = 409 "too_many_drains",
     /// The type is unknown, and there are as many types as may be created by a first job.
@@ -193,8 +195,12 @@ error_codes! {
     Internal = 500 "internal",
     /// The job's record is damaged, or a newer release wrote it; `tidegate doctor` says what to do.
     JobUnreadable = 500 "job_unreadable",
+    /// The deployment mode simulates no queues.
+    SimulationsNotSupported = 501 "simulations_not_supported",
     /// The deployment mode keeps no connections for streams.
     StreamsNotSupported = 501 "streams_not_supported",
+    /// Another simulation runs; there is one at a time.
+    SimulationRunning = 503 "simulation_running",
     /// There are as many readers of streams as there may be.
     TooManyStreams = 503 "too_many_streams",
     /// The server cannot do this now; repeat after `Retry-After`.

@@ -390,7 +390,7 @@ fn next_steps(played: &DemoResult, target: &Target) -> String {
         .map(|id| format!("  tidegate jobs explain {id}\n"))
         .unwrap_or_default();
     format!(
-        "dashboard  {url}/\nAPI        {url}/v1, described at {url}/openapi.json\n\n\
+        "console    {url}/\nAPI        {url}/v1, described at {url}/openapi.json\n\n\
          In another terminal:\n{server}  \
          tidegate queues list\n{explain}  \
          tidegate enqueue --type demo-call --data '{{\"tenant\": \"acme\", \"work_ms\": 500}}'\n  \

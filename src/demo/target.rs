@@ -20,7 +20,7 @@ use crate::cli::{
     serve::{self, Serving},
 };
 use tidegate_core::time::Seconds;
-use tidegate_server::settings::{PREFIX, Settings};
+use tidegate_server::settings::{PREFIX, Settings, Sources};
 
 /// The default port.
 const DEFAULT_PORT: u16 = 8080;
@@ -93,7 +93,10 @@ impl Target {
             let metrics = PrometheusBuilder::new()
                 .install_recorder()
                 .context("metrics cannot be collected")?;
-            Process::Inside(serve::start(&settings, Some(metrics), None).await?, data)
+            Process::Inside(
+                serve::start(&settings, &Sources::default(), Some(metrics), None).await?,
+                data,
+            )
         };
         Ok(Self { url, process })
     }

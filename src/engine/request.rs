@@ -398,4 +398,8 @@ pub struct Worker {
     pub draining: bool,
     /// When its last request arrived.
     pub seen_at: Timestamp,
+    /// The queue whose jobs its latest request or registration was for, if it named one.
+    pub queue: Option<QueueName>,
+    /// The types that it named; empty for all.
+    pub types: Vec<TypeName>,
 }

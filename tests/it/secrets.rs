@@ -26,7 +26,7 @@ use tidegate_engine::{
 };
 use tidegate_server::{
     Server,
-    lambda::{self, http::first_token},
+    lambda::{self, ApiFunction, http::first_token},
 };
 use tower::ServiceExt as _;
 
@@ -57,8 +57,12 @@ impl Home {
             .unwrap();
         // The SHA-256 of `secret`, in base64.
         let first = first_token("first:K7gNU3sdo+OL0wNhqoVWhr3g6s1xYv72ol/pe/Unols=").unwrap();
-        let api =
-            lambda::router(server.clone(), 1 << 20, Some(first), lambda::Metrics::off()).await;
+        let options = ApiFunction {
+            max_data_bytes: 1 << 20,
+            first_token: Some(first),
+            ..ApiFunction::default()
+        };
+        let api = lambda::router(server.clone(), options, lambda::Metrics::off()).await;
         Self { server, api, work }
     }
 

@@ -15,13 +15,15 @@ const WORDS: &str = "docs/words.txt";
 const MAX_TEST_NAME: usize = 60;
 
 /// Markdown that is searched: files, and folders with everything below them.
-const PROSE: [&str; 9] = [
+const PROSE: [&str; 11] = [
     "README.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "CODE_OF_CONDUCT.md",
     "SECURITY.md",
+    "clients",
     "docs",
+    "examples",
     "infra/README.md",
     "localstack/README.md",
     "plugins",

@@ -29,7 +29,7 @@ type Stage = (&'static str, &'static [(&'static str, &'static str)], &'static [&
 /// The load of the test with kills: five rounds of 200 jobs, where `./test` runs one.
 const ROUNDS: (&str, &str) = ("TIDEGATE_LOCAL_STACK_ROUNDS", "5");
 
-const STAGES: [Stage; 16] = [
+const STAGES: [Stage; 17] = [
     ("tests", &[], &["./test"]),
     ("dependencies, doc comments", &[], &["./test", "static"]),
     ("each crate alone", &[], &["bash", "-c", EACH_CRATE_ALONE]),
@@ -78,6 +78,11 @@ const STAGES: [Stage; 16] = [
         "the OpenAPI document: validators, a fuzzer, generated clients",
         &[("TIDEGATE_FUZZ_SECONDS", "300")],
         &["tests/clients/check", "target/debug/tidegate"],
+    ),
+    (
+        "console: 100,000 jobs, the memory of a page",
+        &[],
+        &["tests/console/check", "--full", "target/debug/tidegate"],
     ),
     ("starts of the functions", &[], &["cargo", "xtask", "start"]),
     (

@@ -104,7 +104,7 @@ fn mark(dir: &Path) -> anyhow::Result<()> {
 
 async fn serve(args: ServerArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
     let named = args.dir.as_deref().unwrap_or(Path::new("."));
-    let mut settings = server::settings_of(args.listen, named)?;
+    let (mut settings, sources) = server::settings_of(args.listen, named)?;
     if !settings.listen.ip().is_loopback() {
         return Err(UsageError(format!(
             "--listen: {} is not a loopback address: a server for development accepts every \
@@ -127,7 +127,8 @@ async fn serve(args: ServerArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
     server::log(&settings);
     let metrics = MetricsCollection::start(&settings)?;
     let clock = Arc::new(DevClock::new());
-    let serving = server::start(&settings, Some(metrics.prometheus()), Some(clock)).await?;
+    let serving =
+        server::start(&settings, &sources, Some(metrics.prometheus()), Some(clock)).await?;
     let url = format!("http://{}", serving.address);
     let kept = match &data {
         Data::Kept(_) => "",

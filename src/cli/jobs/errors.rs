@@ -86,7 +86,7 @@ fn merged(first: ErrorPage, second: ErrorPage) -> ErrorPage {
     ErrorPage { errors, ungrouped, next_cursor: second.next_cursor }
 }
 
-fn render(look: output::OutputStyle, groups: &[ErrorGroup], now: Timestamp) -> String {
+pub fn render(look: output::OutputStyle, groups: &[ErrorGroup], now: Timestamp) -> String {
     let rows = groups.iter().map(|group| {
         [
             group.jobs.to_string(),

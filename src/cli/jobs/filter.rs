@@ -1,5 +1,7 @@
 //! The job filter: the same options for lists, error groups and bulk operations.
 
+use std::collections::BTreeSet;
+
 use crate::cli::{
     args::{self, When},
     client::Request,
@@ -121,6 +123,27 @@ impl Filter {
             ended_to: at(self.ended_to),
             data: named(&self.data_at),
         }
+    }
+
+    /// The one queue and the one type whose jobs fit, if there are.
+    pub fn queue_and_type(&self) -> (Option<&QueueName>, Option<&TypeName>) {
+        (self.queue.as_ref(), self.job_type.as_ref())
+    }
+
+    /// Adds the filter to `request`, for these of its jobs alone. None if none of them can fit.
+    pub fn query_of<'a>(
+        &self,
+        ids: &BTreeSet<JobId>,
+        request: Request<'a>,
+        now: Timestamp,
+    ) -> Option<Request<'a>> {
+        let fits = |id: &&JobId| self.ids.is_empty() || self.ids.contains(id);
+        let ids: Vec<JobId> = ids.iter().filter(fits).cloned().collect();
+        let body = FilterBody { id: words(&ids, ToString::to_string), ..self.body(now) };
+        let parameters = body.query();
+        let parameters = parameters.iter();
+        (!ids.is_empty())
+            .then(|| parameters.fold(request, |request, (name, value)| request.query(name, value)))
     }
 
     /// Adds the filter to `request` as query parameters. Spans count from `now`.

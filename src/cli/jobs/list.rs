@@ -1,6 +1,6 @@
 //! `tidegate jobs list`.
 
-use super::{filter::Filter, warn_of_unreadable};
+use super::{filter::Filter, follow, warn_of_unreadable};
 use crate::cli::{Context, ExitCode, output, pages};
 use tidegate_api::JobView;
 use tidegate_core::time::Timestamp;
@@ -11,6 +11,10 @@ pub struct Args {
     /// The maximum number of jobs.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
+    /// Then print a line for each matching job that changes, until Ctrl-C; with `--json`, all jobs
+    /// as lines.
+    #[arg(long, short)]
+    follow: bool,
     #[command(flatten)]
     filter: Filter,
 }
@@ -30,7 +34,11 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         args.limit as usize,
     )
     .await?;
-    if ctx.json() {
+    if ctx.json() && args.follow {
+        for job in page.items.iter().rev() {
+            ctx.print(job)?;
+        }
+    } else if ctx.json() {
         ctx.print(serde_json::to_string(&page)?)?;
     } else if page.items.is_empty() {
         ctx.note("no jobs");
@@ -41,10 +49,13 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         }
     }
     warn_of_unreadable(&page.unreadable);
+    if args.follow {
+        follow::run(&args.filter, &page.read(&client)?, args.limit, (&client, now), ctx).await?;
+    }
     Ok(ExitCode::Ok)
 }
 
-fn render(look: output::OutputStyle, jobs: &[JobView<'_>], now: Timestamp) -> String {
+pub fn render(look: output::OutputStyle, jobs: &[JobView<'_>], now: Timestamp) -> String {
     let rows = jobs.iter().map(|job| {
         // The instant that matters most in the job's state: its end, its start, its due time.
         let started_at = job.started_at.filter(|_| job.state == "running");

@@ -3,12 +3,15 @@
 mod bulk;
 mod errors;
 mod filter;
+mod follow;
 mod list;
 mod log;
 mod one;
 
 use clap::Subcommand;
 
+pub use self::errors::{Args as ErrorsArgs, run as errors};
+pub(super) use self::{errors::render as render_errors, list::render as render_jobs};
 use super::{Context, ExitCode, context::print_error};
 
 /// The commands about jobs.

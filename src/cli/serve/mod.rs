@@ -23,15 +23,15 @@ use tidegate_backends::{
     system::{DevClock, SystemClock, SystemEntropy},
     wasm::{compile::Compiler, compile_process::Process},
 };
-use tidegate_core::port::{Clock, Spans};
+use tidegate_core::port::{Clock, Entropy, Spans};
 use tidegate_engine::{EventRules, Rules};
 use tidegate_server::{
-    auth::{Anonymous, Authenticate, BuiltIn, JwtAuthenticator},
-    dashboard::DashboardOptions,
+    auth::{Anonymous, Authenticate, BuiltIn, JwtAuthenticator, oidc::SignIn},
+    dashboard::ConsoleOptions,
     handlers::{self, ApiOptions},
     listener::{Limits, Listener},
     runtime::{Options, Server},
-    settings::{LogFormat, Settings, reference_list, unknown_variables},
+    settings::{LogFormat, Settings, Sources, reference_list, unknown_variables},
     telemetry::{
         otlp::Exporter,
         process::{MetricsCollection, span_exporter},
@@ -105,7 +105,7 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         data: args.data.as_deref(),
         public_url: args.public_url.as_ref(),
     };
-    let settings = Settings::load(args.config.as_deref(), &flags)?;
+    let (settings, sources) = Settings::load_with_sources(args.config.as_deref(), &flags)?;
     if args.print_settings {
         ctx.print(&settings)?;
         return Ok(ExitCode::Ok);
@@ -118,7 +118,7 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         forget_database(&settings.data)?;
     }
     let metrics = MetricsCollection::start(&settings)?;
-    let serving = start(&settings, Some(metrics.prometheus()), None).await?;
+    let serving = start(&settings, &sources, Some(metrics.prometheus()), None).await?;
     ctx.note(format_args!(
         "tidegate serves {} on http://{}",
         settings.data.display(),
@@ -142,9 +142,12 @@ pub(super) async fn until_stopped() -> anyhow::Result<()> {
 }
 
 /// The settings from the environment, with this data directory and, if it is given, this address.
-pub(super) fn settings_of(listen: Option<SocketAddr>, data: &Path) -> anyhow::Result<Settings> {
+pub(super) fn settings_of(
+    listen: Option<SocketAddr>,
+    data: &Path,
+) -> anyhow::Result<(Settings, Sources)> {
     let flags = Flags { listen, data: Some(data), public_url: None };
-    Ok(Settings::load(None, &flags)?)
+    Ok(Settings::load_with_sources(None, &flags)?)
 }
 
 /// The variables that look like settings, and that neither the server nor a command reads.
@@ -193,6 +196,7 @@ impl Serving {
 /// A directory that cannot be served; an address that cannot be listened on, or not without tokens.
 pub async fn start(
     settings: &Settings,
+    sources: &Sources,
     metrics: Option<PrometheusHandle>,
     dev_clock: Option<Arc<DevClock>>,
 ) -> anyhow::Result<Serving> {
@@ -244,8 +248,12 @@ pub async fn start(
     let server = builder.start().await.map_err(|error| unusable(error, &settings.data))?;
 
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let http = HttpTarget::new(settings.guard())?;
-    let jwt = JwtAuthenticator::new(&settings.jwt, http, Arc::clone(&clock));
+    let http = || HttpTarget::new(settings.guard());
+    let jwt = JwtAuthenticator::new(&settings.jwt, http()?, Arc::clone(&clock)).map(Arc::new);
+    let public_url = settings.public_url(address);
+    let entropy: Arc<dyn Entropy> = Arc::new(SystemEntropy);
+    let sign_in =
+        SignIn::new(&settings.oidc, &public_url, jwt.clone(), http()?, Arc::clone(&clock), entropy);
     let has_provider = jwt.is_some();
     let anonymous =
         if settings.is_local() { Anonymous::AdminWithoutTokens } else { Anonymous::Refused };
@@ -271,10 +279,9 @@ pub async fn start(
         clock: Arc::new(SystemClock),
         body_timeout: settings.body_timeout_seconds.duration(),
         max_data_bytes: settings.max_data_bytes as usize,
-        dashboard: DashboardOptions {
-            title: settings.dashboard_title.clone(),
-            embed: settings.dashboard_page_url.clone(),
-        },
+        console: ConsoleOptions::from(&settings.console),
+        sign_in: sign_in.map(Arc::new),
+        settings: settings.described(sources),
         log_traffic: settings.log_traffic,
         allow_unencrypted_proxy: settings.allow_unencrypted_proxy,
         metrics,

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{contents, events};
 use crate::cli::{
@@ -14,13 +14,11 @@ use crate::cli::{
     output::{self, OutputStyle},
 };
 use tidegate_core::{
-    event::{
-        Decision, Event, Trigger, TriggerConfig, Triggers,
-        trigger::{Reply, RequestedJob, TriggerOutcome},
-    },
-    job::{Payload, TriggerName},
+    event::{Event, Trigger, TriggerConfig},
+    job::TriggerName,
     strict::strict,
 };
+use tidegate_engine::events::trial::{Trial, trial};
 
 /// The options of `tidegate trigger test`.
 #[derive(Debug, clap::Args)]
@@ -55,38 +53,20 @@ struct TrialOutcome {
     source: Option<String>,
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     event_type: Option<String>,
-    /// What a server would do: `enqueued`, `completed`, `unmatched` (the filter does not match),
-    /// `dead_lettered` (the rule cannot map it), or `refused` (it is no event).
-    action: &'static str,
-    /// The job or the reply.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    job: Option<Value>,
-    /// Why there is no job and no reply.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<String>,
+    /// What a server would do; its action is `refused` if it is no event.
+    #[serde(flatten)]
+    trial: Trial,
 }
 
 impl TrialOutcome {
-    fn about(event: &Event, action: &'static str) -> Self {
-        let (id, source, event_type) =
-            (Some(event.id.clone()), Some(event.source.clone()), Some(event.event_type.clone()));
-        Self { id, source, event_type, action, job: None, reason: None }
-    }
-
     fn refused(reason: String) -> Self {
-        Self {
-            id: None,
-            source: None,
-            event_type: None,
-            action: "refused",
-            job: None,
-            reason: Some(reason),
-        }
+        let trial = Trial { action: "refused", job: None, reason: Some(reason) };
+        Self { id: None, source: None, event_type: None, trial }
     }
 
     /// Whether the rule handled the event or does not apply to it.
     fn is_ok(&self) -> bool {
-        !matches!(self.action, "dead_lettered" | "refused")
+        !matches!(self.trial.action, "dead_lettered" | "refused")
     }
 }
 
@@ -102,12 +82,11 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
         .map_err(|error| anyhow::anyhow!("{}: {error}", args.rule.display()))?;
     let trigger = Trigger::new(&args.name, &config)
         .map_err(|fault| anyhow::anyhow!("{}: {fault}", args.rule.display()))?;
-    let rules = Triggers::new(vec![trigger.clone()]);
     let mut tried = Vec::new();
     for file in &args.events {
         for event in events(&contents(file).await?) {
             tried.push(match event {
-                Ok(event) => try_one(&rules, &trigger, &event),
+                Ok(event) => try_one(&trigger, &event),
                 Err(reason) => TrialOutcome::refused(reason),
             });
         }
@@ -122,73 +101,24 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
 }
 
 /// Applies the rule to one event.
-fn try_one(rules: &Triggers, trigger: &Trigger, event: &Event) -> TrialOutcome {
-    match rules.decide_one(trigger, event) {
-        None => TrialOutcome::about(event, "unmatched"),
-        Some(Decision::Failed(reason)) => {
-            TrialOutcome { reason: Some(reason), ..TrialOutcome::about(event, "dead_lettered") }
-        }
-        Some(Decision::Enqueue(wanted)) => {
-            TrialOutcome { job: Some(job(&wanted)), ..TrialOutcome::about(event, "enqueued") }
-        }
-        Some(Decision::Complete(reply)) => {
-            TrialOutcome { job: Some(report(&reply)), ..TrialOutcome::about(event, "completed") }
-        }
-    }
-}
-
-/// Returns a job as the body of `POST /v1/jobs`.
-fn job(wanted: &RequestedJob) -> Value {
-    let mut shown = serde_json::to_value(&wanted.fields).unwrap_or_default();
-    if let Some(fields) = shown.as_object_mut() {
-        fields.retain(|_, value| !value.is_null() && *value != Value::Bool(false));
-        fields.insert("id".into(), wanted.id.as_str().into());
-        fields.insert("type".into(), wanted.job_type.as_str().into());
-        fields.insert("data".into(), value_of(&wanted.data));
-    }
-    shown
-}
-
-/// Returns a reply as a worker's report.
-fn report(reply: &Reply) -> Value {
-    let mut shown = json!({"type": reply.job_type, "correlation_key": reply.correlation_key});
-    let more = match &reply.said {
-        TriggerOutcome::Succeeded(result) => {
-            json!({"status": "succeeded", "result": result.as_ref().map(value_of)})
-        }
-        TriggerOutcome::Failed { message, details, retryable } => {
-            let error: Option<Value> =
-                details.as_ref().and_then(|text| serde_json::from_str(text).ok());
-            json!({"status": "failed", "message": message, "error": error, "retryable": retryable})
-        }
-    };
-    if let (Some(fields), Some(more)) = (shown.as_object_mut(), more.as_object()) {
-        fields.extend(reply.attempt.map(|attempt| ("attempt".to_owned(), attempt.into())));
-        fields.extend(
-            more.iter()
-                .filter(|(_, value)| !value.is_null())
-                .map(|(name, value)| (name.clone(), value.clone())),
-        );
-    }
-    shown
-}
-
-/// Returns data as a JSON value, null if it is malformed.
-fn value_of(payload: &Payload) -> Value {
-    payload.to_json().ok().and_then(|json| serde_json::from_slice(&json).ok()).unwrap_or_default()
+fn try_one(trigger: &Trigger, event: &Event) -> TrialOutcome {
+    let (id, source, event_type) =
+        (Some(event.id.clone()), Some(event.source.clone()), Some(event.event_type.clone()));
+    TrialOutcome { id, source, event_type, trial: trial(trigger, event) }
 }
 
 /// Returns the table of the outcomes.
 fn render(look: OutputStyle, tried: &[TrialOutcome]) -> String {
     let rows = tried.iter().map(|one| {
         let dash = |text: &Option<String>| text.clone().unwrap_or_else(output::dash);
-        let what = match (&one.job, &one.reason) {
+        let Trial { action, job, reason } = &one.trial;
+        let what = match (job, reason) {
             (Some(job), _) => job.to_string(),
             (None, reason) => {
                 reason.clone().unwrap_or_else(|| "the filter does not match".to_owned())
             }
         };
-        [dash(&one.id), dash(&one.event_type), one.action.to_owned(), what]
+        [dash(&one.id), dash(&one.event_type), (*action).to_owned(), what]
     });
     output::table(look, ["event", "type", "action", "what"], rows)
 }

@@ -275,6 +275,18 @@ impl ScheduleItem {
         self.config.recurrence().filter(|_| self.replaced.is_none())
     }
 
+    /// The latest `most` occurrences until `now` since it was created or restarted, newest first.
+    /// Missed ones among them may have made no job.
+    pub fn previous(&self, state: &ScheduleState, now: Timestamp, most: usize) -> Vec<Timestamp> {
+        let running = ScheduleConfig { paused: false, ..self.config.clone() };
+        let recurrence = running.recurrence();
+        let latest =
+            |recurrence: Recurrence| recurrence.latest(self.since, state.upto.min(now), most);
+        let mut previous = recurrence.map(latest).unwrap_or_default();
+        previous.reverse();
+        previous
+    }
+
     /// Whether it is removed, and its item stays only until its jobs are removed.
     pub fn is_removed(&self) -> bool {
         self.replaced.as_ref().is_some_and(|replaced| replaced.removed)

@@ -7,4 +7,5 @@ pub mod ingest;
 pub mod pending_replies;
 pub mod reply;
 mod reply_match;
+pub mod trial;
 pub mod triggers;

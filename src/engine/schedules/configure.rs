@@ -47,6 +47,15 @@ use tidegate_core::{
     validate,
 };
 
+/// Checks the values of a schedule.
+fn check(config: &ScheduleConfig, data: &Payload) -> Result<(), Error> {
+    validate::check_schedule(config).map_err(fault)?;
+    if data.bytes.len() > SCHEDULE_DATA_BYTES {
+        return Err(Error::TooLarge { field: "data", limit: SCHEDULE_DATA_BYTES });
+    }
+    data.check(MAX_DEPTH).map_err(|malformed| Error::malformed("data", &malformed))
+}
+
 impl Engine {
     /// Sets a schedule as a whole. Returns the item, and whether it is new.
     ///
@@ -85,6 +94,41 @@ impl Engine {
         self.put_schedule_over(name, config, data, if_match, Unreadable::Replace).await
     }
 
+    /// What [`Self::put_schedule`] would store, with its state. Nothing is changed: the version is
+    /// the stored one, 0 of a new schedule.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::put_schedule`], without `too_many_schedules`.
+    pub async fn preview_schedule(
+        &self,
+        name: &ScheduleName,
+        config: ScheduleConfig,
+        data: Payload,
+        if_match: Option<u64>,
+    ) -> Result<(Arc<ScheduleItem>, ScheduleState), Error> {
+        check(&config, &data)?;
+        let catalog = self.catalog().await?;
+        catalog.refuse_unreadable(ItemKind::Schedule, name.as_str())?;
+        let stored = match self.schedule(name).await {
+            Err(Error::NotFound { .. }) => None,
+            stored => Some(stored?),
+        };
+        let version = stored.as_ref().map_or(0, |(item, _)| item.version);
+        if if_match.is_some_and(|if_match| if_match != version) {
+            return Err(Error::Stale { version });
+        }
+        self.check_occurrence(&catalog, name, &config, &data).await?;
+        let now = self.now();
+        let goes_on = stored.filter(|(item, _)| item.config.recurrence() == config.recurrence());
+        let (rule, since, state) = match goes_on {
+            Some((item, state)) => (item.rule, item.since, state),
+            None => (version, now, ScheduleState { upto: now, ..ScheduleState::default() }),
+        };
+        let item = ScheduleItem { config, data, version, rule, since, replaced: None };
+        Ok((Arc::new(item), state))
+    }
+
     async fn put_schedule_over(
         &self,
         name: &ScheduleName,
@@ -93,11 +137,7 @@ impl Engine {
         if_match: Option<u64>,
         unreadable: Unreadable,
     ) -> Result<(Arc<ScheduleItem>, bool), Error> {
-        validate::check_schedule(&config).map_err(fault)?;
-        if data.bytes.len() > SCHEDULE_DATA_BYTES {
-            return Err(Error::TooLarge { field: "data", limit: SCHEDULE_DATA_BYTES });
-        }
-        data.check(MAX_DEPTH).map_err(|malformed| Error::malformed("data", &malformed))?;
+        check(&config, &data)?;
         for _ in 0..MAX_CONFLICT_RETRIES {
             let (catalog, current) = self.finished(name, unreadable).await?;
             let version = current.as_ref().map(|item| item.version);

@@ -26,6 +26,7 @@ pub mod report;
 pub mod scenario;
 mod series;
 mod store;
+pub mod summary;
 #[cfg(test)]
 mod tests;
 pub mod trace;
@@ -38,7 +39,11 @@ pub use record::By;
 pub use report::SimulationReport;
 pub use scenario::{BadScenario, Scenario};
 pub use series::Series;
+pub use summary::Summary;
 pub use world::Failed;
+
+/// Whether a simulation goes on.
+pub type GoesOn = std::ops::ControlFlow<()>;
 
 /// A finished simulation.
 pub struct Simulation {
@@ -47,6 +52,10 @@ pub struct Simulation {
     /// If the scenario is a trace: the measurements of the live queue, and how well the simulation
     /// agrees with them.
     pub real: Option<(SimulationReport, Agreement)>,
+    /// The summary of the simulation.
+    pub summary: Summary,
+    /// If the scenario is a trace: the summary of the live queue.
+    pub real_summary: Option<Summary>,
     ran: world::FinishedRun,
 }
 
@@ -59,7 +68,7 @@ impl Simulation {
 }
 
 /// Simulates `scenario` with `plugins`, and groups its jobs by `by`. It calls `progress` from time
-/// to time with the number of jobs that have ended.
+/// to time with the number of jobs that have ended, and ends when that breaks.
 ///
 /// # Errors
 ///
@@ -68,7 +77,7 @@ pub async fn simulate(
     scenario: &Scenario,
     plugins: &Plugins,
     by: By,
-    progress: &mut (dyn FnMut(u64) + Send),
+    progress: &mut (dyn FnMut(u64) -> GoesOn + Send),
 ) -> Result<Simulation, Failed> {
     let mut ran = world::run(scenario, plugins, by.clone(), progress).await?;
     let mut report = ran.record.report(scenario, ran.over, ran.end, ran.ticks);
@@ -79,10 +88,12 @@ pub async fn simulate(
         } else {
             report::Over::Duration
         };
-        (
-            record.report(scenario, over, end, 0),
-            ran.record.agreement(&record, &ran.ids, end.max(ran.end)),
-        )
+        let report = record.report(scenario, over, end, 0);
+        let agreement = ran.record.agreement(&record, &ran.ids, end.max(ran.end));
+        (report, agreement, record.summary(scenario, over, end))
     });
-    Ok(Simulation { report, real, ran })
+    let summary = ran.record.summary(scenario, ran.over, ran.end);
+    let (real, real_summary) =
+        real.map(|(report, agreement, summary)| ((report, agreement), summary)).unzip();
+    Ok(Simulation { report, real, summary, real_summary, ran })
 }

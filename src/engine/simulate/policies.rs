@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::report::Spread;
 use crate::plugins::registry::NewVersion;
 use tidegate_core::{
-    job::JobId,
+    job::{JobId, PluginName},
     port::{
         Policy,
         policy::{
@@ -46,6 +46,8 @@ pub struct Plugins {
     /// The retry strategy of every type, with the configuration for types that have none for a
     /// plugin.
     pub retry: Option<(NewVersion, Arc<serde_json::Value>)>,
+    /// Further retry strategies, by the names that types use.
+    pub strategies: BTreeMap<PluginName, NewVersion>,
     /// Called after each call of a plugin.
     pub meter: Option<Meter>,
 }
@@ -58,6 +60,7 @@ impl Default for Plugins {
             objects: Arc::new(InMemory::new()),
             throttler: None,
             retry: None,
+            strategies: BTreeMap::new(),
             meter: None,
         }
     }

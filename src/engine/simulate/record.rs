@@ -59,6 +59,8 @@ pub(super) struct JobRecord {
     pub due: Timestamp,
     /// Its first start.
     pub started: Option<Timestamp>,
+    /// The start of its latest attempt.
+    attempt_started: Option<Timestamp>,
     /// The indexes of the observed sums that include it.
     watches: Vec<u32>,
     run_at: Timestamp,
@@ -99,6 +101,8 @@ pub(super) struct Recording {
     pub watches: Vec<Watch>,
     /// How often each rule held a candidate.
     pub held: BTreeMap<String, u64>,
+    /// How long each attempt took, in seconds.
+    pub runs: Vec<f64>,
     /// How many jobs run.
     pub running: u32,
     /// How many jobs have ended.
@@ -127,6 +131,7 @@ impl Recording {
                 .map(|of| Watch { of, running: Series::default() })
                 .collect(),
             held: BTreeMap::new(),
+            runs: Vec::new(),
             running: 0,
             ended: 0,
             wake: None,
@@ -195,6 +200,7 @@ impl Recording {
             weight,
             due,
             started: None,
+            attempt_started: None,
             watches,
             run_at: due,
             attempt: 0,
@@ -235,6 +241,7 @@ impl Recording {
     pub fn start(&mut self, number: usize, now: Timestamp) {
         let measured = &mut self.jobs[number];
         measured.started.get_or_insert(now);
+        measured.attempt_started = Some(now);
         (measured.running, measured.attempt) = (true, measured.attempt + 1);
         let retry = u64::from(measured.attempt > 1);
         self.groups[measured.group].retries += retry;
@@ -246,6 +253,8 @@ impl Recording {
     /// An attempt of a job is over.
     pub fn leave(&mut self, number: usize, now: Timestamp) {
         self.jobs[number].running = false;
+        let began = self.jobs[number].attempt_started.take();
+        self.runs.extend(began.map(|began| now.since(began).as_secs_f64()));
         self.running -= 1;
         self.weigh(number, now, false);
     }

@@ -53,6 +53,8 @@ pub enum Over {
     Stalled,
     /// It reached the maximum number of ticks.
     Ticks,
+    /// Its caller stopped it.
+    Stopped,
 }
 
 /// The measurements of a group of jobs.

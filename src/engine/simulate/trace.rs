@@ -13,10 +13,11 @@ use super::{
     record::{By, Recording},
     scenario::{BadScenario, Scenario, Service, Span, TracedAttempt, TracedJob},
 };
+use crate::jobs::replay::is_replay_id;
 use tidegate_core::{
     job::{
-        Attributes, JobId, Outcome, QueueName, TypeName,
-        lifecycle::{EndedAs, Reason},
+        Attributes, Job, JobId, Outcome, QueueName, State, TypeName,
+        lifecycle::{AttemptRecord, EndedAs, Reason, word},
     },
     queue::matcher::{Condition, Matcher},
     time::{Seconds, Timestamp},
@@ -68,6 +69,76 @@ struct LiveError {
     message: Option<String>,
     details: Option<Json>,
     retry_after_seconds: Option<Seconds>,
+}
+
+impl LiveJob {
+    /// A job as `GET /v1/jobs` shows it, without its data.
+    pub fn of(job: &Job) -> Self {
+        let (spec, life) = (&*job.spec, &job.life);
+        let json = |text: &String| serde_json::from_str(text).ok();
+        let entry = |record: &AttemptRecord| LiveEntry {
+            started_at: record.started_at,
+            ended_at: record.ended_at,
+            outcome: record.ended_as(),
+            error: record.error.as_ref().map(|failure| LiveError {
+                reason: Some(failure.reason),
+                status: failure.status,
+                message: failure.message.clone(),
+                details: failure.details.as_ref().and_then(json),
+                retry_after_seconds: failure.retry_after,
+            }),
+            message: record.hand_back.as_ref().and_then(|hand_back| hand_back.message.clone()),
+            retry_at: record.retry_at,
+        };
+        Self {
+            id: job.id.clone(),
+            r#type: spec.job_type.clone(),
+            state: word(&life.state).to_owned(),
+            priority: spec.priority,
+            weight: spec.weight,
+            critical: spec.critical,
+            due_at: job.due_at(),
+            created_at: spec.created_at,
+            started_at: life.started_at,
+            ended_at: match life.state {
+                State::Ended { at, .. } => Some(at),
+                _ => None,
+            },
+            expires_at: spec.expires_at,
+            data: Json::Null,
+            attributes: spec.attributes.clone(),
+            history: life.history.iter().map(entry).collect(),
+            original: spec.original.as_deref().map(|original| LiveOriginal {
+                priority: original.priority,
+                attributes: original.attributes.clone(),
+                data: None,
+            }),
+        }
+    }
+
+    /// Whether it has not ended.
+    pub fn is_live(&self) -> bool {
+        self.ended_at.is_none()
+    }
+}
+
+/// How many of these jobs ran at the same time, at most.
+pub fn most_at_once(jobs: &[TracedJob]) -> u32 {
+    let mut changes: Vec<(Seconds, bool)> = Vec::new();
+    for attempt in jobs.iter().flat_map(|job| &job.attempts) {
+        let Some(started) = attempt.started_seconds else { continue };
+        changes.push((started, true));
+        let ended = Seconds::from_millis(started.millis() + attempt.seconds.millis().max(1));
+        changes.push((ended, false));
+    }
+    // At the same instant, ends come first.
+    changes.sort_unstable();
+    let (mut now, mut most) = (0_u32, 0);
+    for (_, starts) in changes {
+        now = if starts { now + 1 } else { now.saturating_sub(1) };
+        most = most.max(now);
+    }
+    most
 }
 
 /// The state of a live queue as it was read.
@@ -144,6 +215,12 @@ fn read<T: serde::de::DeserializeOwned>(
         .map_err(|error| BadScenario { field: field(), message: error.to_string() })
 }
 
+/// The id of a job in a simulation. An enqueue refuses an id of the form of a replay's.
+fn simulated_id(id: &JobId) -> JobId {
+    let renamed = is_replay_id(id).then(|| format!("replay.{id}").parse().ok()).flatten();
+    renamed.unwrap_or_else(|| id.clone())
+}
+
 fn traced(
     job: &LiveJob,
     now: Timestamp,
@@ -184,7 +261,7 @@ fn traced(
     let original = job.original.as_ref();
     let data = original.and_then(|original| original.data.as_ref()).unwrap_or(&job.data);
     TracedJob {
-        id: Some(job.id.clone()),
+        id: Some(simulated_id(&job.id)),
         job_type: job.r#type.clone(),
         at_seconds: after(job.created_at),
         due_seconds: Some(job.due_at).filter(|at| *at > job.created_at).map(&after),
@@ -283,6 +360,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::{
+        jobs::replay::replay_id,
+        simulate::{GoesOn, Plugins, simulate},
+    };
 
     fn job(id: &str, created: &str, history: &Json) -> LiveJob {
         serde_json::from_value(json!({
@@ -347,5 +428,19 @@ mod tests {
         };
         assert_eq!(of(true), (Some(7), "west".to_owned(), json!("as it came")));
         assert_eq!(of(false), (Some(7), "west".to_owned(), Json::Null));
+    }
+
+    #[tokio::test]
+    async fn a_trace_with_a_replay_can_be_simulated() {
+        let replay = replay_id(&"a".parse().unwrap());
+        let now = "2026-01-01T11:00:00Z".parse().unwrap();
+        let jobs = ["a", replay.as_str()].map(|id| job(id, "2026-01-01T10:00:01Z", &json!([])));
+        let (queue, jobs) = ("q".parse().unwrap(), jobs.into());
+        let (config, types) = (json!({}), Vec::new());
+        let scenario = Live { queue, config, types, jobs, now, with_data: false }.scenario();
+        let mut goes_on = |_| GoesOn::Continue(());
+        let simulated =
+            simulate(&scenario.unwrap(), &Plugins::default(), By::Type, &mut goes_on).await;
+        assert_eq!(simulated.unwrap().summary.finished, 2);
     }
 }

@@ -42,6 +42,11 @@ impl Credentials {
         Ok(Self(Some(secret)))
     }
 
+    /// The token in the cookie of a user who has signed in.
+    pub(crate) fn from_cookie(token: String) -> Self {
+        Self(Some(token))
+    }
+
     /// The secret, if there is one.
     pub fn secret(&self) -> Option<&str> {
         self.0.as_deref()

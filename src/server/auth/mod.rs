@@ -2,13 +2,15 @@
 //!
 //! [`Authenticate`] is the one port: the server calls it for every request, and a program that
 //! embeds the server can bring its own. [`BuiltIn`] is the server's own: stored tokens ([`token`])
-//! and tokens signed by an identity provider ([`jwt`]). The token of a single attempt is not
-//! handled here: it allows nothing but that attempt. [`stored`] has the tokens in the store.
+//! and tokens signed by an identity provider ([`jwt`]), at which users can sign in ([`oidc`]). The
+//! token of a single attempt is not handled here: it allows nothing but that attempt. [`stored`]
+//! has the tokens in the store.
 
 pub mod bounds;
 pub mod credentials;
 pub mod jwt;
 pub mod local;
+pub mod oidc;
 pub mod stored;
 pub mod token;
 
@@ -112,14 +114,18 @@ pub enum Anonymous {
 #[derive(Debug)]
 pub struct BuiltIn {
     tokens: TokenAuthenticator,
-    jwt: Option<JwtAuthenticator>,
+    jwt: Option<Arc<JwtAuthenticator>>,
     /// Whether callers without credentials are accepted. Once false, it stays false.
     open: AtomicBool,
 }
 
 impl BuiltIn {
     /// Without stored tokens.
-    pub fn new(jwt: Option<JwtAuthenticator>, anonymous: Anonymous, clock: Arc<dyn Clock>) -> Self {
+    pub fn new(
+        jwt: Option<Arc<JwtAuthenticator>>,
+        anonymous: Anonymous,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
         let open = anonymous == Anonymous::AdminWithoutTokens && jwt.is_none();
         Self { tokens: TokenAuthenticator::new(clock), jwt, open: AtomicBool::new(open) }
     }

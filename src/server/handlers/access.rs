@@ -76,6 +76,87 @@ impl<N> Deref for May<N> {
     }
 }
 
+/// The token in the cookie of a user who has signed in, if the request has no other credentials.
+fn signed_in(parts: &Parts, options: &ApiOptions) -> Option<String> {
+    if parts.headers.contains_key(header::AUTHORIZATION) {
+        return None;
+    }
+    options.sign_in.as_ref()?.token_of(&parts.headers)
+}
+
+/// The caller of `parts`.
+///
+/// # Errors
+///
+/// 401; 403 if the page of another site may have sent a cookie; 503 if its credentials cannot be
+/// checked now.
+async fn authenticated(parts: &Parts, options: &ApiOptions) -> Result<Principal, Problem> {
+    let header =
+        parts.headers.get(header::AUTHORIZATION).map(|value| value.to_str().unwrap_or_default());
+    let credentials = match signed_in(parts, options) {
+        Some(token) => {
+            check_page(parts)?;
+            Ok(Credentials::from_cookie(token))
+        }
+        None => Credentials::from_header(header),
+    };
+    let answer = match credentials {
+        Ok(credentials) => options.auth.authenticate(&credentials).await,
+        Err(refused) => Err(refused),
+    };
+    answer.map_err(|error| unknown(&error, &parts.headers))
+}
+
+/// Checks that a page of this server sent a request with a cookie, which a browser adds by itself.
+/// The pages of other sites cannot add a header without asking this server.
+///
+/// # Errors
+///
+/// 403 `cross_site`.
+fn check_page(parts: &Parts) -> Result<(), Problem> {
+    let site = parts.headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
+    let is_foreign = matches!(site, Some(b"cross-site" | b"same-site"));
+    let is_marked = parts.headers.contains_key("x-requested-with");
+    if is_foreign || !parts.method.is_safe() && !is_marked {
+        let detail = "a request with the cookie of a user must come from a page of this server, and \
+                      a change needs the header X-Requested-With";
+        return Err(Problem::new(ErrorCode::CrossSite, detail));
+    }
+    Ok(())
+}
+
+/// The caller, whatever it may do. None if it has no credentials and the server needs some.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    /// The authenticated caller.
+    pub principal: Option<Principal>,
+    /// Whether it signed in at the identity provider.
+    pub has_signed_in: bool,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Caller
+where
+    Arc<ApiOptions>: FromRef<S>,
+{
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let options = Arc::<ApiOptions>::from_ref(state);
+        let has_signed_in = signed_in(parts, &options).is_some();
+        let has_credentials = has_signed_in || parts.headers.contains_key(header::AUTHORIZATION);
+        if !has_credentials && !options.auth.is_open() {
+            return Ok(Self { principal: None, has_signed_in });
+        }
+        match authenticated(parts, &options).await {
+            // The token in a cookie expires. The user signs in again.
+            Err(problem) if has_signed_in && problem.error_code() == ErrorCode::Unauthorized => {
+                Ok(Self { principal: None, has_signed_in })
+            }
+            caller => Ok(Self { principal: Some(caller?), has_signed_in }),
+        }
+    }
+}
+
 impl<N: Needs, S: Send + Sync> FromRequestParts<S> for Within<N>
 where
     Arc<ApiOptions>: FromRef<S>,
@@ -84,15 +165,7 @@ where
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let options = Arc::<ApiOptions>::from_ref(state);
-        let header = parts
-            .headers
-            .get(header::AUTHORIZATION)
-            .map(|value| value.to_str().unwrap_or_default());
-        let answer = match Credentials::from_header(header) {
-            Ok(credentials) => options.auth.authenticate(&credentials).await,
-            Err(refused) => Err(refused),
-        };
-        let caller = answer.map_err(|error| unknown(&error, &parts.headers))?;
+        let caller = authenticated(parts, &options).await?;
         if let Some(notes) = parts.extensions.get::<AuditNotes>() {
             notes.caller(&caller.name);
         }
@@ -286,7 +359,7 @@ pub(super) fn unknown(error: &AuthError, headers: &HeaderMap) -> Problem {
                 HeaderValue::from_static("Bearer realm=\"tidegate\""),
             );
             if headers.contains_key("x-requested-with") {
-                // The dashboard prompts for a token itself; a Basic challenge would open the
+                // The console prompts for a token itself; a Basic challenge would open the
                 // browser's own prompt.
                 return problem;
             }

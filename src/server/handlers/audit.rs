@@ -30,9 +30,9 @@ use super::{
     params::Params,
 };
 
-/// The changing operations that are not in the audit log: those of producers, workers and senders of
-/// events, and those on a single job.
-pub(super) const NOT_AUDITED: [&str; 11] = [
+/// The operations by `PUT`, `POST`, `PATCH` and `DELETE` that are not in the audit log: those of
+/// producers, workers and senders of events, those on a single job, and those that change nothing.
+pub(super) const NOT_AUDITED: [&str; 13] = [
     "cancel_job",
     "delete_worker",
     "enqueue",
@@ -44,6 +44,8 @@ pub(super) const NOT_AUDITED: [&str; 11] = [
     "put_job",
     "put_worker",
     "report",
+    "simulate_queue",
+    "test_trigger",
 ];
 /// Most bytes of a body that an entry shows.
 const MAX_BODY_BYTES: usize = 8 << 10;
@@ -69,9 +71,15 @@ pub(super) struct AuditNotes(Arc<Mutex<Noted>>);
 struct Noted {
     caller: Option<String>,
     body: Option<Bytes>,
+    is_dry_run: bool,
 }
 
 impl AuditNotes {
+    /// Notes that the request changes nothing.
+    pub fn nothing_changes(&self) {
+        self.0.lock().is_dry_run = true;
+    }
+
     /// Notes who the caller is.
     pub fn caller(&self, name: &str) {
         self.0.lock().caller = Some(name.to_owned());
@@ -120,10 +128,10 @@ pub(super) async fn audit(
     let request_id = request.extensions().get::<RequestId>().cloned();
     let change = async move {
         let response = next.run(request).await;
-        let Noted { caller, body } = std::mem::take(&mut *notes.0.lock());
+        let Noted { caller, body, is_dry_run } = std::mem::take(&mut *notes.0.lock());
         let status = response.status();
-        let is_refused = !status.is_success() && !status.is_server_error();
-        let Some(caller) = caller.filter(|_| !is_refused) else { return response };
+        let changes_nothing = is_dry_run || !status.is_success() && !status.is_server_error();
+        let Some(caller) = caller.filter(|_| !changes_nothing) else { return response };
         let entry = AuditEntry {
             at: api.server.now(),
             caller,

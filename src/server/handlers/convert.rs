@@ -1,7 +1,8 @@
 //! Answers of the engine, converted to types of the API.
 
+use crate::runtime::{HandledEvent, QueueOverview, TriggerStatus};
 use tidegate_api as api;
-use tidegate_core::job::TypeName;
+use tidegate_core::{job::TypeName, time::Timestamp};
 use tidegate_engine::{
     events::{dead_letters, ingest},
     request,
@@ -61,6 +62,44 @@ pub fn queue_explanation(from: request::QueueExplanation) -> api::QueueExplanati
     }
 }
 
+/// A queue of the overview.
+pub fn queue_overview(from: QueueOverview) -> api::QueueOverview {
+    let QueueOverview {
+        name,
+        paused,
+        concurrency,
+        phases,
+        counted_at,
+        depth_at_least,
+        running_weight,
+        oldest_due_at,
+        held,
+        desired_workers,
+        workers,
+        start_delay_seconds,
+        throughput,
+        time_to_empty_seconds,
+        minutes,
+    } = from;
+    api::QueueOverview {
+        name,
+        paused,
+        concurrency,
+        phases,
+        counted_at,
+        depth_at_least,
+        running_weight,
+        oldest_due_at,
+        held: held.into_iter().map(held_jobs).collect(),
+        desired_workers,
+        workers,
+        start_delay_seconds,
+        throughput,
+        time_to_empty_seconds,
+        minutes,
+    }
+}
+
 fn held_jobs(from: request::HeldJobs) -> api::HeldJobs {
     let request::HeldJobs { by, jobs, types, since, reason, earliest_at } = from;
     let request::HeldBy { kind, name, value } = by;
@@ -113,8 +152,8 @@ fn constraint_use(from: request::ConstraintUse) -> api::ConstraintUse {
 
 /// A worker.
 pub fn worker(from: request::Worker) -> api::Worker {
-    let request::Worker { name, capacity, running, draining, seen_at } = from;
-    api::Worker { name, capacity, running, draining, seen_at }
+    let request::Worker { name, capacity, running, draining, seen_at, queue, types } = from;
+    api::Worker { name, capacity, running, draining, seen_at, queue, types }
 }
 
 /// A bulk operation.
@@ -191,12 +230,25 @@ fn skipped_job(from: request::SkippedJob) -> api::SkippedJob {
 
 /// The outcome of an event.
 pub fn ingested(from: ingest::Ingested) -> api::Ingested {
-    let ingest::Ingested { id, source, outcomes } = from;
+    let ingest::Ingested { id, source, event_type: _, outcomes } = from;
     let outcomes = outcomes.into_iter();
     let outcomes = outcomes
         .map(|one| api::Applied { trigger: one.trigger, action: action(one.action) })
         .collect();
     api::Ingested { id, source, outcomes }
+}
+
+/// What a trigger did since the process started at `since`.
+pub fn trigger_status(from: TriggerStatus, since: Timestamp) -> api::TriggerStatus {
+    let TriggerStatus { matched, enqueued, dead_letters, recent } = from;
+    let event = |HandledEvent { at, id, source, event_type, action: done }| api::HandledEvent {
+        at,
+        event: api::EventReference { id, source, r#type: event_type },
+        action: action(done),
+    };
+    let recent: Vec<_> = recent.into_iter().map(event).collect();
+    let last_at = recent.first().map(|event| event.at);
+    api::TriggerStatus { since, matched, enqueued, dead_letters, last_at, recent }
 }
 
 /// What a trigger did.

@@ -111,6 +111,15 @@ impl Problem {
         self
     }
 
+    /// The same problem with a part of a request: its field is one of `outer`, or `outer` itself.
+    #[must_use]
+    pub fn within(mut self, outer: &str) -> Self {
+        let inner = self.0.field.take();
+        let field = inner.map_or_else(|| outer.to_owned(), |inner| format!("{outer}.{inner}"));
+        self.0.field = Some(field);
+        self
+    }
+
     /// The same problem with all reasons, one sentence each.
     #[must_use]
     pub fn reasons(mut self, reasons: Vec<String>) -> Self {

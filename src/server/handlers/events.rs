@@ -92,6 +92,17 @@ async fn receive(request: Request, most: usize) -> Result<Received, Problem> {
     }
 }
 
+/// The one event in a request, which is not stored.
+pub(super) async fn receive_one(api: &Api, request: Request) -> Result<Event, Problem> {
+    match receive(request, api.server.engine().rules().events.max_bytes).await? {
+        Received::One(event) => Ok(*event),
+        Received::Batch(_) => Err(Problem::new(
+            ErrorCode::InvalidBody,
+            "a batch is not supported here: send one event",
+        )),
+    }
+}
+
 /// Publish events, in any mode of CloudEvents 1.0.
 ///
 /// - Structured: `application/cloudevents+json` or `application/cloudevents+msgpack`.

@@ -17,7 +17,7 @@ use super::{
     config::{Fields, patched, shown},
     error::Problem,
     media::Accept,
-    params::{Force, IfMatch, Name},
+    params::{DryRun, Force, IfMatch, Name},
     resource::{self, Configure, Delete, GetWithin, Item, ListWithin},
 };
 use crate::auth::Scope;
@@ -85,7 +85,7 @@ fn is_secret(name: &str) -> bool {
 
 /// `config` with `change` merged into it. A target of another kind replaces the whole old target,
 /// because a target has exactly one kind.
-fn with_change(config: &TypeConfig, change: Fields) -> Result<TypeConfig, Problem> {
+pub(super) fn with_change(config: &TypeConfig, change: Fields) -> Result<TypeConfig, Problem> {
     let kind = config.target.as_ref().map(TargetConfig::kind);
     let names_another = |target: &Value| {
         let other = |(field, value): (&String, &Value)| {
@@ -159,6 +159,11 @@ async fn put(
             "If-Match" = Option<String>, Header,
             description = "The `ETag` that must still be current",
         ),
+        (
+            "dry_run" = Option<bool>, Query,
+            description = "Check and show the change, and store nothing: the answer has the new \
+                settings and the stored version",
+        ),
     ),
     responses(
         (status = 200, description = "Changed", body = JobTypeView),
@@ -176,9 +181,16 @@ async fn put(
 )]
 async fn patch(
     (State(api), accept, _, Name(name), IfMatch(version)): Configure<TypeName>,
+    DryRun(dry_run): DryRun,
     body: Body,
 ) -> HandlerResult {
     let patch: Fields = body.read()?;
+    if dry_run {
+        let config = with_change(&api.server.job_type(&name).await?.config, patch)?;
+        let item = api.server.preview_type(&name, config, version).await;
+        let item = item.map_err(|error| blamed(error.into()))?;
+        return resource::shown(&api, accept, name, item);
+    }
     let item = resource::patch(
         version,
         || api.server.job_type(&name),
@@ -190,7 +202,7 @@ async fn patch(
 }
 
 /// `problem`, which blames the field `queue` for a missing queue.
-fn blamed(problem: Problem) -> Problem {
+pub(super) fn blamed(problem: Problem) -> Problem {
     if problem.error_code() == ErrorCode::QueueNotFound { problem.blame("queue") } else { problem }
 }
 

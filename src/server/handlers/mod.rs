@@ -30,6 +30,7 @@ mod leases;
 mod media;
 mod msgpack;
 mod openapi;
+mod overview;
 mod params;
 mod plugins;
 mod queues;
@@ -37,6 +38,9 @@ mod refused_head;
 mod reply;
 mod resource;
 mod schedules;
+mod session;
+mod settings;
+mod simulation;
 mod stream;
 mod tokens;
 mod triggers;
@@ -47,7 +51,7 @@ use tidegate_core::error_code::ErrorCode;
 
 use axum::{Router, extract::FromRef, http::Uri, middleware, response::Response};
 use metrics_exporter_prometheus::PrometheusHandle;
-use tidegate_api::Bodies;
+use tidegate_api::{Bodies, SettingView};
 use utoipa_axum::router::OpenApiRouter;
 
 pub use self::{
@@ -57,8 +61,8 @@ pub use self::{
 
 use self::{error::Problem, host::Hosts};
 use crate::{
-    auth::Authenticate,
-    dashboard::{self, DashboardOptions},
+    auth::{Authenticate, oidc::SignIn},
+    dashboard::{self, ConsoleOptions},
     runtime::Server,
 };
 use tidegate_backends::system::DevClock;
@@ -81,8 +85,12 @@ pub struct ApiOptions {
     pub entropy: Arc<dyn Entropy>,
     /// Most bytes of a job's data and of a result.
     pub max_data_bytes: usize,
-    /// The title and the embedded page of the dashboard.
-    pub dashboard: DashboardOptions,
+    /// The options of the console.
+    pub console: ConsoleOptions,
+    /// Signs users in at an identity provider, if that is configured.
+    pub sign_in: Option<Arc<SignIn>>,
+    /// The settings of the server, as `GET /v1/settings` shows them.
+    pub settings: Vec<SettingView>,
     /// Measures the time of bodies.
     pub clock: Arc<dyn Clock>,
     /// How long the body of a request may take; a body of many bytes has more time.
@@ -159,6 +167,10 @@ fn routes() -> OpenApiRouter<Api> {
         .merge(audit::routes())
         .merge(dev::routes())
         .merge(stream::routes())
+        .merge(session::routes())
+        .merge(settings::routes())
+        .merge(simulation::routes())
+        .merge(overview::routes())
         .merge(health::routes())
 }
 
@@ -173,7 +185,11 @@ pub fn router(server: Server, options: ApiOptions) -> Router {
     let resources =
         resources.with_state(api).layer(middleware::from_fn_with_state(audited, audit::audit));
     let routes =
-        resources.merge(openapi::route(document)).merge(dashboard::route(&options.dashboard));
+        resources.merge(openapi::route(document)).merge(dashboard::routes(&options.console));
+    let routes = match &options.sign_in {
+        Some(sign_in) => routes.merge(dashboard::sign_in::routes(Arc::clone(sign_in))),
+        None => routes,
+    };
     let bound =
         middleware::map_response(
             move |answer: Response| async move { bound::bounded(answer, most) },

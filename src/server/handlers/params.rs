@@ -8,7 +8,7 @@ use axum::{
     http::{HeaderMap, header, request::Parts},
 };
 
-use super::error::Problem;
+use super::{audit::AuditNotes, error::Problem};
 use tidegate_core::{
     job::{JobId, PluginName, TypeName, Value},
     port::{job_store::ListQuery, listing::Cursor},
@@ -213,6 +213,58 @@ impl<S: Sync> FromRequestParts<S> for Force {
     }
 }
 
+/// `?dry_run=true` of a change: it is checked and shown, and changes nothing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DryRun(pub bool);
+
+impl DryRun {
+    /// Reads the parameter. A dry run is not in the audit log.
+    ///
+    /// # Errors
+    ///
+    /// 400 if it is neither `true` nor `false`.
+    fn read(params: &mut Params, parts: &Parts) -> Result<Self, Problem> {
+        let dry_run = params.one::<bool>("dry_run")?.unwrap_or_default();
+        if dry_run && let Some(notes) = parts.extensions.get::<AuditNotes>() {
+            notes.nothing_changes();
+        }
+        Ok(Self(dry_run))
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for DryRun {
+    type Rejection = Problem;
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let mut params = Params::parse(parts.uri.query().unwrap_or_default());
+        let dry_run = Self::read(&mut params, parts)?;
+        params.done()?;
+        Ok(dry_run)
+    }
+}
+
+/// `force` and `dry_run` of a `PUT`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PutMode {
+    /// It also replaces what cannot be read.
+    pub force: bool,
+    /// It is checked and shown, and changes nothing.
+    pub dry_run: bool,
+}
+
+impl<S: Sync> FromRequestParts<S> for PutMode {
+    type Rejection = Problem;
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let mut params = Params::parse(parts.uri.query().unwrap_or_default());
+        let force = params.one::<bool>("force")?.unwrap_or_default();
+        let DryRun(dry_run) = DryRun::read(&mut params, parts)?;
+        params.done()?;
+        if force && dry_run {
+            return Err(Problem::invalid("dry_run", "cannot be combined with force"));
+        }
+        Ok(Self { force, dry_run })
+    }
+}
+
 /// The `limit` and `cursor` of a list by name, which has no other parameters.
 #[derive(Debug)]
 pub(crate) struct PageRequest {
@@ -223,14 +275,22 @@ pub(crate) struct PageRequest {
 impl<S: Sync> FromRequestParts<S> for PageRequest {
     type Rejection = Problem;
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        let mut params = Params::parse(parts.uri.query().unwrap_or_default());
-        let (limit, cursor) = (params.limit()?, params.one("cursor")?);
-        params.done()?;
-        Ok(Self { limit, cursor })
+        Self::read(Params::parse(parts.uri.query().unwrap_or_default()))
     }
 }
 
 impl PageRequest {
+    /// The request in `params`, which have nothing else.
+    ///
+    /// # Errors
+    ///
+    /// 400 with the name of the wrong or unknown parameter.
+    pub fn read(mut params: Params) -> Result<Self, Problem> {
+        let (limit, cursor) = (params.limit()?, params.one("cursor")?);
+        params.done()?;
+        Ok(Self { limit, cursor })
+    }
+
     /// The named items after the cursor, at most the limit, and the cursor of the next page.
     pub fn page<N: Borrow<str>, T>(&self, mut items: Vec<(N, T)>) -> (Vec<(N, T)>, Option<String>) {
         let limit = self.limit as usize;

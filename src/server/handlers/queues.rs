@@ -15,7 +15,7 @@ use super::{
     error::Problem,
     jobs::bulk,
     media::Accept,
-    params::{Force, IdempotencyKey, IfMatch, Name},
+    params::{DryRun, Force, IdempotencyKey, IfMatch, Name},
     resource::{self, Configure, Delete, GetWithin, Item, ListWithin, Pause},
 };
 use tidegate_core::{
@@ -109,6 +109,11 @@ async fn put(
             "If-Match" = Option<String>, Header,
             description = "The `ETag` that must still be current",
         ),
+        (
+            "dry_run" = Option<bool>, Query,
+            description = "Check and show the change, and store nothing: the answer has the new \
+                settings and the stored version",
+        ),
     ),
     responses(
         (status = 200, description = "Changed", body = QueueView),
@@ -120,9 +125,15 @@ async fn put(
 )]
 async fn patch(
     (State(api), accept, _, Name(name), IfMatch(version)): Configure<QueueName>,
+    DryRun(dry_run): DryRun,
     body: Body,
 ) -> HandlerResult {
     let patch: Fields = body.read()?;
+    if dry_run {
+        let config = patched(&api.server.queue(&name).await?.config, patch)?;
+        let item = api.server.preview_queue(&name, config, version).await?;
+        return resource::shown(&api, accept, name, item);
+    }
     let item = resource::patch(
         version,
         || api.server.queue(&name),

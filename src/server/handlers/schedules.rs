@@ -9,7 +9,7 @@ use axum::{extract::State, http::StatusCode, response::IntoResponse};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tidegate_api::{
-    AnyValue, JobView, ScheduleBody, SchedulePage, ScheduleView, Scope, without_query,
+    AnyValue, JobView, Occurrence, ScheduleBody, SchedulePage, ScheduleView, Scope, without_query,
 };
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -21,18 +21,18 @@ use super::{
     error::Problem,
     jobs::enqueue::accepted,
     media::Accept,
-    params::{Force, IdempotencyKey, IfMatch, Name},
+    params::{DryRun, IdempotencyKey, IfMatch, Name, PutMode},
     resource::{self, Configure, Delete, Get, Item, List, Pause},
 };
 use tidegate_core::{
     job::{Payload, ScheduleName},
-    schedule::{SCHEDULE_DATA_BYTES, ScheduleConfig, ScheduleItem, ScheduleState},
+    schedule::{SCHEDULE_DATA_BYTES, ScheduleConfig, ScheduleItem, ScheduleState, occurrence_id},
     strict::present,
     time::Timestamp,
 };
 use tidegate_engine::Error;
 
-/// How many of the next occurrences an answer shows.
+/// How many of the next and of the previous occurrences an answer shows.
 const MAX_SHOWN_OCCURRENCES: usize = 10;
 
 impl Item for (Arc<ScheduleItem>, ScheduleState) {
@@ -51,6 +51,12 @@ impl Item for (Arc<ScheduleItem>, ScheduleState) {
     ) -> Result<Self::View, Problem> {
         let (item, state) = self;
         let recurrence = item.config.recurrence();
+        let previous = item.previous(&state, now, MAX_SHOWN_OCCURRENCES).into_iter();
+        let previous = previous.map(|at| {
+            let job = Cow::Owned(occurrence_id(&name, at));
+            Occurrence { at, job }
+        });
+        let previous = previous.collect();
         Ok(ScheduleView {
             name: Cow::Owned(name),
             config: Cow::Owned(item.config.clone()),
@@ -63,6 +69,7 @@ impl Item for (Arc<ScheduleItem>, ScheduleState) {
                     next.take(MAX_SHOWN_OCCURRENCES).collect()
                 })
                 .unwrap_or_default(),
+            previous,
             last_occurrence: state.last_occurrence,
             last_job: state.last_job.map(Cow::Owned),
             last_error: state.last_error.map(Cow::Owned),
@@ -126,6 +133,11 @@ async fn stored(
             description = "The `ETag` that must still be current",
         ),
         (
+            "dry_run" = Option<bool>, Query,
+            description = "Check and show the change, and store nothing: the answer has the new \
+                settings and the stored version",
+        ),
+        (
             "force" = Option<bool>, Query,
             description = "Replace a stored configuration that cannot be read",
         ),
@@ -141,13 +153,17 @@ async fn stored(
 )]
 async fn put(
     (State(api), accept, _, Name(name), IfMatch(version)): Configure<ScheduleName>,
-    Force(force): Force,
+    mode: PutMode,
     body: Body,
 ) -> HandlerResult {
     let (settings, data) = read(&api, &body)?;
     let config: ScheduleConfig = settings.config()?;
     let data = data.unwrap_or_else(Payload::null);
-    let put = if force {
+    if mode.dry_run {
+        let item = api.server.preview_schedule(&name, config, data, version).await?;
+        return resource::shown(&api, accept, name, item);
+    }
+    let put = if mode.force {
         let (_, new) = api.server.replace_schedule(&name, config, data, version).await?;
         (api.server.schedule(&name).await?, new)
     } else {
@@ -167,6 +183,11 @@ async fn put(
             "If-Match" = Option<String>, Header,
             description = "The `ETag` that must still be current",
         ),
+        (
+            "dry_run" = Option<bool>, Query,
+            description = "Check and show the change, and store nothing: the answer has the new \
+                settings and the stored version",
+        ),
     ),
     responses(
         (status = 200, description = "Changed", body = ScheduleView),
@@ -177,9 +198,17 @@ async fn put(
 )]
 async fn patch(
     (State(api), accept, _, Name(name), IfMatch(version)): Configure<ScheduleName>,
+    DryRun(dry_run): DryRun,
     body: Body,
 ) -> HandlerResult {
     let (patch, data) = read(&api, &body)?;
+    if dry_run {
+        let (item, _) = api.server.schedule(&name).await?;
+        let config = patched(&item.config, patch)?;
+        let data = data.unwrap_or_else(|| item.data.clone());
+        let item = api.server.preview_schedule(&name, config, data, version).await?;
+        return resource::shown(&api, accept, name, item);
+    }
     let item = resource::patch(
         version,
         || api.server.schedule(&name),

@@ -2,25 +2,33 @@
 
 use std::borrow::Cow;
 
-use axum::{extract::State, http::StatusCode, response::IntoResponse};
+use axum::{
+    extract::{Request, State},
+    http::StatusCode,
+    response::IntoResponse,
+};
 use serde_json::Value;
-use tidegate_api::{Scope, TriggerPage, TriggerView};
+use tidegate_api::{AnyValue, CloudEvent, Scope, TriggerPage, TriggerTrial, TriggerView};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     Api, HandlerResult,
-    access::{Read, Within},
+    access::{May, Read, Within},
     body::Body,
+    convert,
     error::Problem,
+    events,
     media::Accept,
     params::{Force, IfMatch, Name},
     resource::{self, Configure, Delete, Get, Item, List},
 };
+use crate::runtime::TriggerStatus;
 use tidegate_core::{
     event::{TriggerConfig, template::Template, trigger::TriggerItem},
     job::TriggerName,
     time::Timestamp,
 };
+use tidegate_engine::events::trial::Trial;
 
 impl Item for TriggerItem {
     type Name = TriggerName;
@@ -32,7 +40,29 @@ impl Item for TriggerItem {
 
     fn view(self, name: TriggerName, _: Accept, _: Timestamp) -> Result<Self::View, Problem> {
         let Self { config, version } = self;
-        Ok(TriggerView { name: Cow::Owned(name), config: Cow::Owned(config), version })
+        let (name, config) = (Cow::Owned(name), Cow::Owned(config));
+        Ok(TriggerView { name, config, version, status: None })
+    }
+}
+
+/// A trigger with its status, as reads show it.
+impl Item for (TriggerItem, Option<(TriggerStatus, Timestamp)>) {
+    type Name = TriggerName;
+    type View = TriggerView<'static>;
+
+    fn version(&self) -> u64 {
+        self.0.version
+    }
+
+    fn view(
+        self,
+        name: TriggerName,
+        accept: Accept,
+        now: Timestamp,
+    ) -> Result<Self::View, Problem> {
+        let (item, status) = self;
+        let status = status.map(|(status, since)| convert::trigger_status(status, since));
+        Ok(TriggerView { status, ..item.view(name, accept, now)? })
     }
 }
 
@@ -108,7 +138,8 @@ async fn put(
 async fn get((State(api), accept, caller, Name(name)): Get<TriggerName>) -> HandlerResult {
     let mut item = api.server.trigger(&name).await?;
     hide_query(&caller, &mut item);
-    resource::shown(&api, accept, name, item)
+    let status = api.server.trigger_status(&name);
+    resource::shown(&api, accept, name, (item, status))
 }
 
 /// Triggers, by name.
@@ -129,7 +160,11 @@ async fn list((State(api), accept, caller, request): List) -> HandlerResult {
     for (_, item) in &mut items {
         hide_query(&caller, item);
     }
-    let triggers = resource::views(&api, accept, items)?;
+    let with_status = items.into_iter().map(|(name, item)| {
+        let status = api.server.trigger_status(&name);
+        (name, (item, status))
+    });
+    let triggers = resource::views(&api, accept, with_status.collect())?;
     Ok(accept.ok(TriggerPage { triggers, next_cursor }).into_response())
 }
 
@@ -157,7 +192,49 @@ async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
+/// What a trigger would do about an event. Nothing is done.
+///
+/// The request has one event, in any mode of `CloudEvents` 1.0, as for `POST /v1/events`.
+#[utoipa::path(
+    post, path = "/v1/triggers/{trigger}/test", operation_id = "test_trigger", tag = "events",
+    request_body(
+        content(
+            (CloudEvent = "application/cloudevents+json"),
+            (CloudEvent = "application/cloudevents+msgpack"),
+            (AnyValue = "*/*"),
+        ),
+    ),
+    params(
+        ("trigger" = String, Path, description = "The trigger's name"),
+        (
+            "ce-specversion" = Option<String>, Header,
+            description = "In the binary mode: `1.0`, and the other attributes as for \
+                `POST /v1/events`",
+        ),
+    ),
+    responses(
+        (status = 200, description = "What it would do", body = TriggerTrial),
+        (status = 404, description = "`trigger_not_found`"),
+        (status = 413, description = "`too_large`: an event over the limit; `body_too_large`"),
+    ),
+    security(("bearer" = ["read"]), ("basic" = ["read"])),
+)]
+async fn test(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Read>,
+    Name(name): Name<TriggerName>,
+    request: Request,
+) -> HandlerResult {
+    let event = events::receive_one(&api, request).await?;
+    let Trial { action, job, reason } = api.server.try_trigger(&name, &event).await?;
+    Ok(accept.ok(TriggerTrial { action: action.into(), job, reason }).into_response())
+}
+
 /// The routes of triggers.
 pub fn routes() -> OpenApiRouter<Api> {
-    OpenApiRouter::new().routes(routes!(list)).routes(routes!(put, get, delete))
+    OpenApiRouter::new()
+        .routes(routes!(list))
+        .routes(routes!(put, get, delete))
+        .routes(routes!(test))
 }

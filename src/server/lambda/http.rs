@@ -18,13 +18,15 @@ use axum::{
 };
 use parking_lot::Mutex;
 
+use super::settings::CloudSettings;
 use crate::telemetry::function::Metrics;
 use crate::{
     auth::{Anonymous, Bounds, BuiltIn, Scope, TokenItem},
-    dashboard::DashboardOptions,
+    dashboard::ConsoleOptions,
     handlers::{self, ApiOptions},
     runtime::Server,
 };
+use tidegate_api::SettingView;
 use tidegate_backends::system::{SystemClock, SystemEntropy};
 use tidegate_core::time::Timestamp;
 
@@ -45,14 +47,34 @@ const TOKEN_USE_INTERVAL: Duration = Duration::from_mins(1);
 /// The paths that are served even if the tokens cannot be read.
 const SERVED_WITHOUT_TOKENS: [&str; 4] = ["/v1/doctor", "/healthz", "/readyz", "/openapi.json"];
 
-/// The whole API of a serverless `server`. Every request needs a token: a stored one, or `first`.
+/// The options of a function with the API.
+#[derive(Clone, Debug, Default)]
+pub struct ApiFunction {
+    /// Most bytes of a job's data.
+    pub max_data_bytes: usize,
+    /// The admin token of the stack, which is valid before any token is stored.
+    pub first_token: Option<TokenItem>,
+    /// The options of the console.
+    pub console: ConsoleOptions,
+    /// The settings, as `GET /v1/settings` shows them.
+    pub settings: Vec<SettingView>,
+}
+
+impl From<&CloudSettings> for ApiFunction {
+    fn from(settings: &CloudSettings) -> Self {
+        Self {
+            max_data_bytes: settings.max_data_bytes,
+            first_token: settings.first_token.clone(),
+            console: ConsoleOptions::from(&settings.console),
+            settings: settings.described(),
+        }
+    }
+}
+
+/// The whole API of a serverless `server`. Every request needs a token: a stored one, or the first.
 /// The API answers 503 while the stored tokens cannot be read.
-pub async fn router(
-    server: Server,
-    max_data_bytes: usize,
-    first: Option<TokenItem>,
-    metrics: Metrics,
-) -> Router {
+pub async fn router(server: Server, function: ApiFunction, metrics: Metrics) -> Router {
+    let ApiFunction { max_data_bytes, first_token: first, console, settings } = function;
     let clock = Arc::clone(&server.engine().ports().clock);
     let auth = Arc::new(BuiltIn::new(None, Anonymous::Refused, clock));
     let (updated, initial) = (Arc::clone(&auth), first.clone());
@@ -69,7 +91,9 @@ pub async fn router(
         // Lambda delivers requests whole.
         body_timeout: Duration::from_secs(30),
         max_data_bytes,
-        dashboard: DashboardOptions::default(),
+        console,
+        sign_in: None,
+        settings,
         log_traffic: false,
         // Encryption is configured where the function's URL is created.
         allow_unencrypted_proxy: true,

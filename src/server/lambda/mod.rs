@@ -32,7 +32,7 @@ pub mod testkit;
 pub use crate::telemetry::function::{Metrics, observe};
 pub use event::{Failures, SqsEvent};
 pub use handlers::{deliver, handle_dead_letter, tick};
-pub use http::{router, strip_stage_prefix};
+pub use http::{ApiFunction, router, strip_stage_prefix};
 pub use ingest::Ingest;
 pub use open::{DeploymentOpenError, deadline, open, open_to_deliver};
 pub use redelivery::Redelivery;

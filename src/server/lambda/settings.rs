@@ -1,10 +1,15 @@
 //! The settings of the functions: their environment variables, read once.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap},
+    time::Duration,
+};
 
 use tracing::level_filters::LevelFilter;
 
-use crate::auth::TokenItem;
+use crate::{auth::TokenItem, settings};
+use serde_json::{Value, json};
+use tidegate_api::SettingView;
 use tidegate_backends::{http::Guard, sealed::Keys, sqs::SqsQueues};
 use tidegate_core::validate::AllowedHosts;
 use tidegate_engine::Rules;
@@ -53,6 +58,10 @@ pub struct CloudSettings {
     pub metrics_namespace: Option<String>,
     /// Over how many partitions of the table the waiting jobs of each queue and type are spread.
     pub shards: u8,
+    /// The options of the console, without other servers.
+    pub console: settings::Console,
+    /// The variables that are set.
+    given: BTreeSet<String>,
     /// How much memory concurrent deliveries may take, in bytes: two fifths of the function's.
     /// `None` outside of a function.
     pub delivery_bytes: Option<u64>,
@@ -145,6 +154,8 @@ impl CloudSettings {
                     text.parse().ok().filter(|shards| (1..=MAX_SHARDS).contains(shards))
                 })?
                 .unwrap_or(1),
+            console: vars.console()?,
+            given: vars.0.keys().cloned().collect(),
             delivery_bytes: vars.parsed(
                 "AWS_LAMBDA_FUNCTION_MEMORY_SIZE",
                 "must be a number of megabytes",
@@ -170,6 +181,88 @@ impl CloudSettings {
     /// is not meant for everyone who may enqueue.
     pub fn guard(&self) -> Guard {
         if self.private_targets { Guard::On } else { Guard::Public }
+    }
+
+    /// The settings that operators set, each with its variable, its value and its source. Secrets
+    /// are not shown.
+    pub fn described(&self) -> Vec<SettingView> {
+        let secret = |is_set: bool| if is_set { json!("***") } else { Value::Null };
+        let settings::Console { title, page_url, read_only, trace_url, .. } = &self.console;
+        let keys = match &self.keys {
+            KeyLocation::Given(_) => ("TIDEGATE_ENCRYPTION_KEY", secret(true)),
+            KeyLocation::Parameter(name) => ("TIDEGATE_ENCRYPTION_KEY_PARAMETER", json!(name)),
+        };
+        let all = [
+            ("TIDEGATE_TABLE", json!(self.table), "The DynamoDB table."),
+            ("TIDEGATE_BUCKET", json!(self.bucket), "The bucket for large bodies and plugins."),
+            ("TIDEGATE_PREFIX", json!(self.prefix), "Prefix of the names of its objects."),
+            ("TIDEGATE_WORK_QUEUE_URL", json!(self.queues.work), "The queue of work."),
+            ("TIDEGATE_HINT_QUEUE_URL", json!(self.queues.hints), "The queue of hints."),
+            ("TIDEGATE_TIMER_QUEUE_URL", json!(self.queues.timers), "The queue of timers."),
+            (keys.0, keys.1, "The keys that encrypt the secrets of targets, or their parameter."),
+            ("TIDEGATE_PUBLIC_URL", json!(self.public_url), "Prefix of callback URLs."),
+            (
+                "TIDEGATE_ADMIN_TOKEN",
+                secret(self.first_token.is_some()),
+                "The admin token of the stack.",
+            ),
+            (
+                "TIDEGATE_MAX_DATA_BYTES",
+                json!(self.max_data_bytes),
+                "Maximum size of a job's `data` and of a result.",
+            ),
+            (
+                "TIDEGATE_CREATE_UNKNOWN_TYPES",
+                json!(self.create_unknown_types),
+                "Create an unknown job type with defaults at its first job.",
+            ),
+            (
+                "TIDEGATE_PRIVATE_TARGETS",
+                json!(self.private_targets),
+                "Whether targets may have loopback and private addresses.",
+            ),
+            (
+                "TIDEGATE_ALLOWED_TARGETS",
+                json!(self.allowed_targets),
+                "The only hosts that targets may have.",
+            ),
+            (
+                "TIDEGATE_ALLOWED_CALLBACKS",
+                json!(self.allowed_callbacks),
+                "The only hosts that a `callback_url` may have.",
+            ),
+            (
+                "TIDEGATE_LATENESS_SECONDS",
+                json!(self.max_lateness.map(|late| late.as_secs())),
+                "How late a job may be before the maintenance sweep fails.",
+            ),
+            (
+                "TIDEGATE_SHARDS",
+                json!(self.shards),
+                "Partitions of the table for the waiting jobs of each queue and type.",
+            ),
+            (
+                "TIDEGATE_LOG_LEVEL",
+                json!(self.log_level.to_string()),
+                "Least important level that is logged.",
+            ),
+            (
+                "TIDEGATE_EMF_NAMESPACE",
+                json!(self.metrics_namespace),
+                "Namespace of the CloudWatch metrics.",
+            ),
+            ("TIDEGATE_CONSOLE__TITLE", json!(title), "Title of the console."),
+            ("TIDEGATE_CONSOLE__PAGE_URL", json!(page_url), "A page of your own in the console."),
+            ("TIDEGATE_CONSOLE__READ_ONLY", json!(read_only), "Offer no changes in the console."),
+            ("TIDEGATE_CONSOLE__TRACE_URL", json!(trace_url), "URL of a job's trace."),
+        ];
+        let one = |(name, value, about): (&str, Value, &str)| SettingView {
+            name: name.into(),
+            value,
+            from: if self.given.contains(name) { "environment" } else { "default" }.into(),
+            about: about.into(),
+        };
+        all.into_iter().map(one).collect()
     }
 
     /// The engine's rules. The bounds of events and replies have the defaults that `docs/events.md`
@@ -217,6 +310,40 @@ impl Variables {
             Ok(url)
         } else {
             Err(BadVariable { variable, problem: "must be the URL of a queue" })
+        }
+    }
+
+    /// The options of the console.
+    fn console(&self) -> Result<settings::Console, BadVariable> {
+        let url = |text: &str| text.parse().ok();
+        let default = settings::Console::default();
+        let console = settings::Console {
+            title: self.text("TIDEGATE_CONSOLE__TITLE").map_or(default.title, str::to_owned),
+            page_url: self.parsed("TIDEGATE_CONSOLE__PAGE_URL", "must be a URL", url)?,
+            read_only: self
+                .parsed("TIDEGATE_CONSOLE__READ_ONLY", "must be true or false", |text| {
+                    text.parse().ok()
+                })?
+                .unwrap_or_default(),
+            trace_url: self.text("TIDEGATE_CONSOLE__TRACE_URL").map(str::to_owned),
+            ..default
+        };
+        match console.validate() {
+            Ok(()) => Ok(console),
+            Err(fault) => Err(match fault.setting {
+                "console.title" => BadVariable {
+                    variable: "TIDEGATE_CONSOLE__TITLE",
+                    problem: "must have at most 100 characters",
+                },
+                "console.page_url" => BadVariable {
+                    variable: "TIDEGATE_CONSOLE__PAGE_URL",
+                    problem: "must begin with http:// or https://, without a user",
+                },
+                _ => BadVariable {
+                    variable: "TIDEGATE_CONSOLE__TRACE_URL",
+                    problem: "must be a URL that contains {trace_id}",
+                },
+            }),
         }
     }
 
@@ -303,9 +430,34 @@ mod tests {
             ("TIDEGATE_DEAD_LETTER_QUEUE_URLS", "https://sqs.example/1/a,b"),
             ("TIDEGATE_LATENESS_SECONDS", "5m"),
             ("TIDEGATE_ENCRYPTION_KEY_PARAMETER", "/tidegate/key"),
+            ("TIDEGATE_CONSOLE__TITLE", &"x".repeat(101)),
+            ("TIDEGATE_CONSOLE__PAGE_URL", "javascript:alert(1)"),
+            ("TIDEGATE_CONSOLE__READ_ONLY", "yes"),
+            ("TIDEGATE_CONSOLE__TRACE_URL", "https://traces.example/"),
         ] {
             let with = vars().into_iter().chain([(name.to_owned(), value.to_owned())]);
             assert_eq!(CloudSettings::from_vars(with).unwrap_err().variable, name);
+        }
+    }
+
+    #[test]
+    fn described_settings_have_no_secrets() {
+        let more = [
+            ("TIDEGATE_ADMIN_TOKEN", "first:K7gNU3sdo+OL0wNhqoVWhr3g6s1xYv72ol/pe/Unols="),
+            ("TIDEGATE_CONSOLE__TITLE", "jobs"),
+        ];
+        let more = more.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let described = CloudSettings::from_vars(vars().into_iter().chain(more)).unwrap();
+        let described = described.described();
+        let of = |name: &str| {
+            let setting = described.iter().find(|setting| setting.name == name).unwrap();
+            (setting.value.clone(), setting.from.to_string())
+        };
+        assert_eq!(of("TIDEGATE_TABLE"), (json!("jobs"), "environment".into()));
+        assert_eq!(of("TIDEGATE_SHARDS"), (json!(1), "default".into()));
+        assert_eq!(of("TIDEGATE_CONSOLE__TITLE"), (json!("jobs"), "environment".into()));
+        for secret in ["TIDEGATE_ENCRYPTION_KEY", "TIDEGATE_ADMIN_TOKEN"] {
+            assert_eq!(of(secret), (json!("***"), "environment".into()));
         }
     }
 

@@ -12,7 +12,10 @@ use super::{
     embedded::handler::{Call, Handler, Work},
     history::History,
     lease_calls::LeaseCalls,
-    plugin_registry, serverless, shadow, waiters,
+    measurement::LatestMeasurement,
+    plugin_registry, serverless, shadow,
+    trigger_status::TriggerStatuses,
+    waiters,
 };
 use crate::telemetry::traces::Traces;
 use tidegate_core::{
@@ -113,6 +116,7 @@ impl Builder {
             let (clock, seen) = (Arc::clone(&ports.clock), Arc::clone(&seen));
             ports.store = Arc::new(WatchedStore::new(ports.store, seen, clock));
         }
+        let started_at = ports.clock.now();
         let inner = Arc::new(Inner {
             engine: Arc::new(Engine::new(ports, self.rules)),
             target: self.target,
@@ -121,10 +125,13 @@ impl Builder {
             queues: Mutex::default(),
             waiters: waiters::Waiters::default(),
             history: History::default(),
+            measurement: LatestMeasurement::default(),
             changes: seen,
             workers: Arc::default(),
             lease_calls: LeaseCalls::default(),
             stored_workers: Mutex::default(),
+            trigger_statuses: TriggerStatuses::default(),
+            started_at,
             explanations: Mutex::default(),
             operations: Mutex::default(),
             traces: self.traces,
@@ -132,6 +139,8 @@ impl Builder {
             hosted: self.hosted,
             health_check: self.health_check,
             serverless: self.serverless.then(serverless::Serverless::default),
+            #[cfg(feature = "embedded")]
+            simulation: Arc::default(),
             pending: Arc::default(),
             rescheduled: Arc::default(),
             tokens: Mutex::default(),

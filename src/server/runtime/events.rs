@@ -2,17 +2,19 @@
 
 use std::sync::Arc;
 
-use super::{Inner, Server};
+use super::{Inner, Server, TriggerStatus};
 use crate::telemetry::metrics;
 use tidegate_core::{
-    event::{Event, TriggerConfig, trigger::TriggerItem},
+    event::{Event, Trigger, TriggerConfig, trigger::TriggerItem},
     job::{Job, TriggerName, Version},
+    time::Timestamp,
 };
 use tidegate_engine::{
     Error,
     events::{
         dead_letters::{DeadLetter, Replayed},
         ingest::{Ingested, Ingestion},
+        trial::{Trial, trial},
     },
     request::Enqueued,
 };
@@ -23,6 +25,7 @@ impl Server {
     pub async fn ingest(&self, events: &[Event]) -> Vec<Result<Ingested, Error>> {
         let Ingestion { answers, enqueued, changed } = self.inner.engine.ingest(events).await;
         metrics::ingested(&answers);
+        self.inner.record_trigger_actions(&answers);
         self.inner.on_events(&enqueued, &changed);
         answers
     }
@@ -80,6 +83,29 @@ impl Server {
         self.inner.engine.trigger(name).await
     }
 
+    /// What a trigger did since the start of this process, and when that was. None on a serverless
+    /// server, whose processes come and go.
+    pub fn trigger_status(&self, name: &TriggerName) -> Option<(TriggerStatus, Timestamp)> {
+        let started_at = self.inner.started_at;
+        (!self.inner.is_serverless()).then(|| (self.inner.trigger_statuses.of(name), started_at))
+    }
+
+    /// What a trigger would do about `event`, without doing it.
+    ///
+    /// # Errors
+    ///
+    /// 404; 413 for an event over the limit.
+    pub async fn try_trigger(&self, name: &TriggerName, event: &Event) -> Result<Trial, Error> {
+        let limit = self.inner.engine.rules().events.max_bytes;
+        if event.size() > limit {
+            return Err(Error::TooLarge { field: "event", limit });
+        }
+        let item = self.inner.engine.trigger(name).await?;
+        let trigger = Trigger::new(name, &item.config)
+            .map_err(|fault| Error::Internal(format!("a stored trigger is invalid: {fault}")))?;
+        Ok(trial(&trigger, event))
+    }
+
     /// Every trigger, by name.
     ///
     /// # Errors
@@ -100,7 +126,9 @@ impl Server {
         name: &TriggerName,
         if_match: Option<u64>,
     ) -> Result<(), Error> {
-        self.inner.engine.delete_trigger(name, if_match).await
+        self.inner.engine.delete_trigger(name, if_match).await?;
+        self.inner.trigger_statuses.forget(name);
+        Ok(())
     }
 
     /// A page of dead letters, optionally of one trigger, and the cursor of the next page.

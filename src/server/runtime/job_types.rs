@@ -33,6 +33,20 @@ impl Server {
         Ok((item, new))
     }
 
+    /// What [`Self::put_type`] would store, at the stored version.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::put_type`].
+    pub async fn preview_type(
+        &self,
+        name: &TypeName,
+        config: TypeConfig,
+        if_match: Option<u64>,
+    ) -> Result<TypeItem, Error> {
+        self.inner.engine.preview_type(name, config, if_match).await
+    }
+
     /// [`Self::put_type`], also over a stored configuration that cannot be read.
     ///
     /// # Errors

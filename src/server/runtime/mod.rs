@@ -29,7 +29,9 @@ mod jobs;
 mod lease;
 mod lease_calls;
 mod logs;
+mod measurement;
 mod mode;
+mod overview;
 mod plugin_registry;
 mod plugins;
 mod queues;
@@ -37,9 +39,12 @@ mod registrations;
 mod schedules;
 pub mod serverless;
 mod shadow;
+#[cfg(feature = "embedded")]
+mod simulation;
 #[cfg(test)]
 mod testing;
 mod tokens;
+mod trigger_status;
 mod waiters;
 mod workers;
 
@@ -59,13 +64,17 @@ pub use crate::runtime::embedded::open::{DirectoryOpenError, key_file};
 pub use crate::runtime::plugin_registry::CannotPush;
 pub use crate::runtime::serverless::{NEAR, SweepReport};
 pub(crate) use crate::runtime::{embedded::lease::UnwrittenLeases, logs::AttemptLog};
+pub use overview::QueueOverview;
 pub use shadow::Comparison;
+#[cfg(feature = "embedded")]
+pub use simulation::{Simulated, WhatIf};
 pub use tidegate_api::{Difference, PluginUser, ShadowDecision};
 pub use tokens::TokenRemoval;
+pub use trigger_status::{HandledEvent, TriggerStatus};
 
 use crate::{
     auth::TokenItem,
-    runtime::embedded::queue_task::{QueueHandle, TaskMessage},
+    runtime::embedded::queue_task::{QueueHandle, QueueSnapshot, TaskMessage},
 };
 use tidegate_core::{
     job::{Job, QueueName, TypeName, Version},
@@ -120,12 +129,17 @@ pub(crate) struct Inner {
     queues: Mutex<HashMap<QueueName, QueueHandle>>,
     waiters: waiters::Waiters,
     history: history::History,
+    /// What the sweeper of an embedded server counted last.
+    measurement: measurement::LatestMeasurement,
     changes: Arc<changes::Changes>,
     workers: Arc<workers::Workers>,
     /// The lease calls that their workers may repeat.
     lease_calls: lease_calls::LeaseCalls,
     /// The registered workers of a serverless deployment, and when they were read.
     stored_workers: Mutex<Option<(Timestamp, Arc<workers::Workers>)>>,
+    /// What the triggers did since the start.
+    trigger_statuses: trigger_status::TriggerStatuses,
+    started_at: Timestamp,
     /// What the status of a queue said last, and when.
     explanations: Mutex<HashMap<QueueName, (Timestamp, Arc<QueueExplanation>)>>,
     /// The bulk operations under way.
@@ -138,6 +152,9 @@ pub(crate) struct Inner {
     health_check: Option<Arc<dyn HealthCheck>>,
     /// The outbox and caches of a serverless server, which runs no tasks.
     serverless: Option<serverless::Serverless>,
+    /// Held while a simulation runs.
+    #[cfg(feature = "embedded")]
+    simulation: Arc<tokio::sync::Mutex<()>>,
     /// Notified when a tick leaves jobs that await a retry decision.
     pending: Arc<tokio::sync::Notify>,
     /// Notified when a schedule changes.
@@ -174,6 +191,11 @@ impl Server {
     /// The current time.
     pub fn now(&self) -> Timestamp {
         self.inner.engine.now()
+    }
+
+    /// Whether the server runs no tasks: see [`Builder::serverless`].
+    pub fn is_serverless(&self) -> bool {
+        self.inner.is_serverless()
     }
 
     /// The options.
@@ -244,6 +266,11 @@ impl Inner {
         let handle = embedded::queue_task::spawn(self, queue.clone());
         queues.insert(queue.clone(), handle.clone());
         handle
+    }
+
+    /// What the latest ticks of `queue` showed, if it has a task.
+    fn known_snapshot(&self, queue: &QueueName) -> QueueSnapshot {
+        self.queues.lock().get(queue).map(QueueHandle::snapshot).unwrap_or_default()
     }
 
     /// Requests a tick of every queue that has a task.

@@ -46,8 +46,23 @@ impl Server {
         if_match: Option<u64>,
     ) -> Result<(QueueItem, bool), Error> {
         let done = self.inner.engine.put_queue(name, config, if_match).await?;
+        self.inner.explanations.lock().remove(name);
         self.inner.wake(name);
         Ok(done)
+    }
+
+    /// What [`Self::put_queue`] would store, at the stored version.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::put_queue`].
+    pub async fn preview_queue(
+        &self,
+        name: &QueueName,
+        config: QueueConfig,
+        if_match: Option<u64>,
+    ) -> Result<QueueItem, Error> {
+        self.inner.engine.preview_queue(name, config, if_match).await
     }
 
     /// [`Self::put_queue`], also over a stored configuration that cannot be read; the queue is then
@@ -107,6 +122,7 @@ impl Server {
     /// 404.
     pub async fn pause_queue(&self, name: &QueueName, paused: bool) -> Result<QueueItem, Error> {
         let item = self.inner.engine.pause_queue(name, paused).await?;
+        self.inner.explanations.lock().remove(name);
         self.inner.wake(name);
         Ok(item)
     }
@@ -167,7 +183,7 @@ impl Server {
     }
 
     /// The explanation of a queue for its status, at most `max_age` old.
-    async fn explain_for_status(
+    pub(super) async fn explain_for_status(
         &self,
         name: &QueueName,
         depths: &Depths,

@@ -44,6 +44,21 @@ impl Server {
         Ok(done)
     }
 
+    /// What [`Self::put_schedule`] would store, at the stored version.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::put_schedule`].
+    pub async fn preview_schedule(
+        &self,
+        name: &ScheduleName,
+        config: ScheduleConfig,
+        data: Payload,
+        if_match: Option<u64>,
+    ) -> Result<(Arc<ScheduleItem>, ScheduleState), Error> {
+        self.inner.engine.preview_schedule(name, config, data, if_match).await
+    }
+
     /// [`Self::put_schedule`], also over a stored schedule that cannot be read.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Emf, Jwt, LogFormat, LogLevel, Settings, Tracing};
+use super::{Console, Emf, Jwt, LogFormat, LogLevel, Oidc, Settings, Tracing};
 use tidegate_core::{time::Seconds, validate::AllowedHosts};
 
 impl Default for Settings {
@@ -31,8 +31,7 @@ impl Default for Settings {
             allowed_callbacks: AllowedHosts::default(),
             shutdown_seconds: Seconds::new(10),
             allow_unencrypted_proxy: false,
-            dashboard_title: "tidegate".into(),
-            dashboard_page_url: None,
+            console: Console::default(),
             log_level: LogLevel::Info,
             log_format: LogFormat::Text,
             log_traffic: false,
@@ -40,6 +39,19 @@ impl Default for Settings {
             emf: Emf::default(),
             tracing: Tracing::default(),
             jwt: Jwt::default(),
+            oidc: Oidc::default(),
+        }
+    }
+}
+
+impl Default for Console {
+    fn default() -> Self {
+        Self {
+            title: "tidegate".into(),
+            page_url: None,
+            read_only: false,
+            trace_url: None,
+            servers: BTreeMap::new(),
         }
     }
 }
@@ -58,6 +70,12 @@ impl Default for Tracing {
             service_name: "tidegate".into(),
             sample_ratio: 1.0,
         }
+    }
+}
+
+impl Default for Oidc {
+    fn default() -> Self {
+        Self { client_id: None, client_secret: None, scopes: "openid".into() }
     }
 }
 

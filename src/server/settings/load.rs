@@ -10,7 +10,10 @@ use figment::{
 };
 use serde::Serialize;
 
-use super::{PREFIX, Settings, reference::variable};
+use super::{
+    PREFIX, Settings, Sources,
+    reference::{reference, variable},
+};
 
 /// The server must not start with these settings.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -52,6 +55,8 @@ impl Provider for Layer {
 }
 
 const ENVIRONMENT: &str = "the environment";
+const OPENTELEMETRY: &str = "the environment variables OTEL_…";
+const COMMAND_LINE: &str = "the command line";
 
 impl Settings {
     /// The settings of this process: defaults, then `file`, then the environment, then `flags`,
@@ -63,7 +68,19 @@ impl Settings {
     ///
     /// [`SettingsError`] names the file, or the setting and its source.
     pub fn load(file: Option<&Path>, flags: &impl Serialize) -> Result<Self, SettingsError> {
-        Self::read(
+        Self::load_with_sources(file, flags).map(|(settings, _)| settings)
+    }
+
+    /// [`Settings::load`], with the source of each setting.
+    ///
+    /// # Errors
+    ///
+    /// As [`Settings::load`].
+    pub fn load_with_sources(
+        file: Option<&Path>,
+        flags: &impl Serialize,
+    ) -> Result<(Self, Sources), SettingsError> {
+        Self::read_with_sources(
             file,
             std::env::vars_os().filter_map(|(name, value)| {
                 Some((name.into_string().ok()?, value.into_string().ok()?))
@@ -82,6 +99,19 @@ impl Settings {
         environment: impl IntoIterator<Item = (String, String)>,
         flags: &impl Serialize,
     ) -> Result<Self, SettingsError> {
+        Self::read_with_sources(file, environment, flags).map(|(settings, _)| settings)
+    }
+
+    /// [`Settings::read`], with the source of each setting.
+    ///
+    /// # Errors
+    ///
+    /// As [`Settings::load`].
+    pub fn read_with_sources(
+        file: Option<&Path>,
+        environment: impl IntoIterator<Item = (String, String)>,
+        flags: &impl Serialize,
+    ) -> Result<(Self, Sources), SettingsError> {
         let environment: Vec<(String, String)> = environment.into_iter().collect();
         let mut layers = Figment::new();
         if let Some(path) = file {
@@ -98,7 +128,17 @@ impl Settings {
             origin: origin(&layers, fault.setting),
             problem: fault.problem,
         })?;
-        Ok(settings)
+        let source = |name: String| {
+            let origin = layers.find_metadata(&name)?.name.clone();
+            let source = match &*origin {
+                ENVIRONMENT | OPENTELEMETRY => "environment",
+                COMMAND_LINE => "argument",
+                _ => "file",
+            };
+            Some((name, source))
+        };
+        let sources = reference().into_iter().filter_map(|setting| source(setting.name)).collect();
+        Ok((settings, sources))
     }
 }
 
@@ -202,7 +242,7 @@ fn opentelemetry_layer(environment: &[(String, String)]) -> Layer {
         }
         _ => {}
     }
-    Layer { origin: "the environment variables OTEL_…".into(), settings }
+    Layer { origin: OPENTELEMETRY.into(), settings }
 }
 
 fn insert(settings: &mut Dict, path: &[String], value: Value) {
@@ -224,7 +264,7 @@ fn flag_layer(flags: &impl Serialize) -> Layer {
         .and_then(|mut data| data.remove(&Profile::Default))
         .unwrap_or_default();
     settings.retain(|_, value| !matches!(value, Value::Empty(..)));
-    Layer { origin: "the command line".into(), settings }
+    Layer { origin: COMMAND_LINE.into(), settings }
 }
 
 /// The source of the value of a setting; of a missing setting, the source of its siblings.

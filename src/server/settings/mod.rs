@@ -5,6 +5,7 @@
 //! description: [`reference()`] shows the same text to operators, so the two cannot differ.
 
 mod defaults;
+mod describe;
 #[cfg(feature = "embedded")]
 mod load;
 mod reference;
@@ -23,6 +24,7 @@ use tidegate_backends::http::Guard;
 use tidegate_backends::sealed::{KeySource, Keys};
 use tidegate_core::{target::Push, time::Seconds, validate::AllowedHosts};
 
+pub use describe::Sources;
 #[cfg(feature = "embedded")]
 pub use load::{SettingsError, unknown_variables};
 pub use reference::{Reference, reference, reference_list, reference_table};
@@ -113,10 +115,8 @@ documented! {
         /// Accept requests that reached the proxy over plain HTTP (`X-Forwarded-Proto: http`).
         /// Their tokens and data can be read on the way.
         pub allow_unencrypted_proxy: bool,
-        /// Title of the dashboard, at most 100 characters.
-        pub dashboard_title: String,
-        /// A page of your own, embedded in the dashboard's first page.
-        pub dashboard_page_url: Option<Url>,
+        /// The operations console at `/`.
+        pub console: Console,
         /// Least important level that is logged: `error`, `warn`, `info`, `debug` or `trace`.
         pub log_level: LogLevel,
         /// Format of a log line: `text` for people, `json` for machines.
@@ -133,6 +133,29 @@ documented! {
         pub tracing: Tracing,
         /// Accept tokens that an identity provider signs (JWT), in addition to the server's own.
         pub jwt: Jwt,
+        /// Let users sign in to the console at the identity provider of `jwt`.
+        pub oidc: Oidc,
+    }
+}
+
+documented! {
+    /// The operations console.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(deny_unknown_fields, default)]
+    pub struct Console {
+        /// Title of the console, at most 100 characters.
+        pub title: String,
+        /// A page of your own, embedded in the console's first page.
+        pub page_url: Option<Url>,
+        /// Offer no changes in the console. Tokens keep their scopes: give users one with the scope
+        /// `read` to forbid changes.
+        pub read_only: bool,
+        /// URL of a job's trace, with `{trace_id}` in place of the id, such as
+        /// `https://traces.example/trace/{trace_id}`. Default: no link.
+        pub trace_url: Option<String>,
+        /// Consoles of other servers, by name, at most 50: the console has links to them. In the
+        /// environment, `TIDEGATE_CONSOLE__SERVERS__EU=https://...` and so on.
+        pub servers: BTreeMap<String, Url>,
     }
 }
 
@@ -187,6 +210,23 @@ documented! {
         /// The claim with the token's scopes: words in one text, or a list. If it is missing, `scp`
         /// is used.
         pub scope_claim: String,
+    }
+}
+
+documented! {
+    /// The console as a client of the identity provider (`OpenID` Connect).
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(deny_unknown_fields, default)]
+    pub struct Oidc {
+        /// The console's client id at the identity provider whose issuer is `jwt.issuer`. Register
+        /// `/console/callback` below `public_url` as its redirect URI. Default: users sign in with
+        /// tokens alone.
+        pub client_id: Option<String>,
+        /// The client's secret, if it has one. Never shown.
+        pub client_secret: Option<String>,
+        /// The scopes to request, with spaces between them: `openid`, and those with which the
+        /// provider puts `jwt.audience` and the scopes of this server into the token.
+        pub scopes: String,
     }
 }
 

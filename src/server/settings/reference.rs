@@ -1,6 +1,6 @@
 //! The reference of settings for operators, generated from the struct so that it is complete.
 
-use super::{Emf, Jwt, PREFIX, Settings, Tracing};
+use super::{Console, Emf, Jwt, Oidc, PREFIX, Settings, Tracing};
 
 /// The description of one setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,10 +16,15 @@ pub struct Reference {
 }
 
 /// Settings that are tables of documented settings.
-const TABLES: [(&str, &[(&str, &str)]); 3] =
-    [("emf", Emf::FIELDS), ("tracing", Tracing::FIELDS), ("jwt", Jwt::FIELDS)];
+const TABLES: [(&str, &[(&str, &str)]); 5] = [
+    ("console", Console::FIELDS),
+    ("emf", Emf::FIELDS),
+    ("tracing", Tracing::FIELDS),
+    ("jwt", Jwt::FIELDS),
+    ("oidc", Oidc::FIELDS),
+];
 /// Settings that are tables with other fields. Each field has its own variable.
-const OPEN_TABLES: [&str; 2] = ["default_target", "tracing.otlp_headers"];
+const OPEN_TABLES: [&str; 3] = ["default_target", "tracing.otlp_headers", "console.servers"];
 
 /// Maximum width of the meanings in [`reference_list`].
 const LIST_COLUMNS: usize = 80;

@@ -8,9 +8,10 @@ use super::Settings;
 
 impl Settings {
     /// All settings as JSON, each secret replaced by `***`.
-    fn without_secrets(&self) -> Value {
+    pub(super) fn without_secrets(&self) -> Value {
         let mut shown = self.clone();
         shown.encryption_key = shown.encryption_key.map(|_| "***".to_owned());
+        shown.oidc.client_secret = shown.oidc.client_secret.map(|_| "***".to_owned());
         shown.tracing.otlp_headers.values_mut().for_each(|value| "***".clone_into(value));
         if let Some(endpoint) =
             shown.tracing.otlp_endpoint.as_mut().filter(|endpoint| endpoint.query().is_some())

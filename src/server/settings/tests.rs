@@ -73,7 +73,8 @@ fn every_kind_of_value_can_come_from_the_environment() {
         ("TIDEGATE_LOG_TRAFFIC", "true"),
         ("TIDEGATE_LOG_FORMAT", "json"),
         ("TIDEGATE_SHUTDOWN_SECONDS", "2.5"),
-        ("TIDEGATE_DASHBOARD_TITLE", "2024"),
+        ("TIDEGATE_CONSOLE__TITLE", "2024"),
+        ("TIDEGATE_CONSOLE__SERVERS__EU", "https://eu.example"),
         ("TIDEGATE_PUBLIC_URL", ""),
         ("TIDEGATE_DEFAULT_TARGET__URL", "http://127.0.0.1:9000/{type}"),
         ("TIDEGATE_DEFAULT_TARGET__SIGNING_SECRET", "12345"),
@@ -87,7 +88,9 @@ fn every_kind_of_value_can_come_from_the_environment() {
         (settings.listen.to_string(), settings.log_traffic, settings.log_format),
         ("0.0.0.0:80".into(), true, LogFormat::Json)
     );
-    assert_eq!((settings.dashboard_title.as_str(), settings.public_url.as_ref()), ("2024", None));
+    assert_eq!((settings.console.title.as_str(), settings.public_url.as_ref()), ("2024", None));
+    let servers: Vec<_> = settings.console.servers.iter().collect();
+    assert_eq!(servers, [(&"eu".to_owned(), &"https://eu.example/".parse().unwrap())]);
     assert_eq!(settings.shutdown_seconds, Seconds::from_millis(2500));
     assert_eq!(settings.default_target.as_ref().unwrap().signing_secret.list(), ["12345"]);
     assert_eq!(
@@ -167,8 +170,14 @@ fn every_bound_is_held() {
         ("log_level", "loud"),
         ("log_format", "xml"),
         ("log_traffic", "perhaps"),
-        ("dashboard_title", &"x".repeat(101)),
-        ("dashboard_page_url", "javascript:alert(1)"),
+        ("console.title", &"x".repeat(101)),
+        ("console.page_url", "javascript:alert(1)"),
+        ("console.trace_url", "https://traces.example/"),
+        ("console.trace_url", "javascript:{trace_id}"),
+        ("console.trace_url", "{trace_id}"),
+        ("oidc.client_id", "console"),
+        ("oidc.client_secret", "hidden"),
+        ("oidc.scopes", "profile"),
         ("emf.output", ""),
         ("emf.namespace", ""),
         ("emf.namespace", "my jobs"),
@@ -199,6 +208,8 @@ fn every_bound_is_held() {
         wrong(from_file("default_target = {url = 'http://a', signing_secret = 'whsec_%'}")).0,
         "default_target.signing_secret"
     );
+    let (setting, ..) = wrong(from_file("[console.servers]\neu = 'javascript:alert(1)'"));
+    assert_eq!(setting, "console.servers");
     assert_eq!(wrong(from_file("default_target = {headers = {}}")).0, "default_target.url");
     assert_eq!(wrong(from_file("[jwt]\njwks_url = 'http://a'\nissuer = 'x'")).0, "jwt.audience");
     assert!(
@@ -287,7 +298,9 @@ fn secrets_are_never_shown_even_in_errors() {
                 basic_auth = {username = 'ann', password = 'hidden'}, \
                 signing_secret = ['hidden', 'whsec_aGlkZGVu']}\n\
                 [tracing]\notlp_endpoint = 'http://a/?key=hidden'\n\
-                otlp_headers = {authorization = 'hidden'}";
+                otlp_headers = {authorization = 'hidden'}\n\
+                [jwt]\njwks_url = 'http://a'\nissuer = 'http://a'\naudience = 'x'\n\
+                [oidc]\nclient_id = 'console'\nclient_secret = 'hidden'";
     let settings = from_file(text).unwrap();
     for shown in [settings.to_string(), format!("{settings:?}")] {
         assert!(
@@ -309,6 +322,34 @@ fn secrets_are_never_shown_even_in_errors() {
 }
 
 #[test]
+fn a_described_setting_has_its_value_and_its_source() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    let text = "push_slots = 7\ndefault_target = {url = 'http://a'}\n[console]\ntitle = 'jobs'";
+    std::io::Write::write_all(&mut file, text.as_bytes()).unwrap();
+    let key = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+    let environment = [("TIDEGATE_LOG_LEVEL", "debug"), ("TIDEGATE_ENCRYPTION_KEY", key)];
+    let environment = environment.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let flags = BTreeMap::from([("listen", "127.0.0.1:7000")]);
+    let (settings, sources) =
+        Settings::read_with_sources(Some(file.path()), environment, &flags).unwrap();
+    let described = settings.described(&sources);
+    assert_eq!(described.len(), reference().len());
+    let of = |name: &str| {
+        let setting = described.iter().find(|setting| setting.name == name).unwrap();
+        (setting.value.to_string(), setting.from.to_string())
+    };
+    let expected = |value: &str, from: &str| (value.to_owned(), from.to_owned());
+    assert_eq!(of("push_slots"), expected("7", "file"));
+    assert_eq!(of("console.title"), expected("\"jobs\"", "file"));
+    assert_eq!(of("log_level"), expected("\"debug\"", "environment"));
+    assert_eq!(of("encryption_key"), expected("\"***\"", "environment"));
+    assert_eq!(of("listen"), expected("\"127.0.0.1:7000\"", "argument"));
+    assert_eq!(of("max_event_hops"), expected("8", "default"));
+    assert_eq!(of("console.servers"), expected("null", "default"));
+    assert_eq!(of("default_target").1, "file");
+}
+
+#[test]
 fn shown_settings_can_be_read_again() {
     let shown = Settings::default().to_string();
     assert!(shown.contains("listen = \"127.0.0.1:8080\"\n"), "{shown}");
@@ -318,7 +359,13 @@ fn shown_settings_can_be_read_again() {
 #[test]
 fn the_reference_names_every_setting_once() {
     let all = reference();
-    let tables = [Emf::FIELDS.len(), Tracing::FIELDS.len(), Jwt::FIELDS.len()];
+    let tables = [
+        Console::FIELDS.len(),
+        Emf::FIELDS.len(),
+        Tracing::FIELDS.len(),
+        Jwt::FIELDS.len(),
+        Oidc::FIELDS.len(),
+    ];
     assert_eq!(all.len(), Settings::FIELDS.len() - tables.len() + tables.iter().sum::<usize>());
     let slots = all.iter().find(|one| one.name == "push_slots").unwrap();
     assert_eq!((slots.variable.as_str(), slots.default.as_str()), ("TIDEGATE_PUSH_SLOTS", "256"));

@@ -4,13 +4,16 @@ use std::ops::RangeInclusive;
 
 use url::Url;
 
-use super::{Emf, Jwt, Settings, Tracing};
+use super::{Console, Emf, Jwt, Oidc, Settings, Tracing};
 use tidegate_backends::sealed::Keys;
 use tidegate_core::{
     target::{Push, signature::Secret},
     time::Seconds,
     validate::check_headers,
 };
+
+/// Most other servers that a console has links to.
+const MAX_SERVERS: usize = 50;
 
 /// A setting has an invalid value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -110,13 +113,11 @@ impl Settings {
         if let Some(target) = &self.default_target {
             self.validate_target(target)?;
         }
-        if self.dashboard_title.chars().count() > 100 {
-            return fault("dashboard_title", "must have at most 100 characters");
-        }
-        web("dashboard_page_url", self.dashboard_page_url.as_ref())?;
+        self.console.validate()?;
         self.emf.validate()?;
         self.tracing.validate()?;
-        self.jwt.validate()
+        self.jwt.validate()?;
+        self.oidc.validate(&self.jwt)
     }
 
     fn validate_target(&self, target: &Push) -> Result<(), Fault> {
@@ -138,6 +139,34 @@ impl Settings {
             Some(bad) => fault("default_target.signing_secret", format!("cannot be used: {bad}")),
             None => Ok(()),
         }
+    }
+}
+
+impl Console {
+    /// Whether every option is within its bounds.
+    ///
+    /// # Errors
+    ///
+    /// The first [`Fault`].
+    pub(crate) fn validate(&self) -> Result<(), Fault> {
+        if self.title.chars().count() > 100 {
+            return fault("console.title", "must have at most 100 characters");
+        }
+        web("console.page_url", self.page_url.as_ref())?;
+        if let Some(pattern) = &self.trace_url {
+            let setting = "console.trace_url";
+            if !pattern.contains("{trace_id}") {
+                return fault(setting, "must contain {trace_id}");
+            }
+            match pattern.replace("{trace_id}", "0").parse::<Url>() {
+                Ok(url) => web(setting, Some(&url))?,
+                Err(_) => return fault(setting, "must be a URL"),
+            }
+        }
+        if self.servers.len() > MAX_SERVERS {
+            return fault("console.servers", format!("must have at most {MAX_SERVERS} entries"));
+        }
+        self.servers.values().try_for_each(|url| web("console.servers", Some(url)))
     }
 }
 
@@ -183,6 +212,28 @@ impl Jwt {
                 fault(names[missing], "must be given if any other of `jwt` is")
             }
             _ if self.scope_claim.is_empty() => fault("jwt.scope_claim", "must name a claim"),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Oidc {
+    fn validate(&self, jwt: &Jwt) -> Result<(), Fault> {
+        let is_text = |text: &str| (1..=1024).contains(&text.len());
+        match &self.client_id {
+            Some(id) if !is_text(id) => fault("oidc.client_id", "must have 1 to 1024 bytes"),
+            Some(_) if jwt.issuer.is_none() => {
+                fault("oidc.client_id", "needs the settings of `jwt`")
+            }
+            None if self.client_secret.is_some() => {
+                fault("oidc.client_secret", "must not be given without oidc.client_id")
+            }
+            _ if self.client_secret.as_deref().is_some_and(|secret| !is_text(secret)) => {
+                fault("oidc.client_secret", "must have 1 to 1024 bytes")
+            }
+            _ if !self.scopes.split(' ').any(|scope| scope == "openid") => {
+                fault("oidc.scopes", "must have the scope openid")
+            }
             _ => Ok(()),
         }
     }

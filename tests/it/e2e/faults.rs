@@ -14,7 +14,7 @@ use tidegate_engine::{Ports, memory::MemoryWorkQueue};
 use tidegate_server::{
     Server,
     auth::{Anonymous, BuiltIn},
-    dashboard::DashboardOptions,
+    dashboard::ConsoleOptions,
     handlers::{self, ApiOptions},
 };
 use tokio::task::JoinHandle;
@@ -81,7 +81,9 @@ async fn bounded(dir: &std::path::Path, pages: u32) -> (Server, Api, JoinHandle<
         clock: Arc::new(SystemClock),
         body_timeout: Duration::from_secs(30),
         max_data_bytes: 1 << 20,
-        dashboard: DashboardOptions { title: "test".into(), embed: None },
+        console: ConsoleOptions::default(),
+        sign_in: None,
+        settings: Vec::new(),
         log_traffic: false,
         allow_unencrypted_proxy: false,
         metrics: None,

@@ -112,6 +112,13 @@ impl Tour<'_> {
         let listed = self.ask(M::GET, "/v1/queues", &[], none.clone(), 200).await;
         assert!(listed["queues"].as_array().unwrap().iter().any(|listed| listed["name"] == queue));
 
+        let settings = self.ask(M::GET, "/v1/settings", &[], none.clone(), 200).await;
+        assert!(settings["settings"].as_array().unwrap().iter().any(|of| of["from"] == "argument"));
+        let session = self.ask(M::GET, "/v1/session", &[], none.clone(), 200).await;
+        assert_eq!(session["authenticated"], true);
+        let overview = self.ask(M::GET, "/v1/overview", &[], none.clone(), 200).await;
+        assert!(overview["queues"].as_array().unwrap().iter().any(|of| of["name"] == queue));
+
         let types = "/v1/job-types/{type}";
         assert_eq!(
             self.ask(M::PUT, types, &[kind], json!({"queue": queue}), 201).await["queue"],
@@ -180,6 +187,14 @@ impl Tour<'_> {
         let explained =
             self.ask(M::GET, "/v1/queues/{queue}/explain", &[queue], none.clone(), 200).await;
         assert_eq!(explained["held"][0]["kind"], "worker", "{explained}");
+        let what_if = json!({
+            "over_seconds": 600, "queue": {"concurrency": 1}, "types": {kind: {"max_attempts": 3}},
+            "throttler_version": null, "by": "attribute.tenant", "workers": 2,
+        });
+        let simulate = "/v1/queues/{queue}/simulate";
+        let simulated = self.ask(M::POST, simulate, &[queue], what_if, 200).await;
+        assert_eq!((&simulated["jobs"], &simulated["recorded"]), (&json!(3), &Value::Null));
+        assert_eq!(simulated["changed"]["series"]["points"][0]["limit"], 1, "{simulated}");
         assert_eq!(
             self.ask(M::DELETE, one, &[kind, own], none.clone(), 200).await["state"],
             "cancelled"
@@ -412,6 +427,17 @@ impl Tour<'_> {
             letters.push(answer["outcomes"][0]["letter"].as_str().unwrap().to_owned());
         }
         self.seen.insert("post /v1/events".into());
+        let event =
+            json!({"specversion": "1.0", "id": "4", "source": "/tour", "type": tag, "data": "x"});
+        let (media, bytes) = match self.media {
+            "application/json" => ("application/cloudevents+json", event.to_string().into_bytes()),
+            _ => ("application/cloudevents+msgpack", rmp_serde::to_vec(&event).unwrap()),
+        };
+        let path = format!("/v1/triggers/{name}/test");
+        let headers = [("content-type", media), ("accept", self.media)];
+        let would = self.api.send(M::POST, &path, &headers, bytes).await.is(200);
+        assert_eq!(would["action"], "dead_lettered", "{would}");
+        self.seen.insert("post /v1/triggers/{trigger}/test".into());
         let listed =
             self.ask(M::GET, "/v1/dead-letters", &["?trigger=", name], none.clone(), 200).await;
         assert_eq!(listed["dead_letters"].as_array().unwrap().len(), 3);

@@ -16,8 +16,8 @@ use crate::cli::{Context, ExitCode, UsageError, args};
 use plugins::Given;
 use tidegate_core::job::retry::Retry;
 use tidegate_engine::simulate::{
-    self, Agreement, By, Difference, Plugins, Scenario, Simulation, SimulationReport, picture,
-    scenario::Outcomes,
+    self, Agreement, By, Difference, GoesOn, Plugins, Scenario, Simulation, SimulationReport,
+    picture, scenario::Outcomes,
 };
 
 /// The options of `tidegate plugin simulate`.
@@ -293,9 +293,11 @@ async fn simulated(
     ctx: &Context,
 ) -> anyhow::Result<Simulation> {
     let bar = ctx.progress(scenario.job_count(), "simulated jobs");
-    let done =
-        simulate::simulate(scenario, plugins, by.clone(), &mut |ended| bar.set_position(ended))
-            .await;
+    let done = simulate::simulate(scenario, plugins, by.clone(), &mut |ended| {
+        bar.set_position(ended);
+        GoesOn::Continue(())
+    })
+    .await;
     bar.finish_and_clear();
     Ok(done?)
 }

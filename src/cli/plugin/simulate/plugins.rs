@@ -1,6 +1,6 @@
 //! The components of a simulation, compiled in this process.
 
-use std::{path::Path, sync::Arc};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use anyhow::Context as _;
 use object_store::memory::InMemory;
@@ -57,7 +57,8 @@ pub(super) async fn plugins(
     };
     let metered = Arc::clone(&host);
     let meter = Arc::new(move |plugin: &Plugin| metered.last(&plugin.name));
-    Ok(Plugins { policy: host, objects, throttler, retry, meter: Some(meter) })
+    let strategies = BTreeMap::new();
+    Ok(Plugins { policy: host, objects, throttler, retry, strategies, meter: Some(meter) })
 }
 
 /// Returns the throttler of the scenario's queue, with the configuration in `given` if there is

@@ -209,6 +209,7 @@ fn below(report: &SimulationReport, of: &str, look: OutputStyle) -> Vec<String> 
         Over::Duration => "its duration has passed",
         Over::Stalled => "the waiting jobs can never start",
         Over::Ticks => "it reached the maximum number of ticks",
+        Over::Stopped => "it was stopped",
     };
     let mut parts = vec![format!(
         "{of}over after {} s: {over}. {} ticks",

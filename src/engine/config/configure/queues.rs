@@ -13,6 +13,18 @@ use tidegate_core::{
     validate,
 };
 
+/// A queue as it is to be, before it is written.
+struct AlteredQueue {
+    /// It has the stored version.
+    item: QueueItem,
+    /// The stored version, 0 of a new queue.
+    was: u64,
+    /// Whether the stored configuration cannot be read.
+    replaces_unreadable: bool,
+    /// The writes to commit with it.
+    writes: Vec<Write>,
+}
+
 impl Catalog {
     /// The configuration of a queue. The default queue has one even if it was never set.
     ///
@@ -72,6 +84,26 @@ impl Engine {
         self.alter_queue(name, if_match, unreadable, change).await
     }
 
+    /// What [`Self::put_queue`] would store. Nothing is changed: the version is the stored one, 0
+    /// of a new queue.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::put_queue`].
+    pub async fn preview_queue(
+        &self,
+        name: &QueueName,
+        config: QueueConfig,
+        if_match: Option<u64>,
+    ) -> Result<QueueItem, Error> {
+        validate::check_queue(&config).map_err(fault)?;
+        refuse_reserved(name.is_internal())?;
+        let catalog = self.catalog().await?;
+        let change = |item| QueueItem { config: config.clone(), ..item };
+        let altered = self.altered_queue(&catalog, name, if_match, Unreadable::Refuse, &change);
+        Ok(altered.await?.item)
+    }
+
     /// Pauses or resumes a queue.
     ///
     /// # Errors
@@ -92,17 +124,8 @@ impl Engine {
     ) -> Result<(QueueItem, bool), Error> {
         for _ in 0..MAX_CONFLICT_RETRIES {
             let catalog = self.catalog().await?;
-            let current = catalog.queues.get(name);
-            let version = current.map(|item| item.version);
-            let was =
-                catalog.version_to_replace(ItemKind::Queue, name.as_str(), version, unreadable)?;
-            let replaces_unreadable = was > 0 && current.is_none();
-            if if_match.is_some_and(|version| version != was) {
-                return Err(Error::Stale { version: was });
-            }
-            let missing = || QueueItem { paused: replaces_unreadable, ..QueueItem::default() };
-            let mut item = change(current.cloned().unwrap_or_else(missing));
-            let mut writes = self.check_throttler(&catalog, current, &item).await?;
+            let AlteredQueue { mut item, was, replaces_unreadable, mut writes } =
+                self.altered_queue(&catalog, name, if_match, unreadable, &change).await?;
             item.version = self.next_version(name, was).await?;
             writes.push(queue_write(name, was, &item)?);
             if self.write_items(writes).await? {
@@ -114,6 +137,29 @@ impl Engine {
             }
         }
         Err(contended(name.as_str()))
+    }
+
+    /// A queue after `change`, before it is written.
+    async fn altered_queue(
+        &self,
+        catalog: &Catalog,
+        name: &QueueName,
+        if_match: Option<u64>,
+        unreadable: Unreadable,
+        change: &impl Fn(QueueItem) -> QueueItem,
+    ) -> Result<AlteredQueue, Error> {
+        let current = catalog.queues.get(name);
+        let version = current.map(|item| item.version);
+        let was =
+            catalog.version_to_replace(ItemKind::Queue, name.as_str(), version, unreadable)?;
+        let replaces_unreadable = was > 0 && current.is_none();
+        if if_match.is_some_and(|version| version != was) {
+            return Err(Error::Stale { version: was });
+        }
+        let missing = || QueueItem { paused: replaces_unreadable, ..QueueItem::default() };
+        let item = change(current.cloned().unwrap_or_else(missing));
+        let writes = self.check_throttler(catalog, current, &item).await?;
+        Ok(AlteredQueue { item, was, replaces_unreadable, writes })
     }
 
     /// Checks a throttler that is new to its queue. Returns the writes to commit with the queue.

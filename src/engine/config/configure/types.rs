@@ -61,6 +61,36 @@ impl Engine {
         Err(contended(name.as_str()))
     }
 
+    /// What [`Self::put_type`] would store. Nothing is changed: the version is the stored one, 0 of
+    /// a new type.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::put_type`].
+    pub async fn preview_type(
+        &self,
+        name: &TypeName,
+        config: TypeConfig,
+        if_match: Option<u64>,
+    ) -> Result<TypeItem, Error> {
+        let config = self.accepted_type(name, config)?;
+        let catalog = self.catalog().await?;
+        catalog.refuse_unreadable(ItemKind::Type, name.as_str())?;
+        let current = catalog.types.get(name);
+        let version = current.map_or(0, |item| item.version);
+        if if_match.is_some_and(|if_match| if_match != version) {
+            return Err(Error::Stale { version });
+        }
+        self.expect_queue(&config.queue).await?;
+        if current.is_none_or(|item| item.config.retry != config.retry) {
+            self.take_retry(&catalog, &config.retry).await?;
+        }
+        if current.is_some_and(|item| item.config.queue != config.queue) {
+            self.refuse_live(Some(name), None, ErrorCode::TypeHasLiveJobs).await?;
+        }
+        Ok(TypeItem { config, version, leaving: false })
+    }
+
     /// Sets the configuration of a type whose stored one cannot be read, for example because the
     /// key of its secrets is lost. Another type is set as by [`Self::put_type`].
     ///

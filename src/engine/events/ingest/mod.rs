@@ -36,6 +36,8 @@ pub struct Ingested {
     pub id: String,
     /// Its source.
     pub source: String,
+    /// Its type.
+    pub event_type: String,
     /// The result of each trigger, by name; empty if none matched.
     pub outcomes: Vec<Applied>,
 }
@@ -174,6 +176,7 @@ impl Engine {
             Ok(Ingested {
                 id: event.id.clone(),
                 source: event.source.clone(),
+                event_type: event.event_type.clone(),
                 outcomes: Vec::new(),
             })
         };
@@ -192,8 +195,8 @@ impl Engine {
         let mut tasks: Vec<Task<'_>> = decided.into_iter().map(task).collect();
         let events = [event];
         let mut ingestion = self.apply(&events, &mut tasks).await;
-        let [Event { id, source, .. }] = events;
-        ingestion.answers = vec![Ok(Ingested { id, source, outcomes: Vec::new() })];
+        let [Event { id, source, event_type, .. }] = events;
+        ingestion.answers = vec![Ok(Ingested { id, source, event_type, outcomes: Vec::new() })];
         answer(&mut ingestion.answers, tasks);
         ingestion
     }

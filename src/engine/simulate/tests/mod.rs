@@ -21,7 +21,9 @@ fn scenario(json: &Value) -> Scenario {
 }
 
 async fn with(json: &Value, plugins: &Plugins) -> Simulation {
-    simulate(&scenario(json), plugins, By::named("region"), &mut |_| ()).await.unwrap()
+    simulate(&scenario(json), plugins, By::named("region"), &mut |_| GoesOn::Continue(()))
+        .await
+        .unwrap()
 }
 
 async fn run(json: Value) -> SimulationReport {

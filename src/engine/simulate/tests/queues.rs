@@ -2,10 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::{run, shared_queue, shares, throttled, unmet, with};
+use super::{run, scenario, shared_queue, shares, throttled, unmet, with};
 use crate::simulate::{
-    Plugins, SimulationReport, picture,
+    By, GoesOn, Plugins, SimulationReport, picture,
     report::{Over, Waits},
+    simulate,
+    summary::{PARTS, Percentiles},
 };
 use tidegate_core::port::policy::Action;
 
@@ -194,4 +196,42 @@ async fn outcomes_of_a_trace_may_depend_on_the_time() {
         let report = run(json).await;
         assert_eq!(report.all.failed, failed, "both start at once, by {outcomes}");
     }
+}
+
+#[tokio::test]
+async fn a_summary_has_the_delays_the_backlog_and_the_shares() {
+    let json = json!({
+        "queue": {"concurrency": 1},
+        "arrivals": [
+            {"type": "t", "count": 3, "attributes": {"region": "east"}},
+            {"type": "t", "count": 1, "from_seconds": 1, "attributes": {"region": "west"}},
+        ],
+        "service": [{"seconds": 10}],
+    });
+    let summary = with(&json, &Plugins::default()).await.summary;
+    assert_eq!((summary.jobs, summary.finished, summary.failed), (4, 4, 0));
+    let Percentiles { p50, p99, .. } = summary.start_delay_seconds;
+    assert_eq!((p50, p99), (10.0, 29.0));
+    assert_eq!(summary.run_seconds, Percentiles { p50: 10.0, p95: 10.0, p99: 10.0 });
+    assert_eq!((summary.seconds, summary.drained_after_seconds), (40.0, Some(40.0)));
+    assert_eq!((summary.utilization, summary.stopped_early), (Some(1.0), false));
+    assert_eq!(summary.waiting.len(), PARTS);
+    let at = |seconds: usize| (summary.waiting[seconds * 3], summary.running[seconds * 3]);
+    assert_eq!((at(0), at(5), at(15), at(35)), ((2, 1), (3, 1), (2, 1), (0, 1)));
+    let groups: Vec<_> = summary.groups.iter().map(|of| (of.value.as_str(), of.share)).collect();
+    assert_eq!(groups, [("east", 0.75), ("west", 0.25)]);
+}
+
+#[tokio::test]
+async fn a_simulation_ends_when_its_caller_stops_it() {
+    let json = json!({
+        "queue": {"concurrency": 1}, "arrivals": [{"type": "t", "count": 2000}],
+        "service": [{"seconds": 1}],
+    });
+    let scenario = scenario(&json);
+    let mut stop = |_| GoesOn::Break(());
+    let stopped = simulate(&scenario, &Plugins::default(), By::Type, &mut stop).await.unwrap();
+    assert_eq!(stopped.report.over, Over::Stopped);
+    assert!(stopped.summary.stopped_early && stopped.summary.finished < 2000);
+    assert_eq!(stopped.summary.drained_after_seconds, None);
 }

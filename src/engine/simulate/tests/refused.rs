@@ -3,14 +3,17 @@
 use serde_json::{Value, json};
 
 use super::scenario;
-use crate::simulate::{By, Plugins, Scenario, simulate};
+use crate::simulate::{By, GoesOn, Plugins, Scenario, simulate};
 
 #[tokio::test]
 async fn a_refused_job_is_named_in_the_error() {
     let json =
         json!({"queue": {"concurrency": 2}, "arrivals": [{"type": "t", "count": 1, "weight": 5}]});
     let refused =
-        simulate(&scenario(&json), &Plugins::default(), By::Type, &mut |_| ()).await.err().unwrap();
+        simulate(&scenario(&json), &Plugins::default(), By::Type, &mut |_| GoesOn::Continue(()))
+            .await
+            .err()
+            .unwrap();
     assert_eq!(
         refused.to_string(),
         "job job-1 is refused: weight: 5 is over the limit 2 of queue simulated"
@@ -96,7 +99,10 @@ async fn two_jobs_of_one_id_are_refused() {
     let job = json!({"id": "a", "type": "t", "at_seconds": 0});
     let json = json!({"jobs": [job, job]});
     let refused =
-        simulate(&scenario(&json), &Plugins::default(), By::Type, &mut |_| ()).await.err().unwrap();
+        simulate(&scenario(&json), &Plugins::default(), By::Type, &mut |_| GoesOn::Continue(()))
+            .await
+            .err()
+            .unwrap();
     assert_eq!(refused.to_string(), "jobs: two jobs have the id a");
 }
 

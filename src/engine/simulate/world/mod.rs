@@ -19,6 +19,7 @@ pub(super) use setup::run;
 
 use self::attempts::{Attempt, AttemptsByTime};
 use super::{
+    GoesOn,
     arrivals::ArrivingJob,
     policies::{Plugins, SeenDecisions},
     record::Recording,
@@ -105,7 +106,10 @@ struct World<'a> {
 
 impl World<'_> {
     /// Advances from event to event until the end.
-    async fn run_to_end(&mut self, progress: &mut (dyn FnMut(u64) + Send)) -> Result<Over, Failed> {
+    async fn run_to_end(
+        &mut self,
+        progress: &mut (dyn FnMut(u64) -> GoesOn + Send),
+    ) -> Result<Over, Failed> {
         let end = self.scenario.start + self.scenario.duration_seconds.duration();
         let total = self.arriving.len() as u64;
         loop {
@@ -139,8 +143,10 @@ impl World<'_> {
             self.tick_at = self.tick_at.map(|at| at.max(free_at));
             if self.tick_at.is_some_and(|at| at <= now) {
                 self.tick(now).await?;
-                if self.ticks.is_multiple_of(TICKS_PER_PROGRESS_REPORT) {
-                    progress(self.record.lock().ended);
+                if self.ticks.is_multiple_of(TICKS_PER_PROGRESS_REPORT)
+                    && progress(self.record.lock().ended).is_break()
+                {
+                    return Ok(Over::Stopped);
                 }
                 if self.ticks >= MAX_TICKS {
                     return Ok(Over::Ticks);

@@ -13,6 +13,7 @@ use crate::{
     memory::{FakeClock, MemoryWorkQueue, SeededEntropy},
     plugins::registry::Stage,
     simulate::{
+        GoesOn,
         arrivals::{self, ArrivingJob},
         policies::{ObservedPolicy, Plugins, SeenDecisions},
         record::{By, Recording},
@@ -45,7 +46,7 @@ pub(in crate::simulate) async fn run(
     scenario: &Scenario,
     plugins: &Plugins,
     by: By,
-    progress: &mut (dyn FnMut(u64) + Send),
+    progress: &mut (dyn FnMut(u64) -> GoesOn + Send),
 ) -> Result<FinishedRun, Failed> {
     scenario.check()?;
     let arriving = arrivals::arriving(scenario);
@@ -99,6 +100,10 @@ impl World<'_> {
                 let pushed = self.engine.push_plugin(&strategy, version.clone(), Stage::Live).await;
                 pushed.map_err(refused(format!("plugin {strategy}")))?;
             }
+        }
+        for (strategy, version) in &self.plugins.strategies {
+            let pushed = self.engine.push_plugin(strategy, version.clone(), Stage::Live).await;
+            pushed.map_err(refused(format!("plugin {strategy}")))?;
         }
         self.engine.put_queue(name, queue, None).await.map_err(refused(format!("queue {name}")))?;
         for job_type in &self.types {

@@ -161,8 +161,24 @@ impl JwtAuthenticator {
         Ok(published.keys.into_iter().filter_map(key).collect())
     }
 
-    /// The caller of a token with these claims, whose signature is valid.
-    fn principal(&self, claims: &Map<String, Value>) -> Result<Principal, AuthError> {
+    /// The `iss` of the tokens.
+    pub fn issuer(&self) -> &str {
+        &self.issuer
+    }
+
+    /// The `aud` of the tokens.
+    pub fn audience(&self) -> &str {
+        &self.audience
+    }
+
+    /// The scopes in the claims of a token.
+    pub fn scopes_of(&self, claims: &Map<String, Value>) -> Scopes {
+        let scopes = claims.get(&self.scope_claim).or_else(|| claims.get("scp"));
+        scopes.map(scopes_of).unwrap_or_default()
+    }
+
+    /// Checks the issuer and the times of a token with these claims, whose signature is valid.
+    fn check(&self, claims: &Map<String, Value>) -> Result<(), AuthError> {
         // The library also takes a list with the issuer among others (RFC 7519, 4.1.1: one text).
         if claims.get("iss").and_then(Value::as_str) != Some(&self.issuer) {
             return Err(AuthError::refused("the token is of another issuer"));
@@ -180,18 +196,19 @@ impl JwtAuthenticator {
         if claims.contains_key("nbf") && instant("nbf").is_none_or(|start| start > now + LEEWAY) {
             return Err(AuthError::refused("the token is not valid yet"));
         }
-        let name = claims.get("sub").and_then(Value::as_str).unwrap_or(Principal::UNNAMED);
-        let name = name.to_owned();
-        let scopes = claims.get(&self.scope_claim).or_else(|| claims.get("scp"));
-        let scopes = scopes.map(scopes_of).unwrap_or_default();
-        Ok(Principal { name, scopes, bounds: Arc::default() })
+        Ok(())
     }
-}
 
-#[async_trait]
-impl Authenticate for JwtAuthenticator {
-    async fn authenticate(&self, credentials: &Credentials) -> Result<Principal, AuthError> {
-        let token = credentials.secret().ok_or_else(|| AuthError::refused("a token is needed"))?;
+    /// The claims of a token for `audience` that the provider has signed, and that is valid now.
+    ///
+    /// # Errors
+    ///
+    /// [`AuthError`].
+    pub async fn verify(
+        &self,
+        token: &str,
+        audience: &str,
+    ) -> Result<Map<String, Value>, AuthError> {
         let header =
             decode_header(token).map_err(|_| AuthError::refused("the token cannot be read"))?;
         if !ALGORITHMS.contains(&header.alg) {
@@ -202,15 +219,18 @@ impl Authenticate for JwtAuthenticator {
         }
         let mut validation = Validation::new(header.alg);
         validation.set_issuer(&[&self.issuer]);
-        validation.set_audience(&[&self.audience]);
+        validation.set_audience(&[audience]);
         validation.set_required_spec_claims(&["exp", "iss", "aud"]);
-        // `principal` checks times, by the clock port.
+        // `check` checks times, by the clock port.
         validation.validate_exp = false;
         for key in self.keys(&header).await? {
             match decode::<Map<String, Value>>(token, &key, &validation)
                 .map_err(jsonwebtoken::errors::Error::into_kind)
             {
-                Ok(token) => return self.principal(&token.claims),
+                Ok(token) => {
+                    self.check(&token.claims)?;
+                    return Ok(token.claims);
+                }
                 Err(ErrorKind::InvalidIssuer) => {
                     return Err(AuthError::refused("the token is of another issuer"));
                 }
@@ -224,6 +244,17 @@ impl Authenticate for JwtAuthenticator {
             }
         }
         Err(AuthError::refused("the token is not signed by a known key"))
+    }
+}
+
+#[async_trait]
+impl Authenticate for JwtAuthenticator {
+    async fn authenticate(&self, credentials: &Credentials) -> Result<Principal, AuthError> {
+        let token = credentials.secret().ok_or_else(|| AuthError::refused("a token is needed"))?;
+        let claims = self.verify(token, &self.audience).await?;
+        let name = claims.get("sub").and_then(Value::as_str).unwrap_or(Principal::UNNAMED);
+        let (name, scopes) = (name.to_owned(), self.scopes_of(&claims));
+        Ok(Principal { name, scopes, bounds: Arc::default() })
     }
 }
 

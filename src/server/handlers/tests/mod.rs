@@ -5,6 +5,7 @@ mod document;
 mod envelope;
 mod live;
 mod schedules;
+mod sign_in;
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,7 +20,7 @@ use tower::ServiceExt as _;
 use super::{ApiOptions, host::Hosts, wrapped};
 use crate::{
     auth::{AuthError, Authenticate, Bounds, Credentials, Principal, Scopes},
-    dashboard::DashboardOptions,
+    dashboard::ConsoleOptions,
 };
 use tidegate_backends::system::SystemClock;
 use tidegate_engine::memory::SeededEntropy;
@@ -62,7 +63,9 @@ fn options() -> Arc<ApiOptions> {
         clock: Arc::new(SystemClock),
         body_timeout: Duration::from_secs(30),
         max_data_bytes: 1000,
-        dashboard: DashboardOptions::default(),
+        console: ConsoleOptions::default(),
+        sign_in: None,
+        settings: Vec::new(),
         log_traffic: true,
         allow_unencrypted_proxy: false,
         metrics: None,

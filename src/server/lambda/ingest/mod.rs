@@ -29,7 +29,7 @@ use serde_json::{Value, json, value::RawValue};
 use tokio::sync::OnceCell;
 use tower::ServiceExt;
 
-use super::http::router;
+use super::http::{ApiFunction, router};
 use crate::telemetry::function::Metrics;
 use crate::{auth::TokenItem, runtime::Server};
 use record::{Record, RedeliveryScope, too_large};
@@ -80,10 +80,13 @@ impl Ingest {
     pub async fn call(&self, payload: Box<RawValue>) -> Result<Value, IngestFailed> {
         match source::read(&Bytes::from(String::from(Box::<str>::from(payload)))) {
             Invocation::Request(request) => {
-                let most = self.server.engine().rules().max_data_bytes;
-                let api = self.api.get_or_init(|| {
-                    router(self.server.clone(), most, self.first.clone(), Metrics::off())
-                });
+                let options = ApiFunction {
+                    max_data_bytes: self.server.engine().rules().max_data_bytes,
+                    first_token: self.first.clone(),
+                    ..ApiFunction::default()
+                };
+                let api =
+                    self.api.get_or_init(|| router(self.server.clone(), options, Metrics::off()));
                 let Ok(answer) = api.await.clone().oneshot(*request).await;
                 Ok(proxy::answer(answer).await)
             }

@@ -90,6 +90,7 @@ pub(super) async fn push(
 async fn apply_end_event(inner: &Arc<Inner>, job: &Job) -> ReportOutcome {
     let ingestion = inner.engine.ingest_end(job).await;
     metrics::ingested(&ingestion.answers);
+    inner.record_trigger_actions(&ingestion.answers);
     inner.on_events(&ingestion.enqueued, &ingestion.changed);
     match ingestion.answers.into_iter().find_map(Result::err) {
         None => ReportOutcome::Succeeded { result: None },

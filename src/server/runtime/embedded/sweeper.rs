@@ -1,7 +1,7 @@
 //! The sweeper: expiry, deadlines, ended leases, retention, retry decisions and pending replies.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, HashMap},
     sync::Arc,
     time::Duration,
 };
@@ -13,18 +13,15 @@ use crate::{
     telemetry::metrics,
 };
 use tidegate_core::{
-    job::{Job, PluginName, QueueName, TypeName},
-    port::job_store::{Depth, StateFilter},
+    job::{Job, PluginName},
     time::Timestamp,
 };
-use tidegate_engine::{Error, jobs::phases::PhaseCounts, plugins::retry_decisions::by_strategy};
+use tidegate_engine::{Error, plugins::retry_decisions::by_strategy};
 
 /// The longest time between two sweeps: another process may write a job that is due earlier.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// How often depths are measured.
 const DEPTH_INTERVAL: Duration = Duration::from_secs(2);
-/// Most jobs due later that a measurement reads, of all queues together; at least 10 of each queue.
-const MAX_MEASURED_LATER: u32 = 10_000;
 /// How often a page of the pending replies is matched, and expired ones are dropped.
 const REPLY_INTERVAL: Duration = Duration::from_secs(1);
 /// Most retry strategies that are called at once.
@@ -117,67 +114,13 @@ impl Sweeper {
 
     /// Records how many jobs there are, and how long the oldest one of each queue has been due.
     async fn measure_depths(&mut self, inner: &Arc<Inner>) -> Result<(), Error> {
-        let depths = inner.engine.ports().store.depth(None).await?.counts;
-        let counts = self.measure_phases(inner, &depths).await;
-        let uncounted: BTreeSet<QueueName> = depths
-            .iter()
-            .map(|depth| &depth.queue)
-            .filter(|queue| !counts.contains_key(*queue))
-            .cloned()
-            .collect();
-        let mut types: BTreeMap<QueueName, Vec<TypeName>> = BTreeMap::new();
-        let mut running: BTreeMap<QueueName, u64> = BTreeMap::new();
-        for depth in depths.into_iter().filter(|depth| depth.jobs > 0) {
-            match depth.state {
-                StateFilter::Scheduled => {
-                    types.entry(depth.queue).or_default().push(depth.job_type);
-                }
-                StateFilter::Running => *running.entry(depth.queue).or_default() += depth.jobs,
-                StateFilter::Ended(_) => {}
-            }
-        }
-        let mut weights = BTreeMap::new();
-        for (queue, jobs) in &mut running {
-            // The ticks of a queue with a ledger record its weight.
-            let granted = inner.queue_snapshot(queue).await?.running_weight;
-            *jobs = match granted {
-                Some(_) => 0,
-                None => inner.engine.running_weight(queue, *jobs).await?,
-            };
-            weights.insert(queue.clone(), granted.unwrap_or(*jobs));
-        }
-        inner.measured(&*inner.engine.catalog().await?, &counts, &weights, &uncounted);
-        running.retain(|_, weight| *weight > 0);
-        self.gauges.weights(&running);
-        let now = inner.engine.now();
-        let oldest = inner.engine.oldest_due(types, now).await?;
-        self.gauges.oldest_due(&oldest, now);
+        let measured = inner.measure().await?;
+        self.gauges.jobs(&measured.counts);
+        self.gauges.weights(&measured.weights_without_ledger);
+        self.gauges.oldest_due(&measured.oldest_due, inner.engine.now());
+        inner.measured(&*inner.engine.catalog().await?, &measured);
+        inner.measurement.set(measured);
         Ok(())
-    }
-
-    /// Records how many jobs there are in each phase.
-    async fn measure_phases(
-        &mut self,
-        inner: &Arc<Inner>,
-        depths: &[Depth],
-    ) -> BTreeMap<QueueName, PhaseCounts> {
-        let mut queues: BTreeMap<&QueueName, Vec<Depth>> = BTreeMap::new();
-        for depth in depths {
-            queues.entry(&depth.queue).or_default().push(depth.clone());
-        }
-        let share = MAX_MEASURED_LATER / queues.len().max(1) as u32;
-        let most = share.clamp(10, 1000);
-        let (now, mut counts) = (inner.engine.now(), BTreeMap::new());
-        for (queue, depths) in queues {
-            match inner.engine.count_phases(queue, &depths, None, now, most).await {
-                Ok(of_queue) => {
-                    counts.insert(queue.clone(), of_queue);
-                }
-                Err(error) => tracing::warn!(%queue, %error, "its jobs by phase cannot be counted"),
-            }
-        }
-        self.gauges.jobs(&counts);
-        counts
     }
 
     /// Calls retry strategies in turn, each at most once at a time.

@@ -14,22 +14,24 @@
 //!
 //! Nothing depends on the history. A step whose record is lost is missing after a restart.
 
+mod overview;
 mod recorder;
 mod steps;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, HashMap},
     time::Duration,
 };
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
+pub(super) use self::overview::QueueHour;
 use self::{
     recorder::Recorder,
     steps::{Depth, Point, SPAN, Series, Steps},
 };
-use super::{Inner, Server};
+use super::{Inner, Server, measurement::Measurement};
 use crate::telemetry::metrics;
 use tidegate_api::{History as HistoryView, HistoryPoint, Quantiles, Throughput};
 use tidegate_core::{
@@ -121,6 +123,12 @@ fn read(record: &Record) -> Option<(Timestamp, Vec<StoredPoint>)> {
 }
 
 impl State {
+    /// Since when this process knows what happened, at `now`. The sweep of a serverless deployment
+    /// has stored steps since long before this process began.
+    fn known_since(&self, now: Timestamp, is_serverless: bool) -> Timestamp {
+        self.since.filter(|_| !is_serverless).unwrap_or(now - SPAN)
+    }
+
     /// Adds a step that a record has.
     fn add(&mut self, at: Timestamp, points: Vec<StoredPoint>) {
         if self.steps.latest_at().is_some_and(|latest| latest >= at) {
@@ -177,17 +185,12 @@ impl Inner {
         }
     }
 
-    /// Takes the numbers of jobs that were just counted, and the weights that run in the queues. Those
-    /// of the `uncounted` queues stay.
-    pub(super) fn measured(
-        &self,
-        catalog: &Catalog,
-        counts: &BTreeMap<QueueName, PhaseCounts>,
-        weights: &BTreeMap<QueueName, u64>,
-        uncounted: &BTreeSet<QueueName>,
-    ) {
-        let depths = depths(catalog, counts, weights);
-        self.history.recorder.lock().measured(depths.into_iter().collect(), uncounted);
+    /// Takes the numbers of jobs that were just counted, and the weights that run in the queues.
+    /// Those of the uncounted queues stay.
+    pub(super) fn measured(&self, catalog: &Catalog, measured: &Measurement) {
+        let depths = depths(catalog, &measured.counts, &measured.weights);
+        let depths = depths.into_iter().collect();
+        self.history.recorder.lock().measured(depths, &measured.uncounted);
     }
 
     /// Ends the step under way if its time is over, or in any case if the server stops. The step is
@@ -329,8 +332,7 @@ impl Server {
         }
         let now = self.now();
         let state = self.inner.history.state.lock();
-        // The sweep of a deployment has stored steps since long before this process began.
-        let since = state.since.filter(|_| !is_serverless).unwrap_or(now - SPAN);
+        let since = state.known_since(now, is_serverless);
         Ok(view(&state.steps, &series, (since, now), is_serverless))
     }
 
@@ -419,6 +421,24 @@ impl Server {
     }
 }
 
+fn quantiles(values: [f32; 3]) -> Quantiles {
+    let [p50, p95, p99] = values.map(f64::from);
+    Quantiles { p50, p95, p99 }
+}
+
+/// In how many seconds no job is due or runs any more, if their number goes on to fall from `before`
+/// to `now` in this many seconds. None if it does not fall.
+fn time_to_empty(before: Depth, now: Depth, over_seconds: f64) -> Option<f64> {
+    let due_of = |depth: Depth| f64::from(depth.ready) + f64::from(depth.running);
+    let due = due_of(now);
+    let fallen = (due_of(before) - due) / over_seconds;
+    match due {
+        0.0 => Some(0.0),
+        due if fallen > 0.0 => Some(due / fallen),
+        _ => None,
+    }
+}
+
 /// The history of a series from the first to the second instant, which is now.
 fn view(
     steps: &Steps,
@@ -426,10 +446,6 @@ fn view(
     (since, now): (Timestamp, Timestamp),
     is_swept: bool,
 ) -> HistoryView {
-    let quantiles = |[p50, p95, p99]: [f32; 3]| {
-        let [p50, p95, p99] = [p50, p95, p99].map(f64::from);
-        Quantiles { p50, p95, p99 }
-    };
     let shown = |(at, point): (Timestamp, &Point)| HistoryPoint {
         at,
         enqueued: (!is_swept).then_some(point.enqueued.into()),
@@ -461,16 +477,9 @@ fn view(
         finished_per_second: rate(recent().map(|point| point.finished).sum()),
         failed_per_second: rate(recent().map(|point| point.failed).sum()),
     };
-    let due_of = |depth: Depth| f64::from(depth.ready) + f64::from(depth.running);
-    let due = due_of(steps.depth(series));
     let before = steps.of(series, now).take_while(|(at, _)| *at < begin).last();
-    let before = before.map_or(0.0, |(_, point)| due_of(point.depth));
-    let fallen = (before - due) / over_seconds;
-    let time_to_empty_seconds = match due {
-        0.0 => Some(0.0),
-        due if fallen > 0.0 => Some(due / fallen),
-        _ => None,
-    };
+    let before = before.map_or_else(Depth::default, |(_, point)| point.depth);
+    let time_to_empty_seconds = time_to_empty(before, steps.depth(series), over_seconds);
     let step_seconds = u32::try_from(step.as_secs()).unwrap_or(u32::MAX);
     let from = steps.from(now);
     HistoryView { step_seconds, from, points, throughput, time_to_empty_seconds }

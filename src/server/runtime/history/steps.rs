@@ -137,6 +137,13 @@ impl Steps {
         self.ring.iter().skip_while(move |step| step.at + SPAN <= now)
     }
 
+    /// All points of the hour before `now`, oldest first.
+    pub fn all(&self, now: Timestamp) -> impl Iterator<Item = (Timestamp, &Series, &Point)> {
+        self.recent(now).flat_map(|step| {
+            step.points.iter().map(move |(series, point)| (step.at, &**series, point))
+        })
+    }
+
     /// When the oldest step of the hour before `now` began.
     pub fn from(&self, now: Timestamp) -> Option<Timestamp> {
         self.recent(now).next().map(|step| step.at)

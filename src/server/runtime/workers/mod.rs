@@ -107,6 +107,8 @@ impl Server {
             running: running.get(name).copied().unwrap_or(0),
             draining: is_drained(&catalog, Some(name)),
             seen_at: now,
+            queue: registration.queue,
+            types: registration.types,
         })
     }
 
@@ -154,6 +156,8 @@ impl Server {
                 running: 0,
                 draining: false,
                 seen_at: self.now(),
+                queue: None,
+                types: Vec::new(),
             },
             known => known?,
         };

@@ -327,17 +327,23 @@ impl Workers {
     ) -> Vec<Worker> {
         let known = self.0.lock();
         let named = known.callers.iter().filter_map(|(caller, entry)| match caller {
-            Caller::Named(name) => Some((name, entry.capacity, entry.seen_at)),
+            Caller::Named(name) => {
+                let takes = entry.takes.clone().unwrap_or_default();
+                Some((name, entry.capacity, entry.seen_at, takes))
+            }
             Caller::Unnamed(_) => None,
         });
         let silent = drains.iter().filter(|(name, _)| known.of(name).is_none());
-        let silent = silent.map(|(name, since)| (name, known.capacity(name), *since));
-        let worker = |(name, capacity, seen_at): (&String, Option<u32>, Timestamp)| Worker {
+        let silent =
+            silent.map(|(name, since)| (name, known.capacity(name), *since, Takes::default()));
+        let worker = |(name, capacity, seen_at, takes): (&String, _, _, Takes)| Worker {
             name: name.clone(),
             capacity,
             running: running.get(name).copied().unwrap_or(0),
             draining: drains.contains_key(name),
             seen_at,
+            queue: takes.queue,
+            types: takes.types,
         };
         let listed = |worker: &Worker| {
             worker.draining || worker.running > 0 || now.since(worker.seen_at) < WORKER_EXPIRY

@@ -71,6 +71,14 @@ impl Home {
         self.server.list(&query).await.unwrap();
         (queues, (self.table.bill() - before).reads)
     }
+
+    /// The units of a look at the overview.
+    async fn overview(&self) -> f64 {
+        let before = self.table.bill();
+        let queues = self.server.queues().await.unwrap();
+        self.server.overview(queues).await.unwrap();
+        (self.table.bill() - before).reads
+    }
 }
 
 #[tokio::test]
@@ -85,6 +93,8 @@ async fn an_open_dashboard_costs_cents_a_day() {
         let looks = home.looks().await;
         println!("{jobs} wait: {looks:?} units, {:.2} cents a day", cents(looks));
         assert!(cents(looks) <= most, "{jobs} wait: {looks:?}, {} cents a day", cents(looks));
+        let overview = (home.overview().await, 0.0);
+        assert!(cents(overview) <= most, "{jobs} wait: {overview:?} for an overview");
     }
     let status = home.server.queue_status(&queue).await.unwrap();
     assert_eq!((status.depth["scheduled"], status.depth_at_least), (2000, true));
@@ -110,4 +120,7 @@ async fn a_look_at_idle_queues_reads_next_to_nothing() {
     assert!(statuses.iter().flatten().all(|status| status.counted_at == Some(home.clock.now())));
     let reads = (home.table.bill() - before).reads;
     assert!(statuses.len() == 300 && reads <= 10.0, "{reads} units for 300 idle queues");
+    home.overview().await;
+    let reads = home.overview().await;
+    assert!(reads <= 10.0, "{reads} units for an overview of 300 idle queues");
 }

@@ -31,7 +31,7 @@ fn every_route_is_documented() {
         delete /v1/jobs/{type}/{id}, get /v1/jobs/{type}/{id}, patch /v1/jobs/{type}/{id},
         post /v1/jobs/{type}/{id}, put /v1/jobs/{type}/{id}, get /v1/jobs/{type}/{id}/explain,
         post /v1/jobs/{type}/{id}/heartbeat, get /v1/jobs/{type}/{id}/log,
-        post /v1/jobs/{type}/{id}/replay, get /v1/jobs/{type}/{id}/result, post /v1/leases, get /v1/operations/{id}, get /v1/plugins,
+        post /v1/jobs/{type}/{id}/replay, get /v1/jobs/{type}/{id}/result, post /v1/leases, get /v1/operations/{id}, get /v1/overview, get /v1/plugins,
         delete /v1/plugins/{plugin}, get /v1/plugins/{plugin}, put /v1/plugins/{plugin},
         get /v1/plugins/{plugin}/differences, get /v1/plugins/{plugin}/faults,
         get /v1/plugins/{plugin}/logs, post /v1/plugins/{plugin}/rollback,
@@ -40,12 +40,12 @@ fn every_route_is_documented() {
         get /v1/queues, delete /v1/queues/{queue}, get /v1/queues/{queue}, patch /v1/queues/{queue},
         put /v1/queues/{queue}, get /v1/queues/{queue}/explain, get /v1/queues/{queue}/history, get /v1/job-types/{type}/history, get /v1/stream, post /v1/queues/{queue}/pause,
         post /v1/queues/{queue}/purge,
-        post /v1/queues/{queue}/resume, get /v1/schedules, delete /v1/schedules/{schedule},
+        post /v1/queues/{queue}/resume, post /v1/queues/{queue}/simulate, get /v1/session, get /v1/settings, get /v1/schedules, delete /v1/schedules/{schedule},
         get /v1/schedules/{schedule}, patch /v1/schedules/{schedule}, put /v1/schedules/{schedule},
         post /v1/schedules/{schedule}/pause, post /v1/schedules/{schedule}/resume,
         post /v1/schedules/{schedule}/run, get /v1/tokens, post /v1/tokens, delete /v1/tokens/{id},
         get /v1/triggers, delete /v1/triggers/{trigger}, get /v1/triggers/{trigger},
-        put /v1/triggers/{trigger}, get /v1/workers, delete /v1/workers/{worker},
+        put /v1/triggers/{trigger}, post /v1/triggers/{trigger}/test, get /v1/workers, delete /v1/workers/{worker},
         put /v1/workers/{worker}, post /v1/workers/{worker}/drain,
         post /v1/workers/{worker}/undrain";
     let wanted: BTreeSet<String> =

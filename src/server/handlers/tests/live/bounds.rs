@@ -12,7 +12,15 @@ use tidegate_engine::memory::MemoryStore;
 /// Every scope that a token with bounds can have.
 const SCOPES: &str = "enqueue enqueue:critical work read";
 /// Routes that leave out what is outside the bounds; every other route refuses it.
-const FILTERED: [&str; 4] = ["list_jobs", "list_errors", "list_queues", "list_job_types"];
+const FILTERED: [&str; 6] = [
+    "list_jobs",
+    "list_errors",
+    "list_queues",
+    "list_job_types",
+    "get_overview",
+    // It shows the bounds themselves.
+    "get_session",
+];
 /// Routes about the names of workers, which all callers share. A registration for a queue or a type
 /// has a test of its own.
 const SHARED: [&str; 2] = ["put_worker", "delete_worker"];

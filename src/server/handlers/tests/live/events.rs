@@ -231,3 +231,66 @@ async fn a_dead_letter_is_replayed_by_the_corrected_trigger() {
         404
     );
 }
+
+#[tokio::test]
+async fn a_trigger_shows_what_it_did() {
+    let router = with_trigger().await;
+    let status = async || {
+        let (_, shown) = json(&router, "GET", "/v1/triggers/orders", Value::Null).await;
+        shown["status"].clone()
+    };
+    let new = status().await;
+    assert_eq!((&new["matched"], &new["last_at"]), (&json!(0), &Value::Null));
+    send(&router, &[STRUCTURED], order("1").to_string()).await;
+    send(&router, &[STRUCTURED], order("1").to_string()).await;
+    let mut unmapped = order("2");
+    unmapped["data"] = json!({"id": [1]});
+    send(&router, &[STRUCTURED], unmapped.to_string()).await;
+    let mut other = order("3");
+    other["type"] = "refund".into();
+    send(&router, &[STRUCTURED], other.to_string()).await;
+    let shown = status().await;
+    let counts = ["matched", "enqueued", "dead_letters"].map(|name| shown[name].as_u64().unwrap());
+    assert_eq!(counts, [3, 1, 1], "{shown}");
+    let actions: Vec<_> =
+        shown["recent"].as_array().unwrap().iter().map(|event| event["action"].clone()).collect();
+    assert_eq!(actions, ["dead_lettered", "already_enqueued", "enqueued"]);
+    let event = json!({"id": "2", "source": "/shop", "type": "order"});
+    assert_eq!(
+        (&shown["recent"][0]["event"], &shown["last_at"]),
+        (&event, &shown["recent"][0]["at"])
+    );
+    let (_, listed) = json(&router, "GET", "/v1/triggers", Value::Null).await;
+    assert_eq!(listed["triggers"][0]["status"]["matched"], 3);
+}
+
+#[tokio::test]
+async fn a_trigger_is_tested_without_effect() {
+    let router = with_trigger().await;
+    let test = async |headers: &[(&str, &str)], event: &Value| {
+        let headers: Vec<_> = [ALL].into_iter().chain(headers.iter().copied()).collect();
+        let path = "/v1/triggers/orders/test";
+        let (answer, body) = ask(&router, "POST", path, &headers, event.to_string()).await;
+        (answer.status().as_u16(), serde_json::from_slice::<Value>(&body).unwrap())
+    };
+    let (status, would) = test(&[STRUCTURED], &order("1")).await;
+    assert_eq!((status, &would["action"]), (200, &json!("enqueued")), "{would}");
+    assert_eq!(
+        (&would["job"]["type"], &would["job"]["correlation_key"]),
+        (&json!("invoice"), &json!("1"))
+    );
+    let mut event = order("1");
+    event["type"] = "refund".into();
+    assert_eq!(test(&[STRUCTURED], &event).await.1, json!({"action": "unmatched"}));
+    event["type"] = "order".into();
+    event["data"] = json!({"id": [1]});
+    let (_, would) = test(&[STRUCTURED], &event).await;
+    assert_eq!(would["action"], "dead_lettered");
+    assert!(would["reason"].as_str().unwrap().contains("correlation_key"), "{would}");
+    let (status, refused) = test(&[BATCH], &json!([order("1")])).await;
+    assert_eq!((status, &refused["code"]), (400, &json!("invalid_body")));
+    let (status, _) = json(&router, "POST", "/v1/triggers/none/test", order("1")).await;
+    assert_eq!(status, 400, "it is no event in this mode");
+    let (_, jobs) = json(&router, "GET", "/v1/jobs", Value::Null).await;
+    assert_eq!(jobs["jobs"], json!([]), "nothing was enqueued");
+}

@@ -8,6 +8,8 @@ mod config;
 mod events;
 mod jobs;
 mod own_jobs;
+#[cfg(feature = "embedded")]
+mod simulation;
 mod traces;
 
 use std::sync::Arc;
@@ -42,11 +44,16 @@ pub(super) async fn router_on(store: Arc<impl JobStore + 'static>) -> Router {
     router_with(store, |builder| builder).await
 }
 
-/// The routes of a server on `store` that `build` changes before its start.
-async fn router_with(
+/// A server on an empty store.
+pub(super) async fn server() -> Server {
+    server_with(Arc::new(MemoryStore::default()), |builder| builder).await
+}
+
+/// A server on `store` that `build` changes before its start.
+async fn server_with(
     store: Arc<impl JobStore + 'static>,
     build: impl FnOnce(Builder) -> Builder,
-) -> Router {
+) -> Server {
     let ports = Ports {
         store,
         objects: Arc::new(object_store::memory::InMemory::new()),
@@ -56,8 +63,15 @@ async fn router_with(
         policy: Arc::new(tidegate_core::port::policy::NoPolicy),
     };
     let target = HttpTarget::new(tidegate_backends::http::Guard::default()).unwrap();
-    let builder = build(Server::builder(ports, Arc::new(target)));
-    let server = builder.start().await.unwrap();
+    build(Server::builder(ports, Arc::new(target))).start().await.unwrap()
+}
+
+/// The routes of a server on `store` that `build` changes before its start.
+async fn router_with(
+    store: Arc<impl JobStore + 'static>,
+    build: impl FnOnce(Builder) -> Builder,
+) -> Router {
+    let server = server_with(store, build).await;
     let router = handlers::router(server, ApiOptions::clone(&options()));
     let (made, _) = ask(&router, "PUT", "/v1/job-types/invoice", &[ALL], "{}").await;
     assert_eq!(made.status(), 201);

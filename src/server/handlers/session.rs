@@ -1,0 +1,73 @@
+//! Who the caller is, for the console: also answered to callers without credentials.
+
+use axum::{extract::State, response::IntoResponse};
+use tidegate_api::{ConsoleView, OtherServer, ServerView, Session};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::{Api, HandlerResult, access::Caller, media::Accept};
+use crate::dashboard::ConsoleOptions;
+
+/// The options of the console as a caller sees them. One that is not known sees the title alone.
+fn console(options: &ConsoleOptions, is_known: bool) -> ConsoleView {
+    let ConsoleOptions { title, embed, read_only, trace_url, servers } = options.clone();
+    if !is_known {
+        return ConsoleView { title, read_only, ..ConsoleView::default() };
+    }
+    let servers = servers.into_iter().map(|(name, url)| OtherServer { name, url: url.into() });
+    ConsoleView {
+        title,
+        read_only,
+        embed: embed.map(String::from),
+        trace_url,
+        servers: servers.collect(),
+    }
+}
+
+/// Who the caller is, what it may do, and what the console offers.
+///
+/// A caller without credentials is answered too, with `authenticated: false`.
+#[utoipa::path(get, path = "/v1/session", operation_id = "get_session", tag = "operate",
+    responses((status = 200, description = "The caller and the server", body = Session)),
+    security((), ("bearer" = []), ("basic" = [])))]
+async fn get(State(api): State<Api>, accept: Accept, caller: Caller) -> HandlerResult {
+    let is_open = api.options.auth.is_open();
+    let Caller { principal: caller, has_signed_in } = caller;
+    let console = console(&api.options.console, caller.is_some());
+    let is_embedded = !api.server.is_serverless();
+    let server = caller.is_some().then(|| ServerView {
+        version: env!("CARGO_PKG_VERSION").into(),
+        deployment_mode: if is_embedded { "embedded" } else { "serverless" }.into(),
+        stream: is_embedded,
+        simulate: is_embedded,
+    });
+    let by = match (is_open, has_signed_in) {
+        (true, _) => "open",
+        (false, true) => "oidc",
+        (false, false) => "token",
+    };
+    let signed_in_by = caller.as_ref().map(|_| by.into());
+    let oidc = api.options.sign_in.as_ref().map(|_| "oidc".into());
+    let sign_in = ["token".into()].into_iter().chain(oidc).collect();
+    let authenticated = caller.is_some();
+    let (name, scopes, bounds) = caller
+        .map(|caller| (Some(caller.name), caller.scopes, (*caller.bounds).clone()))
+        .unwrap_or_default();
+    let (queues, types) = (bounds.queues, bounds.types);
+    let session = Session {
+        authenticated,
+        name,
+        scopes,
+        queues,
+        types,
+        sign_in,
+        signed_in_by,
+        console,
+        server,
+    };
+    Ok(accept.ok(session).into_response())
+}
+
+/// The route of the session.
+pub fn routes() -> OpenApiRouter<Api> {
+    OpenApiRouter::new().routes(routes!(get))
+}
