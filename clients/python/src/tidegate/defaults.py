@@ -1,0 +1,87 @@
+"""The defaults of configurations.
+
+Generated from a server by clients/conformance/generate.py: do not edit.
+"""
+
+from typing import Any
+
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "queue": {
+        "ageing_seconds": None,
+        "concurrency": None,
+        "constraints": [],
+        "order": "time",
+        "order_step_seconds": 60,
+        "partition_by": None,
+        "strict_order": None,
+        "throttler": None,
+    },
+    "job type": {
+        "attributes": {},
+        "callback_signing_secret": None,
+        "callback_url": None,
+        "concurrency": None,
+        "deadline_seconds": None,
+        "delivery": "at_least_once",
+        "headers": {},
+        "hold_slot_until": "lease_end",
+        "keep_result": {
+            "seconds": 86400,
+        },
+        "lease_seconds": 30,
+        "max_attempts": None,
+        "max_releases": 100,
+        "on_response_timeout": "fail",
+        "priority": 100,
+        "queue": "default",
+        "response_timeout_seconds": 30,
+        "retention_seconds": 2592000,
+        "retry": {
+            "config": {
+                "base_seconds": 2,
+                "jitter": "full",
+                "max_seconds": 3600,
+            },
+            "strategy": "exponential",
+        },
+        "retry_after_restart": None,
+        "start": "claim",
+        "target": None,
+        "timeout_seconds": 86400,
+        "weight": 1,
+        "windows": [],
+    },
+    "schedule": {
+        "anchor": None,
+        "attributes": None,
+        "callback_url": None,
+        "critical": False,
+        "cron": None,
+        "data": None,
+        "deadline_seconds": None,
+        "ends_at": None,
+        "every_seconds": None,
+        "expires_after_seconds": None,
+        "headers": None,
+        "keep_result": None,
+        "max_attempts": None,
+        "max_missed": 100,
+        "missed": "one",
+        "paused": False,
+        "priority": None,
+        "retry": None,
+        "starts_at": None,
+        "timeout_seconds": None,
+        "type": None,
+        "tz": None,
+        "unique": None,
+        "weight": None,
+        "windows": None,
+    },
+    "trigger": {
+        "complete": None,
+        "enqueue": None,
+        "filter": None,
+        "job_types": None,
+    },
+}

@@ -1,0 +1,141 @@
+import assert from "node:assert/strict";
+import { createHmac } from "node:crypto";
+import { test } from "node:test";
+import { z } from "zod";
+import { problem } from "../src/errors.js";
+import { Handler, LATER } from "../src/handler.js";
+import { backoff } from "../src/http.js";
+import {
+  Client,
+  Config,
+  ConflictError,
+  JobContext,
+  JobFailedError,
+  jobType,
+  PermanentError,
+  Push,
+  RefusedError,
+  UnavailableError,
+  verify,
+  WaitTimeoutError,
+  Worker,
+} from "../src/index.js";
+import { lambdaHandler } from "../src/lambda.js";
+
+const raw = { id: "1", type: "resize", max_attempts: 3 };
+
+function signed(body: string, secret = "s"): Record<string, string> {
+  const at = String(Math.floor(Date.now() / 1000));
+  const signature = createHmac("sha256", secret).update(`m.${at}.${body}`).digest("base64");
+  return {
+    "webhook-id": "m",
+    "webhook-timestamp": at,
+    "webhook-signature": `v1,${signature}`,
+  };
+}
+
+function pushed(data: unknown): string {
+  const callback = { url: "http://127.0.0.1:9/v1/jobs/resize/1", token: "t" };
+  return JSON.stringify({ ...raw, attempt: 1, attributes: {}, data, callback });
+}
+
+test("errors have a class for each reaction", () => {
+  assert.ok(problem(409, { code: "job_failed" }) instanceof JobFailedError);
+  assert.ok(problem(409, { code: "id_taken" }) instanceof ConflictError);
+  assert.ok(problem(408, { code: "wait_timeout" }) instanceof WaitTimeoutError);
+  assert.ok(problem(429, {}) instanceof UnavailableError);
+  assert.equal(problem(404, { code: "job_not_found" }).name, "NotFoundError");
+});
+
+test("a backoff is bounded and grows", () => {
+  for (const tries of [1, 2, 5, 100]) {
+    const span = Math.min(10, 0.1 * 2 ** (tries - 1));
+    const found = backoff(tries);
+    assert.ok(span / 2 <= found && found <= span);
+  }
+});
+
+test("data that the schema refuses fail without a retry", async () => {
+  const mail = jobType("resize", z.strictObject({ to: z.string(), pages: z.number().default(1) }));
+  const handler = new Handler([mail], (data: { to: string; pages: number }) => data);
+  const run = (data: unknown) => handler.run(new JobContext({ ...raw, data }, 1));
+  assert.deepEqual(await run({ to: "ann" }), {
+    status: "succeeded",
+    result: { to: "ann", pages: 1 },
+  });
+  const refused = await run({ to: "ann", pagse: 2 });
+  assert.ok(typeof refused === "object" && refused.retryable === false);
+  assert.match(refused.message ?? "", /the data cannot be read/);
+});
+
+test("reports fit the bounds of the server", async () => {
+  const run = (error: unknown) =>
+    new Handler(["resize"], () => {
+      throw error;
+    }).run(new JobContext(raw, 1));
+  const long = await run(new Error("ä".repeat(5000)));
+  assert.ok(typeof long === "object" && Buffer.byteLength(long.message ?? "") <= 4096);
+  assert.ok(JSON.stringify(long.error).length <= 16 << 10);
+  const large = await run(new PermanentError("no", "x".repeat(20_000)));
+  assert.ok(typeof large === "object" && JSON.stringify(large.error).length <= 16 << 10);
+  const job = new JobContext(raw, 1);
+  assert.throws(() => job.saveCheckpoint("x".repeat(70_000)), RangeError);
+  assert.throws(() => job.progress(Number.NaN), RangeError);
+  for (let line = 0; line < 1500; line++) job.log(String(line));
+  assert.equal(job.takeChanges().log?.length, 1000);
+});
+
+test("mistakes of a registration are errors", () => {
+  const worker = new Worker({ client: new Client({ url: "http://127.0.0.1:9" }) });
+  worker.handle("a", () => null);
+  assert.throws(() => worker.handle("a", () => null), /handler already/);
+  assert.throws(() => worker.handle("b", { concurrency: 1.5 }, () => null), /concurrency/);
+  assert.throws(() => new Push({ secrets: [] }), /at least one/);
+  assert.throws(() => new Push({ secrets: "whsec_?" }), /base64/);
+  const config = new Config().queue("a", { concurrency: 1 }).queue("a", { concurrency: 1 });
+  assert.throws(() => config.queue("a", { concurrency: 2 }), /declared twice/);
+  for (const url of ["ftp://a", "http://u:p@a", "http://a?b=c"]) {
+    assert.throws(() => new Client({ url }), TypeError);
+  }
+});
+
+test("a push answers by fetch", async () => {
+  const push = new Push({ secrets: ["new", "s"], maxBodyBytes: 2000 });
+  push.handle("resize", (data, job) => {
+    if (data === "later") return LATER;
+    return { data, attempt: job.attempt };
+  });
+  const send = (body: string, headers = signed(body), method = "POST") =>
+    push.fetch(
+      new Request("http://a/", { method, headers, ...(method === "GET" ? {} : { body }) }),
+    );
+  const done = await send(pushed({ width: 7 }));
+  assert.deepEqual(await done.json(), { data: { width: 7 }, attempt: 1 });
+  assert.equal((await send(pushed("later"))).status, 202);
+  assert.equal((await send("{}", signed("{ }"))).status, 401);
+  assert.equal((await send("x".repeat(3000))).status, 413);
+  assert.equal((await send("", {}, "GET")).status, 405);
+  assert.equal((await send(pushed(1).replace("resize", "crop"))).status, 404);
+});
+
+test("a push answers on Lambda", async () => {
+  const push = new Push({ secrets: "s" }).handle("resize", (data) => ({ data }));
+  const handler = lambdaHandler(push);
+  const text = pushed({ width: "ä" });
+  const headers = signed(text);
+  const done = await handler({ httpMethod: "POST", headers, body: text });
+  assert.deepEqual([done.statusCode, JSON.parse(done.body)], [200, { data: { width: "ä" } }]);
+  const event = { headers, body: Buffer.from(text).toString("base64"), isBase64Encoded: true };
+  const requestContext = { http: { method: "POST" } };
+  assert.equal((await handler({ ...event, requestContext })).statusCode, 200);
+  assert.equal((await handler({ httpMethod: "POST", body: text })).statusCode, 401);
+});
+
+test("a signature of another secret, body or time is refused", async () => {
+  const headers = signed("{}");
+  await verify("s", headers, "{}");
+  await verify(["other", "s"], new Headers(headers), new TextEncoder().encode("{}"));
+  await assert.rejects(verify("t", headers, "{}"), RefusedError);
+  await assert.rejects(verify("s", headers, "{ }"), RefusedError);
+  await assert.rejects(verify("s", headers, "{}", { now: 0 }), RefusedError);
+});
