@@ -22,9 +22,7 @@ async fn main() -> Result<(), lambda_http::Error> {
     let settings = CloudSettings::from_vars(std::env::vars())?;
     let metrics = lambda::observe(&settings);
     let server = lambda::open(&settings).await?.compiler(compiler()?).start().await?;
-    let routes =
-        lambda::router(server.clone(), settings.max_data_bytes, settings.first_token, metrics)
-            .await;
+    let routes = lambda::router(server.clone(), (&settings).into(), metrics).await;
     let compiled = Arc::new(OnceCell::new());
     let after_compiling = move |answer| {
         let (server, compiled) = (server.clone(), Arc::clone(&compiled));
