@@ -235,7 +235,11 @@ pub async fn start(
     };
     let builder = Server::open_with_keys(&settings.data, settings.guard(), settings.keys()?)?;
     let builder = builder.compiler(compiler()?);
-    let checkup = Served::new(settings.data.clone(), Arc::new(SystemClock));
+    let of_jobs: Arc<dyn Clock> = match &dev_clock {
+        Some(clock) => Arc::clone(clock) as _,
+        None => Arc::new(SystemClock),
+    };
+    let checkup = Served::new(settings.data.clone(), of_jobs);
     let mut builder = builder.rules(rules).options(options).health_check(Arc::new(checkup));
     if let Some(clock) = &dev_clock {
         builder = builder.clock(Arc::clone(clock) as Arc<dyn Clock>);

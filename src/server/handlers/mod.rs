@@ -18,6 +18,7 @@ mod config;
 mod convert;
 mod dev;
 mod doctor;
+mod dry_run;
 mod envelope;
 mod error;
 mod events;
@@ -182,8 +183,11 @@ pub fn router(server: Server, options: ApiOptions) -> Router {
     let hosts = Hosts::new(Arc::clone(&options.auth), &server.options().public_url);
     let api = Api { server, options: Arc::clone(&options) };
     let audited = (api.clone(), Arc::new(audit::audited_routes(&document)));
-    let resources =
-        resources.with_state(api).layer(middleware::from_fn_with_state(audited, audit::audit));
+    let dry_runs = Arc::new(dry_run::dry_runs(&document));
+    let resources = resources
+        .with_state(api)
+        .layer(middleware::from_fn_with_state(audited, audit::audit))
+        .layer(middleware::from_fn_with_state(dry_runs, dry_run::refuse_unknown));
     let routes =
         resources.merge(openapi::route(document)).merge(dashboard::routes(&options.console));
     let routes = match &options.sign_in {

@@ -11,7 +11,7 @@
 
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc, time::Duration};
 
-use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use futures_util::{StreamExt as _, stream};
 
 use super::{Error, Server, autoscaling, history::QueueHour};
 use tidegate_api::{OverviewMinute, Quantiles, Throughput};
@@ -115,7 +115,7 @@ impl Server {
         let counted = self.counted(names(), &depths).await?;
         let due: Vec<_> = counted.iter().map(Counted::due).collect();
         let with_due = names().zip(&due).filter(|(_, due)| !due.is_empty());
-        self.refresh_explanations(with_due.map(|(name, _)| name), &depths).await?;
+        self.refresh_explanations(with_due.map(|(name, _)| name), &depths).await;
         let (running, now) = (engine.running_by_worker(&[]), engine.now());
         let explanations = self.inner.explanations.lock().clone();
         let mut overviews = Vec::with_capacity(queues.len());
@@ -198,7 +198,7 @@ impl Server {
         &self,
         queues: impl Iterator<Item = &'a QueueName>,
         depths: &Depths,
-    ) -> Result<(), Error> {
+    ) {
         let now = self.now();
         let max_age =
             if self.inner.is_serverless() { SERVERLESS_EXPLANATION_AGE } else { EXPLANATION_AGE };
@@ -213,14 +213,15 @@ impl Server {
         let explained = old.into_iter().map(|(_, queue)| async move {
             match self.explain_for_status(queue, depths, Duration::ZERO).await {
                 // It was deleted meanwhile.
-                Ok(_) | Err(Error::NotFound { .. }) => Ok(()),
-                Err(error) => Err(error),
+                Ok(_) | Err(Error::NotFound { .. }) => {}
+                // The page has the other queues.
+                Err(error) => tracing::warn!(%queue, %error, "a queue cannot be explained"),
             }
         });
         stream::iter(explained.collect::<Vec<_>>())
             .buffer_unordered(CONCURRENT_EXPLANATIONS)
-            .try_collect()
-            .await
+            .collect::<()>()
+            .await;
     }
 }
 

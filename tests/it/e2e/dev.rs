@@ -100,6 +100,19 @@ async fn requests_wait_in_real_time_while_the_clock_is_frozen() {
 }
 
 #[tokio::test]
+async fn the_doctor_compares_jobs_with_the_moved_clock() {
+    let (tide, _) = frozen().await;
+    tide.post(CLOCK, json!({"advance_seconds": 7200})).await.is(200);
+    tide.job_type("t", json!({})).await;
+    tide.enqueue_a("t").await;
+    let doctor = tide.get("/v1/doctor").await.is(200);
+    let checks = doctor["checks"].as_array().unwrap();
+    assert!(!checks.is_empty());
+    let clock: Vec<_> = checks.iter().filter(|check| check["about"] == "clock").collect();
+    assert!(clock.iter().all(|check| check["level"] == "ok"), "{clock:?}");
+}
+
+#[tokio::test]
 async fn a_wrong_move_names_its_field_and_changes_nothing() {
     let (tide, start) = frozen().await;
     for (wrong, field) in [

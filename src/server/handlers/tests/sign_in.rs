@@ -55,13 +55,15 @@ async fn router() -> Router {
     handlers::router(live::server().await, options)
 }
 
+const MARK: (&str, &str) = ("x-requested-with", "console");
 const COOKIE: (&str, &str) = ("cookie", "theme=dark; tidegate_session=a.valid.token");
 
 #[tokio::test]
 async fn the_cookie_of_a_user_is_a_credential() {
     let router = router().await;
     let session = async |headers: &[(&str, &str)]| {
-        let (answer, body) = ask(&router, "GET", "/v1/session", headers, "").await;
+        let headers: Vec<_> = headers.iter().copied().chain([MARK]).collect();
+        let (answer, body) = ask(&router, "GET", "/v1/session", &headers, "").await;
         (answer.status().as_u16(), serde_json::from_slice::<Value>(&body).unwrap())
     };
     let (status, known) = session(&[COOKIE]).await;
@@ -89,7 +91,10 @@ async fn a_cookie_does_not_serve_pages_of_other_sites() {
         let path = if method == "GET" { "/v1/queues" } else { "/v1/queues/default/pause" };
         ask(&router, method, path, &headers, "").await.0.status().as_u16()
     };
-    let marked = ("x-requested-with", "console");
+    let marked = MARK;
+    assert_eq!(status("GET", &[]).await, 403, "a link in a message");
+    assert_eq!(status("GET", &[("sec-fetch-site", "none")]).await, 403, "a link in a message");
+    assert_eq!(status("GET", &[marked]).await, 200);
     assert_eq!(status("POST", &[marked, ("sec-fetch-site", "same-origin")]).await, 200);
     assert_eq!(status("GET", &[("sec-fetch-site", "same-origin")]).await, 200);
     assert_eq!(status("POST", &[]).await, 403, "any form can send this");

@@ -92,6 +92,26 @@ async fn a_dry_run_shows_a_change_and_stores_nothing() {
 }
 
 #[tokio::test]
+async fn a_route_without_a_dry_run_refuses_it() {
+    let router = router().await;
+    assert_eq!(json(&router, "PUT", "/v1/queues/mail", json!({})).await.0, 201);
+    for (method, path) in [
+        ("DELETE", "/v1/queues/mail"),
+        ("POST", "/v1/queues/mail/pause"),
+        ("POST", "/v1/queues/mail/purge"),
+        ("DELETE", "/v1/job-types/invoice"),
+        ("PUT", "/v1/queues/mail"),
+    ] {
+        let path = format!("{path}?dry_run=true");
+        let (status, problem) = json(&router, method, &path, json!({})).await;
+        assert_eq!((status, &problem["field"]), (400, &json!("dry_run")), "{method} {path}");
+    }
+    let (status, queue) = json(&router, "GET", "/v1/queues/mail", Value::Null).await;
+    assert_eq!((status, &queue["paused"]), (200, &json!(false)));
+    assert_eq!(json(&router, "GET", "/v1/job-types/invoice", Value::Null).await.0, 200);
+}
+
+#[tokio::test]
 async fn a_dry_run_checks_what_a_change_needs() {
     let router = router().await;
     for (path, patch, code, field) in [
