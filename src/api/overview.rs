@@ -46,6 +46,10 @@ pub struct QueueOverview {
     pub held: Vec<HeldJobs>,
     /// How many workers would drain the due jobs in a minute, as in the status of a queue.
     pub desired_workers: u64,
+    /// When `held` and `desired_workers` were determined. Absent without due jobs, and while they
+    /// are not known: then they are empty and 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub explained_at: Option<Timestamp>,
     /// Pull workers that share the queue, as in the status of a queue.
     pub workers: u64,
     /// How long after their due time attempts started in the last five minutes. Null without any,

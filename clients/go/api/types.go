@@ -2097,6 +2097,9 @@ type QueueOverview struct {
 	DepthAtLeast bool `json:"depth_at_least"`
 	// How many workers would drain the due jobs in a minute, as in the status of a queue.
 	DesiredWorkers int64 `json:"desired_workers"`
+	// When `held` and `desired_workers` were determined. Absent without due jobs, and while they are
+	// not known: then they are empty and 0.
+	ExplainedAt *string `json:"explained_at,omitempty"`
 	// What holds the first due jobs, as in the status of a queue, and as it was some seconds ago: an
 	// answer explains at most 16 queues again. Empty if nothing does.
 	Held []HeldJobs `json:"held"`

@@ -3820,6 +3820,11 @@ export interface components {
              */
             desired_workers: number;
             /**
+             * @description When `held` and `desired_workers` were determined. Absent without due jobs, and while they
+             *     are not known: then they are empty and 0.
+             */
+            explained_at?: components["schemas"]["Timestamp"] | null;
+            /**
              * @description What holds the first due jobs, as in the status of a queue, and as it was some seconds ago:
              *     an answer explains at most 16 queues again. Empty if nothing does.
              */

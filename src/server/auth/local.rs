@@ -14,6 +14,11 @@ pub fn is_this_machine(name: &str) -> bool {
     name == "localhost" || name.ends_with(".localhost") || is_loopback()
 }
 
+/// Whether secrets may be sent to `url`: it is encrypted, or does not leave the machine.
+pub fn is_confidential(url: &Url) -> bool {
+    url.scheme() == "https" || is_local(url)
+}
+
 /// Whether `url` leads to the machine that uses it.
 pub fn is_local(url: &Url) -> bool {
     url.host().is_some_and(|host| match host {

@@ -115,11 +115,6 @@ impl File {
             (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
             (header::VARY, HeaderValue::from_static("accept-encoding")),
         ];
-        if is_known(request, &self.tag) {
-            return (StatusCode::NOT_MODIFIED, headers).into_response();
-        }
-        let is_packed = accepts_gzip(request);
-        let bytes = Bytes::from_static(if is_packed { self.packed } else { self.bytes });
         let of_page = [
             (header::CONTENT_TYPE, HeaderValue::from_static(self.media)),
             (header::CONTENT_SECURITY_POLICY, policy),
@@ -131,6 +126,12 @@ impl File {
                 HeaderValue::from_static("same-origin"),
             ),
         ];
+        if is_known(request, &self.tag) {
+            // The browser takes the policy from here: a setting may have changed it.
+            return (StatusCode::NOT_MODIFIED, headers, of_page).into_response();
+        }
+        let is_packed = accepts_gzip(request);
+        let bytes = Bytes::from_static(if is_packed { self.packed } else { self.bytes });
         let mut answer = (headers, of_page, bytes).into_response();
         if is_packed {
             let gzip = HeaderValue::from_static("gzip");
@@ -230,6 +231,7 @@ mod tests {
                 ask("/console.js", &[(header::IF_NONE_MATCH, known)]).await;
             assert_eq!((status, bytes.len()), (StatusCode::NOT_MODIFIED, 0), "{known}");
             assert_eq!(headers[header::ETAG], tag);
+            assert!(headers.contains_key(header::CONTENT_SECURITY_POLICY), "it may have changed");
         }
         let (status, ..) = ask("/console.css", &[(header::IF_NONE_MATCH, tag)]).await;
         assert_eq!(status, StatusCode::OK, "another file");

@@ -1,16 +1,17 @@
 //! Who the caller is, for the console: also answered to callers without credentials.
 
 use axum::{extract::State, response::IntoResponse};
-use tidegate_api::{ConsoleView, OtherServer, ServerView, Session};
+use tidegate_api::{ConsoleView, OtherServer, Scope, ServerView, Session};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{Api, HandlerResult, access::Caller, media::Accept};
 use crate::dashboard::ConsoleOptions;
 
-/// The options of the console as a caller sees them. One that is not known sees the title alone.
-fn console(options: &ConsoleOptions, is_known: bool) -> ConsoleView {
+/// The options of the console as a caller sees them. One without the scope `read` sees the title
+/// alone.
+fn console(options: &ConsoleOptions, reads: bool) -> ConsoleView {
     let ConsoleOptions { title, embed, read_only, trace_url, servers } = options.clone();
-    if !is_known {
+    if !reads {
         return ConsoleView { title, read_only, ..ConsoleView::default() };
     }
     let servers = servers.into_iter().map(|(name, url)| OtherServer { name, url: url.into() });
@@ -32,7 +33,8 @@ fn console(options: &ConsoleOptions, is_known: bool) -> ConsoleView {
 async fn get(State(api): State<Api>, accept: Accept, caller: Caller) -> HandlerResult {
     let is_open = api.options.auth.is_open();
     let Caller { principal: caller, has_signed_in } = caller;
-    let console = console(&api.options.console, caller.is_some());
+    let reads = caller.as_ref().is_some_and(|caller| caller.may(Scope::Read));
+    let console = console(&api.options.console, reads);
     let is_embedded = !api.server.is_serverless();
     let server = caller.is_some().then(|| ServerView {
         version: env!("CARGO_PKG_VERSION").into(),

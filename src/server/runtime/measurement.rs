@@ -4,7 +4,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
-    time::Duration,
 };
 
 use parking_lot::Mutex;
@@ -19,9 +18,6 @@ use tidegate_engine::jobs::phases::PhaseCounts;
 
 /// Most jobs due later that a measurement reads, of all queues together; at least 10 of each queue.
 const MAX_MEASURED_LATER: u32 = 10_000;
-/// How old the latest measurement may be. It is taken every other second, and is late if the store
-/// is slow.
-const MAX_AGE: Duration = Duration::from_secs(30);
 
 /// What was counted.
 #[derive(Clone, Debug)]
@@ -46,7 +42,7 @@ pub(super) struct LatestMeasurement(Mutex<Option<Arc<Measurement>>>);
 
 impl LatestMeasurement {
     /// Replaces the measurement. Of queues that could not be counted, the earlier numbers stay.
-    pub fn set(&self, mut measurement: Measurement) {
+    pub fn set(&self, mut measurement: Measurement) -> Arc<Measurement> {
         let mut latest = self.0.lock();
         for queue in &measurement.uncounted {
             let earlier = latest.as_ref().and_then(|earlier| earlier.counts.get(queue));
@@ -54,14 +50,13 @@ impl LatestMeasurement {
                 measurement.counts.insert(queue.clone(), counts.clone());
             }
         }
-        *latest = Some(Arc::new(measurement));
+        Arc::clone(latest.insert(Arc::new(measurement)))
     }
 
-    /// The measurement, if it is recent at `now`.
+    /// The measurement. It is late if the store is slow, and says its age.
     pub fn get(&self, now: Timestamp) -> Option<Arc<Measurement>> {
         // One from the future was made before the clock was set back.
-        let is_recent = |at: Timestamp| at <= now && now.since(at) < MAX_AGE;
-        self.0.lock().clone().filter(|latest| is_recent(latest.at))
+        self.0.lock().clone().filter(|latest| latest.at <= now)
     }
 }
 

@@ -34,6 +34,8 @@ const CONCURRENT_EXPLANATIONS: usize = 8;
 /// mode, where each costs reads.
 const EXPLANATION_AGE: Duration = Duration::from_secs(5);
 const SERVERLESS_EXPLANATION_AGE: Duration = Duration::from_mins(1);
+/// How old an explanation may be to be shown.
+const MAX_SHOWN_AGE: Duration = Duration::from_mins(5);
 
 /// The state of a queue and its last hour.
 #[derive(Clone, Debug)]
@@ -58,6 +60,8 @@ pub struct QueueOverview {
     pub held: Vec<HeldJobs>,
     /// How many workers would drain the due jobs in a minute.
     pub desired_workers: u64,
+    /// When the two were determined. None without due jobs, or if they are not known.
+    pub explained_at: Option<Timestamp>,
     /// Pull workers that share the queue.
     pub workers: u64,
     /// The start delay of the attempts of the last five minutes.
@@ -122,8 +126,10 @@ impl Server {
         for (((name, item), hour), (counted, due)) in
             queues.iter().zip(hours).zip(counted.iter().zip(&due))
         {
-            let explanation = explanations.get(name).filter(|_| !due.is_empty());
-            let explanation = explanation.map(|(_, kept)| Arc::clone(kept)).unwrap_or_default();
+            let is_shown = |at: Timestamp| at <= now && now.since(at) < MAX_SHOWN_AGE;
+            let kept = explanations.get(name).filter(|(at, _)| !due.is_empty() && is_shown(*at));
+            let explained_at = kept.map(|(at, _)| *at);
+            let explanation = kept.map(|(_, kept)| Arc::clone(kept)).unwrap_or_default();
             let QueueExplanation { held, startable, more, .. } = &*explanation;
             let means = self.inner.known_snapshot(name).mean_run_seconds;
             let desired_workers =
@@ -142,6 +148,7 @@ impl Server {
                 oldest_due_at: counted.oldest_due_at,
                 held: held.clone(),
                 desired_workers,
+                explained_at,
                 workers: of_queue.active(&catalog, now),
                 start_delay_seconds,
                 throughput,
@@ -181,7 +188,7 @@ impl Server {
         }
         let measured = match self.inner.measurement.get(engine.now()) {
             Some(measured) => measured,
-            None => Arc::new(self.inner.measure().await?),
+            None => self.inner.measurement.set(self.inner.measure().await?),
         };
         counted.extend(queues.map(|queue| Counted {
             by_phase: measured.counts.get(queue).cloned().unwrap_or_default(),
@@ -302,6 +309,8 @@ mod tests {
         // No worker takes the due jobs of 30 queues.
         let (first, held, first_reads) = overview().await;
         assert_eq!(held, MAX_EXPLAINED);
+        let explained = first.iter().filter(|of| of.explained_at.is_some()).count();
+        assert_eq!(explained, MAX_EXPLAINED, "of the others it is not known");
         let phases = |number: usize| first[number + 1].phases.clone();
         assert_eq!(first[1].name, queue(0), "after the default queue");
         assert_eq!(

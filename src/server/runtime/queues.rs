@@ -201,12 +201,11 @@ impl Server {
         let most = if limits.queue.constraints.is_empty() { MAX_STATUS_JOBS } else { SCAN_BOUND };
         let explanation = Arc::new(self.explain_in(name, depths, most).await?);
         let mut kept = self.inner.explanations.lock();
-        if kept.len() >= MAX_EXPLANATIONS {
-            kept.retain(|_, (at, _)| is_recent(*at, MAX_EXPLANATION_AGE));
+        if kept.len() >= MAX_EXPLANATIONS && !kept.contains_key(name) {
+            let oldest = kept.iter().min_by_key(|(_, (at, _))| *at).map(|(name, _)| name.clone());
+            oldest.map(|oldest| kept.remove(&oldest));
         }
-        if kept.len() < MAX_EXPLANATIONS {
-            kept.insert(name.clone(), (now, Arc::clone(&explanation)));
-        }
+        kept.insert(name.clone(), (now, Arc::clone(&explanation)));
         Ok(explanation)
     }
 

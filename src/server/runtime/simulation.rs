@@ -313,9 +313,9 @@ fn both(
     let runtime = runtime.map_err(|error| Failed::Engine(Error::Internal(error.to_string())))?;
     let clock = SystemClock;
     let simulated = |scenario, plugins| {
-        let until = clock.now() + MAX_TIME;
+        let until = clock.machine_now() + MAX_TIME;
         let mut progress = move |_| {
-            let ends = is_left() || SystemClock.now() >= until;
+            let ends = is_left() || SystemClock.machine_now() >= until;
             if ends { GoesOn::Break(()) } else { GoesOn::Continue(()) }
         };
         runtime.block_on(simulate::simulate(scenario, plugins, by.clone(), &mut progress))

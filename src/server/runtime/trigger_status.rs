@@ -13,8 +13,11 @@ use tidegate_engine::events::ingest::{Ingested, TriggerAction};
 
 /// Most events that are shown of each trigger.
 const MAX_EVENTS: usize = 20;
-/// Most triggers that are remembered. There are fewer, but for those that were deleted.
+/// Most triggers that are remembered, the latest ones. There are fewer, but for those that were
+/// deleted.
 const MAX_TRIGGERS: usize = 2000;
+/// Most characters that are kept of each text of an event.
+const MAX_TEXT_CHARS: usize = 128;
 
 /// What a trigger did about an event.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,7 +55,10 @@ impl TriggerStatuses {
     fn record(&self, trigger: TriggerName, event: HandledEvent) {
         let mut statuses = self.0.lock();
         if statuses.len() >= MAX_TRIGGERS && !statuses.contains_key(&trigger) {
-            return;
+            let latest = |status: &TriggerStatus| status.recent.front().map(|event| event.at);
+            let idle = statuses.iter().min_by_key(|(_, status)| latest(status));
+            let idle = idle.map(|(trigger, _)| trigger.clone());
+            idle.map(|idle| statuses.remove(&idle));
         }
         let status = statuses.entry(trigger).or_default();
         status.matched += 1;
@@ -76,6 +82,11 @@ impl TriggerStatuses {
     }
 }
 
+/// The beginning of a text of an event, which its sender chooses.
+fn cut(text: &str) -> String {
+    text.chars().take(MAX_TEXT_CHARS).collect()
+}
+
 impl Inner {
     /// Records what triggers did about events.
     pub(super) fn record_trigger_actions(&self, answers: &[Result<Ingested, Error>]) {
@@ -87,10 +98,16 @@ impl Inner {
             for applied in &ingested.outcomes {
                 let event = HandledEvent {
                     at,
-                    id: ingested.id.clone(),
-                    source: ingested.source.clone(),
-                    event_type: ingested.event_type.clone(),
-                    action: applied.action.clone(),
+                    id: cut(&ingested.id),
+                    source: cut(&ingested.source),
+                    event_type: cut(&ingested.event_type),
+                    action: match &applied.action {
+                        TriggerAction::DeadLettered { letter, reason } => {
+                            let (letter, reason) = (letter.clone(), cut(reason));
+                            TriggerAction::DeadLettered { letter, reason }
+                        }
+                        action => action.clone(),
+                    },
                 };
                 self.trigger_statuses.record(applied.trigger.clone(), event);
             }
@@ -102,6 +119,24 @@ impl Inner {
 mod tests {
     use super::*;
     use tidegate_engine::testkit::builders::name;
+
+    #[test]
+    fn texts_and_triggers_that_are_kept_have_a_bound() {
+        assert_eq!(cut(&"é".repeat(1000)).chars().count(), MAX_TEXT_CHARS);
+        let statuses = TriggerStatuses::default();
+        for number in 0..MAX_TRIGGERS + 3 {
+            let event = HandledEvent {
+                at: Timestamp::from_millis(number as i64),
+                id: String::new(),
+                source: String::new(),
+                event_type: String::new(),
+                action: TriggerAction::Late { job: name("j") },
+            };
+            statuses.record(name(&format!("t{number}")), event);
+        }
+        let matched = |number: usize| statuses.of(&name(&format!("t{number}"))).matched;
+        assert_eq!((matched(2), matched(3), matched(MAX_TRIGGERS + 2)), (0, 1, 1));
+    }
 
     #[test]
     fn the_latest_events_of_a_trigger_are_kept() {

@@ -13,10 +13,15 @@ impl Settings {
         shown.encryption_key = shown.encryption_key.map(|_| "***".to_owned());
         shown.oidc.client_secret = shown.oidc.client_secret.map(|_| "***".to_owned());
         shown.tracing.otlp_headers.values_mut().for_each(|value| "***".clone_into(value));
-        if let Some(endpoint) =
-            shown.tracing.otlp_endpoint.as_mut().filter(|endpoint| endpoint.query().is_some())
-        {
-            endpoint.set_query(Some("***"));
+        let single = [
+            &mut shown.tracing.otlp_endpoint,
+            &mut shown.console.page_url,
+            &mut shown.jwt.jwks_url,
+        ];
+        let addresses = single.into_iter().flatten().chain(shown.console.servers.values_mut());
+        // Their queries may have tokens.
+        for address in addresses.filter(|address| address.query().is_some()) {
+            address.set_query(Some("***"));
         }
         if let Some(target) = &mut shown.default_target {
             let blank = || "***".to_owned();

@@ -299,7 +299,8 @@ fn secrets_are_never_shown_even_in_errors() {
                 signing_secret = ['hidden', 'whsec_aGlkZGVu']}\n\
                 [tracing]\notlp_endpoint = 'http://a/?key=hidden'\n\
                 otlp_headers = {authorization = 'hidden'}\n\
-                [jwt]\njwks_url = 'http://a'\nissuer = 'http://a'\naudience = 'x'\n\
+                [jwt]\njwks_url = 'https://a/?key=hidden'\nissuer = 'https://a'\naudience = 'x'\n\
+                [console]\npage_url = 'http://a/?key=hidden'\nservers.eu = 'http://a/?key=hidden'\n\
                 [oidc]\nclient_id = 'console'\nclient_secret = 'hidden'";
     let settings = from_file(text).unwrap();
     for shown in [settings.to_string(), format!("{settings:?}")] {
@@ -318,6 +319,27 @@ fn secrets_are_never_shown_even_in_errors() {
     ] {
         let error = from_file(wrong).unwrap_err().to_string();
         assert!(!error.contains("hidden") && error.contains("default_target"), "{error}");
+    }
+}
+
+#[test]
+fn a_sign_in_needs_encryption_outside_of_this_machine() {
+    let at = |public: &str, issuer: &str, listen: &str| {
+        from_file(&format!(
+            "listen = '{listen}'\n{public}\n[jwt]\njwks_url = '{issuer}/keys'\n\
+             issuer = '{issuer}'\naudience = 'x'\n[oidc]\nclient_id = 'console'"
+        ))
+    };
+    let (local, any) = ("127.0.0.1:8080", "0.0.0.0:8080");
+    let (own, far) = ("public_url = 'https://jobs.example'", "public_url = 'http://jobs.example'");
+    assert!(at("", "http://127.0.0.1:9000", local).is_ok());
+    assert!(at(own, "https://id.example", any).is_ok());
+    for (settings, name) in [
+        (at(far, "https://id.example", any), "public_url"),
+        (at("", "https://id.example", any), "public_url"),
+        (at(own, "http://id.example", any), "jwt.issuer"),
+    ] {
+        assert_eq!(wrong(settings).0, name);
     }
 }
 

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use url::Url;
 
 use super::{Console, Emf, Jwt, Oidc, Settings, Tracing};
+use crate::auth::local::is_confidential;
 use tidegate_backends::sealed::Keys;
 use tidegate_core::{
     target::{Push, signature::Secret},
@@ -117,6 +118,7 @@ impl Settings {
         self.emf.validate()?;
         self.tracing.validate()?;
         self.jwt.validate()?;
+        self.validate_sign_in()?;
         self.oidc.validate(&self.jwt)
     }
 
@@ -214,6 +216,29 @@ impl Jwt {
             _ if self.scope_claim.is_empty() => fault("jwt.scope_claim", "must name a claim"),
             _ => Ok(()),
         }
+    }
+}
+
+impl Settings {
+    /// Whether sign-ins send cookies, codes and secrets encrypted, or on this machine alone.
+    fn validate_sign_in(&self) -> Result<(), Fault> {
+        if self.oidc.client_id.is_none() {
+            return Ok(());
+        }
+        if self.public_url.is_none() && !self.is_local() {
+            return fault("public_url", "must be given with oidc.client_id");
+        }
+        let issuer = self.jwt.issuer.as_ref().and_then(|issuer| issuer.parse().ok());
+        for (name, url) in [
+            ("public_url", &self.public_url),
+            ("jwt.issuer", &issuer),
+            ("jwt.jwks_url", &self.jwt.jwks_url),
+        ] {
+            if url.as_ref().is_some_and(|url| !is_confidential(url)) {
+                return fault(name, "must begin with https:// with oidc.client_id");
+            }
+        }
+        Ok(())
     }
 }
 

@@ -2028,6 +2028,10 @@ class QueueOverview(TypedDict):
     """Whether there may have been more jobs, on AWS."""
     desired_workers: int
     """How many workers would drain the due jobs in a minute, as in the status of a queue."""
+    explained_at: NotRequired[Timestamp | None]
+    """When `held` and `desired_workers` were determined. Absent without due jobs, and while they
+    are not known: then they are empty and 0.
+    """
     held: list[HeldJobs]
     """What holds the first due jobs, as in the status of a queue, and as it was some seconds ago:
     an answer explains at most 16 queues again. Empty if nothing does.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, HeaderValue, header};
 
 /// A cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,15 +41,15 @@ impl Cookie {
 
 /// The value of a cookie of a request.
 pub(super) fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
-    let lists = headers.get_all(header::COOKIE).iter().filter_map(|list| list.to_str().ok());
-    let mut pairs = lists.flat_map(|list| list.split(';')).filter_map(|pair| pair.split_once('='));
+    let lists = headers.get_all(header::COOKIE).iter().map(HeaderValue::as_bytes);
+    // Those of other programs may not be ASCII.
+    let texts = lists.flat_map(|list| list.split(|byte| *byte == b';')).map(str::from_utf8);
+    let mut pairs = texts.flatten().filter_map(|pair| pair.split_once('='));
     pairs.find(|(have, _)| have.trim() == name).map(|(_, value)| value.trim())
 }
 
 #[cfg(test)]
 mod tests {
-    use axum::http::HeaderValue;
-
     use super::*;
 
     #[test]
@@ -58,6 +58,9 @@ mod tests {
         let headers: HeaderMap = headers.into_iter().map(|value| (header::COOKIE, value)).collect();
         assert_eq!(cookie(&headers, "tidegate_session"), Some("x.y.z"));
         assert_eq!(cookie(&headers, "session"), None);
+        let other = HeaderValue::from_bytes(b"caf\xe9=\xe9; tidegate_session=x").unwrap();
+        let headers: HeaderMap = [(header::COOKIE, other)].into_iter().collect();
+        assert_eq!(cookie(&headers, "tidegate_session"), Some("x"));
     }
 
     #[test]

@@ -21,11 +21,11 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Semaphore};
 use url::{Url, form_urlencoded};
 
 use self::cookies::{Cookie, cookie};
-use super::{AuthError, JwtAuthenticator, jwt::RETRY_INTERVAL};
+use super::{AuthError, JwtAuthenticator, jwt::RETRY_INTERVAL, local::is_confidential};
 use crate::settings;
 use tidegate_backends::http::HttpTarget;
 use tidegate_core::{
@@ -46,6 +46,8 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_RESPONSE_BYTES: usize = 1 << 20;
 /// Maximum bytes of the token in the cookie. Browsers take 4096 with the name and the attributes.
 const MAX_TOKEN_BYTES: usize = 3800;
+/// Most codes that are exchanged at once.
+const MAX_EXCHANGES: usize = 16;
 /// Maximum bytes of the place in the console to return to.
 const MAX_RETURN_BYTES: usize = 1024;
 
@@ -96,6 +98,8 @@ pub struct SignIn {
     clock: Arc<dyn Clock>,
     entropy: Arc<dyn Entropy>,
     discovered: Mutex<Discovered>,
+    /// One permit for each code that may be exchanged at once.
+    exchanges: Semaphore,
 }
 
 /// The description of the provider, and when it may be fetched again.
@@ -154,6 +158,7 @@ impl SignIn {
             clock,
             entropy,
             discovered: Mutex::default(),
+            exchanges: Semaphore::new(MAX_EXCHANGES),
         })
     }
 
@@ -210,13 +215,19 @@ impl SignIn {
     /// Signs in a user who comes from the provider with this query. After a failure the console
     /// shows the reason.
     pub async fn finish(&self, query: &str, headers: &HeaderMap) -> Redirect {
+        let attempt = match self.attempt(query, headers) {
+            Ok(attempt) => attempt,
+            // The cookie may be that of another sign-in, which goes on.
+            Err(error) => return self.failed(&error, Vec::new()),
+        };
         let forgotten = Cookie::SignIn.delete(self.is_secure());
-        match self.signed_in(query, headers).await {
-            Ok((place, session)) => {
-                Redirect { to: self.console(&place), cookies: vec![session, forgotten] }
+        match self.signed_in(query, &attempt).await {
+            Ok(session) => {
+                let cookies = vec![session, forgotten];
+                Redirect { to: self.console(&attempt.return_to), cookies }
             }
             Err(error) => {
-                tracing::warn!(%error, "a user was not signed in");
+                tracing::info!(%error, "a user was not signed in");
                 self.failed(&error, vec![forgotten])
             }
         }
@@ -243,25 +254,23 @@ impl SignIn {
         is_jwt.then(|| token.to_owned())
     }
 
-    /// The place to return to, and the cookie of the session.
-    async fn signed_in(
-        &self,
-        query: &str,
-        headers: &HeaderMap,
-    ) -> Result<(String, String), SignInError> {
-        let answer = |name: &str| {
-            let mut pairs = form_urlencoded::parse(query.as_bytes());
-            pairs.find(|(have, _)| have == name).map(|(_, value)| value.into_owned())
-        };
+    /// The sign-in that this browser has begun, if the query belongs to it.
+    fn attempt(&self, query: &str, headers: &HeaderMap) -> Result<Attempt, SignInError> {
         let kept = cookie(headers, &Cookie::SignIn.name(self.is_secure()));
         let attempt = kept.and_then(|text| BASE64.decode(text).ok());
         let attempt = attempt.and_then(|json| serde_json::from_slice::<Attempt>(&json).ok());
         let attempt = attempt.ok_or_else(|| {
             SignInError::refused("the sign-in took more than ten minutes: try again")
         })?;
-        if answer("state").as_deref() != Some(&attempt.state) {
+        if parameter(query, "state").as_deref() != Some(&attempt.state) {
             return Err(SignInError::refused("the sign-in was started elsewhere: try again"));
         }
+        Ok(attempt)
+    }
+
+    /// The cookie of the session.
+    async fn signed_in(&self, query: &str, attempt: &Attempt) -> Result<String, SignInError> {
+        let answer = |name: &str| parameter(query, name);
         if let Some(error) = answer("error") {
             let about = answer("error_description").map(|about| format!(": {about}"));
             let reason = format!("{error}{}", about.unwrap_or_default());
@@ -290,7 +299,10 @@ impl SignIn {
         }
         let expires = claims.get("exp").and_then(Value::as_f64).unwrap_or_default();
         let left = Timestamp::from_millis((expires * 1000.0) as i64).since(self.clock.now());
-        Ok((attempt.return_to, Cookie::Session.set(self.is_secure(), &token, left)))
+        if left.as_secs() == 0 {
+            return Err(SignInError::refused("the token has expired"));
+        }
+        Ok(Cookie::Session.set(self.is_secure(), &token, left))
     }
 
     /// The token that this server accepts, and its claims: the access token or the ID token, rather
@@ -361,6 +373,10 @@ impl SignIn {
 
     /// Exchanges a code for tokens.
     async fn exchange(&self, code: &str, verifier: &str) -> Result<Tokens, SignInError> {
+        // Anybody can send a code.
+        let Ok(_permit) = self.exchanges.try_acquire() else {
+            return Err(SignInError::refused("too many users sign in at this moment: try again"));
+        };
         let provider = self.provider().await?;
         let request = self.request(&provider, code, verifier);
         let answer = self.http.call(request).await;
@@ -417,11 +433,10 @@ impl SignIn {
             let reason = format!("{url} is of another issuer: {:?}", provider.issuer);
             return Err(SignInError::refused(reason));
         }
-        let is_web = |url: &Url| matches!(url.scheme(), "https" | "http");
+        let is_web = |url: &Url| matches!(url.scheme(), "https" | "http") && is_confidential(url);
         if !is_web(&provider.authorization_endpoint) || !is_web(&provider.token_endpoint) {
-            return Err(SignInError::refused(format!(
-                "{url} has an endpoint that is no web address"
-            )));
+            let reason = format!("{url} has an endpoint that is no address with https");
+            return Err(SignInError::refused(reason));
         }
         Ok(provider)
     }
@@ -431,6 +446,12 @@ impl SignIn {
         let bits = [self.entropy.bits(), self.entropy.bits()].map(u128::to_be_bytes);
         BASE64.encode(bits.concat())
     }
+}
+
+/// A parameter of a query.
+fn parameter(query: &str, name: &str) -> Option<String> {
+    let mut pairs = form_urlencoded::parse(query.as_bytes());
+    pairs.find(|(have, _)| have == name).map(|(_, value)| value.into_owned())
 }
 
 /// The challenge of a code verifier (RFC 7636, 4.2).

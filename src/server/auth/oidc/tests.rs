@@ -257,6 +257,7 @@ async fn a_sign_in_ends_in_the_browser_that_began_it() {
     ] {
         let failed = world.sign_in.finish(query, headers).await;
         assert!(reason(&failed).contains(expected), "{failed:?}");
+        assert!(failed.cookies.is_empty(), "the other sign-in goes on: {failed:?}");
     }
     let denied = format!("error=access_denied&error_description=no&state={}", asked["state"]);
     let failed = world.sign_in.finish(&denied, &headers).await;

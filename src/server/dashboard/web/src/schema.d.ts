@@ -1195,6 +1195,7 @@ export interface components {
             depth_at_least: boolean;
             /** Format: int64 */
             desired_workers: number;
+            explained_at?: components["schemas"]["Timestamp"] | null;
             held: components["schemas"]["HeldJobs"][];
             minutes: components["schemas"]["OverviewMinute"][];
             name: string;
