@@ -373,7 +373,7 @@ impl SignIn {
 
     /// Exchanges a code for tokens.
     async fn exchange(&self, code: &str, verifier: &str) -> Result<Tokens, SignInError> {
-        // Anybody can send a code.
+        // Any caller can send a code.
         let Ok(_permit) = self.exchanges.try_acquire() else {
             return Err(SignInError::refused("too many users sign in at this moment: try again"));
         };
