@@ -178,6 +178,13 @@ impl Client {
         self.request(Method::GET, path)
     }
 
+    /// `GET /readyz`, which needs no token: answered with 200 if the server is ready.
+    pub fn ready(&self) -> Request<'_> {
+        let mut url = self.base.clone();
+        url.path_segments_mut().expect("an http URL has a path").pop_if_empty().push("readyz");
+        self.request_to(Method::GET, url)
+    }
+
     /// `POST /v1/…path`.
     pub fn post(&self, path: &[&str]) -> Request<'_> {
         self.request(Method::POST, path)

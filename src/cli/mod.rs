@@ -19,8 +19,10 @@ mod dev;
 mod doctor;
 mod enqueue;
 mod events;
+mod health;
 mod history;
 mod jobs;
+mod manual;
 mod operation;
 pub(crate) mod output;
 mod plugin;
@@ -173,6 +175,8 @@ pub enum Command {
     Bench(bench::Args),
     /// Back up the data of a server while it runs.
     Backup(backup::Args),
+    /// Check whether a server is ready, as the health check of a container or a script.
+    Health(health::Args),
     /// Check a server or its data for problems.
     Doctor(doctor::Args),
     /// Repair the data of a stopped server.
@@ -185,6 +189,9 @@ pub enum Command {
     Cost(cost::Args),
     /// Print a shell completion script.
     Completions(completions::Args),
+    /// Write the manual pages of all commands.
+    #[command(hide = true)]
+    Manual(manual::Args),
     /// Compile a plugin from standard input, in a process apart from the server.
     #[command(hide = true)]
     CompilePlugin {
@@ -240,12 +247,14 @@ pub async fn run_in(command: Command, ctx: &Context) -> ExitCode {
         Command::Work(args) => work::run(args, ctx).await,
         Command::Bench(args) => Box::pin(bench::run(args, ctx)).await,
         Command::Backup(args) => backup::run(args, ctx).await,
+        Command::Health(args) => health::run(&args, ctx).await,
         Command::Doctor(args) => doctor::run(args, ctx).await,
         Command::Repair(args) => repair::run(args, ctx).await,
         #[cfg(feature = "aws")]
         Command::Aws(command) => Box::pin(aws::run(command, ctx)).await,
         Command::Cost(args) => cost::run(&args, ctx),
         Command::Completions(args) => completions::run(&args, ctx),
+        Command::Manual(args) => manual::run(&args),
         Command::CompilePlugin { memory_bytes, processor_seconds } => {
             let done = compile_process::serve(
                 memory_bytes,
@@ -311,7 +320,7 @@ mod tests {
         ("cost metered", "cost --metered NONE"),
     ];
     /// The paths that a command makes.
-    const WRITTEN: [&str; 9] = [
+    const WRITTEN: [&str; 10] = [
         "demo data",
         "serve data",
         "dev dir",
@@ -320,6 +329,7 @@ mod tests {
         "plugin simulate picture",
         "plugin faults save",
         "bench dir",
+        "manual dir",
         "token create data",
     ];
 

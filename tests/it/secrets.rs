@@ -26,7 +26,8 @@ use tidegate_engine::{
 };
 use tidegate_server::{
     Server,
-    lambda::{self, ApiFunction, http::first_token},
+    auth::TokenItem,
+    lambda::{self, ApiFunction},
 };
 use tower::ServiceExt as _;
 
@@ -56,7 +57,8 @@ impl Home {
             .await
             .unwrap();
         // The SHA-256 of `secret`, in base64.
-        let first = first_token("first:K7gNU3sdo+OL0wNhqoVWhr3g6s1xYv72ol/pe/Unols=").unwrap();
+        let setting = "first:K7gNU3sdo+OL0wNhqoVWhr3g6s1xYv72ol/pe/Unols=";
+        let first = TokenItem::of_admin_setting(setting).unwrap();
         let options = ApiFunction {
             max_data_bytes: 1 << 20,
             first_token: Some(first),

@@ -11,16 +11,25 @@ use std::{
 use anyhow::Context as _;
 use clap::Subcommand;
 use tempfile::TempDir;
-use tidegate_backends::{sqlite::database, system::DevClock};
-use tidegate_server::telemetry::process::MetricsCollection;
+use tidegate_api::{NewTokenBody, Scope};
+use tidegate_backends::{
+    sqlite::database,
+    system::{DevClock, SystemEntropy},
+};
+use tidegate_server::{auth::TokenItem, telemetry::process::MetricsCollection};
 
-use super::{Context, ExitCode, UsageError, make_files_private, serve as server};
+use super::{
+    Context, ExitCode, UsageError, make_files_private,
+    serve::{self as server, Development},
+};
 
 /// The file that marks a directory as one whose clock may be moved.
 const MARK: &str = "dev-server";
 
-/// Run a server for development: without tokens, on this machine alone, with a clock that tests
-/// freeze and move.
+/// Run a server for development, with a clock that tests freeze and move.
+///
+/// On a loopback address it needs no token. On another one it prints an admin token at its start:
+/// that of --token or `TIDEGATE_TOKEN`, or a new one. --insecure opens it to every caller instead.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct Args {
@@ -43,9 +52,12 @@ pub struct ServerArgs {
     /// The data directory, which stays [default: a temporary one, removed at the end].
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// The loopback address and port to listen on [default: 127.0.0.1:8080].
+    /// The address and port to listen on [default: 127.0.0.1:8080].
     #[arg(long, value_name = "ADDR")]
     listen: Option<SocketAddr>,
+    /// Accept every caller from every machine as administrator, without a token.
+    #[arg(long)]
+    insecure: bool,
 }
 
 /// Serves until SIGTERM or Ctrl-C, or changes the clock of a server that runs.
@@ -102,43 +114,62 @@ fn mark(dir: &Path) -> anyhow::Result<()> {
         .with_context(|| format!("--dir: {} cannot be written", dir.display()))
 }
 
+/// The admin token of a server that other machines reach: the one of the command line, or a new one.
+/// Returns its text, and the setting that accepts it.
+fn admin_token(ctx: &Context) -> anyhow::Result<(String, String)> {
+    let text = ctx.global.token.clone().map_or_else(|| new_token(ctx), Ok)?;
+    let setting = TokenItem::admin_setting(&text).ok_or_else(|| {
+        UsageError("--token: must be a token of tidegate: tg_ID_SECRET".to_owned())
+    })?;
+    Ok((text, setting))
+}
+
+/// The text of a new token.
+fn new_token(ctx: &Context) -> anyhow::Result<String> {
+    let new = NewTokenBody {
+        name: "dev".to_owned(),
+        scopes: Scope::Admin.into(),
+        expires_at: None,
+        queues: None,
+        types: None,
+    };
+    Ok(TokenItem::create(new, ctx.now(), &SystemEntropy)?.1)
+}
+
 async fn serve(args: ServerArgs, ctx: &Context) -> anyhow::Result<ExitCode> {
     let named = args.dir.as_deref().unwrap_or(Path::new("."));
     let (mut settings, sources) = server::settings_of(args.listen, named)?;
-    if !settings.listen.ip().is_loopback() {
-        return Err(UsageError(format!(
-            "--listen: {} is not a loopback address: a server for development accepts every \
-             caller, so it serves only this machine",
-            settings.listen
-        ))
-        .into());
-    }
-    if !settings.is_local() {
-        return Err(UsageError(
-            "public_url: is not an address of this machine, which alone a server for development \
-             serves"
-                .to_owned(),
-        )
-        .into());
-    }
+    let token = if args.insecure || settings.is_local() {
+        None
+    } else {
+        let (text, setting) = admin_token(ctx)?;
+        settings.admin_token = Some(setting);
+        Some(text)
+    };
     make_files_private();
     let data = Data::open(args.dir)?;
     data.path().clone_into(&mut settings.data);
     server::log(&settings);
     let metrics = MetricsCollection::start(&settings)?;
-    let clock = Arc::new(DevClock::new());
+    let development = Development { clock: Arc::new(DevClock::new()), is_insecure: args.insecure };
     let serving =
-        server::start(&settings, &sources, Some(metrics.prometheus()), Some(clock)).await?;
+        server::start(&settings, &sources, Some(metrics.prometheus()), Some(development)).await?;
     let url = format!("http://{}", serving.address);
     let kept = match &data {
         Data::Kept(_) => "",
         Data::Temporary(_) => " (removed at the end)",
     };
-    ctx.note(format_args!(
-        "tidegate dev serves {}{kept} without tokens on {url}\n\
-         Try: tidegate dev clock --advance 1h --url {url}",
-        data.path().display()
-    ));
+    let data_dir = data.path().display();
+    let access = match (&token, args.insecure) {
+        (Some(_), _) => "",
+        (None, false) => " without tokens",
+        (None, true) => " to every caller of every machine, without tokens,",
+    };
+    ctx.note(format_args!("tidegate dev serves {data_dir}{kept}{access} on {url}"));
+    match token {
+        Some(token) => ctx.note(format_args!("Admin token: {token}")),
+        None => ctx.note(format_args!("Try: tidegate dev clock --advance 1h --url {url}")),
+    }
     server::until_stopped().await?;
     serving.stop().await;
     metrics.stop().await;

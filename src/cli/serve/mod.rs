@@ -26,7 +26,7 @@ use tidegate_backends::{
 use tidegate_core::port::{Clock, Entropy, Spans};
 use tidegate_engine::{EventRules, Rules};
 use tidegate_server::{
-    auth::{Anonymous, Authenticate, BuiltIn, JwtAuthenticator, oidc::SignIn},
+    auth::{Anonymous, Authenticate, BuiltIn, JwtAuthenticator, TokenItem, oidc::SignIn},
     dashboard::ConsoleOptions,
     handlers::{self, ApiOptions},
     listener::{Limits, Listener},
@@ -42,6 +42,7 @@ mod access;
 mod descriptors;
 #[cfg(target_os = "linux")]
 mod memory;
+mod supervisor;
 
 use access::{no_token, record_token_uses, warn_of_access};
 use descriptors::Descriptors;
@@ -119,12 +120,14 @@ pub async fn run(args: Args, ctx: &Context) -> anyhow::Result<ExitCode> {
     }
     let metrics = MetricsCollection::start(&settings)?;
     let serving = start(&settings, &sources, Some(metrics.prometheus()), None).await?;
+    supervisor::ready(serving.address);
     ctx.note(format_args!(
         "tidegate serves {} on http://{}",
         settings.data.display(),
         serving.address
     ));
     until_stopped().await?;
+    supervisor::stopping();
     serving.stop().await;
     metrics.stop().await;
     Ok(ExitCode::Ok)
@@ -154,6 +157,14 @@ pub(super) fn settings_of(
 fn unused_variables(environment: impl IntoIterator<Item = (String, String)>) -> Vec<String> {
     let is_used = |name: &str| COMMAND_VARIABLES.contains(&name) || TEST_VARIABLES.contains(&name);
     unknown_variables(environment).into_iter().filter(|name| !is_used(name)).collect()
+}
+
+/// What differs on a server for development.
+pub struct Development {
+    /// The clock that callers may move.
+    pub clock: Arc<DevClock>,
+    /// Whether callers of every machine need no token.
+    pub is_insecure: bool,
 }
 
 /// A server that listens.
@@ -189,7 +200,7 @@ impl Serving {
     }
 }
 
-/// Starts a server as `settings` say, with the machine's clock or one that callers may move.
+/// Starts a server as `settings` say, for production or for `development`.
 ///
 /// # Errors
 ///
@@ -198,9 +209,11 @@ pub async fn start(
     settings: &Settings,
     sources: &Sources,
     metrics: Option<PrometheusHandle>,
-    dev_clock: Option<Arc<DevClock>>,
+    development: Option<Development>,
 ) -> anyhow::Result<Serving> {
     super::make_files_private();
+    let is_insecure = development.as_ref().is_some_and(|development| development.is_insecure);
+    let dev_clock = development.map(|development| development.clock);
     let limits = Limits {
         connections: Descriptors::raise().connections(settings)?,
         head: settings.head_timeout_seconds.duration(),
@@ -259,12 +272,17 @@ pub async fn start(
     let sign_in =
         SignIn::new(&settings.oidc, &public_url, jwt.clone(), http()?, Arc::clone(&clock), entropy);
     let has_provider = jwt.is_some();
-    let anonymous =
-        if settings.is_local() { Anonymous::AdminWithoutTokens } else { Anonymous::Refused };
+    let anonymous = match (is_insecure, settings.is_local()) {
+        (true, _) => Anonymous::AdminFromEveryMachine,
+        (false, true) => Anonymous::AdminWithoutTokens,
+        (false, false) => Anonymous::Refused,
+    };
     let auth = Arc::new(BuiltIn::new(jwt, anonymous, clock));
-    let tokens = server.tokens().await?;
+    let of_settings = settings.admin_token.as_deref().and_then(TokenItem::of_admin_setting);
+    let mut tokens = server.tokens().await?;
+    tokens.extend(of_settings.clone());
     let has_access = has_provider || !tokens.is_empty();
-    if !settings.is_local() && !has_access {
+    if anonymous == Anonymous::Refused && !has_access {
         server.stop().await;
         anyhow::bail!(no_token(settings));
     }
@@ -276,7 +294,9 @@ pub async fn start(
         warn_of_access(&auth, has_access, settings);
     }
     let updated = Arc::clone(&auth);
-    server.watch_tokens(move |tokens| updated.set_tokens(tokens));
+    server.watch_tokens(move |tokens| {
+        updated.set_tokens(tokens.into_iter().chain(of_settings.clone()).collect());
+    });
     let options = ApiOptions {
         auth: Arc::clone(&auth) as Arc<dyn Authenticate>,
         entropy: Arc::new(SystemEntropy),

@@ -87,10 +87,16 @@ pub trait Authenticate: Send + Sync {
     /// [`AuthError`].
     async fn authenticate(&self, credentials: &Credentials) -> Result<Principal, AuthError>;
 
-    /// Whether every caller is accepted, because only this machine can reach the server. Requests
-    /// for other host names are then refused, which stops DNS rebinding by web pages.
+    /// Whether every caller is accepted without credentials.
     fn is_open(&self) -> bool {
         false
+    }
+
+    /// Whether requests for other host names, and those through a proxy, are refused: every caller
+    /// is accepted because only this machine can reach the server. It stops DNS rebinding by web
+    /// pages.
+    fn serves_this_machine_alone(&self) -> bool {
+        self.is_open()
     }
 
     /// Whether no caller could administer the server without the stored token `id`.
@@ -107,6 +113,9 @@ pub enum Anonymous {
     /// Every caller has the scope `admin` until the first token is stored, if there is no identity
     /// provider. Only for a server that no other machine can reach.
     AdminWithoutTokens,
+    /// As [`AdminWithoutTokens`](Self::AdminWithoutTokens), from every machine. Only for a server of
+    /// tests, whose operator has asked for it by name.
+    AdminFromEveryMachine,
 }
 
 /// The server's own authentication: stored tokens, and tokens signed by an identity provider if one
@@ -117,6 +126,8 @@ pub struct BuiltIn {
     jwt: Option<Arc<JwtAuthenticator>>,
     /// Whether callers without credentials are accepted. Once false, it stays false.
     open: AtomicBool,
+    /// Whether such callers may come from other machines.
+    from_every_machine: bool,
 }
 
 impl BuiltIn {
@@ -126,8 +137,13 @@ impl BuiltIn {
         anonymous: Anonymous,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let open = anonymous == Anonymous::AdminWithoutTokens && jwt.is_none();
-        Self { tokens: TokenAuthenticator::new(clock), jwt, open: AtomicBool::new(open) }
+        let open = anonymous != Anonymous::Refused && jwt.is_none();
+        Self {
+            tokens: TokenAuthenticator::new(clock),
+            jwt,
+            open: AtomicBool::new(open),
+            from_every_machine: anonymous == Anonymous::AdminFromEveryMachine,
+        }
     }
 
     /// Replaces the stored tokens, for every later request. The first token closes the server for
@@ -173,6 +189,10 @@ impl Authenticate for BuiltIn {
 
     fn is_open(&self) -> bool {
         self.open.load(Ordering::Acquire)
+    }
+
+    fn serves_this_machine_alone(&self) -> bool {
+        self.is_open() && !self.from_every_machine
     }
 
     fn is_last_admin(&self, id: &str) -> bool {

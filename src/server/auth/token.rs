@@ -27,6 +27,8 @@ use tidegate_core::{
 
 /// The prefix of every token.
 const PREFIX: &str = "tg_";
+/// The base64 of a SHA-256 has this length.
+const DIGEST_BASE64_BYTES: usize = 44;
 /// The use of a token that was never used, in milliseconds since the epoch.
 const NEVER: i64 = i64::MIN;
 
@@ -108,12 +110,30 @@ impl TokenItem {
         Ok((Self { expires_at: new.expires_at, bounds, ..item }, text))
     }
 
-    /// The setting `TIDEGATE_ADMIN_TOKEN` of the serverless mode that accepts the token `text`, and
-    /// does not contain its secret. `None` if it is no token.
+    /// The setting `TIDEGATE_ADMIN_TOKEN` that accepts the token `text`, and does not contain its
+    /// secret. `None` if it is no token.
     pub fn admin_setting(text: &str) -> Option<String> {
         let (id, secret) = text.strip_prefix(PREFIX)?.split_once('_')?;
         let valid = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
         (valid && !secret.is_empty()).then(|| format!("{id}:{}", digest(secret)))
+    }
+
+    /// The admin token that the setting `TIDEGATE_ADMIN_TOKEN` describes: its id, `:`, and the base64
+    /// of its secret's SHA-256. `None` if `setting` has another form.
+    pub fn of_admin_setting(setting: &str) -> Option<Self> {
+        let (id, hash) = setting.split_once(':')?;
+        let valid = !id.is_empty()
+            && id.bytes().all(|byte| byte.is_ascii_alphanumeric())
+            && hash.len() == DIGEST_BASE64_BYTES;
+        valid.then(|| Self {
+            id: id.to_owned(),
+            name: "first".into(),
+            scopes: Scope::Admin.into(),
+            hash: hash.to_owned(),
+            created_at: Timestamp::EPOCH,
+            expires_at: None,
+            bounds: Bounds::default(),
+        })
     }
 
     /// Whether it is the token of an administrator, and never expires. Only such tokens keep a

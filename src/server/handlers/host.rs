@@ -115,7 +115,9 @@ pub(crate) async fn only_here(
         let detail = "a page of another site must not change anything on this server";
         return Problem::new(ErrorCode::CrossSite, detail).into_response();
     }
-    if hosts.auth.is_open() && !health::OPEN_ROUTES.contains(&request.uri().path()) {
+    if hosts.auth.serves_this_machine_alone()
+        && !health::OPEN_ROUTES.contains(&request.uri().path())
+    {
         if let Some(name) = foreign_host(&request) {
             let detail = format!(
                 "without tokens this server accepts only requests for this machine, and {name:?} \

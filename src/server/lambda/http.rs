@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use super::settings::CloudSettings;
 use crate::telemetry::function::Metrics;
 use crate::{
-    auth::{Anonymous, Bounds, BuiltIn, Scope, TokenItem},
+    auth::{Anonymous, BuiltIn, TokenItem},
     dashboard::ConsoleOptions,
     handlers::{self, ApiOptions},
     runtime::Server,
@@ -192,20 +192,4 @@ fn must_refresh(read_at: &Mutex<Timestamp>, now: Timestamp) -> bool {
         *read_at = now;
     }
     expired
-}
-
-/// The admin token that `text` describes: its id, `:`, and the base64 of its secret's SHA-256.
-pub fn first_token(text: &str) -> Option<TokenItem> {
-    let (id, hash) = text.split_once(':')?;
-    let valid =
-        !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric()) && hash.len() == 44;
-    valid.then(|| TokenItem {
-        id: id.to_owned(),
-        name: "first".into(),
-        scopes: Scope::Admin.into(),
-        hash: hash.to_owned(),
-        created_at: Timestamp::EPOCH,
-        expires_at: None,
-        bounds: Bounds::default(),
-    })
 }

@@ -14,7 +14,7 @@ use tidegate_backends::{http::Guard, sealed::Keys, sqs::SqsQueues};
 use tidegate_core::validate::AllowedHosts;
 use tidegate_engine::Rules;
 
-use super::http::{MAX_DATA_BYTES, first_token};
+use super::http::MAX_DATA_BYTES;
 
 /// What the variable with the keys must be.
 const BAD_KEYS: &str = "must be 1 to 10 keys of 32 random bytes in base64, separated by commas";
@@ -135,7 +135,7 @@ impl CloudSettings {
             first_token: vars.parsed(
                 "TIDEGATE_ADMIN_TOKEN",
                 "must be a token's id, `:`, and the base64 of its secret's SHA-256",
-                first_token,
+                TokenItem::of_admin_setting,
             )?,
             log_level: vars
                 .parsed(

@@ -12,6 +12,7 @@ impl Default for Settings {
             data: "./tidegate-data".into(),
             encryption_key: None,
             encryption_key_file: None,
+            admin_token: None,
             max_connections: None,
             head_timeout_seconds: Seconds::new(15),
             body_timeout_seconds: Seconds::new(30),

@@ -63,6 +63,10 @@ documented! {
         pub encryption_key: Option<String>,
         /// A file with such keys, one per line, instead of `encryption_key`.
         pub encryption_key_file: Option<PathBuf>,
+        /// An admin token that is accepted in addition to the stored ones: its id, `:`, and the base64
+        /// of its secret's SHA-256. While it is set, every caller needs a token. For a server whose
+        /// first token no command can create, such as one in a container.
+        pub admin_token: Option<String>,
         /// Maximum number of concurrent connections, 16 to 1000000. More get 503. Default: as many
         /// as the limit of open files allows, at most 16384.
         pub max_connections: Option<u32>,

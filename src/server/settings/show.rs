@@ -11,6 +11,7 @@ impl Settings {
     pub(super) fn without_secrets(&self) -> Value {
         let mut shown = self.clone();
         shown.encryption_key = shown.encryption_key.map(|_| "***".to_owned());
+        shown.admin_token = shown.admin_token.map(|_| "***".to_owned());
         shown.oidc.client_secret = shown.oidc.client_secret.map(|_| "***".to_owned());
         shown.tracing.otlp_headers.values_mut().for_each(|value| "***".clone_into(value));
         let single = [

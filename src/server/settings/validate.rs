@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use url::Url;
 
 use super::{Console, Emf, Jwt, Oidc, Settings, Tracing};
-use crate::auth::local::is_confidential;
+use crate::auth::{TokenItem, local::is_confidential};
 use tidegate_backends::sealed::Keys;
 use tidegate_core::{
     target::{Push, signature::Secret},
@@ -77,6 +77,12 @@ impl Settings {
             if let Err(bad) = Keys::parse(keys) {
                 return fault("encryption_key", bad.to_string());
             }
+        }
+        if let Some(token) = &self.admin_token
+            && TokenItem::of_admin_setting(token).is_none()
+        {
+            let form = "must be a token's id, `:`, and the base64 of its secret's SHA-256";
+            return fault("admin_token", form);
         }
         web("public_url", self.public_url.as_ref())?;
         if self

@@ -6,6 +6,7 @@ use std::{os::unix::fs::MetadataExt as _, path::Path};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use reqwest::Method;
 use serde_json::{Value, json};
+use tidegate_server::auth::TokenItem;
 
 use super::{
     serve::{Setup, Tidegate, program},
@@ -100,6 +101,30 @@ async fn a_token_opens_what_its_scopes_say_and_nothing_else() {
     );
     let basic = format!("Basic {}", BASE64_STANDARD.encode(format!("any-user:{}", tokens[4].1)));
     tide.send(Method::GET, "/v1/jobs", &[("authorization", &basic)], "").await.is(200);
+}
+
+#[tokio::test]
+async fn the_admin_token_of_the_settings_opens_a_new_server() {
+    let text = "tg_boot_0123456789abcdef";
+    let setting = TokenItem::admin_setting(text).unwrap();
+    let setup = || Setup::new().flag("--listen", "0.0.0.0:0");
+    let tide = setup().env("TIDEGATE_ADMIN_TOKEN", &setting).start().await;
+    tide.get("/v1/queues").await.problem(401, "unauthorized");
+    let admin = make(&tide, Some(text), "ops", &["admin"]).await;
+    for token in [text, &admin] {
+        tide.with_token(token).get("/v1/tokens").await.is(200);
+    }
+    let settings = tide.with_token(text).get("/v1/settings").await.is(200).to_string();
+    assert!(!settings.contains(&setting) && settings.contains("admin_token"), "{settings}");
+
+    // Without the setting it is gone, and stored tokens stay.
+    let kept = tide.stop().await.without_env("TIDEGATE_ADMIN_TOKEN").start().await;
+    kept.with_token(text).get("/v1/tokens").await.problem(401, "unauthorized");
+    kept.with_token(&admin).get("/v1/tokens").await.is(200);
+
+    let (status, log) = setup().env("TIDEGATE_ADMIN_TOKEN", text).refused().await;
+    assert_eq!(status.code(), Some(2), "{log}");
+    assert!(log.contains("`admin_token`") && !log.contains(text), "{log}");
 }
 
 #[tokio::test]

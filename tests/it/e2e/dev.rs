@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use reqwest::Method;
 use serde_json::{Value, json};
 use tidegate_core::time::Timestamp;
 
@@ -147,13 +148,48 @@ async fn an_ordinary_server_refuses_to_move_its_clock() {
     assert!(refused.1.contains("--dir: "), "{}", refused.1);
 }
 
+/// Every address of the machine, and a free port.
+const EVERY_ADDRESS: &str = "0.0.0.0:0";
+
+/// The token that a server for other machines has printed.
+async fn printed_token(tide: &Tidegate) -> String {
+    eventually("the token is printed", || async {
+        let log = tide.log();
+        let (_, rest) = log.split_once("Admin token: ")?;
+        rest.split_once('\n').map(|(token, _)| token.to_owned())
+    })
+    .await
+}
+
 #[tokio::test]
-async fn a_dev_server_listens_on_this_machine_alone() {
-    for (name, listen) in [("IPv4", "0.0.0.0:0"), ("IPv6", "[::]:0")] {
-        let (status, text) = Setup::dev().flag("--listen", listen).refused().await;
-        assert_eq!(status.code(), Some(2), "{name}: {text}");
-        assert!(text.contains("--listen: "), "{name}: {text}");
-    }
+async fn a_dev_server_for_other_machines_prints_its_token() {
+    let tide = Setup::dev().flag("--listen", EVERY_ADDRESS).start().await;
+    tide.get("/v1/queues").await.problem(401, "unauthorized");
+    let admin = tide.with_token(&printed_token(&tide).await);
+    admin.get("/v1/tokens").await.is(200);
+    admin.post(CLOCK, json!({"freeze": true})).await.is(200);
+    // Stored tokens do not replace it.
+    admin.post("/v1/tokens", json!({"name": "ci", "scopes": ["admin"]})).await.is(201);
+    admin.get("/v1/tokens").await.is(200);
+
+    let given = "tg_ci_0123456789";
+    let setup = Setup::dev().flag("--listen", EVERY_ADDRESS);
+    let tide = setup.env("TIDEGATE_TOKEN", given).start().await;
+    assert_eq!(printed_token(&tide).await, given);
+    tide.with_token(given).get("/v1/queues").await.is(200);
+    let setup = Setup::dev().flag("--listen", EVERY_ADDRESS);
+    let (status, text) = setup.env("TIDEGATE_TOKEN", "secret").refused().await;
+    assert_eq!(status.code(), Some(2), "{text}");
+    assert!(text.contains("--token: "), "{text}");
+}
+
+#[tokio::test]
+async fn an_insecure_dev_server_serves_every_host_name() {
+    let setup = Setup::dev().flag("--listen", EVERY_ADDRESS).switch("--insecure");
+    let tide = setup.start().await;
+    let host = [("host", "tidegate:8080"), ("x-forwarded-for", "10.0.0.7")];
+    tide.send(Method::GET, "/v1/queues", &host, "").await.is(200);
+    assert!(tide.log().contains("to every caller of every machine"), "{}", tide.log());
 }
 
 #[tokio::test]

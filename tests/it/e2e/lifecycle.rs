@@ -58,6 +58,32 @@ async fn a_stop_takes_no_longer_than_its_setting() {
 }
 
 #[tokio::test]
+async fn a_service_manager_is_notified_of_start_and_stop() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("notify");
+    let socket = tokio::net::UnixDatagram::bind(&path).unwrap();
+    let next = async || {
+        let mut message = vec![0; 4096];
+        let bytes = socket.recv(&mut message).await.unwrap();
+        message.truncate(bytes);
+        String::from_utf8(message).unwrap()
+    };
+    let mut tide = Setup::new().env("NOTIFY_SOCKET", text(&path)).start().await;
+    let address = tide.base.trim_start_matches("http://");
+    assert_eq!(next().await, format!("READY=1\nSTATUS=serves on http://{address}\n"));
+    tide.terminate();
+    let stopping = next().await;
+    assert!(stopping.starts_with("STOPPING=1\n"), "{stopping}");
+    assert!(tide.ended().await.success());
+
+    // Without a manager at the socket, it serves all the same.
+    drop(socket);
+    let tide = Setup::new().env("NOTIFY_SOCKET", text(&path)).start().await;
+    tide.get("/readyz").await.is(200);
+    assert!(tide.log().contains("the service manager was not notified"), "{}", tide.log());
+}
+
+#[tokio::test]
 async fn what_was_under_way_goes_on_after_a_restart() {
     let tide = Tidegate::start().await;
     tide.queue("q", json!({"concurrency": 3, "constraints": [{"name": "c", "concurrency": 2}]}))

@@ -62,9 +62,21 @@ impl Setup {
         self
     }
 
+    /// With a flag that has no value.
+    pub fn switch(mut self, name: &str) -> Self {
+        self.args.push(name.to_owned());
+        self
+    }
+
     /// With a variable in its environment.
     pub fn env(mut self, name: &str, value: impl Into<String>) -> Self {
         self.env.push((name.to_owned(), value.into()));
+        self
+    }
+
+    /// Without a variable of [`env`](Self::env).
+    pub fn without_env(mut self, name: &str) -> Self {
+        self.env.retain(|(set, _)| set != name);
         self
     }
 

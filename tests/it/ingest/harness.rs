@@ -26,7 +26,8 @@ use tidegate_engine::{
 };
 use tidegate_server::{
     Server,
-    lambda::{Ingest, http::first_token, ingest::IngestFailed},
+    auth::TokenItem,
+    lambda::{Ingest, ingest::IngestFailed},
 };
 
 /// The SHA-256 of `secret`, in base64, as the token `tg_first_secret`.
@@ -83,7 +84,7 @@ impl Harness {
         let server =
             Server::builder(ports, sent.clone()).rules(rules).serverless().start().await.unwrap();
         server.put_type(&name("seen"), TypeConfig::default(), None).await.unwrap();
-        let ingest = Ingest::new(server.clone(), first_token(FIRST));
+        let ingest = Ingest::new(server.clone(), TokenItem::of_admin_setting(FIRST));
         Self { server, store, work, sent, ingest }
     }
 
