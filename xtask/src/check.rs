@@ -29,7 +29,7 @@ type Stage = (&'static str, &'static [(&'static str, &'static str)], &'static [&
 /// The load of the test with kills: five rounds of 200 jobs, where `./test` runs one.
 const ROUNDS: (&str, &str) = ("TIDEGATE_LOCAL_STACK_ROUNDS", "5");
 
-const STAGES: [Stage; 17] = [
+const STAGES: [Stage; 19] = [
     ("tests", &[], &["./test"]),
     ("dependencies, doc comments", &[], &["./test", "static"]),
     ("each crate alone", &[], &["bash", "-c", EACH_CRATE_ALONE]),
@@ -73,6 +73,8 @@ const STAGES: [Stage; 17] = [
     ),
     ("infrastructure: checkov, Terraform", &[], &["infra/check", "--full"]),
     ("packages: arm64 and x86_64, their sizes", &[], &["cargo", "xtask", "package"]),
+    ("the files of a release", &[], &["cargo", "xtask", "release"]),
+    ("the files of a release, as users get them", &[], &["cargo", "xtask", "release", "--check"]),
     ("local stack: the packages", &[("PROFILE", "packaged"), ROUNDS], &["localstack/test"]),
     (
         "the OpenAPI document: validators, a fuzzer, generated clients",

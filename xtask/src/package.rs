@@ -3,8 +3,7 @@
 //! `target/functions/ARCH/NAME.zip` has the function as `bootstrap`. The zip of `plugins` also has
 //! the compiler of plugins, a separate program. `target/functions/VERSION` has the version, and `SHA256SUMS` the
 //! checksums of all, which `tidegate aws deploy` compares. Zig links them against the C library of Amazon
-//! Linux 2023, so the result does not depend on the machine. Pinned versions of Zig (a Python
-//! wheel) and `cargo-zigbuild` are installed into `target/tools`.
+//! Linux 2023.
 
 use std::{
     fmt::Write as _,
@@ -13,14 +12,14 @@ use std::{
     process::Command,
 };
 
+use crate::zig::Zig;
+
 /// The functions: the names of their folders. The function `sweep` is the program of `tick`.
 pub const FUNCTIONS: [&str; 5] = ["enqueue", "tick", "deliver", "ingest", "plugins"];
 /// The compiler's program, the function that starts it, and its file name in the zip.
 const COMPILER: (&str, &str, &str) = ("tidegate-compile", "plugins", "compile");
 /// The C library of Amazon Linux 2023.
 const GLIBC: &str = "2.34";
-const ZIGBUILD: &str = "0.24.1";
-const ZIG: &str = "0.17.0";
 
 /// An architecture of Lambda.
 #[derive(Clone, Copy)]
@@ -51,15 +50,14 @@ struct Args {
 pub fn run(args: impl Iterator<Item = String>) -> Result<(), String> {
     let parsed = parse(args)?;
     let root = &root()?;
-    let tools = root.join("target/tools");
-    let zig = zig(&tools)?;
+    let zig = Zig::install(root)?;
     let mut too_large = Vec::new();
     let mut table = format!(
         "{:<8} {:<12} {:<18} {:>10} {:>10}",
         "arch", "function", "program", "bytes", "zipped"
     );
     for Arch { name: arch, target, max_bytes } in parsed.archs {
-        cargo(root, &tools, &zig, target, &parsed.profile)?;
+        cargo(&zig, target, &parsed.profile)?;
         let built = root.join("target").join(target).join(folder(&parsed.profile));
         let out = root.join("target/functions").join(arch);
         fs::create_dir_all(&out).map_err(|error| format!("{}: {error}", out.display()))?;
@@ -141,51 +139,11 @@ fn folder(profile: &str) -> &str {
     if profile == "dev" { "debug" } else { profile }
 }
 
-/// Returns a Python that has zig, and installs it first if it is missing.
-fn zig(tools: &Path) -> Result<PathBuf, String> {
-    let env = tools.join("zig");
-    let python = env.join("bin/python");
-    if !python.exists() {
-        call(Command::new("python3").args(["-m", "venv"]).arg(&env))?;
-        call(Command::new(&python).args([
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            &format!("ziglang=={ZIG}"),
-        ]))?;
-    }
-    Ok(python)
-}
-
 /// Builds every function for `target`.
-fn cargo(root: &Path, tools: &Path, zig: &Path, target: &str, profile: &str) -> Result<(), String> {
-    if !tools.join("bin/cargo-zigbuild").exists() {
-        let install =
-            ["install", "cargo-zigbuild", "--version", ZIGBUILD, "--locked", "--debug", "--root"];
-        call(Command::new("cargo").args(install).arg(tools))?;
-    }
-    call(Command::new("rustup").args(["target", "add", target]))?;
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let with = std::iter::once(tools.join("bin"))
-        .chain(zig.parent().map(Path::to_path_buf))
-        .chain(std::env::split_paths(&path));
-    let path = std::env::join_paths(with).map_err(|error| error.to_string())?;
+fn cargo(zig: &Zig, target: &str, profile: &str) -> Result<(), String> {
     let build = |what: Vec<String>| {
-        let mut build = Command::new("cargo");
-        build.current_dir(root).env("PATH", &path).env("CARGO_ZIGBUILD_PYTHON_PATH", zig);
-        call(
-            build
-                .args([
-                    "zigbuild",
-                    "--locked",
-                    "--profile",
-                    profile,
-                    "--target",
-                    &format!("{target}.{GLIBC}"),
-                ])
-                .args(what),
-        )
+        let mut build = zig.build(&format!("{target}.{GLIBC}"))?;
+        call(build.args(["--profile", profile]).args(what))
     };
     let packages = FUNCTIONS
         .into_iter()

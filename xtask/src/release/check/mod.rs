@@ -1,0 +1,143 @@
+//! `release --check`: every file of `target/release-files`, as its users get it.
+//!
+//! The tools that read images, formulas and packages come from Debian, unpacked into `target/tools`
+//! by `packaging/tools`. A check whose tool cannot be had fails: a release has no gaps.
+
+mod archive;
+mod deb;
+mod image;
+pub mod install;
+mod process;
+mod texts;
+
+use std::{fs, path::Path};
+
+use serde_json::Value;
+
+use super::{FILES, Files, Release, archives::output, sums, target::TARGETS};
+
+/// What the checks look at.
+struct Checked {
+    release: Release,
+    files: Files,
+}
+
+impl Checked {
+    /// Returns a file of the release.
+    fn file(&self, name: &str) -> Result<&[u8], String> {
+        self.files.get(name).map(Vec::as_slice).ok_or_else(|| format!("{name} is missing"))
+    }
+}
+
+/// Returns the target of the binary that runs on this machine.
+fn own_triple() -> Result<&'static str, String> {
+    let runs = TARGETS.iter().find(|target| target.runs_here());
+    runs.map(|target| target.triple).ok_or_else(|| "no binary runs on this machine".into())
+}
+
+/// A check: what it shows, and how. It returns what is worth printing.
+type Check = (&'static str, fn(&Checked) -> Result<String, String>);
+
+const CHECKS: [Check; 13] = [
+    ("checksums", |checked| sums::check(&checked.files).map(|()| String::new())),
+    ("the same bytes a second time", same_bytes),
+    ("archives", archive::check),
+    ("start of the program", archive::starts),
+    ("SBOM", texts::sbom),
+    ("Debian packages", deb::check),
+    ("image layout", image::layout),
+    ("image in other tools", image::tools),
+    ("image in a container", image::runs),
+    ("development image in a container", image::development_runs),
+    ("install script", install::check),
+    ("Homebrew formula", texts::formula),
+    ("module for Terraform", texts::terraform),
+];
+
+/// Runs every check, also after a failed one.
+///
+/// # Errors
+///
+/// There is no release, or a check failed.
+pub fn run(root: &Path) -> Result<(), String> {
+    let mut files = Files::new();
+    let entries = fs::read_dir(root.join(FILES))
+        .map_err(|error| format!("{FILES}: {error}; `cargo xtask release` makes it"))?;
+    for entry in entries {
+        let entry = entry.map_err(|error| error.to_string())?;
+        let bytes = fs::read(entry.path()).map_err(|error| error.to_string())?;
+        files.insert(entry.file_name().to_string_lossy().into_owned(), bytes);
+    }
+    let time = time(&files)?;
+    let checked = Checked { release: Release::load(root, time)?, files };
+    let mut failed = Vec::new();
+    for (name, check) in CHECKS {
+        match check(&checked) {
+            Ok(found) if found.is_empty() => println!("ok      {name}"),
+            Ok(found) => println!("ok      {name}: {found}"),
+            Err(why) => {
+                println!("FAILED  {name}: {why}");
+                failed.push(name);
+            }
+        }
+    }
+    if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", "))) }
+}
+
+/// Returns the time of the files, as their SBOM has it: there may be a commit since.
+fn time(files: &Files) -> Result<u64, String> {
+    let bom: Value = files
+        .get("tidegate.cdx.json")
+        .and_then(|bytes| serde_json::from_slice(bytes).ok())
+        .ok_or("tidegate.cdx.json is missing or no JSON")?;
+    let time = bom["metadata"]["timestamp"].as_str().unwrap_or("");
+    let time = chrono::DateTime::parse_from_rfc3339(time)
+        .map_err(|error| format!("the time of tidegate.cdx.json: {error}"))?;
+    Ok(time.timestamp().try_into().unwrap_or(0))
+}
+
+/// Makes everything again and compares.
+fn same_bytes(checked: &Checked) -> Result<String, String> {
+    let functions = tempfile::tempdir().map_err(|error| error.to_string())?;
+    for (name, bytes) in &checked.files {
+        // The zips are made by `cargo xtask package`, and only their place differs.
+        let is_zip = Path::new(name).extension().is_some_and(|end| end == "zip");
+        if is_zip || name == "VERSION" {
+            write(&functions.path().join(name.replacen('-', "/", 1)), bytes)?;
+        }
+    }
+    let again = checked.release.make(functions.path())?;
+    let differ: Vec<_> = again
+        .iter()
+        .filter(|(name, bytes)| checked.files.get(*name) != Some(bytes))
+        .map(|(name, _)| name.as_str())
+        .collect();
+    if !differ.is_empty() {
+        return Err(format!("other bytes: {}", differ.join(", ")));
+    }
+    Ok(format!("{} files", again.len()))
+}
+
+/// Writes a file, and makes its folder.
+fn write(path: &Path, bytes: &[u8]) -> Result<(), String> {
+    let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+    fs::create_dir_all(path.parent().unwrap_or(Path::new("/"))).map_err(failed)?;
+    fs::write(path, bytes).map_err(failed)
+}
+
+/// Unpacks a compressed tar into `folder`.
+fn unpack(bytes: &[u8], folder: &Path) -> Result<(), String> {
+    let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(bytes));
+    archive.unpack(folder).map_err(|error| error.to_string())
+}
+
+/// Returns the command `program` of Debian's packages, which it unpacks first.
+fn debian_tool(root: &Path, program: &str) -> Result<std::process::Command, String> {
+    let mut tools = std::process::Command::new(root.join("packaging/tools"));
+    let out = output(tools.arg(program))?;
+    let folder = String::from_utf8_lossy(&out).trim().to_owned();
+    let mut command = std::process::Command::new(format!("{folder}/usr/bin/{program}"));
+    command
+        .env("LD_LIBRARY_PATH", format!("{folder}/usr/lib/{}-linux-gnu", std::env::consts::ARCH));
+    Ok(command)
+}
