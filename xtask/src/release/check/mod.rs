@@ -38,7 +38,7 @@ fn own_triple() -> Result<&'static str, String> {
 /// A check: what it shows, and how. It returns what is worth printing.
 type Check = (&'static str, fn(&Checked) -> Result<String, String>);
 
-const CHECKS: [Check; 13] = [
+const CHECKS: [Check; 14] = [
     ("checksums", |checked| sums::check(&checked.files).map(|()| String::new())),
     ("the same bytes a second time", same_bytes),
     ("archives", archive::check),
@@ -50,6 +50,7 @@ const CHECKS: [Check; 13] = [
     ("image in a container", image::runs),
     ("development image in a container", image::development_runs),
     ("install script", install::check),
+    ("Helm chart", texts::chart),
     ("Homebrew formula", texts::formula),
     ("module for Terraform", texts::terraform),
 ];

@@ -20,11 +20,7 @@ pub fn sbom(checked: &Checked) -> Result<String, String> {
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
     let file = folder.path().join("tidegate.cdx.json");
     write(&file, bytes)?;
-    let root = &checked.release.root;
-    let requirements = ["packaging", "packaging/requirements.txt"];
-    let bin = output(Command::new(root.join("infra/venv")).args(requirements).current_dir(root))?;
-    let bin = String::from_utf8_lossy(&bin).trim().to_owned();
-    output(Command::new(format!("{bin}/python")).args(["-c", VALIDATE]).arg(&file))?;
+    output(python(checked)?.args(["-c", VALIDATE]).arg(&file))?;
     let bom: serde_json::Value =
         serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     let names: Vec<_> =
@@ -35,6 +31,26 @@ pub fn sbom(checked: &Checked) -> Result<String, String> {
         }
     }
     Ok(format!("{} libraries", names.len()))
+}
+
+/// Returns a Python with the packages of `packaging/requirements.txt`.
+fn python(checked: &Checked) -> Result<Command, String> {
+    let root = &checked.release.root;
+    let mut venv = Command::new(root.join("infra/venv"));
+    let bin = output(venv.args(["packaging", "packaging/requirements.txt"]).current_dir(root))?;
+    let bin = String::from_utf8_lossy(&bin).trim().to_owned();
+    let mut python = Command::new(format!("{bin}/python"));
+    python.current_dir(root);
+    Ok(python)
+}
+
+/// Checks the chart with Helm's library.
+pub fn chart(checked: &Checked) -> Result<String, String> {
+    let name = format!("tidegate-chart-{}.tgz", checked.release.version);
+    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let file = folder.path().join(&name);
+    write(&file, checked.file(&name)?)?;
+    output(python(checked)?.arg("packaging/check_chart.py").arg(&file)).map(|_| String::new())
 }
 
 /// Checks the formula's syntax with Ruby, and its checksums.
