@@ -95,7 +95,7 @@ pub fn run(args: impl Iterator<Item = String>) -> Result<(), String> {
         let to = binary(&root, target.triple);
         match args.binaries.get(target.triple) {
             Some(given) => copy(given, &to)?,
-            None if target.linux.is_some() => target.build(&root, &to)?,
+            None if target.linux.is_some() || target.runs_here() => target.build(&root, &to)?,
             None if args.complete => {
                 return Err(format!("there is no binary for {}", target.triple));
             }
