@@ -27,9 +27,11 @@ PYTHON_DEFAULTS = CLIENTS / "python/src/tidegate/defaults.py"
 TS_DEFAULTS = CLIENTS / "typescript/src/defaults.ts"
 GO_TYPES = CLIENTS / "go/api/types.go"
 GO_DEFAULTS = CLIENTS / "go/defaults.go"
+RUST_DEFAULTS = CLIENTS / "rust/src/defaults.rs"
 GENERATED = "Generated from /openapi.json by clients/conformance/generate.py: do not edit."
 DEFAULTS_OF = "Generated from a server by clients/conformance/generate.py: do not edit."
 REF = "#/components/schemas/"
+LANGUAGES = ["python", "typescript", "go", "rust"]
 # A schema or a property without an explicit type, such as any value.
 JSON = {
     "string": ("str", "string"),
@@ -299,18 +301,26 @@ def go_defaults(found: dict) -> str:
     )
 
 
+def rust_defaults(found: dict) -> str:
+    return (
+        f"//! The defaults of configurations.\n//!\n//! {DEFAULTS_OF}\n\n"
+        "/// What an empty configuration of each kind has.\n"
+        f'pub(crate) const DEFAULTS: &str = r#"{json.dumps(found, indent=1)}"#;\n'
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("url")
     mode = parser.add_mutually_exclusive_group(required=True)
     mode.add_argument("--write", action="store_true")
     mode.add_argument("--check", action="store_true")
-    parser.add_argument("--language", choices=["python", "typescript", "go"], action="append")
+    parser.add_argument("--language", choices=LANGUAGES, action="append")
     args = parser.parse_args()
     document = call(f"{args.url}/openapi.json")
     assert isinstance(document, dict)
     schemas = document["components"]["schemas"]
-    languages = args.language or ["python", "typescript", "go"]
+    languages = args.language or LANGUAGES
     found = defaults(args.url, schemas)
     files = {}
     if "python" in languages:
@@ -321,6 +331,8 @@ def main() -> None:
     if "go" in languages:
         files[GO_TYPES] = gofmt(go_types(schemas))
         files[GO_DEFAULTS] = gofmt(go_defaults(found))
+    if "rust" in languages:
+        files[RUST_DEFAULTS] = rust_defaults(found)
     wrong = []
     for file, text in files.items():
         if args.check:

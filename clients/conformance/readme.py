@@ -3,7 +3,9 @@
     readme.py --program TIDEGATE --language NAME -- COMMAND...
 
 The first block of a language is the worker, the second enqueues a job and prints its result.
-COMMAND gets the path of the folder with the files of both, and `work` or `enqueue`.
+COMMAND gets the path of the folder with the files of both, and `work` or `enqueue`. Those of Rust
+are built before: they are the examples `letter_worker` and `letter_enqueue` of the package, with
+which the blocks are compared. The page `docs/worker.md` has the same blocks.
 """
 
 from __future__ import annotations
@@ -19,9 +21,17 @@ import tempfile
 
 from driver import Server
 
-README = pathlib.Path(__file__).resolve().parent.parent / "README.md"
+CLIENTS = pathlib.Path(__file__).resolve().parent.parent
+README = CLIENTS / "README.md"
+PAGE = CLIENTS.parent / "docs/worker.md"
+RUST = {"work": "letter_worker", "enqueue": "letter_enqueue"}
 WANTED = "sent to ann@example.com"
-SUFFIXES = {"python": ("Python", "py"), "typescript": ("TypeScript", "ts"), "go": ("Go", "go")}
+SUFFIXES = {
+    "python": ("Python", "py"),
+    "typescript": ("TypeScript", "ts"),
+    "go": ("Go", "go"),
+    "rust": ("Rust", "rs"),
+}
 GO_MAIN = """package main
 
 import (
@@ -69,6 +79,16 @@ def main() -> None:
     blocks = re.findall(r"```\w+\n(.*?)```", section[1], re.DOTALL) if section else []
     if len(blocks) != 2:
         sys.exit(f"README.md has {len(blocks)} programs in {heading}, not a worker and an enqueue")
+    page = PAGE.read_text()
+    for block in blocks:
+        if block not in page:
+            sys.exit(f"docs/worker.md has another program in {heading}, without this:\n{block}")
+    if args.language == "rust":
+        for name, block in zip(RUST.values(), blocks, strict=True):
+            text = (CLIENTS / f"rust/examples/{name}.rs").read_text()
+            # The first line says what the file is.
+            if text.partition("\n\n")[2] != block:
+                sys.exit(f"README.md: a program in Rust differs from rust/examples/{name}.rs")
     with tempfile.TemporaryDirectory(prefix="tidegate-readme-") as directory:
         folder = pathlib.Path(directory)
         if args.language == "go":

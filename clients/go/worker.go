@@ -32,6 +32,7 @@ const (
 	minPoll        = 250 * time.Millisecond
 	maxPause       = time.Minute
 	registerTime   = 30 * time.Second
+	followTime     = 5 * time.Second // how often the desired workers are read
 	maxConcurrency = 1000
 )
 
@@ -56,6 +57,13 @@ type WorkerOptions struct {
 type HandlerOptions struct {
 	// Concurrency: at most so many of its jobs run at once in this process, 1 to 1000 (default 1).
 	Concurrency int
+	// Auto makes Concurrency the maximum, and follows the desired_workers of the type's queue: this
+	// worker's share of them, at least 1, read every five seconds. The token needs the scope read in
+	// addition to work, and no bound to types.
+	Auto bool
+	// Min: at least so many jobs are leased at once, unless the wait of a lease request ends: then
+	// those that are there. 1 to Concurrency (default 1).
+	Min int
 	// Queue declares the queue of the type.
 	Queue string
 	// Config declares the settings of the type: Settings, or an api.TypeConfig; see [Worker.Apply].
@@ -78,6 +86,8 @@ type Worker struct {
 	outbox   outbox
 	invalid  error
 	stopping chan struct{}
+	// recount has a value when the capacity has changed.
+	recount  chan struct{}
 	stopOnce sync.Once
 	mu       sync.Mutex
 	failure  error
@@ -93,7 +103,7 @@ func NewWorker(client *Client, options WorkerOptions) *Worker {
 	if options.Logger == nil {
 		options.Logger = slog.New(slog.DiscardHandler)
 	}
-	worker := &Worker{client: client, options: options, stopping: make(chan struct{})}
+	worker := &Worker{client: client, options: options, stopping: make(chan struct{}), recount: make(chan struct{}, 1)}
 	worker.outbox.worker = worker
 	return worker
 }
@@ -114,10 +124,12 @@ func Handle[T any](
 }
 
 func (w *Worker) handle(jobType string, options HandlerOptions, run handlerFunc) {
-	concurrency := or(options.Concurrency, 1)
+	concurrency, least := or(options.Concurrency, 1), or(options.Min, 1)
 	switch {
 	case concurrency < 1 || concurrency > maxConcurrency:
 		w.invalid = fmt.Errorf("%s: concurrency must be 1 to %d", jobType, maxConcurrency)
+	case least < 1 || least > concurrency:
+		w.invalid = fmt.Errorf("%s: min must be 1 to the concurrency, %d", jobType, concurrency)
 	case w.find(jobType) != nil:
 		w.invalid = fmt.Errorf("the job type %s has a handler already", jobType)
 	}
@@ -135,7 +147,13 @@ func (w *Worker) handle(jobType string, options HandlerOptions, run handlerFunc)
 			w.invalid = err
 		}
 	}
-	loop := &loop{worker: w, jobType: jobType, run: run, concurrency: concurrency, free: concurrency}
+	loop := &loop{
+		worker: w, jobType: jobType, run: run, concurrency: concurrency, limit: concurrency,
+		auto: options.Auto, least: least,
+	}
+	if loop.auto {
+		loop.limit = 1
+	}
 	loop.changed = sync.NewCond(&loop.mu)
 	w.loops = append(w.loops, loop)
 }
@@ -223,6 +241,9 @@ func (w *Worker) Run(ctx context.Context) error {
 			}
 			loop.finish()
 		}()
+		if loop.auto {
+			go loop.follow(own)
+		}
 	}
 	over := make(chan struct{})
 	go func() {
@@ -235,6 +256,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	for isStopping := false; !isStopping; {
 		select {
 		case <-register.C:
+			w.register(own)
+		case <-w.recount:
 			w.register(own)
 		case <-ctx.Done():
 			w.Stop()
@@ -310,7 +333,9 @@ func (w *Worker) abort() {
 func (w *Worker) register(ctx context.Context) {
 	capacity := int64(0)
 	for _, loop := range w.loops {
-		capacity += int64(loop.concurrency)
+		loop.mu.Lock()
+		capacity += int64(loop.limit)
+		loop.mu.Unlock()
 	}
 	_, err := w.client.transport.send(ctx, Request{
 		Method: "PUT", Path: path("workers", w.options.Name),
@@ -400,16 +425,88 @@ type loop struct {
 	jobType     string
 	run         handlerFunc
 	concurrency int
+	auto        bool
+	least       int
 
-	mu       sync.Mutex
-	changed  *sync.Cond
-	free     int
+	mu      sync.Mutex
+	changed *sync.Cond
+	// limit is how many of its jobs may run.
+	limit    int
+	running  int
 	polling  bool
 	attempts map[*leasedAttempt]struct{}
 	// pending are the reports for the next lease request; sent are those of the open one.
 	pending    []*leasedAttempt
 	sent       []*leasedAttempt
 	pauseUntil time.Time
+}
+
+// free returns how many more jobs may run. The lock is held.
+func (l *loop) free() int { return max(0, l.limit-l.running) }
+
+// follow follows the desired workers, between 1 and the concurrency, until the worker stops.
+func (l *loop) follow(ctx context.Context) {
+	ticker := time.NewTicker(followTime)
+	defer ticker.Stop()
+	for {
+		desired, err := l.desired(ctx)
+		switch {
+		case errors.Is(err, ErrForbidden):
+			// The scopes and bounds of a token never change.
+			l.worker.options.Logger.Warn("the handler runs one job at a time: auto needs the scope "+
+				"read, and no bound to types", "type", l.jobType, "error", err)
+			return
+		case err != nil:
+			l.worker.options.Logger.Info("the desired workers are unknown", "error", err)
+		default:
+			// At least one lease request keeps the queue aware of this worker.
+			l.setLimit(max(1, min(desired, l.concurrency)))
+		}
+		select {
+		case <-ticker.C:
+		case <-l.worker.stopping:
+			return
+		}
+	}
+}
+
+func (l *loop) setLimit(limit int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.limit == limit {
+		return
+	}
+	l.limit = limit
+	l.changed.Broadcast()
+	select {
+	case l.worker.recount <- struct{}{}:
+	default:
+	}
+}
+
+// desired returns this worker's share of the desired workers: what each worker of the queue takes, if
+// all take the same. Rounded up, so that together they take no less than is desired.
+func (l *loop) desired(ctx context.Context) (int, error) {
+	transport := l.worker.client.transport
+	config, err := decode[api.TypeConfig](transport.send(ctx, Request{
+		Method: "GET", Path: path("job-types", l.jobType),
+	}))
+	if err != nil {
+		return 0, err
+	}
+	name := "default"
+	if config.Queue != nil {
+		name = *config.Queue
+	}
+	queue, err := decode[api.Queue](transport.send(ctx, Request{Method: "GET", Path: path("queues", name)}))
+	if err != nil || queue.Status == nil {
+		return 1, err
+	}
+	workers := int64(1)
+	if shared := queue.Status.Workers; shared != nil {
+		workers = max(1, *shared)
+	}
+	return int((queue.Status.DesiredWorkers + workers - 1) / workers), nil
 }
 
 func (l *loop) wake() {
@@ -503,11 +600,11 @@ func (l *loop) next() *api.LeaseRequest {
 	for !l.worker.isStopping() {
 		rest := time.Until(l.pauseUntil)
 		// A finished job ends a pause: its report goes at once.
-		if l.free > 0 && (rest <= 0 || len(l.pending) > 0) {
+		if l.free() > 0 && (rest <= 0 || len(l.pending) > 0) {
 			break
 		}
 		var timer *time.Timer
-		if rest > 0 && l.free > 0 {
+		if rest > 0 && l.free() > 0 {
 			timer = time.AfterFunc(rest, l.wake)
 		}
 		l.changed.Wait()
@@ -531,9 +628,12 @@ func (l *loop) next() *api.LeaseRequest {
 	l.polling = true
 	options := l.worker.options
 	body := &api.LeaseRequest{
-		Types: []string{l.jobType}, Max: Ptr(int64(l.free)), WaitSeconds: seconds(options.Wait),
+		Types: []string{l.jobType}, Max: Ptr(int64(l.free())), WaitSeconds: seconds(options.Wait),
 		MaxPauseSeconds: seconds(options.MaxPause), Worker: &options.Name, RequestID: Ptr(randomKey()),
 		LeaseSeconds: seconds(options.Lease),
+	}
+	if least := min(l.least, l.free()); least > 1 {
+		body.Min = Ptr(int64(least))
 	}
 	for _, leased := range l.sent {
 		body.Reports = append(body.Reports, leased.carried())
@@ -548,7 +648,7 @@ func (l *loop) send(ctx context.Context, body *api.LeaseRequest) (*api.Leases, e
 	for failures := 1; ; failures++ {
 		if failures > 1 && l.worker.isStopping() {
 			// It gets the leases of the request that it repeats, and no others.
-			*body.Max = 0
+			*body.Max, body.Min = 0, nil
 		}
 		wait := time.Duration(0)
 		if *body.Max > 0 {
@@ -627,7 +727,7 @@ func (l *loop) begin(ctx context.Context, lease *api.Lease) {
 		l.attempts = map[*leasedAttempt]struct{}{}
 	}
 	l.attempts[leased] = struct{}{}
-	l.free--
+	l.running++
 	l.mu.Unlock()
 	go l.attempt(ctx, leased)
 	go l.beat(context.WithoutCancel(ctx), leased)
@@ -670,7 +770,7 @@ func (l *loop) attempt(ctx context.Context, leased *leasedAttempt) {
 		leased.finish(report)
 	}
 	l.mu.Lock()
-	l.free++
+	l.running--
 	isCarried := report != nil && !l.polling && !l.worker.isStopping()
 	if isCarried {
 		l.pending = append(l.pending, leased)

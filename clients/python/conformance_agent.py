@@ -114,7 +114,8 @@ def worker_of(request: dict[str, Any]) -> tidegate.Worker:
     worker = tidegate.Worker(
         client, name=request.get("name"), wait_seconds=10, grace_seconds=request.get("grace")
     )
-    worker(*request["types"], concurrency=request.get("concurrency", 1))(behave)
+    options = {name: request[name] for name in ("auto", "min") if name in request}
+    worker(*request["types"], concurrency=request.get("concurrency", 1), **options)(behave)
     held["worker"] = worker
     return worker
 

@@ -106,7 +106,12 @@ function workerOf(request: Any): tidegate.Worker {
   const name = request.name === undefined ? {} : { name: request.name };
   const grace = request.grace === undefined ? {} : { graceSeconds: request.grace };
   worker = new tidegate.Worker({ client, waitSeconds: 10, logger, ...name, ...grace });
-  worker.handle(request.types as string[], { concurrency: request.concurrency ?? 1 }, behave);
+  const options = {
+    concurrency: request.concurrency ?? 1,
+    auto: request.auto ?? false,
+    min: request.min ?? 1,
+  };
+  worker.handle(request.types as string[], options, behave);
   return worker;
 }
 

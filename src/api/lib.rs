@@ -89,18 +89,23 @@ pub use stream::{
     JobChange, JobTypeChange, QueueChange, RemovedJob, SkippedChanges, StreamReady, WorkerChange,
 };
 pub use tidegate_core::{
+    calendar::Window,
     error_code::ErrorCode,
     event::TriggerConfig,
     job::{
-        Attributes, Value as AttributeValue,
+        Attributes, JobId, JobOptions, QueueName, TypeName, Value as AttributeValue,
         lifecycle::{Outcome, Progress, Reason},
+        retry::{Backoff, Jitter, Retry},
+        spec::{KeepResult, Unique, UniqueWhile},
         type_config::TypeConfig,
+        unique::{Debounce, MergePolicy, OnConflict},
     },
     queue::{
         QueueConfig,
         plugin::{Description, Role},
     },
     schedule::{ScheduleConfig, ScheduleError},
+    target::signature,
     time::{Seconds, Timestamp},
 };
 pub use token::{NewTokenBody, Scope, Scopes, TokenPage, TokenView, UnknownScope};

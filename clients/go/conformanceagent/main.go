@@ -47,6 +47,8 @@ type request struct {
 	Config      map[string]map[string]tidegate.Settings
 	Types       []string
 	Concurrency int
+	Min         int
+	Auto        bool
 	Name        string
 	Seconds     float64
 	Grace       float64
@@ -211,8 +213,9 @@ func workerOf(r *request) *tidegate.Worker {
 		Name: r.Name, Wait: 10 * time.Second, Logger: logger,
 		Grace: time.Duration(r.Grace * float64(time.Second)),
 	})
+	options := tidegate.HandlerOptions{Concurrency: r.Concurrency, Min: r.Min, Auto: r.Auto}
 	for _, name := range r.Types {
-		tidegate.Handle(worker, name, tidegate.HandlerOptions{Concurrency: r.Concurrency}, behave)
+		tidegate.Handle(worker, name, options, behave)
 	}
 	return worker
 }

@@ -12,6 +12,7 @@ import { Config, type Plan } from "./config.js";
 import { byteLength, JobContext, type RawJob } from "./context.js";
 import {
   type AbortReason,
+  ForbiddenError,
   NotFoundError,
   type ProblemDocument,
   ProblemError,
@@ -36,6 +37,8 @@ const MAX_BEAT_WAIT_SECONDS = 5;
 const MIN_POLL_SECONDS = 0.25;
 const MAX_PAUSE_SECONDS = 60;
 const REGISTER_SECONDS = 30;
+// How often the desired workers are read.
+const FOLLOW_SECONDS = 5;
 const MAX_CONCURRENCY = 1000;
 
 /** Where a worker writes what it does: `console` fits. */
@@ -67,6 +70,17 @@ export interface WorkerOptions {
 export interface HandlerOptions {
   /** At most so many of its jobs run at once in this process, 1 to 1000 (default 1). */
   readonly concurrency?: number;
+  /**
+   * Makes `concurrency` the maximum, and follows the `desired_workers` of the types' queues: this
+   * worker's share of them, at least 1, read every five seconds. The token needs the scope `read` in
+   * addition to `work`, and no bound to types.
+   */
+  readonly auto?: boolean;
+  /**
+   * At least so many jobs are leased at once, unless the wait of a lease request ends: then those
+   * that are there. 1 to the concurrency (default 1). The types must be of one queue.
+   */
+  readonly min?: number;
   /** Declares the queue of its types. */
   readonly queue?: string;
   /** Declares the settings of its types; see {@link Worker.apply}. */
@@ -148,6 +162,7 @@ export class Worker {
   readonly outbox: Outbox;
   readonly #loops: Loop[] = [];
   readonly #stopping = new AbortController();
+  #recount = new AbortController();
   #ended: Promise<void> | undefined;
   #failure: unknown;
 
@@ -188,6 +203,10 @@ export class Worker {
     if (!(Number.isInteger(concurrency) && concurrency >= 1 && concurrency <= MAX_CONCURRENCY)) {
       throw new RangeError(`concurrency must be 1 to ${MAX_CONCURRENCY}`);
     }
+    const min = options.min ?? 1;
+    if (!(Number.isInteger(min) && min >= 1 && min <= concurrency)) {
+      throw new RangeError(`min must be 1 to the concurrency, ${concurrency}`);
+    }
     const handler = new Handler(types, run);
     for (const name of handler.types) {
       if (this.handler(name)) throw new TypeError(`the job type ${name} has a handler already`);
@@ -196,7 +215,7 @@ export class Worker {
         this.config.jobType(name, { ...options.config, ...queue });
       }
     }
-    this.#loops.push(new Loop(this, handler, concurrency));
+    this.#loops.push(new Loop(this, handler, concurrency, options.auto ?? false, min));
     return this;
   }
 
@@ -316,6 +335,7 @@ export class Worker {
   }
 
   async #supervise(): Promise<void> {
+    for (const loop of this.#loops) if (loop.auto) void loop.follow();
     const running = this.#loops.map((loop) =>
       loop.run().catch((error: unknown) => {
         this.#failure ??= error;
@@ -328,8 +348,10 @@ export class Worker {
       isOver = true;
     });
     while (!this.stopping.aborted) {
+      const recount = new AbortController();
+      this.#recount = recount;
       await this.#register();
-      await pause(REGISTER_SECONDS, this.stopping);
+      await pause(REGISTER_SECONDS, AbortSignal.any([this.stopping, recount.signal]));
     }
     const grace = this.options.graceSeconds;
     const timer =
@@ -345,8 +367,13 @@ export class Worker {
     await this.#leave();
   }
 
+  /** Registers the worker again, because its capacity has changed. @internal */
+  recount(): void {
+    this.#recount.abort();
+  }
+
   async #register(): Promise<void> {
-    const capacity = this.#loops.reduce((sum, loop) => sum + loop.concurrency, 0);
+    const capacity = this.#loops.reduce((sum, loop) => sum + loop.limit, 0);
     const body = { capacity, types: this.types };
     await this.client.http
       .send("PUT", path("workers", this.name), { body, signal: this.stopping })
@@ -368,7 +395,9 @@ export class Worker {
 class Loop {
   isPolling = false;
   readonly attempts = new Set<Attempt>();
-  #free: number;
+  /** How many of its jobs may run. */
+  limit: number;
+  #running = 0;
   /** Reports for the next lease request. */
   #carried: Attempt[] = [];
   /** Those of the request that is open. */
@@ -380,8 +409,58 @@ class Loop {
     readonly worker: Worker,
     readonly handler: Handler,
     readonly concurrency: number,
+    readonly auto: boolean,
+    readonly min: number,
   ) {
-    this.#free = concurrency;
+    this.limit = auto ? 1 : concurrency;
+  }
+
+  get #free(): number {
+    return Math.max(0, this.limit - this.#running);
+  }
+
+  /** Follows the desired workers, between 1 and the concurrency, until the worker stops. */
+  async follow(): Promise<void> {
+    const { stopping, options } = this.worker;
+    while (!stopping.aborted) {
+      try {
+        // At least one lease request keeps the queue aware of this worker.
+        const desired = Math.max(1, Math.min(await this.#desired(), this.concurrency));
+        if (this.limit !== desired) {
+          this.limit = desired;
+          this.worker.recount();
+          this.#wake();
+        }
+      } catch (error) {
+        if (error instanceof ForbiddenError) {
+          // The scopes and bounds of a token never change.
+          const why = "auto needs the scope read, and no bound to types";
+          options.logger?.warn(`the handler runs one job at a time: ${why}: ${error}`);
+          return;
+        }
+        options.logger?.info(`the desired workers are unknown: ${error}`);
+      }
+      await pause(FOLLOW_SECONDS, stopping);
+    }
+  }
+
+  /**
+   * This worker's share of the desired workers: what each worker of a queue takes, if all take the
+   * same. Rounded up, so that together they take no less than is desired.
+   */
+  async #desired(): Promise<number> {
+    const { http } = this.worker.client;
+    const queues = new Set<string>();
+    for (const name of this.handler.types) {
+      const type = json(await http.send("GET", path("job-types", name))) as Schemas["JobType"];
+      queues.add(type.queue ?? "default");
+    }
+    let desired = 0;
+    for (const name of queues) {
+      const { status } = json(await http.send("GET", path("queues", name))) as Schemas["Queue"];
+      desired += status ? Math.ceil(status.desired_workers / Math.max(1, status.workers ?? 1)) : 1;
+    }
+    return desired;
   }
 
   settled(attempt: Attempt): void {
@@ -464,9 +543,11 @@ class Loop {
 
   #body(): Schemas["LeaseRequest"] {
     const { options, name } = this.worker;
+    const min = Math.min(this.min, this.#free);
     return {
       types: [...this.handler.types],
       max: this.#free,
+      ...(min > 1 ? { min } : {}),
       wait_seconds: options.waitSeconds ?? 20,
       max_pause_seconds: options.maxPauseSeconds ?? 10,
       worker: name,
@@ -487,6 +568,7 @@ class Loop {
       if (failures > 1 && stopping.aborted) {
         // It gets the leases of the request that it repeats, and no others.
         body.max = 0;
+        delete body.min;
       }
       try {
         const wait = body.max ? (body.wait_seconds ?? 0) : 0;
@@ -519,7 +601,7 @@ class Loop {
 
   #begin(attempt: Attempt): void {
     this.attempts.add(attempt);
-    this.#free -= 1;
+    this.#running += 1;
     attempt.job.onChange = () => this.#hasten(attempt);
     this.#schedule(attempt);
     void this.#attempt(attempt);
@@ -548,7 +630,7 @@ class Loop {
       wait.abort();
     }
     attempt.isFinished = true;
-    this.#free += 1;
+    this.#running -= 1;
     if (outcome === undefined) {
       this.settled(attempt);
       return;

@@ -127,11 +127,8 @@ pub fn sign(
     ])
 }
 
-/// Checks that a signature matches one of `secrets` and its time is within [`TOLERANCE`] of `now`.
-/// A worker calls this for every request.
-///
-/// `id`, `timestamp` and `signatures` are the values of the three headers. Signatures are compared
-/// in constant time.
+/// Checks that a signature matches one of `secrets` and its time is within [`TOLERANCE`] of `now`;
+/// see [`verify_within`].
 ///
 /// # Errors
 ///
@@ -144,8 +141,29 @@ pub fn verify(
     body: &[u8],
     now: Timestamp,
 ) -> Result<(), BadSignature> {
+    verify_within(TOLERANCE, secrets, id, timestamp, signatures, body, now)
+}
+
+/// Checks that a signature matches one of `secrets` and its time is within `tolerance` of `now`. A
+/// worker calls this for every request.
+///
+/// `id`, `timestamp` and `signatures` are the values of the three headers. Signatures are compared
+/// in constant time.
+///
+/// # Errors
+///
+/// [`BadSignature`] with the reason.
+pub fn verify_within(
+    tolerance: Duration,
+    secrets: &[String],
+    id: &str,
+    timestamp: &str,
+    signatures: &str,
+    body: &[u8],
+    now: Timestamp,
+) -> Result<(), BadSignature> {
     let signed_at: i64 = timestamp.parse().map_err(|_| BadSignature::NotATime)?;
-    if seconds(now).abs_diff(signed_at) > TOLERANCE.as_secs() {
+    if seconds(now).abs_diff(signed_at) > tolerance.as_secs() {
         return Err(BadSignature::TooFar);
     }
     let given: Vec<Vec<u8>> = signatures

@@ -36,7 +36,7 @@ from .client import Client, JobType
 from .codec import parse_instant
 from .config import Config, Plan
 from .context import JobContext
-from .errors import NotFound, ProblemError, TidegateError, Unreachable
+from .errors import Forbidden, NotFound, ProblemError, TidegateError, Unreachable
 
 F = TypeVar("F", bound=Callable[..., Any])
 logger = logging.getLogger("tidegate.worker")
@@ -54,6 +54,8 @@ MAX_BEAT_WAIT = 5.0
 MIN_POLL_SECONDS = 0.25
 MAX_PAUSE_SECONDS = 60.0
 REGISTER_SECONDS = 30.0
+# How often the desired workers are read.
+FOLLOW_SECONDS = 5.0
 # The attempt of a heartbeat or a report is over, or its job is gone.
 OVER_STATUS = frozenset((404, 409))
 
@@ -130,6 +132,8 @@ class Worker:
         self._lease_seconds, self._grace = lease_seconds, grace_seconds
         self._loops: list[_Loop] = []
         self._stopping = threading.Event()
+        self._woken = threading.Event()
+        """Set when the worker is to stop, or to register again."""
         self._failure: BaseException | None = None
         self._beats = _Heartbeats(self)
         self._outbox = _Outbox(self)
@@ -139,6 +143,8 @@ class Worker:
         self,
         *types: str | JobType[Any],
         concurrency: int = 1,
+        auto: bool = False,
+        min: int = 1,  # noqa: A002
         queue: str | None = None,
         config: Mapping[str, Any] | None = None,
     ) -> Callable[[F], F]:
@@ -147,15 +153,25 @@ class Worker:
         At most ``concurrency`` of its jobs run at once in this process. ``config`` declares the
         types' settings (of ``PUT /v1/job-types/{type}``), with ``queue`` as their queue; see
         :meth:`apply`.
+
+        With ``auto``, ``concurrency`` is the maximum, and the handler follows the
+        ``desired_workers`` of the types' queues: this worker's share of them, at least 1, read
+        every five seconds. The token needs the scope ``read`` in addition to ``work``, and no bound
+        to types.
+
+        With ``min``, at least so many jobs are leased at once, unless the wait of a lease request
+        ends: then those that are there. The types must be of one queue.
         """
         if not types:
             raise TypeError("a handler needs at least one job type")
         if not 1 <= concurrency <= 1000:
             raise ValueError("concurrency must be 1 to 1000")
+        if not 1 <= min <= concurrency:
+            raise ValueError(f"min must be 1 to the concurrency, {concurrency}")
         names = tuple(kind if isinstance(kind, str) else kind.name for kind in types)
         taken = {name for loop in self._loops for name in loop.handler.types}
         if double := taken.intersection(names):
-            raise ValueError(f"the job type {min(double)} has a handler already")
+            raise ValueError(f"the job type {sorted(double)[0]} has a handler already")
         if config is not None or queue is not None:
             settings = {**(config or {}), **({"queue": queue} if queue is not None else {})}
             for name in names:
@@ -166,7 +182,7 @@ class Worker:
             models = [kind.data for kind in types if isinstance(kind, JobType) and kind.data]
             if handler.data_type is None and len(types) == 1 and models:
                 handler.data_type = models[0]
-            self._loops.append(_Loop(self, handler, concurrency))
+            self._loops.append(_Loop(self, handler, concurrency, auto=auto, least=min))
             return function
 
         return register
@@ -231,6 +247,7 @@ class Worker:
     def stop(self) -> None:
         """Begin to stop: no more leases; what has not begun is handed back, the rest finishes."""
         self._stopping.set()
+        self._woken.set()
         self._beats.wake()
         for loop in self._loops:
             loop.wake()
@@ -277,12 +294,10 @@ class Worker:
         self._outbox.start()
         for loop in self._loops:
             loop.start()
-        registered_at = -REGISTER_SECONDS
         while not self._stopping.is_set():
-            if time.monotonic() - registered_at >= REGISTER_SECONDS:
-                registered_at = time.monotonic()
-                self._register()
-            self._stopping.wait(REGISTER_SECONDS)
+            self._register()
+            self._woken.wait(REGISTER_SECONDS)
+            self._woken.clear()
         stopped_at = time.monotonic()
         is_aborted = False
         while any(loop.is_alive() for loop in self._loops):
@@ -300,7 +315,7 @@ class Worker:
         self._deregister()
 
     def _register(self) -> None:
-        body = {"capacity": sum(loop.concurrency for loop in self._loops), "types": self.types}
+        body = {"capacity": sum(loop.limit for loop in self._loops), "types": self.types}
         try:
             self.client._http.send("PUT", path("workers", self.name), body=dumps(body))
         except TidegateError as error:
@@ -348,12 +363,17 @@ class Worker:
 class _Loop:
     """The lease requests and the slots of one handler."""
 
-    def __init__(self, worker: Worker, handler: Handler, concurrency: int) -> None:
+    def __init__(
+        self, worker: Worker, handler: Handler, concurrency: int, *, auto: bool, least: int
+    ) -> None:
         self.worker, self.handler, self.concurrency = worker, handler, concurrency
+        self.limit = 1 if auto else concurrency
+        """How many of its jobs may run."""
+        self._is_auto, self._least = auto, least
         self.is_polling = False
         self._changed = threading.Condition()
         self._attempts: set[_Attempt] = set()
-        self._free = concurrency
+        self._running = 0
         self._carried: list[_Attempt] = []
         """Reports for the next lease request."""
         self._sent: list[_Attempt] = []
@@ -367,6 +387,52 @@ class _Loop:
         name = f"tidegate-{self.handler.types[0]}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
+        if self._is_auto:
+            threading.Thread(target=self._follow, name=f"{name}-auto", daemon=True).start()
+
+    @property
+    def _free(self) -> int:
+        return max(0, self.limit - self._running)
+
+    def _follow(self) -> None:
+        """Follow the desired workers, between 1 and the concurrency, until the worker stops."""
+        while not self.worker._stopping.is_set():
+            try:
+                # At least one lease request keeps the queue aware of this worker.
+                desired = max(1, min(self._desired(), self.concurrency))
+            except Forbidden as error:
+                # The scopes and bounds of a token never change.
+                logger.warning(
+                    "the handler of %s runs one job at a time: auto needs the scope read, and no "
+                    "bound to types: %s", self.handler.types[0], error,
+                )  # fmt: skip
+                return
+            except TidegateError as error:
+                logger.info("the desired workers are unknown: %s", error)
+            else:
+                with self._changed:
+                    has_changed, self.limit = self.limit != desired, desired
+                    self._changed.notify_all()
+                if has_changed:
+                    self.worker._woken.set()
+            self.worker._stopping.wait(FOLLOW_SECONDS)
+
+    def _desired(self) -> int:
+        """Return this worker's share of the desired workers of the types' queues.
+
+        It is what each worker of a queue takes, if all take the same. Rounded up, so that together
+        they take no less than is desired.
+        """
+        client = self.worker.client
+        names = self.handler.types
+        queues = {client.request("GET", path("job-types", name))["queue"] for name in names}
+        shares = 0
+        for queue_name in queues:
+            status = client.request("GET", path("queues", queue_name)).get("status")
+            shares += (
+                -(-status["desired_workers"] // max(1, status.get("workers", 1))) if status else 1
+            )
+        return shares
 
     def is_alive(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
@@ -449,6 +515,7 @@ class _Loop:
             if failures and stopping.is_set():
                 # It gets the leases of the request that it repeats, and no others.
                 body["max"] = 0
+                body.pop("min", None)
             wait = body["wait_seconds"] if body["max"] else 0.0
             try:
                 content = dumps(body)
@@ -512,6 +579,8 @@ class _Loop:
             "worker": worker.name,
             "request_id": uuid.uuid4().hex,
         }
+        if (least := min(self._least, self._free)) > 1:
+            body["min"] = least
         if worker._lease_seconds is not None:
             body["lease_seconds"] = worker._lease_seconds
         if sent:
@@ -521,8 +590,8 @@ class _Loop:
     def _begin(self, attempt: _Attempt) -> None:
         with self._changed:
             self._attempts.add(attempt)
-            self._free -= 1
-            if len(self._slots) < self.concurrency - self._free:
+            self._running += 1
+            if len(self._slots) < self._running:
                 name = f"tidegate-{self.handler.types[0]}-{len(self._slots)}"
                 slot = threading.Thread(target=self._run_slot, name=name, daemon=True)
                 self._slots.append(slot)
@@ -551,7 +620,7 @@ class _Loop:
             if is_free:
                 attempt.beating.release()
         with self._changed:
-            self._free += 1
+            self._running -= 1
             if report is None:
                 self._attempts.discard(attempt)
             is_carried = (

@@ -1,0 +1,575 @@
+//! The lease requests and the slots of one handler, and its running attempts.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tidegate_api::{
+    BeatView, HeartbeatBody, LeaseBody, QueueStatus, ReportedView, Seconds, Timestamp,
+};
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep, sleep_until, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    attempt::{AbortReason, Attempt, Changes, Fields},
+    error::{Error, ErrorKind},
+    handler::{Ended, Handler, Report, perform},
+    job::seconds,
+    transport::{Request, backoff, duration, path, random_key},
+    worker::{MAX_REPORT_TIME, Shared},
+};
+
+/// Most reports, and most bytes of them, in one request.
+pub(crate) const MAX_REPORTS: usize = 100;
+pub(crate) const MAX_REPORT_BYTES: usize = 1 << 20;
+/// What a handler shows is sent at most this often.
+pub(crate) const FLUSH_TIME: Duration = Duration::from_secs(1);
+/// How long a report waits for the heartbeat that is under way, which may carry log lines.
+const MAX_BEAT_WAIT: Duration = Duration::from_secs(5);
+/// A server that answers at once without jobs is not called in a hot loop.
+const MIN_POLL: Duration = Duration::from_millis(250);
+const MAX_PAUSE: Duration = Duration::from_mins(1);
+/// How often the desired workers are read.
+const FOLLOW_TIME: Duration = Duration::from_secs(5);
+
+/// The answer to a lease request.
+#[derive(Deserialize)]
+#[allow(clippy::struct_field_names, reason = "the names are those of the API")]
+pub(crate) struct Leases {
+    #[serde(default)]
+    pub leases: Vec<Lease>,
+    #[serde(default)]
+    pub reports: Vec<ReportedView>,
+    retry_after_seconds: Option<f64>,
+}
+
+/// One attempt at a job, and the right to report on it.
+#[derive(Deserialize)]
+pub(crate) struct Lease {
+    job: Box<RawValue>,
+    attempt: u16,
+    pub token: String,
+    expires_at: Timestamp,
+}
+
+impl Lease {
+    /// The attempt, and how long the lease lasts.
+    pub fn attempt(&self) -> Result<(Attempt, Duration), Error> {
+        #[derive(Deserialize)]
+        struct Started {
+            started_at: Option<Timestamp>,
+        }
+        let wrong = |err: serde_json::Error| Error::UnexpectedAnswer(err.to_string());
+        let fields: Fields = serde_json::from_str(self.job.get()).map_err(wrong)?;
+        let started: Started = serde_json::from_str(self.job.get()).map_err(wrong)?;
+        // Both are of the server's clock, so a wrong clock here does no harm.
+        let span = started.started_at.map_or(Duration::ZERO, |at| self.expires_at.since(at));
+        Ok((Attempt::of(fields, self.attempt), span.max(Duration::from_millis(1))))
+    }
+}
+
+/// One leased attempt: what runs, and what is reported of it.
+pub(crate) struct Leased {
+    owner: Arc<LeaseLoop>,
+    pub job: Attempt,
+    pub token: String,
+    pub target: String,
+    lease: Duration,
+    lost_at: Mutex<Instant>,
+    /// Held while a heartbeat is under way.
+    beating: tokio::sync::Mutex<()>,
+    /// Cancelled when the report was acknowledged, or nothing is to be reported.
+    reported: CancellationToken,
+    is_finished: AtomicBool,
+    report: Mutex<Option<(Arc<Report>, Instant)>>,
+}
+
+impl Leased {
+    /// Keeps the report, with what no heartbeat has sent.
+    pub fn finish(&self, report: Report) {
+        let report = Arc::new(report.complete(&self.job));
+        *lock(&self.report) = Some((report, Instant::now()));
+    }
+
+    pub fn report(&self) -> Option<(Arc<Report>, Instant)> {
+        lock(&self.report).clone()
+    }
+
+    /// The size of the report, for the bounds of a request.
+    pub fn report_bytes(&self) -> usize {
+        self.report().map_or(0, |(report, _)| report.bytes())
+    }
+
+    /// Ends the attempt: there is nothing more to send.
+    pub fn settle(&self) {
+        self.reported.cancel();
+        let attempts = &mut self.owner.state().attempts;
+        attempts.retain(|other| !std::ptr::eq(Arc::as_ptr(other), self));
+        self.owner.changed.notify_one();
+    }
+}
+
+impl fmt::Debug for Leased {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Its loop has the attempt.
+        fmt::Debug::fmt(&self.job, f)
+    }
+}
+
+/// The lease requests and the slots of one handler.
+#[derive(Debug)]
+pub(crate) struct LeaseLoop {
+    shared: Arc<Shared>,
+    pub handler: Handler,
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    /// How many attempts may run.
+    limit: usize,
+    running: usize,
+    is_polling: bool,
+    /// Those that run, or whose report is not acknowledged.
+    attempts: Vec<Arc<Leased>>,
+    /// Reports for the next lease request.
+    pending: Vec<Arc<Leased>>,
+    pause_until: Instant,
+}
+
+impl State {
+    fn free(&self) -> usize {
+        self.limit.saturating_sub(self.running)
+    }
+}
+
+/// A lease request, and what it carries.
+struct Call {
+    max: usize,
+    request_id: String,
+    reports: Vec<Arc<Leased>>,
+}
+
+impl LeaseLoop {
+    pub fn new(shared: Arc<Shared>, handler: Handler) -> Self {
+        let state = State {
+            limit: if handler.is_auto { 1 } else { handler.concurrency },
+            running: 0,
+            is_polling: false,
+            attempts: Vec::new(),
+            pending: Vec::new(),
+            pause_until: Instant::now(),
+        };
+        Self { shared, handler, state: Mutex::new(state), changed: Notify::new() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    pub fn is_polling(&self) -> bool {
+        self.state().is_polling
+    }
+
+    pub fn limit(&self) -> usize {
+        self.state().limit
+    }
+
+    pub fn abort(&self, reason: AbortReason) {
+        for leased in &self.state().attempts {
+            leased.job.abort(reason);
+        }
+    }
+
+    /// Leases until the worker stops, and ends when every attempt is reported.
+    pub async fn run(self: Arc<Self>) -> Result<(), Error> {
+        let worked = self.work().await;
+        if worked.is_err() {
+            self.shared.stop.cancel();
+        }
+        let pending = std::mem::take(&mut self.state().pending);
+        for leased in pending {
+            self.shared.outbox.add(&self.shared, &leased, false);
+        }
+        while !self.state().attempts.is_empty() {
+            self.changed.notified().await;
+        }
+        worked
+    }
+
+    /// Sends one lease request after another, each until it is answered.
+    async fn work(self: &Arc<Self>) -> Result<(), Error> {
+        while let Some(mut call) = self.next().await {
+            let began = Instant::now();
+            let answer = self.send(&mut call).await;
+            self.state().is_polling = false;
+            let answer = match answer {
+                Ok(Some(answer)) => answer,
+                ended => {
+                    for leased in &call.reports {
+                        self.shared.outbox.add(&self.shared, leased, false);
+                    }
+                    return ended.map(drop);
+                }
+            };
+            for (leased, reported) in call.reports.iter().zip(answer.reports) {
+                self.shared.reported(leased, reported.status, reported.error);
+            }
+            let is_idle = answer.leases.is_empty();
+            for lease in answer.leases {
+                self.begin(&lease)?;
+            }
+            let mut pause = Duration::ZERO;
+            if is_idle && began.elapsed() < MIN_POLL {
+                pause = MIN_POLL;
+            }
+            if let Some(seconds) = answer.retry_after_seconds {
+                pause = duration(seconds).min(MAX_PAUSE);
+            }
+            self.state().pause_until = Instant::now() + pause;
+        }
+        Ok(())
+    }
+
+    /// Waits for a free slot, and returns the next request; none if the worker stops.
+    async fn next(&self) -> Option<Call> {
+        loop {
+            let rest = {
+                let mut state = self.state();
+                if self.shared.is_stopping() {
+                    return None;
+                }
+                // A finished job ends a pause: its report goes at once.
+                let is_paused = state.pause_until > Instant::now() && state.pending.is_empty();
+                if state.free() > 0 && !is_paused {
+                    return Some(self.call(&mut state));
+                }
+                (state.free() > 0).then_some(state.pause_until)
+            };
+            let due = async {
+                match rest {
+                    Some(due) => sleep_until(due).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = self.changed.notified() => {}
+                () = self.shared.stop.cancelled() => {}
+                () = due => {}
+            }
+        }
+    }
+
+    /// The next request. It may wait long, so reports that do not fit go apart.
+    fn call(&self, state: &mut State) -> Call {
+        let (mut reports, mut size) = (Vec::new(), 0);
+        for leased in std::mem::take(&mut state.pending) {
+            size += leased.report_bytes();
+            if reports.len() < MAX_REPORTS && size <= MAX_REPORT_BYTES {
+                reports.push(leased);
+            } else {
+                self.shared.outbox.add(&self.shared, &leased, false);
+            }
+        }
+        state.is_polling = true;
+        Call { max: state.free(), request_id: random_key(), reports }
+    }
+
+    fn body(&self, call: &Call) -> Result<Bytes, Error> {
+        let options = &self.shared.options;
+        let reports: Vec<_> =
+            call.reports.iter().filter_map(|leased| Some((leased, leased.report()?.0))).collect();
+        let min = self.handler.min.min(call.max);
+        let body = LeaseBody {
+            queue: None,
+            types: self.handler.job_type.parse().ok().map(|name| vec![name]),
+            max: u32::try_from(call.max).ok(),
+            min: u32::try_from(min).ok().filter(|min| *min > 1),
+            wait_seconds: Some(seconds(options.wait)),
+            max_pause_seconds: Some(seconds(options.max_pause)),
+            request_id: Some(call.request_id.clone()),
+            worker: Some(self.shared.name.clone()),
+            lease_seconds: options.lease.map(seconds),
+            reports: reports
+                .iter()
+                .map(|(leased, report)| report.body(Some((&leased.job, &leased.token))))
+                .collect(),
+        };
+        let body = serde_json::to_vec(&body).map_err(Error::argument)?;
+        Ok(body.into())
+    }
+
+    /// Sends a request until it is answered. Returns none if the worker stops and the server has not
+    /// answered for a minute, and the error of a request that is wrong.
+    async fn send(&self, call: &mut Call) -> Result<Option<Leases>, Error> {
+        let (shared, since) = (&self.shared, Instant::now());
+        if self.handler.job_type.parse::<tidegate_api::TypeName>().is_err() {
+            let name = &self.handler.job_type;
+            return Err(Error::argument(format_args!("{name:?} is not the name of a job type")));
+        }
+        let mut failures = 0;
+        loop {
+            if failures > 0 && shared.is_stopping() {
+                // It gets the leases of the request that it repeats, and no others.
+                call.max = 0;
+            }
+            let wait = if call.max > 0 { shared.options.wait } else { Duration::ZERO };
+            let request = Request::post("/v1/leases").bytes(self.body(call)?).wait(wait);
+            let answer = shared.client.transport.send(&request).await;
+            let err = match answer.and_then(|answer| answer.read()) {
+                Ok(answer) => return Ok(Some(answer)),
+                Err(err) => err,
+            };
+            let status = err.status().unwrap_or_default();
+            if !call.reports.is_empty() && matches!(status, 400 | 413) {
+                // One of the reports is wrong: each gets an answer of its own.
+                for leased in call.reports.drain(..) {
+                    shared.outbox.add(shared, &leased, true);
+                }
+                continue;
+            }
+            if shared.is_stopping() && since.elapsed() > MAX_REPORT_TIME {
+                return Ok(None);
+            }
+            if !err.is_transient() && status != 500 {
+                return Err(err);
+            }
+            failures += 1;
+            let server_pause = err.retry_after().unwrap_or_default().min(MAX_PAUSE);
+            let pause = backoff(failures, MIN_POLL) + server_pause;
+            tracing::info!(error = %err, again_in = ?pause, "no lease");
+            if shared.is_stopping() {
+                sleep(pause.min(Duration::from_secs(1))).await;
+            } else {
+                let _ = timeout(pause, shared.stop.cancelled()).await;
+            }
+        }
+    }
+
+    fn begin(self: &Arc<Self>, lease: &Lease) -> Result<(), Error> {
+        let (job, span) = lease.attempt()?;
+        let leased = Arc::new(Leased {
+            owner: Arc::clone(self),
+            target: path(&["jobs", job.job_type(), job.id()]),
+            job,
+            token: lease.token.clone(),
+            lease: span,
+            lost_at: Mutex::new(Instant::now() + span),
+            beating: tokio::sync::Mutex::new(()),
+            reported: CancellationToken::new(),
+            is_finished: AtomicBool::new(false),
+            report: Mutex::new(None),
+        });
+        let mut state = self.state();
+        state.attempts.push(Arc::clone(&leased));
+        state.running += 1;
+        drop(state);
+        tokio::spawn(Arc::clone(self).attempt(Arc::clone(&leased)));
+        tokio::spawn(Arc::clone(self).beat(leased));
+        Ok(())
+    }
+
+    /// Runs the handler, and hands its report on.
+    async fn attempt(self: Arc<Self>, leased: Arc<Leased>) {
+        let report = if self.shared.is_stopping() {
+            Some(Report::released("its worker stopped before it began"))
+        } else {
+            let job = &leased.job;
+            let report = match perform(&self.handler.run, job, job.clone()).await {
+                Ended::Reported(report) => Some(report),
+                Ended::Later => Some(Report::permanent("only a push reports later")),
+                Ended::Lost => None,
+            };
+            let outcome = report.as_ref().map_or("lost", |report| report.status.as_str());
+            let why = report.as_ref().and_then(|report| report.message.as_deref());
+            tracing::info!(
+                job = job.id(),
+                job_type = job.job_type(),
+                attempt = job.number(),
+                why,
+                "{outcome}"
+            );
+            report
+        };
+        let Some(report) = report else {
+            leased.is_finished.store(true, Ordering::Release);
+            self.state().running -= 1;
+            return leased.settle();
+        };
+        // A heartbeat that came after the report would be refused, and its lines lost.
+        let beating = timeout(MAX_BEAT_WAIT, leased.beating.lock()).await;
+        leased.is_finished.store(true, Ordering::Release);
+        leased.finish(report);
+        let mut state = self.state();
+        state.running -= 1;
+        let is_carried = !state.is_polling && !self.shared.is_stopping();
+        if is_carried {
+            state.pending.push(Arc::clone(&leased));
+        }
+        drop(state);
+        self.changed.notify_one();
+        if !is_carried {
+            self.shared.outbox.add(&self.shared, &leased, false);
+        }
+        drop(beating);
+    }
+
+    /// Sends heartbeats, at a third of the lease or when there is something to show, until the report
+    /// is acknowledged or the attempt is over.
+    async fn beat(self: Arc<Self>, leased: Arc<Leased>) {
+        let mut last = Instant::now();
+        let mut next = last + leased.lease / 3;
+        loop {
+            tokio::select! {
+                () = leased.reported.cancelled() => return,
+                () = leased.job.changed() => {
+                    next = next.min(last + FLUSH_TIME);
+                    continue;
+                }
+                () = sleep_until(next) => {}
+            }
+            last = Instant::now();
+            next = last + leased.lease / 3;
+            let beating = leased.beating.lock().await;
+            match self.beat_once(&leased).await {
+                Beaten::Over => return,
+                Beaten::Again(None) => {}
+                Beaten::Again(Some(retry)) => next = Instant::now() + retry,
+            }
+            drop(beating);
+        }
+    }
+
+    async fn beat_once(&self, leased: &Leased) -> Beaten {
+        let is_finished = leased.is_finished.load(Ordering::Acquire);
+        let shown = if is_finished { Changes::default() } else { leased.job.take() };
+        let sent_at = Instant::now();
+        let body = heartbeat(&leased.job, &shown, self.shared.options.lease.map(seconds));
+        let request =
+            Request::post(format!("{}/heartbeat", leased.target)).json(&body).bearer(&leased.token);
+        let answer = self.shared.client.transport.send(&request).await;
+        match answer.and_then(|answer| answer.read::<BeatView>()) {
+            Ok(answer) => {
+                *lock(&leased.lost_at) = sent_at + leased.lease;
+                if answer.cancel {
+                    leased.job.abort(AbortReason::Cancelled);
+                }
+                Beaten::Again(None)
+            }
+            Err(err) if matches!(err.kind(), ErrorKind::NotFound | ErrorKind::Conflict) => {
+                // The report was recorded, or the attempt is over.
+                if !is_finished {
+                    leased.job.abort(AbortReason::LeaseLost);
+                }
+                Beaten::Over
+            }
+            Err(err) if err.is_transient() => {
+                leased.job.put_back(shown);
+                let rest = lock(&leased.lost_at).saturating_duration_since(Instant::now());
+                if !is_finished && rest.is_zero() {
+                    // Another worker may have the job.
+                    leased.job.abort(AbortReason::LeaseLost);
+                    return Beaten::Over;
+                }
+                let retry = rest.clamp(Duration::from_millis(50), Duration::from_secs(1));
+                Beaten::Again(Some(retry))
+            }
+            Err(err) => {
+                tracing::warn!(job = leased.job.id(), error = %err, "a heartbeat was refused");
+                Beaten::Again(None)
+            }
+        }
+    }
+
+    /// Follows the desired workers of the type's queue, between 1 and the concurrency. Ends if the
+    /// token does not allow it.
+    pub async fn follow(self: Arc<Self>) {
+        loop {
+            match self.desired().await {
+                Ok(desired) => {
+                    // At least one lease request keeps the queue aware of this worker.
+                    let desired = usize::try_from(desired).unwrap_or(usize::MAX);
+                    let desired = desired.clamp(1, self.handler.concurrency);
+                    let mut state = self.state();
+                    let has_changed = state.limit != desired;
+                    state.limit = desired;
+                    drop(state);
+                    if has_changed {
+                        self.shared.recount.notify_one();
+                        self.changed.notify_one();
+                    }
+                }
+                // The scopes and bounds of a token never change.
+                Err(err) if err.kind() == ErrorKind::Forbidden => {
+                    tracing::warn!(
+                        error = %err,
+                        "the handler runs one job at a time: auto needs the scope read, and no bound \
+                         to types"
+                    );
+                    return;
+                }
+                Err(err) => tracing::info!(error = %err, "the desired workers are unknown"),
+            }
+            sleep(FOLLOW_TIME).await;
+        }
+    }
+
+    /// This worker's share of the desired workers: what each worker of the queue takes, if all take
+    /// the same. Rounded up, so that together they take no less than is desired.
+    async fn desired(&self) -> Result<u64, Error> {
+        #[derive(Deserialize)]
+        struct InQueue {
+            queue: String,
+        }
+        #[derive(Deserialize)]
+        struct WithStatus {
+            status: Option<QueueStatus>,
+        }
+        let client = &self.shared.client;
+        let job_type = Request::get(path(&["job-types", &self.handler.job_type]));
+        let InQueue { queue } = client.request(job_type).await?.read()?;
+        let queue = client.request(Request::get(path(&["queues", &queue]))).await?;
+        let WithStatus { status } = queue.read()?;
+        Ok(status.map_or(1, |status| status.desired_workers.div_ceil(status.workers.max(1))))
+    }
+}
+
+/// What follows a heartbeat.
+enum Beaten {
+    /// The next one, at a third of the lease, or after this span.
+    Again(Option<Duration>),
+    /// Nothing: the attempt is over.
+    Over,
+}
+
+pub(crate) fn heartbeat<'a>(
+    job: &Attempt,
+    shown: &'a Changes,
+    lease_seconds: Option<Seconds>,
+) -> HeartbeatBody<'a> {
+    let (progress, note) = shown.progress.clone().unzip();
+    HeartbeatBody {
+        attempt: job.number(),
+        lease_seconds,
+        progress,
+        note: note.flatten(),
+        checkpoint: shown.checkpoint.as_deref(),
+        log: shown.log.clone(),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
