@@ -47,7 +47,7 @@ def signed(body, secret):
 def test_the_application_of_fastapi_answers_pushes_and_enqueues(load, monkeypatch):
     (program,) = programs("fastapi.md")
     with DevServer() as server:
-        monkeypatch.setenv("TIDEGATE_SECRET", "an example")
+        monkeypatch.setenv("TIDEGATE_SECRET", "an-example")
         monkeypatch.setenv("TIDEGATE_URL", server.client.url)
         server.client.request("PUT", "/v1/job-types/resize", {})
         page = load(program)
@@ -62,7 +62,7 @@ def test_the_application_of_fastapi_answers_pushes_and_enqueues(load, monkeypatc
                     "callback": {"url": f"{server.client.url}/v1/jobs/{job_type}/1", "token": "t"},
                 }  # fmt: skip
                 body = json.dumps(pushed).encode()
-                headers = signed(body, b"an example")
+                headers = signed(body, b"an-example")
                 answer = app.post(f"/jobs/{job_type}", content=body, headers=headers)
                 assert answer.status_code == status
                 assert status == 202 or answer.json() == {"width": 4}

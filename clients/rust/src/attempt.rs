@@ -98,8 +98,8 @@ pub(crate) struct Changes {
 }
 
 impl Attempt {
-    /// Returns attempt `number`, from 1, of a job with a type and an id. It is for tests that call a
-    /// handler without a server; a worker makes its own.
+    /// Returns attempt `number`, from 1, of a job with a type and an id. It is for tests that call
+    /// a handler without a server; a worker makes its own.
     pub fn new(job_type: impl Into<String>, id: impl Into<String>, number: u16) -> Self {
         let fields = Fields {
             id: id.into(),
@@ -207,8 +207,8 @@ impl Attempt {
         self.until_aborted(sleep(span)).await
     }
 
-    /// Shows progress, 0 to 100, with a note that may be empty. It is sent within a second, and only
-    /// the latest.
+    /// Shows progress, 0 to 100, with a note that may be empty. It is sent within a second, and
+    /// only the latest.
     pub fn progress(&self, percent: f64, note: &str) {
         let note = Some(cut(note, MAX_MESSAGE_BYTES)).filter(|note| !note.is_empty());
         let percent = if percent.is_nan() { 0.0 } else { percent.clamp(0.0, 100.0) };
@@ -216,8 +216,8 @@ impl Attempt {
         self.0.changed.notify_one();
     }
 
-    /// Adds a line to the job's log, with an object of fields or null. It is sent within a second, or
-    /// with the report.
+    /// Adds a line to the job's log, with an object of fields or null. It is sent within a second,
+    /// or with the report.
     ///
     /// ```
     /// # use tidegate_client::{Attempt, api::LogLevel};

@@ -70,8 +70,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the most repeats of a request that is safe to repeat (default 5). No repeat begins later
-    /// than `time` after the first try (default 30 s).
+    /// Sets the most repeats of a request that is safe to repeat (default 5). No repeat begins
+    /// later than `time` after the first try (default 30 s).
     pub fn repeats(mut self, repeats: u32, time: Duration) -> Self {
         (self.repeats, self.repeat_time) = (repeats, time);
         self
@@ -404,8 +404,8 @@ impl Client {
         }
     }
 
-    /// Sends an event, and returns what each trigger did about it. Repeats of this call send the same
-    /// id, so that a lost answer makes no second job.
+    /// Sends an event, and returns what each trigger did about it. Repeats of this call send the
+    /// same id, so that a lost answer makes no second job.
     ///
     /// # Errors
     ///
@@ -457,8 +457,8 @@ impl NewEvent {
         self.extension("datacontenttype", "application/json").extension("data", data)
     }
 
-    /// Adds an extension: its name is of small letters and digits, its value a text, a whole number,
-    /// true or false.
+    /// Adds an extension: its name is of small letters and digits, its value a text, a whole
+    /// number, true or false.
     pub fn extension(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
         self.fields.insert(name.into(), value.into());
         self

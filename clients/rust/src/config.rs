@@ -78,7 +78,8 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidArgument`] if the settings are not an object, or if it is declared with others.
+    /// [`Error::InvalidArgument`] if the settings are not an object, or if it is declared with
+    /// others.
     pub fn queue(&mut self, name: &str, settings: impl Serialize) -> Result<&mut Self, Error> {
         self.declare(Resource::Queue, name, settings)
     }

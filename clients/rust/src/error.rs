@@ -6,8 +6,8 @@ use tidegate_api::Problem;
 
 /// Any error of a handler. `?` makes one of every error, and `.into()` of a text.
 ///
-/// [`PermanentError`](crate::PermanentError), [`Snooze`](crate::Snooze) and the like are found in it
-/// and in its sources.
+/// [`PermanentError`](crate::PermanentError), [`Snooze`](crate::Snooze) and the like are found in
+/// it and in its sources.
 pub type BoxError = Box<dyn StdError + Send + Sync>;
 
 /// Why a call failed. [`Error::kind`] has one word for each reaction.

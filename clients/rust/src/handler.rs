@@ -156,8 +156,8 @@ pub struct Handler {
 }
 
 impl Handler {
-    /// Returns the handler of a job type. Its function gets the data as a `T`, and the attempt. What
-    /// it returns is the result; an error is a failure.
+    /// Returns the handler of a job type. Its function gets the data as a `T`, and the attempt.
+    /// What it returns is the result; an error is a failure.
     ///
     /// ```
     /// use tidegate_client::{Attempt, BoxError, Handler};

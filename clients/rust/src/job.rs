@@ -96,7 +96,10 @@ impl NewJob {
 
 /// Defines the options of a job once, for [`NewJob`] and for [`Enqueue`].
 macro_rules! options {
-    ($($(#[doc = $doc:literal])+ $name:ident($($argument:ident: $kind:ty),*) |$job:ident| $set:expr;)+) => {
+    ($(
+        $(#[doc = $doc:literal])+
+        $name:ident($($argument:ident: $kind:ty),*) |$job:ident| $set:expr;
+    )+) => {
         impl NewJob {
             $($(#[doc = $doc])+ pub fn $name(mut self, $($argument: $kind),*) -> Self {
                 let $job = &mut self;

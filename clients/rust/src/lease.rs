@@ -311,8 +311,8 @@ impl LeaseLoop {
         Ok(body.into())
     }
 
-    /// Sends a request until it is answered. Returns none if the worker stops and the server has not
-    /// answered for a minute, and the error of a request that is wrong.
+    /// Sends a request until it is answered. Returns none if the worker stops and the server has
+    /// not answered for a minute, and the error of a request that is wrong.
     async fn send(&self, call: &mut Call) -> Result<Option<Leases>, Error> {
         let (shared, since) = (&self.shared, Instant::now());
         if self.handler.job_type.parse::<tidegate_api::TypeName>().is_err() {
@@ -426,8 +426,8 @@ impl LeaseLoop {
         drop(beating);
     }
 
-    /// Sends heartbeats, at a third of the lease or when there is something to show, until the report
-    /// is acknowledged or the attempt is over.
+    /// Sends heartbeats, at a third of the lease or when there is something to show, until the
+    /// report is acknowledged or the attempt is over.
     async fn beat(self: Arc<Self>, leased: Arc<Leased>) {
         let mut last = Instant::now();
         let mut next = last + leased.lease / 3;
@@ -515,8 +515,8 @@ impl LeaseLoop {
                 Err(err) if err.kind() == ErrorKind::Forbidden => {
                     tracing::warn!(
                         error = %err,
-                        "the handler runs one job at a time: auto needs the scope read, and no bound \
-                         to types"
+                        "the handler runs one job at a time: auto needs the scope read, and no \
+                         bound to types"
                     );
                     return;
                 }

@@ -65,8 +65,8 @@ fn check_secrets(secrets: &[String]) -> Result<(), Error> {
         .try_for_each(|secret| signature::Secret::parse(secret).map(drop).map_err(Error::argument))
 }
 
-/// Where the result of an attempt goes that was answered with 202. It can be stored as JSON, and used
-/// by another process.
+/// Where the result of an attempt goes that was answered with 202. It can be stored as JSON, and
+/// used by another process.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Callback {
     /// Where to report.
@@ -254,7 +254,8 @@ impl Push {
     }
 
     /// Adds the handler of a job type whose answer is 202 at once: its function goes on, and its
-    /// result is reported when it has ended. It is for work that takes longer than a request should.
+    /// result is reported when it has ended. It is for work that takes longer than a request
+    /// should.
     pub fn background<T, R, E, F, Fut>(self, job_type: impl Into<String>, function: F) -> Self
     where
         F: Fn(T, PushJob) -> Fut + Send + Sync + 'static,
@@ -324,7 +325,8 @@ impl Push {
         }
     }
 
-    /// Returns a router of axum that answers pushes on every path: `app.nest("/jobs", push.router())`.
+    /// Returns a router of axum that answers pushes on every path: `app.nest("/jobs",
+    /// push.router())`.
     #[cfg(feature = "axum")]
     pub fn router(self: &Arc<Self>) -> axum::Router {
         let push = Arc::clone(self);

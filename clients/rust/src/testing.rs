@@ -223,8 +223,8 @@ impl DevServer {
     }
 
     /// Runs the due jobs of a worker's handlers here, until none can start. A job that a handler
-    /// enqueues is run, too, if it is due; a retry that is due later is not. Returns the attempts in
-    /// the order in which they ran.
+    /// enqueues is run, too, if it is due; a retry that is due later is not. Returns the attempts
+    /// in the order in which they ran.
     ///
     /// # Panics
     ///

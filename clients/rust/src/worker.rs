@@ -1,9 +1,9 @@
 //! A pull worker: it leases jobs, runs their handlers, and reports.
 //!
-//! For each handler one lease request is open while a slot is free. A report goes with the next lease
-//! request. While one is open, reports go together in a request of their own, so that no result waits
-//! for a long poll. A lease request without an answer is repeated under its `request_id`, and gets
-//! the same leases.
+//! For each handler one lease request is open while a slot is free. A report goes with the next
+//! lease request. While one is open, reports go together in a request of their own, so that no
+//! result waits for a long poll. A lease request without an answer is repeated under its
+//! `request_id`, and gets the same leases.
 
 use std::{
     process,
@@ -260,15 +260,15 @@ impl Worker {
         self.shared.stop.clone()
     }
 
-    /// Works until SIGTERM or SIGINT comes, or the [stop token](Self::stop_token) is cancelled. Then
-    /// it takes no more jobs, hands back what has not begun, waits for the rest, and reports it. A
-    /// second signal aborts the running handlers. The process keeps receiving these signals
+    /// Works until SIGTERM or SIGINT comes, or the [stop token](Self::stop_token) is cancelled.
+    /// Then it takes no more jobs, hands back what has not begun, waits for the rest, and reports
+    /// it. A second signal aborts the running handlers. The process keeps receiving these signals
     /// afterwards, so end it then.
     ///
     /// # Errors
     ///
-    /// What ended the worker, such as an unknown type or a token that is not valid. A server that is
-    /// not there does not.
+    /// What ended the worker, such as an unknown type or a token that is not valid. A server that
+    /// is not there does not.
     pub async fn run(&self) -> Result<(), Error> {
         if self.loops.is_empty() {
             return Err(Error::argument("the worker has no handler"));

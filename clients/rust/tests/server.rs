@@ -1,5 +1,5 @@
-//! The client against a real server: `TIDEGATE_PROGRAM`, or the one that Cargo has built next to this
-//! test.
+//! The client against a real server: `TIDEGATE_PROGRAM`, or the one that Cargo has built next to
+//! this test.
 
 use std::{env, ffi::OsString, sync::Arc, time::Duration};
 

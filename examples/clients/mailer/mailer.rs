@@ -37,7 +37,8 @@ pub(crate) fn mailer(client: Client, provider: &str) -> Result<Worker, BoxError>
 
 async fn deliver(provider: String, mail: Mail, job: Attempt) -> Result<(), BoxError> {
     let request = reqwest::Client::new().post(provider).body(serde_json::to_vec(&mail)?);
-    let answer = request.header("idempotency-key", job.id()).send().await?; // a repeat is no second mail
+    // A repeat is no second mail.
+    let answer = request.header("idempotency-key", job.id()).send().await?;
     match answer.status().as_u16() {
         422 => Err(PermanentError::new(format!("no such address: {}", mail.to)).into()),
         503 => Err(Snooze::new(Duration::from_mins(1)).message("the provider is away").into()),

@@ -1,6 +1,6 @@
-//! Imports files of many tenants. Each gets its turn, and at most two slots of ten, so one tenant with
-//! a million files delays the others by one file. `tenants TENANT FILE` enqueues, `tenants` works until
-//! SIGTERM.
+//! Imports files of many tenants. Each gets its turn, and at most two slots of ten, so one tenant
+//! with a million files delays the others by one file. `tenants TENANT FILE` enqueues, `tenants`
+//! works until SIGTERM.
 
 use std::env;
 
