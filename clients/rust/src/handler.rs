@@ -418,7 +418,6 @@ pub(crate) enum Ended {
 
 /// Runs a handler, and returns what is to be reported.
 pub(crate) async fn perform<C: Send + 'static>(run: &Run<C>, job: &Attempt, context: C) -> Ended {
-    // A task of its own, so that a panic ends the attempt and nothing else.
     let running = run(job.clone(), context);
     let running = match job.traceparent() {
         Some(trace) => Box::pin(with_traceparent(trace.to_owned(), running)),
@@ -440,7 +439,7 @@ pub(crate) async fn perform<C: Send + 'static>(run: &Run<C>, job: &Attempt, cont
     })
 }
 
-/// Runs a future; the error is the text of its panic.
+/// Runs a future; the error is the text of its panic. So a panic ends the attempt and nothing else.
 async fn catch(mut running: Running) -> Result<Produced, String> {
     std::future::poll_fn(move |context| {
         let polled = std::panic::catch_unwind(AssertUnwindSafe(|| running.as_mut().poll(context)));

@@ -112,8 +112,8 @@ impl DevServer {
             let mut found = Some(found);
             for line in BufReader::new(errors).lines().map_while(Result::ok) {
                 let address = line.split_whitespace().find(|word| word.starts_with("http://"));
-                if let (Some(address), Some(found)) =
-                    (address, found.take_if(|_| address.is_some()))
+                if let Some(address) = address
+                    && let Some(found) = found.take()
                 {
                     let _ = found.send(address.to_owned());
                 }
