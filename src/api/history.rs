@@ -1,15 +1,49 @@
 //! The recent history of a queue, or of a type in its queue.
 
+use std::str::FromStr;
+
 use serde::{Deserialize, Serialize};
 use tidegate_core::time::Timestamp;
 
-/// The last hour of a queue or a type, in steps.
+/// How far back a history goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum HistoryRange {
+    /// The last hour.
+    #[default]
+    Hour,
+    /// The last 24 hours.
+    Day,
+}
+
+impl HistoryRange {
+    /// The range as it is serialised.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Hour => "hour",
+            Self::Day => "day",
+        }
+    }
+}
+
+impl FromStr for HistoryRange {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        [Self::Hour, Self::Day]
+            .into_iter()
+            .find(|range| range.as_str() == text)
+            .ok_or("must be hour or day")
+    }
+}
+
+/// The last hour or the last day of a queue or a type, in steps.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct History {
-    /// How long a step is: 10, or 60 on AWS.
+    /// How long a step is: of the hour 10, or 60 on AWS; of the day 300.
     pub step_seconds: u32,
-    /// When the oldest recorded step of any queue began. The history is shorter than an hour after
-    /// the first start, and while very many queues and types are active.
+    /// When the oldest recorded step of any queue began. The history is shorter than its range
+    /// after the first start, and while very many queues and types are active.
     pub from: Option<Timestamp>,
     /// The steps, oldest first. One in which nothing happened, and that ended with the jobs of the
     /// step before it, is left out.
@@ -60,7 +94,7 @@ pub struct HistoryPoint {
     pub limit: Option<u64>,
 }
 
-/// Quantiles, within 5 %.
+/// Quantiles, within 5 %. Those of a day are estimates from the quantiles of shorter steps.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Quantiles {
     /// Half of the values are at most this.

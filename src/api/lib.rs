@@ -56,7 +56,7 @@ pub use explanation::{
     Explanation, HeldBy, HeldJobs, QueueExplanation, TypeUse, TypeWorkers, WorkerStatus,
 };
 pub use filter::{FilterBody, Words};
-pub use history::{History, HistoryPoint, Quantiles, Throughput};
+pub use history::{History, HistoryPoint, HistoryRange, Quantiles, Throughput};
 pub use job::{
     BatchBody, BatchJob, BatchResult, BatchView, Bodies, EntryView, FailureView, JobPage, JobView,
     NewJobBody, PatchBody, ReplayBody, RunningView, ShortView, without_query,

@@ -3,19 +3,48 @@
 use std::time::Duration;
 
 use super::{Context, ExitCode, client::Client, output};
-use tidegate_api::{History, HistoryPoint, Quantiles};
+use tidegate_api::{History, HistoryPoint, HistoryRange, Quantiles};
 use tidegate_core::time::Timestamp;
 
 /// Steps of the table, the latest ones.
 const SHOWN: usize = 30;
 
-/// Prints the history at `path`.
+/// A queue or a job type, and how far back its history goes.
+#[derive(Debug, clap::Args)]
+pub struct Show {
+    /// The name.
+    name: String,
+    /// How far back.
+    #[arg(long, value_enum, default_value_t = Range::Hour)]
+    range: Range,
+}
+
+/// How far back a history goes.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Range {
+    /// The last hour, in steps of 10 seconds (60 on AWS).
+    Hour,
+    /// The last 24 hours, in steps of 5 minutes.
+    Day,
+}
+
+/// Prints the history of an item below `kind`.
 ///
 /// # Errors
 ///
 /// There is no such queue or type, or the server is unreachable or rejects the request.
-pub async fn show(client: &Client, path: &[&str], ctx: &Context) -> anyhow::Result<ExitCode> {
-    let answer = client.get(path).send().await?;
+pub async fn show(
+    client: &Client,
+    kind: &str,
+    Show { name, range }: &Show,
+    ctx: &Context,
+) -> anyhow::Result<ExitCode> {
+    let request = client.get(&[kind, name, "history"]);
+    let request = match range {
+        Range::Hour => request,
+        Range::Day => request.query("range", HistoryRange::Day.as_str()),
+    };
+    let answer = request.send().await?;
     if ctx.json() {
         ctx.print_body(&answer.body)?;
         return Ok(ExitCode::Ok);
@@ -124,8 +153,11 @@ mod tests {
             "0.10 jobs/s in, 0.60 jobs/s out, 0.00 failed in the last 20.0 s; empty in 16.0 s\n";
         assert!(out.starts_with(first), "{out}");
         assert!(out.contains("250 ms / 2.0 s") && out.contains("6/8"), "{out}");
-        server.run(&["types", "history", "letter"]).await;
+        server.run(&["types", "history", "letter", "--range", "day"]).await;
         let seen: Vec<String> = server.seen().iter().map(SeenRequest::line).collect();
-        assert_eq!(seen, ["GET /v1/queues/mail/history", "GET /v1/job-types/letter/history"]);
+        assert_eq!(
+            seen,
+            ["GET /v1/queues/mail/history", "GET /v1/job-types/letter/history?range=day",]
+        );
     }
 }

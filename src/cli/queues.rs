@@ -23,8 +23,8 @@ pub enum Command {
     Get(Name),
     /// Explain why a queue is idle or slow.
     Explain(Name),
-    /// Show the last hour of a queue: jobs in and out, delays, depth.
-    History(Name),
+    /// Show the last hour or day of a queue: jobs in and out, delays, depth.
+    History(history::Show),
     /// Create a queue, or replace all its settings.
     Put(Put),
     /// Change some of a queue's settings.
@@ -59,9 +59,7 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
     let (answer, shown) = match command {
         Command::List => return list(&client, ctx).await,
         Command::Explain(Name { name }) => return explain(&client, &name, ctx).await,
-        Command::History(Name { name }) => {
-            return history::show(&client, &["queues", &name, "history"], ctx).await;
-        }
+        Command::History(show) => return history::show(&client, "queues", &show, ctx).await,
         Command::Purge(Name { name }) => {
             let answer = client.post(&["queues", &name, "purge"]).send().await?;
             return operation::follow(&client, answer, "dropped", ctx).await;

@@ -22,8 +22,8 @@ pub enum Command {
     List,
     /// Show a job type and all its settings.
     Get(Name),
-    /// Show the last hour of a type: jobs in and out, delays, depth.
-    History(Name),
+    /// Show the last hour or day of a type: jobs in and out, delays, depth.
+    History(history::Show),
     /// Create a job type, or replace all its settings.
     Put(Put),
     /// Change some of a job type's settings.
@@ -113,9 +113,7 @@ pub async fn run(command: Command, ctx: &Context) -> anyhow::Result<ExitCode> {
     let (answer, deleted) = match command {
         Command::List => return list(&client, ctx).await,
         Command::Get(Name { name }) => (client.get(&["job-types", &name]).send().await?, None),
-        Command::History(Name { name }) => {
-            return history::show(&client, &["job-types", &name, "history"], ctx).await;
-        }
+        Command::History(show) => return history::show(&client, "job-types", &show, ctx).await,
         Command::Put(put) => (put.send(&client, "job-types").await?, None),
         Command::Patch(args) => (
             client.patch(&["job-types", &args.name]).json(&args.settings().await?).send().await?,

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use axum::{extract::State, http::StatusCode, response::IntoResponse};
 use serde_json::{Map, Value};
-use tidegate_api::{History, JobTypePage, JobTypeView, without_query};
+use tidegate_api::{History, HistoryRange, JobTypePage, JobTypeView, without_query};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
@@ -17,7 +17,7 @@ use super::{
     config::{Fields, patched, shown},
     error::Problem,
     media::Accept,
-    params::{DryRun, Force, IfMatch, Name},
+    params::{DryRun, Force, IfMatch, Name, Params},
     resource::{self, Configure, Delete, GetWithin, Item, ListWithin},
 };
 use crate::auth::Scope;
@@ -230,19 +230,30 @@ async fn get((State(api), accept, caller, Name(name)): GetWithin<TypeName>) -> H
     resource::shown(&api, accept, name, item)
 }
 
-/// The last hour of a type in its queue, in steps: what came, what started and ended, and how many
-/// jobs there were.
+/// The last hour or day of a type in its queue, in steps: what came, what started and ended, and how
+/// many jobs there were.
 #[utoipa::path(
     get, path = "/v1/job-types/{type}/history", operation_id = "get_job_type_history",
     tag = "job types",
-    params(("type" = String, Path, description = "The type's name")),
+    params(
+        ("type" = String, Path, description = "The type's name"),
+        (
+            "range" = Option<HistoryRange>, Query,
+            description = "How far back, `hour` (default) or `day`",
+        ),
+    ),
     responses(
         (status = 200, description = "Its steps and its throughput", body = History),
         (status = 404, description = "`job_type_not_found`"),
     ),
     security(("bearer" = ["read"]), ("basic" = ["read"])),
 )]
-async fn history((State(api), accept, caller, Name(name)): GetWithin<TypeName>) -> HandlerResult {
+async fn history(
+    (State(api), accept, caller, Name(name)): GetWithin<TypeName>,
+    mut params: Params,
+) -> HandlerResult {
+    let range = params.one::<HistoryRange>("range")?.unwrap_or_default();
+    params.done()?;
     let bounds = caller.bounds();
     if !bounds.allow_type(&name) {
         return Err(outside());
@@ -250,7 +261,7 @@ async fn history((State(api), accept, caller, Name(name)): GetWithin<TypeName>) 
     if !bounds.allow_queue(&api.server.job_type(&name).await?.config.queue) {
         return Err(outside());
     }
-    Ok(accept.ok(api.server.type_history(&name).await?).into_response())
+    Ok(accept.ok(api.server.type_history(&name, range).await?).into_response())
 }
 
 /// Job types, by name.

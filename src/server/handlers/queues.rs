@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use axum::{extract::State, http::StatusCode, response::IntoResponse};
-use tidegate_api::{History, OperationView, QueueExplanation, QueuePage, QueueView};
+use tidegate_api::{History, HistoryRange, OperationView, QueueExplanation, QueuePage, QueueView};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
@@ -15,7 +15,7 @@ use super::{
     error::Problem,
     jobs::bulk,
     media::Accept,
-    params::{DryRun, Force, IdempotencyKey, IfMatch, Name},
+    params::{DryRun, Force, IdempotencyKey, IfMatch, Name, Params},
     resource::{self, Configure, Delete, GetWithin, Item, ListWithin, Pause},
 };
 use tidegate_core::{
@@ -181,22 +181,33 @@ async fn explain((State(api), accept, caller, Name(name)): GetWithin<QueueName>)
     Ok(accept.ok(convert::queue_explanation(explanation)).into_response())
 }
 
-/// The last hour of a queue, in steps: what came, what started and ended, and how many jobs there
-/// were.
+/// The last hour or day of a queue, in steps: what came, what started and ended, and how many jobs
+/// there were.
 #[utoipa::path(
     get, path = "/v1/queues/{queue}/history", operation_id = "get_queue_history", tag = "queues",
-    params(("queue" = String, Path, description = "The queue's name")),
+    params(
+        ("queue" = String, Path, description = "The queue's name"),
+        (
+            "range" = Option<HistoryRange>, Query,
+            description = "How far back, `hour` (default) or `day`",
+        ),
+    ),
     responses(
         (status = 200, description = "Its steps and its throughput", body = History),
         (status = 404, description = "`queue_not_found`"),
     ),
     security(("bearer" = ["read"]), ("basic" = ["read"])),
 )]
-async fn history((State(api), accept, caller, Name(name)): GetWithin<QueueName>) -> HandlerResult {
+async fn history(
+    (State(api), accept, caller, Name(name)): GetWithin<QueueName>,
+    mut params: Params,
+) -> HandlerResult {
+    let range = params.one::<HistoryRange>("range")?.unwrap_or_default();
+    params.done()?;
     if !caller.bounds().allow_whole_queue(&name) {
         return Err(outside());
     }
-    Ok(accept.ok(api.server.queue_history(&name).await?).into_response())
+    Ok(accept.ok(api.server.queue_history(&name, range).await?).into_response())
 }
 
 /// Queues, by name, with their state.

@@ -148,6 +148,15 @@ async fn the_history_of_a_queue_outlasts_a_restart() {
     assert!(points.iter().any(|point| point["run_seconds"]["p99"].is_number()), "{of_type}");
     let shown = tide.cli(&["queues", "history", "default"]).await.ok();
     assert!(shown.contains("jobs/s in") && shown.contains("delay p50/p99"), "{shown}");
+    let day = tide.get("/v1/queues/default/history?range=day").await.is(200);
+    assert_eq!(
+        (&day["step_seconds"], &day["throughput"]["over_seconds"].is_number()),
+        (&json!(300), &true)
+    );
+    let wrong = tide.get("/v1/job-types/t/history?range=week").await;
+    assert_eq!(wrong.problem(400, "invalid_field")["field"], "range");
+    let shown = tide.cli(&["types", "history", "t", "--range", "day"]).await.ok();
+    assert!(shown.contains("jobs/s in"), "{shown}");
     tide.get("/v1/queues/none/history").await.problem(404, "queue_not_found");
     tide.get("/v1/job-types/none/history").await.problem(404, "job_type_not_found");
 }

@@ -41,6 +41,7 @@ use utoipa::{OpenApi, openapi};
     ),
     components(schemas(
         tidegate_core::job::JobOptions,
+        tidegate_api::HistoryRange,
         tidegate_api::Problem,
         tidegate_api::PushRequest,
         tidegate_api::PushCallback,

@@ -1,9 +1,11 @@
-//! The history of queues and types: the last hour in steps, in memory and in records of the store.
+//! The history of queues and types: the last hour and the last day in steps, in memory and in records
+//! of the store.
 //!
 //! ```text
-//!   embedded:    counters of this process, each 10 s ─┐
-//!                                                     ├▶ steps ─▶ a record of an hour each
-//!   serverless:  the counts of each sweep, each 60 s ─┘
+//!   embedded:    counters of this process, each 10 s ─┐            ┌▶ a record of an hour each
+//!                                                     ├▶ steps of ─┤
+//!   serverless:  the counts of each sweep, each 60 s ─┘  the hour  └▶ every 5 min their sum: a step of
+//!                                                                     the day, a record of a day each
 //! ```
 //!
 //! The counters are those of the metrics: [`Inner::count_enqueued`], [`Inner::count_tick`] and
@@ -14,7 +16,9 @@
 //!
 //! Nothing depends on the history. A step whose record is lost is missing after a restart.
 
+mod day;
 mod overview;
+mod pool;
 mod recorder;
 mod steps;
 
@@ -28,12 +32,13 @@ use serde::{Deserialize, Serialize};
 
 pub(super) use self::overview::QueueHour;
 use self::{
+    day::DAY_STEP,
     recorder::Recorder,
-    steps::{Depth, Point, SPAN, Series, Steps},
+    steps::{Bounds, Depth, Point, Series, Steps},
 };
 use super::{Inner, Server, measurement::Measurement};
 use crate::telemetry::metrics;
-use tidegate_api::{History as HistoryView, HistoryPoint, Quantiles, Throughput};
+use tidegate_api::{History as HistoryView, HistoryPoint, HistoryRange, Quantiles, Throughput};
 use tidegate_core::{
     job::{Job, Phase, QueueName, TypeName},
     port::{
@@ -59,7 +64,7 @@ const MAX_READ_AGE: Duration = Duration::from_secs(10);
 const AFTERMATH: Duration = Duration::from_mins(5);
 /// Most series of a sweep's record.
 const MAX_SWEPT_SERIES: usize = 500;
-/// Most records that are read or dropped at once: more than an hour has.
+/// Most records that are read or dropped at once: more than an hour and a day have.
 const MAX_RECORDS: u32 = 1000;
 
 /// The history, as this process knows it.
@@ -69,19 +74,46 @@ pub(crate) struct History {
     state: Mutex<State>,
 }
 
-#[derive(Default)]
-struct State {
+/// The steps of an hour or a day, as far as they are known.
+struct Known {
     steps: Steps,
-    /// When the step under way began.
-    began_at: Option<Timestamp>,
     /// The record that was read last, and when.
     read: Option<(String, Timestamp)>,
+}
+
+impl Known {
+    fn new(bounds: Bounds) -> Self {
+        Self { steps: Steps::new(bounds), read: None }
+    }
+}
+
+struct State {
+    hour: Known,
+    day: Known,
+    /// When the step under way began.
+    began_at: Option<Timestamp>,
+    /// Until when the steps of the day have ended: those before are stored, or had nothing.
+    day_ended_until: Option<Timestamp>,
     /// What the sweep before counted of each series.
     swept: HashMap<Series, Swept>,
     /// When a sweep last counted live jobs.
     live_at: Option<Timestamp>,
     /// Since when an embedded server knows what happened.
     since: Option<Timestamp>,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            hour: Known::new(Bounds::HOUR),
+            day: Known::new(Bounds::DAY),
+            began_at: None,
+            day_ended_until: None,
+            swept: HashMap::new(),
+            live_at: None,
+            since: None,
+        }
+    }
 }
 
 /// What a sweep counted of a series.
@@ -110,13 +142,35 @@ fn step_of(at: Timestamp, step: Duration) -> Timestamp {
     Timestamp::from_millis(at.millis().div_euclid(step) * step)
 }
 
-fn record_name(at: Timestamp) -> String {
-    format!("{:016x}", at.millis().max(0))
+/// What the names of the records of a range begin with. Instants of the next million years begin with
+/// a zero.
+fn prefix(range: HistoryRange) -> &'static str {
+    match range {
+        HistoryRange::Hour => "0",
+        HistoryRange::Day => "day-",
+    }
+}
+
+/// How far back the steps of a range go.
+fn bounds(range: HistoryRange) -> Bounds {
+    match range {
+        HistoryRange::Hour => Bounds::HOUR,
+        HistoryRange::Day => Bounds::DAY,
+    }
+}
+
+fn record_name(range: HistoryRange, at: Timestamp) -> String {
+    let at = at.millis().max(0);
+    match range {
+        HistoryRange::Hour => format!("{at:016x}"),
+        HistoryRange::Day => format!("{}{at:016x}", prefix(range)),
+    }
 }
 
 /// The start and the points of a step in a record; none if it cannot be read.
 fn read(record: &Record) -> Option<(Timestamp, Vec<StoredPoint>)> {
-    let at = i64::from_str_radix(&record.name, 16).ok()?;
+    let at = record.name.strip_prefix(prefix(HistoryRange::Day)).unwrap_or(&record.name);
+    let at = i64::from_str_radix(at, 16).ok()?;
     let points = serde_json::from_slice(&record.bytes)
         .inspect_err(|error| tracing::warn!(%error, "a step of the history cannot be read"));
     Some((Timestamp::from_millis(at), points.ok()?))
@@ -126,12 +180,20 @@ impl State {
     /// Since when this process knows what happened, at `now`. The sweep of a serverless deployment
     /// has stored steps since long before this process began.
     fn known_since(&self, now: Timestamp, is_serverless: bool) -> Timestamp {
-        self.since.filter(|_| !is_serverless).unwrap_or(now - SPAN)
+        self.since.filter(|_| !is_serverless).unwrap_or(now - Bounds::HOUR.span)
     }
 
-    /// Adds a step that a record has.
+    /// The steps of a range.
+    fn known(&mut self, range: HistoryRange) -> &mut Known {
+        match range {
+            HistoryRange::Hour => &mut self.hour,
+            HistoryRange::Day => &mut self.day,
+        }
+    }
+
+    /// Adds a step of the hour that a record has.
     fn add(&mut self, at: Timestamp, points: Vec<StoredPoint>) {
-        if self.steps.latest_at().is_some_and(|latest| latest >= at) {
+        if self.hour.steps.latest_at().is_some_and(|latest| latest >= at) {
             return;
         }
         let mut swept = HashMap::new();
@@ -149,7 +211,7 @@ impl State {
             });
         let resolved = resolved.collect();
         self.swept = swept;
-        self.steps.push(at, resolved);
+        self.hour.steps.push(at, resolved);
     }
 }
 
@@ -194,15 +256,20 @@ impl Inner {
     }
 
     /// Ends the step under way if its time is over, or in any case if the server stops. The step is
-    /// stored if anything happened in it.
+    /// stored if anything happened in it. So is the step of the day, once its time is over.
     pub(super) async fn end_step(&self, stops: bool) {
         let began = step_of(self.engine.now(), STEP);
+        self.end_step_at(began, stops).await;
+        self.end_day_steps(began).await;
+    }
+
+    async fn end_step_at(&self, began: Timestamp, stops: bool) {
         let (at, points) = {
             let mut state = self.history.state.lock();
             let first = *state.began_at.get_or_insert(began);
             // A step that was stored is not replaced: not after a restart within it, nor if the clock
             // was set back. What happens goes into the next one.
-            let at = state.steps.latest_at().map_or(first, |latest| first.max(latest + STEP));
+            let at = state.hour.steps.latest_at().map_or(first, |latest| first.max(latest + STEP));
             if began <= at && !stops {
                 return;
             }
@@ -211,25 +278,31 @@ impl Inner {
             if points.is_empty() {
                 return;
             }
-            state.steps.push(at, points.clone());
+            state.hour.steps.push(at, points.clone());
             (at, points)
         };
         let stored =
             points.into_iter().map(|(series, point)| StoredPoint { series, point, swept: None });
-        if let Err(error) = store(&self.engine, at, &stored.collect::<Vec<_>>()).await {
+        if let Err(error) =
+            store(&self.engine, HistoryRange::Hour, at, &stored.collect::<Vec<_>>()).await
+        {
             tracing::warn!(%error, "a step of the history was not stored");
         }
     }
 
     /// Reads the steps from before the start.
     pub(super) async fn load_history(&self) {
-        let records = match read_records(&self.engine, None).await {
-            Ok(records) => records,
-            Err(error) => {
-                tracing::warn!(%error, "the history from before the start cannot be read");
-                return;
-            }
+        let loaded = async {
+            self.load_hour().await?;
+            self.load_day().await
         };
+        if let Err(error) = loaded.await {
+            tracing::warn!(%error, "the history from before the start cannot be read");
+        }
+    }
+
+    async fn load_hour(&self) -> Result<(), Error> {
+        let records = read_records(&self.engine, HistoryRange::Hour, None).await?;
         let now = self.engine.now();
         let mut state = self.history.state.lock();
         for (at, points) in records.iter().filter_map(read) {
@@ -238,30 +311,40 @@ impl Inner {
                 state.add(at, points);
             }
         }
-        state.since = Some(state.steps.from(now).map_or(now, |from| from.min(now)));
-        self.history.recorder.lock().restore(state.steps.depths());
+        state.since = Some(state.hour.steps.from(now).map_or(now, |from| from.min(now)));
+        self.history.recorder.lock().restore(state.hour.steps.depths());
+        Ok(())
     }
 }
 
-/// Stores a step for an hour.
-async fn store(engine: &Engine, at: Timestamp, points: &[StoredPoint]) -> Result<(), Error> {
+/// Stores a step for as long as its range.
+async fn store(
+    engine: &Engine,
+    range: HistoryRange,
+    at: Timestamp,
+    points: &[StoredPoint],
+) -> Result<(), Error> {
     let bytes = serde_json::to_vec(points).map_err(|error| Error::Internal(error.to_string()))?;
-    let (kind, name) = (RecordKind::History, record_name(at));
-    let record = Record { kind, name, until: at + SPAN, bytes };
+    let (kind, name) = (RecordKind::History, record_name(range, at));
+    let record = Record { kind, name, until: at + bounds(range).span, bytes };
     engine.ports().store.commit(vec![vec![Write::PutRecord(record)]]).await?;
     Ok(())
 }
 
-/// The records of the last hour after the named one.
-async fn read_records(engine: &Engine, after: Option<String>) -> Result<Vec<Record>, Error> {
-    let hour_ago = record_name(engine.now() - SPAN);
-    let after = Some(after.map_or(hour_ago.clone(), |after| after.max(hour_ago)));
-    let (kind, prefix) = (RecordKind::History, String::new());
+/// The records of a range after the named one.
+async fn read_records(
+    engine: &Engine,
+    range: HistoryRange,
+    after: Option<String>,
+) -> Result<Vec<Record>, Error> {
+    let first = record_name(range, engine.now() - bounds(range).span);
+    let after = Some(after.map_or(first.clone(), |after| after.max(first)));
+    let (kind, prefix) = (RecordKind::History, prefix(range).to_owned());
     let query = RecordQuery { kind, prefix, after, limit: MAX_RECORDS };
     Ok(engine.ports().store.records(&[query]).await?.pop().unwrap_or_default())
 }
 
-/// Drops the steps that are older than an hour.
+/// Drops the steps that are over.
 pub(super) async fn drop_old_steps(engine: &Engine) -> Result<(), Error> {
     let (kind, store) = (RecordKind::History, &engine.ports().store);
     store.purge(kind, engine.now(), u64::from(MAX_RECORDS), MAX_RECORDS).await?;
@@ -305,70 +388,98 @@ fn depths(
 }
 
 impl Server {
-    /// The history of a queue.
+    /// The history of a queue over a range.
     ///
     /// # Errors
     ///
     /// 404 `queue_not_found`; the store's.
-    pub async fn queue_history(&self, queue: &QueueName) -> Result<HistoryView, Error> {
+    pub async fn queue_history(
+        &self,
+        queue: &QueueName,
+        range: HistoryRange,
+    ) -> Result<HistoryView, Error> {
         self.queue(queue).await?;
-        self.history_of(Series { queue: queue.clone(), job_type: None }).await
+        self.history_of(Series { queue: queue.clone(), job_type: None }, range).await
     }
 
-    /// The history of a type in its queue.
+    /// The history of a type in its queue over a range.
     ///
     /// # Errors
     ///
     /// 404 `job_type_not_found`; the store's.
-    pub async fn type_history(&self, job_type: &TypeName) -> Result<HistoryView, Error> {
+    pub async fn type_history(
+        &self,
+        job_type: &TypeName,
+        range: HistoryRange,
+    ) -> Result<HistoryView, Error> {
         let queue = self.job_type(job_type).await?.config.queue.clone();
-        self.history_of(Series { queue, job_type: Some(job_type.clone()) }).await
+        self.history_of(Series { queue, job_type: Some(job_type.clone()) }, range).await
     }
 
-    async fn history_of(&self, series: Series) -> Result<HistoryView, Error> {
+    async fn history_of(&self, series: Series, range: HistoryRange) -> Result<HistoryView, Error> {
         let is_serverless = self.inner.is_serverless();
         if is_serverless {
-            self.read_new_steps().await?;
+            self.read_new_steps(HistoryRange::Hour).await?;
+            if range == HistoryRange::Day {
+                self.read_new_steps(range).await?;
+            }
         }
         let now = self.now();
         let state = self.inner.history.state.lock();
         let since = state.known_since(now, is_serverless);
-        Ok(view(&state.steps, &series, (since, now), is_serverless))
+        let hour = view(&state.hour.steps, &series, (since, now), is_serverless);
+        Ok(match range {
+            HistoryRange::Hour => hour,
+            HistoryRange::Day => HistoryView {
+                step_seconds: seconds_of(DAY_STEP),
+                from: state.day.steps.from(now),
+                points: points(&state.day.steps, &series, now, is_serverless),
+                ..hour
+            },
+        })
     }
 
     /// Reads the steps that other processes stored, unless that was done just now.
-    async fn read_new_steps(&self) -> Result<(), Error> {
+    async fn read_new_steps(&self, range: HistoryRange) -> Result<(), Error> {
         let (engine, now) = (&self.inner.engine, self.now());
-        let read_before = self.inner.history.state.lock().read.clone();
+        let read_before = self.inner.history.state.lock().known(range).read.clone();
         if read_before.as_ref().is_some_and(|(_, at)| *at <= now && now.since(*at) < MAX_READ_AGE) {
             return Ok(());
         }
-        let records = read_records(engine, read_before.map(|(name, _)| name)).await?;
+        let records = read_records(engine, range, read_before.map(|(name, _)| name)).await?;
         let mut state = self.inner.history.state.lock();
         for record in &records {
-            if let Some((at, points)) = read(record) {
-                state.add(at, points);
+            match (range, read(record)) {
+                (HistoryRange::Hour, Some((at, points))) => state.add(at, points),
+                (HistoryRange::Day, Some((at, points))) => state.add_day_step(at, points),
+                (_, None) => {}
             }
         }
-        let before = state.read.take().map(|(name, _)| name);
+        let known = state.known(range);
+        let before = known.read.take().map(|(name, _)| name);
         let last = records.last().map(|record| record.name.clone()).or(before);
-        state.read = Some((last.unwrap_or_default(), now));
+        known.read = Some((last.unwrap_or_default(), now));
         Ok(())
     }
 
     /// Stores the counts of the sweep that has just ended, as a step, if `queues` had jobs now or a
-    /// few minutes ago.
+    /// few minutes ago, and the step of the day that has just ended.
     ///
     /// # Errors
     ///
     /// The store's.
     pub(super) async fn record_swept_step(&self, queues: usize) -> Result<(), Error> {
+        if queues > 0 {
+            self.inner.history.state.lock().live_at = Some(self.now());
+        }
+        self.record_swept_hour_step().await?;
+        self.record_swept_day_step().await
+    }
+
+    async fn record_swept_hour_step(&self) -> Result<(), Error> {
         let (engine, now) = (&self.inner.engine, self.now());
         {
-            let mut state = self.inner.history.state.lock();
-            if queues > 0 {
-                state.live_at = Some(now);
-            }
+            let state = self.inner.history.state.lock();
             if state.live_at.is_none_or(|at| at + AFTERMATH <= now) {
                 return Ok(());
             }
@@ -417,7 +528,7 @@ impl Server {
             StoredPoint { series, point, swept: Some(swept) }
         };
         let points: Vec<_> = swept.into_iter().take(MAX_SWEPT_SERIES).map(point).collect();
-        store(engine, step_of(now, SWEPT_STEP), &points).await
+        store(engine, HistoryRange::Hour, step_of(now, SWEPT_STEP), &points).await
     }
 }
 
@@ -439,13 +550,12 @@ fn time_to_empty(before: Depth, now: Depth, over_seconds: f64) -> Option<f64> {
     }
 }
 
-/// The history of a series from the first to the second instant, which is now.
-fn view(
-    steps: &Steps,
-    series: &Series,
-    (since, now): (Timestamp, Timestamp),
-    is_swept: bool,
-) -> HistoryView {
+fn seconds_of(step: Duration) -> u32 {
+    u32::try_from(step.as_secs()).unwrap_or(u32::MAX)
+}
+
+/// The points of a series before `now`, as they are shown.
+fn points(steps: &Steps, series: &Series, now: Timestamp, is_swept: bool) -> Vec<HistoryPoint> {
     let shown = |(at, point): (Timestamp, &Point)| HistoryPoint {
         at,
         enqueued: (!is_swept).then_some(point.enqueued.into()),
@@ -461,7 +571,17 @@ fn view(
         weight: point.depth.weight.map(u64::from),
         limit: point.depth.limit.map(u64::from),
     };
-    let points: Vec<HistoryPoint> = steps.of(series, now).map(shown).collect();
+    steps.of(series, now).map(shown).collect()
+}
+
+/// The hour of a series from the first to the second instant, which is now.
+fn view(
+    steps: &Steps,
+    series: &Series,
+    (since, now): (Timestamp, Timestamp),
+    is_swept: bool,
+) -> HistoryView {
+    let points = points(steps, series, now, is_swept);
     let step = if is_swept { SWEPT_STEP } else { STEP };
     // Whole steps: the last one has just ended.
     let end = step_of(now, step);
@@ -480,7 +600,7 @@ fn view(
     let before = steps.of(series, now).take_while(|(at, _)| *at < begin).last();
     let before = before.map_or_else(Depth::default, |(_, point)| point.depth);
     let time_to_empty_seconds = time_to_empty(before, steps.depth(series), over_seconds);
-    let step_seconds = u32::try_from(step.as_secs()).unwrap_or(u32::MAX);
+    let step_seconds = seconds_of(step);
     let from = steps.from(now);
     HistoryView { step_seconds, from, points, throughput, time_to_empty_seconds }
 }

@@ -3,12 +3,14 @@
 use std::collections::HashMap;
 
 use super::{
-    STEP, SWEPT_STEP, THROUGHPUT_SPAN, quantiles, step_of,
+    STEP, SWEPT_STEP, THROUGHPUT_SPAN,
+    pool::Pool,
+    quantiles, step_of,
     steps::{Depth, Point, Series, Steps},
     time_to_empty,
 };
 use crate::runtime::{Error, Server};
-use tidegate_api::{OverviewMinute, Quantiles, Throughput};
+use tidegate_api::{HistoryRange, OverviewMinute, Quantiles, Throughput};
 use tidegate_core::{job::QueueName, time::Timestamp};
 
 /// The last hour of a queue.
@@ -33,49 +35,7 @@ struct Gathered {
     failed: u64,
     /// The jobs after the last step before the span of the throughput.
     before: Depth,
-    delays: Delays,
-}
-
-/// How many values each step has in a pool of delays, each for the same share of its attempts.
-const POOLED: u32 = 20;
-
-/// The delays of several steps: values, each with the number of attempts that it represents.
-///
-/// A step keeps three quantiles. Between them, delays are taken to be spread evenly.
-#[derive(Default)]
-struct Delays {
-    attempts: f64,
-    values: Vec<(f32, f64)>,
-}
-
-impl Delays {
-    fn add(&mut self, started: u32, [p50, p95, p99]: [f32; 3]) {
-        let between = |from: f32, to: f32, way: f32| from + (to - from) * way;
-        self.attempts += f64::from(started);
-        let weight = f64::from(started) / f64::from(POOLED);
-        let value = |number: u32| match number as f32 / POOLED as f32 {
-            share if share <= 0.5 => between(0.0, p50, share / 0.5),
-            share if share <= 0.95 => between(p50, p95, (share - 0.5) / 0.45),
-            _ => p99,
-        };
-        self.values.extend((1..=POOLED).map(|number| (value(number), weight)));
-    }
-
-    /// The quantiles of all attempts. None without any.
-    fn quantiles(mut self) -> Option<Quantiles> {
-        self.values.sort_unstable_by(|(one, _), (other, _)| one.total_cmp(other));
-        let last = self.values.last()?.0;
-        let quantile = |share: f64| {
-            let mut waited = 0.0;
-            let reaches = |(_, attempts): &&(f32, f64)| {
-                waited += attempts;
-                // Sums of shares are not exact.
-                waited >= share * self.attempts * (1.0 - 1e-9)
-            };
-            self.values.iter().find(reaches).map_or(last, |(value, _)| *value)
-        };
-        Some(quantiles([quantile(0.5), quantile(0.95), quantile(0.99)]))
-    }
+    delays: Pool,
 }
 
 impl Gathered {
@@ -144,7 +104,7 @@ pub(super) fn hours<'a>(
                 failed_per_second: rate(failed),
             },
             time_to_empty_seconds: time_to_empty(before, depth, over_seconds),
-            start_delay_seconds: delays.quantiles(),
+            start_delay_seconds: delays.quantiles().map(quantiles),
         }
     };
     queues.map(hour).collect()
@@ -162,12 +122,12 @@ impl Server {
     ) -> Result<Vec<QueueHour>, Error> {
         let is_serverless = self.inner.is_serverless();
         if is_serverless {
-            self.read_new_steps().await?;
+            self.read_new_steps(HistoryRange::Hour).await?;
         }
         let now = self.now();
         let state = self.inner.history.state.lock();
         let since = state.known_since(now, is_serverless);
-        Ok(hours(&state.steps, queues, (since, now), is_serverless))
+        Ok(hours(&state.hour.steps, queues, (since, now), is_serverless))
     }
 }
 
@@ -232,24 +192,5 @@ mod tests {
             assert_eq!(hour.throughput, history.throughput);
             assert_eq!(hour.time_to_empty_seconds, history.time_to_empty_seconds);
         }
-    }
-
-    #[test]
-    fn delays_of_steps_are_weighed_by_their_attempts() {
-        let quantiles = |steps: &[(u32, [f32; 3])]| {
-            let mut delays = Delays::default();
-            for (started, values) in steps {
-                delays.add(*started, *values);
-            }
-            delays.quantiles().map(|of| [of.p50 as f32, of.p95 as f32, of.p99 as f32])
-        };
-        assert_eq!(quantiles(&[]), None);
-        assert_eq!(quantiles(&[(4, [1.0, 2.0, 3.0])]), Some([1.0, 2.0, 3.0]));
-        let many = [(1000, [1.0, 2.0, 3.0]), (1, [60.0, 60.0, 60.0])];
-        let [p50, p95, p99] = quantiles(&many).unwrap();
-        assert!(p50 < 1.2 && p95 <= 3.0 && p99 <= 3.0, "{p50} {p95} {p99}");
-        let few = [(10, [1.0, 2.0, 3.0]), (90, [60.0, 60.0, 60.0])];
-        let [p50, p95, p99] = quantiles(&few).unwrap();
-        assert!(p50 > 3.0 && (p95, p99) == (60.0, 60.0), "{p50} {p95} {p99}");
     }
 }

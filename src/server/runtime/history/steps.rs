@@ -1,7 +1,7 @@
 //! The recorded steps: a ring that is bounded in time and in memory.
 
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::{BTreeSet, HashMap, HashSet, VecDeque},
     sync::Arc,
     time::Duration,
 };
@@ -12,12 +12,26 @@ use tidegate_core::{
     time::Timestamp,
 };
 
-/// How far back the steps go.
-pub(super) const SPAN: Duration = Duration::from_hours(1);
-/// Most points of all steps together: about 2 MB.
-const MAX_POINTS: usize = 25_000;
+use super::pool::Pool;
+
 /// Most series of all steps together: about 0.5 MB.
 const MAX_SERIES: usize = 2000;
+
+/// How much of the past is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Bounds {
+    /// How far back the steps go.
+    pub span: Duration,
+    /// Most points of all steps together.
+    pub points: usize,
+}
+
+impl Bounds {
+    /// The steps of an hour: about 2 MB.
+    pub const HOUR: Self = Self { span: Duration::from_hours(1), points: 25_000 };
+    /// The steps of a day: about 3.5 MB.
+    pub const DAY: Self = Self { span: Duration::from_hours(24), points: 40_000 };
+}
 
 /// A queue, or a type in its queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -89,9 +103,17 @@ pub(super) struct Step {
     pub points: Vec<(Arc<Series>, Point)>,
 }
 
-/// The steps of the last hour, oldest first. Of too many points the oldest steps go first.
-#[derive(Default)]
+impl Step {
+    /// The point of a series.
+    fn point(&self, series: &Series) -> Option<&Point> {
+        let found = self.points.binary_search_by(|(of, _)| (**of).cmp(series)).ok()?;
+        Some(&self.points[found].1)
+    }
+}
+
+/// The steps of the last hour or day, oldest first. Of too many points the oldest steps go first.
 pub(super) struct Steps {
+    bounds: Bounds,
     ring: VecDeque<Step>,
     points: usize,
     /// The series of the points, so that each is kept once.
@@ -100,11 +122,28 @@ pub(super) struct Steps {
     latest: HashMap<Arc<Series>, Point>,
 }
 
+impl Default for Steps {
+    fn default() -> Self {
+        Self::new(Bounds::HOUR)
+    }
+}
+
 impl Steps {
+    /// No steps yet.
+    pub fn new(bounds: Bounds) -> Self {
+        Self {
+            bounds,
+            ring: VecDeque::new(),
+            points: 0,
+            series: HashSet::new(),
+            latest: HashMap::new(),
+        }
+    }
+
     /// Adds a step, which is later than the ones before.
     pub fn push(&mut self, at: Timestamp, points: Vec<(Series, Point)>) {
         let mut step = Step { at, points: Vec::with_capacity(points.len()) };
-        for (series, point) in points.into_iter().take(MAX_POINTS) {
+        for (series, point) in points.into_iter().take(self.bounds.points) {
             let series =
                 self.series.get(&series).map_or_else(|| Arc::new(series.clone()), Arc::clone);
             self.series.insert(Arc::clone(&series));
@@ -115,7 +154,7 @@ impl Steps {
         self.points += step.points.len();
         self.ring.push_back(step);
         while let Some(oldest) = self.ring.front() {
-            let is_over = oldest.at + SPAN <= at || self.points > MAX_POINTS;
+            let is_over = oldest.at + self.bounds.span <= at || self.points > self.bounds.points;
             if !is_over && self.series.len() <= MAX_SERIES {
                 break;
             }
@@ -132,19 +171,53 @@ impl Steps {
         self.series.retain(|series| Arc::strong_count(series) > 1);
     }
 
-    /// The steps of the hour before `now`, oldest first.
+    /// The steps of the span before `now`, oldest first.
     fn recent(&self, now: Timestamp) -> impl Iterator<Item = &Step> {
-        self.ring.iter().skip_while(move |step| step.at + SPAN <= now)
+        let span = self.bounds.span;
+        self.ring.iter().skip_while(move |step| step.at + span <= now)
     }
 
-    /// All points of the hour before `now`, oldest first.
+    /// The steps that began from the first instant on and before the second, as one: the sums of
+    /// what happened to each series, and its jobs at the end.
+    ///
+    /// Quantiles are pooled. Those of run times weigh as much as jobs ended in their step: how many
+    /// attempts ended is not kept.
+    pub fn sum(&self, (from, to): (Timestamp, Timestamp)) -> Vec<(Series, Point)> {
+        let steps = self.ring.range(self.ring.partition_point(|step| step.at < from)..);
+        let steps: Vec<_> = steps.take_while(|step| step.at < to).collect();
+        let series: BTreeSet<_> =
+            steps.iter().flat_map(|step| step.points.iter().map(|(of, _)| of)).collect();
+        let sum = |series: &Arc<Series>| {
+            let mut sum = Point::default();
+            let (mut delays, mut times) = (Pool::default(), Pool::default());
+            for point in steps.iter().filter_map(|step| step.point(series)) {
+                sum.enqueued = sum.enqueued.saturating_add(point.enqueued);
+                sum.started = sum.started.saturating_add(point.started);
+                sum.finished = sum.finished.saturating_add(point.finished);
+                sum.failed = sum.failed.saturating_add(point.failed);
+                sum.depth = point.depth;
+                if let Some(delay) = point.start_delay {
+                    delays.add(point.started, delay);
+                }
+                if let Some(time) = point.run_time {
+                    times.add(point.finished.max(1), time);
+                }
+            }
+            sum.start_delay = delays.quantiles();
+            sum.run_time = times.quantiles();
+            (Series::clone(series), sum)
+        };
+        series.into_iter().map(sum).collect()
+    }
+
+    /// All points of the span before `now`, oldest first.
     pub fn all(&self, now: Timestamp) -> impl Iterator<Item = (Timestamp, &Series, &Point)> {
         self.recent(now).flat_map(|step| {
             step.points.iter().map(move |(series, point)| (step.at, &**series, point))
         })
     }
 
-    /// When the oldest step of the hour before `now` began.
+    /// When the oldest step of the span before `now` began.
     pub fn from(&self, now: Timestamp) -> Option<Timestamp> {
         self.recent(now).next().map(|step| step.at)
     }
@@ -154,17 +227,13 @@ impl Steps {
         self.ring.back().map(|step| step.at)
     }
 
-    /// The points of a series in the hour before `now`, oldest first.
+    /// The points of a series in the span before `now`, oldest first.
     pub fn of<'a>(
         &'a self,
         series: &'a Series,
         now: Timestamp,
     ) -> impl Iterator<Item = (Timestamp, &'a Point)> {
-        let point = |step: &'a Step| {
-            let found = step.points.binary_search_by(|(of, _)| (**of).cmp(series)).ok()?;
-            Some((step.at, &step.points[found].1))
-        };
-        self.recent(now).filter_map(point)
+        self.recent(now).filter_map(|step| Some((step.at, step.point(series)?)))
     }
 
     /// The series with jobs after the latest step.
@@ -214,18 +283,52 @@ mod tests {
     #[test]
     fn many_series_shorten_the_history_and_take_bounded_memory() {
         // The same series in each step, and others in each.
-        for (others, left) in [(0, MAX_POINTS / 400), (400, MAX_SERIES / 400)] {
+        let most = Bounds::HOUR.points;
+        for (others, left) in [(0, most / 400), (400, MAX_SERIES / 400)] {
             let mut steps = Steps::default();
             for step in 0..300 {
                 let points = (0..400).map(|n| (series(step * others + n), point(0)));
                 steps.push(at(step as i64 * 10), points.collect());
-                assert!(steps.points <= MAX_POINTS && steps.series.len() <= MAX_SERIES);
+                assert!(steps.points <= most && steps.series.len() <= MAX_SERIES);
                 assert!(steps.latest.len() <= MAX_SERIES);
             }
             assert_eq!(steps.ring.len(), left);
         }
         let point_bytes = size_of::<(Arc<Series>, Point)>();
-        assert!(point_bytes * MAX_POINTS <= 2_200_000, "{point_bytes}");
+        for (bounds, most) in [(Bounds::HOUR, 2_200_000), (Bounds::DAY, 3_600_000)] {
+            assert!(point_bytes * bounds.points <= most, "{point_bytes}");
+        }
+    }
+
+    #[test]
+    fn the_sum_of_steps_has_what_happened_in_them() {
+        let mut steps = Steps::default();
+        for step in 0..60 {
+            let point = Point {
+                enqueued: 2,
+                started: if step == 29 { 96 } else { 4 },
+                finished: 3,
+                failed: 1,
+                start_delay: Some(if step == 29 { [5.0; 3] } else { [0.1, 0.2, 0.3] }),
+                run_time: Some([1.0, 2.0, 3.0]),
+                depth: Depth { ready: step, ..Depth::default() },
+            };
+            let quiet = (step == 7).then(|| (series(1), point));
+            let points = [(series(0), point)].into_iter().chain(quiet);
+            steps.push(at(i64::from(step) * 10), points.collect());
+        }
+        let sums = steps.sum((at(0), at(300)));
+        let [(first, sum), (second, of_one)] = &sums[..] else { panic!("{sums:?}") };
+        assert_eq!((first, second), (&series(0), &series(1)));
+        let counts = |sum: &Point| (sum.enqueued, sum.started, sum.finished, sum.failed);
+        assert_eq!(counts(sum), (60, 29 * 4 + 96, 90, 30));
+        assert_eq!((sum.depth.ready, of_one.depth.ready), (29, 7), "the jobs at the end");
+        // 96 of 212 attempts waited for 5 s.
+        let [p50, p95, p99] = sum.start_delay.unwrap();
+        assert!(p50 < 0.5 && (p95, p99) == (5.0, 5.0), "{p50} {p95} {p99}");
+        assert_eq!(of_one.run_time, Some([1.0, 2.0, 3.0]));
+        assert_eq!(counts(of_one), (2, 4, 3, 1));
+        assert_eq!(steps.sum((at(600), at(900))), []);
     }
 
     #[test]

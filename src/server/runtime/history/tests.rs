@@ -32,7 +32,7 @@ async fn enqueue(server: &Server, jobs: usize) {
 
 /// The steps of the default queue: when they began, and the jobs that came and that are ready.
 async fn steps(server: &Server) -> Vec<(i64, u64, u64)> {
-    let history = server.queue_history(&name("default")).await.unwrap();
+    let history = server.queue_history(&name("default"), HistoryRange::Hour).await.unwrap();
     let shown = |point: &HistoryPoint| {
         (point.at.millis() / 1000, point.enqueued.unwrap_or_default(), point.ready)
     };
@@ -56,9 +56,9 @@ async fn steps_outlast_a_restart() {
     .await;
     let recorded = steps(&first).await;
     assert_eq!(recorded, [(start, 3, 3)]);
-    let of_type = first.type_history(&name("work")).await.unwrap();
+    let of_type = first.type_history(&name("work"), HistoryRange::Hour).await.unwrap();
     assert_eq!((of_type.points.len(), of_type.points[0].enqueued), (1, Some(3)));
-    let history = first.queue_history(&name("default")).await.unwrap();
+    let history = first.queue_history(&name("default"), HistoryRange::Hour).await.unwrap();
     assert_eq!((history.points[0].limit, history.time_to_empty_seconds), (Some(7), None));
     // What happened in the step under way is stored at the stop.
     enqueue(&first, 2).await;
@@ -77,6 +77,61 @@ async fn steps_outlast_a_restart() {
     .await;
 }
 
+/// The steps of a queue's day: when they began, and the jobs that came and that are ready.
+async fn day_of(server: &Server) -> Vec<(i64, u64, u64)> {
+    let day = server.queue_history(&name("default"), HistoryRange::Day).await.unwrap();
+    assert_eq!(day.step_seconds, 300);
+    let shown = |point: &HistoryPoint| {
+        (point.at.millis() / 1000, point.enqueued.unwrap_or_default(), point.ready)
+    };
+    day.points.iter().map(shown).collect()
+}
+
+/// Moves the clock until the steps of the hour have this many new jobs.
+async fn until_recorded(clock: &FakeClock, server: &Server, jobs: u64) {
+    until("the steps have the jobs", async || {
+        clock.advance(Duration::from_secs(1));
+        steps(server).await.iter().map(|(_, jobs, _)| jobs).sum::<u64>() == jobs
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn steps_of_the_day_outlast_a_restart() {
+    let clock = clock();
+    let store: SharedStore = Arc::new(MemoryStore::new());
+    let first = server(&clock, &store).await;
+    first.put_type(&name("work"), TypeConfig::default(), None).await.unwrap();
+    let start = first.now().millis() / 300_000 * 300;
+    enqueue(&first, 3).await;
+    until_recorded(&clock, &first, 3).await;
+    assert_eq!(day_of(&first).await, [], "the five minutes are not over");
+    clock.set(Timestamp::from_millis((start + 301) * 1000));
+    until("the first five minutes are a step", async || {
+        clock.advance(Duration::from_secs(1));
+        day_of(&first).await == [(start, 3, 3)]
+    })
+    .await;
+    // These have ended only when the server is down.
+    enqueue(&first, 4).await;
+    until_recorded(&clock, &first, 7).await;
+    first.stop().await;
+    clock.set(Timestamp::from_millis((start + 1000) * 1000));
+    let second = server(&clock, &store).await;
+    let day = [(start, 3, 3), (start + 300, 4, 7)];
+    assert_eq!(day_of(&second).await, day);
+    second.stop().await;
+    // Long after the records of the hour.
+    clock.set(Timestamp::from_millis((start + 20 * 3600) * 1000));
+    let third = server(&clock, &store).await;
+    assert_eq!(steps(&third).await, []);
+    assert_eq!(day_of(&third).await[..2], day);
+    third.stop().await;
+    clock.set(Timestamp::from_millis((start + 25 * 3600) * 1000));
+    let left = day_of(&server(&clock, &store).await).await;
+    assert!(left.iter().all(|(at, ..)| *at > start + 300), "{left:?}");
+}
+
 #[tokio::test]
 async fn an_idle_server_stores_nothing() {
     let clock = clock();
@@ -89,12 +144,15 @@ async fn an_idle_server_stores_nothing() {
         tokio::task::yield_now().await;
     }
     until("the jobs are in a step", async || !steps(&server).await.is_empty()).await;
-    let records = read_records(server.engine(), None).await.unwrap().len();
+    let records = read_records(server.engine(), HistoryRange::Hour, None).await.unwrap().len();
     for _ in 0..200 {
         clock.advance(Duration::from_secs(1));
         tokio::task::yield_now().await;
     }
-    assert_eq!(read_records(server.engine(), None).await.unwrap().len(), records);
+    assert_eq!(
+        read_records(server.engine(), HistoryRange::Hour, None).await.unwrap().len(),
+        records
+    );
     assert!(records <= 2, "{records}");
 }
 
@@ -137,7 +195,7 @@ fn what_ended_follows_from_two_sweeps() {
     state.add(at(2), sweep(22, 130, 6));
     // Sums of buckets have expired.
     state.add(at(3), sweep(12, 80, 2));
-    let view = view(&state.steps, &series(), (at(1), at(4)), true);
+    let view = view(&state.hour.steps, &series(), (at(1), at(4)), true);
     let shown: Vec<_> = view.points.iter().map(|point| (point.finished, point.failed)).collect();
     assert_eq!(shown, [(0, 0), (30, 1), (0, 0)]);
     assert_eq!((view.step_seconds, view.throughput.over_seconds), (60, 180.0));
