@@ -173,6 +173,11 @@ pub struct LeasesView<'a> {
     /// How long to pause before the next call; absent: not at all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_seconds: Option<Seconds>,
+    /// Whether the worker is to end in order: it sends no more lease requests, finishes and reports
+    /// what it runs, and is deleted. Absent: no.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false)]
+    pub stop: bool,
 }
 
 /// One attempt at a job, and the right to report on it.
@@ -270,6 +275,9 @@ pub struct Worker {
     pub running: u64,
     /// Whether it gets no more jobs.
     pub draining: bool,
+    /// Whether it is to end after its running jobs: its next lease request is answered with `stop`.
+    #[serde(default)]
+    pub stopping: bool,
     /// When it called last.
     pub seen_at: Timestamp,
     /// The queue whose jobs its latest lease request or registration was for, if it named one.

@@ -84,7 +84,7 @@ pub struct JobTypeChange {
 pub struct WorkerChange {
     /// The worker.
     pub worker: String,
-    /// `registered`, `draining`, `undrained` or `removed`.
+    /// `registered`, `draining`, `stopping`, `undrained` or `removed`.
     #[schema(value_type = String)]
     pub change: Cow<'static, str>,
 }

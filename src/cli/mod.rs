@@ -40,6 +40,7 @@ mod triggers;
 mod types;
 mod unique;
 mod work;
+mod workers;
 
 use std::io;
 
@@ -171,6 +172,9 @@ pub enum Command {
     Audit(audit::Args),
     /// Lease jobs and run a command for each.
     Work(work::Args),
+    /// List, drain and stop pull workers.
+    #[command(subcommand)]
+    Workers(workers::Command),
     /// Measure the performance of the server on this machine.
     Bench(bench::Args),
     /// Back up the data of a server while it runs.
@@ -245,6 +249,7 @@ pub async fn run_in(command: Command, ctx: &Context) -> ExitCode {
         Command::Token(command) => token::run(command, ctx).await,
         Command::Audit(args) => audit::run(args, ctx).await,
         Command::Work(args) => work::run(args, ctx).await,
+        Command::Workers(command) => workers::run(command, ctx).await,
         Command::Bench(args) => Box::pin(bench::run(args, ctx)).await,
         Command::Backup(args) => backup::run(args, ctx).await,
         Command::Health(args) => health::run(&args, ctx).await,

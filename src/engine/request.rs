@@ -396,6 +396,8 @@ pub struct Worker {
     pub running: u64,
     /// Whether it gets no more jobs.
     pub draining: bool,
+    /// Whether it is to end after its running jobs.
+    pub stopping: bool,
     /// When its last request arrived.
     pub seen_at: Timestamp,
     /// The queue whose jobs its latest request or registration was for, if it named one.

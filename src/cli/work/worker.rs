@@ -256,6 +256,13 @@ impl<'a> Worker<'a> {
                         self.begin(lease);
                     }
                 }
+                if granted.stop && !self.stopping {
+                    self.stopping = true;
+                    let running = self.attempts.len();
+                    print_error(format_args!(
+                        "the server stops this worker: it ends after {running} running jobs"
+                    ));
+                }
             }
             // One of the reports may be invalid: each gets its own error in a request of its own.
             Err(err) if !err.passes() && !reports.is_empty() => {

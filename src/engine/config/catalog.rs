@@ -9,7 +9,7 @@ use std::{
 
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{schema::Schema, unreadable::UnreadableItem};
+use super::{drain::Drain, schema::Schema, unreadable::UnreadableItem};
 use crate::{Engine, Error, events::ends, jobs::job_writes};
 use tidegate_core::{
     document::{self, Document},
@@ -53,8 +53,8 @@ pub struct Catalog {
     pub plugins: HashMap<PluginName, Arc<PluginItem>>,
     /// The schedules.
     pub schedules: BTreeMap<ScheduleName, Arc<ScheduleItem>>,
-    /// The pull workers that are drained, and since when.
-    pub drains: BTreeMap<String, Timestamp>,
+    /// The pull workers that get no more jobs.
+    pub drains: BTreeMap<String, Drain>,
     /// The triggers, as they are stored.
     pub triggers: BTreeMap<TriggerName, TriggerItem>,
     /// The same, compiled, to be matched with events.
@@ -361,9 +361,9 @@ impl Engine {
             .into_iter()
             .map(|(name, version, item)| (name, Arc::new(ScheduleItem { version, ..item })))
             .collect();
-        let drains: ReadItems<String, Timestamp> =
+        let drains: ReadItems<String, Drain> =
             catalog.read(ItemKind::Drain, items(ItemKind::Drain).await?);
-        catalog.drains = drains.into_iter().map(|(name, _, since)| (name, since)).collect();
+        catalog.drains = drains.into_iter().map(|(name, _, drain)| (name, drain)).collect();
         let triggers: ReadItems<TriggerName, TriggerItem> =
             catalog.read(ItemKind::Trigger, items(ItemKind::Trigger).await?);
         catalog.add_triggers(triggers);

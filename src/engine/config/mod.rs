@@ -3,5 +3,6 @@
 pub mod catalog;
 pub mod configure;
 pub mod constraint_usage;
+pub mod drain;
 pub mod schema;
 pub(crate) mod unreadable;

@@ -154,8 +154,9 @@ fn constraint_use(from: request::ConstraintUse) -> api::ConstraintUse {
 
 /// A worker.
 pub fn worker(from: request::Worker) -> api::Worker {
-    let request::Worker { name, capacity, running, draining, seen_at, queue, types } = from;
-    api::Worker { name, capacity, running, draining, seen_at, queue, types }
+    let request::Worker { name, capacity, running, draining, stopping, seen_at, queue, types } =
+        from;
+    api::Worker { name, capacity, running, draining, stopping, seen_at, queue, types }
 }
 
 /// A bulk operation.

@@ -63,7 +63,9 @@ async fn lease(
         answers = answers_of(sent.len(), &outside, settled);
         add_logs(&api, logs, &sent, &mut answers).await;
     }
+    let worker = request.worker.clone();
     let leased = api.server.lease_within(request, caller.bounds()).await?;
+    let stop = api.server.is_worker_stopping(worker.as_deref()).await;
     let mut jobs = leased.jobs;
     if let Some(Extension(unwritten)) = unwritten.filter(|_| !jobs.is_empty()) {
         unwritten.hold(&api.server, &jobs);
@@ -78,7 +80,7 @@ async fn lease(
     loop {
         let leases = jobs.iter().filter_map(|job| LeaseView::new(job, accept.0)).collect();
         let answer = accept
-            .ok(LeasesView { leases, reports: Cow::Borrowed(&reports), retry_after_seconds })
+            .ok(LeasesView { leases, reports: Cow::Borrowed(&reports), retry_after_seconds, stop })
             .into_response();
         if jobs.is_empty() || api.fits(&answer) {
             return Ok(answer);
@@ -87,7 +89,7 @@ async fn lease(
         let fits_alone = |job: &Job| {
             let leases = LeaseView::new(job, accept.0).into_iter().collect();
             let reports = Cow::Borrowed(&[][..]);
-            let alone = LeasesView { leases, reports, retry_after_seconds: None };
+            let alone = LeasesView { leases, reports, retry_after_seconds: None, stop };
             api.fits(&accept.ok(alone).into_response())
         };
         let unfit: Vec<Job> = jobs.extract_if(.., |job| !fits_alone(job)).collect();

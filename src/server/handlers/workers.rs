@@ -95,7 +95,34 @@ async fn drain(
     Ok(accept.ok(convert::worker(api.server.drain_worker(&name, true).await?)).into_response())
 }
 
-/// Undrain a worker: it gets jobs again.
+/// Stop a worker: it gets no more jobs, and is to end after those that it runs.
+///
+/// The answer to its next lease request, or to the one that waits, has `stop`. `tidegate work` and
+/// the workers of the client libraries then end as on SIGTERM. Whatever started the process may
+/// start it again: the stop ends when the worker leaves, and a drain from before stays.
+#[utoipa::path(
+    post, path = "/v1/workers/{worker}/stop", operation_id = "stop_worker", tag = "workers",
+    params(("worker" = String, Path, description = "The worker's name")),
+    responses(
+        (status = 200, description = "The worker", body = Worker),
+        (
+            status = 404,
+            description = "`worker_not_found`; the serverless deployment mode stops any name",
+        ),
+        (status = 409, description = "`too_many_drains`"),
+    ),
+    security(("bearer" = ["work"]), ("basic" = ["work"])),
+)]
+async fn stop(
+    State(api): State<Api>,
+    accept: Accept,
+    _: May<Work>,
+    Name(name): Name<String>,
+) -> HandlerResult {
+    Ok(accept.ok(convert::worker(api.server.stop_worker(&name).await?)).into_response())
+}
+
+/// Undrain a worker: it gets jobs again, and a stop that it has not received yet is withdrawn.
 #[utoipa::path(
     post, path = "/v1/workers/{worker}/undrain", operation_id = "undrain_worker", tag = "workers",
     params(("worker" = String, Path, description = "The worker's name")),
@@ -152,5 +179,6 @@ pub fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(list))
         .routes(routes!(register, forget))
         .routes(routes!(drain))
+        .routes(routes!(stop))
         .routes(routes!(undrain))
 }

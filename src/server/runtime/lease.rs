@@ -72,6 +72,10 @@ impl Server {
                 format!("must have at most {MAX_LEASES} entries"),
             ));
         }
+        // It gets no jobs, and is to learn at once that it ends.
+        if self.is_worker_stopping(request.worker.as_deref()).await {
+            request.wait = Duration::ZERO;
+        }
         let until = self.inner.engine.ports().clock.machine_now() + request.wait;
         let selections = self.select_queues(&request, bounds).await?;
         if request.min > 1 && selections.len() > 1 {

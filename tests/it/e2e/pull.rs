@@ -6,7 +6,10 @@ use tokio::{
     net::TcpStream,
 };
 
-use super::{serve::Tidegate, wait::eventually};
+use super::{
+    serve::Tidegate,
+    wait::{eventually, until},
+};
 
 #[tokio::test]
 async fn a_long_poll_returns_on_a_job_or_at_its_timeout() {
@@ -206,6 +209,40 @@ async fn a_drained_worker_gets_no_more_jobs() {
     assert_eq!(leases[0].whole["job"]["running"]["worker"], "w1");
     assert_eq!(tide.get("/v1/workers").await.is(200)["workers"][0]["running"], 1);
     tide.post("/v1/workers/none/drain", Value::Null).await.problem(404, "worker_not_found");
+}
+
+#[tokio::test]
+async fn a_stop_ends_the_wait_of_a_lease_request_and_names_itself() {
+    let tide = Tidegate::start().await;
+    tide.job_type("t", json!({})).await;
+    tide.put("/v1/workers/w1", json!({})).await.is(200);
+    let ask = json!({"types": ["t"], "worker": "w1", "wait_seconds": 60});
+    let waiting = tide.post("/v1/leases", ask.clone());
+    let stopped = async {
+        until(|| async {
+            let queue = tide.get("/v1/queues/default/explain").await.is(200);
+            let waits = queue["workers"]
+                .as_array()
+                .is_some_and(|of| of.iter().any(|of| of["workers"]["polling"] == 1));
+            (waits, queue)
+        })
+        .await;
+        tide.post("/v1/workers/w1/stop", Value::Null).await.is(200)
+    };
+    let both = async { tokio::join!(waiting, stopped) };
+    let ended = tokio::time::timeout(std::time::Duration::from_secs(40), both).await;
+    let (answer, stopped) = ended.expect("the wait ends before its 60 s");
+    assert_eq!((&stopped["stopping"], &stopped["draining"]), (&json!(true), &json!(true)));
+    let answer = answer.is(200);
+    assert_eq!((&answer["leases"], &answer["stop"]), (&json!([]), &json!(true)));
+    // Nor does a later one wait.
+    assert_eq!(tide.post("/v1/leases", ask).await.is(200)["stop"], true);
+    let other = json!({"types": ["t"], "worker": "w2"});
+    assert_eq!(tide.post("/v1/leases", other).await.is(200).get("stop"), None);
+    tide.delete("/v1/workers/w1?keep_drain=true").await.is(204);
+    let again = json!({"types": ["t"], "worker": "w1"});
+    assert_eq!(tide.post("/v1/leases", again).await.is(200).get("stop"), None);
+    tide.post("/v1/workers/none/stop", Value::Null).await.problem(404, "worker_not_found");
 }
 
 #[tokio::test]

@@ -222,6 +222,10 @@ impl Tour<'_> {
             true
         );
         assert_eq!(
+            self.ask(M::POST, "/v1/workers/{worker}/stop", &[worker], none.clone(), 200).await["stopping"],
+            true
+        );
+        assert_eq!(
             self.ask(M::POST, "/v1/workers/{worker}/undrain", &[worker], none.clone(), 200).await["draining"],
             false
         );

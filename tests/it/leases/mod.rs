@@ -326,6 +326,44 @@ async fn a_drain_outlasts_a_restart_and_the_silent_are_not_listed() {
     server.stop().await;
 }
 
+#[tokio::test]
+async fn a_stop_ends_when_its_worker_leaves_and_a_drain_stays() {
+    let Harness { server, clock, objects, store } = harness().await;
+    for worker in ["plain", "drained"] {
+        server.register_worker(worker, Registration::default()).await.unwrap();
+    }
+    server.drain_worker("drained", true).await.unwrap();
+    for worker in ["plain", "drained"] {
+        let stopped = server.stop_worker(worker).await.unwrap();
+        assert!(stopped.stopping && stopped.draining, "{stopped:?}");
+    }
+    enqueue(&server, "a").await;
+    assert!(leased_by(&server, "plain", &[]).await.is_empty(), "it gets no more jobs");
+    server.stop().await;
+    let server = start(&store, &clock, &objects).await;
+    let states = async || {
+        let workers = server.workers().await.unwrap().into_iter();
+        workers.map(|of| (of.name, of.draining, of.stopping)).collect::<Vec<_>>()
+    };
+    let of = |name: &str, draining, stopping| (name.to_owned(), draining, stopping);
+    assert_eq!(states().await, [of("drained", true, true), of("plain", true, true)]);
+    for worker in ["plain", "drained"] {
+        server.forget_worker(worker, true).await.unwrap();
+    }
+    assert_eq!(states().await, [of("drained", true, false)], "as before the stop");
+    assert_eq!(leased_by(&server, "plain", &[]).await.len(), 1, "its successor works");
+    // A drain of a worker that is to end stays, too, and an undrain withdraws both.
+    server.stop_worker("plain").await.unwrap();
+    server.drain_worker("plain", true).await.unwrap();
+    server.forget_worker("plain", true).await.unwrap();
+    assert_eq!(states().await[1], of("plain", true, false));
+    server.stop_worker("plain").await.unwrap();
+    let undrained = server.drain_worker("plain", false).await.unwrap();
+    assert!(!undrained.draining && !undrained.stopping, "{undrained:?}");
+    assert_eq!(states().await, [of("drained", true, false)]);
+    server.stop().await;
+}
+
 /// The workers of `a`, and why a job of it waits.
 async fn explained(server: &Server, id: &JobId) -> (WorkerStatus, &'static str, String) {
     let why = server.explain(id, None).await.unwrap();

@@ -129,7 +129,12 @@ fn a_worker_is_drained_by_a_process_that_has_not_heard_of_it() {
     cloud.now(cloud.server.drain_worker("elsewhere", false)).unwrap();
     assert_eq!(cloud.now(cloud.server.lease(ask())).unwrap().jobs.len(), 1);
 
+    let stopped = cloud.now(cloud.server.stop_worker("elsewhere")).unwrap();
+    assert!(stopped.stopping && stopped.draining);
+    assert!(cloud.now(cloud.server.lease(ask())).unwrap().jobs.is_empty());
+
     assert!(cloud.now(cloud.server.drain_worker(&"w".repeat(129), true)).is_err());
+    assert!(cloud.now(cloud.server.stop_worker(&"w".repeat(129))).is_err());
     assert!(
         cloud.now(cloud.server.drain_worker("unknown", false)).is_err(),
         "an unknown worker cannot be drained"

@@ -26,6 +26,34 @@ async fn a_stopped_worker_finishes_its_jobs_and_leases_no_more() {
 }
 
 #[tokio::test]
+async fn a_worker_that_the_server_stops_finishes_its_jobs() {
+    let (folder, file, wait) = gate();
+    let first = std::sync::atomic::AtomicBool::new(true);
+    let server = FakeServer::answering(move |seen| {
+        if seen.path != "/v1/leases" {
+            return fine_at_once(&seen);
+        }
+        let is_first = first.swap(false, std::sync::atomic::Ordering::Relaxed);
+        let jobs = if is_first { vec![lease("j1", 30_000)] } else { Vec::new() };
+        let mut answer = sample::leases(&jobs, &[]);
+        answer["stop"] = json!(!is_first);
+        (200, answer)
+    })
+    .await;
+    let working =
+        Working::begin(&server, WorkPlan { concurrency: 2, ..plan(&format!("{wait}; echo done")) });
+    until(|| server.seen().iter().filter(|seen| seen.path == "/v1/leases").count() == 2).await;
+    std::fs::write(file, "").unwrap();
+    let report = server.saw(direct).await;
+    assert_eq!(report.body, json!({"attempt": 2, "status": "succeeded", "result": "done"}));
+    assert_eq!(working.end().await.unwrap(), ExitCode::Ok);
+    let seen = server.seen();
+    assert_eq!(seen.last().unwrap().line(), "DELETE /v1/workers/w1?keep_drain=true");
+    assert_eq!(seen.iter().filter(|seen| seen.path == "/v1/leases").count(), 2);
+    drop(folder);
+}
+
+#[tokio::test]
 async fn a_stopped_idle_worker_leaves_at_once() {
     let gone = Arc::new(tokio::sync::watch::channel(false).0);
     let server = FakeServer::answering_slowly(move |seen| {

@@ -48,7 +48,7 @@ use tidegate_core::{
     },
     time::Timestamp,
 };
-use tidegate_engine::Error;
+use tidegate_engine::{Error, config::drain::Drain};
 
 /// How often pending changes are published.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -489,7 +489,12 @@ fn change_of(write: &Write, now: Timestamp) -> Option<Change> {
                 ItemKind::Queue => Some(Change::Queue(QueueChange { queue: name, version })),
                 ItemKind::Type => Some(Change::JobType(JobTypeChange { r#type: name, version })),
                 ItemKind::Drain => {
-                    let change = if version.is_some() { "draining" } else { "undrained" };
+                    let drain = bytes.as_ref().and_then(|bytes| serde_json::from_slice(bytes).ok());
+                    let change = match (version, drain) {
+                        (None, _) => "undrained",
+                        (Some(_), Some(Drain::Stopping { .. })) => "stopping",
+                        (Some(_), _) => "draining",
+                    };
                     Some(Change::Worker(WorkerChange { worker: name, change: change.into() }))
                 }
                 _ => None,

@@ -83,6 +83,8 @@ async fn a_reader_sees_what_is_committed() {
     assert_eq!(next(&clock, &mut reader).await, ["worker w registered"]);
     server.drain_worker("w", true).await.unwrap();
     assert_eq!(next(&clock, &mut reader).await, ["worker w draining"]);
+    server.stop_worker("w").await.unwrap();
+    assert_eq!(next(&clock, &mut reader).await, ["worker w stopping"]);
 }
 
 #[tokio::test]

@@ -17,6 +17,7 @@ use tidegate_api::WorkerChange;
 use tidegate_core::{error_code::ErrorCode, job::TypeName, port::job_store::ItemKind};
 use tidegate_engine::{
     Catalog, Error,
+    config::drain::Drain,
     request::{Registration, Worker},
 };
 
@@ -26,6 +27,11 @@ const MAX_DRAINS: usize = 1000;
 /// Whether a worker gets no more jobs.
 pub(super) fn is_drained(catalog: &Catalog, name: Option<&str>) -> bool {
     name.is_some_and(|name| catalog.drains.contains_key(name))
+}
+
+/// Whether a worker is to end after its running jobs.
+pub(super) fn is_stopping(catalog: &Catalog, name: Option<&str>) -> bool {
+    name.and_then(|name| catalog.drains.get(name)).is_some_and(|drain| drain.is_stop())
 }
 
 /// Checks the name of a worker.
@@ -106,6 +112,7 @@ impl Server {
             capacity: *capacity,
             running: running.get(name).copied().unwrap_or(0),
             draining: is_drained(&catalog, Some(name)),
+            stopping: is_stopping(&catalog, Some(name)),
             seen_at: now,
             queue: registration.queue,
             types: registration.types,
@@ -140,7 +147,25 @@ impl Server {
         listed.into_iter().find(|worker| worker.name == name).ok_or_else(missing)
     }
 
-    /// Drains a worker (it gets no more jobs), or ends its drain. A
+    /// The named worker, to be drained or stopped. A [serverless](super::Builder::serverless) server
+    /// drains unknown workers too, because each of its processes knows only some.
+    async fn drainable(&self, name: &str) -> Result<Worker, Error> {
+        match self.worker(name).await {
+            Err(Error::NotFound { .. }) if self.inner.is_serverless() => Ok(Worker {
+                name: name.to_owned(),
+                capacity: None,
+                running: 0,
+                draining: false,
+                stopping: false,
+                seen_at: self.now(),
+                queue: None,
+                types: Vec::new(),
+            }),
+            known => known,
+        }
+    }
+
+    /// Drains a worker (it gets no more jobs), or ends its drain and the request that it ends. A
     /// [serverless](super::Builder::serverless) server drains unknown workers too, because each of
     /// its processes knows only some.
     ///
@@ -149,31 +174,54 @@ impl Server {
     /// 404 `worker_not_found`; 409 `too_many_drains`; 400 for a bad name.
     pub async fn drain_worker(&self, name: &str, draining: bool) -> Result<Worker, Error> {
         check_name(name)?;
-        let worker = match self.worker(name).await {
-            Err(Error::NotFound { .. }) if draining && self.inner.is_serverless() => Worker {
-                name: name.to_owned(),
-                capacity: None,
-                running: 0,
-                draining: false,
-                seen_at: self.now(),
-                queue: None,
-                types: Vec::new(),
-            },
-            known => known?,
-        };
-        if worker.draining != draining {
-            let drains = self.inner.engine.catalog().await?.drains.len();
-            if draining && drains >= MAX_DRAINS {
-                let message = format!("{drains} workers are drained: delete those that are gone");
-                return Err(Error::Conflict {
-                    code: ErrorCode::TooManyDrains,
-                    message,
-                    holder: None,
-                });
+        if !draining {
+            let worker = self.worker(name).await?;
+            if worker.draining {
+                self.set_drain(name, None).await?;
             }
-            self.set_drain(name, draining).await?;
+            return Ok(Worker { draining, stopping: false, ..worker });
         }
+        let worker = self.drainable(name).await?;
+        let drain = match self.drain_of(name).await? {
+            None => Drain::Drained(self.now()),
+            Some(Drain::Stopping { stopping_since, drained_since: None }) => {
+                Drain::Stopping { stopping_since, drained_since: Some(self.now()) }
+            }
+            Some(_) => return Ok(worker),
+        };
+        self.set_drain(name, Some(drain)).await?;
         Ok(Worker { draining, ..worker })
+    }
+
+    /// Has a worker end in order: it gets no more jobs, and the answer to its next lease request, or
+    /// to the one that waits, requests the end. That request ends when the worker is deleted, as it
+    /// is when it leaves; a drain from before stays. Unknown workers are as in
+    /// [`Server::drain_worker`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Server::drain_worker`].
+    pub async fn stop_worker(&self, name: &str) -> Result<Worker, Error> {
+        check_name(name)?;
+        let worker = self.drainable(name).await?;
+        let drain = self.drain_of(name).await?;
+        if drain.is_none_or(|drain| !drain.is_stop()) {
+            let drained_since = drain.and_then(Drain::drained_since);
+            let stop = Drain::Stopping { stopping_since: self.now(), drained_since };
+            self.set_drain(name, Some(stop)).await?;
+        }
+        self.inner.workers.end_calls(name);
+        Ok(Worker { draining: true, stopping: true, ..worker })
+    }
+
+    /// Whether a worker is to end. If that cannot be read, its next request learns it.
+    pub(crate) async fn is_worker_stopping(&self, name: Option<&str>) -> bool {
+        let catalog = self.inner.engine.catalog().await;
+        catalog.is_ok_and(|catalog| is_stopping(&catalog, name))
+    }
+
+    async fn drain_of(&self, name: &str) -> Result<Option<Drain>, Error> {
+        Ok(self.inner.engine.catalog().await?.drains.get(name).copied())
     }
 
     /// Publishes a change of a worker that no item of the store shows.
@@ -182,23 +230,37 @@ impl Server {
         self.inner.changes.add(Change::Worker(change));
     }
 
-    async fn set_drain(&self, name: &str, draining: bool) -> Result<(), Error> {
-        let since =
-            serde_json::to_vec(&self.now()).map_err(|error| Error::Internal(error.to_string()))?;
-        self.inner.engine.put_item(ItemKind::Drain, name, draining.then_some(since)).await?;
+    /// Stores why a worker gets no more jobs; with none, it gets jobs.
+    async fn set_drain(&self, name: &str, drain: Option<Drain>) -> Result<(), Error> {
+        let catalog = self.inner.engine.catalog().await?;
+        let drains = &catalog.drains;
+        if drain.is_some() && !drains.contains_key(name) && drains.len() >= MAX_DRAINS {
+            let message = format!(
+                "{} workers are drained or stopped: delete those that are gone",
+                drains.len()
+            );
+            return Err(Error::Conflict { code: ErrorCode::TooManyDrains, message, holder: None });
+        }
+        let stored = drain.map(|drain| serde_json::to_vec(&drain)).transpose();
+        let stored = stored.map_err(|error| Error::Internal(error.to_string()))?;
+        self.inner.engine.put_item(ItemKind::Drain, name, stored).await?;
         self.inner.wake_known();
         Ok(())
     }
 
-    /// Removes a worker from the list, and ends its drain unless `keep_drain`. Its leases
-    /// continue, and its waiting lease calls in this process end without jobs.
+    /// Removes a worker from the list, and ends its drain unless `keep_drain`. A request that it ends
+    /// is over. Its leases continue, and its waiting lease calls in this process end without jobs.
     ///
     /// # Errors
     ///
     /// 404 `worker_not_found`.
     pub async fn forget_worker(&self, name: &str, keep_drain: bool) -> Result<(), Error> {
-        if self.worker(name).await?.draining && !keep_drain {
-            self.set_drain(name, false).await?;
+        self.worker(name).await?;
+        if let Some(drain) = self.drain_of(name).await? {
+            let kept = drain.drained_since().filter(|_| keep_drain).map(Drain::Drained);
+            if kept != Some(drain) {
+                self.set_drain(name, kept).await?;
+            }
         }
         self.remove_registration(name).await?;
         if self.inner.workers.remove(name) {

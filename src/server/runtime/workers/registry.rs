@@ -14,7 +14,10 @@ use tidegate_core::{
     port::Clock,
     time::Timestamp,
 };
-use tidegate_engine::request::{LeaseRequest, Registration, Worker};
+use tidegate_engine::{
+    config::drain::Drain,
+    request::{LeaseRequest, Registration, Worker},
+};
 
 /// How long a worker is listed after its last call.
 pub(in crate::runtime) const WORKER_EXPIRY: Duration = Duration::from_mins(10);
@@ -312,17 +315,27 @@ impl Workers {
         known.callers.remove(&Caller::Named(name.to_owned())).is_some()
     }
 
+    /// Ends the waiting lease calls of a worker without jobs. It stays known.
+    pub(super) fn end_calls(&self, name: &str) {
+        let mut known = self.0.lock();
+        if let Some(entry) = known.callers.get_mut(&Caller::Named(name.to_owned())) {
+            entry.presence = watch::Sender::new(());
+            // A call whose presence has ended takes nothing back.
+            entry.polls = 0;
+        }
+    }
+
     /// How many jobs a worker runs at once, if it registered that.
     pub(in crate::runtime) fn capacity(&self, name: &str) -> Option<u32> {
         self.0.lock().capacity(name)
     }
 
-    /// The list at `now`. `running` has the number of jobs that each worker runs, `drains` the
-    /// start of each drain.
+    /// The list at `now`. `running` has the number of jobs that each worker runs, `drains` those
+    /// that get no more.
     pub(super) fn list(
         &self,
         running: &BTreeMap<String, u64>,
-        drains: &BTreeMap<String, Timestamp>,
+        drains: &BTreeMap<String, Drain>,
         now: Timestamp,
     ) -> Vec<Worker> {
         let known = self.0.lock();
@@ -335,12 +348,13 @@ impl Workers {
         });
         let silent = drains.iter().filter(|(name, _)| known.of(name).is_none());
         let silent =
-            silent.map(|(name, since)| (name, known.capacity(name), *since, Takes::default()));
+            silent.map(|(name, of)| (name, known.capacity(name), of.since(), Takes::default()));
         let worker = |(name, capacity, seen_at, takes): (&String, _, _, Takes)| Worker {
             name: name.clone(),
             capacity,
             running: running.get(name).copied().unwrap_or(0),
             draining: drains.contains_key(name),
+            stopping: drains.get(name).is_some_and(|drain| drain.is_stop()),
             seen_at,
             queue: takes.queue,
             types: takes.types,
@@ -356,7 +370,7 @@ impl Workers {
         &self,
         queue: &QueueName,
         running: &BTreeMap<String, u64>,
-        drains: &BTreeMap<String, Timestamp>,
+        drains: &BTreeMap<String, Drain>,
         now: Timestamp,
     ) -> QueueWorkers {
         let known = self.0.lock();

@@ -387,7 +387,7 @@ async fn a_token_with_bounds_undrains_no_worker() {
     let (status, text) = by_worker("PUT", "/v1/workers/w", json!({"capacity": 2})).await;
     assert!(status == 200 && text.contains("\"capacity\":2"), "{text}");
     by_admin(&router, "POST", "/v1/workers/w/drain", Value::Null).await;
-    for action in ["drain", "undrain"] {
+    for action in ["drain", "stop", "undrain"] {
         let path = format!("/v1/workers/w/{action}");
         assert_eq!(by_worker("POST", &path, Value::Null).await.0, 403, "{action}");
     }
