@@ -156,7 +156,7 @@ pub struct TriggerStatus {
     pub dead_letters: u64,
     /// When the latest event matched; null: none did.
     pub last_at: Option<Timestamp>,
-    /// The latest events that matched, the newest first, at most 20.
+    /// The latest events that matched, the newest first: at most 20, or as many as were requested.
     pub recent: Vec<HandledEvent>,
 }
 

@@ -243,14 +243,13 @@ pub fn ingested(from: ingest::Ingested) -> api::Ingested {
 
 /// What a trigger did since the process started at `since`.
 pub fn trigger_status(from: TriggerStatus, since: Timestamp) -> api::TriggerStatus {
-    let TriggerStatus { matched, enqueued, dead_letters, recent } = from;
+    let TriggerStatus { matched, enqueued, dead_letters, last_at, recent } = from;
     let event = |HandledEvent { at, id, source, event_type, action: done }| api::HandledEvent {
         at,
         event: api::EventReference { id, source, r#type: event_type },
         action: action(done),
     };
-    let recent: Vec<_> = recent.into_iter().map(event).collect();
-    let last_at = recent.first().map(|event| event.at);
+    let recent = recent.into_iter().map(event).collect();
     api::TriggerStatus { since, matched, enqueued, dead_letters, last_at, recent }
 }
 

@@ -19,16 +19,19 @@ use super::{
     error::Problem,
     events,
     media::Accept,
-    params::{Force, IfMatch, Name},
+    params::{Force, IfMatch, Name, Params},
     resource::{self, Configure, Delete, Get, Item, List},
 };
-use crate::runtime::TriggerStatus;
+use crate::runtime::{MAX_TRIGGER_EVENTS, TriggerStatus};
 use tidegate_core::{
     event::{TriggerConfig, template::Template, trigger::TriggerItem},
     job::TriggerName,
     time::Timestamp,
 };
 use tidegate_engine::events::trial::Trial;
+
+/// How many of the latest events an answer shows by default.
+const SHOWN_EVENTS: usize = 20;
 
 impl Item for TriggerItem {
     type Name = TriggerName;
@@ -128,17 +131,31 @@ async fn put(
 /// A trigger.
 #[utoipa::path(
     get, path = "/v1/triggers/{trigger}", operation_id = "get_trigger", tag = "events",
-    params(("trigger" = String, Path, description = "The trigger's name")),
+    params(
+        ("trigger" = String, Path, description = "The trigger's name"),
+        (
+            "events" = Option<u32>, Query,
+            description = "Maximum number of its latest events, 0 to 200 (default 20)",
+        ),
+    ),
     responses(
         (status = 200, description = "The trigger, its `ETag` the version", body = TriggerView),
         (status = 404, description = "`trigger_not_found`"),
     ),
     security(("bearer" = ["read"]), ("basic" = ["read"])),
 )]
-async fn get((State(api), accept, caller, Name(name)): Get<TriggerName>) -> HandlerResult {
+async fn get(
+    (State(api), accept, caller, Name(name)): Get<TriggerName>,
+    mut params: Params,
+) -> HandlerResult {
+    let events = params.one("events")?.unwrap_or(SHOWN_EVENTS);
+    params.done()?;
+    if events > MAX_TRIGGER_EVENTS {
+        return Err(Problem::invalid("events", format!("must be 0 to {MAX_TRIGGER_EVENTS}")));
+    }
     let mut item = api.server.trigger(&name).await?;
     hide_query(&caller, &mut item);
-    let status = api.server.trigger_status(&name);
+    let status = api.server.trigger_status(&name, events);
     resource::shown(&api, accept, name, (item, status))
 }
 
@@ -161,7 +178,7 @@ async fn list((State(api), accept, caller, request): List) -> HandlerResult {
         hide_query(&caller, item);
     }
     let with_status = items.into_iter().map(|(name, item)| {
-        let status = api.server.trigger_status(&name);
+        let status = api.server.trigger_status(&name, SHOWN_EVENTS);
         (name, (item, status))
     });
     let triggers = resource::views(&api, accept, with_status.collect())?;

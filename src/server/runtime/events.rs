@@ -83,11 +83,15 @@ impl Server {
         self.inner.engine.trigger(name).await
     }
 
-    /// What a trigger did since the start of this process, and when that was. None on a serverless
-    /// server, whose processes come and go.
-    pub fn trigger_status(&self, name: &TriggerName) -> Option<(TriggerStatus, Timestamp)> {
-        let started_at = self.inner.started_at;
-        (!self.inner.is_serverless()).then(|| (self.inner.trigger_statuses.of(name), started_at))
+    /// What a trigger did since the start of this process, with at most `most` events, and when the
+    /// start was. None on a serverless server, whose processes come and go.
+    pub fn trigger_status(
+        &self,
+        name: &TriggerName,
+        most: usize,
+    ) -> Option<(TriggerStatus, Timestamp)> {
+        let status = || self.inner.trigger_statuses.of(name, most);
+        (!self.inner.is_serverless()).then(|| (status(), self.inner.started_at))
     }
 
     /// What a trigger would do about `event`, without doing it.

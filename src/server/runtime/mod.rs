@@ -70,6 +70,7 @@ pub use shadow::Comparison;
 pub use simulation::{Simulated, WhatIf};
 pub use tidegate_api::{Difference, PluginUser, ShadowDecision};
 pub use tokens::TokenRemoval;
+pub(crate) use trigger_status::MAX_EVENTS as MAX_TRIGGER_EVENTS;
 pub use trigger_status::{HandledEvent, TriggerStatus};
 
 use crate::{

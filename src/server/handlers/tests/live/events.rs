@@ -262,6 +262,18 @@ async fn a_trigger_shows_what_it_did() {
     );
     let (_, listed) = json(&router, "GET", "/v1/triggers", Value::Null).await;
     assert_eq!(listed["triggers"][0]["status"]["matched"], 3);
+    for (events, shown) in [("0", 0), ("2", 2), ("200", 3)] {
+        let path = format!("/v1/triggers/orders?events={events}");
+        let (_, trigger) = json(&router, "GET", &path, Value::Null).await;
+        let status = &trigger["status"];
+        assert_eq!(status["recent"].as_array().unwrap().len(), shown);
+        assert!(status["last_at"].is_string(), "{status}");
+    }
+    for events in ["201", "-1", "x"] {
+        let path = format!("/v1/triggers/orders?events={events}");
+        let (code, problem) = json(&router, "GET", &path, Value::Null).await;
+        assert_eq!((code, &problem["field"]), (400, &json!("events")));
+    }
 }
 
 #[tokio::test]
