@@ -67,6 +67,21 @@ async fn a_paused_queue_says_so_for_every_due_job() {
 }
 
 #[tokio::test]
+async fn jobs_that_have_not_started_use_no_limit() {
+    for harness in every_store_and_table() {
+        harness.with_limit(2).await;
+        harness.enqueue_many([work(), work(), work(), work()]).await;
+        // As after the end of its leases: a worker is known, and requests nothing.
+        let silent = || WorkerStatus { known: Some(1), polling: Some(0), ..polling() };
+        let explained = harness.explain_queue(&|_| silent()).await;
+        let holders = [("worker", None, None, 2), ("concurrency", None, None, 2)];
+        assert_eq!((held(&explained), explained.running.len()), (holders.to_vec(), 0));
+        let reason = &explained.held[1].reason;
+        assert_eq!(reason, "the due jobs before it take the rest of the limit when they start");
+    }
+}
+
+#[tokio::test]
 async fn a_full_queue_says_which_types_and_values_use_its_limits() {
     for mut harness in every_store() {
         let tenant = Constraint {

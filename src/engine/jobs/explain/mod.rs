@@ -7,7 +7,7 @@ pub(crate) use next_tick::CallPart;
 
 use std::collections::BTreeMap;
 
-use self::next_tick::{Blocked, NextTick};
+use self::next_tick::{Blocked, NextTick, by_jobs_before};
 use crate::{
     Engine, Error,
     explanation::goes_first,
@@ -122,6 +122,7 @@ impl Engine {
         }
         Ok(match self.decide(job, &next, workers).await? {
             Some(AdmissionDecision::Hold(hold)) => {
+                let hold = by_jobs_before(&mut next.admission(), job, hold);
                 let since = since(&hold.rule);
                 let by = HeldBy::from(&hold);
                 held(job, Phase::Ready, by, since, hold.reason, hold.earliest_at)

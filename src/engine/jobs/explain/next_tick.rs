@@ -44,6 +44,9 @@ pub(super) struct Blocked {
     pub(super) until: Option<Timestamp>,
 }
 
+/// Why a job waits for a limit that has room for it, but not for all due jobs.
+const BY_JOBS_BEFORE: &str = "the due jobs before it take the rest of the limit when they start";
+
 /// How many running jobs one read returns.
 const PAGE_JOBS: u32 = 1000;
 
@@ -210,7 +213,8 @@ impl NextTick {
         Ok(due)
     }
 
-    fn admission(&self) -> Admission<'_> {
+    /// The limits, used by what runs and by what is granted, and by nothing that waits.
+    pub(super) fn admission(&self) -> Admission<'_> {
         Admission::new(&self.limits, self.usage.clone(), self.counts.clone(), self.now)
     }
 
@@ -261,6 +265,20 @@ impl NextTick {
         let decisions = jobs.iter().map(decide).collect();
         let last = last.map(|job| admission.try_admit(Candidate::of(&job.spec)));
         Ok((decisions, last))
+    }
+}
+
+/// What holds `job`, without the claim that due jobs before it already use a limit: they go first, but
+/// they have not started. `running` is [`NextTick::admission`].
+pub(super) fn by_jobs_before(running: &mut Admission<'_>, job: &Job, hold: Hold) -> Hold {
+    let is_limit =
+        matches!(hold.rule, Rule::Concurrency | Rule::TypeConcurrency(_) | Rule::Constraint(..));
+    if !is_limit || hold.earliest_at.is_some() {
+        return hold;
+    }
+    match running.check(Candidate::of(&job.spec)) {
+        AdmissionDecision::Run => Hold { reason: BY_JOBS_BEFORE.to_owned(), ..hold },
+        _ => hold,
     }
 }
 

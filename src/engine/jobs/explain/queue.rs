@@ -5,7 +5,7 @@ use std::{
     collections::{BTreeMap, HashMap},
 };
 
-use super::next_tick::{Blocked, CallPart, DueJobs, NextTick};
+use super::next_tick::{Blocked, CallPart, DueJobs, NextTick, by_jobs_before};
 use crate::{
     Engine, Error, LedgerView,
     config::constraint_usage,
@@ -199,6 +199,7 @@ impl Engine {
             next.decide(self, &candidates, &is_taken, CallPart::First, None).await?;
         let mut decided = candidates.iter().map(|job| &job.id).zip(decisions).peekable();
         let blocked = next.blocked.as_ref().filter(|_| !is_paused);
+        let mut running = next.admission();
         let mut groups: Vec<HeldJobs> = Vec::new();
         let mut places: HashMap<HeldBy, usize> = HashMap::new();
         for job in jobs {
@@ -218,6 +219,7 @@ impl Engine {
                     (HeldBy::unnamed("ledger"), due_at, reason.clone(), *until)
                 }
                 (Some(AdmissionDecision::Hold(hold)), None) => {
+                    let hold = by_jobs_before(&mut running, job, hold);
                     let since = next.held_since(&hold.rule).or(due_at);
                     (HeldBy::from(&hold), since, hold.reason, hold.earliest_at)
                 }
