@@ -564,6 +564,10 @@ func (l *loop) work(ctx context.Context) error {
 		if answer.RetryAfterSeconds != nil {
 			pause = min(duration(*answer.RetryAfterSeconds), maxPause)
 		}
+		if answer.Stop != nil && *answer.Stop {
+			l.worker.options.Logger.Info("the server stops this worker")
+			l.worker.Stop()
+		}
 		l.mu.Lock()
 		l.pauseUntil = time.Now().Add(pause)
 		l.mu.Unlock()

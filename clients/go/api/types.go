@@ -793,15 +793,15 @@ type HeldJobs struct {
 	Value *string `json:"value,omitempty"`
 }
 
-// History: The last hour of a queue or a type, in steps.
+// History: The last hour or the last day of a queue or a type, in steps.
 type History struct {
-	// When the oldest recorded step of any queue began. The history is shorter than an hour after the
-	// first start, and while very many queues and types are active.
+	// When the oldest recorded step of any queue began. The history is shorter than its range after
+	// the first start, and while very many queues and types are active.
 	From *string `json:"from,omitempty"`
 	// The steps, oldest first. One in which nothing happened, and that ended with the jobs of the step
 	// before it, is left out.
 	Points []HistoryPoint `json:"points"`
-	// How long a step is: 10, or 60 on AWS.
+	// How long a step is: of the hour 10, or 60 on AWS; of the day 300.
 	StepSeconds int64 `json:"step_seconds"`
 	// The rates of the last five minutes, or since the first start.
 	Throughput Throughput `json:"throughput"`
@@ -866,6 +866,15 @@ type HistoryPoint struct {
 	// The weight of the running jobs of the queue at the end of the step, if it had jobs.
 	Weight *int64 `json:"weight,omitempty"`
 }
+
+// HistoryRange: How far back a history goes.
+type HistoryRange string
+
+// The values of HistoryRange.
+const (
+	HistoryRangeHour HistoryRange = "hour"
+	HistoryRangeDay  HistoryRange = "day"
+)
 
 // HoldSlotUntil: What frees the slot of a worker without a heartbeat.
 type HoldSlotUntil string
@@ -1261,6 +1270,9 @@ type Leases struct {
 	Reports []Reported `json:"reports"`
 	// How long to pause before the next call; absent: not at all.
 	RetryAfterSeconds *float64 `json:"retry_after_seconds,omitempty"`
+	// Whether the worker is to end in order: it sends no more lease requests, finishes and reports
+	// what it runs, and is deleted. Absent: no.
+	Stop *bool `json:"stop,omitempty"`
 }
 
 // LeftOut: Jobs that a simulation leaves out.
@@ -1966,7 +1978,8 @@ type PushRequest struct {
 	Type string `json:"type"`
 }
 
-// Quantiles: Quantiles, within 5 %.
+// Quantiles: Quantiles, within 5 %. Those of a day are estimates from the quantiles of shorter
+// steps.
 type Quantiles struct {
 	// Half of the values are at most this.
 	P50 float64 `json:"p50"`
@@ -2958,7 +2971,7 @@ type TriggerStatus struct {
 	LastAt *string `json:"last_at,omitempty"`
 	// How many events matched the trigger since then.
 	Matched int64 `json:"matched"`
-	// The latest events that matched, the newest first, at most 20.
+	// The latest events that matched, the newest first: at most 20, or as many as were requested.
 	Recent []any `json:"recent"`
 	// When the server started.
 	Since string `json:"since"`
@@ -3180,13 +3193,15 @@ type Worker struct {
 	Running int64 `json:"running"`
 	// When it called last.
 	SeenAt string `json:"seen_at"`
+	// Whether it is to end after its running jobs: its next lease request is answered with `stop`.
+	Stopping *bool `json:"stopping,omitempty"`
 	// The types that it named. Empty for all, and for more than 100.
 	Types []string `json:"types,omitempty"`
 }
 
 // WorkerChange: Event `worker`: a worker has registered or left, or its drain began or ended.
 type WorkerChange struct {
-	// `registered`, `draining`, `undrained` or `removed`.
+	// `registered`, `draining`, `stopping`, `undrained` or `removed`.
 	Change string `json:"change"`
 	// The worker.
 	Worker string `json:"worker"`

@@ -309,8 +309,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * The last hour of a type in its queue, in steps: what came, what started and ended, and how many
-         *     jobs there were.
+         * The last hour or day of a type in its queue, in steps: what came, what started and ended, and how
+         *     many jobs there were.
          */
         get: operations["get_job_type_history"];
         put?: never;
@@ -916,8 +916,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * The last hour of a queue, in steps: what came, what started and ended, and how many jobs there
-         *     were.
+         * The last hour or day of a queue, in steps: what came, what started and ended, and how many jobs
+         *     there were.
          */
         get: operations["get_queue_history"];
         put?: never;
@@ -1349,6 +1349,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/workers/{worker}/stop": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Stop a worker: it gets no more jobs, and is to end after those that it runs.
+         * @description The answer to its next lease request, or to the one that waits, has `stop`. `tidegate work` and
+         *     the workers of the client libraries then end as on SIGTERM. Whatever started the process may
+         *     start it again: the stop ends when the worker leaves, and a drain from before stays.
+         */
+        post: operations["stop_worker"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/workers/{worker}/undrain": {
         parameters: {
             query?: never;
@@ -1358,7 +1380,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Undrain a worker: it gets jobs again. */
+        /** Undrain a worker: it gets jobs again, and a stop that it has not received yet is withdrawn. */
         post: operations["undrain_worker"];
         delete?: never;
         options?: never;
@@ -2203,11 +2225,11 @@ export interface components {
             /** @description The value of the attribute, for a constraint with a limit per value. */
             value?: string | null;
         };
-        /** @description The last hour of a queue or a type, in steps. */
+        /** @description The last hour or the last day of a queue or a type, in steps. */
         History: {
             /**
-             * @description When the oldest recorded step of any queue began. The history is shorter than an hour after
-             *     the first start, and while very many queues and types are active.
+             * @description When the oldest recorded step of any queue began. The history is shorter than its range
+             *     after the first start, and while very many queues and types are active.
              */
             from?: components["schemas"]["Timestamp"] | null;
             /**
@@ -2217,7 +2239,7 @@ export interface components {
             points: components["schemas"]["HistoryPoint"][];
             /**
              * Format: int64
-             * @description How long a step is: 10, or 60 on AWS.
+             * @description How long a step is: of the hour 10, or 60 on AWS; of the day 300.
              */
             step_seconds: number;
             /** @description The rates of the last five minutes, or since the first start. */
@@ -2325,6 +2347,11 @@ export interface components {
              */
             weight?: number | null;
         };
+        /**
+         * @description How far back a history goes.
+         * @enum {string}
+         */
+        HistoryRange: "hour" | "day";
         /**
          * @description What frees the slot of a worker without a heartbeat.
          * @enum {string}
@@ -2807,6 +2834,11 @@ export interface components {
             reports: components["schemas"]["Reported"][];
             /** @description How long to pause before the next call; absent: not at all. */
             retry_after_seconds?: components["schemas"]["Seconds"] | null;
+            /**
+             * @description Whether the worker is to end in order: it sends no more lease requests, finishes and reports
+             *     what it runs, and is deleted. Absent: no.
+             */
+            stop?: boolean;
         };
         /** @description Jobs that a simulation leaves out. */
         LeftOut: {
@@ -3641,7 +3673,7 @@ export interface components {
             /** @description Its type. */
             type: components["schemas"]["TypeName"];
         };
-        /** @description Quantiles, within 5 %. */
+        /** @description Quantiles, within 5 %. Those of a day are estimates from the quantiles of shorter steps. */
         Quantiles: {
             /**
              * Format: double
@@ -4895,7 +4927,7 @@ export interface components {
              * @description How many events matched the trigger since then.
              */
             matched: number;
-            /** @description The latest events that matched, the newest first, at most 20. */
+            /** @description The latest events that matched, the newest first: at most 20, or as many as were requested. */
             recent: components["schemas"]["HandledEvent"][];
             /** @description When the server started. */
             since: components["schemas"]["Timestamp"];
@@ -5199,12 +5231,14 @@ export interface components {
             running: number;
             /** @description When it called last. */
             seen_at: components["schemas"]["Timestamp"];
+            /** @description Whether it is to end after its running jobs: its next lease request is answered with `stop`. */
+            stopping?: boolean;
             /** @description The types that it named. Empty for all, and for more than 100. */
             types?: string[];
         };
         /** @description Event `worker`: a worker has registered or left, or its drain began or ended. */
         WorkerChange: {
-            /** @description `registered`, `draining`, `undrained` or `removed`. */
+            /** @description `registered`, `draining`, `stopping`, `undrained` or `removed`. */
             change: string;
             /** @description The worker. */
             worker: string;
@@ -8063,7 +8097,10 @@ export interface operations {
     };
     get_job_type_history: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description How far back, `hour` (default) or `day` */
+                range?: components["schemas"]["HistoryRange"];
+            };
             header?: never;
             path: {
                 /** @description The type's name */
@@ -14060,7 +14097,10 @@ export interface operations {
     };
     get_queue_history: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description How far back, `hour` (default) or `day` */
+                range?: components["schemas"]["HistoryRange"];
+            };
             header?: never;
             path: {
                 /** @description The queue's name */
@@ -16945,7 +16985,10 @@ export interface operations {
     };
     get_trigger: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Maximum number of its latest events, 0 to 200 (default 20) */
+                events?: number;
+            };
             header?: never;
             path: {
                 /** @description The trigger's name */
@@ -18041,6 +18084,150 @@ export interface operations {
                 };
             };
             /** @description `worker_not_found`; the serverless deployment mode drains any name */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `not_acceptable`: neither JSON nor MessagePack is accepted */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `too_many_drains`; `concurrent_update`: concurrent requests keep changing it; retry */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `response_too_large`: a function answers with 4.7 MB at most; request fewer at a time */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `uri_too_long` */
+            414: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unsupported_media_type` */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `headers_too_large` */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `internal` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unavailable`: try again after `Retry-After` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    stop_worker: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The worker's name */
+                worker: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The worker */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Worker"];
+                    "application/msgpack": components["schemas"]["Worker"];
+                };
+            };
+            /** @description `invalid_request`, `invalid_header`, `invalid_path`, `invalid_field`, `unknown_field`, `unknown_parameter`, `invalid_body`, `nesting_too_deep`, and codes of single fields; `field` names the field */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `forbidden`: the token lacks the scope, or does not concern the queue or type; `cross_site`, `host_not_allowed`, `insecure_request` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+msgpack": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `worker_not_found`; the serverless deployment mode stops any name */
             404: {
                 headers: {
                     [name: string]: unknown;

@@ -500,6 +500,10 @@ class Loop {
       if (answer.retry_after_seconds) {
         this.#pauseUntil = clock() + Math.min(answer.retry_after_seconds, MAX_PAUSE_SECONDS);
       }
+      if (answer.stop) {
+        this.worker.options.logger?.info("the server stops this worker");
+        this.worker.stop();
+      }
     }
     await this.finished();
   }

@@ -777,7 +777,7 @@ History = TypedDict(
         "time_to_empty_seconds": "NotRequired[float | None]",
     },
 )
-"""The last hour of a queue or a type, in steps."""
+"""The last hour or the last day of a queue or a type, in steps."""
 
 class HistoryEntry(TypedDict):
     """One finished attempt."""
@@ -1234,6 +1234,10 @@ class Leases(TypedDict):
     """One answer per report, in order."""
     retry_after_seconds: NotRequired[Seconds | None]
     """How long to pause before the next call; absent: not at all."""
+    stop: NotRequired[bool]
+    """Whether the worker is to end in order: it sends no more lease requests, finishes and reports
+    what it runs, and is deleted. Absent: no.
+    """
 
 
 class LeftOut(TypedDict):
@@ -1882,7 +1886,8 @@ class PushRequest(TypedDict):
 
 
 class Quantiles(TypedDict):
-    """Quantiles, within 5 %."""
+    """Quantiles, within 5 %. Those of a day are estimates from the quantiles of shorter steps.
+    """
     p50: float
     """Half of the values are at most this."""
     p95: float
@@ -2887,7 +2892,8 @@ class TriggerStatus(TypedDict):
     matched: int
     """How many events matched the trigger since then."""
     recent: list[HandledEvent]
-    """The latest events that matched, the newest first, at most 20."""
+    """The latest events that matched, the newest first: at most 20, or as many as were requested.
+    """
     since: Timestamp
     """When the server started."""
 
@@ -3119,6 +3125,9 @@ class Worker(TypedDict):
     """How many it runs now."""
     seen_at: Timestamp
     """When it called last."""
+    stopping: NotRequired[bool]
+    """Whether it is to end after its running jobs: its next lease request is answered with `stop`.
+    """
     types: NotRequired[list[str]]
     """The types that it named. Empty for all, and for more than 100."""
 
@@ -3126,7 +3135,7 @@ class Worker(TypedDict):
 class WorkerChange(TypedDict):
     """Event `worker`: a worker has registered or left, or its drain began or ended."""
     change: str
-    """`registered`, `draining`, `undrained` or `removed`."""
+    """`registered`, `draining`, `stopping`, `undrained` or `removed`."""
     worker: str
     """The worker."""
 
@@ -3192,6 +3201,8 @@ if TYPE_CHECKING:
     """A service that jobs are sent to."""
     HandledEvent = Union[HandledEventEnqueued, HandledEventAlreadyEnqueued, HandledEventCompleted, HandledEventRecorded, HandledEventAlreadyProcessed, HandledEventLate, HandledEventPending, HandledEventDeadLettered, HandledEventDropped]
     """An event that a trigger handled."""
+    HistoryRange = Literal["hour", "day"]
+    """How far back a history goes."""
     HoldSlotUntil = Literal["lease_end", "report"]
     """What frees the slot of a worker without a heartbeat."""
     Invocation = Literal["wait", "event"]

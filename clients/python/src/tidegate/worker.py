@@ -492,6 +492,9 @@ class _Loop:
                 self._pause_until = time.monotonic() + MIN_POLL_SECONDS
             if server_pause := answer.get("retry_after_seconds"):
                 self._pause_until = time.monotonic() + min(server_pause, MAX_PAUSE_SECONDS)
+            if answer.get("stop"):
+                logger.info("the server stops this worker")
+                self.worker.stop()
 
     def _next_request(self) -> dict[str, Any] | None:
         """Wait for a free slot, and return the next request; None if the worker stops."""
